@@ -1,0 +1,38 @@
+# One described command per task. `make demo` and `make test` are all a newcomer needs.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PACKAGE := pyproject.toml $(wildcard setup.py)
+
+.PHONY: help demo test check bench clean
+
+help:  ## Say what there is
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
+
+$(VENV)/pip.stamp:
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --upgrade pip
+	touch $@
+
+$(VENV)/%.stamp: $(PACKAGE) | $(VENV)/pip.stamp
+	$(BIN)/pip install --quiet --group $* --editable .
+	touch $@
+
+demo: $(VENV)/demo.stamp  ## Profile a real two-rank training run into runs/digits
+	$(BIN)/torchrun --standalone --nproc-per-node 2 examples/train_digits.py
+
+test: $(VENV)/test.stamp  ## Run all tests
+	$(BIN)/python -m pytest
+
+check: $(VENV)/dev.stamp  ## Lint, formatting, types and the layers of the house
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright --pythonpath $(BIN)/python
+	$(BIN)/python -m pytest -q tests/test_layers.py tests/test_public_names.py
+
+bench: $(VENV)/bench.stamp  ## Measure, print the ratios, write benchmarks/results
+	$(BIN)/python -m benchmarks
+
+clean:  ## Remove the virtual environment and everything built
+	rm -rf $(VENV) build dist src/*.egg-info runs .pytest_cache .ruff_cache .hypothesis

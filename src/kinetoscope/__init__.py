@@ -1,0 +1,72 @@
+"""Kinetoscope, a profiler for training runs: every rank, one clock, one trace that every viewer opens."""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kinetoscope.assemble import profile
+    from kinetoscope.handlers.json_trace_handler import JSONTraceHandler
+    from kinetoscope.merge.merge_traces import merge_traces
+    from kinetoscope.recording.action import ProfilerAction
+    from kinetoscope.recording.active import marker
+    from kinetoscope.recording.marker import Marker
+    from kinetoscope.recording.profiler import Profiler
+    from kinetoscope.recording.schedule import cyclic_schedule
+    from kinetoscope.recording.trace_handler import TraceHandler
+    from kinetoscope.sources.system_profiler import SystemProfiler
+    from kinetoscope.sources.torch_profiler import TorchProfiler
+    from kinetoscope.training.callback import Callback
+    from kinetoscope.training.event import Event
+    from kinetoscope.training.state import State
+    from kinetoscope.training.timestamp import Timestamp
+
+__version__ = "0.1.0"
+
+# Each public name and the module it lives in: loaded when asked for, so that importing kinetoscope costs nothing.
+_HOMES = {
+    "Callback": "kinetoscope.training.callback",
+    "Event": "kinetoscope.training.event",
+    "JSONTraceHandler": "kinetoscope.handlers.json_trace_handler",
+    "Marker": "kinetoscope.recording.marker",
+    "Profiler": "kinetoscope.recording.profiler",
+    "ProfilerAction": "kinetoscope.recording.action",
+    "State": "kinetoscope.training.state",
+    "SystemProfiler": "kinetoscope.sources.system_profiler",
+    "Timestamp": "kinetoscope.training.timestamp",
+    "TorchProfiler": "kinetoscope.sources.torch_profiler",
+    "TraceHandler": "kinetoscope.recording.trace_handler",
+    "cyclic_schedule": "kinetoscope.recording.schedule",
+    "marker": "kinetoscope.recording.active",
+    "merge_traces": "kinetoscope.merge.merge_traces",
+    "profile": "kinetoscope.assemble",
+}
+
+__all__ = [
+    "Callback",
+    "Event",
+    "JSONTraceHandler",
+    "Marker",
+    "Profiler",
+    "ProfilerAction",
+    "State",
+    "SystemProfiler",
+    "Timestamp",
+    "TorchProfiler",
+    "TraceHandler",
+    "cyclic_schedule",
+    "marker",
+    "merge_traces",
+    "profile",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'kinetoscope' has no attribute {name!r}")
+    from importlib import import_module
+
+    value = globals()[name] = getattr(import_module(_HOMES[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

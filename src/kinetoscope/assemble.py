@@ -1,0 +1,97 @@
+"""assemble: the one place that chooses defaults. A folder flows in; a Profiler with everything attached flows out."""
+
+import importlib.util
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kinetoscope.handlers.json_trace_handler import JSONTraceHandler
+from kinetoscope.recording.profiler import Profiler
+from kinetoscope.recording.schedule import CyclePlan, Schedule, ScheduleState
+from kinetoscope.sources.system_profiler import SystemProfiler
+from kinetoscope.training.ranks import current_ranks, run_name_all_ranks_agree_on
+
+if TYPE_CHECKING:
+    from kinetoscope.recording.action import ProfilerAction
+    from kinetoscope.sources.torch_profiler import TorchProfiler
+
+
+def profile(
+    out: str | os.PathLike[str] = "runs/{time}",
+    *,
+    schedule: Schedule | None = None,
+    torch: "bool | TorchProfiler" = True,
+    system: bool | SystemProfiler = True,
+    handlers: Any = None,
+    run_name: str | None = None,
+    record_shapes: bool = False,
+    profile_memory: bool = True,
+    with_stack: bool = False,
+    with_flops: bool = True,
+    system_interval_s: float = 0.1,
+    overwrite: bool = False,
+    num_traces_to_keep: int = -1,
+    strict: bool = False,
+    grace_s: float = 10.0,
+) -> Profiler:
+    """A Profiler with our defaults, which leaves its traces below ``out``.
+
+        with kinetoscope.profile("runs/digits") as profiler:
+            for batch in profiler.batches(loader):
+                train(batch)
+
+    - ``out``: the run's folder; ``{time}`` in it is the moment the run began.
+    - ``schedule``: when to record; by default batch 0 is skipped, batch 1 warms up, batches 2 to 5 are recorded, once.
+    - ``torch``, ``system``: whether to record torch's operators and the machine's counters, or a `TorchProfiler` and a
+      `SystemProfiler` with settings of your own. Without torch installed there are no operators.
+    - ``handlers``: what happens to the traces; by default a `JSONTraceHandler` writes and merges them.
+    - ``record_shapes``, ``profile_memory``, ``with_stack``, ``with_flops``: as for `TorchProfiler`;
+      ``system_interval_s``: seconds between two readings of the machine; the others as for `JSONTraceHandler` and
+      `Profiler`.
+
+    Raises what those raise for arguments that cannot work.
+    """
+    folder = _run_folder(str(out))
+    keep = {"overwrite": overwrite, "num_traces_to_keep": num_traces_to_keep}
+    sources: list[Any] = []
+    if system is True:
+        sources.append(SystemProfiler(profile_memory=True, stats_thread_interval_seconds=system_interval_s))
+    elif system:
+        sources.append(system)
+    if torch is True and importlib.util.find_spec("torch"):
+        from kinetoscope.sources.torch_profiler import TorchProfiler
+
+        options = {"record_shapes": record_shapes, "profile_memory": profile_memory}
+        options |= {"with_stack": with_stack, "with_flops": with_flops}
+        sources.append(TorchProfiler(f"{folder}/torch_traces", **options, **keep))
+    elif torch and torch is not True:
+        sources.append(torch)
+    if handlers is None:
+        handlers = JSONTraceHandler(f"{folder}/traces", **keep)
+    return Profiler(
+        schedule or _once,
+        handlers if isinstance(handlers, Sequence) else [handlers],
+        sources=sources,
+        run_name=run_name or Path(folder).name,
+        strict=strict,
+        grace_s=grace_s,
+    )
+
+
+_PLAN = CyclePlan(skip_first=1, wait=0, warmup=1, active=4, repeat=1)
+
+
+def _once(state: ScheduleState) -> "ProfilerAction":
+    """Skip one batch, warm up with one, record four; once in a run, not once in every epoch."""
+    return _PLAN.action(int(state.timestamp.batch))
+
+
+def _run_folder(out: str) -> str:
+    """``out`` with its time filled in, the same on all ranks."""
+    head, found, tail = out.partition("{time}")
+    if not found:
+        return out
+    now = time.strftime("%Y%m%d-%H%M%S")
+    return head + run_name_all_ranks_agree_on(current_ranks(), now) + tail

@@ -1,0 +1,1 @@
+"""clock: nanoseconds, and how they relate to unix time. Standard library only."""

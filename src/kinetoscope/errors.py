@@ -1,0 +1,56 @@
+"""Every exception of Kinetoscope, in one tree.
+
+    KinetoscopeError
+    ├── ScheduleError         (also ValueError, AssertionError)   a schedule that makes no sense
+    ├── FileNameError         (also ValueError)                   a file-name format nobody can fill in
+    ├── FolderNotEmptyError   (also FileExistsError)              a folder with somebody else's traces
+    ├── FolderNotWritableError(also PermissionError)              a folder we may not write to
+    ├── SettingsError         (also ValueError)                   an argument that cannot work
+    ├── MarkerError           (also RuntimeError)                 start and finish out of order
+    ├── ProfilerStateError    (also RuntimeError)                 a call at the wrong moment
+    ├── TraceFileError        (also ValueError)                   a trace file that cannot be read
+    └── MergeError            (also ValueError)                   traces that cannot be put together
+
+Errors derive from the builtin that the upstream of a face raises in the same place, so that code written
+for it catches ours as well.
+"""
+
+
+class KinetoscopeError(Exception):
+    """The root of all errors that Kinetoscope raises on purpose."""
+
+
+class ScheduleError(KinetoscopeError, ValueError, AssertionError):
+    """A schedule was asked for with arguments that no schedule can have."""
+
+
+class FileNameError(KinetoscopeError, ValueError):
+    """A file-name format has an unknown variable, or would name one file for two ranks."""
+
+
+class FolderNotEmptyError(KinetoscopeError, FileExistsError):
+    """A trace folder already holds files and overwriting was not allowed."""
+
+
+class FolderNotWritableError(KinetoscopeError, PermissionError):
+    """A trace folder cannot be made or written to."""
+
+
+class SettingsError(KinetoscopeError, ValueError):
+    """An argument of a constructor cannot work; the message names it."""
+
+
+class MarkerError(KinetoscopeError, RuntimeError):
+    """A marker was started twice or finished without a start on this thread."""
+
+
+class ProfilerStateError(KinetoscopeError, RuntimeError):
+    """A profiler was asked for something it cannot do at this moment of the run."""
+
+
+class TraceFileError(KinetoscopeError, ValueError):
+    """A trace file is empty, not a trace, or damaged beyond reading."""
+
+
+class MergeError(KinetoscopeError, ValueError):
+    """Traces cannot be merged: no common clock, or nothing to merge."""

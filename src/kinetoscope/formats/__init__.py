@@ -1,0 +1,1 @@
+"""formats: one file per file format, reader and writer side by side."""

@@ -1,0 +1,131 @@
+"""formats: the manifest, ``{folder}/.manifest/rank{r}.jsonl``. What a rank has finished flows in; who merges reads it.
+
+One JSON object per line, appended by the one writer thread of the one rank: nobody waits for anybody.
+"""
+
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from kinetoscope.errors import TraceFileError
+
+
+class RankStarted(msgspec.Struct, frozen=True, tag="started"):
+    """An attempt of a rank begins to write into the folder."""
+
+    rank: int
+    local_rank: int
+    node_rank: int
+    world_size: int
+    local_world_size: int
+    pid: int
+    host: str
+    attempt: str
+
+
+class TraceFinished(msgspec.Struct, frozen=True, tag="finished"):
+    """A trace is complete under its name; ``path`` is relative to the folder, ``cycle`` counts from 0."""
+
+    rank: int
+    path: str
+    size_bytes: int
+    timestamp: dict[str, float | int]
+    cycle: int
+
+
+class TraceDeleted(msgspec.Struct, frozen=True, tag="deleted"):
+    """A trace was deleted by its rank, to keep no more than asked for."""
+
+    path: str
+
+
+class RankClosed(msgspec.Struct, frozen=True, tag="closed"):
+    """The rank writes nothing more in this attempt."""
+
+    rank: int
+
+
+Entry = RankStarted | TraceFinished | TraceDeleted | RankClosed
+
+_DECODER = msgspec.json.Decoder(Entry)
+
+
+@dataclass(slots=True)
+class RankManifest:
+    """What one rank has told: its last start, whether it closed since, its traces and those of them it deleted.
+
+    ``traces`` holds those of the last attempt, and of earlier ones the traces that still exist.
+    """
+
+    rank: int
+    started: RankStarted | None = None
+    closed: bool = False
+    traces: list[TraceFinished] = field(default_factory=list)
+    deleted: set[str] = field(default_factory=set)
+
+
+def append_entry(folder: Path, rank: int, entry: Entry) -> None:
+    """Appends ``entry`` to the manifest of ``rank`` in one write, so that a reader sees a whole line or none.
+
+    Where a process died in mid-line, the line is ended first. Raises OSError when the disk is full.
+    """
+    path = _path(folder, rank)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("ab", buffering=0) as stream:
+        stream.write(_end_of_torn_line(path) + msgspec.json.encode(entry) + b"\n")
+
+
+def read_manifest(folder: Path) -> list[RankManifest]:
+    """The manifests of all ranks that wrote into ``folder``, by rank; a torn line is passed over."""
+    paths = (folder / ".manifest").glob("rank*.jsonl")
+    manifests = (_read_rank(folder, path) for path in paths if path.stem.removeprefix("rank").isdigit())
+    return sorted(manifests, key=lambda manifest: manifest.rank)
+
+
+def _path(folder: Path, rank: int) -> Path:
+    return folder / ".manifest" / f"rank{rank}.jsonl"
+
+
+def _end_of_torn_line(path: Path) -> bytes:
+    with path.open("rb") as stream:
+        if stream.seek(0, os.SEEK_END) == 0:
+            return b""
+        stream.seek(-1, os.SEEK_END)
+        return b"" if stream.read(1) == b"\n" else b"\n"
+
+
+def _read_rank(folder: Path, path: Path) -> RankManifest:
+    manifest = RankManifest(int(path.stem.removeprefix("rank")))
+    for entry in _entries(path):
+        _apply(manifest, entry, folder)
+    return manifest
+
+
+def _entries(path: Path) -> Iterator[Entry]:
+    try:
+        lines: Iterable[bytes] = path.read_bytes().splitlines()
+    except OSError as error:
+        raise TraceFileError(f"Cannot read the manifest {path}: {error.strerror}. Check who owns it.") from error
+    for line in lines:
+        try:
+            yield _DECODER.decode(line)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            continue  # torn: the rank died while it wrote it, and what it spoke of is not complete either
+
+
+def _apply(manifest: RankManifest, entry: Entry, folder: Path) -> None:
+    match entry:
+        case RankStarted():
+            manifest.started, manifest.closed = entry, False
+            manifest.traces = [trace for trace in manifest.traces if (folder / trace.path).exists()]
+            manifest.deleted = set()
+        case TraceFinished():
+            manifest.traces = [trace for trace in manifest.traces if trace.path != entry.path] + [entry]
+            manifest.deleted.discard(entry.path)
+        case TraceDeleted():
+            manifest.deleted.add(entry.path)
+        case RankClosed():
+            manifest.closed = True

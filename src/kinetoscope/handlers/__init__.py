@@ -1,0 +1,1 @@
+"""handlers: what happens to a finished cycle."""

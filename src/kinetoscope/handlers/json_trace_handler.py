@@ -1,0 +1,135 @@
+"""handlers: a Chrome JSON file per rank and cycle, and one merged file per node. Cycles flow in, files flow out."""
+
+import itertools
+from collections.abc import Iterable
+from typing import Any
+
+import kinetoscope
+from kinetoscope.errors import TraceFileError
+from kinetoscope.formats.chrome import ChromeWriter, choose_base_ns, read_chrome
+from kinetoscope.formats.compression import compressed_by_name
+from kinetoscope.formats.nesting import nest
+from kinetoscope.handlers.cycle_events import MarkerEvent, marker_events
+from kinetoscope.handlers.merge_process import MergeProcess
+from kinetoscope.recording.cycle import Cycle
+from kinetoscope.recording.trace_folder import TraceFolder
+from kinetoscope.recording.trace_handler import TraceHandler
+from kinetoscope.training.file_names import FileNameFormat
+from kinetoscope.training.timestamp import Timestamp, timestamp_fields
+from kinetoscope.writing.atomic_file import atomic_file
+
+_FROM_KINETO = ("schemaVersion", "deviceProperties", "distributedInfo", "record_shapes", "with_stack", "with_flops")
+
+
+class JSONTraceHandler(TraceHandler):
+    """Writes each cycle of each rank as a Chrome JSON file, and merges the node's files, over all cycles, into one.
+
+    ``folder``, ``filename`` and ``merged_trace_filename`` may use the variables of `FileNameFormat`; a name that ends
+    in ``.gz`` is compressed. ``merged_trace_filename=None`` switches merging off. Merging runs in a process of its own,
+    at most once a minute during the run and once at its end. ``num_traces_to_keep`` deletes the oldest files of a rank
+    once they are merged; -1 keeps them all.
+
+    Raises `FileNameError` at construction for an unknown variable. At the start of the run: `FolderNotEmptyError`
+    (unless ``overwrite``), `FolderNotWritableError`, and `FileNameError` if two ranks would share a file.
+    """
+
+    def __init__(
+        self,
+        folder: str = "{run_name}/traces",
+        filename: str = "ep{epoch}-ba{batch}-rank{rank}.json",
+        remote_file_name: str | None = "{run_name}/traces/ep{epoch}-ba{batch}-rank{rank}.json",
+        merged_trace_filename: str | None = "merged_trace.json",
+        merged_trace_remote_file_name: str | None = "{run_name}/traces/merged_trace.json",
+        *,
+        overwrite: bool = False,
+        num_traces_to_keep: int = -1,
+    ) -> None:
+        FileNameFormat(remote_file_name or "", "remote_file_name").refuse_scheme()
+        FileNameFormat(merged_trace_remote_file_name or "", "merged_trace_remote_file_name", False).refuse_scheme()
+        self._merged_name = FileNameFormat(merged_trace_filename or "", "merged_trace_filename", has_timestamp=False)
+        self._folder = TraceFolder(folder, filename, overwrite=overwrite, num_traces_to_keep=num_traces_to_keep)
+        self._merge: MergeProcess | None = None
+
+    @property
+    def saved_traces(self) -> list[tuple[Timestamp, list[Any]]]:
+        """``[(Timestamp, [Path of each rank])]`` of the traces that are kept; None for a file not visible from here."""
+        return self._folder.saved_traces
+
+    def init(self, state: Any, logger: Any) -> None:
+        profiler = state.profiler
+        self._folder.open(state.run_name, profiler.ranks, profiler.attempt)
+        if self._merged_name.text and profiler.ranks.local_rank == 0:
+            name = _name_on_node(self._merged_name, state.run_name, profiler.ranks)
+            self._merge = MergeProcess(self._folder.path, self._folder.path / name, profiler.ranks.node_rank)
+
+    def process_cycle(self, cycle: Cycle) -> None:
+        """Writes the cycle's file; local rank 0 also sees to the merged one."""
+        path = self._folder.path_for(cycle.timestamp)
+        events, header = self._collect(cycle)
+        nest(events, is_fixed=lambda event: isinstance(event, MarkerEvent))
+        with atomic_file(path) as file, compressed_by_name(file, path) as stream:
+            with ChromeWriter(stream, base_ns=choose_base_ns(cycle.begin.unix_ns), header=header) as writer:
+                writer.write(events)
+        is_merged = bool(self._merged_name.text)
+        self._folder.add(path, cycle.number, cycle.timestamp, delete=not is_merged)
+        if self._merge is not None:
+            self._merge.start_if_due()
+
+    def close(self, state: Any, logger: Any) -> None:
+        self._folder.close()
+        if self._merge is not None:
+            self._merge.finish(state.profiler.seconds_to_close())
+
+    def _collect(self, cycle: Cycle) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+        """All events of a cycle, its contributed files' among them, and the header of its file."""
+        header = {**cycle.metadata, "kinetoscope": _description(cycle)}
+        parts: list[Iterable[dict[str, Any]]] = [marker_events(cycle)]
+        notes = header["kinetoscope"]["repaired"] = []
+        for file in cycle.files:
+            try:
+                trace = read_chrome(file)
+            except (TraceFileError, OSError) as error:
+                notes.append(f"left out {file.name}: {error}")
+                continue
+            notes += trace.repairs
+            header |= {key: trace.header[key] for key in _FROM_KINETO if key in trace.header}
+            parts.append(_without_process_name(trace.events, cycle.pid))
+        return list(itertools.chain.from_iterable(parts)), header
+
+
+def _without_process_name(events: Iterable[dict[str, Any]], pid: int) -> Iterable[dict[str, Any]]:
+    """Kineto names the process after its program; ours is named after its rank."""
+    named = ("process_name", "process_sort_index")
+    return (it for it in events if not (it.get("ph") == "M" and it.get("pid") == pid and it.get("name") in named))
+
+
+def _description(cycle: Cycle) -> dict[str, Any]:
+    """What the file says of itself: whose it is, when it was recorded, and how its clocks relate."""
+    return {
+        "version": kinetoscope.__version__,
+        "run_name": cycle.run_name,
+        "rank": cycle.ranks.rank,
+        "local_rank": cycle.ranks.local_rank,
+        "node_rank": cycle.ranks.node_rank,
+        "world_size": cycle.ranks.world_size,
+        "cycle": cycle.number,
+        "pid": cycle.pid,
+        "begin": timestamp_fields(cycle.begin_timestamp),
+        "end": timestamp_fields(cycle.timestamp),
+        "clock": {
+            "anchors": [
+                {"monotonic_ns": it.monotonic_ns, "unix_ns": it.unix_ns, "bound_ns": it.bound_ns}
+                for it in (cycle.begin, cycle.end)
+            ],
+            "stepped": cycle.clock.stepped,
+        },
+    }
+
+
+def _name_on_node(name: FileNameFormat, run_name: str, ranks: Any) -> str:
+    """The merged file's name; on nodes after the first one with the node in it, so that nodes sharing a disk differ."""
+    filled = name.fill(run_name, ranks)
+    if ranks.node_rank == 0 or "node_rank" in name.variables():
+        return filled
+    stem, dot, suffix = filled.partition(".")
+    return f"{stem}.node{ranks.node_rank}{dot}{suffix}"

@@ -1,0 +1,1 @@
+"""recording: actions, schedules, the recorder, markers, cycles and the Profiler that drives them."""

@@ -1,0 +1,16 @@
+"""recording: what a profiler does during one batch."""
+
+from enum import StrEnum
+
+
+class ProfilerAction(StrEnum):
+    """What the profiler does during one batch; a schedule answers with one of these."""
+
+    SKIP = "skip"
+    """Record nothing."""
+    WARMUP = "warmup"
+    """Record, so that caches and tracers settle; the numbers of this batch are not representative."""
+    ACTIVE = "active"
+    """Record."""
+    ACTIVE_AND_SAVE = "active_and_save"
+    """Record, then close the window and hand the cycle over when the batch ends."""

@@ -1,0 +1,79 @@
+"""recording: the active profiler of this process, for library code that has no profiler at hand.
+
+This is the house's one global that says what is going on. `kinetoscope.marker` is called from libraries that know
+nothing of the user's Profiler; without a place they both know there would be nothing to record into. Library
+markers are therefore moved: they record into the active profiler's recorder, or into an idle one.
+"""
+
+import contextlib
+from collections.abc import Iterable
+from typing import cast
+
+from kinetoscope.recording import compiler
+from kinetoscope.recording.action import ProfilerAction
+from kinetoscope.recording.marker import RECORDING_ACTIONS, Marker, MarkerSettings
+from kinetoscope.recording.pure_recorder import PureRecorder
+from kinetoscope.recording.recorder import INSTANT_ON_BEGIN, INSTANT_ON_END
+
+_idle = PureRecorder()
+_current = _idle
+_markers: dict[MarkerSettings, Marker] = {}
+_plain: dict[str, Marker] = {}
+_nothing = contextlib.nullcontext()
+
+
+def marker(
+    name: str,
+    actions: Iterable[ProfilerAction] = RECORDING_ACTIONS,
+    record_instant_on_start: bool = False,
+    record_instant_on_finish: bool = False,
+    categories: Iterable[str] = (),
+) -> Marker:
+    """The marker of that name for code that has no profiler at hand: it records into the process's active Profiler.
+
+    Takes what `Profiler.marker` takes, and costs as much as a skipped span when no profiler is active. May be called
+    each time (``with kinetoscope.marker("parse"):``) or once, ahead of time.
+    """
+    if compiler.is_compiling():
+        return cast("Marker", _nothing)
+    if actions is RECORDING_ACTIONS and not (record_instant_on_start or record_instant_on_finish or categories):
+        known = _plain.get(name)
+        if known is None:
+            known = _plain[name] = _library_marker(MarkerSettings(name))
+        return known
+    settings = MarkerSettings(name, actions, record_instant_on_start, record_instant_on_finish, categories)
+    return _library_marker(settings)
+
+
+def marker_from_settings(name: str, actions: Iterable[str], edges: int, categories: Iterable[str]) -> Marker:
+    """A library marker, from what a pickled marker remembers."""
+    on_start, on_finish = bool(edges & INSTANT_ON_BEGIN), bool(edges & INSTANT_ON_END)
+    return _library_marker(MarkerSettings(name, map(ProfilerAction, actions), on_start, on_finish, categories))
+
+
+def _library_marker(settings: MarkerSettings) -> Marker:
+    compiler.teach_dynamo(Marker)
+    return _markers.get(settings) or _markers.setdefault(settings, Marker(_current, settings))
+
+
+def activate(recorder: PureRecorder) -> None:
+    """Makes library markers record into ``recorder``."""
+    _move_to(recorder)
+
+
+def deactivate(recorder: PureRecorder) -> None:
+    """Makes library markers idle again, unless another recorder has become the active one since."""
+    if _current is recorder:
+        _move_to(_idle)
+
+
+def is_active() -> bool:
+    """Whether some profiler of this process is active."""
+    return _current is not _idle
+
+
+def _move_to(recorder: PureRecorder) -> None:
+    global _current
+    _current = recorder
+    for it in list(_markers.values()):
+        it.record_into(recorder)

@@ -1,0 +1,66 @@
+"""recording: torch's compiler. It must not notice markers: under it they do nothing, and the graph stays whole.
+
+Two seams. Python code of ours branches on `is_compiling`, which Dynamo folds to True while it traces. A ready-made
+``with marker:`` has no such branch, so Dynamo is taught to see every marker as an empty context.
+"""
+
+import logging
+import sys
+from typing import Any
+
+_log = logging.getLogger("kinetoscope")
+_taught: set[type] = set()
+
+
+def is_compiling() -> bool:
+    """Whether torch's compiler is tracing the caller. Replaces itself by torch's own function once torch is there."""
+    global is_compiling  # noqa: F811 - that is the point
+    torch: Any = sys.modules.get("torch")
+    if not hasattr(torch, "compiler"):
+        return False
+    if torch.compiler.is_compiling():
+        return True
+    is_compiling = torch.compiler.is_compiling
+    return False
+
+
+def teach_dynamo(*marker_types: type) -> None:
+    """Makes Dynamo, if it is loaded, treat ``with marker:`` as nothing and a marker's methods as returning None.
+
+    Dynamo has no public way to say this; where its inside differs from what is expected, such a function falls
+    back to running uncompiled, and one warning says so.
+    """
+    builder: Any = sys.modules.get("torch._dynamo.variables.builder")
+    new = [it for it in marker_types if it not in _taught]
+    if builder is None or not new:
+        return
+    _taught.update(new)
+    try:
+        wrap = _dynamo_wrapper(builder)
+        builder.VariableBuilder._type_dispatch().update(dict.fromkeys(new, wrap))
+    except (AttributeError, TypeError, ImportError) as error:
+        _log.warning(
+            "This version of torch cannot be told to ignore markers (%s): a compiled function with a ready-made "
+            "`with marker:` inside runs uncompiled. Use @marker or `with kinetoscope.marker(name):` there.",
+            error,
+        )
+
+
+def _dynamo_wrapper(builder: Any) -> Any:
+    from torch._dynamo.guards import GuardBuilder  # pyright: ignore[reportMissingImports]
+    from torch._dynamo.variables import ConstantVariable  # pyright: ignore[reportMissingImports]
+    from torch._dynamo.variables.ctx_manager import NullContextVariable  # pyright: ignore[reportMissingImports]
+
+    class InertMarkerVariable(NullContextVariable):
+        """A marker inside a compiled function."""
+
+        def call_method(self, tx: Any, name: str, args: Any, kwargs: Any) -> Any:
+            if name in ("start", "finish", "instant", "counter", "begin", "end"):
+                return ConstantVariable.create(None)
+            return super().call_method(tx, name, args, kwargs)
+
+    def wrap(self: Any, marker: Any) -> Any:
+        self.install_guards(GuardBuilder.TYPE_MATCH)
+        return InertMarkerVariable(source=self.source)
+
+    return wrap

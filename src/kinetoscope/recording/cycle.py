@@ -1,0 +1,75 @@
+"""recording: the Cycle, what one rank recorded in one window. It flows from the Profiler to the trace handlers."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from kinetoscope.clock.anchor import Anchor, ClockLine
+from kinetoscope.formats.record import Record, unpack_records
+from kinetoscope.recording.recorder import SpanName, ThreadRecords
+from kinetoscope.training.attempt import Attempt
+from kinetoscope.training.ranks import Ranks
+
+
+@dataclass(frozen=True, slots=True)
+class Contributions:
+    """Trace files that sources add to a cycle. Filled on the writer thread, before a handler sees the cycle.
+
+    Those among ``temporary`` are ours, and deleted once every handler has seen them.
+    """
+
+    files: list[Path] = field(default_factory=list)
+    temporary: list[Path] = field(default_factory=list)
+
+
+@dataclass(kw_only=True)
+class Cycle:
+    """What one rank recorded in one window.
+
+    ``number`` counts the cycles of the run from 0. ``begin_timestamp`` and ``timestamp`` say where the run was when the
+    window opened and closed (completed batches). Records carry nanoseconds on the monotonic clock; ``clock`` turns them into
+    unix time. ``files`` are Chrome JSON traces that sources contributed, complete and on disk by the time a handler
+    is given the cycle.
+    """
+
+    number: int
+    run_name: str
+    ranks: Ranks
+    attempt: Attempt
+    pid: int
+    begin_timestamp: Any
+    timestamp: Any
+    begin: Anchor
+    end: Anchor
+    names: list[SpanName]
+    take_threads: Callable[[], list[ThreadRecords]] = field(repr=False)
+    contributions: Contributions = field(default_factory=Contributions)
+    metadata: dict[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def threads(self) -> list[ThreadRecords]:
+        """What each thread recorded; taken out of the recorder on first use, which is the writer thread's."""
+        return self.take_threads()
+
+    @property
+    def clock(self) -> ClockLine:
+        """From monotonic to unix nanoseconds within this window."""
+        return ClockLine(self.begin, self.end)
+
+    @property
+    def files(self) -> list[Path]:
+        """The trace files that sources contributed."""
+        return self.contributions.files
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing at all was recorded or contributed."""
+        return not self.threads and not self.files
+
+    def records(self) -> Iterator[tuple[ThreadRecords, Record, SpanName]]:
+        """Every record with its thread and name, thread by thread, in the order in which they ended."""
+        for thread in self.threads:
+            for record in unpack_records(thread.packed):
+                yield thread, record, self.names[record.name]

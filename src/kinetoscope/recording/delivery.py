@@ -1,0 +1,67 @@
+"""recording: delivery. Cycles and contributed files flow in; trace handlers get them on the writer thread, in order."""
+
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from kinetoscope.recording.cycle import Contributions, Cycle
+from kinetoscope.recording.guard import Guard
+from kinetoscope.recording.listeners import overrides
+from kinetoscope.writing.writer_thread import WriterThread
+
+
+class Delivery:
+    """Hands what was recorded to the handlers that ``get_handlers`` names, through one `WriterThread`."""
+
+    def __init__(self, guard: Guard, get_handlers: Callable[[], list[Any]]) -> None:
+        self._guard = guard
+        self._get_handlers = get_handlers
+        self.writer = WriterThread(on_error=guard.keep)
+
+    def cycle(self, cycle: Cycle) -> None:
+        """Delivers a finished cycle, after everything that was contributed to it."""
+        self.writer.submit(f"Saving cycle {cycle.number}", lambda: self._deliver(cycle))
+
+    def contribution(self, make: Callable[[], Path | None], to: Contributions, temporary: bool) -> None:
+        """Makes a trace file and adds it to a cycle's contributions."""
+        self.writer.submit("Taking over a trace file", lambda: self._contribute(make, to, temporary))
+
+    def _deliver(self, cycle: Cycle) -> None:
+        if not cycle.is_empty:
+            self._tell("process_cycle", cycle)
+        for file in cycle.contributions.temporary:
+            file.unlink(missing_ok=True)
+
+    def _contribute(self, make: Callable[[], Path | None], to: Contributions, temporary: bool) -> None:
+        if (file := make()) is None:
+            return
+        to.files.append(file)
+        if temporary:
+            to.temporary.append(file)
+        self._tell("process_chrome_json_trace_file", file)
+
+    def _tell(self, method: str, argument: Any) -> None:
+        for handler in self._get_handlers():
+            if overrides(handler, method):
+                self._guard(handler, getattr(handler, method), (argument,))
+
+
+def second_link(file: Path) -> Path:
+    """Another name for ``file``, beside it, so that its owner may delete the first one.
+
+    A copy among the temporary files where there can be no second name. Raises OSError if the file cannot be read.
+    """
+    kept = file.with_name(f".{file.name}.kinetoscope-{os.getpid()}-{time.monotonic_ns()}")
+    try:
+        os.link(file, kept)
+    except FileNotFoundError:
+        raise
+    except OSError:
+        handle, name = tempfile.mkstemp(prefix="kinetoscope-", suffix=file.name)
+        os.close(handle)
+        return Path(shutil.copyfile(file, name))
+    return kept

@@ -1,0 +1,82 @@
+"""recording: tells trace handlers of single events, as their contract promises. Records flow in, calls flow out."""
+
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from kinetoscope.clock.anchor import Anchor, ClockLine
+from kinetoscope.recording.recorder import NameTable
+from kinetoscope.recording.trace_handler import TraceHandler
+
+Call = Callable[..., None]
+Guard = Callable[[Any, Call, tuple[Any, ...]], object]
+
+
+def overrides(handler: Any, method: str) -> bool:
+    """Whether a handler wants ``method`` called: it overrides `TraceHandler`'s, or is no TraceHandler but has one."""
+    own = getattr(type(handler), method, None) or getattr(handler, method, None)
+    return own is not None and own is not getattr(TraceHandler, method)
+
+
+class Listeners:
+    """The handlers that override per-event methods, called one event at a time.
+
+    A `SpanListener` of the recorder. ``anchor`` turns its nanoseconds into unix time; ``guard(handler, method,
+    arguments)`` makes the calls.
+    """
+
+    def __init__(self, handlers: Iterable[Any], names: NameTable, state: Any, anchor: Anchor, guard: Guard) -> None:
+        handlers = list(handlers)
+        self._on_duration = _methods(handlers, "process_duration_event")
+        self._on_instant = _methods(handlers, "process_instant_event")
+        self._on_counter = _methods(handlers, "process_counter_event")
+        self._names = names
+        self._clock = ClockLine(anchor, anchor)
+        self._guard = guard
+        # Reentrant: a signal handler, or a handler's own marker, may record while an event is being told.
+        self._lock = threading.RLock()
+        self._reported: dict[str, tuple[int, Any]] = {}
+        self._state = state
+
+    def __bool__(self) -> bool:
+        return bool(self._on_duration or self._on_instant or self._on_counter)
+
+    def on_begin(self, name: int, entry: Any, begin_ns: int) -> None:
+        with self._lock:
+            text = self._names.names[name].name
+            if text not in self._reported:
+                self._reported[text] = (name, entry)
+                self._tell(self._on_duration, name, True, begin_ns)
+
+    def on_end(self, name: int, entry: Any, end_ns: int) -> None:
+        with self._lock:
+            text = self._names.names[name].name
+            if self._reported.get(text, (0, None))[1] is entry:
+                del self._reported[text]
+                self._tell(self._on_duration, name, False, end_ns)
+
+    def on_instant(self, name: int, now_ns: int) -> None:
+        with self._lock:
+            self._tell(self._on_instant, name, None, now_ns)
+
+    def on_counter(self, name: int, now_ns: int, values: Mapping[str, int | float]) -> None:
+        with self._lock:
+            self._tell(self._on_counter, name, None, now_ns, dict(values))
+
+    def cut(self, now_ns: int) -> None:
+        """Reports the end of every span whose begin was reported: the window closes, or the run ends."""
+        with self._lock:
+            reported, self._reported = self._reported, {}
+            for name, _ in reported.values():
+                self._tell(self._on_duration, name, False, now_ns)
+
+    def _tell(self, methods: list[tuple[Any, Call]], name: int, is_start: bool | None, at_ns: int, *rest: Any) -> None:
+        span = self._names.names[name]
+        start = () if is_start is None else (is_start,)
+        arguments = (span.name, span.categories, *start, self._state.timestamp, self._clock.unix_ns(at_ns), *rest)
+        for handler, method in methods:
+            self._guard(handler, method, arguments)
+
+
+def _methods(handlers: list[Any], name: str) -> list[tuple[Any, Call]]:
+    return [(handler, getattr(handler, name)) for handler in handlers if overrides(handler, name)]

@@ -1,0 +1,269 @@
+"""recording: markers, what a user puts around the code to be seen. Calls flow in, records flow to the recorder."""
+
+import functools
+import inspect
+import logging
+import os
+import threading
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
+
+from kinetoscope.errors import MarkerError
+from kinetoscope.recording import compiler
+from kinetoscope.recording.action import ProfilerAction
+from kinetoscope.recording.pure_recorder import PureRecorder, PureSpan
+from kinetoscope.recording.recorder import ACTION_BITS, INSTANT_ON_BEGIN, INSTANT_ON_END
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_log = logging.getLogger("kinetoscope")
+P = ParamSpec("P")
+T = TypeVar("T")
+
+RECORDING_ACTIONS = (ProfilerAction.WARMUP, ProfilerAction.ACTIVE, ProfilerAction.ACTIVE_AND_SAVE)
+
+
+class MarkerSettings:
+    """What a marker is asked for with. Two settings are equal when a user could not tell their markers apart."""
+
+    __slots__ = ("actions", "categories", "edges", "name")
+
+    def __init__(
+        self,
+        name: str,
+        actions: Iterable[ProfilerAction] = RECORDING_ACTIONS,
+        record_instant_on_start: bool = False,
+        record_instant_on_finish: bool = False,
+        categories: Iterable[str] = (),
+    ) -> None:
+        self.name = str(name)
+        self.actions = frozenset(map(ProfilerAction, actions))
+        self.categories = (categories,) if isinstance(categories, str) else tuple(categories)
+        self.edges = record_instant_on_start * INSTANT_ON_BEGIN + record_instant_on_finish * INSTANT_ON_END
+
+    @property
+    def mask(self) -> int:
+        """The bits of the actions under which the marker records."""
+        return sum(ACTION_BITS[action] for action in self.actions)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, MarkerSettings) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def _key(self) -> tuple[Any, ...]:
+        return self.name, self.actions, self.categories, self.edges
+
+    def __str__(self) -> str:
+        actions = ", ".join(action for action in ProfilerAction if action in self.actions)
+        return f"actions=({actions}), categories={self.categories}, instants={self.edges}"
+
+
+class Marker(PureSpan):
+    """A named span, instant or counter. Got from `Profiler.marker` or `kinetoscope.marker`, never built by hand.
+
+    with marker: ...                                # a span around a block
+    @marker                                         # around each call of a function, coroutine or generator
+    marker.start(); marker.finish()                 # around a stretch of one thread
+    token = marker.begin(); marker.end(token)       # across threads and tasks
+    marker.instant()                                # a moment
+    marker.counter({"loss": 0.25})                  # values at this moment
+    """
+
+    __slots__ = ("_started", "settings")
+
+    def __init__(self, recorder: PureRecorder, settings: MarkerSettings) -> None:
+        super().__init__(recorder, _intern(recorder, settings), settings.mask, settings.edges)
+        self.settings = settings
+        # Which threads of which process have started this marker: a forked child has started none.
+        self._started: dict[tuple[int, int], Any] = {}
+
+    @property
+    def name(self) -> str:
+        return self.settings.name
+
+    @property
+    def categories(self) -> tuple[str, ...]:
+        return self.settings.categories
+
+    def record_into(self, recorder: PureRecorder) -> None:
+        """Makes the marker record into another recorder from now on."""
+        self.attach(recorder, _intern(recorder, self.settings))
+
+    def start(self) -> None:
+        """Begins a span that `finish` on the same thread will end.
+
+        Raises `MarkerError` if this thread has started the marker already; nest with ``with`` instead.
+        """
+        if compiler.is_compiling():
+            return
+        thread = _thread_key()
+        if thread in self._started:
+            raise MarkerError(
+                f"Marker {self.name!r} was started on this thread and not finished. To nest a marker in itself use "
+                "`with marker:`, and `token = marker.begin()`, `marker.end(token)` across threads or tasks."
+            )
+        self._started[thread] = self.begin()
+
+    def finish(self) -> None:
+        """Ends the span that `start` began on this thread.
+
+        Raises `MarkerError` if there is none.
+        """
+        if compiler.is_compiling():
+            return
+        thread = _thread_key()
+        if thread not in self._started:
+            raise MarkerError(
+                f"Marker {self.name!r} cannot finish: this thread has not started it. If another thread or task did, "
+                "use `token = marker.begin()` there and `marker.end(token)` here."
+            )
+        self.end(self._started.pop(thread))
+
+    def instant(self) -> None:
+        """Records this moment."""
+        if not compiler.is_compiling():
+            self.record_instant()
+
+    def counter(self, values: Mapping[str, Any] | float) -> None:
+        """Records values at this moment: a mapping of names to numbers, or one number, named after the marker.
+
+        Numbers may be ints, floats, booleans, or scalars of numpy or torch. What is no number is left out, with one
+        warning in the log: a counter never raises into training.
+        """
+        if compiler.is_compiling():
+            return
+        if not isinstance(values, Mapping):
+            values = {self.name: values}
+        if self._recorder.action & self.mask:
+            self.record_counter(dict(_numbers(self.name, values)))
+
+    @overload
+    def __call__(self, function: None = None) -> "Marker": ...
+    @overload
+    def __call__(self, function: Callable[P, T]) -> Callable[P, T]: ...
+    def __call__(self, function: Callable[..., Any] | None = None) -> Any:
+        """Decorates ``function``: each call is a span. With no function, gives the decorator (``@marker()``)."""
+        if function is None:
+            return self
+        return functools.wraps(function)(self._wrapper(function))
+
+    def _wrapper(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        if inspect.isasyncgenfunction(function):
+            return _around_async_generator(self, function)
+        if inspect.iscoroutinefunction(function):
+            return _around_coroutine(self, function)
+        if inspect.isgeneratorfunction(function):
+            return _around_generator(self, function)
+        return _around_function(self, function)
+
+    def __copy__(self) -> "Marker":
+        return self
+
+    def __deepcopy__(self, memo: object) -> "Marker":
+        return self
+
+    def __reduce__(self) -> Any:
+        from kinetoscope.recording.active import marker_from_settings
+
+        it = self.settings
+        return marker_from_settings, (it.name, tuple(sorted(it.actions)), it.edges, it.categories)
+
+    def __repr__(self) -> str:
+        return f"<Marker {self.name!r} {self.settings}>"
+
+
+def _intern(recorder: PureRecorder, settings: MarkerSettings) -> int:
+    return recorder.names.intern(settings.name, settings.categories)
+
+
+def _thread_key() -> tuple[int, int]:
+    return os.getpid(), threading.get_ident()
+
+
+def _around_function(marker: Marker, function: Callable[..., Any]) -> Callable[..., Any]:
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        if compiler.is_compiling():
+            return function(*args, **kwargs)
+        token = marker.begin()
+        try:
+            return function(*args, **kwargs)
+        finally:
+            marker.end(token)
+
+    return wrapper
+
+
+@contextmanager
+def _span(marker: Marker) -> "Iterator[None]":
+    """The span as a token, since the block may be left on another thread than it was entered on."""
+    token = marker.begin()
+    try:
+        yield
+    finally:
+        marker.end(token)
+
+
+def _around_coroutine(marker: Marker, function: Callable[..., Any]) -> Callable[..., Any]:
+    async def wrapper(*args: Any, **kwargs: Any) -> Any:
+        with _span(marker):
+            return await function(*args, **kwargs)
+
+    return wrapper
+
+
+def _around_generator(marker: Marker, function: Callable[..., Any]) -> Callable[..., Any]:
+    def wrapper(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
+        with _span(marker):
+            return (yield from function(*args, **kwargs))
+
+    return wrapper
+
+
+def _around_async_generator(marker: Marker, function: Callable[..., Any]) -> Callable[..., Any]:
+    async def wrapper(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
+        with _span(marker):
+            generator = function(*args, **kwargs)
+            advance = generator.asend(None)
+            try:
+                while True:
+                    try:
+                        item = await advance
+                    except StopAsyncIteration:
+                        return
+                    try:
+                        sent = yield item
+                    except GeneratorExit:
+                        raise
+                    except BaseException as error:
+                        advance = generator.athrow(error)
+                    else:
+                        advance = generator.asend(sent)
+            finally:
+                await generator.aclose()
+
+    return wrapper
+
+
+_complained: set[str] = set()
+
+
+def _numbers(marker_name: str, values: Mapping[str, Any]) -> "Iterator[tuple[str, int | float]]":
+    for name, value in values.items():
+        try:
+            yield str(name), _number(value)
+        except (TypeError, ValueError, RuntimeError) as error:
+            if marker_name not in _complained:
+                _complained.add(marker_name)
+                _log.warning("Counter %r leaves out %r: %r is not a number (%s).", marker_name, name, value, error)
+
+
+def _number(value: Any) -> int | float:
+    """``value`` as a plain number; scalars of numpy and torch give theirs up through ``item()``."""
+    if isinstance(value, int | float):
+        return value + 0
+    value = value.item() if hasattr(value, "item") else float(value)
+    return value if isinstance(value, int | float) else float(value)

@@ -1,0 +1,394 @@
+"""recording: the Profiler. A run's events flow in; cycles flow to the trace handlers, on the writer thread."""
+
+import atexit
+import contextlib
+import logging
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from enum import Enum
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar, overload
+
+from kinetoscope.clock.anchor import take_anchor
+from kinetoscope.clock.clock import Clock, SystemClock
+from kinetoscope.errors import ProfilerStateError, SettingsError
+from kinetoscope.recording import active, compiler
+from kinetoscope.recording.action import ProfilerAction
+from kinetoscope.recording.delivery import Delivery, second_link
+from kinetoscope.recording.guard import Guard
+from kinetoscope.recording.listeners import Listeners
+from kinetoscope.recording.loop import Loop
+from kinetoscope.recording.marker import RECORDING_ACTIONS, Marker, MarkerSettings
+from kinetoscope.recording.pure_recorder import PureRecorder
+from kinetoscope.recording.schedule import Schedule
+from kinetoscope.recording.termination import TerminationHandler
+from kinetoscope.recording.window import Window
+from kinetoscope.training.attempt import current_attempt
+from kinetoscope.training.callback import Callback
+from kinetoscope.training.event import Event
+from kinetoscope.training.ranks import Ranks, current_ranks
+from kinetoscope.training.state import State
+
+_log = logging.getLogger("kinetoscope")
+T = TypeVar("T")
+
+
+class _Phase(Enum):
+    NEW = 1
+    RUNNING = 2
+    CLOSING = 3
+    CLOSED = 4
+
+
+class Profiler(Callback):
+    """Records a training run by a schedule and hands each finished cycle to its trace handlers.
+
+        with Profiler(cyclic_schedule(warmup=1, active=4), [JSONTraceHandler()]) as profiler:
+            for batch in profiler.batches(loader):
+                train(batch)
+
+    Arguments may also come in the order ``Profiler(state, schedule, trace_handlers)``.
+
+    - ``schedule``: a function from the run's `State` to a `ProfilerAction`, such as `cyclic_schedule`'s.
+    - ``trace_handlers``: one `TraceHandler` or several; they get what was recorded.
+    - ``state``: the run's state; one is made if none is given, with ``run_name`` as its name.
+    - ``sources``: what records by itself (`TorchProfiler`, `SystemProfiler`).
+    - ``strict``: raise errors of sources and handlers instead of logging them and going on.
+    - ``grace_s``: how long saving may take after SIGTERM, in seconds; ``close_timeout_s``: at a regular close.
+    - ``clock``: where time comes from; for tests.
+
+    Raises `SettingsError` for an argument that cannot work.
+    """
+
+    @overload
+    def __init__(
+        self,
+        schedule: Schedule,
+        trace_handlers: Any = (),
+        *,
+        state: Any = None,
+        sources: Iterable[Any] = (),
+        run_name: str | None = None,
+        strict: bool = False,
+        grace_s: float = 10.0,
+        close_timeout_s: float = 300.0,
+        clock: Clock | None = None,
+    ) -> None: ...
+    @overload
+    def __init__(self, state: Any, schedule: Schedule, trace_handlers: Any = (), **settings: Any) -> None: ...
+
+    def __init__(  # pyright: ignore[reportInconsistentOverload] - positional arguments come in either order
+        self,
+        *arguments: Any,
+        schedule: Any = None,
+        trace_handlers: Any = (),
+        state: Any = None,
+        sources: Iterable[Any] = (),
+        run_name: str | None = None,
+        strict: bool = False,
+        grace_s: float = 10.0,
+        close_timeout_s: float = 300.0,
+        clock: Clock | None = None,
+    ) -> None:
+        positional = list(arguments)
+        if positional and hasattr(positional[0], "timestamp"):
+            state = positional.pop(0)
+        schedule = positional.pop(0) if positional else schedule
+        trace_handlers = positional.pop(0) if positional else trace_handlers
+        if positional or not callable(schedule):
+            raise SettingsError(f"schedule must be a function from State to ProfilerAction, not {schedule!r}.")
+        self._schedule: Any = schedule
+        self._clock = clock or SystemClock()
+        self._grace_s, self._close_timeout_s = grace_s, close_timeout_s
+        self.ranks = current_ranks()
+        self.attempt = current_attempt(self.ranks)
+        self.state: Any = State(run_name=run_name or "run") if state is None else state
+        self.state.profiler = self
+        self.sources = list(sources)
+        self.resumption_epoch = self._resumption_batch = 0
+        self._guard = Guard(strict)
+        self._delivery = Delivery(self._guard, lambda: self._trace_handlers)
+        self._recorder = PureRecorder(self._clock)
+        self._window = Window(self._recorder, self._clock, self.ranks, self.attempt)
+        self._markers: dict[str, Marker] = {}
+        self._warned: set[str] = set()
+        self._action = ProfilerAction.SKIP
+        self._phase = _Phase.NEW
+        self._close_by = 0.0
+        self._pid = os.getpid()
+        self._termination = TerminationHandler(self._save_on_signal)
+        self._loop = Loop(self)
+        self._callbacks: dict[Event, list[tuple[Any, Callable[..., Any]]]] = {}
+        self.trace_handlers = trace_handlers
+
+    # -- what a user touches ----------------------------------------------------------------------------------
+
+    @property
+    def trace_handlers(self) -> list[Any]:
+        """The trace handlers. May be set to one or several."""
+        return self._trace_handlers
+
+    @trace_handlers.setter
+    def trace_handlers(self, handlers: Any) -> None:
+        self._trace_handlers = list(handlers) if isinstance(handlers, Sequence | set | tuple) else [handlers]
+        self._connect()
+
+    def marker(
+        self,
+        name: str,
+        actions: Iterable[ProfilerAction] = RECORDING_ACTIONS,
+        record_instant_on_start: bool = False,
+        record_instant_on_finish: bool = False,
+        categories: Iterable[str] = (),
+    ) -> Marker:
+        """The marker of that name, created once.
+
+        Records while the action is among ``actions``; with the two flags, also an instant where a span begins or ends;
+        ``categories`` are words to filter by in a viewer. Asked again without options it is the same marker; asked with
+        other options, the first ones stay, and a warning says so once.
+        """
+        known = self._markers.get(name)
+        asked = MarkerSettings(name, actions, record_instant_on_start, record_instant_on_finish, categories)
+        if known is None:
+            compiler.teach_dynamo(Marker)
+            return self._markers.setdefault(name, Marker(self._recorder, asked))
+        if asked not in (known.settings, MarkerSettings(name)):
+            self.report(f"Marker {name!r} exists with {known.settings}; now asked for with {asked}: the first stay.")
+        return known
+
+    def batches(self, iterable: Iterable[T], *, length: int | None = None) -> Iterator[T]:
+        """Yields the batches of one epoch, and records the wait for each and the batch itself as spans.
+
+        ``length`` is the number of batches, taken from ``len(iterable)`` if it has one; a schedule needs it to save
+        at the epoch's last batch.
+        """
+        return self._loop.batches(iterable, length)
+
+    def step(self, *, samples: int = 0, tokens: int = 0) -> None:
+        """Ends a batch of ``samples`` samples and ``tokens`` tokens, in a loop that does not use `batches`."""
+        self._loop.step(samples, tokens)
+
+    def epoch(self, length: int | None = None) -> contextlib.AbstractContextManager[None]:
+        """A context around one epoch of ``length`` batches, in a loop that uses `step`."""
+        return self._loop.epoch(length)
+
+    def get_action(self) -> ProfilerAction:
+        """The action of the current batch."""
+        return self._action if self._phase is _Phase.RUNNING else self.schedule(self.state)
+
+    def schedule(self, state: Any) -> ProfilerAction:
+        """The schedule's answer for ``state``; SKIP, with one report in the log, if it raises or answers nonsense."""
+        action = self._guard(self._schedule, self._ask_schedule, (state,))
+        return ProfilerAction.SKIP if action is None else action
+
+    def record_chrome_json_trace_file(self, filepath: str | os.PathLike[str]) -> None:
+        """Adds a file of Chrome JSON events, such as one of Kineto's, to the cycle that is being recorded.
+
+        The file is kept by a second link (or a copy, where there can be none), so the caller may delete it. Nothing
+        is read in the training thread. A file that is not there is reported in the log.
+        """
+        try:
+            kept = second_link(Path(filepath))
+        except OSError as error:
+            self._guard.keep(f"Taking over the trace file {filepath}", error)
+        else:
+            self.contribute(lambda: kept, temporary=True)
+
+    def contribute(self, make: Callable[[], Path | None], *, temporary: bool = False) -> None:
+        """For sources: runs ``make`` on the writer thread; the file it names belongs to the current cycle.
+
+        A ``temporary`` file is deleted once every handler has seen it.
+        """
+        self._delivery.contribution(make, self._window.contributions, temporary)
+
+    def report(self, message: str) -> None:
+        """For sources: says something in the log, once."""
+        if message not in self._warned:
+            self._warned.add(message)
+            _log.warning(message)
+
+    def seconds_to_close(self) -> float:
+        """For handlers: how much of the time that closing may take is left."""
+        return max(0.0, self._close_by - time.monotonic())
+
+    @property
+    def resumption_batch_idx(self) -> int:
+        """The batch of its epoch at which the run was resumed; 0 if it was not. A schedule's skip counts from it."""
+        return self._resumption_batch
+
+    @resumption_batch_idx.setter
+    def resumption_batch_idx(self, batch: int) -> None:
+        self._resumption_batch = int(batch)
+        epoch = self.state.timestamp.epoch
+        self.resumption_epoch = int(getattr(epoch, "value", epoch))
+
+    # -- beginning and end ------------------------------------------------------------------------------------
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._close(self._close_timeout_s, clean=kind is None)
+        if kind is None and self._guard.strict and self._guard.errors:
+            raise self._guard.errors[0]
+
+    def start(self) -> Self:
+        """Begins the run: what ``with profiler:`` does on entry.
+
+        Raises what a source or handler raises while it sets up, and `ProfilerStateError` if this profiler was used
+        before or another one is active.
+        """
+        if self._phase is not _Phase.NEW:
+            raise ProfilerStateError("This Profiler has been started before. Make a new one for another run.")
+        if active.is_active():
+            raise ProfilerStateError("Another Profiler is active in this process. Close it before starting this one.")
+        try:
+            self.fire(Event.INIT, setup=True)
+            active.activate(self._recorder)
+            self._phase = _Phase.RUNNING
+            self._termination.install()
+            atexit.register(self._at_exit)
+            self._action = self.schedule(self.state)
+            self.fire(Event.FIT_START, setup=True)
+        except BaseException:
+            self._close(self._grace_s, clean=False)
+            raise
+        self._apply_action()
+        return self
+
+    def close(self, state: Any = None, logger: Any = None) -> None:
+        """Saves what was recorded, waits for it to be written, and lets go of every thread and hook."""
+        self.__exit__(None, None, None)
+
+    def post_close(self) -> None:
+        """Nothing is left to do: `close` has let go of everything."""
+
+    # -- events -----------------------------------------------------------------------------------------------
+
+    def fire(self, event: Event, *, setup: bool = False) -> None:
+        """Tells sources, then handlers, of an event. During ``setup`` what they raise is raised."""
+        for callback, method in self._callbacks.get(event, ()):
+            if setup:
+                method(self.state, None)
+            else:
+                self._guard(callback, method, (self.state, None))
+
+    @property
+    def is_running(self) -> bool:
+        """Between start and close."""
+        return self._phase is _Phase.RUNNING
+
+    @property
+    def is_forked(self) -> bool:
+        """Whether this is a child process's copy of its parent's profiler: it records nothing and saves nothing."""
+        return self._pid != os.getpid()
+
+    def epoch_started(self) -> None:
+        """Acts on the first batch of an epoch. An active stretch that the epoch's end has cut short is saved."""
+        before = self._action
+        self._action = self.schedule(self.state)
+        broken_off = before is ProfilerAction.ACTIVE and self._action in (ProfilerAction.SKIP, ProfilerAction.WARMUP)
+        self.fire(Event.EPOCH_START)
+        if broken_off:
+            self._save_window()
+        self._apply_action()
+
+    def batch_ended(self) -> None:
+        """Acts on the end of a batch: the timestamp already counts it. Saves if it was the last of its window."""
+        before = self._action
+        self._action = self.schedule(self.state)
+        self.fire(Event.BATCH_END)
+        if before is ProfilerAction.ACTIVE_AND_SAVE:
+            self._save_window()
+        self._apply_action()
+
+    # -- inside -----------------------------------------------------------------------------------------------
+
+    def _ask_schedule(self, state: Any) -> ProfilerAction:
+        return ProfilerAction(self._schedule(state))
+
+    def _apply_action(self) -> None:
+        timestamp = self.state.timestamp
+        self._recorder.batch = int(getattr(timestamp.batch, "value", timestamp.batch))
+        self._window.set_action(self._action, timestamp)
+        compiler.teach_dynamo(Marker)
+
+    def _connect(self) -> None:
+        """Looks up once which callback wants which event, so that events nobody wants cost nothing."""
+        callbacks = [*self.sources, *self._trace_handlers]
+        self._callbacks = {
+            event: [(it, getattr(it, event.value)) for it in callbacks if _wants(it, event.value)] for event in Event
+        }
+        state, names = self.state, self._recorder.names
+        listeners = Listeners(self._trace_handlers, names, state, take_anchor(self._clock), self._guard)
+        self._recorder.listener = listeners if listeners else None
+
+    def _save_window(self) -> None:
+        """Closes the window and hands its cycle to the writer thread."""
+        listener = self._recorder.listener
+        cycle = self._window.close(self.state.run_name, self.state.timestamp, _distributed_info(self.ranks))
+        if isinstance(listener, Listeners):
+            listener.cut(self._clock.monotonic_ns())
+        if cycle is not None:
+            self._delivery.cycle(cycle)
+
+    def _close(self, timeout_s: float, *, clean: bool) -> None:
+        """Ends the run, once. Whatever fails in here is reported, and the rest is done all the same."""
+        if self._phase in (_Phase.CLOSING, _Phase.CLOSED) or self.is_forked:
+            return
+        was_running, self._phase = self._phase is _Phase.RUNNING, _Phase.CLOSING
+        self._guard.closing = True
+        self._close_by = time.monotonic() + timeout_s
+        if was_running:
+            # In the phase CLOSING no batch can end any more: an epoch that does, does so without one.
+            self._loop.end(clean)
+            self.fire(Event.FIT_END)
+        for source in self.sources:
+            self._guard(source, source.close, (self.state, None))
+        self._save_window()
+        self._close_handlers()
+        self._delivery.writer.close(timeout_s=1.0)
+        active.deactivate(self._recorder)
+        atexit.unregister(self._at_exit)
+        self._phase = _Phase.CLOSED
+        self._termination.remove()
+
+    def _close_handlers(self) -> None:
+        writer = self._delivery.writer
+        if not writer.drain(self.seconds_to_close()):
+            _log.error("Time to close is up, and %d saves are not done: they are given up.", writer.num_waiting + 1)
+            return
+        for handler in self._trace_handlers:
+            self._guard(handler, handler.close, (self.state, None))
+        for callback in (*self.sources, *self._trace_handlers):
+            self._guard(callback, callback.post_close)
+
+    def _save_on_signal(self) -> bool:
+        if self._phase is _Phase.CLOSING:
+            return False
+        self._close(self._grace_s, clean=False)
+        return True
+
+    def _at_exit(self) -> None:
+        self._delivery.writer.close(self._grace_s)  # from here on its jobs run on this thread: none may be started now
+        self._close(self._grace_s, clean=False)
+
+
+def _wants(callback: Any, method: str) -> bool:
+    """Whether a callback wants an event: it overrides `Callback`'s method, or is no Callback but has one."""
+    own = getattr(type(callback), method, None)
+    return own is not None and own is not getattr(Callback, method)
+
+
+def _distributed_info(ranks: Ranks) -> dict[str, Any]:
+    """What a trace says of the run's ranks, in the words of Kineto's own traces."""
+    info: dict[str, Any] = {"rank": ranks.rank, "world_size": ranks.world_size}
+    distributed = getattr(sys.modules.get("torch"), "distributed", None)
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        info["backend"] = distributed.get_backend()
+    return {"distributedInfo": info}

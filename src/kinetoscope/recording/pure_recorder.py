@@ -1,0 +1,264 @@
+"""recording: the recorder in pure Python. It serves where there is no native one, and is its twin in every test.
+
+A span in progress is an *entry* on its thread's list of open spans. An entry is found again at the end by the frame
+whose ``with`` it belongs to, so that generators and tasks that interleave on one thread keep their own begins.
+What is recorded stays in memory until the window closes; a kill loses it.
+"""
+
+import os
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from kinetoscope.clock.clock import Clock, SystemClock
+from kinetoscope.formats.record import Flag, Kind, pack_records
+from kinetoscope.recording.recorder import INSTANT_ON_BEGIN, INSTANT_ON_END, NameTable, SpanListener, ThreadRecords
+
+_caller = sys._getframe
+_NO_FRAME = 0
+
+
+class _Thread:
+    """What one thread has recorded and which of its spans are open."""
+
+    __slots__ = ("is_main", "name", "open", "owner", "records", "tid")
+
+    def __init__(self) -> None:
+        thread = threading.current_thread()
+        self.owner = weakref.ref(thread)
+        self.tid = threading.get_native_id()
+        self.name = thread.name
+        self.is_main = thread is threading.main_thread()
+        # (span, id of its frame, begin ns or 0 if not recorded, window, batch, this thread)
+        self.open: list[tuple[Any, ...]] = []
+        self.records: list[tuple[Any, ...]] = []
+
+    def is_done(self) -> bool:
+        """Whether the thread has ended and everything it recorded was taken."""
+        owner = self.owner()
+        return not self.records and (owner is None or not owner.is_alive())
+
+
+class _ThisThread(threading.local):
+    """Gives each thread its `_Thread`, registered with the recorder on first use."""
+
+    def __init__(self, register: Callable[[_Thread], None]) -> None:
+        self.thread = _Thread()
+        register(self.thread)
+
+
+class PureRecorder:
+    """Records into Python lists, one per thread; see `kinetoscope.recording.recorder.Recorder`."""
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        clock = clock or SystemClock()
+        self.now = clock.monotonic_ns
+        self.action = 0
+        self.batch = 0
+        self.listener: SpanListener | None = None
+        self.names = NameTable()
+        self.window = 0
+        self._num_windows = 0
+        self._window_begin = 0
+        self._forget_threads()
+        _living.add(self)
+
+    def open_window(self) -> None:
+        self._num_windows += 1
+        self._window_begin = self.now()
+        self.window = self._num_windows
+
+    def close_window(self) -> Callable[[], list[ThreadRecords]]:
+        window, self.window = self.window, 0
+        boundary = self.now()
+        begin = self._window_begin
+        taken = [(thread, self._take(thread, window, boundary)) for thread in self.threads()]
+
+        def finish() -> list[ThreadRecords]:
+            packed = [(thread, pack_records(_without_doubles(records, begin))) for thread, records in taken]
+            return [ThreadRecords(it.tid, it.name, it.is_main, records) for it, records in packed if records]
+
+        return finish
+
+    def threads(self) -> Iterator[_Thread]:
+        """The threads that recorded something and still live, or have not been drained since they ended."""
+        with self._lock:
+            return iter(list(self._threads))
+
+    def _take(self, thread: _Thread, window: int, boundary: int) -> list[tuple[Any, ...]]:
+        """The thread's records and a cut record for each of its open spans. Another thread may be ending a span at
+        this very moment: it writes its record before it gives up its entry, so one of the two is always here."""
+        records, thread.records = thread.records, []
+        for depth, (span, _, begin, of_window, batch, _) in enumerate(list(thread.open)):
+            if begin and of_window == window:
+                records.append((begin, boundary, span.name_id, batch, depth, Kind.SPAN, Flag.CUT, 0))
+        return records
+
+    def _register(self, thread: _Thread) -> None:
+        with self._lock:
+            self._threads = [it for it in self._threads if not it.is_done()] + [thread]
+
+    def _forget_threads(self) -> None:
+        """Starts anew with no threads: at the beginning, and in a forked child, whose parent keeps its events."""
+        self.action = self.window = 0
+        self._lock = threading.RLock()
+        self._threads: list[_Thread] = []
+        self.local = _ThisThread(self._register)
+
+
+def _without_doubles(records: list[tuple[Any, ...]], window_begin: int) -> Iterator[tuple[Any, ...]]:
+    """Drops what a thread wrote while the window closed: cut twins of spans that did end, ends of older windows."""
+    ended = {(record[0], record[2], record[4]) for record in records if not record[6] & Flag.CUT}
+    for record in records:
+        is_double = record[6] & Flag.CUT and (record[0], record[2], record[4]) in ended
+        if record[0] >= window_begin and not is_double:
+            yield record
+
+
+class PureSpan:
+    """A reusable span of a `PureRecorder`; see `kinetoscope.recording.recorder.Span`."""
+
+    __slots__ = ("_recorder", "edges", "mask", "name_id")
+
+    def __init__(self, recorder: PureRecorder, name_id: int, mask: int, edges: int = 0) -> None:
+        self._recorder = recorder
+        self.name_id = name_id
+        self.mask = mask
+        self.edges = edges
+
+    def attach(self, recorder: PureRecorder, name_id: int) -> None:
+        self.name_id = name_id
+        self._recorder = recorder
+
+    def __enter__(self) -> Any:
+        recorder = self._recorder
+        thread = recorder.local.thread
+        if not recorder.action & self.mask:
+            # A null entry: a span that began unrecorded must not end another one.
+            thread.open.append((self, id(_caller(1)), 0, 0, 0, thread))
+            return self
+        entry = (self, id(_caller(1)), recorder.now(), recorder.window, recorder.batch, thread)
+        thread.open.append(entry)
+        if recorder.listener is not None or self.edges:
+            self._announce_begin(entry)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        recorder = self._recorder
+        end = recorder.now()
+        frame = id(_caller(1))
+        open_spans = recorder.local.thread.open
+        entry = open_spans[-1] if open_spans else None
+        if entry is None or entry[0] is not self or entry[1] != frame:
+            entry = self._find(frame)
+        if entry is not None:
+            self._finish(entry, end)
+
+    def begin(self) -> tuple[Any, ...] | None:
+        recorder = self._recorder
+        if not recorder.action & self.mask:
+            return None
+        thread = recorder.local.thread
+        entry = (self, _NO_FRAME, recorder.now(), recorder.window, recorder.batch, thread)
+        thread.open.append(entry)
+        if recorder.listener is not None or self.edges:
+            self._announce_begin(entry)
+        return entry
+
+    def end(self, token: tuple[Any, ...] | None) -> None:
+        if token is not None and _position(token[5].open, token) is not None:
+            self._finish(token, self._recorder.now())
+
+    def abandon(self, token: tuple[Any, ...] | None) -> None:
+        if token is not None and (position := _position(token[5].open, token)) is not None:
+            del token[5].open[position]
+
+    def record_instant(self) -> None:
+        recorder = self._recorder
+        if recorder.action & self.mask:
+            now = recorder.now()
+            thread = recorder.local.thread
+            if recorder.window:
+                fields = (now, 0, self.name_id, recorder.batch, len(thread.open), Kind.INSTANT, 0, 0)
+                thread.records.append(fields)
+            if recorder.listener is not None:
+                recorder.listener.on_instant(self.name_id, now)
+
+    def record_counter(self, values: Mapping[str, int | float]) -> None:
+        recorder = self._recorder
+        if recorder.action & self.mask:
+            now = recorder.now()
+            if recorder.window:
+                records = recorder.local.thread.records
+                for series, value in values.items():
+                    series_id = recorder.names.intern(series)
+                    records.append((now, value, self.name_id, recorder.batch, 0, Kind.COUNTER, 0, series_id))
+            if recorder.listener is not None:
+                recorder.listener.on_counter(self.name_id, now, values)
+
+    def _announce_begin(self, entry: tuple[Any, ...]) -> None:
+        recorder = self._recorder
+        if recorder.listener is not None:
+            recorder.listener.on_begin(self.name_id, entry, entry[2])
+        if self.edges & INSTANT_ON_BEGIN:
+            self.record_instant()
+
+    def _announce_end(self, entry: tuple[Any, ...], end: int) -> None:
+        recorder = self._recorder
+        if self.edges & INSTANT_ON_END:
+            self.record_instant()
+        if recorder.listener is not None:
+            recorder.listener.on_end(self.name_id, entry, end)
+
+    def _finish(self, entry: tuple[Any, ...], end: int) -> None:
+        """Writes the entry's record, and only then gives up the entry: see `PureRecorder._take`."""
+        recorder = self._recorder
+        _, _, begin, window, batch, thread = entry
+        depth = _position(thread.open, entry)
+        if depth is None:
+            return
+        if begin and window and window == recorder.window:
+            thread.records.append((begin, end, self.name_id, batch, depth, Kind.SPAN, 0, 0))
+        if thread.open[-1] is entry:
+            thread.open.pop()
+        else:
+            del thread.open[depth]
+        if begin and (recorder.listener is not None or self.edges):
+            self._announce_end(entry, end)
+
+    def _find(self, frame: int) -> tuple[Any, ...] | None:
+        """The entry of the ``with`` that ends now, where it is not simply the last one on this thread.
+
+        First by frame on this thread, then on the others (a generator may be closed anywhere), then the last entry of
+        this span on this thread (`contextlib.ExitStack` enters and leaves from different frames).
+        """
+        recorder = self._recorder
+        mine = recorder.local.thread
+        for thread in (mine, *recorder.threads()):
+            for entry in reversed(thread.open):
+                if entry[0] is self and entry[1] == frame:
+                    return entry
+        return next((entry for entry in reversed(mine.open) if entry[0] is self and entry[1] != _NO_FRAME), None)
+
+
+def _position(entries: list[tuple[Any, ...]], entry: tuple[Any, ...]) -> int | None:
+    """Where ``entry`` itself, not one equal to it, stands in ``entries``."""
+    for position in range(len(entries) - 1, -1, -1):
+        if entries[position] is entry:
+            return position
+    return None
+
+
+# A forked child shares its parent's memory but not its run: every recorder starts empty and idle there.
+_living: "weakref.WeakSet[PureRecorder]" = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    for recorder in list(_living):
+        recorder._forget_threads()
+        recorder.listener = None
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -1,0 +1,103 @@
+"""recording: what a recorder is. The pure one in `pure_recorder` and its native twin both have this interface."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from kinetoscope.recording.action import ProfilerAction
+
+ACTION_BITS: Mapping[ProfilerAction, int] = {action: 1 << bit for bit, action in enumerate(ProfilerAction)}
+"""One bit per action. A span is recorded when its mask has the bit of the current action."""
+
+INSTANT_ON_BEGIN, INSTANT_ON_END = 1, 2
+"""The edges of a span at which it records an instant as well."""
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadRecords:
+    """What one thread recorded in one window: 32-byte records (see `kinetoscope.formats.record`)."""
+
+    tid: int
+    name: str
+    is_main: bool
+    packed: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class SpanName:
+    """What a name id stands for."""
+
+    name: str
+    categories: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class NameTable:
+    """Interned names: each pair of name and categories has one small number for as long as the recorder lives."""
+
+    names: list[SpanName] = field(default_factory=list)
+    _ids: dict[SpanName, int] = field(default_factory=dict)
+
+    def intern(self, name: str, categories: tuple[str, ...] = ()) -> int:
+        """The id of a name, the same one every time."""
+        key = SpanName(name, categories)
+        if (known := self._ids.get(key)) is not None:
+            return known
+        self.names.append(key)
+        return self._ids.setdefault(key, len(self.names) - 1)
+
+
+class SpanListener(Protocol):
+    """Is told of every recorded span, instant and counter at once, on the thread that records it."""
+
+    def on_begin(self, name: int, entry: Any, begin_ns: int) -> None: ...
+    def on_end(self, name: int, entry: Any, end_ns: int) -> None: ...
+    def on_instant(self, name: int, now_ns: int) -> None: ...
+    def on_counter(self, name: int, now_ns: int, values: Mapping[str, int | float]) -> None: ...
+
+
+class Recorder(Protocol):
+    """Records spans, instants and counters of all threads of this process while a window is open.
+
+    The profiler sets ``action`` (a bit of `ACTION_BITS`, 0 for nothing at all) and ``batch`` once per batch;
+    spans read them. ``listener`` is None unless somebody wants to be told at once.
+    """
+
+    action: int
+    batch: int
+    listener: SpanListener | None
+    names: NameTable
+
+    def open_window(self) -> None:
+        """Begins to keep what is recorded."""
+        ...
+
+    def close_window(self) -> Callable[[], list[ThreadRecords]]:
+        """Stops keeping, at this nanosecond: spans still open are cut here. Cheap; the function it returns
+        gives what was recorded, and does its work on whichever thread calls it."""
+        ...
+
+
+class Span(Protocol):
+    """A reusable span: one object per name, entered as often as one likes, on any thread, recursively too."""
+
+    def attach(self, recorder: Any, name_id: int) -> None:
+        """Makes the span record into ``recorder`` from now on."""
+        ...
+
+    def begin(self) -> Any:
+        """Begins a span and returns the token that ends it, on any thread; None if it is not recorded."""
+        ...
+
+    def end(self, token: Any) -> None:
+        """Ends the span that ``begin`` began; does nothing for None or a token ended before."""
+        ...
+
+    def abandon(self, token: Any) -> None:
+        """Forgets a span that was begun: it turned out to be none."""
+        ...
+
+    def __enter__(self) -> Any: ...
+    def __exit__(self, *exception: object) -> None: ...
+    def record_instant(self) -> None: ...
+    def record_counter(self, values: Mapping[str, int | float]) -> None: ...

@@ -1,0 +1,133 @@
+"""recording: the folder in which one rank's trace files collect. Finished files are noted in its manifest."""
+
+import socket
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from kinetoscope.errors import FolderNotEmptyError, SettingsError
+from kinetoscope.formats.manifest import (
+    RankClosed,
+    RankStarted,
+    TraceDeleted,
+    TraceFinished,
+    append_entry,
+    read_manifest,
+)
+from kinetoscope.training.attempt import Attempt
+from kinetoscope.training.file_names import FileNameFormat
+from kinetoscope.training.ranks import Ranks
+from kinetoscope.training.timestamp import Timestamp, timestamp_fields
+from kinetoscope.writing.atomic_file import check_writable
+
+
+class TraceFolder:
+    """Names the trace files of one rank, checks their folder, and keeps at most ``num_traces_to_keep`` (-1: all).
+
+    Raises `FileNameError` for a format with unknown variables, `SettingsError` for an impossible number.
+    """
+
+    def __init__(self, folder: str, filename: str, *, overwrite: bool, num_traces_to_keep: int) -> None:
+        if num_traces_to_keep < -1:
+            raise SettingsError(f"num_traces_to_keep is a number of traces, or -1 for all; not {num_traces_to_keep}.")
+        self._folder = FileNameFormat(str(folder), "folder", has_timestamp=False)
+        self._filename = FileNameFormat(filename, "filename")
+        self._overwrite = overwrite
+        self._num_traces_to_keep = num_traces_to_keep
+        self._used: set[Path] = set()
+        self._kept: list[Path] = []
+
+    def open(self, run_name: str, ranks: Ranks, attempt: Attempt) -> None:
+        """Makes the folder and writes down that this rank has begun.
+
+        Raises `FileNameError` if two ranks would share a file, `FolderNotWritableError`, and `FolderNotEmptyError`
+        if somebody else's files are in the folder and it may not be overwritten.
+        """
+        self._filename.check_ranks_differ(ranks, self._folder.text)
+        self._run_name, self._ranks = run_name, ranks
+        base = Path(self._folder.fill(run_name, ranks)).expanduser()
+        self.path = check_writable(attempt.traces_folder(base))
+        if not self._overwrite:
+            self._check_empty(attempt)
+        append_entry(self.path, ranks.rank, _started(ranks, attempt))
+
+    def path_for(self, timestamp: Any) -> Path:
+        """Where the trace of the cycle that ends at ``timestamp`` goes; never where this run has put one before."""
+        path = self.path / self._filename.fill(self._run_name, self._ranks, timestamp)
+        wanted, suffixes = path, "".join(path.suffixes[-2:] if path.suffix == ".gz" else path.suffixes[-1:])
+        number = 1
+        while path in self._used:
+            number += 1
+            path = wanted.with_name(f"{wanted.name.removesuffix(suffixes)}.{number}{suffixes}")
+        self._used.add(path)
+        return path
+
+    def add(self, path: Path, cycle: int, timestamp: Any, *, delete: bool) -> None:
+        """Notes a finished file. Those it makes one too many expire: they are deleted here if ``delete``, and else by
+        whoever merges them, afterwards."""
+        name = str(path.relative_to(self.path))
+        fields, size = timestamp_fields(timestamp), path.stat().st_size
+        finished = TraceFinished(self._ranks.rank, name, size_bytes=size, timestamp=fields, cycle=cycle)
+        append_entry(self.path, self._ranks.rank, finished)
+        self._kept.append(path)
+        if self._num_traces_to_keep >= 0:
+            while len(self._kept) > self._num_traces_to_keep:
+                self._expire(self._kept.pop(0), delete)
+
+    def close(self) -> None:
+        """Writes down that this rank will add no more."""
+        append_entry(self.path, self._ranks.rank, RankClosed(self._ranks.rank))
+
+    @property
+    def saved_traces(self) -> list[tuple[Timestamp, list[Path | None]]]:
+        """For each cycle the timestamp and the file of every rank; None for a file that cannot be seen from here."""
+        cycles: dict[int, tuple[Timestamp, list[Path | None]]] = {}
+        for manifest in read_manifest(self.path):
+            for trace in manifest.traces:
+                if trace.path in manifest.deleted:
+                    continue
+                nobody: list[Path | None] = [None] * self._ranks.world_size
+                _, paths = cycles.setdefault(trace.cycle, (_timestamp(trace.timestamp), nobody))
+                paths[trace.rank] = self.path / trace.path
+        return [cycles[number] for number in sorted(cycles)]
+
+    def _expire(self, path: Path, delete: bool) -> None:
+        append_entry(self.path, self._ranks.rank, TraceDeleted(str(path.relative_to(self.path))))
+        if delete:
+            path.unlink(missing_ok=True)
+
+    def _check_empty(self, attempt: Attempt) -> None:
+        """Other ranks of this attempt may have begun before: then the manifest says so, and their files are ours."""
+        if any(it.started is not None and it.started.attempt == attempt.name for it in read_manifest(self.path)):
+            return
+        strangers = [it for it in self.path.iterdir() if not _is_ours_now(it)]
+        if strangers:
+            raise FolderNotEmptyError(
+                f"The trace folder {self.path} is not empty (it holds {strangers[0].name!r}). Choose another folder or "
+                "run name, delete it, or pass overwrite=True."
+            )
+
+
+def _started(ranks: Ranks, attempt: Attempt) -> RankStarted:
+    return RankStarted(
+        rank=ranks.rank,
+        local_rank=ranks.local_rank,
+        node_rank=ranks.node_rank,
+        world_size=ranks.world_size,
+        local_world_size=ranks.local_world_size,
+        pid=attempt.pid,
+        host=socket.gethostname(),
+        attempt=attempt.name,
+    )
+
+
+def _is_ours_now(path: Path) -> bool:
+    """Whether a file is a passing one: another rank's check for write access, or a file on its way to its name."""
+    return path.name.startswith(("writable-", ".")) or path.name.startswith("attempt")
+
+
+def _timestamp(fields: dict[str, Any]) -> Timestamp:
+    values: dict[str, Any] = {
+        name: timedelta(seconds=value) if name.endswith("wct") else value for name, value in fields.items()
+    }
+    return Timestamp(**values)

@@ -1,0 +1,67 @@
+"""recording: windows. Actions flow in, one per batch; a Cycle flows out when a window closes."""
+
+import os
+from typing import Any
+
+from kinetoscope.clock.anchor import Anchor, take_anchor
+from kinetoscope.clock.clock import Clock
+from kinetoscope.recording.action import ProfilerAction
+from kinetoscope.recording.cycle import Contributions, Cycle
+from kinetoscope.recording.recorder import ACTION_BITS, Recorder
+from kinetoscope.training.attempt import Attempt
+from kinetoscope.training.ranks import Ranks
+
+
+class Window:
+    """The window of one rank: opens at the first batch that is not skipped, and closes into a `Cycle`.
+
+    ``contributions`` collects the files that sources add to the cycle that is being recorded.
+    """
+
+    def __init__(self, recorder: Recorder, clock: Clock, ranks: Ranks, attempt: Attempt) -> None:
+        self._recorder = recorder
+        self._clock = clock
+        self._ranks = ranks
+        self._attempt = attempt
+        self._begin: Anchor | None = None
+        self._begin_timestamp: Any = None
+        self._num_cycles = 0
+        self.contributions = Contributions()
+
+    @property
+    def is_open(self) -> bool:
+        return self._begin is not None
+
+    def set_action(self, action: ProfilerAction, timestamp: Any) -> None:
+        """The action of the batch that begins now; opens the window if it is the first one not skipped."""
+        if action is not ProfilerAction.SKIP and not self.is_open:
+            self._begin = take_anchor(self._clock)
+            self._begin_timestamp = timestamp
+            self._recorder.open_window()
+        self._recorder.action = ACTION_BITS[action]
+
+    def close(self, run_name: str, timestamp: Any, metadata: dict[str, Any]) -> Cycle | None:
+        """Closes the window at this nanosecond and gives its cycle; None if no window is open."""
+        self._recorder.action = 0
+        if self._begin is None:
+            return None
+        take_threads = self._recorder.close_window()
+        end = take_anchor(self._clock)
+        cycle = Cycle(
+            number=self._num_cycles,
+            run_name=run_name,
+            ranks=self._ranks,
+            attempt=self._attempt,
+            pid=os.getpid(),
+            begin_timestamp=self._begin_timestamp,
+            timestamp=timestamp,
+            begin=self._begin,
+            end=end,
+            names=self._recorder.names.names,
+            take_threads=take_threads,
+            contributions=self.contributions,
+            metadata=metadata,
+        )
+        self._num_cycles += 1
+        self._begin, self.contributions = None, Contributions()
+        return cycle

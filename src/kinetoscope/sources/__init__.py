@@ -1,0 +1,1 @@
+"""sources: what fills a cycle by itself."""

@@ -1,0 +1,142 @@
+"""sources: torch operators and kernels. The profiler's schedule flows in; a Kineto trace flows into each cycle."""
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from kinetoscope.errors import SettingsError
+from kinetoscope.recording.action import ProfilerAction
+from kinetoscope.recording.trace_folder import TraceFolder
+from kinetoscope.torch import ProfilerAction as TorchAction
+from kinetoscope.torch import profile
+from kinetoscope.torch.results import KinetoResults
+from kinetoscope.training.callback import Callback
+from kinetoscope.training.file_names import FileNameFormat
+
+_TORCH_ACTIONS = {
+    ProfilerAction.SKIP: TorchAction.NONE,
+    ProfilerAction.WARMUP: TorchAction.WARMUP,
+    ProfilerAction.ACTIVE: TorchAction.RECORD,
+    ProfilerAction.ACTIVE_AND_SAVE: TorchAction.RECORD_AND_SAVE,
+}
+_RECORDING = (TorchAction.RECORD, TorchAction.RECORD_AND_SAVE)
+
+
+class TorchProfiler(Callback):
+    """Runs `kinetoscope.torch.profile` by the Profiler's schedule.
+
+    At the end of each window the trace is written to ``folder/filename`` and joins the Profiler's cycle; with no
+    ``filename`` it only joins the cycle. Both may use the variables of `FileNameFormat`. ``use_gzip`` compresses.
+    ``record_shapes``, ``profile_memory``, ``with_stack`` and ``with_flops`` are those of torch's profiler.
+    The training thread pays for Kineto's stop; the file is written on the writer thread.
+
+    Raises `FileNameError` and `SettingsError` for arguments that cannot work; ``overwrite`` and
+    ``num_traces_to_keep`` as for `JSONTraceHandler`.
+    """
+
+    def __init__(
+        self,
+        folder: str = "{run_name}/torch_traces",
+        filename: str | None = "rank{rank}.{batch}.pt.trace.json",
+        remote_file_name: str | None = "{run_name}/torch_traces/rank{rank}.{batch}.pt.trace.json",
+        memory_filename: str | None = None,
+        memory_remote_file_name: (
+            str | None
+        ) = "{run_name}/torch_memory_traces/rank{rank}.{batch}.pt.trace.memory.html",
+        *,
+        overwrite: bool = False,
+        use_gzip: bool = False,
+        record_shapes: bool = False,
+        profile_memory: bool = True,
+        with_stack: bool = False,
+        with_flops: bool = True,
+        num_traces_to_keep: int = -1,
+    ) -> None:
+        for argument, text in (
+            ("remote_file_name", remote_file_name),
+            ("memory_filename", memory_filename),
+            ("memory_remote_file_name", memory_remote_file_name),
+        ):
+            FileNameFormat(text or "", argument).refuse_scheme()
+        if memory_filename:
+            _check_memory_options(record_shapes=record_shapes, profile_memory=profile_memory, with_stack=with_stack)
+        if filename and use_gzip and not filename.endswith(".gz"):
+            filename += ".gz"
+        self._writes_file = bool(filename)
+        names = filename or ".rank{rank}.{batch}.pt.trace.json"
+        self._folder = TraceFolder(folder, names, overwrite=overwrite, num_traces_to_keep=num_traces_to_keep)
+        self._memory_filename = FileNameFormat(memory_filename or "", "memory_filename")
+        self._options: dict[str, Any] = {
+            "record_shapes": record_shapes,
+            "profile_memory": profile_memory,
+            "with_stack": with_stack,
+            "with_flops": with_flops,
+        }
+        self._num_windows = 0
+        self.profiler: profile | None = None
+        """The `kinetoscope.torch.profile` that runs; None before the run has begun and after it has ended."""
+
+    @property
+    def saved_traces(self) -> list[Any]:
+        """``[(Timestamp, [Path of each rank])]`` of the traces that are kept."""
+        return self._folder.saved_traces
+
+    def init(self, state: Any, logger: Any) -> None:
+        profiler = state.profiler
+        self._folder.open(state.run_name, profiler.ranks, profiler.attempt)
+
+    def fit_start(self, state: Any, logger: Any) -> None:
+        profiler = state.profiler
+        self.profiler = profile(
+            schedule=lambda step: _TORCH_ACTIONS[profiler.get_action()],
+            on_trace_ready=lambda torch_profiler: self._hand_over(state, torch_profiler.take_results()),
+            **self._options,
+        )
+        self.profiler.start()
+
+    def epoch_start(self, state: Any, logger: Any) -> None:
+        if self.profiler is not None:
+            self._save_if_recording_ends(state)
+            self.profiler.follow_schedule()
+
+    def batch_end(self, state: Any, logger: Any) -> None:
+        if self.profiler is not None:
+            self._save_if_recording_ends(state)
+            self.profiler.step()
+
+    def close(self, state: Any, logger: Any) -> None:
+        torch_profiler, self.profiler = self.profiler, None
+        if torch_profiler is not None:
+            torch_profiler.finish_window()
+            torch_profiler.stop()
+
+    def post_close(self) -> None:
+        self._folder.close()
+
+    def _save_if_recording_ends(self, state: Any) -> None:
+        """An active stretch that ends without a save, at an epoch's end or by a schedule of the user's, is saved too:
+        Kineto cannot pause."""
+        assert self.profiler is not None
+        next_action = _TORCH_ACTIONS[state.profiler.get_action()]
+        if self.profiler.current_action is TorchAction.RECORD and next_action not in _RECORDING:
+            self.profiler.finish_window()
+
+    def _hand_over(self, state: Any, results: KinetoResults | None) -> None:
+        if results is not None:
+            save = partial(self._save, results, state.timestamp, self._num_windows)
+            state.profiler.contribute(save, temporary=not self._writes_file)
+            self._num_windows += 1
+
+    def _save(self, results: KinetoResults, timestamp: Any, window: int) -> Path:
+        path = self._folder.path_for(timestamp)
+        results.export_chrome_trace(path)
+        if self._writes_file:
+            self._folder.add(path, window, timestamp, delete=False)
+        return path
+
+
+def _check_memory_options(**options: bool) -> None:
+    missing = [name for name, is_on in options.items() if not is_on]
+    if missing:
+        needed = ", ".join(f"{name}=True" for name in missing)
+        raise SettingsError(f"A memory timeline (memory_filename) needs {needed} as well.")

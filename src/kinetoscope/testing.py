@@ -1,0 +1,76 @@
+"""testing: real parts with a handle on them, for our tests and for users' own."""
+
+from collections import defaultdict
+from typing import Any
+
+from kinetoscope.formats.record import Flag, Kind
+from kinetoscope.recording.cycle import Cycle
+from kinetoscope.recording.trace_handler import TraceHandler
+
+
+class FakeClock:
+    """A clock that stands still until told to `advance`; unix time runs beside it.
+
+    >>> clock = FakeClock(monotonic_ns=1000)
+    >>> clock.advance(250)
+    >>> clock.monotonic_ns()
+    1250
+    """
+
+    def __init__(self, monotonic_ns: int = 1, unix_ns: int = 1_700_000_000_000_000_000, tick_ns: int = 0) -> None:
+        self._monotonic_ns = monotonic_ns
+        self._unix_offset_ns = unix_ns - monotonic_ns
+        self._tick_ns = tick_ns
+
+    def monotonic_ns(self) -> int:
+        """Nanoseconds; each reading moves the clock on by ``tick_ns``."""
+        now = self._monotonic_ns
+        self._monotonic_ns += self._tick_ns
+        return now
+
+    def unix_ns(self) -> int:
+        return self._monotonic_ns + self._unix_offset_ns
+
+    def advance(self, nanoseconds: int) -> None:
+        """Lets time pass."""
+        self._monotonic_ns += nanoseconds
+
+    def step_unix(self, nanoseconds: int) -> None:
+        """Steps unix time, as an administrator or NTP would."""
+        self._unix_offset_ns += nanoseconds
+
+
+class MemoryTraceHandler(TraceHandler):
+    """Keeps the cycles it is given, and answers what is in them."""
+
+    def __init__(self) -> None:
+        self.cycles: list[Cycle] = []
+
+    def process_cycle(self, cycle: Cycle) -> None:
+        assert cycle.threads is not None  # taken out of the recorder now, as a handler that writes would
+        self.cycles.append(cycle)
+
+    def spans(self, name: str | None = None) -> list[tuple[str, int, int]]:
+        """``(name, begin_ns, end_ns)`` of all spans, or those of one name, by begin; monotonic nanoseconds."""
+        found = [(it.name, r.begin, int(r.end)) for _, r, it in self._records(Kind.SPAN) if name in (None, it.name)]
+        return sorted(found, key=lambda span: span[1])
+
+    def cut_spans(self) -> list[str]:
+        """Names of the spans that were open when their window closed."""
+        return [it.name for _, record, it in self._records(Kind.SPAN) if record.flags & Flag.CUT]
+
+    def instants(self) -> list[tuple[str, int]]:
+        """``(name, nanoseconds)`` of all instants."""
+        return [(it.name, record.begin) for _, record, it in self._records(Kind.INSTANT)]
+
+    def counters(self) -> dict[str, list[tuple[int, str, float]]]:
+        """``(nanoseconds, series, value)`` of all counter values, by counter name."""
+        found: dict[str, list[tuple[int, str, float]]] = defaultdict(list)
+        for cycle in self.cycles:
+            for _, record, it in cycle.records():
+                if record.kind == Kind.COUNTER:
+                    found[it.name].append((record.begin, cycle.names[record.series].name, record.end))
+        return dict(found)
+
+    def _records(self, kind: Kind) -> list[tuple[Any, ...]]:
+        return [row for cycle in self.cycles for row in cycle.records() if row[1].kind == kind]

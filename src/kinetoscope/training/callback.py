@@ -1,0 +1,36 @@
+"""training: the Callback, an object with one method per event of a run."""
+
+from typing import Any
+
+from kinetoscope.training.event import Event
+
+
+class Callback:
+    """Base of everything that follows a run. Override the methods of the events you want; the others do nothing.
+
+    ``state`` is the run's `State`; ``logger`` is the trainer's logger, or None in a plain loop.
+    """
+
+    def run_event(self, event: Event, state: Any, logger: Any = None) -> None:
+        """Calls the method of ``event``."""
+        getattr(self, event.value)(state, logger)
+
+    def close(self, state: Any, logger: Any) -> None:
+        """Called once when the run ends, however it ends."""
+
+    def post_close(self) -> None:
+        """Called after every callback was closed: the place to let go of resources that other closes may use."""
+
+
+def _event_method(event: Event) -> Any:
+    def method(self: Callback, state: Any, logger: Any) -> None:
+        del self, state, logger
+
+    method.__name__ = event.value
+    method.__qualname__ = f"Callback.{event.value}"
+    method.__doc__ = f"Called at `Event.{event.name}`."
+    return method
+
+
+for _event in Event:
+    setattr(Callback, _event.value, _event_method(_event))

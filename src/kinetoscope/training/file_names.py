@@ -1,0 +1,72 @@
+"""training: file-name formats such as ``ep{epoch}-ba{batch}-rank{rank}.json``, filled in per rank and moment."""
+
+import string
+from dataclasses import dataclass
+from typing import Any
+
+from kinetoscope.errors import FileNameError, SettingsError
+from kinetoscope.training.ranks import Ranks
+from kinetoscope.training.timestamp import COUNTS, DURATIONS, timestamp_fields
+
+RANK_VARIABLES = ("rank", "local_rank", "world_size", "local_world_size", "node_rank")
+RUN_VARIABLES = ("run_name", *RANK_VARIABLES)
+TIMESTAMP_VARIABLES = COUNTS + DURATIONS
+
+
+@dataclass(frozen=True, slots=True)
+class FileNameFormat:
+    """A format for file names. ``argument`` is what error messages call it; ``has_timestamp`` says whether the
+    variables of a timestamp may occur.
+
+    Raises `FileNameError` at construction for a variable that does not exist.
+    """
+
+    text: str
+    argument: str = "filename"
+    has_timestamp: bool = True
+
+    def __post_init__(self) -> None:
+        known = RUN_VARIABLES + (TIMESTAMP_VARIABLES if self.has_timestamp else ())
+        for variable in sorted(self.variables() - set(known)):
+            listing = ", ".join(f"{{{name}}}" for name in known)
+            raise FileNameError(
+                f"{self.argument}={self.text!r} has an unknown variable {{{variable}}}. Known variables: {listing}."
+            )
+
+    def variables(self) -> set[str]:
+        """The names of the variables that occur in the format."""
+        try:
+            fields = [name for _, name, _, _ in string.Formatter().parse(self.text) if name is not None]
+        except ValueError as error:
+            raise FileNameError(f"{self.argument}={self.text!r} is not a format: {error}.") from None
+        return {name.split(".")[0].split("[")[0] for name in fields}
+
+    def fill(self, run_name: str, ranks: Ranks, timestamp: Any = None) -> str:
+        """The name for this run, rank and moment; ``timestamp`` may be left out if no variable needs it."""
+        values: dict[str, Any] = {"run_name": run_name}
+        values |= {name: getattr(ranks, name) for name in RANK_VARIABLES}
+        if timestamp is not None:
+            values |= timestamp_fields(timestamp)
+        return self.text.format(**values)
+
+    def check_ranks_differ(self, ranks: Ranks, folder: str = "") -> None:
+        """Raises `FileNameError` if two ranks of this world would write the same file in ``folder``."""
+        used = self.variables() | FileNameFormat(folder, "folder").variables()
+        enough = [{"rank"}, {"node_rank", "local_rank"}]
+        if ranks.num_nodes == 1:
+            enough.append({"local_rank"})
+        if ranks.local_world_size == 1:
+            enough.append({"node_rank"})
+        if ranks.world_size > 1 and not any(needed <= used for needed in enough):
+            raise FileNameError(
+                f"{self.argument}={self.text!r} names the same file on each of the {ranks.world_size} ranks, which "
+                "would overwrite each other's traces. Put {rank} into it."
+            )
+
+    def refuse_scheme(self) -> None:
+        """Raises `SettingsError` for a name such as ``s3://bucket/trace.json``: this version uploads nothing."""
+        if "://" in self.text:
+            raise SettingsError(
+                f"{self.argument}={self.text!r} names an object store, and this version of Kinetoscope uploads nothing. "
+                "Leave the scheme away, and copy the run's folder when the run has ended."
+            )

@@ -1,0 +1,21 @@
+"""training: the state of a run, as far as a profiler needs to know it."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from kinetoscope.training.timestamp import Timestamp
+
+
+@dataclass(slots=True, kw_only=True)
+class State:
+    """What a run looks like from outside: its name, where it is, how long an epoch is.
+
+    ``dataloader_len`` counts the batches of an epoch; None where nobody knows. Composer's own State is accepted
+    wherever this one is: only these attributes are touched.
+    """
+
+    run_name: str = "run"
+    timestamp: Timestamp = field(default_factory=Timestamp)
+    dataloader_len: int | None = None
+    profiler: Any = None
+    callbacks: list[Any] = field(default_factory=list)

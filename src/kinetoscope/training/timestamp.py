@@ -1,0 +1,124 @@
+"""training: where a run is. Counts of epochs, batches, samples and tokens, and the wall-clock time they took."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+COUNTS = ("epoch", "batch", "batch_in_epoch", "sample", "sample_in_epoch", "token", "token_in_epoch")
+DURATIONS = ("total_wct", "epoch_wct", "batch_wct")
+_ZERO = timedelta()
+
+
+class Count(int):
+    """An int that also answers ``.value``, as Composer's `Time` does."""
+
+    __slots__ = ()
+
+    @property
+    def value(self) -> int:
+        return int(self)
+
+
+class Timestamp:
+    """An immutable point in a training run.
+
+    Counts are completed epochs, batches, samples and tokens; ``*_in_epoch`` counts start anew with every epoch.
+    ``total_wct``, ``epoch_wct`` and ``batch_wct`` are wall-clock times of the run, of the current epoch and of the
+    last batch, as `datetime.timedelta`.
+    """
+
+    # One tuple rather than ten slots: advancing happens once per batch, and a tuple is made in one go.
+    __slots__ = ("_fields",)
+
+    def __init__(
+        self,
+        epoch: int = 0,
+        batch: int = 0,
+        batch_in_epoch: int = 0,
+        sample: int = 0,
+        sample_in_epoch: int = 0,
+        token: int = 0,
+        token_in_epoch: int = 0,
+        total_wct: timedelta = _ZERO,
+        epoch_wct: timedelta = _ZERO,
+        batch_wct: timedelta = _ZERO,
+    ) -> None:
+        counts = (epoch, batch, batch_in_epoch, sample, sample_in_epoch, token, token_in_epoch)
+        fields = (*map(int, counts), total_wct, epoch_wct, batch_wct)
+        object.__setattr__(self, "_fields", fields)
+
+    @classmethod
+    def _of(cls, fields: tuple[Any, ...]) -> "Timestamp":
+        self = object.__new__(cls)
+        object.__setattr__(self, "_fields", fields)
+        return self
+
+    _fields: tuple[Any, ...]
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"A Timestamp cannot be changed; make the next one with to_next_batch(). ({name})")
+
+    epoch = property(lambda self: Count(self._fields[0]), doc="Completed epochs.")
+    batch = property(lambda self: Count(self._fields[1]), doc="Completed batches of the run.")
+    batch_in_epoch = property(lambda self: Count(self._fields[2]), doc="Completed batches of the current epoch.")
+    sample = property(lambda self: Count(self._fields[3]), doc="Samples seen.")
+    sample_in_epoch = property(lambda self: Count(self._fields[4]), doc="Samples seen in the current epoch.")
+    token = property(lambda self: Count(self._fields[5]), doc="Tokens seen.")
+    token_in_epoch = property(lambda self: Count(self._fields[6]), doc="Tokens seen in the current epoch.")
+    total_wct = property(lambda self: self._fields[7], doc="Wall-clock time of the run, a timedelta.")
+    epoch_wct = property(lambda self: self._fields[8], doc="Wall-clock time of the current epoch, a timedelta.")
+    batch_wct = property(lambda self: self._fields[9], doc="Wall-clock time of the last batch, a timedelta.")
+
+    def to_next_batch(self, samples: int = 0, tokens: int = 0, duration: timedelta | None = None) -> "Timestamp":
+        """The timestamp after one more batch of ``samples`` samples and ``tokens`` tokens that took ``duration``."""
+        epoch, batch, in_epoch, sample, sample_in, token, token_in, total, of_epoch, _ = self._fields
+        took = _ZERO if duration is None else duration
+        return self._of(
+            (
+                epoch,
+                batch + 1,
+                in_epoch + 1,
+                sample + samples,
+                sample_in + samples,
+                token + tokens,
+                token_in + tokens,
+                total + took,
+                of_epoch + took,
+                took,
+            )
+        )
+
+    def to_next_epoch(self) -> "Timestamp":
+        """The timestamp at the start of the next epoch: one more epoch, and everything counted within it anew."""
+        epoch, batch, _, sample, _, token, _, total, _, _ = self._fields
+        return self._of((epoch + 1, batch, 0, sample, 0, token, 0, total, _ZERO, _ZERO))
+
+    def __iter__(self) -> Iterator[tuple[str, int | float]]:
+        """Pairs of field name and plain number (wall-clock times in seconds): what file names and traces hold."""
+        for name, value in zip(COUNTS + DURATIONS, self._fields, strict=True):
+            yield name, value.total_seconds() if isinstance(value, timedelta) else value
+
+    def __eq__(self, other: object) -> bool:
+        return self._fields == other._fields if isinstance(other, Timestamp) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._fields)
+
+    def __repr__(self) -> str:
+        return f"Timestamp({', '.join(f'{name}={value}' for name, value in self if value)})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Timestamp, self._fields
+
+
+def timestamp_fields(timestamp: Any) -> dict[str, int | float]:
+    """The numbers of a timestamp, ours or Composer's, by field name; wall-clock times in seconds."""
+    if isinstance(timestamp, Timestamp):
+        return dict(timestamp)
+    fields = {name: getattr(timestamp, name) for name in COUNTS + DURATIONS if hasattr(timestamp, name)}
+    return {name: _number(value) for name, value in fields.items()}
+
+
+def _number(value: Any) -> int | float:
+    value = getattr(value, "value", value)
+    return value.total_seconds() if isinstance(value, timedelta) else value

@@ -1,0 +1,1 @@
+"""writing: the writer thread and atomic files. Standard library only."""

@@ -1,0 +1,117 @@
+"""writing: the one writer thread. Jobs flow in from the training thread, which never waits; they run in order."""
+
+import logging
+import os
+import threading
+from collections import deque
+from collections.abc import Callable
+from time import monotonic
+
+_log = logging.getLogger("kinetoscope")
+
+Job = Callable[[], object]
+
+
+class WriterThread:
+    """Runs jobs one after the other on a thread of its own, which starts with the first job.
+
+    A job that raises is reported to ``on_error(name, error)`` and the next one runs all the same. The thread
+    is a daemon, so that a job which hangs cannot keep the process alive; `close` waits for it, within bounds.
+    In a forked child there is no thread and no job: whatever was queued is the parent's to do.
+    """
+
+    def __init__(
+        self, name: str = "kinetoscope-writer", on_error: Callable[[str, Exception], None] | None = None
+    ) -> None:
+        self._name = name
+        self._on_error = on_error or _log_error
+        # Reentrant, because a signal handler may submit while the thread it interrupted was submitting.
+        self._changed = threading.Condition(threading.RLock())
+        self._jobs: deque[tuple[str, Job]] = deque()
+        self._running = False
+        self._closing = False
+        self._thread: threading.Thread | None = None
+        self._pid = os.getpid()
+
+    def submit(self, name: str, job: Job) -> None:
+        """Puts ``job`` at the end of the queue and returns at once. After `close`, the job runs right here."""
+        if self._pid != os.getpid():
+            return
+        with self._changed:
+            if not self._closing:
+                self._jobs.append((name, job))
+                self._start()
+                self._changed.notify_all()
+                return
+        self._run(name, job)
+
+    def drain(self, timeout_s: float) -> bool:
+        """Waits until every job submitted so far has run; False if ``timeout_s`` was too short."""
+        if self._thread is threading.current_thread() or self._pid != os.getpid():
+            return True
+        deadline = monotonic() + timeout_s
+        with self._changed:
+            while self._jobs or self._running:
+                left = deadline - monotonic()
+                if left <= 0 or self._thread is None or not self._thread.is_alive():
+                    break
+                self._changed.wait(left)
+        return self._run_what_no_thread_will()
+
+    def close(self, timeout_s: float) -> bool:
+        """Drains, then ends and joins the thread; False if jobs are left after ``timeout_s``."""
+        done = self.drain(timeout_s)
+        with self._changed:
+            self._closing = True
+            self._changed.notify_all()
+        if done and self._thread is not None and self._pid == os.getpid():
+            self._thread.join(timeout_s)
+        return done
+
+    @property
+    def num_waiting(self) -> int:
+        """How many jobs have not begun yet."""
+        return len(self._jobs)
+
+    def _start(self) -> None:
+        if self._thread is None:
+            try:
+                thread = threading.Thread(target=self._loop, name=self._name, daemon=True)
+                thread.start()
+                self._thread = thread
+            except RuntimeError as error:
+                # The interpreter is shutting down and starts no thread any more: drain() runs the jobs itself.
+                _log.debug("No writer thread at interpreter shutdown: %s", error)
+
+    def _run_what_no_thread_will(self) -> bool:
+        if self._thread is None or not self._thread.is_alive():
+            while self._jobs:
+                self._run(*self._jobs.popleft())
+        return not self._jobs and not self._running
+
+    def _loop(self) -> None:
+        while (item := self._next()) is not None:
+            self._run(*item)
+            del item  # a finished job's cycle must not stay alive until the next one comes
+            with self._changed:
+                self._running = False
+                self._changed.notify_all()
+
+    def _next(self) -> tuple[str, Job] | None:
+        with self._changed:
+            while not self._jobs and not self._closing:
+                self._changed.wait()
+            if not self._jobs:
+                return None
+            self._running = True
+            return self._jobs.popleft()
+
+    def _run(self, name: str, job: Job) -> None:
+        try:
+            job()
+        except Exception as error:
+            self._on_error(name, error)
+
+
+def _log_error(name: str, error: Exception) -> None:
+    _log.error("%s failed: %s", name, error, exc_info=error)

@@ -1,0 +1,19 @@
+"""What every test gets: the promise that it leaves nothing behind."""
+
+import signal
+import threading
+
+import pytest
+
+from kinetoscope.recording import active
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left_behind():
+    """No thread of ours, no signal handler, no active profiler may outlive a test."""
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    left = [thread.name for thread in threading.enumerate() if thread.name.startswith("kinetoscope")]
+    assert not left, f"threads left running: {left}"
+    assert signal.getsignal(signal.SIGTERM) == before, "a SIGTERM handler was left installed"
+    assert not active.is_active(), "a profiler was left active"

@@ -1,0 +1,100 @@
+"""The walls of the house: who may import whom. docs/map.md shows the same table to people."""
+
+import ast
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+SOURCE = ROOT / "src" / "kinetoscope"
+GROUND = {"training", "clock", "writing"}
+LIVE = GROUND | {"formats", "recording", "torch", "storage", "sources", "handlers", "merge"}
+
+ALLOWED: dict[str, set[str]] = {
+    "errors": set(),
+    "training": set(),
+    "clock": {"training"},
+    "writing": set(),
+    "pages": set(),
+    "formats": {"training", "_native"},
+    "recording": {"training", "clock", "writing", "formats", "_native"},
+    "torch": {"clock", "writing", "formats", "pages", "recording"},
+    "storage": {"training", "writing"},
+    "sources": {"training", "clock", "writing", "recording", "torch", "storage"},
+    "merge": {"training", "clock", "writing", "formats"},
+    "handlers": {"training", "clock", "writing", "formats", "recording", "storage"},
+    "assemble": LIVE,
+    "testing": LIVE,
+    "table": {"training", "clock", "formats"},
+    "analysis": {"table"},
+    "report": {"analysis", "table", "pages"},
+    "composer": LIVE,
+    "integrations": {"assemble", "recording", "training"},
+    "cli": LIVE | {"assemble", "table", "analysis", "report", "pages", "testing"},
+    "__main__": {"cli"},
+    "__init__": LIVE | {"assemble"},
+}
+# What these rooms may import from outside; None stands for "anything".
+OUTSIDE: dict[str, set[str]] = {
+    "errors": set(),
+    "training": set(),
+    "clock": set(),
+    "writing": set(),
+    "formats": {"msgspec", "isal", "zstandard"},
+    "merge": {"msgspec", "isal"},
+}
+
+
+def room_of(path: Path) -> str:
+    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+def imports_of(path: Path) -> set[str]:
+    """Every module that a file imports anywhere in it, by its full name."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path} has a relative import; write the full name"
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
+FILES = sorted(SOURCE.rglob("*.py"))
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_a_file_imports_only_what_its_room_may(path):
+    room = room_of(path)
+    assert room in ALLOWED, f"{room} is not a room of the house: add it to ALLOWED and to docs/map.md"
+    ours = {name.split(".")[1] for name in imports_of(path) if name.startswith("kinetoscope.")}
+    public = {"__version__"}  # the package itself knows its version
+    strangers = ours - ALLOWED[room] - {room, "errors"} - public
+    assert not strangers, f"{path.relative_to(ROOT)} is in {room}, which must not import {sorted(strangers)}"
+
+
+@pytest.mark.parametrize("room", sorted(OUTSIDE))
+def test_a_room_on_the_ground_needs_only_these_libraries(room):
+    for path in (path for path in FILES if room_of(path) == room):
+        outside = {name.split(".")[0] for name in imports_of(path)} - set(sys.stdlib_module_names) - {"kinetoscope"}
+        assert outside <= OUTSIDE[room], f"{path.relative_to(ROOT)} imports {sorted(outside - OUTSIDE[room])}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_nobody_imports_an_underscore_from_another_file(path):
+    private = {name for name in imports_of(path) if name.startswith("kinetoscope.") and name.split(".")[-1][0] == "_"}
+    ours = {name for name in private if not name.endswith(("__version__", "._native"))}
+    torchs = {name for name in ours if path.parent.name == "torch" and name.split(".")[-1] in TORCHS_UNDERSCORES}
+    assert not ours - torchs
+
+
+# torch.profiler itself exports these semi-public names, so our room of the same name does too.
+TORCHS_UNDERSCORES = {"_KinetoProfile", "_ITraceObserver", "_WARNINGS_SHOWN"}
+
+
+def test_the_map_names_every_room():
+    written = (ROOT / "docs" / "map.md").read_text(encoding="utf-8")
+    rooms = {room_of(path) for path in FILES} - {"__init__", "__main__", "errors"}
+    assert not [room for room in sorted(rooms) if f"`{room}" not in written]

@@ -1,0 +1,66 @@
+"""The public face: what `import kinetoscope` offers, and what it costs."""
+
+import subprocess
+import sys
+
+import pytest
+
+import kinetoscope
+
+PUBLIC = [
+    "Callback",
+    "Event",
+    "JSONTraceHandler",
+    "Marker",
+    "Profiler",
+    "ProfilerAction",
+    "State",
+    "SystemProfiler",
+    "Timestamp",
+    "TorchProfiler",
+    "TraceHandler",
+    "cyclic_schedule",
+    "marker",
+    "merge_traces",
+    "profile",
+]
+
+
+def test_the_public_names_are_these_and_no_others():
+    assert kinetoscope.__all__ == PUBLIC
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_each_public_name_can_be_had_and_says_what_it_is(name):
+    pytest.importorskip("torch") if name == "TorchProfiler" else None
+    value = getattr(kinetoscope, name)
+    assert value.__doc__
+    assert name in dir(kinetoscope)
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="no attribute 'profyle'"):
+        kinetoscope.profyle
+
+
+def test_importing_kinetoscope_loads_nothing_heavy():
+    heavy = ("torch", "numpy", "polars", "rich", "psutil")
+    program = f"import sys, kinetoscope; print([name for name in {heavy} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_importing_kinetoscope_loads_none_of_its_rooms():
+    program = "import sys, kinetoscope; print([m for m in sys.modules if m.startswith('kinetoscope')])"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "['kinetoscope']"
+
+
+def test_profilers_and_markers_come_without_torch_and_numpy():
+    program = (
+        "import sys; from kinetoscope import Profiler, cyclic_schedule, marker; "
+        "p = Profiler(cyclic_schedule()); p.marker('x'); marker('y'); "
+        "print([m for m in ('torch', 'numpy', 'polars', 'rich') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

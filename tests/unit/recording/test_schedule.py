@@ -1,0 +1,87 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kinetoscope import ProfilerAction, State, Timestamp, cyclic_schedule
+from kinetoscope.errors import ScheduleError
+from kinetoscope.recording.schedule import CyclePlan
+
+S, W, A, AS = ProfilerAction.SKIP, ProfilerAction.WARMUP, ProfilerAction.ACTIVE, ProfilerAction.ACTIVE_AND_SAVE
+
+
+def actions(schedule, num_batches, *, epoch=0, profiler=None, length=None):
+    """What ``schedule`` says of each batch of one epoch."""
+    return [
+        schedule(State(timestamp=Timestamp(epoch=epoch, batch_in_epoch=n), dataloader_len=length, profiler=profiler))
+        for n in range(num_batches)
+    ]
+
+
+class Resumed:
+    resumption_epoch, resumption_batch_idx = 2, 3
+
+
+def test_a_cycle_waits_warms_up_and_records_and_its_last_batch_saves():
+    assert actions(cyclic_schedule(wait=1, warmup=2, active=3), 8) == [S, W, W, A, A, AS, S, S]
+
+
+def test_skip_first_comes_before_the_first_cycle_only():
+    assert actions(cyclic_schedule(skip_first=2, warmup=1, active=1, repeat=2), 7) == [S, S, W, AS, W, AS, S]
+
+
+def test_repeat_zero_cycles_until_the_epoch_ends():
+    assert actions(cyclic_schedule(warmup=1, active=1, repeat=0), 7) == [W, AS] * 3 + [W]
+
+
+def test_the_last_batch_of_an_epoch_saves_when_it_falls_into_an_active_stretch():
+    assert actions(cyclic_schedule(warmup=1, active=4), 4, length=4) == [W, A, A, AS]
+
+
+def test_the_last_batch_of_an_epoch_does_not_save_while_waiting_or_warming_up():
+    assert actions(cyclic_schedule(wait=2, warmup=2, active=4), 3, length=3) == [S, S, W]
+
+
+def test_an_epoch_has_no_batch_after_its_last():
+    assert actions(cyclic_schedule(warmup=0, active=1, repeat=0), 4, length=2)[2:] == [S, S]
+
+
+def test_every_epoch_begins_anew():
+    schedule = cyclic_schedule(skip_first=1, warmup=1, active=1)
+    assert actions(schedule, 4, epoch=0) == actions(schedule, 4, epoch=7)
+
+
+def test_skip_first_counts_from_the_batch_at_which_the_run_was_resumed():
+    schedule = cyclic_schedule(skip_first=1, warmup=1, active=1)
+    assert actions(schedule, 7, epoch=2, profiler=Resumed)[3:] == [S, W, AS, S]
+
+
+def test_a_resumption_shifts_no_later_epoch():
+    schedule = cyclic_schedule(skip_first=1, warmup=1, active=1)
+    assert actions(schedule, 7, epoch=3, profiler=Resumed) == actions(schedule, 7)
+
+
+@pytest.mark.parametrize("wrong", [{"active": 0}, {"wait": -1}, {"skip_first": -1}, {"repeat": -2}, {"warmup": 1.5}])
+def test_a_schedule_that_makes_no_sense_is_refused_at_once_by_the_name_of_its_argument(wrong):
+    with pytest.raises(ScheduleError, match=next(iter(wrong))) as caught:
+        cyclic_schedule(**wrong)
+    assert isinstance(caught.value, ValueError)
+    assert isinstance(caught.value, AssertionError)
+
+
+small = st.integers(0, 5)
+
+
+@given(small, small, small, st.integers(1, 5), small, st.integers(0, 80))
+def test_a_save_always_ends_a_stretch_of_active_batches(skip_first, wait, warmup, active, repeat, index):
+    plan = CyclePlan(skip_first=skip_first, wait=wait, warmup=warmup, active=active, repeat=repeat)
+    if plan.action(index) is AS:
+        stretch = [plan.action(index - back) for back in range(1, active)]
+        assert stretch == [A] * (active - 1)
+        assert index >= skip_first + wait + warmup + active - 1
+
+
+@given(small, small, small, st.integers(1, 5), st.integers(1, 5))
+def test_a_plan_saves_as_often_as_it_repeats(skip_first, wait, warmup, active, repeat):
+    plan = CyclePlan(skip_first=skip_first, wait=wait, warmup=warmup, active=active, repeat=repeat)
+    saves = [plan.action(index) for index in range(200)].count(AS)
+    assert saves == repeat
