@@ -12,10 +12,10 @@ from typing import cast
 from kinetoscope.recording import compiler
 from kinetoscope.recording.action import ProfilerAction
 from kinetoscope.recording.marker import RECORDING_ACTIONS, Marker, MarkerSettings
-from kinetoscope.recording.pure_recorder import PureRecorder
 from kinetoscope.recording.recorder import INSTANT_ON_BEGIN, INSTANT_ON_END
+from kinetoscope.recording.recorder_choice import ProcessRecorder
 
-_idle = PureRecorder()
+_idle = ProcessRecorder()
 _current = _idle
 _markers: dict[MarkerSettings, Marker] = {}
 _plain: dict[str, Marker] = {}
@@ -56,12 +56,12 @@ def _library_marker(settings: MarkerSettings) -> Marker:
     return _markers.get(settings) or _markers.setdefault(settings, Marker(_current, settings))
 
 
-def activate(recorder: PureRecorder) -> None:
+def activate(recorder: ProcessRecorder) -> None:
     """Makes library markers record into ``recorder``."""
     _move_to(recorder)
 
 
-def deactivate(recorder: PureRecorder) -> None:
+def deactivate(recorder: ProcessRecorder) -> None:
     """Makes library markers idle again, unless another recorder has become the active one since."""
     if _current is recorder:
         _move_to(_idle)
@@ -72,7 +72,7 @@ def is_active() -> bool:
     return _current is not _idle
 
 
-def _move_to(recorder: PureRecorder) -> None:
+def _move_to(recorder: ProcessRecorder) -> None:
     global _current
     _current = recorder
     for it in list(_markers.values()):

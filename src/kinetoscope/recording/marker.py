@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 from kinetoscope.errors import MarkerError
 from kinetoscope.recording import compiler
 from kinetoscope.recording.action import ProfilerAction
-from kinetoscope.recording.pure_recorder import PureRecorder, PureSpan
 from kinetoscope.recording.recorder import ACTION_BITS, INSTANT_ON_BEGIN, INSTANT_ON_END
+from kinetoscope.recording.recorder_choice import ProcessRecorder, ProcessSpan
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -62,7 +62,7 @@ class MarkerSettings:
         return f"actions=({actions}), categories={self.categories}, instants={self.edges}"
 
 
-class Marker(PureSpan):
+class Marker(ProcessSpan):
     """A named span, instant or counter. Got from `Profiler.marker` or `kinetoscope.marker`, never built by hand.
 
     with marker: ...                                # a span around a block
@@ -75,7 +75,7 @@ class Marker(PureSpan):
 
     __slots__ = ("_started", "settings")
 
-    def __init__(self, recorder: PureRecorder, settings: MarkerSettings) -> None:
+    def __init__(self, recorder: ProcessRecorder, settings: MarkerSettings) -> None:
         super().__init__(recorder, _intern(recorder, settings), settings.mask, settings.edges)
         self.settings = settings
         # Which threads of which process have started this marker: a forked child has started none.
@@ -89,7 +89,7 @@ class Marker(PureSpan):
     def categories(self) -> tuple[str, ...]:
         return self.settings.categories
 
-    def record_into(self, recorder: PureRecorder) -> None:
+    def record_into(self, recorder: ProcessRecorder) -> None:
         """Makes the marker record into another recorder from now on."""
         self.attach(recorder, _intern(recorder, self.settings))
 
@@ -123,23 +123,15 @@ class Marker(PureSpan):
             )
         self.end(self._started.pop(thread))
 
-    def instant(self) -> None:
-        """Records this moment."""
-        if not compiler.is_compiling():
-            self.record_instant()
-
-    def counter(self, values: Mapping[str, Any] | float) -> None:
-        """Records values at this moment: a mapping of names to numbers, or one number, named after the marker.
+    def plain_values(self, values: Mapping[str, Any] | float) -> dict[str, int | float]:
+        """What ``counter(values)`` records: of a mapping its numbers; one number is named after the marker.
 
         Numbers may be ints, floats, booleans, or scalars of numpy or torch. What is no number is left out, with one
         warning in the log: a counter never raises into training.
         """
-        if compiler.is_compiling():
-            return
         if not isinstance(values, Mapping):
             values = {self.name: values}
-        if self._recorder.action & self.mask:
-            self.record_counter(dict(_numbers(self.name, values)))
+        return dict(_numbers(self.name, values))
 
     @overload
     def __call__(self, function: None = None) -> "Marker": ...
@@ -176,7 +168,7 @@ class Marker(PureSpan):
         return f"<Marker {self.name!r} {self.settings}>"
 
 
-def _intern(recorder: PureRecorder, settings: MarkerSettings) -> int:
+def _intern(recorder: ProcessRecorder, settings: MarkerSettings) -> int:
     return recorder.names.intern(settings.name, settings.categories)
 
 

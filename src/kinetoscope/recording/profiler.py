@@ -22,7 +22,7 @@ from kinetoscope.recording.guard import Guard
 from kinetoscope.recording.listeners import Listeners
 from kinetoscope.recording.loop import Loop
 from kinetoscope.recording.marker import RECORDING_ACTIONS, Marker, MarkerSettings
-from kinetoscope.recording.pure_recorder import PureRecorder
+from kinetoscope.recording.recorder_choice import ProcessRecorder, say_if_slow
 from kinetoscope.recording.schedule import Schedule
 from kinetoscope.recording.termination import TerminationHandler
 from kinetoscope.recording.window import Window
@@ -111,7 +111,7 @@ class Profiler(Callback):
         self.resumption_epoch = self._resumption_batch = 0
         self._guard = Guard(strict)
         self._delivery = Delivery(self._guard, lambda: self._trace_handlers)
-        self._recorder = PureRecorder(self._clock)
+        self._recorder = ProcessRecorder(self._clock)
         self._window = Window(self._recorder, self._clock, self.ranks, self.attempt)
         self._markers: dict[str, Marker] = {}
         self._warned: set[str] = set()
@@ -259,6 +259,7 @@ class Profiler(Callback):
             self._close(self._grace_s, clean=False)
             raise
         self._apply_action()
+        say_if_slow()
         return self
 
     def close(self, state: Any = None, logger: Any = None) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 from kinetoscope.clock.clock import Clock, SystemClock
 from kinetoscope.formats.record import Flag, Kind, pack_records
+from kinetoscope.recording import compiler
 from kinetoscope.recording.recorder import INSTANT_ON_BEGIN, INSTANT_ON_END, NameTable, SpanListener, ThreadRecords
 
 _caller = sys._getframe
@@ -51,6 +52,8 @@ class _ThisThread(threading.local):
 
 class PureRecorder:
     """Records into Python lists, one per thread; see `kinetoscope.recording.recorder.Recorder`."""
+
+    keeps_files = False
 
     def __init__(self, clock: Clock | None = None) -> None:
         clock = clock or SystemClock()
@@ -175,9 +178,9 @@ class PureSpan:
         if token is not None and (position := _position(token[5].open, token)) is not None:
             del token[5].open[position]
 
-    def record_instant(self) -> None:
+    def instant(self) -> None:
         recorder = self._recorder
-        if recorder.action & self.mask:
+        if recorder.action & self.mask and not compiler.is_compiling():
             now = recorder.now()
             thread = recorder.local.thread
             if recorder.window:
@@ -186,9 +189,10 @@ class PureSpan:
             if recorder.listener is not None:
                 recorder.listener.on_instant(self.name_id, now)
 
-    def record_counter(self, values: Mapping[str, int | float]) -> None:
+    def counter(self, values: Any) -> None:
         recorder = self._recorder
-        if recorder.action & self.mask:
+        if recorder.action & self.mask and not compiler.is_compiling():
+            values = self.plain_values(values)
             now = recorder.now()
             if recorder.window:
                 records = recorder.local.thread.records
@@ -198,17 +202,22 @@ class PureSpan:
             if recorder.listener is not None:
                 recorder.listener.on_counter(self.name_id, now, values)
 
+    def plain_values(self, values: Any) -> dict[str, int | float]:
+        if not isinstance(values, Mapping):
+            values = {self._recorder.names.names[self.name_id].name: values}
+        return dict(values)
+
     def _announce_begin(self, entry: tuple[Any, ...]) -> None:
         recorder = self._recorder
         if recorder.listener is not None:
             recorder.listener.on_begin(self.name_id, entry, entry[2])
         if self.edges & INSTANT_ON_BEGIN:
-            self.record_instant()
+            self.instant()
 
     def _announce_end(self, entry: tuple[Any, ...], end: int) -> None:
         recorder = self._recorder
         if self.edges & INSTANT_ON_END:
-            self.record_instant()
+            self.instant()
         if recorder.listener is not None:
             recorder.listener.on_end(self.name_id, entry, end)
 
@@ -258,6 +267,7 @@ _living: "weakref.WeakSet[PureRecorder]" = weakref.WeakSet()
 def _after_fork_in_child() -> None:
     for recorder in list(_living):
         recorder._forget_threads()
+        recorder.names.forget_parent()
         recorder.listener = None
 
 

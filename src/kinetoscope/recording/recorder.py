@@ -1,5 +1,6 @@
 """recording: what a recorder is. The pure one in `pure_recorder` and its native twin both have this interface."""
 
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -15,12 +16,18 @@ INSTANT_ON_BEGIN, INSTANT_ON_END = 1, 2
 
 @dataclass(frozen=True, slots=True)
 class ThreadRecords:
-    """What one thread recorded in one window: 32-byte records (see `kinetoscope.formats.record`)."""
+    """What one thread recorded in one window: 32-byte records (see `kinetoscope.formats.record`).
+
+    ``num_dropped`` records found no space. ``chunks`` are the files that hold the same as ``packed``, in case the
+    process is killed before it is saved; they are deleted with this object.
+    """
 
     tid: int
     name: str
     is_main: bool
     packed: bytes
+    num_dropped: int = 0
+    chunks: tuple[Any, ...] = field(default=(), repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,18 +40,33 @@ class SpanName:
 
 @dataclass(slots=True)
 class NameTable:
-    """Interned names: each pair of name and categories has one small number for as long as the recorder lives."""
+    """Interned names: each pair of name and categories has one small number for as long as the recorder lives.
+
+    ``on_new`` is told of each new name, in the order of their ids.
+    """
 
     names: list[SpanName] = field(default_factory=list)
+    on_new: Callable[[SpanName], None] | None = None
     _ids: dict[SpanName, int] = field(default_factory=dict)
+    _lock: Any = field(default_factory=threading.RLock, repr=False)
 
     def intern(self, name: str, categories: tuple[str, ...] = ()) -> int:
         """The id of a name, the same one every time."""
         key = SpanName(name, categories)
         if (known := self._ids.get(key)) is not None:
             return known
-        self.names.append(key)
-        return self._ids.setdefault(key, len(self.names) - 1)
+        with self._lock:
+            if (known := self._ids.get(key)) is None:
+                self.names.append(key)
+                known = self._ids[key] = len(self.names) - 1
+                if self.on_new is not None:
+                    self.on_new(key)
+        return known
+
+    def forget_parent(self) -> None:
+        """In a forked child: nobody is told, and no other thread holds the lock."""
+        self.on_new = None
+        self._lock = threading.RLock()
 
 
 class SpanListener(Protocol):
@@ -67,6 +89,8 @@ class Recorder(Protocol):
     batch: int
     listener: SpanListener | None
     names: NameTable
+    keeps_files: bool
+    """Whether it can keep what is recorded in files, and so has `NativeRecorder.open_folder`."""
 
     def open_window(self) -> None:
         """Begins to keep what is recorded."""
@@ -99,5 +123,15 @@ class Span(Protocol):
 
     def __enter__(self) -> Any: ...
     def __exit__(self, *exception: object) -> None: ...
-    def record_instant(self) -> None: ...
-    def record_counter(self, values: Mapping[str, int | float]) -> None: ...
+
+    def instant(self) -> None:
+        """Records this moment."""
+        ...
+
+    def counter(self, values: Any) -> None:
+        """Records values at this moment: a mapping of names to numbers, or one number."""
+        ...
+
+    def plain_values(self, values: Any) -> dict[str, int | float]:
+        """For subclasses: what `counter` records for values that are no dict of strings, ints and floats."""
+        ...

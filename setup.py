@@ -1,0 +1,45 @@
+"""Builds kinetoscope._native, the recorder in C. Where it cannot be built, the recorder in Python serves.
+
+`KINETOSCOPE_REQUIRE_NATIVE=1` makes a failed build an error; `KINETOSCOPE_SANITIZE=1` builds it for the tests under
+AddressSanitizer and UndefinedBehaviorSanitizer (`make test-sanitized`).
+"""
+
+import os
+import sys
+import sysconfig
+from pathlib import Path
+
+from setuptools import Extension, setup
+
+IS_REQUIRED = os.environ.get("KINETOSCOPE_REQUIRE_NATIVE") == "1"
+IS_SANITIZED = os.environ.get("KINETOSCOPE_SANITIZE") == "1"
+# There is no limited API without the GIL, and the C code relies on the GIL.
+IS_SUPPORTED = sys.platform == "linux" and not sysconfig.get_config_var("Py_GIL_DISABLED")
+
+WARNINGS = ["-std=gnu11", "-Wall", "-Wextra", "-Wno-cast-function-type", "-fvisibility=hidden"]
+SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-fno-omit-frame-pointer", "-g"]
+HERE = Path(__file__).parent
+
+
+def extension() -> Extension:
+    """One module for CPython 3.11 and every later one."""
+    sources = HERE / "src" / "native"
+    return Extension(
+        "kinetoscope._native",
+        sources=sorted(str(it.relative_to(HERE)) for it in sources.glob("*.c")),
+        depends=sorted(str(it.relative_to(HERE)) for it in sources.glob("*.h")),
+        define_macros=[("Py_LIMITED_API", "0x030B0000")],
+        py_limited_api=True,
+        optional=not IS_REQUIRED,
+        extra_compile_args=[*WARNINGS, *(["-O1", *SANITIZERS] if IS_SANITIZED else ["-O2"])],
+        extra_link_args=SANITIZERS if IS_SANITIZED else [],
+    )
+
+
+if IS_REQUIRED and not IS_SUPPORTED:
+    sys.exit("KINETOSCOPE_REQUIRE_NATIVE=1, but the native recorder needs Linux and a Python with the GIL.")
+
+setup(
+    ext_modules=[extension()] if IS_SUPPORTED else [],
+    options={"bdist_wheel": {"py_limited_api": "cp311"}} if IS_SUPPORTED else {},
+)

@@ -1,0 +1,57 @@
+"""recording: which recorder serves, chosen once when this is imported: the one in C, or the one in Python."""
+
+import logging
+import os
+from typing import TYPE_CHECKING
+
+_log = logging.getLogger("kinetoscope")
+
+
+def _is_pure() -> bool:
+    """Whether the recorder in Python serves: by `KINETOSCOPE_PURE=1`, or because there is no other one."""
+    if os.environ.get("KINETOSCOPE_PURE", "0") not in ("", "0"):
+        return True
+    try:
+        from kinetoscope import _native
+    except ImportError:
+        return True
+    _choose_clock(_native.use_tsc)
+    return False
+
+
+def _choose_clock(use_tsc) -> None:
+    """`KINETOSCOPE_CLOCK=tsc` asks for the processor's time stamp counter, which is quicker to read."""
+    if os.environ.get("KINETOSCOPE_CLOCK") == "tsc":
+        try:
+            use_tsc()
+        except OSError as error:
+            _log.warning("%s CLOCK_MONOTONIC is used.", error)
+
+
+IS_PURE = _is_pure()
+"""Whether the recorder in Python serves."""
+
+if TYPE_CHECKING:
+    from kinetoscope.recording.native_recorder import NativeRecorder as ProcessRecorder
+    from kinetoscope.recording.native_recorder import NativeSpan as ProcessSpan
+elif IS_PURE:
+    from kinetoscope.recording.pure_recorder import PureRecorder as ProcessRecorder
+    from kinetoscope.recording.pure_recorder import PureSpan as ProcessSpan
+else:
+    from kinetoscope.recording.native_recorder import NativeRecorder as ProcessRecorder
+    from kinetoscope.recording.native_recorder import NativeSpan as ProcessSpan
+
+__all__ = ["IS_PURE", "ProcessRecorder", "ProcessSpan", "say_if_slow"]
+
+_said = False
+
+
+def say_if_slow() -> None:
+    """Says once in the log, when a run begins, that the recorder in Python serves."""
+    global _said
+    if IS_PURE and not _said:
+        _said = True
+        _log.info(
+            "Recording with the recorder in Python: a span costs about six times that of the one in C, and what is "
+            "not saved is lost if the process is killed."
+        )

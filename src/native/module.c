@@ -1,0 +1,34 @@
+/* kinetoscope._native: the module. It keeps state per process, so it does not support sub-interpreters. */
+
+#include "native.h"
+
+static PyObject *use_tsc(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(nothing))
+{
+    const char *reason = tsc_start();
+    if (reason != NULL)
+        return PyErr_Format(PyExc_OSError, "The time stamp counter cannot be the clock: %s.", reason);
+    return new_none();
+}
+
+static PyMethodDef functions[] = {
+    {"use_tsc", use_tsc, METH_NOARGS, "Reads time from the processor's time stamp counter from now on."},
+    {NULL, NULL, 0, NULL},
+};
+
+static struct PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT,
+    .m_name = "kinetoscope._native",
+    .m_doc = "The recorder in C; `kinetoscope.recording.native_recorder` is its face.",
+    .m_size = -1, /* one per process */
+    .m_methods = functions,
+};
+
+PyMODINIT_FUNC PyInit__native(void);
+PyMODINIT_FUNC PyInit__native(void)
+{
+    PyObject *module = PyModule_Create(&definition);
+    if (module != NULL && (track_setup() < 0 || chunk_setup(module) < 0 || recorder_setup(module) < 0 ||
+                           span_setup(module) < 0))
+        Py_CLEAR(module);
+    return module;
+}

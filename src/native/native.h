@@ -1,0 +1,211 @@
+/* kinetoscope._native: the objects of the recorder, and who holds whom.
+ *
+ *     Span ──► Recorder ──► Track (one per thread) ──► Chunk (where its records go now)
+ *       ▲                     │  ▲
+ *       └──────── Entry ◄─────┘  │      an Entry is a span in progress, and one slot of its track
+ *                   └────────────┘
+ *
+ * Everything happens under the GIL, except allocating and unmapping, which `Recorder.prepare` does without it. */
+
+#ifndef KINETOSCOPE_NATIVE_H
+#define KINETOSCOPE_NATIVE_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <structmember.h>
+
+#ifdef Py_GIL_DISABLED
+#error "The native recorder relies on the GIL; free-threaded builds use the pure one."
+#endif
+
+#include "clock.h"
+#include "record.h"
+#include "store.h"
+
+#define LIKELY(condition) __builtin_expect(!!(condition), 1)
+#define UNLIKELY(condition) __builtin_expect(!!(condition), 0)
+
+typedef struct Recorder Recorder;
+typedef struct Span Span;
+typedef struct Track Track;
+
+/* -- chunk.c: a chunk file, or the same in memory. Its buffer is the records; the file goes when the object does. -- */
+
+typedef struct {
+    PyObject_HEAD
+    Store *store;
+    Region region;
+    uint32_t num_records; /* those written, once the chunk is full or its window closed */
+    int is_sealed;        /* its mapping and its unused space were given back */
+    int num_exports;      /* buffers that look at it */
+    int64_t charged_bytes;
+} Chunk;
+
+extern PyTypeObject *chunk_type;
+int chunk_setup(PyObject *module);
+/* Makes a chunk; NULL without an error set if there is no space, and then `store->error` or the limit says why. With
+ * `in_background` the GIL is released meanwhile. */
+Chunk *chunk_new(Store *store, size_t bytes, int in_background);
+/* Says whose the chunk is, and gives the space for its records. */
+Record *chunk_begin(Chunk *chunk, uint32_t track, uint32_t window, uint32_t sequence, Record **end);
+/* Unmaps a file that nobody writes to any more, and gives back what it did not use. Releases the GIL meanwhile. */
+void chunk_seal(Chunk *chunk);
+
+/* -- span.c: Span, Entry, and the descriptors through which `with` goes -- */
+
+enum EntryState {
+    ENTRY_IDLE,   /* on its track's free list */
+    ENTRY_HANDED, /* its __exit__ was looked up, and not begun */
+    ENTRY_OPEN,
+};
+
+typedef struct {
+    PyObject_HEAD
+    Track *track;     /* counted; NULL only while it is made */
+    Span *span;       /* strong, while handed or open */
+    uint64_t span_id; /* of the span it was last used for */
+    uint64_t order;   /* counts begins, to find the latest */
+    uint32_t slot;
+    uint32_t window;  /* in which it is recorded; 0 if it is not */
+    uint8_t state;
+    uint8_t is_explicit; /* begun by a call of __enter__, not by `with` */
+    uint8_t is_told;     /* active when it began: listeners hear of its end */
+} Entry;
+
+struct Span {
+    PyObject_HEAD
+    Recorder *recorder;
+    uint64_t id;
+    uint32_t name_id;
+    uint32_t mask;
+    uint32_t edges;
+    PyObject *enter;  /* its bound __enter__; made when first looked up */
+    PyObject *handed; /* see span_exit_get: an Entry, or Py_None for an inactive `with`, or NULL */
+    int64_t own_series; /* name id of a counter's only value; -1 until asked for */
+};
+
+extern PyTypeObject *entry_type;
+int span_setup(PyObject *module);
+PyObject *entry_new(Track *track, uint32_t slot, Entry **entry);
+
+/* -- track.c: what one thread has recorded, and its open spans -- */
+
+/* Tells whether a thread still runs: its thread-local storage and its tracks share one. */
+typedef struct {
+    int refs;
+    int is_alive;
+} Pulse;
+
+struct Track {
+    int refs;
+    Recorder *recorder; /* NULL once the recorder is gone */
+    Track *next_track;
+    Pulse *pulse;
+    int is_foreign; /* inherited by a forked child, in whose parent the files live on */
+    uint32_t number;
+    uint32_t tid;
+    int is_main;
+    PyObject *name;
+
+    Record *next, *end; /* within the current chunk */
+    Record *first;
+    Chunk *chunk;
+    PyObject *filled; /* list of chunks of this window */
+    uint64_t num_dropped;
+
+    Region head; /* a TrackHeader and the slots */
+    int head_is_final;
+    Record *slots;
+    PyObject **exits; /* of each slot its entry's bound __exit__, which holds the entry */
+    Entry **entries;
+    uint32_t *free_slots;
+    uint32_t num_slots, num_made, num_free, num_open;
+};
+
+Track *track_of_this_thread(Recorder *recorder);
+void track_keep(Track *track);
+void track_drop(Track *track);
+int track_is_done(const Track *track);
+/* Readies the slots for recording: in a file, if the recorder has a folder by now. */
+void track_finish_head(Track *track);
+/* An idle entry that nobody else holds; borrowed. NULL with an error set if there is no memory. */
+Entry *track_take_entry(Track *track);
+void track_free_entry(Track *track, Entry *entry);
+/* Goes on to the next chunk. Returns 0 if there is none: the record is dropped, and counted. */
+int track_refill(Track *track);
+/* Puts the current chunk among the filled ones. */
+void track_detach_chunk(Track *track);
+/* What was recorded since this was last asked: (tid, name, is_main, dropped, chunks), or NULL. */
+PyObject *track_take(Track *track);
+/* Moves the slots from a file into memory, as long as the recorder still has its old store. */
+int track_move_head_to_memory(Track *track);
+/* Frees what only the recorder may: called once, when the track leaves its recorder. */
+void track_leave(Track *track);
+void track_clear_objects(Track *track);
+int track_setup(void);
+
+/* -- recorder.c -- */
+
+struct Recorder {
+    PyObject_HEAD
+    uint32_t action;
+    uint32_t batch;
+    uint32_t window; /* 0 while none is open */
+    uint32_t num_windows;
+    PyObject *listener;
+    PyObject *now;      /* a clock of somebody else's; NULL: the machine's */
+    PyObject *describe; /* () -> (tid, name, is_main) of the calling thread */
+    PyObject *intern;   /* (name) -> id of a counter's value */
+    PyObject *request;  /* asks for `prepare` to be called, on another thread; or NULL */
+    PyObject *series;   /* dict of the ids that `intern` gave */
+    PyObject *spares;   /* list of chunks for whoever needs the next one */
+    Store *store;
+    Track *tracks;
+    uint64_t serial; /* of no other recorder, nor of this one before a fork */
+    uint64_t num_begun;
+    uint32_t num_tracks, num_chunks;
+    size_t chunk_bytes;
+    int is_requested, wants_request;
+    Recorder *next, *previous;
+};
+
+extern PyTypeObject *recorder_type;
+int recorder_setup(PyObject *module);
+/* Asks for new spare chunks. Runs Python code. */
+void recorder_request(Recorder *recorder);
+/* Nanoseconds on a clock that is not the machine's; -1 with an error set if it raises. */
+int64_t recorder_ask_clock(Recorder *recorder);
+
+static inline int64_t recorder_now(Recorder *recorder)
+{
+    return LIKELY(recorder->now == NULL) ? monotonic_ns() : recorder_ask_clock(recorder);
+}
+
+static inline int recorder_failed(int64_t now) { return UNLIKELY(now == -1) && PyErr_Occurred() != NULL; }
+
+/* Appends a record to the thread's chunk. Runs no Python code: whoever appends calls recorder_settle when done. */
+static inline void track_append(Track *track, int64_t begin, Value end, uint32_t name, uint32_t batch, uint64_t tail)
+{
+    if (UNLIKELY(track->next == track->end) && !track_refill(track))
+        return;
+    Record *record = track->next++;
+    record->begin = begin;
+    record->end = end;
+    record->name = name;
+    record->batch = batch;
+    record_publish(record, tail);
+}
+
+static inline void recorder_settle(Recorder *recorder)
+{
+    if (UNLIKELY(recorder->wants_request))
+        recorder_request(recorder);
+}
+
+/* -- chrome.c -- */
+
+PyObject *native_format_chrome(PyObject *module, PyObject *arguments);
+
+static inline PyObject *new_none(void) { return Py_NewRef(Py_None); }
+
+#endif

@@ -1,0 +1,111 @@
+/* What a recorder leaves behind: records, chunk files and track files. `kinetoscope/formats/chunk.py` reads them.
+ *
+ * A record is 32 bytes, little-endian, whoever wrote it:
+ *
+ *      0  int64   begin    nanoseconds on the monotonic clock
+ *      8  int64   end      nanoseconds; the value (integer or double) of a counter; 0 for an instant
+ *     16  uint32  name     line of the names file
+ *     20  uint32  batch    batch of the training loop
+ *     24  uint16  depth    how many spans were open on the thread at the begin
+ *     26  uint8   kind     1 span, 2 instant, 3 counter; 0: nothing was written here
+ *     27  uint8   flags    1 cut at the window's end, 2 the value is a double
+ *     28  uint32  series   for a counter the line of the value's name in the names file
+ *
+ * The last eight bytes are stored last, by one instruction: a process may be killed between any two instructions, and
+ * what was stored by then stays in the file. So a record whose kind is not 0 is whole.
+ *
+ * A live folder belongs to one run of one process, and holds for each process that records there (a forked child has
+ * its own files in the same folder):
+ *
+ *     {pid}.names         one JSON line per name: {"name": ..., "categories": [...]}; the first line is name 0
+ *     {pid}-{n}.track     one per thread: a TrackHeader, then its open spans
+ *     {pid}-{n}.chunk     a ChunkHeader, then records in the order in which they ended; a thread fills one after the
+ *                         other. The space after the last record is zero.
+ *
+ * The open spans of a track are slots, not a stack: tasks and generators leave in any order. A slot is a record of
+ * kind 1 while its span is open, with the window's number where a counter has its series. A span that ends is written
+ * to a chunk before its slot is cleared: a reader that looks at the slots first, then at the chunks, sees every span,
+ * and a few of them twice.
+ *
+ * Files are allocated before they are mapped, since writing to a mapped hole on a full disk is a SIGBUS. */
+
+#ifndef KINETOSCOPE_RECORD_H
+#define KINETOSCOPE_RECORD_H
+
+#include <stdint.h>
+
+#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "Records are little-endian; on this machine the pure recorder serves."
+#endif
+
+#define CHUNK_MAGIC "KSCHUNK"
+#define TRACK_MAGIC "KSTRACK"
+#define FORMAT_VERSION 1
+
+enum Kind { KIND_SPAN = 1, KIND_INSTANT = 2, KIND_COUNTER = 3 };
+enum Flag { FLAG_CUT = 1, FLAG_FLOAT = 2 };
+
+typedef union {
+    int64_t integer;
+    double real;
+} Value;
+
+typedef struct {
+    int64_t begin;
+    Value end;
+    uint32_t name;
+    uint32_t batch;
+    uint64_t tail; /* depth, kind, flags, series: see record_tail */
+} Record;
+
+typedef struct {
+    char magic[8];
+    uint32_t version;
+    uint32_t pid;
+    uint32_t track; /* 0 while the chunk is a spare one */
+    uint32_t window;
+    uint32_t sequence; /* chunks of one process in the order in which they were begun */
+    uint32_t num_records; /* how many there is space for */
+    uint8_t reserved[32];
+} ChunkHeader;
+
+#define THREAD_NAME_BYTES 128
+
+typedef struct {
+    char magic[8];
+    uint32_t version;
+    uint32_t pid;
+    uint32_t track;
+    uint32_t tid;
+    uint32_t rank;
+    uint32_t is_main;
+    int64_t monotonic_ns; /* one moment on two clocks */
+    int64_t unix_ns;
+    uint64_t num_dropped; /* records of this window that found no space */
+    uint32_t num_slots;
+    uint32_t reserved;
+    char name[THREAD_NAME_BYTES];
+    uint8_t reserved_too[64];
+} TrackHeader;
+
+_Static_assert(sizeof(Record) == 32, "a record is 32 bytes");
+_Static_assert(sizeof(ChunkHeader) == 64, "a chunk's header is as long as two records");
+_Static_assert(sizeof(TrackHeader) == 256, "a track's header is as long as eight records");
+
+static inline uint64_t record_tail(uint32_t depth, enum Kind kind, uint32_t flags, uint32_t series)
+{
+    uint64_t largest = depth < UINT16_MAX ? depth : UINT16_MAX;
+    return largest | (uint64_t)kind << 16 | (uint64_t)flags << 24 | (uint64_t)series << 32;
+}
+
+static inline uint32_t tail_kind(uint64_t tail) { return (uint32_t)(tail >> 16) & 0xff; }
+static inline uint32_t tail_flags(uint64_t tail) { return (uint32_t)(tail >> 24) & 0xff; }
+static inline uint32_t tail_series(uint64_t tail) { return (uint32_t)(tail >> 32); }
+
+/* Stores the part that makes a record one. */
+static inline void record_publish(Record *record, uint64_t tail)
+{
+    __atomic_store_n(&record->tail, tail, __ATOMIC_RELEASE);
+}
+
+#endif

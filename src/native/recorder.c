@@ -1,0 +1,444 @@
+/* The Recorder: windows, the folder, and what is done in the background. */
+
+#include "native.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stddef.h>
+#include <string.h>
+
+#define FIRST_CHUNK_BYTES ((size_t)256 << 10)
+#define DEFAULT_LIMIT_BYTES ((int64_t)256 << 20)
+
+PyTypeObject *recorder_type;
+static Recorder *living;
+static uint64_t num_serials;
+
+/* -- calling Python -- */
+
+int64_t recorder_ask_clock(Recorder *recorder)
+{
+    PyObject *answer = PyObject_CallNoArgs(recorder->now);
+    if (answer == NULL)
+        return -1;
+    int64_t now = PyLong_AsLongLong(answer);
+    Py_DECREF(answer);
+    return now;
+}
+
+void recorder_request(Recorder *recorder)
+{
+    recorder->wants_request = 0;
+    if (recorder->request == NULL || recorder->is_requested)
+        return;
+    recorder->is_requested = 1;
+    PyObject *request = Py_NewRef(recorder->request);
+    PyObject *answer = PyObject_CallNoArgs(request);
+    if (answer == NULL)
+        PyErr_WriteUnraisable(request);
+    Py_XDECREF(answer);
+    Py_DECREF(request);
+}
+
+/* -- windows -- */
+
+static PyObject *open_window(PyObject *self, PyObject *Py_UNUSED(nothing))
+{
+    Recorder *recorder = (Recorder *)self;
+    tsc_realign();
+    recorder->window = ++recorder->num_windows;
+    return new_none();
+}
+
+/* Records every span that is open in this window as ending at `boundary`. Runs no Python code. */
+static void cut_open_spans(Track *track, uint32_t window, int64_t boundary)
+{
+    for (uint32_t slot = 0; slot < track->num_made; slot++) {
+        Record *open = &track->slots[slot];
+        if (tail_kind(open->tail) != KIND_SPAN || tail_series(open->tail) != window)
+            continue;
+        Value end = {boundary};
+        uint64_t tail = (open->tail & 0xffffffffu) | (uint64_t)FLAG_CUT << 24;
+        track_append(track, open->begin, end, open->name, open->batch, tail);
+        record_publish(open, 0);
+    }
+}
+
+static int take_into(PyObject *list, Track *track)
+{
+    if (PyList_Size(track->filled) == 0 && track->num_dropped == 0)
+        return 0;
+    PyObject *taken = track_take(track);
+    int result = taken == NULL ? -1 : PyList_Append(list, taken);
+    Py_XDECREF(taken);
+    return result;
+}
+
+static void remove_ended_tracks(Recorder *recorder)
+{
+    for (Track **link = &recorder->tracks; *link != NULL;) {
+        Track *track = *link;
+        if (!track_is_done(track)) {
+            link = &track->next_track;
+            continue;
+        }
+        *link = track->next_track;
+        track_leave(track);
+        track_drop(track);
+        link = &recorder->tracks; /* leaving may have run anything */
+    }
+}
+
+static PyObject *take_all(Recorder *recorder)
+{
+    PyObject *list = PyList_New(0);
+    for (Track *track = recorder->tracks; list != NULL && track != NULL; track = track->next_track)
+        if (take_into(list, track) < 0)
+            Py_CLEAR(list);
+    if (list != NULL)
+        remove_ended_tracks(recorder);
+    if (list != NULL && PyList_Reverse(list) < 0)
+        Py_CLEAR(list);
+    return list;
+}
+
+static PyObject *close_window(PyObject *self, PyObject *Py_UNUSED(nothing))
+{
+    Recorder *recorder = (Recorder *)self;
+    uint32_t window = recorder->window;
+    int64_t boundary = recorder_now(recorder);
+    if (recorder_failed(boundary))
+        return NULL;
+    for (Track *track = window != 0 ? recorder->tracks : NULL; track != NULL; track = track->next_track) {
+        cut_open_spans(track, window, boundary);
+        track_detach_chunk(track);
+    }
+    recorder->window = 0;
+    PyObject *taken = take_all(recorder);
+    recorder_settle(recorder);
+    return taken;
+}
+
+static PyObject *take_filled(PyObject *self, PyObject *Py_UNUSED(nothing)) { return take_all((Recorder *)self); }
+
+/* -- in the background -- */
+
+static Py_ssize_t num_spares_wanted(Recorder *recorder)
+{
+    Py_ssize_t count = 0;
+    for (Track *track = recorder->tracks; track != NULL; track = track->next_track)
+        count += track->chunk != NULL;
+    return count > 0 ? count : 1;
+}
+
+static int prepare_spares(Recorder *recorder)
+{
+    while (PyList_Size(recorder->spares) < num_spares_wanted(recorder)) {
+        Store *store = store_keep(recorder->store);
+        Chunk *chunk = chunk_new(store, recorder->chunk_bytes, 1);
+        int is_wanted = chunk != NULL && store == recorder->store; /* not if the folder was changed meanwhile */
+        int error = is_wanted ? PyList_Append(recorder->spares, (PyObject *)chunk) : 0;
+        store_drop(store);
+        Py_XDECREF((PyObject *)chunk);
+        if (error < 0 || !is_wanted)
+            return error;
+    }
+    return 0;
+}
+
+/* The chunks that no thread writes to any more; a thread that has ended writes to none. */
+static PyObject *list_unsealed(Recorder *recorder)
+{
+    PyObject *list = PyList_New(0);
+    for (Track *track = recorder->tracks; list != NULL && track != NULL; track = track->next_track) {
+        if (track->chunk != NULL && !__atomic_load_n(&track->pulse->is_alive, __ATOMIC_ACQUIRE) && track->num_open == 0)
+            track_detach_chunk(track);
+        for (Py_ssize_t i = 0; list != NULL && i < PyList_Size(track->filled); i++) {
+            PyObject *chunk = PyList_GetItem(track->filled, i);
+            if (!((Chunk *)chunk)->is_sealed && PyList_Append(list, chunk) < 0)
+                Py_CLEAR(list);
+        }
+    }
+    return list;
+}
+
+static PyObject *prepare(PyObject *self, PyObject *Py_UNUSED(nothing))
+{
+    Recorder *recorder = (Recorder *)self;
+    recorder->is_requested = 0;
+    PyObject *unsealed = list_unsealed(recorder);
+    if (unsealed == NULL)
+        return NULL;
+    int error = prepare_spares(recorder);
+    for (Py_ssize_t i = 0; i < PyList_Size(unsealed); i++)
+        chunk_seal((Chunk *)PyList_GetItem(unsealed, i));
+    Py_DECREF(unsealed);
+    return error < 0 ? NULL : new_none();
+}
+
+/* -- the folder -- */
+
+static int use_store(Recorder *recorder, Store *store)
+{
+    for (Track *track = recorder->tracks; track != NULL; track = track->next_track) {
+        if (!track_move_head_to_memory(track))
+            return 0;
+        track->head_is_final = 0;
+    }
+    Store *old = recorder->store;
+    recorder->store = store;
+    PyObject *spares = recorder->spares, *none = PyList_New(0);
+    if (none == NULL)
+        return 0;
+    recorder->spares = none;
+    Py_DECREF(spares);
+    store_drop(old);
+    return 1;
+}
+
+static PyObject *set_folder(PyObject *self, PyObject *arguments)
+{
+    Recorder *recorder = (Recorder *)self;
+    PyObject *folder;
+    unsigned int rank;
+    long long limit_bytes;
+    if (!PyArg_ParseTuple(arguments, "OIL", &folder, &rank, &limit_bytes))
+        return NULL;
+    PyObject *path = folder != Py_None ? PyUnicode_EncodeFSDefault(folder) : Py_NewRef(Py_None);
+    if (path == NULL)
+        return NULL;
+    Store *store = store_new(folder != Py_None ? PyBytes_AsString(path) : NULL, rank, limit_bytes);
+    Py_DECREF(path);
+    if (store == NULL || !use_store(recorder, store))
+        return PyErr_NoMemory();
+    Track *track = folder != Py_None ? track_of_this_thread(recorder) : NULL;
+    if (track != NULL)
+        track_finish_head(track);
+    if (PyErr_Occurred() || prepare_spares(recorder) < 0)
+        return NULL;
+    return new_none();
+}
+
+static PyObject *get_trouble(PyObject *self, void *Py_UNUSED(closure))
+{
+    return PyLong_FromLong(((Recorder *)self)->store->error);
+}
+
+static PyObject *get_used_bytes(PyObject *self, void *Py_UNUSED(closure))
+{
+    return PyLong_FromLongLong(((Recorder *)self)->store->used_bytes);
+}
+
+/* -- fork -- */
+
+/* Runs in the child before any Python code does: what is open and mapped belongs to the parent. */
+static void forget_in_child(void)
+{
+    for (Recorder *recorder = living; recorder != NULL; recorder = recorder->next) {
+        recorder->action = recorder->window = 0;
+        recorder->serial = ++num_serials;
+        for (Track *track = recorder->tracks; track != NULL; track = track->next_track)
+            track->is_foreign = 1;
+    }
+}
+
+static void leave_tracks(Recorder *recorder)
+{
+    while (recorder->tracks != NULL) {
+        Track *track = recorder->tracks;
+        recorder->tracks = track->next_track;
+        track_leave(track);
+        track_drop(track);
+    }
+}
+
+static PyObject *forget(PyObject *self, PyObject *Py_UNUSED(nothing))
+{
+    Recorder *recorder = (Recorder *)self;
+    Store *store = store_new(NULL, recorder->store->rank, recorder->store->limit_bytes);
+    if (store == NULL)
+        return PyErr_NoMemory();
+    recorder->is_requested = recorder->wants_request = 0;
+    Py_CLEAR(recorder->listener);
+    Py_CLEAR(recorder->request);
+    leave_tracks(recorder);
+    return use_store(recorder, store) ? new_none() : PyErr_NoMemory();
+}
+
+/* -- the type -- */
+
+static int set_callable(PyObject **field, PyObject *value)
+{
+    PyObject *old = *field;
+    *field = value == NULL || value == Py_None ? NULL : Py_NewRef(value);
+    Py_XDECREF(old);
+    return 0;
+}
+
+static PyObject *get_listener(PyObject *self, void *Py_UNUSED(closure))
+{
+    PyObject *listener = ((Recorder *)self)->listener;
+    return Py_NewRef(listener != NULL ? listener : Py_None);
+}
+
+static int set_listener(PyObject *self, PyObject *value, void *Py_UNUSED(closure))
+{
+    return set_callable(&((Recorder *)self)->listener, value);
+}
+
+static PyObject *get_request(PyObject *self, void *Py_UNUSED(closure))
+{
+    PyObject *request = ((Recorder *)self)->request;
+    return Py_NewRef(request != NULL ? request : Py_None);
+}
+
+static int set_request(PyObject *self, PyObject *value, void *Py_UNUSED(closure))
+{
+    return set_callable(&((Recorder *)self)->request, value);
+}
+
+static PyObject *recorder_new(PyTypeObject *type, PyObject *Py_UNUSED(arguments), PyObject *Py_UNUSED(names))
+{
+    allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
+    Recorder *recorder = (Recorder *)allocate(type, 0);
+    if (recorder == NULL)
+        return NULL;
+    recorder->serial = ++num_serials;
+    recorder->chunk_bytes = FIRST_CHUNK_BYTES;
+    recorder->store = store_new(NULL, 0, DEFAULT_LIMIT_BYTES);
+    recorder->spares = PyList_New(0);
+    recorder->series = PyDict_New();
+    recorder->next = living;
+    if (living != NULL)
+        living->previous = recorder;
+    living = recorder;
+    if (recorder->store == NULL || recorder->spares == NULL || recorder->series == NULL) {
+        Py_DECREF((PyObject *)recorder);
+        return PyErr_NoMemory();
+    }
+    return (PyObject *)recorder;
+}
+
+static int recorder_init(PyObject *self, PyObject *arguments, PyObject *names)
+{
+    static char *keywords[] = {"now", "describe", "intern", NULL};
+    Recorder *recorder = (Recorder *)self;
+    PyObject *now, *describe, *intern;
+    if (!PyArg_ParseTupleAndKeywords(arguments, names, "OOO", keywords, &now, &describe, &intern))
+        return -1;
+    set_callable(&recorder->now, now);
+    set_callable(&recorder->describe, describe);
+    set_callable(&recorder->intern, intern);
+    if (recorder->describe != NULL && recorder->intern != NULL)
+        return 0;
+    PyErr_SetString(PyExc_TypeError, "A recorder needs describe and intern; only now may be None.");
+    return -1;
+}
+
+static int recorder_traverse(PyObject *self, visitproc visit, void *arg)
+{
+    Recorder *recorder = (Recorder *)self;
+    Py_VISIT(Py_TYPE(self));
+    Py_VISIT(recorder->listener);
+    Py_VISIT(recorder->now);
+    Py_VISIT(recorder->describe);
+    Py_VISIT(recorder->intern);
+    Py_VISIT(recorder->request);
+    for (Track *track = recorder->tracks; track != NULL; track = track->next_track)
+        for (uint32_t slot = 0; slot < track->num_made; slot++)
+            Py_VISIT(track->exits[slot]);
+    return 0;
+}
+
+static int recorder_clear(PyObject *self)
+{
+    /* What a span calls stays, since a finalizer in the same cycle may still use one. */
+    Recorder *recorder = (Recorder *)self;
+    recorder->action = recorder->window = 0;
+    Py_CLEAR(recorder->listener);
+    Py_CLEAR(recorder->request);
+    leave_tracks(recorder);
+    recorder->serial = ++num_serials;
+    return 0;
+}
+
+static void unlink_recorder(Recorder *recorder)
+{
+    if (recorder->previous != NULL)
+        recorder->previous->next = recorder->next;
+    else if (living == recorder)
+        living = recorder->next;
+    if (recorder->next != NULL)
+        recorder->next->previous = recorder->previous;
+}
+
+static void recorder_dealloc(PyObject *self)
+{
+    Recorder *recorder = (Recorder *)self;
+    PyTypeObject *type = Py_TYPE(self);
+    PyObject_GC_UnTrack(self);
+    unlink_recorder(recorder);
+    recorder_clear(self);
+    Py_CLEAR(recorder->now);
+    Py_CLEAR(recorder->describe);
+    Py_CLEAR(recorder->intern);
+    Py_CLEAR(recorder->spares);
+    Py_CLEAR(recorder->series);
+    store_drop(recorder->store);
+    freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
+    release(self);
+    Py_DECREF((PyObject *)type);
+}
+
+static PyMethodDef recorder_methods[] = {
+    {"open_window", open_window, METH_NOARGS, "Begins to keep what is recorded."},
+    {"take_at_close", close_window, METH_NOARGS,
+     "Stops keeping, cuts the open spans, and gives [(tid, name, is_main, num_dropped, [Chunk])] of all threads."},
+    {"take_filled", take_filled, METH_NOARGS, "The same of the chunks filled so far; the window stays open."},
+    {"prepare", prepare, METH_NOARGS, "Readies spare chunks and gives back what filled ones do not need."},
+    {"set_folder", set_folder, METH_VARARGS, "(folder or None, rank, limit_bytes): where chunks are kept from now on."},
+    {"forget", forget, METH_NOARGS, "Starts anew, in memory, without threads and listeners: for a forked child."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyMemberDef recorder_members[] = {
+    {"action", T_UINT, offsetof(Recorder, action), 0, "The bit of the current action; 0 for nothing at all."},
+    {"batch", T_UINT, offsetof(Recorder, batch), 0, "The current batch."},
+    {"window", T_UINT, offsetof(Recorder, window), READONLY, "The number of the open window, from 1; 0 if none is."},
+    {NULL, 0, 0, 0, NULL},
+};
+
+static PyGetSetDef recorder_properties[] = {
+    {"listener", get_listener, set_listener, "Is told of everything at once; or None.", NULL},
+    {"request", get_request, set_request, "Is called when `prepare` should be, on another thread; or None.", NULL},
+    {"trouble", get_trouble, NULL, "The errno for which the folder was given up; 0 if it was not.", NULL},
+    {"used_bytes", get_used_bytes, NULL, "Bytes of all chunks that exist.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyType_Slot recorder_slots[] = {
+    {Py_tp_new, recorder_new},
+    {Py_tp_init, recorder_init},
+    {Py_tp_dealloc, recorder_dealloc},
+    {Py_tp_traverse, recorder_traverse},
+    {Py_tp_clear, recorder_clear},
+    {Py_tp_methods, recorder_methods},
+    {Py_tp_members, recorder_members},
+    {Py_tp_getset, recorder_properties},
+    {Py_tp_doc, "Records spans, instants and counters of all threads; see kinetoscope.recording.recorder.Recorder."},
+    {0, NULL},
+};
+
+static PyType_Spec recorder_spec = {
+    .name = "kinetoscope._native.Recorder",
+    .basicsize = sizeof(Recorder),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC,
+    .slots = recorder_slots,
+};
+
+int recorder_setup(PyObject *module)
+{
+    pthread_atfork(NULL, NULL, forget_in_child);
+    recorder_type = (PyTypeObject *)PyType_FromSpec(&recorder_spec);
+    return recorder_type == NULL ? -1 : PyModule_AddType(module, recorder_type);
+}
