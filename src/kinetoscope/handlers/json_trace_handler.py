@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import kinetoscope
@@ -49,6 +50,11 @@ class JSONTraceHandler(TraceHandler):
         self._merged_name = FileNameFormat(merged_trace_filename or "", "merged_trace_filename", has_timestamp=False)
         self._folder = TraceFolder(folder, filename, overwrite=overwrite, num_traces_to_keep=num_traces_to_keep)
         self._merge: MergeProcess | None = None
+
+    @property
+    def run_folder(self) -> Path:
+        """The folder in which the folder of traces is; known once the run has begun."""
+        return self._folder.run_folder
 
     @property
     def saved_traces(self) -> list[tuple[Timestamp, list[Any]]]:
@@ -113,6 +119,7 @@ def _description(cycle: Cycle) -> dict[str, Any]:
         "node_rank": cycle.ranks.node_rank,
         "world_size": cycle.ranks.world_size,
         "cycle": cycle.number,
+        "dropped": sum(thread.num_dropped for thread in cycle.threads),
         "pid": cycle.pid,
         "begin": timestamp_fields(cycle.begin_timestamp),
         "end": timestamp_fields(cycle.timestamp),

@@ -20,6 +20,7 @@ from kinetoscope.recording.action import ProfilerAction
 from kinetoscope.recording.delivery import Delivery, second_link
 from kinetoscope.recording.guard import Guard
 from kinetoscope.recording.listeners import Listeners
+from kinetoscope.recording.live_folder import LIVE_BYTES_MAX, LiveFolder
 from kinetoscope.recording.loop import Loop
 from kinetoscope.recording.marker import RECORDING_ACTIONS, Marker, MarkerSettings
 from kinetoscope.recording.recorder_choice import ProcessRecorder, say_if_slow
@@ -58,6 +59,9 @@ class Profiler(Callback):
     - ``sources``: what records by itself (`TorchProfiler`, `SystemProfiler`).
     - ``strict``: raise errors of sources and handlers instead of logging them and going on.
     - ``grace_s``: how long saving may take after SIGTERM, in seconds; ``close_timeout_s``: at a regular close.
+    - ``live_folder``: where what is not yet saved is kept, so that a kill loses none of it; by default ``live`` in the
+      run folder of the first handler that has one. False keeps it in memory. ``live_bytes_max`` bounds it: what is
+      recorded beyond that, until something is saved, is dropped, and the trace says how much.
     - ``clock``: where time comes from; for tests.
 
     Raises `SettingsError` for an argument that cannot work.
@@ -75,6 +79,8 @@ class Profiler(Callback):
         strict: bool = False,
         grace_s: float = 10.0,
         close_timeout_s: float = 300.0,
+        live_folder: str | os.PathLike[str] | bool | None = None,
+        live_bytes_max: int = LIVE_BYTES_MAX,
         clock: Clock | None = None,
     ) -> None: ...
     @overload
@@ -91,6 +97,8 @@ class Profiler(Callback):
         strict: bool = False,
         grace_s: float = 10.0,
         close_timeout_s: float = 300.0,
+        live_folder: str | os.PathLike[str] | bool | None = None,
+        live_bytes_max: int = LIVE_BYTES_MAX,
         clock: Clock | None = None,
     ) -> None:
         positional = list(arguments)
@@ -112,6 +120,8 @@ class Profiler(Callback):
         self._guard = Guard(strict)
         self._delivery = Delivery(self._guard, lambda: self._trace_handlers)
         self._recorder = ProcessRecorder(self._clock)
+        self._live_folder, self._live_bytes_max = live_folder, live_bytes_max
+        self._live = LiveFolder(self._recorder, self._delivery.writer.submit)
         self._window = Window(self._recorder, self._clock, self.ranks, self.attempt)
         self._markers: dict[str, Marker] = {}
         self._warned: set[str] = set()
@@ -249,6 +259,7 @@ class Profiler(Callback):
             raise ProfilerStateError("Another Profiler is active in this process. Close it before starting this one.")
         try:
             self.fire(Event.INIT, setup=True)
+            self._open_live_folder()
             active.activate(self._recorder)
             self._phase = _Phase.RUNNING
             self._termination.install()
@@ -310,6 +321,15 @@ class Profiler(Callback):
 
     # -- inside -----------------------------------------------------------------------------------------------
 
+    def _open_live_folder(self) -> None:
+        if self._live_folder in (None, True):
+            folders = [getattr(it, "run_folder", None) for it in self._trace_handlers]
+            folder = next((it for it in folders if isinstance(it, Path)), None)
+        else:
+            folder = self._live_folder
+        if folder:
+            self._live.open(Path(folder), self.attempt, self.ranks, self._live_bytes_max)
+
     def _ask_schedule(self, state: Any) -> ProfilerAction:
         return ProfilerAction(self._schedule(state))
 
@@ -353,7 +373,8 @@ class Profiler(Callback):
             self._guard(source, source.close, (self.state, None))
         self._save_window()
         self._close_handlers()
-        self._delivery.writer.close(timeout_s=1.0)
+        if self._delivery.writer.close(timeout_s=1.0):
+            self._live.close()
         active.deactivate(self._recorder)
         atexit.unregister(self._at_exit)
         self._phase = _Phase.CLOSED

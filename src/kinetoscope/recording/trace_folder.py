@@ -46,6 +46,7 @@ class TraceFolder:
         self._filename.check_ranks_differ(ranks, self._folder.text)
         self._run_name, self._ranks = run_name, ranks
         base = Path(self._folder.fill(run_name, ranks)).expanduser()
+        self.run_folder = base.parent
         self.path = check_writable(attempt.traces_folder(base))
         if not self._overwrite:
             self._check_empty(attempt)

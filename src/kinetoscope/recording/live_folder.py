@@ -1,0 +1,115 @@
+"""recording: the live folder, where a recorder keeps what is not yet saved, so that a kill loses nothing.
+
+A run folder flows in; the recorder writes chunk files until the run is closed cleanly, and then they are gone.
+"""
+
+import contextlib
+import logging
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from kinetoscope.recording.recorder_choice import ProcessRecorder
+from kinetoscope.training.attempt import Attempt
+from kinetoscope.training.ranks import Ranks
+
+_log = logging.getLogger("kinetoscope")
+LIVE_BYTES_MAX = 256 << 20
+_NETWORK = ("nfs", "cifs", "smb", "lustre", "ceph", "gpfs", "beegfs", "glusterfs", "9p", "afs", "fuse", "pvfs", "orangefs")
+
+
+class LiveFolder:
+    """The live folder of one process. ``submit(name, job)`` runs a job on the writer thread.
+
+    Nothing here raises: where files cannot be kept, the recorder stays in memory, and one warning says why.
+    """
+
+    def __init__(self, recorder: ProcessRecorder, submit: Callable[[str, Callable[[], object]], None]) -> None:
+        self._recorder = recorder
+        self._submit = submit
+        self.path: Path | None = None
+        self._pointer: Path | None = None
+        self._said = False
+
+    def open(self, run_folder: Path, attempt: Attempt, ranks: Ranks, limit_bytes: int) -> None:
+        """Keeps what is recorded from now on below ``run_folder``, or where that is on a network file system, in local
+        temporary storage; then a file in the run folder says where."""
+        if not self._recorder.keeps_files:
+            return
+        wanted = attempt.live_folder(run_folder)
+        try:
+            self.path = self._choose(wanted, run_folder)
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._recorder.open_folder(str(self.path), ranks.rank, limit_bytes)
+        except OSError as error:
+            self._warn(self.path or wanted, error)
+            self._delete()
+            return
+        self._recorder.request = lambda: self._submit("Preparing space to record into", self._prepare)
+
+    def close(self) -> None:
+        """Deletes the folder: everything in it has been saved."""
+        if self.path is None:
+            return
+        self._recorder.request = None
+        self._say_trouble()
+        self._recorder.close_folder()
+        self._delete()
+
+    def _choose(self, wanted: Path, run_folder: Path) -> Path:
+        if not is_on_network(wanted):
+            return wanted
+        local = Path(tempfile.mkdtemp(prefix=f"kinetoscope-{wanted.name}-"))
+        wanted.parent.mkdir(parents=True, exist_ok=True)
+        self._pointer = wanted.with_name(f"{wanted.name}.elsewhere")
+        self._pointer.write_text(f"{local}\n", encoding="utf-8")
+        return local
+
+    def _prepare(self) -> None:
+        if self.path is not None:
+            self._recorder.prepare()
+            self._say_trouble()
+
+    def _say_trouble(self) -> None:
+        if self._recorder.trouble and self.path is not None:
+            self._warn(self.path, OSError(self._recorder.trouble, os.strerror(self._recorder.trouble)))
+
+    def _warn(self, path: Path, error: OSError) -> None:
+        if not self._said:
+            self._said = True
+            _log.warning(
+                "The live folder %s cannot be used: %s. What is recorded from here on stays in memory until it is saved, "
+                "and a kill would lose it. Choose another place with live_folder=.",
+                path,
+                error.strerror or error,
+            )
+
+    def _delete(self) -> None:
+        path, self.path = self.path, None
+        if self._pointer is not None:
+            self._pointer.unlink(missing_ok=True)
+        if path is not None:
+            shutil.rmtree(path, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                path.parent.rmdir()  # `live` itself, unless another process is still in it
+
+
+def is_on_network(path: Path, mounts: str = "/proc/self/mountinfo") -> bool:
+    """Whether ``path``, or the folder in which it will be made, is on a network file system."""
+    path = Path(os.path.realpath(path))
+    best, kind = "", ""
+    with contextlib.suppress(OSError), open(mounts, encoding="utf-8") as file:
+        for line in file:
+            mount_point, file_system = _parse_mount(line)
+            if len(mount_point) >= len(best) and path.is_relative_to(mount_point):
+                best, kind = mount_point, file_system
+    return kind.startswith(_NETWORK)
+
+
+def _parse_mount(line: str) -> tuple[str, str]:
+    """Mount point and kind of file system, from a line of mountinfo (proc(5)); spaces are written as octal escapes."""
+    fields, _, after = line.partition(" - ")
+    mount_point = fields.split()[4].replace("\\040", " ").replace("\\011", "\t").replace("\\134", "\\")
+    return mount_point, after.split()[0]
