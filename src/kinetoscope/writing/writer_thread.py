@@ -60,11 +60,13 @@ class WriterThread:
 
     def close(self, timeout_s: float) -> bool:
         """Drains, then ends and joins the thread; False if jobs are left after ``timeout_s``."""
+        if self._pid != os.getpid():
+            return True  # and touch no lock: at the fork, the parent's thread may have held it
         done = self.drain(timeout_s)
         with self._changed:
             self._closing = True
             self._changed.notify_all()
-        if done and self._thread is not None and self._pid == os.getpid():
+        if done and self._thread is not None:
             self._thread.join(timeout_s)
         return done
 

@@ -1,0 +1,45 @@
+"""benchmarks: the command. Runs suites one after the other, prints a table of each and writes its JSON."""
+
+import argparse
+from importlib import import_module
+from pathlib import Path
+
+from rich.console import Console
+
+from benchmarks.suite import SuiteResult, render_table, write_result
+
+# Each suite is a module with a function `run(quick)`.
+_SUITES = {
+    "import_time": "benchmarks.import_time",
+    "marker_cost": "benchmarks.recording.marker_cost",
+    "skipped_batch": "benchmarks.recording.skipped_batch",
+    "training_loop": "benchmarks.recording.training_loop",
+}
+_RESULTS = Path(__file__).parent / "results"
+_NARROWEST = 120  # columns, where the output is no terminal
+
+
+def main() -> None:
+    """Runs the suites that the command line names, or all."""
+    arguments = _parser().parse_args()
+    console = Console()
+    if not console.is_terminal:
+        console.width = max(console.width, _NARROWEST)
+    for name in arguments.only or _SUITES:
+        console.print(f"[dim]{name}: measuring ...[/]")
+        result: SuiteResult = import_module(_SUITES[name]).run(quick=arguments.quick)
+        write_result(result, arguments.results, quick=arguments.quick)
+        console.print(render_table(result))
+        console.print()
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="few short rounds: to see that it works, not to quote")
+    parser.add_argument("--only", action="append", choices=_SUITES, metavar="NAME", help=f"one of {', '.join(_SUITES)}")
+    parser.add_argument("--results", type=Path, default=_RESULTS, metavar="DIR", help="where the JSON files go")
+    return parser
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,49 @@
+"""benchmarks: what `import kinetoscope` adds to the start of an interpreter."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+
+from benchmarks.interleaved import Candidate, Loop, measure
+from benchmarks.suite import Measure, SuiteResult
+
+_BARE = "bare interpreter"
+_IMPORT = "import kinetoscope"
+_PROFILER = "from kinetoscope import Profiler"
+
+
+def run(*, quick: bool) -> SuiteResult:
+    """Starts interpreters, one at a time."""
+    candidates = [_start(_BARE, "pass"), _start(_IMPORT, _IMPORT), _start(_PROFILER, _PROFILER)]
+    timings = measure(candidates, rounds=7 if quick else 40, round_ms=1)
+    measures = [
+        Measure(it.name, timings.cost_ns(it) / 1e6, "ms", f"median {timings.median_cost_ns(it) / 1e6:.1f} ms")
+        for it in candidates[1:]
+    ]
+    for it in candidates[1:]:
+        ratio = timings.best_ns(it.name) / timings.best_ns(_BARE)
+        measures.append(Measure(f"{it.name} / {_BARE}", ratio, "x", f"{timings.best_ns(it.name) / 1e6:.1f} ms"))
+    return SuiteResult(
+        suite="import_time",
+        title="starting an interpreter, over a bare one",
+        measures=measures,
+        times_ns=timings.summary(),
+    )
+
+
+def _start(name: str, code: str) -> Candidate:
+    return Candidate(name, partial(_interpreter, code), over=_BARE)
+
+
+@contextmanager
+def _interpreter(code: str) -> Iterator[Loop]:
+    def loop(count: int) -> int:
+        begin = time.perf_counter_ns()
+        for _ in range(count):
+            subprocess.run([sys.executable, "-c", code], check=True)
+        return time.perf_counter_ns() - begin
+
+    yield loop

@@ -1,0 +1,173 @@
+"""benchmarks: the measuring. Candidates flow in, the nanoseconds of each round flow out.
+
+All candidates take turns in many short rounds, in another order each time, so that whatever else the machine does hits
+them alike. What comes out is worth comparing within one run, and only there.
+"""
+
+import gc
+import itertools
+import random
+import statistics
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import Any
+
+Loop = Callable[[int], int]
+"""Does the thing that many times, and returns the nanoseconds it took."""
+
+EMPTY_LOOP = "empty loop"
+_WARM_UP_PART = 10
+_MOST_CALLS = 20_000  # a round's records stay in memory until it ends
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """Something to measure. ``round`` is a context around one round: what it sets up is not timed.
+
+    ``over`` names the candidate whose time is no part of this one's: the loop itself, or the call that is decorated.
+    """
+
+    name: str
+    round: Callable[[], AbstractContextManager[Loop]]
+    over: str = EMPTY_LOOP
+
+
+@dataclass(frozen=True)
+class Timings:
+    """Nanoseconds per call, of each candidate in each round."""
+
+    rounds_ns: Mapping[str, Sequence[float]]
+
+    def best_ns(self, name: str) -> float:
+        """The least disturbed round."""
+        return min(self.rounds_ns[name])
+
+    def median_ns(self, name: str) -> float:
+        return statistics.median(self.rounds_ns[name])
+
+    def cost_ns(self, candidate: Candidate) -> float:
+        """The best round of a candidate over the best of the one it stands upon."""
+        return self.best_ns(candidate.name) - self.best_ns(candidate.over)
+
+    def median_cost_ns(self, candidate: Candidate) -> float:
+        """The median over the rounds of the same difference, each within its round."""
+        pairs = zip(self.rounds_ns[candidate.name], self.rounds_ns[candidate.over], strict=True)
+        return statistics.median(own - under for own, under in pairs)
+
+    def slow_down(self, name: str, base: str) -> float:
+        """By which part ``name`` takes longer than ``base``: the median over the rounds, each within its round."""
+        pairs = zip(self.rounds_ns[name], self.rounds_ns[base], strict=True)
+        return statistics.median(own / under for own, under in pairs) - 1
+
+    def summary(self) -> dict[str, dict[str, float]]:
+        """The best and the median time of each candidate, as they were measured: nothing subtracted."""
+        return {
+            name: {"best": round(self.best_ns(name), 2), "median": round(self.median_ns(name), 2)}
+            for name in self.rounds_ns
+        }
+
+
+def statement(
+    name: str,
+    text: str,
+    around: Callable[[], AbstractContextManager[Mapping[str, Any]]],
+    over: str = EMPTY_LOOP,
+) -> Candidate:
+    """A candidate that runs ``text``, in which the variables that ``around`` yields are local variables."""
+
+    @contextmanager
+    def one_round() -> Iterator[Loop]:
+        with around() as variables:
+            yield _loop(text, variables)
+
+    return Candidate(name, one_round, over)
+
+
+@contextmanager
+def given(**variables: Any) -> Iterator[Mapping[str, Any]]:
+    """Variables for a statement that needs nothing set up; use as ``partial(given, it=...)``."""
+    yield variables
+
+
+def empty_loop() -> Candidate:
+    """The loop around every statement, with nothing in it."""
+    return statement(EMPTY_LOOP, "pass", given)
+
+
+def measure(candidates: Sequence[Candidate], *, rounds: int, round_ms: float, collect_garbage: bool = False) -> Timings:
+    """Measures all candidates, interleaved, in ``rounds`` rounds of about ``round_ms`` milliseconds each.
+
+    Python's garbage collector rests while a round is timed, unless ``collect_garbage``.
+    """
+    counts = {it.name: _calibrated(it, round_ms * 1e6) for it in candidates}
+    rounds_ns: dict[str, list[float]] = {it.name: [] for it in candidates}
+    with _quiet_collector(collect_garbage):
+        for number in range(rounds):
+            for it in random.Random(number).sample(candidates, len(candidates)):
+                rounds_ns[it.name].append(_time(it, counts[it.name]))
+                gc.collect()
+    return Timings(rounds_ns)
+
+
+def _time(candidate: Candidate, count: int) -> float:
+    with candidate.round() as loop:
+        if count > 1:
+            loop(max(1, count // _WARM_UP_PART))
+        elapsed = loop(count)
+    _check_nothing_is_left(candidate)
+    return elapsed / count
+
+
+def _check_nothing_is_left(candidate: Candidate) -> None:
+    """A hook that one candidate leaves installed would slow all the others."""
+    if sys.getprofile() is not None or sys.gettrace() is not None:
+        raise RuntimeError(f"The candidate {candidate.name!r} left a profile or trace function installed.")
+
+
+def _calibrated(candidate: Candidate, round_ns: float) -> int:
+    """How often the candidate fits into a round."""
+    count = 1
+    with candidate.round() as loop:
+        loop(1)
+        while (elapsed := loop(count)) < round_ns / 4 and count < _MOST_CALLS:
+            count *= 2
+    return max(1, min(_MOST_CALLS, round(count * round_ns / max(elapsed, 1))))
+
+
+@contextmanager
+def _quiet_collector(enabled: bool) -> Iterator[None]:
+    """What is alive already is frozen, so that the collections between the rounds are short."""
+    was_enabled = gc.isenabled()
+    gc.collect()
+    gc.freeze()
+    if not enabled:
+        gc.disable()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+        if was_enabled:
+            gc.enable()
+
+
+def _loop(text: str, variables: Mapping[str, Any]) -> Loop:
+    return partial(_compiled(text, tuple(variables)), **variables)
+
+
+@lru_cache
+def _compiled(text: str, variables: tuple[str, ...]) -> Callable[..., int]:
+    source = (
+        f"def loop(count, {', '.join(variables)}):\n"
+        "    begin = now()\n"
+        "    for _ in repeat(None, count):\n"
+        f"{textwrap.indent(text, ' ' * 8)}\n"
+        "    return now() - begin\n"
+    )
+    namespace: dict[str, Any] = {"now": time.perf_counter_ns, "repeat": itertools.repeat}
+    exec(compile(source, "<benchmark>", "exec"), namespace)
+    return namespace["loop"]

@@ -1,0 +1,179 @@
+"""benchmarks: what one span, instant or counter costs in a tight loop, in units of an empty ``with``.
+
+F is the cost of an empty ``with`` on a C type. A connection of sqlite3 serves: its `__enter__` returns itself, and its
+`__exit__` looks whether a transaction is open, which never is. That is within a tenth of a C type written to do
+nothing (1.58 times `time.time_ns()` against 1.43). A lock costs twice as much, because it locks; a closed
+`os.scandir` a third more, because its `__exit__` still takes its arguments as a tuple.
+"""
+
+import sqlite3
+import time
+import tracemalloc
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, closing, contextmanager
+from functools import partial
+from typing import Any
+
+import kinetoscope
+from benchmarks.interleaved import EMPTY_LOOP, Candidate, Timings, empty_loop, given, measure, statement
+from benchmarks.recording.profilers import recorder_name, recording
+from benchmarks.recording.spans import SpanWay, marker_ways, peer_ways
+from benchmarks.suite import Measure, SuiteResult
+from kinetoscope import Marker, ProfilerAction
+from kinetoscope.testing import MemoryTraceHandler
+
+_F = "empty with, C type"
+_PLAIN_CALL = "plain call"
+_ACTIVE = "marker with, active"
+_BASES = (EMPTY_LOOP, _F, _PLAIN_CALL)
+_NUM_SPANS_WEIGHED = 10_000
+
+
+def run(*, quick: bool) -> SuiteResult:
+    """Measures everything in one interleaved run."""
+    peers, notes = peer_ways()
+    with closing(sqlite3.connect(":memory:")) as connection:
+        candidates = [*_yardsticks(connection), *_markers(), *map(_with, peers)]
+        timings = measure(candidates, rounds=8 if quick else 60, round_ms=1 if quick else 4)
+    f_ns = timings.cost_ns(candidates[1])
+    return SuiteResult(
+        suite="marker_cost",
+        title=f"tight loop, over the empty loop; F = {_F}",
+        measures=[*_costs(candidates, timings, f_ns), *_against(candidates, timings), *_bytes_per_span()],
+        recorder=recorder_name(),
+        notes=notes,
+        times_ns=timings.summary(),
+    )
+
+
+class _EmptyContext:
+    def __enter__(self) -> "_EmptyContext":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        pass
+
+
+@contextmanager
+def _empty_generator() -> Iterator[None]:
+    yield
+
+
+def _function() -> None:
+    pass
+
+
+def _yardsticks(connection: sqlite3.Connection) -> list[Candidate]:
+    """The empty loop, F, and other things of known size."""
+    return [
+        empty_loop(),
+        statement(_F, "with it: pass", partial(given, it=connection)),
+        statement("empty with, Python class", "with it: pass", partial(given, it=_EmptyContext())),
+        statement("empty with, contextmanager", "with it(): pass", partial(given, it=_empty_generator)),
+        statement("time.time_ns()", "it()", partial(given, it=time.time_ns)),
+        statement(_PLAIN_CALL, "it()", partial(given, it=_function)),
+    ]
+
+
+def _markers() -> list[Candidate]:
+    """Our marker in each of its forms, and a library's where no profiler is active."""
+    return [
+        *map(_with, marker_ways()),
+        *_in_both_states("marker decorator over the plain call", "it()", _decorated, over=_PLAIN_CALL),
+        *_in_both_states("marker begin/end by token", "it.end(it.begin())", _as_it),
+        *_in_both_states("marker instant", "it.instant()", _as_it),
+        *_in_both_states("marker counter of one value", "it.counter(0.25)", _as_it),
+        *_in_both_states("marker counter of a dict", "it.counter(values)", _with_values),
+        statement("kinetoscope.marker reused, no profiler", "with it: pass", _library_marker),
+        statement("kinetoscope.marker(name) each time, no profiler", "with it('span'): pass", _library_markers),
+    ]
+
+
+def _with(way: SpanWay) -> Candidate:
+    return statement(way.name, f"with {way.span(0, 'span')}: pass", partial(way.around, ["span"]))
+
+
+def _in_both_states(
+    name: str, text: str, variables: Callable[[Marker], Mapping[str, Any]], over: str = EMPTY_LOOP
+) -> Iterator[Candidate]:
+    for state, action in (("active", ProfilerAction.ACTIVE), ("skipped", ProfilerAction.SKIP)):
+        yield statement(f"{name}, {state}", text, partial(_one_marker, action, variables), over)
+
+
+@contextmanager
+def _one_marker(
+    action: ProfilerAction, variables: Callable[[Marker], Mapping[str, Any]]
+) -> Iterator[Mapping[str, Any]]:
+    with recording(action) as profiler:
+        yield variables(profiler.marker("span"))
+
+
+def _as_it(marker: Marker) -> Mapping[str, Any]:
+    return {"it": marker}
+
+
+def _decorated(marker: Marker) -> Mapping[str, Any]:
+    return {"it": marker(_function)}
+
+
+def _with_values(marker: Marker) -> Mapping[str, Any]:
+    return {"it": marker, "values": {"loss": 0.25}}
+
+
+def _library_marker() -> AbstractContextManager[Mapping[str, Any]]:
+    return given(it=kinetoscope.marker("span"))
+
+
+def _library_markers() -> AbstractContextManager[Mapping[str, Any]]:
+    return given(it=kinetoscope.marker)
+
+
+def _costs(candidates: list[Candidate], timings: Timings, f_ns: float) -> Iterator[Measure]:
+    for it in candidates:
+        if it.name != EMPTY_LOOP:
+            detail = f"{timings.cost_ns(it):.0f} ns, median {timings.median_cost_ns(it):.0f}"
+            yield Measure(it.name, timings.cost_ns(it) / f_ns, "F", detail)
+
+
+def _against(candidates: list[Candidate], timings: Timings) -> Iterator[Measure]:
+    """How many times dearer each peer's recorded span is than ours."""
+    cost_ns = {it.name: timings.cost_ns(it) for it in candidates}
+    for peer, name in _RECORDED_BY_PEERS.items():
+        if name in cost_ns:
+            yield Measure(f"{peer} / {_ACTIVE}", cost_ns[name] / cost_ns[_ACTIVE], "x")
+
+
+_RECORDED_BY_PEERS = {
+    "record_function on": "record_function, on",
+    "_RecordFunctionFast on": "_RecordFunctionFast reused, on",
+    "Lightning-style start/stop": "Lightning-style start/stop, on",
+    "OpenTelemetry SDK": "OpenTelemetry SDK span, kept in memory",
+    "viztracer log_event": "viztracer log_event, on",
+}
+
+
+def _bytes_per_span() -> list[Measure]:
+    """What a span weighs when it is handed over, and on Python's heap until then."""
+    handler = MemoryTraceHandler()
+    with recording(ProfilerAction.ACTIVE, handler) as profiler:
+        span = profiler.marker("span")
+        with _heap_growth() as growth:
+            for _ in range(_NUM_SPANS_WEIGHED):
+                with span:
+                    pass
+    num_bytes = sum(len(thread.packed) for cycle in handler.cycles for thread in cycle.threads)
+    return [
+        Measure("record handed over, of a span", num_bytes / len(handler.spans("span")), "bytes"),
+        Measure("Python heap while the window is open, of a span", growth[0] / _NUM_SPANS_WEIGHED, "bytes"),
+    ]
+
+
+@contextmanager
+def _heap_growth() -> Iterator[list[int]]:
+    """A list that holds, after the block, by how many bytes Python's heap has grown in it."""
+    growth: list[int] = []
+    tracemalloc.start()
+    before, _ = tracemalloc.get_traced_memory()
+    yield growth
+    growth.append(tracemalloc.get_traced_memory()[0] - before)
+    tracemalloc.stop()

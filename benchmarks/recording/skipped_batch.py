@@ -1,0 +1,66 @@
+"""benchmarks: what `profiler.batches` costs a batch that the schedule skips."""
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+
+from benchmarks.interleaved import Candidate, Loop, measure
+from benchmarks.recording.profilers import recorder_name, recording
+from benchmarks.suite import Measure, SuiteResult
+from kinetoscope import Profiler, ProfilerAction, cyclic_schedule
+from kinetoscope.testing import MemoryTraceHandler
+
+_PLAIN = "plain loop"
+_SKIPPED = "batch of profiler.batches, skipped"
+_SCHEDULED = "batch of profiler.batches, skipped by cyclic_schedule"
+
+
+def run(*, quick: bool) -> SuiteResult:
+    """Loops over a range, with and without a profiler that skips everything."""
+    candidates = [
+        Candidate(_PLAIN, _plain, over=_PLAIN),
+        Candidate(_SKIPPED, _skipped, over=_PLAIN),
+        Candidate(_SCHEDULED, _skipped_by_cyclic_schedule, over=_PLAIN),
+    ]
+    timings = measure(candidates, rounds=8 if quick else 60, round_ms=2 if quick else 10)
+    measures = [
+        Measure(it.name, timings.cost_ns(it) / 1e3, "us", f"median {timings.median_cost_ns(it) / 1e3:.2f} us")
+        for it in candidates[1:]
+    ]
+    ratio = timings.best_ns(_SCHEDULED) / timings.best_ns(_SKIPPED)
+    measures.append(Measure("cyclic_schedule / a schedule that only says SKIP", ratio, "x"))
+    return SuiteResult(
+        suite="skipped_batch",
+        title="one batch, over a plain loop",
+        measures=measures,
+        recorder=recorder_name(),
+        times_ns=timings.summary(),
+    )
+
+
+def _loop_over(batches: Callable[[Iterable[int]], Iterable[int]]) -> Loop:
+    def loop(count: int) -> int:
+        begin = time.perf_counter_ns()
+        for _ in batches(range(count)):
+            pass
+        return time.perf_counter_ns() - begin
+
+    return loop
+
+
+@contextmanager
+def _plain() -> Iterator[Loop]:
+    yield _loop_over(lambda batches: batches)
+
+
+@contextmanager
+def _skipped() -> Iterator[Loop]:
+    with recording(ProfilerAction.SKIP) as profiler:
+        yield _loop_over(profiler.batches)
+
+
+@contextmanager
+def _skipped_by_cyclic_schedule() -> Iterator[Loop]:
+    schedule = cyclic_schedule(skip_first=10**9)
+    with Profiler(schedule, MemoryTraceHandler(), strict=True) as profiler:
+        yield _loop_over(profiler.batches)

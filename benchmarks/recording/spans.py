@@ -1,0 +1,214 @@
+"""benchmarks: ways to put a span around a block, ours and those of our peers, each switched off and on.
+
+A way is the expression of a ``with`` statement and a context in which it works, so that one loop serves them all.
+"""
+
+import os
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from benchmarks.recording.profilers import recording
+from kinetoscope import ProfilerAction
+
+Variables = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class SpanWay:
+    """``expression`` follows ``with``; in it ``{index}`` and ``{name}`` stand for the span. ``around`` is given the
+    names of all spans and yields the variables of the expression. ``tracer`` names what else is on meanwhile."""
+
+    name: str
+    expression: str
+    around: Callable[[Sequence[str]], AbstractContextManager[Variables]]
+    tracer: str | None = None
+
+    def span(self, index: int, name: str) -> str:
+        """The expression for one span."""
+        return self.expression.format(index=index, name=name)
+
+
+def marker_ways() -> list[SpanWay]:
+    """Our markers, got once and reused."""
+    return [
+        SpanWay("marker with, active", "span_{index}", partial(_markers, ProfilerAction.ACTIVE)),
+        SpanWay("marker with, skipped", "span_{index}", partial(_markers, ProfilerAction.SKIP)),
+    ]
+
+
+def peer_ways() -> tuple[list[SpanWay], list[str]]:
+    """Those of our peers that are installed, and a note on each that is not."""
+    ways, notes = _lightning_style_ways(), []
+    for package, build in _PEERS.items():
+        try:
+            ways += build()
+        except ImportError:
+            notes.append(f"{package} is not installed: left out.")
+    return ways, notes
+
+
+@contextmanager
+def _markers(action: ProfilerAction, names: Sequence[str]) -> Iterator[Variables]:
+    with recording(action) as profiler:
+        yield {f"span_{index}": profiler.marker(name) for index, name in enumerate(names)}
+
+
+@contextmanager
+def torch_profiler() -> Iterator[None]:
+    """torch.profiler, recording on the CPU."""
+    import torch.profiler
+
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]):
+        yield
+
+
+def _torch_ways() -> list[SpanWay]:
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # Kineto announces each start and stop on stderr
+    import torch.profiler  # noqa: F401 - whether it is there
+
+    return [
+        SpanWay("record_function, off", "record_function('{name}')", _record_functions),
+        SpanWay("record_function, on", "record_function('{name}')", partial(_profiled, _record_functions), "torch"),
+        SpanWay("_RecordFunctionFast reused, off", "span_{index}", _fast_record_functions),
+        SpanWay("_RecordFunctionFast reused, on", "span_{index}", partial(_profiled, _fast_record_functions), "torch"),
+    ]
+
+
+@contextmanager
+def _record_functions(names: Sequence[str]) -> Iterator[Variables]:
+    from torch.profiler import record_function
+
+    yield {"record_function": record_function}
+
+
+@contextmanager
+def _fast_record_functions(names: Sequence[str]) -> Iterator[Variables]:
+    from torch._C._profiler import _RecordFunctionFast
+
+    yield {f"span_{index}": _RecordFunctionFast(name) for index, name in enumerate(names)}
+
+
+@contextmanager
+def _profiled(
+    around: Callable[[Sequence[str]], AbstractContextManager[Variables]], names: Sequence[str]
+) -> Iterator[Variables]:
+    with torch_profiler(), around(names) as variables:
+        yield variables
+
+
+class _NoProfiler:
+    """How Lightning marks an action when no profiler is chosen: the same context, with nothing in it."""
+
+    def start(self, name: str) -> None: ...
+    def stop(self, name: str) -> None: ...
+
+    @contextmanager
+    def profile(self, name: str) -> Iterator[None]:
+        self.start(name)
+        try:
+            yield
+        finally:
+            self.stop(name)
+
+
+class _StartStopProfiler(_NoProfiler):
+    """How Lightning's SimpleProfiler records an action: a start and a stop, found again by name."""
+
+    def __init__(self) -> None:
+        self._started: dict[str, float] = {}
+        self._durations: dict[str, list[float]] = defaultdict(list)
+
+    def start(self, name: str) -> None:
+        if name in self._started:
+            raise ValueError(f"Attempted to start {name}, which has started already.")
+        self._started[name] = time.perf_counter()
+
+    def stop(self, name: str) -> None:
+        end = time.perf_counter()
+        if name not in self._started:
+            raise ValueError(f"Attempted to stop {name}, which was never started.")
+        self._durations[name].append(end - self._started.pop(name))
+
+
+@contextmanager
+def _new(variable: str, make: Callable[[], Any], names: Sequence[str]) -> Iterator[Variables]:
+    yield {variable: make()}
+
+
+def _lightning_style_ways() -> list[SpanWay]:
+    expression = "profiler.profile('{name}')"
+    return [
+        SpanWay("Lightning-style start/stop, off", expression, partial(_new, "profiler", _NoProfiler)),
+        SpanWay("Lightning-style start/stop, on", expression, partial(_new, "profiler", _StartStopProfiler)),
+    ]
+
+
+def _lightning_ways() -> list[SpanWay]:
+    from lightning.pytorch.profilers import PassThroughProfiler, SimpleProfiler  # pyright: ignore[reportMissingImports]
+
+    expression = "profiler.profile('{name}')"
+    return [
+        SpanWay("Lightning PassThroughProfiler", expression, partial(_new, "profiler", PassThroughProfiler)),
+        SpanWay("Lightning SimpleProfiler", expression, partial(_new, "profiler", SimpleProfiler)),
+    ]
+
+
+def _opentelemetry_ways() -> list[SpanWay]:
+    from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON  # pyright: ignore[reportMissingImports]
+
+    expression = "tracer.start_as_current_span('{name}')"
+    return [
+        SpanWay("OpenTelemetry SDK span, not sampled", expression, partial(_opentelemetry, ALWAYS_OFF)),
+        SpanWay("OpenTelemetry SDK span, kept in memory", expression, partial(_opentelemetry, ALWAYS_ON)),
+    ]
+
+
+@contextmanager
+def _opentelemetry(sampler: Any, names: Sequence[str]) -> Iterator[Variables]:
+    from opentelemetry.sdk.trace import TracerProvider  # pyright: ignore[reportMissingImports]
+    from opentelemetry.sdk.trace.export import SimpleSpanProcessor  # pyright: ignore[reportMissingImports]
+    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter  # pyright: ignore[reportMissingImports]
+
+    provider = TracerProvider(sampler=sampler, shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(InMemorySpanExporter()))
+    yield {"tracer": provider.get_tracer("benchmarks")}
+    provider.shutdown()
+
+
+def _viztracer_ways() -> list[SpanWay]:
+    import viztracer  # noqa: F401 - whether it is there
+
+    return [
+        SpanWay("viztracer log_event, off", "tracer.log_event('{name}')", partial(_viztracer, False), "viztracer"),
+        SpanWay("viztracer log_event, on", "tracer.log_event('{name}')", partial(_viztracer, True), "viztracer"),
+    ]
+
+
+@contextmanager
+def _viztracer(enabled: bool, names: Sequence[str]) -> Iterator[Variables]:
+    from viztracer import VizTracer
+
+    tracer = VizTracer(verbose=0, max_stack_depth=0, register_global=False)  # events only, no spans of functions
+    tracer.start()
+    if not enabled:
+        tracer.stop()  # a new tracer has its hook installed already, which slows every call
+    try:
+        yield {"tracer": tracer}
+    finally:
+        tracer.stop()
+        tracer.clear()
+        threading.setprofile(None)
+
+
+_PEERS: Mapping[str, Callable[[], list[SpanWay]]] = {
+    "torch": _torch_ways,
+    "lightning": _lightning_ways,
+    "opentelemetry-sdk": _opentelemetry_ways,
+    "viztracer": _viztracer_ways,
+}

@@ -1,0 +1,123 @@
+"""benchmarks: by how much 20 spans a step slow a small training loop in torch.
+
+Every candidate runs the same source; only the expressions after ``with`` differ. A span costs several times what it
+does in a tight loop, because torch's work in between has taken the caches. Where a peer records inside another
+profiler, its spans are compared with the loop under that profiler, so that only the spans count.
+"""
+
+import textwrap
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
+
+from benchmarks.interleaved import Candidate, Timings, measure, statement
+from benchmarks.recording.profilers import recorder_name
+from benchmarks.recording.spans import SpanWay, marker_ways, peer_ways, torch_profiler
+from benchmarks.suite import Measure, SuiteResult
+
+_NUM_LAYERS = 12
+_WIDTH, _BATCH_SIZE = 64, 32
+_BASE = "no spans"
+_TWIN = "no spans, once more (the noise)"
+_UNDER_TORCH = "no spans, under torch.profiler"
+_WORK: Mapping[str, str] = {
+    "data": "hidden = source.clone()",
+    "zero_grad": "optimizer.zero_grad()",
+    **{f"layer {n}": f"hidden = relu(layers[{n}](hidden))" for n in range(_NUM_LAYERS)},
+    "loss": "loss = mse_loss(hidden, target)",
+    "backward": "loss.backward()",
+    "optimizer": "optimizer.step()",
+    "metrics": "total = loss.item()",
+}
+_NAMES = ["batch", "forward", *_WORK]
+
+
+def run(*, quick: bool) -> SuiteResult:
+    """Measures the loop with no spans and with everybody's, in one interleaved run."""
+    try:
+        import torch
+    except ImportError:
+        return SuiteResult(
+            suite="training_loop", title=_TITLE, measures=[], notes=["torch is not installed: left out."]
+        )
+    num_threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        return _measured(quick)
+    finally:
+        torch.set_num_threads(num_threads)
+
+
+_TITLE = f"a small MLP, {len(_NAMES)} spans a step: slow-down"
+
+
+def _measured(quick: bool) -> SuiteResult:
+    peers, notes = peer_ways()
+    ways = [*marker_ways(), *(it for it in peers if it.tracer in (None, "torch"))]
+    bases = [_without_spans(_BASE), _without_spans(_TWIN), _without_spans(_UNDER_TORCH, torch_profiler)]
+    candidates = [*bases, *(_with_spans(it) for it in ways)]
+    timings = measure(candidates, rounds=10 if quick else 150, round_ms=10 if quick else 20, collect_garbage=True)
+    return SuiteResult(
+        suite="training_loop",
+        title=f"{_TITLE} (a step: {timings.median_ns(_BASE) / 1e3:.0f} us)",
+        measures=list(_slow_downs(candidates, timings)),
+        recorder=recorder_name(),
+        notes=notes,
+        times_ns=timings.summary(),
+    )
+
+
+def _slow_downs(candidates: list[Candidate], timings: Timings) -> Iterator[Measure]:
+    for it in candidates[1:]:
+        per_span_ns = timings.median_cost_ns(it) / len(_NAMES)
+        detail = f"{per_span_ns:.0f} ns a span" if it.name not in (_TWIN, _UNDER_TORCH) else ""
+        yield Measure(it.name, 100 * timings.slow_down(it.name, it.over), "%", detail)
+
+
+def _without_spans(name: str, around: Callable[[], AbstractContextManager[None]] = nullcontext) -> Candidate:
+    @contextmanager
+    def variables() -> Iterator[Mapping[str, Any]]:
+        with around():
+            yield _model()
+
+    return statement(name, _step(lambda name: "if True:"), variables, over=_BASE)
+
+
+def _with_spans(way: SpanWay) -> Candidate:
+    @contextmanager
+    def variables() -> Iterator[Mapping[str, Any]]:
+        with way.around(_NAMES) as spans:
+            yield {**_model(), **spans}
+
+    step = _step(lambda name: f"with {way.span(_NAMES.index(name), name)}:")
+    return statement(way.name, step, variables, over=_UNDER_TORCH if way.tracer == "torch" else _BASE)
+
+
+def _step(head: Callable[[str], str]) -> str:
+    """The source of one training step; ``head`` gives the line that opens the block of a span."""
+    blocks = [_block(head(name), [line]) for name, line in _WORK.items()]
+    first = list(_WORK).index("layer 0")
+    last = first + _NUM_LAYERS
+    forward = _block(head("forward"), blocks[first:last])
+    return _block(head("batch"), [*blocks[:first], forward, *blocks[last:]])
+
+
+def _block(head: str, body: list[str]) -> str:
+    return "\n".join([head, *(textwrap.indent(part, "    ") for part in body)])
+
+
+def _model() -> Mapping[str, Any]:
+    """A fresh model, its data and the functions that a step calls."""
+    import torch
+
+    torch.manual_seed(0)
+    layers = [torch.nn.Linear(_WIDTH, _WIDTH) for _ in range(_NUM_LAYERS)]
+    parameters = [parameter for layer in layers for parameter in layer.parameters()]
+    return {
+        "layers": layers,
+        "optimizer": torch.optim.SGD(parameters, lr=0.01),
+        "source": torch.randn(_BATCH_SIZE, _WIDTH),
+        "target": torch.randn(_BATCH_SIZE, _WIDTH),
+        "relu": torch.relu,
+        "mse_loss": torch.nn.functional.mse_loss,
+    }

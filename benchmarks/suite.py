@@ -1,0 +1,132 @@
+"""benchmarks: what a suite hands back, and what was asked of it. Measures flow in, a table and a JSON file flow out."""
+
+import json
+import operator
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from benchmarks.machine import describe_machine
+
+_RATIO_UNITS = ("F", "x", "%")
+_TESTS: Mapping[str, Callable[[float, float], bool]] = {"<": operator.lt, "<=": operator.le, ">=": operator.ge}
+
+
+@dataclass(frozen=True)
+class Target:
+    """What an issue asks of one measure."""
+
+    measure: str
+    test: str
+    value: float
+    issue: int
+
+    def is_met_by(self, value: float) -> bool:
+        return _TESTS[self.test](value, self.value)
+
+
+# What the issues ask. Those of issue 3 are asked of the native recorder.
+TARGETS = {
+    "import_time": [Target("import kinetoscope", "<", 30, issue=2)],
+    "skipped_batch": [Target("batch of profiler.batches, skipped", "<", 10, issue=2)],
+    "marker_cost": [
+        Target("marker with, active", "<=", 1.2, issue=3),
+        Target("marker with, skipped", "<=", 0.6, issue=3),
+        Target("marker decorator over the plain call, active", "<=", 2.5, issue=3),
+        Target("marker instant, active", "<=", 0.6, issue=3),
+        Target("marker counter of one value, active", "<=", 0.6, issue=3),
+        Target("marker counter of a dict, active", "<=", 1.5, issue=3),
+        Target("record_function on / marker with, active", ">=", 80, issue=3),
+        Target("record handed over, of a span", "<=", 32, issue=3),
+    ],
+    "training_loop": [Target("marker with, active", "<=", 2.5, issue=3)],
+}
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One number. Units F (empty ``with`` on a C type), x (times) and % are ratios; others hold for one machine."""
+
+    name: str
+    value: float
+    unit: str
+    detail: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SuiteResult:
+    """What one suite measured. ``times_ns`` holds each candidate's best and median time per call, loop included."""
+
+    suite: str
+    title: str
+    measures: list[Measure]
+    recorder: str | None = None
+    notes: list[str] = field(default_factory=list)
+    times_ns: dict[str, dict[str, float]] = field(default_factory=dict)
+
+    def target_of(self, measure: Measure) -> Target | None:
+        return next((it for it in TARGETS.get(self.suite, ()) if it.measure == measure.name), None)
+
+
+def render_table(result: SuiteResult) -> Table:
+    """The result as a table for the terminal."""
+    recorder = f" (recorder: {result.recorder})" if result.recorder else ""
+    table = Table(title=f"{result.suite}: {result.title}{recorder}", title_justify="left", caption_justify="left")
+    table.caption = "\n".join(result.notes) or None
+    table.add_column("what", overflow="fold")
+    table.add_column("measured", justify="right", no_wrap=True)
+    table.add_column("in detail", justify="right", no_wrap=True)
+    table.add_column("asked for", no_wrap=True)
+    for measure in result.measures:
+        measured = (
+            f"{measure.value:.3g} {measure.unit}" if measure.value < 100 else f"{measure.value:.0f} {measure.unit}"
+        )
+        table.add_row(measure.name, measured, measure.detail, _asked_for(result, measure))
+    return table
+
+
+def write_result(result: SuiteResult, folder: Path, *, quick: bool) -> Path:
+    """Writes the result as JSON into ``folder``, which is made if need be. What was ``quick`` is not to be quoted."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{result.suite}.json"
+    path.write_text(json.dumps({**_as_json(result), "quick": quick}, indent=2) + "\n")
+    return path
+
+
+def _asked_for(result: SuiteResult, measure: Measure) -> str:
+    target = result.target_of(measure)
+    if target is None:
+        return ""
+    verdict = "[green]met[/]" if target.is_met_by(measure.value) else "[yellow]not met[/]"
+    return f"{target.test} {target.value:g} {measure.unit} (issue {target.issue}): {verdict}"
+
+
+def _as_json(result: SuiteResult) -> dict[str, Any]:
+    return {
+        "suite": result.suite,
+        "title": result.title,
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "machine": describe_machine(),
+        "recorder": result.recorder,
+        "ratios": {it.name: round(it.value, 4) for it in result.measures if it.unit in _RATIO_UNITS},
+        "units": {it.name: it.unit for it in result.measures},
+        "figures": {it.name: round(it.value, 4) for it in result.measures if it.unit not in _RATIO_UNITS},
+        "targets": [_target_as_json(result, it) for it in result.measures if result.target_of(it)],
+        "times_ns": result.times_ns,
+        "notes": result.notes,
+    }
+
+
+def _target_as_json(result: SuiteResult, measure: Measure) -> dict[str, Any]:
+    target = result.target_of(measure)
+    assert target is not None
+    return {
+        "measure": measure.name,
+        "asked_for": f"{target.test} {target.value:g} {measure.unit}",
+        "issue": target.issue,
+        "met": target.is_met_by(measure.value),
+    }

@@ -1,0 +1,49 @@
+"""cli: the command ``kinetoscope``. One file per verb, loaded when called; arguments flow in, an exit code out."""
+
+import argparse
+import importlib
+import sys
+from collections.abc import Sequence
+
+from kinetoscope.errors import KinetoscopeError
+
+# The verb and what it does; its module has add_arguments(parser) and run(arguments) -> exit code.
+_VERBS = {
+    "merge": "put the traces of many ranks and cycles into one, on one clock",
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one verb; 0 if it did what was asked, 1 with one line on stderr if it could not, 2 for wrong usage."""
+    arguments_given = list(sys.argv[1:] if argv is None else argv)
+    parser = _parser(arguments_given)
+    arguments = parser.parse_args(arguments_given)
+    if arguments.verb is None:
+        parser.print_help()
+        return 2
+    try:
+        return arguments.run(arguments)
+    except (KinetoscopeError, OSError) as error:
+        print(f"kinetoscope {arguments.verb}: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print(f"kinetoscope {arguments.verb}: interrupted; nothing was written.", file=sys.stderr)
+        return 130
+
+
+def _parser(argv: list[str]) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="kinetoscope",
+        description="A profiler for training runs: every rank, one clock, one trace that every viewer opens.",
+        epilog="kinetoscope VERB --help shows what a verb takes, with examples.",
+    )
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB")
+    for verb, summary in _VERBS.items():
+        verb_parser = verbs.add_parser(
+            verb, help=summary, description=f"{verb}: {summary}.", formatter_class=argparse.RawDescriptionHelpFormatter
+        )
+        if verb in argv[:1]:
+            module = importlib.import_module(f"kinetoscope.cli.{verb}")
+            module.add_arguments(verb_parser)
+            verb_parser.set_defaults(run=module.run)
+    return parser

@@ -1,0 +1,303 @@
+"""formats: Chrome JSON traces. Files of any shape flow in, and events with integer nanoseconds out; and back.
+
+The only file that knows microseconds: outside it ``ts`` is absolute unix nanoseconds and ``dur`` nanoseconds.
+Format: "Trace Event Format" (Google), with ``baseTimeNanoseconds`` as Kineto writes it.
+"""
+
+import json
+import math
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from types import TracebackType
+from typing import Any, BinaryIO, Self, cast
+
+import msgspec
+
+from kinetoscope.errors import TraceFileError
+from kinetoscope.formats.chrome_repair import salvage
+from kinetoscope.formats.compression import read_unpacked
+
+Event = dict[str, Any]
+
+_BASE_FIELD = "baseTimeNanoseconds"
+_SECOND_NS = 1_000_000_000
+_UNIX_US = 1e15  # September 2001: a time stamp beyond it counts from 1970, one before it from the file's base
+_DOUBLES_LOSE_DIGITS_FROM_US = 2**43
+_CHUNK_BYTES = 1 << 20
+
+
+@dataclass(slots=True)
+class ChromeTrace:
+    """One trace file in memory. ``header`` is everything beside the events; it is empty for a bare list."""
+
+    path: str
+    header: dict[str, Any]
+    base_ns: int
+    events: list[Event]
+    has_clock: bool
+    repairs: list[str] = field(default_factory=list)
+
+
+class _Times(msgspec.Struct):
+    ts: Decimal | None = None
+    dur: Decimal | None = None
+
+
+def choose_base_ns(earliest_ns: int) -> int:
+    """The base every writer of ours uses: the whole second in which the earliest event begins.
+
+    Microseconds since then, with three decimals, are exact in a double for a hundred days.
+    """
+    return earliest_ns // _SECOND_NS * _SECOND_NS
+
+
+def read_chrome(path: str | os.PathLike[str]) -> ChromeTrace:
+    """The trace in a Chrome JSON file: object or list, plain or gzip, whole or damaged.
+
+    Every event keeps all its fields; only ``ts`` and ``dur`` become integers of nanoseconds, ``ts`` counted from
+    1970. Of a damaged file every complete event is read, and ``repairs`` says what was done.
+    Raises `TraceFileError` when the file is empty, binary or no trace.
+    """
+    name = os.fspath(path)
+    content, gzip_damage = _read_content(name)
+    try:
+        document: Any = msgspec.json.decode(content)
+        repairs: list[str] = []
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        document, repairs = _salvage(name, content)
+    header, events = _split(name, document)
+    trace = ChromeTrace(name, header, 0, _only_dicts(events, repairs), False, [gzip_damage] * bool(gzip_damage))
+    trace.repairs += repairs
+    _restore_digits(trace.events, content)
+    _find_clock(trace)
+    _to_nanoseconds(trace)
+    return trace
+
+
+def _read_content(name: str) -> tuple[bytes, str]:
+    try:
+        content, damage = read_unpacked(name)
+    except OSError as error:
+        raise TraceFileError(f"Cannot read the trace {name}: {error.strerror}. Check the path.") from error
+    if not content.strip():
+        raise TraceFileError(f"Cannot read the trace {name}: it is empty. Was the run stopped while it was written?")
+    return content, damage
+
+
+def _salvage(name: str, content: bytes) -> tuple[Any, list[str]]:
+    if content.lstrip()[:1] not in (b"{", b"[", b"\xef"):
+        raise _not_a_trace(name, f"it begins with {content[:8]!r} and is not JSON")
+    saved = salvage(content)
+    if saved is None or not any(isinstance(event, dict) for event in saved.events):
+        raise _not_a_trace(name, "it is damaged, and no complete event is left in it")
+    return saved.header | {"traceEvents": saved.events}, saved.repairs
+
+
+def _split(name: str, document: Any) -> tuple[dict[str, Any], list[Any]]:
+    if isinstance(document, list):
+        return {}, document
+    if not isinstance(document, dict) or not isinstance(document.get("traceEvents"), list):
+        raise _not_a_trace(name, 'it has no list "traceEvents"')
+    return document, document.pop("traceEvents")
+
+
+def _not_a_trace(name: str, reason: str) -> TraceFileError:
+    return TraceFileError(
+        f"Cannot read the trace {name}: {reason}. "
+        "Pass a Chrome JSON trace, as torch.profiler, Kinetoscope or Composer write it (.json or .json.gz)."
+    )
+
+
+def _only_dicts(events: list[Any], repairs: list[str]) -> list[Event]:
+    kept = [event for event in events if isinstance(event, dict)]
+    if len(kept) < len(events):
+        repairs.append(f"{len(events) - len(kept)} entries that are not events were left out.")
+    return kept
+
+
+def _restore_digits(events: list[Event], content: bytes) -> None:
+    """Reads large time stamps again as decimals: absolute microseconds with a fraction do not fit a double."""
+    if not any(type(ts := event.get("ts")) is float and abs(ts) >= _DOUBLES_LOSE_DIGITS_FROM_US for event in events):
+        return
+    is_list = content.lstrip()[:1] == b"["
+    try:
+        times = msgspec.json.decode(content, type=list[_Times] if is_list else dict[str, msgspec.Raw])
+        if isinstance(times, dict):
+            times = msgspec.json.decode(times["traceEvents"], type=list[_Times])
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return  # odd types somewhere: the rounded numbers are the best there is
+    for event, exact in zip(events, cast("list[_Times]", times), strict=True):
+        event |= {key: value for key in ("ts", "dur") if (value := getattr(exact, key)) is not None}
+
+
+def _find_clock(trace: ChromeTrace) -> None:
+    base = trace.header.get(_BASE_FIELD) or _base_in_first_metadata(trace.events)
+    if isinstance(base, (int, float, str)) and (base := int(base)) > 0:
+        trace.base_ns, trace.has_clock = base, True
+        return
+    timed = (event.get("ts") for event in trace.events if event.get("ph") != "M")
+    trace.has_clock = any((_number(ts) or 0) > _UNIX_US for ts in timed if ts is not None)
+
+
+def _base_in_first_metadata(events: list[Event]) -> Any:
+    first = next((event for event in events if event.get("ph") == "M"), {})
+    args = first.get("args")
+    return args.get(_BASE_FIELD) if isinstance(args, dict) else None
+
+
+def _to_nanoseconds(trace: ChromeTrace) -> None:
+    """Turns ``ts`` and ``dur`` of every event into nanoseconds; leaves out events whose time is no number."""
+    kept = [event for event in trace.events if _convert(event, trace.base_ns)]
+    if len(kept) < len(trace.events):
+        trace.repairs.append(f"{len(trace.events) - len(kept)} events whose time is not a number were left out.")
+    trace.events = kept
+
+
+def _convert(event: Event, base_ns: int) -> bool:
+    try:
+        if "ts" in event:
+            event["ts"] = base_ns + _nanoseconds(event["ts"])
+        if "dur" in event:
+            event["dur"] = _nanoseconds(event["dur"])
+    except (TypeError, ValueError, OverflowError, ArithmeticError):
+        return False
+    return True
+
+
+def _nanoseconds(microseconds: Any) -> int:
+    if type(microseconds) is float:
+        return round(microseconds * 1000)
+    if type(microseconds) is int:
+        return microseconds * 1000
+    return round(Decimal(microseconds) * 1000)
+
+
+def _number(value: Any) -> Decimal | float | None:
+    try:
+        return value if isinstance(value, (int, float, Decimal)) else Decimal(value)
+    except (TypeError, ValueError, ArithmeticError):
+        return None
+
+
+class ChromeWriter:
+    """Writes a Chrome JSON object, one line per event, to a binary stream as the events come.
+
+    ``header`` gives the fields beside the events. What no JSON can hold is made to fit: lone surrogates become
+    text such as ``\\ud800``, numpy scalars numbers, anything else its ``str``. NaN and infinities become null and
+    are named under ``not_finite`` (where a counter's series is, since Perfetto takes only numbers from a counter's
+    args, left out of the args, and named beside them).
+    """
+
+    def __init__(self, stream: BinaryIO, *, base_ns: int, header: Mapping[str, Any]) -> None:
+        self._stream = stream
+        self._base_ns = base_ns
+        self._header = {"schemaVersion": 1, "displayTimeUnit": "ms"} | dict(header) | {_BASE_FIELD: base_ns}
+        self._separator = b"\n"
+
+    def __enter__(self) -> Self:
+        fields = (encode_json(key) + b": " + encode_json(value) for key, value in self._header.items())
+        self._stream.write(b"{\n" + b",\n".join(fields) + b',\n"traceEvents": [')
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self._stream.write(b"\n]\n}\n")
+
+    def write(self, events: Iterable[Event]) -> None:
+        """Adds events, whose ``ts`` (unix) and ``dur`` are integers of nanoseconds."""
+        chunk = bytearray()
+        for event in events:
+            chunk += self._separator
+            chunk += self._line(event)
+            self._separator = b",\n"
+            if len(chunk) >= _CHUNK_BYTES:
+                self._stream.write(chunk)
+                chunk = bytearray()
+        self._stream.write(chunk)
+
+    def _line(self, event: Event) -> bytes:
+        timed = event.copy()
+        if "ts" in timed:
+            timed["ts"] = _microseconds(timed["ts"] - self._base_ns)
+        if "dur" in timed:
+            timed["dur"] = _microseconds(timed["dur"])
+        try:
+            line = _ENCODER.encode(timed)
+        except (TypeError, ValueError, OverflowError, RecursionError):
+            return _ENCODER.encode(_make_plain(timed))
+        # msgspec writes NaN as null without a word: where a null stands, look what it was.
+        return _ENCODER.encode(_make_plain(timed)) if b"null" in line else line
+
+
+def encode_json(value: Any) -> bytes:
+    """Any value as JSON that every parser takes; NaN and infinities become null."""
+    return _ENCODER.encode(_Plain().convert(value, ""))
+
+
+def _microseconds(duration_ns: int) -> msgspec.Raw:
+    sign, (whole, rest) = "-" * (duration_ns < 0), divmod(abs(duration_ns), 1000)
+    return msgspec.Raw(f"{sign}{whole}.{rest:03}".encode())
+
+
+def _make_plain(event: Event) -> Event:
+    plain = _Plain()
+    args = plain.convert(event.get("args"), "")
+    rest = {plain.text(key): plain.convert(value, str(key)) for key, value in event.items() if key != "args"}
+    if "args" in event:
+        rest["args"] = args
+    return _flag(rest, plain.not_finite) if plain.not_finite else rest
+
+
+def _flag(event: Event, not_finite: dict[str, str]) -> Event:
+    args = event.get("args")
+    if event.get("ph") != "C" and isinstance(args, dict):
+        return event | {"args": args | {"not_finite": not_finite}}
+    if isinstance(args, dict):
+        event["args"] = {key: value for key, value in args.items() if key not in not_finite}
+    return event | {"not_finite": not_finite}
+
+
+class _Plain:
+    """Makes a value of plain JSON types, and notes by its path what was NaN or infinite."""
+
+    def __init__(self) -> None:
+        self.not_finite: dict[str, str] = {}
+
+    def convert(self, value: Any, path: str) -> Any:
+        if value is None or isinstance(value, (bool, int, msgspec.Raw)):
+            return value
+        if isinstance(value, float):
+            return float(value) if math.isfinite(value) else self._note(value, path)
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, Mapping):
+            return {self.text(key): self.convert(item, _join(path, key)) for key, item in value.items()}
+        if isinstance(value, (list, tuple, set, frozenset)):
+            return [self.convert(item, f"{path}[{index}]") for index, item in enumerate(value)]
+        return self.convert(_plain_object(value), path)
+
+    def text(self, value: Any) -> str:
+        return str(value).encode(errors="backslashreplace").decode()
+
+    def _note(self, value: float, path: str) -> None:
+        self.not_finite[self.text(path)] = json.dumps(float(value))
+
+
+def _join(path: str, key: Any) -> str:
+    return f"{path}.{key}" if path else str(key)
+
+
+def _plain_object(value: Any) -> Any:
+    """A number from a numpy or torch scalar; the ``str`` of anything else."""
+    try:
+        item = value.item()
+    except (AttributeError, TypeError, ValueError, RuntimeError):
+        return str(value)
+    return item if isinstance(item, (bool, int, float, str)) else str(value)
+
+
+_ENCODER = msgspec.json.Encoder(enc_hook=_plain_object)

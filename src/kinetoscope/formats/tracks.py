@@ -1,0 +1,226 @@
+"""formats: one process per rank. Events with the pids and tids of any profiler flow in; with the rank's own, out.
+
+Kineto gives each GPU a pid of its own (0 to 7, which may be ranks as well) and puts its notes under pids such as
+"Spans". Here everything of a rank has its pid, which is the rank, and the tracks of one rank have tids of their own.
+Perfetto reads tids as 32 bits, takes anything else for 0, and draws tid 0 on the main thread: none of that is given.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+Event = dict[str, Any]
+TrackKey = tuple[Any, ...]
+
+_FIRST_FREE_TID = 1 << 24  # above every pid and tid of Linux (2**22)
+_DEVICE_CATEGORIES = frozenset({"kernel", "gpu_memcpy", "gpu_memset", "Kernel", "Memcpy", "Memset"})
+_CONSUMED = frozenset({"process_name", "process_labels", "process_sort_index", "thread_name", "thread_sort_index"})
+_LOOP_SPANS = ("ProfilerStep#", "event/batch")
+_BACKWARD_SPANS = ("autograd::engine::evaluate_function",)
+
+
+class Role(IntEnum):
+    """What a track shows, in the order in which a reader wants to see it."""
+
+    LOOP = 0
+    BACKWARD = 1
+    THREAD = 2
+    STREAM = 3
+    NOTES = 4
+
+
+@dataclass(slots=True)
+class Track:
+    """One track of a rank: its tid in what we write, and what viewers are told about it."""
+
+    tid: int
+    original_tid: Any
+    role: Role
+    device: Any = None
+    name: str = ""
+    given_sort_index: int | None = None
+    overlap: int = 0
+
+    def title(self) -> str:
+        """The name that viewers show."""
+        if self.role is Role.STREAM and self.device is not None:
+            suffix = f" (overlap {self.overlap})" if self.overlap else ""
+            return f"GPU {self.device} stream {_stream(self.original_tid)}{suffix}"
+        return self.name or f"thread {self.original_tid}"
+
+    def sort_index(self, place: int) -> int:
+        """Where viewers put it, if it is the ``place``-th of its rank; an overlap track comes behind its origin."""
+        if self.given_sort_index is not None:
+            return self.given_sort_index
+        return self.role * 10_000_000 + place * 100 + min(self.overlap, 99)
+
+
+class RankTracks:
+    """The tracks of one rank over all its files. The same track of the same process has the same tid in each."""
+
+    def __init__(self, rank: int) -> None:
+        self.rank = rank
+        self._host = ""
+        self._tracks: dict[TrackKey, Track] = {}
+        self._taken: set[int] = set()
+
+    def adopt(self, events: Iterable[Event], *, host: str = "", is_ours: bool = False) -> list[Event]:
+        """The events of one file with this rank's pid and tids, changed in place; names of tracks are taken in.
+
+        ``is_ours``: the file was written by Kinetoscope, so its names and sort indexes stay as they are.
+        """
+        self._host = self._host or host
+        events = list(events)
+        described = _Descriptions(events)
+        kept = []
+        for event in events:
+            if event.get("ph") == "M" and event.get("name") in _CONSUMED:
+                continue
+            track = self._track(event, described, is_ours)
+            _note_role(track, event, is_ours)
+            event["pid"], event["tid"] = self.rank, track.tid
+            kept.append(event)
+        return kept
+
+    def metadata(self) -> list[Event]:
+        """The ``M`` events that name and order the rank and those of its tracks that hold something."""
+        title = f"rank {self.rank} · {self._host}" if self._host else f"rank {self.rank}"
+        events = [
+            self._describe("process_name", 0, name=title),
+            self._describe("process_sort_index", 0, sort_index=self.rank),
+        ]
+        for place, track in enumerate(sorted(self._tracks.values(), key=_order)):
+            events.append(self._describe("thread_name", track.tid, name=track.title()))
+            events.append(self._describe("thread_sort_index", track.tid, sort_index=track.sort_index(place)))
+        return events
+
+    def _describe(self, name: str, tid: int, /, **args: Any) -> Event:
+        tid = tid or next((track.tid for track in self._tracks.values()), 1)
+        return {"ph": "M", "name": name, "pid": self.rank, "tid": tid, "args": args}
+
+    def _track(self, event: Event, described: "_Descriptions", is_ours: bool) -> Track:
+        pid, tid = event.get("pid"), _plain_tid(event.get("tid"))
+        key = described.keys.get((pid, tid), (pid, tid))
+        track = self._tracks.get(key)
+        if track is None:
+            track = self._tracks[key] = self._new_track(pid, tid, described, is_ours)
+        return track
+
+    def _new_track(self, pid: Any, tid: Any, described: "_Descriptions", is_ours: bool) -> Track:
+        origin, overlap = described.overlaps.get((pid, tid), (tid, 0))
+        role, name = _role(pid, origin, described, is_ours), described.names.get((pid, tid), "")
+        if role is Role.NOTES:
+            name = " · ".join(str(part) for part in (pid, tid) if part not in ("", None)) or "profiler"
+        elif role is Role.LOOP and not is_ours and not overlap:
+            name = f"thread {tid} (main)"
+        keep = role in (Role.LOOP, Role.THREAD) or is_ours
+        track = Track(self._tid(tid, keep), origin, role, described.devices.get(pid), name, overlap=overlap)
+        if is_ours:
+            track.given_sort_index = described.sort_indexes.get((pid, tid))
+        return track
+
+    def _tid(self, wanted: Any, keep: bool) -> int:
+        fits = keep and isinstance(wanted, int) and 0 < wanted < _FIRST_FREE_TID and wanted not in self._taken
+        tid = wanted if fits else _FIRST_FREE_TID + len(self._taken)
+        self._taken.add(tid)
+        return tid
+
+
+class _Descriptions:
+    """What the metadata events of one file say about its processes and threads."""
+
+    def __init__(self, events: list[Event]) -> None:
+        self.names: dict[tuple[Any, Any], str] = {}
+        self.sort_indexes: dict[tuple[Any, Any], int] = {}
+        self.devices: dict[Any, Any] = {}
+        self.overlaps: dict[tuple[Any, Any], tuple[Any, int]] = {}
+        self.keys: dict[tuple[Any, Any], TrackKey] = {}
+        self._kernel_pids: set[Any] = set()
+        for event in events:
+            if event.get("ph") == "M" and isinstance(args := event.get("args"), dict):
+                self._take(event, args)
+            elif event.get("cat") in _DEVICE_CATEGORIES:
+                self._kernel_pids.add(event.get("pid"))
+
+    def _take(self, event: Event, args: Event) -> None:
+        pid, tid = event.get("pid"), _plain_tid(event.get("tid"))
+        label = str(args.get("labels", ""))
+        match event.get("name"):
+            case "thread_name":
+                self._take_name(pid, tid, args)
+            case "thread_sort_index" if isinstance(index := args.get("sort_index"), int):
+                self.sort_indexes[pid, tid] = index
+            case "process_labels" if label.startswith("GPU "):
+                self.devices[pid] = label.removeprefix("GPU ")
+
+    def _take_name(self, pid: Any, tid: Any, args: Event) -> None:
+        self.names[pid, tid] = str(args.get("name", ""))
+        if "overlap_of" in args:
+            origin, overlap = _plain_tid(args["overlap_of"]), int(args.get("overlap", 1))
+            self.overlaps[pid, tid] = origin, overlap
+            self.keys[pid, tid] = pid, origin, overlap
+
+    def is_device(self, pid: Any) -> bool:
+        """Whether ``pid`` stands for a GPU rather than for a process."""
+        return pid in self.devices or (pid in self._kernel_pids and isinstance(pid, int) and pid < 16)
+
+
+def _role(pid: Any, tid: Any, described: _Descriptions, is_ours: bool) -> Role:
+    if is_ours:
+        return Role.STREAM if "stream" in described.names.get((pid, tid), "") else Role.THREAD
+    if described.is_device(pid):
+        return Role.STREAM
+    if not isinstance(pid, int):
+        return Role.NOTES
+    return Role.LOOP if pid == tid else Role.THREAD
+
+
+def _note_role(track: Track, event: Event, is_ours: bool) -> None:
+    """Learns from a span's name what its thread does: the loop's and backward's come before the others."""
+    if is_ours or track.role is not Role.THREAD or event.get("ph") != "X":
+        return
+    name = str(event.get("name"))
+    if name.startswith(_LOOP_SPANS):
+        track.role = Role.LOOP
+    elif name.startswith(_BACKWARD_SPANS):
+        track.role = Role.BACKWARD
+
+
+def _order(track: Track) -> tuple[Any, ...]:
+    number = track.original_tid if isinstance(track.original_tid, int) else 0
+    return track.role, str(track.device), number, str(track.original_tid), track.overlap
+
+
+def _plain_tid(tid: Any) -> Any:
+    """A tid as a number where it is one: old Kineto wrote "123" for spans and 123 for flows of the same thread."""
+    if isinstance(tid, str) and tid.removeprefix("stream ").isdecimal():
+        return int(tid.removeprefix("stream "))
+    return tid if isinstance(tid, (int, str)) or tid is None else str(tid)
+
+
+def _stream(tid: Any) -> str:
+    return str(tid).removeprefix("stream ")
+
+
+_ID_PHASES = frozenset("stf" + "bne" + "STpF" + "NOD")
+
+
+def renumber_ids(events: Iterable[Event], first: int) -> int:
+    """Gives flows and async spans of one file ids from ``first`` on; returns the first id that is still free."""
+    numbers: dict[str, int] = defaultdict(lambda: first + len(numbers))
+    for event in events:
+        if event.get("ph") in _ID_PHASES:
+            for name in ("id", "id2"):
+                if name in event:
+                    event[name] = _renumber(event[name], numbers)
+        if "bind_id" in event:
+            event["bind_id"] = numbers[str(event["bind_id"])]
+    return first + len(numbers)
+
+
+def _renumber(given: Any, numbers: dict[str, int]) -> Any:
+    if isinstance(given, dict):  # id2 says whether the id is known in one process or in all
+        return {scope: hex(numbers[str(value)]) for scope, value in given.items()}
+    return numbers[str(given)]

@@ -1,0 +1,1 @@
+"""merge: many ranks and cycles into one trace. Safe beside training."""

@@ -1,0 +1,231 @@
+"""torch: the profiler without a schedule. Start and stop flow in, the last finished window's results flow out."""
+
+# torch.autograd does not export what its own profiler uses of it.
+# pyright: reportPrivateImportUsage=false
+
+import os
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch.autograd.profiler_util import EventList
+from torch.profiler import ProfilerActivity
+
+from kinetoscope.errors import ProfilerStateError
+from kinetoscope.torch import cuda_graphs
+from kinetoscope.torch.activities import Activity, select_activities
+from kinetoscope.torch.metadata import check_json, distributed_info, encode_value, hand_to_kineto
+from kinetoscope.torch.results import KinetoResults
+from kinetoscope.torch.session import RecordingOptions, Session
+
+
+class NothingRecordedError(ProfilerStateError, AssertionError):
+    """Results were asked for before there were any."""
+
+
+class KinetoProfile:
+    """Records from `start` to `stop`; the base of `profile`, which adds the schedule.
+
+    The arguments are those of `profile` that do not concern its schedule.
+    """
+
+    def __init__(
+        self,
+        *,
+        activities: Iterable[Activity] | None = None,
+        record_shapes: bool = False,
+        profile_memory: bool = False,
+        with_stack: bool = False,
+        with_flops: bool = False,
+        with_modules: bool = False,
+        experimental_config: Any = None,
+        execution_trace_observer: Any = None,
+        acc_events: bool = False,
+        custom_trace_id_callback: Callable[[], str] | None = None,
+        post_processing_timeout_s: float | None = None,
+    ) -> None:
+        options = RecordingOptions(
+            selection=select_activities(activities),
+            record_shapes=record_shapes,
+            profile_memory=profile_memory,
+            with_stack=with_stack,
+            with_flops=with_flops,
+            with_modules=with_modules,
+            experimental_config=experimental_config,
+            acc_events=acc_events,
+            post_processing_timeout_s=post_processing_timeout_s,
+        )
+        self._show_options(options)
+        self._session = Session(options, custom_trace_id_callback)
+        self._results: KinetoResults | None = None
+        self.execution_trace_observer = execution_trace_observer
+        self.has_cudagraphs = False
+        self.preset_metadata: dict[str, str] = {}
+        self._trace_metadata: dict[str, str] = {}
+        self._next_metadata: dict[str, str] = {}
+
+    def _show_options(self, options: RecordingOptions) -> None:
+        """The attributes under which torch's users look for the options."""
+        self.activities = options.selection.activities
+        self.activity_filters = options.selection.filters
+        self.use_device = options.selection.device()
+        self.record_shapes = options.record_shapes
+        self.profile_memory = options.profile_memory
+        self.with_stack = options.with_stack
+        self.with_flops = options.with_flops
+        self.with_modules = options.with_modules
+        self.experimental_config = options.experimental_config
+        self.acc_events = options.acc_events
+        self.post_processing_timeout_s = options.post_processing_timeout_s
+
+    @property
+    def profiler(self) -> Any:
+        """torch's own object of the current or last recording; None before the first and after `take_results`."""
+        return self._session.autograd_profile
+
+    @property
+    def custom_trace_id_callback(self) -> Callable[[], str] | None:
+        """What names the windows; see `set_custom_trace_id_callback`."""
+        return self._session.trace_id_callback
+
+    def start(self) -> None:
+        """Starts recording; raises `ProfilerStateError` while another torch profiler runs in this process."""
+        self.prepare_trace()
+        self.start_trace()
+
+    def stop(self) -> None:
+        """Stops recording; does nothing when nothing records."""
+        self.stop_trace()
+
+    def prepare_trace(self) -> None:
+        """Readies Kineto, so that starting it takes less time."""
+        self.has_cudagraphs = cuda_graphs.enabled()
+        self._session.prepare()
+
+    def start_trace(self) -> None:
+        """Starts a window."""
+        observer = self.execution_trace_observer
+        if observer:
+            observer.start()
+        try:
+            self._session.start()
+        except BaseException:
+            if observer:
+                observer.stop()
+            raise
+        self._describe_window()
+
+    def stop_trace(self) -> None:
+        """Ends the window; its results can then be exported, tabulated and taken."""
+        self._session.check_thread()
+        if self.execution_trace_observer:
+            self.execution_trace_observer.stop()
+        was_recording = self._session.recording
+        recorded = self._session.stop()
+        if was_recording:  # None if the recording was lost: then the window before it is not handed over again
+            self._results = recorded and KinetoResults(recorded, self._trace_metadata)
+
+    def take_results(self) -> KinetoResults | None:
+        """Hands over the last finished window, which this profiler then no longer holds; None if there is none.
+
+        With ``acc_events`` the windows so far go together, and adding up begins anew.
+        """
+        results, self._results = self._results, None
+        if results is not None and self.profiler is results.autograd_profile:
+            self._session.forget()
+        return results
+
+    def export_chrome_trace(self, path: str | os.PathLike[str], use_python_export: bool = False) -> None:
+        """Writes the last finished window as a Chrome trace; see `KinetoResults.export_chrome_trace`.
+
+        ``use_python_export`` is torch's and chooses nothing here: one exporter serves both.
+        """
+        self._finished("export").export_chrome_trace(path)
+
+    def export_stacks(self, path: str | os.PathLike[str], metric: str = "self_cpu_time_total") -> None:
+        """Writes the stacks of the last finished window with the microseconds of ``metric``."""
+        self._finished("export the stacks").export_stacks(path, metric)
+
+    def key_averages(
+        self, group_by_input_shape: bool = False, group_by_stack_n: int = 0, group_by_overload_name: bool = False
+    ) -> EventList:
+        """The events of the last finished window, added up by operator and as asked for."""
+        results = self._finished("add up the events")
+        return results.key_averages(group_by_input_shape, group_by_stack_n, group_by_overload_name)
+
+    def events(self) -> EventList:
+        """The events of the last finished window. Raises RuntimeError if only the trace was recorded."""
+        return self._finished("list the events").events()
+
+    def add_metadata(self, key: str, value: Any) -> None:
+        """Puts ``value``, anything JSON can hold, into the header of the trace.
+
+        It goes to the window that is being recorded, else to the last finished one, else to the next. Raises
+        `SettingsError` for what JSON cannot hold.
+        """
+        self._put_metadata(key, encode_value(key, value))
+
+    def add_metadata_json(self, key: str, value: str) -> None:
+        """As `add_metadata`, for a value that is JSON already; raises `SettingsError` if it is not."""
+        self._put_metadata(key, check_json(key, value))
+
+    def preset_metadata_json(self, key: str, value: str) -> None:
+        """Puts a JSON value into the header of every window that starts from now on."""
+        self.preset_metadata[key] = check_json(key, value)
+
+    def toggle_collection_dynamic(self, enable: bool, activities: Iterable[ProfilerActivity]) -> None:
+        """Switches activities on or off while recording; does nothing when nothing records."""
+        if self._session.recording:
+            self.profiler.toggle_collection_dynamic(enable, activities)
+
+    def set_custom_trace_id_callback(self, callback: Callable[[], str] | None) -> None:
+        """From the next window on, ``callback`` gives each its id."""
+        self._session.trace_id_callback = callback
+
+    def get_trace_id(self) -> str | None:
+        """The id of the current or last window; None before the first and after `take_results`."""
+        return None if self.profiler is None else self.profiler.trace_id
+
+    def _finished(self, deed: str) -> KinetoResults:
+        if self._results is None:
+            raise NothingRecordedError(
+                f"There is nothing to {deed} yet: no window is finished. Do it in on_trace_ready, or after stop()."
+            )
+        return self._results
+
+    def _discard_preparation(self) -> None:
+        self._session.stop()
+
+    def _describe_window(self) -> None:
+        self._trace_metadata = {}
+        flags = self._session.options.flags
+        texts = {name: "1" for name, is_on in flags.items() if is_on}
+        info = self._get_distributed_info()
+        if info:
+            texts["distributedInfo"] = encode_value("distributedInfo", info)
+        if self.has_cudagraphs and cuda_graphs.keep_cupti_alive():
+            texts["DISABLE_CUPTI_LAZY_REINIT"] = "1"
+        texts |= self.preset_metadata | self._next_metadata
+        self._next_metadata = {}
+        for key, text in texts.items():
+            self._put_metadata(key, text)
+
+    def _put_metadata(self, key: str, text: str) -> None:
+        if self._session.recording:
+            self._trace_metadata[key] = text
+            hand_to_kineto(key, text)
+        elif self._results is not None:
+            self._results.metadata[key] = text
+        else:
+            self._next_metadata[key] = text
+
+    def _get_distributed_info(self) -> dict[str, Any] | None:
+        return distributed_info()
+
+    def _stats(self) -> Any:
+        return None if self.profiler is None else self.profiler._stats
+
+
+def kineto_available() -> bool:
+    """Whether this build of torch has Kineto."""
+    return torch.autograd.kineto_available()

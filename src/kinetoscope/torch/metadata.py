@@ -1,0 +1,90 @@
+"""torch: what stands in the header of a trace. Values of the user and facts of the run flow in, JSON flows out."""
+
+# torch.autograd does not export what its own profiler uses of it.
+# pyright: reportPrivateImportUsage=false
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from kinetoscope.errors import SettingsError
+
+
+def encode_value(key: str, value: Any) -> str:
+    """``value`` as JSON; numpy's and torch's scalars and arrays count as the numbers they hold.
+
+    Raises `SettingsError` if it, or the key, is nothing that JSON can hold.
+    """
+    _check_key(key)
+    try:
+        return json.dumps(value, default=_plain, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise SettingsError(f"The metadata {key!r} cannot be written as JSON: {error}.") from error
+
+
+def check_json(key: str, text: str) -> str:
+    """``text`` if it is JSON; raises `SettingsError` naming the key if not."""
+    _check_key(key)
+    try:
+        json.loads(text, parse_constant=_refuse_constant)
+    except (TypeError, ValueError) as error:
+        raise SettingsError(
+            f"The metadata {key!r} is not JSON: {error}. Pass the value itself to add_metadata instead."
+        ) from error
+    return text
+
+
+def hand_to_kineto(key: str, text: str) -> None:
+    """Gives Kineto what survives it, for those who save its results without us.
+
+    Kineto writes a backslash as a slash and changes control characters, so nothing that needs either goes there.
+    """
+    if (key + text).isascii() and (key + text).isprintable() and "\\" not in key + text and '"' not in key:
+        torch.autograd._add_metadata_json(key, text)
+
+
+def distributed_info() -> dict[str, Any] | None:
+    """The rank, the world and the process groups; None where torch.distributed is not initialised."""
+    import torch.distributed as dist
+
+    if not dist.is_available() or not dist.is_initialized():
+        return None
+    info = {
+        "backend": dist.get_backend(),
+        "rank": dist.get_rank(),
+        "world_size": dist.get_world_size(),
+        "pg_count": dist.get_pg_count(),
+        "pg_config": dist.distributed_c10d._get_all_pg_configs(),
+    }
+    if info["backend"] == "nccl":
+        info["nccl_version"] = _nccl_version()
+    return info
+
+
+def _nccl_version() -> str:
+    import torch.cuda.nccl
+
+    return ".".join(map(str, torch.cuda.nccl.version()))
+
+
+def decode_all(texts: Mapping[str, str]) -> dict[str, Any]:
+    """The metadata as values, for a header."""
+    return {key: json.loads(text) for key, text in texts.items()}
+
+
+def _check_key(key: object) -> None:
+    if not isinstance(key, str):
+        raise SettingsError(f"The key of a metadata must be a string, not {key!r}.")
+
+
+def _plain(value: Any) -> Any:
+    for method in ("tolist", "item"):
+        if hasattr(value, method):
+            return getattr(value, method)()
+    raise TypeError(f"a {type(value).__name__} is no JSON value")
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"JSON has no {name}")

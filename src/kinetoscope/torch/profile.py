@@ -1,0 +1,230 @@
+"""torch: the profiler with a schedule. Steps flow in; windows are recorded and handed to on_trace_ready."""
+
+# torch.autograd does not export what its own profiler uses of it.
+# pyright: reportPrivateImportUsage=false
+
+import logging
+import os
+import warnings
+from collections.abc import Callable, Iterable
+from types import TracebackType
+from typing import Any, Self
+
+import torch
+from torch.autograd.profiler import KinetoStepTracker, record_function
+from torch.profiler import ExecutionTraceObserver, ProfilerAction
+
+from kinetoscope.errors import ProfilerStateError
+from kinetoscope.torch.actions import (
+    DEVICE_STOPPED,
+    NONE,
+    RECORD,
+    RECORD_AND_SAVE,
+    TRANSITIONS,
+    WARMUP,
+    Deed,
+    check_action,
+)
+from kinetoscope.torch.activities import Activity
+from kinetoscope.torch.kineto_profile import KinetoProfile
+from kinetoscope.torch.schedule import Schedule, record_everything
+
+PROFILER_STEP_NAME = "ProfilerStep"
+
+_log = logging.getLogger("kinetoscope")
+
+
+class profile(KinetoProfile):  # noqa: N801 - torch's name
+    """Records torch operators and kernels with Kineto, in windows that a schedule chooses.
+
+    ``schedule`` gives each step its action; without one everything from start to stop is one window. After each
+    window ``on_trace_ready`` is called with this object. ``activities`` mixes members of ProfilerActivity and dicts
+    from such a member to the types of activity wanted of it; all that are supported by default. ``record_shapes``,
+    ``profile_memory``, ``with_stack``, ``with_flops`` and ``with_modules`` record more of each operator;
+    ``acc_events`` keeps the events of all windows for the tables; ``execution_trace_observer`` runs in step with the
+    window; ``custom_trace_id_callback`` names the windows; ``post_processing_timeout_s`` bounds the time that making
+    events may take, which are then not all. ``use_cuda`` is deprecated and changes nothing.
+
+    >>> from kinetoscope.torch import profile, schedule
+    >>> with profile(schedule=schedule(wait=1, warmup=1, active=3)) as profiler:
+    ...     for _ in range(5):
+    ...         profiler.step()
+
+    Raises `SettingsError` for activities that make no sense and `ScheduleError` for a schedule that makes none.
+    """
+
+    def __init__(
+        self,
+        *,
+        activities: Iterable[Activity] | None = None,
+        schedule: Schedule | None = None,
+        on_trace_ready: Callable[..., Any] | None = None,
+        record_shapes: bool = False,
+        profile_memory: bool = False,
+        with_stack: bool = False,
+        with_flops: bool = False,
+        with_modules: bool = False,
+        experimental_config: Any = None,
+        execution_trace_observer: Any = None,
+        acc_events: bool = False,
+        use_cuda: bool | None = None,
+        custom_trace_id_callback: Callable[[], str] | None = None,
+        post_processing_timeout_s: float | None = None,
+    ) -> None:
+        if use_cuda is not None:
+            warnings.warn("use_cuda is deprecated and changes nothing; use activities.", FutureWarning, stacklevel=2)
+        super().__init__(
+            activities=activities,
+            record_shapes=record_shapes,
+            profile_memory=profile_memory,
+            with_stack=with_stack,
+            with_flops=with_flops,
+            with_modules=with_modules,
+            experimental_config=experimental_config,
+            execution_trace_observer=execution_trace_observer
+            or ExecutionTraceObserver.build_execution_trace_obs_from_env(),
+            acc_events=acc_events,
+            custom_trace_id_callback=custom_trace_id_callback,
+            post_processing_timeout_s=post_processing_timeout_s,
+        )
+        self.schedule = schedule or record_everything
+        self.record_steps = schedule is not None
+        self.on_trace_ready = on_trace_ready
+        self.step_num = 0
+        self.step_rec_fn: record_function | None = None
+        self.current_action = check_action(self.schedule(0), 0)
+        self._prev_schedule_action = self.current_action
+        self._stopped = False
+        # Kineto reads the variable once, as torch is imported; without its daemon nobody counts the steps.
+        self._counts_steps = bool(os.environ.get("KINETO_USE_DAEMON"))
+        KinetoStepTracker.init_step_count(PROFILER_STEP_NAME)
+
+    @property
+    def action_map(self) -> dict[tuple[ProfilerAction, ProfilerAction | None], list[Callable[[], Any]]]:
+        """What each change of action calls, as torch shows it; made anew at each look, from `actions.TRANSITIONS`."""
+        return {key: [getattr(self, deed) for deed in transition.deeds] for key, transition in TRANSITIONS.items()}
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            self.stop()
+        except Exception as failure:
+            if error is None:
+                raise
+            _log.error("The torch profiler failed to stop after %r: %s", error, failure, exc_info=failure)
+            error.add_note(f"The torch profiler failed to stop as well: {failure!r}")
+        finally:
+            KinetoStepTracker.erase_step_count(PROFILER_STEP_NAME)
+            if self.execution_trace_observer:
+                self.execution_trace_observer.cleanup()
+
+    def start(self) -> None:
+        """Begins with the action of the current step; raises `ProfilerStateError` while another profiler runs."""
+        self._transit_action(NONE, self.current_action)
+        self._stopped = False
+        self._open_step_span()
+
+    def stop(self) -> None:
+        """Ends the profiler; a window that is being recorded is finished and handed over. Once is enough."""
+        if self._stopped:
+            return
+        self._session.check_thread()
+        self._close_step_span()
+        self._stopped = True
+        if self.record_steps and not self.step_num and self.current_action in (NONE, WARMUP):
+            warnings.warn("The profiler has a schedule but step() was never called: nothing is recorded.", stacklevel=2)
+        action, self.current_action = self.current_action, self._prev_schedule_action
+        self._transit_action(action, None)
+
+    def step(self) -> None:
+        """Tells the profiler that the next step begins."""
+        number = self.step_num + 1
+        action = self.schedule(number)
+        if action is NONE and self.current_action is NONE and not self._stopped:
+            self.step_num, self._prev_schedule_action = number, action
+        else:
+            self._begin_step(number, check_action(action, number))
+        if self._counts_steps:
+            KinetoStepTracker.increment_step(PROFILER_STEP_NAME)
+
+    def follow_schedule(self) -> None:
+        """Asks the schedule about the current step again, and changes to its answer if that is a different one.
+
+        For schedules that look at more than the number of the step, such as at an epoch that has just begun.
+        """
+        action = check_action(self.schedule(self.step_num), self.step_num)
+        if action is not self.current_action:
+            self._begin_step(self.step_num, action)
+
+    def finish_window(self) -> None:
+        """Ends a recording in mid-window and hands it over; does nothing when nothing records.
+
+        The action is then NONE until the next step, or the next look at the schedule, says otherwise.
+        """
+        if not self._session.recording:
+            return
+        self._session.check_thread()
+        self._close_step_span()
+        self.current_action = self._prev_schedule_action = NONE
+        self._transit_action(RECORD_AND_SAVE, NONE)
+
+    def _begin_step(self, number: int, scheduled: ProfilerAction) -> None:
+        if self._stopped:
+            raise ProfilerStateError("The profiler has been stopped, so step() has no window to go on with.")
+        self._session.check_thread()
+        self._close_step_span()
+        before, cycle_ended = self.current_action, self._prev_schedule_action is RECORD_AND_SAVE
+        self.step_num, self._prev_schedule_action = number, scheduled
+        self.current_action = self._action_of_device(before, scheduled, cycle_ended)
+        try:
+            self._transit_action(before, self.current_action)
+        finally:  # a handler may raise although the next window is being recorded
+            self._open_step_span()
+
+    def _action_of_device(self, before: ProfilerAction, scheduled: ProfilerAction, cycle_ended: bool) -> ProfilerAction:
+        """The scheduled action, or DEVICE_STOPPED for the rest of a cycle in which the device gave up collecting."""
+        if DEVICE_STOPPED is None or scheduled is NONE:
+            return scheduled
+        if before is DEVICE_STOPPED:
+            return scheduled if cycle_ended else DEVICE_STOPPED
+        if self.use_device is None or before not in (WARMUP, RECORD) or not torch.autograd._is_kineto_stopped():
+            return scheduled
+        warnings.warn(
+            f"The device stopped collecting before step {self.step_num}; recording goes on with the next cycle.",
+            stacklevel=4,
+        )
+        return DEVICE_STOPPED
+
+    def _transit_action(self, before: ProfilerAction, after: ProfilerAction | None) -> None:
+        transition = TRANSITIONS[before, after]
+        if transition.warning:
+            warnings.warn(transition.warning, stacklevel=4)
+        self._perform(transition.deeds)
+
+    def _perform(self, deeds: tuple[Deed, ...]) -> None:
+        for position, deed in enumerate(deeds):
+            try:
+                getattr(self, deed)()
+            except BaseException:
+                if deed is Deed.DELIVER:  # the handler's own error: the schedule goes on all the same
+                    self._perform(deeds[position + 1 :])
+                raise
+
+    def _trace_ready(self) -> None:
+        if self.on_trace_ready and self._results is not None:
+            self.on_trace_ready(self)
+
+    def _open_step_span(self) -> None:
+        if self.record_steps and self._session.recording:
+            self.step_rec_fn = record_function(f"{PROFILER_STEP_NAME}#{self.step_num}")
+            self.step_rec_fn.__enter__()
+
+    def _close_step_span(self) -> None:
+        if self.step_rec_fn is not None:
+            span, self.step_rec_fn = self.step_rec_fn, None
+            span.__exit__(None, None, None)

@@ -1,0 +1,247 @@
+"""torch: one Kineto session after the other. Prepare, start and stop flow in, finished recordings flow out.
+
+Kineto is one per process and takes calls in the wrong order badly: a start without a prepare, a prepare while it
+records, or saving what a second stop returned ends the process with a segmentation fault. `Session` lets only
+orders through that Kineto survives, whoever else has used it in the meantime.
+"""
+
+# torch.autograd does not export what its own profiler uses of it.
+# pyright: reportPrivateImportUsage=false
+
+import contextlib
+import copy
+import inspect
+import threading
+import warnings
+import weakref
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import Any
+
+import torch
+import torch.autograd.profiler as autograd_profiler
+from torch.profiler import ProfilerActivity
+
+from kinetoscope.errors import ProfilerStateError, SettingsError
+from kinetoscope.torch.activities import ActivitySelection
+
+
+class Phase(Enum):
+    """Where a session stands."""
+
+    IDLE = auto()
+    PREPARED = auto()
+    RECORDING = auto()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RecordingOptions:
+    """What to record, and how; the options of `kinetoscope.torch.profile` that Kineto has to know."""
+
+    selection: ActivitySelection
+    record_shapes: bool = False
+    profile_memory: bool = False
+    with_stack: bool = False
+    with_flops: bool = False
+    with_modules: bool = False
+    experimental_config: Any = None
+    acc_events: bool = False
+    post_processing_timeout_s: float | None = None
+
+    def __post_init__(self) -> None:
+        timeout_s = self.post_processing_timeout_s
+        if timeout_s is not None and timeout_s < 0:
+            raise SettingsError(f"post_processing_timeout_s cannot be negative, but is {timeout_s}.")
+        if self.trace_only and self.with_stack:
+            warnings.warn("trace_only keeps no stacks, so with_stack=True switches it off.", stacklevel=4)
+            object.__setattr__(self, "experimental_config", _without_trace_only(self.experimental_config))
+
+    @property
+    def trace_only(self) -> bool:
+        """Whether Kineto keeps no events for tables, but only the trace."""
+        return getattr(self.experimental_config, "trace_only", False)
+
+    @property
+    def all_threads(self) -> bool:
+        """Whether Kineto records every thread, so that any thread may stop it."""
+        return getattr(self.experimental_config, "profile_all_threads", False)
+
+    @property
+    def flags(self) -> dict[str, bool]:
+        """The switches that a trace's header mentions when they are on."""
+        names = ("profile_memory", "with_stack", "record_shapes", "with_modules", "with_flops")
+        return {name: bool(getattr(self, name)) for name in names}
+
+
+# The session that has prepared or started Kineto. A global, because Kineto itself is one per process: two sessions
+# that did not know of each other would end it.
+_holder: "weakref.ref[Session] | None" = None
+
+
+@dataclass(eq=False)
+class Session:
+    """Prepares, starts and stops Kineto; ``autograd_profile`` is torch's own object of the current recording."""
+
+    options: RecordingOptions
+    trace_id_callback: Callable[[], str] | None = None
+    phase: Phase = Phase.IDLE
+    autograd_profile: Any = None
+    _thread: int = field(default=0, init=False)
+
+    @property
+    def recording(self) -> bool:
+        """Whether Kineto records for this session now."""
+        return self.phase is Phase.RECORDING
+
+    def prepare(self) -> None:
+        """Makes Kineto ready to start; raises `ProfilerStateError` while anybody records, or another is prepared.
+
+        On the CPU alone that takes half a millisecond and warms nothing, so it waits for the start: then another
+        profiler may come and go meanwhile, after which starting what was prepared before would be a crash.
+        """
+        if self.phase is Phase.PREPARED:
+            return
+        if self.recording:
+            raise ProfilerStateError("This profiler is recording already. Stop it before it starts again.")
+        self._claim()
+        with self._released_on_error():
+            if self.autograd_profile is None or not self.options.acc_events:
+                self.autograd_profile = self._make_autograd_profile()
+            if self._warms_a_device():
+                self.autograd_profile._prepare_trace()
+        self.phase = Phase.PREPARED
+
+    def start(self) -> None:
+        """Starts recording on this thread, preparing first if that was not done."""
+        self.prepare()
+        with self._released_on_error():
+            _refuse_if_somebody_records()
+            if not self._warms_a_device():
+                self.autograd_profile._prepare_trace()
+            self.autograd_profile._start_trace()
+        self._thread = threading.get_ident()
+        self.phase = Phase.RECORDING
+
+    def stop(self) -> Any:
+        """Ends the recording and returns torch's object that holds it; None if nothing was recorded.
+
+        A session that was only prepared is started and stopped, which leaves Kineto clean.
+        """
+        self.check_thread()
+        if self.phase is Phase.PREPARED:
+            self._unprepare()
+        if not self.recording or self._taken_over():
+            self._release()
+            return None
+        self._end()
+        return self.autograd_profile
+
+    def forget(self) -> None:
+        """Lets go of torch's object, which from now on belongs to whoever took it."""
+        if self.phase is Phase.IDLE:
+            self.autograd_profile = None
+
+    def check_thread(self) -> None:
+        """Raises `ProfilerStateError` if the recording belongs to another thread, where alone it can be stopped."""
+        if self.recording and not self.options.all_threads and self._thread != threading.get_ident():
+            raise ProfilerStateError(
+                "The profiler was started on another thread, and Kineto stops only on the thread that started it. "
+                "Call step() and stop() there, or record with profile_all_threads."
+            )
+
+    def __del__(self) -> None:
+        if self.phase is not Phase.IDLE:
+            warnings.warn("A torch profiler was dropped while it ran. Stop it first.", ResourceWarning, stacklevel=2)
+            if not self.recording or self.options.all_threads or self._thread == threading.get_ident():
+                self.stop()
+
+    def _end(self) -> None:
+        try:
+            self.autograd_profile.__exit__(None, None, None)
+        finally:
+            self._release()
+
+    def _unprepare(self) -> None:
+        # If another profiler runs by now, its prepare has undone ours, and there is nothing left to clean.
+        with contextlib.suppress(ProfilerStateError):
+            if self._warms_a_device():
+                self.start()
+                self._end()
+
+    def _warms_a_device(self) -> bool:
+        return self.autograd_profile.use_device is not None
+
+    @contextlib.contextmanager
+    def _released_on_error(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseException:
+            self._release()
+            raise
+
+    def _claim(self) -> None:
+        global _holder
+        _refuse_if_taken(None if _holder is None else _holder())
+        _holder = weakref.ref(self)
+
+    def _release(self) -> None:
+        global _holder
+        self.phase = Phase.IDLE
+        if _holder is not None and _holder() in (self, None):
+            _holder = None
+
+    def _taken_over(self) -> bool:
+        """Whether another profiler, which did not ask, has ended this recording; what it left cannot be saved."""
+        if self.options.all_threads or torch.autograd._profiler_enabled():
+            return False
+        warnings.warn("Another profiler was started while this one recorded: the window is lost.", stacklevel=4)
+        return True
+
+    def _make_autograd_profile(self) -> Any:
+        options = self.options
+        arguments = {
+            "use_kineto": True,
+            "use_cpu": ProfilerActivity.CPU in options.selection.activities,
+            "use_device": options.selection.device(),
+            "experimental_config": options.experimental_config,
+            **options.flags,
+        }
+        arguments |= _only_if_asked_for("acc_events", options.acc_events or None)
+        arguments |= _only_if_asked_for("custom_trace_id_callback", self.trace_id_callback)
+        arguments |= _only_if_asked_for("post_processing_timeout_s", options.post_processing_timeout_s)
+        arguments |= _only_if_asked_for("activity_filters", options.selection.filters or None)
+        return autograd_profiler.profile(**arguments)
+
+
+def _refuse_if_taken(holder: Session | None) -> None:
+    if holder is not None and holder.phase is not Phase.IDLE:
+        raise _taken_error()
+    _refuse_if_somebody_records()
+
+
+def _refuse_if_somebody_records() -> None:
+    if autograd_profiler._is_profiler_enabled or torch.autograd._profiler_enabled():
+        raise _taken_error()
+
+
+def _taken_error() -> ProfilerStateError:
+    return ProfilerStateError(
+        "Another torch profiler is running in this process, and Kineto records for one at a time. Stop that one "
+        "first, or leave this one out."
+    )
+
+
+def _only_if_asked_for(name: str, value: Any) -> dict[str, Any]:
+    """The argument if it is given; raises `SettingsError` if this torch does not know it."""
+    if value is None:
+        return {}
+    if name not in inspect.signature(autograd_profiler.profile).parameters:
+        raise SettingsError(f"torch {torch.__version__} does not know {name}; torch 2.13 does. Leave it out.")
+    return {name: value}
+
+
+def _without_trace_only(config: Any) -> Any:
+    config = copy.copy(config)
+    config.trace_only = False
+    return config

@@ -1,0 +1,52 @@
+"""The benchmarks run from one command and write ratios. What they measure is asserted nowhere: machines differ."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+
+
+def bench(results: Path, *suites: str) -> subprocess.CompletedProcess[str]:
+    only = [word for suite in suites for word in ("--only", suite)]
+    command = [sys.executable, "-m", "benchmarks", "--quick", "--results", str(results), *only]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+
+
+def read(results: Path, suite: str) -> dict[str, Any]:
+    return json.loads((results / f"{suite}.json").read_text())
+
+
+def test_quick_benchmarks_print_a_table_and_write_their_ratios(tmp_path):
+    done = bench(tmp_path, "import_time", "marker_cost")
+    assert done.returncode == 0, done.stderr
+    assert "marker with, active" in done.stdout
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["import_time.json", "marker_cost.json"]
+
+    import_time = read(tmp_path, "import_time")
+    assert import_time["ratios"]["import kinetoscope / bare interpreter"] > 0
+    assert [it["asked_for"] for it in import_time["targets"]] == ["< 30 ms"]
+
+    marker_cost = read(tmp_path, "marker_cost")
+    assert marker_cost["quick"]
+    assert marker_cost["ratios"]["empty with, C type"] == 1
+    assert {"marker with, active", "marker with, skipped", "Lightning-style start/stop, on"} <= set(
+        marker_cost["ratios"]
+    )
+    assert all(ratio > 0 for ratio in marker_cost["ratios"].values())
+    assert marker_cost["recorder"].endswith("Span")
+
+
+def test_results_describe_the_machine_without_naming_it(tmp_path):
+    assert bench(tmp_path, "import_time").returncode == 0
+    machine = read(tmp_path, "import_time")["machine"]
+    assert set(machine) == {"cpu", "cores", "system", "python", "torch", "kinetoscope"}
+    assert str(ROOT) not in (tmp_path / "import_time.json").read_text()
+
+
+def test_an_unknown_suite_is_refused_with_the_names_of_those_there_are(tmp_path):
+    done = bench(tmp_path, "nonsense")
+    assert done.returncode == 2
+    assert "marker_cost" in done.stderr

@@ -1,0 +1,103 @@
+"""The command ``kinetoscope merge``, in a process of its own, on what stock torch.profiler records on two ranks."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from trace_processor.trace_processor import load
+
+pytest.importorskip("torch", reason="records real traces with torch")
+
+RECORD = """
+import os, sys, torch
+import torch.distributed as dist
+rank, store, out = int(sys.argv[1]), sys.argv[2], sys.argv[3]
+dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Sequential(torch.nn.Linear(32, 32), torch.nn.ReLU()))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for cycle in range(2):
+    with torch.profiler.profile(with_stack=True, record_shapes=True) as profiler:
+        for step in range(4):
+            with torch.profiler.record_function("step"):
+                model(torch.randn(8, 32)).sum().backward()
+                optimizer.step()
+    profiler.export_chrome_trace(f"{out}/rank{rank}.{cycle}.pt.trace.json")
+dist.destroy_process_group()
+"""
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("recorded")
+    store = tmp_path_factory.mktemp("store") / "store"
+    commands = [[sys.executable, "-c", RECORD, str(rank), str(store), str(folder)] for rank in (0, 1)]
+    processes = [subprocess.Popen(command) for command in commands]
+    assert [process.wait(120) for process in processes] == [0, 0]
+    return folder
+
+
+def merge(*arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "kinetoscope", "merge", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_two_ranks_and_two_cycles_with_stacks_load_in_perfetto_without_an_error(recorded, tmp_path):
+    output = tmp_path / "merged.json.gz"
+    done = merge(output, recorded)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "4 files of 2 ranks" in done.stdout
+    originals = [json.loads(path.read_text())["traceEvents"] for path in recorded.glob("rank*.json")]
+    num_spans = sum(event["ph"] == "X" for events in originals for event in events)
+    with load(output) as trace:
+        assert trace.errors() == {}
+        # Kineto's `Iteration Start` and `Record Window End` are instants: two more slices for each of the four files.
+        assert trace.query("select count(*) as n from slice")[0]["n"] == num_spans + 8
+        steps = trace.query(
+            "select pid, count(*) as n from slice join thread_track on track_id = thread_track.id "
+            "join thread using (utid) join process using (upid) where slice.name = 'step' group by pid"
+        )
+        assert [(row["pid"], row["n"]) for row in steps] == [(0, 8), (1, 8)]
+        ends = "select max(ts + dur) - min(ts) as n from slice where name = 'step'"
+        assert trace.query(ends)[0]["n"] < 60_000_000_000
+
+
+def test_what_kineto_left_overlapping_is_told_in_args(recorded, tmp_path):
+    output = tmp_path / "merged.json"
+    assert merge(output, recorded / "rank0.0.pt.trace.json").returncode == 0
+    events = json.loads(output.read_text())["traceEvents"]
+    assert any("clipped" in event.get("args", {}).get("kinetoscope", "") for event in events)
+
+
+def test_a_missing_file_is_one_clear_line_and_exit_code_1(tmp_path):
+    done = merge(tmp_path / "out.json", tmp_path / "nowhere")
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1
+    assert "nowhere" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_empty_file_is_one_clear_line_and_exit_code_1(tmp_path):
+    (tmp_path / "rank0.json").touch()
+    done = merge(tmp_path / "out.json", tmp_path / "rank0.json")
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert "it is empty" in done.stderr
+
+
+def test_wrong_usage_is_exit_code_2(tmp_path):
+    assert merge(tmp_path / "out.json").returncode == 2
+    assert merge().returncode == 2
+
+
+def test_help_teaches_with_examples():
+    done = merge("--help")
+    assert done.returncode == 0
+    assert "kinetoscope merge --from-manifest" in done.stdout
+
+
+def test_from_manifest_without_traces_says_so(tmp_path):
+    done = merge("--from-manifest", tmp_path, tmp_path / "out.json", "--no-nice")
+    assert done.returncode == 0
+    assert "no finished traces" in done.stdout

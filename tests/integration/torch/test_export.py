@@ -1,0 +1,179 @@
+"""Exported traces: valid for json.loads and for Perfetto, with every string as it was, any number of times."""
+
+import gzip
+import json
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kinetoscope.errors import FolderNotWritableError
+from kinetoscope.torch import profile, record_function, schedule, tensorboard_trace_handler
+from trace_processor import trace_processor
+
+ODD_NAMES = [
+    'say "hi"',
+    "back\\slash",
+    "tab\there",
+    "two\nlines",
+    "\x01control",
+    "Grüße 😀",
+    '"',
+    'x", "ph": "i',
+    '}, {"ph": "X"',
+    '],"traceName"',
+    "unknown",
+    "",
+]
+OPTIONS = [{}, {"with_stack": True}, {"with_stack": True, "record_shapes": True, "profile_memory": True}]
+
+
+def record(names=ODD_NAMES, **options) -> profile:
+    model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU())
+    with profile(**options) as profiler:
+        for name in names:
+            with record_function(name):
+                model(torch.ones(3, 8)).sum().backward()
+    return profiler
+
+
+def annotations(path: Path) -> list[str]:
+    events = json.loads(path.read_text())["traceEvents"]
+    spans = [event for event in events if event.get("cat") == "user_annotation"]
+    return [span["name"] for span in sorted(spans, key=lambda span: span["ts"])]
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_every_name_comes_back_as_it_was(tmp_path, options):
+    record(**options).export_chrome_trace(tmp_path / "trace.json")
+    assert annotations(tmp_path / "trace.json") == ODD_NAMES
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("names", [["plain"], ODD_NAMES], ids=["plain", "odd"])
+def test_perfetto_finds_no_error_and_every_span(tmp_path, options, names):
+    path = tmp_path / "trace.json"
+    record(names, **options).export_chrome_trace(path)
+    events = json.loads(path.read_text())["traceEvents"]
+    with trace_processor.load(path) as trace:
+        assert trace.errors() == {}
+        [row] = trace.query("select count(*) as n from slice where dur > 0 or name != ''")
+    assert row["n"] >= sum(event["ph"] == "X" for event in events if event["name"])
+
+
+@settings(max_examples=25, deadline=None)
+@given(name=st.text(st.characters(exclude_characters="\0", exclude_categories=("Cs",)), max_size=12))
+def test_any_name_at_all_comes_back(tmp_path_factory, name):
+    path = tmp_path_factory.mktemp("names") / "trace.json"
+    record([name]).export_chrome_trace(path)
+    assert annotations(path) == [name]
+
+
+def test_spans_that_interleave_on_one_thread_all_stay_in_the_trace(tmp_path):
+    first, second = record_function("first"), record_function("second")
+    with profile() as profiler:
+        first.__enter__()
+        torch.ones(3)
+        second.__enter__()
+        torch.ones(3)
+        first.__exit__(None, None, None)
+        torch.randn(200, 200) @ torch.randn(200, 200)
+        second.__exit__(None, None, None)
+    profiler.export_chrome_trace(tmp_path / "trace.json")
+    with trace_processor.load(tmp_path / "trace.json") as trace:
+        assert trace.errors() == {}
+        rows = trace.query("select name from slice where name in ('first', 'second')")
+    assert len(rows) == 2
+
+
+@pytest.mark.parametrize("value", ['say "hi"', "a\\b\t\n", "é", 3, [1, {"deep": None}]])
+@pytest.mark.parametrize("key", ["plain", 'k"ey\n'])
+def test_metadata_comes_back_as_it_was(tmp_path, key, value):
+    with profile() as profiler:
+        profiler.add_metadata(key, value)
+    profiler.export_chrome_trace(tmp_path / "trace.json")
+    assert json.loads((tmp_path / "trace.json").read_text())[key] == value
+
+
+def test_metadata_may_be_added_by_the_handler_before_it_exports(tmp_path):
+    def handler(profiler) -> None:
+        profiler.add_metadata_json("loss", "[1.5]")
+        profiler.export_chrome_trace(tmp_path / "trace.json")
+
+    with profile(on_trace_ready=handler):
+        torch.ones(3)
+    assert json.loads((tmp_path / "trace.json").read_text())["loss"] == [1.5]
+
+
+def test_preset_metadata_and_the_flags_in_force_stand_in_the_header_of_each_window(tmp_path):
+    def handler(profiler) -> None:
+        profiler.export_chrome_trace(tmp_path / f"{profiler.step_num}.json")
+
+    profiler = profile(
+        schedule=schedule(wait=0, warmup=1, active=1), on_trace_ready=handler, record_shapes=True, with_flops=True
+    )
+    profiler.preset_metadata_json("run", '"digits"')
+    with profiler:
+        for _ in range(4):
+            profiler.step()
+    headers = [json.loads(path.read_text()) for path in sorted(tmp_path.iterdir())]
+    assert [header["run"] for header in headers] == ["digits", "digits"]
+    assert all(header["record_shapes"] == header["with_flops"] == 1 for header in headers)
+    assert not any("with_stack" in header for header in headers)
+
+
+def test_exporting_again_gives_the_same_trace_also_after_the_first_file_is_gone(tmp_path):
+    profiler = record(["plain"])
+    profiler.export_chrome_trace(tmp_path / "a" / "trace.json")
+    first = json.loads((tmp_path / "a" / "trace.json").read_text())
+    (tmp_path / "a" / "trace.json").write_text("overwritten")
+    profiler.export_chrome_trace(tmp_path / "b" / "trace.json")
+    assert json.loads((tmp_path / "b" / "trace.json").read_text()) == first
+    assert os.listdir(tmp_path / "a") == os.listdir(tmp_path / "b") == ["trace.json"]
+
+
+@pytest.mark.parametrize("names", [["plain"], ODD_NAMES], ids=["plain", "odd"])
+def test_a_name_that_ends_in_gz_is_compressed(tmp_path, names):
+    profiler = record(names)
+    profiler.export_chrome_trace(str(tmp_path / "trace.json.gz"))
+    profiler.export_chrome_trace(tmp_path / "trace.json")
+    packed = json.loads(gzip.decompress((tmp_path / "trace.json.gz").read_bytes()))
+    assert packed["traceEvents"] == json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+
+
+def test_an_export_that_fails_names_the_path_leaves_nothing_and_may_be_tried_elsewhere(tmp_path):
+    profiler = record(["plain"])
+    (tmp_path / "file").write_text("not a folder")
+    with pytest.raises(FolderNotWritableError, match="file"):
+        profiler.export_chrome_trace(tmp_path / "file" / "trace.json")
+    profiler.export_chrome_trace(tmp_path / "trace.json")
+    assert annotations(tmp_path / "trace.json") == ["plain"]
+    assert sorted(os.listdir(tmp_path)) == ["file", "trace.json"]
+
+
+def test_no_absolute_path_of_the_users_goes_into_the_header(tmp_path):
+    record(["plain"]).export_chrome_trace(tmp_path / "trace.json")
+    assert str(tmp_path) not in (tmp_path / "trace.json").read_text()
+
+
+def test_tensorboards_handler_writes_a_file_per_window(tmp_path):
+    handler = tensorboard_trace_handler(tmp_path / "new" / "logs", worker_name="me", use_gzip=True)
+    with profile(schedule=schedule(wait=0, warmup=1, active=1), on_trace_ready=handler) as profiler:
+        for _ in range(4):
+            profiler.step()
+    files = sorted((tmp_path / "new" / "logs").iterdir())
+    assert len(files) == 2
+    for path in files:
+        assert path.name.startswith("me.")
+        assert path.name.endswith(".pt.trace.json.gz")
+        json.loads(gzip.decompress(path.read_bytes()))
+
+
+def test_tensorboards_handler_names_the_folder_that_cannot_be_made(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RuntimeError, match="file"):
+        with profile(on_trace_ready=tensorboard_trace_handler(tmp_path / "file" / "logs")):
+            torch.ones(3)

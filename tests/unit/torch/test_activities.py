@@ -1,0 +1,46 @@
+"""Which activities are recorded."""
+
+import pytest
+
+from kinetoscope.errors import SettingsError
+from kinetoscope.torch import ProfilerActivity, supported_activities
+from kinetoscope.torch.activities import select_activities
+
+CPU, CUDA, XPU = ProfilerActivity.CPU, ProfilerActivity.CUDA, ProfilerActivity.XPU
+
+
+def test_everything_supported_is_recorded_by_default():
+    assert select_activities(None).activities == supported_activities()
+
+
+def test_members_and_filters_mix():
+    selection = select_activities([CPU, {CUDA: ["GPU_MEMCPY"]}])
+    assert selection.activities == {CPU, CUDA}
+    assert selection.filters == {CUDA: {"GPU_MEMCPY"}}
+
+
+def test_an_iterator_is_as_good_as_a_list():
+    assert select_activities(iter([CPU])).activities == {CPU}
+
+
+@pytest.mark.parametrize("twice", [[CPU, CPU], [CPU, {CPU: []}], [{CUDA: []}, CUDA]])
+def test_an_activity_named_twice_is_a_value_error(twice):
+    with pytest.raises(ValueError, match="more than once"):
+        select_activities(twice)
+
+
+@pytest.mark.parametrize("wrong", [["cpu"], [None], [{"cuda": []}], [[CPU]], [1]])
+def test_what_is_no_activity_is_a_type_error_that_shows_it(wrong):
+    with pytest.raises(TypeError, match="ProfilerActivity"):
+        select_activities(wrong)
+
+
+def test_no_activity_at_all_is_an_assertion_error_of_ours():
+    with pytest.raises(AssertionError, match="empty") as raised:
+        select_activities([])
+    assert isinstance(raised.value, SettingsError)
+
+
+@pytest.mark.parametrize(("activities", "device"), [([CPU], None), ([CPU, CUDA], "cuda"), ([XPU], "xpu")])
+def test_the_device_is_the_one_recorded_beside_the_cpu(activities, device):
+    assert select_activities(activities).device() == device

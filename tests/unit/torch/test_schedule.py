@@ -1,0 +1,74 @@
+"""torch.profiler's schedule: which action falls on which step."""
+
+import warnings
+
+import pytest
+import torch.profiler
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kinetoscope.errors import ScheduleError
+from kinetoscope.torch import ProfilerAction, schedule
+
+LETTERS = {
+    ProfilerAction.NONE: ".",
+    ProfilerAction.WARMUP: "w",
+    ProfilerAction.RECORD: "r",
+    ProfilerAction.RECORD_AND_SAVE: "S",
+}
+
+
+def drawn(num_steps: int, **arguments: int) -> str:
+    actions = schedule(**arguments)
+    return "".join(LETTERS[actions(step)] for step in range(num_steps))
+
+
+def test_a_cycle_waits_warms_up_and_records_and_saves_at_its_last_step():
+    assert drawn(6, wait=1, warmup=2, active=3) == ".wwrrS"
+
+
+def test_cycles_go_on_for_ever_without_repeat():
+    assert drawn(12, wait=1, warmup=1, active=2) == ".wrS.wrS.wrS"
+
+
+def test_repeat_counts_the_cycles():
+    assert drawn(10, wait=1, warmup=1, active=1, repeat=2) == ".wS.wS...."
+
+
+def test_skip_first_comes_once_before_the_first_wait():
+    assert drawn(9, wait=1, warmup=1, active=1, skip_first=3) == "....wS.wS"
+
+
+def test_skip_first_wait_drops_the_wait_of_the_first_cycle_only():
+    assert drawn(8, wait=2, warmup=1, active=1, skip_first=1, skip_first_wait=1) == ".wS..wS."
+
+
+def test_no_warmup_warns_that_the_first_step_may_be_skewed():
+    with pytest.warns(UserWarning, match="warmup"):
+        schedule(wait=1, warmup=0, active=1)
+
+
+def test_a_negative_step_raises_an_assertion_error_as_in_torch():
+    with pytest.raises(AssertionError, match="-1"):
+        schedule(wait=1, warmup=1, active=1)(-1)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"active": 0}, {"wait": -1}, {"repeat": -1}, {"warmup": 1.5}, {"skip_first": "2"}, {"skip_first_wait": 0.5}],
+    ids=str,
+)
+def test_arguments_that_make_no_sense_are_named(wrong):
+    with pytest.raises(ScheduleError, match=next(iter(wrong))) as raised:
+        schedule(**{"wait": 1, "warmup": 1, "active": 1} | wrong)
+    assert isinstance(raised.value, AssertionError)
+
+
+few = st.integers(0, 4)
+
+
+@given(wait=few, warmup=few, active=st.integers(1, 4), repeat=few, skip_first=few, skip_first_wait=st.integers(0, 1))
+def test_every_step_has_the_action_that_torchs_own_schedule_gives_it(**arguments):
+    with warnings.catch_warnings(action="ignore"):
+        ours, stock = schedule(**arguments), torch.profiler.schedule(**arguments)
+    assert [ours(step) for step in range(40)] == [stock(step) for step in range(40)]

@@ -1,0 +1,67 @@
+from datetime import timedelta
+
+import pytest
+
+from kinetoscope import Timestamp
+from kinetoscope.errors import FileNameError, SettingsError
+from kinetoscope.training.file_names import FileNameFormat
+from kinetoscope.training.ranks import Ranks
+
+RANKS = Ranks(rank=5, local_rank=1, world_size=8, local_world_size=4, node_rank=1)
+
+
+def test_every_variable_can_be_filled_in():
+    timestamp = Timestamp(1, 20, 4, 160, 32, 999, 99, timedelta(seconds=9.5), timedelta(seconds=2), timedelta(0))
+    text = (
+        "{run_name} {rank} {local_rank} {world_size} {local_world_size} {node_rank} {epoch} {batch} {batch_in_epoch} "
+        "{sample} {sample_in_epoch} {token} {token_in_epoch} {total_wct} {epoch_wct} {batch_wct}"
+    )
+    assert FileNameFormat(text).fill("run", RANKS, timestamp) == "run 5 1 8 4 1 1 20 4 160 32 999 99 9.5 2.0 0.0"
+
+
+def test_format_specifications_work():
+    assert FileNameFormat("{rank:03d}-{batch:06d}").fill("r", RANKS, Timestamp(batch=42)) == "005-000042"
+
+
+@pytest.mark.parametrize("text", ["{rnak}.json", "{rank}-{step}", "{}", "{rank", "{0}"])
+def test_an_unknown_variable_is_refused_at_construction_naming_it_and_the_known_ones(text):
+    with pytest.raises(FileNameError) as caught:
+        FileNameFormat(text, "filename")
+    assert "filename" in str(caught.value)
+    assert isinstance(caught.value, ValueError)
+
+
+def test_the_refusal_lists_the_known_variables():
+    with pytest.raises(FileNameError, match=r"\{rnak\}.*Known variables: \{run_name\}, \{rank\}"):
+        FileNameFormat("{rnak}")
+
+
+def test_a_folder_cannot_depend_on_the_moment():
+    with pytest.raises(FileNameError, match="batch"):
+        FileNameFormat("{run_name}/{batch}", "folder", has_timestamp=False)
+
+
+@pytest.mark.parametrize("text", ["trace.json", "{batch}.json", "{local_rank}.json", "{node_rank}.json"])
+def test_a_name_that_two_ranks_would_share_is_refused(text):
+    with pytest.raises(FileNameError, match=r"\{rank\}"):
+        FileNameFormat(text).check_ranks_differ(RANKS)
+
+
+@pytest.mark.parametrize(
+    ("text", "folder", "ranks"),
+    [
+        ("{rank}.json", "", RANKS),
+        ("{node_rank}-{local_rank}.json", "", RANKS),
+        ("{batch}.json", "traces/{rank}", RANKS),
+        ("{local_rank}.json", "", Ranks(1, 1, 4, 4, 0)),
+        ("{node_rank}.json", "", Ranks(1, 0, 4, 1, 1)),
+        ("trace.json", "", Ranks()),
+    ],
+)
+def test_a_name_that_differs_between_ranks_is_accepted(text, folder, ranks):
+    FileNameFormat(text).check_ranks_differ(ranks, folder)
+
+
+def test_a_name_in_an_object_store_is_refused_by_a_version_that_cannot_upload():
+    with pytest.raises(SettingsError, match="s3://bucket"):
+        FileNameFormat("s3://bucket/{rank}.json", "remote_file_name").refuse_scheme()

@@ -1,0 +1,49 @@
+import pytest
+
+from kinetoscope.errors import SettingsError
+from kinetoscope.training.attempt import current_attempt
+from kinetoscope.training.ranks import Ranks, current_ranks, run_name_all_ranks_agree_on
+
+TORCHRUN = {"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "4", "GROUP_RANK": "1"}
+
+
+def test_without_a_launcher_there_is_a_world_of_one():
+    assert current_ranks({}) == Ranks(0, 0, 1, 1, 0)
+
+
+def test_torchruns_environment_is_read():
+    assert current_ranks(TORCHRUN) == Ranks(rank=5, local_rank=1, world_size=8, local_world_size=4, node_rank=1)
+
+
+def test_an_environment_variable_that_is_no_number_is_named():
+    with pytest.raises(SettingsError, match="RANK.*'five'"):
+        current_ranks({"RANK": "five"})
+
+
+def test_ranks_of_a_run_agree_on_a_name_without_talking():
+    node = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
+    names = {run_name_all_ranks_agree_on(Ranks(rank, rank, 2, 2, 0), f"now-{rank}", node) for rank in (0, 1)}
+    assert len(names) == 1
+
+
+def test_the_launchers_run_id_names_the_run():
+    assert run_name_all_ranks_agree_on(Ranks(0, 0, 16, 8, 0), "now", {"TORCHELASTIC_RUN_ID": "job7"}) == "job7"
+
+
+def test_ranks_of_several_nodes_with_nothing_in_common_are_told_what_to_do():
+    with pytest.raises(SettingsError, match="run_name"):
+        run_name_all_ranks_agree_on(Ranks(0, 0, 16, 8, 0), "now", {"TORCHELASTIC_RUN_ID": "none"})
+
+
+def test_all_ranks_of_a_node_share_an_attempt_and_two_runs_do_not():
+    ranks, environment = Ranks(0, 0, 2, 2, 0), {"TORCHELASTIC_RUN_ID": "none", "MASTER_PORT": "29500"}
+    again = Ranks(1, 1, 2, 2, 0)
+    assert current_attempt(ranks, environment).name == current_attempt(again, environment).name
+    other = {"TORCHELASTIC_RUN_ID": "none", "MASTER_PORT": "29501"}
+    assert current_attempt(ranks, other).name != current_attempt(ranks, environment).name
+
+
+def test_a_restarted_attempt_keeps_its_traces_apart(tmp_path):
+    environment = {"TORCHELASTIC_RESTART_COUNT": "2"}
+    assert current_attempt(Ranks(), environment).traces_folder(tmp_path) == tmp_path / "attempt2"
+    assert current_attempt(Ranks(), {}).traces_folder(tmp_path) == tmp_path

@@ -1,0 +1,120 @@
+import os
+import threading
+import time
+
+from kinetoscope.writing.writer_thread import WriterThread
+
+
+def test_jobs_run_in_order_on_one_other_thread():
+    writer, seen = WriterThread(), []
+    for number in range(100):
+        writer.submit("job", lambda number=number: seen.append((number, threading.current_thread())))
+    assert writer.close(10)
+    assert [number for number, _ in seen] == list(range(100))
+    assert len({thread for _, thread in seen}) == 1
+    assert threading.main_thread() not in {thread for _, thread in seen}
+
+
+def test_no_thread_is_started_before_the_first_job():
+    before = threading.active_count()
+    writer = WriterThread()
+    assert threading.active_count() == before
+    assert writer.close(1)
+
+
+def test_a_job_that_raises_is_reported_and_the_next_one_runs():
+    reported, seen = [], []
+    writer = WriterThread(on_error=lambda name, error: reported.append((name, str(error))))
+    writer.submit("bad", lambda: 1 / 0)
+    writer.submit("good", lambda: seen.append(1))
+    assert writer.close(10)
+    assert reported == [("bad", "division by zero")]
+    assert seen == [1]
+
+
+def test_drain_waits_for_what_was_submitted_and_no_longer_than_told():
+    writer, gate = WriterThread(), threading.Event()
+    writer.submit("slow", gate.wait)
+    assert not writer.drain(0.05)
+    gate.set()
+    assert writer.drain(10)
+    assert writer.close(10)
+
+
+def test_submitting_never_waits_for_a_job():
+    writer, gate = WriterThread(), threading.Event()
+    for _ in range(1000):
+        writer.submit("slow", gate.wait)
+    assert writer.num_waiting >= 998
+    gate.set()
+    assert writer.close(10)
+
+
+def test_after_close_a_job_runs_on_the_calling_thread():
+    writer, seen = WriterThread(), []
+    writer.close(1)
+    writer.submit("late", lambda: seen.append(threading.current_thread()))
+    assert seen == [threading.current_thread()]
+
+
+def test_a_finished_job_is_not_kept_alive():
+    import weakref
+
+    class Cycle:
+        pass
+
+    writer, cycle = WriterThread(), Cycle()
+    reference = weakref.ref(cycle)
+    writer.submit("save", lambda held=cycle: None)
+    del cycle
+    assert writer.drain(10)
+    assert reference() is None
+    writer.close(10)
+
+
+def test_a_forked_child_does_none_of_its_parents_jobs(tmp_path):
+    writer, gate = WriterThread(), threading.Event()
+    writer.submit("wait", gate.wait)
+    writer.submit("write", lambda: (tmp_path / str(os.getpid())).touch())
+    if (child := os.fork()) == 0:
+        writer.close(1)
+        os._exit(0)
+    os.waitpid(child, 0)
+    gate.set()
+    assert writer.close(10)
+    assert os.listdir(tmp_path) == [str(os.getpid())]
+
+
+def test_a_child_forked_while_another_thread_submits_does_not_hang():
+    writer, locked, forked = WriterThread(), threading.Event(), threading.Event()
+
+    def hold_the_lock():
+        with writer._changed:  # what submit() does for an instant
+            locked.set()
+            forked.wait()
+
+    thread = threading.Thread(target=hold_the_lock)
+    thread.start()
+    locked.wait()
+    if (child := os.fork()) == 0:
+        writer.submit("job", lambda: None)
+        writer.close(1)
+        os._exit(0)
+    forked.set()
+    thread.join()
+    status = wait_for(child, seconds=20)
+    assert status == 0
+    assert writer.close(10)
+
+
+def wait_for(child, seconds):
+    """The exit status of ``child``; kills it, and says None, if it takes longer."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        pid, status = os.waitpid(child, os.WNOHANG)
+        if pid:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.01)
+    os.kill(child, 9)
+    os.waitpid(child, 0)
+    return None
