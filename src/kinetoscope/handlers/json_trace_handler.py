@@ -60,7 +60,8 @@ class JSONTraceHandler(TraceHandler):
         self._folder.open(state.run_name, profiler.ranks, profiler.attempt)
         if self._merged_name.text and profiler.ranks.local_rank == 0:
             name = _name_on_node(self._merged_name, state.run_name, profiler.ranks)
-            self._merge = MergeProcess(self._folder.path, self._folder.path / name, profiler.ranks.node_rank)
+            output, node_rank = self._folder.path / name, profiler.ranks.node_rank
+            self._merge = MergeProcess(self._folder.path, output, node_rank, profiler.attempt.name)
 
     def process_cycle(self, cycle: Cycle) -> None:
         """Writes the cycle's file; local rank 0 also sees to the merged one."""

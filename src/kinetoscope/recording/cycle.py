@@ -29,9 +29,9 @@ class Cycle:
     """What one rank recorded in one window.
 
     ``number`` counts the cycles of the run from 0. ``begin_timestamp`` and ``timestamp`` say where the run was when the
-    window opened and closed (completed batches). Records carry nanoseconds on the monotonic clock; ``clock`` turns them into
-    unix time. ``files`` are Chrome JSON traces that sources contributed, complete and on disk by the time a handler
-    is given the cycle.
+    window opened and closed (completed batches). Records carry nanoseconds on the monotonic clock; ``clock`` turns them
+    into unix time. ``files`` are Chrome JSON traces that sources contributed, complete and on disk by the time a
+    handler is given the cycle.
     """
 
     number: int

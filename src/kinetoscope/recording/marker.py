@@ -134,12 +134,15 @@ class Marker(PureSpan):
         Numbers may be ints, floats, booleans, or scalars of numpy or torch. What is no number is left out, with one
         warning in the log: a counter never raises into training.
         """
-        if compiler.is_compiling():
+        if compiler.is_compiling() or not self._recorder.action & self.mask:
             return
-        if not isinstance(values, Mapping):
-            values = {self.name: values}
-        if self._recorder.action & self.mask:
+        kind = type(values)
+        if kind is float or kind is int:
+            self.record_counter({self.settings.name: values})
+        elif isinstance(values, Mapping):
             self.record_counter(dict(_numbers(self.name, values)))
+        else:
+            self.record_counter(dict(_numbers(self.name, {self.name: values})))
 
     @overload
     def __call__(self, function: None = None) -> "Marker": ...

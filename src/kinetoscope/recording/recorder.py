@@ -1,5 +1,6 @@
 """recording: what a recorder is. The pure one in `pure_recorder` and its native twin both have this interface."""
 
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -36,15 +37,23 @@ class NameTable:
     """Interned names: each pair of name and categories has one small number for as long as the recorder lives."""
 
     names: list[SpanName] = field(default_factory=list)
-    _ids: dict[SpanName, int] = field(default_factory=dict)
+    _ids: dict[tuple[str, tuple[str, ...]], int] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def renew_lock(self) -> None:
+        """For a forked child: another thread of its parent may have held the lock."""
+        self._lock = threading.Lock()
 
     def intern(self, name: str, categories: tuple[str, ...] = ()) -> int:
         """The id of a name, the same one every time."""
-        key = SpanName(name, categories)
-        if (known := self._ids.get(key)) is not None:
+        known = self._ids.get((name, categories))
+        if known is not None:
             return known
-        self.names.append(key)
-        return self._ids.setdefault(key, len(self.names) - 1)
+        with self._lock:
+            if (name, categories) not in self._ids:
+                self.names.append(SpanName(name, categories))
+                self._ids[name, categories] = len(self.names) - 1
+            return self._ids[name, categories]
 
 
 class SpanListener(Protocol):

@@ -9,7 +9,7 @@ from kinetoscope.errors import FolderNotEmptyError, SettingsError
 from kinetoscope.formats.manifest import (
     RankClosed,
     RankStarted,
-    TraceDeleted,
+    TraceExpired,
     TraceFinished,
     append_entry,
     read_manifest,
@@ -83,22 +83,22 @@ class TraceFolder:
         """For each cycle the timestamp and the file of every rank; None for a file that cannot be seen from here."""
         cycles: dict[int, tuple[Timestamp, list[Path | None]]] = {}
         for manifest in read_manifest(self.path):
-            for trace in manifest.traces:
-                if trace.path in manifest.deleted:
-                    continue
+            for trace in manifest.kept:
                 nobody: list[Path | None] = [None] * self._ranks.world_size
                 _, paths = cycles.setdefault(trace.cycle, (_timestamp(trace.timestamp), nobody))
                 paths[trace.rank] = self.path / trace.path
         return [cycles[number] for number in sorted(cycles)]
 
     def _expire(self, path: Path, delete: bool) -> None:
-        append_entry(self.path, self._ranks.rank, TraceDeleted(str(path.relative_to(self.path))))
+        append_entry(self.path, self._ranks.rank, TraceExpired(str(path.relative_to(self.path))))
         if delete:
             path.unlink(missing_ok=True)
 
     def _check_empty(self, attempt: Attempt) -> None:
-        """Other ranks of this attempt may have begun before: then the manifest says so, and their files are ours."""
-        if any(it.started is not None and it.started.attempt == attempt.name for it in read_manifest(self.path)):
+        """Other ranks of this attempt may have begun before: then their manifests say so, and their files are ours.
+        Not so if this rank has been here itself."""
+        attempts = {it.rank: it.started.attempt for it in read_manifest(self.path) if it.started is not None}
+        if attempt.name in attempts.values() and self._ranks.rank not in attempts:
             return
         strangers = [it for it in self.path.iterdir() if not _is_ours_now(it)]
         if strangers:
@@ -122,7 +122,8 @@ def _started(ranks: Ranks, attempt: Attempt) -> RankStarted:
 
 
 def _is_ours_now(path: Path) -> bool:
-    """Whether a file is a passing one: another rank's check for write access, or a file on its way to its name."""
+    """Whether a file is none of an earlier run's traces: another rank's check for write access, an empty manifest, a
+    file on its way to its name, or what an earlier attempt of this run keeps in its own folder."""
     return path.name.startswith(("writable-", ".")) or path.name.startswith("attempt")
 
 
