@@ -71,8 +71,10 @@ class JSONTraceHandler(TraceHandler):
         with atomic_file(path) as file, compressed_by_name(file, path) as stream:
             with ChromeWriter(stream, base_ns=choose_base_ns(cycle.begin.unix_ns), header=header) as writer:
                 writer.write(events)
-        is_merged = bool(self._merged_name.text)
-        self._folder.add(path, cycle.number, cycle.timestamp, delete=not is_merged)
+        expired = self._folder.add(path, cycle.number, cycle.timestamp)
+        if not self._merged_name.text:  # else they go when they are merged
+            for old in expired:
+                old.unlink(missing_ok=True)
         if self._merge is not None:
             self._merge.start_if_due()
 

@@ -17,11 +17,16 @@ from kinetoscope.training.ranks import Ranks
 class Contributions:
     """Trace files that sources add to a cycle. Filled on the writer thread, before a handler sees the cycle.
 
-    Those among ``temporary`` are ours, and deleted once every handler has seen them.
+    What is named in ``temporary`` is deleted once every handler has seen the cycle.
     """
 
     files: list[Path] = field(default_factory=list)
     temporary: list[Path] = field(default_factory=list)
+
+    def add_temporary(self, file: Path) -> None:
+        """Adds a file that is to be deleted afterwards."""
+        self.files.append(file)
+        self.temporary.append(file)
 
 
 @dataclass(kw_only=True)

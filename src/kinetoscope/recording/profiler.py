@@ -17,6 +17,7 @@ from kinetoscope.clock.clock import Clock, SystemClock
 from kinetoscope.errors import ProfilerStateError, SettingsError
 from kinetoscope.recording import active, compiler
 from kinetoscope.recording.action import ProfilerAction
+from kinetoscope.recording.cycle import Contributions
 from kinetoscope.recording.delivery import Delivery, second_link
 from kinetoscope.recording.guard import Guard
 from kinetoscope.recording.listeners import Listeners
@@ -110,7 +111,6 @@ class Profiler(Callback):
         self.sources = list(sources)
         self.resumption_epoch = self._resumption_batch = 0
         self._guard = Guard(strict)
-        self._delivery = Delivery(self._guard, lambda: self._trace_handlers)
         self._recorder = PureRecorder(self._clock)
         self._window = Window(self._recorder, self._clock, self.ranks, self.attempt)
         self._markers: dict[str, Marker] = {}
@@ -121,6 +121,10 @@ class Profiler(Callback):
         self._pid = os.getpid()
         self._termination = TerminationHandler(self._save_on_signal)
         self._loop = Loop(self)
+        # The profiler shows its own cost in the trace: how long training stood still, and how long saving took.
+        self._stop_cost = self.marker("kinetoscope/stop", categories=("kinetoscope",))
+        save_cost = self.marker("kinetoscope/save", categories=("kinetoscope",))
+        self._delivery = Delivery(self._guard, lambda: self._trace_handlers, save_cost)
         self._callbacks: dict[Event, list[tuple[Any, Callable[..., Any]]]] = {}
         self.trace_handlers = trace_handlers
 
@@ -195,14 +199,11 @@ class Profiler(Callback):
         except OSError as error:
             self._guard.keep(f"Taking over the trace file {filepath}", error)
         else:
-            self.contribute(lambda: kept, temporary=True)
+            self.contribute(lambda contributions: contributions.add_temporary(kept))
 
-    def contribute(self, make: Callable[[], Path | None], *, temporary: bool = False) -> None:
-        """For sources: runs ``make`` on the writer thread; the file it names belongs to the current cycle.
-
-        A ``temporary`` file is deleted once every handler has seen it.
-        """
-        self._delivery.contribution(make, self._window.contributions, temporary)
+    def contribute(self, make: Callable[[Contributions], object]) -> None:
+        """For sources: calls ``make`` on the writer thread, to add files to the cycle that is being recorded now."""
+        self._delivery.contribution(make, self._window.contributions)
 
     def report(self, message: str) -> None:
         """For sources: says something in the log, once."""
@@ -302,9 +303,12 @@ class Profiler(Callback):
         """Acts on the end of a batch: the timestamp already counts it. Saves if it was the last of its window."""
         before = self._action
         self._action = self.schedule(self.state)
-        self.fire(Event.BATCH_END)
         if before is ProfilerAction.ACTIVE_AND_SAVE:
+            with self._stop_cost:
+                self.fire(Event.BATCH_END)
             self._save_window()
+        else:
+            self.fire(Event.BATCH_END)
         self._apply_action()
 
     # -- inside -----------------------------------------------------------------------------------------------

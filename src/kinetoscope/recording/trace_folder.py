@@ -62,17 +62,19 @@ class TraceFolder:
         self._used.add(path)
         return path
 
-    def add(self, path: Path, cycle: int, timestamp: Any, *, delete: bool) -> None:
-        """Notes a finished file. Those it makes one too many expire: they are deleted here if ``delete``, and else by
-        whoever merges them, afterwards."""
+    def add(self, path: Path, cycle: int, timestamp: Any) -> list[Path]:
+        """Notes a finished file; returns those that it makes one too many. The caller deletes them, or whoever merges
+        the folder does, when nobody needs them any more."""
         name = str(path.relative_to(self.path))
         fields, size = timestamp_fields(timestamp), path.stat().st_size
         finished = TraceFinished(self._ranks.rank, name, size_bytes=size, timestamp=fields, cycle=cycle)
         append_entry(self.path, self._ranks.rank, finished)
         self._kept.append(path)
-        if self._num_traces_to_keep >= 0:
-            while len(self._kept) > self._num_traces_to_keep:
-                self._expire(self._kept.pop(0), delete)
+        num_expired = max(0, len(self._kept) - self._num_traces_to_keep) if self._num_traces_to_keep >= 0 else 0
+        expired, self._kept = self._kept[:num_expired], self._kept[num_expired:]
+        for old in expired:
+            append_entry(self.path, self._ranks.rank, TraceExpired(str(old.relative_to(self.path))))
+        return expired
 
     def close(self) -> None:
         """Writes down that this rank will add no more."""
@@ -88,11 +90,6 @@ class TraceFolder:
                 _, paths = cycles.setdefault(trace.cycle, (_timestamp(trace.timestamp), nobody))
                 paths[trace.rank] = self.path / trace.path
         return [cycles[number] for number in sorted(cycles)]
-
-    def _expire(self, path: Path, delete: bool) -> None:
-        append_entry(self.path, self._ranks.rank, TraceExpired(str(path.relative_to(self.path))))
-        if delete:
-            path.unlink(missing_ok=True)
 
     def _check_empty(self, attempt: Attempt) -> None:
         """Other ranks of this attempt may have begun before: then their manifests say so, and their files are ours.
