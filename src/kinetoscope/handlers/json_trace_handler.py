@@ -1,7 +1,7 @@
 """handlers: a Chrome JSON file per rank and cycle, and one merged file per node. Cycles flow in, files flow out."""
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import kinetoscope
@@ -96,14 +96,19 @@ class JSONTraceHandler(TraceHandler):
                 continue
             notes += trace.repairs
             header |= {key: trace.header[key] for key in _FROM_KINETO if key in trace.header}
-            parts.append(_without_process_name(trace.events, cycle.pid))
+            parts.append(_without_our_names(trace.events, cycle))
         return list(itertools.chain.from_iterable(parts)), header
 
 
-def _without_process_name(events: Iterable[dict[str, Any]], pid: int) -> Iterable[dict[str, Any]]:
-    """Kineto names the process after its program; ours is named after its rank."""
-    named = ("process_name", "process_sort_index")
-    return (it for it in events if not (it.get("ph") == "M" and it.get("pid") == pid and it.get("name") in named))
+def _without_our_names(events: Iterable[dict[str, Any]], cycle: Cycle) -> Iterator[dict[str, Any]]:
+    """Kineto names process and threads after the program; ours are named after the rank and Python's threads."""
+    tids = {thread.tid for thread in cycle.threads}
+    of_process, of_thread = ("process_name", "process_sort_index"), ("thread_name", "thread_sort_index")
+    for event in events:
+        is_of_ours = event.get("ph") == "M" and event.get("pid") == cycle.pid
+        if is_of_ours and (event["name"] in of_process or (event["name"] in of_thread and event.get("tid") in tids)):
+            continue
+        yield event
 
 
 def _description(cycle: Cycle) -> dict[str, Any]:

@@ -74,7 +74,8 @@ def merge_traces(
     Traces that are merged ones themselves, one of each node for instance, are taken in rank by rank; ``sources`` are
     names for the header to remember. Every rank is a process whose pid is the rank; all are on unix time.
     ``align_on`` names a span on which files without a clock are aligned: its first occurrence begins where that of the
-    lowest rank does. ``on_progress`` is called with the bytes done and the bytes in all. The output appears when it is complete, and may be an input.
+    lowest rank does. ``on_progress`` is called with the bytes done and the bytes in all. The output appears when it is
+    complete, and may be an input.
     Raises `TraceFileError` for a file that cannot be read and `MergeError` for files that have no common clock.
     """
     if not trace_files:

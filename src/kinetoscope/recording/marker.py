@@ -136,8 +136,7 @@ class Marker(PureSpan):
         """
         if compiler.is_compiling() or not self._recorder.action & self.mask:
             return
-        kind = type(values)
-        if kind is float or kind is int:
+        if type(values) is float or type(values) is int:
             self.record_counter({self.settings.name: values})
         elif isinstance(values, Mapping):
             self.record_counter(dict(_numbers(self.name, values)))

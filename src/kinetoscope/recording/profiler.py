@@ -121,8 +121,6 @@ class Profiler(Callback):
         self._pid = os.getpid()
         self._termination = TerminationHandler(self._save_on_signal)
         self._loop = Loop(self)
-        # The profiler shows its own cost in the trace: how long training stood still, and how long saving took.
-        self._stop_cost = self.marker("kinetoscope/stop", categories=("kinetoscope",))
         save_cost = self.marker("kinetoscope/save", categories=("kinetoscope",))
         self._delivery = Delivery(self._guard, lambda: self._trace_handlers, save_cost)
         self._callbacks: dict[Event, list[tuple[Any, Callable[..., Any]]]] = {}
@@ -303,12 +301,9 @@ class Profiler(Callback):
         """Acts on the end of a batch: the timestamp already counts it. Saves if it was the last of its window."""
         before = self._action
         self._action = self.schedule(self.state)
+        self.fire(Event.BATCH_END)
         if before is ProfilerAction.ACTIVE_AND_SAVE:
-            with self._stop_cost:
-                self.fire(Event.BATCH_END)
             self._save_window()
-        else:
-            self.fire(Event.BATCH_END)
         self._apply_action()
 
     # -- inside -----------------------------------------------------------------------------------------------

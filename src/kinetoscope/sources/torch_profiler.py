@@ -102,7 +102,13 @@ class TorchProfiler(Callback):
     def batch_end(self, state: Any, logger: Any) -> None:
         if self.profiler is not None:
             self._save_if_recording_ends(state)
-            self.profiler.step()
+            self.profiler.end_step()
+            if self.profiler.current_action is TorchAction.RECORD_AND_SAVE:
+                # Training stands still while Kineto stops: the trace shows how long.
+                with state.profiler.marker("kinetoscope/stop", categories=("kinetoscope",)):
+                    self.profiler.step()
+            else:
+                self.profiler.step()
 
     def close(self, state: Any, logger: Any) -> None:
         torch_profiler, self.profiler = self.profiler, None
