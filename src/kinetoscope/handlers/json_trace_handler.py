@@ -1,7 +1,7 @@
 """handlers: a Chrome JSON file per rank and cycle, and one merged file per node. Cycles flow in, files flow out."""
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +66,8 @@ class JSONTraceHandler(TraceHandler):
         self._folder.open(state.run_name, profiler.ranks, profiler.attempt)
         if self._merged_name.text and profiler.ranks.local_rank == 0:
             name = _name_on_node(self._merged_name, state.run_name, profiler.ranks)
-            self._merge = MergeProcess(self._folder.path, self._folder.path / name, profiler.ranks.node_rank)
+            output, node_rank = self._folder.path / name, profiler.ranks.node_rank
+            self._merge = MergeProcess(self._folder.path, output, node_rank, profiler.attempt.name)
 
     def process_cycle(self, cycle: Cycle) -> None:
         """Writes the cycle's file; local rank 0 also sees to the merged one."""
@@ -76,8 +77,10 @@ class JSONTraceHandler(TraceHandler):
         with atomic_file(path) as file, compressed_by_name(file, path) as stream:
             with ChromeWriter(stream, base_ns=choose_base_ns(cycle.begin.unix_ns), header=header) as writer:
                 writer.write(events)
-        is_merged = bool(self._merged_name.text)
-        self._folder.add(path, cycle.number, cycle.timestamp, delete=not is_merged)
+        expired = self._folder.add(path, cycle.number, cycle.timestamp)
+        if not self._merged_name.text:  # else they go when they are merged
+            for old in expired:
+                old.unlink(missing_ok=True)
         if self._merge is not None:
             self._merge.start_if_due()
 
@@ -99,14 +102,19 @@ class JSONTraceHandler(TraceHandler):
                 continue
             notes += trace.repairs
             header |= {key: trace.header[key] for key in _FROM_KINETO if key in trace.header}
-            parts.append(_without_process_name(trace.events, cycle.pid))
+            parts.append(_without_our_names(trace.events, cycle))
         return list(itertools.chain.from_iterable(parts)), header
 
 
-def _without_process_name(events: Iterable[dict[str, Any]], pid: int) -> Iterable[dict[str, Any]]:
-    """Kineto names the process after its program; ours is named after its rank."""
-    named = ("process_name", "process_sort_index")
-    return (it for it in events if not (it.get("ph") == "M" and it.get("pid") == pid and it.get("name") in named))
+def _without_our_names(events: Iterable[dict[str, Any]], cycle: Cycle) -> Iterator[dict[str, Any]]:
+    """Kineto names process and threads after the program; ours are named after the rank and Python's threads."""
+    tids = {thread.tid for thread in cycle.threads}
+    of_process, of_thread = ("process_name", "process_sort_index"), ("thread_name", "thread_sort_index")
+    for event in events:
+        is_of_ours = event.get("ph") == "M" and event.get("pid") == cycle.pid
+        if is_of_ours and (event["name"] in of_process or (event["name"] in of_thread and event.get("tid") in tids)):
+            continue
+        yield event
 
 
 def _description(cycle: Cycle) -> dict[str, Any]:

@@ -47,20 +47,20 @@ class NameTable:
 
     names: list[SpanName] = field(default_factory=list)
     on_new: Callable[[SpanName], None] | None = None
-    _ids: dict[SpanName, int] = field(default_factory=dict)
+    _ids: dict[tuple[str, tuple[str, ...]], int] = field(default_factory=dict)
     _lock: Any = field(default_factory=threading.RLock, repr=False)
 
     def intern(self, name: str, categories: tuple[str, ...] = ()) -> int:
         """The id of a name, the same one every time."""
-        key = SpanName(name, categories)
-        if (known := self._ids.get(key)) is not None:
+        known = self._ids.get((name, categories))
+        if known is not None:
             return known
         with self._lock:
-            if (known := self._ids.get(key)) is None:
-                self.names.append(key)
-                known = self._ids[key] = len(self.names) - 1
+            if (known := self._ids.get((name, categories))) is None:
+                self.names.append(SpanName(name, categories))
+                known = self._ids[name, categories] = len(self.names) - 1
                 if self.on_new is not None:
-                    self.on_new(key)
+                    self.on_new(self.names[-1])
         return known
 
     def forget_parent(self) -> None:
