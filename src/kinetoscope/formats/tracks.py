@@ -114,8 +114,8 @@ class RankTracks:
         role, name = _role(pid, origin, described, is_ours), described.names.get((pid, tid), "")
         if role is Role.NOTES:
             name = " · ".join(str(part) for part in (pid, tid) if part not in ("", None)) or "profiler"
-        elif role is Role.LOOP and not is_ours and not overlap:
-            name = f"thread {tid} (main)"
+        elif role is Role.LOOP and not is_ours and not overlap and (not name or name.startswith("thread ")):
+            name = f"thread {tid} (main)"  # Kineto's own name says what the program is called
         keep = role in (Role.LOOP, Role.THREAD) or is_ours
         track = Track(self._tid(tid, keep), key, origin, role, described.devices.get(pid), name, overlap=overlap)
         if is_ours:

@@ -10,6 +10,7 @@ from kinetoscope.errors import TraceFileError
 from kinetoscope.formats.chrome import ChromeWriter, choose_base_ns, read_chrome
 from kinetoscope.formats.compression import compressed_by_name
 from kinetoscope.formats.nesting import nest
+from kinetoscope.formats.tracks import RankTracks
 from kinetoscope.handlers.cycle_events import MarkerEvent, marker_events
 from kinetoscope.handlers.merge_process import MergeProcess
 from kinetoscope.recording.cycle import Cycle
@@ -63,6 +64,7 @@ class JSONTraceHandler(TraceHandler):
 
     def init(self, state: Any, logger: Any) -> None:
         profiler = state.profiler
+        self._tracks = RankTracks(profiler.ranks.rank)
         self._folder.open(state.run_name, profiler.ranks, profiler.attempt)
         if self._merged_name.text and profiler.ranks.local_rank == 0:
             name = _name_on_node(self._merged_name, state.run_name, profiler.ranks)
@@ -74,8 +76,10 @@ class JSONTraceHandler(TraceHandler):
         path = self._folder.path_for(cycle.timestamp)
         events, header = self._collect(cycle)
         nest(events, is_fixed=lambda event: isinstance(event, MarkerEvent))
+        events = self._tracks.adopt(events)
         with atomic_file(path) as file, compressed_by_name(file, path) as stream:
             with ChromeWriter(stream, base_ns=choose_base_ns(cycle.begin.unix_ns), header=header) as writer:
+                writer.write(self._tracks.metadata())
                 writer.write(events)
         expired = self._folder.add(path, cycle.number, cycle.timestamp)
         if not self._merged_name.text:  # else they go when they are merged
@@ -107,14 +111,12 @@ class JSONTraceHandler(TraceHandler):
 
 
 def _without_our_names(events: Iterable[dict[str, Any]], cycle: Cycle) -> Iterator[dict[str, Any]]:
-    """Kineto names process and threads after the program; ours are named after the rank and Python's threads."""
+    """Kineto names threads after the program; those that Python named keep that name."""
     tids = {thread.tid for thread in cycle.threads}
-    of_process, of_thread = ("process_name", "process_sort_index"), ("thread_name", "thread_sort_index")
     for event in events:
-        is_of_ours = event.get("ph") == "M" and event.get("pid") == cycle.pid
-        if is_of_ours and (event["name"] in of_process or (event["name"] in of_thread and event.get("tid") in tids)):
-            continue
-        yield event
+        is_name = event.get("ph") == "M" and event.get("name") == "thread_name"
+        if not (is_name and event.get("pid") == cycle.pid and event.get("tid") in tids):
+            yield event
 
 
 def _description(cycle: Cycle) -> dict[str, Any]:

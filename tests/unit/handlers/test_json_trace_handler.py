@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -253,3 +254,15 @@ def test_a_restarted_attempt_writes_beside_the_first(tmp_path, monkeypatch):
     monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
     record(JSONTraceHandler(str(tmp_path), merged_trace_filename=None))
     assert names(tmp_path / "attempt1") == ["ep0-ba1-rank0.json"]
+
+
+def test_kinetos_track_of_other_threads_which_has_no_number_gets_one_of_its_own(tmp_path):
+    frame = {"ph": "X", "name": "run", "cat": "python_function", "pid": os.getpid(), "tid": 0, "ts": 2.5, "dur": 1}
+    file = tmp_path / "kineto.json"
+    file.write_text(json.dumps({"baseTimeNanoseconds": 1_700_000_000 * 10**9, "traceEvents": [frame]}))
+    handler = JSONTraceHandler(str(tmp_path / "traces"), merged_trace_filename=None)
+    record(handler, body=lambda profiler, batch: profiler.record_chrome_json_trace_file(file))
+    path = tmp_path / "traces" / "ep0-ba1-rank0.json"
+    (frame,), (batch,) = events(path, "run"), events(path, "event/batch")
+    assert frame["pid"] == batch["pid"] == 0
+    assert frame["tid"] not in (0, batch["tid"])
