@@ -17,7 +17,21 @@ from kinetoscope.training.ranks import Ranks
 
 _log = logging.getLogger("kinetoscope")
 LIVE_BYTES_MAX = 256 << 20
-_NETWORK = ("nfs", "cifs", "smb", "lustre", "ceph", "gpfs", "beegfs", "glusterfs", "9p", "afs", "fuse", "pvfs", "orangefs")
+_NETWORK = (
+    "nfs",
+    "cifs",
+    "smb",
+    "lustre",
+    "ceph",
+    "gpfs",
+    "beegfs",
+    "glusterfs",
+    "9p",
+    "afs",
+    "fuse",
+    "pvfs",
+    "orangefs",
+)
 
 
 class LiveFolder:
