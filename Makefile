@@ -20,7 +20,7 @@ $(VENV)/%.stamp: $(PACKAGE) | $(VENV)/pip.stamp
 	touch $@
 
 demo: $(VENV)/demo.stamp  ## Profile a real two-rank training run into runs/digits
-	$(BIN)/torchrun --standalone --nproc-per-node 2 examples/train_digits.py
+	OMP_NUM_THREADS=1 KINETO_LOG_LEVEL=99 TORCH_CPP_LOG_LEVEL=ERROR $(BIN)/torchrun --standalone --nproc-per-node 2 examples/train_digits.py
 
 test: $(VENV)/test.stamp  ## Run all tests
 	$(BIN)/python -m pytest

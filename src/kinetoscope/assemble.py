@@ -42,7 +42,7 @@ def profile(
             for batch in profiler.batches(loader):
                 train(batch)
 
-    - ``out``: the run's folder; ``{time}`` in it is the moment the run began.
+    - ``out``: the run's folder; ``{time}`` in it is the moment the run began, other variables are `FileNameFormat`'s.
     - ``schedule``: when to record; by default batch 0 is skipped, batch 1 warms up, batches 2 to 5 are recorded, once.
     - ``torch``, ``system``: whether to record torch's operators and the machine's counters, or a `TorchProfiler` and a
       `SystemProfiler` with settings of your own. Without torch installed there are no operators.

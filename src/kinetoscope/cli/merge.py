@@ -42,6 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--from-manifest", metavar="FOLDER", help="merge what the ranks list as finished in FOLDER")
     parser.add_argument("--wait", metavar="S", type=float, default=0.0, help="seconds to wait for ranks still writing")
     parser.add_argument("--node-rank", metavar="N", type=int, default=0, help="the node whose ranks are merged")
+    parser.add_argument("--attempt", metavar="NAME", help="with --from-manifest: only ranks of this attempt")
     parser.add_argument(
         "--nice",
         action=argparse.BooleanOptionalAction,
@@ -69,6 +70,7 @@ def _merge(arguments: argparse.Namespace, on_progress: Progress | None) -> Merge
             arguments.output,
             arguments.wait,
             node_rank=arguments.node_rank,
+            attempt=arguments.attempt,
             align_on=arguments.align_on,
             on_progress=on_progress,
         )

@@ -7,6 +7,7 @@ Format: "Trace Event Format" (Google), with ``baseTimeNanoseconds`` as Kineto wr
 import json
 import math
 import os
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -225,12 +226,24 @@ class ChromeWriter:
             timed["ts"] = _microseconds(timed["ts"] - self._base_ns)
         if "dur" in timed:
             timed["dur"] = _microseconds(timed["dur"])
-        try:
-            line = _ENCODER.encode(timed)
-        except (TypeError, ValueError, OverflowError, RecursionError):
-            return _ENCODER.encode(_make_plain(timed))
-        # msgspec writes NaN as null without a word: where a null stands, look what it was.
-        return _ENCODER.encode(_make_plain(timed)) if b"null" in line else line
+        return _spare_perfetto(_encode_event(timed))
+
+
+def _encode_event(event: Event) -> bytes:
+    try:
+        line = _ENCODER.encode(event)
+    except (TypeError, ValueError, OverflowError, RecursionError):
+        return _ENCODER.encode(_make_plain(event))
+    # msgspec writes NaN as null without a word: where a null stands, look what it was.
+    return _ENCODER.encode(_make_plain(event)) if b"null" in line else line
+
+
+_BACKSLASH_AT_END = re.compile(rb'(?<!\\)((?:\\\\)*)\\\\"')
+
+
+def _spare_perfetto(line: bytes) -> bytes:
+    """Writes a backslash at the end of a string as ``\\u005c``: Perfetto loses the whole trace over ``"...\\\\"``."""
+    return _BACKSLASH_AT_END.sub(rb'\1\\u005c"', line) if b'\\\\"' in line else line
 
 
 def encode_json(value: Any) -> bytes:

@@ -36,8 +36,8 @@ class TraceFinished(msgspec.Struct, frozen=True, tag="finished"):
     cycle: int
 
 
-class TraceDeleted(msgspec.Struct, frozen=True, tag="deleted"):
-    """A trace was deleted by its rank, to keep no more than asked for."""
+class TraceExpired(msgspec.Struct, frozen=True, tag="expired"):
+    """A trace is one more than its rank was asked to keep: it goes once it is merged, or at once if nobody merges."""
 
     path: str
 
@@ -48,23 +48,28 @@ class RankClosed(msgspec.Struct, frozen=True, tag="closed"):
     rank: int
 
 
-Entry = RankStarted | TraceFinished | TraceDeleted | RankClosed
+Entry = RankStarted | TraceFinished | TraceExpired | RankClosed
 
 _DECODER = msgspec.json.Decoder(Entry)
 
 
 @dataclass(slots=True)
 class RankManifest:
-    """What one rank has told: its last start, whether it closed since, its traces and those of them it deleted.
+    """What one rank has told: its last start, whether it closed since, its traces and those of them that expired.
 
-    ``traces`` holds those of the last attempt, and of earlier ones the traces that still exist.
+    Only the last start counts: an earlier run in the same folder is none of this one's business.
     """
 
     rank: int
     started: RankStarted | None = None
     closed: bool = False
     traces: list[TraceFinished] = field(default_factory=list)
-    deleted: set[str] = field(default_factory=set)
+    expired: set[str] = field(default_factory=set)
+
+    @property
+    def kept(self) -> list[TraceFinished]:
+        """The traces that did not expire."""
+        return [trace for trace in self.traces if trace.path not in self.expired]
 
 
 def append_entry(folder: Path, rank: int, entry: Entry) -> None:
@@ -81,7 +86,7 @@ def append_entry(folder: Path, rank: int, entry: Entry) -> None:
 def read_manifest(folder: Path) -> list[RankManifest]:
     """The manifests of all ranks that wrote into ``folder``, by rank; a torn line is passed over."""
     paths = (folder / ".manifest").glob("rank*.jsonl")
-    manifests = (_read_rank(folder, path) for path in paths if path.stem.removeprefix("rank").isdigit())
+    manifests = (_read_rank(path) for path in paths if path.stem.removeprefix("rank").isdigit())
     return sorted(manifests, key=lambda manifest: manifest.rank)
 
 
@@ -97,10 +102,10 @@ def _end_of_torn_line(path: Path) -> bytes:
         return b"" if stream.read(1) == b"\n" else b"\n"
 
 
-def _read_rank(folder: Path, path: Path) -> RankManifest:
+def _read_rank(path: Path) -> RankManifest:
     manifest = RankManifest(int(path.stem.removeprefix("rank")))
     for entry in _entries(path):
-        _apply(manifest, entry, folder)
+        _apply(manifest, entry)
     return manifest
 
 
@@ -116,16 +121,16 @@ def _entries(path: Path) -> Iterator[Entry]:
             continue  # torn: the rank died while it wrote it, and what it spoke of is not complete either
 
 
-def _apply(manifest: RankManifest, entry: Entry, folder: Path) -> None:
+def _apply(manifest: RankManifest, entry: Entry) -> None:
     match entry:
         case RankStarted():
             manifest.started, manifest.closed = entry, False
-            manifest.traces = [trace for trace in manifest.traces if (folder / trace.path).exists()]
-            manifest.deleted = set()
+            manifest.traces = []
+            manifest.expired = set()
         case TraceFinished():
             manifest.traces = [trace for trace in manifest.traces if trace.path != entry.path] + [entry]
-            manifest.deleted.discard(entry.path)
-        case TraceDeleted():
-            manifest.deleted.add(entry.path)
+            manifest.expired.discard(entry.path)
+        case TraceExpired():
+            manifest.expired.add(entry.path)
         case RankClosed():
             manifest.closed = True

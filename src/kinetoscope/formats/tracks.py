@@ -36,6 +36,7 @@ class Track:
     """One track of a rank: its tid in what we write, and what viewers are told about it."""
 
     tid: int
+    key: TrackKey
     original_tid: Any
     role: Role
     device: Any = None
@@ -92,7 +93,7 @@ class RankTracks:
             self._describe("process_sort_index", 0, sort_index=self.rank),
         ]
         for place, track in enumerate(sorted(self._tracks.values(), key=_order)):
-            events.append(self._describe("thread_name", track.tid, name=track.title()))
+            events.append(self._describe("thread_name", track.tid, name=track.title(), origin=list(track.key)))
             events.append(self._describe("thread_sort_index", track.tid, sort_index=track.sort_index(place)))
         return events
 
@@ -105,18 +106,18 @@ class RankTracks:
         key = described.keys.get((pid, tid), (pid, tid))
         track = self._tracks.get(key)
         if track is None:
-            track = self._tracks[key] = self._new_track(pid, tid, described, is_ours)
+            track = self._tracks[key] = self._new_track(key, pid, tid, described, is_ours)
         return track
 
-    def _new_track(self, pid: Any, tid: Any, described: "_Descriptions", is_ours: bool) -> Track:
+    def _new_track(self, key: TrackKey, pid: Any, tid: Any, described: "_Descriptions", is_ours: bool) -> Track:
         origin, overlap = described.overlaps.get((pid, tid), (tid, 0))
         role, name = _role(pid, origin, described, is_ours), described.names.get((pid, tid), "")
         if role is Role.NOTES:
             name = " · ".join(str(part) for part in (pid, tid) if part not in ("", None)) or "profiler"
-        elif role is Role.LOOP and not is_ours and not overlap:
-            name = f"thread {tid} (main)"
+        elif role is Role.LOOP and not is_ours and not overlap and (not name or name.startswith("thread ")):
+            name = f"thread {tid} (main)"  # Kineto's own name says what the program is called
         keep = role in (Role.LOOP, Role.THREAD) or is_ours
-        track = Track(self._tid(tid, keep), origin, role, described.devices.get(pid), name, overlap=overlap)
+        track = Track(self._tid(tid, keep), key, origin, role, described.devices.get(pid), name, overlap=overlap)
         if is_ours:
             track.given_sort_index = described.sort_indexes.get((pid, tid))
         return track
@@ -157,7 +158,9 @@ class _Descriptions:
 
     def _take_name(self, pid: Any, tid: Any, args: Event) -> None:
         self.names[pid, tid] = str(args.get("name", ""))
-        if "overlap_of" in args:
+        if isinstance(args.get("origin"), list):  # a track of a merged file: what it was called before it was merged
+            self.keys[pid, tid] = tuple(args["origin"])
+        elif "overlap_of" in args:
             origin, overlap = _plain_tid(args["overlap_of"]), int(args.get("overlap", 1))
             self.overlaps[pid, tid] = origin, overlap
             self.keys[pid, tid] = pid, origin, overlap

@@ -13,8 +13,8 @@ class MarkerEvent(dict[str, Any]):
 
 
 def marker_events(cycle: Cycle) -> Iterator[dict[str, Any]]:
-    """Every span, instant and counter of a cycle, and names for its process and threads."""
-    yield from _names_of_tracks(cycle)
+    """Every span, instant and counter of a cycle, and names for its threads; pid and tids are the system's."""
+    yield from _names_of_threads(cycle)
     unix_ns = cycle.clock.unix_ns
     counter: MarkerEvent | None = None
     for thread, record, name in cycle.records():
@@ -56,15 +56,7 @@ def _same_moment(one: dict[str, Any], other: dict[str, Any]) -> bool:
     return other["ph"] == "C" and all(one[key] == other[key] for key in ("name", "ts", "tid"))
 
 
-def _names_of_tracks(cycle: Cycle) -> Iterator[dict[str, Any]]:
-    rank = cycle.ranks.rank
-    yield _metadata(cycle, 0, "process_name", {"name": f"rank {rank}"})
-    yield _metadata(cycle, 0, "process_sort_index", {"sort_index": rank})
-    for position, thread in enumerate(sorted(cycle.threads, key=lambda it: (not it.is_main, it.tid))):
-        yield _metadata(cycle, thread.tid, "thread_name", {"name": thread.name})
-        yield _metadata(cycle, thread.tid, "thread_sort_index", {"sort_index": position})
-
-
-def _metadata(cycle: Cycle, tid: int, name: str, args: dict[str, Any]) -> dict[str, Any]:
-    tid = tid or cycle.pid
-    return MarkerEvent(ph="M", name=name, pid=cycle.pid, tid=tid, ts=cycle.begin.unix_ns, args=args)
+def _names_of_threads(cycle: Cycle) -> Iterator[dict[str, Any]]:
+    for thread in cycle.threads:
+        args = {"name": thread.name}
+        yield {"ph": "M", "name": "thread_name", "pid": cycle.pid, "tid": thread.tid, "args": args}

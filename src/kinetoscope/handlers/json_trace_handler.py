@@ -1,7 +1,7 @@
 """handlers: a Chrome JSON file per rank and cycle, and one merged file per node. Cycles flow in, files flow out."""
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ from kinetoscope.errors import TraceFileError
 from kinetoscope.formats.chrome import ChromeWriter, choose_base_ns, read_chrome
 from kinetoscope.formats.compression import compressed_by_name
 from kinetoscope.formats.nesting import nest
+from kinetoscope.formats.tracks import RankTracks
 from kinetoscope.handlers.cycle_events import MarkerEvent, marker_events
 from kinetoscope.handlers.merge_process import MergeProcess
 from kinetoscope.recording.cycle import Cycle
@@ -63,21 +64,27 @@ class JSONTraceHandler(TraceHandler):
 
     def init(self, state: Any, logger: Any) -> None:
         profiler = state.profiler
+        self._tracks = RankTracks(profiler.ranks.rank)
         self._folder.open(state.run_name, profiler.ranks, profiler.attempt)
         if self._merged_name.text and profiler.ranks.local_rank == 0:
             name = _name_on_node(self._merged_name, state.run_name, profiler.ranks)
-            self._merge = MergeProcess(self._folder.path, self._folder.path / name, profiler.ranks.node_rank)
+            output, node_rank = self._folder.path / name, profiler.ranks.node_rank
+            self._merge = MergeProcess(self._folder.path, output, node_rank, profiler.attempt.name)
 
     def process_cycle(self, cycle: Cycle) -> None:
         """Writes the cycle's file; local rank 0 also sees to the merged one."""
         path = self._folder.path_for(cycle.timestamp)
         events, header = self._collect(cycle)
         nest(events, is_fixed=lambda event: isinstance(event, MarkerEvent))
+        events = self._tracks.adopt(events)
         with atomic_file(path) as file, compressed_by_name(file, path) as stream:
             with ChromeWriter(stream, base_ns=choose_base_ns(cycle.begin.unix_ns), header=header) as writer:
+                writer.write(self._tracks.metadata())
                 writer.write(events)
-        is_merged = bool(self._merged_name.text)
-        self._folder.add(path, cycle.number, cycle.timestamp, delete=not is_merged)
+        expired = self._folder.add(path, cycle.number, cycle.timestamp)
+        if not self._merged_name.text:  # else they go when they are merged
+            for old in expired:
+                old.unlink(missing_ok=True)
         if self._merge is not None:
             self._merge.start_if_due()
 
@@ -99,14 +106,17 @@ class JSONTraceHandler(TraceHandler):
                 continue
             notes += trace.repairs
             header |= {key: trace.header[key] for key in _FROM_KINETO if key in trace.header}
-            parts.append(_without_process_name(trace.events, cycle.pid))
+            parts.append(_without_our_names(trace.events, cycle))
         return list(itertools.chain.from_iterable(parts)), header
 
 
-def _without_process_name(events: Iterable[dict[str, Any]], pid: int) -> Iterable[dict[str, Any]]:
-    """Kineto names the process after its program; ours is named after its rank."""
-    named = ("process_name", "process_sort_index")
-    return (it for it in events if not (it.get("ph") == "M" and it.get("pid") == pid and it.get("name") in named))
+def _without_our_names(events: Iterable[dict[str, Any]], cycle: Cycle) -> Iterator[dict[str, Any]]:
+    """Kineto names threads after the program; those that Python named keep that name."""
+    tids = {thread.tid for thread in cycle.threads}
+    for event in events:
+        is_name = event.get("ph") == "M" and event.get("name") == "thread_name"
+        if not (is_name and event.get("pid") == cycle.pid and event.get("tid") in tids):
+            yield event
 
 
 def _description(cycle: Cycle) -> dict[str, Any]:

@@ -14,10 +14,11 @@ _WAIT_FOR_RANKS_S = 10.0
 class MergeProcess:
     """Runs ``python -m kinetoscope merge --from-manifest`` for one folder, one at a time, at low priority."""
 
-    def __init__(self, folder: Path, output: Path, node_rank: int) -> None:
+    def __init__(self, folder: Path, output: Path, node_rank: int, attempt: str) -> None:
         self._folder = folder
         self._output = output
         self._node_rank = node_rank
+        self._attempt = attempt
         self._process: subprocess.Popen[bytes] | None = None
         self._last_start = monotonic()
 
@@ -39,6 +40,7 @@ class MergeProcess:
         self._last_start = monotonic()
         command = [sys.executable, "-m", "kinetoscope", "merge", "--from-manifest", str(self._folder)]
         command += [str(self._output), "--node-rank", str(self._node_rank), "--wait", str(wait_s)]
+        command += ["--attempt", self._attempt]
         # A session of its own: a signal to the training's process group must not end the merge that saves its traces.
         self._process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True

@@ -10,10 +10,12 @@ class Alignable(Protocol):
     """What `align` needs to know of a file, and ``shift_ns``, which it sets."""
 
     path: str
-    rank: int
     has_clock: bool
     aligned_at_ns: int | None
     shift_ns: int
+
+    @property
+    def rank(self) -> int: ...
 
 
 def align(files: Sequence[Alignable], align_on: str | None) -> None:

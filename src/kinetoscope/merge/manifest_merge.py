@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable, Collection
 from pathlib import Path
 
+from kinetoscope.errors import TraceFileError
+from kinetoscope.formats.chrome import read_chrome
 from kinetoscope.formats.manifest import RankManifest, read_manifest
 from kinetoscope.merge.merge_traces import MergeReport, Progress, merge_traces
 
@@ -19,30 +21,46 @@ def merge_manifest(
     ranks: Collection[int] | None = None,
     *,
     node_rank: int = 0,
+    attempt: str | None = None,
     align_on: str | None = None,
     on_progress: Progress | None = None,
 ) -> MergeReport | None:
     """Merges the traces that the ranks of node ``node_rank`` have listed in ``folder``; None if there is none yet.
 
     Waits up to ``wait_s`` seconds until every local rank has closed its manifest; a rank whose process on this host
-    is dead is not waited for. ``ranks`` merges, and waits for, those ranks only. Traces that were deleted since are
-    left out, and the header says so.
+    is dead is not waited for. ``ranks`` merges, and waits for, those ranks only; ``attempt`` only those of that
+    attempt, where the folder holds manifests of an earlier run. Traces that have expired are deleted once they are in
+    the merged file, and stay in it when it is merged again.
     """
-    folder = Path(folder)
-    manifests = _wait(lambda: _chosen(folder, node_rank, ranks), ranks, wait_s)
-    paths, notes = _existing_traces(folder, manifests)
+    folder, output = Path(folder), Path(output_file)
+    manifests = _wait(lambda: _chosen(folder, node_rank, ranks, attempt), ranks, wait_s)
+    listed = [trace.path for manifest in manifests for trace in manifest.traces]
+    merged_before = _sources_of(output) & set(listed)
+    gone = {path for path in listed if not (folder / path).exists()}
+    # What was deleted lives on in the merged file only: then that one is merged again with what is new.
+    kept_in_output = merged_before if merged_before & gone else set()
+    paths = [folder / path for path in listed if path not in gone | kept_in_output]
+    if kept_in_output:
+        paths.insert(0, output)
     if not paths:
         return None
-    return merge_traces(output_file, *paths, align_on=align_on, notes=notes, on_progress=on_progress)
+    notes = [f"{path} is not in this trace: it was deleted before." for path in sorted(gone - kept_in_output)]
+    sources = [path for path in listed if path not in gone - kept_in_output]
+    report = merge_traces(output, *paths, align_on=align_on, notes=notes, sources=sources, on_progress=on_progress)
+    for manifest in manifests:
+        for path in manifest.expired & set(sources):
+            (folder / path).unlink(missing_ok=True)
+    return report
 
 
-def _chosen(folder: Path, node_rank: int, ranks: Collection[int] | None) -> list[RankManifest]:
+def _chosen(folder: Path, node_rank: int, ranks: Collection[int] | None, attempt: str | None) -> list[RankManifest]:
     return [
         manifest
         for manifest in read_manifest(folder)
         if manifest.started is not None
         and manifest.started.node_rank == node_rank
         and (ranks is None or manifest.rank in ranks)
+        and (attempt is None or manifest.started.attempt == attempt)
     ]
 
 
@@ -83,14 +101,10 @@ def _is_alive(pid: int) -> bool:
     return True
 
 
-def _existing_traces(folder: Path, manifests: list[RankManifest]) -> tuple[list[Path], list[str]]:
-    paths: list[Path] = []
-    notes: list[str] = []
-    for manifest in manifests:
-        for trace in manifest.traces:
-            path = folder / trace.path
-            if path.exists():
-                paths.append(path)
-            else:
-                notes.append(f"{trace.path} of rank {manifest.rank} is not in this trace: it was deleted before.")
-    return paths, notes
+def _sources_of(output: Path) -> set[str]:
+    """The names of the traces that an earlier merge has put into ``output``; none if there is no such file."""
+    try:
+        header = read_chrome(output).header.get("kinetoscope")
+    except (OSError, TraceFileError):
+        return set()
+    return set(header.get("sources", ())) if isinstance(header, dict) else set()

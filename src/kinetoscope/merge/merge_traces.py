@@ -3,6 +3,7 @@
 Each file is read twice, one at a time: first to learn where and when it is, then to write it. No events are kept.
 """
 
+import itertools
 import os
 import re
 from collections.abc import Callable, Sequence
@@ -45,7 +46,7 @@ class InputFile:
     """One file to merge, as the first look at it found it."""
 
     path: str
-    rank: int
+    ranks: list[int]
     size_bytes: int
     earliest_ns: int | None
     has_clock: bool
@@ -54,19 +55,27 @@ class InputFile:
     repairs: list[str]
     shift_ns: int = 0
 
+    @property
+    def rank(self) -> int:
+        """The lowest rank in the file: a file that is itself merged holds several."""
+        return self.ranks[0]
+
 
 def merge_traces(
     output_file: PathLike,
     *trace_files: PathLike,
     align_on: str | None = None,
     notes: Sequence[str] = (),
+    sources: Sequence[str] = (),
     on_progress: Progress | None = None,
 ) -> MergeReport:
     """Merges traces of any number of ranks and cycles into ``output_file`` (gzip if its name ends in ``.gz``).
 
-    Every rank is a process whose pid is the rank; all are on unix time. ``align_on`` names a span on which files
-    without a clock are aligned: its first occurrence begins where that of the lowest rank does. ``on_progress`` is
-    called with the bytes done and the bytes in all. The output appears when it is complete, and may be an input.
+    Traces that are merged ones themselves, one of each node for instance, are taken in rank by rank; ``sources`` are
+    names for the header to remember. Every rank is a process whose pid is the rank; all are on unix time.
+    ``align_on`` names a span on which files without a clock are aligned: its first occurrence begins where that of the
+    lowest rank does. ``on_progress`` is called with the bytes done and the bytes in all. The output appears when it is
+    complete, and may be an input.
     Raises `TraceFileError` for a file that cannot be read and `MergeError` for files that have no common clock.
     """
     if not trace_files:
@@ -76,7 +85,7 @@ def merge_traces(
     files.sort(key=lambda file: (file.rank, file.earliest_ns or 0))
     align(files, align_on)
     notes = [*notes, *(f"{Path(file.path).name}: {repair}" for file in files for repair in file.repairs)]
-    merging = _Merging(files, notes, progress)
+    merging = _Merging(files, notes, list(sources), progress)
     output = Path(output_file)
     with atomic_file(output) as stream, compressed_by_name(stream, output) as packed:
         merging.write_to(packed)
@@ -97,15 +106,13 @@ class _Progress:
 
 def _survey(position: int, path: str, align_on: str | None, progress: _Progress) -> InputFile:
     trace = read_chrome(path)
-    if _own_header(trace).get("merged"):
-        raise MergeError(f"Cannot merge {path}: it is itself a merged trace. Pass the files of the ranks instead.")
     times = [event["ts"] for event in trace.events if "ts" in event and event.get("ph") != "M"]
     aligned = [event["ts"] for event in trace.events if align_on and event.get("name") == align_on and "ts" in event]
     size_bytes = os.path.getsize(path)
     progress.advance(size_bytes)
     return InputFile(
         path=path,
-        rank=_rank(trace, position),
+        ranks=_ranks(trace, position),
         size_bytes=size_bytes,
         earliest_ns=min(times, default=None),
         has_clock=trace.has_clock,
@@ -113,6 +120,17 @@ def _survey(position: int, path: str, align_on: str | None, progress: _Progress)
         distributed_info=trace.header.get("distributedInfo"),
         repairs=trace.repairs,
     )
+
+
+def _ranks(trace: ChromeTrace, position: int) -> list[int]:
+    """Those of a merged file; else the one rank that the file has."""
+    if _is_merged(trace):
+        return sorted({event["pid"] for event in trace.events if isinstance(event.get("pid"), int)}) or [position]
+    return [_rank(trace, position)]
+
+
+def _is_merged(trace: ChromeTrace) -> bool:
+    return bool(_own_header(trace).get("merged"))
 
 
 def _rank(trace: ChromeTrace, position: int) -> int:
@@ -134,11 +152,12 @@ def _own_header(trace: ChromeTrace) -> dict[str, Any]:
 class _Merging:
     """One merge under way: the tracks of each rank so far, and the counts for the report."""
 
-    def __init__(self, files: list[InputFile], notes: list[str], progress: _Progress) -> None:
+    def __init__(self, files: list[InputFile], notes: list[str], sources: list[str], progress: _Progress) -> None:
         self._files = files
         self._notes = notes
+        self._sources = sources
         self._progress = progress
-        self._tracks = {file.rank: RankTracks(file.rank) for file in files}
+        self._tracks = {rank: RankTracks(rank) for file in files for rank in file.ranks}
         self._nesting = NestingCounts()
         self._num_events = 0
         self._next_id = 1
@@ -157,12 +176,21 @@ class _Merging:
             counts = nest(trace.events)
             self._nesting.clipped += counts.clipped
             self._nesting.moved += counts.moved
-        events = self._tracks[file.rank].adopt(trace.events, host=_host(trace), is_ours=is_ours)
+        events = self._adopt(trace, file, is_ours)
         _shift(events, file.shift_ns)
         self._next_id = renumber_ids(events, self._next_id)
         writer.write(events)
         self._num_events += len(events)
         self._progress.advance(file.size_bytes)
+
+    def _adopt(self, trace: ChromeTrace, file: InputFile, is_ours: bool) -> list[dict[str, Any]]:
+        if not _is_merged(trace):
+            return self._tracks[file.rank].adopt(trace.events, host=_host(trace), is_ours=is_ours)
+        by_rank: dict[int, list[dict[str, Any]]] = {rank: [] for rank in file.ranks}
+        for event in trace.events:
+            by_rank[event["pid"] if event.get("pid") in by_rank else file.rank].append(event)
+        adopted = (self._tracks[rank].adopt(events, is_ours=True) for rank, events in by_rank.items())
+        return list(itertools.chain.from_iterable(adopted))
 
     def _base_ns(self) -> int:
         begins = [file.earliest_ns + file.shift_ns for file in self._files if file.earliest_ns is not None]
@@ -177,6 +205,7 @@ class _Merging:
             "num_ranks": len(ranks),
             "num_files": len(self._files),
             "notes": self._notes[:_MOST_NOTES],
+            "sources": self._sources,
         }
         infos = (file.distributed_info for file in self._files if isinstance(file.distributed_info, dict))
         distributed_info = next(infos, None)

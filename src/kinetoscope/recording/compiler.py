@@ -12,9 +12,9 @@ _log = logging.getLogger("kinetoscope")
 _taught: set[type] = set()
 
 
-def is_compiling() -> bool:
+def is_compiling() -> bool:  # noqa: F811 - it replaces itself
     """Whether torch's compiler is tracing the caller. Replaces itself by torch's own function once torch is there."""
-    global is_compiling  # noqa: F811 - that is the point
+    global is_compiling
     torch: Any = sys.modules.get("torch")
     if not hasattr(torch, "compiler"):
         return False

@@ -17,11 +17,16 @@ from kinetoscope.training.ranks import Ranks
 class Contributions:
     """Trace files that sources add to a cycle. Filled on the writer thread, before a handler sees the cycle.
 
-    Those among ``temporary`` are ours, and deleted once every handler has seen them.
+    What is named in ``temporary`` is deleted once every handler has seen the cycle.
     """
 
     files: list[Path] = field(default_factory=list)
     temporary: list[Path] = field(default_factory=list)
+
+    def add_temporary(self, file: Path) -> None:
+        """Adds a file that is to be deleted afterwards."""
+        self.files.append(file)
+        self.temporary.append(file)
 
 
 @dataclass(kw_only=True)
@@ -29,9 +34,9 @@ class Cycle:
     """What one rank recorded in one window.
 
     ``number`` counts the cycles of the run from 0. ``begin_timestamp`` and ``timestamp`` say where the run was when the
-    window opened and closed (completed batches). Records carry nanoseconds on the monotonic clock; ``clock`` turns them into
-    unix time. ``files`` are Chrome JSON traces that sources contributed, complete and on disk by the time a handler
-    is given the cycle.
+    window opened and closed (completed batches). Records carry nanoseconds on the monotonic clock; ``clock`` turns them
+    into unix time. ``files`` are Chrome JSON traces that sources contributed, complete and on disk by the time a
+    handler is given the cycle.
     """
 
     number: int

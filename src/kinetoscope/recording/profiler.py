@@ -17,6 +17,7 @@ from kinetoscope.clock.clock import Clock, SystemClock
 from kinetoscope.errors import ProfilerStateError, SettingsError
 from kinetoscope.recording import active, compiler
 from kinetoscope.recording.action import ProfilerAction
+from kinetoscope.recording.cycle import Contributions
 from kinetoscope.recording.delivery import Delivery, second_link
 from kinetoscope.recording.guard import Guard
 from kinetoscope.recording.listeners import Listeners
@@ -118,10 +119,7 @@ class Profiler(Callback):
         self.sources = list(sources)
         self.resumption_epoch = self._resumption_batch = 0
         self._guard = Guard(strict)
-        self._delivery = Delivery(self._guard, lambda: self._trace_handlers)
         self._recorder = ProcessRecorder(self._clock)
-        self._live_folder, self._live_bytes_max = live_folder, live_bytes_max
-        self._live = LiveFolder(self._recorder, self._delivery.writer.submit)
         self._window = Window(self._recorder, self._clock, self.ranks, self.attempt)
         self._markers: dict[str, Marker] = {}
         self._warned: set[str] = set()
@@ -131,6 +129,10 @@ class Profiler(Callback):
         self._pid = os.getpid()
         self._termination = TerminationHandler(self._save_on_signal)
         self._loop = Loop(self)
+        save_cost = self.marker("kinetoscope/save", categories=("kinetoscope",))
+        self._delivery = Delivery(self._guard, lambda: self._trace_handlers, save_cost)
+        self._live_folder, self._live_bytes_max = live_folder, live_bytes_max
+        self._live = LiveFolder(self._recorder, self._delivery.writer.submit)
         self._callbacks: dict[Event, list[tuple[Any, Callable[..., Any]]]] = {}
         self.trace_handlers = trace_handlers
 
@@ -205,14 +207,11 @@ class Profiler(Callback):
         except OSError as error:
             self._guard.keep(f"Taking over the trace file {filepath}", error)
         else:
-            self.contribute(lambda: kept, temporary=True)
+            self.contribute(lambda contributions: contributions.add_temporary(kept))
 
-    def contribute(self, make: Callable[[], Path | None], *, temporary: bool = False) -> None:
-        """For sources: runs ``make`` on the writer thread; the file it names belongs to the current cycle.
-
-        A ``temporary`` file is deleted once every handler has seen it.
-        """
-        self._delivery.contribution(make, self._window.contributions, temporary)
+    def contribute(self, make: Callable[[Contributions], object]) -> None:
+        """For sources: calls ``make`` on the writer thread, to add files to the cycle that is being recorded now."""
+        self._delivery.contribution(make, self._window.contributions)
 
     def report(self, message: str) -> None:
         """For sources: says something in the log, once."""

@@ -19,6 +19,7 @@ from kinetoscope.recording.recorder import INSTANT_ON_BEGIN, INSTANT_ON_END, Nam
 
 _caller = sys._getframe
 _NO_FRAME = 0
+_SPAN, _INSTANT, _COUNTER = int(Kind.SPAN), int(Kind.INSTANT), int(Kind.COUNTER)
 
 
 class _Thread:
@@ -96,7 +97,7 @@ class PureRecorder:
         records, thread.records = thread.records, []
         for depth, (span, _, begin, of_window, batch, _) in enumerate(list(thread.open)):
             if begin and of_window == window:
-                records.append((begin, boundary, span.name_id, batch, depth, Kind.SPAN, Flag.CUT, 0))
+                records.append((begin, boundary, span.name_id, batch, depth, _SPAN, Flag.CUT, 0))
         return records
 
     def _register(self, thread: _Thread) -> None:
@@ -152,12 +153,24 @@ class PureSpan:
         recorder = self._recorder
         end = recorder.now()
         frame = id(_caller(1))
-        open_spans = recorder.local.thread.open
+        thread = recorder.local.thread
+        open_spans = thread.open
         entry = open_spans[-1] if open_spans else None
         if entry is None or entry[0] is not self or entry[1] != frame:
-            entry = self._find(frame)
-        if entry is not None:
-            self._finish(entry, end)
+            if (entry := self._find(frame)) is not None:
+                self._finish(entry, end)
+            return
+        # The usual case, which `_finish` would handle as well: written out, because it is the hot path.
+        begin, window = entry[2], entry[3]
+        if begin:
+            if window and window == recorder.window:
+                fields = (begin, end, self.name_id, entry[4], len(open_spans) - 1, _SPAN, 0, 0)
+                thread.records.append(fields)
+            if recorder.listener is not None or self.edges:
+                open_spans.pop()
+                self._announce_end(entry, end)
+                return
+        open_spans.pop()
 
     def begin(self) -> tuple[Any, ...] | None:
         recorder = self._recorder
@@ -184,7 +197,7 @@ class PureSpan:
             now = recorder.now()
             thread = recorder.local.thread
             if recorder.window:
-                fields = (now, 0, self.name_id, recorder.batch, len(thread.open), Kind.INSTANT, 0, 0)
+                fields = (now, 0, self.name_id, recorder.batch, len(thread.open), _INSTANT, 0, 0)
                 thread.records.append(fields)
             if recorder.listener is not None:
                 recorder.listener.on_instant(self.name_id, now)
@@ -198,7 +211,7 @@ class PureSpan:
                 records = recorder.local.thread.records
                 for series, value in values.items():
                     series_id = recorder.names.intern(series)
-                    records.append((now, value, self.name_id, recorder.batch, 0, Kind.COUNTER, 0, series_id))
+                    records.append((now, value, self.name_id, recorder.batch, 0, _COUNTER, 0, series_id))
             if recorder.listener is not None:
                 recorder.listener.on_counter(self.name_id, now, values)
 
@@ -229,7 +242,7 @@ class PureSpan:
         if depth is None:
             return
         if begin and window and window == recorder.window:
-            thread.records.append((begin, end, self.name_id, batch, depth, Kind.SPAN, 0, 0))
+            thread.records.append((begin, end, self.name_id, batch, depth, _SPAN, 0, 0))
         if thread.open[-1] is entry:
             thread.open.pop()
         else:

@@ -47,26 +47,26 @@ class NameTable:
 
     names: list[SpanName] = field(default_factory=list)
     on_new: Callable[[SpanName], None] | None = None
-    _ids: dict[SpanName, int] = field(default_factory=dict)
+    _ids: dict[tuple[str, tuple[str, ...]], int] = field(default_factory=dict)
     _lock: Any = field(default_factory=threading.RLock, repr=False)
+
+    def forget_parent(self) -> None:
+        """In a forked child: nobody is told, and no thread of the parent holds the lock."""
+        self.on_new = None
+        self._lock = threading.RLock()
 
     def intern(self, name: str, categories: tuple[str, ...] = ()) -> int:
         """The id of a name, the same one every time."""
-        key = SpanName(name, categories)
-        if (known := self._ids.get(key)) is not None:
+        known = self._ids.get((name, categories))
+        if known is not None:
             return known
         with self._lock:
-            if (known := self._ids.get(key)) is None:
-                self.names.append(key)
-                known = self._ids[key] = len(self.names) - 1
+            if (name, categories) not in self._ids:
+                self.names.append(SpanName(name, categories))
+                self._ids[name, categories] = len(self.names) - 1
                 if self.on_new is not None:
-                    self.on_new(key)
-        return known
-
-    def forget_parent(self) -> None:
-        """In a forked child: nobody is told, and no other thread holds the lock."""
-        self.on_new = None
-        self._lock = threading.RLock()
+                    self.on_new(self.names[-1])
+            return self._ids[name, categories]
 
 
 class SpanListener(Protocol):

@@ -9,7 +9,7 @@ from kinetoscope.errors import FolderNotEmptyError, SettingsError
 from kinetoscope.formats.manifest import (
     RankClosed,
     RankStarted,
-    TraceDeleted,
+    TraceExpired,
     TraceFinished,
     append_entry,
     read_manifest,
@@ -63,17 +63,19 @@ class TraceFolder:
         self._used.add(path)
         return path
 
-    def add(self, path: Path, cycle: int, timestamp: Any, *, delete: bool) -> None:
-        """Notes a finished file. Those it makes one too many expire: they are deleted here if ``delete``, and else by
-        whoever merges them, afterwards."""
+    def add(self, path: Path, cycle: int, timestamp: Any) -> list[Path]:
+        """Notes a finished file; returns those that it makes one too many. The caller deletes them, or whoever merges
+        the folder does, when nobody needs them any more."""
         name = str(path.relative_to(self.path))
         fields, size = timestamp_fields(timestamp), path.stat().st_size
         finished = TraceFinished(self._ranks.rank, name, size_bytes=size, timestamp=fields, cycle=cycle)
         append_entry(self.path, self._ranks.rank, finished)
         self._kept.append(path)
-        if self._num_traces_to_keep >= 0:
-            while len(self._kept) > self._num_traces_to_keep:
-                self._expire(self._kept.pop(0), delete)
+        num_expired = max(0, len(self._kept) - self._num_traces_to_keep) if self._num_traces_to_keep >= 0 else 0
+        expired, self._kept = self._kept[:num_expired], self._kept[num_expired:]
+        for old in expired:
+            append_entry(self.path, self._ranks.rank, TraceExpired(str(old.relative_to(self.path))))
+        return expired
 
     def close(self) -> None:
         """Writes down that this rank will add no more."""
@@ -84,22 +86,17 @@ class TraceFolder:
         """For each cycle the timestamp and the file of every rank; None for a file that cannot be seen from here."""
         cycles: dict[int, tuple[Timestamp, list[Path | None]]] = {}
         for manifest in read_manifest(self.path):
-            for trace in manifest.traces:
-                if trace.path in manifest.deleted:
-                    continue
+            for trace in manifest.kept:
                 nobody: list[Path | None] = [None] * self._ranks.world_size
                 _, paths = cycles.setdefault(trace.cycle, (_timestamp(trace.timestamp), nobody))
                 paths[trace.rank] = self.path / trace.path
         return [cycles[number] for number in sorted(cycles)]
 
-    def _expire(self, path: Path, delete: bool) -> None:
-        append_entry(self.path, self._ranks.rank, TraceDeleted(str(path.relative_to(self.path))))
-        if delete:
-            path.unlink(missing_ok=True)
-
     def _check_empty(self, attempt: Attempt) -> None:
-        """Other ranks of this attempt may have begun before: then the manifest says so, and their files are ours."""
-        if any(it.started is not None and it.started.attempt == attempt.name for it in read_manifest(self.path)):
+        """Other ranks of this attempt may have begun before: then their manifests say so, and their files are ours.
+        Not so if this rank has been here itself."""
+        attempts = {it.rank: it.started.attempt for it in read_manifest(self.path) if it.started is not None}
+        if attempt.name in attempts.values() and self._ranks.rank not in attempts:
             return
         strangers = [it for it in self.path.iterdir() if not _is_ours_now(it)]
         if strangers:
@@ -123,7 +120,8 @@ def _started(ranks: Ranks, attempt: Attempt) -> RankStarted:
 
 
 def _is_ours_now(path: Path) -> bool:
-    """Whether a file is a passing one: another rank's check for write access, or a file on its way to its name."""
+    """Whether a file is none of an earlier run's traces: another rank's check for write access, an empty manifest, a
+    file on its way to its name, or what an earlier attempt of this run keeps in its own folder."""
     return path.name.startswith(("writable-", ".")) or path.name.startswith("attempt")
 
 

@@ -67,7 +67,8 @@ class SystemProfiler(Callback):
             self._wake.set()
 
     def batch_end(self, state: Any, logger: Any) -> None:
-        self._recording = state.profiler.get_action() is not ProfilerAction.SKIP
+        if state.profiler.get_action() is ProfilerAction.SKIP:
+            self._recording = False
 
     def close(self, state: Any, logger: Any) -> None:
         self._closing = True

@@ -1,11 +1,11 @@
 """sources: torch operators and kernels. The profiler's schedule flows in; a Kineto trace flows into each cycle."""
 
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from kinetoscope.errors import SettingsError
 from kinetoscope.recording.action import ProfilerAction
+from kinetoscope.recording.cycle import Contributions
 from kinetoscope.recording.trace_folder import TraceFolder
 from kinetoscope.torch import ProfilerAction as TorchAction
 from kinetoscope.torch import profile
@@ -102,7 +102,13 @@ class TorchProfiler(Callback):
     def batch_end(self, state: Any, logger: Any) -> None:
         if self.profiler is not None:
             self._save_if_recording_ends(state)
-            self.profiler.step()
+            self.profiler.end_step()
+            if self.profiler.current_action is TorchAction.RECORD_AND_SAVE:
+                # Training stands still while Kineto stops: the trace shows how long.
+                with state.profiler.marker("kinetoscope/stop", categories=("kinetoscope",)):
+                    self.profiler.step()
+            else:
+                self.profiler.step()
 
     def close(self, state: Any, logger: Any) -> None:
         torch_profiler, self.profiler = self.profiler, None
@@ -123,16 +129,17 @@ class TorchProfiler(Callback):
 
     def _hand_over(self, state: Any, results: KinetoResults | None) -> None:
         if results is not None:
-            save = partial(self._save, results, state.timestamp, self._num_windows)
-            state.profiler.contribute(save, temporary=not self._writes_file)
+            state.profiler.contribute(partial(self._save, results, state.timestamp, self._num_windows))
             self._num_windows += 1
 
-    def _save(self, results: KinetoResults, timestamp: Any, window: int) -> Path:
+    def _save(self, results: KinetoResults, timestamp: Any, window: int, contributions: Contributions) -> None:
         path = self._folder.path_for(timestamp)
         results.export_chrome_trace(path)
         if self._writes_file:
-            self._folder.add(path, window, timestamp, delete=False)
-        return path
+            contributions.files.append(path)
+            contributions.temporary.extend(self._folder.add(path, window, timestamp))
+        else:
+            contributions.add_temporary(path)
 
 
 def _check_memory_options(**options: bool) -> None:

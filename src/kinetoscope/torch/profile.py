@@ -173,6 +173,10 @@ class profile(KinetoProfile):  # noqa: N801 - torch's name
         self.current_action = self._prev_schedule_action = NONE
         self._transit_action(RECORD_AND_SAVE, NONE)
 
+    def end_step(self) -> None:
+        """Ends the current step's span now, ahead of `step`, which may then take long without being part of it."""
+        self._close_step_span()
+
     def _begin_step(self, number: int, scheduled: ProfilerAction) -> None:
         if self._stopped:
             raise ProfilerStateError("The profiler has been stopped, so step() has no window to go on with.")

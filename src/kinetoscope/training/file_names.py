@@ -67,6 +67,6 @@ class FileNameFormat:
         """Raises `SettingsError` for a name such as ``s3://bucket/trace.json``: this version uploads nothing."""
         if "://" in self.text:
             raise SettingsError(
-                f"{self.argument}={self.text!r} names an object store, and this version of Kinetoscope uploads nothing. "
-                "Leave the scheme away, and copy the run's folder when the run has ended."
+                f"{self.argument}={self.text!r} names an object store, and this version of Kinetoscope uploads "
+                "nothing. Leave the scheme out, and copy the run's folder when the run has ended."
             )

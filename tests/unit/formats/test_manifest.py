@@ -5,7 +5,7 @@ import pytest
 from kinetoscope.formats.manifest import (
     RankClosed,
     RankStarted,
-    TraceDeleted,
+    TraceExpired,
     TraceFinished,
     append_entry,
     read_manifest,
@@ -24,13 +24,14 @@ def test_what_is_appended_is_read_back_by_rank(tmp_path):
     append_entry(tmp_path, 10, started(10))
     append_entry(tmp_path, 2, started(2))
     append_entry(tmp_path, 2, finished("t.json", 2))
-    append_entry(tmp_path, 2, TraceDeleted("t.json"))
+    append_entry(tmp_path, 2, TraceExpired("t.json"))
     append_entry(tmp_path, 2, RankClosed(2))
     second, tenth = read_manifest(tmp_path)
     assert (second.rank, tenth.rank) == (2, 10)
     assert second.started == started(2)
     assert second.traces == [finished("t.json", 2)]
-    assert second.deleted == {"t.json"}
+    assert second.expired == {"t.json"}
+    assert second.kept == []
     assert (second.closed, tenth.closed) == (True, False)
 
 
@@ -48,11 +49,11 @@ def test_a_torn_last_line_is_passed_over_and_the_next_entry_stands_on_its_own_li
     assert read_manifest(tmp_path)[0].closed
 
 
-def test_of_earlier_attempts_only_traces_that_still_exist_count(tmp_path):
-    (tmp_path / "kept.json").touch()
-    for entry in (started(), finished("gone.json"), finished("kept.json"), RankClosed(0), started(attempt="a-1")):
+def test_what_an_earlier_run_left_in_the_folder_does_not_count(tmp_path):
+    (tmp_path / "old.json").touch()
+    for entry in (started(), finished("old.json"), RankClosed(0), started(attempt="a-1"), finished("new.json")):
         append_entry(tmp_path, 0, entry)
     (manifest,) = read_manifest(tmp_path)
-    assert [trace.path for trace in manifest.traces] == ["kept.json"]
+    assert [trace.path for trace in manifest.traces] == ["new.json"]
     assert manifest.started == started(attempt="a-1")
     assert not manifest.closed

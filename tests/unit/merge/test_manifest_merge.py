@@ -7,7 +7,7 @@ import threading
 import time
 from pathlib import Path
 
-from kinetoscope.formats.manifest import RankClosed, RankStarted, TraceFinished, append_entry
+from kinetoscope.formats.manifest import RankClosed, RankStarted, TraceExpired, TraceFinished, append_entry
 from kinetoscope.merge.manifest_merge import merge_manifest
 
 NO_PROCESS = 2**22 + 1
@@ -84,3 +84,26 @@ def test_the_wait_for_a_live_rank_ends(tmp_path):
     before = time.monotonic()
     assert merge_manifest(tmp_path, tmp_path / "out.json", wait_s=0.3) is not None
     assert 0.3 <= time.monotonic() - before < 10
+
+
+def test_expired_traces_are_deleted_once_merged_and_stay_in_the_merged_trace(tmp_path):
+    start(tmp_path, 0, num_local=1)
+    output = tmp_path / "out.json"
+    for cycle in range(4):
+        finish(tmp_path, 0, f"{cycle}.json")
+        if cycle:
+            append_entry(tmp_path, 0, TraceExpired(f"{cycle - 1}.json"))
+        merge_manifest(tmp_path, output)
+        assert len([e for e in json.loads(output.read_text())["traceEvents"] if e["ph"] == "X"]) == cycle + 1
+    assert sorted(path.name for path in tmp_path.glob("?.json")) == ["3.json"]
+
+
+def test_ranks_of_an_earlier_run_in_the_same_folder_are_not_merged(tmp_path):
+    start(tmp_path, 0)
+    finish(tmp_path, 0, "0.json")
+    old = RankStarted(1, 1, 0, 2, 2, NO_PROCESS, socket.gethostname(), "of last week")
+    append_entry(tmp_path, 1, old)
+    finish(tmp_path, 1, "1.json")
+    report = merge_manifest(tmp_path, tmp_path / "out.json", attempt="a-0")
+    assert report is not None
+    assert report.ranks == [0]

@@ -177,11 +177,35 @@ def test_a_truncated_input_is_merged_as_far_as_it_goes_and_the_report_says_so(tm
     assert any("ends too early" in note for note in report.notes)
 
 
-def test_a_merged_trace_is_no_input(tmp_path):
-    file = write(tmp_path / "rank0.json", [cpu(1)])
-    merged = merge_traces(tmp_path / "out.json", file).output
-    with pytest.raises(MergeError, match="itself a merged trace"):
-        merge_traces(tmp_path / "again.json", merged)
+def test_merged_traces_merge_again_rank_by_rank(tmp_path):
+    nodes = [
+        [
+            write(tmp_path / f"rank{rank}.json", [cpu(0, dur=9), kernel(rank), flow("s", 1), flow("f", 2)])
+            for rank in ranks
+        ]
+        for ranks in ((0, 1), (2, 3))
+    ]
+    merged = [merge_traces(tmp_path / f"node{n}.json", *files).output for n, files in enumerate(nodes)]
+    whole = merge_traces(tmp_path / "whole.json", *nodes[0], *nodes[1]).output
+    again = merge_traces(tmp_path / "again.json", *merged)
+    assert again.ranks == [0, 1, 2, 3]
+    assert sorted(map(str, spans(again.output))) == sorted(map(str, spans(whole)))
+    assert thread_names(again.output) == thread_names(whole)
+    with load(again.output) as trace:
+        assert trace.errors() == {}
+        assert trace.query("select count(*) as n from flow") == [{"n": 4}]
+
+
+def test_a_cycle_added_to_a_merged_trace_lands_on_the_tracks_of_its_rank(tmp_path):
+    first = write(tmp_path / "a-rank0.json", [cpu(1), kernel(1)])
+    second = write(tmp_path / "b-rank0.json", [cpu(100), kernel(100)])
+    merged = merge_traces(tmp_path / "merged.json", first).output
+    merge_traces(merged, merged, second)
+    tracks = {span["name"]: set() for span in spans(merged)}
+    for span in spans(merged):
+        tracks[span["name"]].add((span["pid"], span["tid"]))
+    assert all(len(where) == 1 for where in tracks.values())
+    assert len(spans(merged)) == 4
 
 
 def test_nothing_to_merge_is_an_error(tmp_path):

@@ -20,7 +20,7 @@ class Log(TraceHandler):
     def process_duration_event(self, name, categories, is_start, timestamp, wall_clock_time_ns):
         self.overlapping |= self.inside > 0
         self.inside += 1
-        if not name.startswith("event/"):
+        if not name.startswith(("event/", "kinetoscope/")):
             self.events.append((name, is_start, wall_clock_time_ns))
         self.inside -= 1
 

@@ -16,7 +16,7 @@ def test_torchruns_environment_is_read():
 
 
 def test_an_environment_variable_that_is_no_number_is_named():
-    with pytest.raises(SettingsError, match="RANK.*'five'"):
+    with pytest.raises(SettingsError, match=r"RANK.*'five'"):
         current_ranks({"RANK": "five"})
 
 

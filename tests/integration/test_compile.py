@@ -1,0 +1,126 @@
+"""torch's compiler must not notice markers: the number of graphs is the same with them as without."""
+
+import pytest
+
+import kinetoscope
+from kinetoscope import ProfilerAction
+from kinetoscope.recording.profiler import Profiler
+from kinetoscope.testing import MemoryTraceHandler
+
+torch = pytest.importorskip("torch")
+testing = pytest.importorskip("torch._dynamo.testing")
+
+
+@pytest.fixture(autouse=True)
+def fresh_compiler():
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+@pytest.fixture
+def running():
+    handler = MemoryTraceHandler()
+    with Profiler(lambda state: ProfilerAction.ACTIVE, handler) as profiler:
+        profiler.memory = handler
+        yield profiler
+
+
+def count_graphs(function, *, fullgraph=True):
+    """Compiles and calls ``function``; how many graphs it took."""
+    counter = testing.CompileCounter()
+    compiled = torch.compile(function, backend=counter, fullgraph=fullgraph)
+    x = torch.ones(3)
+    assert torch.equal(compiled(x), function(x))
+    return counter.frame_count
+
+
+def plain(x):
+    return torch.sin(x) * 2 + 1
+
+
+def test_a_decorated_function_compiles_whole(running):
+    inner = running.marker("inner")(lambda x: torch.sin(x))
+
+    def step(x):
+        return inner(x) * 2 + 1
+
+    assert count_graphs(step) == count_graphs(plain) == 1
+
+
+def test_a_library_marker_inside_compiles_whole(running):
+    def step(x):
+        with kinetoscope.marker("inside"):
+            y = torch.sin(x)
+        return y * 2 + 1
+
+    assert count_graphs(step) == 1
+
+
+def test_a_ready_made_marker_inside_compiles_whole(running):
+    marker = running.marker("ready-made")
+
+    def step(x):
+        with marker:
+            y = torch.sin(x)
+        return y * 2 + 1
+
+    assert count_graphs(step) == 1
+
+
+def test_a_marker_that_a_model_holds_compiles_whole(running):
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.marker = running.marker("in the model")
+
+        def forward(self, x):
+            with self.marker:
+                self.marker.instant()
+                self.marker.counter({"x": 1.0})
+                return plain(x)
+
+    assert count_graphs(Model()) == 1
+
+
+def test_start_and_finish_inside_compile_whole(running):
+    marker = running.marker("stretch")
+
+    def step(x):
+        marker.start()
+        y = torch.sin(x)
+        marker.finish()
+        return y * 2 + 1
+
+    assert count_graphs(step) == 1
+
+
+def test_markers_around_a_compiled_step_record_and_those_inside_do_not(running):
+    outside, inside = running.marker("outside"), running.marker("inside")
+
+    def step(x):
+        with inside:
+            return plain(x)
+
+    compiled = torch.compile(step, backend="eager", fullgraph=True)
+    for _ in range(3):
+        with outside:
+            compiled(torch.ones(3))
+    running.close()
+    names = [name for name, _, _ in running.memory.spans()]
+    assert names.count("outside") == 3
+    assert "inside" not in names
+
+
+def test_markers_compile_whole_though_no_profiler_ever_ran():
+    marker = kinetoscope.marker("idle")
+
+    @marker
+    def inner(x):
+        return torch.sin(x)
+
+    def step(x):
+        with marker:
+            return inner(x) * 2 + 1
+
+    assert count_graphs(step) == 1

@@ -1,0 +1,127 @@
+"""The main job: the example profiles a real two-rank run, and the traces are what they promise to be."""
+
+import json
+import statistics
+import subprocess
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+from trace_processor.trace_processor import load
+
+pytest.importorskip("torch")
+pytest.importorskip("sklearn")
+EXAMPLE = Path(__file__).parents[2] / "examples" / "train_digits.py"
+INSIDE = {
+    "model": "forward",
+    "cross_entropy": "loss",
+    "autograd": "backward",
+    "adam": "optimizer",
+    "wait for the other rank": "barrier",
+}
+
+
+def train(folder: Path, *options: str, ranks: int) -> Path:
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)] if ranks > 1 else []
+    command = [sys.executable, *launcher, str(EXAMPLE), "--out", str(folder), *options]
+    done = subprocess.run(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, text=True, timeout=150
+    )
+    assert done.returncode == 0, done.stdout
+    assert "Final loss" in done.stdout
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return train(tmp_path_factory.mktemp("run") / "digits", ranks=2)
+
+
+@pytest.fixture(scope="module")
+def run_with_stack(tmp_path_factory):
+    return train(tmp_path_factory.mktemp("run") / "digits", "--with-stack", "--epochs", "1", ranks=2)
+
+
+@pytest.fixture(scope="module")
+def merged(run):
+    return json.loads((run / "traces" / "merged_trace.json").read_text())["traceEvents"]
+
+
+def spans(events, name, rank):
+    found = [e for e in events if e["ph"] == "X" and e["name"] == name and e["pid"] == rank]
+    return sorted((event["ts"], event["ts"] + event["dur"]) for event in found)
+
+
+def test_the_run_leaves_the_files_it_should(run):
+    expected = {f"traces/ep{epoch}-ba{batch}-rank{rank}.json" for epoch, batch in ((0, 6), (1, 20)) for rank in (0, 1)}
+    expected |= {f"torch_traces/rank{rank}.{batch}.pt.trace.json" for batch in (6, 20) for rank in (0, 1)}
+    expected |= {f"{kind}/.manifest/rank{rank}.jsonl" for kind in ("traces", "torch_traces") for rank in (0, 1)}
+    found = {str(path.relative_to(run)) for path in run.rglob("*") if path.is_file()}
+    assert found == expected | {"traces/merged_trace.json"}
+
+
+def test_every_trace_opens_in_perfetto_without_an_error(run):
+    for path in sorted(run.rglob("*.json")):
+        with load(path) as trace:
+            assert trace.errors() == {}, path
+            assert trace.query("select count(*) as n from slice")[0]["n"] > 1000
+
+
+def test_with_python_stacks_no_slice_is_lost(run_with_stack):
+    for path in sorted(run_with_stack.rglob("*.json")):
+        written = sum(event["ph"] == "X" for event in json.loads(path.read_text())["traceEvents"])
+        with load(path) as trace:
+            assert trace.errors() == {}, path
+            assert trace.query("select count(*) as n from slice where dur >= 0")[0]["n"] >= written
+
+
+def test_what_was_clipped_or_moved_to_nest_says_so(run_with_stack):
+    (path,) = (run_with_stack / "traces").glob("ep0-ba6-rank0.json")
+    events = json.loads(path.read_text())["traceEvents"]
+    notes = [event["args"]["kinetoscope"] for event in events if "kinetoscope" in event.get("args", {})]
+    assert notes
+    assert all("clipped" in note or "moved" in note for note in notes)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_markers_torch_operators_and_system_counters_of_a_rank_are_one_process(merged, rank):
+    of_rank = [event for event in merged if event["pid"] == rank]
+    assert spans(of_rank, "forward", rank)
+    assert spans(of_rank, "aten::conv2d", rank)
+    counters = {event["name"] for event in of_rank if event["ph"] == "C"}
+    assert {"cpu", "process", "memory/virtual", "training loss"} <= counters
+    (name,) = [event["args"]["name"] for event in of_rank if event["name"] == "process_name"]
+    assert name.startswith(f"rank {rank}")
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize(("inner", "outer"), INSIDE.items())
+def test_a_record_function_span_lies_inside_the_marker_around_it(merged, rank, inner, outer):
+    inners, outers = spans(merged, inner, rank), spans(merged, outer, rank)
+    assert len(inners) == 8  # four recorded batches in each of two epochs
+    for begin, end in inners:
+        assert any(b - 5 <= begin and end <= e + 5 for b, e in outers), (begin, end)
+
+
+def test_the_ranks_leave_their_barriers_together(merged):
+    ends = [[end for _, end in spans(merged, "barrier", rank)] for rank in (0, 1)]
+    apart_us = [abs(one - other) for one, other in zip(*ends, strict=True)]
+    assert statistics.median(apart_us) <= 1000
+
+
+def test_only_the_batches_of_the_schedule_are_in_the_trace(merged):
+    batches = defaultdict(set)
+    for event in merged:
+        if event["name"] == "event/batch":
+            batches[event["pid"]].add(event["args"]["batch"])
+    expected = {1, 2, 3, 4, 5} | {15, 16, 17, 18, 19}  # one warm-up and four recorded batches an epoch
+    assert batches == {0: expected, 1: expected}
+
+
+def test_one_rank_alone_needs_no_launcher(tmp_path):
+    folder = train(tmp_path / "digits", "--epochs", "1", ranks=1)
+    with load(folder / "traces" / "merged_trace.json") as trace:
+        assert trace.errors() == {}
+        assert {row["name"] for row in trace.query("select name from process where name like 'rank%'")} == {"rank 0"}

@@ -1,0 +1,196 @@
+"""However a run ends, the window so far is a valid trace and nothing of ours stays behind. Real processes."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+from trace_processor.trace_processor import load
+
+PRELUDE = """
+import os, signal, sys, time, threading
+import kinetoscope
+from kinetoscope import JSONTraceHandler, Profiler, ProfilerAction
+def always(state): return ProfilerAction.ACTIVE
+folder = sys.argv[1]
+"""
+
+
+def start(tmp_path, program, *arguments):
+    script = tmp_path / "program.py"
+    script.write_text(PRELUDE + textwrap.dedent(program))
+    command = [sys.executable, str(script), str(tmp_path / "traces"), *arguments]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "stdin": subprocess.DEVNULL}
+    return subprocess.Popen(command, **pipes, text=True, cwd=tmp_path)
+
+
+def finish(process, timeout=60):
+    out, err = process.communicate(timeout=timeout)
+    return process.returncode, out, err
+
+
+def run(tmp_path, program):
+    return finish(start(tmp_path, program))
+
+
+def span_names(tmp_path, pattern="*rank0*.json"):
+    found = []
+    for path in sorted((tmp_path / "traces").glob(pattern)):
+        with load(path) as trace:
+            assert trace.errors() == {}
+        found += [event["name"] for event in json.loads(path.read_text())["traceEvents"] if event["ph"] == "X"]
+    return found
+
+
+def test_sigterm_in_mid_window_saves_it_and_then_kills_the_process_as_it_would_have(tmp_path):
+    process = start(
+        tmp_path,
+        """
+        with Profiler(always, JSONTraceHandler(folder)) as profiler:
+            for batch in profiler.batches(range(10**6)):
+                with profiler.marker("train"):
+                    time.sleep(0.01)
+                if batch == 5:
+                    print("ready", flush=True)
+        """,
+    )
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(signal.SIGTERM)
+    status, _, err = finish(process)
+    assert status == -signal.SIGTERM, err
+    assert span_names(tmp_path).count("train") >= 5
+    assert (tmp_path / "traces" / "merged_trace.json").exists()
+
+
+def test_sigterm_leaves_a_users_own_handler_alone(tmp_path):
+    status, out, _ = run(
+        tmp_path,
+        """
+        signal.signal(signal.SIGTERM, lambda *a: print("mine", flush=True))
+        with Profiler(always, JSONTraceHandler(folder)) as profiler:
+            os.kill(os.getpid(), signal.SIGTERM)
+        """,
+    )
+    assert (status, out) == (0, "mine\n")
+
+
+@pytest.mark.parametrize(
+    ("ending", "expected"),
+    [("raise ValueError('diverged')", 1), ("sys.exit(3)", 3), ("raise KeyboardInterrupt", -signal.SIGINT)],
+)
+def test_an_error_in_the_loop_leaves_the_window_so_far_and_is_not_swallowed(tmp_path, ending, expected):
+    status, _, err = run(
+        tmp_path,
+        f"""
+        with Profiler(always, JSONTraceHandler(folder)) as profiler:
+            for batch in profiler.batches(range(10)):
+                with profiler.marker("train"):
+                    if batch == 4:
+                        {ending}
+        """,
+    )
+    assert status == expected, err
+    assert span_names(tmp_path).count("train") == 5
+
+
+def test_a_forgotten_close_is_made_good_at_exit(tmp_path):
+    status, _, err = run(
+        tmp_path,
+        """
+        profiler = Profiler(always, JSONTraceHandler(folder)).start()
+        for batch in profiler.batches(range(3)):
+            with profiler.marker("train"):
+                pass
+        """,
+    )
+    assert status == 0, err
+    assert span_names(tmp_path).count("train") == 3
+
+
+def test_a_forked_child_records_and_saves_nothing_and_its_sigterm_kills_it(tmp_path):
+    status, out, err = run(
+        tmp_path,
+        """
+        with Profiler(always, JSONTraceHandler(folder)) as profiler:
+            marker = profiler.marker("train")
+            for batch in profiler.batches(range(2)):
+                with marker:
+                    if (child := os.fork()) == 0:
+                        with marker:
+                            time.sleep(60)
+                        os._exit(0)
+                    time.sleep(0.1)
+                    os.kill(child, signal.SIGTERM)
+                    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        """,
+    )
+    assert status == 0, err
+    assert out.split() == ["-15", "-15"]
+    assert span_names(tmp_path).count("train") == 2
+
+
+def test_a_disk_that_is_full_does_not_stop_training(tmp_path):
+    if os.geteuid() != 0:
+        pytest.skip("mounting a small file system needs root")
+    (tmp_path / "traces").mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(tmp_path / "traces")]
+    if subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("this machine does not let us mount")
+    try:
+        status, out, err = run(
+            tmp_path,
+            """
+            schedule = kinetoscope.cyclic_schedule(warmup=0, active=1, repeat=0)
+            with Profiler(schedule, JSONTraceHandler(folder)) as profiler:
+                for batch in profiler.batches(range(20)):
+                    for n in range(500):
+                        with profiler.marker("train"):
+                            pass
+            print("trained", profiler.state.timestamp.batch)
+            """,
+        )
+        assert (status, out.split()) == (0, ["trained", "20"])
+        assert "No space left" in err
+        left = [path for path in (tmp_path / "traces").iterdir() if "partial" in path.name]
+        assert left == []
+    finally:
+        subprocess.run(["umount", str(tmp_path / "traces")], check=True)
+
+
+def test_a_rank_that_died_does_not_keep_the_others_from_their_merged_trace(tmp_path):
+    program = """
+    os.environ |= {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "RANK": sys.argv[2], "LOCAL_RANK": sys.argv[2]}
+    with Profiler(always, JSONTraceHandler(folder)) as profiler:
+        for batch in profiler.batches(range(3)):
+            with profiler.marker("train"):
+                pass
+            if sys.argv[2] == "1":
+                os.kill(os.getpid(), signal.SIGKILL)
+    """
+    second = start(tmp_path, program, "1")
+    assert finish(second)[0] == -signal.SIGKILL
+    began = time.monotonic()
+    status, _, err = finish(start(tmp_path, program, "0"))
+    assert status == 0, err
+    assert time.monotonic() - began < 8
+    assert span_names(tmp_path, "merged_trace.json").count("train") == 3
+
+
+def test_the_loop_costs_no_thread_before_there_is_something_to_write(tmp_path):
+    _, out, _ = run(
+        tmp_path,
+        """
+        with Profiler(lambda state: ProfilerAction.SKIP, JSONTraceHandler(folder)) as profiler:
+            for batch in profiler.batches(range(10)):
+                pass
+            print(threading.active_count())
+        """,
+    )
+    assert out == "1\n"
+    assert [path.name for path in Path(tmp_path / "traces").iterdir()] == [".manifest"]

@@ -1,0 +1,124 @@
+"""TorchProfiler in a real loop: Kineto's windows are those of the schedule, and its files join the cycles."""
+
+import gzip
+import json
+
+import pytest
+
+from kinetoscope import JSONTraceHandler, Profiler, ProfilerAction, TorchProfiler, cyclic_schedule
+from kinetoscope.errors import FileNameError, FolderNotEmptyError, ProfilerStateError, SettingsError
+from kinetoscope.recording.trace_handler import TraceHandler
+from trace_processor.trace_processor import load
+
+torch = pytest.importorskip("torch")
+
+
+class Files(TraceHandler):
+    """Reads what was contributed to each cycle."""
+
+    def __init__(self):
+        self.cycles = []
+
+    def process_cycle(self, cycle):
+        self.cycles.append([json.loads(path.read_bytes()) for path in cycle.files])
+
+
+def record(source, handler=None, *, schedule=None, batches=6, epochs=1):
+    handler = handler or Files()
+    schedule = schedule or cyclic_schedule(skip_first=1, warmup=1, active=2)
+    with Profiler(schedule, handler, sources=[source], strict=True) as profiler:
+        marker = profiler.marker("multiply")
+        for _ in range(epochs):
+            for _ in profiler.batches(range(batches)):
+                with marker:
+                    torch.ones(8, 8) @ torch.ones(8, 8)
+    return handler
+
+
+def steps(trace):
+    return sorted(event["name"] for event in trace["traceEvents"] if event["name"].startswith("ProfilerStep"))
+
+
+def test_the_torch_trace_covers_the_active_batches_and_joins_the_cycle(tmp_path):
+    handler = record(TorchProfiler(str(tmp_path)), epochs=2)
+    assert [len(files) for files in handler.cycles] == [1, 1]
+    assert steps(handler.cycles[0][0]) == ["ProfilerStep#2", "ProfilerStep#3"]
+    assert sorted(path.name for path in tmp_path.glob("*.json")) == [
+        "rank0.10.pt.trace.json",
+        "rank0.4.pt.trace.json",
+    ]
+
+
+def test_operators_lie_inside_the_markers_around_them(tmp_path):
+    record(TorchProfiler(str(tmp_path / "torch")), JSONTraceHandler(str(tmp_path / "traces")))
+    path = tmp_path / "traces" / "merged_trace.json"
+    events = [event for event in json.loads(path.read_text())["traceEvents"] if event["ph"] == "X"]
+    markers = [(e["ts"], e["ts"] + e["dur"]) for e in events if e["name"] == "multiply"]
+    operators = [(e["ts"], e["ts"] + e["dur"]) for e in events if e["name"] == "aten::mm"]
+    assert len(operators) == 2
+    assert all(any(b - 5 <= begin and end <= e + 5 for b, e in markers) for begin, end in operators)
+    with load(path) as trace:
+        assert trace.errors() == {}
+
+
+def test_without_a_filename_the_trace_only_joins_the_cycle(tmp_path):
+    handler = record(TorchProfiler(str(tmp_path), filename=None))
+    assert steps(handler.cycles[0][0])
+    assert [path for path in tmp_path.iterdir() if path.is_file()] == []
+
+
+def test_gzip_is_added_to_the_name_once(tmp_path):
+    for number, name in enumerate(("a{rank}.json", "a{rank}.json.gz")):
+        folder = tmp_path / str(number)
+        record(TorchProfiler(str(folder), filename=name, use_gzip=True), JSONTraceHandler(str(tmp_path / f"t{number}")))
+        assert b"traceEvents" in gzip.decompress((folder / "a0.json.gz").read_bytes())
+
+
+def test_a_run_that_ends_in_mid_window_keeps_what_torch_recorded(tmp_path):
+    handler = record(TorchProfiler(str(tmp_path)), schedule=lambda state: ProfilerAction.ACTIVE, batches=3)
+    assert any(event["name"] == "aten::mm" for event in handler.cycles[0][0]["traceEvents"])
+
+
+def test_an_active_stretch_that_the_epochs_end_breaks_off_is_saved(tmp_path):
+    def schedule(state):  # knows nothing of the epoch's length, as with a loader without one
+        return ProfilerAction.ACTIVE if state.timestamp.batch_in_epoch else ProfilerAction.SKIP
+
+    handler = record(TorchProfiler(str(tmp_path)), schedule=schedule, batches=3, epochs=2)
+    assert [len(files) for files in handler.cycles] == [1, 1]
+
+
+@pytest.mark.parametrize("keep", [0, 2])
+def test_a_file_that_is_not_kept_is_deleted_only_when_every_handler_has_seen_it(tmp_path, keep):
+    source = TorchProfiler(str(tmp_path), num_traces_to_keep=keep)
+    handler = record(source, schedule=cyclic_schedule(warmup=0, active=1, repeat=0), batches=4)
+    assert [len(files) for files in handler.cycles] == [1, 1, 1, 1]
+    assert len(list(tmp_path.glob("*.json"))) == keep
+
+
+def test_the_oldest_files_go_first(tmp_path):
+    source = TorchProfiler(str(tmp_path), num_traces_to_keep=1)
+    record(source, schedule=cyclic_schedule(warmup=0, active=1, repeat=0), batches=4)
+    assert [path.name for path in tmp_path.glob("*.json")] == ["rank0.4.pt.trace.json"]
+    assert [[path.name for path in paths] for _, paths in source.saved_traces] == [["rank0.4.pt.trace.json"]]
+
+
+def test_a_folder_that_is_not_empty_is_refused(tmp_path):
+    (tmp_path / "old.json").touch()
+    with pytest.raises(FolderNotEmptyError, match="overwrite=True"):
+        record(TorchProfiler(str(tmp_path)))
+
+
+def test_a_memory_timeline_without_its_options_is_refused_naming_what_is_missing():
+    with pytest.raises(SettingsError, match="record_shapes=True, with_stack=True"):
+        TorchProfiler(memory_filename="rank{rank}.html")
+
+
+def test_an_unknown_variable_is_refused():
+    with pytest.raises(FileNameError, match="stpe"):
+        TorchProfiler(filename="{stpe}.json")
+
+
+def test_another_torch_profiler_around_the_run_is_a_clear_error_at_its_start(tmp_path):
+    source = TorchProfiler(str(tmp_path))
+    with torch.profiler.profile(), pytest.raises(ProfilerStateError, match="Another torch profiler is running"):
+        Profiler(lambda state: ProfilerAction.ACTIVE, Files(), sources=[source]).start()

@@ -1,0 +1,79 @@
+"""SystemProfiler on a real machine: what it counts, in which units, and when."""
+
+import threading
+import time
+
+import psutil
+import pytest
+
+from kinetoscope import ProfilerAction, SystemProfiler
+from kinetoscope.errors import SettingsError
+from kinetoscope.recording.profiler import Profiler
+from kinetoscope.testing import MemoryTraceHandler
+
+EVERYTHING = {"profile_cpu": True, "profile_memory": True, "profile_disk": True, "profile_net": True}
+
+
+def counters(source, *, batches=3, schedule=lambda state: ProfilerAction.ACTIVE):
+    """What ``source`` counted while batches of 50 ms ran."""
+    handler = MemoryTraceHandler()
+    with Profiler(schedule, handler, sources=[source], strict=True) as profiler:
+        for _ in profiler.batches(range(batches)):
+            time.sleep(0.05)
+    return handler.counters()
+
+
+def last(values, series):
+    return [value for _, name, value in values if name == series][-1]
+
+
+def test_memory_is_counted_in_true_gib():
+    found = counters(SystemProfiler(**EVERYTHING, stats_thread_interval_seconds=0.02))
+    total_gib = psutil.virtual_memory().total / 2**30
+    assert 0 < last(found["memory/virtual"], "used_gib") <= total_gib
+    assert 0 < last(found["memory/virtual"], "available_gib") <= total_gib
+    resident_gib = psutil.Process().memory_info().rss / 2**30
+    assert last(found["process"], "resident_gib") == pytest.approx(resident_gib, rel=0.3)
+    assert last(found["process"], "threads") >= 2
+
+
+def test_cpu_is_a_percentage():
+    found = counters(SystemProfiler(stats_thread_interval_seconds=0.02))
+    assert 0 <= last(found["cpu"], "percent") <= 100
+    assert set(found) == {"cpu", "process"}
+
+
+def test_disks_and_network_cards_have_totals_and_rates_each_under_its_own_name():
+    found = counters(SystemProfiler(**EVERYTHING, stats_thread_interval_seconds=0.02))
+    for card in psutil.net_io_counters(pernic=True):
+        assert last(found[f"network/{card}"], "received_bytes") >= 0
+        assert last(found[f"network/{card}"], "received_bytes_per_s") >= 0
+    for disk in psutil.disk_io_counters(perdisk=True) or {}:
+        assert last(found[f"disk/{disk}"], "write_bytes") >= 0
+
+
+def test_a_short_window_is_read_at_its_beginning_and_at_its_last_batch():
+    def schedule(state):
+        return [ProfilerAction.SKIP, ProfilerAction.ACTIVE, ProfilerAction.ACTIVE_AND_SAVE][state.timestamp.batch % 3]
+
+    found = counters(SystemProfiler(stats_thread_interval_seconds=60), schedule=schedule)
+    assert len(found["cpu"]) == 2
+
+
+def test_nothing_is_read_while_every_batch_is_skipped(monkeypatch):
+    source = SystemProfiler(stats_thread_interval_seconds=0.01)
+    reads = []
+    monkeypatch.setattr(source, "_read_all", reads.append)
+    counters(source, schedule=lambda state: ProfilerAction.SKIP)
+    assert reads == []
+
+
+def test_its_thread_is_joined_at_close():
+    counters(SystemProfiler())
+    assert threading.active_count() == 1
+
+
+@pytest.mark.parametrize("interval", [0, -1, float("nan")])
+def test_an_interval_that_is_not_positive_is_refused(interval):
+    with pytest.raises(SettingsError, match="stats_thread_interval_seconds"):
+        SystemProfiler(stats_thread_interval_seconds=interval)

@@ -1,0 +1,80 @@
+"""kinetoscope.profile: the defaults, and what they leave on disk."""
+
+import importlib.util
+import time
+
+import pytest
+
+import kinetoscope
+from kinetoscope import ProfilerAction, SystemProfiler
+from kinetoscope.errors import FileNameError, FolderNotEmptyError
+from kinetoscope.testing import MemoryTraceHandler
+
+
+def run(profiler, batches=8, epochs=2):
+    with profiler:
+        for _ in range(epochs):
+            for _ in profiler.batches(range(batches)):
+                pass
+    return profiler
+
+
+def files(folder):
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*.json"))
+
+
+def test_by_default_one_batch_is_skipped_one_warms_up_and_four_are_recorded_once_in_the_run(tmp_path):
+    handler = MemoryTraceHandler()
+    run(kinetoscope.profile(tmp_path, torch=False, handlers=handler))
+    (cycle,) = handler.cycles
+    batches = [record.batch for _, record, name in cycle.records() if name.name == "event/batch"]
+    assert batches == [1, 2, 3, 4, 5]
+
+
+def test_the_traces_are_below_out_and_the_run_is_named_after_it(tmp_path):
+    profiler = run(kinetoscope.profile(tmp_path / "digits", torch=False))
+    assert files(tmp_path) == ["digits/traces/ep0-ba6-rank0.json", "digits/traces/merged_trace.json"]
+    assert profiler.state.run_name == "digits"
+
+
+def test_time_in_out_is_the_moment_the_run_began(tmp_path):
+    profiler = run(kinetoscope.profile(f"{tmp_path}/{{time}}", torch=False))
+    assert profiler.state.run_name.startswith(time.strftime("%Y%m%d-"))
+    assert (tmp_path / profiler.state.run_name / "traces").is_dir()
+
+
+def test_sources_can_be_left_out_or_brought_along(tmp_path):
+    mine = SystemProfiler(profile_net=True)
+    assert kinetoscope.profile(tmp_path, torch=False, system=mine).sources == [mine]
+    assert kinetoscope.profile(tmp_path, torch=False, system=False).sources == []
+
+
+def test_without_torch_installed_there_are_no_operators_and_no_error(tmp_path, monkeypatch):
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "torch" else find(name))
+    (source,) = kinetoscope.profile(tmp_path).sources
+    assert isinstance(source, SystemProfiler)
+
+
+def test_a_schedule_of_ones_own_is_followed(tmp_path):
+    handler = MemoryTraceHandler()
+    schedule = lambda state: ProfilerAction.ACTIVE  # noqa: E731
+    run(kinetoscope.profile(tmp_path, torch=False, schedule=schedule, handlers=[handler]), epochs=1)
+    assert len(handler.spans("event/batch")) == 8
+
+
+def test_a_run_into_the_folder_of_another_is_refused_unless_it_may_overwrite(tmp_path):
+    run(kinetoscope.profile(tmp_path, torch=False))
+    with pytest.raises(FolderNotEmptyError, match="overwrite=True"):
+        run(kinetoscope.profile(tmp_path, torch=False))
+    run(kinetoscope.profile(tmp_path, torch=False, overwrite=True))
+
+
+def test_out_may_use_the_variables_of_file_names(tmp_path):
+    run(kinetoscope.profile(f"{tmp_path}/node{{node_rank}}", torch=False))
+    assert files(tmp_path / "node0/traces") == ["ep0-ba6-rank0.json", "merged_trace.json"]
+
+
+def test_an_unknown_variable_in_out_is_refused_by_name(tmp_path):
+    with pytest.raises(FileNameError, match=r"\{b\}"):
+        kinetoscope.profile(tmp_path / "a{b}c", torch=False)
