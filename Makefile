@@ -3,9 +3,9 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PACKAGE := pyproject.toml $(wildcard setup.py)
+PACKAGE := pyproject.toml $(wildcard setup.py src/native/*)
 
-.PHONY: help demo test check bench clean
+.PHONY: help demo test test-sanitized check bench clean
 
 help:  ## Say what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -24,6 +24,11 @@ demo: $(VENV)/demo.stamp  ## Profile a real two-rank training run into runs/digi
 
 test: $(VENV)/test.stamp  ## Run all tests
 	$(BIN)/python -m pytest
+
+test-sanitized: $(VENV)/test.stamp  ## Run the recorder's tests under AddressSanitizer and UndefinedBehaviorSanitizer
+	KINETOSCOPE_REQUIRE_NATIVE=1 KINETOSCOPE_SANITIZE=1 $(BIN)/python setup.py --quiet build --build-base build/sanitized
+	PYTHONPATH=$$(echo build/sanitized/lib*) LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" \
+	ASAN_OPTIONS=detect_leaks=0:quarantine_size_mb=8 PYTHONMALLOC=malloc $(BIN)/python -m pytest tests/unit/recording tests/integration/test_live_folder.py
 
 check: $(VENV)/dev.stamp  ## Lint, formatting, types and the layers of the house
 	$(BIN)/ruff check .

@@ -446,25 +446,31 @@ static void append_value(Recorder *recorder, Track *track, Span *span, int64_t n
     track_append(track, now, value, span->name_id, recorder->batch, tail);
 }
 
-#define LARGEST_COUNTER 64
+typedef struct {
+    Value value;
+    int64_t series;
+    int flags;
+} Reading;
 
-/* Records the values of a dict whose keys are strings and whose values are plain numbers. Returns 0, or without having
- * recorded anything 1 if the dict holds something else, or is large; -1 with an error set. */
-static int record_plain_dict(Span *span, PyObject *values)
+/* Reads a dict into at most `space` readings. Returns their number, or -1 with an error set, or -2 if there is anything
+ * but strings and plain numbers in it. */
+static Py_ssize_t read_plain_dict(Recorder *recorder, PyObject *values, Reading *readings, Py_ssize_t space)
 {
-    Recorder *recorder = span->recorder;
-    Value numbers[LARGEST_COUNTER];
-    int64_t series[LARGEST_COUNTER];
-    int flags[LARGEST_COUNTER], count = 0;
     PyObject *name, *number;
-    for (Py_ssize_t position = 0; PyDict_Next(values, &position, &name, &number); count++) {
-        if (count == LARGEST_COUNTER || !PyUnicode_CheckExact(name))
-            return 1;
-        if ((flags[count] = plain_number(number, &numbers[count])) < 0)
-            return 1;
-        if ((series[count] = series_id(recorder, name)) < 0)
+    Py_ssize_t count = 0, position = 0;
+    for (; count < space && PyDict_Next(values, &position, &name, &number); count++) {
+        Reading *reading = &readings[count];
+        if (!PyUnicode_CheckExact(name) || (reading->flags = plain_number(number, &reading->value)) < 0)
+            return -2;
+        if ((reading->series = series_id(recorder, name)) < 0)
             return -1;
     }
+    return count;
+}
+
+static int record_readings(Span *span, PyObject *values, const Reading *readings, Py_ssize_t count)
+{
+    Recorder *recorder = span->recorder;
     int64_t now = recorder_now(recorder);
     if (recorder_failed(now))
         return -1;
@@ -472,11 +478,30 @@ static int record_plain_dict(Span *span, PyObject *values)
         Track *track = track_of_this_thread(recorder);
         if (track == NULL)
             return -1;
-        for (int i = 0; i < count; i++)
-            append_value(recorder, track, span, now, numbers[i], flags[i], series[i]);
+        for (const Reading *it = readings; it < readings + count; it++)
+            append_value(recorder, track, span, now, it->value, it->flags, it->series);
         recorder_settle(recorder);
     }
     return tell_counter(span, now, values);
+}
+
+#define USUAL_COUNTER 32
+
+/* Records the values of a dict whose keys are strings and whose values are plain numbers. Returns 0, or without having
+ * recorded anything 1 if the dict holds something else; -1 with an error set. */
+static int record_plain_dict(Span *span, PyObject *values)
+{
+    Reading usual[USUAL_COUNTER], *readings = usual;
+    Py_ssize_t size = PyDict_Size(values);
+    if (size > USUAL_COUNTER && (readings = PyMem_Malloc((size_t)size * sizeof *readings)) == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    Py_ssize_t count = read_plain_dict(span->recorder, values, readings, size);
+    int result = count >= 0 ? record_readings(span, values, readings, count) : count == -2 ? 1 : -1;
+    if (readings != usual)
+        PyMem_Free(readings);
+    return result;
 }
 
 /* One number is named after the span itself. Returns 1 for what is no plain number, -1 with an error set. */
@@ -512,7 +537,7 @@ static int record_any_counter(Span *span, PyObject *values)
     else
         result = record_plain_dict(span, pairs);
     if (result > 0) {
-        PyErr_SetString(PyExc_ValueError, "A counter takes at most 64 values, named by strings.");
+        PyErr_SetString(PyExc_ValueError, "plain_values must give plain numbers, named by strings.");
         result = -1;
     }
     PyObject *name, *number;

@@ -136,7 +136,9 @@ def _read_tracks(paths: Iterable[Path]) -> Iterator[LiveTrack]:
         content = _read(path)
         if len(content) < _TRACK.size:
             continue
-        magic, version, pid, number, tid, rank, is_main, monotonic, unix, dropped, _, _, name = _TRACK.unpack_from(content)
+        magic, version, pid, number, tid, rank, is_main, monotonic, unix, dropped, _, _, name = _TRACK.unpack_from(
+            content
+        )
         if magic != _TRACK_MAGIC:  # allocated, and not begun
             continue
         _check_version(path, version)

@@ -1,14 +1,16 @@
 """handlers: a Chrome JSON file per rank and cycle, and one merged file per node. Cycles flow in, files flow out."""
 
 import itertools
+import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import kinetoscope
 from kinetoscope.errors import TraceFileError
 from kinetoscope.formats.chrome import ChromeWriter, choose_base_ns, read_chrome
 from kinetoscope.formats.compression import compressed_by_name
+from kinetoscope.formats.live_run import TraceRecipe
 from kinetoscope.formats.nesting import nest
 from kinetoscope.formats.tracks import RankTracks
 from kinetoscope.handlers.cycle_events import MarkerEvent, marker_events
@@ -17,6 +19,7 @@ from kinetoscope.recording.cycle import Cycle
 from kinetoscope.recording.trace_folder import TraceFolder
 from kinetoscope.recording.trace_handler import TraceHandler
 from kinetoscope.training.file_names import FileNameFormat
+from kinetoscope.training.ranks import Ranks
 from kinetoscope.training.timestamp import Timestamp, timestamp_fields
 from kinetoscope.writing.atomic_file import atomic_file
 
@@ -50,6 +53,7 @@ class JSONTraceHandler(TraceHandler):
         FileNameFormat(merged_trace_remote_file_name or "", "merged_trace_remote_file_name", False).refuse_scheme()
         self._merged_name = FileNameFormat(merged_trace_filename or "", "merged_trace_filename", has_timestamp=False)
         self._folder = TraceFolder(folder, filename, overwrite=overwrite, num_traces_to_keep=num_traces_to_keep)
+        self._merged_path = ""
         self._merge: MergeProcess | None = None
 
     @property
@@ -66,13 +70,35 @@ class JSONTraceHandler(TraceHandler):
         profiler = state.profiler
         self._tracks = RankTracks(profiler.ranks.rank)
         self._folder.open(state.run_name, profiler.ranks, profiler.attempt)
-        if self._merged_name.text and profiler.ranks.local_rank == 0:
-            name = _name_on_node(self._merged_name, state.run_name, profiler.ranks)
+        if self._merged_name.text:
+            self._merged_path = _name_on_node(self._merged_name, state.run_name, profiler.ranks)
+        if self._merged_path and profiler.ranks.local_rank == 0:
+            name = self._merged_path
             output, node_rank = self._folder.path / name, profiler.ranks.node_rank
             self._merge = MergeProcess(self._folder.path, output, node_rank, profiler.attempt.name)
 
+    @classmethod
+    def reopen(cls, folder: Path, recipe: TraceRecipe, run_name: str, ranks: Ranks) -> Self:
+        """A handler that goes on writing for a rank that was killed; it does not merge."""
+        handler = cls(str(folder.parent), recipe.filename, merged_trace_filename=recipe.merged or None)
+        handler._tracks = RankTracks(ranks.rank)
+        handler._folder.reopen(folder, run_name, ranks)
+        return handler
+
+    @property
+    def recipe(self) -> TraceRecipe:
+        """How this handler names its traces, for `recover`; known once the run has begun."""
+        folder = os.path.relpath(self._folder.path, self._folder.run_folder)
+        return TraceRecipe(folder, self._folder.filename, self._merged_path)
+
     def process_cycle(self, cycle: Cycle) -> None:
         """Writes the cycle's file; local rank 0 also sees to the merged one."""
+        self.write(cycle)
+        if self._merge is not None:
+            self._merge.start_if_due()
+
+    def write(self, cycle: Cycle) -> Path:
+        """Writes the cycle's file and notes it in the manifest; returns its path."""
         path = self._folder.path_for(cycle.timestamp)
         events, header = self._collect(cycle)
         nest(events, is_fixed=lambda event: isinstance(event, MarkerEvent))
@@ -85,8 +111,7 @@ class JSONTraceHandler(TraceHandler):
         if not self._merged_name.text:  # else they go when they are merged
             for old in expired:
                 old.unlink(missing_ok=True)
-        if self._merge is not None:
-            self._merge.start_if_due()
+        return path
 
     def close(self, state: Any, logger: Any) -> None:
         self._folder.close()
@@ -143,7 +168,7 @@ def _description(cycle: Cycle) -> dict[str, Any]:
     }
 
 
-def _name_on_node(name: FileNameFormat, run_name: str, ranks: Any) -> str:
+def _name_on_node(name: FileNameFormat, run_name: str, ranks: Ranks) -> str:
     """The merged file's name; on nodes after the first one with the node in it, so that nodes sharing a disk differ."""
     filled = name.fill(run_name, ranks)
     if ranks.node_rank == 0 or "node_rank" in name.variables():

@@ -7,17 +7,42 @@ import contextlib
 import logging
 import os
 import shutil
+import socket
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+from kinetoscope.formats.live_run import (
+    LiveRun,
+    LiveWindow,
+    TraceRecipe,
+    read_live_run,
+    write_live_run,
+    write_live_window,
+)
 from kinetoscope.recording.recorder_choice import ProcessRecorder
 from kinetoscope.training.attempt import Attempt
 from kinetoscope.training.ranks import Ranks
+from kinetoscope.training.timestamp import timestamp_fields
 
 _log = logging.getLogger("kinetoscope")
 LIVE_BYTES_MAX = 256 << 20
-_NETWORK = ("nfs", "cifs", "smb", "lustre", "ceph", "gpfs", "beegfs", "glusterfs", "9p", "afs", "fuse", "pvfs", "orangefs")
+_NETWORK = (
+    "nfs",
+    "cifs",
+    "smb",
+    "lustre",
+    "ceph",
+    "gpfs",
+    "beegfs",
+    "glusterfs",
+    "9p",
+    "afs",
+    "fuse",
+    "pvfs",
+    "orangefs",
+)
 
 
 class LiveFolder:
@@ -33,21 +58,36 @@ class LiveFolder:
         self._pointer: Path | None = None
         self._said = False
 
-    def open(self, run_folder: Path, attempt: Attempt, ranks: Ranks, limit_bytes: int) -> None:
+    def open(self, run_folder: Path, run: LiveRun, attempt: Attempt, limit_bytes: int) -> None:
         """Keeps what is recorded from now on below ``run_folder``, or where that is on a network file system, in local
         temporary storage; then a file in the run folder says where."""
+        report_leftovers(run_folder)
         if not self._recorder.keeps_files:
             return
         wanted = attempt.live_folder(run_folder)
         try:
             self.path = self._choose(wanted, run_folder)
             self.path.mkdir(parents=True, exist_ok=True)
-            self._recorder.open_folder(str(self.path), ranks.rank, limit_bytes)
+            write_live_run(self.path, run)
+            self._recorder.open_folder(str(self.path), run.rank, limit_bytes)
         except OSError as error:
             self._warn(self.path or wanted, error)
             self._delete()
             return
         self._recorder.request = lambda: self._submit("Preparing space to record into", self._prepare)
+
+    def note_window(self, cycle: int, timestamp: Any) -> None:
+        """Writes down, on the writer thread, that a window has opened: `recover` names its trace by that."""
+        if self.path is not None:
+            window = LiveWindow(cycle, timestamp_fields(timestamp))
+            self._submit("Noting the window", lambda: self._write_window(window))
+
+    def _write_window(self, window: LiveWindow) -> None:
+        if self.path is not None:
+            try:
+                write_live_window(self.path, window)
+            except OSError as error:
+                self._warn(self.path, error)
 
     def close(self) -> None:
         """Deletes the folder: everything in it has been saved."""
@@ -80,8 +120,8 @@ class LiveFolder:
         if not self._said:
             self._said = True
             _log.warning(
-                "The live folder %s cannot be used: %s. What is recorded from here on stays in memory until it is saved, "
-                "and a kill would lose it. Choose another place with live_folder=.",
+                "The live folder %s cannot be used: %s. What is recorded from here on stays in memory until it is "
+                "saved, and a kill would lose it. Choose another place with live_folder=.",
                 path,
                 error.strerror or error,
             )
@@ -94,6 +134,56 @@ class LiveFolder:
             shutil.rmtree(path, ignore_errors=True)
             with contextlib.suppress(OSError):
                 path.parent.rmdir()  # `live` itself, unless another process is still in it
+
+
+def live_run(run_name: str, attempt: Attempt, ranks: Ranks, recipes: list[TraceRecipe]) -> LiveRun:
+    """What `recover` has to know of a run."""
+    return LiveRun(
+        run_name=run_name,
+        rank=ranks.rank,
+        local_rank=ranks.local_rank,
+        world_size=ranks.world_size,
+        local_world_size=ranks.local_world_size,
+        node_rank=ranks.node_rank,
+        run_id=attempt.run_id,
+        restart=attempt.restart,
+        pid=attempt.pid,
+        host=socket.gethostname(),
+        recipes=recipes,
+    )
+
+
+def live_folders(run_folder: Path) -> Iterator[Path]:
+    """The live folders of a run's processes, also those that are elsewhere because the run's folder is on a network."""
+    for path in sorted((run_folder / "live").glob("*")):
+        folder = Path(path.read_text(encoding="utf-8").strip()) if path.suffix == ".elsewhere" else path
+        if folder.is_dir() and (folder / "run.json").exists():
+            yield folder
+
+
+def report_leftovers(run_folder: Path) -> None:
+    """Says in the log that killed processes of an earlier attempt left something, and how to get it."""
+    for folder in live_folders(run_folder):
+        run = read_live_run(folder)
+        if run.host == socket.gethostname() and not is_alive(run.pid):
+            _log.warning(
+                "Rank %d of an earlier attempt was killed and left what it had not saved in %s. To make a trace of it: "
+                "kinetoscope recover %s",
+                run.rank,
+                folder,
+                run_folder,
+            )
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process of this number runs on this machine."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 def is_on_network(path: Path, mounts: str = "/proc/self/mountinfo") -> bool:

@@ -129,6 +129,8 @@ class Marker(ProcessSpan):
         Numbers may be ints, floats, booleans, or scalars of numpy or torch. What is no number is left out, with one
         warning in the log: a counter never raises into training.
         """
+        if type(values) is float or type(values) is int:
+            return {self.settings.name: values}
         if not isinstance(values, Mapping):
             values = {self.name: values}
         return dict(_numbers(self.name, values))

@@ -50,7 +50,7 @@ class NativeRecorder(_native.Recorder):
         self._files = names
 
     def close_folder(self) -> None:
-        """Goes back to memory and deletes this recorder's files; what was taken and not yet read goes with its owner."""
+        """Goes back to memory and deletes this recorder's files; chunks already taken go with their owner."""
         files, self._files = self._files, None
         self.names.on_new = None
         if files is not None:

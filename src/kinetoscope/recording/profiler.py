@@ -15,13 +15,14 @@ from typing import Any, Self, TypeVar, overload
 from kinetoscope.clock.anchor import take_anchor
 from kinetoscope.clock.clock import Clock, SystemClock
 from kinetoscope.errors import ProfilerStateError, SettingsError
+from kinetoscope.formats.live_run import TraceRecipe
 from kinetoscope.recording import active, compiler
 from kinetoscope.recording.action import ProfilerAction
 from kinetoscope.recording.cycle import Contributions
 from kinetoscope.recording.delivery import Delivery, second_link
 from kinetoscope.recording.guard import Guard
 from kinetoscope.recording.listeners import Listeners
-from kinetoscope.recording.live_folder import LIVE_BYTES_MAX, LiveFolder
+from kinetoscope.recording.live_folder import LIVE_BYTES_MAX, LiveFolder, live_run
 from kinetoscope.recording.loop import Loop
 from kinetoscope.recording.marker import RECORDING_ACTIONS, Marker, MarkerSettings
 from kinetoscope.recording.recorder_choice import ProcessRecorder, say_if_slow
@@ -327,7 +328,9 @@ class Profiler(Callback):
         else:
             folder = self._live_folder
         if folder:
-            self._live.open(Path(folder), self.attempt, self.ranks, self._live_bytes_max)
+            recipes = [it.recipe for it in self._trace_handlers if isinstance(getattr(it, "recipe", None), TraceRecipe)]
+            run = live_run(self.state.run_name, self.attempt, self.ranks, recipes)
+            self._live.open(Path(folder), run, self.attempt, self._live_bytes_max)
 
     def _ask_schedule(self, state: Any) -> ProfilerAction:
         return ProfilerAction(self._schedule(state))
@@ -335,7 +338,8 @@ class Profiler(Callback):
     def _apply_action(self) -> None:
         timestamp = self.state.timestamp
         self._recorder.batch = int(getattr(timestamp.batch, "value", timestamp.batch))
-        self._window.set_action(self._action, timestamp)
+        if self._window.set_action(self._action, timestamp):
+            self._live.note_window(self._window.num_cycles, timestamp)
         compiler.teach_dynamo(Marker)
 
     def _connect(self) -> None:

@@ -50,23 +50,23 @@ class NameTable:
     _ids: dict[tuple[str, tuple[str, ...]], int] = field(default_factory=dict)
     _lock: Any = field(default_factory=threading.RLock, repr=False)
 
+    def forget_parent(self) -> None:
+        """In a forked child: nobody is told, and no thread of the parent holds the lock."""
+        self.on_new = None
+        self._lock = threading.RLock()
+
     def intern(self, name: str, categories: tuple[str, ...] = ()) -> int:
         """The id of a name, the same one every time."""
         known = self._ids.get((name, categories))
         if known is not None:
             return known
         with self._lock:
-            if (known := self._ids.get((name, categories))) is None:
+            if (name, categories) not in self._ids:
                 self.names.append(SpanName(name, categories))
-                known = self._ids[name, categories] = len(self.names) - 1
+                self._ids[name, categories] = len(self.names) - 1
                 if self.on_new is not None:
                     self.on_new(self.names[-1])
-        return known
-
-    def forget_parent(self) -> None:
-        """In a forked child: nobody is told, and no other thread holds the lock."""
-        self.on_new = None
-        self._lock = threading.RLock()
+            return self._ids[name, categories]
 
 
 class SpanListener(Protocol):

@@ -2,6 +2,7 @@
 
 import logging
 import os
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 _log = logging.getLogger("kinetoscope")
@@ -19,7 +20,7 @@ def _is_pure() -> bool:
     return False
 
 
-def _choose_clock(use_tsc) -> None:
+def _choose_clock(use_tsc: Callable[[], None]) -> None:
     """`KINETOSCOPE_CLOCK=tsc` asks for the processor's time stamp counter, which is quicker to read."""
     if os.environ.get("KINETOSCOPE_CLOCK") == "tsc":
         try:

@@ -1,7 +1,6 @@
 """recording: the folder in which one rank's trace files collect. Finished files are noted in its manifest."""
 
 import socket
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from kinetoscope.formats.manifest import (
 from kinetoscope.training.attempt import Attempt
 from kinetoscope.training.file_names import FileNameFormat
 from kinetoscope.training.ranks import Ranks
-from kinetoscope.training.timestamp import Timestamp, timestamp_fields
+from kinetoscope.training.timestamp import Timestamp, timestamp_fields, timestamp_from_fields
 from kinetoscope.writing.atomic_file import check_writable
 
 
@@ -51,6 +50,17 @@ class TraceFolder:
         if not self._overwrite:
             self._check_empty(attempt)
         append_entry(self.path, ranks.rank, _started(ranks, attempt))
+
+    def reopen(self, path: Path, run_name: str, ranks: Ranks) -> None:
+        """Adds to a folder that a killed process of this rank had opened; what it saved stays as it is."""
+        self._run_name, self._ranks = run_name, ranks
+        self.path, self.run_folder = check_writable(path), path.parent
+        self._used = set(self.path.iterdir())
+
+    @property
+    def filename(self) -> str:
+        """The format of its files' names."""
+        return self._filename.text
 
     def path_for(self, timestamp: Any) -> Path:
         """Where the trace of the cycle that ends at ``timestamp`` goes; never where this run has put one before."""
@@ -88,7 +98,7 @@ class TraceFolder:
         for manifest in read_manifest(self.path):
             for trace in manifest.kept:
                 nobody: list[Path | None] = [None] * self._ranks.world_size
-                _, paths = cycles.setdefault(trace.cycle, (_timestamp(trace.timestamp), nobody))
+                _, paths = cycles.setdefault(trace.cycle, (timestamp_from_fields(trace.timestamp), nobody))
                 paths[trace.rank] = self.path / trace.path
         return [cycles[number] for number in sorted(cycles)]
 
@@ -123,10 +133,3 @@ def _is_ours_now(path: Path) -> bool:
     """Whether a file is none of an earlier run's traces: another rank's check for write access, an empty manifest, a
     file on its way to its name, or what an earlier attempt of this run keeps in its own folder."""
     return path.name.startswith(("writable-", ".")) or path.name.startswith("attempt")
-
-
-def _timestamp(fields: dict[str, Any]) -> Timestamp:
-    values: dict[str, Any] = {
-        name: timedelta(seconds=value) if name.endswith("wct") else value for name, value in fields.items()
-    }
-    return Timestamp(**values)

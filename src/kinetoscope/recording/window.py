@@ -32,13 +32,20 @@ class Window:
     def is_open(self) -> bool:
         return self._begin is not None
 
-    def set_action(self, action: ProfilerAction, timestamp: Any) -> None:
-        """The action of the batch that begins now; opens the window if it is the first one not skipped."""
-        if action is not ProfilerAction.SKIP and not self.is_open:
+    def set_action(self, action: ProfilerAction, timestamp: Any) -> bool:
+        """The action of the batch that begins now. Opens the window if it is the first one not skipped, and says so."""
+        opens = action is not ProfilerAction.SKIP and not self.is_open
+        if opens:
             self._begin = take_anchor(self._clock)
             self._begin_timestamp = timestamp
             self._recorder.open_window()
         self._recorder.action = ACTION_BITS[action]
+        return opens
+
+    @property
+    def num_cycles(self) -> int:
+        """How many windows have closed: the number of the cycle to come."""
+        return self._num_cycles
 
     def close(self, run_name: str, timestamp: Any, metadata: dict[str, Any]) -> Cycle | None:
         """Closes the window at this nanosecond and gives its cycle; None if no window is open."""

@@ -1,6 +1,6 @@
 """training: where a run is. Counts of epochs, batches, samples and tokens, and the wall-clock time they took."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -122,3 +122,11 @@ def timestamp_fields(timestamp: Any) -> dict[str, int | float]:
 def _number(value: Any) -> int | float:
     value = getattr(value, "value", value)
     return value.total_seconds() if isinstance(value, timedelta) else value
+
+
+def timestamp_from_fields(fields: Mapping[str, int | float]) -> Timestamp:
+    """The timestamp that has these fields, as `timestamp_fields` gives them."""
+    values: dict[str, Any] = {
+        name: timedelta(seconds=value) if name in DURATIONS else int(value) for name, value in fields.items()
+    }
+    return Timestamp(**values)

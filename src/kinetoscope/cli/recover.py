@@ -1,0 +1,57 @@
+"""cli: ``kinetoscope recover``. A run's folder flows in; traces of what its killed processes left flow out."""
+
+import argparse
+
+from kinetoscope.handlers.recover import RecoveredRank, recover
+from kinetoscope.merge.manifest_merge import merge_manifest
+from kinetoscope.training.attempt import Attempt
+
+_EXAMPLES = """\
+examples:
+  kinetoscope recover runs/digits
+      after a kill -9, an out-of-memory kill or a crash: writes the trace files that a clean end would have written
+  kinetoscope recover runs/digits --keep
+      the same, and leaves what it was made from where it is
+
+Spans that were open when a process died end with the last thing it recorded, and are marked as cut. What torch's own
+profiler had recorded in the open window is lost: it lives in the process's memory.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of ``recover``."""
+    parser.epilog = _EXAMPLES
+    parser.add_argument("run_folder", metavar="RUN_FOLDER", help="the folder of the run: the one with `live` in it")
+    parser.add_argument("--keep", action="store_true", help="do not delete the live folders afterwards")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Recovers every killed rank, then merges; returns the exit code."""
+    ranks = list(recover(arguments.run_folder, keep=arguments.keep))
+    if not ranks:
+        print(f"Nothing to recover in {arguments.run_folder}: its processes still run.")
+        return 0
+    for rank in ranks:
+        print(_summary(rank))
+    for folder, output, node_rank, attempt in _merges(ranks):
+        if report := merge_manifest(folder, output, node_rank=node_rank, attempt=attempt):
+            print(f"Merged {report.num_files} files of {len(report.ranks)} ranks into {report.output}.")
+    return 0
+
+
+def _merges(ranks: list[RecoveredRank]) -> list[tuple]:
+    """What to merge, once for each folder of each node."""
+    found = {}
+    for rank in ranks:
+        attempt = Attempt(rank.run.run_id, rank.run.restart, rank.run.pid).name
+        for folder, output in rank.merges:
+            found[folder, output, rank.run.node_rank, attempt] = None
+    return list(found)
+
+
+def _summary(rank: RecoveredRank) -> str:
+    num_spans = sum(thread.num_spans for thread in rank.threads)
+    num_open = sum(thread.num_open for thread in rank.threads)
+    lines = [f"Rank {rank.run.rank}: {num_spans:,} finished spans and {num_open} open ones in {rank.live_folder}."]
+    lines += [f"  {it.name}: {it.num_spans:,} finished, {it.num_open} open" for it in rank.threads]
+    return "\n".join(lines + [f"  Written to {path}" for path in rank.traces])

@@ -1,0 +1,71 @@
+"""formats: what a live folder says of its run, in ``run.json`` and ``window.json``. `recover` needs both."""
+
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from kinetoscope.errors import TraceFileError
+
+_RUN, _WINDOW = "run.json", "window.json"
+T = TypeVar("T")
+
+
+class TraceRecipe(msgspec.Struct, frozen=True):
+    """How a handler names its traces. ``folder`` is relative to the run's; ``merged`` is empty if nobody merges."""
+
+    folder: str
+    filename: str
+    merged: str
+
+
+class LiveRun(msgspec.Struct, frozen=True):
+    """Whose live folder it is: a rank of an attempt of a run, as process ``pid`` on ``host``."""
+
+    run_name: str
+    rank: int
+    local_rank: int
+    world_size: int
+    local_world_size: int
+    node_rank: int
+    run_id: str
+    restart: int
+    pid: int
+    host: str
+    recipes: list[TraceRecipe]
+
+
+class LiveWindow(msgspec.Struct, frozen=True):
+    """The window that is open: its cycle's number, and the fields of the timestamp at which it opened."""
+
+    cycle: int
+    timestamp: dict[str, int | float]
+
+
+def write_live_run(folder: Path, run: LiveRun) -> None:
+    """Raises OSError if it cannot be written."""
+    (folder / _RUN).write_bytes(msgspec.json.encode(run))
+
+
+def write_live_window(folder: Path, window: LiveWindow) -> None:
+    """Raises OSError if it cannot be written."""
+    partial = folder / f"{_WINDOW}.partial"
+    partial.write_bytes(msgspec.json.encode(window))
+    partial.replace(folder / _WINDOW)
+
+
+def read_live_run(folder: Path) -> LiveRun:
+    """Raises `TraceFileError` if the folder does not say whose it is."""
+    return _read(folder / _RUN, LiveRun)
+
+
+def read_live_window(folder: Path) -> LiveWindow | None:
+    """The last window that was opened; None if there was none yet."""
+    return _read(folder / _WINDOW, LiveWindow) if (folder / _WINDOW).exists() else None
+
+
+def _read(path: Path, kind: type[T]) -> T:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=kind)
+    except (OSError, msgspec.MsgspecError) as error:
+        raise TraceFileError(f"Cannot read {path}: {error}. Is this the live folder of a Kinetoscope run?") from error

@@ -1,0 +1,146 @@
+"""handlers: recovery. What killed processes left flows in; the traces they would have saved flow out."""
+
+import os
+import shutil
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from kinetoscope.clock.anchor import Anchor
+from kinetoscope.errors import TraceFileError
+from kinetoscope.formats.chunk import LiveProcess, LiveTrack, read_live_folder
+from kinetoscope.formats.live_run import LiveRun, LiveWindow, read_live_run, read_live_window
+from kinetoscope.formats.record import Kind, Record, pack_records, unpack_records
+from kinetoscope.handlers.json_trace_handler import JSONTraceHandler
+from kinetoscope.recording.cycle import Cycle
+from kinetoscope.recording.live_folder import is_alive, live_folders
+from kinetoscope.recording.recorder import SpanName, ThreadRecords
+from kinetoscope.training.attempt import Attempt
+from kinetoscope.training.ranks import Ranks
+from kinetoscope.training.timestamp import Timestamp, timestamp_from_fields
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveredThread:
+    """What was found of one thread: finished spans, and those that were open when the process died."""
+
+    name: str
+    num_spans: int
+    num_open: int
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveredRank:
+    """What was found of one killed rank, and the traces it was made into."""
+
+    run: LiveRun
+    live_folder: Path
+    threads: list[RecoveredThread]
+    traces: list[Path]
+    merges: list[tuple[Path, Path]]
+    """Folders whose manifests now list the traces, and the merged file of each."""
+
+
+def recover(run_folder: str | os.PathLike[str], *, keep: bool = False) -> Iterator[RecoveredRank]:
+    """Makes traces of what the killed processes of a run left behind, rank by rank.
+
+    Their live folders are deleted once the traces are written, unless ``keep``. Processes that still run are passed
+    over. Raises `TraceFileError` if ``run_folder`` holds nothing to recover, or something that cannot be read.
+    """
+    run_folder = Path(run_folder)
+    found = list(live_folders(run_folder))
+    if not found:
+        raise TraceFileError(
+            f"Nothing to recover in {run_folder}: it has no live folder. Pass the run's folder (the one with `live` "
+            "and `traces` in it). A run that ended cleanly leaves nothing to recover: its traces are complete."
+        )
+    for folder in found:
+        run = read_live_run(folder)
+        if run.host != socket.gethostname() or not is_alive(run.pid):
+            yield _recover_rank(run_folder, folder, run)
+            if not keep:
+                shutil.rmtree(folder)
+    for left in (run_folder / "live").glob("*.elsewhere"):
+        if not keep and not Path(left.read_text(encoding="utf-8").strip()).exists():
+            left.unlink()
+
+
+def _recover_rank(run_folder: Path, folder: Path, run: LiveRun) -> RecoveredRank:
+    processes = read_live_folder(folder)
+    cycle = _cycle(run, read_live_window(folder), processes)
+    traces, merges = [], []
+    if cycle is not None:
+        for recipe in run.recipes:
+            handler = JSONTraceHandler.reopen(run_folder / recipe.folder, recipe, run.run_name, cycle.ranks)
+            traces.append(handler.write(cycle))
+            if recipe.merged:
+                merges.append((run_folder / recipe.folder, run_folder / recipe.folder / recipe.merged))
+    threads = [_describe(track) for process in processes for track in process.tracks]
+    return RecoveredRank(run, folder, [it for it in threads if it.num_spans or it.num_open], traces, merges)
+
+
+def _describe(track: LiveTrack) -> RecoveredThread:
+    num_spans = sum(record.kind == Kind.SPAN for record in track.records)
+    return RecoveredThread(track.name, num_spans, len(track.open_spans))
+
+
+def _cycle(run: LiveRun, window: LiveWindow | None, processes: list[LiveProcess]) -> Cycle | None:
+    """All that a rank's processes left, as the cycle its last window would have become; None if that is nothing."""
+    tracks = [track for process in processes for track in process.tracks]
+    if not any(track.records or track.open_spans for track in tracks):
+        return None
+    cut_ns = max(_last_moment(track) for track in tracks)
+    names: list[SpanName] = []
+    threads: list[ThreadRecords] = []
+    for process in processes:
+        threads += [_thread(track, cut_ns, len(names)) for track in process.tracks]
+        names += [SpanName(name.name, name.categories) for name in process.names]
+    anchor = Anchor(tracks[0].monotonic_ns, tracks[0].unix_ns)
+    begin = timestamp_from_fields(window.timestamp) if window else Timestamp()
+    return Cycle(
+        number=window.cycle if window else 0,
+        run_name=run.run_name,
+        ranks=Ranks(run.rank, run.local_rank, run.world_size, run.local_world_size, run.node_rank),
+        attempt=Attempt(run.run_id, run.restart, run.pid),
+        pid=run.pid,
+        begin_timestamp=begin,
+        timestamp=_end(begin, threads, names),
+        begin=anchor,
+        end=anchor,
+        names=names,
+        take_threads=lambda: [thread for thread in threads if thread.packed],
+        metadata={"distributedInfo": {"rank": run.rank, "world_size": run.world_size}, "recovered": True},
+    )
+
+
+def _last_moment(track: LiveTrack) -> int:
+    ends = [int(it.end) if it.kind == Kind.SPAN else it.begin for it in track.records]
+    return max([*ends, *(it.begin for it in track.open_spans)], default=0)
+
+
+def _thread(track: LiveTrack, cut_ns: int, first_name: int) -> ThreadRecords:
+    """A track's records, with its ids of names moved up by ``first_name``: each process counts its own from 0."""
+    packed = track.packed(cut_ns)
+    if first_name:
+        packed = pack_records(_renamed(record, first_name) for record in unpack_records(packed))
+    return ThreadRecords(track.tid, track.name, track.is_main, packed, track.num_dropped)
+
+
+def _renamed(record: Record, first_name: int) -> Record:
+    series = record.series + first_name if record.kind == Kind.COUNTER else record.series
+    return record._replace(name=record.name + first_name, series=series)
+
+
+def _end(begin: Timestamp, threads: list[ThreadRecords], names: list[SpanName]) -> Timestamp:
+    """Where the run was when it died: the window's first batch, and those whose spans had ended by then."""
+    batches = {
+        record.batch
+        for thread in threads
+        for record in unpack_records(thread.packed)
+        if record.kind == Kind.SPAN and not record.flags and names[record.name].name == "event/batch"
+    }
+    timestamp = begin
+    for _ in batches:
+        timestamp = timestamp.to_next_batch()
+    return timestamp

@@ -1,0 +1,340 @@
+"""The live folder with real processes: killed, forked, spawned, on a full disk."""
+
+import json
+import logging
+import multiprocessing
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from kinetoscope import JSONTraceHandler, Profiler, ProfilerAction
+from kinetoscope.formats.chunk import read_live_folder
+from kinetoscope.formats.record import Kind
+from kinetoscope.recording.live_folder import is_on_network
+from kinetoscope.recording.recorder_choice import IS_PURE
+from kinetoscope.testing import MemoryTraceHandler
+
+pytestmark = pytest.mark.skipif(IS_PURE, reason="only the native recorder keeps files")
+
+ALWAYS = lambda state: ProfilerAction.ACTIVE  # noqa: E731
+
+
+def live_folders(run_folder):
+    return [it for it in sorted(Path(run_folder, "live").glob("*")) if it.is_dir()]
+
+
+# -- kill -9 -----------------------------------------------------------------------------------------------------
+
+# Each thread tells, through a pipe that outlives the process, how many spans it has finished.
+VICTIM = """
+import os, sys, threading
+from kinetoscope import Profiler, ProfilerAction
+from kinetoscope.testing import MemoryTraceHandler
+
+folder, num_threads = sys.argv[1], int(sys.argv[2])
+profiler = Profiler(lambda state: ProfilerAction.ACTIVE, MemoryTraceHandler(), live_folder=folder).start()
+outer, inner = profiler.marker("outer"), profiler.marker("inner")
+
+def work(number):
+    count = 0
+    with outer:
+        while True:
+            for _ in range(50):
+                with inner:
+                    count += 1
+            os.write(1, f"{number} {count}\\n".encode())
+
+threads = [threading.Thread(target=work, args=(n,), name=f"w{n}") for n in range(num_threads)]
+for thread in threads:
+    thread.start()
+"""
+
+
+@pytest.mark.parametrize("num_threads", [1, 2, 8])
+@pytest.mark.parametrize("trial", range(5))
+def test_a_kill_loses_no_finished_span_and_tears_no_record(tmp_path, num_threads, trial):
+    victim = subprocess.Popen(
+        [sys.executable, "-c", VICTIM, str(tmp_path), str(num_threads)], stdout=subprocess.PIPE, text=True
+    )
+    told = dict.fromkeys(range(num_threads), 0)
+    random_source = random.Random(trial)
+    for _ in range(num_threads * random_source.randrange(5, 60)):
+        number, count = victim.stdout.readline().split()
+        told[int(number)] = int(count)
+    time.sleep(random_source.random() * 0.02)
+    victim.send_signal(signal.SIGKILL)
+    rest, _ = victim.communicate()
+    for line in rest.split("\n")[:-1]:
+        number, count = line.split()
+        told[int(number)] = int(count)
+
+    (folder,) = live_folders(tmp_path)
+    (process,) = read_live_folder(folder)
+    names = [it.name for it in process.names]
+    tracks = {it.name: it for it in process.tracks}
+    for number, count in told.items():
+        if not count:
+            continue
+        track = tracks[f"w{number}"]
+        assert count <= len(track.records)
+        assert all(
+            it.kind == Kind.SPAN and it.end >= it.begin > 0 and names[it.name] == "inner" for it in track.records
+        )
+        ends = [it.end for it in track.records]
+        assert ends == sorted(ends)
+        assert [names[it.name] for it in track.open_spans if it.depth == 0] == ["outer"]
+        assert len(track.open_spans) <= 2
+
+
+# -- a run that ends well ------------------------------------------------------------------------------------------
+
+
+def test_a_clean_close_leaves_no_live_folder(tmp_path):
+    handler = JSONTraceHandler(f"{tmp_path}/traces", merged_trace_filename=None)
+    with Profiler(ALWAYS, handler, strict=True) as profiler:
+        (folder,) = live_folders(tmp_path)
+        marker = profiler.marker("m")
+        with marker:
+            pass
+        with marker:
+            (process,) = read_live_folder(folder)
+            (track,) = process.tracks
+            assert [process.names[it.name].name for it in track.records] == ["m"]
+            assert "m" in [process.names[it.name].name for it in track.open_spans]
+    assert not (tmp_path / "live").exists()
+
+
+def test_space_is_given_back_as_soon_as_a_cycle_is_saved(tmp_path):
+    handler = JSONTraceHandler(f"{tmp_path}/traces", merged_trace_filename=None)
+
+    def schedule(state):
+        return ProfilerAction.ACTIVE_AND_SAVE
+
+    with Profiler(schedule, handler, strict=True) as profiler:
+        (folder,) = live_folders(tmp_path)
+        marker = profiler.marker("m")
+        for _ in profiler.batches(range(5)):
+            with marker:
+                pass
+        profiler._delivery.writer.drain(10)
+        assert len(list(folder.glob("*.chunk"))) <= 3
+
+
+def test_live_folder_false_keeps_everything_in_memory(tmp_path):
+    handler = JSONTraceHandler(f"{tmp_path}/traces", merged_trace_filename=None)
+    with Profiler(ALWAYS, handler, live_folder=False):
+        assert not (tmp_path / "live").exists()
+
+
+def test_what_finds_no_space_is_dropped_and_the_trace_says_how_much(tmp_path):
+    handler = JSONTraceHandler(f"{tmp_path}/traces", merged_trace_filename=None)
+    with Profiler(ALWAYS, handler, live_bytes_max=1 << 20, strict=True) as profiler:
+        marker = profiler.marker("m")
+        for _ in range(60_000):
+            marker.instant()
+    (path,) = (tmp_path / "traces").glob("ep*.json")
+    trace = json.loads(path.read_text())
+    dropped = trace["kinetoscope"]["dropped"]
+    assert dropped > 20_000
+    assert sum(it["ph"] == "i" for it in trace["traceEvents"]) + dropped in range(60_000, 60_005)
+
+
+# -- fork and spawn ------------------------------------------------------------------------------------------------
+
+
+def test_a_forked_child_has_none_of_its_parents_events_and_harms_none(tmp_path):
+    handler = MemoryTraceHandler()
+    with Profiler(ALWAYS, handler, live_folder=tmp_path, strict=True) as profiler:
+        marker = profiler.marker("m")
+        (folder,) = live_folders(tmp_path)
+        before = sorted(folder.iterdir())
+        with marker:
+            pass
+        with marker:
+            token = marker.begin()
+            child = os.fork()
+            if child == 0:
+                status = 1
+                try:
+                    marker.end(token)
+                    with marker:
+                        marker.instant()
+                    recorder = profiler._recorder
+                    recorder.open_window()
+                    recorder.action = 4
+                    with marker:
+                        pass
+                    (track,) = recorder.close_window()()
+                    status = 0 if len(track.packed) == 32 and track.tid == os.getpid() else 2
+                finally:
+                    os._exit(status)
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+            marker.end(token)
+            assert set(before) <= set(folder.iterdir())
+    assert len(handler.spans("m")) == 3
+    assert handler.cut_spans() == []
+
+
+def test_a_span_around_a_fork_is_left_by_both_processes():
+    handler = MemoryTraceHandler()
+    with Profiler(ALWAYS, handler, strict=True) as profiler:
+        with profiler.marker("m"):
+            child = os.fork()
+            if child:
+                os.waitpid(child, 0)
+        if child == 0:
+            os._exit(0)
+    assert len(handler.spans("m")) == 1
+
+
+def _record_in_child(queue):
+    import kinetoscope
+
+    with kinetoscope.marker("m"):
+        queue.put(os.getpid())
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_markers_work_in_children_however_they_were_started(tmp_path, method):
+    context = multiprocessing.get_context(method)
+    handler = MemoryTraceHandler()
+    with Profiler(ALWAYS, handler, live_folder=tmp_path, strict=True) as profiler:
+        with profiler.marker("parent"):
+            queue = context.SimpleQueue()
+            child = context.Process(target=_record_in_child, args=(queue,))
+            child.start()
+            assert queue.get() == child.pid
+            child.join()
+    assert child.exitcode == 0
+    assert [name for name, _, _ in handler.spans()] == ["parent"]
+
+
+# -- folders that cannot be used -------------------------------------------------------------------------------------
+
+
+def record_some(tmp_path, folder, num=100):
+    handler = MemoryTraceHandler()
+    with Profiler(ALWAYS, handler, live_folder=folder, strict=True) as profiler:
+        marker = profiler.marker("m")
+        for _ in range(num):
+            with marker:
+                pass
+        num_live = sum(len(t.records) for f in live_folders(folder) for p in read_live_folder(f) for t in p.tracks)
+    assert len(handler.spans("m")) == num
+    return num_live
+
+
+def test_a_folder_that_cannot_be_made_costs_one_warning_and_no_span(tmp_path, caplog):
+    (tmp_path / "file").write_text("")
+    with caplog.at_level(logging.WARNING, "kinetoscope"):
+        record_some(tmp_path, tmp_path / "file")
+    (record,) = caplog.records
+    assert "live_folder=" in record.getMessage()
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of 2 MiB."""
+    mount = tmp_path / "small"
+    mount.mkdir()
+    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "none", mount], capture_output=True)
+    if done.returncode:
+        pytest.skip("this needs the right to mount")
+    yield mount
+    subprocess.run(["umount", "-l", mount], check=True)
+
+
+def test_on_a_full_disk_training_goes_on_and_what_fitted_is_readable(tmp_path, small_disk, caplog):
+    with caplog.at_level(logging.WARNING, "kinetoscope"):
+        num_live = record_some(tmp_path, small_disk, num=200_000)
+    assert len([it for it in caplog.records if "live_folder=" in it.getMessage()]) == 1
+    assert 0 < num_live < 200_000
+
+
+def test_a_disk_that_is_full_from_the_beginning_costs_one_warning(tmp_path, small_disk, caplog):
+    (small_disk / "file").write_bytes(bytes((2 << 20) - 4096 * 4))
+    with caplog.at_level(logging.WARNING, "kinetoscope"):
+        record_some(tmp_path, small_disk)
+    assert len([it for it in caplog.records if "live_folder=" in it.getMessage()]) == 1
+
+
+def test_a_read_only_folder_costs_one_warning(tmp_path, small_disk, caplog):
+    subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
+    with caplog.at_level(logging.WARNING, "kinetoscope"):
+        record_some(tmp_path, small_disk)
+    assert len([it for it in caplog.records if "live_folder=" in it.getMessage()]) == 1
+
+
+def test_network_file_systems_are_known_by_their_kind(tmp_path):
+    mounts = tmp_path / "mountinfo"
+    mounts.write_text(
+        "22 1 8:1 / / rw - ext4 /dev/sda rw\n23 22 0:4 / /data\\040one rw shared:1 - nfs4 server:/data rw\n"
+        "24 23 0:5 / /data\\040one/local rw - xfs /dev/sdb rw\n"
+    )
+    assert is_on_network(Path("/data one/runs/x"), str(mounts))
+    assert not is_on_network(Path("/data one/local/x"), str(mounts))
+    assert not is_on_network(Path("/data one more"), str(mounts))
+
+
+# -- long runs -------------------------------------------------------------------------------------------------------
+
+TEN_MILLION = """
+import os, sys, threading
+from kinetoscope.recording.native_recorder import NativeRecorder, NativeSpan
+
+def resident_bytes():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * 4096
+
+recorder = NativeRecorder()
+recorder.open_folder(sys.argv[1], 0, 256 << 20)
+wake, stop, drained = threading.Event(), threading.Event(), 0
+
+def write():
+    global drained
+    while not stop.is_set():
+        wake.wait()
+        wake.clear()
+        recorder.prepare()
+        drained += sum(len(it.packed) // 32 for it in recorder.drain())
+
+recorder.request = wake.set
+writer = threading.Thread(target=write)
+writer.start()
+span = NativeSpan(recorder, recorder.names.intern("s"), 2)
+recorder.open_window()
+recorder.action = 2
+
+def record(num):
+    for _ in range(num):
+        with span:
+            pass
+
+record(1_000_000)
+before = resident_bytes()
+record(9_000_000)
+grown = resident_bytes() - before
+stop.set()
+wake.set()
+writer.join()
+taken = recorder.close_window()()
+rest = sum(len(it.packed) // 32 + it.num_dropped for it in taken)
+recorder.close_folder()
+print(drained + rest, sum(it.num_dropped for it in taken), grown, len(os.listdir(sys.argv[1])))
+"""
+
+
+def test_ten_million_spans_that_are_drained_take_no_more_memory_than_one_million(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", TEN_MILLION, tmp_path], capture_output=True, text=True, check=True, timeout=120
+    )
+    total, dropped, grown, _ = map(int, done.stdout.split())
+    assert total == 10_000_000
+    assert dropped == 0
+    assert grown < 40 << 20

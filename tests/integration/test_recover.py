@@ -1,0 +1,128 @@
+"""After a kill -9: `kinetoscope recover` writes the traces that a clean end would have written."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from kinetoscope.recording.recorder_choice import IS_PURE
+from trace_processor.trace_processor import load
+
+pytestmark = pytest.mark.skipif(IS_PURE, reason="the recorder in Python keeps everything in memory: a kill loses it")
+
+TRAIN = """
+import os, sys, threading, time
+from kinetoscope import JSONTraceHandler, Profiler, ProfilerAction, State
+folder, rank, world_size, kill_at = sys.argv[1], *map(int, sys.argv[2:])
+os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
+os.environ |= {"WORLD_SIZE": str(world_size), "LOCAL_WORLD_SIZE": str(world_size)}
+plan = [ProfilerAction.SKIP, ProfilerAction.ACTIVE, ProfilerAction.ACTIVE_AND_SAVE] + [ProfilerAction.ACTIVE] * 1000
+profiler = Profiler(lambda state: plan[state.timestamp.batch], JSONTraceHandler(folder + "/traces"), strict=True)
+with profiler:
+    work = profiler.marker("work", categories=("mine",))
+    for batch in profiler.batches(range(100)):
+        with profiler.marker("outer"):
+            for _ in range(1000):
+                with work:
+                    pass
+            profiler.marker("loss").counter({"loss": 0.5})
+            if batch == kill_at:
+                time.sleep(0.3)
+                os.kill(os.getpid(), 9)
+"""
+
+
+def train(tmp_path, *, rank=0, world_size=1, kill_at=6):
+    script = tmp_path / "train.py"
+    script.write_text(textwrap.dedent(TRAIN))
+    arguments = [str(tmp_path / "run"), str(rank), str(world_size), str(kill_at)]
+    return subprocess.run(
+        [sys.executable, str(script), *arguments], capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL
+    )
+
+
+def recover(tmp_path, *options):
+    command = [sys.executable, "-m", "kinetoscope", "recover", str(tmp_path / "run"), *options]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
+
+
+def spans(path, name):
+    events = json.loads(path.read_text())["traceEvents"]
+    return [event for event in events if event["ph"] == "X" and event["name"] == name]
+
+
+@pytest.fixture
+def killed(tmp_path):
+    assert train(tmp_path).returncode == -signal.SIGKILL
+    return tmp_path
+
+
+def test_every_finished_span_of_the_open_window_is_recovered_and_the_open_ones_are_cut(killed):
+    done = recover(killed)
+    assert done.returncode == 0, done.stderr
+    path = killed / "run" / "traces" / "ep0-ba6-rank0.json"  # batch 6 was in progress: six were complete
+    assert len(spans(path, "work")) == 4 * 1000
+    outer = spans(path, "outer")
+    assert [("cut" in event["args"]) for event in outer] == [False, False, False, True]
+    assert {event["cat"] for event in spans(path, "work")} == {"mine"}
+    with load(path) as trace:
+        assert trace.errors() == {}
+
+
+def test_what_was_saved_before_the_kill_stays_and_is_merged_with_what_is_recovered(killed):
+    recover(killed)
+    traces = sorted(path.name for path in (killed / "run" / "traces").glob("*.json"))
+    assert traces == ["ep0-ba3-rank0.json", "ep0-ba6-rank0.json", "merged_trace.json"]
+    merged = killed / "run" / "traces" / "merged_trace.json"
+    assert {event["args"]["batch"] for event in spans(merged, "event/batch")} == {1, 2, 3, 4, 5, 6}
+
+
+def test_recovery_says_per_rank_and_thread_what_it_found_and_leaves_no_live_folder(killed):
+    done = recover(killed)
+    assert "Rank 0" in done.stdout
+    assert "MainThread: 4," in done.stdout
+    assert not list((killed / "run" / "live").glob("*"))
+    assert "Nothing to recover" in recover(killed).stderr
+
+
+def test_with_keep_the_live_folder_stays(killed):
+    recover(killed, "--keep")
+    assert list((killed / "run" / "live").glob("*"))
+
+
+def test_a_new_run_in_the_same_folder_starts_and_names_the_command(killed):
+    for path in (killed / "run" / "traces").glob("*.json"):
+        path.unlink()
+    again = train(killed, kill_at=1000)
+    assert again.returncode == 0, again.stderr
+    assert f"kinetoscope recover {killed / 'run'}" in again.stderr
+
+
+def test_all_ranks_are_recovered_into_one_merged_trace(tmp_path):
+    for rank in (0, 1):
+        assert train(tmp_path, rank=rank, world_size=2).returncode == -signal.SIGKILL
+    done = recover(tmp_path)
+    assert done.returncode == 0, done.stderr
+    merged = tmp_path / "run" / "traces" / "merged_trace.json"
+    assert {event["pid"] for event in spans(merged, "work")} == {0, 1}
+    with load(merged) as trace:
+        assert trace.errors() == {}
+
+
+def test_a_process_that_still_runs_is_left_alone(killed):
+    (folder,) = (killed / "run" / "live").iterdir()
+    run = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps(run | {"pid": os.getpid()}))
+    assert "still run" in recover(killed).stdout
+    assert folder.exists()
+
+
+def test_a_folder_with_nothing_to_recover_is_a_clear_error(tmp_path):
+    (tmp_path / "run").mkdir()
+    done = recover(tmp_path)
+    assert done.returncode == 1
+    assert "no live folder" in done.stderr

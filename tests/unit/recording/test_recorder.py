@@ -1,0 +1,569 @@
+"""The recorder itself, in C and in Python: the same promises, kept by both."""
+
+import contextlib
+import gc
+import threading
+import weakref
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kinetoscope.clock.clock import SystemClock
+from kinetoscope.formats.record import Flag, Kind, unpack_records
+from kinetoscope.recording import pure_recorder
+from kinetoscope.recording.recorder import INSTANT_ON_BEGIN, INSTANT_ON_END
+from kinetoscope.testing import FakeClock
+
+ON = 2
+
+
+class Twin:
+    """One of the two recorders, with a clock that ticks by one at each reading."""
+
+    def __init__(self, recorder_type, span_type, clock=None):
+        self.clock = clock or FakeClock(monotonic_ns=1, tick_ns=1)
+        self.recorder = recorder_type(self.clock)
+        self.span_type = span_type
+
+    def span(self, name="span", mask=ON, edges=0):
+        return self.span_type(self.recorder, self.recorder.names.intern(name), mask, edges)
+
+    def open(self):
+        self.recorder.open_window()
+        self.recorder.action = ON
+
+    def close(self):
+        self.recorder.action = 0
+        return self.recorder.close_window()()
+
+    def records(self):
+        return [record for thread in self.close() for record in unpack_records(thread.packed)]
+
+    def spans(self):
+        """(name, begin, end) by begin, after closing the window."""
+        names = self.recorder.names.names
+        spans = [(names[it.name].name, it.begin, it.end) for it in self.records() if it.kind == Kind.SPAN]
+        return sorted(spans, key=lambda span: span[1])
+
+
+def make(kind):
+    if kind == "pure":
+        return Twin(pure_recorder.PureRecorder, pure_recorder.PureSpan)
+    pytest.importorskip("kinetoscope._native", reason="the native recorder was not built")
+    from kinetoscope.recording import native_recorder
+
+    return Twin(native_recorder.NativeRecorder, native_recorder.NativeSpan)
+
+
+@pytest.fixture(params=["pure", "native"])
+def twin(request):
+    return make(request.param)
+
+
+@pytest.fixture
+def native():
+    return make("native")
+
+
+# -- with --------------------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_recorded_before_a_window_opens_or_after_it_closes(twin):
+    span = twin.span()
+    with span:
+        pass
+    twin.open()
+    twin.close()
+    twin.recorder.action = ON
+    with span:
+        span.instant()
+    assert twin.close() == []
+
+
+def test_a_with_gives_the_span_itself(twin):
+    span = twin.span()
+    with span as inactive:
+        assert inactive is span
+    twin.open()
+    with span as active:
+        assert active is span
+
+
+def test_overlapping_withs_of_one_span_each_keep_their_own_begin(twin):
+    span = twin.span()
+    twin.open()
+
+    def generate():
+        with span:
+            yield
+
+    generators = [generate() for _ in range(3)]
+    for it in generators:
+        next(it)
+    for position in (1, 0, 2):
+        generators[position].close()
+    assert [end - begin for _, begin, end in twin.spans()] == [4, 2, 3]
+
+
+def test_a_thousand_generators_may_be_open_at_once(twin):
+    span = twin.span()
+    twin.open()
+
+    def generate():
+        with span:
+            yield
+
+    generators = [generate() for _ in range(1000)]
+    for it in generators:
+        next(it)
+    for it in generators:
+        it.close()
+    spans = twin.spans()
+    assert len(spans) == 1000
+    assert {end - begin for _, begin, end in spans} == {1000}
+
+
+def test_a_generator_left_open_and_collected_ends_its_span(twin):
+    span = twin.span()
+    twin.open()
+
+    def generate():
+        with span:
+            yield
+
+    generator = generate()
+    next(generator)
+    del generator
+    gc.collect()
+    (record,) = twin.records()
+    assert not record.flags & Flag.CUT
+
+
+def test_a_span_begun_inactive_does_not_end_one_begun_active(twin):
+    span = twin.span()
+    twin.recorder.open_window()
+    with span:
+        twin.recorder.action = ON
+        with span:
+            pass
+    assert len(twin.spans()) == 1
+
+
+def test_a_span_that_ends_inactive_is_recorded_all_the_same(twin):
+    span = twin.span()
+    twin.open()
+    with span:
+        twin.recorder.action = 0
+    assert len(twin.spans()) == 1
+
+
+def test_a_span_ends_in_the_window_it_began_in_or_not_at_all(twin):
+    span = twin.span()
+    twin.open()
+    with span:
+        (cut,) = twin.records()
+        twin.open()
+    assert cut.flags & Flag.CUT
+    assert twin.spans() == []
+
+
+def test_depth_counts_the_spans_open_at_the_begin(twin):
+    outer, inner = twin.span("outer"), twin.span("inner")
+    twin.open()
+    for _ in range(2):
+        with outer, inner, inner:
+            inner.instant()
+    depths = [(it.kind, it.depth) for it in twin.records()]
+    assert depths == [(Kind.INSTANT, 3), (Kind.SPAN, 2), (Kind.SPAN, 1), (Kind.SPAN, 0)] * 2
+
+
+# -- the rarer ways in -------------------------------------------------------------------------------------------
+
+
+def test_looking_up_exit_without_calling_it_changes_nothing(twin):
+    span, other = twin.span(), twin.span("other")
+    twin.open()
+    for _ in range(3):
+        assert hasattr(span, "__exit__")
+        assert callable(span.__enter__)
+    kept = [span.__exit__ for _ in range(5)]
+    with other, span:
+        pass
+    del kept
+    with span:
+        pass
+    assert [name for name, _, _ in twin.spans()] == ["other", "span", "span"]
+
+
+def test_an_exit_that_somebody_kept_does_not_end_a_later_span(twin):
+    span, other = twin.span(), twin.span("other")
+    twin.open()
+    with span:
+        pass
+    kept = span.__exit__
+    with other:
+        kept(None, None, None)
+    assert [(name, end - begin) for name, begin, end in twin.spans()] == [("span", 1), ("other", 2)]
+
+
+def test_enter_and_exit_may_be_called_by_hand(twin):
+    span = twin.span()
+    twin.open()
+    span.__enter__()
+    span.__enter__()
+    span.__exit__(None, None, None)
+    span.__exit__(None, None, None)
+    assert len(twin.spans()) == 2
+    assert twin.recorder.window == 0
+
+
+def test_enter_and_exit_may_be_kept_and_called_many_times(twin):
+    span = twin.span()
+    twin.open()
+    enter, leave = span.__enter__, span.__exit__
+    for _ in range(3):
+        enter()
+        leave(None, None, None)
+    records = twin.records()
+    assert len(records) == 3
+    assert not any(it.flags & Flag.CUT for it in records)
+
+
+def test_exit_without_enter_does_nothing(twin):
+    span = twin.span()
+    twin.open()
+    span.__exit__(None, None, None)
+    assert twin.records() == []
+
+
+def test_a_stack_of_contexts_leaves_what_it_entered(twin):
+    outer, inner = twin.span("outer"), twin.span("inner")
+    twin.open()
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(outer)
+        stack.enter_context(inner)
+        stack.enter_context(outer)
+        with inner:
+            pass
+    records = twin.records()
+    assert len(records) == 4
+    assert not any(it.flags & Flag.CUT for it in records)
+
+
+def test_a_stack_entered_inactive_does_not_end_another_span(twin):
+    span = twin.span()
+    twin.recorder.open_window()
+    with contextlib.ExitStack() as outer:
+        twin.recorder.action = ON
+        outer.enter_context(span)
+        with contextlib.ExitStack() as inner:
+            twin.recorder.action = 0
+            inner.enter_context(span)
+            twin.recorder.action = ON
+        span.instant()
+    spans = twin.spans()
+    assert len(spans) == 1
+    assert spans[0][2] - spans[0][1] > 1
+
+
+def test_a_subclass_may_wrap_enter_and_exit(twin):
+    class Wrapped(twin.span_type):
+        def __enter__(self):
+            return super().__enter__()
+
+        def __exit__(self, *exception):
+            super().__exit__(*exception)
+
+    span = Wrapped(twin.recorder, twin.recorder.names.intern("wrapped"), ON)
+    twin.open()
+    with span, span:
+        pass
+    records = twin.records()
+    assert len(records) == 2
+    assert not any(it.flags & Flag.CUT for it in records)
+
+
+# -- tokens ------------------------------------------------------------------------------------------------------
+
+
+def test_tokens_end_in_any_order_and_only_once(twin):
+    span = twin.span()
+    twin.open()
+    first, second = span.begin(), span.begin()
+    span.end(first)
+    with span:
+        span.end(first)
+    span.end(second)
+    span.end(second)
+    span.end(None)
+    assert len(twin.spans()) == 3
+
+
+def test_a_token_that_is_kept_after_its_end_ends_nothing_else(twin):
+    span = twin.span()
+    twin.open()
+    kept = [span.begin() for _ in range(3)]
+    for token in kept:
+        span.end(token)
+    later = [span.begin() for _ in range(3)]
+    for token in kept:
+        span.end(token)
+    assert len(twin.spans()) == 6
+    del later
+
+
+def test_an_abandoned_span_is_none(twin):
+    span = twin.span()
+    twin.open()
+    token = span.begin()
+    span.abandon(token)
+    span.end(token)
+    span.abandon(None)
+    assert twin.records() == []
+
+
+def test_a_token_ends_on_another_thread_and_stays_on_its_own_track(twin):
+    span = twin.span()
+    twin.open()
+    token = span.begin()
+    thread = threading.Thread(target=span.end, args=(token,))
+    thread.start()
+    thread.join()
+    (track,) = twin.close()
+    assert track.is_main
+
+
+# -- instants and counters ---------------------------------------------------------------------------------------
+
+
+def test_a_counter_has_a_record_for_each_value(twin):
+    span = twin.span("loss")
+    twin.open()
+    span.counter({"a": 1, "b": 0.5})
+    span.counter(7)
+    span.counter(0.25)
+    names = twin.recorder.names.names
+    records = twin.records()
+    assert [(names[it.series].name, it.end) for it in records] == [("a", 1), ("b", 0.5), ("loss", 7), ("loss", 0.25)]
+    assert records[0].begin == records[1].begin
+
+
+@given(st.lists(st.one_of(st.integers(), st.floats(allow_nan=False)), min_size=1, max_size=5))
+def test_both_recorders_write_the_same_record_for_a_number(values):
+    packed = []
+    for kind in ("pure", "native"):
+        twin = make(kind)
+        twin.open()
+        span = twin.span("n")
+        for value in values:
+            span.counter(value)
+            span.counter({"v": value})
+        packed.append([it._replace(begin=0) for it in twin.records()])
+    assert packed[0] == packed[1]
+
+
+def test_a_counter_of_many_values_keeps_them_all(twin):
+    span = twin.span()
+    twin.open()
+    span.counter({f"v{n}": n for n in range(500)})
+    assert [it.end for it in twin.records()] == list(range(500))
+
+
+def test_a_batch_number_stands_in_each_record(twin):
+    span = twin.span()
+    twin.open()
+    for batch in (3, 2**32 - 1):
+        twin.recorder.batch = batch
+        span.instant()
+    assert [it.batch for it in twin.records()] == [3, 2**32 - 1]
+
+
+# -- listeners ---------------------------------------------------------------------------------------------------
+
+
+class Log:
+    def __init__(self, fails=""):
+        self.fails = fails
+        self.calls = []
+
+    def _call(self, *call):
+        self.calls.append(call)
+        if call[0] == self.fails:
+            raise ValueError(self.fails)
+
+    def on_begin(self, name, entry, begin_ns):
+        self._call("begin", name, begin_ns)
+
+    def on_end(self, name, entry, end_ns):
+        self._call("end", name, end_ns)
+
+    def on_instant(self, name, now_ns):
+        self._call("instant", name, now_ns)
+
+    def on_counter(self, name, now_ns, values):
+        self._call("counter", name, now_ns, dict(values))
+
+
+def test_a_listener_hears_of_everything_in_order(twin):
+    twin.recorder.listener = log = Log()
+    span = twin.span(edges=INSTANT_ON_BEGIN | INSTANT_ON_END)
+    twin.open()
+    with span:
+        span.counter({"v": 1})
+        span.counter(2)
+    assert [call[0] for call in log.calls] == ["begin", "instant", "counter", "counter", "instant", "end"]
+    assert log.calls[3][3] == {"span": 2}
+
+
+def test_what_a_listener_raises_is_raised_and_leaves_the_recorder_sound(twin):
+    twin.recorder.listener = Log(fails="end")
+    span = twin.span()
+    twin.open()
+    for _ in range(3):
+        with pytest.raises(ValueError, match="end"):
+            with span:
+                pass
+    twin.recorder.listener = None
+    assert len(twin.spans()) == 3
+
+
+# -- recorders and memory ----------------------------------------------------------------------------------------
+
+
+def test_a_span_attached_elsewhere_records_there(twin):
+    span = twin.span()
+    elsewhere = Twin(type(twin.recorder), twin.span_type)
+    span.attach(elsewhere.recorder, elsewhere.recorder.names.intern("there"))
+    twin.open()
+    elsewhere.open()
+    with span:
+        pass
+    assert twin.spans() == []
+    assert [name for name, _, _ in elsewhere.spans()] == ["there"]
+
+
+def test_a_recorder_and_its_spans_are_collected_when_nobody_holds_them(twin):
+    span = twin.span()
+    twin.open()
+    with span:
+        pass
+    span.begin()
+    hasattr(span, "__exit__")
+    gone = weakref.ref(twin.recorder)
+    del span
+    twin.recorder = None
+    gc.collect()
+    assert gone() is None
+
+
+def test_a_token_may_outlive_its_recorder(twin):
+    span = twin.span()
+    twin.open()
+    token = span.begin()
+    elsewhere = Twin(type(twin.recorder), twin.span_type)
+    span.attach(elsewhere.recorder, 0)
+    twin.recorder = None
+    gc.collect()
+    span.end(token)
+
+
+def test_threads_that_ended_are_forgotten_once_they_were_taken(twin):
+    span = twin.span()
+    for _ in range(3):
+        twin.open()
+        threads = [threading.Thread(target=span.instant) for _ in range(20)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(twin.close()) == 20
+
+
+def test_a_window_that_closes_while_threads_record_doubles_no_span(twin):
+    twin = Twin(type(twin.recorder), twin.span_type, SystemClock())
+    span = twin.span()
+    found = []
+
+    def work():
+        for _ in range(3000):
+            with span:
+                pass
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    twin.open()
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        taken = twin.recorder.close_window()
+        twin.recorder.open_window()
+        found += [(thread.tid, it) for thread in taken() for it in unpack_records(thread.packed)]
+    found += [(thread.tid, it) for thread in twin.close() for it in unpack_records(thread.packed)]
+    begins = {(tid, it.begin) for tid, it in found}
+    assert len(begins) == len(found)
+    assert len(found) <= 9000
+
+
+def test_spans_that_are_open_while_windows_close_are_cut_once_each(native):
+    twin = Twin(type(native.recorder), native.span_type, SystemClock())
+    span = twin.span()
+    twin.open()
+    with span:
+        first = twin.records()
+        twin.open()
+        with span:
+            second = twin.records()
+    assert [it.flags for it in first + second] == [Flag.CUT, Flag.CUT]
+
+
+def test_more_records_than_one_chunk_holds_are_all_kept(twin):
+    span = twin.span()
+    twin.open()
+    for _ in range(30_000):
+        with span:
+            pass
+    spans = twin.spans()
+    assert len(spans) == 30_000
+    assert {end - begin for _, begin, end in spans} == {1}
+
+
+# -- what only the one in C can get wrong ------------------------------------------------------------------------
+
+
+def test_a_native_span_refuses_what_is_no_recorder_and_what_is_no_token(native):
+    with pytest.raises(TypeError, match="recorder"):
+        native.span_type(3, 0, 0)
+    with pytest.raises(TypeError, match="begin"):
+        native.span().end("token")
+    with pytest.raises(TypeError, match="span"):
+        type(native.span()).__mro__[1].__dict__["__exit__"].__get__(3, int)
+
+
+def test_a_clock_that_raises_leaves_the_recorder_sound(native):
+    span = native.span()
+    native.open()
+    good = native.recorder
+    broken = type(good)(type("Clock", (), {"monotonic_ns": staticmethod(lambda: 1 // 0)})())
+    broken.open_window()
+    broken.action = ON
+    bad = native.span_type(broken, broken.names.intern("x"), ON)
+    for _ in range(3):
+        with pytest.raises(ZeroDivisionError):
+            with bad:
+                pass
+        with pytest.raises(ZeroDivisionError):
+            bad.instant()
+    with span:
+        pass
+    assert len(native.spans()) == 1
+
+
+def test_a_counter_takes_its_values_from_anything_that_plain_values_understands(native):
+    class Odd(native.span_type):
+        def plain_values(self, values):
+            return {"odd": len(values)}
+
+    native.open()
+    span = Odd(native.recorder, native.recorder.names.intern("odd"), ON)
+    span.counter("four")
+    assert [it.end for it in native.records()] == [4]
