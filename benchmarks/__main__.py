@@ -11,6 +11,7 @@ from benchmarks.suite import SuiteResult, render_table, write_result
 # Each suite is a module with a function `run(quick)`.
 _SUITES = {
     "import_time": "benchmarks.import_time",
+    "two_ranks": "benchmarks.two_ranks",
     "marker_cost": "benchmarks.recording.marker_cost",
     "skipped_batch": "benchmarks.recording.skipped_batch",
     "training_loop": "benchmarks.recording.training_loop",

@@ -1,7 +1,6 @@
 """The main job: the example profiles a real two-rank run, and the traces are what they promise to be."""
 
 import json
-import statistics
 import subprocess
 import sys
 from collections import defaultdict
@@ -105,10 +104,13 @@ def test_a_record_function_span_lies_inside_the_marker_around_it(merged, rank, i
         assert any(b - 5 <= begin and end <= e + 5 for b, e in outers), (begin, end)
 
 
-def test_the_ranks_leave_their_barriers_together(merged):
-    ends = [[end for _, end in spans(merged, "barrier", rank)] for rank in (0, 1)]
-    apart_us = [abs(one - other) for one, other in zip(*ends, strict=True)]
-    assert statistics.median(apart_us) <= 1000
+def test_no_rank_leaves_a_barrier_before_the_other_has_come(merged):
+    """How far apart they leave it depends on the machine's load; `make bench` measures it (two_ranks)."""
+    first, second = (spans(merged, "barrier", rank) for rank in (0, 1))
+    assert len(first) == 10
+    for (begin, end), (other_begin, other_end) in zip(first, second, strict=True):
+        assert end >= other_begin - 50
+        assert other_end >= begin - 50
 
 
 def test_only_the_batches_of_the_schedule_are_in_the_trace(merged):

@@ -153,7 +153,7 @@ def test_a_forked_child_has_none_of_its_parents_events_and_harms_none(tmp_path):
     with Profiler(ALWAYS, handler, live_folder=tmp_path, strict=True) as profiler:
         marker = profiler.marker("m")
         (folder,) = live_folders(tmp_path)
-        before = sorted(folder.iterdir())
+        before = {path for path in folder.iterdir() if path.suffix != ".partial"}
         with marker:
             pass
         with marker:
@@ -176,7 +176,7 @@ def test_a_forked_child_has_none_of_its_parents_events_and_harms_none(tmp_path):
                     os._exit(status)
             assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
             marker.end(token)
-            assert set(before) <= set(folder.iterdir())
+            assert before <= set(folder.iterdir())
     assert len(handler.spans("m")) == 3
     assert handler.cut_spans() == []
 

@@ -1,0 +1,53 @@
+"""benchmarks: how well the clocks of two ranks and of Kineto agree, in a real run of the example."""
+
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from benchmarks.suite import Measure, SuiteResult
+
+_EXAMPLE = Path(__file__).parent.parent / "examples" / "train_digits.py"
+_INSIDE = {"model": "forward", "cross_entropy": "loss", "autograd": "backward", "adam": "optimizer"}
+Span = tuple[float, float]
+
+
+def run(*, quick: bool) -> SuiteResult:
+    """Trains on two gloo ranks; reads the merged trace. Times in it are microseconds."""
+    with tempfile.TemporaryDirectory() as folder:
+        events = _train(Path(folder), epochs=2 if quick else 6)
+    ends = [[end for _, end in _spans(events, "barrier", rank)] for rank in (0, 1)]
+    apart = [abs(one - other) for one, other in zip(*ends, strict=True)]
+    outside = [_outside(events, inner, outer, rank) for rank in (0, 1) for inner, outer in _INSIDE.items()]
+    measures = [
+        Measure("ends of a barrier on two ranks, apart", statistics.median(apart), "us", f"worst {max(apart):.0f} us"),
+        Measure("record_function outside its marker", max(outside), "us", "the worst of all; 0 if inside"),
+    ]
+    return SuiteResult(
+        suite="two_ranks", title="one clock: two gloo ranks of the example", measures=measures, times_ns={}
+    )
+
+
+def _train(folder: Path, epochs: int) -> list[dict[str, Any]]:
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    command = [*launch, str(_EXAMPLE), "--out", str(folder / "run"), "--epochs", str(epochs)]
+    subprocess.run(command, check=True, capture_output=True)
+    trace = json.loads((folder / "run" / "traces" / "merged_trace.json").read_text(encoding="utf-8"))
+    return [event for event in trace["traceEvents"] if event["ph"] == "X"]
+
+
+def _spans(events: list[dict[str, Any]], name: str, rank: int) -> list[Span]:
+    found = [it for it in events if it["name"] == name and it["pid"] == rank]
+    return sorted((it["ts"], it["ts"] + it["dur"]) for it in found)
+
+
+def _outside(events: list[dict[str, Any]], inner: str, outer: str, rank: int) -> float:
+    """How far the spans named ``inner`` stick out of the markers ``outer`` around them, at worst."""
+    outers = _spans(events, outer, rank)
+    return max(
+        min(max(begin - inner_begin, inner_end - end, 0.0) for begin, end in outers)
+        for inner_begin, inner_end in _spans(events, inner, rank)
+    )
