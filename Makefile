@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PACKAGE := pyproject.toml $(wildcard setup.py src/native/*)
 
-.PHONY: help demo test test-sanitized check bench clean
+.PHONY: help demo test test-pure test-sanitized check bench clean
 
 help:  ## Say what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -24,6 +24,10 @@ demo: $(VENV)/demo.stamp  ## Profile a real two-rank training run into runs/digi
 
 test: $(VENV)/test.stamp  ## Run all tests
 	$(BIN)/python -m pytest
+
+test-pure: $(VENV)/test.stamp  ## Run the tests that touch the recorder with the one in Python
+	KINETOSCOPE_PURE=1 $(BIN)/python -m pytest -q tests/unit tests/integration/test_demo.py tests/integration/test_endings.py \
+		tests/integration/test_compile.py
 
 test-sanitized: $(VENV)/test.stamp  ## Run the recorder's tests under AddressSanitizer and UndefinedBehaviorSanitizer
 	KINETOSCOPE_REQUIRE_NATIVE=1 KINETOSCOPE_SANITIZE=1 $(BIN)/python setup.py --quiet build --build-base build/sanitized
