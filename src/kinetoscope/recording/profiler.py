@@ -326,7 +326,8 @@ class Profiler(Callback):
             folder = next((it for it in folders if isinstance(it, Path)), None)
         else:
             folder = self._live_folder
-        if folder:
+        self._live.prepare_ahead()
+        if folder and self._recorder.keeps_files:
             self._live.open(Path(folder), self.attempt, self.ranks, self._live_bytes_max)
 
     def _ask_schedule(self, state: Any) -> ProfilerAction:
