@@ -5,6 +5,7 @@ AddressSanitizer and UndefinedBehaviorSanitizer (`make test-sanitized`).
 """
 
 import os
+import platform
 import sys
 import sysconfig
 from pathlib import Path
@@ -16,6 +17,8 @@ IS_SANITIZED = os.environ.get("KINETOSCOPE_SANITIZE") == "1"
 # There is no limited API without the GIL, and the C code relies on the GIL.
 IS_SUPPORTED = sys.platform == "linux" and not sysconfig.get_config_var("Py_GIL_DISABLED")
 
+# Thread-local storage in a loaded library is quicker by descriptor; elsewhere than on x86-64 that is the default.
+TLS = ["-mtls-dialect=gnu2"] if platform.machine() == "x86_64" else []
 WARNINGS = ["-std=gnu11", "-Wall", "-Wextra", "-Wno-cast-function-type", "-fvisibility=hidden"]
 SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-fno-omit-frame-pointer", "-g"]
 HERE = Path(__file__).parent
@@ -31,7 +34,7 @@ def extension() -> Extension:
         define_macros=[("Py_LIMITED_API", "0x030B0000")],
         py_limited_api=True,
         optional=not IS_REQUIRED,
-        extra_compile_args=[*WARNINGS, *(["-O1", *SANITIZERS] if IS_SANITIZED else ["-O2"])],
+        extra_compile_args=[*WARNINGS, *TLS, *(["-O1", *SANITIZERS] if IS_SANITIZED else ["-O2"])],
         extra_link_args=SANITIZERS if IS_SANITIZED else [],
     )
 

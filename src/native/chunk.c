@@ -20,6 +20,8 @@ static int create(Chunk *chunk, size_t bytes, int in_background)
         return region_create(chunk->store, &chunk->region, bytes, "chunk");
     Py_BEGIN_ALLOW_THREADS
     error = region_create(chunk->store, &chunk->region, bytes, "chunk");
+    if (error == 0)
+        region_touch(&chunk->region);
     Py_END_ALLOW_THREADS
     return error;
 }

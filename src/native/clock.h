@@ -21,10 +21,14 @@ const char *tsc_start(void);
 /* Follows CLOCK_MONOTONIC, whose rate is slewed; called whenever a window opens. */
 void tsc_realign(void);
 
+/* The kernel's own clock_gettime, mapped into every process; libc's where that is not found. */
+extern int (*clock_read)(clockid_t, struct timespec *);
+void clock_setup(void);
+
 static inline int64_t read_clock(clockid_t clock)
 {
     struct timespec now;
-    clock_gettime(clock, &now);
+    clock_read(clock, &now);
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 

@@ -122,15 +122,14 @@ struct Track {
     uint32_t num_slots, num_made, num_free, num_open;
 };
 
-Track *track_of_this_thread(Recorder *recorder);
+Track *track_look_up(Recorder *recorder);
 void track_keep(Track *track);
 void track_drop(Track *track);
 int track_is_done(const Track *track);
 /* Readies the slots for recording: in a file, if the recorder has a folder by now. */
 void track_finish_head(Track *track);
-/* An idle entry that nobody else holds; borrowed. NULL with an error set if there is no memory. */
-Entry *track_take_entry(Track *track);
-void track_free_entry(Track *track, Entry *entry);
+Entry *track_make_entry(Track *track);
+Entry *track_replace_entry(Track *track, uint32_t slot);
 /* Goes on to the next chunk. Returns 0 if there is none: the record is dropped, and counted. */
 int track_refill(Track *track);
 /* Puts the current chunk among the filled ones. */
@@ -202,9 +201,42 @@ static inline void recorder_settle(Recorder *recorder)
         recorder_request(recorder);
 }
 
-/* -- chrome.c -- */
+/* -- the hot path -- */
 
-PyObject *native_format_chrome(PyObject *module, PyObject *arguments);
+typedef struct {
+    uint64_t serial;
+    Track *track; /* of the recorder with that serial, which counts it */
+    Pulse *pulse;
+} ThisThread;
+
+extern __thread ThisThread this_thread;
+
+/* The calling thread's track, made if need be; borrowed. NULL with an error set. */
+static inline Track *track_of_this_thread(Recorder *recorder)
+{
+    return LIKELY(this_thread.serial == recorder->serial) ? this_thread.track : track_look_up(recorder);
+}
+
+/* Whether nobody but us holds an object. A reference count has at least these 32 bits in every version of Python. */
+static inline int is_ours_alone(void *object) { return (uint32_t)((PyObject *)object)->ob_refcnt == 1; }
+
+/* An idle entry that nobody else holds; borrowed. NULL with an error set if there is no memory. */
+static inline Entry *track_take_entry(Track *track)
+{
+    if (UNLIKELY(track->num_free == 0))
+        return track_make_entry(track);
+    uint32_t slot = track->free_slots[--track->num_free];
+    Entry *entry = track->entries[slot];
+    if (UNLIKELY(!is_ours_alone(entry) || !is_ours_alone(track->exits[slot])))
+        return track_replace_entry(track, slot);
+    return entry;
+}
+
+static inline void track_free_entry(Track *track, Entry *entry)
+{
+    entry->state = ENTRY_IDLE;
+    track->free_slots[track->num_free++] = entry->slot;
+}
 
 static inline PyObject *new_none(void) { return Py_NewRef(Py_None); }
 

@@ -50,9 +50,11 @@ static void write_path(char *path, const Store *store, const Region *region, con
     snprintf(path, LONGEST_PATH, "%s/%d-%u.%s", store->folder, (int)store->pid, region->file, suffix);
 }
 
+/* Populated here, since a first touch of each page would otherwise be paid for by the thread that records. */
+
 static int map_memory(Region *region, size_t bytes)
 {
-    void *start = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void *start = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
     if (start == MAP_FAILED)
         return errno;
     region->start = start;
@@ -65,13 +67,19 @@ static int allocate_and_map(int file, Region *region, size_t bytes)
     int error = posix_fallocate(file, 0, (off_t)bytes);
     if (error != 0)
         return error;
-    /* Populated here, since a first touch of each page would otherwise be paid for by the thread that records. */
     void *start = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, file, 0);
     if (start == MAP_FAILED)
         return errno;
     region->start = start;
     region->bytes = bytes;
     return 0;
+}
+
+void region_touch(Region *region)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    for (size_t offset = 0; offset < region->bytes; offset += page)
+        *((volatile char *)region->start + offset) = 0;
 }
 
 int region_create(const Store *store, Region *region, size_t bytes, const char *suffix)

@@ -35,6 +35,9 @@ typedef struct {
 /* Allocates and maps `bytes` zeros, in a file where `region->file` names one. Returns 0 or an errno, and then leaves
  * no file behind. Touches nothing of the store that changes, so it may run without the GIL. */
 int region_create(const Store *store, Region *region, size_t bytes, const char *suffix);
+/* Writes to each page of a new region. MAP_POPULATE only reads those of a file, and most file systems want to hear of
+ * the first write to each: that costs some microseconds a page. */
+void region_touch(Region *region);
 /* Maps the file of a region that was unmapped, for reading. Returns 0 or an errno. */
 int region_map_again(const Store *store, Region *region, const char *suffix);
 /* Makes a region larger; what it holds stays. Returns 0 or an errno; then the region is what it was. */

@@ -11,13 +11,7 @@
 
 /* -- this thread -- */
 
-typedef struct {
-    uint64_t serial;
-    Track *track; /* of the recorder with that serial; counted by the recorder alone */
-    Pulse *pulse;
-} ThisThread;
-
-static __thread ThisThread this_thread;
+__thread ThisThread this_thread;
 static pthread_key_t pulse_key;
 
 static void pulse_drop(Pulse *pulse)
@@ -105,10 +99,8 @@ static Track *find_or_make(Recorder *recorder)
     return track_new(recorder, pulse);
 }
 
-Track *track_of_this_thread(Recorder *recorder)
+Track *track_look_up(Recorder *recorder)
 {
-    if (LIKELY(this_thread.serial == recorder->serial))
-        return this_thread.track;
     Track *track = find_or_make(recorder);
     if (track != NULL) {
         this_thread.serial = recorder->serial;
@@ -258,7 +250,7 @@ void track_finish_head(Track *track)
         write_header(track);
 }
 
-static Entry *make_entry(Track *track)
+Entry *track_make_entry(Track *track)
 {
     if (track->num_made == track->num_slots && (track->head.start == NULL ? !make_head(track) : !grow_head(track))) {
         PyErr_NoMemory();
@@ -275,11 +267,8 @@ static Entry *make_entry(Track *track)
     return entry;
 }
 
-/* Whether nobody but us holds an object. A reference count has at least these 32 bits in every version of Python. */
-static int is_ours_alone(void *object) { return (uint32_t)((PyObject *)object)->ob_refcnt == 1; }
-
 /* Somebody kept the entry, or its __exit__: it stays theirs, and the slot gets a new one. */
-static Entry *replace_entry(Track *track, uint32_t slot)
+Entry *track_replace_entry(Track *track, uint32_t slot)
 {
     Entry *entry;
     PyObject *exit = entry_new(track, slot, &entry), *old = track->exits[slot];
@@ -291,23 +280,6 @@ static Entry *replace_entry(Track *track, uint32_t slot)
     track->entries[slot] = entry;
     Py_DECREF(old);
     return entry;
-}
-
-Entry *track_take_entry(Track *track)
-{
-    if (UNLIKELY(track->num_free == 0))
-        return make_entry(track);
-    uint32_t slot = track->free_slots[--track->num_free];
-    Entry *entry = track->entries[slot];
-    if (UNLIKELY(!is_ours_alone(entry) || !is_ours_alone(track->exits[slot])))
-        return replace_entry(track, slot);
-    return entry;
-}
-
-void track_free_entry(Track *track, Entry *entry)
-{
-    entry->state = ENTRY_IDLE;
-    track->free_slots[track->num_free++] = entry->slot;
 }
 
 /* -- records -- */

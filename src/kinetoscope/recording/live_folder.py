@@ -58,6 +58,11 @@ class LiveFolder:
         self._pointer: Path | None = None
         self._said = False
 
+    def prepare_ahead(self) -> None:
+        """Has the writer thread see to it that there is always space to record into, in memory too."""
+        if self._recorder.keeps_files:
+            self._recorder.request = lambda: self._submit("Preparing space to record into", self._prepare)
+
     def open(self, run_folder: Path, run: LiveRun, attempt: Attempt, limit_bytes: int) -> None:
         """Keeps what is recorded from now on below ``run_folder``, or where that is on a network file system, in local
         temporary storage; then a file in the run folder says where."""
@@ -73,8 +78,6 @@ class LiveFolder:
         except OSError as error:
             self._warn(self.path or wanted, error)
             self._delete()
-            return
-        self._recorder.request = lambda: self._submit("Preparing space to record into", self._prepare)
 
     def note_window(self, cycle: int, timestamp: Any) -> None:
         """Writes down, on the writer thread, that a window has opened: `recover` names its trace by that."""
@@ -91,9 +94,10 @@ class LiveFolder:
 
     def close(self) -> None:
         """Deletes the folder: everything in it has been saved."""
+        if self._recorder.keeps_files:
+            self._recorder.request = None
         if self.path is None:
             return
-        self._recorder.request = None
         self._say_trouble()
         self._recorder.close_folder()
         self._delete()
@@ -108,9 +112,8 @@ class LiveFolder:
         return local
 
     def _prepare(self) -> None:
-        if self.path is not None:
-            self._recorder.prepare()
-            self._say_trouble()
+        self._recorder.prepare()
+        self._say_trouble()
 
     def _say_trouble(self) -> None:
         if self._recorder.trouble and self.path is not None:

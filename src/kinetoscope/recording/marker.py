@@ -182,11 +182,8 @@ def _around_function(marker: Marker, function: Callable[..., Any]) -> Callable[.
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         if compiler.is_compiling():
             return function(*args, **kwargs)
-        token = marker.begin()
-        try:
+        with marker:
             return function(*args, **kwargs)
-        finally:
-            marker.end(token)
 
     return wrapper
 

@@ -327,6 +327,7 @@ class Profiler(Callback):
             folder = next((it for it in folders if isinstance(it, Path)), None)
         else:
             folder = self._live_folder
+        self._live.prepare_ahead()
         if folder:
             recipes = [it.recipe for it in self._trace_handlers if isinstance(getattr(it, "recipe", None), TraceRecipe)]
             run = live_run(self.state.run_name, self.attempt, self.ranks, recipes)
