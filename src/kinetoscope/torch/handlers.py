@@ -7,12 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from kinetoscope.errors import FolderNotWritableError
+from kinetoscope.errors import FolderNotWritableError, TraceFolderError
 from kinetoscope.writing.atomic_file import make_folder
-
-
-class TraceFolderError(FolderNotWritableError, RuntimeError):
-    """The folder of a trace handler cannot be made."""
 
 
 def tensorboard_trace_handler(

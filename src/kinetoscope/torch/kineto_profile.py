@@ -10,17 +10,15 @@ from typing import Any
 import torch
 from torch.autograd.profiler_util import EventList
 from torch.profiler import ProfilerActivity
+from torch.profiler._memory_profiler import MemoryProfile
 
-from kinetoscope.errors import ProfilerStateError
+from kinetoscope.errors import NothingRecordedError, SettingsError
 from kinetoscope.torch import cuda_graphs
 from kinetoscope.torch.activities import Activity, select_activities
 from kinetoscope.torch.metadata import check_json, distributed_info, encode_value, hand_to_kineto
 from kinetoscope.torch.results import KinetoResults
 from kinetoscope.torch.session import RecordingOptions, Session
-
-
-class NothingRecordedError(ProfilerStateError, AssertionError):
-    """Results were asked for before there were any."""
+from kinetoscope.torch.warnings_shown import warn_once
 
 
 class KinetoProfile:
@@ -60,6 +58,7 @@ class KinetoProfile:
         self._results: KinetoResults | None = None
         self.execution_trace_observer = execution_trace_observer
         self.has_cudagraphs = False
+        self.mem_tl: Any = None
         self.preset_metadata: dict[str, str] = {}
         self._trace_metadata: dict[str, str] = {}
         self._next_metadata: dict[str, str] = {}
@@ -100,6 +99,11 @@ class KinetoProfile:
     def prepare_trace(self) -> None:
         """Readies Kineto, so that starting it takes less time."""
         self.has_cudagraphs = cuda_graphs.enabled()
+        if self.profiler is not None and not self.acc_events:
+            warn_once(
+                "Profiler clears events at the end of each cycle: tables and exports show the last finished one. "
+                "Set acc_events=True to keep the events of all cycles."
+            )
         self._session.prepare()
 
     def start_trace(self) -> None:
@@ -221,6 +225,17 @@ class KinetoProfile:
 
     def _get_distributed_info(self) -> dict[str, Any] | None:
         return distributed_info()
+
+    def _memory_profile(self) -> MemoryProfile:
+        """torch's own account of the memory of the last finished window; see `export_memory_timeline`."""
+        self._check_memory_options()
+        return MemoryProfile(self._finished("account for the memory").kineto_results)
+
+    def _check_memory_options(self) -> None:
+        missing = [name for name in ("record_shapes", "profile_memory", "with_stack") if not getattr(self, name)]
+        if missing:
+            needed = ", ".join(f"{name}=True" for name in missing)
+            raise SettingsError(f"The memory profile needs {needed} as well. Record with it, and ask again.")
 
     def _stats(self) -> Any:
         return None if self.profiler is None else self.profiler._stats

@@ -11,8 +11,8 @@ from types import TracebackType
 from typing import Any, Self
 
 import torch
-from torch.autograd.profiler import KinetoStepTracker, record_function
-from torch.profiler import ExecutionTraceObserver, ProfilerAction
+from torch.autograd.profiler import KinetoStepTracker
+from torch.profiler import ProfilerAction
 
 from kinetoscope.errors import ProfilerStateError
 from kinetoscope.torch.actions import (
@@ -26,7 +26,9 @@ from kinetoscope.torch.actions import (
     check_action,
 )
 from kinetoscope.torch.activities import Activity
+from kinetoscope.torch.execution_trace import ExecutionTraceObserver
 from kinetoscope.torch.kineto_profile import KinetoProfile
+from kinetoscope.torch.record_function import record_function
 from kinetoscope.torch.schedule import Schedule, record_everything
 
 PROFILER_STEP_NAME = "ProfilerStep"
