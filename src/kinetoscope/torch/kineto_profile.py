@@ -15,8 +15,9 @@ from torch.profiler._memory_profiler import MemoryProfile
 from kinetoscope.errors import NothingRecordedError, SettingsError
 from kinetoscope.torch import cuda_graphs
 from kinetoscope.torch.activities import Activity, select_activities
+from kinetoscope.torch.key_averages import Grouping
 from kinetoscope.torch.metadata import check_json, distributed_info, encode_value, hand_to_kineto
-from kinetoscope.torch.results import KinetoResults
+from kinetoscope.torch.results import KinetoResults, Window
 from kinetoscope.torch.session import RecordingOptions, Session
 from kinetoscope.torch.warnings_shown import warn_once
 
@@ -50,10 +51,10 @@ class KinetoProfile:
             with_flops=with_flops,
             with_modules=with_modules,
             experimental_config=experimental_config,
-            acc_events=acc_events,
             post_processing_timeout_s=post_processing_timeout_s,
         )
         self._show_options(options)
+        self.acc_events = acc_events
         self._session = Session(options, custom_trace_id_callback)
         self._results: KinetoResults | None = None
         self.execution_trace_observer = execution_trace_observer
@@ -74,7 +75,6 @@ class KinetoProfile:
         self.with_flops = options.with_flops
         self.with_modules = options.with_modules
         self.experimental_config = options.experimental_config
-        self.acc_events = options.acc_events
         self.post_processing_timeout_s = options.post_processing_timeout_s
 
     @property
@@ -127,15 +127,16 @@ class KinetoProfile:
         was_recording = self._session.recording
         recorded = self._session.stop()
         if was_recording:  # None if the recording was lost: then the window before it is not handed over again
-            self._results = recorded and KinetoResults(recorded, self._trace_metadata)
+            earlier = self._results.windows if self.acc_events and self._results else []
+            self._results = recorded and KinetoResults([*earlier, Window(recorded)], self._trace_metadata)
 
     def take_results(self) -> KinetoResults | None:
         """Hands over the last finished window, which this profiler then no longer holds; None if there is none.
 
-        With ``acc_events`` the windows so far go together, and adding up begins anew.
+        With ``acc_events`` the windows so far go together, and adding them up begins anew.
         """
         results, self._results = self._results, None
-        if results is not None and self.profiler is results.autograd_profile:
+        if results is not None and self.profiler is results.windows[-1].autograd_profile:
             self._session.forget()
         return results
 
@@ -151,11 +152,25 @@ class KinetoProfile:
         self._finished("export the stacks").export_stacks(path, metric)
 
     def key_averages(
-        self, group_by_input_shape: bool = False, group_by_stack_n: int = 0, group_by_overload_name: bool = False
+        self,
+        group_by_input_shape: bool = False,
+        group_by_stack_n: int = 0,
+        group_by_overload_name: bool = False,
+        *,
+        include_python_functions: bool = True,
     ) -> EventList:
-        """The events of the last finished window, added up by operator and as asked for."""
-        results = self._finished("add up the events")
-        return results.key_averages(group_by_input_shape, group_by_stack_n, group_by_overload_name)
+        """The events of the last finished window, added up by operator and as asked for.
+
+        Of all finished windows with ``acc_events``. ``include_python_functions=False`` leaves the frames of
+        ``with_stack`` out of the rows.
+        """
+        grouping = Grouping(
+            by_input_shape=group_by_input_shape,
+            by_stack_n=group_by_stack_n,
+            by_overload_name=group_by_overload_name,
+            include_python_functions=include_python_functions,
+        )
+        return self._finished("add up the events").key_averages(grouping)
 
     def events(self) -> EventList:
         """The events of the last finished window. Raises RuntimeError if only the trace was recorded."""
@@ -229,7 +244,7 @@ class KinetoProfile:
     def _memory_profile(self) -> MemoryProfile:
         """torch's own account of the memory of the last finished window; see `export_memory_timeline`."""
         self._check_memory_options()
-        return MemoryProfile(self._finished("account for the memory").kineto_results)
+        return MemoryProfile(self._finished("account for the memory").windows[-1].kineto_results)
 
     def _check_memory_options(self) -> None:
         missing = [name for name in ("record_shapes", "profile_memory", "with_stack") if not getattr(self, name)]

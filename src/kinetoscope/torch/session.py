@@ -46,7 +46,6 @@ class RecordingOptions:
     with_flops: bool = False
     with_modules: bool = False
     experimental_config: Any = None
-    acc_events: bool = False
     post_processing_timeout_s: float | None = None
 
     def __post_init__(self) -> None:
@@ -105,8 +104,7 @@ class Session:
             raise ProfilerStateError("This profiler is recording already. Stop it before it starts again.")
         self._claim()
         with self._released_on_error():
-            if self.autograd_profile is None or not self.options.acc_events:
-                self.autograd_profile = self._make_autograd_profile()
+            self.autograd_profile = self._make_autograd_profile()
             if self._warms_a_device():
                 self.autograd_profile._prepare_trace()
         self.phase = Phase.PREPARED
@@ -208,7 +206,6 @@ class Session:
             "experimental_config": options.experimental_config,
             **options.flags,
         }
-        arguments |= _only_if_asked_for("acc_events", options.acc_events or None)
         arguments |= _only_if_asked_for("custom_trace_id_callback", self.trace_id_callback)
         arguments |= _only_if_asked_for("post_processing_timeout_s", options.post_processing_timeout_s)
         arguments |= _only_if_asked_for("activity_filters", options.selection.filters or None)
