@@ -5,6 +5,7 @@
 
 import os
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from kinetoscope.errors import NothingRecordedError, SettingsError
 from kinetoscope.torch import cuda_graphs
 from kinetoscope.torch.activities import Activity, select_activities
 from kinetoscope.torch.key_averages import Grouping
+from kinetoscope.torch.memory_timeline import MemoryTimeline
 from kinetoscope.torch.metadata import check_json, distributed_info, encode_value, hand_to_kineto
 from kinetoscope.torch.results import KinetoResults, Window
 from kinetoscope.torch.session import RecordingOptions, Session
@@ -59,7 +61,7 @@ class KinetoProfile:
         self._results: KinetoResults | None = None
         self.execution_trace_observer = execution_trace_observer
         self.has_cudagraphs = False
-        self.mem_tl: Any = None
+        self.mem_tl: MemoryTimeline | None = None
         self.preset_metadata: dict[str, str] = {}
         self._trace_metadata: dict[str, str] = {}
         self._next_metadata: dict[str, str] = {}
@@ -150,6 +152,24 @@ class KinetoProfile:
     def export_stacks(self, path: str | os.PathLike[str], metric: str = "self_cpu_time_total") -> None:
         """Writes the stacks of the last finished window with the microseconds of ``metric``."""
         self._finished("export the stacks").export_stacks(path, metric)
+
+    def memory_timeline(self, device: str | None = None) -> MemoryTimeline:
+        """The memory of ``device`` over the last finished window, by what it is for.
+
+        ``device`` is by default the first of those recorded beside the CPU, else ``cuda:0`` where there is CUDA, else
+        ``cpu``. Raises `SettingsError`, naming what is missing, unless ``record_shapes``, ``profile_memory`` and
+        ``with_stack`` are on.
+        """
+        self._check_memory_options()
+        return self._finished("account for the memory").memory_timeline(device or self._default_memory_device())
+
+    def export_memory_timeline(self, path: str | os.PathLike[str], device: str | None = None) -> None:
+        """Writes `memory_timeline`: a page for ``.html``, each change for ``.raw.json.gz``, else sizes over time.
+
+        The latter are ``[times, [sizes by category]]``, compressed for ``.json.gz``.
+        """
+        self.mem_tl = self.memory_timeline(device)
+        self.mem_tl.save(Path(os.fspath(path)))
 
     def key_averages(
         self,
@@ -245,6 +265,11 @@ class KinetoProfile:
         """torch's own account of the memory of the last finished window; see `export_memory_timeline`."""
         self._check_memory_options()
         return MemoryProfile(self._finished("account for the memory").windows[-1].kineto_results)
+
+    def _default_memory_device(self) -> str:
+        if self.use_device and self.use_device != "cuda":
+            return f"{self.use_device}:0"
+        return "cuda:0" if torch.cuda.is_available() else "cpu"
 
     def _check_memory_options(self) -> None:
         missing = [name for name in ("record_shapes", "profile_memory", "with_stack") if not getattr(self, name)]

@@ -14,6 +14,7 @@ from kinetoscope.errors import NothingRecordedError, ProfilerStateError
 from kinetoscope.torch.event_columns import EventColumns, read_columns
 from kinetoscope.torch.export import KinetoFile, copy_trace, split_valid
 from kinetoscope.torch.key_averages import Grouping, average_events
+from kinetoscope.torch.memory_timeline import MemoryTimeline, build_memory_timeline
 from kinetoscope.torch.metadata import decode_all
 from kinetoscope.torch.repair import Faults, find_faults, rewrite_trace
 from kinetoscope.torch.stacks import stack_lines
@@ -123,6 +124,10 @@ class KinetoResults:
         lines = [line for window in reversed(self.windows) for line in stack_lines(window.columns, metric)]
         with atomic_file(Path(os.fspath(path))) as stream:
             stream.writelines(lines)
+
+    def memory_timeline(self, device: str) -> MemoryTimeline:
+        """The memory of ``device`` over the window, the newest one with ``acc_events``."""
+        return build_memory_timeline(self.windows[-1].kineto_results, device)
 
     def _torchs_key_averages(self, grouping: Grouping) -> EventList:
         events = self.events()
