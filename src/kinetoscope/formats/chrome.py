@@ -7,6 +7,7 @@ Format: "Trace Event Format" (Google), with ``baseTimeNanoseconds`` as Kineto wr
 import json
 import math
 import os
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -26,6 +27,9 @@ _SECOND_NS = 1_000_000_000
 _UNIX_US = 1e15  # September 2001: a time stamp beyond it counts from 1970, one before it from the file's base
 _DOUBLES_LOSE_DIGITS_FROM_US = 2**43
 _CHUNK_BYTES = 1 << 20
+# A string that ends in a backslash. Perfetto's scanner takes the quote after it for an escaped one and loses the whole
+# trace, unless the last backslash is written by its number.
+_BACKSLASH_AT_END = re.compile(rb'(?<!\\)((?:\\\\)*)\\\\"')
 
 
 @dataclass(slots=True)
@@ -212,7 +216,8 @@ class ChromeWriter:
         chunk = bytearray()
         for event in events:
             chunk += self._separator
-            chunk += self._line(event)
+            line = self._line(event)
+            chunk += _BACKSLASH_AT_END.sub(rb'\1\\u005c"', line) if b'\\\\"' in line else line
             self._separator = b",\n"
             if len(chunk) >= _CHUNK_BYTES:
                 self._stream.write(chunk)

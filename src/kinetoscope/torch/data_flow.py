@@ -12,7 +12,8 @@ from typing import Any
 
 import torch
 from torch._C._profiler import RecordScope, _EventType, _TensorMetadata
-from torch.profiler._memory_profiler import SchemaMatcher, _element_size
+from torch._utils import _element_size
+from torch.profiler._memory_profiler import SchemaMatcher
 
 Tensor = tuple[int, int, str, int]
 """What identifies a tensor's memory: torch's id for it, of its allocation, and the device's type and index."""
@@ -57,7 +58,7 @@ class Allocation:
 
     time_ns: int
     num_bytes: int
-    pointer: int
+    pointer: int | None
     tensor: Tensor | None
     device: tuple[str, int]
 

@@ -127,7 +127,7 @@ _Moment = tuple[int, Action, _Owner, int]
 
 def _unknown_changes(allocations: Iterable[Allocation]) -> Iterator[_Moment]:
     """Memory of which torch does not know the tensor, told apart by where it lies."""
-    live: set[tuple[int, tuple[str, int]]] = set()
+    live: set[tuple[int | None, tuple[str, int]]] = set()
     for it in allocations:
         owner, place = (None, 0, it.device), (it.pointer, it.device)
         if it.tensor is not None:

@@ -11,12 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kinetoscope.errors import FolderNotWritableError
+from kinetoscope.formats.compression import read_unpacked
 from kinetoscope.torch import profile, record_function, schedule, tensorboard_trace_handler
 from trace_processor import trace_processor
 
 ODD_NAMES = [
     'say "hi"',
     "back\\slash",
+    "backslash at the end\\",
+    "two at the end\\\\",
+    'backslash and quote\\"',
     "tab\there",
     "two\nlines",
     "\x01control",
@@ -142,6 +146,17 @@ def test_a_name_that_ends_in_gz_is_compressed(tmp_path, names):
     profiler.export_chrome_trace(tmp_path / "trace.json")
     packed = json.loads(gzip.decompress((tmp_path / "trace.json.gz").read_bytes()))
     assert packed["traceEvents"] == json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+
+
+def test_a_name_that_ends_in_zst_is_compressed(tmp_path):
+    profiler = record(["plain"])
+    profiler.export_chrome_trace(tmp_path / "trace.json.zst")
+    profiler.export_chrome_trace(tmp_path / "trace.json")
+    packed, damage = read_unpacked(tmp_path / "trace.json.zst")
+    assert (json.loads(packed)["traceEvents"], damage) == (
+        json.loads((tmp_path / "trace.json").read_text())["traceEvents"],
+        "",
+    )
 
 
 def test_an_export_that_fails_names_the_path_leaves_nothing_and_may_be_tried_elsewhere(tmp_path):

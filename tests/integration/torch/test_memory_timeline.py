@@ -54,6 +54,12 @@ def record(work) -> profile:
     return profiler
 
 
+@pytest.fixture(autouse=True, scope="module")
+def everything_is_imported():
+    """The first optimizer imports torch's compiler, which is a lot to record."""
+    train_with_adam()
+
+
 def stocks(profiler) -> MemoryProfileTimeline:
     return MemoryProfileTimeline(MemoryProfile(profiler.profiler.kineto_results))
 
