@@ -26,7 +26,9 @@ from kinetoscope.torch.actions import (
     check_action,
 )
 from kinetoscope.torch.activities import Activity
+from kinetoscope.torch.background import BackgroundExport
 from kinetoscope.torch.execution_trace import ExecutionTraceObserver
+from kinetoscope.torch.handlers import TensorboardTraceHandler
 from kinetoscope.torch.kineto_profile import KinetoProfile
 from kinetoscope.torch.record_function import record_function
 from kinetoscope.torch.schedule import Schedule, record_everything
@@ -97,6 +99,7 @@ class profile(KinetoProfile):  # noqa: N801 - torch's name
         self.current_action = check_action(self.schedule(0), 0)
         self._prev_schedule_action = self.current_action
         self._stopped = False
+        self._background = BackgroundExport()
         # Kineto reads the variable once, as torch is imported; without its daemon nobody counts the steps.
         self._counts_steps = bool(os.environ.get("KINETO_USE_DAEMON"))
         KinetoStepTracker.init_step_count(PROFILER_STEP_NAME)
@@ -141,7 +144,10 @@ class profile(KinetoProfile):  # noqa: N801 - torch's name
         if self.record_steps and not self.step_num and self.current_action in (NONE, WARMUP):
             warnings.warn("The profiler has a schedule but step() was never called: nothing is recorded.", stacklevel=2)
         action, self.current_action = self.current_action, self._prev_schedule_action
-        self._transit_action(action, None)
+        try:
+            self._transit_action(action, None)
+        finally:
+            self._background.close()
 
     def step(self) -> None:
         """Tells the profiler that the next step begins."""
@@ -218,7 +224,11 @@ class profile(KinetoProfile):  # noqa: N801 - torch's name
                 raise
 
     def _trace_ready(self) -> None:
-        if self.on_trace_ready and self._results is not None:
+        if self._results is None:
+            return
+        if isinstance(self.on_trace_ready, TensorboardTraceHandler):
+            self._background.export(self._results, self.on_trace_ready.next_path())
+        elif self.on_trace_ready:
             self.on_trace_ready(self)
 
     def _open_step_span(self) -> None:

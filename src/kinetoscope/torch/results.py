@@ -12,11 +12,11 @@ from torch.autograd.profiler_util import EventList, FunctionEvent
 
 from kinetoscope.errors import NothingRecordedError, ProfilerStateError
 from kinetoscope.torch.event_columns import EventColumns, read_columns
-from kinetoscope.torch.export import KinetoFile, copy_trace, split_valid
+from kinetoscope.torch.export import KinetoFile, TraceParts, copy_trace, split_valid
 from kinetoscope.torch.key_averages import Grouping, average_events
 from kinetoscope.torch.memory_timeline import MemoryTimeline, build_memory_timeline
 from kinetoscope.torch.metadata import decode_all
-from kinetoscope.torch.repair import Faults, find_faults, rewrite_trace
+from kinetoscope.torch.repair import Faults, NamesBySpan, find_faults, rewrite_trace
 from kinetoscope.torch.stacks import stack_lines
 from kinetoscope.writing.atomic_file import atomic_file
 
@@ -28,6 +28,8 @@ class Window:
         self.autograd_profile = autograd_profile
         self.kineto_results = autograd_profile.kineto_results
         self.trace_id: str = getattr(autograd_profile, "trace_id", "")
+        self._file: KinetoFile | None = None
+        self._faults: Faults | None = None
 
     @property
     def has_stacks(self) -> bool:
@@ -52,6 +54,30 @@ class Window:
         self._check_events()
         return self.autograd_profile.function_events
 
+    def saved(self, folder: Path) -> tuple[Faults, KinetoFile]:
+        """Kineto's own file and what is wrong with it, made at the first call; ``folder`` is where there is room."""
+        if self._faults is None:
+            self._faults = find_faults(self.kineto_results)
+        if self._file is None:
+            self._file = KinetoFile(self.kineto_results, folder, self._faults.raw_names())
+        return self._faults, self._file
+
+    def source(self, folder: Path) -> tuple[Path, NamesBySpan]:
+        """A path that opens Kineto's file, and the true names of what it calls otherwise."""
+        faults, file = self.saved(folder)
+        return file.path, faults.changed_names
+
+    def valid_parts(self, folder: Path) -> TraceParts | None:
+        """The parts of Kineto's file, if it is right as it is."""
+        faults, file = self.saved(folder)
+        return None if faults or self._may_overlap() else split_valid(file.content)
+
+    def _may_overlap(self) -> bool:
+        """Whether there are tracks that the search for faults does not see."""
+        profile = self.autograd_profile
+        trace_only = getattr(profile.experimental_config, "trace_only", False)
+        return bool(profile.use_device or profile.with_stack or trace_only)
+
     def _check_events(self) -> None:
         if getattr(self.autograd_profile.experimental_config, "trace_only", False):
             raise ProfilerStateError(
@@ -71,8 +97,6 @@ class KinetoResults:
         self.windows = windows
         self.metadata = dict(metadata)
         self.trace_id = windows[-1].trace_id
-        self._file: KinetoFile | None = None
-        self._faults: Faults | None = None
         self._lock = threading.Lock()
 
     def export_chrome_trace(self, path: str | os.PathLike[str]) -> None:
@@ -85,12 +109,12 @@ class KinetoResults:
         target = Path(os.fspath(path))
         header = {"traceName": target.name, "trace_id": self.trace_id, **decode_all(self.metadata)}
         with self._lock:
-            faults, file = self._saved(target.parent)
-            parts = None if faults or self._may_overlap() else split_valid(file.content)
-            if parts is None:
-                rewrite_trace(file.path, faults.changed_names, target, header)
+            only = self.windows[0] if len(self.windows) == 1 else None
+            parts = only.valid_parts(target.parent) if only else None
+            if only and parts:
+                copy_trace(only.saved(target.parent)[1].content, parts, target, header)
             else:
-                copy_trace(file.content, parts, target, header)
+                rewrite_trace([window.source(target.parent) for window in reversed(self.windows)], target, header)
 
     def events(self) -> EventList:
         """The events as torch's `FunctionEvent` objects. Raises RuntimeError if only the trace was recorded.
@@ -137,20 +161,6 @@ class KinetoResults:
             events = kept
         options = (True,) if grouping.by_overload_name else ()  # older versions of torch lack it
         return events.key_averages(grouping.by_input_shape, grouping.by_stack_n, *options)
-
-    def _saved(self, folder: Path) -> tuple[Faults, KinetoFile]:
-        """Kineto's own file and what is wrong with it, made at the first export."""
-        if self._faults is None:
-            self._faults = find_faults(self.windows[-1].kineto_results)
-        if self._file is None:
-            self._file = KinetoFile(self.windows[-1].kineto_results, folder, self._faults.raw_names())
-        return self._faults, self._file
-
-    def _may_overlap(self) -> bool:
-        """Whether there are tracks that the search for faults does not see."""
-        profile = self.windows[-1].autograd_profile
-        trace_only = getattr(profile.experimental_config, "trace_only", False)
-        return bool(profile.use_device or profile.with_stack or trace_only)
 
 
 def event_at(window: Window, index: int) -> FunctionEvent:
