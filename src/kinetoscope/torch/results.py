@@ -70,13 +70,7 @@ class Window:
     def valid_parts(self, folder: Path) -> TraceParts | None:
         """The parts of Kineto's file, if it is right as it is."""
         faults, file = self.saved(folder)
-        return None if faults or self._may_overlap() else split_valid(file.content)
-
-    def _may_overlap(self) -> bool:
-        """Whether there are tracks that the search for faults does not see."""
-        profile = self.autograd_profile
-        trace_only = getattr(profile.experimental_config, "trace_only", False)
-        return bool(profile.use_device or profile.with_stack or trace_only)
+        return None if faults else split_valid(file.content)
 
     def _check_events(self) -> None:
         if getattr(self.autograd_profile.experimental_config, "trace_only", False):

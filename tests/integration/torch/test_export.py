@@ -34,7 +34,8 @@ ODD_NAMES = [
     "unknown",
     "",
 ]
-OPTIONS = [{}, {"with_stack": True}, {"with_stack": True, "record_shapes": True, "profile_memory": True}]
+TRACE_ONLY = {"experimental_config": torch._C._profiler._ExperimentalConfig(trace_only=True)}
+OPTIONS = [{}, TRACE_ONLY, {"with_stack": True}, {"with_stack": True, "record_shapes": True, "profile_memory": True}]
 
 
 def record(names=ODD_NAMES, **options) -> profile:
