@@ -6,6 +6,7 @@
 import logging
 import os
 import warnings
+import weakref
 from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any, Self
@@ -15,6 +16,7 @@ from torch.autograd.profiler import KinetoStepTracker
 from torch.profiler import ProfilerAction
 
 from kinetoscope.errors import ProfilerStateError
+from kinetoscope.recording.termination import TerminationHandler
 from kinetoscope.torch.actions import (
     DEVICE_STOPPED,
     NONE,
@@ -100,6 +102,12 @@ class profile(KinetoProfile):  # noqa: N801 - torch's name
         self._prev_schedule_action = self.current_action
         self._stopped = False
         self._background = BackgroundExport()
+        self._must_end = False
+        self._busy = False  # between two actions, when nobody may stop the profiler
+        # Python keeps signal handlers alive, and so must not keep the profiler by ours.
+        save = weakref.WeakMethod(self._save_before_the_end)
+        self._termination = TerminationHandler(lambda: call() if (call := save()) else True)
+        weakref.finalize(self, self._termination.remove)
         # Kineto reads the variable once, as torch is imported; without its daemon nobody counts the steps.
         self._counts_steps = bool(os.environ.get("KINETO_USE_DAEMON"))
         KinetoStepTracker.init_step_count(PROFILER_STEP_NAME)
@@ -130,7 +138,12 @@ class profile(KinetoProfile):  # noqa: N801 - torch's name
 
     def start(self) -> None:
         """Begins with the action of the current step; raises `ProfilerStateError` while another profiler runs."""
-        self._transit_action(NONE, self.current_action)
+        self._termination.install()
+        try:
+            self._transit_action(NONE, self.current_action)
+        except BaseException:
+            self._termination.remove()
+            raise
         self._stopped = False
         self._open_step_span()
 
@@ -147,7 +160,10 @@ class profile(KinetoProfile):  # noqa: N801 - torch's name
         try:
             self._transit_action(action, None)
         finally:
-            self._background.close()
+            try:
+                self._background.close()
+            finally:
+                self._termination.remove()
 
     def step(self) -> None:
         """Tells the profiler that the next step begins."""
@@ -212,7 +228,13 @@ class profile(KinetoProfile):  # noqa: N801 - torch's name
         transition = TRANSITIONS[before, after]
         if transition.warning:
             warnings.warn(transition.warning, stacklevel=4)
-        self._perform(transition.deeds)
+        self._busy = True
+        try:
+            self._perform(transition.deeds)
+        finally:
+            self._busy = False
+        if self._must_end and after is not None:
+            self.stop()  # and then the signal, which has waited, ends the process
 
     def _perform(self, deeds: tuple[Deed, ...]) -> None:
         for position, deed in enumerate(deeds):
@@ -230,6 +252,17 @@ class profile(KinetoProfile):  # noqa: N801 - torch's name
             self._background.export(self._results, self.on_trace_ready.next_path())
         elif self.on_trace_ready:
             self.on_trace_ready(self)
+
+    def _save_before_the_end(self) -> bool:
+        """On SIGTERM: hands over what was recorded; False if that has to wait until an action has changed."""
+        if self._busy:
+            self._must_end = True
+            return False
+        try:
+            self.stop()
+        except Exception as error:
+            _log.error("The torch profiler could not save its window on SIGTERM: %s", error, exc_info=error)
+        return True
 
     def _open_step_span(self) -> None:
         if self.record_steps and self._session.recording:
