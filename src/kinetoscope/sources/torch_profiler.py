@@ -83,6 +83,7 @@ class TorchProfiler(Callback):
 
     def init(self, state: Any, logger: Any) -> None:
         profiler = state.profiler
+        self._run_name, self._ranks = state.run_name, profiler.ranks
         self._folder.open(state.run_name, profiler.ranks, profiler.attempt)
 
     def fit_start(self, state: Any, logger: Any) -> None:
@@ -132,6 +133,9 @@ class TorchProfiler(Callback):
         results.export_chrome_trace(path)
         if self._writes_file:
             self._folder.add(path, window, timestamp, delete=False)
+        if self._memory_filename.text:
+            name = self._memory_filename.fill(self._run_name, self._ranks, timestamp)
+            results.memory_timeline().save(self._folder.path / name)
         return path
 
 

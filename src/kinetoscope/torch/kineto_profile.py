@@ -161,7 +161,7 @@ class KinetoProfile:
         ``with_stack`` are on.
         """
         self._check_memory_options()
-        return self._finished("account for the memory").memory_timeline(device or self._default_memory_device())
+        return self._finished("account for the memory").memory_timeline(device)
 
     def export_memory_timeline(self, path: str | os.PathLike[str], device: str | None = None) -> None:
         """Writes `memory_timeline`: a page for ``.html``, each change for ``.raw.json.gz``, else sizes over time.
@@ -265,11 +265,6 @@ class KinetoProfile:
         """torch's own account of the memory of the last finished window; see `export_memory_timeline`."""
         self._check_memory_options()
         return MemoryProfile(self._finished("account for the memory").windows[-1].kineto_results)
-
-    def _default_memory_device(self) -> str:
-        if self.use_device and self.use_device != "cuda":
-            return f"{self.use_device}:0"
-        return "cuda:0" if torch.cuda.is_available() else "cpu"
 
     def _check_memory_options(self) -> None:
         missing = [name for name in ("record_shapes", "profile_memory", "with_stack") if not getattr(self, name)]

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from kinetoscope.pages.memory_timeline import render_memory_timeline
+from kinetoscope.torch.collector import collector_at_rest
 from kinetoscope.torch.data_flow import Allocation, DataFlow, Tensor, all_versions, read_data_flow
 from kinetoscope.torch.export import trace_stream
 from kinetoscope.torch.memory_categories import Categories, Category, classify_memory
@@ -102,11 +103,11 @@ class MemoryTimeline:
 
 def build_memory_timeline(kineto_results: Any, device: str) -> MemoryTimeline:
     """The memory of ``device``, such as ``cuda:0`` or ``cpu``, over one window."""
-    flow = read_data_flow(kineto_results)
-    categories = classify_memory(flow)
     kind, _, index = device.partition(":")
     wanted = (kind, int(index) if index else -1)
-    return MemoryTimeline(device, list(_changes(flow, categories, wanted)))
+    with collector_at_rest():
+        flow = read_data_flow(kineto_results)
+        return MemoryTimeline(device, list(_changes(flow, classify_memory(flow), wanted)))
 
 
 def _changes(flow: DataFlow, categories: Categories, device: tuple[str, int]) -> Iterator[MemoryChange]:

@@ -7,10 +7,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch._C._profiler import ProfilerState
 from torch.autograd.profiler_util import EventList, FunctionEvent
 
 from kinetoscope.errors import NothingRecordedError, ProfilerStateError
+from kinetoscope.torch.collector import collector_at_rest
 from kinetoscope.torch.event_columns import EventColumns, read_columns
 from kinetoscope.torch.export import KinetoFile, TraceParts, copy_trace, split_valid
 from kinetoscope.torch.key_averages import Grouping, average_events
@@ -37,6 +39,14 @@ class Window:
         return bool(self.autograd_profile.with_stack)
 
     @property
+    def memory_device(self) -> str:
+        """The device whose memory is looked at when nobody names one."""
+        device = self.autograd_profile.use_device
+        if device and device != "cuda":
+            return f"{device}:0"
+        return "cuda:0" if torch.cuda.is_available() else "cpu"
+
+    @property
     def is_plain(self) -> bool:
         """Whether the columns serve: not with the old ways to time a device, nor with a bound on the time."""
         profile = self.autograd_profile
@@ -47,7 +57,8 @@ class Window:
     def columns(self) -> EventColumns:
         """The events, read at the first look."""
         self._check_events()
-        return read_columns(self.kineto_results, self.autograd_profile.use_device)
+        with collector_at_rest():
+            return read_columns(self.kineto_results, self.autograd_profile.use_device)
 
     def events(self) -> EventList:
         """The events as objects of torch's, made at the first look."""
@@ -57,7 +68,8 @@ class Window:
     def saved(self, folder: Path) -> tuple[Faults, KinetoFile]:
         """Kineto's own file and what is wrong with it, made at the first call; ``folder`` is where there is room."""
         if self._faults is None:
-            self._faults = find_faults(self.kineto_results)
+            with collector_at_rest():
+                self._faults = find_faults(self.kineto_results)
         if self._file is None:
             self._file = KinetoFile(self.kineto_results, folder, self._faults.raw_names())
         return self._faults, self._file
@@ -143,9 +155,14 @@ class KinetoResults:
         with atomic_file(Path(os.fspath(path))) as stream:
             stream.writelines(lines)
 
-    def memory_timeline(self, device: str) -> MemoryTimeline:
-        """The memory of ``device`` over the window, the newest one with ``acc_events``."""
-        return build_memory_timeline(self.windows[-1].kineto_results, device)
+    def memory_timeline(self, device: str | None = None) -> MemoryTimeline:
+        """The memory of ``device`` over the window, the newest one with ``acc_events``.
+
+        By default of the first device that was recorded beside the CPU, else ``cuda:0`` where there is CUDA, else
+        ``cpu``.
+        """
+        window = self.windows[-1]
+        return build_memory_timeline(window.kineto_results, device or window.memory_device)
 
     def _torchs_key_averages(self, grouping: Grouping) -> EventList:
         events = self.events()
