@@ -1,5 +1,7 @@
 """Tables from columns: the rows and numbers of stock, field by field, on the same results of Kineto."""
 
+import threading
+
 import pytest
 import torch
 from torch.autograd.profiler_util import EventList, FunctionEventAvg
@@ -72,12 +74,23 @@ def test_a_row_knows_the_events_around_and_inside_its_first_one():
     assert top == profiler.profiler.key_averages().table(top_level_events_only=True)
 
 
-def test_work_on_two_threads_is_added_up_as_stock_does():
-    model = torch.nn.Linear(4, 4)
+def test_a_thread_from_before_the_profile_is_recorded_and_added_up_as_stock_does():
+    begin, done = threading.Event(), threading.Event()
+
+    def work_beside() -> None:
+        begin.wait()
+        torch.ones(3).mul(2)
+        done.set()
+
+    thread = threading.Thread(target=work_beside)
+    thread.start()
     config = torch._C._profiler._ExperimentalConfig(profile_all_threads=True)
     with profile(experimental_config=config, profile_memory=True) as profiler:
-        for _ in range(5):
-            model(torch.ones(2, 4)).sum().backward()
+        begin.set()
+        done.wait()
+        torch.ones(2) + 1
+    thread.join()
+    assert {"aten::mul", "aten::add"} <= {row.key for row in profiler.key_averages()}
     assert rows_of(profiler.key_averages()) == rows_of(profiler.profiler.key_averages())
 
 
