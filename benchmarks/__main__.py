@@ -15,6 +15,8 @@ _SUITES = {
     "marker_cost": "benchmarks.recording.marker_cost",
     "skipped_batch": "benchmarks.recording.skipped_batch",
     "training_loop": "benchmarks.recording.training_loop",
+    "torch_record_function": "benchmarks.torch.record_function",
+    "torch_results": "benchmarks.torch.results",
 }
 _RESULTS = Path(__file__).parent / "results"
 _NARROWEST = 120  # columns, where the output is no terminal

@@ -48,6 +48,20 @@ TARGETS = {
         Target("record handed over, of a span", "<=", 32, issue=3),
     ],
     "training_loop": [Target("marker with, active", "<=", 2.5, issue=3)],
+    "torch_record_function": [
+        Target("record_function off / stock's", "<=", 1 / 10, issue=4),
+        Target("record_function on / stock's", "<=", 1 / 2.5, issue=4),
+        Target("record_function on with shapes / stock's", "<=", 1 / 2.5, issue=4),
+        Target("record_function under an execution trace / stock's", "<=", 1 / 2.5, issue=4),
+    ],
+    "torch_results": [
+        Target("export .json.gz / our own .json", "<=", 1.3, issue=4),
+        Target("export .json.gz / stock's", "<=", 1 / 8, issue=4),
+        Target("key_averages() / stock's", "<=", 1 / 8, issue=4),
+        Target("memory timeline .json / stock's", "<=", 1 / 5, issue=4),
+        Target("lost at a cycle's end / stock's", "<=", 1 / 4, issue=4),
+        Target("lost at a cycle's end / Kineto's stop alone", "<=", 1.4, issue=4),
+    ],
 }
 
 

@@ -5,9 +5,13 @@
     ├── FileNameError         (also ValueError)                   a file-name format nobody can fill in
     ├── FolderNotEmptyError   (also FileExistsError)              a folder with somebody else's traces
     ├── FolderNotWritableError(also PermissionError)              a folder we may not write to
+    │   └── TraceFolderError      (also RuntimeError)             the folder of a torch trace handler
     ├── SettingsError         (also ValueError)                   an argument that cannot work
+    │   ├── ActivityTypeError     (also TypeError)                something that is no profiler activity
+    │   └── NoActivitiesError     (also AssertionError)           no activity at all
     ├── MarkerError           (also RuntimeError)                 start and finish out of order
     ├── ProfilerStateError    (also RuntimeError)                 a call at the wrong moment
+    │   └── NothingRecordedError  (also AssertionError)           results asked for before there are any
     ├── TraceFileError        (also ValueError)                   a trace file that cannot be read
     └── MergeError            (also ValueError)                   traces that cannot be put together
 
@@ -36,8 +40,20 @@ class FolderNotWritableError(KinetoscopeError, PermissionError):
     """A trace folder cannot be made or written to."""
 
 
+class TraceFolderError(FolderNotWritableError, RuntimeError):
+    """The folder of a torch trace handler cannot be made."""
+
+
 class SettingsError(KinetoscopeError, ValueError):
     """An argument of a constructor cannot work; the message names it."""
+
+
+class ActivityTypeError(SettingsError, TypeError):
+    """Something that is no activity stands among a torch profiler's activities."""
+
+
+class NoActivitiesError(SettingsError, AssertionError):
+    """A torch profiler is given no activity to record."""
 
 
 class MarkerError(KinetoscopeError, RuntimeError):
@@ -46,6 +62,10 @@ class MarkerError(KinetoscopeError, RuntimeError):
 
 class ProfilerStateError(KinetoscopeError, RuntimeError):
     """A profiler was asked for something it cannot do at this moment of the run."""
+
+
+class NothingRecordedError(ProfilerStateError, AssertionError):
+    """Results were asked for before there were any."""
 
 
 class TraceFileError(KinetoscopeError, ValueError):

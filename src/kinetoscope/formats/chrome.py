@@ -27,6 +27,9 @@ _SECOND_NS = 1_000_000_000
 _UNIX_US = 1e15  # September 2001: a time stamp beyond it counts from 1970, one before it from the file's base
 _DOUBLES_LOSE_DIGITS_FROM_US = 2**43
 _CHUNK_BYTES = 1 << 20
+# A string that ends in a backslash. Perfetto's scanner takes the quote after it for an escaped one and loses the whole
+# trace, unless the last backslash is written by its number.
+_BACKSLASH_AT_END = re.compile(rb'(?<!\\)((?:\\\\)*)\\\\"')
 
 
 @dataclass(slots=True)
@@ -238,11 +241,8 @@ def _encode_event(event: Event) -> bytes:
     return _ENCODER.encode(_make_plain(event)) if b"null" in line else line
 
 
-_BACKSLASH_AT_END = re.compile(rb'(?<!\\)((?:\\\\)*)\\\\"')
-
-
 def _spare_perfetto(line: bytes) -> bytes:
-    """Writes a backslash at the end of a string as ``\\u005c``: Perfetto loses the whole trace over ``"...\\\\"``."""
+    """The line with no string that Perfetto cannot take."""
     return _BACKSLASH_AT_END.sub(rb'\1\\u005c"', line) if b'\\\\"' in line else line
 
 

@@ -83,6 +83,7 @@ class TorchProfiler(Callback):
 
     def init(self, state: Any, logger: Any) -> None:
         profiler = state.profiler
+        self._run_name, self._ranks = state.run_name, profiler.ranks
         self._folder.open(state.run_name, profiler.ranks, profiler.attempt)
 
     def fit_start(self, state: Any, logger: Any) -> None:
@@ -140,6 +141,9 @@ class TorchProfiler(Callback):
             contributions.temporary.extend(self._folder.add(path, window, timestamp))
         else:
             contributions.add_temporary(path)
+        if self._memory_filename.text:
+            name = self._memory_filename.fill(self._run_name, self._ranks, timestamp)
+            results.memory_timeline().save(self._folder.path / name)
 
 
 def _check_memory_options(**options: bool) -> None:

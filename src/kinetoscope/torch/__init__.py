@@ -1,13 +1,25 @@
 """torch: torch.profiler's names, on our own engine around Kineto. Inside, ``import torch`` is the real one."""
 
-from torch.autograd.profiler import record_function
-from torch.profiler import DeviceType, ExecutionTraceObserver, ProfilerAction, ProfilerActivity
+from torch.profiler import DeviceType, ProfilerAction, ProfilerActivity
 
 from kinetoscope.torch.activities import supported_activities
+from kinetoscope.torch.execution_trace import ExecutionTraceObserver
+from kinetoscope.torch.execution_trace import ITraceObserver as _ITraceObserver
 from kinetoscope.torch.handlers import tensorboard_trace_handler
+from kinetoscope.torch.kineto_profile import KinetoProfile as _KinetoProfile
 from kinetoscope.torch.kineto_profile import kineto_available
-from kinetoscope.torch.profile import profile
+from kinetoscope.torch.profile import PROFILER_STEP_NAME, profile
+from kinetoscope.torch.record_function import record_function
 from kinetoscope.torch.schedule import schedule
+from kinetoscope.torch.warnings_shown import WARNINGS_SHOWN as _WARNINGS_SHOWN
+
+# torch.profiler does not promise these, but programs and libraries use them.
+SEMI_PUBLIC = {
+    "PROFILER_STEP_NAME": PROFILER_STEP_NAME,
+    "_ITraceObserver": _ITraceObserver,
+    "_KinetoProfile": _KinetoProfile,
+    "_WARNINGS_SHOWN": _WARNINGS_SHOWN,
+}
 
 __all__ = [
     "DeviceType",

@@ -103,7 +103,7 @@ def check_action(action: object, step: int) -> ProfilerAction:
         raise ScheduleError(f"The schedule answered step {step} with {action!r}, which is not a ProfilerAction.")
     if action is DEVICE_STOPPED:
         raise ScheduleError(
-            f"The schedule answered step {step} with DEVICE_STOPPED, which only the profiler itself may set. "
-            "Return NONE for a step that is not to be recorded."
+            f"The schedule answered step {step} with DEVICE_STOPPED. DEVICE_STOPPED is set internally, when a device "
+            "gives up; return NONE for a step that is not to be recorded."
         )
     return action

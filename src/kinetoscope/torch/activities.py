@@ -9,16 +9,7 @@ from dataclasses import dataclass, field
 import torch
 from torch.profiler import ProfilerActivity
 
-from kinetoscope.errors import SettingsError
-
-
-class ActivityTypeError(SettingsError, TypeError):
-    """Something that is no activity stands among the activities."""
-
-
-class NoActivitiesError(SettingsError, AssertionError):
-    """There is no activity to record."""
-
+from kinetoscope.errors import ActivityTypeError, NoActivitiesError, SettingsError
 
 Activity = ProfilerActivity | dict[ProfilerActivity, list[str]]
 

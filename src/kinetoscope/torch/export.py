@@ -23,6 +23,7 @@ from kinetoscope.writing.atomic_file import atomic_file, make_folder
 
 _EVENTS = b'\n    "traceEvents": [\n'
 _END = b'],"traceName"'
+_BACKSLASH_AT_END = b'\\\\"'  # Perfetto would lose the trace; `ChromeWriter` knows how to write it
 # Kineto's traceName is the path of the file it saved, which was a temporary one of ours.
 _NOT_OURS = ("traceEvents", "traceName")
 _COPY_BYTES = 4 << 20
@@ -79,9 +80,9 @@ class TraceParts:
 
 
 def split_valid(content: mmap.mmap) -> TraceParts | None:
-    """The parts of Kineto's file, or None if it is no valid JSON."""
+    """The parts of Kineto's file, or None if it is no JSON that every viewer reads."""
     begin, end = content.find(_EVENTS), content.rfind(_END)
-    if begin < 0 or end < begin or not _is_json(content):
+    if begin < 0 or end < begin or content.find(_BACKSLASH_AT_END) >= 0 or not _is_json(content):
         return None
     begin += len(_EVENTS)
     header = json.loads(content[:begin] + b"]}")

@@ -4,15 +4,12 @@ import os
 import socket
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kinetoscope.errors import FolderNotWritableError
+from kinetoscope.errors import FolderNotWritableError, TraceFolderError
 from kinetoscope.writing.atomic_file import make_folder
-
-
-class TraceFolderError(FolderNotWritableError, RuntimeError):
-    """The folder of a trace handler cannot be made."""
 
 
 def tensorboard_trace_handler(
@@ -24,17 +21,29 @@ def tensorboard_trace_handler(
     """An ``on_trace_ready`` that writes each window to ``{worker_name}.{nanoseconds}.pt.trace.json`` in ``dir_name``.
 
     ``worker_name`` is by default the host's name and the process id, of the process that writes; ``use_gzip``
-    compresses and appends ``.gz``. Raises `TraceFolderError`, a RuntimeError, naming ``dir_name`` if
-    that cannot be made.
+    compresses and appends ``.gz``. As the ``on_trace_ready`` of a profiler it writes in the background, and every file
+    is complete when the profiler is left; called by anybody else, it returns when the file is there. Raises
+    `TraceFolderError`, a RuntimeError, naming ``dir_name`` if that cannot be made.
     """
+    return TensorboardTraceHandler(Path(os.fspath(dir_name)), worker_name, use_gzip, use_python_export)
 
-    def write_trace(profiler: Any) -> None:
-        folder = _made(Path(os.fspath(dir_name)))
-        worker = worker_name or f"{socket.gethostname()}_{os.getpid()}"
-        name = f"{worker}.{time.time_ns()}.pt.trace.json{'.gz' if use_gzip else ''}"
-        profiler.export_chrome_trace(folder / name, use_python_export)
 
-    return write_trace
+@dataclass(frozen=True, slots=True)
+class TensorboardTraceHandler:
+    """What `tensorboard_trace_handler` returns; `profile` knows it, and lets it write in the background."""
+
+    folder: Path
+    worker_name: str | None
+    use_gzip: bool
+    use_python_export: bool
+
+    def __call__(self, profiler: Any) -> None:
+        profiler.export_chrome_trace(self.next_path(), self.use_python_export)
+
+    def next_path(self) -> Path:
+        """Where the window that is finished now goes."""
+        worker = self.worker_name or f"{socket.gethostname()}_{os.getpid()}"
+        return _made(self.folder) / f"{worker}.{time.time_ns()}.pt.trace.json{'.gz' if self.use_gzip else ''}"
 
 
 def _made(folder: Path) -> Path:

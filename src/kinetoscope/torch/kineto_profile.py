@@ -5,22 +5,23 @@
 
 import os
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch.autograd.profiler_util import EventList
 from torch.profiler import ProfilerActivity
+from torch.profiler._memory_profiler import MemoryProfile
 
-from kinetoscope.errors import ProfilerStateError
+from kinetoscope.errors import NothingRecordedError, SettingsError
 from kinetoscope.torch import cuda_graphs
 from kinetoscope.torch.activities import Activity, select_activities
+from kinetoscope.torch.key_averages import Grouping
+from kinetoscope.torch.memory_timeline import MemoryTimeline
 from kinetoscope.torch.metadata import check_json, distributed_info, encode_value, hand_to_kineto
-from kinetoscope.torch.results import KinetoResults
+from kinetoscope.torch.results import KinetoResults, Window
 from kinetoscope.torch.session import RecordingOptions, Session
-
-
-class NothingRecordedError(ProfilerStateError, AssertionError):
-    """Results were asked for before there were any."""
+from kinetoscope.torch.warnings_shown import warn_once
 
 
 class KinetoProfile:
@@ -52,14 +53,15 @@ class KinetoProfile:
             with_flops=with_flops,
             with_modules=with_modules,
             experimental_config=experimental_config,
-            acc_events=acc_events,
             post_processing_timeout_s=post_processing_timeout_s,
         )
         self._show_options(options)
+        self.acc_events = acc_events
         self._session = Session(options, custom_trace_id_callback)
         self._results: KinetoResults | None = None
         self.execution_trace_observer = execution_trace_observer
         self.has_cudagraphs = False
+        self.mem_tl: MemoryTimeline | None = None
         self.preset_metadata: dict[str, str] = {}
         self._trace_metadata: dict[str, str] = {}
         self._next_metadata: dict[str, str] = {}
@@ -75,7 +77,6 @@ class KinetoProfile:
         self.with_flops = options.with_flops
         self.with_modules = options.with_modules
         self.experimental_config = options.experimental_config
-        self.acc_events = options.acc_events
         self.post_processing_timeout_s = options.post_processing_timeout_s
 
     @property
@@ -100,6 +101,11 @@ class KinetoProfile:
     def prepare_trace(self) -> None:
         """Readies Kineto, so that starting it takes less time."""
         self.has_cudagraphs = cuda_graphs.enabled()
+        if self.profiler is not None and not self.acc_events:
+            warn_once(
+                "Profiler clears events at the end of each cycle: tables and exports show the last finished one. "
+                "Set acc_events=True to keep the events of all cycles."
+            )
         self._session.prepare()
 
     def start_trace(self) -> None:
@@ -123,15 +129,16 @@ class KinetoProfile:
         was_recording = self._session.recording
         recorded = self._session.stop()
         if was_recording:  # None if the recording was lost: then the window before it is not handed over again
-            self._results = recorded and KinetoResults(recorded, self._trace_metadata)
+            earlier = self._results.windows if self.acc_events and self._results else []
+            self._results = recorded and KinetoResults([*earlier, Window(recorded)], self._trace_metadata)
 
     def take_results(self) -> KinetoResults | None:
         """Hands over the last finished window, which this profiler then no longer holds; None if there is none.
 
-        With ``acc_events`` the windows so far go together, and adding up begins anew.
+        With ``acc_events`` the windows so far go together, and adding them up begins anew.
         """
         results, self._results = self._results, None
-        if results is not None and self.profiler is results.autograd_profile:
+        if results is not None and self.profiler is results.windows[-1].autograd_profile:
             self._session.forget()
         return results
 
@@ -146,12 +153,44 @@ class KinetoProfile:
         """Writes the stacks of the last finished window with the microseconds of ``metric``."""
         self._finished("export the stacks").export_stacks(path, metric)
 
+    def memory_timeline(self, device: str | None = None) -> MemoryTimeline:
+        """The memory of ``device`` over the last finished window, by what it is for.
+
+        ``device`` is by default the first of those recorded beside the CPU, else ``cuda:0`` where there is CUDA, else
+        ``cpu``. Raises `SettingsError`, naming what is missing, unless ``record_shapes``, ``profile_memory`` and
+        ``with_stack`` are on.
+        """
+        self._check_memory_options()
+        return self._finished("account for the memory").memory_timeline(device)
+
+    def export_memory_timeline(self, path: str | os.PathLike[str], device: str | None = None) -> None:
+        """Writes `memory_timeline`: a page for ``.html``, each change for ``.raw.json.gz``, else sizes over time.
+
+        The latter are ``[times, [sizes by category]]``, compressed for ``.json.gz``.
+        """
+        self.mem_tl = self.memory_timeline(device)
+        self.mem_tl.save(Path(os.fspath(path)))
+
     def key_averages(
-        self, group_by_input_shape: bool = False, group_by_stack_n: int = 0, group_by_overload_name: bool = False
+        self,
+        group_by_input_shape: bool = False,
+        group_by_stack_n: int = 0,
+        group_by_overload_name: bool = False,
+        *,
+        include_python_functions: bool = True,
     ) -> EventList:
-        """The events of the last finished window, added up by operator and as asked for."""
-        results = self._finished("add up the events")
-        return results.key_averages(group_by_input_shape, group_by_stack_n, group_by_overload_name)
+        """The events of the last finished window, added up by operator and as asked for.
+
+        Of all finished windows with ``acc_events``. ``include_python_functions=False`` leaves the frames of
+        ``with_stack`` out of the rows.
+        """
+        grouping = Grouping(
+            by_input_shape=group_by_input_shape,
+            by_stack_n=group_by_stack_n,
+            by_overload_name=group_by_overload_name,
+            include_python_functions=include_python_functions,
+        )
+        return self._finished("add up the events").key_averages(grouping)
 
     def events(self) -> EventList:
         """The events of the last finished window. Raises RuntimeError if only the trace was recorded."""
@@ -221,6 +260,17 @@ class KinetoProfile:
 
     def _get_distributed_info(self) -> dict[str, Any] | None:
         return distributed_info()
+
+    def _memory_profile(self) -> MemoryProfile:
+        """torch's own account of the memory of the last finished window; see `export_memory_timeline`."""
+        self._check_memory_options()
+        return MemoryProfile(self._finished("account for the memory").windows[-1].kineto_results)
+
+    def _check_memory_options(self) -> None:
+        missing = [name for name in ("record_shapes", "profile_memory", "with_stack") if not getattr(self, name)]
+        if missing:
+            needed = ", ".join(f"{name}=True" for name in missing)
+            raise SettingsError(f"The memory profile needs {needed} as well. Record with it, and ask again.")
 
     def _stats(self) -> Any:
         return None if self.profiler is None else self.profiler._stats

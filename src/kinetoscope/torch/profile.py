@@ -6,15 +6,17 @@
 import logging
 import os
 import warnings
+import weakref
 from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any, Self
 
 import torch
-from torch.autograd.profiler import KinetoStepTracker, record_function
-from torch.profiler import ExecutionTraceObserver, ProfilerAction
+from torch.autograd.profiler import KinetoStepTracker
+from torch.profiler import ProfilerAction
 
 from kinetoscope.errors import ProfilerStateError
+from kinetoscope.recording.termination import TerminationHandler
 from kinetoscope.torch.actions import (
     DEVICE_STOPPED,
     NONE,
@@ -26,7 +28,11 @@ from kinetoscope.torch.actions import (
     check_action,
 )
 from kinetoscope.torch.activities import Activity
+from kinetoscope.torch.background import BackgroundExport
+from kinetoscope.torch.execution_trace import ExecutionTraceObserver
+from kinetoscope.torch.handlers import TensorboardTraceHandler
 from kinetoscope.torch.kineto_profile import KinetoProfile
+from kinetoscope.torch.record_function import record_function
 from kinetoscope.torch.schedule import Schedule, record_everything
 
 PROFILER_STEP_NAME = "ProfilerStep"
@@ -95,6 +101,13 @@ class profile(KinetoProfile):  # noqa: N801 - torch's name
         self.current_action = check_action(self.schedule(0), 0)
         self._prev_schedule_action = self.current_action
         self._stopped = False
+        self._background = BackgroundExport()
+        self._must_end = False
+        self._busy = False  # between two actions, when nobody may stop the profiler
+        # Python keeps signal handlers alive, and so must not keep the profiler by ours.
+        save = weakref.WeakMethod(self._save_before_the_end)
+        self._termination = TerminationHandler(lambda: call() if (call := save()) else True)
+        weakref.finalize(self, self._termination.remove)
         # Kineto reads the variable once, as torch is imported; without its daemon nobody counts the steps.
         self._counts_steps = bool(os.environ.get("KINETO_USE_DAEMON"))
         KinetoStepTracker.init_step_count(PROFILER_STEP_NAME)
@@ -125,7 +138,12 @@ class profile(KinetoProfile):  # noqa: N801 - torch's name
 
     def start(self) -> None:
         """Begins with the action of the current step; raises `ProfilerStateError` while another profiler runs."""
-        self._transit_action(NONE, self.current_action)
+        self._termination.install()
+        try:
+            self._transit_action(NONE, self.current_action)
+        except BaseException:
+            self._termination.remove()
+            raise
         self._stopped = False
         self._open_step_span()
 
@@ -139,7 +157,13 @@ class profile(KinetoProfile):  # noqa: N801 - torch's name
         if self.record_steps and not self.step_num and self.current_action in (NONE, WARMUP):
             warnings.warn("The profiler has a schedule but step() was never called: nothing is recorded.", stacklevel=2)
         action, self.current_action = self.current_action, self._prev_schedule_action
-        self._transit_action(action, None)
+        try:
+            self._transit_action(action, None)
+        finally:
+            try:
+                self._background.close()
+            finally:
+                self._termination.remove()
 
     def step(self) -> None:
         """Tells the profiler that the next step begins."""
@@ -208,7 +232,13 @@ class profile(KinetoProfile):  # noqa: N801 - torch's name
         transition = TRANSITIONS[before, after]
         if transition.warning:
             warnings.warn(transition.warning, stacklevel=4)
-        self._perform(transition.deeds)
+        self._busy = True
+        try:
+            self._perform(transition.deeds)
+        finally:
+            self._busy = False
+        if self._must_end and after is not None:
+            self.stop()  # and then the signal, which has waited, ends the process
 
     def _perform(self, deeds: tuple[Deed, ...]) -> None:
         for position, deed in enumerate(deeds):
@@ -220,8 +250,23 @@ class profile(KinetoProfile):  # noqa: N801 - torch's name
                 raise
 
     def _trace_ready(self) -> None:
-        if self.on_trace_ready and self._results is not None:
+        if self._results is None:
+            return
+        if isinstance(self.on_trace_ready, TensorboardTraceHandler):
+            self._background.export(self._results, self.on_trace_ready.next_path())
+        elif self.on_trace_ready:
             self.on_trace_ready(self)
+
+    def _save_before_the_end(self) -> bool:
+        """On SIGTERM: hands over what was recorded; False if that has to wait until an action has changed."""
+        if self._busy:
+            self._must_end = True
+            return False
+        try:
+            self.stop()
+        except Exception as error:
+            _log.error("The torch profiler could not save its window on SIGTERM: %s", error, exc_info=error)
+        return True
 
     def _open_step_span(self) -> None:
         if self.record_steps and self._session.recording:

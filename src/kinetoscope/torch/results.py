@@ -3,30 +3,106 @@
 import os
 import threading
 from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from torch.autograd.profiler_util import EventList
+import torch
+from torch._C._profiler import ProfilerState
+from torch.autograd.profiler_util import EventList, FunctionEvent
 
-from kinetoscope.torch.export import KinetoFile, copy_trace, split_valid
+from kinetoscope.errors import NothingRecordedError, ProfilerStateError
+from kinetoscope.torch.collector import collector_at_rest
+from kinetoscope.torch.event_columns import EventColumns, read_columns
+from kinetoscope.torch.export import KinetoFile, TraceParts, copy_trace, split_valid
+from kinetoscope.torch.key_averages import Grouping, average_events
+from kinetoscope.torch.memory_timeline import MemoryTimeline, build_memory_timeline
 from kinetoscope.torch.metadata import decode_all
-from kinetoscope.torch.repair import Faults, find_faults, rewrite_trace
+from kinetoscope.torch.repair import Faults, NamesBySpan, find_faults, rewrite_trace
+from kinetoscope.torch.stacks import stack_lines
+from kinetoscope.writing.atomic_file import atomic_file
+
+
+class Window:
+    """What was recorded between one start and stop."""
+
+    def __init__(self, autograd_profile: Any) -> None:
+        self.autograd_profile = autograd_profile
+        self.kineto_results = autograd_profile.kineto_results
+        self.trace_id: str = getattr(autograd_profile, "trace_id", "")
+        self._file: KinetoFile | None = None
+        self._faults: Faults | None = None
+
+    @property
+    def has_stacks(self) -> bool:
+        """Whether Python's frames were recorded."""
+        return bool(self.autograd_profile.with_stack)
+
+    @property
+    def memory_device(self) -> str:
+        """The device whose memory is looked at when nobody names one."""
+        device = self.autograd_profile.use_device
+        if device and device != "cuda":
+            return f"{device}:0"
+        return "cuda:0" if torch.cuda.is_available() else "cpu"
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the columns serve: not with the old ways to time a device, nor with a bound on the time."""
+        profile = self.autograd_profile
+        kept_whole = getattr(profile, "post_processing_timeout_s", None) is None
+        return kept_whole and profile.profiler_kind == ProfilerState.KINETO
+
+    @cached_property
+    def columns(self) -> EventColumns:
+        """The events, read at the first look."""
+        self._check_events()
+        with collector_at_rest():
+            return read_columns(self.kineto_results, self.autograd_profile.use_device)
+
+    def events(self) -> EventList:
+        """The events as objects of torch's, made at the first look."""
+        self._check_events()
+        return self.autograd_profile.function_events
+
+    def saved(self, folder: Path) -> tuple[Faults, KinetoFile]:
+        """Kineto's own file and what is wrong with it, made at the first call; ``folder`` is where there is room."""
+        if self._faults is None:
+            with collector_at_rest():
+                self._faults = find_faults(self.kineto_results)
+        if self._file is None:
+            self._file = KinetoFile(self.kineto_results, folder, self._faults.raw_names())
+        return self._faults, self._file
+
+    def source(self, folder: Path) -> tuple[Path, NamesBySpan]:
+        """A path that opens Kineto's file, and the true names of what it calls otherwise."""
+        faults, file = self.saved(folder)
+        return file.path, faults.changed_names
+
+    def valid_parts(self, folder: Path) -> TraceParts | None:
+        """The parts of Kineto's file, if it is right as it is."""
+        faults, file = self.saved(folder)
+        return None if faults else split_valid(file.content)
+
+    def _check_events(self) -> None:
+        if getattr(self.autograd_profile.experimental_config, "trace_only", False):
+            raise ProfilerStateError(
+                "There are no events() and no tables: with trace_only, Kineto keeps only the trace. Record without it, "
+                "or use export_chrome_trace()."
+            )
 
 
 class KinetoResults:
     """What one window recorded, on its own: any thread may export it, any number of times, while others record.
 
-    ``metadata`` maps names to JSON texts, which go into the header of every trace exported from then on.
+    With ``acc_events`` it is all ``windows`` so far, the oldest first. ``metadata`` maps names to JSON texts, which
+    go into the header of every trace exported from then on.
     """
 
-    def __init__(self, autograd_profile: Any, metadata: Mapping[str, str]) -> None:
-        self.autograd_profile = autograd_profile
+    def __init__(self, windows: list[Window], metadata: Mapping[str, str]) -> None:
+        self.windows = windows
         self.metadata = dict(metadata)
-        # Taken now: with acc_events torch's object goes on to record the next window.
-        self.kineto_results = autograd_profile.kineto_results
-        self.trace_id: str = getattr(autograd_profile, "trace_id", "")
-        self._file: KinetoFile | None = None
-        self._faults: Faults | None = None
+        self.trace_id = windows[-1].trace_id
         self._lock = threading.Lock()
 
     def export_chrome_trace(self, path: str | os.PathLike[str]) -> None:
@@ -39,38 +115,75 @@ class KinetoResults:
         target = Path(os.fspath(path))
         header = {"traceName": target.name, "trace_id": self.trace_id, **decode_all(self.metadata)}
         with self._lock:
-            faults, file = self._saved(target.parent)
-            parts = None if faults or self._may_overlap() else split_valid(file.content)
-            if parts is None:
-                rewrite_trace(file.path, faults.changed_names, target, header)
+            only = self.windows[0] if len(self.windows) == 1 else None
+            parts = only.valid_parts(target.parent) if only else None
+            if only and parts:
+                copy_trace(only.saved(target.parent)[1].content, parts, target, header)
             else:
-                copy_trace(file.content, parts, target, header)
+                rewrite_trace([window.source(target.parent) for window in reversed(self.windows)], target, header)
 
     def events(self) -> EventList:
-        """The events as torch's `FunctionEvent` objects. Raises RuntimeError if only the trace was recorded."""
-        return self.autograd_profile.function_events
+        """The events as torch's `FunctionEvent` objects. Raises RuntimeError if only the trace was recorded.
 
-    def key_averages(
-        self, group_by_input_shape: bool = False, group_by_stack_n: int = 0, group_by_overload_name: bool = False
-    ) -> EventList:
-        """The events added up by operator, and by input shapes, frames of the stack and overload as asked for."""
-        options = (group_by_overload_name,) if group_by_overload_name else ()  # older versions of torch lack it
-        return self.events().key_averages(group_by_input_shape, group_by_stack_n, *options)
+        Of several windows, the events of the newest come first, as torch has them.
+        """
+        newest, *older = reversed(self.windows)
+        if not older:
+            return newest.events()
+        together = EventList(newest.events(), **_list_options(newest))
+        for window in older:
+            together.extend(window.events())
+        together._tree_built = True
+        return together
+
+    def key_averages(self, grouping: Grouping | None = None) -> EventList:
+        """The events added up by operator, and by what ``grouping`` tells apart."""
+        grouping = grouping or Grouping()
+        if not all(window.is_plain for window in self.windows):
+            return self._torchs_key_averages(grouping)
+        columns = [(window.columns, lambda index, it=window: event_at(it, index)) for window in reversed(self.windows)]
+        options = _list_options(self.windows[-1])
+        return average_events(
+            columns, grouping, profile_memory=options["profile_memory"], with_flops=options["with_flops"]
+        )
 
     def export_stacks(self, path: str | os.PathLike[str], metric: str = "self_cpu_time_total") -> None:
         """Writes the stacks with the microseconds of ``metric``, a line each, as flame graph tools read them."""
-        self.autograd_profile.export_stacks(os.fspath(path), metric)
+        if not all(window.has_stacks for window in self.windows):
+            raise NothingRecordedError("No stacks were recorded, so there are none to export. Use with_stack=True.")
+        lines = [line for window in reversed(self.windows) for line in stack_lines(window.columns, metric)]
+        with atomic_file(Path(os.fspath(path))) as stream:
+            stream.writelines(lines)
 
-    def _saved(self, folder: Path) -> tuple[Faults, KinetoFile]:
-        """Kineto's own file and what is wrong with it, made at the first export."""
-        if self._faults is None:
-            self._faults = find_faults(self.kineto_results)
-        if self._file is None:
-            self._file = KinetoFile(self.kineto_results, folder, self._faults.raw_names())
-        return self._faults, self._file
+    def memory_timeline(self, device: str | None = None) -> MemoryTimeline:
+        """The memory of ``device`` over the window, the newest one with ``acc_events``.
 
-    def _may_overlap(self) -> bool:
-        """Whether there are tracks that the search for faults does not see."""
-        profile = self.autograd_profile
-        trace_only = getattr(profile.experimental_config, "trace_only", False)
-        return bool(profile.use_device or profile.with_stack or trace_only)
+        By default of the first device that was recorded beside the CPU, else ``cuda:0`` where there is CUDA, else
+        ``cpu``.
+        """
+        window = self.windows[-1]
+        return build_memory_timeline(window.kineto_results, device or window.memory_device)
+
+    def _torchs_key_averages(self, grouping: Grouping) -> EventList:
+        events = self.events()
+        if not grouping.include_python_functions:
+            kept = EventList((it for it in events if not it.is_python_function), **_list_options(self.windows[-1]))
+            kept._tree_built = True
+            events = kept
+        options = (True,) if grouping.by_overload_name else ()  # older versions of torch lack it
+        return events.key_averages(grouping.by_input_shape, grouping.by_stack_n, *options)
+
+
+def event_at(window: Window, index: int) -> FunctionEvent:
+    """torch's object of the event at an index of the window's columns."""
+    place = sum(1 for other in window.columns.shown() if other < index)
+    return window.events()[place]
+
+
+def _list_options(window: Window) -> dict[str, Any]:
+    profile = window.autograd_profile
+    return {
+        "use_device": profile.use_device,
+        "profile_memory": profile.profile_memory,
+        "with_flops": profile.with_flops,
+    }

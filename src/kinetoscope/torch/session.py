@@ -46,13 +46,12 @@ class RecordingOptions:
     with_flops: bool = False
     with_modules: bool = False
     experimental_config: Any = None
-    acc_events: bool = False
     post_processing_timeout_s: float | None = None
 
     def __post_init__(self) -> None:
         timeout_s = self.post_processing_timeout_s
         if timeout_s is not None and timeout_s < 0:
-            raise SettingsError(f"post_processing_timeout_s cannot be negative, but is {timeout_s}.")
+            raise SettingsError(f"post_processing_timeout_s must be non-negative, but is {timeout_s}.")
         if self.trace_only and self.with_stack:
             warnings.warn("trace_only keeps no stacks, so with_stack=True switches it off.", stacklevel=4)
             object.__setattr__(self, "experimental_config", _without_trace_only(self.experimental_config))
@@ -61,11 +60,6 @@ class RecordingOptions:
     def trace_only(self) -> bool:
         """Whether Kineto keeps no events for tables, but only the trace."""
         return getattr(self.experimental_config, "trace_only", False)
-
-    @property
-    def all_threads(self) -> bool:
-        """Whether Kineto records every thread, so that any thread may stop it."""
-        return getattr(self.experimental_config, "profile_all_threads", False)
 
     @property
     def flags(self) -> dict[str, bool]:
@@ -81,12 +75,16 @@ _holder: "weakref.ref[Session] | None" = None
 
 @dataclass(eq=False)
 class Session:
-    """Prepares, starts and stops Kineto; ``autograd_profile`` is torch's own object of the current recording."""
+    """Prepares, starts and stops Kineto; ``autograd_profile`` is torch's own object of the current recording.
+
+    ``all_threads``: whether Kineto records every thread, so that any thread may stop it.
+    """
 
     options: RecordingOptions
     trace_id_callback: Callable[[], str] | None = None
     phase: Phase = Phase.IDLE
     autograd_profile: Any = None
+    all_threads: bool = field(default=False, init=False)
     _thread: int = field(default=0, init=False)
 
     @property
@@ -106,8 +104,7 @@ class Session:
             raise ProfilerStateError("This profiler is recording already. Stop it before it starts again.")
         self._claim()
         with self._released_on_error():
-            if self.autograd_profile is None or not self.options.acc_events:
-                self.autograd_profile = self._make_autograd_profile()
+            self.autograd_profile = self._make_autograd_profile()
             if self._warms_a_device():
                 self.autograd_profile._prepare_trace()
         self.phase = Phase.PREPARED
@@ -120,6 +117,8 @@ class Session:
             if not self._warms_a_device():
                 self.autograd_profile._prepare_trace()
             self.autograd_profile._start_trace()
+        # torch's configuration does not tell what it was made with; a recording of all threads is on no thread.
+        self.all_threads = not torch.autograd._profiler_enabled()
         self._thread = threading.get_ident()
         self.phase = Phase.RECORDING
 
@@ -144,7 +143,7 @@ class Session:
 
     def check_thread(self) -> None:
         """Raises `ProfilerStateError` if the recording belongs to another thread, where alone it can be stopped."""
-        if self.recording and not self.options.all_threads and self._thread != threading.get_ident():
+        if self.recording and not self.all_threads and self._thread != threading.get_ident():
             raise ProfilerStateError(
                 "The profiler was started on another thread, and Kineto stops only on the thread that started it. "
                 "Call step() and stop() there, or record with profile_all_threads."
@@ -153,7 +152,7 @@ class Session:
     def __del__(self) -> None:
         if self.phase is not Phase.IDLE:
             warnings.warn("A torch profiler was dropped while it ran. Stop it first.", ResourceWarning, stacklevel=2)
-            if not self.recording or self.options.all_threads or self._thread == threading.get_ident():
+            if not self.recording or self.all_threads or self._thread == threading.get_ident():
                 self.stop()
 
     def _end(self) -> None:
@@ -193,7 +192,7 @@ class Session:
 
     def _taken_over(self) -> bool:
         """Whether another profiler, which did not ask, has ended this recording; what it left cannot be saved."""
-        if self.options.all_threads or torch.autograd._profiler_enabled():
+        if self.all_threads or torch.autograd._profiler_enabled():
             return False
         warnings.warn("Another profiler was started while this one recorded: the window is lost.", stacklevel=4)
         return True
@@ -207,7 +206,6 @@ class Session:
             "experimental_config": options.experimental_config,
             **options.flags,
         }
-        arguments |= _only_if_asked_for("acc_events", options.acc_events or None)
         arguments |= _only_if_asked_for("custom_trace_id_callback", self.trace_id_callback)
         arguments |= _only_if_asked_for("post_processing_timeout_s", options.post_processing_timeout_s)
         arguments |= _only_if_asked_for("activity_filters", options.selection.filters or None)

@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -11,12 +12,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kinetoscope.errors import FolderNotWritableError
+from kinetoscope.formats.compression import read_unpacked
 from kinetoscope.torch import profile, record_function, schedule, tensorboard_trace_handler
+from kinetoscope.torch.results import KinetoResults
 from trace_processor import trace_processor
 
 ODD_NAMES = [
     'say "hi"',
     "back\\slash",
+    "backslash at the end\\",
+    "two at the end\\\\",
+    'backslash and quote\\"',
     "tab\there",
     "two\nlines",
     "\x01control",
@@ -28,7 +34,8 @@ ODD_NAMES = [
     "unknown",
     "",
 ]
-OPTIONS = [{}, {"with_stack": True}, {"with_stack": True, "record_shapes": True, "profile_memory": True}]
+TRACE_ONLY = {"experimental_config": torch._C._profiler._ExperimentalConfig(trace_only=True)}
+OPTIONS = [{}, TRACE_ONLY, {"with_stack": True}, {"with_stack": True, "record_shapes": True, "profile_memory": True}]
 
 
 def record(names=ODD_NAMES, **options) -> profile:
@@ -144,6 +151,17 @@ def test_a_name_that_ends_in_gz_is_compressed(tmp_path, names):
     assert packed["traceEvents"] == json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
 
 
+def test_a_name_that_ends_in_zst_is_compressed(tmp_path):
+    profiler = record(["plain"])
+    profiler.export_chrome_trace(tmp_path / "trace.json.zst")
+    profiler.export_chrome_trace(tmp_path / "trace.json")
+    packed, damage = read_unpacked(tmp_path / "trace.json.zst")
+    assert (json.loads(packed)["traceEvents"], damage) == (
+        json.loads((tmp_path / "trace.json").read_text())["traceEvents"],
+        "",
+    )
+
+
 def test_an_export_that_fails_names_the_path_leaves_nothing_and_may_be_tried_elsewhere(tmp_path):
     profiler = record(["plain"])
     (tmp_path / "file").write_text("not a folder")
@@ -177,3 +195,52 @@ def test_tensorboards_handler_names_the_folder_that_cannot_be_made(tmp_path):
     with pytest.raises(RuntimeError, match="file"):
         with profile(on_trace_ready=tensorboard_trace_handler(tmp_path / "file" / "logs")):
             torch.ones(3)
+
+
+def test_tensorboards_handler_writes_beside_the_training_and_is_done_when_the_profiler_is_left(tmp_path, monkeypatch):
+    threads = []
+    export = KinetoResults.export_chrome_trace
+
+    def watched(results, path) -> None:
+        threads.append(threading.current_thread())
+        export(results, path)
+
+    monkeypatch.setattr(KinetoResults, "export_chrome_trace", watched)
+    handler = tensorboard_trace_handler(tmp_path)
+    with profile(schedule=schedule(wait=0, warmup=1, active=1), on_trace_ready=handler) as profiler:
+        for _ in range(4):
+            profiler.step()
+    assert threading.main_thread() not in threads
+    assert len(list(tmp_path.iterdir())) == len(threads) == 2
+
+
+def test_tensorboards_handler_called_by_a_users_handler_writes_at_once(tmp_path):
+    handler, found = tensorboard_trace_handler(tmp_path), []
+
+    def on_trace_ready(profiler) -> None:
+        handler(profiler)
+        found.extend(tmp_path.iterdir())
+
+    with profile(on_trace_ready=on_trace_ready):
+        torch.ones(3)
+    assert len(found) == 1
+
+
+def test_acc_events_exports_the_cycles_of_all(tmp_path):
+    def train() -> None:
+        torch.ones(3, requires_grad=True).sum().backward()
+
+    with profile(schedule=schedule(wait=0, warmup=1, active=2, repeat=3), acc_events=True) as profiler:
+        for _ in range(10):
+            train()
+            profiler.step()
+    profiler.export_chrome_trace(tmp_path / "trace.json")
+    steps = sorted(name for name in annotations(tmp_path / "trace.json") if name.startswith("ProfilerStep"))
+    assert steps == [f"ProfilerStep#{step}" for step in (1, 2, 4, 5, 7, 8)]
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    flows = [(event["ph"], event["cat"], event["id"]) for event in events if event["ph"] in "sf"]
+    assert len(flows) == len(set(flows)) == 12
+    with trace_processor.load(tmp_path / "trace.json") as trace:
+        assert trace.errors() == {}
+        [row] = trace.query("select count(*) as n from flow")
+    assert row["n"] == 6

@@ -26,6 +26,9 @@ class KinetoEvent:
     def duration_ns(self) -> int:
         return self.end - self.begin
 
+    def end_ns(self) -> int:
+        return self.end
+
     def start_thread_id(self) -> int:
         return self.thread
 

@@ -1,0 +1,1 @@
+"""benchmarks: kinetoscope.torch beside torch.profiler, the same work in the same run."""

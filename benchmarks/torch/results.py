@@ -1,0 +1,98 @@
+"""benchmarks: what becomes of a finished recording: exports, tables, the memory timeline, and a cycle's end."""
+
+import gc
+import tempfile
+import time
+import warnings
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from benchmarks.suite import Measure, SuiteResult
+
+_MEMORY = {"record_shapes": True, "profile_memory": True, "with_stack": True}
+_STEPS_AFTER = 50
+
+
+def run(*, quick: bool) -> SuiteResult:
+    """Each thing is done by ours and by stock's, in turns, on recordings of the same work."""
+    import torch.profiler
+
+    import kinetoscope.torch
+
+    modules = {"ours": kinetoscope.torch, "stock": torch.profiler}
+    many, few, rounds = (3_000, 3_000, 1) if quick else (128_000, 37_000, 3)
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(action="ignore"):
+        export = partial(_seconds, modules, rounds, many)
+        plain = export(lambda it: it.export_chrome_trace(f"{folder}/trace.json"))
+        packed = export(lambda it: it.export_chrome_trace(f"{folder}/trace.json.gz"))
+        tables = export(lambda it: it.key_averages())
+        memory = _seconds(
+            modules, rounds, few, lambda it: it.export_memory_timeline(f"{folder}/m.json", "cpu"), _MEMORY
+        )
+        ends = {name: _cycle_end_s(module, Path(folder), quick) for name, module in modules.items()}
+    return SuiteResult(
+        suite="torch_results",
+        title=f"after the recording, {many} events ({few} for the memory timeline)",
+        measures=[
+            _ratio("export .json / stock's", plain["ours"], plain["stock"]),
+            _ratio("export .json.gz / our own .json", packed["ours"], plain["ours"]),
+            _ratio("export .json.gz / stock's", packed["ours"], packed["stock"]),
+            _ratio("key_averages() / stock's", tables["ours"], tables["stock"]),
+            _ratio("memory timeline .json / stock's", memory["ours"], memory["stock"]),
+            _ratio("lost at a cycle's end / stock's", ends["ours"][0], ends["stock"][0]),
+            _ratio("lost at a cycle's end / Kineto's stop alone", ends["ours"][0], ends["ours"][1]),
+        ],
+    )
+
+
+def _ratio(name: str, ours_s: float, other_s: float) -> Measure:
+    return Measure(name, ours_s / other_s, "x", f"{ours_s * 1e3:.0f} / {other_s * 1e3:.0f} ms")
+
+
+def _seconds(
+    modules: dict[str, Any],
+    rounds: int,
+    num_events: int,
+    deed: Callable[[Any], object],
+    options: dict[str, Any] | None = None,
+) -> dict[str, float]:
+    """The best round of each, every time on a new recording: what is read once is not read again."""
+    from benchmarks.torch.work import record
+
+    times: dict[str, list[float]] = {name: [] for name in modules}
+    for _ in range(rounds):
+        for name, module in modules.items():
+            profiler = record(module, num_events, **(options or {"record_shapes": True}))
+            gc.collect()
+            begin = time.perf_counter()
+            deed(profiler)
+            times[name].append(time.perf_counter() - begin)
+            del profiler
+    return {name: min(found) for name, found in times.items()}
+
+
+def _cycle_end_s(module: Any, folder: Path, quick: bool) -> tuple[float, float]:
+    """What the end of a cycle of ten steps, and the 50 steps after it, take longer; and Kineto's stop in it."""
+    from benchmarks.torch.work import training_step
+
+    lost, stops = [], []
+    for _ in range(1 if quick else 5):
+        step = training_step()
+        schedule = module.schedule(wait=20, warmup=1, active=10, repeat=1)
+        handler = module.tensorboard_trace_handler(str(folder / "logs"), use_gzip=True)
+        with module.profile(schedule=schedule, on_trace_ready=handler, record_shapes=True) as profiler:
+            times = [_timed_step(step, profiler) for _ in range(31 + _STEPS_AFTER)]
+            stops.append(profiler._stats().profiler_disable_call_duration_us / 1e6)
+        usual = median(times[5:19])
+        lost.append(sum(times[30:]) - usual * len(times[30:]))
+    return median(lost), median(stops)
+
+
+def _timed_step(step: Callable[[], None], profiler: Any) -> float:
+    begin = time.perf_counter()
+    step()
+    profiler.step()
+    return time.perf_counter() - begin

@@ -1,0 +1,37 @@
+"""benchmarks: what the profilers record. A number of steps flows in; a profiler that has recorded them flows out."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+
+def training_step() -> Callable[[], None]:
+    """One step of a small model whose optimizer works parameter by parameter: about a thousand operators."""
+    layers = [layer for _ in range(10) for layer in (torch.nn.Linear(16, 16), torch.nn.ReLU())]
+    model, batch = torch.nn.Sequential(*layers), torch.ones(4, 16)
+    optimizer = torch.optim.Adam(model.parameters(), foreach=False)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        model(batch).sum().backward()
+        optimizer.step()
+
+    step()  # the optimizer's state is made by the first
+    return step
+
+
+def record(module: Any, num_events: int, **options: Any) -> Any:
+    """A profiler of ``module`` that has recorded at least ``num_events``."""
+    step = training_step()
+    num_steps = max(1, num_events // _events_per_step(step, **options))
+    with module.profile(**options) as profiler:
+        for _ in range(num_steps):
+            step()
+    return profiler
+
+
+def _events_per_step(step: Callable[[], None], **options: Any) -> int:
+    with torch.profiler.profile(**options) as profiler:
+        step()
+    return len(profiler.profiler.kineto_results.events())

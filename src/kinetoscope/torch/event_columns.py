@@ -1,0 +1,274 @@
+"""torch: Kineto's events as columns. Finished results flow in; the tree of operators flows out, without an object each.
+
+What counts as an event, whose child it is and whose memory it is, is as `torch.autograd.profiler` has it, so that the
+numbers are stock's to the last bit: that is why times are floats of microseconds here.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import Any
+
+import torch
+from torch.profiler import DeviceType
+
+MEMORY = "[memory]"
+OUT_OF_MEMORY = "[OutOfMemory]"
+_NOT_SHOWN = {
+    MEMORY,
+    OUT_OF_MEMORY,
+    "profiler::_record_function_enter",
+    "profiler::_record_function_enter_new",
+    "profiler::_record_function_exit",
+    "aten::is_leaf",
+    "aten::output_nr",
+    "aten::_version",
+}
+_CPU = DeviceType.CPU.value
+_HOST_MEMORY = {_CPU, DeviceType.MKLDNN.value, DeviceType.IDEEP.value}
+_DEVICE_MEMORY = {it.value for it in (DeviceType.CUDA, DeviceType.PrivateUse1, DeviceType.HIP, DeviceType.XPU)}
+_RUNS_KERNELS = {it.value for it in (DeviceType.CUDA, DeviceType.PrivateUse1, DeviceType.XPU)}
+_BACKWARD = 1  # the scope of autograd's functions
+_STEP, _ANY_STEP = "ProfilerStep#", "ProfilerStep*"
+
+
+@dataclass(slots=True)
+class EventColumns:
+    """The events of one window, in order of their begin; the same index in every list is the same event.
+
+    ``sources`` are Kineto's own objects, for what is asked of few events only. ``parents`` holds the index of the
+    enclosing event or -1, ``children`` those inside, and ``kernels_us`` what an operator launched. ``memory_only``
+    are the events that stand for memory that was taken or given back outside any other.
+    """
+
+    use_device: str | None
+    sources: list[Any] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
+    begins_us: list[float] = field(default_factory=list)
+    ends_us: list[float] = field(default_factory=list)
+    threads: list[int] = field(default_factory=list)
+    devices: list[int] = field(default_factory=list)
+    is_async: list[bool] = field(default_factory=list)
+    host_bytes: list[int] = field(default_factory=list)
+    device_bytes: list[int] = field(default_factory=list)
+    memory_only: set[int] = field(default_factory=set)
+    kernels_us: dict[int, list[float]] = field(default_factory=dict)
+    parents: list[int] = field(default_factory=list)
+    children: dict[int, list[int]] = field(default_factory=dict)
+    removed: set[int] = field(default_factory=set)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def shown(self) -> Iterable[int]:
+        """The indexes of the events, less those that only repeat the one around them."""
+        return (index for index in range(len(self)) if index not in self.removed)
+
+    def in_tree(self, index: int) -> bool:
+        """Whether an event may have children: one on the CPU that begins and ends on one thread."""
+        return self.devices[index] == _CPU and not self.is_async[index]
+
+    def host_us(self) -> list[float]:
+        """How long each event takes on the CPU."""
+        triples = zip(self.begins_us, self.ends_us, self.devices, strict=True)
+        return [end - begin if device == _CPU else 0 for begin, end, device in triples]
+
+    def device_us(self) -> list[float]:
+        """How long the device works for each event and those inside it."""
+        totals: list[float] = [0] * len(self)
+        for index in reversed(range(len(self))) if self.use_device else ():
+            if self.is_async[index]:
+                continue
+            if self.devices[index] == _CPU:
+                inside = sum(totals[child] for child in self.children.get(index, ()))
+                totals[index] = sum(self.kernels_us.get(index, ())) + inside
+            else:
+                totals[index] = self.ends_us[index] - self.begins_us[index]
+        return totals
+
+    def own(self, totals: Sequence[float], *, elsewhere: bool = False) -> list[float]:
+        """What is left of ``totals`` without what the children have of them.
+
+        ``elsewhere``: whether events that are not on the CPU have a share of their own.
+        """
+        rest = [total if elsewhere or self.in_tree(index) else 0 for index, total in enumerate(totals)]
+        for parent, inside in self.children.items():
+            if parent not in self.removed:
+                rest[parent] = totals[parent] - sum(totals[child] for child in inside)
+        return rest
+
+
+def read_columns(kineto_results: Any, use_device: str | None) -> EventColumns:
+    """The events of one window, in order, each with its parent, its kernels and its memory."""
+    events = kineto_results.events()
+    base_ns = kineto_results.trace_start_ns()
+    names = _shown_names(events)
+    shown = [event for event in events if names[event.name()] is not None and not event.is_hidden_event()]
+    columns = EventColumns(use_device)
+    _fill(columns, shown, names, base_ns)
+    _add_memory(columns, [event for event in events if event.name() == MEMORY], base_ns)
+    for event in events:
+        if event.name() == OUT_OF_MEMORY:
+            _append_memory_event(columns, event, base_ns)
+    if use_device or any(device != _CPU for device in columns.devices):
+        _link_kernels(columns)
+    _sort(columns)
+    _find_parents(columns)
+    _remove_repetitions(columns)
+    return columns
+
+
+def _shown_names(events: Iterable[Any]) -> dict[str, str | None]:
+    """How each name is shown; None for those that are not."""
+    return {name: _shown_name(name) for name in {event.name() for event in events}}
+
+
+def _shown_name(name: str) -> str | None:
+    if name in _NOT_SHOWN:
+        return None
+    readable = torch._C._demangle(name) if len(name) > 1 else name
+    return _ANY_STEP if readable.startswith(_STEP) else readable
+
+
+def _fill(columns: EventColumns, events: list[Any], names: dict[str, Any], base_ns: int) -> None:
+    columns.sources = events
+    columns.names = [names[event.name()] for event in events]
+    columns.begins_us = [(event.start_ns() - base_ns) / 1000 for event in events]
+    columns.ends_us = [(event.end_ns() - base_ns) / 1000 for event in events]
+    columns.threads = [event.start_thread_id() for event in events]
+    columns.devices = [int(event.device_type()) for event in events]
+    columns.is_async = [event.is_async() or event.start_thread_id() != event.end_thread_id() for event in events]
+    columns.host_bytes = [0] * len(events)
+    columns.device_bytes = [0] * len(events)
+
+
+def _add_memory(columns: EventColumns, records: list[Any], base_ns: int) -> None:
+    """Gives each event on the CPU what was taken and given back while it ran; on any thread, as stock has it."""
+    if not records:
+        return
+    records = sorted(records, key=lambda record: record.start_ns())
+    moments = [record.start_ns() for record in records]
+    host = [0, *accumulate(_bytes_if(record, _HOST_MEMORY) for record in records)]
+    device = [0, *accumulate(_bytes_if(record, _DEVICE_MEMORY) for record in records)]
+    covered = [0] * (len(records) + 1)
+    for index, event in enumerate(columns.sources):
+        if columns.devices[index] == _CPU:
+            first, last = bisect_left(moments, event.start_ns()), bisect_right(moments, event.end_ns())
+            columns.host_bytes[index] = host[last] - host[first]
+            columns.device_bytes[index] = device[last] - device[first]
+            covered[first] += 1
+            covered[last] -= 1
+    for record, depth in zip(records, accumulate(covered), strict=False):
+        if not depth:
+            _append_memory_event(columns, record, base_ns)
+
+
+def _bytes_if(record: Any, devices: set[int]) -> int:
+    return record.nbytes() if int(record.device_type()) in devices else 0
+
+
+def _append_memory_event(columns: EventColumns, record: Any, base_ns: int) -> None:
+    columns.memory_only.add(len(columns.sources))
+    columns.sources.append(record)
+    columns.names.append(record.name())
+    columns.begins_us.append((record.start_ns() - base_ns) / 1000)
+    columns.ends_us.append(columns.begins_us[-1])
+    columns.threads.append(record.start_thread_id())
+    columns.devices.append(_CPU)
+    columns.is_async.append(False)
+    columns.host_bytes.append(_bytes_if(record, _HOST_MEMORY))
+    columns.device_bytes.append(_bytes_if(record, _DEVICE_MEMORY))
+
+
+def _link_kernels(columns: EventColumns) -> None:
+    """Gives operators the kernels they launched, and the launches the thread of their operator."""
+    linked: dict[int, list[int]] = {}
+    operators: list[int] = []
+    for index, event in enumerate(columns.sources):
+        if index in columns.memory_only:
+            continue
+        if correlation := event.linked_correlation_id():
+            linked.setdefault(correlation, []).append(index)
+        elif columns.in_tree(index):
+            operators.append(index)
+    for operator in operators:
+        for index in linked.get(columns.sources[operator].correlation_id(), ()):
+            if columns.devices[index] in _RUNS_KERNELS:
+                duration_us = columns.ends_us[index] - columns.begins_us[index]
+                columns.kernels_us.setdefault(operator, []).append(duration_us)
+            elif columns.devices[index] == _CPU:
+                columns.threads[index] = columns.threads[operator]
+
+
+def _sort(columns: EventColumns) -> None:
+    begins, ends = columns.begins_us, columns.ends_us
+    order = sorted(range(len(begins)), key=lambda index: (begins[index], -ends[index]))
+    if order == list(range(len(begins))):
+        return
+    for name in ("sources", "names", "begins_us", "ends_us", "threads", "devices", "is_async"):
+        setattr(columns, name, [getattr(columns, name)[index] for index in order])
+    columns.host_bytes = [columns.host_bytes[index] for index in order]
+    columns.device_bytes = [columns.device_bytes[index] for index in order]
+    place = {index: at for at, index in enumerate(order)} if columns.memory_only or columns.kernels_us else {}
+    columns.memory_only = {place[index] for index in columns.memory_only}
+    columns.kernels_us = {place[index]: durations for index, durations in columns.kernels_us.items()}
+
+
+def _find_parents(columns: EventColumns) -> None:
+    """An event is the child of the innermost one on its thread that holds all of it."""
+    columns.parents = [-1] * len(columns)
+    open_by_thread: dict[int, list[int]] = {}
+    begins, ends = columns.begins_us, columns.ends_us
+    for index in range(len(columns)):
+        if not columns.in_tree(index):
+            continue
+        still_open = open_by_thread.setdefault(columns.threads[index], [])
+        begin, end = begins[index], ends[index]
+        while still_open and (begin >= ends[still_open[-1]] or end > ends[still_open[-1]]):
+            still_open.pop()
+        if still_open:
+            columns.parents[index] = still_open[-1]
+            columns.children.setdefault(still_open[-1], []).append(index)
+        still_open.append(index)
+
+
+def _remove_repetitions(columns: EventColumns) -> None:
+    """An only child with its parent's name gives the parent its children and kernels, and goes."""
+    for index, parent in enumerate(columns.parents):
+        if parent < 0 or columns.names[index] != columns.names[parent] or len(columns.children[parent]) != 1:
+            continue
+        inherited = columns.children.get(index, [])
+        columns.children[parent] = inherited
+        columns.kernels_us[parent] = columns.kernels_us.get(index, [])
+        for child in inherited:
+            columns.parents[child] = parent
+        columns.removed.add(index)
+
+
+def stacks_of(columns: EventColumns, own_stacks: Sequence[list[str]]) -> list[list[str]]:
+    """The stack of each event, innermost frame first: in the backward pass that of the forward operator."""
+    backward = _backward_functions(columns)
+    forward: dict[tuple[int, int], list[str]] = {}
+    for index in columns.shown():
+        if backward[index] < 0:
+            forward.setdefault((_sequence(columns, index), columns.threads[index]), own_stacks[index])
+    return [
+        own_stacks[index]
+        if function < 0
+        else forward.get((_sequence(columns, function), columns.sources[function].fwd_thread_id()), [])
+        for index, function in enumerate(backward)
+    ]
+
+
+def _sequence(columns: EventColumns, index: int) -> int:
+    return -1 if index in columns.memory_only else columns.sources[index].sequence_nr()
+
+
+def _backward_functions(columns: EventColumns) -> list[int]:
+    """The innermost autograd function around each event, or -1."""
+    functions: list[int] = []
+    for index, parent in enumerate(columns.parents):
+        is_one = index not in columns.memory_only and columns.sources[index].scope() == _BACKWARD
+        functions.append(index if is_one else functions[parent] if parent >= 0 else -1)
+    return functions

@@ -1,0 +1,226 @@
+"""torch: execution traces. Operators with their inputs flow in while an observer runs; its JSON file flows out.
+
+torch has room for one observer in a process. The C++ half writes plain JSON as the operators come; ours compresses it
+at the end, if the name asks for that, and puts the kernels beside it that a replay needs.
+"""
+
+# torch.autograd does not export what its own profiler uses of it.
+# pyright: reportPrivateImportUsage=false
+
+import os
+import shutil
+import sys
+import tempfile
+import warnings
+import weakref
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from pathlib import Path
+from typing import Self
+
+import torch
+from torch._C._profiler import (
+    _add_execution_trace_observer,
+    _disable_execution_trace_observer,
+    _enable_execution_trace_observer,
+    _remove_execution_trace_observer,
+)
+
+from kinetoscope.errors import ProfilerStateError
+from kinetoscope.formats.compression import compressed_by_name
+from kinetoscope.torch.metadata import encode_value
+from kinetoscope.writing.atomic_file import atomic_file, make_folder
+
+_ENABLED = "ENABLE_PYTORCH_EXECUTION_TRACE"
+_EXTRAS = "ENABLE_PYTORCH_EXECUTION_TRACE_EXTRAS"
+_PROCESS_GROUPS = "## process_group:init ##"
+
+running_observers: set[int] = set()
+"""The ids of the observers that run: `record_function` has spans to make for them, though no profiler runs."""
+
+# A global, because torch has one observer in a process and would silently mix two into one file.
+_registered: "weakref.ref[ExecutionTraceObserver] | None" = None
+
+
+class ITraceObserver(ABC):
+    """What a profiler does to an observer beside it; torch's name for it is ``_ITraceObserver``."""
+
+    @abstractmethod
+    def start(self) -> None:
+        """Called as each window starts."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """Called as each window ends."""
+
+    @abstractmethod
+    def cleanup(self) -> None:
+        """Called when the profiler is left."""
+
+
+class ExecutionTraceObserver(ITraceObserver):
+    """Writes the operators that run between `start` and `stop`, with their inputs, as an execution trace.
+
+    >>> observer = ExecutionTraceObserver().register_callback("trace.et.json.gz")  # doctest: +SKIP
+
+    Given to a profiler as ``execution_trace_observer``, it runs in step with the profiler's window, and its file is
+    finished when the profiler is left.
+    """
+
+    def __init__(self) -> None:
+        self._registered = self._running = False
+        self.extra_resources_collection = False
+        self.resources_dir = ""
+        self.output_file_path = ""
+        self.output_file_path_observer = ""
+
+    def __del__(self) -> None:
+        self.unregister_callback()
+
+    @staticmethod
+    def build_execution_trace_obs_from_env() -> "ExecutionTraceObserver | None":
+        """A registered observer if the environment says ``ENABLE_PYTORCH_EXECUTION_TRACE=1``, else None.
+
+        It writes to a new temporary file. ``ENABLE_PYTORCH_EXECUTION_TRACE_EXTRAS=1`` collects kernels as well.
+        """
+        if os.environ.get(_ENABLED) != "1":
+            return None
+        try:
+            number, path = tempfile.mkstemp(suffix=".et.json")
+        except OSError as error:
+            warnings.warn(f"No execution trace is recorded: a temporary file cannot be made ({error}).", stacklevel=2)
+            return None
+        os.close(number)
+        observer = ExecutionTraceObserver().register_callback(path)
+        observer.set_extra_resource_collection(os.environ.get(_EXTRAS) == "1")
+        return observer
+
+    def register_callback(self, output_file_path: str | os.PathLike[str]) -> Self:
+        """Names the file to write, compressed if it ends in ``.gz``; does nothing if this is registered already."""
+        if self._registered or not self._claim():
+            return self
+        path = os.fspath(output_file_path)
+        make_folder(Path(path).parent)
+        self.output_file_path = path
+        self.output_file_path_observer = _plain_file_for(path)
+        self._registered = _add_execution_trace_observer(self.output_file_path_observer)
+        return self
+
+    def unregister_callback(self) -> None:
+        """Finishes the file."""
+        if not self._registered:
+            return
+        self.stop()
+        self._try("save the kernels", self._save_kernels)
+        _remove_execution_trace_observer()
+        self._registered = False
+        if self.output_file_path_observer != self.output_file_path:
+            self._try("compress its file", self._compress)
+
+    @property
+    def is_registered(self) -> bool:
+        """Whether a file is named and not finished."""
+        return self._registered
+
+    def is_running(self) -> bool:
+        """Whether operators are recorded now."""
+        return self._running
+
+    def start(self) -> None:
+        """Begins to record; does nothing unless registered."""
+        if self._registered and not self._running:
+            _enable_execution_trace_observer()
+            self._running = True
+            running_observers.add(id(self))
+            _record_process_groups()
+
+    def stop(self) -> None:
+        """Pauses recording; `start` goes on in the same file."""
+        if self._running:
+            _disable_execution_trace_observer()
+            self._running = False
+            running_observers.discard(id(self))
+
+    def cleanup(self) -> None:
+        """The same as `unregister_callback`."""
+        self.unregister_callback()
+
+    def get_output_file_path(self) -> str:
+        """The file that was named; raises `ProfilerStateError`, a RuntimeError, if none ever was."""
+        if not self.output_file_path:
+            raise ProfilerStateError("The observer has no file yet: call register_callback(path) first.")
+        return self.output_file_path
+
+    def set_extra_resource_collection(self, val: bool) -> None:
+        """Whether to keep what a replay needs beside the trace, such as generated kernels; set once registered."""
+        self.extra_resources_collection = val
+        if val:
+            self.get_resources_dir(can_create=True)
+
+    def get_resources_dir(self, can_create: bool = False) -> str | None:
+        """The folder of what a replay needs; None if it is not collected or there is no such folder."""
+        if not self.extra_resources_collection:
+            return None
+        if not self.resources_dir:
+            self.resources_dir = self.get_resources_dir_for_et_path(self.output_file_path, can_create) or ""
+        return self.resources_dir or None
+
+    @staticmethod
+    def get_resources_dir_for_et_path(trace_path: str | os.PathLike[str], create_dir: bool = False) -> str | None:
+        """The folder of what a replay of ``trace_path`` needs, made if asked for; None if there is none."""
+        trace = Path(os.fspath(trace_path))
+        folder = trace.with_name(f"{trace.stem}_resources")
+        if create_dir:
+            try:
+                folder.mkdir(exist_ok=True)
+            except OSError as error:
+                warnings.warn(f"Cannot make the folder {folder} of an execution trace: {error}.", stacklevel=2)
+        return str(folder) if folder.exists() else None
+
+    def _claim(self) -> bool:
+        global _registered
+        holder = None if _registered is None else _registered()
+        if holder is not None and holder.is_registered:
+            warnings.warn("Another execution trace observer is registered, so this one records nothing.", stacklevel=3)
+            return False
+        _registered = weakref.ref(self)
+        return True
+
+    def _save_kernels(self) -> None:
+        folder = self.get_resources_dir()
+        cache = getattr(sys.modules.get("torch._inductor.codecache"), "PyCodeCache", None)
+        for module in getattr(cache, "modules", ()) if folder else ():
+            if file := getattr(module, "__file__", None):
+                shutil.copy(file, str(folder))
+
+    def _compress(self) -> None:
+        target, plain = Path(self.output_file_path), Path(self.output_file_path_observer)
+        with atomic_file(target) as stream, compressed_by_name(stream, target) as packed, plain.open("rb") as source:
+            shutil.copyfileobj(source, packed, 1 << 20)
+        plain.unlink()
+
+    def _try(self, deed: str, action: Callable[[], None]) -> None:
+        try:
+            action()
+        except (OSError, RuntimeError, ImportError) as error:
+            warnings.warn(f"The execution trace {self.output_file_path} could not {deed}: {error}", stacklevel=3)
+
+
+def _plain_file_for(path: str) -> str:
+    if not path.endswith(".gz"):
+        return path
+    number, plain = tempfile.mkstemp(suffix=".et.json")
+    os.close(number)
+    return plain
+
+
+def _record_process_groups() -> None:
+    """Adds a node that lists the process groups, where there are any."""
+    import torch.distributed as dist
+
+    if not dist.is_available() or not dist.is_initialized():
+        return
+    config = encode_value("process groups", dist.distributed_c10d._world.pg_config_info)
+    torch.autograd._record_function_with_args_exit(
+        torch.autograd._record_function_with_args_enter(_PROCESS_GROUPS, config)
+    )

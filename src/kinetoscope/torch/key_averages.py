@@ -1,0 +1,198 @@
+"""torch: events added up by operator. Columns flow in; torch's own `EventList` of `FunctionEventAvg` flows out."""
+
+# torch declares its floats as int, and as attributes what is a property here.
+# pyright: reportIncompatibleVariableOverride=false, reportAttributeAccessIssue=false
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from torch.autograd.profiler_util import EventList, FunctionEvent, FunctionEventAvg
+from torch.profiler import DeviceType
+
+from kinetoscope.errors import SettingsError
+from kinetoscope.torch.event_columns import EventColumns, stacks_of
+
+_NOT_A_FRAME = (
+    ("autograd/__init__", "_make_grads"),
+    ("autograd/__init__", "backward"),
+    ("torch/tensor", "backward"),
+    ("_internal/common_utils", "prof_callable"),
+    ("_internal/common_utils", "prof_func_call"),
+    ("_internal/common_utils", "prof_meth_call"),
+)
+_COLUMNS = [
+    "key",
+    "count",
+    "cpu_time_total",
+    "self_cpu_time_total",
+    "device_time_total",
+    "self_device_time_total",
+    "cpu_memory_usage",
+    "self_cpu_memory_usage",
+    "device_memory_usage",
+    "self_device_memory_usage",
+    "flops",
+    "overload_name",
+    "input_shapes",
+    "is_user_annotation",
+]
+
+FindEvent = Callable[[int], FunctionEvent]
+"""Makes the object of the event at an index, which takes all of torch's; so only when somebody asks."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Grouping:
+    """What the events are told apart by, beside their names."""
+
+    by_input_shape: bool = False
+    by_stack_n: int = 0
+    by_overload_name: bool = False
+    include_python_functions: bool = True
+
+
+class EventAverage(FunctionEventAvg):
+    """A row of `key_averages`. The events around and inside its first one are looked up when they are asked for."""
+
+    def __init__(self, find_first: Callable[[], FunctionEvent]) -> None:
+        super().__init__()
+        self._find_first = find_first
+
+    @property
+    def cpu_parent(self) -> FunctionEvent | None:
+        return self._find_first().cpu_parent
+
+    @cpu_parent.setter
+    def cpu_parent(self, event: FunctionEvent | None) -> None:
+        """torch's constructor sets it to None."""
+
+    @property
+    def cpu_children(self) -> list[FunctionEvent]:
+        return self._find_first().cpu_children
+
+    @cpu_children.setter
+    def cpu_children(self, events: list[FunctionEvent] | None) -> None:
+        """torch's constructor sets it to None."""
+
+
+class AverageList(EventList):
+    """What `key_averages` returns: stock's list with stock's ``table``, and `to_polars`."""
+
+    def to_polars(self) -> Any:
+        """The rows as a polars DataFrame, times in microseconds; polars comes with ``kinetoscope[analysis]``."""
+        try:
+            import polars
+        except ImportError as error:
+            raise SettingsError("to_polars() needs polars. Install it: pip install 'kinetoscope[analysis]'.") from error
+        as_text = {"input_shapes", "overload_name"}
+        return polars.DataFrame(
+            {name: [str(it) if name in as_text else it for it in self._values(name)] for name in _COLUMNS}
+        )
+
+    def _values(self, name: str) -> Iterable[Any]:
+        return (getattr(row, name) for row in self)
+
+
+def average_events(
+    windows: list[tuple[EventColumns, FindEvent]], grouping: Grouping, *, profile_memory: bool, with_flops: bool
+) -> AverageList:
+    """The events of all ``windows``, added up."""
+    groups: dict[tuple[Any, ...], EventAverage] = {}
+    for columns, find_event in windows:
+        _Adder(columns, find_event, grouping).add_to(groups)
+    rows = list(groups.values())
+    for row in rows:
+        row.stack = row.stack[: grouping.by_stack_n] if row.stack else []
+        row.input_shapes = row.input_shapes if grouping.by_input_shape else ""
+        row.overload_name = row.overload_name if grouping.by_overload_name else ""
+    use_device = windows[0][0].use_device if windows else None
+    return AverageList(rows, use_device=use_device, profile_memory=profile_memory, with_flops=with_flops)
+
+
+class _Adder:
+    """Adds the events of one window to their groups."""
+
+    def __init__(self, columns: EventColumns, find_event: FindEvent, grouping: Grouping) -> None:
+        self._columns = columns
+        self._find_event = find_event
+        self._grouping = grouping
+        self._stacks = recorded_stacks(columns) if grouping.by_stack_n > 0 else None
+        self._host_us, self._device_us = columns.host_us(), columns.device_us()
+        self._own_host_us = columns.own(self._host_us)
+        self._own_device_us = columns.own(self._device_us, elsewhere=True)
+        self._own_host_bytes = columns.own(columns.host_bytes)
+        self._own_device_bytes = columns.own(columns.device_bytes)
+
+    def add_to(self, groups: dict[tuple[Any, ...], EventAverage]) -> None:
+        for index in self._columns.shown():
+            if not self._grouping.include_python_functions and self._is_python_function(index):
+                continue
+            key = self._key(index)
+            row = groups.get(key)
+            if row is None:
+                row = groups[key] = self._first_of_row(index)
+            self._add(row, index)
+
+    def _is_python_function(self, index: int) -> bool:
+        return index not in self._columns.memory_only and self._columns.sources[index].is_python_function()
+
+    def _key(self, index: int) -> tuple[Any, ...]:
+        columns, grouping = self._columns, self._grouping
+        event = None if index in columns.memory_only else columns.sources[index]
+        key: list[Any] = [
+            columns.names[index],
+            columns.devices[index],
+            event is not None and event.is_user_annotation(),
+        ]
+        if grouping.by_overload_name:
+            key.append(event.overload_name() if event else "")
+        if grouping.by_input_shape:
+            key.append(str(event.shapes()) if event else "[]")
+        if self._stacks is not None:
+            key += self._stacks[index][: grouping.by_stack_n]
+        return tuple(key)
+
+    def _first_of_row(self, index: int) -> EventAverage:
+        columns, find_event = self._columns, self._find_event
+        event = None if index in columns.memory_only else columns.sources[index]
+        row = EventAverage(lambda: find_event(index))
+        row.key = columns.names[index]
+        row.node_id = -1
+        row.is_async = columns.is_async[index]
+        row.use_device = columns.use_device
+        row.overload_name = event.overload_name() if event else ""
+        row.input_shapes = event.shapes() if event else []
+        row.stack = self._stacks[index] if self._stacks is not None else []
+        row.scope = event.scope() if event else 0
+        row.device_type = event.device_type() if event else DeviceType.CPU
+        row.is_user_annotation = bool(event and event.is_user_annotation())
+        return row
+
+    def _add(self, row: EventAverage, index: int) -> None:
+        columns = self._columns
+        row.count += 1
+        row.cpu_time_total += self._host_us[index]
+        row.device_time_total += self._device_us[index]
+        row.self_cpu_time_total += self._own_host_us[index]
+        row.self_device_time_total += self._own_device_us[index]
+        row.cpu_memory_usage += columns.host_bytes[index]
+        row.device_memory_usage += columns.device_bytes[index]
+        row.self_cpu_memory_usage += self._own_host_bytes[index]
+        row.self_device_memory_usage += self._own_device_bytes[index]
+        if index not in columns.memory_only:
+            row.flops += columns.sources[index].flops()
+
+
+def recorded_stacks(columns: EventColumns) -> list[list[str]]:
+    """The stacks as torch has them: empty unless its configuration is ``verbose``."""
+    own = [
+        [] if index in columns.memory_only else [frame for frame in event.stack() if is_frame(frame)]
+        for index, event in enumerate(columns.sources)
+    ]
+    return stacks_of(columns, own)
+
+
+def is_frame(entry: str) -> bool:
+    """Whether torch shows this frame; those that start the backward pass it leaves out."""
+    return not any(file in entry and function in entry for file, function in _NOT_A_FRAME)

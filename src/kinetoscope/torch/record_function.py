@@ -1,0 +1,86 @@
+"""torch: a label around code. Names flow in; spans in the traces and execution traces of whoever records flow out.
+
+Stock's own `record_function` goes through torch's dispatcher twice per span, whether anybody records or not. Ours looks
+first, and then takes the entry of `torch.autograd` that makes the same span: category ``user_annotation``, user scope.
+"""
+
+# torch.autograd does not export what its own profiler uses of it.
+# pyright: reportPrivateImportUsage=false
+
+from collections.abc import Callable
+from functools import wraps
+from types import TracebackType
+from typing import Any, ParamSpec, Self, TypeVar
+
+import torch
+import torch.autograd.profiler as autograd_profiler
+from torch.autograd import _profiler_enabled as _records_on_this_thread
+from torch.autograd import _record_function_with_args_enter as _begin
+from torch.compiler import is_compiling
+
+from kinetoscope.torch.execution_trace import running_observers
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class record_function:  # noqa: N801 - torch's name
+    """A span called ``name`` in what is recorded meanwhile: a context manager, or a decorator for functions.
+
+    ``args`` is text that execution traces keep as the span's input. When nothing records, a span costs about as much
+    as making this object. One object may be used again, also inside itself.
+
+    >>> with record_function("forward"):
+    ...     pass
+
+    Inside code that torch compiles it does nothing, as stock's.
+    """
+
+    __slots__ = ("_open", "args", "name", "run_callbacks_on_exit")
+
+    def __init__(self, name: str, args: str | None = None) -> None:
+        self.name = name
+        self.args = args
+        self.run_callbacks_on_exit = True
+        self._open: Any = None
+
+    def __enter__(self) -> Self:
+        # The compiler folds the first condition to True, and so never meets the ones it could not trace.
+        if is_compiling():
+            return self
+        # A profiler of all threads is not seen by the second, an execution trace by neither it nor the third.
+        if _records_on_this_thread() or autograd_profiler._is_profiler_enabled or running_observers:
+            record = _begin(self.name) if self.args is None else _begin_with(self.name, self.args)
+            self._open = (self._open, record)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._open is not None:
+            # torch's handle ends its span as it goes, which costs less than a call; nobody else may keep it.
+            self._open = self._open[0]
+
+    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
+        """``function``, with a span around each call."""
+        name, args = self.name, self.args
+
+        @wraps(function)
+        def recorded(*positional: P.args, **named: P.kwargs) -> R:
+            with record_function(name, args):
+                return function(*positional, **named)
+
+        return recorded
+
+    def _call_end_callbacks_on_future(self, future: Any) -> Any:
+        """Lets the span end when ``future`` is done, instead of at the end of the block; to be called once."""
+        if not self.run_callbacks_on_exit:
+            raise RuntimeError("_call_end_callbacks_on_future can only be called once for a record_function.")
+        self.run_callbacks_on_exit = False
+        if self._open is None:
+            return future
+        return torch.ops.profiler._call_end_callbacks_on_jit_fut._RecordFunction(self._open[1], future)
+
+
+def _begin_with(name: str, args: str) -> Any:
+    return torch.ops.profiler._record_function_enter_new(name, args)

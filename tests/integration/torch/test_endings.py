@@ -1,0 +1,133 @@
+"""However a run ends, what the window held by then is on disk; and a program that stock ends lives on."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from kinetoscope.torch import profile
+
+PROGRAM = """
+import os, signal, sys, time
+from {module} import profile, schedule, tensorboard_trace_handler
+import torch
+handler = tensorboard_trace_handler(sys.argv[1])
+with profile(schedule=schedule(wait=0, warmup=1, active=100), on_trace_ready=handler) as p:
+    for step in range(4):
+        torch.ones(3) + 1
+        p.step()
+    {ending}
+    time.sleep(30)
+"""
+ENDINGS = {
+    "SIGTERM": ("os.kill(os.getpid(), signal.SIGTERM)", -signal.SIGTERM),
+    "SystemExit": ("sys.exit(3)", 3),
+    "an exception": ("raise KeyError('training')", 1),
+}
+
+
+def run(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", program, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_a_run_that_is_ended_saves_its_window(ending, tmp_path):
+    statement, code = ENDINGS[ending]
+    done = run(PROGRAM.format(module="kinetoscope.torch", ending=statement), str(tmp_path))
+    assert done.returncode == code, done.stderr
+    [path] = tmp_path.iterdir()
+    names = {event["name"] for event in json.loads(path.read_text())["traceEvents"]}
+    assert {"ProfilerStep#1", "ProfilerStep#2", "ProfilerStep#3", "aten::add"} <= names
+
+
+def test_stock_saves_nothing_on_sigterm(tmp_path):
+    done = run(PROGRAM.format(module="torch.profiler", ending=ENDINGS["SIGTERM"][0]), str(tmp_path))
+    assert done.returncode == -signal.SIGTERM
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_signal_that_comes_while_a_handler_exports_waits_until_the_trace_is_written(tmp_path):
+    program = """
+import os, signal, sys, torch
+from kinetoscope.torch import profile, schedule
+def handler(p):
+    os.kill(os.getpid(), signal.SIGTERM)
+    p.export_chrome_trace(sys.argv[1] + "/trace.json")
+with profile(schedule=schedule(wait=0, warmup=1, active=1), on_trace_ready=handler) as p:
+    for step in range(9):
+        torch.ones(3) + 1
+        p.step()
+print("not reached")
+"""
+    done = run(program, str(tmp_path))
+    assert (done.returncode, done.stdout) == (-signal.SIGTERM, "")
+    json.loads((tmp_path / "trace.json").read_text())
+
+
+def test_a_handler_of_the_users_stays_in_place():
+    before = signal.getsignal(signal.SIGTERM)
+    mine = lambda number, frame: None  # noqa: E731
+    signal.signal(signal.SIGTERM, mine)
+    try:
+        with profile():
+            assert signal.getsignal(signal.SIGTERM) is mine
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+# Each of these ends a process that uses stock with a segmentation fault.
+CRASHES = {
+    "a handler that raises": """
+def handler(p): raise KeyError("handler")
+p = profile(schedule=schedule(wait=0, warmup=1, active=1), on_trace_ready=handler)
+p.__enter__()
+for _ in range(6):
+    try: p.step()
+    except KeyError: pass
+try: p.__exit__(None, None, None)
+except KeyError: pass
+""",
+    "recording that turns into warm up": """
+actions = [ProfilerAction.RECORD, ProfilerAction.WARMUP, ProfilerAction.RECORD, ProfilerAction.NONE]
+with profile(schedule=lambda step: actions[min(step, 3)]) as p:
+    for _ in range(4):
+        torch.ones(3) + 1
+        p.step()
+""",
+    "stopping twice and exporting": """
+p = profile()
+p.start(); torch.ones(3); p.stop()
+try: p.stop()
+except Exception: pass
+p.export_chrome_trace("/dev/shm/kinetoscope-test.json" if os.path.isdir("/dev/shm") else os.devnull)
+""",
+}
+
+
+@pytest.mark.parametrize("what", CRASHES)
+def test_what_ends_stock_with_a_crash_leaves_us_profilable(what, tmp_path):
+    again = "with profile() as p:\n    torch.ones(3) + 1\nassert p.key_averages()\n"
+    head = "import os, torch\nfrom {} import *\n"
+    program = CRASHES[what].replace("/dev/shm", str(tmp_path)) + again
+    done = run(head.format("kinetoscope.torch") + program)
+    assert done.returncode == 0, done.stderr
+    assert run(head.format("torch.profiler") + program).returncode != 0
+
+
+def test_three_hundred_profiles_leave_no_thread_and_no_file_open():
+    def open_files() -> int:
+        return len(os.listdir("/proc/self/fd")) if Path("/proc/self/fd").exists() else 0
+
+    for number in range(300):
+        with profile() as profiler:
+            torch.ones(3)
+        if number == 20:
+            before = open_files()
+    del profiler
+    assert open_files() <= before

@@ -1,0 +1,97 @@
+"""Execution traces: files that torch's observer writes, in step with a profiler's window or alone."""
+
+import gzip
+import json
+
+import pytest
+import torch
+
+from kinetoscope.torch import ExecutionTraceObserver, profile, record_function, schedule
+
+
+def work() -> None:
+    torch.ones(3) + 1
+
+
+def names_in(content: str | bytes) -> list[str]:
+    return [node["name"] for node in json.loads(content)["nodes"]]
+
+
+def test_it_runs_in_step_with_the_window_of_its_profiler(tmp_path):
+    path = tmp_path / "new" / "trace.et.json"
+    observer = ExecutionTraceObserver().register_callback(str(path))
+    running = []
+    with profile(
+        schedule=schedule(wait=1, warmup=1, active=1, repeat=1), execution_trace_observer=observer
+    ) as profiler:
+        for step in range(4):
+            running.append(observer.is_running())
+            with record_function(f"step {step}"):
+                work()
+            profiler.step()
+    assert running == [False, False, True, False]
+    assert not observer.is_registered
+    assert [name for name in names_in(path.read_bytes()) if name.startswith("step")] == ["step 2"]
+    assert observer.get_output_file_path() == str(path)
+
+
+def test_a_name_that_ends_in_gz_is_compressed(tmp_path):
+    observer = ExecutionTraceObserver().register_callback(tmp_path / "trace.et.json.gz")
+    observer.start()
+    work()
+    observer.cleanup()
+    assert "aten::add" in names_in(gzip.decompress((tmp_path / "trace.et.json.gz").read_bytes()))
+    assert [path.name for path in tmp_path.iterdir()] == ["trace.et.json.gz"]
+
+
+def test_registering_twice_is_harmless_and_keeps_the_first_file(tmp_path):
+    observer = ExecutionTraceObserver().register_callback(str(tmp_path / "first.json"))
+    assert observer.register_callback(str(tmp_path / "second.json")) is observer
+    assert observer.get_output_file_path() == str(tmp_path / "first.json")
+    observer.unregister_callback()
+    observer.unregister_callback()
+
+
+def test_a_second_observer_in_the_process_is_told_that_it_records_nothing(tmp_path):
+    first = ExecutionTraceObserver().register_callback(str(tmp_path / "first.json"))
+    with pytest.warns(UserWarning, match="Another execution trace observer"):
+        second = ExecutionTraceObserver().register_callback(str(tmp_path / "second.json"))
+    assert not second.is_registered
+    second.start()
+    assert not second.is_running()
+    first.cleanup()
+
+
+def test_without_a_file_the_path_is_an_error_that_says_what_to_call():
+    with pytest.raises(RuntimeError, match="register_callback"):
+        ExecutionTraceObserver().get_output_file_path()
+
+
+def test_an_observer_that_is_dropped_finishes_its_file(tmp_path):
+    observer = ExecutionTraceObserver().register_callback(str(tmp_path / "trace.json"))
+    observer.start()
+    work()
+    del observer
+    assert "aten::add" in names_in((tmp_path / "trace.json").read_bytes())
+
+
+def test_the_environment_asks_for_an_observer_and_its_extras(monkeypatch):
+    assert ExecutionTraceObserver.build_execution_trace_obs_from_env() is None
+    monkeypatch.setenv("ENABLE_PYTORCH_EXECUTION_TRACE", "1")
+    monkeypatch.setenv("ENABLE_PYTORCH_EXECUTION_TRACE_EXTRAS", "1")
+    with profile() as profiler:
+        observer = profiler.execution_trace_observer
+        assert observer.is_running()
+        work()
+    assert not observer.is_registered
+    with open(observer.get_output_file_path()) as file:
+        assert "aten::add" in names_in(file.read())
+    assert observer.get_resources_dir().endswith("_resources")
+
+
+def test_the_folder_for_extras_is_named_after_the_trace_and_made_when_asked(tmp_path):
+    path = str(tmp_path / "a.et.json")
+    assert ExecutionTraceObserver.get_resources_dir_for_et_path(path) is None
+    made = ExecutionTraceObserver.get_resources_dir_for_et_path(path, create_dir=True)
+    assert made == str(tmp_path / "a.et_resources")
+    assert ExecutionTraceObserver.get_resources_dir_for_et_path(path) == made

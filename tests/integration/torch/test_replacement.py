@@ -1,0 +1,181 @@
+"""Our names in place of torch.profiler's: programs that use these go on working."""
+
+import inspect
+import subprocess
+import sys
+
+import pytest
+import torch.profiler
+import torch.profiler.profiler
+
+import kinetoscope.torch
+
+SEMI_PUBLIC = ("PROFILER_STEP_NAME", "_ITraceObserver", "_KinetoProfile", "_WARNINGS_SHOWN")
+ATTRIBUTES = [
+    "profiler",
+    "current_action",
+    "action_map",
+    "step_num",
+    "record_steps",
+    "step_rec_fn",
+    "has_cudagraphs",
+    "preset_metadata",
+    "mem_tl",
+    "use_device",
+    "activities",
+    "activity_filters",
+    "on_trace_ready",
+    "schedule",
+    "execution_trace_observer",
+]
+ADDED = [("include_python_functions", inspect.Parameter.KEYWORD_ONLY, True)]
+MODULES = (torch.profiler, torch.profiler.profiler)
+
+REPLACE = """
+import sys, torch, torch.profiler, torch.profiler.profiler as inner, kinetoscope.torch as ours
+for name in [*ours.__all__, *ours.SEMI_PUBLIC]:
+    for module in (torch.profiler, inner):
+        if hasattr(module, name):
+            setattr(module, name, getattr(ours, name))
+"""
+PROGRAMS = {
+    "a scheduled loop with a handler": """
+from torch.profiler import profile, schedule, tensorboard_trace_handler, ProfilerActivity, record_function
+import tempfile, os
+with tempfile.TemporaryDirectory() as folder:
+    with profile(activities=[ProfilerActivity.CPU], schedule=schedule(wait=1, warmup=1, active=2, repeat=1),
+                 on_trace_ready=tensorboard_trace_handler(folder), record_shapes=True, with_stack=True) as p:
+        for _ in range(5):
+            with record_function("forward"):
+                torch.ones(3) + 1
+            p.step()
+    assert len(os.listdir(folder)) == 1
+    assert "forward" in p.key_averages().table()
+""",
+    "torch's own pattern matcher": """
+from torch.profiler._pattern_matcher import report_all_anti_patterns
+with torch.profiler.profile(with_stack=True, record_shapes=True) as p:
+    torch.ones(3) + 1
+report_all_anti_patterns(p, print_enable=False)
+""",
+    "torch's own memory profile": """
+from torch.profiler._memory_profiler import MemoryProfile
+with torch.profiler.profile(with_stack=True, record_shapes=True, profile_memory=True) as p:
+    torch.nn.Linear(3, 3)(torch.ones(2, 3)).sum().backward()
+assert isinstance(p._memory_profile(), MemoryProfile) and p._memory_profile().timeline
+""",
+    "torch's own evaluation of the event tree": """
+from torch.profiler._utils import BasicEvaluation
+with torch.profiler.profile() as p:
+    torch.ones(3) + 1
+assert BasicEvaluation(p.profiler).events
+""",
+    "a compiled function inside and outside": """
+with torch.profiler.profile() as p:
+    def step(x):
+        with torch.profiler.record_function("inside"):
+            return x + 1
+    torch.compile(step, backend="eager", fullgraph=True)(torch.ones(2))
+assert p.events()
+""",
+    "a subclass of the semi-public base": """
+class Mine(inner._KinetoProfile):
+    def start(self):
+        super().start()
+        self.add_metadata("mine", "yes")
+p = Mine(record_shapes=True)
+p.start()
+torch.ones(3) + 1
+p.stop()
+assert p.key_averages()
+""",
+    "an observer of one's own": """
+class Mine(inner._ITraceObserver):
+    calls = []
+    def start(self): self.calls.append("start")
+    def stop(self): self.calls.append("stop")
+    def cleanup(self): self.calls.append("cleanup")
+with torch.profiler.profile(execution_trace_observer=Mine()):
+    torch.ones(3) + 1
+assert Mine.calls == ["start", "stop", "cleanup"]
+""",
+    "a warning that is given once": """
+import warnings
+inner._WARNINGS_SHOWN.clear()
+with warnings.catch_warnings(record=True) as shown:
+    warnings.simplefilter("always")
+    with torch.profiler.profile(schedule=torch.profiler.schedule(wait=0, warmup=1, active=1)) as p:
+        for _ in range(8):
+            p.step()
+assert sum("clears events at the end of each cycle" in str(it.message) for it in shown) == 1
+""",
+}
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)
+def test_everything_that_torch_exports_there_we_have_too(module):
+    assert set(module.__all__) <= set(kinetoscope.torch.__all__)
+
+
+def test_the_semi_public_names_are_there():
+    assert set(SEMI_PUBLIC) == set(kinetoscope.torch.SEMI_PUBLIC)
+    assert all(hasattr(kinetoscope.torch, name) for name in SEMI_PUBLIC)
+
+
+@pytest.mark.parametrize("name", [*torch.profiler.__all__, "_KinetoProfile"])
+def test_functions_and_constructors_take_the_same_arguments(name):
+    ours, stock = getattr(kinetoscope.torch, name), getattr(torch.profiler, name)
+    if ours is not stock and name != "kineto_available":  # stock's is a builtin without a signature
+        assert parameters(ours) == parameters(stock)
+
+
+@pytest.mark.parametrize("name", ["profile", "_KinetoProfile", "ExecutionTraceObserver"])
+def test_public_methods_are_all_there_with_the_same_arguments(name):
+    ours, stock = getattr(kinetoscope.torch, name), getattr(torch.profiler, name)
+    for method, function in inspect.getmembers(stock, inspect.isfunction):
+        if method == "export_memory_timeline":  # ours is not deprecated: see below
+            continue
+        if not method.startswith("_") or method in ("_memory_profile", "_stats"):
+            own = parameters(getattr(ours, method))
+            assert [it for it in own if it not in ADDED] == parameters(function), method
+
+
+def parameters(function) -> list[tuple]:
+    return [(it.name, it.kind, it.default) for it in inspect.signature(function).parameters.values() if it.name != "_"]
+
+
+@pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
+@pytest.mark.parametrize("replaced", [True, False], ids=["replaced", "stock"])
+def test_a_program_that_uses_the_names_works(program, replaced):
+    source = REPLACE if replaced else "import torch, torch.profiler, torch.profiler.profiler as inner\n"
+    done = subprocess.run(
+        [sys.executable, "-c", source + program], capture_output=True, text=True, timeout=100, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+def test_the_attributes_that_programs_look_at_are_there():
+    profiler = kinetoscope.torch.profile(record_shapes=True)
+    for name in [
+        "profiler",
+        "current_action",
+        "action_map",
+        "step_num",
+        "record_steps",
+        "step_rec_fn",
+        "has_cudagraphs",
+        "preset_metadata",
+        "mem_tl",
+        "use_device",
+        "activities",
+        "activity_filters",
+        "on_trace_ready",
+        "schedule",
+        "execution_trace_observer",
+    ]:
+        assert hasattr(profiler, name), name
+    with profiler:
+        torch.ones(3)
+    assert profiler.profiler.kineto_results.events()
+    assert profiler._stats().profiler_enable_call_duration_us > 0
+    assert profiler._get_distributed_info() is None

@@ -1,0 +1,170 @@
+"""Tables from columns: the rows and numbers of stock, field by field, on the same results of Kineto."""
+
+import threading
+
+import pytest
+import torch
+from torch.autograd.profiler_util import EventList, FunctionEventAvg
+
+from kinetoscope.errors import SettingsError
+from kinetoscope.torch import profile, record_function, schedule
+
+FIELDS = [
+    *("key", "count", "node_id", "is_async", "is_remote", "use_device", "scope", "device_type", "is_legacy", "flops"),
+    *("cpu_time_total", "self_cpu_time_total", "device_time_total", "self_device_time_total", "is_user_annotation"),
+    *("cpu_memory_usage", "self_cpu_memory_usage", "device_memory_usage", "self_device_memory_usage"),
+    *("input_shapes", "overload_name", "stack"),
+]
+OPTIONS = [
+    {},
+    {"record_shapes": True, "with_flops": True},
+    {"profile_memory": True, "record_shapes": True},
+    {"with_stack": True, "verbose": True},
+    {"with_stack": True, "record_shapes": True, "profile_memory": True, "with_flops": True},
+    {"capture_overload_names": True},
+]
+GROUPINGS = [
+    {},
+    {"group_by_input_shape": True},
+    {"group_by_stack_n": 3},
+    {"group_by_overload_name": True},
+    {"group_by_input_shape": True, "group_by_stack_n": 5, "group_by_overload_name": True},
+]
+
+
+def train(num_steps: int = 2) -> None:
+    model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(144, 2))
+    optimizer = torch.optim.Adam(model.parameters())
+    for _ in range(num_steps):
+        with record_function("batch"), record_function("batch"):
+            optimizer.zero_grad()
+            model(torch.ones(2, 3, 8, 8)).sum().backward()
+            optimizer.step()
+
+
+def record(options: dict) -> profile:
+    config = {name: options[name] for name in ("verbose", "capture_overload_names") if name in options}
+    rest = {name: value for name, value in options.items() if name not in config}
+    with profile(**rest, experimental_config=torch._C._profiler._ExperimentalConfig(**config)) as profiler:
+        train()
+    return profiler
+
+
+def rows_of(averages) -> list[dict]:
+    return [{field: getattr(row, field) for field in FIELDS} for row in averages]
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_key_averages_has_the_rows_and_numbers_of_stock(options):
+    profiler = record(options)
+    for grouping in GROUPINGS:
+        ours, stock = profiler.key_averages(**grouping), profiler.profiler.key_averages(**grouping)
+        assert rows_of(ours) == rows_of(stock), grouping
+        assert ours.table(sort_by="self_cpu_time_total") == stock.table(sort_by="self_cpu_time_total")
+        assert isinstance(ours, EventList)
+        assert all(isinstance(row, FunctionEventAvg) for row in ours)
+
+
+def test_a_row_knows_the_events_around_and_inside_its_first_one():
+    profiler = record({"record_shapes": True})
+    for ours, stock in zip(profiler.key_averages(), profiler.profiler.key_averages(), strict=True):
+        assert ours.cpu_parent is stock.cpu_parent
+        assert ours.cpu_children is stock.cpu_children
+    top = profiler.key_averages().table(top_level_events_only=True)
+    assert top == profiler.profiler.key_averages().table(top_level_events_only=True)
+
+
+def test_a_thread_from_before_the_profile_is_recorded_and_added_up_as_stock_does():
+    begin, done = threading.Event(), threading.Event()
+
+    def work_beside() -> None:
+        begin.wait()
+        torch.ones(3).mul(2)
+        done.set()
+
+    thread = threading.Thread(target=work_beside)
+    thread.start()
+    config = torch._C._profiler._ExperimentalConfig(profile_all_threads=True)
+    with profile(experimental_config=config, profile_memory=True) as profiler:
+        begin.set()
+        done.wait()
+        torch.ones(2) + 1
+    thread.join()
+    assert {"aten::mul", "aten::add"} <= {row.key for row in profiler.key_averages()}
+    assert rows_of(profiler.key_averages()) == rows_of(profiler.profiler.key_averages())
+
+
+def test_python_functions_can_be_left_out_of_the_rows():
+    profiler = record({"with_stack": True})
+    keys = {row.key for row in profiler.key_averages()}
+    without = {row.key for row in profiler.key_averages(include_python_functions=False)}
+    assert "aten::convolution" in without
+    assert any(".py(" in key for key in keys)
+    assert not any(".py(" in key for key in without)
+
+
+@pytest.mark.parametrize("metric", ["self_cpu_time_total", "self_cuda_time_total"])
+def test_export_stacks_writes_what_stock_writes(tmp_path, metric):
+    profiler = record({"with_stack": True, "verbose": True})
+    profiler.export_stacks(tmp_path / "ours", metric)
+    profiler.profiler.export_stacks(str(tmp_path / "stock"), metric)
+    assert (tmp_path / "ours").read_text() == (tmp_path / "stock").read_text()
+
+
+def test_export_stacks_writes_the_stacks_also_where_stock_writes_nothing(tmp_path):
+    profiler = record({"with_stack": True})
+    profiler.export_stacks(tmp_path / "ours")
+    profiler.profiler.export_stacks(str(tmp_path / "stock"))
+    assert (tmp_path / "stock").read_text() == ""
+    lines = (tmp_path / "ours").read_text().splitlines()
+    assert any("test_tables.py" in line and "conv" in line for line in lines)
+    assert all(line.rpartition(" ")[2].isdigit() for line in lines)
+
+
+def test_stacks_that_were_not_recorded_are_an_assertion_error_that_says_so(tmp_path):
+    with pytest.raises(AssertionError, match="with_stack"):
+        record({}).export_stacks(tmp_path / "stacks")
+
+
+def test_a_metric_that_torch_does_not_know_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="self_cpu_time_total"):
+        record({"with_stack": True}).export_stacks(tmp_path / "stacks", "nonsense")
+    assert not (tmp_path / "stacks").exists()
+
+
+def test_acc_events_adds_up_all_cycles():
+    counts = {}
+    for acc_events in (False, True):
+        with profile(schedule=schedule(wait=0, warmup=1, active=2, repeat=3), acc_events=acc_events) as profiler:
+            for _ in range(12):
+                torch.ones(3) + 1
+                profiler.step()
+        [counts[acc_events]] = [row.count for row in profiler.key_averages() if row.key == "aten::add"]
+        assert [event.name for event in profiler.events()].count("aten::add") == counts[acc_events]
+    assert counts == {False: 2, True: 6}
+
+
+def test_tables_of_a_recording_without_events_say_why_there_are_none(tmp_path):
+    with profile(experimental_config=torch._C._profiler._ExperimentalConfig(trace_only=True)) as profiler:
+        train(1)
+    for ask in (profiler.events, profiler.key_averages):
+        with pytest.raises(RuntimeError, match="trace_only"):
+            ask()
+
+
+def test_a_bound_on_the_time_gives_what_stock_gives_within_it():
+    with profile(post_processing_timeout_s=0.0) as profiler:
+        train(1)
+    assert rows_of(profiler.key_averages()) == rows_of(profiler.profiler.key_averages())
+
+
+def test_polars_or_an_error_that_names_what_to_install():
+    profiler = record({})
+    try:
+        import polars  # noqa: F401
+    except ImportError:
+        with pytest.raises(SettingsError, match=r"kinetoscope\[analysis\]"):
+            profiler.key_averages().to_polars()
+    else:
+        frame = profiler.key_averages().to_polars()
+        assert frame.height == len(profiler.key_averages())
