@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from kinetoscope.recording.recorder_choice import ProcessRecorder
+from kinetoscope.recording.recorder_choice import RUN_FILE_VARIABLE, ProcessRecorder
 from kinetoscope.training.attempt import Attempt
 from kinetoscope.training.ranks import Ranks
 
@@ -63,6 +63,8 @@ class LiveFolder:
         except OSError as error:
             self._warn(self.path or wanted, error)
             self._delete()
+        else:
+            os.environ[RUN_FILE_VARIABLE] = str(self._recorder.run_file)
 
     def close(self) -> None:
         """Deletes the folder: everything in it has been saved."""
@@ -71,6 +73,7 @@ class LiveFolder:
         if self.path is None:
             return
         self._say_trouble()
+        os.environ.pop(RUN_FILE_VARIABLE, None)
         self._recorder.close_folder()
         self._delete()
 
