@@ -28,7 +28,7 @@ static int create(Chunk *chunk, size_t bytes, int in_background)
 
 Chunk *chunk_new(Store *store, size_t bytes, int in_background)
 {
-    if (store->used_bytes + (int64_t)bytes > store->limit_bytes)
+    if (store->used_bytes + store->spent_bytes + (int64_t)bytes > store->limit_bytes)
         return NULL;
     Chunk *chunk = PyObject_New(Chunk, chunk_type);
     if (chunk == NULL) {

@@ -147,9 +147,10 @@ int track_setup(void);
 
 struct Recorder {
     PyObject_HEAD
-    uint32_t action;
-    uint32_t batch;
-    uint32_t window; /* 0 while none is open */
+    Control *control; /* its own, the one in its folder, or in a child process that of the parent */
+    Control own_control;
+    Region control_file;
+    int is_child; /* follows the parent's control */
     uint32_t num_windows;
     PyObject *listener;
     PyObject *now;      /* a clock of somebody else's; NULL: the machine's */

@@ -17,6 +17,8 @@
  * A live folder belongs to one run of one process, and holds for each process that records there (a forked child has
  * its own files in the same folder):
  *
+ *     {pid}-{n}.run       a Control: what is recorded now. Child processes (dataloader workers) that were told of the
+ *                         folder map it, and record when it says so, into files of their own
  *     {pid}.names         one JSON line per name: {"name": ..., "categories": [...]}; the first line is name 0
  *     {pid}-{n}.track     one per thread: a TrackHeader, then its open spans
  *     {pid}-{n}.chunk     a ChunkHeader, then records in the order in which they ended; a thread fills one after the
@@ -40,6 +42,7 @@
 
 #define CHUNK_MAGIC "KSCHUNK"
 #define TRACK_MAGIC "KSTRACK"
+#define CONTROL_MAGIC "KSRUN\0\0"
 #define FORMAT_VERSION 1
 
 enum Kind { KIND_SPAN = 1, KIND_INSTANT = 2, KIND_COUNTER = 3 };
@@ -88,6 +91,17 @@ typedef struct {
     uint8_t reserved_too[64];
 } TrackHeader;
 
+typedef struct {
+    char magic[8];
+    uint32_t version;
+    uint32_t pid;
+    uint32_t action; /* one bit; 0 for nothing at all */
+    uint32_t batch;
+    uint32_t window; /* 0 while none is open */
+    uint32_t rank;
+} Control;
+
+_Static_assert(sizeof(Control) == 32, "the control is as long as a record");
 _Static_assert(sizeof(Record) == 32, "a record is 32 bytes");
 _Static_assert(sizeof(ChunkHeader) == 64, "a chunk's header is as long as two records");
 _Static_assert(sizeof(TrackHeader) == 256, "a track's header is as long as eight records");

@@ -40,13 +40,58 @@ void recorder_request(Recorder *recorder)
     Py_DECREF(request);
 }
 
+/* -- the folder -- */
+
+/* Keeps the control in `file` from now on, or in the recorder itself. */
+static void use_control(Recorder *recorder, const Region *file, int is_child)
+{
+    Region none = {NULL, 0, 0}, old = recorder->control_file;
+    recorder->control_file = file != NULL ? *file : none;
+    recorder->control = file != NULL ? file->start : &recorder->own_control;
+    recorder->is_child = is_child;
+    region_unmap(&old);
+}
+
+static int use_store(Recorder *recorder, Store *store)
+{
+    for (Track *track = recorder->tracks; track != NULL; track = track->next_track) {
+        if (!track_move_head_to_memory(track))
+            return 0;
+        track->head_is_final = 0;
+    }
+    Store *old = recorder->store;
+    recorder->store = store;
+    PyObject *spares = recorder->spares, *none = PyList_New(0);
+    if (none == NULL)
+        return 0;
+    recorder->spares = none;
+    Py_DECREF(spares);
+    store_drop(old);
+    return 1;
+}
+
+/* Stops being a child: from here on the recorder is driven by whoever calls it. */
+static int stop_following(Recorder *recorder)
+{
+    Store *store = store_new(NULL, recorder->store->rank, recorder->store->limit_bytes);
+    if (store == NULL || !use_store(recorder, store))
+        return 0;
+    if (recorder->num_windows < recorder->control->window)
+        recorder->num_windows = recorder->control->window; /* a span that is open now belongs to no later window */
+    memset(&recorder->own_control, 0, sizeof recorder->own_control);
+    use_control(recorder, NULL, 0);
+    return 1;
+}
+
 /* -- windows -- */
 
 static PyObject *open_window(PyObject *self, PyObject *Py_UNUSED(nothing))
 {
     Recorder *recorder = (Recorder *)self;
+    if (recorder->is_child && !stop_following(recorder))
+        return PyErr_NoMemory();
     tsc_realign();
-    recorder->window = ++recorder->num_windows;
+    recorder->control->window = ++recorder->num_windows;
     return new_none();
 }
 
@@ -105,7 +150,9 @@ static PyObject *take_all(Recorder *recorder)
 static PyObject *close_window(PyObject *self, PyObject *Py_UNUSED(nothing))
 {
     Recorder *recorder = (Recorder *)self;
-    uint32_t window = recorder->window;
+    if (recorder->is_child && !stop_following(recorder))
+        return PyErr_NoMemory();
+    uint32_t window = recorder->control->window;
     int64_t boundary = recorder_now(recorder);
     if (recorder_failed(boundary))
         return NULL;
@@ -113,7 +160,7 @@ static PyObject *close_window(PyObject *self, PyObject *Py_UNUSED(nothing))
         cut_open_spans(track, window, boundary);
         track_detach_chunk(track);
     }
-    recorder->window = 0;
+    recorder->control->window = 0;
     PyObject *taken = take_all(recorder);
     recorder_settle(recorder);
     return taken;
@@ -176,24 +223,25 @@ static PyObject *prepare(PyObject *self, PyObject *Py_UNUSED(nothing))
     return error < 0 ? NULL : new_none();
 }
 
-/* -- the folder -- */
+/* -- in a folder -- */
 
-static int use_store(Recorder *recorder, Store *store)
+/* Puts the control where child processes can see it. Without it, none of them records. */
+static void share_control(Recorder *recorder)
 {
-    for (Track *track = recorder->tracks; track != NULL; track = track->next_track) {
-        if (!track_move_head_to_memory(track))
-            return 0;
-        track->head_is_final = 0;
+    Store *store = recorder->store;
+    Region file = {NULL, 0, ++store->num_files};
+    int error = region_create(store, &file, 4096, "run");
+    if (error != 0) {
+        store->error = error;
+        return;
     }
-    Store *old = recorder->store;
-    recorder->store = store;
-    PyObject *spares = recorder->spares, *none = PyList_New(0);
-    if (none == NULL)
-        return 0;
-    recorder->spares = none;
-    Py_DECREF(spares);
-    store_drop(old);
-    return 1;
+    Control control = *recorder->control;
+    memcpy(control.magic, CONTROL_MAGIC, sizeof control.magic);
+    control.version = FORMAT_VERSION;
+    control.pid = (uint32_t)store->pid;
+    control.rank = store->rank;
+    memcpy(file.start, &control, sizeof control);
+    use_control(recorder, &file, 0);
 }
 
 static PyObject *set_folder(PyObject *self, PyObject *arguments)
@@ -209,13 +257,54 @@ static PyObject *set_folder(PyObject *self, PyObject *arguments)
         return NULL;
     Store *store = store_new(folder != Py_None ? PyBytes_AsString(path) : NULL, rank, limit_bytes);
     Py_DECREF(path);
-    if (store == NULL || !use_store(recorder, store))
+    if (store == NULL)
         return PyErr_NoMemory();
+    recorder->own_control = *recorder->control;
+    Region shared = recorder->control_file;
+    recorder->control_file.start = NULL;
+    use_control(recorder, NULL, 0);
+    region_unmap(&shared);
+    region_unlink(recorder->store, &shared, "run");
+    if (!use_store(recorder, store))
+        return PyErr_NoMemory();
+    if (folder != Py_None)
+        share_control(recorder);
     Track *track = folder != Py_None ? track_of_this_thread(recorder) : NULL;
     if (track != NULL)
         track_finish_head(track);
     if (PyErr_Occurred() || prepare_spares(recorder) < 0)
         return NULL;
+    return new_none();
+}
+
+/* In a child process: records what the parent's control in `run_file` asks for, into files of its own in `folder`. A span
+ * that ends after its window has closed is recorded even so, since the parent reads the files some time later. */
+static PyObject *follow_parent(PyObject *self, PyObject *arguments)
+{
+    Recorder *recorder = (Recorder *)self;
+    const char *folder, *run_file;
+    long long limit_bytes;
+    if (!PyArg_ParseTuple(arguments, "ssL", &folder, &run_file, &limit_bytes))
+        return NULL;
+    Region file = {NULL, 0, 0};
+    int error = region_open(&file, run_file, 4096);
+    if (error != 0) {
+        errno = error;
+        return PyErr_SetFromErrno(PyExc_OSError);
+    }
+    const Control *control = file.start;
+    Store *store = store_new(folder, control->rank, limit_bytes);
+    if (store == NULL || memcmp(control->magic, CONTROL_MAGIC, sizeof control->magic) != 0 ||
+        control->version != FORMAT_VERSION) {
+        region_unmap(&file);
+        store_drop(store);
+        PyErr_Format(PyExc_OSError, "%s was not written by this version of Kinetoscope.", run_file);
+        return NULL;
+    }
+    store->is_child = 1;
+    if (!use_store(recorder, store))
+        return PyErr_NoMemory();
+    use_control(recorder, &file, 1);
     return new_none();
 }
 
@@ -235,7 +324,8 @@ static PyObject *get_used_bytes(PyObject *self, void *Py_UNUSED(closure))
 static void forget_in_child(void)
 {
     for (Recorder *recorder = living; recorder != NULL; recorder = recorder->next) {
-        recorder->action = recorder->window = 0;
+        memset(&recorder->own_control, 0, sizeof recorder->own_control);
+        recorder->control = &recorder->own_control;
         recorder->serial = ++num_serials;
         for (Track *track = recorder->tracks; track != NULL; track = track->next_track)
             track->is_foreign = 1;
@@ -259,6 +349,7 @@ static PyObject *forget(PyObject *self, PyObject *Py_UNUSED(nothing))
     if (store == NULL)
         return PyErr_NoMemory();
     recorder->is_requested = recorder->wants_request = 0;
+    use_control(recorder, NULL, 0);
     Py_CLEAR(recorder->listener);
     Py_CLEAR(recorder->request);
     leave_tracks(recorder);
@@ -266,6 +357,26 @@ static PyObject *forget(PyObject *self, PyObject *Py_UNUSED(nothing))
 }
 
 /* -- the type -- */
+
+static PyObject *get_control(PyObject *self, void *field)
+{
+    const char *control = (const char *)((Recorder *)self)->control;
+    return PyLong_FromUnsignedLong(*(const uint32_t *)(control + (size_t)field));
+}
+
+static int set_control(PyObject *self, PyObject *value, void *field)
+{
+    Recorder *recorder = (Recorder *)self;
+    unsigned long number = value != NULL ? PyLong_AsUnsignedLong(value) : 0;
+    if (PyErr_Occurred())
+        return -1;
+    if (recorder->is_child && !stop_following(recorder)) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    *(uint32_t *)((char *)recorder->control + (size_t)field) = (uint32_t)number;
+    return 0;
+}
 
 static int set_callable(PyObject **field, PyObject *value)
 {
@@ -303,6 +414,7 @@ static PyObject *recorder_new(PyTypeObject *type, PyObject *Py_UNUSED(arguments)
     Recorder *recorder = (Recorder *)allocate(type, 0);
     if (recorder == NULL)
         return NULL;
+    recorder->control = &recorder->own_control;
     recorder->serial = ++num_serials;
     recorder->chunk_bytes = FIRST_CHUNK_BYTES;
     recorder->store = store_new(NULL, 0, DEFAULT_LIMIT_BYTES);
@@ -354,7 +466,8 @@ static int recorder_clear(PyObject *self)
 {
     /* What a span calls stays, since a finalizer in the same cycle may still use one. */
     Recorder *recorder = (Recorder *)self;
-    recorder->action = recorder->window = 0;
+    memset(&recorder->own_control, 0, sizeof recorder->own_control);
+    recorder->control = &recorder->own_control;
     Py_CLEAR(recorder->listener);
     Py_CLEAR(recorder->request);
     leave_tracks(recorder);
@@ -379,6 +492,8 @@ static void recorder_dealloc(PyObject *self)
     PyObject_GC_UnTrack(self);
     unlink_recorder(recorder);
     recorder_clear(self);
+    region_unmap(&recorder->control_file);
+    region_unlink(recorder->store, &recorder->control_file, "run");
     Py_CLEAR(recorder->now);
     Py_CLEAR(recorder->describe);
     Py_CLEAR(recorder->intern);
@@ -397,18 +512,18 @@ static PyMethodDef recorder_methods[] = {
     {"take_filled", take_filled, METH_NOARGS, "The same of the chunks filled so far; the window stays open."},
     {"prepare", prepare, METH_NOARGS, "Readies spare chunks and gives back what filled ones do not need."},
     {"set_folder", set_folder, METH_VARARGS, "(folder or None, rank, limit_bytes): where chunks are kept from now on."},
+    {"follow_parent", follow_parent, METH_VARARGS,
+     "(folder, run_file, limit_bytes): records what the parent's run file asks for, into files of its own."},
     {"forget", forget, METH_NOARGS, "Starts anew, in memory, without threads and listeners: for a forked child."},
     {NULL, NULL, 0, NULL},
 };
 
-static PyMemberDef recorder_members[] = {
-    {"action", T_UINT, offsetof(Recorder, action), 0, "The bit of the current action; 0 for nothing at all."},
-    {"batch", T_UINT, offsetof(Recorder, batch), 0, "The current batch."},
-    {"window", T_UINT, offsetof(Recorder, window), READONLY, "The number of the open window, from 1; 0 if none is."},
-    {NULL, 0, 0, 0, NULL},
-};
-
 static PyGetSetDef recorder_properties[] = {
+    {"action", get_control, set_control, "The bit of the current action; 0 for nothing at all.",
+     (void *)offsetof(Control, action)},
+    {"batch", get_control, set_control, "The current batch.", (void *)offsetof(Control, batch)},
+    {"window", get_control, NULL, "The number of the open window, from 1; 0 if none is.",
+     (void *)offsetof(Control, window)},
     {"listener", get_listener, set_listener, "Is told of everything at once; or None.", NULL},
     {"request", get_request, set_request, "Is called when `prepare` should be, on another thread; or None.", NULL},
     {"trouble", get_trouble, NULL, "The errno for which the folder was given up; 0 if it was not.", NULL},
@@ -423,7 +538,6 @@ static PyType_Slot recorder_slots[] = {
     {Py_tp_traverse, recorder_traverse},
     {Py_tp_clear, recorder_clear},
     {Py_tp_methods, recorder_methods},
-    {Py_tp_members, recorder_members},
     {Py_tp_getset, recorder_properties},
     {Py_tp_doc, "Records spans, instants and counters of all threads; see kinetoscope.recording.recorder.Recorder."},
     {0, NULL},

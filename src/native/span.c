@@ -19,7 +19,7 @@ static PyObject *skipped_exit;            /* what an inactive `with` calls at it
 static PyObject *plain_enter, *plain_exit; /* what the class answers, for ExitStack */
 static uint64_t num_spans;
 
-static inline int is_active(const Span *span) { return (span->recorder->action & span->mask) != 0; }
+static inline int is_active(const Span *span) { return (span->recorder->control->action & span->mask) != 0; }
 
 /* -- beginning and ending -- */
 
@@ -43,13 +43,13 @@ static int record_instant(Span *span)
     int64_t now = recorder_now(recorder);
     if (recorder_failed(now))
         return -1;
-    if (LIKELY(recorder->window != 0)) {
+    if (LIKELY(recorder->control->window != 0)) {
         Track *track = track_of_this_thread(recorder);
         if (track == NULL)
             return -1;
         Value nothing = {0};
         uint64_t tail = record_tail(track->num_open, KIND_INSTANT, 0, 0);
-        track_append(track, now, nothing, span->name_id, recorder->batch, tail);
+        track_append(track, now, nothing, span->name_id, recorder->control->batch, tail);
         recorder_settle(recorder);
     }
     return tell_listener(recorder, "on_instant", "IL", span->name_id, NULL, now);
@@ -74,7 +74,7 @@ static inline int begin_entry(Span *span, Entry *entry, int is_explicit, int is_
 {
     Track *track = entry->track;
     Recorder *recorder = track->recorder;
-    entry->window = is_recording ? recorder->window : 0;
+    entry->window = is_recording ? recorder->control->window : 0;
     entry->is_explicit = (uint8_t)is_explicit;
     entry->is_told = (uint8_t)is_recording;
     entry->order = ++recorder->num_begun;
@@ -82,7 +82,7 @@ static inline int begin_entry(Span *span, Entry *entry, int is_explicit, int is_
         track_finish_head(track);
     Record *slot = &track->slots[entry->slot];
     slot->name = span->name_id;
-    slot->batch = recorder->batch;
+    slot->batch = recorder->control->batch;
     uint64_t tail = record_tail(track->num_open, KIND_SPAN, 0, entry->window);
     int64_t now = is_recording ? recorder_now(recorder) : 0;
     if (recorder_failed(now)) {
@@ -126,7 +126,8 @@ static inline int end_entry(Entry *entry, int64_t end)
         Record *slot = &track->slots[entry->slot];
         uint32_t name = slot->name;
         if (LIKELY(entry->window != 0)) {
-            if (LIKELY(entry->window == recorder->window && end >= 0)) {
+            int is_kept = entry->window == recorder->control->window || recorder->is_child; /* see follow_parent */
+            if (LIKELY(is_kept && end >= 0)) {
                 Value value = {end};
                 uint64_t tail = (uint64_t)slot->end.integer & 0xffffffffu; /* without the window */
                 track_append(track, slot->begin, value, name, slot->batch, tail);
@@ -443,7 +444,7 @@ static int tell_counter(Span *span, int64_t now, PyObject *values)
 static void append_value(Recorder *recorder, Track *track, Span *span, int64_t now, Value value, int flags, int64_t series)
 {
     uint64_t tail = record_tail(0, KIND_COUNTER, (uint32_t)flags, (uint32_t)series);
-    track_append(track, now, value, span->name_id, recorder->batch, tail);
+    track_append(track, now, value, span->name_id, recorder->control->batch, tail);
 }
 
 typedef struct {
@@ -474,7 +475,7 @@ static int record_readings(Span *span, PyObject *values, const Reading *readings
     int64_t now = recorder_now(recorder);
     if (recorder_failed(now))
         return -1;
-    if (recorder->window != 0) {
+    if (recorder->control->window != 0) {
         Track *track = track_of_this_thread(recorder);
         if (track == NULL)
             return -1;
@@ -515,7 +516,7 @@ static int record_one_number(Span *span, PyObject *number)
     int64_t now = recorder_now(recorder);
     if (recorder_failed(now))
         return -1;
-    if (recorder->window != 0) {
+    if (recorder->control->window != 0) {
         Track *track = track_of_this_thread(recorder);
         if (track == NULL)
             return -1;

@@ -98,19 +98,26 @@ int region_create(const Store *store, Region *region, size_t bytes, const char *
     return error;
 }
 
+int region_open(Region *region, const char *path, size_t bytes)
+{
+    int file = open(path, O_RDONLY | O_CLOEXEC);
+    if (file < 0)
+        return errno;
+    void *start = mmap(NULL, bytes, PROT_READ, MAP_SHARED, file, 0);
+    int error = start == MAP_FAILED ? errno : 0;
+    close(file);
+    if (error == 0) {
+        region->start = start;
+        region->bytes = bytes;
+    }
+    return error;
+}
+
 int region_map_again(const Store *store, Region *region, const char *suffix)
 {
     char path[LONGEST_PATH];
     write_path(path, store, region, suffix);
-    int file = open(path, O_RDONLY | O_CLOEXEC);
-    if (file < 0)
-        return errno;
-    void *start = mmap(NULL, region->bytes, PROT_READ, MAP_SHARED, file, 0);
-    int error = start == MAP_FAILED ? errno : 0;
-    close(file);
-    if (error == 0)
-        region->start = start;
-    return error;
+    return region_open(region, path, region->bytes);
 }
 
 int region_grow(const Store *store, Region *region, size_t bytes, const char *suffix)
@@ -161,7 +168,7 @@ void region_trim(const Store *store, Region *region, size_t bytes, const char *s
 void region_unlink(const Store *store, Region *region, const char *suffix)
 {
     char path[LONGEST_PATH];
-    if (region->file != 0 && store_is_ours(store)) {
+    if (region->file != 0 && store_is_ours(store) && !store->is_child) {
         write_path(path, store, region, suffix);
         unlink(path);
     }

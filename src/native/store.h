@@ -17,6 +17,9 @@ typedef struct {
     int64_t limit_bytes;
     int64_t used_bytes; /* of all chunks that exist */
     uint32_t num_files;
+    int is_child;         /* files are left to the parent, which reads and deletes them */
+    int64_t spent_bytes;  /* by a child, in files it has filled in this window and does not see any more */
+    uint32_t spent_window;
     int error; /* why the folder was given up: an errno, or 0 */
 } Store;
 
@@ -42,6 +45,8 @@ void region_touch(Region *region);
 int region_map_again(const Store *store, Region *region, const char *suffix);
 /* Makes a region larger; what it holds stays. Returns 0 or an errno; then the region is what it was. */
 int region_grow(const Store *store, Region *region, size_t bytes, const char *suffix);
+/* Maps a file somebody else keeps, for reading. Returns 0 or an errno. */
+int region_open(Region *region, const char *path, size_t bytes);
 void region_unmap(Region *region);
 /* Gives back the space after `bytes` on disk or in memory. */
 void region_trim(const Store *store, Region *region, size_t bytes, const char *suffix);

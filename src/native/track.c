@@ -303,7 +303,9 @@ void track_detach_chunk(Track *track)
     chunk->num_records = (uint32_t)(track->next - track->first);
     track->chunk = NULL;
     track->next = track->end = track->first = NULL;
-    if (PyList_Append(track->filled, (PyObject *)chunk) < 0) {
+    if (chunk->store->is_child)
+        chunk->store->spent_bytes += chunk->charged_bytes; /* the file stays, for the parent */
+    else if (PyList_Append(track->filled, (PyObject *)chunk) < 0) {
         PyErr_Clear();
         track->num_dropped += chunk->num_records;
     }
@@ -323,14 +325,20 @@ int track_refill(Track *track)
     Recorder *recorder = track->recorder;
     if (track->chunk != NULL && recorder->chunk_bytes < LARGEST_CHUNK_BYTES)
         recorder->chunk_bytes *= 2; /* a thread that fills its chunks is worth larger ones */
+    if (recorder->store->spent_window != recorder->control->window) {
+        recorder->store->spent_window = recorder->control->window;
+        recorder->store->spent_bytes = 0;
+    }
     track_detach_chunk(track);
+    if (!track->head_is_final)
+        track_finish_head(track);
     Chunk *chunk = take_spare(recorder);
     if (chunk == NULL)
         chunk = chunk_new(recorder->store, recorder->chunk_bytes, 0);
     if (chunk == NULL)
         return dropped(track);
     track->chunk = chunk;
-    track->first = chunk_begin(chunk, track->number, recorder->window, ++recorder->num_chunks, &track->end);
+    track->first = chunk_begin(chunk, track->number, recorder->control->window, ++recorder->num_chunks, &track->end);
     track->next = track->first;
     recorder->wants_request = 1;
     return 1;

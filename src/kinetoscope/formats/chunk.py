@@ -119,6 +119,33 @@ def read_live_folder(folder: str | os.PathLike[str]) -> list[LiveProcess]:
     return [_read_process(folder, int(it.stem), it) for it in sorted(folder.glob("*.names"))]
 
 
+def delete_read(folder: Path, pid: int, read_to_ns: int) -> None:
+    """Deletes what a child process has left and nobody needs any more, everything until ``read_to_ns`` having been
+    read: the chunks that are full, and all its files if it has ended."""
+    has_ended = not _is_running(pid)
+    is_needed = False
+    for path in folder.glob(f"{pid}-*.chunk"):
+        content = _read(path)
+        records = list(_written_records(content)) if len(content) >= _CHUNK.size else []
+        is_later = any(it.begin > read_to_ns for it in records)
+        is_needed |= is_later
+        if not is_later and (has_ended or len(records) == (len(content) - _CHUNK.size) // RECORD_BYTES):
+            path.unlink(missing_ok=True)
+    if has_ended and not is_needed:
+        for path in [*folder.glob(f"{pid}-*.track"), folder / f"{pid}.names"]:
+            path.unlink(missing_ok=True)
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
 def _read_process(folder: Path, pid: int, names: Path) -> LiveProcess:
     # The open spans before the chunks: one that ends meanwhile is then found twice, rather than not at all.
     tracks = {it.number: it for it in _read_tracks(folder.glob(f"{pid}-*.track"))}

@@ -6,6 +6,7 @@ markers are therefore moved: they record into the active profiler's recorder, or
 """
 
 import contextlib
+import os
 from collections.abc import Iterable
 from typing import cast
 
@@ -13,9 +14,11 @@ from kinetoscope.recording import compiler
 from kinetoscope.recording.action import ProfilerAction
 from kinetoscope.recording.marker import RECORDING_ACTIONS, Marker, MarkerSettings
 from kinetoscope.recording.recorder import INSTANT_ON_BEGIN, INSTANT_ON_END
-from kinetoscope.recording.recorder_choice import ProcessRecorder
+from kinetoscope.recording.recorder_choice import RUN_FILE_VARIABLE, ProcessRecorder
 
 _idle = ProcessRecorder()
+if _idle.keeps_files and RUN_FILE_VARIABLE in os.environ:
+    _idle.follow(os.environ[RUN_FILE_VARIABLE])  # this is a worker of a run: it records into that
 _current = _idle
 _markers: dict[MarkerSettings, Marker] = {}
 _plain: dict[str, Marker] = {}

@@ -21,7 +21,7 @@ from kinetoscope.formats.live_run import (
     write_live_run,
     write_live_window,
 )
-from kinetoscope.recording.recorder_choice import ProcessRecorder
+from kinetoscope.recording.recorder_choice import RUN_FILE_VARIABLE, ProcessRecorder
 from kinetoscope.training.attempt import Attempt
 from kinetoscope.training.ranks import Ranks
 from kinetoscope.training.timestamp import timestamp_fields
@@ -78,6 +78,8 @@ class LiveFolder:
         except OSError as error:
             self._warn(self.path or wanted, error)
             self._delete()
+        else:
+            os.environ[RUN_FILE_VARIABLE] = str(self._recorder.run_file)
 
     def note_window(self, cycle: int, timestamp: Any) -> None:
         """Writes down, on the writer thread, that a window has opened: `recover` names its trace by that."""
@@ -99,6 +101,7 @@ class LiveFolder:
         if self.path is None:
             return
         self._say_trouble()
+        os.environ.pop(RUN_FILE_VARIABLE, None)
         self._recorder.close_folder()
         self._delete()
 

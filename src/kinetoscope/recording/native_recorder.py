@@ -1,15 +1,19 @@
 """recording: the face of the recorder in C (`src/native`). Same interface and same records as `pure_recorder`."""
 
+import contextlib
 import os
+import sys
 import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from kinetoscope import _native
 from kinetoscope.clock.clock import Clock, SystemClock
 from kinetoscope.formats.chunk import NamesFile
+from kinetoscope.recording.child_records import take_child_records
 from kinetoscope.recording.recorder import NameTable, ThreadRecords
 
 
@@ -21,14 +25,27 @@ class NativeRecorder(_native.Recorder):
     def __init__(self, clock: Clock | None = None) -> None:
         now = (clock or SystemClock()).monotonic_ns
         # The C code reads the machine's clock by itself, and asks any other one.
-        super().__init__(None if now is time.monotonic_ns else now, _describe_thread, self._intern_series)
+        super().__init__(None if now is time.monotonic_ns else now, self._describe_thread, self._intern_series)
         self.names = NameTable()
+        self.run_file: str | None = None
         self._files: NamesFile | None = None
+        self._parents_folder: str | None = None
+        self._window_began_ns = 0
         _living.add(self)
+
+    def open_window(self) -> None:
+        self._window_began_ns = time.monotonic_ns()
+        super().open_window()
 
     def close_window(self) -> Callable[[], list[ThreadRecords]]:
         taken = self.take_at_close()
-        return lambda: _thread_records(taken)
+        began_ns, closed_ns, run_file = self._window_began_ns, time.monotonic_ns(), self.run_file
+
+        def finish() -> list[ThreadRecords]:
+            children = take_child_records(Path(run_file).parent, self.names, began_ns, closed_ns) if run_file else []
+            return _thread_records(taken) + children
+
+        return finish
 
     def drain(self) -> list[ThreadRecords]:
         """What filled whole chunks so far, while the window stays open; their space is given back."""
@@ -48,20 +65,51 @@ class NativeRecorder(_native.Recorder):
             raise error
         self.names.on_new = names.append
         self._files = names
+        self.run_file = str(next(Path(folder).glob(f"{os.getpid()}-*.run")))
 
     def close_folder(self) -> None:
         """Goes back to memory and deletes this recorder's files; chunks already taken go with their owner."""
         files, self._files = self._files, None
+        self.run_file = None
         self.names.on_new = None
         if files is not None:
             self.set_folder(None, 0, _MEMORY_LIMIT_BYTES)
             files.delete()
 
     def forget_parent(self) -> None:
-        """Starts anew in a forked child, whose parent keeps its events and files."""
+        """Starts anew in a forked child, whose parent keeps its events and files, and records into the same run."""
         self.forget()
-        self._files = None
+        self._files = self._parents_folder = None
         self.names.forget_parent()
+        run_file, self.run_file = self.run_file, None
+        if run_file is not None:
+            self.follow(run_file)
+
+    def follow(self, run_file: str) -> None:
+        """In a child process: records what the parent does, as that ``run_file`` says at every moment.
+
+        The child's own files are made when it first records something; the parent reads and deletes them.
+        """
+        folder = os.path.dirname(run_file)
+        with contextlib.suppress(OSError):  # the run is over: there is nobody to follow
+            self.follow_parent(folder, run_file, _CHILD_LIMIT_BYTES)
+            self._parents_folder = folder
+
+    def _describe_thread(self) -> tuple[int, str, bool]:
+        """What a track says of the calling thread, which is about to record for the first time."""
+        thread = threading.current_thread()
+        is_main = thread is threading.main_thread()
+        if self._parents_folder is None:
+            return threading.get_native_id(), thread.name, is_main
+        if self._files is None:
+            self._begin_names(self._parents_folder)
+        name = _worker_name()
+        return threading.get_native_id(), name if is_main else f"{name}: {thread.name}", is_main
+
+    def _begin_names(self, folder: str) -> None:
+        with contextlib.suppress(OSError):
+            self._files = NamesFile(folder, os.getpid(), self.names.names)
+            self.names.on_new = self._files.append
 
     def _intern_series(self, name: str) -> int:
         return self.names.intern(name)
@@ -80,6 +128,7 @@ class NativeSpan(_native.Span):
 
 
 _MEMORY_LIMIT_BYTES = 256 << 20
+_CHILD_LIMIT_BYTES = 64 << 20  # in one window
 
 
 def _thread_records(taken: list[tuple[Any, ...]]) -> list[ThreadRecords]:
@@ -90,9 +139,13 @@ def _thread_records(taken: list[tuple[Any, ...]]) -> list[ThreadRecords]:
     ]
 
 
-def _describe_thread() -> tuple[int, str, bool]:
-    thread = threading.current_thread()
-    return threading.get_native_id(), thread.name, thread is threading.main_thread()
+def _worker_name() -> str:
+    """What a child process is called in the trace: the loader's worker, or the name that multiprocessing gave it."""
+    worker = getattr(sys.modules.get("torch.utils.data"), "get_worker_info", lambda: None)()
+    if worker is not None:
+        return f"DataLoader worker {worker.id}"
+    process = sys.modules.get("multiprocessing.process")
+    return process.current_process().name if process else f"process {os.getpid()}"
 
 
 _living: "weakref.WeakSet[NativeRecorder]" = weakref.WeakSet()
