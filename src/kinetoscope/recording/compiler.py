@@ -20,7 +20,8 @@ def is_compiling() -> bool:  # noqa: F811 - it replaces itself
         return False
     if torch.compiler.is_compiling():
         return True
-    is_compiling = torch.compiler.is_compiling
+    # Dynamo knows both functions; this one has less to look at, and each call of a decorated function asks.
+    is_compiling = torch.compiler.is_dynamo_compiling
     return False
 
 
