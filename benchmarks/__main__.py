@@ -13,6 +13,7 @@ _SUITES = {
     "import_time": "benchmarks.import_time",
     "two_ranks": "benchmarks.two_ranks",
     "marker_cost": "benchmarks.recording.marker_cost",
+    "growth": "benchmarks.recording.growth",
     "skipped_batch": "benchmarks.recording.skipped_batch",
     "training_loop": "benchmarks.recording.training_loop",
     "torch_record_function": "benchmarks.torch.record_function",

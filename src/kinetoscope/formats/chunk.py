@@ -110,13 +110,14 @@ class LiveProcess:
     tracks: list[LiveTrack]
 
 
-def read_live_folder(folder: str | os.PathLike[str]) -> list[LiveProcess]:
+def read_live_folder(folder: str | os.PathLike[str], *, without_pid: int = 0) -> list[LiveProcess]:
     """Everything that stands in a live folder, whether its processes still run or were killed.
 
-    Raises `TraceFileError` if a file is of another version.
+    The files of the process ``without_pid`` are not looked at. Raises `TraceFileError` if a file is of another version.
     """
     folder = Path(folder)
-    return [_read_process(folder, int(it.stem), it) for it in sorted(folder.glob("*.names"))]
+    names_files = {int(it.stem): it for it in sorted(folder.glob("*.names"))}
+    return [_read_process(folder, pid, names) for pid, names in names_files.items() if pid != without_pid]
 
 
 def delete_read(folder: Path, pid: int, read_to_ns: int) -> None:

@@ -16,7 +16,7 @@ def take_child_records(folder: Path, names: NameTable, began_ns: int, closed_ns:
     A span that was open when the window closed is cut there. Files with nothing later in them are deleted, once their
     process has ended or gone on to the next one.
     """
-    children = [it for it in read_live_folder(folder) if it.pid != os.getpid()]
+    children = read_live_folder(folder, without_pid=os.getpid())
     taken = [_thread_records(child, track, names, began_ns, closed_ns) for child in children for track in child.tracks]
     for child in children:
         delete_read(folder, child.pid, closed_ns)

@@ -1,0 +1,63 @@
+"""benchmarks: what a span costs, and the memory it takes, from ten thousand to ten million, saved as they come."""
+
+import subprocess
+import sys
+import textwrap
+
+from benchmarks.recording.profilers import recorder_name
+from benchmarks.suite import Measure, SuiteResult
+
+_A_WINDOW = 250_000
+# One process for each number, so that its memory is its own. Prints nanoseconds a span and MB grown.
+_PROGRAM = textwrap.dedent(
+    """
+    import sys, tempfile, time, psutil
+    from kinetoscope import Profiler, ProfilerAction, TraceHandler
+
+    class Discards(TraceHandler):
+        def process_cycle(self, cycle):
+            cycle.threads
+
+    def record(marker, count):
+        begin = time.perf_counter_ns()
+        for _ in range(count):
+            with marker:
+                pass
+        return time.perf_counter_ns() - begin
+
+    num_spans, a_window = map(int, sys.argv[1:])
+    process, spent_ns = psutil.Process(), 0
+    with tempfile.TemporaryDirectory() as folder:
+        schedule = lambda state: ProfilerAction.ACTIVE_AND_SAVE
+        with Profiler(schedule, Discards(), live_folder=folder, strict=True) as profiler:
+            marker = profiler.marker("span")
+            record(marker, 10_000)
+            profiler.step()
+            before = process.memory_info().rss
+            for _ in range(max(1, num_spans // a_window)):
+                spent_ns += record(marker, min(num_spans, a_window))
+                profiler.step()
+            grown = process.memory_info().rss - before
+    print(spent_ns / num_spans, grown / 1e6)
+    """
+)
+
+
+def run(*, quick: bool) -> SuiteResult:
+    """Records ever more spans in windows of 250,000, which are saved (and forgotten) in the background."""
+    counts = [10_000, 100_000] if quick else [10_000, 100_000, 1_000_000, 10_000_000]
+    measures = []
+    for count in counts:
+        command = [sys.executable, "-c", _PROGRAM, str(count), str(_A_WINDOW)]
+        done = subprocess.run(command, check=True, capture_output=True, text=True)
+        cost_ns, grown_mb = map(float, done.stdout.split())
+        measures.append(Measure(f"{count:,} spans", cost_ns, "ns", f"resident memory grew by {grown_mb:.1f} MB"))
+    ratio = measures[-1].value / measures[0].value
+    measures.append(Measure(f"a span among {counts[-1]:,} / one among {counts[0]:,}", ratio, "x"))
+    return SuiteResult(
+        suite="growth",
+        title="one span, the loop included, as they grow in number",
+        measures=measures,
+        recorder=recorder_name(),
+        times_ns={},
+    )
