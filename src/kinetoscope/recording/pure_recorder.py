@@ -75,10 +75,9 @@ class PureRecorder:
         self.window = self._num_windows
 
     def close_window(self) -> Callable[[], list[ThreadRecords]]:
-        window, self.window = self.window, 0
-        boundary = self.now()
-        begin = self._window_begin
-        taken = [(thread, self._take(thread, window, boundary)) for thread in self.threads()]
+        begin, boundary = self._window_begin, self.now()
+        taken = [(thread, self._take(thread, boundary)) for thread in self.threads()]
+        self.window = 0
 
         def finish() -> list[ThreadRecords]:
             packed = [(thread, pack_records(_without_doubles(records, begin))) for thread, records in taken]
@@ -91,13 +90,19 @@ class PureRecorder:
         with self._lock:
             return iter(list(self._threads))
 
-    def _take(self, thread: _Thread, window: int, boundary: int) -> list[tuple[Any, ...]]:
-        """The thread's records and a cut record for each of its open spans. Another thread may be ending a span at
-        this very moment: it writes its record before it gives up its entry, so one of the two is always here."""
+    def _take(self, thread: _Thread, boundary: int) -> list[tuple[Any, ...]]:
+        """The thread's records and a cut record for each of its open spans.
+
+        Another thread may be ending a span at this very moment. It writes its record before it gives up its entry, and
+        entries are looked at before records are taken, so one of the two is always here; `_without_doubles` finds both.
+        """
+        cut = [
+            (begin, boundary, span.name_id, batch, depth, _SPAN, Flag.CUT, 0)
+            for depth, (span, _, begin, window, batch, _) in enumerate(list(thread.open))
+            if 0 < begin <= boundary and window == self.window
+        ]
         records, thread.records = thread.records, []
-        for depth, (span, _, begin, of_window, batch, _) in enumerate(list(thread.open)):
-            if begin and of_window == window:
-                records.append((begin, boundary, span.name_id, batch, depth, _SPAN, Flag.CUT, 0))
+        records += cut
         return records
 
     def _register(self, thread: _Thread) -> None:

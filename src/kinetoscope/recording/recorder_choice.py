@@ -55,7 +55,9 @@ def say_if_slow() -> None:
     global _said
     if IS_PURE and not _said:
         _said = True
-        _log.info(
+        was_asked_for = "KINETOSCOPE_PURE" in os.environ
+        _log.log(
+            logging.INFO if was_asked_for else logging.WARNING,
             "Recording with the recorder in Python: a span costs about six times that of the one in C, and what is "
-            "not saved is lost if the process is killed."
+            "not saved is lost if the process is killed. The one in C is built where there is a C compiler.",
         )
