@@ -41,7 +41,7 @@ check: $(VENV)/dev.stamp  ## Lint, formatting, types and the layers of the house
 	$(BIN)/python -m pytest -q tests/test_layers.py tests/test_public_names.py
 
 bench: $(VENV)/bench.stamp  ## Measure, print the ratios, write benchmarks/results
-	$(BIN)/python -m benchmarks
+	KINETO_LOG_LEVEL=99 TORCH_CPP_LOG_LEVEL=ERROR $(BIN)/python -m benchmarks
 
 clean:  ## Remove the virtual environment and everything built
 	rm -rf $(VENV) build dist src/*.egg-info runs .pytest_cache .ruff_cache .hypothesis
