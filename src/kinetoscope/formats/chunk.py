@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from kinetoscope.errors import TraceFileError
 from kinetoscope.formats.record import RECORD_BYTES, Flag, Kind, Record, pack_records, unpack_records
+from kinetoscope.training.attempt import is_process_alive
 
 _VERSION = 1
 _CHUNK = struct.Struct("<8sIIIIII32x")
@@ -123,7 +124,7 @@ def read_live_folder(folder: str | os.PathLike[str], *, without_pid: int = 0) ->
 def delete_read(folder: Path, pid: int, read_to_ns: int) -> None:
     """Deletes what a child process has left and nobody needs any more, everything until ``read_to_ns`` having been
     read: the chunks that are full, and all its files if it has ended."""
-    has_ended = not _is_running(pid)
+    has_ended = not is_process_alive(pid)
     is_needed = False
     for path in folder.glob(f"{pid}-*.chunk"):
         content = _read(path)
@@ -135,16 +136,6 @@ def delete_read(folder: Path, pid: int, read_to_ns: int) -> None:
     if has_ended and not is_needed:
         for path in [*folder.glob(f"{pid}-*.track"), folder / f"{pid}.names"]:
             path.unlink(missing_ok=True)
-
-
-def _is_running(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
 
 
 def _read_process(folder: Path, pid: int, names: Path) -> LiveProcess:

@@ -14,9 +14,9 @@ from kinetoscope.formats.live_run import LiveRun, LiveWindow, read_live_run, rea
 from kinetoscope.formats.record import Kind, Record, pack_records, unpack_records
 from kinetoscope.handlers.json_trace_handler import JSONTraceHandler
 from kinetoscope.recording.cycle import Cycle
-from kinetoscope.recording.live_folder import is_alive, live_folders
+from kinetoscope.recording.live_folder import live_folders
 from kinetoscope.recording.recorder import SpanName, ThreadRecords
-from kinetoscope.training.attempt import Attempt
+from kinetoscope.training.attempt import Attempt, is_process_alive
 from kinetoscope.training.ranks import Ranks
 from kinetoscope.training.timestamp import Timestamp, timestamp_from_fields
 
@@ -57,7 +57,7 @@ def recover(run_folder: str | os.PathLike[str], *, keep: bool = False) -> Iterat
         )
     for folder in found:
         run = read_live_run(folder)
-        if run.host != socket.gethostname() or not is_alive(run.pid):
+        if run.host != socket.gethostname() or not is_process_alive(run.pid):
             yield _recover_rank(run_folder, folder, run)
             if not keep:
                 shutil.rmtree(folder)

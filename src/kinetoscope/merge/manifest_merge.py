@@ -10,6 +10,7 @@ from kinetoscope.errors import TraceFileError
 from kinetoscope.formats.chrome import read_chrome
 from kinetoscope.formats.manifest import RankManifest, read_manifest
 from kinetoscope.merge.merge_traces import MergeReport, Progress, merge_traces
+from kinetoscope.training.attempt import is_process_alive
 
 _POLL_S = 0.1
 
@@ -88,17 +89,7 @@ def _is_done(manifest: RankManifest) -> bool:
     started = manifest.started
     if manifest.closed or started is None:
         return manifest.closed
-    return started.host == socket.gethostname() and not _is_alive(started.pid)
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
+    return started.host == socket.gethostname() and not is_process_alive(started.pid)
 
 
 def _sources_of(output: Path) -> set[str]:

@@ -22,7 +22,7 @@ from kinetoscope.formats.live_run import (
     write_live_window,
 )
 from kinetoscope.recording.recorder_choice import RUN_FILE_VARIABLE, ProcessRecorder
-from kinetoscope.training.attempt import Attempt
+from kinetoscope.training.attempt import Attempt, is_process_alive
 from kinetoscope.training.ranks import Ranks
 from kinetoscope.training.timestamp import timestamp_fields
 
@@ -171,7 +171,7 @@ def report_leftovers(run_folder: Path) -> None:
     """Says in the log that killed processes of an earlier attempt left something, and how to get it."""
     for folder in live_folders(run_folder):
         run = read_live_run(folder)
-        if run.host == socket.gethostname() and not is_alive(run.pid):
+        if run.host == socket.gethostname() and not is_process_alive(run.pid):
             _log.warning(
                 "Rank %d of an earlier attempt was killed and left what it had not saved in %s. To make a trace of it: "
                 "kinetoscope recover %s",
@@ -179,17 +179,6 @@ def report_leftovers(run_folder: Path) -> None:
                 folder,
                 run_folder,
             )
-
-
-def is_alive(pid: int) -> bool:
-    """Whether a process of this number runs on this machine."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
 
 
 def is_on_network(path: Path, mounts: str = "/proc/self/mountinfo") -> bool:

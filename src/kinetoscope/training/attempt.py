@@ -48,3 +48,14 @@ def _run_id(ranks: Ranks, environment: Mapping[str, str]) -> str:
     if ranks.num_nodes == 1:
         parts.append(str(os.getppid()))
     return "-".join(part.replace("/", "_") for part in parts if part and part != "none") or "run"
+
+
+def is_process_alive(pid: int) -> bool:
+    """Whether a process of this number runs on this machine."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
