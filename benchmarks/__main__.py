@@ -15,6 +15,7 @@ _SUITES = {
     "marker_cost": "benchmarks.recording.marker_cost",
     "skipped_batch": "benchmarks.recording.skipped_batch",
     "training_loop": "benchmarks.recording.training_loop",
+    "drain": "benchmarks.recording.drain",
     "torch_record_function": "benchmarks.torch.record_function",
     "torch_results": "benchmarks.torch.results",
 }
