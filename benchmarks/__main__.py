@@ -16,6 +16,7 @@ _SUITES = {
     "growth": "benchmarks.recording.growth",
     "skipped_batch": "benchmarks.recording.skipped_batch",
     "training_loop": "benchmarks.recording.training_loop",
+    "drain": "benchmarks.recording.drain",
     "torch_record_function": "benchmarks.torch.record_function",
     "torch_results": "benchmarks.torch.results",
 }

@@ -48,6 +48,10 @@ TARGETS = {
         Target("record handed over, of a span", "<=", 32, issue=3),
     ],
     "training_loop": [Target("marker with, active", "<=", 2.5, issue=3)],
+    "drain": [
+        Target("drain to JSON, to tmpfs", ">=", 4, issue=3),
+        Target("marker loop beside a drain, slower by", "<=", 1, issue=3),
+    ],
     "torch_record_function": [
         Target("record_function off / stock's", "<=", 1 / 10, issue=4),
         Target("record_function on / stock's", "<=", 1 / 2.5, issue=4),

@@ -23,7 +23,7 @@ ALLOWED: dict[str, set[str]] = {
     "storage": {"training", "writing"},
     "sources": {"training", "clock", "writing", "recording", "torch", "storage"},
     "merge": {"training", "clock", "writing", "formats"},
-    "handlers": {"training", "clock", "writing", "formats", "recording", "storage"},
+    "handlers": {"training", "clock", "writing", "formats", "recording", "storage", "_native"},
     "assemble": LIVE,
     "testing": LIVE,
     "table": {"training", "clock", "formats"},

@@ -52,3 +52,14 @@ class Span:
     def __exit__(self, *exception: object) -> None: ...
 
 def use_tsc() -> None: ...
+def drain_sample(records: bytes, num_names: int, /) -> list[int] | None: ...
+def drain_chrome(
+    records: bytes,
+    first: int,
+    into: bytearray,
+    names: tuple[bytes, ...],
+    categories: tuple[bytes, ...],
+    place: bytes,
+    clock: tuple[int, int, int, int],
+    /,
+) -> tuple[int, int]: ...

@@ -12,6 +12,10 @@ static PyObject *use_tsc(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(nothin
 
 static PyMethodDef functions[] = {
     {"use_tsc", use_tsc, METH_NOARGS, "Reads time from the processor's time stamp counter from now on."},
+    {"drain_sample", drain_sample, METH_VARARGS,
+     "(records, num_names): the indexes of the first record of each kind and name; None if they need Python's care."},
+    {"drain_chrome", drain_chrome, METH_VARARGS,
+     "(records, first, into, names, categories, place, clock): writes lines; how many bytes, and the next record."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -5,7 +5,8 @@
  *       └──────── Entry ◄─────┘  │      an Entry is a span in progress, and one slot of its track
  *                   └────────────┘
  *
- * Everything happens under the GIL, except allocating and unmapping, which `Recorder.prepare` does without it. */
+ * Everything happens under the GIL, except allocating and unmapping, which `Recorder.prepare` does without it, and
+ * draining, which only reads what is finished. */
 
 #ifndef KINETOSCOPE_NATIVE_H
 #define KINETOSCOPE_NATIVE_H
@@ -201,6 +202,11 @@ static inline void recorder_settle(Recorder *recorder)
     if (UNLIKELY(recorder->wants_request))
         recorder_request(recorder);
 }
+
+/* -- drain.c: finished records as lines of Chrome JSON -- */
+
+PyObject *drain_sample(PyObject *module, PyObject *arguments);
+PyObject *drain_chrome(PyObject *module, PyObject *arguments);
 
 /* -- the hot path -- */
 

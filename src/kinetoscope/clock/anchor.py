@@ -45,13 +45,17 @@ class ClockLine:
         elapsed = self.end.monotonic_ns - self.start.monotonic_ns
         return abs(self._drift_ns()) > _STEP_TOLERANCE_NS + elapsed * _LARGEST_SLEW
 
+    @property
+    def slope_ns(self) -> tuple[int, int]:
+        """By how many nanoseconds unix time moves away from the monotonic clock, and within how many."""
+        elapsed = self.end.monotonic_ns - self.start.monotonic_ns
+        return (0, 1) if elapsed <= 0 or self.stepped else (self._drift_ns(), elapsed)
+
     def unix_ns(self, monotonic_ns: int) -> int:
         """The unix time of a monotonic nanosecond."""
         since_start = monotonic_ns - self.start.monotonic_ns
-        elapsed = self.end.monotonic_ns - self.start.monotonic_ns
-        if elapsed <= 0 or self.stepped:
-            return self.start.unix_ns + since_start
-        return self.start.unix_ns + since_start + self._drift_ns() * since_start // elapsed
+        drift, elapsed = self.slope_ns
+        return self.start.unix_ns + since_start + drift * since_start // elapsed
 
     def _drift_ns(self) -> int:
         """How far unix time moved away from the monotonic clock between the anchors."""

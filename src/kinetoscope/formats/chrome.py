@@ -223,6 +223,17 @@ class ChromeWriter:
                 chunk = bytearray()
         self._stream.write(chunk)
 
+    def write_lines(self, lines: bytes | bytearray | memoryview) -> None:
+        """Adds events that are text already, each with a comma and a line break before it."""
+        if len(lines):
+            self._stream.write(lines if self._separator == b",\n" else memoryview(lines)[1:])
+            self._separator = b",\n"
+
+    @property
+    def base_ns(self) -> int:
+        """What time stamps in the file count from, in unix nanoseconds."""
+        return self._base_ns
+
     def _line(self, event: Event) -> bytes:
         timed = event.copy()
         if "ts" in timed:
@@ -249,6 +260,11 @@ def _spare_perfetto(line: bytes) -> bytes:
 def encode_json(value: Any) -> bytes:
     """Any value as JSON that every parser takes; NaN and infinities become null."""
     return _ENCODER.encode(_Plain().convert(value, ""))
+
+
+def encode_text(text: str) -> bytes:
+    """A string as `ChromeWriter` writes it into an event."""
+    return _spare_perfetto(encode_json(text))
 
 
 def _microseconds(duration_ns: int) -> msgspec.Raw:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from kinetoscope.formats.record import Flag, Kind, Record
+from kinetoscope.formats.record import Flag, Kind, Record, unpack_records
 from kinetoscope.recording.cycle import Cycle
 from kinetoscope.recording.recorder import SpanName, ThreadRecords
 
@@ -12,13 +12,12 @@ class MarkerEvent(dict[str, Any]):
     """An event that a marker recorded: its times are ours and exact, so nothing may alter them."""
 
 
-def marker_events(cycle: Cycle) -> Iterator[dict[str, Any]]:
-    """Every span, instant and counter of a cycle, and names for its threads; pid and tids are the system's."""
-    yield from _names_of_threads(cycle)
+def thread_events(cycle: Cycle, thread: ThreadRecords) -> Iterator[MarkerEvent]:
+    """Every span, instant and counter of one thread of a cycle; pid and tid are the system's."""
     unix_ns = cycle.clock.unix_ns
     counter: MarkerEvent | None = None
-    for thread, record, name in cycle.records():
-        event = _event(cycle.pid, thread, record, name)
+    for record in unpack_records(thread.packed):
+        event = _event(cycle.pid, thread, record, cycle.names[record.name])
         event["ts"] = unix_ns(record.begin)
         if record.kind == Kind.SPAN:
             event["dur"] = unix_ns(int(record.end)) - event["ts"]
@@ -44,19 +43,25 @@ def _event(pid: int, thread: ThreadRecords, record: Record, name: SpanName) -> M
     args: dict[str, Any] = {"batch": record.batch}
     if record.flags & Flag.CUT:
         args["cut"] = "open when its window closed"
-    category = ",".join(name.categories) or "marker"
+    category = category_of(name)
     event = MarkerEvent(ph=_PHASES[Kind(record.kind)], name=name.name, cat=category, pid=pid, tid=thread.tid, args=args)
     if record.kind == Kind.INSTANT:
         event["s"] = "t"
     return event
 
 
+def category_of(name: SpanName) -> str:
+    """The categories of a name as Chrome's ``cat``."""
+    return ",".join(name.categories) or "marker"
+
+
 def _same_moment(one: dict[str, Any], other: dict[str, Any]) -> bool:
     """Whether two counter events are two values of one call."""
-    return other["ph"] == "C" and all(one[key] == other[key] for key in ("name", "ts", "tid"))
+    return other["ph"] == "C" and all(one[key] == other[key] for key in ("name", "ts"))
 
 
-def _names_of_threads(cycle: Cycle) -> Iterator[dict[str, Any]]:
+def thread_names(cycle: Cycle) -> Iterator[dict[str, Any]]:
+    """The events that name a cycle's threads."""
     for thread in cycle.threads:
         args = {"name": thread.name}
         yield {"ph": "M", "name": "thread_name", "pid": cycle.pid, "tid": thread.tid, "args": args}

@@ -1,6 +1,5 @@
 """handlers: a Chrome JSON file per rank and cycle, and one merged file per node. Cycles flow in, files flow out."""
 
-import itertools
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -13,8 +12,9 @@ from kinetoscope.formats.compression import compressed_by_name
 from kinetoscope.formats.live_run import TraceRecipe
 from kinetoscope.formats.nesting import nest
 from kinetoscope.formats.tracks import RankTracks
-from kinetoscope.handlers.cycle_events import MarkerEvent, marker_events
+from kinetoscope.handlers.cycle_events import MarkerEvent, thread_events, thread_names
 from kinetoscope.handlers.merge_process import MergeProcess
+from kinetoscope.handlers.native_drain import Drain, StandIn
 from kinetoscope.recording.cycle import Cycle
 from kinetoscope.recording.trace_folder import TraceFolder
 from kinetoscope.recording.trace_handler import TraceHandler
@@ -100,13 +100,16 @@ class JSONTraceHandler(TraceHandler):
     def write(self, cycle: Cycle) -> Path:
         """Writes the cycle's file and notes it in the manifest; returns its path."""
         path = self._folder.path_for(cycle.timestamp)
-        events, header = self._collect(cycle)
+        contributed, header = _contributed(cycle)
+        drain = Drain(cycle, taken_tids={_number_of(event.get("tid")) for event in contributed})
+        events = [*_our_events(cycle, drain), *contributed]
         nest(events, is_fixed=lambda event: isinstance(event, MarkerEvent))
         events = self._tracks.adopt(events)
         with atomic_file(path) as file, compressed_by_name(file, path) as stream:
             with ChromeWriter(stream, base_ns=choose_base_ns(cycle.begin.unix_ns), header=header) as writer:
                 writer.write(self._tracks.metadata())
-                writer.write(events)
+                writer.write(event for event in events if not isinstance(event, StandIn))
+                drain.write(writer)
         expired = self._folder.add(path, cycle.number, cycle.timestamp)
         if not self._merged_name.text:  # else they go when they are merged
             for old in expired:
@@ -118,21 +121,34 @@ class JSONTraceHandler(TraceHandler):
         if self._merge is not None:
             self._merge.finish(state.profiler.seconds_to_close())
 
-    def _collect(self, cycle: Cycle) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-        """All events of a cycle, its contributed files' among them, and the header of its file."""
-        header = {**cycle.metadata, "kinetoscope": _description(cycle)}
-        parts: list[Iterable[dict[str, Any]]] = [marker_events(cycle)]
-        notes = header["kinetoscope"]["repaired"] = []
-        for file in cycle.files:
-            try:
-                trace = read_chrome(file)
-            except (TraceFileError, OSError) as error:
-                notes.append(f"left out {file.name}: {error}")
-                continue
-            notes += trace.repairs
-            header |= {key: trace.header[key] for key in _FROM_KINETO if key in trace.header}
-            parts.append(_without_our_names(trace.events, cycle))
-        return list(itertools.chain.from_iterable(parts)), header
+
+def _our_events(cycle: Cycle, drain: Drain) -> Iterator[dict[str, Any]]:
+    """What the markers recorded, but for the threads that ``drain`` takes on: of these, what stands for them."""
+    yield from thread_names(cycle)
+    for thread in cycle.threads:
+        yield from drain.plan(thread) or thread_events(cycle, thread)
+
+
+def _contributed(cycle: Cycle) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """The events of the files contributed to a cycle, and the header of the cycle's file."""
+    header = {**cycle.metadata, "kinetoscope": _description(cycle)}
+    events: list[dict[str, Any]] = []
+    notes = header["kinetoscope"]["repaired"] = []
+    for file in cycle.files:
+        try:
+            trace = read_chrome(file)
+        except (TraceFileError, OSError) as error:
+            notes.append(f"left out {file.name}: {error}")
+            continue
+        notes += trace.repairs
+        header |= {key: trace.header[key] for key in _FROM_KINETO if key in trace.header}
+        events += _without_our_names(trace.events, cycle)
+    return events, header
+
+
+def _number_of(tid: Any) -> str:
+    """A tid of any writer as text: some wrote 123 and "123", or 7 and "stream 7", for the same."""
+    return str(tid).removeprefix("stream ")
 
 
 def _without_our_names(events: Iterable[dict[str, Any]], cycle: Cycle) -> Iterator[dict[str, Any]]:

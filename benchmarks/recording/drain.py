@@ -1,0 +1,196 @@
+"""benchmarks: from records to Chrome JSON in memory-backed files, and what a loop notices of it in another thread."""
+
+import json
+import os
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import msgspec
+
+from benchmarks.interleaved import Candidate, Loop, Timings, measure, statement
+from benchmarks.recording.profilers import recorder_name, recording
+from benchmarks.suite import Measure, SuiteResult
+from kinetoscope import ProfilerAction
+from kinetoscope.clock.anchor import Anchor
+from kinetoscope.formats.chrome import ChromeWriter
+from kinetoscope.formats.record import Flag, Kind, Record, pack_records
+from kinetoscope.handlers.cycle_events import thread_events
+from kinetoscope.handlers.native_drain import Drain
+from kinetoscope.recording.cycle import Cycle
+from kinetoscope.recording.recorder import SpanName, ThreadRecords
+from kinetoscope.training.attempt import Attempt
+from kinetoscope.training.ranks import Ranks
+from kinetoscope.training.timestamp import Timestamp
+
+_NUM_RECORDS = 1_000_000
+_PEERS_PART = 10  # the peers get a tenth of the records: their events take a hundred times the memory
+_SPANS_A_BATCH = 20
+
+_DRAIN, _PYTHON = "drain to JSON, to tmpfs", "events in Python, ChromeWriter"
+_JSON, _MSGSPEC = "json.dumps of ready-made events", "msgspec of ready-made events"
+_ALONE, _BESIDE, _BESIDE_PYTHON = "marker loop", "marker loop beside a drain", "marker loop beside events in Python"
+
+
+def run(*, quick: bool) -> SuiteResult:
+    """Measures how fast records become a file, and a busy loop while that happens."""
+    with tempfile.TemporaryDirectory(dir=_memory_folder(), prefix="drain-") as folder:
+        file = Path(folder, "trace.json")
+        speed = _speed(file, _NUM_RECORDS // 10 if quick else _NUM_RECORDS, rounds=2 if quick else 7)
+        effect = _effect(file, rounds=4 if quick else 60)
+    return SuiteResult(
+        suite="drain",
+        title="records to Chrome JSON",
+        measures=[*_speed_measures(speed), *_effect_measures(effect)],
+        recorder=recorder_name(),
+        notes=[f"Files in {_memory_folder() or 'the temporary folder, which may be a disk'}."],
+        times_ns=speed.summary() | effect.summary(),
+    )
+
+
+def _memory_folder() -> str | None:
+    return "/dev/shm" if os.path.isdir("/dev/shm") else None
+
+
+def _speed(file: Path, num_records: int, rounds: int) -> Timings:
+    """Nanoseconds per event."""
+    whole, part = _cycle(num_records), _cycle(num_records // _PEERS_PART)
+    events = list(thread_events(part, part.threads[0]))
+    works: dict[str, tuple[Callable[[BinaryIO], object], int]] = {
+        _DRAIN: (partial(_drain, whole), num_records),
+        _PYTHON: (partial(_write_events, part), len(events)),
+        _JSON: (partial(_dump, events, lambda event: json.dumps(event).encode()), len(events)),
+        _MSGSPEC: (partial(_dump, events, msgspec.json.Encoder().encode), len(events)),
+    }
+    candidates = [Candidate(name, partial(_writing, file, work)) for name, (work, _) in works.items()]
+    timings = measure(candidates, rounds=rounds, round_ms=1)
+    return Timings({name: [it / works[name][1] for it in times] for name, times in timings.rounds_ns.items()})
+
+
+def _speed_measures(timings: Timings) -> list[Measure]:
+    measures = [
+        Measure(name, 1e3 / timings.median_ns(name), "M events/s", f"best {1e3 / timings.best_ns(name):.3g}")
+        for name in (_DRAIN, _PYTHON, _JSON, _MSGSPEC)
+    ]
+    ratios = [
+        Measure(f"{peer} / drain", timings.median_ns(peer) / timings.median_ns(_DRAIN), "x")
+        for peer in (_PYTHON, _JSON, _MSGSPEC)
+    ]
+    return [*measures, *ratios]
+
+
+def _effect(file: Path, rounds: int) -> Timings:
+    """Nanoseconds per turn of a busy loop with a marker in it, alone and beside a thread that writes all the time."""
+    drain, python = _cycle(_NUM_RECORDS), _cycle(_NUM_RECORDS // _PEERS_PART)
+    candidates = [
+        _marker_loop(_ALONE, lambda stop: stop.wait()),
+        _marker_loop(_BESIDE, lambda stop: _write_to(file, partial(_drain, drain))),
+        _marker_loop(_BESIDE_PYTHON, lambda stop: _write_to(file, partial(_write_events, python))),
+    ]
+    return measure(candidates, rounds=rounds, round_ms=50)
+
+
+def _effect_measures(timings: Timings) -> list[Measure]:
+    return [
+        Measure(f"{name}, slower by", timings.slow_down(name, _ALONE) * 100, "%", f"{timings.median_ns(name):.0f} ns")
+        for name in (_BESIDE, _BESIDE_PYTHON)
+    ]
+
+
+def _marker_loop(name: str, beside: Callable[[threading.Event], object]) -> Candidate:
+    return statement(name, "with span:\n    total(numbers)", partial(_marker_beside, beside))
+
+
+@contextmanager
+def _marker_beside(beside: Callable[[threading.Event], object]) -> Iterator[dict[str, Any]]:
+    with recording(ProfilerAction.ACTIVE) as profiler, _running(beside):
+        for _ in profiler.batches(range(1)):
+            yield {"span": profiler.marker("busy"), "total": sum, "numbers": tuple(range(400))}
+
+
+@contextmanager
+def _running(work: Callable[[threading.Event], object]) -> Iterator[None]:
+    """Repeats ``work`` in a thread."""
+    begun, stop = threading.Event(), threading.Event()
+
+    def repeat() -> None:
+        while not stop.is_set():
+            begun.set()
+            work(stop)
+
+    thread = threading.Thread(target=repeat, name="drain benchmark")
+    thread.start()
+    begun.wait()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+@contextmanager
+def _writing(file: Path, work: Callable[[BinaryIO], object]) -> Iterator[Loop]:
+    def loop(count: int) -> int:
+        begin = time.perf_counter_ns()
+        for _ in range(count):
+            _write_to(file, work)
+        return time.perf_counter_ns() - begin
+
+    yield loop
+
+
+def _write_to(file: Path, work: Callable[[BinaryIO], object]) -> None:
+    with file.open("wb") as stream:
+        work(stream)
+
+
+def _drain(cycle: Cycle, stream: BinaryIO) -> None:
+    drain = Drain(cycle)
+    if not drain.plan(cycle.threads[0]):
+        raise RuntimeError("Nothing can be drained: the native recorder was not built.")
+    with ChromeWriter(stream, base_ns=cycle.begin.unix_ns, header={}) as writer:
+        drain.write(writer)
+
+
+def _write_events(cycle: Cycle, stream: BinaryIO) -> None:
+    with ChromeWriter(stream, base_ns=cycle.begin.unix_ns, header={}) as writer:
+        writer.write(thread_events(cycle, cycle.threads[0]))
+
+
+def _dump(events: list[Any], encode: Callable[[Any], bytes], stream: BinaryIO) -> None:
+    for event in events:
+        stream.write(encode(event))
+        stream.write(b",\n")
+
+
+def _cycle(num_records: int) -> Cycle:
+    """A long window of one thread: batches of twenty spans, some of them within others."""
+    begin, end = Anchor(10**13, 1_700_000_000 * 10**9), Anchor(10**13 + 10**12, 1_700_001_000 * 10**9 + 20_000)
+    packed = pack_records(_record(begin.monotonic_ns, number) for number in range(num_records))
+    threads = [ThreadRecords(os.getpid(), "MainThread", True, packed)]
+    return Cycle(
+        number=0,
+        run_name="drain",
+        ranks=Ranks(),
+        attempt=Attempt("drain", 0, os.getpid()),
+        pid=os.getpid(),
+        begin_timestamp=Timestamp(),
+        timestamp=Timestamp(),
+        begin=begin,
+        end=end,
+        names=[SpanName(f"training/part {it}") for it in range(_SPANS_A_BATCH)],
+        take_threads=lambda: threads,
+    )
+
+
+def _record(start_ns: int, number: int) -> Record:
+    """Every fourth span lies around the three before it."""
+    place, begin = number % 4, start_ns + number * 50_000
+    begin, end = (begin - 160_000, begin + 1_000) if place == 3 else (begin, begin + 31_234)
+    name, batch = number % _SPANS_A_BATCH, number // _SPANS_A_BATCH
+    return Record(begin, end, name, batch, int(place != 3), Kind.SPAN, Flag.NONE)
