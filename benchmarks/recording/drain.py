@@ -1,5 +1,6 @@
 """benchmarks: from records to Chrome JSON in memory-backed files, and what a loop notices of it in another thread."""
 
+import hashlib
 import json
 import os
 import tempfile
@@ -13,7 +14,7 @@ from typing import Any, BinaryIO
 
 import msgspec
 
-from benchmarks.interleaved import Candidate, Loop, Timings, measure, statement
+from benchmarks.interleaved import Candidate, Loop, Timings, measure
 from benchmarks.recording.profilers import recorder_name, recording
 from benchmarks.suite import Measure, SuiteResult
 from kinetoscope import ProfilerAction
@@ -34,7 +35,11 @@ _SPANS_A_BATCH = 20
 
 _DRAIN, _PYTHON = "drain to JSON, to tmpfs", "events in Python, ChromeWriter"
 _JSON, _MSGSPEC = "json.dumps of ready-made events", "msgspec of ready-made events"
-_ALONE, _BESIDE, _BESIDE_PYTHON = "marker loop", "marker loop beside a drain", "marker loop beside events in Python"
+_ALONE, _BESIDE = "marker loop", "marker loop beside a drain"
+_BESIDE_HASHING, _BESIDE_PYTHON = "marker loop beside hashing without the GIL", "marker loop beside events in Python"
+
+_HASHED = bytes(20 << 20)
+_WAITS = Path("/proc/thread-self/schedstat")
 
 
 def run(*, quick: bool) -> SuiteResult:
@@ -48,7 +53,10 @@ def run(*, quick: bool) -> SuiteResult:
         title="records to Chrome JSON",
         measures=[*_speed_measures(speed), *_effect_measures(effect)],
         recorder=recorder_name(),
-        notes=[f"Files in {_memory_folder() or 'the temporary folder, which may be a disk'}."],
+        notes=[
+            f"Files in {_memory_folder() or 'the temporary folder, which may be a disk'}.",
+            "Both threads have a processor each. The loop's time leaves out waits for it, not for the GIL.",
+        ],
         times_ns=speed.summary() | effect.summary(),
     )
 
@@ -87,41 +95,68 @@ def _speed_measures(timings: Timings) -> list[Measure]:
 def _effect(file: Path, rounds: int) -> Timings:
     """Nanoseconds per turn of a busy loop with a marker in it, alone and beside a thread that writes all the time."""
     drain, python = _cycle(_NUM_RECORDS), _cycle(_NUM_RECORDS // _PEERS_PART)
-    candidates = [
-        _marker_loop(_ALONE, lambda stop: stop.wait()),
-        _marker_loop(_BESIDE, lambda stop: _write_to(file, partial(_drain, drain))),
-        _marker_loop(_BESIDE_PYTHON, lambda stop: _write_to(file, partial(_write_events, python))),
-    ]
+    besides: dict[str, Callable[[threading.Event], object]] = {
+        _ALONE: lambda stop: stop.wait(),
+        _BESIDE: lambda stop: _write_to(file, partial(_drain, drain)),
+        _BESIDE_HASHING: lambda stop: hashlib.sha256(_HASHED),
+        _BESIDE_PYTHON: lambda stop: _write_to(file, partial(_write_events, python)),
+    }
+    candidates = [Candidate(name, partial(_marker_loop, beside), over=_ALONE) for name, beside in besides.items()]
     return measure(candidates, rounds=rounds, round_ms=50)
 
 
 def _effect_measures(timings: Timings) -> list[Measure]:
     return [
         Measure(f"{name}, slower by", timings.slow_down(name, _ALONE) * 100, "%", f"{timings.median_ns(name):.0f} ns")
-        for name in (_BESIDE, _BESIDE_PYTHON)
+        for name in (_BESIDE, _BESIDE_HASHING, _BESIDE_PYTHON)
     ]
 
 
-def _marker_loop(name: str, beside: Callable[[threading.Event], object]) -> Candidate:
-    return statement(name, "with span:\n    total(numbers)", partial(_marker_beside, beside))
-
-
 @contextmanager
-def _marker_beside(beside: Callable[[threading.Event], object]) -> Iterator[dict[str, Any]]:
-    with recording(ProfilerAction.ACTIVE) as profiler, _running(beside):
+def _marker_loop(beside: Callable[[threading.Event], object]) -> Iterator[Loop]:
+    """A busy loop with a marker in it, while ``beside`` runs in another thread over and over."""
+    processors = sorted(os.sched_getaffinity(0))
+    with recording(ProfilerAction.ACTIVE) as profiler, _running(beside, processors[1:]), _only_on(processors[:1]):
+        span, numbers = profiler.marker("busy"), tuple(range(400))
+
+        def loop(count: int) -> int:
+            begin = _running_ns()
+            for _ in range(count):
+                with span:
+                    sum(numbers)
+            return _running_ns() - begin
+
         for _ in profiler.batches(range(1)):
-            yield {"span": profiler.marker("busy"), "total": sum, "numbers": tuple(range(400))}
+            yield loop
 
 
 @contextmanager
-def _running(work: Callable[[threading.Event], object]) -> Iterator[None]:
-    """Repeats ``work`` in a thread."""
+def _only_on(processors: list[int]) -> Iterator[None]:
+    """Keeps the calling thread on some processors, so that it shares them with none of ours; no-op for none."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, processors or before)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def _running_ns() -> int:
+    """A clock that stands still while this thread waits for a processor that others hold, but not for the GIL."""
+    now = time.perf_counter_ns()
+    return now - int(_WAITS.read_text().split()[1]) if _WAITS.exists() else now
+
+
+@contextmanager
+def _running(work: Callable[[threading.Event], object], processors: list[int]) -> Iterator[None]:
+    """Repeats ``work`` in a thread that runs on these processors."""
     begun, stop = threading.Event(), threading.Event()
 
     def repeat() -> None:
-        while not stop.is_set():
-            begun.set()
-            work(stop)
+        with _only_on(processors):
+            while not stop.is_set():
+                begun.set()
+                work(stop)
 
     thread = threading.Thread(target=repeat, name="drain benchmark")
     thread.start()
