@@ -87,7 +87,7 @@ def _zstandard(name: str) -> Any:
         import zstandard
     except ImportError as error:
         raise SettingsError(
-            f"Cannot read or write {name}: it is zstandard, which needs a package. Run pip install zstandard, or let "
-            "the name end in .gz."
+            f"Cannot read or write {name}: it is zstandard, which needs a package: pip install 'kinetoscope[zstd]'. "
+            "Or let the name end in .gz."
         ) from error
     return zstandard
