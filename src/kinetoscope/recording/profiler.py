@@ -59,6 +59,7 @@ class Profiler(Callback):
     - ``trace_handlers``: one `TraceHandler` or several; they get what was recorded.
     - ``state``: the run's state; one is made if none is given, with ``run_name`` as its name.
     - ``sources``: what records by itself (`TorchProfiler`, `SystemProfiler`).
+    - ``upload_to``: refused for now, since this version uploads nothing.
     - ``strict``: raise errors of sources and handlers instead of logging them and going on.
     - ``grace_s``: how long saving may take after SIGTERM, in seconds; ``close_timeout_s``: at a regular close.
     - ``live_folder``: where what is not yet saved is kept, so that a kill loses none of it; by default ``live`` in the
@@ -78,6 +79,7 @@ class Profiler(Callback):
         state: Any = None,
         sources: Iterable[Any] = (),
         run_name: str | None = None,
+        upload_to: str | None = None,
         strict: bool = False,
         grace_s: float = 10.0,
         close_timeout_s: float = 300.0,
@@ -96,6 +98,7 @@ class Profiler(Callback):
         state: Any = None,
         sources: Iterable[Any] = (),
         run_name: str | None = None,
+        upload_to: str | None = None,
         strict: bool = False,
         grace_s: float = 10.0,
         close_timeout_s: float = 300.0,
@@ -110,6 +113,8 @@ class Profiler(Callback):
         trace_handlers = positional.pop(0) if positional else trace_handlers
         if positional or not callable(schedule):
             raise SettingsError(f"schedule must be a function from State to ProfilerAction, not {schedule!r}.")
+        if upload_to is not None:
+            raise SettingsError(f"upload_to={upload_to!r}: this version of Kinetoscope uploads nothing. Leave it out.")
         self._schedule: Any = schedule
         self._clock = clock or SystemClock()
         self._grace_s, self._close_timeout_s = grace_s, close_timeout_s
