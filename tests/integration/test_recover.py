@@ -121,6 +121,35 @@ def test_a_process_that_still_runs_is_left_alone(killed):
     assert folder.exists()
 
 
+def test_what_a_rank_of_another_machine_left_is_touched_only_when_asked_for(killed):
+    (folder,) = (killed / "run" / "live").iterdir()
+    run = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps(run | {"host": "another machine"}))
+    assert "--other-hosts" in recover(killed).stdout
+    assert folder.exists()
+    assert recover(killed, "--other-hosts").returncode == 0
+    assert not folder.exists()
+    assert spans(killed / "run" / "traces" / "ep0-ba6-rank0.json", "work")
+
+
+def test_a_run_without_a_handler_that_writes_is_recovered_all_the_same(killed):
+    (folder,) = (killed / "run" / "live").iterdir()
+    run = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps(run | {"recipes": []}))
+    assert recover(killed).returncode == 0
+    assert spans(killed / "run" / "traces" / "ep0-ba6-rank0.json", "work")
+
+
+def test_a_live_folder_that_cannot_be_read_does_not_keep_a_new_run_from_starting(killed):
+    (folder,) = (killed / "run" / "live").iterdir()
+    (folder / "run.json").write_text('{"run_na')
+    for path in (killed / "run" / "traces").glob("*.json"):
+        path.unlink()
+    again = train(killed, kill_at=1000)
+    assert again.returncode == 0, again.stderr
+    assert "cannot be read" in again.stderr
+
+
 def test_a_folder_with_nothing_to_recover_is_a_clear_error(tmp_path):
     (tmp_path / "run").mkdir()
     done = recover(tmp_path)

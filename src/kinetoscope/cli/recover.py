@@ -22,14 +22,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of ``recover``."""
     parser.epilog = _EXAMPLES
     parser.add_argument("run_folder", metavar="RUN_FOLDER", help="the folder of the run: the one with `live` in it")
+    parser.add_argument(
+        "--other-hosts",
+        action="store_true",
+        help="also what ranks of other machines left; only when you know that they no longer run",
+    )
     parser.add_argument("--keep", action="store_true", help="do not delete the live folders afterwards")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Recovers every killed rank, then merges; returns the exit code."""
-    ranks = list(recover(arguments.run_folder, keep=arguments.keep))
+    ranks = list(recover(arguments.run_folder, keep=arguments.keep, other_hosts=arguments.other_hosts))
     if not ranks:
-        print(f"Nothing to recover in {arguments.run_folder}: its processes still run.")
+        print(
+            f"Nothing to recover in {arguments.run_folder}: its processes still run, or are another machine's. If you "
+            "know that those are dead, pass --other-hosts."
+        )
         return 0
     for rank in ranks:
         print(_summary(rank))

@@ -44,14 +44,12 @@ class LiveWindow(msgspec.Struct, frozen=True):
 
 def write_live_run(folder: Path, run: LiveRun) -> None:
     """Raises OSError if it cannot be written."""
-    (folder / _RUN).write_bytes(msgspec.json.encode(run))
+    _write(folder / _RUN, run)
 
 
 def write_live_window(folder: Path, window: LiveWindow) -> None:
     """Raises OSError if it cannot be written."""
-    partial = folder / f"{_WINDOW}.partial"
-    partial.write_bytes(msgspec.json.encode(window))
-    partial.replace(folder / _WINDOW)
+    _write(folder / _WINDOW, window)
 
 
 def read_live_run(folder: Path) -> LiveRun:
@@ -62,6 +60,13 @@ def read_live_run(folder: Path) -> LiveRun:
 def read_live_window(folder: Path) -> LiveWindow | None:
     """The last window that was opened; None if there was none yet."""
     return _read(folder / _WINDOW, LiveWindow) if (folder / _WINDOW).exists() else None
+
+
+def _write(path: Path, content: LiveRun | LiveWindow) -> None:
+    """Whole or not at all: a kill may come at any moment."""
+    partial = path.with_name(f"{path.name}.partial")
+    partial.write_bytes(msgspec.json.encode(content))
+    partial.replace(path)
 
 
 def _read(path: Path, kind: type[T]) -> T:

@@ -10,7 +10,7 @@ from pathlib import Path
 from kinetoscope.clock.anchor import Anchor
 from kinetoscope.errors import TraceFileError
 from kinetoscope.formats.chunk import LiveProcess, LiveTrack, read_live_folder
-from kinetoscope.formats.live_run import LiveRun, LiveWindow, read_live_run, read_live_window
+from kinetoscope.formats.live_run import LiveRun, LiveWindow, TraceRecipe, read_live_run, read_live_window
 from kinetoscope.formats.record import Kind, Record, pack_records, unpack_records
 from kinetoscope.handlers.json_trace_handler import JSONTraceHandler
 from kinetoscope.recording.cycle import Cycle
@@ -19,6 +19,9 @@ from kinetoscope.recording.recorder import SpanName, ThreadRecords
 from kinetoscope.training.attempt import Attempt, is_process_alive
 from kinetoscope.training.ranks import Ranks
 from kinetoscope.training.timestamp import Timestamp, timestamp_from_fields
+
+# For a run none of whose handlers writes files: what was recorded is in its live folder all the same.
+_DEFAULT_RECIPE = TraceRecipe("traces", "ep{epoch}-ba{batch}-rank{rank}.json", "merged_trace.json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +45,14 @@ class RecoveredRank:
     """Folders whose manifests now list the traces, and the merged file of each."""
 
 
-def recover(run_folder: str | os.PathLike[str], *, keep: bool = False) -> Iterator[RecoveredRank]:
+def recover(
+    run_folder: str | os.PathLike[str], *, keep: bool = False, other_hosts: bool = False
+) -> Iterator[RecoveredRank]:
     """Makes traces of what the killed processes of a run left behind, rank by rank.
 
     Their live folders are deleted once the traces are written, unless ``keep``. Processes that still run are passed
-    over. Raises `TraceFileError` if ``run_folder`` holds nothing to recover, or something that cannot be read.
+    over, and so are those of other machines, which cannot be asked, unless ``other_hosts``. Raises `TraceFileError` if
+    ``run_folder`` holds nothing to recover, or something that cannot be read.
     """
     run_folder = Path(run_folder)
     found = list(live_folders(run_folder))
@@ -57,7 +63,8 @@ def recover(run_folder: str | os.PathLike[str], *, keep: bool = False) -> Iterat
         )
     for folder in found:
         run = read_live_run(folder)
-        if run.host != socket.gethostname() or not is_process_alive(run.pid):
+        is_here = run.host == socket.gethostname()
+        if other_hosts if not is_here else not is_process_alive(run.pid):
             yield _recover_rank(run_folder, folder, run)
             if not keep:
                 shutil.rmtree(folder)
@@ -71,7 +78,7 @@ def _recover_rank(run_folder: Path, folder: Path, run: LiveRun) -> RecoveredRank
     cycle = _cycle(run, read_live_window(folder), processes)
     traces, merges = [], []
     if cycle is not None:
-        for recipe in run.recipes:
+        for recipe in run.recipes or [_DEFAULT_RECIPE]:
             handler = JSONTraceHandler.reopen(run_folder / recipe.folder, recipe, run.run_name, cycle.ranks)
             traces.append(handler.write(cycle))
             if recipe.merged:

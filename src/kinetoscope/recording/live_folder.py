@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from kinetoscope.errors import TraceFileError
 from kinetoscope.formats.live_run import (
     LiveRun,
     LiveWindow,
@@ -170,7 +171,11 @@ def live_folders(run_folder: Path) -> Iterator[Path]:
 def report_leftovers(run_folder: Path) -> None:
     """Says in the log that killed processes of an earlier attempt left something, and how to get it."""
     for folder in live_folders(run_folder):
-        run = read_live_run(folder)
+        try:
+            run = read_live_run(folder)
+        except TraceFileError as error:
+            _log.warning("An earlier attempt left something that cannot be read. %s", error)
+            continue
         if run.host == socket.gethostname() and not is_process_alive(run.pid):
             _log.warning(
                 "Rank %d of an earlier attempt was killed and left what it had not saved in %s. To make a trace of it: "

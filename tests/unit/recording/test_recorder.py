@@ -466,6 +466,10 @@ def test_a_token_may_outlive_its_recorder(twin):
     twin.recorder = None
     gc.collect()
     span.end(token)
+    elsewhere.open()
+    with span:
+        pass
+    assert len(elsewhere.records()) == 1
 
 
 def test_threads_that_ended_are_forgotten_once_they_were_taken(twin):
