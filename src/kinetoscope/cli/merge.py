@@ -6,9 +6,11 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from kinetoscope.errors import MergeError
+from kinetoscope.formats.upload_queue import delete_when_uploaded
 from kinetoscope.merge.manifest_merge import merge_manifest
 from kinetoscope.merge.merge_traces import MergeReport, Progress, merge_traces
 
@@ -42,6 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--from-manifest", metavar="FOLDER", help="merge what the ranks list as finished in FOLDER")
     parser.add_argument("--wait", metavar="S", type=float, default=0.0, help="seconds to wait for ranks still writing")
     parser.add_argument("--node-rank", metavar="N", type=int, default=0, help="the node whose ranks are merged")
+    parser.add_argument("--run-folder", metavar="F", type=Path, help="the run's folder, if not above FOLDER")
     parser.add_argument("--attempt", metavar="NAME", help="with --from-manifest: only ranks of this attempt")
     parser.add_argument(
         "--nice",
@@ -73,6 +76,7 @@ def _merge(arguments: argparse.Namespace, on_progress: Progress | None) -> Merge
             attempt=arguments.attempt,
             align_on=arguments.align_on,
             on_progress=on_progress,
+            delete=partial(delete_when_uploaded, arguments.run_folder or Path(arguments.from_manifest).parent),
         )
     files = _expand(arguments.inputs, Path(arguments.output))
     return merge_traces(arguments.output, *files, align_on=arguments.align_on, on_progress=on_progress)

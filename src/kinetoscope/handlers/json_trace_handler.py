@@ -18,6 +18,8 @@ from kinetoscope.handlers.native_drain import Drain, StandIn
 from kinetoscope.recording.cycle import Cycle
 from kinetoscope.recording.trace_folder import TraceFolder
 from kinetoscope.recording.trace_handler import TraceHandler
+from kinetoscope.storage.remote_name import RemoteName, name_on_node
+from kinetoscope.storage.uploads import uploads_of
 from kinetoscope.training.file_names import FileNameFormat
 from kinetoscope.training.ranks import Ranks
 from kinetoscope.training.timestamp import Timestamp, timestamp_fields
@@ -32,7 +34,10 @@ class JSONTraceHandler(TraceHandler):
     ``folder``, ``filename`` and ``merged_trace_filename`` may use the variables of `FileNameFormat`; a name that ends
     in ``.gz`` is compressed. ``merged_trace_filename=None`` switches merging off. Merging runs in a process of its own,
     at most once a minute during the run and once at its end. ``num_traces_to_keep`` deletes the oldest files of a rank
-    once they are merged; -1 keeps them all.
+    once they are merged and their upload is confirmed; -1 keeps them all.
+
+    The files are uploaded under ``remote_file_name`` and ``merged_trace_remote_file_name``: where these have a scheme
+    (``s3://bucket/...``), there, else below the Profiler's ``upload_to``. None uploads nothing.
 
     Raises `FileNameError` at construction for an unknown variable. At the start of the run: `FolderNotEmptyError`
     (unless ``overwrite``), `FolderNotWritableError`, and `FileNameError` if two ranks would share a file.
@@ -49,8 +54,10 @@ class JSONTraceHandler(TraceHandler):
         overwrite: bool = False,
         num_traces_to_keep: int = -1,
     ) -> None:
-        FileNameFormat(remote_file_name or "", "remote_file_name").refuse_scheme()
-        FileNameFormat(merged_trace_remote_file_name or "", "merged_trace_remote_file_name", False).refuse_scheme()
+        self._remote = RemoteName(remote_file_name, "remote_file_name")
+        self._merged_remote = RemoteName(
+            merged_trace_remote_file_name, "merged_trace_remote_file_name", has_timestamp=False
+        )
         self._merged_name = FileNameFormat(merged_trace_filename or "", "merged_trace_filename", has_timestamp=False)
         self._folder = TraceFolder(folder, filename, overwrite=overwrite, num_traces_to_keep=num_traces_to_keep)
         self._merged_path = ""
@@ -70,12 +77,17 @@ class JSONTraceHandler(TraceHandler):
         profiler = state.profiler
         self._tracks = RankTracks(profiler.ranks.rank)
         self._folder.open(state.run_name, profiler.ranks, profiler.attempt)
+        self._uploads = uploads_of(profiler, self._folder.run_folder)
+        self._remote.open(profiler, state.run_name, self._uploads)
+        self._merged_remote.open(profiler, state.run_name, self._uploads, shared=True)
         if self._merged_name.text:
-            self._merged_path = _name_on_node(self._merged_name, state.run_name, profiler.ranks)
+            self._merged_path = name_on_node(self._merged_name, state.run_name, profiler.ranks)
         if self._merged_path and profiler.ranks.local_rank == 0:
             name = self._merged_path
             output, node_rank = self._folder.path / name, profiler.ranks.node_rank
-            self._merge = MergeProcess(self._folder.path, output, node_rank, profiler.attempt.name)
+            self._merge = MergeProcess(
+                self._folder.path, output, node_rank, profiler.attempt.name, self._folder.run_folder
+            )
 
     @classmethod
     def reopen(cls, folder: Path, recipe: TraceRecipe, run_name: str, ranks: Ranks) -> Self:
@@ -111,15 +123,16 @@ class JSONTraceHandler(TraceHandler):
                 writer.write(event for event in events if not isinstance(event, StandIn))
                 drain.write(writer)
         expired = self._folder.add(path, cycle.number, cycle.timestamp)
+        self._remote.put(path, cycle.timestamp)
         if not self._merged_name.text:  # else they go when they are merged
             for old in expired:
-                old.unlink(missing_ok=True)
+                self._uploads.delete_when_uploaded(old)
         return path
 
     def close(self, state: Any, logger: Any) -> None:
         self._folder.close()
-        if self._merge is not None:
-            self._merge.finish(state.profiler.seconds_to_close())
+        if self._merge is not None and self._merge.finish(state.profiler.seconds_to_close()):
+            self._merged_remote.put_shared(self._folder.path / self._merged_path)
 
 
 def _our_events(cycle: Cycle, drain: Drain) -> Iterator[dict[str, Any]]:
@@ -182,12 +195,3 @@ def _description(cycle: Cycle) -> dict[str, Any]:
             "stepped": cycle.clock.stepped,
         },
     }
-
-
-def _name_on_node(name: FileNameFormat, run_name: str, ranks: Ranks) -> str:
-    """The merged file's name; on nodes after the first one with the node in it, so that nodes sharing a disk differ."""
-    filled = name.fill(run_name, ranks)
-    if ranks.node_rank == 0 or "node_rank" in name.variables():
-        return filled
-    stem, dot, suffix = filled.partition(".")
-    return f"{stem}.node{ranks.node_rank}{dot}{suffix}"

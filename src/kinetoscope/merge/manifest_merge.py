@@ -25,13 +25,14 @@ def merge_manifest(
     attempt: str | None = None,
     align_on: str | None = None,
     on_progress: Progress | None = None,
+    delete: Callable[[Path], object] | None = None,
 ) -> MergeReport | None:
     """Merges the traces that the ranks of node ``node_rank`` have listed in ``folder``; None if there is none yet.
 
     Waits up to ``wait_s`` seconds until every local rank has closed its manifest; a rank whose process on this host
     is dead is not waited for. ``ranks`` merges, and waits for, those ranks only; ``attempt`` only those of that
-    attempt, where the folder holds manifests of an earlier run. Traces that have expired are deleted once they are in
-    the merged file, and stay in it when it is merged again.
+    attempt, where the folder holds manifests of an earlier run. Traces that have expired are deleted (by
+    ``delete``, if given) once they are in the merged file, and stay in it when it is merged again.
     """
     folder, output = Path(folder), Path(output_file)
     manifests = _wait(lambda: _chosen(folder, node_rank, ranks, attempt), ranks, wait_s)
@@ -50,7 +51,7 @@ def merge_manifest(
     report = merge_traces(output, *paths, align_on=align_on, notes=notes, sources=sources, on_progress=on_progress)
     for manifest in manifests:
         for path in manifest.expired & set(sources):
-            (folder / path).unlink(missing_ok=True)
+            (delete or _delete)(folder / path)
     return report
 
 
@@ -90,6 +91,10 @@ def _is_done(manifest: RankManifest) -> bool:
     if manifest.closed or started is None:
         return manifest.closed
     return started.host == socket.gethostname() and not is_process_alive(started.pid)
+
+
+def _delete(path: Path) -> None:
+    path.unlink(missing_ok=True)
 
 
 def _sources_of(output: Path) -> set[str]:

@@ -17,11 +17,12 @@ from kinetoscope.training.ranks import Ranks
 class Contributions:
     """Trace files that sources add to a cycle. Filled on the writer thread, before a handler sees the cycle.
 
-    What is named in ``temporary`` is deleted once every handler has seen the cycle.
+    Once every handler has seen the cycle, what is named in ``temporary`` is deleted, and ``afterwards`` is called.
     """
 
     files: list[Path] = field(default_factory=list)
     temporary: list[Path] = field(default_factory=list)
+    afterwards: list[Callable[[], object]] = field(default_factory=list)
 
     def add_temporary(self, file: Path) -> None:
         """Adds a file that is to be deleted afterwards."""

@@ -41,6 +41,8 @@ class Delivery:
                 self._tell("process_cycle", cycle)
         for file in cycle.contributions.temporary:
             file.unlink(missing_ok=True)
+        for job in cycle.contributions.afterwards:
+            job()
 
     def _contribute(self, make: Callable[[Contributions], object], to: Contributions) -> None:
         num_before = len(to.files)

@@ -33,6 +33,7 @@ from kinetoscope.training.attempt import current_attempt
 from kinetoscope.training.callback import Callback
 from kinetoscope.training.event import Event
 from kinetoscope.training.ranks import Ranks, current_ranks
+from kinetoscope.training.remote_url import check_url
 from kinetoscope.training.state import State
 
 _log = logging.getLogger("kinetoscope")
@@ -59,7 +60,9 @@ class Profiler(Callback):
     - ``trace_handlers``: one `TraceHandler` or several; they get what was recorded.
     - ``state``: the run's state; one is made if none is given, with ``run_name`` as its name.
     - ``sources``: what records by itself (`TorchProfiler`, `SystemProfiler`).
-    - ``upload_to``: refused for now, since this version uploads nothing.
+    - ``upload_to``: the URL below which finished files are uploaded, such as ``s3://bucket/runs``; anything fsspec
+      knows. A process beside training does it, and `close` waits for it. Without it, only files whose remote name has a
+      scheme of its own are uploaded.
     - ``strict``: raise errors of sources and handlers instead of logging them and going on.
     - ``grace_s``: how long saving may take after SIGTERM, in seconds; ``close_timeout_s``: at a regular close.
     - ``live_folder``: where what is not yet saved is kept, so that a kill loses none of it; by default ``live`` in the
@@ -114,7 +117,12 @@ class Profiler(Callback):
         if positional or not callable(schedule):
             raise SettingsError(f"schedule must be a function from State to ProfilerAction, not {schedule!r}.")
         if upload_to is not None:
-            raise SettingsError(f"upload_to={upload_to!r}: this version of Kinetoscope uploads nothing. Leave it out.")
+            check_url(upload_to, "upload_to")
+        self.upload_to = upload_to
+        self.remote_store: Any = None
+        """Where remote names without a scheme go when there is no ``upload_to``: a `RemoteStore`, or None."""
+        self.uploads: dict[Path, Any] = {}
+        """For handlers and sources: what uploads from each run folder, so that they share it."""
         self._schedule: Any = schedule
         self._clock = clock or SystemClock()
         self._grace_s, self._close_timeout_s = grace_s, close_timeout_s
@@ -398,6 +406,8 @@ class Profiler(Callback):
             self._guard(handler, handler.close, (self.state, None))
         for callback in (*self.sources, *self._trace_handlers):
             self._guard(callback, callback.post_close)
+        for uploads in self.uploads.values():
+            self._guard(uploads, uploads.finish, (self.seconds_to_close(),))
 
     def _save_on_signal(self) -> bool:
         if self._phase is _Phase.CLOSING:

@@ -7,6 +7,8 @@ from kinetoscope.errors import SettingsError
 from kinetoscope.recording.action import ProfilerAction
 from kinetoscope.recording.cycle import Contributions
 from kinetoscope.recording.trace_folder import TraceFolder
+from kinetoscope.storage.remote_name import RemoteName
+from kinetoscope.storage.uploads import uploads_of
 from kinetoscope.torch import ProfilerAction as TorchAction
 from kinetoscope.torch import profile
 from kinetoscope.torch.results import KinetoResults
@@ -28,7 +30,8 @@ class TorchProfiler(Callback):
     At the end of each window the trace is written to ``folder/filename`` and joins the Profiler's cycle; with no
     ``filename`` it only joins the cycle. Both may use the variables of `FileNameFormat`. ``use_gzip`` compresses.
     ``record_shapes``, ``profile_memory``, ``with_stack`` and ``with_flops`` are those of torch's profiler.
-    The training thread pays for Kineto's stop; the file is written on the writer thread.
+    The training thread pays for Kineto's stop; the file is written on the writer thread, and uploaded under the remote
+    names as `JSONTraceHandler` does.
 
     Raises `FileNameError` and `SettingsError` for arguments that cannot work; ``overwrite`` and
     ``num_traces_to_keep`` as for `JSONTraceHandler`.
@@ -52,16 +55,14 @@ class TorchProfiler(Callback):
         with_flops: bool = True,
         num_traces_to_keep: int = -1,
     ) -> None:
-        for argument, text in (
-            ("remote_file_name", remote_file_name),
-            ("memory_filename", memory_filename),
-            ("memory_remote_file_name", memory_remote_file_name),
-        ):
-            FileNameFormat(text or "", argument).refuse_scheme()
+        self._remote = RemoteName(remote_file_name, "remote_file_name")
+        self._memory_remote = RemoteName(memory_remote_file_name, "memory_remote_file_name")
         if memory_filename:
             _check_memory_options(record_shapes=record_shapes, profile_memory=profile_memory, with_stack=with_stack)
         if filename and use_gzip and not filename.endswith(".gz"):
             filename += ".gz"
+        if use_gzip:
+            self._remote.add_suffix(".gz")
         self._writes_file = bool(filename)
         names = filename or ".rank{rank}.{batch}.pt.trace.json"
         self._folder = TraceFolder(folder, names, overwrite=overwrite, num_traces_to_keep=num_traces_to_keep)
@@ -85,6 +86,10 @@ class TorchProfiler(Callback):
         profiler = state.profiler
         self._run_name, self._ranks = state.run_name, profiler.ranks
         self._folder.open(state.run_name, profiler.ranks, profiler.attempt)
+        self._uploads = uploads_of(profiler, self._folder.run_folder)
+        self._remote.open(profiler, state.run_name, self._uploads)
+        if self._memory_filename.text:
+            self._memory_remote.open(profiler, state.run_name, self._uploads)
 
     def fit_start(self, state: Any, logger: Any) -> None:
         profiler = state.profiler
@@ -138,12 +143,15 @@ class TorchProfiler(Callback):
         results.export_chrome_trace(path)
         if self._writes_file:
             contributions.files.append(path)
-            contributions.temporary.extend(self._folder.add(path, window, timestamp))
+            expired = self._folder.add(path, window, timestamp)
+            self._remote.put(path, timestamp)
+            contributions.afterwards.extend(partial(self._uploads.delete_when_uploaded, old) for old in expired)
         else:
             contributions.add_temporary(path)
         if self._memory_filename.text:
             name = self._memory_filename.fill(self._run_name, self._ranks, timestamp)
             results.memory_timeline().save(self._folder.path / name)
+            self._memory_remote.put(self._folder.path / name, timestamp)
 
 
 def _check_memory_options(**options: bool) -> None:
