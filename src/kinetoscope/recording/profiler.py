@@ -18,6 +18,7 @@ from kinetoscope.errors import ProfilerStateError, SettingsError
 from kinetoscope.formats.live_run import TraceRecipe
 from kinetoscope.recording import active, compiler
 from kinetoscope.recording.action import ProfilerAction
+from kinetoscope.recording.clock_comparison import ClockComparison
 from kinetoscope.recording.cycle import Contributions
 from kinetoscope.recording.delivery import Delivery, second_link
 from kinetoscope.recording.guard import Guard
@@ -146,6 +147,7 @@ class Profiler(Callback):
         self._loop = Loop(self)
         save_cost = self.marker("kinetoscope/save", categories=("kinetoscope",))
         self._delivery = Delivery(self._guard, lambda: self._trace_handlers, save_cost)
+        self._clocks = ClockComparison(self._clock, self.ranks, self.attempt)
         self._live = LiveFolder(self._recorder, self._delivery.writer.submit)
         self._callbacks: dict[Event, list[tuple[Any, Callable[..., Any]]]] = {}
         self.trace_handlers = trace_handlers
@@ -282,6 +284,7 @@ class Profiler(Callback):
         except BaseException:
             self._close(self._grace_s, clean=False)
             raise
+        self._clocks.begin()
         self._apply_action()
         say_if_slow()
         return self
@@ -366,14 +369,14 @@ class Profiler(Callback):
         listeners = Listeners(self._trace_handlers, names, state, take_anchor(self._clock), self._guard)
         self._recorder.listener = listeners if listeners else None
 
-    def _save_window(self) -> None:
-        """Closes the window and hands its cycle to the writer thread."""
+    def _save_window(self, *, measure: bool = True) -> None:
+        """Closes the window and hands its cycle to the writer thread; ``measure`` its clock once more before."""
         listener = self._recorder.listener
         cycle = self._window.close(self.state.run_name, self.state.timestamp, _distributed_info(self.ranks))
         if isinstance(listener, Listeners):
             listener.cut(self._clock.monotonic_ns())
         if cycle is not None:
-            self._delivery.cycle(cycle)
+            self._clocks.pass_on(cycle, self._delivery.cycle, measure=measure)
 
     def _close(self, timeout_s: float, *, clean: bool) -> None:
         """Ends the run, once. Whatever fails in here is reported, and the rest is done all the same."""
@@ -388,8 +391,10 @@ class Profiler(Callback):
             self.fire(Event.FIT_END)
         for source in self.sources:
             self._guard(source, source.close, (self.state, None))
-        self._save_window()
+        self._save_window(measure=clean)
+        self._clocks.finish_windows(self.seconds_to_close())
         self._close_handlers()
+        self._clocks.finish(self.seconds_to_close())
         if self._delivery.writer.close(timeout_s=1.0):
             self._live.close()
         active.deactivate(self._recorder)
