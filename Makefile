@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PACKAGE := pyproject.toml $(wildcard setup.py src/native/*)
 
-.PHONY: help demo test test-pure test-sanitized check bench clean
+.PHONY: help demo test test-pure test-long test-sanitized check bench clean
 
 help:  ## Say what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -28,6 +28,10 @@ test: $(VENV)/test.stamp  ## Run all tests
 test-pure: $(VENV)/test.stamp  ## Run the tests that touch the recorder with the one in Python
 	KINETOSCOPE_PURE=1 $(BIN)/python -m pytest -q tests/unit tests/integration/test_demo.py tests/integration/test_endings.py \
 		tests/integration/test_compile.py
+
+test-long: $(VENV)/test.stamp  ## Run in full what `make test` shortens: faults, a stall, 64 ranks, 100 comparisons of clocks
+	KINETOSCOPE_FAULT_RUN_S=120 KINETOSCOPE_STALL_S=30 KINETOSCOPE_NUM_RANKS=64 KINETOSCOPE_CLOCK_RUNS=100 \
+	$(BIN)/python -m pytest --timeout 900 tests/integration/storage/test_fault_run.py tests/integration/test_scale.py tests/integration/clock
 
 test-sanitized: $(VENV)/test.stamp  ## Run the recorder's tests under AddressSanitizer and UndefinedBehaviorSanitizer
 	KINETOSCOPE_REQUIRE_NATIVE=1 KINETOSCOPE_SANITIZE=1 $(BIN)/python setup.py --quiet build --build-base build/sanitized

@@ -33,7 +33,7 @@ class RemoteName:
         Raises `FileNameError` if two ranks would upload to one name, unless it is ``shared`` by those of a node.
         """
         self._run_name, self._ranks, self._restart = run_name, profiler.ranks, profiler.attempt.restart
-        if self._format.text and uploads.takes(self._format.text):
+        if self._format.text and uploads.prepare(self._format.text):
             if not shared:
                 self._format.check_ranks_differ(profiler.ranks)
             self._uploads = uploads

@@ -23,7 +23,7 @@ from two_clocks.hosts import (
 )
 
 pytest.importorskip("torch")
-NUM_RUNS = int(os.environ.get("KINETOSCOPE_CLOCK_RUNS", "20"))
+NUM_RUNS = int(os.environ.get("KINETOSCOPE_CLOCK_RUNS", "10"))
 THREE_HOURS_AND_100_PPM = faketime("+3h x1.0001")
 
 
