@@ -12,6 +12,7 @@ from benchmarks.suite import SuiteResult, render_table, write_result
 _SUITES = {
     "import_time": "benchmarks.import_time",
     "two_ranks": "benchmarks.two_ranks",
+    "clocks": "benchmarks.clocks",
     "marker_cost": "benchmarks.recording.marker_cost",
     "growth": "benchmarks.recording.growth",
     "skipped_batch": "benchmarks.recording.skipped_batch",

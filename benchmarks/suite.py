@@ -36,6 +36,14 @@ TARGETS = {
         Target("ends of a barrier on two ranks, apart", "<=", 1000, issue=2),
         Target("record_function outside its marker", "<=", 5, issue=2),
     ],
+    "clocks": [
+        Target("hours apart: truth within the bound", ">=", 99, issue=5),
+        Target("hours apart: bound", "<", 200, issue=5),
+        Target("hours apart, 100 ppm: truth within the bound", ">=", 99, issue=5),
+        Target("hours apart, 100 ppm: bound", "<", 200, issue=5),
+        Target("through 1 ms of delay: truth within the bound", ">=", 99, issue=5),
+        Target("through 1 ms of delay: bound", "<", 2000, issue=5),
+    ],
     "skipped_batch": [Target("batch of profiler.batches, skipped", "<", 10, issue=2)],
     "marker_cost": [
         Target("marker with, active", "<=", 1.2, issue=3),

@@ -1,4 +1,4 @@
-"""merge/alignment.py: ranks whose clocks were compared are put on rank 0's, and the merged trace says how sure that is."""
+"""merge/alignment.py: clocks that were compared are put on rank 0's, and the merged trace says how sure that is."""
 
 import json
 
