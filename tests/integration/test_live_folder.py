@@ -8,6 +8,7 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -141,8 +142,11 @@ def test_what_finds_no_space_is_dropped_and_the_trace_says_how_much(tmp_path):
     handler = JSONTraceHandler(f"{tmp_path}/traces", merged_trace_filename=None)
     with Profiler(ALWAYS, handler, live_bytes_max=1 << 20, strict=True) as profiler:
         marker = profiler.marker("m")
+        let_go = threading.Event()
+        profiler._delivery.writer.submit("Being slow", let_go.wait)
         for _ in range(60_000):
             marker.instant()
+        let_go.set()
     (path,) = (tmp_path / "traces").glob("ep*.json")
     trace = json.loads(path.read_text())
     dropped = trace["kinetoscope"]["dropped"]
@@ -218,9 +222,49 @@ def test_markers_work_in_children_however_they_were_started(tmp_path, method):
             assert queue.get() == child.pid
             child.join()
     assert child.exitcode == 0
-    names = sorted(name for name, _, _ in handler.spans())
-    # A fork server that was started before the run does not know of it.
-    assert names == ["m", "parent"] or (method == "forkserver" and names == ["parent"])
+    assert sorted(name for name, _, _ in handler.spans()) == ["m", "parent"]
+
+
+# The server was started before the run, and has or has not imported Kinetoscope by then.
+EARLY_SERVER = """
+import multiprocessing, sys
+from tests_of_children import nothing, record_m
+
+if __name__ == "__main__":
+    context = multiprocessing.get_context("forkserver")
+    if sys.argv[2] == "preloaded":
+        context.set_forkserver_preload(["kinetoscope.recording.active"])
+    context.Process(target=nothing).start()
+    from kinetoscope import Profiler, ProfilerAction
+    from kinetoscope.testing import MemoryTraceHandler
+
+    handler = MemoryTraceHandler()
+    with Profiler(lambda state: ProfilerAction.ACTIVE, handler, live_folder=sys.argv[1], strict=True):
+        child = context.Process(target=record_m)
+        child.start()
+        child.join()
+    print([name for name, _, _ in handler.spans()], child.exitcode)
+"""
+
+CHILDREN = """
+def nothing():
+    pass
+
+def record_m():
+    import kinetoscope
+
+    with kinetoscope.marker("m"):
+        pass
+"""
+
+
+@pytest.mark.parametrize("server", ["plain", "preloaded"])
+def test_children_of_a_fork_server_that_was_there_before_the_run_record_into_it(tmp_path, server):
+    (tmp_path / "early.py").write_text(EARLY_SERVER)
+    (tmp_path / "tests_of_children.py").write_text(CHILDREN)
+    command = [sys.executable, tmp_path / "early.py", tmp_path, server]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.stdout == "['m'] 0\n", done.stderr
 
 
 class MarkedDataset:
