@@ -146,7 +146,7 @@ def _against(candidates: list[Candidate], timings: Timings) -> Iterator[Measure]
 _RECORDED_BY_PEERS = {
     "record_function on": "record_function, on",
     "_RecordFunctionFast on": "_RecordFunctionFast reused, on",
-    "Lightning-style start/stop": "Lightning-style start/stop, on",
+    "Lightning SimpleProfiler": "Lightning SimpleProfiler",
     "OpenTelemetry SDK": "OpenTelemetry SDK span, kept in memory",
     "viztracer log_event": "viztracer log_event, on",
 }
