@@ -28,9 +28,10 @@ class StandIn(dict[str, Any]):
 
 
 class Drain:
-    """Drains threads of one cycle. ``taken_tids``, as text, are those of threads on which others have events too."""
+    """Drains threads of one cycle. ``taken_tids``, as text, are those of threads on which others have events too; with
+    None it takes on no thread."""
 
-    def __init__(self, cycle: Cycle, taken_tids: Collection[str] = ()) -> None:
+    def __init__(self, cycle: Cycle, taken_tids: Collection[str] | None = ()) -> None:
         self._cycle = cycle
         self._taken_tids = taken_tids
         self._num_tracks = Counter(thread.tid for thread in cycle.threads)
@@ -41,8 +42,9 @@ class Drain:
 
         The thread's events get the pid and tid that these have by the time of `write`.
         """
-        is_shared = str(thread.tid) in self._taken_tids or self._num_tracks[thread.tid] > 1
-        if IS_PURE or is_shared or not self._keeps_order():
+        if IS_PURE or self._taken_tids is None or not self._keeps_order():
+            return []
+        if str(thread.tid) in self._taken_tids or self._num_tracks[thread.tid] > 1 or self._has_args:
             return []
         firsts = _native.drain_sample(thread.packed, len(self._names)) or []
         stand_ins = self._stand_ins(thread, firsts)
@@ -71,6 +73,11 @@ class Drain:
         """Whether what nests on the monotonic clock nests in unix time. Within a few microseconds it may not."""
         drift, elapsed = self._cycle.clock.slope_ns
         return abs(drift) < elapsed
+
+    @cached_property
+    def _has_args(self) -> bool:
+        """Whether names have args of their own, which the lines written in C do not have."""
+        return any(name.args for name in list(self._cycle.names))
 
     def _stand_ins(self, thread: ThreadRecords, firsts: list[int]) -> list[StandIn]:
         """The first event of each name and phase, without its time."""
