@@ -59,5 +59,5 @@ def require_profiler(callback: Any, state: Any) -> None:
     """Raises `ProfilerStateError` if the Trainer has no Profiler of ours."""
     if not hasattr(state.profiler, "remote_filenames"):
         raise ProfilerStateError(
-            f"{type(callback).__name__} works with a kinetoscope.composer.Profiler only. Pass Trainer(profiler=...) one."
+            f"{type(callback).__name__} works with a kinetoscope.composer.Profiler only. Give the Trainer one."
         )

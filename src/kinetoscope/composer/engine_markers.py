@@ -1,4 +1,4 @@
-"""composer: the markers that Composer's engine asks for, many times a batch. Names flow in, the same markers flow out."""
+"""composer: the markers that Composer's engine asks for, many times a batch. Names flow in, markers flow out."""
 
 from collections.abc import Callable, Iterable
 from typing import Any

@@ -28,8 +28,8 @@ class Profiler(engine.Profiler, TrainerCallback):
 
     - ``schedule``: a function from the Trainer's State to a `ProfilerAction`, such as `cyclic_schedule`'s.
     - ``trace_handlers``: one `TraceHandler` or several; they get what was recorded.
-    - ``sys_prof_cpu``, ``sys_prof_memory``, ``sys_prof_disk``, ``sys_prof_net``: whether a `SystemProfiler` records these;
-      ``sys_prof_stats_thread_interval_seconds``: seconds between two readings.
+    - ``sys_prof_cpu``, ``sys_prof_memory``, ``sys_prof_disk``, ``sys_prof_net``: whether a `SystemProfiler` records
+      these; ``sys_prof_stats_thread_interval_seconds``: seconds between two readings.
     - ``torch_prof_*``: the settings of a `TorchProfiler`, which records if any of ``torch_prof_record_shapes``,
       ``torch_prof_profile_memory``, ``torch_prof_with_stack`` and ``torch_prof_with_flops`` is on.
     - ``strict``: raise errors of sources and handlers instead of logging them and going on.
@@ -225,7 +225,17 @@ class Profiler(engine.Profiler, TrainerCallback):
 
 
 _HANDLED = frozenset(
-    "after_load fit_start epoch_start batch_start before_forward after_backward batch_end epoch_end fit_end".split()
+    {
+        "after_load",
+        "fit_start",
+        "epoch_start",
+        "batch_start",
+        "before_forward",
+        "after_backward",
+        "batch_end",
+        "epoch_end",
+        "fit_end",
+    }
 )
 
 

@@ -13,4 +13,3 @@ class SystemProfiler(GuardedCallback, system_profiler.SystemProfiler, TrainerCal
 
     def init(self, state: Any, logger: Any) -> None:
         require_profiler(self, state)
-        super().init(state, logger)

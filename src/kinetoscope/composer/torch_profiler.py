@@ -6,6 +6,7 @@ from typing import Any
 from kinetoscope.composer.callback import GuardedCallback, TrainerCallback, require_profiler
 from kinetoscope.composer.remote import path_in_bucket
 from kinetoscope.sources import torch_profiler
+from kinetoscope.torch import profile
 from kinetoscope.torch.results import KinetoResults
 
 __all__ = ["TorchProfiler"]
@@ -64,9 +65,9 @@ class TorchProfiler(GuardedCallback, torch_profiler.TorchProfiler, TrainerCallba
         if self.profiler is not None and self._has_started:
             self.profiler.follow_schedule()
             return
-        self.profiler = self._make(state)  # anew: since INIT the run may have been resumed at another batch
-        self.profiler.start()
-        self._has_started = True
+        torch_profiler = self._make(state)  # anew: since INIT the run may have been resumed at another batch
+        torch_profiler.start()
+        self.profiler, self._has_started = torch_profiler, True
 
     def epoch_end(self, state: Any, logger: Any) -> None:
         if self.profiler is not None:
@@ -99,5 +100,5 @@ class TorchProfiler(GuardedCallback, torch_profiler.TorchProfiler, TrainerCallba
         if _log.isEnabledFor(logging.INFO):
             self._last_results = results
 
-    def _make(self, state: Any) -> Any:
+    def _make(self, state: Any) -> profile:
         return self.make_profile(state, lambda: state.profiler.schedule(state))

@@ -24,7 +24,7 @@ def export_memory_timeline_html(
     yxis_step_size: float = 1.0,
     return_fig: bool = False,
 ) -> Any:
-    """Writes the memory of ``device`` over the last window of a torch profiler, ours or torch's, as an interactive page.
+    """Writes the memory of ``device`` over the last window of a torch profiler, ours or torch's, as a page.
 
     ``return_fig`` writes nothing and gives a matplotlib figure instead, of ``figsize`` inches and with a ``title``,
     whose ticks are ``yxis_step_size`` GB apart; None, and a word in the log, without matplotlib. Raises `SettingsError`

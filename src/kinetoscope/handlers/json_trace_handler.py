@@ -137,7 +137,7 @@ class JSONTraceHandler(TraceHandler):
         return path
 
     def metadata(self, cycle: Cycle, base_ns: int) -> list[dict[str, Any]]:
-        """The events at the beginning of a file that say what its tracks are; time stamps in it count from ``base_ns``."""
+        """The events at the beginning of a file, which say what its tracks are. Its times count from ``base_ns``."""
         return self._tracks.metadata()
 
     def _in_layout(self, events: list[dict[str, Any]]) -> Iterable[dict[str, Any]]:

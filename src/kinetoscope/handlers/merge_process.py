@@ -33,9 +33,11 @@ class MergeProcess:
             self._start(wait_s=0.0)
 
     def finish(self, timeout_s: float, num_cycles: int | None = None) -> bool:
-        """Merges at the end. The process waits for the node's other ranks, those that have saved ``num_cycles`` excepted;
-        this call waits for the process, at most ``timeout_s`` seconds, and leaves it to finish by itself after that.
-        Whether the merged file is there."""
+        """Merges at the end; whether the merged file is there.
+
+        The process waits for the node's other ranks, except for those that have saved ``num_cycles``. This call waits
+        for the process, at most ``timeout_s`` seconds, and leaves it to finish by itself after that.
+        """
         until = monotonic() + timeout_s
         if self._process.wait(until):
             self._start(_WAIT_FOR_RANKS_S if num_cycles is None else _WAIT_FOR_CYCLES_S, num_cycles)

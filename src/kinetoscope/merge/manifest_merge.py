@@ -32,9 +32,9 @@ def merge_manifest(
     """Merges the traces that the ranks of node ``node_rank`` have listed in ``folder``; None if there is none yet.
 
     Waits up to ``wait_s`` seconds until every local rank has closed its manifest, or has ``num_cycles`` traces in it; a
-    rank whose process on this host is dead is not waited for. ``ranks`` merges, and waits for, those ranks only; ``attempt`` only those of that
-    attempt, where the folder holds manifests of an earlier run. Traces that have expired are deleted (by
-    ``delete``, if given) once they are in the merged file, and stay in it when it is merged again.
+    rank whose process on this host is dead is not waited for. ``ranks`` merges, and waits for, those ranks only;
+    ``attempt`` only those of that attempt, where the folder holds manifests of an earlier run. Traces that have expired
+    are deleted (by ``delete``, if given) once they are in the merged file, and stay in it when it is merged again.
     """
     folder, output = Path(folder), Path(output_file)
     manifests = _wait(lambda: _chosen(folder, node_rank, ranks, attempt), ranks, wait_s, num_cycles)
