@@ -200,7 +200,7 @@ class ChromeWriter:
     """Writes a Chrome JSON object, one line per event, to a binary stream as the events come.
 
     ``header`` gives the fields beside the events. ``as_list`` writes a bare list, as Composer does: then the header
-    is in a first event of its own, which viewers pass over. What no JSON can hold is made to fit: lone surrogates become
+    is in a first event, which viewers pass over. What no JSON can hold is made to fit: lone surrogates become
     text such as ``\\ud800``, numpy scalars numbers, anything else its ``str``. NaN and infinities become null and
     are named under ``not_finite`` (where a counter's series is, since Perfetto takes only numbers from a counter's
     args, left out of the args, and named beside them).
