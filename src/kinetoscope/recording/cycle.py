@@ -1,6 +1,6 @@
 """recording: the Cycle, what one rank recorded in one window. It flows from the Profiler to the trace handlers."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
