@@ -1,11 +1,11 @@
 """composer: the markers that Composer's engine asks for, many times a batch. Names flow in, markers flow out."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 from kinetoscope.composer.marker import EngineMarker
 from kinetoscope.recording.action import ProfilerAction
-from kinetoscope.recording.marker import RECORDING_ACTIONS, Marker, MarkerSettings
+from kinetoscope.recording.marker import Marker, MarkerSettings
 
 _PARTS = ("forward", "loss", "backward")
 _OF_MICROBATCH = frozenset(prefix + part for prefix in ("", "before_", "after_") for part in _PARTS)
@@ -35,6 +35,13 @@ class EngineMarkers:
             return self._get(name, actions, on_start, on_finish, categories)
         return known[0]
 
+    def forget_open(self) -> None:
+        """Ends the engine's spans that a Trainer left open when it was interrupted."""
+        for known in self._known_by_microbatch:
+            for marker, *_ in known.values():
+                if isinstance(marker, EngineMarker):
+                    marker.finish()
+
     def begin_batch(self) -> None:
         """A batch begins, with its microbatch 0."""
         self._turn_to(0)
@@ -58,11 +65,11 @@ class EngineMarkers:
         event = name.rpartition(_ENGINE)[2] if _ENGINE in name else ""
         args = (("microbatch", self._number(event)),) if event in _OF_MICROBATCH else ()
         is_engine = name == _ENGINE + event
-        recorded = actions if actions is RECORDING_ACTIONS else _plain(actions)
+        recorded = {ProfilerAction(action) for action in actions}
         if is_engine:
             # The engine leaves ACTIVE_AND_SAVE out, and asks for a span's begin and its end with different actions.
             saves = {ProfilerAction.ACTIVE_AND_SAVE} if ProfilerAction.ACTIVE in recorded else set()
-            recorded = {*recorded, *saves} - {ProfilerAction.SKIP}
+            recorded = (recorded | saves) - {ProfilerAction.SKIP}
         settings = MarkerSettings(name, recorded, on_start, on_finish, categories, args)
         marker = self._make(settings, EngineMarker if is_engine else Marker)
         self._known[name] = (marker, _copy(actions), on_start, on_finish, _copy(categories))
@@ -72,11 +79,6 @@ class EngineMarkers:
         """The microbatch's; that of the one before for callbacks that come after `end_microbatch` in the same event."""
         is_late = event == "after_backward" and self._is_after_backward
         return self._microbatch - is_late
-
-
-def _plain(actions: Iterable[Any]) -> list[ProfilerAction]:
-    """The actions as ours, whichever module they come from."""
-    return [ProfilerAction(getattr(action, "value", action)) for action in actions]
 
 
 def _copy(given: Any) -> Any:

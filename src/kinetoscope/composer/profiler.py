@@ -157,8 +157,12 @@ class Profiler(engine.Profiler, TrainerCallback):
         self.resumption_batch_idx = state.timestamp.batch_in_epoch
 
     def fit_start(self, state: Any, logger: Any) -> None:
-        """The first time, recording begins: handlers and sources are set up by now."""
-        if not self._has_begun:
+        """The first time, recording begins: handlers and sources are set up by now. No window outlives a fit."""
+        if self._has_begun:  # and was interrupted in mid-window, perhaps
+            self._finish(state, logger)
+            self.save_window()
+            self._engine_markers.forget_open()
+        else:
             self._has_begun = True
             self.begin_run()
         self.next_action()

@@ -98,6 +98,7 @@ class JSONTraceHandler(TraceHandler):
     def reopen(cls, folder: Path, recipe: TraceRecipe, run_name: str, ranks: Ranks) -> Self:
         """A handler that goes on writing for a rank that was killed; it does not merge."""
         handler = cls(str(folder.parent), recipe.filename, merged_trace_filename=recipe.merged or None)
+        handler.in_pairs = recipe.in_pairs
         handler._tracks = RankTracks(ranks.rank)
         handler._folder.reopen(folder, run_name, ranks)
         return handler
@@ -106,7 +107,7 @@ class JSONTraceHandler(TraceHandler):
     def recipe(self) -> TraceRecipe:
         """How this handler names its traces, for `recover`; known once the run has begun."""
         folder = os.path.relpath(self._folder.path, self._folder.run_folder)
-        return TraceRecipe(folder, self._folder.filename, self._merged_path)
+        return TraceRecipe(folder, self._folder.filename, self._merged_path, self.in_pairs)
 
     def process_cycle(self, cycle: Cycle) -> None:
         """Writes the cycle's file; local rank 0 also sees to the merged one."""
