@@ -119,7 +119,8 @@ class JSONTraceHandler(TraceHandler):
         """Writes the cycle's file and notes it in the manifest; returns its path."""
         path = self._folder.path_for(cycle.timestamp)
         contributed, header = _contributed(cycle)
-        drain = Drain(cycle, taken_tids=None if self.in_pairs else {_number_of(it.get("tid")) for it in contributed})
+        taken_tids = {_number_of(event.get("tid")) for event in contributed}
+        drain = Drain(cycle, taken_tids, in_pairs=self.in_pairs)
         events = [*_our_events(cycle, drain), *contributed]
         nest(events, is_fixed=lambda event: isinstance(event, MarkerEvent))
         events = self._tracks.adopt(events)
@@ -142,9 +143,8 @@ class JSONTraceHandler(TraceHandler):
         return self._tracks.metadata()
 
     def _in_layout(self, events: list[dict[str, Any]]) -> Iterable[dict[str, Any]]:
-        if self.in_pairs:
-            return in_pairs(events, is_ours=lambda event: isinstance(event, MarkerEvent))
-        return (event for event in events if not isinstance(event, StandIn))
+        timed = (event for event in events if not isinstance(event, StandIn))
+        return in_pairs(timed, is_ours=lambda event: isinstance(event, MarkerEvent)) if self.in_pairs else timed
 
     def merge_now(self, timeout_s: float) -> None:
         """Merges what this node's ranks have saved, if this rank has saved something since it was merged last.

@@ -5,7 +5,7 @@ and on which nobody else has events, can go this way.
 """
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -30,10 +30,11 @@ class StandIn(dict[str, Any]):
 
 class Drain:
     """Drains threads of one cycle. ``taken_tids``, as text, are those of threads on which others have events too; with
-    None it takes on no thread."""
+    ``in_pairs``, a span is a ``B`` and an ``E`` event."""
 
-    def __init__(self, cycle: Cycle, taken_tids: Collection[str] | None = ()) -> None:
+    def __init__(self, cycle: Cycle, taken_tids: Collection[str] = (), *, in_pairs: bool = False) -> None:
         self._cycle = cycle
+        self._in_pairs = in_pairs
         self._taken_tids = taken_tids
         self._num_tracks = Counter(thread.tid for thread in cycle.threads)
         self._planned: list[tuple[ThreadRecords, list[StandIn]]] = []
@@ -43,9 +44,8 @@ class Drain:
 
         The thread's events get the pid and tid that these have by the time of `write`.
         """
-        if IS_PURE or self._taken_tids is None or not self._keeps_order():
-            return []
-        if str(thread.tid) in self._taken_tids or self._num_tracks[thread.tid] > 1 or self._has_args:
+        is_shared = str(thread.tid) in self._taken_tids or self._num_tracks[thread.tid] > 1
+        if IS_PURE or is_shared or not self._keeps_order():
             return []
         stand_ins = self._stand_ins(thread, self._one_of_each(thread))
         if stand_ins:
@@ -58,8 +58,7 @@ class Drain:
         clock = start.monotonic_ns, start.unix_ns - writer.base_ns, drift, elapsed
         for thread, (stand_in, *_) in self._planned:
             place, rest = b'"pid":%d,"tid":%d' % (stand_in["pid"], stand_in["tid"]), b""
-            for part in thread.parts:
-                packed = part.read()
+            for packed in self._parts(thread):
                 rest = self._write(writer, b"".join((rest, packed)) if rest else packed, False, place, clock)
             self._write(writer, rest, True, place, clock)
 
@@ -70,7 +69,7 @@ class Drain:
         room, next_one = bytearray(_ROOM_BYTES), 0
         while next_one < len(packed) // RECORD_BYTES:
             num_bytes, next_one, is_waiting = _native.drain_chrome(
-                packed, next_one, are_last, room, self._names, self._categories, place, clock
+                packed, next_one, are_last, room, self._texts, place, clock
             )
             writer.write_lines(memoryview(room)[:num_bytes])
             if is_waiting:
@@ -79,15 +78,19 @@ class Drain:
                 room = bytearray(2 * len(room))
         return bytes(packed[next_one * RECORD_BYTES :])
 
+    def _parts(self, thread: ThreadRecords) -> Iterator[Packed]:
+        """A thread's records as they are to be written; as pairs all at once, since they have to be sorted."""
+        if not self._in_pairs:
+            yield from (part.read() for part in thread.parts)
+            return
+        packed = b"".join(part.read() for part in thread.parts)
+        room = bytearray(2 * len(packed))
+        yield memoryview(room)[: _native.pair_records(packed, room)]
+
     def _keeps_order(self) -> bool:
         """Whether what nests on the monotonic clock nests in unix time. Within a few microseconds it may not."""
         drift, elapsed = self._cycle.clock.slope_ns
         return abs(drift) < elapsed
-
-    @cached_property
-    def _has_args(self) -> bool:
-        """Whether names have args of their own, which the lines written in C do not have."""
-        return any(name.args for name in list(self._cycle.names))
 
     def _one_of_each(self, thread: ThreadRecords) -> bytes:
         """One record of each name and kind; none if there are records that need Python's care."""
@@ -105,5 +108,9 @@ class Drain:
         return tuple(encode_text(it.name) for it in list(self._cycle.names))
 
     @cached_property
-    def _categories(self) -> tuple[bytes, ...]:
-        return tuple(encode_text(category_of(it)) for it in self._cycle.names[: len(self._names)])
+    def _texts(self) -> tuple[tuple[bytes, ...], tuple[bytes, ...], tuple[bytes, ...]]:
+        """Of each name, what lines have of it: itself, its categories, and its args behind a comma."""
+        names = self._cycle.names[: len(self._names)]
+        categories = (encode_text(category_of(it)) for it in names)
+        args = (b"".join(b"," + encode_text(key) + b":%d" % value for key, value in it.args) for it in names)
+        return self._names, tuple(categories), tuple(args)
