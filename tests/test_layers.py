@@ -20,7 +20,7 @@ ALLOWED: dict[str, set[str]] = {
     "formats": {"training", "_native"},
     "recording": {"training", "clock", "writing", "formats", "_native"},
     "torch": {"clock", "writing", "formats", "pages", "recording"},
-    "storage": {"training", "writing"},
+    "storage": {"training", "writing", "formats"},
     "sources": {"training", "clock", "writing", "recording", "torch", "storage"},
     "merge": {"training", "clock", "writing", "formats"},
     "handlers": {"training", "clock", "writing", "formats", "recording", "storage", "_native"},

@@ -33,6 +33,7 @@ def profile(
     system_interval_s: float = 0.1,
     overwrite: bool = False,
     num_traces_to_keep: int = -1,
+    upload_to: str | None = None,
     strict: bool = False,
     grace_s: float = 10.0,
 ) -> Profiler:
@@ -75,6 +76,7 @@ def profile(
         handlers if isinstance(handlers, Sequence) else [handlers],
         sources=sources,
         run_name=run_name or Path(folder).name,
+        upload_to=upload_to,
         strict=strict,
         grace_s=grace_s,
     )

@@ -13,6 +13,7 @@
     ├── ProfilerStateError    (also RuntimeError)                 a call at the wrong moment
     │   └── NothingRecordedError  (also AssertionError)           results asked for before there are any
     ├── TraceFileError        (also ValueError)                   a trace file that cannot be read
+    ├── UploadError           (also OSError)                      a store that does not hold what was uploaded
     └── MergeError            (also ValueError)                   traces that cannot be put together
 
 Errors derive from the builtin that the upstream of a face raises in the same place, so that code written
@@ -70,6 +71,10 @@ class NothingRecordedError(ProfilerStateError, AssertionError):
 
 class TraceFileError(KinetoscopeError, ValueError):
     """A trace file is empty, not a trace, or damaged beyond reading."""
+
+
+class UploadError(KinetoscopeError, OSError):
+    """After an upload the store does not hold what was sent."""
 
 
 class MergeError(KinetoscopeError, ValueError):

@@ -101,6 +101,7 @@ static int is_same_text(const Text *one, const Text *other)
 typedef struct {
     const Text *names;      /* JSON strings, by id */
     const Text *categories; /* the same of the categories of each name */
+    const Text *args;       /* what each name has among its args, after a comma; nothing, for most */
     uint32_t num_names;
     Text place;             /* pid and tid, as fields of an event */
     int64_t start;          /* on the monotonic clock */
@@ -129,7 +130,7 @@ static int64_t since_base(const Style *style, int64_t monotonic)
 static size_t room_for(const Style *style, const Record *record)
 {
     return FIXED_BYTES + style->names[record->name].length + style->categories[record->name].length +
-           style->place.length;
+           style->args[record->name].length + style->place.length;
 }
 
 static size_t room_for_values(const Style *style, const Record *record, const Record *end)
@@ -138,6 +139,13 @@ static size_t room_for_values(const Style *style, const Record *record, const Re
     for (; record < end; record++)
         bytes += VALUE_BYTES + style->names[tail_series(record->tail)].length;
     return bytes;
+}
+
+static int is_bracket(const Record *record, uint32_t num_names)
+{
+    uint32_t kind = tail_kind(record->tail);
+    return (kind == KIND_BEGIN || kind == KIND_END) && record->name < num_names && is_near(record->begin) &&
+           is_near(record->end.integer);
 }
 
 static char *put_head(char *at, const Style *style, const Record *record, char phase, int64_t begin)
@@ -157,16 +165,25 @@ static char *put_head(char *at, const Style *style, const Record *record, char p
 static char *put_span_or_instant(char *at, const Style *style, const Record *record)
 {
     int64_t begin = since_base(style, record->begin);
-    if (tail_kind(record->tail) == KIND_SPAN) {
+    switch (tail_kind(record->tail)) {
+    case KIND_SPAN:
         at = put_head(at, style, record, 'X', begin);
         at = PUT(at, ",\"dur\":");
         at = put_microseconds(at, since_base(style, record->end.integer) - begin);
-    } else {
+        break;
+    case KIND_BEGIN:
+        at = put_head(at, style, record, 'B', begin);
+        break;
+    case KIND_END:
+        at = put_head(at, style, record, 'E', since_base(style, record->end.integer));
+        break;
+    default:
         at = put_head(at, style, record, 'i', begin);
         at = PUT(at, ",\"s\":\"t\"");
     }
     at = PUT(at, ",\"args\":{\"batch\":");
     at = put_unsigned(at, record->batch);
+    at = put_text(at, &style->args[record->name]);
     if (tail_flags(record->tail) & FLAG_CUT)
         at = PUT(at, ",\"cut\":\"open when its window closed\"");
     return PUT(at, "}}");
@@ -253,7 +270,7 @@ static Progress put_lines(const Style *style, const Record *record, const Record
     const char *limit = at + room;
     while (record < end) {
         const Record *following = record + 1;
-        if (!is_ordinary(record, style->num_names))
+        if (!is_ordinary(record, style->num_names) && !is_bracket(record, style->num_names))
             return (Progress){record, at, 1, 0};
         size_t needed = room_for(style, record);
         int is_counter = tail_kind(record->tail) == KIND_COUNTER;
@@ -336,24 +353,28 @@ PyObject *drain_chrome(PyObject *Py_UNUSED(module), PyObject *arguments)
     Py_buffer packed, into;
     Py_ssize_t first, place_length;
     int are_last;
-    PyObject *names, *categories;
+    PyObject *names, *categories, *args;
     long long start, offset, drift, elapsed;
     Style style = {0};
-    if (!PyArg_ParseTuple(arguments, "y*npw*O!O!y#(LLLL)", &packed, &first, &are_last, &into, &PyTuple_Type, &names,
-                          &PyTuple_Type, &categories, &style.place.start, &place_length, &start, &offset, &drift, &elapsed))
+    if (!PyArg_ParseTuple(arguments, "y*npw*(O!O!O!)y#(LLLL)", &packed, &first, &are_last, &into, &PyTuple_Type, &names,
+                          &PyTuple_Type, &categories, &PyTuple_Type, &args, &style.place.start, &place_length, &start,
+                          &offset, &drift, &elapsed))
         return NULL;
     style.place.length = (size_t)place_length;
     style.num_names = (uint32_t)PyTuple_Size(names);
     style.start = start, style.offset = offset, style.drift = drift, style.elapsed = elapsed;
     Text *name_texts = texts_of(names), *category_texts = name_texts == NULL ? NULL : texts_of(categories);
-    style.names = name_texts, style.categories = category_texts;
+    Text *args_texts = category_texts == NULL ? NULL : texts_of(args);
+    style.names = name_texts, style.categories = category_texts, style.args = args_texts;
     PyObject *result = NULL;
-    if (category_texts != NULL && PyTuple_Size(categories) != PyTuple_Size(names))
-        PyErr_SetString(PyExc_ValueError, "Each name needs its categories.");
-    else if (category_texts != NULL)
+    Py_ssize_t count = PyTuple_Size(names);
+    if (args_texts != NULL && (PyTuple_Size(categories) != count || PyTuple_Size(args) != count))
+        PyErr_SetString(PyExc_ValueError, "Each name needs its categories and its args.");
+    else if (args_texts != NULL)
         result = drain(&style, &packed, first, are_last, &into);
     free(name_texts);
     free(category_texts);
+    free(args_texts);
     PyBuffer_Release(&packed);
     PyBuffer_Release(&into);
     return result;

@@ -18,8 +18,10 @@ static PyMethodDef functions[] = {
      "(chunks): deletes the files of chunks whose records were put elsewhere, and gives back their memory."},
     {"record_columns", record_columns, METH_VARARGS,
      "(records, begin, end, name, batch, depth, kind, flags, series): writes each field of all records to its buffer."},
+    {"pair_records", pair_records, METH_VARARGS,
+     "(records, into): writes spans as their begins and ends, for drain_chrome, in order of time; how many bytes."},
     {"drain_chrome", drain_chrome, METH_VARARGS,
-     "(records, first, are_last, into, names, categories, place, clock): writes lines; how many bytes, the next record,\n"
+     "(records, first, are_last, into, (names, categories, args), place, clock): writes lines; how many bytes, the next record,\n"
      "and whether that waits for the part after this one."},
     {NULL, NULL, 0, NULL},
 };

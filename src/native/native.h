@@ -216,6 +216,10 @@ int is_near(int64_t time); /* few enough nanoseconds that one may add and subtra
 int is_ordinary(const Record *record, uint32_t num_names);
 int sample_setup(PyObject *module);
 
+/* -- pairs.c: spans as brackets -- */
+
+PyObject *pair_records(PyObject *module, PyObject *arguments);
+
 /* -- drain.c: finished records as lines of Chrome JSON -- */
 
 PyObject *record_columns(PyObject *module, PyObject *arguments);

@@ -51,6 +51,7 @@
 #define FORMAT_VERSION 1
 
 enum Kind { KIND_SPAN = 1, KIND_INSTANT = 2, KIND_COUNTER = 3 };
+enum Bracket { KIND_BEGIN = 4, KIND_END = 5 }; /* a span's two ends, in memory only: see pairs.c */
 enum Flag { FLAG_CUT = 1, FLAG_FLOAT = 2 };
 
 typedef union {

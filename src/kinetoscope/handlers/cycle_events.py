@@ -40,7 +40,7 @@ _PHASES = {Kind.SPAN: "X", Kind.INSTANT: "i", Kind.COUNTER: "C"}
 
 
 def _event(pid: int, thread: ThreadRecords, record: Record, name: SpanName) -> MarkerEvent:
-    args: dict[str, Any] = {"batch": record.batch}
+    args: dict[str, Any] = {"batch": record.batch, **dict(name.args)}
     if record.flags & Flag.CUT:
         args["cut"] = "open when its window closed"
     category = category_of(name)

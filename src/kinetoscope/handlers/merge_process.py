@@ -1,69 +1,57 @@
 """handlers: the merging process. It writes the node's merged trace beside training, not inside it."""
 
 import logging
-import subprocess
 import sys
 from pathlib import Path
 from time import monotonic
 
+from kinetoscope.writing.side_process import SideProcess
+
 _log = logging.getLogger("kinetoscope")
 _LEAST_SECONDS_BETWEEN = 60.0
 _WAIT_FOR_RANKS_S = 10.0
+_WAIT_FOR_CYCLES_S = 5.0
 
 
 class MergeProcess:
     """Runs ``python -m kinetoscope merge --from-manifest`` for one folder, one at a time, at low priority."""
 
-    def __init__(self, folder: Path, output: Path, node_rank: int, attempt: str) -> None:
-        self._folder = folder
+    def __init__(
+        self, folder: Path, output: Path, node_rank: int, attempt: str, run_folder: Path, as_list: bool = False
+    ) -> None:
         self._output = output
-        self._node_rank = node_rank
-        self._attempt = attempt
-        self._process: subprocess.Popen[bytes] | None = None
+        self._command = [sys.executable, "-m", "kinetoscope", "merge", "--from-manifest", str(folder), str(output)]
+        self._command += ["--node-rank", str(node_rank), "--attempt", attempt, "--run-folder", str(run_folder)]
+        self._command += ["--as-list"] * as_list
+        self._process = SideProcess(self._report)
         self._last_start = monotonic()
+        self._failed = False
 
     def start_if_due(self) -> None:
         """Merges what is there, unless that was done within the last minute or is being done now."""
-        if monotonic() - self._last_start >= _LEAST_SECONDS_BETWEEN and not self._is_running():
+        if monotonic() - self._last_start >= _LEAST_SECONDS_BETWEEN and not self._process.is_running:
             self._start(wait_s=0.0)
 
-    def finish(self, timeout_s: float) -> None:
-        """Merges for the last time. The process waits for the node's other ranks; this call waits for the process, at
-        most ``timeout_s`` seconds, and leaves it to finish by itself after that."""
+    def finish(self, timeout_s: float, num_cycles: int | None = None) -> bool:
+        """Merges at the end; whether the merged file is there.
+
+        The process waits for the node's other ranks, except for those that have saved ``num_cycles``. This call waits
+        for the process, at most ``timeout_s`` seconds, and leaves it to finish by itself after that.
+        """
         until = monotonic() + timeout_s
-        if self._wait(until):
-            self._start(_WAIT_FOR_RANKS_S)
-        if not self._wait(until):
-            _log.warning("Merging into %s goes on in process %d.", self._output, self._pid())
-
-    def _start(self, wait_s: float) -> None:
-        self._last_start = monotonic()
-        command = [sys.executable, "-m", "kinetoscope", "merge", "--from-manifest", str(self._folder)]
-        command += [str(self._output), "--node-rank", str(self._node_rank), "--wait", str(wait_s)]
-        command += ["--attempt", self._attempt]
-        # A session of its own: a signal to the training's process group must not end the merge that saves its traces.
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True
-        )
-
-    def _wait(self, until: float) -> bool:
-        """Whether no process runs any more at ``until``."""
-        if self._process is None:
-            return True
-        try:
-            _, errors = self._process.communicate(timeout=max(0.0, until - monotonic()))
-        except subprocess.TimeoutExpired:
+        if self._process.wait(until):
+            self._start(_WAIT_FOR_RANKS_S if num_cycles is None else _WAIT_FOR_CYCLES_S, num_cycles)
+        if not self._process.wait(until):
+            _log.warning("Merging into %s goes on in process %d.", self._output, self._process.pid)
             return False
-        self._report(self._process.returncode, errors.decode(errors="replace").strip())
-        self._process = None
-        return True
+        return not self._failed and self._output.exists()
 
-    def _is_running(self) -> bool:
-        return not self._wait(monotonic())
+    def _start(self, wait_s: float, num_cycles: int | None = None) -> None:
+        self._last_start = monotonic()
+        cycles = [] if num_cycles is None else ["--cycles", str(num_cycles)]
+        self._process.start([*self._command, "--wait", str(wait_s), *cycles])
 
     def _report(self, status: int, errors: str) -> None:
+        self._failed = status != 0
         if status:
             _log.error("Merging into %s failed: %s", self._output, errors or f"exit status {status}")
-
-    def _pid(self) -> int:
-        return self._process.pid if self._process else 0

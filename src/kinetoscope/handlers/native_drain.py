@@ -5,7 +5,7 @@ and on which nobody else has events, can go this way.
 """
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -29,10 +29,12 @@ class StandIn(dict[str, Any]):
 
 
 class Drain:
-    """Drains threads of one cycle. ``taken_tids``, as text, are those of threads on which others have events too."""
+    """Drains threads of one cycle. ``taken_tids``, as text, are those of threads on which others have events too; with
+    ``in_pairs``, a span is a ``B`` and an ``E`` event."""
 
-    def __init__(self, cycle: Cycle, taken_tids: Collection[str] = ()) -> None:
+    def __init__(self, cycle: Cycle, taken_tids: Collection[str] = (), *, in_pairs: bool = False) -> None:
         self._cycle = cycle
+        self._in_pairs = in_pairs
         self._taken_tids = taken_tids
         self._num_tracks = Counter(thread.tid for thread in cycle.threads)
         self._planned: list[tuple[ThreadRecords, list[StandIn]]] = []
@@ -56,8 +58,7 @@ class Drain:
         clock = start.monotonic_ns, start.unix_ns - writer.base_ns, drift, elapsed
         for thread, (stand_in, *_) in self._planned:
             place, rest = b'"pid":%d,"tid":%d' % (stand_in["pid"], stand_in["tid"]), b""
-            for part in thread.parts:
-                packed = part.read()
+            for packed in self._parts(thread):
                 rest = self._write(writer, b"".join((rest, packed)) if rest else packed, False, place, clock)
             self._write(writer, rest, True, place, clock)
 
@@ -68,7 +69,7 @@ class Drain:
         room, next_one = bytearray(_ROOM_BYTES), 0
         while next_one < len(packed) // RECORD_BYTES:
             num_bytes, next_one, is_waiting = _native.drain_chrome(
-                packed, next_one, are_last, room, self._names, self._categories, place, clock
+                packed, next_one, are_last, room, self._texts, place, clock
             )
             writer.write_lines(memoryview(room)[:num_bytes])
             if is_waiting:
@@ -76,6 +77,15 @@ class Drain:
             if num_bytes == 0:  # one event is longer than all that
                 room = bytearray(2 * len(room))
         return bytes(packed[next_one * RECORD_BYTES :])
+
+    def _parts(self, thread: ThreadRecords) -> Iterator[Packed]:
+        """A thread's records as they are to be written; as pairs all at once, since they have to be sorted."""
+        if not self._in_pairs:
+            yield from (part.read() for part in thread.parts)
+            return
+        packed = b"".join(part.read() for part in thread.parts)
+        room = bytearray(2 * len(packed))
+        yield memoryview(room)[: _native.pair_records(packed, room)]
 
     def _keeps_order(self) -> bool:
         """Whether what nests on the monotonic clock nests in unix time. Within a few microseconds it may not."""
@@ -98,5 +108,9 @@ class Drain:
         return tuple(encode_text(it.name) for it in list(self._cycle.names))
 
     @cached_property
-    def _categories(self) -> tuple[bytes, ...]:
-        return tuple(encode_text(category_of(it)) for it in self._cycle.names[: len(self._names)])
+    def _texts(self) -> tuple[tuple[bytes, ...], tuple[bytes, ...], tuple[bytes, ...]]:
+        """Of each name, what lines have of it: itself, its categories, and its args behind a comma."""
+        names = self._cycle.names[: len(self._names)]
+        categories = (encode_text(category_of(it)) for it in names)
+        args = (b"".join(b"," + encode_text(key) + b":%d" % value for key, value in it.args) for it in names)
+        return self._names, tuple(categories), tuple(args)

@@ -41,8 +41,8 @@ class RecoveredRank:
     live_folder: Path
     threads: list[RecoveredThread]
     traces: list[Path]
-    merges: list[tuple[Path, Path]]
-    """Folders whose manifests now list the traces, and the merged file of each."""
+    merges: list[tuple[Path, Path, bool]]
+    """Folders whose manifests now list the traces, the merged file of each, and whether that is a bare list."""
 
 
 def recover(
@@ -82,7 +82,8 @@ def _recover_rank(run_folder: Path, folder: Path, run: LiveRun) -> RecoveredRank
             handler = JSONTraceHandler.reopen(run_folder / recipe.folder, recipe, run.run_name, cycle.ranks)
             traces.append(handler.write(cycle))
             if recipe.merged:
-                merges.append((run_folder / recipe.folder, run_folder / recipe.folder / recipe.merged))
+                folder = run_folder / recipe.folder
+                merges.append((folder, folder / recipe.merged, recipe.in_pairs))
     threads = [_describe(track) for process in processes for track in process.tracks]
     return RecoveredRank(run, folder, [it for it in threads if it.num_spans or it.num_open], traces, merges)
 

@@ -1,6 +1,6 @@
 """recording: the Cycle, what one rank recorded in one window. It flows from the Profiler to the trace handlers."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -17,11 +17,12 @@ from kinetoscope.training.ranks import Ranks
 class Contributions:
     """Trace files that sources add to a cycle. Filled on the writer thread, before a handler sees the cycle.
 
-    What is named in ``temporary`` is deleted once every handler has seen the cycle.
+    Once every handler has seen the cycle, what is named in ``temporary`` is deleted, and ``afterwards`` is called.
     """
 
     files: list[Path] = field(default_factory=list)
     temporary: list[Path] = field(default_factory=list)
+    afterwards: list[Callable[[], object]] = field(default_factory=list)
 
     def add_temporary(self, file: Path) -> None:
         """Adds a file that is to be deleted afterwards."""
@@ -77,6 +78,8 @@ class Cycle:
         """Deletes what kept the cycle safe until it was saved: its part of the live folder, and temporary files."""
         for file in self.contributions.temporary:
             file.unlink(missing_ok=True)
+        for job in self.contributions.afterwards:
+            job()
         self.recorded.release()
 
     def records(self) -> Iterator[tuple[ThreadRecords, Record, SpanName]]:

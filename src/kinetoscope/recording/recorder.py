@@ -77,10 +77,11 @@ class WindowRecords:
 
 @dataclass(frozen=True, slots=True)
 class SpanName:
-    """What a name id stands for."""
+    """What a name id stands for. Every event of the name has ``args`` among its own."""
 
     name: str
     categories: tuple[str, ...] = ()
+    args: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(slots=True)
@@ -92,7 +93,7 @@ class NameTable:
 
     names: list[SpanName] = field(default_factory=list)
     on_new: Callable[[SpanName], None] | None = None
-    _ids: dict[tuple[str, tuple[str, ...]], int] = field(default_factory=dict)
+    _ids: dict[tuple[Any, ...], int] = field(default_factory=dict)
     _lock: Any = field(default_factory=threading.RLock, repr=False)
 
     def forget_parent(self) -> None:
@@ -100,18 +101,19 @@ class NameTable:
         self.on_new = None
         self._lock = threading.RLock()
 
-    def intern(self, name: str, categories: tuple[str, ...] = ()) -> int:
+    def intern(self, name: str, categories: tuple[str, ...] = (), args: tuple[tuple[str, int], ...] = ()) -> int:
         """The id of a name, the same one every time."""
-        known = self._ids.get((name, categories))
+        key = name, categories, args
+        known = self._ids.get(key)
         if known is not None:
             return known
         with self._lock:
-            if (name, categories) not in self._ids:
-                self.names.append(SpanName(name, categories))
-                self._ids[name, categories] = len(self.names) - 1
+            if key not in self._ids:
+                self.names.append(SpanName(name, categories, args))
+                self._ids[key] = len(self.names) - 1
                 if self.on_new is not None:
                     self.on_new(self.names[-1])
-            return self._ids[name, categories]
+            return self._ids[key]
 
 
 class SpanListener(Protocol):

@@ -14,7 +14,7 @@ from kinetoscope.formats.manifest import (
     read_manifest,
 )
 from kinetoscope.training.attempt import Attempt
-from kinetoscope.training.file_names import FileNameFormat
+from kinetoscope.training.file_names import FileNameFormat, UsedNames
 from kinetoscope.training.ranks import Ranks
 from kinetoscope.training.timestamp import Timestamp, timestamp_fields, timestamp_from_fields
 from kinetoscope.writing.atomic_file import check_writable
@@ -33,7 +33,7 @@ class TraceFolder:
         self._filename = FileNameFormat(filename, "filename")
         self._overwrite = overwrite
         self._num_traces_to_keep = num_traces_to_keep
-        self._used: set[Path] = set()
+        self._used = UsedNames()
         self._kept: list[Path] = []
 
     def open(self, run_name: str, ranks: Ranks, attempt: Attempt) -> None:
@@ -55,7 +55,7 @@ class TraceFolder:
         """Adds to a folder that a killed process of this rank had opened; what it saved stays as it is."""
         self._run_name, self._ranks = run_name, ranks
         self.path, self.run_folder = check_writable(path), path.parent
-        self._used = set(self.path.iterdir())
+        self._used = UsedNames(map(str, self.path.iterdir()))
 
     @property
     def filename(self) -> str:
@@ -64,14 +64,7 @@ class TraceFolder:
 
     def path_for(self, timestamp: Any) -> Path:
         """Where the trace of the cycle that ends at ``timestamp`` goes; never where this run has put one before."""
-        path = self.path / self._filename.fill(self._run_name, self._ranks, timestamp)
-        wanted, suffixes = path, "".join(path.suffixes[-2:] if path.suffix == ".gz" else path.suffixes[-1:])
-        number = 1
-        while path in self._used:
-            number += 1
-            path = wanted.with_name(f"{wanted.name.removesuffix(suffixes)}.{number}{suffixes}")
-        self._used.add(path)
-        return path
+        return Path(self._used.choose(str(self.path / self._filename.fill(self._run_name, self._ranks, timestamp))))
 
     def add(self, path: Path, cycle: int, timestamp: Any) -> list[Path]:
         """Notes a finished file; returns those that it makes one too many. The caller deletes them, or whoever merges
@@ -88,7 +81,9 @@ class TraceFolder:
         return expired
 
     def close(self) -> None:
-        """Writes down that this rank will add no more."""
+        """Writes down that this rank will add no more; does nothing if it never opened the folder."""
+        if not hasattr(self, "path"):
+            return
         append_entry(self.path, self._ranks.rank, RankClosed(self._ranks.rank))
 
     @property

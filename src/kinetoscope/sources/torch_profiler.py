@@ -1,5 +1,6 @@
 """sources: torch operators and kernels. The profiler's schedule flows in; a Kineto trace flows into each cycle."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -7,6 +8,8 @@ from kinetoscope.errors import SettingsError
 from kinetoscope.recording.action import ProfilerAction
 from kinetoscope.recording.cycle import Contributions
 from kinetoscope.recording.trace_folder import TraceFolder
+from kinetoscope.storage.remote_name import RemoteName
+from kinetoscope.storage.uploads import uploads_of
 from kinetoscope.torch import ProfilerAction as TorchAction
 from kinetoscope.torch import profile
 from kinetoscope.torch.results import KinetoResults
@@ -28,7 +31,8 @@ class TorchProfiler(Callback):
     At the end of each window the trace is written to ``folder/filename`` and joins the Profiler's cycle; with no
     ``filename`` it only joins the cycle. Both may use the variables of `FileNameFormat`. ``use_gzip`` compresses.
     ``record_shapes``, ``profile_memory``, ``with_stack`` and ``with_flops`` are those of torch's profiler.
-    The training thread pays for Kineto's stop; the file is written on the writer thread.
+    The training thread pays for Kineto's stop; the file is written on the writer thread, and uploaded under the remote
+    names as `JSONTraceHandler` does.
 
     Raises `FileNameError` and `SettingsError` for arguments that cannot work; ``overwrite`` and
     ``num_traces_to_keep`` as for `JSONTraceHandler`.
@@ -52,16 +56,14 @@ class TorchProfiler(Callback):
         with_flops: bool = True,
         num_traces_to_keep: int = -1,
     ) -> None:
-        for argument, text in (
-            ("remote_file_name", remote_file_name),
-            ("memory_filename", memory_filename),
-            ("memory_remote_file_name", memory_remote_file_name),
-        ):
-            FileNameFormat(text or "", argument).refuse_scheme()
+        self._remote = RemoteName(remote_file_name, "remote_file_name")
+        self._memory_remote = RemoteName(memory_remote_file_name, "memory_remote_file_name")
         if memory_filename:
             _check_memory_options(record_shapes=record_shapes, profile_memory=profile_memory, with_stack=with_stack)
         if filename and use_gzip and not filename.endswith(".gz"):
             filename += ".gz"
+        if use_gzip:
+            self._remote.add_suffix(".gz")
         self._writes_file = bool(filename)
         names = filename or ".rank{rank}.{batch}.pt.trace.json"
         self._folder = TraceFolder(folder, names, overwrite=overwrite, num_traces_to_keep=num_traces_to_keep)
@@ -85,24 +87,31 @@ class TorchProfiler(Callback):
         profiler = state.profiler
         self._run_name, self._ranks = state.run_name, profiler.ranks
         self._folder.open(state.run_name, profiler.ranks, profiler.attempt)
+        self._uploads = uploads_of(profiler, self._folder.run_folder)
+        self._remote.open(profiler, state.run_name, self._uploads)
+        if self._memory_filename.text:
+            self._memory_remote.open(profiler, state.run_name, self._uploads)
 
-    def fit_start(self, state: Any, logger: Any) -> None:
-        profiler = state.profiler
-        self.profiler = profile(
-            schedule=lambda step: _TORCH_ACTIONS[profiler.get_action()],
+    def make_profile(self, state: Any, get_action: Callable[[], ProfilerAction]) -> profile:
+        """A torch profiler with these settings that follows ``get_action`` and hands its windows to ``state``'s run."""
+        return profile(
+            schedule=lambda step: _TORCH_ACTIONS[get_action()],
             on_trace_ready=lambda torch_profiler: self._hand_over(state, torch_profiler.take_results()),
             **self._options,
         )
+
+    def fit_start(self, state: Any, logger: Any) -> None:
+        self.profiler = self.make_profile(state, state.profiler.get_action)
         self.profiler.start()
 
     def epoch_start(self, state: Any, logger: Any) -> None:
         if self.profiler is not None:
-            self._save_if_recording_ends(state)
+            self.save_if_recording_ends(state)
             self.profiler.follow_schedule()
 
     def batch_end(self, state: Any, logger: Any) -> None:
         if self.profiler is not None:
-            self._save_if_recording_ends(state)
+            self.save_if_recording_ends(state)
             self.profiler.end_step()
             if self.profiler.current_action is TorchAction.RECORD_AND_SAVE:
                 # Training stands still while Kineto stops: the trace shows how long.
@@ -120,7 +129,7 @@ class TorchProfiler(Callback):
     def post_close(self) -> None:
         self._folder.close()
 
-    def _save_if_recording_ends(self, state: Any) -> None:
+    def save_if_recording_ends(self, state: Any) -> None:
         """An active stretch that ends without a save, at an epoch's end or by a schedule of the user's, is saved too:
         Kineto cannot pause."""
         assert self.profiler is not None
@@ -133,17 +142,24 @@ class TorchProfiler(Callback):
             state.profiler.contribute(partial(self._save, results, state.timestamp, self._num_windows))
             self._num_windows += 1
 
+    def note_results(self, results: KinetoResults) -> None:
+        """For faces: told of each window on the writer thread, once it is saved."""
+
     def _save(self, results: KinetoResults, timestamp: Any, window: int, contributions: Contributions) -> None:
         path = self._folder.path_for(timestamp)
         results.export_chrome_trace(path)
         if self._writes_file:
             contributions.files.append(path)
-            contributions.temporary.extend(self._folder.add(path, window, timestamp))
+            expired = self._folder.add(path, window, timestamp)
+            self._remote.put(path, timestamp)
+            contributions.afterwards.extend(partial(self._uploads.delete_when_uploaded, old) for old in expired)
         else:
             contributions.add_temporary(path)
         if self._memory_filename.text:
             name = self._memory_filename.fill(self._run_name, self._ranks, timestamp)
             results.memory_timeline().save(self._folder.path / name)
+            self._memory_remote.put(self._folder.path / name, timestamp)
+        self.note_results(results)
 
 
 def _check_memory_options(**options: bool) -> None:

@@ -1,10 +1,12 @@
 """training: file-name formats such as ``ep{epoch}-ba{batch}-rank{rank}.json``, filled in per rank and moment."""
 
 import string
+from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import Any
 
-from kinetoscope.errors import FileNameError, SettingsError
+from kinetoscope.errors import FileNameError
 from kinetoscope.training.ranks import Ranks
 from kinetoscope.training.timestamp import COUNTS, DURATIONS, timestamp_fields
 
@@ -63,10 +65,20 @@ class FileNameFormat:
                 "would overwrite each other's traces. Put {rank} into it."
             )
 
-    def refuse_scheme(self) -> None:
-        """Raises `SettingsError` for a name such as ``s3://bucket/trace.json``: this version uploads nothing."""
-        if "://" in self.text:
-            raise SettingsError(
-                f"{self.argument}={self.text!r} names an object store, and this version of Kinetoscope uploads "
-                "nothing. Leave the scheme out, and copy the run's folder when the run has ended."
-            )
+
+class UsedNames:
+    """The names of files that were given out: one that is wanted again gets a number."""
+
+    def __init__(self, used: Iterable[str] = ()) -> None:
+        self._used = set(used)
+
+    def choose(self, wanted: str) -> str:
+        """``wanted``, or the first of ``wanted.2``, ``wanted.3`` and so on (before the suffix) that is free."""
+        suffixes = PurePath(wanted).suffixes
+        suffix = "".join(suffixes[-2:] if wanted.endswith(".gz") else suffixes[-1:])
+        name, number = wanted, 1
+        while name in self._used:
+            number += 1
+            name = f"{wanted.removesuffix(suffix)}.{number}{suffix}"
+        self._used.add(name)
+        return name

@@ -239,9 +239,11 @@ def test_an_impossible_number_of_traces_to_keep_is_refused(number):
         JSONTraceHandler(num_traces_to_keep=number)
 
 
-def test_an_object_store_is_refused_rather_than_silently_not_uploaded_to():
-    with pytest.raises(SettingsError, match="s3://"):
-        JSONTraceHandler(remote_file_name="s3://bucket/{rank}.json")
+def test_a_remote_name_that_cannot_work_is_refused_by_name():
+    with pytest.raises(FileNameError, match=r"merged_trace_remote_file_name.*\{batch\}"):
+        JSONTraceHandler(merged_trace_remote_file_name="{batch}.json")
+    with pytest.raises(SettingsError, match="remote_file_name holds credentials"):
+        JSONTraceHandler(remote_file_name="s3://key:secret@bucket/{rank}.json")
 
 
 def test_nothing_recorded_writes_no_trace(tmp_path):

@@ -69,9 +69,9 @@ def a_cycle(*threads, elapsed_ns=SECOND_NS, drift_ns=0, pid=4000):
     )
 
 
-def written(cycle, folder, *, drained=True):
+def written(cycle, folder, *, drained=True, in_pairs=False):
     """The trace file of a cycle."""
-    recipe = TraceRecipe("traces", f"{'drained' if drained else 'plain'}.json", "")
+    recipe = TraceRecipe("traces", f"{'drained' if drained else 'plain'}.json", "", in_pairs)
     with pytest.MonkeyPatch.context() as patch:
         if not drained:
             patch.setattr(Drain, "plan", lambda self, thread: [])
@@ -80,14 +80,19 @@ def written(cycle, folder, *, drained=True):
 
 def in_order(path):
     """The events of a file, as text, in an order of their own."""
-    return sorted(json.dumps(event, sort_keys=True) for event in json.loads(path.read_text())["traceEvents"])
+    return sorted(json.dumps(event, sort_keys=True) for event in events_of(path))
 
 
-def check_same(cycle):
+def events_of(path):
+    trace = json.loads(path.read_text())
+    return trace if isinstance(trace, list) else trace["traceEvents"]
+
+
+def check_same(cycle, *, in_pairs=False):
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name, "traces")
         folder.mkdir()
-        drained, plain = written(cycle, folder), written(cycle, folder, drained=False)
+        drained, plain = (written(cycle, folder, drained=it, in_pairs=in_pairs) for it in (True, False))
         assert in_order(drained) == in_order(plain)
 
 
@@ -215,6 +220,39 @@ records = spans | st.builds(instant, times, names) | st.builds(counter, times, n
 def test_any_records_give_the_same_events(threads, drift_ns, is_container):
     ordered = [sorted(it, key=lambda record: record.end if record.kind == Kind.SPAN else 0) for it in threads]
     check_same(a_cycle(*ordered, elapsed_ns=50, drift_ns=drift_ns, pid=1 if is_container else 4000))
+
+
+@given(st.lists(st.lists(spans | st.builds(instant, times, names), max_size=8), max_size=4))
+def test_any_spans_give_the_same_pairs(threads):
+    ordered = [sorted(it, key=lambda record: record.end if record.kind == Kind.SPAN else 0) for it in threads]
+    check_same(a_cycle(*ordered, elapsed_ns=50), in_pairs=True)
+
+
+def test_pairs_stand_in_the_file_as_brackets_in_order_of_time(tmp_path):
+    nested = [
+        span(1, 2, 0),
+        span(2, 2, 1),
+        span(2, 5, 2),
+        counter(6, 3, 5),
+        span(0, 7, 3),
+        instant(7, 5),
+        span(7, 9, 6),
+    ]
+    traces = tmp_path / "traces"
+    traces.mkdir()
+    path = written(a_cycle(nested), traces, in_pairs=True)
+    events = [event for event in events_of(path) if event["ph"] in "BECi"]
+    names = [(event["ph"], NAMES.index(next(it for it in NAMES if it.name == event["name"]))) for event in events[:7]]
+    assert names == [("B", 3), ("B", 0), ("E", 0), ("B", 2), ("B", 1), ("E", 1), ("E", 2)]
+    assert [event["ts"] for event in events] == sorted(event["ts"] for event in events)
+
+
+def test_args_of_a_name_are_in_each_of_its_events():
+    cycle = a_cycle([span(0, 5, len(NAMES)), instant(7, len(NAMES))])
+    cycle.names = [*NAMES, SpanName("event/forward", (), (("microbatch", 3), ('"', -1)))]
+    assert is_drained(cycle) == [True]
+    check_same(cycle)
+    check_same(cycle, in_pairs=True)
 
 
 def test_unix_time_that_was_stepped_follows_the_monotonic_clock():

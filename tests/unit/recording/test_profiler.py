@@ -77,9 +77,9 @@ def test_a_schedule_that_is_none_is_refused_by_name():
         Profiler(None, MemoryTraceHandler())
 
 
-def test_uploading_is_refused_rather_than_silently_not_done():
-    with pytest.raises(SettingsError, match="upload_to='s3://bucket'"):
-        Profiler(ALWAYS, MemoryTraceHandler(), upload_to="s3://bucket")
+def test_a_place_to_upload_to_is_a_url():
+    with pytest.raises(SettingsError, match="upload_to='bucket/runs' is no URL"):
+        Profiler(ALWAYS, MemoryTraceHandler(), upload_to="bucket/runs")
 
 
 def test_trace_handlers_can_be_set():

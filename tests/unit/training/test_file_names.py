@@ -3,8 +3,8 @@ from datetime import timedelta
 import pytest
 
 from kinetoscope import Timestamp
-from kinetoscope.errors import FileNameError, SettingsError
-from kinetoscope.training.file_names import FileNameFormat
+from kinetoscope.errors import FileNameError
+from kinetoscope.training.file_names import FileNameFormat, UsedNames
 from kinetoscope.training.ranks import Ranks
 
 RANKS = Ranks(rank=5, local_rank=1, world_size=8, local_world_size=4, node_rank=1)
@@ -62,6 +62,10 @@ def test_a_name_that_differs_between_ranks_is_accepted(text, folder, ranks):
     FileNameFormat(text).check_ranks_differ(ranks, folder)
 
 
-def test_a_name_in_an_object_store_is_refused_by_a_version_that_cannot_upload():
-    with pytest.raises(SettingsError, match="s3://bucket"):
-        FileNameFormat("s3://bucket/{rank}.json", "remote_file_name").refuse_scheme()
+def test_a_name_wanted_twice_gets_a_number_before_its_suffix():
+    used = UsedNames(["old.json"])
+    wanted = ["a/rank0.json", "a/rank0.json", "a/rank0.json", "b.json.gz", "b.json.gz", "old.json"]
+    assert [used.choose(name) for name in wanted] == [
+        *("a/rank0.json", "a/rank0.2.json", "a/rank0.3.json"),
+        *("b.json.gz", "b.2.json.gz", "old.2.json"),
+    ]

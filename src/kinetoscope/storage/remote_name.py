@@ -1,0 +1,68 @@
+"""storage: remote names. A format and where the run uploads flow in; the place of one file flows out."""
+
+from pathlib import Path
+from typing import Any
+
+from kinetoscope.storage.uploads import Uploads
+from kinetoscope.training.file_names import FileNameFormat, UsedNames
+from kinetoscope.training.ranks import Ranks
+from kinetoscope.training.remote_url import check_url
+
+
+class RemoteName:
+    """The remote name of one kind of file; ``text`` may use the variables of `FileNameFormat`, None uploads nothing.
+
+    Raises `FileNameError` for an unknown variable, and `SettingsError` as `check_url` does.
+    """
+
+    def __init__(self, text: str | None, argument: str, *, has_timestamp: bool = True) -> None:
+        self._format = FileNameFormat((text or "").lstrip("/"), argument, has_timestamp)
+        if "://" in self._format.text:
+            check_url(self._format.text, argument)
+        self._uploads: Uploads | None = None
+        self._used = UsedNames()
+
+    def add_suffix(self, suffix: str) -> None:
+        """Ends the name in ``suffix``, unless it does so already."""
+        if self._format.text and not self._format.text.endswith(suffix):
+            self._format = FileNameFormat(self._format.text + suffix, self._format.argument)
+
+    def open(self, profiler: Any, run_name: str, uploads: Uploads, *, shared: bool = False) -> None:
+        """From now on files are uploaded, if there is a place for them to go to.
+
+        Raises `FileNameError` if two ranks would upload to one name, unless it is ``shared`` by those of a node.
+        """
+        self._run_name, self._ranks, self._restart = run_name, profiler.ranks, profiler.attempt.restart
+        if self._format.text and uploads.takes(self._format.text):
+            if not shared:
+                self._format.check_ranks_differ(profiler.ranks)
+            self._uploads = uploads
+
+    def put(self, file: Path, timestamp: Any = None) -> None:
+        """Has ``file`` uploaded, under the name that belongs to ``timestamp``."""
+        if self._uploads is not None:
+            name = self._format.fill(self._run_name, self._ranks, timestamp)
+            self._uploads.put(file, self._used.choose(_of_attempt(name, self._restart)))
+
+    def put_shared(self, file: Path) -> None:
+        """Has a node's own ``file`` uploaded, again if it was before; on nodes after the first one with the node in its
+        name."""
+        if self._uploads is not None:
+            name = name_on_node(self._format, self._run_name, self._ranks)
+            self._uploads.put(file, _of_attempt(name, self._restart))
+
+
+def name_on_node(name: FileNameFormat, run_name: str, ranks: Ranks) -> str:
+    """A merged file's name; on nodes after the first one with the node in it, so that nodes sharing a disk differ."""
+    filled = name.fill(run_name, ranks)
+    if ranks.node_rank == 0 or "node_rank" in name.variables():
+        return filled
+    folder, slash, last = filled.rpartition("/")
+    stem, dot, suffix = last.partition(".")
+    return f"{folder}{slash}{stem}.node{ranks.node_rank}{dot}{suffix}"
+
+
+def _of_attempt(name: str, restart: int) -> str:
+    """After a restart in a folder of the attempt, as on disk: what the one before uploaded stays."""
+    folder, slash, last = name.rpartition("/")
+    return f"{folder}{slash}attempt{restart}/{last}" if restart else name

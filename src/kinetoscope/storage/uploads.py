@@ -1,0 +1,138 @@
+"""storage: a rank's uploads. Finished files flow in, on the writer thread; a process beside training sends them."""
+
+import logging
+import sys
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+from kinetoscope.formats.upload_queue import add_upload, delete_when_uploaded, read_queue
+from kinetoscope.storage.remote_store import RemoteStore
+from kinetoscope.writing.side_process import SideProcess
+
+_log = logging.getLogger("kinetoscope")
+# A rank that saves twice a minute fills this in eight hours without a store.
+MOST_WAITING = 1000
+_MOST_NAMED = 5
+
+
+class Uploads:
+    """The uploads of one rank from one run folder. They wait in a queue on disk, so that a kill loses none.
+
+    A file whose remote name has a scheme goes there; any other below ``upload_to``, else to ``remote_store``, else
+    nowhere.
+    Nothing here raises: what cannot be done is said in the log.
+    """
+
+    def __init__(self, run_folder: Path, rank: int, upload_to: str | None, remote_store: RemoteStore | None) -> None:
+        self._run_folder = run_folder
+        self._rank = rank
+        self._upload_to = (upload_to or "").rstrip("/")
+        self._remote_store = remote_store
+        self._process = SideProcess(self._report)
+        self._tried: set[Path] = set()
+        self._not_queued: dict[Path, str] = {}
+        self._refused: set[Path] = set()
+        self._said_full = False
+
+    def takes(self, remote_name: str) -> bool:
+        """Whether there is a place for files of this name to go to."""
+        return bool("://" in remote_name or self._upload_to or self._remote_store)
+
+    def resume(self) -> None:
+        """Takes up what an earlier process of this rank could not finish."""
+        if waiting := self._waiting():
+            _log.info("Resuming %d uploads that an earlier start of this run left.", len(waiting))
+            self._start()
+
+    def put(self, file: Path, remote_name: str) -> None:
+        """Has ``file`` uploaded. It has to stay where it is until then; `delete_when_uploaded` sees to that."""
+        if "://" not in remote_name and not self._upload_to:
+            self._put_elsewhere(file, remote_name)
+            return
+        self._not_queued[file] = remote_name if "://" in remote_name else f"{self._upload_to}/{remote_name}"
+        try:
+            for waiting, url in list(self._not_queued.items()):
+                self._queue(waiting, url)
+                del self._not_queued[waiting]
+        except OSError as error:
+            _log.error("%s is not in the queue for uploading: %s. It is tried again with the next one.", file, error)
+        self._start()
+
+    def delete_when_uploaded(self, file: Path) -> None:
+        """Deletes ``file`` once its upload is confirmed; at once if it was uploaded before or never was to be."""
+        if file not in self._not_queued and file not in self._refused:
+            delete_when_uploaded(self._run_folder, file)
+
+    def finish(self, timeout_s: float) -> None:
+        """Waits until everything is uploaded or given up, at most ``timeout_s`` seconds; says what is left."""
+        until = monotonic() + timeout_s
+        if not self._process.wait(until):
+            self._say_it_goes_on()
+        elif {it.entry for it in self._waiting()} - self._tried:
+            self._start()
+            if not self._process.wait(until):
+                self._say_it_goes_on()
+        for file in self._not_queued:
+            _log.error("%s was not uploaded: the queue for it could not be written. It is still there.", file)
+
+    def _waiting(self) -> list[Any]:
+        return read_queue(self._run_folder, self._rank)
+
+    def _queue(self, file: Path, url: str) -> None:
+        is_full = len(self._waiting()) >= MOST_WAITING
+        add_upload(self._run_folder, self._rank, file, url, left_aside=is_full)
+        if is_full and not self._said_full:
+            self._said_full = True
+            _log.warning(
+                "%d files wait to be uploaded, so %s and those after it stay where they are. %s",
+                MOST_WAITING,
+                file,
+                self._how_to_upload(),
+            )
+
+    def _put_elsewhere(self, file: Path, remote_name: str) -> None:
+        if self._remote_store is not None:
+            try:
+                self._remote_store.put(file, remote_name)
+            except Exception as error:
+                _log.error("Uploading %s failed: %s: %s. It is still there.", file, type(error).__name__, error)
+                self._refused.add(file)
+
+    def _start(self) -> None:
+        if self._process.is_running:
+            return
+        self._tried = {it.entry for it in self._waiting()}
+        command = [sys.executable, "-m", "kinetoscope", "upload", str(self._run_folder)]
+        try:
+            self._process.start([*command, "--rank", str(self._rank), "--from-training"])
+        except OSError as error:
+            _log.error("Uploading cannot be started: %s. %s", error, self._how_to_upload())
+
+    def _report(self, status: int, errors: str) -> None:
+        if status:
+            _log.error("Not everything was uploaded. %s %s", errors or f"Exit status {status}.", self._how_to_upload())
+
+    def _say_it_goes_on(self) -> None:
+        names = [it.upload.path for it in self._waiting()]
+        more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+        _log.warning(
+            "Not uploaded yet: %s%s. Process %d goes on with it. %s",
+            ", ".join(names[:_MOST_NAMED]),
+            more,
+            self._process.pid,
+            self._how_to_upload(),
+        )
+
+    def _how_to_upload(self) -> str:
+        return f"To upload what is left: kinetoscope upload {self._run_folder}"
+
+
+def uploads_of(profiler: Any, run_folder: Path) -> Uploads:
+    """The uploads of a Profiler's run from ``run_folder``: its handlers and sources share them."""
+    uploads = profiler.uploads.get(run_folder)
+    if uploads is None:
+        uploads = Uploads(run_folder, profiler.ranks.rank, profiler.upload_to, profiler.remote_store)
+        profiler.uploads[run_folder] = uploads
+        uploads.resume()
+    return uploads

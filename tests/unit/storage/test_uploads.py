@@ -1,0 +1,173 @@
+"""Uploading into a folder, by fsspec's ``file://``: what arrives, what stays, what is deleted."""
+
+import fcntl
+import os
+
+import pytest
+
+from kinetoscope.formats.upload_queue import (
+    add_upload,
+    delete_when_uploaded,
+    queue_folder,
+    ranks_with_uploads,
+    read_confirmed,
+    read_queue,
+)
+from kinetoscope.storage import draining
+from kinetoscope.storage.draining import upload_waiting
+from kinetoscope.storage.redaction import without_credentials
+
+fsspec = pytest.importorskip("fsspec")
+
+
+@pytest.fixture
+def run_folder(tmp_path):
+    folder = tmp_path / "run"
+    (folder / "traces").mkdir(parents=True)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def quick_pauses(monkeypatch):
+    monkeypatch.setattr(draining, "FIRST_PAUSE_S", 0.001)
+
+
+def queue(run_folder, name, content, store, rank=0):
+    file = run_folder / "traces" / name
+    file.write_text(content)
+    add_upload(run_folder, rank, file, f"file://{store}/{name}")
+    return file
+
+
+def upload(run_folder, rank=0, retry_for_s=0.01, **options):
+    return upload_waiting(run_folder, rank, retry_for_s=retry_for_s, **options)
+
+
+def unreachable(tmp_path):
+    """A store below a file: nothing can be put there, until the file goes."""
+    (tmp_path / "not-a-folder").write_text("")
+    return tmp_path / "not-a-folder" / "store"
+
+
+def test_a_file_arrives_with_its_bytes_and_its_upload_is_confirmed(run_folder, tmp_path):
+    queue(run_folder, "rank0.json", "trace", tmp_path / "store")
+    assert not upload(run_folder).failed
+    assert (tmp_path / "store" / "rank0.json").read_text() == "trace"
+    assert read_queue(run_folder, 0) == []
+    [confirmed] = read_confirmed(run_folder, 0)
+    assert (confirmed.size_bytes, confirmed.md5) == (5, "04a75036e9d520bb983c5ed03b8d0182")
+
+
+def test_what_the_store_refuses_stays_in_the_queue_and_arrives_the_next_time(run_folder, tmp_path):
+    file = queue(run_folder, "rank0.json", "trace", unreachable(tmp_path))
+    [(left, reason)] = upload(run_folder).failed
+    assert (left.file, "not-a-folder" in reason) == (file, True)
+    (tmp_path / "not-a-folder").unlink()
+    assert len(upload(run_folder).confirmed) == 1
+    assert (tmp_path / "not-a-folder" / "store" / "rank0.json").read_text() == "trace"
+
+
+def test_one_file_that_fails_does_not_hold_up_the_others(run_folder, tmp_path):
+    queue(run_folder, "bad.json", "1", unreachable(tmp_path))
+    for number in range(3):
+        queue(run_folder, f"good{number}.json", "2", tmp_path / "store")
+    report = upload(run_folder)
+    assert [len(report.confirmed), len(report.failed)] == [3, 1]
+
+
+def test_an_expired_file_goes_only_once_its_upload_is_confirmed(run_folder, tmp_path):
+    file = queue(run_folder, "rank0.json", "trace", unreachable(tmp_path))
+    delete_when_uploaded(run_folder, file)
+    upload(run_folder)
+    assert file.exists()
+    (tmp_path / "not-a-folder").unlink()
+    upload(run_folder)
+    assert not file.exists()
+    assert sorted(os.listdir(queue_folder(run_folder, 0))) == ["lock", "uploaded.jsonl"]
+
+
+def test_an_expired_file_that_was_uploaded_or_never_was_to_be_goes_at_once(run_folder, tmp_path):
+    uploaded = queue(run_folder, "rank0.json", "trace", tmp_path / "store")
+    upload(run_folder)
+    local = run_folder / "traces" / "rank1.json"
+    local.write_text("trace")
+    for file in (uploaded, local):
+        delete_when_uploaded(run_folder, file)
+        assert not file.exists()
+
+
+def test_a_file_uploaded_again_to_its_place_waits_once_and_the_newest_content_arrives(run_folder, tmp_path):
+    queue(run_folder, "merged.json", "old", tmp_path / "store")
+    queue(run_folder, "merged.json", "new", tmp_path / "store")
+    assert len(read_queue(run_folder, 0)) == 1
+    upload(run_folder)
+    assert (tmp_path / "store" / "merged.json").read_text() == "new"
+
+
+def test_a_file_that_is_gone_is_reported(run_folder, tmp_path):
+    queue(run_folder, "rank0.json", "trace", tmp_path / "store").unlink()
+    [(_, reason)] = upload(run_folder, retry_for_s=10).failed
+    assert reason.startswith("FileNotFoundError")
+
+
+def test_what_was_left_aside_is_uploaded_only_when_asked_for(run_folder, tmp_path):
+    file = run_folder / "traces" / "rank0.json"
+    file.write_text("trace")
+    add_upload(run_folder, 0, file, f"file://{tmp_path}/store/rank0.json", left_aside=True)
+    assert not upload(run_folder).confirmed
+    assert len(upload(run_folder, left_aside=True).confirmed) == 1
+
+
+def test_an_entry_that_is_damaged_is_passed_over(run_folder, tmp_path):
+    queue(run_folder, "rank0.json", "trace", tmp_path / "store")
+    (queue_folder(run_folder, 0) / "00000000000000000001-1-1.json").write_text('{"path": "tra')
+    assert len(upload(run_folder).confirmed) == 1
+
+
+def test_a_queue_that_another_process_uploads_is_left_to_it(run_folder, tmp_path):
+    queue(run_folder, "rank0.json", "trace", tmp_path / "store")
+    with (queue_folder(run_folder, 0) / "lock").open("wb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        report = upload(run_folder)
+    assert (report.is_busy, report.confirmed, len(read_queue(run_folder, 0))) == (True, [], 1)
+
+
+def test_ranks_have_queues_of_their_own(run_folder, tmp_path):
+    for rank in (0, 3):
+        queue(run_folder, f"rank{rank}.json", "trace", tmp_path / "store", rank)
+    assert ranks_with_uploads(run_folder) == [0, 3]
+    upload(run_folder, rank=3)
+    assert [len(read_queue(run_folder, rank)) for rank in (0, 3)] == [1, 0]
+
+
+def test_a_store_that_holds_something_else_afterwards_is_not_believed(run_folder, tmp_path, monkeypatch):
+    file = queue(run_folder, "rank0.json", "trace", "/store")
+    [waiting] = read_queue(run_folder, 0)
+    waiting.entry.write_bytes(waiting.entry.read_bytes().replace(b"file://", b"forgetful://"))
+
+    class ForgetfulFileSystem(fsspec.get_filesystem_class("memory")):
+        protocol = "forgetful"
+
+        def put_file(self, lpath, rpath, **options):
+            self.pipe_file(rpath, b"tr@ce")
+
+    fsspec.register_implementation("forgetful", ForgetfulFileSystem, clobber=True)
+    [(_, reason)] = upload(run_folder).failed
+    assert "not the same" in reason
+    assert file.exists()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "PUT https://me:hunter22@host/x failed",
+        "https://host/x?X-Amz-Credential=AKIAEXAMPLEEXAMPLE/x&X-Amz-Signature=hunter22",
+        "the key AKIAHUNTER22HUNTER22 is not known",
+        "Authorization: Bearer hunter22",
+        "Could not sign with s3cr3t-hunter22",
+    ],
+)
+def test_credentials_do_not_get_into_reasons(text):
+    cleaned = without_credentials(text, {"AWS_SECRET_ACCESS_KEY": "s3cr3t-hunter22", "HOME": "host"})
+    assert "hunter22" not in cleaned.lower()
+    assert "***" in cleaned
