@@ -67,8 +67,9 @@ class WaitingUpload:
         return is_expendable
 
     def confirm(self, confirmed: ConfirmedUpload) -> bool:
-        """Notes that the upload is done, then removes it; whether the file may go."""
-        with (self.entry.parent / _UPLOADED).open("ab", buffering=0) as stream:
+        """Notes that the upload is done, unless the disk is too full for that; then removes it. Whether the file may
+        go."""
+        with suppress(OSError), (self.entry.parent / _UPLOADED).open("ab", buffering=0) as stream:
             stream.write(msgspec.json.encode(confirmed) + b"\n")
         return self.remove()
 
