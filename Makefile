@@ -3,9 +3,10 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+COMPOSER_VENV := .venv-composer
 PACKAGE := pyproject.toml $(wildcard setup.py src/native/*)
 
-.PHONY: help demo test test-pure test-long test-sanitized check bench clean
+.PHONY: help demo test test-pure test-long test-sanitized test-composer bench-composer check bench clean
 
 help:  ## Say what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -38,6 +39,20 @@ test-sanitized: $(VENV)/test.stamp  ## Run the recorder's tests under AddressSan
 	PYTHONPATH=$$(echo build/sanitized/lib*) LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" \
 	ASAN_OPTIONS=detect_leaks=0:quarantine_size_mb=8 PYTHONMALLOC=malloc $(BIN)/python -m pytest tests/unit/recording tests/integration/test_live_folder.py
 
+# Composer pins other versions than we do, and has parts that cannot be had for CPU: hence --no-deps, and tests/composer_stand_ins.
+$(COMPOSER_VENV)/stamp: $(PACKAGE)
+	$(PYTHON) -m venv $(COMPOSER_VENV)
+	$(COMPOSER_VENV)/bin/pip install --quiet --upgrade pip
+	$(COMPOSER_VENV)/bin/pip install --quiet --group composer --editable .
+	$(COMPOSER_VENV)/bin/pip install --quiet --no-deps mosaicml==0.32.1
+	touch $@
+
+test-composer: $(COMPOSER_VENV)/stamp  ## Run the tests of the Composer face in Composer's real Trainer
+	$(COMPOSER_VENV)/bin/python -m pytest tests/compat/composer
+
+bench-composer: $(COMPOSER_VENV)/stamp  ## Measure a Trainer with our profiler, with Composer's and with none
+	$(COMPOSER_VENV)/bin/python -m benchmarks --only composer_trainer
+
 check: $(VENV)/dev.stamp  ## Lint, formatting, types and the layers of the house
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -48,4 +63,4 @@ bench: $(VENV)/bench.stamp  ## Measure, print the ratios, write benchmarks/resul
 	KINETO_LOG_LEVEL=99 TORCH_CPP_LOG_LEVEL=ERROR $(BIN)/python -m benchmarks
 
 clean:  ## Remove the virtual environment and everything built
-	rm -rf $(VENV) build dist src/*.egg-info runs .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(COMPOSER_VENV) build dist src/*.egg-info runs .pytest_cache .ruff_cache .hypothesis

@@ -2,6 +2,7 @@
 
 import argparse
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
 from rich.console import Console
@@ -20,7 +21,9 @@ _SUITES = {
     "drain": "benchmarks.recording.drain",
     "torch_record_function": "benchmarks.torch.record_function",
     "torch_results": "benchmarks.torch.results",
+    "composer_trainer": "benchmarks.composer.trainer",
 }
+_NEEDS = {"composer_trainer": "composer"}  # `make bench-composer` has it
 _RESULTS = Path(__file__).parent / "results"
 _NARROWEST = 120  # columns, where the output is no terminal
 
@@ -31,7 +34,7 @@ def main() -> None:
     console = Console()
     if not console.is_terminal:
         console.width = max(console.width, _NARROWEST)
-    for name in arguments.only or _SUITES:
+    for name in arguments.only or [it for it in _SUITES if find_spec(_NEEDS.get(it, "kinetoscope"))]:
         console.print(f"[dim]{name}: measuring ...[/]")
         result: SuiteResult = import_module(_SUITES[name]).run(quick=arguments.quick)
         write_result(result, arguments.results, quick=arguments.quick)

@@ -66,6 +66,10 @@ TARGETS = {
         Target("record_function on with shapes / stock's", "<=", 1 / 2.5, issue=4),
         Target("record_function under an execution trace / stock's", "<=", 1 / 2.5, issue=4),
     ],
+    "composer_trainer": [
+        Target("Trainer slower, ours, skipping", "<=", 3, issue=5),
+        Target("Trainer slower, ours, active", "<=", 15, issue=5),
+    ],
     "torch_results": [
         Target("export .json.gz / our own .json", "<=", 1.3, issue=4),
         Target("export .json.gz / stock's", "<=", 1 / 8, issue=4),

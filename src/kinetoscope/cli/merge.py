@@ -43,9 +43,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--align-on", metavar="SPAN", help="a span that all files have, where clocks are missing")
     parser.add_argument("--from-manifest", metavar="FOLDER", help="merge what the ranks list as finished in FOLDER")
     parser.add_argument("--wait", metavar="S", type=float, default=0.0, help="seconds to wait for ranks still writing")
+    parser.add_argument("--cycles", metavar="N", type=int, help="with --wait: not for ranks that have saved N cycles")
     parser.add_argument("--node-rank", metavar="N", type=int, default=0, help="the node whose ranks are merged")
     parser.add_argument("--run-folder", metavar="F", type=Path, help="the run's folder, if not above FOLDER")
     parser.add_argument("--attempt", metavar="NAME", help="with --from-manifest: only ranks of this attempt")
+    parser.add_argument("--as-list", action="store_true", help="write a bare list of events, as Composer does")
     parser.add_argument(
         "--nice",
         action=argparse.BooleanOptionalAction,
@@ -76,10 +78,13 @@ def _merge(arguments: argparse.Namespace, on_progress: Progress | None) -> Merge
             attempt=arguments.attempt,
             align_on=arguments.align_on,
             on_progress=on_progress,
+            as_list=arguments.as_list,
+            num_cycles=arguments.cycles,
             delete=partial(delete_when_uploaded, arguments.run_folder or Path(arguments.from_manifest).parent),
         )
     files = _expand(arguments.inputs, Path(arguments.output))
-    return merge_traces(arguments.output, *files, align_on=arguments.align_on, on_progress=on_progress)
+    options = {"align_on": arguments.align_on, "on_progress": on_progress, "as_list": arguments.as_list}
+    return merge_traces(arguments.output, *files, **options)
 
 
 def _summary(report: MergeReport) -> str:

@@ -41,8 +41,8 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     for rank in ranks:
         print(_summary(rank))
-    for folder, output, node_rank, attempt in _merges(ranks):
-        if report := merge_manifest(folder, output, node_rank=node_rank, attempt=attempt):
+    for folder, output, as_list, node_rank, attempt in _merges(ranks):
+        if report := merge_manifest(folder, output, as_list=as_list, node_rank=node_rank, attempt=attempt):
             print(f"Merged {report.num_files} files of {len(report.ranks)} ranks into {report.output}.")
     return 0
 
@@ -52,8 +52,8 @@ def _merges(ranks: list[RecoveredRank]) -> list[tuple]:
     found = {}
     for rank in ranks:
         attempt = Attempt(rank.run.run_id, rank.run.restart, rank.run.pid).name
-        for folder, output in rank.merges:
-            found[folder, output, rank.run.node_rank, attempt] = None
+        for merge in rank.merges:
+            found[*merge, rank.run.node_rank, attempt] = None
     return list(found)
 
 

@@ -23,6 +23,9 @@ from kinetoscope.formats.compression import read_unpacked
 Event = dict[str, Any]
 
 _BASE_FIELD = "baseTimeNanoseconds"
+_HEADER_EVENT = (
+    "kinetoscope_header"  # in a bare list, the metadata event that holds what an object has beside its events
+)
 _SECOND_NS = 1_000_000_000
 _UNIX_US = 1e15  # September 2001: a time stamp beyond it counts from 1970, one before it from the file's base
 _DOUBLES_LOSE_DIGITS_FROM_US = 2**43
@@ -75,9 +78,17 @@ def read_chrome(path: str | os.PathLike[str]) -> ChromeTrace:
     trace = ChromeTrace(name, header, 0, _only_dicts(events, repairs), False, [gzip_damage] * bool(gzip_damage))
     trace.repairs += repairs
     _restore_digits(trace.events, content)
+    _take_header_event(trace)
     _find_clock(trace)
     _to_nanoseconds(trace)
     return trace
+
+
+def _take_header_event(trace: ChromeTrace) -> None:
+    first = trace.events[0] if trace.events else {}
+    if first.get("name") == _HEADER_EVENT and isinstance(args := first.get("args"), dict):
+        trace.header = {**args, **trace.header}
+        del trace.events[0]
 
 
 def _read_content(name: str) -> tuple[bytes, str]:
@@ -188,19 +199,25 @@ def _number(value: Any) -> Decimal | float | None:
 class ChromeWriter:
     """Writes a Chrome JSON object, one line per event, to a binary stream as the events come.
 
-    ``header`` gives the fields beside the events. What no JSON can hold is made to fit: lone surrogates become
+    ``header`` gives the fields beside the events. ``as_list`` writes a bare list, as Composer does: then the header
+    is in a first event, which viewers pass over. What no JSON can hold is made to fit: lone surrogates become
     text such as ``\\ud800``, numpy scalars numbers, anything else its ``str``. NaN and infinities become null and
     are named under ``not_finite`` (where a counter's series is, since Perfetto takes only numbers from a counter's
     args, left out of the args, and named beside them).
     """
 
-    def __init__(self, stream: BinaryIO, *, base_ns: int, header: Mapping[str, Any]) -> None:
+    def __init__(self, stream: BinaryIO, *, base_ns: int, header: Mapping[str, Any], as_list: bool = False) -> None:
         self._stream = stream
         self._base_ns = base_ns
         self._header = {"schemaVersion": 1, "displayTimeUnit": "ms"} | dict(header) | {_BASE_FIELD: base_ns}
         self._separator = b"\n"
+        self._as_list = as_list
 
     def __enter__(self) -> Self:
+        if self._as_list:
+            self._stream.write(b"[")
+            self.write([{"ph": "M", "name": _HEADER_EVENT, "args": self._header}])
+            return self
         fields = (encode_json(key) + b": " + encode_json(value) for key, value in self._header.items())
         self._stream.write(b"{\n" + b",\n".join(fields) + b',\n"traceEvents": [')
         return self
@@ -209,7 +226,7 @@ class ChromeWriter:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if kind is None:
-            self._stream.write(b"\n]\n}\n")
+            self._stream.write(b"\n]\n" if self._as_list else b"\n]\n}\n")
 
     def write(self, events: Iterable[Event]) -> None:
         """Adds events, whose ``ts`` (unix) and ``dur`` are integers of nanoseconds."""

@@ -12,11 +12,15 @@ T = TypeVar("T")
 
 
 class TraceRecipe(msgspec.Struct, frozen=True):
-    """How a handler names its traces. ``folder`` is relative to the run's; ``merged`` is empty if nobody merges."""
+    """How a handler names its traces. ``folder`` is relative to the run's; ``merged`` is empty if nobody merges.
+
+    ``in_pairs``: as `JSONTraceHandler.in_pairs` has it.
+    """
 
     folder: str
     filename: str
     merged: str
+    in_pairs: bool = False
 
 
 class LiveRun(msgspec.Struct, frozen=True):

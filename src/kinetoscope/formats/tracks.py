@@ -17,6 +17,7 @@ TrackKey = tuple[Any, ...]
 _FIRST_FREE_TID = 1 << 24  # above every pid and tid of Linux (2**22)
 _DEVICE_CATEGORIES = frozenset({"kernel", "gpu_memcpy", "gpu_memset", "Kernel", "Memcpy", "Memset"})
 _CONSUMED = frozenset({"process_name", "process_labels", "process_sort_index", "thread_name", "thread_sort_index"})
+_CLOCK_OF_ONE_FILE = frozenset({"clock_sync_timestamp_us", "clock_sync_error_bound"})  # Composer's; true in it alone
 _LOOP_SPANS = ("ProfilerStep#", "event/batch")
 _BACKWARD_SPANS = ("autograd::engine::evaluate_function",)
 
@@ -77,7 +78,7 @@ class RankTracks:
         described = _Descriptions(events)
         kept = []
         for event in events:
-            if event.get("ph") == "M" and event.get("name") in _CONSUMED:
+            if event.get("ph") == "M" and event.get("name") in _CONSUMED | _CLOCK_OF_ONE_FILE:
                 continue
             track = self._track(event, described, is_ours)
             _note_role(track, event, is_ours)

@@ -11,6 +11,7 @@ from kinetoscope.formats.chrome import ChromeWriter, choose_base_ns, read_chrome
 from kinetoscope.formats.compression import compressed_by_name
 from kinetoscope.formats.live_run import TraceRecipe
 from kinetoscope.formats.nesting import nest
+from kinetoscope.formats.pairs import in_pairs
 from kinetoscope.formats.tracks import RankTracks
 from kinetoscope.handlers.cycle_events import MarkerEvent, thread_events, thread_names
 from kinetoscope.handlers.merge_process import MergeProcess
@@ -43,6 +44,9 @@ class JSONTraceHandler(TraceHandler):
     (unless ``overwrite``), `FolderNotWritableError`, and `FileNameError` if two ranks would share a file.
     """
 
+    in_pairs = False
+    """Whether files are bare lists, and spans in them pairs of ``B`` and ``E`` events, as Composer has them."""
+
     def __init__(
         self,
         folder: str = "{run_name}/traces",
@@ -62,6 +66,7 @@ class JSONTraceHandler(TraceHandler):
         self._folder = TraceFolder(folder, filename, overwrite=overwrite, num_traces_to_keep=num_traces_to_keep)
         self._merged_path = ""
         self._merge: MergeProcess | None = None
+        self._num_written = self._num_merged = 0
 
     @property
     def run_folder(self) -> Path:
@@ -86,13 +91,14 @@ class JSONTraceHandler(TraceHandler):
             name = self._merged_path
             output, node_rank = self._folder.path / name, profiler.ranks.node_rank
             self._merge = MergeProcess(
-                self._folder.path, output, node_rank, profiler.attempt.name, self._folder.run_folder
+                self._folder.path, output, node_rank, profiler.attempt.name, self._folder.run_folder, self.in_pairs
             )
 
     @classmethod
     def reopen(cls, folder: Path, recipe: TraceRecipe, run_name: str, ranks: Ranks) -> Self:
         """A handler that goes on writing for a rank that was killed; it does not merge."""
         handler = cls(str(folder.parent), recipe.filename, merged_trace_filename=recipe.merged or None)
+        handler.in_pairs = recipe.in_pairs
         handler._tracks = RankTracks(ranks.rank)
         handler._folder.reopen(folder, run_name, ranks)
         return handler
@@ -101,7 +107,7 @@ class JSONTraceHandler(TraceHandler):
     def recipe(self) -> TraceRecipe:
         """How this handler names its traces, for `recover`; known once the run has begun."""
         folder = os.path.relpath(self._folder.path, self._folder.run_folder)
-        return TraceRecipe(folder, self._folder.filename, self._merged_path)
+        return TraceRecipe(folder, self._folder.filename, self._merged_path, self.in_pairs)
 
     def process_cycle(self, cycle: Cycle) -> None:
         """Writes the cycle's file; local rank 0 also sees to the merged one."""
@@ -113,15 +119,18 @@ class JSONTraceHandler(TraceHandler):
         """Writes the cycle's file and notes it in the manifest; returns its path."""
         path = self._folder.path_for(cycle.timestamp)
         contributed, header = _contributed(cycle)
-        drain = Drain(cycle, taken_tids={_number_of(event.get("tid")) for event in contributed})
+        taken_tids = {_number_of(event.get("tid")) for event in contributed}
+        drain = Drain(cycle, taken_tids, in_pairs=self.in_pairs)
         events = [*_our_events(cycle, drain), *contributed]
         nest(events, is_fixed=lambda event: isinstance(event, MarkerEvent))
         events = self._tracks.adopt(events)
         with atomic_file(path) as file, compressed_by_name(file, path) as stream:
-            with ChromeWriter(stream, base_ns=choose_base_ns(cycle.begin.unix_ns), header=header) as writer:
-                writer.write(self._tracks.metadata())
-                writer.write(event for event in events if not isinstance(event, StandIn))
+            base_ns = choose_base_ns(cycle.begin.unix_ns)
+            with ChromeWriter(stream, base_ns=base_ns, header=header, as_list=self.in_pairs) as writer:
+                writer.write(self.metadata(cycle, base_ns))
+                writer.write(self._in_layout(events))
                 drain.write(writer)
+        self._num_written += 1
         expired = self._folder.add(path, cycle.number, cycle.timestamp)
         self._remote.put(path, cycle.timestamp)
         if not self._merged_name.text:  # else they go when they are merged
@@ -129,9 +138,30 @@ class JSONTraceHandler(TraceHandler):
                 self._uploads.delete_when_uploaded(old)
         return path
 
+    def metadata(self, cycle: Cycle, base_ns: int) -> list[dict[str, Any]]:
+        """The events at the beginning of a file, which say what its tracks are. Its times count from ``base_ns``."""
+        return self._tracks.metadata()
+
+    def _in_layout(self, events: list[dict[str, Any]]) -> Iterable[dict[str, Any]]:
+        timed = (event for event in events if not isinstance(event, StandIn))
+        return in_pairs(timed, is_ours=lambda event: isinstance(event, MarkerEvent)) if self.in_pairs else timed
+
+    def merge_now(self, timeout_s: float) -> None:
+        """Merges what this node's ranks have saved, if this rank has saved something since it was merged last.
+
+        Waits at most ``timeout_s`` seconds, and a few for ranks that have saved fewer cycles than this one.
+        """
+        if self._num_written > self._num_merged:
+            self._merge_and_upload(timeout_s, self._num_written)
+
     def close(self, state: Any, logger: Any) -> None:
         self._folder.close()
-        if self._merge is not None and self._merge.finish(state.profiler.seconds_to_close()):
+        if self._num_written > self._num_merged or state.profiler.ranks.local_world_size > 1:
+            self._merge_and_upload(state.profiler.seconds_to_close(), None)
+
+    def _merge_and_upload(self, timeout_s: float, num_cycles: int | None) -> None:
+        self._num_merged = self._num_written
+        if self._merge is not None and self._merge.finish(timeout_s, num_cycles):
             self._merged_remote.put_shared(self._folder.path / self._merged_path)
 
 

@@ -10,15 +10,19 @@ from kinetoscope.writing.side_process import SideProcess
 _log = logging.getLogger("kinetoscope")
 _LEAST_SECONDS_BETWEEN = 60.0
 _WAIT_FOR_RANKS_S = 10.0
+_WAIT_FOR_CYCLES_S = 5.0
 
 
 class MergeProcess:
     """Runs ``python -m kinetoscope merge --from-manifest`` for one folder, one at a time, at low priority."""
 
-    def __init__(self, folder: Path, output: Path, node_rank: int, attempt: str, run_folder: Path) -> None:
+    def __init__(
+        self, folder: Path, output: Path, node_rank: int, attempt: str, run_folder: Path, as_list: bool = False
+    ) -> None:
         self._output = output
         self._command = [sys.executable, "-m", "kinetoscope", "merge", "--from-manifest", str(folder), str(output)]
         self._command += ["--node-rank", str(node_rank), "--attempt", attempt, "--run-folder", str(run_folder)]
+        self._command += ["--as-list"] * as_list
         self._process = SideProcess(self._report)
         self._last_start = monotonic()
         self._failed = False
@@ -28,20 +32,24 @@ class MergeProcess:
         if monotonic() - self._last_start >= _LEAST_SECONDS_BETWEEN and not self._process.is_running:
             self._start(wait_s=0.0)
 
-    def finish(self, timeout_s: float) -> bool:
-        """Merges for the last time. The process waits for the node's other ranks; this call waits for the process, at
-        most ``timeout_s`` seconds, and leaves it to finish by itself after that. Whether the merged file is there."""
+    def finish(self, timeout_s: float, num_cycles: int | None = None) -> bool:
+        """Merges at the end; whether the merged file is there.
+
+        The process waits for the node's other ranks, except for those that have saved ``num_cycles``. This call waits
+        for the process, at most ``timeout_s`` seconds, and leaves it to finish by itself after that.
+        """
         until = monotonic() + timeout_s
         if self._process.wait(until):
-            self._start(_WAIT_FOR_RANKS_S)
+            self._start(_WAIT_FOR_RANKS_S if num_cycles is None else _WAIT_FOR_CYCLES_S, num_cycles)
         if not self._process.wait(until):
             _log.warning("Merging into %s goes on in process %d.", self._output, self._process.pid)
             return False
         return not self._failed and self._output.exists()
 
-    def _start(self, wait_s: float) -> None:
+    def _start(self, wait_s: float, num_cycles: int | None = None) -> None:
         self._last_start = monotonic()
-        self._process.start([*self._command, "--wait", str(wait_s)])
+        cycles = [] if num_cycles is None else ["--cycles", str(num_cycles)]
+        self._process.start([*self._command, "--wait", str(wait_s), *cycles])
 
     def _report(self, status: int, errors: str) -> None:
         self._failed = status != 0

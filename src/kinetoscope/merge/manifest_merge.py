@@ -25,17 +25,19 @@ def merge_manifest(
     attempt: str | None = None,
     align_on: str | None = None,
     on_progress: Progress | None = None,
+    as_list: bool = False,
+    num_cycles: int | None = None,
     delete: Callable[[Path], object] | None = None,
 ) -> MergeReport | None:
     """Merges the traces that the ranks of node ``node_rank`` have listed in ``folder``; None if there is none yet.
 
-    Waits up to ``wait_s`` seconds until every local rank has closed its manifest; a rank whose process on this host
-    is dead is not waited for. ``ranks`` merges, and waits for, those ranks only; ``attempt`` only those of that
-    attempt, where the folder holds manifests of an earlier run. Traces that have expired are deleted (by
-    ``delete``, if given) once they are in the merged file, and stay in it when it is merged again.
+    Waits up to ``wait_s`` seconds until every local rank has closed its manifest, or has ``num_cycles`` traces in it; a
+    rank whose process on this host is dead is not waited for. ``ranks`` merges, and waits for, those ranks only;
+    ``attempt`` only those of that attempt, where the folder holds manifests of an earlier run. Traces that have expired
+    are deleted (by ``delete``, if given) once they are in the merged file, and stay in it when it is merged again.
     """
     folder, output = Path(folder), Path(output_file)
-    manifests = _wait(lambda: _chosen(folder, node_rank, ranks, attempt), ranks, wait_s)
+    manifests = _wait(lambda: _chosen(folder, node_rank, ranks, attempt), ranks, wait_s, num_cycles)
     listed = [trace.path for manifest in manifests for trace in manifest.traces]
     merged_before = _sources_of(output) & set(listed)
     gone = {path for path in listed if not (folder / path).exists()}
@@ -48,7 +50,9 @@ def merge_manifest(
         return None
     notes = [f"{path} is not in this trace: it was deleted before." for path in sorted(gone - kept_in_output)]
     sources = [path for path in listed if path not in gone - kept_in_output]
-    report = merge_traces(output, *paths, align_on=align_on, notes=notes, sources=sources, on_progress=on_progress)
+    report = merge_traces(
+        output, *paths, align_on=align_on, notes=notes, sources=sources, on_progress=on_progress, as_list=as_list
+    )
     for manifest in manifests:
         for path in manifest.expired & set(sources):
             (delete or _delete)(folder / path)
@@ -66,19 +70,21 @@ def _chosen(folder: Path, node_rank: int, ranks: Collection[int] | None, attempt
     ]
 
 
-def _wait(read: Callable[[], list[RankManifest]], ranks: Collection[int] | None, wait_s: float) -> list[RankManifest]:
+def _wait(
+    read: Callable[[], list[RankManifest]], ranks: Collection[int] | None, wait_s: float, num_cycles: int | None
+) -> list[RankManifest]:
     """The manifests once every rank is done, or once ``wait_s`` is over."""
     deadline = time.monotonic() + wait_s
     manifests = read()
-    while not _all_done(manifests, ranks) and time.monotonic() < deadline:
+    while not _all_done(manifests, ranks, num_cycles) and time.monotonic() < deadline:
         time.sleep(min(_POLL_S, max(0.0, deadline - time.monotonic())))
         manifests = read()
     return manifests
 
 
-def _all_done(manifests: list[RankManifest], ranks: Collection[int] | None) -> bool:
+def _all_done(manifests: list[RankManifest], ranks: Collection[int] | None, num_cycles: int | None) -> bool:
     num_expected = len(set(ranks)) if ranks is not None else _num_local_ranks(manifests)
-    return len(manifests) >= num_expected and all(_is_done(manifest) for manifest in manifests)
+    return len(manifests) >= num_expected and all(_is_done(manifest, num_cycles) for manifest in manifests)
 
 
 def _num_local_ranks(manifests: list[RankManifest]) -> int:
@@ -86,10 +92,12 @@ def _num_local_ranks(manifests: list[RankManifest]) -> int:
     return max((manifest.started.local_world_size for manifest in manifests if manifest.started), default=1)
 
 
-def _is_done(manifest: RankManifest) -> bool:
+def _is_done(manifest: RankManifest, num_cycles: int | None) -> bool:
     started = manifest.started
     if manifest.closed or started is None:
         return manifest.closed
+    if num_cycles is not None and len(manifest.traces) >= num_cycles:
+        return True
     return started.host == socket.gethostname() and not is_process_alive(started.pid)
 
 

@@ -70,13 +70,15 @@ def merge_traces(
     notes: Sequence[str] = (),
     sources: Sequence[str] = (),
     on_progress: Progress | None = None,
+    as_list: bool = False,
 ) -> MergeReport:
     """Merges traces of any number of ranks and cycles into ``output_file`` (gzip if its name ends in ``.gz``).
 
     Traces that are merged ones themselves, one of each node for instance, are taken in rank by rank; ``sources`` are
     names for the header to remember. Every rank is a process whose pid is the rank; all are on unix time.
     ``align_on`` names a span on which files without a clock are aligned: its first occurrence begins where that of the
-    lowest rank does. ``on_progress`` is called with the bytes done and the bytes in all. The output appears when it is
+    lowest rank does. ``on_progress`` is called with the bytes done and the bytes in all. ``as_list`` writes a
+    bare list of events, as Composer does. The output appears when it is
     complete, and may be an input.
     Raises `TraceFileError` for a file that cannot be read and `MergeError` for files that have no common clock.
     """
@@ -91,7 +93,7 @@ def merge_traces(
         *notes_on_clocks(files),
         *(f"{Path(file.path).name}: {repair}" for file in files for repair in file.repairs),
     ]
-    merging = _Merging(files, notes, list(sources), progress)
+    merging = _Merging(files, notes, list(sources), progress, as_list)
     output = Path(output_file)
     with atomic_file(output) as stream, compressed_by_name(stream, output) as packed:
         merging.write_to(packed)
@@ -147,6 +149,9 @@ def _rank(trace: ChromeTrace, position: int) -> int:
         rank = source.get("rank")
         if isinstance(rank, int) and rank >= 0:
             return rank
+    for event in trace.events:  # Composer's own files say it in an event
+        if event.get("ph") == "M" and event.get("name") == "global_rank" and isinstance(event.get("args"), dict):
+            return int(event["args"].get("value", position))
     match = _RANK_IN_NAME.search(Path(trace.path).name)
     return int(match[1]) if match else position
 
@@ -159,8 +164,11 @@ def _own_header(trace: ChromeTrace) -> dict[str, Any]:
 class _Merging:
     """One merge under way: the tracks of each rank so far, and the counts for the report."""
 
-    def __init__(self, files: list[InputFile], notes: list[str], sources: list[str], progress: _Progress) -> None:
+    def __init__(
+        self, files: list[InputFile], notes: list[str], sources: list[str], progress: _Progress, as_list: bool
+    ) -> None:
         self._files = files
+        self._as_list = as_list
         self._notes = notes
         self._sources = sources
         self._progress = progress
@@ -170,7 +178,7 @@ class _Merging:
         self._next_id = 1
 
     def write_to(self, stream: Any) -> None:
-        with ChromeWriter(stream, base_ns=self._base_ns(), header=self._header()) as writer:
+        with ChromeWriter(stream, base_ns=self._base_ns(), header=self._header(), as_list=self._as_list) as writer:
             for file in self._files:
                 self._write_file(file, writer)
             for tracks in self._tracks.values():

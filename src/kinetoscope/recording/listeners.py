@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 from kinetoscope.clock.anchor import Anchor, ClockLine
@@ -46,36 +47,37 @@ class Listeners:
             text = self._names.names[name].name
             if text not in self._reported:
                 self._reported[text] = (name, entry)
-                self._tell(self._on_duration, name, True, begin_ns)
+                self._tell(self._on_duration, name, begin_ns, is_start=True)
 
     def on_end(self, name: int, entry: Any, end_ns: int) -> None:
         with self._lock:
             text = self._names.names[name].name
             if self._reported.get(text, (0, None))[1] is entry:
                 del self._reported[text]
-                self._tell(self._on_duration, name, False, end_ns)
+                self._tell(self._on_duration, name, end_ns, is_start=False)
 
     def on_instant(self, name: int, now_ns: int) -> None:
         with self._lock:
-            self._tell(self._on_instant, name, None, now_ns)
+            self._tell(self._on_instant, name, now_ns)
 
     def on_counter(self, name: int, now_ns: int, values: Mapping[str, int | float]) -> None:
         with self._lock:
-            self._tell(self._on_counter, name, None, now_ns, dict(values))
+            self._tell(self._on_counter, name, now_ns, values=dict(values))
 
     def cut(self, now_ns: int) -> None:
         """Reports the end of every span whose begin was reported: the window closes, or the run ends."""
         with self._lock:
             reported, self._reported = self._reported, {}
             for name, _ in reported.values():
-                self._tell(self._on_duration, name, False, now_ns)
+                self._tell(self._on_duration, name, now_ns, is_start=False)
 
-    def _tell(self, methods: list[tuple[Any, Call]], name: int, is_start: bool | None, at_ns: int, *rest: Any) -> None:
+    def _tell(self, methods: list[tuple[Any, Call]], name: int, at_ns: int, **what: Any) -> None:
+        """Arguments go by name, as Composer passes them: its handlers need not keep their order."""
         span = self._names.names[name]
-        start = () if is_start is None else (is_start,)
-        arguments = (span.name, span.categories, *start, self._state.timestamp, self._clock.unix_ns(at_ns), *rest)
+        what |= {"name": span.name, "categories": span.categories, "timestamp": self._state.timestamp}
+        what["wall_clock_time_ns"] = self._clock.unix_ns(at_ns)
         for handler, method in methods:
-            self._guard(handler, method, arguments)
+            self._guard(handler, partial(method, **what), ())
 
 
 def _methods(handlers: list[Any], name: str) -> list[tuple[Any, Call]]:

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar, overload
@@ -126,7 +127,7 @@ class Profiler(Callback):
         """For handlers and sources: what uploads from each run folder, so that they share it."""
         self._schedule: Any = schedule
         self._clock = clock or SystemClock()
-        self._grace_s, self._close_timeout_s = grace_s, close_timeout_s
+        self._grace_s, self.close_timeout_s = grace_s, close_timeout_s
         self.ranks = current_ranks()
         self.attempt = current_attempt(self.ranks)
         self.state: Any = State(run_name=run_name or "run") if state is None else state
@@ -137,19 +138,18 @@ class Profiler(Callback):
         self._recorder = ProcessRecorder(self._clock)
         self._live_folder, self._live_bytes_max = live_folder, live_bytes_max
         self._window = Window(self._recorder, self._clock, self.ranks, self.attempt)
-        self._markers: dict[str, Marker] = {}
+        self._markers: dict[Any, Marker] = {}
         self._warned: set[str] = set()
         self._action = ProfilerAction.SKIP
         self._phase = _Phase.NEW
         self._close_by = 0.0
         self._pid = os.getpid()
         self._termination = TerminationHandler(self._save_on_signal)
-        self._loop = Loop(self)
         save_cost = self.marker("kinetoscope/save", categories=("kinetoscope",))
         self._delivery = Delivery(self._guard, lambda: self._trace_handlers, save_cost)
         self._clocks = ClockComparison(self._clock, self.ranks, self.attempt)
         self._live = LiveFolder(self._recorder, self._delivery.writer.submit)
-        self._callbacks: dict[Event, list[tuple[Any, Callable[..., Any]]]] = {}
+        self._wanted: dict[Event, list[tuple[Any, Callable[..., Any]]]] = {}
         self.trace_handlers = trace_handlers
 
     # -- what a user touches ----------------------------------------------------------------------------------
@@ -178,13 +178,19 @@ class Profiler(Callback):
         ``categories`` are words to filter by in a viewer. Asked again without options it is the same marker; asked with
         other options, the first ones stay, and a warning says so once.
         """
-        known = self._markers.get(name)
-        asked = MarkerSettings(name, actions, record_instant_on_start, record_instant_on_finish, categories)
+        return self.marker_with(
+            MarkerSettings(name, actions, record_instant_on_start, record_instant_on_finish, categories)
+        )
+
+    def marker_with(self, asked: MarkerSettings, kind: type[Marker] = Marker) -> Marker:
+        """For faces: the marker with these settings, of a ``kind`` of the face's own where it is made now."""
+        known = self._markers.get(asked.key)
         if known is None:
-            compiler.teach_dynamo(Marker)
-            return self._markers.setdefault(name, Marker(self._recorder, asked))
-        if asked not in (known.settings, MarkerSettings(name)):
-            self.report(f"Marker {name!r} exists with {known.settings}; now asked for with {asked}: the first stay.")
+            compiler.teach_dynamo(kind)
+            return self._markers.setdefault(asked.key, kind(self._recorder, asked))
+        if asked not in (known.settings, MarkerSettings(asked.name, args=asked.args)):
+            settings = known.settings
+            self.report(f"Marker {asked.name!r} exists with {settings}; now asked for with {asked}: the first stay.")
         return known
 
     def batches(self, iterable: Iterable[T], *, length: int | None = None) -> Iterator[T]:
@@ -258,7 +264,7 @@ class Profiler(Callback):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._close(self._close_timeout_s, clean=kind is None)
+        self._close(self.close_timeout_s, clean=kind is None)
         if kind is None and self._guard.strict and self._guard.errors:
             raise self._guard.errors[0]
 
@@ -268,25 +274,16 @@ class Profiler(Callback):
         Raises what a source or handler raises while it sets up, and `ProfilerStateError` if this profiler was used
         before or another one is active.
         """
-        if self._phase is not _Phase.NEW:
-            raise ProfilerStateError("This Profiler has been started before. Make a new one for another run.")
-        if active.is_active():
-            raise ProfilerStateError("Another Profiler is active in this process. Close it before starting this one.")
+        self.check_is_startable()
         try:
             self.fire(Event.INIT, setup=True)
-            self._open_live_folder()
-            active.activate(self._recorder)
-            self._phase = _Phase.RUNNING
-            self._termination.install()
-            atexit.register(self._at_exit)
-            self._action = self.schedule(self.state)
+            self.begin_run()
+            self.next_action()
             self.fire(Event.FIT_START, setup=True)
         except BaseException:
             self._close(self._grace_s, clean=False)
             raise
-        self._clocks.begin()
-        self._apply_action()
-        say_if_slow()
+        self.apply_action()
         return self
 
     def close(self, state: Any = None, logger: Any = None) -> None:
@@ -300,7 +297,7 @@ class Profiler(Callback):
 
     def fire(self, event: Event, *, setup: bool = False) -> None:
         """Tells sources, then handlers, of an event. During ``setup`` what they raise is raised."""
-        for callback, method in self._callbacks.get(event, ()):
+        for callback, method in self._wanted.get(event, ()):
             if setup:
                 method(self.state, None)
             else:
@@ -318,22 +315,89 @@ class Profiler(Callback):
 
     def epoch_started(self) -> None:
         """Acts on the first batch of an epoch. An active stretch that the epoch's end has cut short is saved."""
-        before = self._action
-        self._action = self.schedule(self.state)
-        broken_off = before is ProfilerAction.ACTIVE and self._action in (ProfilerAction.SKIP, ProfilerAction.WARMUP)
+        before = self.next_action()
         self.fire(Event.EPOCH_START)
-        if broken_off:
-            self._save_window()
-        self._apply_action()
+        if self.is_broken_off(before):
+            self.save_window()
+        self.apply_action()
 
     def batch_ended(self) -> None:
         """Acts on the end of a batch: the timestamp already counts it. Saves if it was the last of its window."""
-        before = self._action
-        self._action = self.schedule(self.state)
+        before = self.next_action()
         self.fire(Event.BATCH_END)
         if before is ProfilerAction.ACTIVE_AND_SAVE:
-            self._save_window()
-        self._apply_action()
+            self.save_window()
+        self.apply_action()
+
+    # -- for what drives a run: the loop, or the face of a trainer --------------------------------------------
+
+    def check_is_startable(self) -> None:
+        """Raises `ProfilerStateError` if this profiler was used before or another one is active."""
+        if self._phase is not _Phase.NEW:
+            raise ProfilerStateError("This Profiler has been started before. Make a new one for another run.")
+        if active.is_active():
+            raise ProfilerStateError("Another Profiler is active in this process. Close it before starting this one.")
+
+    def begin_run(self) -> None:
+        """Begins to be this process's profiler, once handlers and sources are set up."""
+        self._open_live_folder()
+        active.activate(self._recorder)
+        self._phase = _Phase.RUNNING
+        self._termination.install()
+        atexit.register(self._at_exit)
+        self._clocks.begin()
+        say_if_slow()
+
+    def bind(self, state: Any) -> None:
+        """Makes ``state`` the run's: a trainer's own, which is there only after the profiler."""
+        self.state = state
+        self.ranks = current_ranks()
+        self.attempt = current_attempt(self.ranks)
+        self._window = Window(self._recorder, self._clock, self.ranks, self.attempt)
+        self._clocks = ClockComparison(self._clock, self.ranks, self.attempt)
+        self._connect()
+
+    def call(self, owner: Any, method: Callable[..., Any], *arguments: Any) -> Any:
+        """Calls a method of a source or handler; if it raises, that is logged and ``owner`` switched off."""
+        return self._guard(owner, method, arguments)
+
+    def next_action(self) -> ProfilerAction:
+        """Asks the schedule about where the state now is; returns the action there was before.
+
+        Spans follow once sources and handlers have had their event: see `apply_action`.
+        """
+        before, self._action = self._action, self.schedule(self.state)
+        return before
+
+    def is_broken_off(self, before: ProfilerAction) -> bool:
+        """Whether recording, which was ``before``, ends here without a batch that saves."""
+        return before is ProfilerAction.ACTIVE and self._action in (ProfilerAction.SKIP, ProfilerAction.WARMUP)
+
+    def apply_action(self) -> None:
+        """Lets the current action take effect on every span that begins from now on."""
+        timestamp = self.state.timestamp
+        self._recorder.batch = int(getattr(timestamp.batch, "value", timestamp.batch))
+        if self._window.set_action(self._action, timestamp):
+            self._live.note_window(self._window.num_cycles, timestamp)
+        compiler.teach_dynamo(Marker)
+
+    def save_window(self, *, measure: bool = True) -> None:
+        """Closes the window and hands its cycle to the writer thread; ``measure`` its clock once more before."""
+        listener = self._recorder.listener
+        cycle = self._window.close(self.state.run_name, self.state.timestamp, _distributed_info(self.ranks))
+        if isinstance(listener, Listeners):
+            listener.cut(self._clock.monotonic_ns())
+        if cycle is not None:
+            self._clocks.pass_on(cycle, self._delivery.cycle, measure=measure)
+
+    def drain(self, timeout_s: float) -> bool:
+        """Waits until what was handed to the writer thread so far is written; False if that took too long."""
+        return self._delivery.writer.drain(timeout_s)
+
+    @cached_property
+    def _loop(self) -> Loop:
+        """The plain loop, for those who have no trainer."""
+        return Loop(self)
 
     # -- inside -----------------------------------------------------------------------------------------------
 
@@ -352,31 +416,15 @@ class Profiler(Callback):
     def _ask_schedule(self, state: Any) -> ProfilerAction:
         return ProfilerAction(self._schedule(state))
 
-    def _apply_action(self) -> None:
-        timestamp = self.state.timestamp
-        self._recorder.batch = int(getattr(timestamp.batch, "value", timestamp.batch))
-        if self._window.set_action(self._action, timestamp):
-            self._live.note_window(self._window.num_cycles, timestamp)
-        compiler.teach_dynamo(Marker)
-
     def _connect(self) -> None:
         """Looks up once which callback wants which event, so that events nobody wants cost nothing."""
         callbacks = [*self.sources, *self._trace_handlers]
-        self._callbacks = {
+        self._wanted = {
             event: [(it, getattr(it, event.value)) for it in callbacks if _wants(it, event.value)] for event in Event
         }
         state, names = self.state, self._recorder.names
         listeners = Listeners(self._trace_handlers, names, state, take_anchor(self._clock), self._guard)
         self._recorder.listener = listeners if listeners else None
-
-    def _save_window(self, *, measure: bool = True) -> None:
-        """Closes the window and hands its cycle to the writer thread; ``measure`` its clock once more before."""
-        listener = self._recorder.listener
-        cycle = self._window.close(self.state.run_name, self.state.timestamp, _distributed_info(self.ranks))
-        if isinstance(listener, Listeners):
-            listener.cut(self._clock.monotonic_ns())
-        if cycle is not None:
-            self._clocks.pass_on(cycle, self._delivery.cycle, measure=measure)
 
     def _close(self, timeout_s: float, *, clean: bool) -> None:
         """Ends the run, once. Whatever fails in here is reported, and the rest is done all the same."""
@@ -387,13 +435,12 @@ class Profiler(Callback):
         self._close_by = time.monotonic() + timeout_s
         if was_running:
             # In the phase CLOSING no batch can end any more: an epoch that does, does so without one.
-            self._loop.end(clean)
-            self.fire(Event.FIT_END)
+            self.end_run(clean)
         for source in self.sources:
             self._guard(source, source.close, (self.state, None))
-        self._save_window(measure=clean)
+        self.save_window(measure=clean)
         self._clocks.finish_windows(self.seconds_to_close())
-        self._close_handlers()
+        self.close_handlers()
         self._clocks.finish(self.seconds_to_close())
         if self._delivery.writer.close(timeout_s=1.0):
             self._live.close()
@@ -402,15 +449,31 @@ class Profiler(Callback):
         self._phase = _Phase.CLOSED
         self._termination.remove()
 
-    def _close_handlers(self) -> None:
-        writer = self._delivery.writer
-        if not writer.drain(self.seconds_to_close()):
-            _log.error("Time to close is up, and %d saves are not done: they are given up.", writer.num_waiting + 1)
+    def end_run(self, clean: bool) -> None:
+        """While closing: the run's last events, before the last window is saved."""
+        self._loop.end(clean)
+        self.fire(Event.FIT_END)
+
+    def close_handlers(self) -> None:
+        """While closing: waits for what is being written, and lets handlers, sources and uploads end."""
+        if not self.drain_or_give_up():
             return
         for handler in self._trace_handlers:
             self._guard(handler, handler.close, (self.state, None))
         for callback in (*self.sources, *self._trace_handlers):
             self._guard(callback, callback.post_close)
+        self.finish_uploads()
+
+    def drain_or_give_up(self) -> bool:
+        """While closing: waits until everything is written; False, and a word in the log, if time is up before."""
+        writer = self._delivery.writer
+        done = writer.drain(self.seconds_to_close())
+        if not done:
+            _log.error("Time to close is up, and %d saves are not done: they are given up.", writer.num_waiting + 1)
+        return done
+
+    def finish_uploads(self) -> None:
+        """While closing: waits for uploads."""
         for uploads in self.uploads.values():
             self._guard(uploads, uploads.finish, (self.seconds_to_close(),))
 

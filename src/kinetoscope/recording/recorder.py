@@ -1,10 +1,12 @@
 """recording: what a recorder is. The pure one in `pure_recorder` and its native twin both have this interface."""
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from itertools import chain
+from typing import Any, Protocol, Self
 
+from kinetoscope.formats.record import RECORD_BYTES, Record, unpack_records
 from kinetoscope.recording.action import ProfilerAction
 
 ACTION_BITS: Mapping[ProfilerAction, int] = {action: 1 << bit for bit, action in enumerate(ProfilerAction)}
@@ -14,28 +16,72 @@ INSTANT_ON_BEGIN, INSTANT_ON_END = 1, 2
 """The edges of a span at which it records an instant as well."""
 
 
+class RecordPart(Protocol):
+    """Some of a thread's records, wherever they are kept: as long as there are records."""
+
+    def __len__(self) -> int: ...
+    def read(self) -> bytes | memoryview:
+        """The records, 32 bytes each."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class PartInMemory:
+    """Records that are at hand as bytes."""
+
+    packed: bytes
+
+    def __len__(self) -> int:
+        return len(self.packed) // RECORD_BYTES
+
+    def read(self) -> bytes:
+        return self.packed
+
+
 @dataclass(frozen=True, slots=True)
 class ThreadRecords:
-    """What one thread recorded in one window: 32-byte records (see `kinetoscope.formats.record`).
+    """What one thread recorded in one window: 32-byte records (see `kinetoscope.formats.record`), in the order in which
+    they ended. ``num_dropped`` more found no space.
 
-    ``num_dropped`` records found no space. ``chunks`` are the files that hold the same as ``packed``, in case the
-    process is killed before it is saved; they are deleted with this object.
+    There may be more of them than fit into memory; read part by part, there is only one part of them at a time.
     """
 
     tid: int
     name: str
     is_main: bool
-    packed: bytes
+    parts: Sequence[RecordPart] = field(repr=False)
     num_dropped: int = 0
-    chunks: tuple[Any, ...] = field(default=(), repr=False, compare=False)
+
+    @classmethod
+    def of(cls, tid: int, name: str, is_main: bool, packed: bytes, num_dropped: int = 0) -> Self:
+        """Records that are all in memory."""
+        return cls(tid, name, is_main, (PartInMemory(packed),), num_dropped)
+
+    @property
+    def num_records(self) -> int:
+        return sum(map(len, self.parts))
+
+    def records(self) -> Iterator[Record]:
+        """Every record, read part by part."""
+        return chain.from_iterable(unpack_records(part.read()) for part in self.parts)
+
+
+@dataclass(frozen=True, slots=True)
+class WindowRecords:
+    """What was recorded in a window that has closed: ``threads`` takes it out of the recorder, on whichever thread
+    calls it; ``release`` deletes the files that kept it safe until it was saved."""
+
+    threads: Callable[[], list[ThreadRecords]]
+    release: Callable[[], object] = lambda: None
 
 
 @dataclass(frozen=True, slots=True)
 class SpanName:
-    """What a name id stands for."""
+    """What a name id stands for. Every event of the name has ``args`` among its own."""
 
     name: str
     categories: tuple[str, ...] = ()
+    args: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(slots=True)
@@ -47,7 +93,7 @@ class NameTable:
 
     names: list[SpanName] = field(default_factory=list)
     on_new: Callable[[SpanName], None] | None = None
-    _ids: dict[tuple[str, tuple[str, ...]], int] = field(default_factory=dict)
+    _ids: dict[tuple[Any, ...], int] = field(default_factory=dict)
     _lock: Any = field(default_factory=threading.RLock, repr=False)
 
     def forget_parent(self) -> None:
@@ -55,18 +101,19 @@ class NameTable:
         self.on_new = None
         self._lock = threading.RLock()
 
-    def intern(self, name: str, categories: tuple[str, ...] = ()) -> int:
+    def intern(self, name: str, categories: tuple[str, ...] = (), args: tuple[tuple[str, int], ...] = ()) -> int:
         """The id of a name, the same one every time."""
-        known = self._ids.get((name, categories))
+        key = name, categories, args
+        known = self._ids.get(key)
         if known is not None:
             return known
         with self._lock:
-            if (name, categories) not in self._ids:
-                self.names.append(SpanName(name, categories))
-                self._ids[name, categories] = len(self.names) - 1
+            if key not in self._ids:
+                self.names.append(SpanName(name, categories, args))
+                self._ids[key] = len(self.names) - 1
                 if self.on_new is not None:
                     self.on_new(self.names[-1])
-            return self._ids[name, categories]
+            return self._ids[key]
 
 
 class SpanListener(Protocol):
@@ -96,9 +143,8 @@ class Recorder(Protocol):
         """Begins to keep what is recorded."""
         ...
 
-    def close_window(self) -> Callable[[], list[ThreadRecords]]:
-        """Stops keeping, at this nanosecond: spans still open are cut here. Cheap; the function it returns
-        gives what was recorded, and does its work on whichever thread calls it."""
+    def close_window(self) -> WindowRecords:
+        """Stops keeping, at this nanosecond: spans still open are cut here. Cheap."""
         ...
 
 

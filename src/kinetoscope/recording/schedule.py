@@ -106,9 +106,9 @@ def _resumption_batch(state: ScheduleState) -> int:
     """The batch at which the current epoch was resumed; 0 in an epoch that began at its beginning."""
     profiler = getattr(state, "profiler", None)
     batch = getattr(profiler, "resumption_batch_idx", 0)
-    if not batch or _plain(state.timestamp.epoch) != getattr(profiler, "resumption_epoch", 0):
-        return 0
-    return batch
+    epoch = getattr(profiler, "resumption_epoch", None)
+    is_other_epoch = isinstance(epoch, int) and _plain(state.timestamp.epoch) != epoch
+    return 0 if is_other_epoch else batch
 
 
 def _plain(count: Any) -> Any:

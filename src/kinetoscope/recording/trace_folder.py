@@ -81,7 +81,9 @@ class TraceFolder:
         return expired
 
     def close(self) -> None:
-        """Writes down that this rank will add no more."""
+        """Writes down that this rank will add no more; does nothing if it never opened the folder."""
+        if not hasattr(self, "path"):
+            return
         append_entry(self.path, self._ranks.rank, RankClosed(self._ranks.rank))
 
     @property

@@ -1,5 +1,6 @@
 """sources: torch operators and kernels. The profiler's schedule flows in; a Kineto trace flows into each cycle."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -91,23 +92,26 @@ class TorchProfiler(Callback):
         if self._memory_filename.text:
             self._memory_remote.open(profiler, state.run_name, self._uploads)
 
-    def fit_start(self, state: Any, logger: Any) -> None:
-        profiler = state.profiler
-        self.profiler = profile(
-            schedule=lambda step: _TORCH_ACTIONS[profiler.get_action()],
+    def make_profile(self, state: Any, get_action: Callable[[], ProfilerAction]) -> profile:
+        """A torch profiler with these settings that follows ``get_action`` and hands its windows to ``state``'s run."""
+        return profile(
+            schedule=lambda step: _TORCH_ACTIONS[get_action()],
             on_trace_ready=lambda torch_profiler: self._hand_over(state, torch_profiler.take_results()),
             **self._options,
         )
+
+    def fit_start(self, state: Any, logger: Any) -> None:
+        self.profiler = self.make_profile(state, state.profiler.get_action)
         self.profiler.start()
 
     def epoch_start(self, state: Any, logger: Any) -> None:
         if self.profiler is not None:
-            self._save_if_recording_ends(state)
+            self.save_if_recording_ends(state)
             self.profiler.follow_schedule()
 
     def batch_end(self, state: Any, logger: Any) -> None:
         if self.profiler is not None:
-            self._save_if_recording_ends(state)
+            self.save_if_recording_ends(state)
             self.profiler.end_step()
             if self.profiler.current_action is TorchAction.RECORD_AND_SAVE:
                 # Training stands still while Kineto stops: the trace shows how long.
@@ -125,7 +129,7 @@ class TorchProfiler(Callback):
     def post_close(self) -> None:
         self._folder.close()
 
-    def _save_if_recording_ends(self, state: Any) -> None:
+    def save_if_recording_ends(self, state: Any) -> None:
         """An active stretch that ends without a save, at an epoch's end or by a schedule of the user's, is saved too:
         Kineto cannot pause."""
         assert self.profiler is not None
@@ -137,6 +141,9 @@ class TorchProfiler(Callback):
         if results is not None:
             state.profiler.contribute(partial(self._save, results, state.timestamp, self._num_windows))
             self._num_windows += 1
+
+    def note_results(self, results: KinetoResults) -> None:
+        """For faces: told of each window on the writer thread, once it is saved."""
 
     def _save(self, results: KinetoResults, timestamp: Any, window: int, contributions: Contributions) -> None:
         path = self._folder.path_for(timestamp)
@@ -152,6 +159,7 @@ class TorchProfiler(Callback):
             name = self._memory_filename.fill(self._run_name, self._ranks, timestamp)
             results.memory_timeline().save(self._folder.path / name)
             self._memory_remote.put(self._folder.path / name, timestamp)
+        self.note_results(results)
 
 
 def _check_memory_options(**options: bool) -> None:

@@ -16,7 +16,7 @@ from kinetoscope.formats.record import Flag, Kind, Record, pack_records
 from kinetoscope.handlers.json_trace_handler import JSONTraceHandler
 from kinetoscope.handlers.native_drain import Drain
 from kinetoscope.recording.cycle import Cycle
-from kinetoscope.recording.recorder import SpanName, ThreadRecords
+from kinetoscope.recording.recorder import PartInMemory, SpanName, ThreadRecords, WindowRecords
 from kinetoscope.recording.recorder_choice import IS_PURE
 from kinetoscope.training.attempt import Attempt
 from kinetoscope.training.ranks import Ranks
@@ -53,7 +53,7 @@ def counter(begin, value, series=0, name=0):
 def a_cycle(*threads, elapsed_ns=SECOND_NS, drift_ns=0, pid=4000):
     """A cycle of threads, each a list of records; their tids count from 4000."""
     end = Anchor(BEGIN_NS + elapsed_ns, UNIX_NS + elapsed_ns + drift_ns)
-    records = [ThreadRecords(4000 + i, f"thread {i}", i == 0, pack_records(it)) for i, it in enumerate(threads)]
+    records = [ThreadRecords.of(4000 + i, f"thread {i}", i == 0, pack_records(it)) for i, it in enumerate(threads)]
     return Cycle(
         number=0,
         run_name="run",
@@ -65,13 +65,13 @@ def a_cycle(*threads, elapsed_ns=SECOND_NS, drift_ns=0, pid=4000):
         begin=Anchor(BEGIN_NS, UNIX_NS),
         end=end,
         names=NAMES,
-        take_threads=lambda: records,
+        recorded=WindowRecords(lambda: records),
     )
 
 
-def written(cycle, folder, *, drained=True):
+def written(cycle, folder, *, drained=True, in_pairs=False):
     """The trace file of a cycle."""
-    recipe = TraceRecipe("traces", f"{'drained' if drained else 'plain'}.json", "")
+    recipe = TraceRecipe("traces", f"{'drained' if drained else 'plain'}.json", "", in_pairs)
     with pytest.MonkeyPatch.context() as patch:
         if not drained:
             patch.setattr(Drain, "plan", lambda self, thread: [])
@@ -80,14 +80,19 @@ def written(cycle, folder, *, drained=True):
 
 def in_order(path):
     """The events of a file, as text, in an order of their own."""
-    return sorted(json.dumps(event, sort_keys=True) for event in json.loads(path.read_text())["traceEvents"])
+    return sorted(json.dumps(event, sort_keys=True) for event in events_of(path))
 
 
-def check_same(cycle):
+def events_of(path):
+    trace = json.loads(path.read_text())
+    return trace if isinstance(trace, list) else trace["traceEvents"]
+
+
+def check_same(cycle, *, in_pairs=False):
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name, "traces")
         folder.mkdir()
-        drained, plain = written(cycle, folder), written(cycle, folder, drained=False)
+        drained, plain = (written(cycle, folder, drained=it, in_pairs=in_pairs) for it in (True, False))
         assert in_order(drained) == in_order(plain)
 
 
@@ -96,7 +101,7 @@ def is_drained(cycle):
 
 
 def test_spans_that_nest_are_drained_and_others_are_not():
-    nested = [span(1, 2), span(2, 2), span(2, 5), span(0, 5), span(5, 9), span(5, 5)]
+    nested = [span(1, 2), span(2, 2), span(2, 5), span(0, 5), span(5, 5), span(5, 9)]
     cut_in_any_order = [span(3, 4), span(0, 9, flags=Flag.CUT), span(2, 9, flags=Flag.CUT)]
     overlapping = [span(0, 5), span(3, 8)]
     hidden = [span(3, 5), span(0, 9), span(4, 9)]
@@ -134,6 +139,27 @@ def test_values_of_one_call_are_one_event_and_the_last_of_a_series_counts():
     cycle = a_cycle([*values, *infinite, counter(7, 1, name=1), counter(7, 2, name=1), instant(7), counter(7, 5)])
     assert is_drained(cycle) == [True]
     check_same(cycle)
+
+
+def in_parts(records, *lengths):
+    """A thread's records in parts of the given lengths, and what remains."""
+    parts = [[records.pop(0) for _ in range(min(length, len(records)))] for length in lengths]
+    return ThreadRecords(4000, "thread", True, [PartInMemory(pack_records(it)) for it in [*parts, records]])
+
+
+@pytest.mark.parametrize("lengths", [(1,), (2, 1), (1, 1, 1, 1), (0, 3), (4,), (9,)])
+def test_values_of_one_call_are_one_event_wherever_one_part_ends_and_the_next_begins(lengths):
+    records = [span(1, 2), *(counter(5, it, it) for it in range(3)), span(0, 6), instant(7)]
+    cycle = a_cycle([])
+    cycle.threads[:] = [in_parts(records, *lengths)]
+    assert is_drained(cycle) == [True]
+    check_same(cycle)
+
+
+def test_a_span_that_overlaps_one_of_an_earlier_part_is_left_to_python():
+    cycle = a_cycle([])
+    cycle.threads[:] = [in_parts([span(0, 5), span(6, 7), span(3, 8)], 1, 1)]
+    assert is_drained(cycle) == [False]
 
 
 def test_a_call_with_more_values_than_the_buffer_holds_is_one_event(tmp_path):
@@ -194,6 +220,39 @@ records = spans | st.builds(instant, times, names) | st.builds(counter, times, n
 def test_any_records_give_the_same_events(threads, drift_ns, is_container):
     ordered = [sorted(it, key=lambda record: record.end if record.kind == Kind.SPAN else 0) for it in threads]
     check_same(a_cycle(*ordered, elapsed_ns=50, drift_ns=drift_ns, pid=1 if is_container else 4000))
+
+
+@given(st.lists(st.lists(spans | st.builds(instant, times, names), max_size=8), max_size=4))
+def test_any_spans_give_the_same_pairs(threads):
+    ordered = [sorted(it, key=lambda record: record.end if record.kind == Kind.SPAN else 0) for it in threads]
+    check_same(a_cycle(*ordered, elapsed_ns=50), in_pairs=True)
+
+
+def test_pairs_stand_in_the_file_as_brackets_in_order_of_time(tmp_path):
+    nested = [
+        span(1, 2, 0),
+        span(2, 2, 1),
+        span(2, 5, 2),
+        counter(6, 3, 5),
+        span(0, 7, 3),
+        instant(7, 5),
+        span(7, 9, 6),
+    ]
+    traces = tmp_path / "traces"
+    traces.mkdir()
+    path = written(a_cycle(nested), traces, in_pairs=True)
+    events = [event for event in events_of(path) if event["ph"] in "BECi"]
+    names = [(event["ph"], NAMES.index(next(it for it in NAMES if it.name == event["name"]))) for event in events[:7]]
+    assert names == [("B", 3), ("B", 0), ("E", 0), ("B", 2), ("B", 1), ("E", 1), ("E", 2)]
+    assert [event["ts"] for event in events] == sorted(event["ts"] for event in events)
+
+
+def test_args_of_a_name_are_in_each_of_its_events():
+    cycle = a_cycle([span(0, 5, len(NAMES)), instant(7, len(NAMES))])
+    cycle.names = [*NAMES, SpanName("event/forward", (), (("microbatch", 3), ('"', -1)))]
+    assert is_drained(cycle) == [True]
+    check_same(cycle)
+    check_same(cycle, in_pairs=True)
 
 
 def test_unix_time_that_was_stepped_follows_the_monotonic_clock():

@@ -149,8 +149,8 @@ def test_a_handler_that_is_no_trace_handler_is_called_by_the_methods_it_has():
     with Profiler(lambda state: ProfilerAction.ACTIVE, handler) as profiler:
         with profiler.marker("m", categories=["c"]):
             pass
-    calls = [call.args for call in handler.process_duration_event.call_args_list if call.args[0] == "m"]
-    assert [(name, categories, is_start) for name, categories, is_start, _, _ in calls] == [
+    calls = [call.kwargs for call in handler.process_duration_event.call_args_list if call.kwargs["name"] == "m"]
+    assert [(it["name"], it["categories"], it["is_start"]) for it in calls] == [
         ("m", ("c",), True),
         ("m", ("c",), False),
     ]

@@ -1,0 +1,1 @@
+"""benchmarks: the Composer face, in Composer's real Trainer."""

@@ -1,0 +1,110 @@
+"""benchmarks: what profiling costs a Composer Trainer. Trainers flow in, milliseconds per batch flow out.
+
+A toy network whose batch takes some ten milliseconds on one thread; the Trainers take turns. The torch profiler is off,
+the system profiler on, merging off on both sides. Timed is from the start of a batch to the end of another: what a
+profiler does in the loop, and what its threads take from it, but not the end of `Trainer.fit`.
+"""
+
+import random
+import statistics
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from benchmarks.suite import Measure, SuiteResult
+
+_STAND_INS = Path(__file__).parents[2] / "tests" / "composer_stand_ins"
+_OURS, _THEIRS = "kinetoscope.composer", "composer.profiler"
+_NO_PROFILER = "no profiler"
+_WIDTH, _BATCH_SIZE = 640, 48
+_FIRST_TIMED = 4
+
+
+def run(quick: bool) -> SuiteResult:
+    """Measures Trainers with no profiler, ours and Composer's, skipping and active."""
+    sys.path.append(str(_STAND_INS))
+    warnings.simplefilter("ignore")
+    num_rounds, num_batches = (2, 14) if quick else (12, 64)
+    kinds: dict[str, Callable[[str], Any]] = {_NO_PROFILER: lambda folder: None}
+    for face, who in ((_OURS, "ours"), (_THEIRS, "Composer's")):
+        kinds[f"{who}, skipping"] = lambda folder, face=face: _profiler(face, folder, skips=True)
+        kinds[f"{who}, active"] = lambda folder, face=face: _profiler(face, folder, skips=False)
+    rounds: dict[str, list[list[float]]] = {name: [] for name in kinds}
+    for _ in range(num_rounds):
+        for name in random.sample(list(kinds), len(kinds)):
+            with tempfile.TemporaryDirectory() as folder:
+                rounds[name].append(_batch_times_ms(kinds[name](folder), num_batches))
+    return _result(rounds)
+
+
+def _profiler(face: str, folder: str, *, skips: bool) -> Any:
+    names = import_module(face)
+    schedule = names.cyclic_schedule(warmup=0, active=10, repeat=0)
+    return names.Profiler(
+        schedule=(lambda state: names.ProfilerAction.SKIP) if skips else schedule,
+        trace_handlers=[names.JSONTraceHandler(folder=f"{folder}/traces", merged_trace_filename=None)],
+        torch_prof_profile_memory=False,
+        torch_prof_with_flops=False,
+    )
+
+
+def _batch_times_ms(profiler: Any, num_batches: int) -> list[float]:
+    """How long each batch took, from its start to the start of the next."""
+    import torch
+    from composer import Callback, Trainer
+    from composer.models import ComposerClassifier
+    from torch.utils.data import DataLoader, TensorDataset
+
+    class Watch(Callback):
+        def __init__(self) -> None:
+            self.starts: list[float] = []
+
+        def batch_start(self, state: Any, logger: Any) -> None:
+            self.starts.append(time.perf_counter())
+
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    num_samples = num_batches * _BATCH_SIZE
+    data = TensorDataset(torch.randn(num_samples, _WIDTH), torch.randint(0, 2, (num_samples,)))
+    layers = (torch.nn.Linear(_WIDTH, _WIDTH), torch.nn.ReLU(), torch.nn.Linear(_WIDTH, 2))
+    watch = Watch()
+    trainer = Trainer(
+        model=ComposerClassifier(torch.nn.Sequential(*layers), num_classes=2),
+        train_dataloader=DataLoader(data, batch_size=_BATCH_SIZE),
+        max_duration="1ep",
+        device="cpu",
+        progress_bar=False,
+        callbacks=[watch],
+        profiler=profiler,
+    )
+    trainer.fit()
+    trainer.close()
+    times = [1e3 * (later - earlier) for earlier, later in zip(watch.starts, watch.starts[1:], strict=False)]
+    return times[_FIRST_TIMED:]
+
+
+def _result(rounds: dict[str, list[list[float]]]) -> SuiteResult:
+    """Means of a round count what comes once in ten batches; of the rounds, the one least disturbed is taken."""
+    means = {name: sorted(statistics.fmean(times) for times in of_kind) for name, of_kind in rounds.items()}
+    base = _typical(means[_NO_PROFILER])
+    measures = []
+    for name in list(means)[1:]:
+        typical = _typical(means[name])
+        detail = f"{typical:.2f} ms a batch over {base:.2f}"
+        measures.append(Measure(f"Trainer slower, {name}", 100 * (typical / base - 1), "%", detail))
+    return SuiteResult(
+        suite="composer_trainer",
+        title="what a profiler costs a Composer Trainer, without torch's operators",
+        measures=measures,
+        notes=["Mean of the quarter of rounds that were disturbed least; a window is saved every ten batches."],
+        times_ns={name: {"best": 1e6 * of[0], "median": 1e6 * statistics.median(of)} for name, of in means.items()},
+    )
+
+
+def _typical(sorted_means: list[float]) -> float:
+    return statistics.fmean(sorted_means[: max(1, len(sorted_means) // 4)])

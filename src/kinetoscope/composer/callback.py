@@ -1,0 +1,63 @@
+"""composer: what Composer's engine calls. Its events flow in, each through a guard; no error of ours flows back."""
+
+from typing import TYPE_CHECKING, Any
+
+from kinetoscope.errors import ProfilerStateError
+from kinetoscope.training.callback import Callback
+from kinetoscope.training.event import Event
+
+if TYPE_CHECKING:
+    TrainerCallback = Callback
+else:
+    try:
+        from composer.core import Callback as TrainerCallback
+    except (
+        ImportError
+    ):  # no Composer, or one that cannot be imported here: the engine's methods are called all the same
+        TrainerCallback = Callback
+
+__all__ = ["GuardedCallback", "TrainerCallback", "require_profiler"]
+
+_EVENTS = tuple(event.value for event in Event)
+
+
+class GuardedCallback:
+    """Comes first among the bases of a callback: an event that the class handles goes through the Profiler's guard.
+
+    INIT is setup and raises what is wrong. At any other event an error is logged, the callback switched off, and
+    training goes on. Events that the class does not handle cost one look-up.
+    """
+
+    _handled: frozenset[str] | None = None
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        cls._handled = None
+
+    def run_event(self, event: Any, state: Any, logger: Any = None) -> None:
+        """Called by the engine at each event."""
+        name = event.value
+        if self._handled is None:
+            type(self)._handled = _handled_by(type(self))
+        elif name not in self._handled:
+            return
+        method = getattr(self, name)
+        if name == "init" or not hasattr(state.profiler, "call"):
+            method(state, logger)
+        else:
+            state.profiler.call(self, method, state, logger)
+
+
+def _handled_by(kind: type) -> frozenset[str]:
+    """The events whose methods ``kind`` does not merely inherit from a Callback."""
+    names = {name for name in dir(kind) if name in _EVENTS or name.startswith("eval_standalone")}
+    empty = (Callback, TrainerCallback)
+    return frozenset(name for name in names if not any(getattr(kind, name) is getattr(it, name, None) for it in empty))
+
+
+def require_profiler(callback: Any, state: Any) -> None:
+    """Raises `ProfilerStateError` if the Trainer has no Profiler of ours."""
+    if not hasattr(state.profiler, "remote_filenames"):
+        raise ProfilerStateError(
+            f"{type(callback).__name__} works with a kinetoscope.composer.Profiler only. Give the Trainer one."
+        )

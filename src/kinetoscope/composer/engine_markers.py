@@ -1,0 +1,85 @@
+"""composer: the markers that Composer's engine asks for, many times a batch. Names flow in, markers flow out."""
+
+from collections.abc import Callable
+from typing import Any
+
+from kinetoscope.composer.marker import EngineMarker
+from kinetoscope.recording.action import ProfilerAction
+from kinetoscope.recording.marker import Marker, MarkerSettings
+
+_PARTS = ("forward", "loss", "backward")
+_OF_MICROBATCH = frozenset(prefix + part for prefix in ("", "before_", "after_") for part in _PARTS)
+_ENGINE = "event/"
+
+MakeMarker = Callable[[MarkerSettings, type[Marker]], Marker]
+
+
+class EngineMarkers:
+    """Remembers for each name what was asked for last, so that the next same question costs a look-up.
+
+    The spans of a microbatch (forward, loss, backward, and what callbacks do around them) carry its number in their
+    args: each microbatch has markers of its own. ``make`` gives the marker with some settings, made if need be.
+    """
+
+    def __init__(self, make: MakeMarker) -> None:
+        self._make = make
+        self._known_by_microbatch: list[dict[str, tuple[Any, ...]]] = [{}]
+        self._microbatch = 0
+        self._is_after_backward = False
+        self._known = self._known_by_microbatch[0]
+
+    def get(self, name: str, actions: Any, on_start: bool, on_finish: bool, categories: Any) -> Marker:
+        """The marker of that name, as `Profiler.marker` describes it."""
+        known = self._known.get(name)
+        if known is None or known[1:] != (actions, on_start, on_finish, categories):
+            return self._get(name, actions, on_start, on_finish, categories)
+        return known[0]
+
+    def forget_open(self) -> None:
+        """Ends the engine's spans that a Trainer left open when it was interrupted."""
+        for known in self._known_by_microbatch:
+            for marker, *_ in known.values():
+                if isinstance(marker, EngineMarker):
+                    marker.finish()
+
+    def begin_batch(self) -> None:
+        """A batch begins, with its microbatch 0."""
+        self._turn_to(0)
+
+    def begin_microbatch(self) -> None:
+        """Forward begins: what comes is no longer after the backward pass before."""
+        self._is_after_backward = False
+
+    def end_microbatch(self) -> None:
+        """Backward has ended, so the next forward is another microbatch's."""
+        self._turn_to(self._microbatch + 1)
+        self._is_after_backward = True
+
+    def _turn_to(self, microbatch: int) -> None:
+        if microbatch == len(self._known_by_microbatch):
+            self._known_by_microbatch.append({})
+        self._microbatch, self._is_after_backward = microbatch, False
+        self._known = self._known_by_microbatch[microbatch]
+
+    def _get(self, name: str, actions: Any, on_start: bool, on_finish: bool, categories: Any) -> Marker:
+        event = name.rpartition(_ENGINE)[2] if _ENGINE in name else ""
+        args = (("microbatch", self._number(event)),) if event in _OF_MICROBATCH else ()
+        is_engine = name == _ENGINE + event
+        recorded = {ProfilerAction(action) for action in actions}
+        if is_engine:
+            # The engine leaves ACTIVE_AND_SAVE out, and asks for a span's begin and its end with different actions.
+            saves = {ProfilerAction.ACTIVE_AND_SAVE} if ProfilerAction.ACTIVE in recorded else set()
+            recorded = (recorded | saves) - {ProfilerAction.SKIP}
+        settings = MarkerSettings(name, recorded, on_start, on_finish, categories, args)
+        marker = self._make(settings, EngineMarker if is_engine else Marker)
+        self._known[name] = (marker, _copy(actions), on_start, on_finish, _copy(categories))
+        return marker
+
+    def _number(self, event: str) -> int:
+        """The microbatch's; that of the one before for callbacks that come after `end_microbatch` in the same event."""
+        is_late = event == "after_backward" and self._is_after_backward
+        return self._microbatch - is_late
+
+
+def _copy(given: Any) -> Any:
+    return list(given) if isinstance(given, list) else given

@@ -1,0 +1,68 @@
+"""composer: the JSONTraceHandler, under Composer's module path: bare lists, and spans as pairs of begin and end."""
+
+from typing import Any
+
+from kinetoscope.composer.callback import GuardedCallback, TrainerCallback, require_profiler
+from kinetoscope.composer.remote import path_in_bucket
+from kinetoscope.handlers import json_trace_handler
+from kinetoscope.recording.cycle import Cycle
+
+__all__ = ["JSONTraceHandler"]
+
+
+class JSONTraceHandler(GuardedCallback, json_trace_handler.JSONTraceHandler, TrainerCallback):
+    """As `kinetoscope.JSONTraceHandler`, in Composer's layout: a list of events, with ``B`` and ``E`` for a span.
+
+    Files are uploaded by the Trainer's loggers. When `Trainer.fit` returns, what it recorded is merged.
+    """
+
+    in_pairs = True
+
+    def __init__(
+        self,
+        folder: str = "{run_name}/traces",
+        filename: str = "ep{epoch}-ba{batch}-rank{rank}.json",
+        remote_file_name: str | None = "{run_name}/traces/ep{epoch}-ba{batch}-rank{rank}.json",
+        merged_trace_filename: str | None = "merged_trace.json",
+        merged_trace_remote_file_name: str | None = "{run_name}/traces/merged_trace.json",
+        *,
+        overwrite: bool = False,
+        num_traces_to_keep: int = -1,
+    ) -> None:
+        super().__init__(
+            folder,
+            filename,
+            path_in_bucket(remote_file_name, "remote_file_name"),
+            merged_trace_filename,
+            path_in_bucket(merged_trace_remote_file_name, "merged_trace_remote_file_name"),
+            overwrite=overwrite,
+            num_traces_to_keep=num_traces_to_keep,
+        )
+        self.folder, self.filename = folder, filename
+        self.remote_file_name = remote_file_name
+        self.merged_trace_filename = merged_trace_filename
+        self.merged_trace_remote_file_name = merged_trace_remote_file_name
+        self.overwrite, self.num_traces_to_keep = overwrite, num_traces_to_keep
+        self._is_open = False
+
+    def init(self, state: Any, logger: Any) -> None:
+        require_profiler(self, state)
+        super().init(state, logger)
+        self._is_open = True
+
+    def fit_end(self, state: Any, logger: Any) -> None:
+        """What was recorded is on disk by now: it is merged before `Trainer.fit` returns."""
+        self.merge_now(state.profiler.close_timeout_s)
+
+    def close(self, state: Any, logger: Any) -> None:
+        if self._is_open:
+            self._is_open = False
+            super().close(state, logger)
+
+    def metadata(self, cycle: Cycle, base_ns: int) -> list[dict[str, Any]]:
+        """Ours, and what Composer's own merger looks for: the rank, and a moment that is the same on every rank."""
+        rank = cycle.ranks.rank
+        events = super().metadata(cycle, base_ns)
+        for name, value in (("global_rank", rank), ("clock_sync_timestamp_us", -base_ns // 1000)):
+            events.append({"ph": "M", "name": name, "pid": rank, "tid": events[0]["tid"], "args": {"value": value}})
+        return events

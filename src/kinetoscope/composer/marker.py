@@ -1,0 +1,33 @@
+"""composer: the Marker, under Composer's module path, and the one that Composer's engine gets."""
+
+from typing import Any
+
+from kinetoscope.recording.marker import Marker
+
+__all__ = ["EngineMarker", "Marker"]
+
+
+class EngineMarker(Marker):
+    """A marker that Composer's engine starts and finishes at its events, on the training thread.
+
+    An event may begin again without having ended: a Trainer that was interrupted fits once more, or one that resumes
+    passes over batches. Then the earlier span ends where the next one begins; nothing raises into training.
+    """
+
+    __slots__ = ("_token",)
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._token: Any = None
+
+    def start(self) -> None:
+        """Begins a span; ends the one before, if that was never finished."""
+        if self._token is not None:
+            self.end(self._token)
+        self._token = self.begin()
+
+    def finish(self) -> None:
+        """Ends the span that `start` began, if any."""
+        token, self._token = self._token, None
+        if token is not None:
+            self.end(token)

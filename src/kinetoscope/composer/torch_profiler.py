@@ -1,0 +1,104 @@
+"""composer: the TorchProfiler, under Composer's module path, as a Callback that a Trainer takes."""
+
+import logging
+from typing import Any
+
+from kinetoscope.composer.callback import GuardedCallback, TrainerCallback, require_profiler
+from kinetoscope.composer.remote import path_in_bucket
+from kinetoscope.sources import torch_profiler
+from kinetoscope.torch import profile
+from kinetoscope.torch.results import KinetoResults
+
+__all__ = ["TorchProfiler"]
+
+_log = logging.getLogger(__name__)
+_ROWS = 20
+
+
+class TorchProfiler(GuardedCallback, torch_profiler.TorchProfiler, TrainerCallback):
+    """As `kinetoscope.TorchProfiler`. `Profiler` makes one when a ``torch_prof_`` option asks for it.
+
+    It logs ``profiler/state`` at each batch and, where INFO is logged, the operators of the last window at its end.
+    """
+
+    def __init__(
+        self,
+        folder: str = "{run_name}/torch_traces",
+        filename: str | None = "rank{rank}.{batch}.pt.trace.json",
+        remote_file_name: str | None = "{run_name}/torch_traces/rank{rank}.{batch}.pt.trace.json",
+        memory_filename: str | None = None,
+        memory_remote_file_name: str | None = "{run_name}/torch_memory_traces/rank{rank}.{batch}.pt.trace.memory.html",
+        overwrite: bool = False,
+        use_gzip: bool = False,
+        record_shapes: bool = False,
+        profile_memory: bool = True,
+        with_stack: bool = False,
+        with_flops: bool = True,
+        num_traces_to_keep: int = -1,
+    ) -> None:
+        super().__init__(
+            folder,
+            filename,
+            path_in_bucket(remote_file_name, "remote_file_name"),
+            memory_filename,
+            path_in_bucket(memory_remote_file_name, "memory_remote_file_name"),
+            overwrite=overwrite,
+            use_gzip=use_gzip,
+            record_shapes=record_shapes,
+            profile_memory=profile_memory,
+            with_stack=with_stack,
+            with_flops=with_flops,
+            num_traces_to_keep=num_traces_to_keep,
+        )
+        self.folder, self.overwrite, self.num_traces_to_keep = folder, overwrite, num_traces_to_keep
+        self.record_shapes, self.profile_memory = record_shapes, profile_memory
+        self.with_stack, self.with_flops = with_stack, with_flops
+        self._has_started = False
+        self._last_results: KinetoResults | None = None
+
+    def init(self, state: Any, logger: Any) -> None:
+        require_profiler(self, state)
+        super().init(state, logger)
+        self.profiler = self._make(state)
+
+    def fit_start(self, state: Any, logger: Any) -> None:
+        if self.profiler is not None and self._has_started:
+            self.profiler.follow_schedule()
+            return
+        torch_profiler = self._make(state)  # anew: since INIT the run may have been resumed at another batch
+        torch_profiler.start()
+        self.profiler, self._has_started = torch_profiler, True
+
+    def epoch_end(self, state: Any, logger: Any) -> None:
+        if self.profiler is not None:
+            self.save_if_recording_ends(state)
+
+    def fit_end(self, state: Any, logger: Any) -> None:
+        if self.profiler is not None:
+            self.profiler.finish_window()
+
+    def batch_start(self, state: Any, logger: Any) -> None:
+        if self.profiler is not None and logger is not None:
+            logger.log_traces({"profiler/state": self.profiler.current_action.name})
+
+    def close(self, state: Any, logger: Any) -> None:
+        if not self._has_started:
+            self.profiler = None
+        super().close(state, logger)
+
+    def post_close(self) -> None:
+        super().post_close()
+        results, self._last_results = self._last_results, None
+        if results is not None:
+            averages = results.key_averages()
+            _log.info(averages.table(sort_by="cpu_time_total", row_limit=_ROWS))
+            if self.profile_memory:
+                _log.info(averages.table(sort_by="self_cpu_memory_usage", row_limit=_ROWS))
+
+    def note_results(self, results: KinetoResults) -> None:
+        """Keeps the last window for the tables, if anybody is to see them."""
+        if _log.isEnabledFor(logging.INFO):
+            self._last_results = results
+
+    def _make(self, state: Any) -> profile:
+        return self.make_profile(state, lambda: state.profiler.schedule(state))

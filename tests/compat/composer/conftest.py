@@ -1,0 +1,37 @@
+"""The tests of the Composer face. They need Composer, and run in an environment of their own: `make test-composer`."""
+
+import importlib.util
+import logging
+import sys
+from pathlib import Path
+
+import pytest
+
+STAND_INS = Path(__file__).parents[2] / "composer_stand_ins"
+
+if importlib.util.find_spec("composer"):
+    sys.path.append(str(STAND_INS))  # last, so that the real modules win
+else:
+    collect_ignore_glob = ["test_*.py"]
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning"))
+            item.add_marker(pytest.mark.filterwarnings("ignore::FutureWarning"))
+
+
+@pytest.fixture(autouse=True)
+def inside_a_folder_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture(autouse=True)
+def nothing_goes_wrong_unnoticed(caplog, request):
+    """Whatever the profiler reports as an error fails the test, unless it is marked to expect some."""
+    yield
+    errors = [it.getMessage() for it in caplog.get_records("call") if it.levelno >= logging.ERROR]
+    errors = [it for it in errors if "kinetoscope" in it or "failed" in it or "Error" in it]
+    assert request.node.get_closest_marker("reports_errors") or not errors

@@ -1,0 +1,503 @@
+"""Our profiler in Composer's real Trainer: it trains, evaluates, resumes, fails and ends, and the traces tell of it."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import torch
+from composer import Callback, Trainer
+from composer.loggers import LoggerDestination
+from composer.utils import StringEnum
+
+from composer_training.traces import read_events, spans_of
+from composer_training.training import BATCH_SIZE, make_batches, make_model, make_trainer
+from kinetoscope import composer as face
+from kinetoscope.composer import JSONTraceHandler, Profiler, ProfilerAction, cyclic_schedule
+from trace_processor.trace_processor import load
+
+NO_TORCH = {"torch_prof_profile_memory": False, "torch_prof_with_flops": False}
+ALWAYS = cyclic_schedule(warmup=0, active=1000, repeat=0)
+
+
+def profile_only_markers(schedule=ALWAYS, handlers=None, **options):
+    handlers = [JSONTraceHandler()] if handlers is None else handlers
+    return Profiler(schedule, handlers, **{"sys_prof_cpu": False, "strict": True} | NO_TORCH | options)
+
+
+def train(profiler, **settings):
+    trainer = make_trainer(profiler, **settings)
+    try:
+        trainer.fit()
+    finally:
+        trainer.close()
+    return trainer
+
+
+def threads_of_ours():
+    return [it.name for it in threading.enumerate() if it.name.startswith("kinetoscope")]
+
+
+# -- training and evaluating ------------------------------------------------------------------------------------
+
+
+def test_every_span_of_the_engine_is_balanced_over_several_epochs():
+    train(profile_only_markers(), num_batches=4, duration="3ep")
+    spans = spans_of(read_events())
+    for name in ("batch", "train_batch", "forward", "loss", "backward", "dataloader"):
+        assert len(spans[f"event/{name}"]) == 12, name
+    assert len(spans["event/epoch"]) == 3
+    assert len(spans["event/fit"]) == 1
+    assert [it["args"]["batch"] for it in spans["event/batch"]] == list(range(12))
+
+
+def test_a_trace_of_each_window_is_named_by_completed_batches():
+    train(profile_only_markers(cyclic_schedule(skip_first=1, warmup=1, active=2, repeat=2)), num_batches=8)
+    assert sorted(path.name for path in Path("run/traces").glob("ep*")) == ["ep0-ba4-rank0.json", "ep0-ba7-rank0.json"]
+
+
+def test_the_last_batch_of_a_window_is_recorded_with_all_its_spans():
+    train(profile_only_markers(cyclic_schedule(warmup=0, active=3)), num_batches=5)
+    spans = spans_of(read_events())
+    assert [it["args"]["batch"] for it in spans["event/forward"]] == [0, 1, 2]
+    assert [it["args"]["batch"] for it in spans["event/batch"]] == [0, 1, 2]
+
+
+def test_skipped_batches_leave_nothing():
+    told = []
+
+    class Listener(face.TraceHandler):
+        def process_duration_event(self, name, categories, is_start, timestamp, wall_clock_time_ns):
+            told.append(name)
+
+    train(profile_only_markers(lambda state: ProfilerAction.SKIP, [Listener(), JSONTraceHandler()]), num_batches=24)
+    assert told == []
+    assert not list(Path("run/traces").glob("*.json"))
+
+
+def test_an_evaluation_inside_a_window_is_recorded():
+    train(profile_only_markers(), num_batches=4, eval_dataloader=make_batches(3), eval_interval="2ba")
+    spans = spans_of(read_events())
+    assert len(spans["event/eval"]) == 1  # the one after batch 2; after batch 4 the epoch is over, and so is the window
+    assert len(spans["event/eval_batch"]) == 3
+
+
+def test_each_microbatch_is_numbered():
+    train(profile_only_markers(), num_batches=2, device_train_microbatch_size=BATCH_SIZE // 4)
+    spans = spans_of(read_events())
+    for name in ("event/forward", "event/loss", "event/backward", "callback/Profiler/event/before_forward"):
+        assert [(it["args"]["batch"], it["args"]["microbatch"]) for it in spans[name]] == [
+            (batch, microbatch) for batch in (0, 1) for microbatch in range(4)
+        ], name
+    assert "microbatch" not in spans["event/batch"][0]["args"]
+
+
+def test_max_duration_in_mid_window_keeps_the_window():
+    train(profile_only_markers(cyclic_schedule(warmup=1, active=100)), num_batches=8, duration="5ba")
+    assert len(spans_of(read_events("run/traces/ep0-ba5-rank0.json"))["event/batch"]) == 5
+
+
+def test_traces_are_there_when_fit_returns_and_fit_may_be_called_again():
+    trainer = make_trainer(profile_only_markers(cyclic_schedule(warmup=0, active=100)), num_batches=4, duration="2ba")
+    trainer.fit()
+    assert len(spans_of(read_events())["event/batch"]) == 2
+    trainer.fit(duration="2ba")
+    assert len(spans_of(read_events())["event/batch"]) == 4
+    trainer.close()
+    assert len(spans_of(read_events())["event/batch"]) == 4
+
+
+# -- ending otherwise -------------------------------------------------------------------------------------------
+
+
+class FailsInBatch(Callback):
+    def __init__(self, number):
+        self.number = number
+
+    def before_backward(self, state, logger):
+        if state.timestamp.batch == self.number:
+            raise ArithmeticError("the user's own mistake")
+
+
+def test_a_training_exception_is_the_users_own_and_the_window_is_saved():
+    trainer = make_trainer(profile_only_markers(cyclic_schedule(warmup=0, active=100)), callbacks=[FailsInBatch(3)])
+    with pytest.raises(ArithmeticError, match="own mistake"):
+        trainer.fit()
+    trainer.close()
+    spans = spans_of(read_events("run/traces/ep0-ba3-rank0.json"))
+    assert [it["args"]["batch"] for it in spans["event/batch"]] == [0, 1, 2, 3]
+    assert spans["event/batch"][-1]["args"]["cut"]
+    assert threads_of_ours() == []
+
+
+def test_an_interrupted_trainer_can_fit_again():
+    failure = FailsInBatch(2)
+    trainer = make_trainer(profile_only_markers(cyclic_schedule(warmup=0, active=100)), callbacks=[failure])
+    with pytest.raises(ArithmeticError):
+        trainer.fit()
+    failure.number = None
+    trainer.fit()
+    trainer.close()
+    spans = spans_of(read_events())["event/batch"]
+    assert [it["args"]["batch"] for it in spans] == [0, 1, 2, 2, 3, 4, 5, 6, 7]
+    assert [it["args"]["batch"] for it in spans if "cut" in it["args"]] == [2]
+
+
+@pytest.mark.reports_errors
+def test_a_handler_that_raises_is_switched_off_and_training_goes_on(caplog):
+    class Broken(face.TraceHandler):
+        def batch_end(self, state, logger):
+            raise OSError("the handler's own mistake")
+
+    profiler = profile_only_markers(handlers=[Broken(), JSONTraceHandler()], strict=False)
+    trainer = train(profiler, num_batches=4)
+    assert int(trainer.state.timestamp.batch) == 4
+    assert sum("handler's own mistake" in it.getMessage() for it in caplog.records) == 1
+    assert len(spans_of(read_events())["event/batch"]) == 4
+
+
+def test_a_run_that_is_forgotten_is_saved_when_python_ends():
+    script = """
+import sys; sys.path[:0] = {paths!r}
+from composer_training.training import make_trainer
+from kinetoscope.composer import *
+profiler = Profiler(cyclic_schedule(warmup=0, active=100), [JSONTraceHandler()])
+trainer = make_trainer(profiler)
+batches = iter(trainer.state.train_dataloader)
+class Stop(Exception): pass
+from composer import Callback
+class StopsInBatch(Callback):
+    def batch_start(self, state, logger):
+        if state.timestamp.batch == 2:
+            raise SystemExit(3)
+trainer.state.callbacks.append(StopsInBatch())
+trainer.fit()
+"""
+    done = run_script(script)
+    assert done.returncode == 3, done.stderr
+    assert len(spans_of(read_events())["event/batch"]) == 2
+    assert "Error" not in done.stderr, done.stderr
+
+
+def test_what_a_killed_trainer_recorded_is_recovered():
+    script = """
+import os, signal, sys; sys.path[:0] = {paths!r}
+from composer import Callback
+from composer_training.training import make_trainer
+from kinetoscope.composer import *
+class IsKilled(Callback):
+    def batch_start(self, state, logger):
+        if state.timestamp.batch == 4:
+            os.kill(os.getpid(), signal.SIGKILL)
+make_trainer(Profiler(cyclic_schedule(warmup=0, active=100), [JSONTraceHandler()]), callbacks=[IsKilled()]).fit()
+"""
+    assert run_script(script).returncode == -9
+    recovered = subprocess.run([sys.executable, "-m", "kinetoscope", "recover", "run"], capture_output=True, text=True)
+    assert recovered.returncode == 0, recovered.stderr
+    spans = spans_of(read_events("run/traces/ep0-ba4-rank0.json"))
+    assert [it["args"]["batch"] for it in spans["event/forward"]] == [0, 1, 2, 3]
+
+
+def run_script(script, *launcher, timeout=150):
+    import composer_training
+
+    tests = Path(composer_training.__file__).parents[1]
+    Path("script.py").write_text(script.format(paths=[str(tests), str(tests / "composer_stand_ins")]))
+    return subprocess.run(
+        [sys.executable, "-W", "ignore", *launcher, "script.py"],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )
+
+
+# -- resuming ---------------------------------------------------------------------------------------------------
+
+
+def test_a_resumed_run_shifts_the_window_in_that_epoch_only():
+    settings = {"num_batches": 8, "save_folder": "checkpoints", "save_filename": "{batch}.pt", "save_interval": "3ba"}
+    train(profile_only_markers(handlers=[]), duration="3ba", **settings)
+    schedule = cyclic_schedule(skip_first=1, warmup=1, active=2)
+    train(profile_only_markers(schedule), num_batches=8, duration="2ep", load_path="checkpoints/3.pt")
+    spans = spans_of(read_events())
+    assert [it["args"]["batch"] for it in spans["event/batch"]] == [4, 5, 6, 9, 10, 11]
+
+
+def test_the_profilers_batch_of_resumption_is_the_checkpoints():
+    train(profile_only_markers(handlers=[]), duration="3ba", save_folder="checkpoints", save_filename="{batch}.pt")
+    profiler = profile_only_markers(handlers=[])
+    trainer = make_trainer(profiler, load_path="checkpoints/3.pt")
+    trainer.close()
+    assert profiler.resumption_batch_idx == 3
+
+
+# -- torch operators and the machine ----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def complete_run():
+    profiler = Profiler(
+        cyclic_schedule(skip_first=1, warmup=1, active=3),
+        [JSONTraceHandler()],
+        sys_prof_memory=True,
+        sys_prof_disk=True,
+        sys_prof_net=True,
+        sys_prof_stats_thread_interval_seconds=0.01,
+        strict=True,
+    )
+    train(profiler, num_batches=8)
+    return profiler
+
+
+def test_markers_operators_and_counters_are_within_five_microseconds_of_each_other(complete_run):
+    events = read_events()
+    spans = spans_of(events)
+    forwards = [(it["ts"], it["end"]) for it in spans["event/forward"]]
+    linears = [it for it in events if it["name"] == "aten::linear" and it["ph"] == "X"]
+    recorded = [it for it in linears if it["ts"] > forwards[0][0] - 5]
+    assert len(recorded) == 2 * 3  # two layers, three batches
+    for it in recorded:
+        assert any(begin - 5 <= it["ts"] and it["ts"] + it["dur"] <= end + 5 for begin, end in forwards), it
+    window = min(it["ts"] for it in spans["event/batch"]) - 1e6, max(it["end"] for it in spans["event/batch"]) + 1e6
+    counters = [it for it in events if it["ph"] == "C"]
+    assert counters
+    assert all(window[0] < it["ts"] < window[1] for it in counters)
+
+
+def test_perfetto_takes_the_merged_trace_without_an_error(complete_run):
+    with load(Path("run/traces/merged_trace.json")) as trace:
+        assert trace.errors() == {}
+        rows = trace.query("select name, dur from slice where name in ('event/batch', 'aten::linear')")
+        assert Counter(row["name"] for row in rows)["event/batch"] == 4
+        assert all(row["dur"] > 0 for row in rows)
+        series = {row["name"] for row in trace.query("select distinct name from counter_track")}
+        assert any(name.startswith("cpu") for name in series)
+
+
+def test_the_callbacks_come_in_composers_order():
+    handler = JSONTraceHandler()
+    profiler = Profiler(ALWAYS, [handler])
+    trainer = make_trainer(profiler)
+    kinds = [type(it).__name__ for it in trainer.state.callbacks]
+    start = kinds.index("Profiler")
+    assert kinds[start : start + 4] == ["Profiler", "SystemProfiler", "TorchProfiler", "JSONTraceHandler"]
+    assert profiler._callbacks[-1] is trainer.state.callbacks[start + 2]
+    assert all(isinstance(it, Callback) for it in trainer.state.callbacks)
+    trainer.close()
+
+
+def test_the_torch_profilers_schedule_answers_with_torchs_actions():
+    profiler = Profiler(cyclic_schedule(skip_first=1, warmup=1, active=2), [])
+    trainer = make_trainer(profiler)
+    actions = []
+    for _ in range(5):
+        actions.append(profiler._callbacks[-1].profiler.schedule(0))
+        trainer.state.timestamp = trainer.state.timestamp.to_next_batch()
+    expected = [torch.profiler.schedule(wait=0, warmup=1, active=2, repeat=1, skip_first=1)(step) for step in range(5)]
+    assert actions == expected
+    trainer.close()
+
+
+def test_the_memory_timeline_works_on_the_cpu():
+    options = {"torch_prof_with_stack": True, "torch_prof_record_shapes": True, "strict": True}
+    profiler = Profiler(
+        cyclic_schedule(warmup=1, active=2), [], torch_prof_memory_filename="rank{rank}.{batch}.html", **options
+    )
+    train(profiler, num_batches=4)
+    assert "<html" in Path("run/torch_traces/rank0.3.html").read_text()[:200].lower()
+
+
+def test_a_memory_file_without_its_options_is_refused():
+    with pytest.raises(ValueError, match="torch_prof_with_stack"):
+        Profiler(ALWAYS, [], torch_prof_memory_filename="memory.html", torch_prof_record_shapes=True)
+
+
+def test_the_operator_tables_are_logged_at_the_end(caplog):
+    caplog.set_level("INFO", logger="kinetoscope.composer.torch_profiler")
+    train(Profiler(cyclic_schedule(warmup=1, active=2), [], strict=True), num_batches=4)
+    tables = [it.getMessage() for it in caplog.records if it.name == "kinetoscope.composer.torch_profiler"]
+    assert len(tables) == 2
+    assert all("ProfilerStep" in it or "aten::" in it for it in tables)
+
+
+def test_the_state_of_the_torch_profiler_is_logged():
+    logged = []
+
+    class Logger(LoggerDestination):
+        def log_traces(self, traces):
+            logged.extend(traces.get(key) for key in traces if key == "profiler/state")
+
+    train(Profiler(cyclic_schedule(warmup=1, active=1), [], strict=True), num_batches=3, loggers=[Logger()])
+    assert logged == ["WARMUP", "RECORD_AND_SAVE", "NONE"]
+
+
+def test_torch_and_markers_are_saved_together_at_the_end_of_mid_window():
+    train(Profiler(cyclic_schedule(warmup=1, active=100), [JSONTraceHandler()], strict=True), duration="4ba")
+    events = read_events("run/traces/ep0-ba4-rank0.json")
+    assert len(spans_of(events)["event/batch"]) == 4
+    assert sum(it["name"] == "aten::linear" for it in events) >= 2 * 3
+    assert Path("run/torch_traces/rank0.4.pt.trace.json").exists()
+
+
+# -- uploads ----------------------------------------------------------------------------------------------------
+
+
+class KeepsFiles(LoggerDestination):
+    def __init__(self):
+        self.files = {}
+
+    def can_upload_files(self):
+        return True
+
+    def upload_file(self, state, remote_file_name, file_path, *, overwrite):
+        self.files[remote_file_name] = Path(file_path).read_bytes()
+
+
+def test_finished_files_go_to_the_trainers_logger_under_their_remote_names():
+    logger = KeepsFiles()
+    handler = JSONTraceHandler(folder="here", remote_file_name="/there/{run_name}-{batch}.json", num_traces_to_keep=0)
+    train(Profiler(cyclic_schedule(warmup=1, active=2), [handler], strict=True), num_batches=5, loggers=[logger])
+    assert set(logger.files) == {
+        "there/run-3.json",
+        "run/traces/merged_trace.json",
+        "run/torch_traces/rank0.3.pt.trace.json",
+    }
+    assert logger.files["run/traces/merged_trace.json"] == Path("here/merged_trace.json").read_bytes()
+    assert not list(Path("here").glob("ep*"))
+
+
+def test_the_trainer_learns_of_every_remote_name():
+    handler = JSONTraceHandler(remote_file_name="s3://bucket/a/{batch}.json", merged_trace_remote_file_name=None)
+    profiler = Profiler(ALWAYS, [handler], torch_prof_remote_file_name="gs://bucket/b/{rank}.{batch}.json")
+    assert profiler.remote_filenames == [
+        "gs://bucket/b/{rank}.{batch}.json",
+        "{run_name}/torch_memory_traces/rank{rank}.{batch}.pt.memory_trace.html",
+        "s3://bucket/a/{batch}.json",
+    ]
+
+
+@pytest.mark.reports_errors
+def test_a_logger_that_cannot_upload_costs_nothing_but_a_word(caplog):
+    class Refuses(KeepsFiles):
+        def upload_file(self, state, remote_file_name, file_path, *, overwrite):
+            raise ConnectionError("no network")
+
+    profiler = profile_only_markers(cyclic_schedule(warmup=0, active=2), strict=False)
+    train(profiler, num_batches=4, loggers=[Refuses()])
+    assert any("no network" in it.getMessage() for it in caplog.records)
+    assert len(list(Path("run/traces").glob("ep*"))) == 1
+
+
+# -- many ranks -------------------------------------------------------------------------------------------------
+
+
+def test_two_ranks_are_two_processes_in_the_merged_trace_over_all_cycles():
+    script = """
+import sys; sys.path[:0] = {paths!r}
+import torch
+from composer.utils import dist
+from composer_training.training import make_model, make_trainer, make_batches
+from torch.utils.data import DataLoader
+from kinetoscope.composer import *
+data = make_batches(24).dataset
+dist.initialize_dist("cpu")
+batches = DataLoader(data, batch_size=8, sampler=dist.get_sampler(data))
+profiler = Profiler(cyclic_schedule(warmup=1, active=2, repeat=2), [JSONTraceHandler()], strict=True)
+trainer = make_trainer(profiler, train_dataloader=batches)
+trainer.fit()
+trainer.close()
+"""
+    done = run_script(script, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+    assert done.returncode == 0, done.stderr
+    events = read_events()
+    spans = spans_of(events)
+    per_rank = Counter(it["pid"] for it in spans["event/batch"])
+    assert per_rank == {0: 6, 1: 6}
+    operators = Counter(it["pid"] for it in events if it["name"] == "aten::linear" and it["ph"] == "X")
+    assert operators[0] == operators[1] >= 2 * 4
+    flows = Counter((it["ph"], it["id"]) for it in events if it["ph"] in "st")
+    assert not flows or max(flows.values()) == 1
+    with load(Path("run/traces/merged_trace.json")) as trace:
+        assert trace.errors() == {}
+
+
+# -- in Composer's place ----------------------------------------------------------------------------------------
+
+
+def test_composers_own_schedule_and_handlers_work_with_our_profiler():
+    from composer.profiler import TraceHandler
+    from composer.profiler import cyclic_schedule as composers_schedule
+
+    told = Counter()
+
+    class Counts(TraceHandler):
+        def process_duration_event(self, *, name, categories, timestamp, is_start, wall_clock_time_ns):
+            told[name, is_start] += 1
+
+    train(profile_only_markers(composers_schedule(warmup=1, active=2), [Counts()]), num_batches=5)
+    assert told["event/batch", True] == told["event/batch", False] == 3
+
+
+def test_a_script_written_for_composer_runs_with_our_modules_in_its_place():
+    script = """
+import sys; sys.path[:0] = {paths!r}
+import importlib, composer, kinetoscope.composer
+names = "json_trace_handler json_trace_merger marker profiler profiler_action profiler_schedule system_profiler " \\
+        "torch_profiler trace_handler utils"
+sys.modules["composer.profiler"] = composer.profiler = kinetoscope.composer
+for name in names.split():
+    sys.modules["composer.profiler." + name] = importlib.import_module("kinetoscope.composer." + name)
+
+from composer.profiler import JSONTraceHandler, Profiler, cyclic_schedule
+from composer.profiler.json_trace_merger import merge_traces
+from composer.profiler.utils import export_memory_timeline_html
+from composer_training.training import make_trainer
+profiler = Profiler(schedule=cyclic_schedule(skip_first=0, wait=0, warmup=1, active=4, repeat=1),
+                    trace_handlers=[JSONTraceHandler(folder="traces", overwrite=True)], torch_prof_overwrite=True)
+trainer = make_trainer(profiler)
+trainer.fit()
+merge_traces("again.json", "traces/ep0-ba5-rank0.json")
+"""
+    done = run_script(script)
+    assert done.returncode == 0, done.stderr
+    assert len(spans_of(read_events("traces/merged_trace.json"))["event/batch"]) == 5
+    assert len(spans_of(read_events("again.json"))["event/batch"]) == 5
+
+
+def test_composers_own_merger_reads_our_traces(tmp_path):
+    from composer.profiler.json_trace_merger import merge_traces
+
+    train(profile_only_markers(cyclic_schedule(warmup=0, active=2)), num_batches=3)
+    merge_traces("composers.json", "run/traces/ep0-ba2-rank0.json")
+    assert len(spans_of(read_events("composers.json"))["event/batch"]) == 2
+
+
+def test_our_actions_equal_composers():
+    from composer.profiler import ProfilerAction as Theirs
+
+    assert issubclass(Theirs, StringEnum)
+    assert [Theirs(it.value) for it in ProfilerAction] == list(Theirs)
+
+
+def test_an_earlier_runs_traces_are_not_overwritten_unasked():
+    train(profile_only_markers(cyclic_schedule(warmup=0, active=1)), num_batches=2)
+    with pytest.raises(FileExistsError, match="run/traces"):
+        make_trainer(profile_only_markers())
+    train(profile_only_markers(handlers=[JSONTraceHandler(overwrite=True)]), num_batches=2)
+
+
+def test_json_of_a_trace_is_valid_for_every_parser():
+    train(profile_only_markers(cyclic_schedule(warmup=0, active=1)), num_batches=2)
+    text = Path("run/traces/merged_trace.json").read_text()
+    json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+
+
+def test_a_trainer_without_a_profiler_says_what_is_missing():
+    with pytest.raises(RuntimeError, match=r"kinetoscope\.composer\.Profiler"):
+        Trainer(model=make_model(), callbacks=[JSONTraceHandler()], device="cpu", progress_bar=False)

@@ -1,0 +1,1 @@
+"""Stands in for MosaicML's client: `import composer` imports it."""

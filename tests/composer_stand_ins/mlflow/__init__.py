@@ -1,0 +1,1 @@
+"""Stands in for MLflow: `import composer` imports it."""
