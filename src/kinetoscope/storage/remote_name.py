@@ -22,6 +22,11 @@ class RemoteName:
         self._uploads: Uploads | None = None
         self._used = UsedNames()
 
+    @property
+    def text(self) -> str:
+        """The format; empty if nothing is uploaded."""
+        return self._format.text
+
     def add_suffix(self, suffix: str) -> None:
         """Ends the name in ``suffix``, unless it does so already."""
         if self._format.text and not self._format.text.endswith(suffix):
