@@ -192,3 +192,21 @@ def _end_uploads(run_folder):
 
 def _all_text(folder):
     return "".join(path.read_text(errors="replace") for path in folder.rglob("*") if path.is_file())
+
+
+def test_recovering_a_killed_run_deletes_nothing_that_is_not_uploaded(tmp_path, s3):
+    environment = s3.environment("http://127.0.0.1:9")
+    process = start(tmp_path, f"train(10**6, upload_to='s3://{BUCKET}/recovered')", environment, "recovered")
+    for _ in range(5):
+        process.stdout.readline()
+    process.send_signal(signal.SIGKILL)
+    process.communicate(timeout=30)
+    _end_uploads(tmp_path / "run")
+    waiting = [it.file.name for it in read_queue(tmp_path / "run", 0)]
+    command = [sys.executable, "-m", "kinetoscope", "recover", "run"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert {path.name for path in (tmp_path / "run" / "traces").glob("*rank0.json")} >= set(waiting)
+    assert (tmp_path / "run" / "traces" / "merged_trace.json").exists()
+    assert upload(tmp_path / "run", s3.environment()).returncode == 0
+    assert {f"recovered/recovered/traces/{name}" for name in waiting} <= set(s3.names())
