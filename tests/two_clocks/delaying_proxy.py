@@ -46,7 +46,11 @@ if __name__ == "__main__":
     print("ready", flush=True)
     while True:
         client, _ = listener.accept()
-        server = socket.create_connection(("127.0.0.1", port))
+        try:
+            server = socket.create_connection(("127.0.0.1", port))
+        except OSError:  # the store is not there yet: whoever asks will ask again
+            client.close()
+            continue
         for one, other in ((client, server), (server, client)):
             one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             threading.Thread(target=relay, args=(one, other), daemon=True).start()

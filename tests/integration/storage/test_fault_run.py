@@ -22,16 +22,17 @@ DURATION_S = float(os.environ.get("KINETOSCOPE_FAULT_RUN_S", "8"))
 NUM_RANKS, KILLED, FULL = 4, 1, 2
 RANK = """
 import os, sys, time
+from pathlib import Path
 from kinetoscope import JSONTraceHandler, Profiler, cyclic_schedule
-rank, until = os.environ["RANK"], time.monotonic() + float(sys.argv[1])
-with Profiler(cyclic_schedule(warmup=0, active=int(sys.argv[3]), repeat=0), JSONTraceHandler(f"node{rank}/traces"),
-              upload_to=sys.argv[2], run_name="faults") as profiler:
+rank = os.environ["RANK"]
+with Profiler(cyclic_schedule(warmup=0, active=int(sys.argv[2]), repeat=0), JSONTraceHandler(f"node{rank}/traces"),
+              upload_to=sys.argv[1], run_name="faults") as profiler:
     for batch in profiler.batches(range(10**9)):
         for part in range(50):
             with profiler.marker("part"):
                 pass
         time.sleep(0.02)
-        if time.monotonic() > until:
+        if Path("stop").exists():
             break
 """
 
@@ -52,9 +53,16 @@ def start(tmp_path, rank, environment):
     place = {"RANK": str(rank), "LOCAL_RANK": "0", "GROUP_RANK": str(rank), "TORCHELASTIC_RUN_ID": "faults"}
     place |= {"WORLD_SIZE": str(NUM_RANKS), "LOCAL_WORLD_SIZE": "1"}
     a_sixth = str(int(DURATION_S * 8))  # batches of 20 ms
-    command = [sys.executable, "-c", RANK, str(DURATION_S), f"s3://{BUCKET}/faults", a_sixth]
+    command = [sys.executable, "-c", RANK, f"s3://{BUCKET}/faults", a_sixth]
     with (tmp_path / f"rank{rank}.log").open("w") as errors:
         return subprocess.Popen(command, cwd=tmp_path, env=environment | place, stdin=subprocess.DEVNULL, stderr=errors)
+
+
+def wait_for_first_traces(tmp_path):
+    until = time.monotonic() + 120
+    while not all(list((tmp_path / f"node{rank}" / "traces").glob("ep0*")) for rank in range(NUM_RANKS)):
+        assert time.monotonic() < until
+        time.sleep(0.1)
 
 
 def fill(disk):
@@ -80,9 +88,12 @@ def upload_the_rest(tmp_path, rank, environment):
 def test_every_finished_trace_is_in_the_store_and_the_rest_is_reported(tmp_path, s3, proxy, full_disk):
     environment = s3.environment(proxy.endpoint)
     ranks = [start(tmp_path, rank, environment) for rank in range(NUM_RANKS)]
+    wait_for_first_traces(tmp_path)
     time.sleep(DURATION_S / 2)
     ranks[KILLED].send_signal(signal.SIGKILL)
     fill(full_disk)
+    time.sleep(DURATION_S / 2)
+    (tmp_path / "stop").touch()
     statuses = [rank.wait(timeout=200 + 2 * DURATION_S) for rank in ranks]
     assert statuses == [-signal.SIGKILL if rank == KILLED else 0 for rank in range(NUM_RANKS)]
     assert {"reset", "503", "lost"} <= set(proxy.met)
