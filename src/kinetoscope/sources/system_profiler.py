@@ -11,22 +11,29 @@ import psutil
 
 from kinetoscope.errors import SettingsError
 from kinetoscope.recording.action import ProfilerAction
+from kinetoscope.sources import nvml
 from kinetoscope.training.callback import Callback
 
 _GIB = 1 << 30
+_JOIN_S = 5.0
+_BUSY_MS = "busy_ms"
 Values = dict[str, int | float]
 Reading = tuple[str, Values]
 
 
 class SystemProfiler(Callback):
-    """Records what the machine does as counters: CPU, memory, disks, network, and the training process itself.
+    """Records what the machine does as counters: CPU, memory, disks, network, GPUs, and the training process itself.
 
     Counters: ``cpu`` (percent of all cores), ``process`` (percent of one core, resident GiB, threads),
     ``memory/virtual`` and ``memory/swap`` (GiB), ``memory/cuda/<device>`` (GiB) where CUDA is in use,
-    ``disk/<name>`` and ``network/<nic>`` (bytes in total and per second). They are read every
-    ``stats_thread_interval_seconds`` while a window is open, once more at its last batch, and never otherwise.
+    ``disk/<name>`` and ``network/<nic>`` (bytes in total and per second, percent of the time that a disk was busy), and
+    ``gpu/<index>`` (see `kinetoscope.sources.nvml`). They are read every ``stats_thread_interval_seconds`` while a
+    window is open, once more at its last batch, and never otherwise.
 
-    Raises `SettingsError` for an interval that is not positive.
+    ``profile_gpu``: by default where there is a driver and the package nvidia-ml-py; on the first rank of each node,
+    which records all of the node's GPUs. What cannot be read is said in the log once, and tried again.
+
+    Raises `SettingsError` for an interval that is not positive, and for ``profile_gpu=True`` without nvidia-ml-py.
     """
 
     def __init__(
@@ -36,11 +43,15 @@ class SystemProfiler(Callback):
         profile_disk: bool = False,
         profile_net: bool = False,
         stats_thread_interval_seconds: float = 0.5,
+        *,
+        profile_gpu: bool | None = None,
     ) -> None:
         if not stats_thread_interval_seconds > 0:
             raise SettingsError(
                 f"stats_thread_interval_seconds must be above 0, but is {stats_thread_interval_seconds}."
             )
+        if profile_gpu:
+            nvml.require()
         self._interval_s = stats_thread_interval_seconds
         self._readers: list[Callable[[], Iterator[Reading]]] = []
         if profile_cpu:
@@ -51,14 +62,19 @@ class SystemProfiler(Callback):
             self._readers.append(_Rates("disk", _disk_totals))
         if profile_net:
             self._readers.append(_Rates("network", _network_totals))
+        self._profile_gpu = profile_gpu is not False
+        self._is_gpu_wanted = profile_gpu is True
         self._wake = threading.Event()
         self._recording = False
         self._closing = False
         self._thread: threading.Thread | None = None
+        self._failed: set[str] = set()
 
     def fit_start(self, state: Any, logger: Any) -> None:
-        self._thread = threading.Thread(target=self._loop, args=(state,), name="kinetoscope-system", daemon=True)
-        self._thread.start()
+        if self._thread is None:
+            self._closing = False
+            self._thread = threading.Thread(target=self._loop, args=(state,), name="kinetoscope-system", daemon=True)
+            self._thread.start()
 
     def batch_start(self, state: Any, logger: Any) -> None:
         action = state.profiler.get_action()
@@ -74,25 +90,43 @@ class SystemProfiler(Callback):
         self._closing = True
         self._wake.set()
         if self._thread is not None:
-            self._thread.join()
+            self._thread.join(_JOIN_S)
+            if self._thread.is_alive():
+                state.profiler.report("Reading the machine hangs; its thread is left to itself.")
             self._thread = None
 
     def _loop(self, state: Any) -> None:
+        gpus = self._open_gpus(state.profiler)
+        readers = [*self._readers, gpus] if gpus else self._readers
         while not self._closing:
             self._wake.wait(self._interval_s if self._recording else None)
             self._wake.clear()
             if self._recording and not self._closing:
-                self._read_all(state.profiler)
+                self._read_all(readers, state.profiler)
+        if gpus:
+            gpus.close()
 
-    def _read_all(self, profiler: Any) -> None:
-        for reader in list(self._readers):
+    def _open_gpus(self, profiler: Any) -> "nvml.Gpus | None":
+        if not self._profile_gpu or profiler.ranks.local_rank != 0:
+            return None
+        try:
+            return nvml.open_gpus()
+        except OSError as error:
+            if self._is_gpu_wanted:
+                profiler.report(f"No GPU is read: {error}")
+            return None
+
+    def _read_all(self, readers: list[Callable[[], Iterator[Reading]]], profiler: Any) -> None:
+        for reader in readers:
             try:
                 for name, values in reader():
                     profiler.marker(name, categories=("system",)).counter(values)
-            except (psutil.Error, OSError) as error:
-                # A disk or a network card may go away; the others are still worth reading.
-                self._readers.remove(reader)
-                profiler.report(f"The system counters of {reader!r} end here: {error}")
+            except (psutil.Error, OSError, RuntimeError) as error:
+                # What cannot be read now may come back, and the others are worth reading anyway.
+                name = getattr(reader, "__name__", None) or repr(reader)
+                if name not in self._failed:
+                    self._failed.add(name)
+                    profiler.report(f"The machine's {name} cannot be read at the moment: {error}")
 
 
 class _Cpu:
@@ -142,7 +176,10 @@ def _read_cuda_memory() -> Iterator[Reading]:
 
 
 class _Rates:
-    """Totals of bytes by device, and how fast they grew since the last reading."""
+    """Totals by device, and how fast they grew since the last reading.
+
+    A device that is gone is left out; one that is new, or counts from the beginning again, has no rates at first.
+    """
 
     def __init__(self, kind: str, read_totals: Callable[[], Mapping[str, Values]]) -> None:
         self._kind = kind
@@ -155,19 +192,37 @@ class _Rates:
 
     def __call__(self) -> Iterator[Reading]:
         totals, now = self._read_totals(), monotonic()
-        elapsed_s = now - self._last_at
-        for device, values in totals.items():
-            before = self._last.get(device)
-            rates = {} if before is None else {f"{k}_per_s": (v - before[k]) / elapsed_s for k, v in values.items()}
-            yield f"{self._kind}/{device}", {**values, **rates}
+        last, elapsed_s = self._last, now - self._last_at
         self._last, self._last_at = totals, now
+        for device, values in totals.items():
+            before = last.get(device)
+            goes_on = elapsed_s > 0 and before is not None and all(values[it] >= before[it] for it in values)
+            rates = _rates(values, before, elapsed_s) if before is not None and goes_on else {}
+            yield f"{self._kind}/{device}", _shown(values) | rates
+
+
+def _rates(values: Values, before: Values, elapsed_s: float) -> Values:
+    rates = {f"{name}_per_s": (values[name] - before[name]) / elapsed_s for name in _shown(values)}
+    if _BUSY_MS in values:
+        rates["busy_percent"] = min(100.0, (values[_BUSY_MS] - before[_BUSY_MS]) / elapsed_s / 10)
+    return rates
+
+
+def _shown(values: Values) -> Values:
+    """The totals that are shown as such: not that of the time a disk was busy, which only its rate makes sense of."""
+    return {name: value for name, value in values.items() if name != _BUSY_MS}
 
 
 def _disk_totals() -> dict[str, Values]:
-    disks = psutil.disk_io_counters(perdisk=True) or {}
-    return {name: {"read_bytes": it.read_bytes, "write_bytes": it.write_bytes} for name, it in disks.items()}
+    disks = psutil.disk_io_counters(perdisk=True, nowrap=False) or {}
+    return {name: _disk(it) for name, it in disks.items()}
+
+
+def _disk(it: Any) -> Values:
+    totals = {"read_bytes": it.read_bytes, "write_bytes": it.write_bytes}
+    return totals | {_BUSY_MS: it.busy_time} if hasattr(it, "busy_time") else totals
 
 
 def _network_totals() -> dict[str, Values]:
-    cards = psutil.net_io_counters(pernic=True)
+    cards = psutil.net_io_counters(pernic=True, nowrap=False) or {}
     return {name: {"sent_bytes": it.bytes_sent, "received_bytes": it.bytes_recv} for name, it in cards.items()}
