@@ -11,6 +11,7 @@ class Alignable(Protocol):
 
     path: str
     has_clock: bool
+    sync_us: int | None
     aligned_at_ns: int | None
     shift_ns: int
 
@@ -25,7 +26,8 @@ def align(files: Sequence[Alignable], align_on: str | None) -> None:
     the cycles of one rank are on one clock. Raises `MergeError` for a file that cannot be placed.
     """
     if align_on is None:
-        _require_clocks(files)
+        if not _align_on_sync(files):
+            _require_clocks(files)
         return
     shifts = _shifts_by_rank(files, align_on)
     for file in files:
@@ -36,6 +38,16 @@ def align(files: Sequence[Alignable], align_on: str | None) -> None:
             )
         own = file.aligned_at_ns
         file.shift_ns = shifts[file.rank] if own is None else _reference_ns(files, align_on) - own
+
+
+def _align_on_sync(files: Sequence[Alignable]) -> bool:
+    """Files without unix time whose ranks noted a common moment, as Composer's do, are put on the first one's clock."""
+    if all(file.has_clock for file in files) or any(file.sync_us is None for file in files):
+        return False
+    reference_us = files[0].sync_us or 0
+    for file in files:
+        file.shift_ns = (reference_us - (file.sync_us or 0)) * 1000
+    return True
 
 
 def _require_clocks(files: Sequence[Alignable]) -> None:

@@ -101,7 +101,7 @@ def test_a_marker_may_be_used_once_the_profiler_is_bound():
     profiler.bind_to_state(State())
     with profiler.marker("mine"):
         pass
-    assert told == []  # nothing is recorded before the run begins
+    assert told == [("mine", True), ("mine", False)]
     profiler.close()
 
 
@@ -162,13 +162,24 @@ def test_a_schedule_works_with_any_profiler_that_knows_its_batch_of_resumption()
     assert cyclic_schedule(warmup=1, active=1)(state) is ProfilerAction.SKIP
 
 
-def test_a_used_profiler_says_that_a_new_one_is_needed():
-    profiler = only_markers(cyclic_schedule(), [])
-    engine = Engine(profiler)
-    engine.fit(1)
+def test_a_closed_profiler_serves_another_engine():
+    handler = JSONTraceHandler(overwrite=True)
+    profiler = only_markers(cyclic_schedule(warmup=0, active=2), [handler])
+    for num_batches in (1, 2):
+        engine = Engine(profiler)
+        engine.fit(num_batches)
+        engine.close()
+        engine.close()
+        assert len(spans_of(read_events())["event/batch"]) == num_batches
+    assert not Path("run/live").exists()
+
+
+def test_a_second_profiler_beside_an_active_one_is_refused():
+    engine = Engine(only_markers(cyclic_schedule(), []))
+    engine.run(Event.FIT_START)
+    with pytest.raises(RuntimeError, match="Another Profiler is active"):
+        Engine(only_markers(cyclic_schedule(), []))
     engine.close()
-    with pytest.raises(RuntimeError, match="new one"):
-        Engine(profiler)
 
 
 def test_a_source_outside_its_profiler_says_what_is_missing():
