@@ -21,6 +21,7 @@ _SUITES = {
     "drain": "benchmarks.recording.drain",
     "torch_record_function": "benchmarks.torch.record_function",
     "torch_results": "benchmarks.torch.results",
+    "system_profiler": "benchmarks.sources.system_profiler",
     "composer_trainer": "benchmarks.composer.trainer",
 }
 _NEEDS = {"composer_trainer": "composer"}  # `make bench-composer` has it
