@@ -63,3 +63,13 @@ def drain_chrome(
     clock: tuple[int, int, int, int],
     /,
 ) -> tuple[int, int]: ...
+def kineto_lines(
+    text: bytes | bytearray | memoryview,
+    into: bytearray,
+    spans: bytearray,
+    number: int,
+    line: int,
+    renamed: tuple[int, bytes, bytes],
+    /,
+) -> tuple[int, int, int, int, int, int]: ...
+def kineto_nests(spans: bytes | bytearray, /) -> bool: ...

@@ -16,6 +16,9 @@ static PyMethodDef functions[] = {
      "(records, num_names): the indexes of the first record of each kind and name; None if they need Python's care."},
     {"drain_chrome", drain_chrome, METH_VARARGS,
      "(records, first, into, names, categories, place, clock): writes lines; how many bytes, and the next record."},
+    {"kineto_lines", kineto_lines, METH_VARARGS,
+     "(text, into, spans, number, line, (number, raw, json)): writes a line per event; why it stopped, and where."},
+    {"kineto_nests", kineto_nests, METH_O, "(spans): whether the spans of every track nest."},
     {NULL, NULL, 0, NULL},
 };
 

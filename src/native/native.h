@@ -208,6 +208,11 @@ static inline void recorder_settle(Recorder *recorder)
 PyObject *drain_sample(PyObject *module, PyObject *arguments);
 PyObject *drain_chrome(PyObject *module, PyObject *arguments);
 
+/* -- kineto_text.c: what Kineto saves, checked, a line per event -- */
+
+PyObject *kineto_lines(PyObject *module, PyObject *arguments);
+PyObject *kineto_nests(PyObject *module, PyObject *spans);
+
 /* -- the hot path -- */
 
 typedef struct {

@@ -14,12 +14,14 @@ from torch.autograd.profiler_util import EventList, FunctionEvent
 from kinetoscope.errors import NothingRecordedError, ProfilerStateError
 from kinetoscope.torch.collector import collector_at_rest
 from kinetoscope.torch.event_columns import EventColumns, read_columns
-from kinetoscope.torch.export import KinetoFile, TraceParts, copy_trace, split_valid
+from kinetoscope.torch.export import copy_trace
 from kinetoscope.torch.key_averages import Grouping, average_events
+from kinetoscope.torch.kineto_stream import kineto_stream
 from kinetoscope.torch.memory_timeline import MemoryTimeline, build_memory_timeline
 from kinetoscope.torch.metadata import decode_all
-from kinetoscope.torch.repair import Faults, NamesBySpan, find_faults, rewrite_trace
+from kinetoscope.torch.repair import NamesBySpan, TrueNames, find_true_names, rewrite_trace
 from kinetoscope.torch.stacks import stack_lines
+from kinetoscope.torch.trace_text import TraceText, read_text
 from kinetoscope.writing.atomic_file import atomic_file
 
 
@@ -30,8 +32,8 @@ class Window:
         self.autograd_profile = autograd_profile
         self.kineto_results = autograd_profile.kineto_results
         self.trace_id: str = getattr(autograd_profile, "trace_id", "")
-        self._file: KinetoFile | None = None
-        self._faults: Faults | None = None
+        self._text: TraceText | None = None
+        self._true_names = TrueNames()
 
     @property
     def has_stacks(self) -> bool:
@@ -65,24 +67,17 @@ class Window:
         self._check_events()
         return self.autograd_profile.function_events
 
-    def saved(self, folder: Path) -> tuple[Faults, KinetoFile]:
-        """Kineto's own file and what is wrong with it, made at the first call; ``folder`` is where there is room."""
-        if self._faults is None:
-            with collector_at_rest():
-                self._faults = find_faults(self.kineto_results)
-        if self._file is None:
-            self._file = KinetoFile(self.kineto_results, folder, self._faults.raw_names())
-        return self._faults, self._file
+    def text(self, folder: Path) -> TraceText:
+        """What Kineto saved, which it does at the first call; ``folder`` is where there is room for a file."""
+        if self._text is None:
+            self._true_names = find_true_names(self.kineto_results)
+            with kineto_stream(self.kineto_results, folder) as stream:
+                self._text = read_text(stream, self._true_names.in_order)
+        return self._text
 
-    def source(self, folder: Path) -> tuple[Path, NamesBySpan]:
-        """A path that opens Kineto's file, and the true names of what it calls otherwise."""
-        faults, file = self.saved(folder)
-        return file.path, faults.changed_names
-
-    def valid_parts(self, folder: Path) -> TraceParts | None:
-        """The parts of Kineto's file, if it is right as it is."""
-        faults, file = self.saved(folder)
-        return None if faults else split_valid(file.content)
+    def source(self, folder: Path) -> tuple[TraceText, NamesBySpan]:
+        """What Kineto saved, and the true names of what it calls otherwise."""
+        return self.text(folder), self._true_names.by_span
 
     def _check_events(self) -> None:
         if getattr(self.autograd_profile.experimental_config, "trace_only", False):
@@ -115,12 +110,11 @@ class KinetoResults:
         target = Path(os.fspath(path))
         header = {"traceName": target.name, "trace_id": self.trace_id, **decode_all(self.metadata)}
         with self._lock:
-            only = self.windows[0] if len(self.windows) == 1 else None
-            parts = only.valid_parts(target.parent) if only else None
-            if only and parts:
-                copy_trace(only.saved(target.parent)[1].content, parts, target, header)
+            sources = [window.source(target.parent) for window in reversed(self.windows)]
+            if len(sources) == 1 and sources[0][0].is_whole:
+                copy_trace(sources[0][0], target, header)
             else:
-                rewrite_trace([window.source(target.parent) for window in reversed(self.windows)], target, header)
+                rewrite_trace(sources, target, header)
 
     def events(self) -> EventList:
         """The events as torch's `FunctionEvent` objects. Raises RuntimeError if only the trace was recorded.
