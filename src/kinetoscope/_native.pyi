@@ -69,7 +69,8 @@ def kineto_lines(
     spans: bytearray,
     number: int,
     line: int,
+    shift_ns: int,
     renamed: tuple[int, bytes, bytes],
     /,
 ) -> tuple[int, int, int, int, int, int]: ...
-def kineto_nests(spans: bytes | bytearray, /) -> bool: ...
+def kineto_crossings(spans: bytes | bytearray, /) -> list[int]: ...

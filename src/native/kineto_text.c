@@ -1,7 +1,7 @@
 /* Kineto's text: the events of a trace that Kineto saves, as short lines, without the GIL.
  *
  *     text as it comes ──► kineto_lines: each event checked, one a line, names made true ──► the trace that is kept
- *                                     └──► a TextSpan of each ──► kineto_nests: do the spans of every track nest?
+ *                                     └──► a TextSpan of each ──► kineto_crossings: which of them do not nest?
  *
  * Only what every viewer reads passes: strict JSON in ASCII. At anything else the first function stops, and what is left
  * goes through Python (`torch/repair.py`), which takes what comes and means the same. */
@@ -9,6 +9,7 @@
 #define _GNU_SOURCE
 #include "native.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -221,6 +222,18 @@ static int is_key(const char *key, const char *end, const char *wanted)
     return (size_t)(end - key) == length && memcmp(key, wanted, length) == 0;
 }
 
+/* Writes a begin again, as it is after the shift of the base; 0 if it is before that. */
+static int write_shifted(Copy *copy, char *value, int64_t begin)
+{
+    if (begin < 0)
+        return 0;
+    char digits[24];
+    int length = snprintf(digits, sizeof digits, "%lld.%03d", (long long)(begin / 1000), (int)(begin % 1000));
+    memcpy(value, digits, (size_t)length);
+    copy->out = value + length;
+    return 1;
+}
+
 /* Keeps what matters of a field whose value has just been written to [value, end). */
 static int note(Facts *facts, const char *key, const char *key_end, const char *value, const char *end)
 {
@@ -250,8 +263,8 @@ static int copy_renamed(Copy *copy, const Renamed *renamed)
 
 static int is_activity(char phase) { return phase == 'X' || phase == 'i'; }
 
-/* One event; `renamed` holds if it is activity number `number`. Sets `*was_renamed` if it does. */
-static int copy_event(Copy *copy, Facts *facts, const Renamed *renamed, int64_t number, int *was_renamed)
+/* One event, `shift` nanoseconds earlier; `renamed` holds if it is activity number `number`. */
+static int copy_event(Copy *copy, Facts *facts, const Renamed *renamed, int64_t number, int64_t shift, int *was_renamed)
 {
     *facts = (Facts){.track = 14695981039346656037u};
     *was_renamed = 0;
@@ -268,6 +281,8 @@ static int copy_event(Copy *copy, Facts *facts, const Renamed *renamed, int64_t 
             *was_renamed = 1;
         } else if (!copy_value(copy, 0) || !note(facts, key + 1, key_end, value, copy->out)) {
             return 0;
+        } else if (is_key(key + 1, key_end, "ts") && !write_shifted(copy, value, facts->begin -= shift)) {
+            return 0;
         }
     } while (take(copy, ','));
     return take(copy, '}') && facts->phase != '\0';
@@ -278,6 +293,7 @@ typedef struct {
     char *into, *into_end;
     TextSpan *spans, *spans_end;
     int64_t number; /* of activities so far */
+    int64_t shift;
     uint64_t line;
 } Lines;
 
@@ -290,8 +306,8 @@ static const char *event_end(const char *at, const char *end)
 
 static int has_room(const Lines *lines, const char *event_end, const Renamed *renamed)
 {
-    /* What grows: two bytes of a last backslash to six, a renamed name, and the comma and line break. */
-    ptrdiff_t needed = 3 * (event_end - lines->text) + renamed->json_length + 2;
+    /* What grows: two bytes of a last backslash to six, a renamed name, a time, and the comma and line break. */
+    ptrdiff_t needed = 3 * (event_end - lines->text) + renamed->json_length + 32;
     return lines->into_end - lines->into >= needed && lines->spans < lines->spans_end;
 }
 
@@ -315,7 +331,7 @@ static int read_lines(Lines *lines, const Renamed *renamed)
         int was_renamed;
         memcpy(copy.out, ",\n", 2);
         copy.out += 2;
-        if (!copy_event(&copy, &facts, renamed, lines->number, &was_renamed) || copy.at != end)
+        if (!copy_event(&copy, &facts, renamed, lines->number, lines->shift, &was_renamed) || copy.at != end)
             return DAMAGED;
         if (facts.phase == 'X')
             *lines->spans++ = (TextSpan){facts.begin, facts.begin + facts.duration, facts.track, lines->line};
@@ -333,8 +349,8 @@ PyObject *kineto_lines(PyObject *Py_UNUSED(module), PyObject *arguments)
     Py_buffer text, into, spans;
     Lines lines;
     Renamed renamed;
-    long long number, line, renamed_number;
-    if (!PyArg_ParseTuple(arguments, "y*w*w*LL(Ly#y#)", &text, &into, &spans, &number, &line, &renamed_number,
+    long long number, line, shift, renamed_number;
+    if (!PyArg_ParseTuple(arguments, "y*w*w*LLL(Ly#y#)", &text, &into, &spans, &number, &line, &shift, &renamed_number,
                           &renamed.raw, &renamed.raw_length, &renamed.json, &renamed.json_length))
         return NULL;
     renamed.number = renamed_number;
@@ -345,6 +361,7 @@ PyObject *kineto_lines(PyObject *Py_UNUSED(module), PyObject *arguments)
                     .spans = spans.buf,
                     .spans_end = (TextSpan *)spans.buf + (size_t)spans.len / sizeof(TextSpan),
                     .number = number,
+                    .shift = shift,
                     .line = (uint64_t)line};
     int why;
     Py_BEGIN_ALLOW_THREADS
@@ -360,7 +377,7 @@ PyObject *kineto_lines(PyObject *Py_UNUSED(module), PyObject *arguments)
     return result;
 }
 
-/* -- nesting -- */
+/* -- spans that overlap -- */
 
 static int compare_spans(const void *left, const void *right)
 {
@@ -372,36 +389,62 @@ static int compare_spans(const void *left, const void *right)
     return (one->end < other->end) - (one->end > other->end);
 }
 
-/* Whether each span lies inside or beside every other of its track; uses `spans` up. */
-static int spans_nest(TextSpan *spans, size_t count)
+/* Marks the spans that overlap another of their track without one holding the other; `sorted` has their indexes as
+ * lines. The front of the array is used for those that may be open, which is most of what it was used for before. */
+static void mark_crossings(TextSpan *sorted, size_t count, uint8_t *marks)
 {
-    qsort(spans, count, sizeof *spans, compare_spans);
-    size_t num_open = 0; /* the front of the array holds those that are open at this begin */
+    size_t num_open = 0;
     for (size_t i = 0; i < count; i++) {
-        TextSpan next = spans[i];
-        while (num_open > 0 && (spans[num_open - 1].track != next.track || spans[num_open - 1].end <= next.begin))
+        TextSpan next = sorted[i];
+        while (num_open > 0 && (sorted[num_open - 1].track != next.track || sorted[num_open - 1].end <= next.begin))
             num_open--;
-        if (num_open > 0 && spans[num_open - 1].end < next.end)
-            return 0;
-        spans[num_open++] = next;
+        /* Below the top, too: where spans cross, an outer one may end before an inner one. */
+        for (size_t k = num_open; k > 0; k--) {
+            const TextSpan *outer = &sorted[k - 1];
+            if (outer->end > next.begin && outer->end < next.end)
+                marks[outer->line] = marks[next.line] = 1;
+        }
+        sorted[num_open++] = next;
     }
-    return 1;
 }
 
-PyObject *kineto_nests(PyObject *Py_UNUSED(module), PyObject *packed)
+static PyObject *marked(const uint8_t *marks, size_t count)
+{
+    PyObject *list = PyList_New(0);
+    for (size_t i = 0; list != NULL && i < count; i++) {
+        if (!marks[i])
+            continue;
+        PyObject *index = PyLong_FromSize_t(i);
+        if (index == NULL || PyList_Append(list, index) < 0)
+            Py_CLEAR(list);
+        Py_XDECREF(index);
+    }
+    return list;
+}
+
+PyObject *kineto_crossings(PyObject *Py_UNUSED(module), PyObject *packed)
 {
     Py_buffer spans;
     if (PyObject_GetBuffer(packed, &spans, PyBUF_SIMPLE) < 0)
         return NULL;
-    TextSpan *copy = malloc((size_t)spans.len + 1);
-    int result = -1;
-    if (copy != NULL) {
+    size_t count = (size_t)spans.len / sizeof(TextSpan);
+    TextSpan *sorted = malloc((count + 1) * sizeof *sorted);
+    uint8_t *marks = calloc(count + 1, 1);
+    PyObject *result = NULL;
+    if (sorted != NULL && marks != NULL) {
         Py_BEGIN_ALLOW_THREADS
-        memcpy(copy, spans.buf, (size_t)spans.len);
-        result = spans_nest(copy, (size_t)spans.len / sizeof *copy);
-        free(copy);
+        memcpy(sorted, spans.buf, count * sizeof *sorted);
+        for (size_t i = 0; i < count; i++)
+            sorted[i].line = i;
+        qsort(sorted, count, sizeof *sorted, compare_spans);
+        mark_crossings(sorted, count, marks);
         Py_END_ALLOW_THREADS
+        result = marked(marks, count);
+    } else {
+        PyErr_NoMemory();
     }
+    free(sorted);
+    free(marks);
     PyBuffer_Release(&spans);
-    return result < 0 ? PyErr_NoMemory() : PyBool_FromLong(result);
+    return result;
 }

@@ -17,8 +17,8 @@ static PyMethodDef functions[] = {
     {"drain_chrome", drain_chrome, METH_VARARGS,
      "(records, first, into, names, categories, place, clock): writes lines; how many bytes, and the next record."},
     {"kineto_lines", kineto_lines, METH_VARARGS,
-     "(text, into, spans, number, line, (number, raw, json)): writes a line per event; why it stopped, and where."},
-    {"kineto_nests", kineto_nests, METH_O, "(spans): whether the spans of every track nest."},
+     "(text, into, spans, number, line, shift, (number, raw, json)): writes a line per event; why it stopped, and where."},
+    {"kineto_crossings", kineto_crossings, METH_O, "(spans): the indexes of those that overlap another of their track."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -211,7 +211,7 @@ PyObject *drain_chrome(PyObject *module, PyObject *arguments);
 /* -- kineto_text.c: what Kineto saves, checked, a line per event -- */
 
 PyObject *kineto_lines(PyObject *module, PyObject *arguments);
-PyObject *kineto_nests(PyObject *module, PyObject *spans);
+PyObject *kineto_crossings(PyObject *module, PyObject *spans);
 
 /* -- the hot path -- */
 

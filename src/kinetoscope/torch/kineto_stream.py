@@ -18,6 +18,7 @@ from typing import Any, Protocol
 
 import torch
 
+from kinetoscope.errors import ProfilerStateError
 from kinetoscope.writing.atomic_file import make_folder
 
 _LIBRARY = str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so")
@@ -37,7 +38,7 @@ class TextStream(Protocol):
 def kineto_stream(kineto_results: Any, folder: Path) -> Iterator[TextStream]:
     """Kineto's text, which it gives only once; ``folder`` is where there is room for a file, where one is needed.
 
-    Raises RuntimeError, at the end of the block at the latest, if Kineto cannot save.
+    Raises `ProfilerStateError`, at the end of the block at the latest, if Kineto does not save.
     """
     pipe = _filling_pipe(kineto_results) if saves_without_lock(kineto_results) else None
     if pipe is None:
@@ -48,7 +49,7 @@ def kineto_stream(kineto_results: Any, folder: Path) -> Iterator[TextStream]:
         yield pipe
     finally:
         pipe.close()
-    pipe.check()
+        pipe.check()  # it explains what else may have gone wrong
 
 
 def saves_without_lock(kineto_results: Any) -> bool:
@@ -68,10 +69,19 @@ def _temporary_file(kineto_results: Any, folder: Path) -> Iterator["_File"]:
     try:
         kineto_results.save(name)
         stream = _File(name)
+    except RuntimeError as error:
+        raise _unsaved(error) from error
     finally:
         os.unlink(name)
     with stream:
         yield stream
+
+
+def _unsaved(error: Exception) -> ProfilerStateError:
+    return ProfilerStateError(
+        f"Kineto did not save this window: {str(error).splitlines()[0]} It saves once: do not save its results by "
+        "themselves, export them here, as often as you like."
+    )
 
 
 class _File:
@@ -133,9 +143,9 @@ class _Pipe:
             self._saver.join()
 
     def check(self) -> None:
-        """Raises what Kineto has raised."""
+        """Raises `ProfilerStateError` if Kineto has not saved."""
         if self._error is not None:
-            raise self._error
+            raise _unsaved(self._error) from self._error
 
     def read(self) -> bytes:
         """The next piece; b"" at the end."""

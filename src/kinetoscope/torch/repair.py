@@ -4,6 +4,7 @@ Kineto writes a name with a quote as it is, a backslash as a slash, drops newlin
 printable ASCII "unknown". Its spans may overlap on one track, of which viewers then lose some.
 """
 
+import json
 import re
 import tempfile
 import time
@@ -92,14 +93,29 @@ def rewrite_trace(sources: Sequence[tuple[TraceText, NamesBySpan]], target: Path
 
 
 def _read_true(text: TraceText, changed_names: NamesBySpan) -> ChromeTrace:
-    with tempfile.TemporaryFile() as file:  # which has no name, but a path that opens it
-        text.write_packed(file)
-        file.flush()
-        file.seek(0)  # where /dev/fd is a duplicate, it shares the position
-        trace = read_chrome(f"/dev/fd/{file.fileno()}")
+    trace, *more = (_read(_escaped(document, changed_names)) for document in text.documents())
+    for other in more:
+        trace.events += other.events
     for event in trace.events if changed_names else ():
         _restore_name(event, changed_names.get((event.get("ts", 0), event.get("dur", 0)), ()))
     return trace
+
+
+def _read(document: bytes) -> ChromeTrace:
+    with tempfile.TemporaryFile() as file:  # which has no name, but a path that opens it
+        file.write(document)
+        file.flush()
+        file.seek(0)  # where /dev/fd is a duplicate, it shares the position
+        return read_chrome(f"/dev/fd/{file.fileno()}")
+
+
+def _escaped(text: bytes, changed_names: NamesBySpan) -> bytes:
+    """The text with its names escaped that Kineto writes with their quotes as they are."""
+    written = {_as_kineto_writes(name) for names in changed_names.values() for name in names}
+    for name in written:
+        if '"' in name:  # Kineto gives each field a line, and a name no line breaks: so the line is found for certain
+            text = text.replace(f'"name": "{name}",\n'.encode(), f'"name": {json.dumps(name)},\n'.encode())
+    return text
 
 
 def _renumber_flows(events: Iterable[Event], number: int) -> None:

@@ -111,7 +111,7 @@ class KinetoResults:
         header = {"traceName": target.name, "trace_id": self.trace_id, **decode_all(self.metadata)}
         with self._lock:
             sources = [window.source(target.parent) for window in reversed(self.windows)]
-            if len(sources) == 1 and sources[0][0].is_whole:
+            if len(sources) == 1 and sources[0][0].is_right:
                 copy_trace(sources[0][0], target, header)
             else:
                 rewrite_trace(sources, target, header)

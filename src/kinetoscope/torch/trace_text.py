@@ -5,10 +5,9 @@ the module in C checks each event and writes it on one line, with its true name 
 no such module, or something in the text is odd, the text is kept as it came, and `repair` makes a trace of it.
 """
 
-import io
 import json
+import re
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from enum import IntEnum
 from types import ModuleType
@@ -16,15 +15,19 @@ from typing import Any, BinaryIO
 
 from kinetoscope.errors import TraceFileError
 from kinetoscope.formats.chrome import encode_text
-from kinetoscope.formats.compression import compressed_by_name, open_unpacked
 from kinetoscope.recording.recorder_choice import IS_PURE
 from kinetoscope.torch.kineto_stream import TextStream
+from kinetoscope.torch.nested_lines import nest_lines
+from kinetoscope.torch.packed_text import PackedText, pieces_of
 
 _EVENTS = b'"traceEvents": ['
 _HEADER_BYTES = 1 << 20  # beyond which there is no header to be found
 _LINES_BYTES = 4 << 20
 _SPANS_BYTES = 1 << 19
-_COPY_BYTES = 4 << 20
+_BASE = "baseTimeNanoseconds"
+_TIME = re.compile(rb'"ts": (\d+)\.\d{3}\D')
+_SECOND_US = 1_000_000
+_EARLIER_S = 100  # by how much an event may be earlier than the first that is written
 # Kineto's traceName is the path of the file it saved, which was one of ours.
 _NOT_OURS = ("traceEvents", "traceName")
 
@@ -48,37 +51,35 @@ class Renamed:
     raw: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class TraceText:
-    """Kineto's text: the head, up to the bracket that opens the list of events, and the rest, packed.
+    """Kineto's text: its head, up to the bracket that opens the list of events; ``lines``; and what is no line.
 
-    ``is_whole``: the rest is nothing but lines, each one event and right as it stands, and the spans of a track nest.
+    The ``lines`` are packed: an event each, one that every viewer reads, its time ``shift_ns`` after what it says.
+    ``remainder``, packed as well, is the text that follows in Kineto's file, if that is not at its end there.
+    ``is_right``: there is none, all names are true, and the spans of each track nest.
     """
 
     head: bytes
-    packed_rest: bytes
-    is_whole: bool
+    lines: bytes = b""
+    shift_ns: int = 0
+    remainder: bytes = b""
+    is_right: bool = False
 
     @property
     def header(self) -> dict[str, Any]:
-        """What stands beside the events, if the text is whole."""
-        fields = json.loads(self.head + b"]}")
-        return {name: value for name, value in fields.items() if name not in _NOT_OURS}
+        """What stands beside the lines."""
+        fields: dict[str, Any] = json.loads(self.head + b"]}")
+        kept = {name: value for name, value in fields.items() if name not in _NOT_OURS}
+        return kept | {_BASE: int(fields[_BASE]) + self.shift_ns}
 
-    def write_packed(self, stream: BinaryIO) -> None:
-        """Writes the text as JSON of an unknown shape, packed; for `kinetoscope.formats.chrome.read_chrome`."""
-        with compressed_by_name(stream, ".gz") as packed:
-            packed.write(self.head)
-        stream.write(self.packed_rest)
-        if self.is_whole:
-            with compressed_by_name(stream, ".gz") as packed:
-                packed.write(b"]}")
-
-    def rest(self) -> Iterator[bytes]:
-        """What follows the head, piece by piece."""
-        with open_unpacked(self.packed_rest) as stream:
-            while piece := stream.read(_COPY_BYTES):
-                yield piece
+    def documents(self) -> Iterator[bytes]:
+        """The text as one trace or two, each with a head of its own; the second may be damaged."""
+        if self.lines:
+            head = json.dumps(self.header | {"traceEvents": []}).removesuffix("]}").encode()
+            yield b"".join([head, *pieces_of(self.lines), b"]}"])
+        if self.remainder:
+            yield b"".join([self.head, *pieces_of(self.remainder)])
 
 
 def read_text(stream: TextStream, renamed: Sequence[Renamed] | None) -> TraceText:
@@ -86,20 +87,36 @@ def read_text(stream: TextStream, renamed: Sequence[Renamed] | None) -> TraceTex
     head, rest = _read_head(stream)
     if not head and not rest:
         raise TraceFileError("Kineto saved nothing. Look whether the disk for temporary files is full.")
-    native = _native() if renamed is not None and head and _is_json(head) else None
-    with _Packed() as packed:
-        lines = _Lines(native, packed.stream, renamed or ()) if native else None
-        if lines is None:
-            packed.stream.write(rest)
-        else:
-            rest = lines.add(rest)
-        while piece := stream.read():
-            if lines is None or lines.is_damaged:
-                packed.stream.write(piece)
-            elif not lines.is_at_end:
-                rest = lines.add(rest + piece)
-        is_whole = lines is not None and lines.finish(rest)
-    return TraceText(head, packed.content, is_whole)
+    native = _native() if renamed is not None and _has_base(head) else None
+    if native is None:
+        return TraceText(head=head, remainder=_packed(rest, stream))
+    shift_ns = _shift_ns(rest)
+    with PackedText() as packed:
+        lines = _Lines(native, packed.stream, shift_ns, renamed or ())
+        rest = lines.add_all(rest, stream)
+    remainder = b"" if lines.is_at_end else _packed(rest, stream)
+    nested = nest_lines(packed.content, lines.spans) if lines.are_true else None
+    return TraceText(
+        head=head,
+        lines=nested or packed.content,
+        shift_ns=shift_ns,
+        remainder=remainder,
+        is_right=nested is not None,
+    )
+
+
+def _packed(text: bytes, stream: TextStream) -> bytes:
+    with PackedText() as packed:
+        while text:
+            packed.stream.write(text)
+            text = stream.read()
+    return packed.content
+
+
+def _shift_ns(text: bytes) -> int:
+    """By how much Kineto's base is too early: with it, times are no longer exact in a double. Whole microseconds."""
+    found = _TIME.search(text)
+    return max(0, int(found[1]) // _SECOND_US - _EARLIER_S) * _SECOND_US * 1000 if found else 0
 
 
 def _read_head(stream: TextStream) -> tuple[bytes, bytes]:
@@ -108,18 +125,19 @@ def _read_head(stream: TextStream) -> tuple[bytes, bytes]:
         text += piece
         before, bracket, rest = text.partition(_EVENTS)
         if bracket:
-            return before + bracket, rest
+            # The time of the first event is looked at before the others come.
+            return before + bracket, rest if _TIME.search(rest) else rest + stream.read()
         if len(text) > _HEADER_BYTES:
             break
     return b"", text
 
 
-def _is_json(head: bytes) -> bool:
+def _has_base(head: bytes) -> bool:
+    """Whether the head is JSON and says what its times count from."""
     try:
-        json.loads(head + b"]}")
+        return isinstance(json.loads(head + b"]}").get(_BASE), int)
     except ValueError:
         return False
-    return True
 
 
 def _native() -> ModuleType | None:
@@ -130,68 +148,58 @@ def _native() -> ModuleType | None:
     return native
 
 
-class _Packed:
-    """A stream whose content is kept packed in memory."""
-
-    def __enter__(self) -> "_Packed":
-        self._buffer = io.BytesIO()
-        self._open = ExitStack()
-        self.stream: BinaryIO = self._open.enter_context(compressed_by_name(self._buffer, ".gz"))
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        self._open.__exit__(*error)
-        self.content = self._buffer.getvalue()
-
-
 class _Lines:
     """Turns events as Kineto writes them into lines, and remembers whether their spans nest."""
 
-    def __init__(self, native: Any, stream: BinaryIO, renamed: Sequence[Renamed]) -> None:
+    def __init__(self, native: Any, stream: BinaryIO, shift_ns: int, renamed: Sequence[Renamed]) -> None:
         self._native = native
+        self._shift_ns = shift_ns
         self._stream = stream
         self._renamed = iter([(it.number, it.raw.encode(), encode_text(it.name)) for it in renamed])
         self._next_renamed = next(self._renamed, (-1, b"", b""))
         self._into, self._some_spans = bytearray(_LINES_BYTES), bytearray(_SPANS_BYTES)
-        self._spans = bytearray()
+        self.spans = bytearray()
         self._num_activities = self._num_lines = 0
-        self.is_damaged = self.is_at_end = False
+        self._is_damaged = self.is_at_end = False
 
-    def add(self, text: bytes) -> bytes:
-        """Writes the events in ``text``; returns the begin of one that is not all there."""
+    @property
+    def are_true(self) -> bool:
+        """Whether all of the text was lines, and every name that was to be put right has been."""
+        return self.is_at_end and self._next_renamed[0] < 0
+
+    def add_all(self, text: bytes, stream: TextStream) -> bytes:
+        """Writes the events in ``text`` and in what follows it in ``stream``; returns what was read and is no event."""
+        while text and not self.is_at_end:
+            rest = self._add(text)
+            piece = b"" if self._is_damaged else stream.read()
+            if not piece:
+                return rest
+            text = rest + piece
+        return b""
+
+    def _add(self, text: bytes) -> bytes:
+        """Writes the events in ``text``; returns the begin of one that is not all there, or what is no event."""
         view, at = memoryview(text), 0
         stop = _Stop.FULL
         while stop in (_Stop.FULL, _Stop.RENAMED):
             stop, num_read = self._add_some(view[at:])
             at += num_read
         self.is_at_end = stop is _Stop.ENDED
-        if stop is _Stop.DAMAGED:
-            self.is_damaged = True
-            self._stream.write(b",\n" if self._num_lines else b"")
-            self._stream.write(view[at:])
-        return b"" if self.is_damaged else text[at:]
+        self._is_damaged = stop is _Stop.DAMAGED
+        return text[at:]
 
     def _add_some(self, text: memoryview) -> tuple[_Stop, int]:
         number, line = self._num_activities, self._num_lines
         code, num_read, num_written, num_spans, self._num_activities, self._num_lines = self._native.kineto_lines(
-            text, self._into, self._some_spans, number, line, self._next_renamed
+            text, self._into, self._some_spans, number, line, self._shift_ns, self._next_renamed
         )
         stop = _Stop(code)
         with memoryview(self._into) as written:
             # The first line needs no comma before it.
             self._stream.write(written[1 if num_written and not line else 0 : num_written])
-        self._spans += memoryview(self._some_spans)[:num_spans]
+        self.spans += memoryview(self._some_spans)[:num_spans]
         if stop is _Stop.RENAMED:
             self._next_renamed = next(self._renamed, (-1, b"", b""))
         elif stop is _Stop.FULL and not num_read:
             self._into = bytearray(2 * len(self._into))
         return stop, num_read
-
-    def finish(self, rest: bytes) -> bool:
-        """Completes the text; whether all of it was lines, names true, and spans that nest."""
-        is_right = self.is_at_end and self._next_renamed[0] < 0 and self._native.kineto_nests(self._spans)
-        if self.is_at_end and not is_right:
-            self._stream.write(b"]}")
-        elif not self.is_at_end and not self.is_damaged:
-            self._stream.write(b",\n" + rest if self._num_lines else rest)
-        return is_right
