@@ -19,6 +19,8 @@ _SUITES = {
     "drain": "benchmarks.recording.drain",
     "torch_record_function": "benchmarks.torch.record_function",
     "torch_results": "benchmarks.torch.results",
+    "torch_loop": "benchmarks.torch.loop",
+    "torch_memory": "benchmarks.torch.memory",
 }
 _RESULTS = Path(__file__).parent / "results"
 _NARROWEST = 120  # columns, where the output is no terminal

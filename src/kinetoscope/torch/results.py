@@ -14,6 +14,7 @@ from torch.autograd.profiler_util import EventList, FunctionEvent
 from kinetoscope.errors import NothingRecordedError, ProfilerStateError
 from kinetoscope.torch.collector import collector_at_rest
 from kinetoscope.torch.event_columns import EventColumns, read_columns
+from kinetoscope.torch.events import WindowEvents, list_events, torch_is_known
 from kinetoscope.torch.export import copy_trace
 from kinetoscope.torch.key_averages import Grouping, average_events
 from kinetoscope.torch.kineto_stream import kineto_stream
@@ -62,10 +63,21 @@ class Window:
         with collector_at_rest():
             return read_columns(self.kineto_results, self.autograd_profile.use_device)
 
+    @cached_property
+    def _listed(self) -> tuple[WindowEvents, EventList]:
+        return list_events(self.columns, **list_options(self))
+
     def events(self) -> EventList:
-        """The events as objects of torch's, made at the first look."""
+        """The events as torch's objects; torch makes them itself where the columns do not serve."""
         self._check_events()
-        return self.autograd_profile.function_events
+        return self._listed[1] if self.is_plain and torch_is_known() else self.autograd_profile.function_events
+
+    def event_at(self, index: int) -> FunctionEvent:
+        """The object of the event at an index of the columns."""
+        if torch_is_known():
+            return self._listed[0].by_index[index]
+        place = sum(1 for other in self.columns.shown() if other < index)
+        return self.events()[place]
 
     def text(self, folder: Path) -> TraceText:
         """What Kineto saved, which it does at the first call; ``folder`` is where there is room for a file."""
@@ -124,7 +136,7 @@ class KinetoResults:
         newest, *older = reversed(self.windows)
         if not older:
             return newest.events()
-        together = EventList(newest.events(), **_list_options(newest))
+        together = EventList(newest.events(), **list_options(newest))
         for window in older:
             together.extend(window.events())
         together._tree_built = True
@@ -135,8 +147,8 @@ class KinetoResults:
         grouping = grouping or Grouping()
         if not all(window.is_plain for window in self.windows):
             return self._torchs_key_averages(grouping)
-        columns = [(window.columns, lambda index, it=window: event_at(it, index)) for window in reversed(self.windows)]
-        options = _list_options(self.windows[-1])
+        columns = [(window.columns, window.event_at) for window in reversed(self.windows)]
+        options = list_options(self.windows[-1])
         return average_events(
             columns, grouping, profile_memory=options["profile_memory"], with_flops=options["with_flops"]
         )
@@ -161,20 +173,15 @@ class KinetoResults:
     def _torchs_key_averages(self, grouping: Grouping) -> EventList:
         events = self.events()
         if not grouping.include_python_functions:
-            kept = EventList((it for it in events if not it.is_python_function), **_list_options(self.windows[-1]))
+            kept = EventList((it for it in events if not it.is_python_function), **list_options(self.windows[-1]))
             kept._tree_built = True
             events = kept
         options = (True,) if grouping.by_overload_name else ()  # older versions of torch lack it
         return events.key_averages(grouping.by_input_shape, grouping.by_stack_n, *options)
 
 
-def event_at(window: Window, index: int) -> FunctionEvent:
-    """torch's object of the event at an index of the window's columns."""
-    place = sum(1 for other in window.columns.shown() if other < index)
-    return window.events()[place]
-
-
-def _list_options(window: Window) -> dict[str, Any]:
+def list_options(window: Window) -> dict[str, Any]:
+    """The options of torch's `EventList` for the events of a window."""
     profile = window.autograd_profile
     return {
         "use_device": profile.use_device,
