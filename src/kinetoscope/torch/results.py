@@ -5,6 +5,7 @@ import threading
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
+from time import perf_counter_ns
 from typing import Any
 
 import torch
@@ -65,7 +66,15 @@ class Window:
 
     @cached_property
     def _listed(self) -> tuple[WindowEvents, EventList]:
-        return list_events(self.columns, **list_options(self))
+        begin_ns = perf_counter_ns()
+        columns = self.columns
+        read_ns = perf_counter_ns()
+        listed = list_events(columns, **list_options(self))
+        stats = self.autograd_profile._stats  # as torch keeps them of its own events
+        stats.parse_kineto_call_duration_us = max(1, (read_ns - begin_ns) // 1000)
+        stats.function_events_build_tree_call_duration_us = max(1, (perf_counter_ns() - read_ns) // 1000)
+        stats.number_of_events = len(listed[1])
+        return listed
 
     def events(self) -> EventList:
         """The events as torch's objects; torch makes them itself where the columns do not serve."""
