@@ -82,6 +82,14 @@ TARGETS = {
         Target("lost at a cycle's end / stock's", "<=", 1 / 4, issue=4),
         Target("lost at a cycle's end / Kineto's stop alone", "<=", 1.4, issue=4),
     ],
+    "torch_loop": [
+        Target(f"recorded step / stock's, {name}, low end", "<=", 1, issue=4)
+        for name in ("plain", "record_shapes", "profile_memory", "with_stack", "with_flops", "all")
+    ],
+    "torch_memory": [
+        Target("peak of export and key_averages() / stock's", "<=", 1 / 3, issue=4),
+        Target("growth over the last 180 of 300 profiles, beyond stock's", "<=", 1, issue=4),
+    ],
 }
 
 

@@ -81,3 +81,14 @@ def drain_chrome(
     clock: tuple[int, int, int, int],
     /,
 ) -> tuple[int, int, bool]: ...
+def kineto_lines(
+    text: bytes | bytearray | memoryview,
+    into: bytearray,
+    spans: bytearray,
+    number: int,
+    line: int,
+    shift_ns: int,
+    renamed: tuple[int, bytes, bytes],
+    /,
+) -> tuple[int, int, int, int, int, int]: ...
+def kineto_crossings(spans: bytes | bytearray, /) -> list[int]: ...

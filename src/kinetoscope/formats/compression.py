@@ -1,5 +1,6 @@
 """formats: gzip and zstandard. Files flow in and bytes out, unpacked; bytes flow out packed as the name says."""
 
+import io
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -68,6 +69,11 @@ def compressed_by_name(stream: BinaryIO, path: str | os.PathLike[str]) -> Iterat
         return
     with igzip.GzipFile(filename="", mode="wb", compresslevel=_LEVEL, fileobj=stream, mtime=0) as packed:
         yield cast("BinaryIO", packed)
+
+
+def open_unpacked(packed: bytes) -> BinaryIO:
+    """A stream to read what gzip packed, in memory."""
+    return cast("BinaryIO", igzip.GzipFile(fileobj=io.BytesIO(packed), mode="rb"))
 
 
 def _unpack_zstandard(content: bytes, name: str) -> tuple[bytes, str]:
