@@ -208,6 +208,10 @@ static inline void recorder_settle(Recorder *recorder)
 PyObject *drain_sample(PyObject *module, PyObject *arguments);
 PyObject *drain_chrome(PyObject *module, PyObject *arguments);
 
+/* -- scan.c: the events of a Chrome JSON trace as columns -- */
+
+int scan_setup(PyObject *module);
+
 /* -- the hot path -- */
 
 typedef struct {
