@@ -28,7 +28,9 @@
 #define MOST_TEXTS 16
 #define MOST_KEYS 64
 #define MOST_DIGITS 18
-#define FURTHEST_TIME_NS ((int64_t)1 << 62)
+#define MOST_TIME_DIGITS 19 /* microseconds since 1970 with three decimals */
+#define MOST_FIELDS 60
+#define FURTHEST_TIME_NS ((uint64_t)1 << 62)
 #define DOUBLES_LOSE_DIGITS_FROM_US 8796093022208.0 /* 2**43 */
 
 /* The texts that every event may have; those of arguments come after them. */
@@ -306,7 +308,7 @@ typedef struct {
     uint32_t has_text;
     Piece texts[MOST_TEXTS];
     uint64_t seen_keys;
-    Piece fields[16]; /* what is no field of the format: from the key's quote to the value's end */
+    Piece fields[MOST_FIELDS]; /* what is no field of the format: from the key's quote to the value's end */
     int num_fields;
 } Event;
 
@@ -355,12 +357,12 @@ static int read_time(const char *at, const char *end, int64_t *value)
 {
     const char *start = at;
     int is_negative = *at == '-', num_digits = 0, num_decimals = -1;
-    int64_t sum = 0;
+    uint64_t sum = 0;
     for (at += is_negative; at < end; at++) {
         if (*at >= '0' && *at <= '9') {
-            sum = sum * 10 + (*at - '0');
+            sum = sum * 10 + (uint64_t)(*at - '0');
             num_decimals += num_decimals >= 0;
-            if (++num_digits > MOST_DIGITS)
+            if (++num_digits > MOST_TIME_DIGITS)
                 return read_rounded_time(start, end, value);
         } else if (*at == '.') {
             num_decimals = 0;
@@ -375,7 +377,7 @@ static int read_time(const char *at, const char *end, int64_t *value)
             return 0;
     if (sum > FURTHEST_TIME_NS)
         return 0;
-    *value = is_negative ? -sum : sum;
+    *value = is_negative ? -(int64_t)sum : (int64_t)sum;
     return 1;
 }
 
@@ -546,7 +548,7 @@ static const char *read_phase(Event *event, const char *at, const char *end, Jso
 
 static const char *read_other_field(Event *event, const char *key, const char *at, const char *end, JsonFault *fault)
 {
-    if (event->num_fields == (int)(sizeof event->fields / sizeof *event->fields))
+    if (event->num_fields == MOST_FIELDS)
         return odd(fault);
     at = json_skip_value(at, end, fault);
     if (at != NULL)

@@ -1,0 +1,283 @@
+"""formats: events that no scanner takes. Bytes of a window flow in; ordinary events, as bytes of strict JSON, flow out.
+
+Broken strings, values of odd types, numbers too large, stray pieces: what has a meaning gets it, what has none is left
+out and counted. Work is bounded whatever the bytes are.
+"""
+
+import json
+import math
+import re
+from collections import Counter
+from decimal import Decimal
+from typing import Any, NamedTuple
+
+from kinetoscope.formats.chrome_columns import MOST_DIGITS, MOST_FIELDS
+from kinetoscope.formats.chrome_repair import mend
+from kinetoscope.formats.chrome_times import nanoseconds
+from kinetoscope.formats.chrome_twin import is_ordinary_event
+
+_EXACT = json.JSONDecoder(strict=False, parse_float=Decimal)
+_SEPARATORS = re.compile(r"[\s,]*")
+_NEXT_EVENT = re.compile(r'\{\s*"(?:ph|name|cat|pid|tid|ts|id|args)"\s*:')
+_SLICES_BYTES = (1 << 16, 1 << 20, 1 << 26)
+_MOST_MENDED = 1 << 16  # characters of a piece that is looked at for quotes to escape
+_MOST_WORK = 4  # characters read in vain, as a multiple of those there are
+_NEAR_THE_END = 16
+_DEEP = 4096  # characters read, about, before brackets are too deep
+_LARGEST = 10**MOST_DIGITS
+_TEXT_FIELDS = ("name", "cat")
+_PLACE_FIELDS = ("pid", "tid", "id")
+_TIME_FIELDS = ("ts", "dur")
+
+
+class Patience:
+    """Reads odd events, and counts what it had to do."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+
+    def read(self, window: bytearray, at: int, end: int, *, is_first: bool, is_last: bool, is_stuck: bool) -> "Read":
+        """Reads at least one event from ``at`` on, if there is one, and some of those behind it.
+
+        ``is_last``: nothing comes behind the window; ``is_stuck``: it holds as much as it ever will. An event that
+        the end of the window cuts is left for the next one, unless ``is_last``.
+        """
+        for slice_bytes in _SLICES_BYTES:
+            stop = min(end, at + slice_bytes)
+            text = _Text(bytes(window[at:stop]).decode(errors="surrogateescape"))
+            reading = _Reading(self.counts, text, is_first, is_whole=is_last and stop == end)
+            reading.run()
+            if reading.consumed or stop == end:
+                break
+        if not reading.consumed and is_stuck:
+            reading.skip_first()
+        return Read(reading.events, at + text.num_bytes(reading.consumed), reading.is_first)
+
+    def repairs(self) -> list[str]:
+        """What was done, in sentences."""
+        return [sentence.format(self.counts[kind]) for kind, sentence in _SENTENCES.items() if self.counts[kind]]
+
+
+class Read(NamedTuple):
+    """What came of one reading: ordinary events, where it stopped, and whether no event came yet."""
+
+    events: list[bytes]
+    at: int
+    is_first: bool
+
+
+_SENTENCES = {
+    "lenient": "{} events that are not strict JSON, or have values of odd types, were read all the same.",
+    "mended": "Quotes or backslashes were escaped in {} events.",
+    "not_finite": "{} numbers that are NaN or infinite became null.",
+    "utf8": "Bytes that are not UTF-8 were replaced in {} events.",
+    "stray": "{} commas between events were missing or too many.",
+    "lost": "{} pieces that are no complete event were left out.",
+    "no_event": "{} entries that are not events were left out.",
+    "no_time": "{} events whose time is not a number were left out.",
+}
+
+
+class _Text:
+    """A piece of a window as text, and how many bytes its characters are."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def num_bytes(self, num_characters: int) -> int:
+        return len(self.text[:num_characters].encode(errors="surrogateescape"))
+
+
+class _Reading:
+    """One pass over a piece of text. ``consumed`` is where the last event that was dealt with ends."""
+
+    def __init__(self, counts: Counter[str], text: _Text, is_first: bool, *, is_whole: bool) -> None:
+        self.events: list[bytes] = []
+        self.consumed = 0
+        self.is_first = is_first
+        self._counts = counts
+        self._text = text.text
+        self._is_whole = is_whole
+        self._work_left = _MOST_WORK * max(len(self._text), _SLICES_BYTES[0])
+
+    def run(self) -> None:
+        position, num_stray = self._next(0)
+        while position < len(self._text) and self._text[position] != "]":
+            end = self._read_at(position)
+            if end is None:
+                return
+            self._counts["stray"] += num_stray
+            self.consumed, self.is_first = end, False
+            position, num_stray = self._next(end)
+
+    def skip_first(self) -> None:
+        """Gives up what stands first in the text: it is larger than any event may be, or not JSON."""
+        start, _ = self._next(0)
+        self._counts["lost"] += start < len(self._text)
+        following = _NEXT_EVENT.search(self._text, start + 1)
+        self.consumed = following.start() if following else len(self._text)
+
+    def _next(self, position: int) -> tuple[int, int]:
+        """Where the next event begins, and how many commas before it are missing or too many."""
+        match = _SEPARATORS.match(self._text, position)
+        end = match.end() if match else position
+        num_commas = self._text.count(",", position, end)
+        is_value = end < len(self._text) and self._text[end] != "]"
+        return end, abs(num_commas - (is_value and not self.is_first))
+
+    def _read_at(self, position: int) -> int | None:
+        """Reads one event; returns its end, or None if the text may end within it."""
+        try:
+            event, end = _EXACT.raw_decode(self._text, position)
+        except json.JSONDecodeError as error:
+            return self._recover(position, error)
+        except (RecursionError, ValueError, ArithmeticError):  # too deep, or a number of too many digits
+            return self._recover(position, None)
+        if not isinstance(event, dict) and end == len(self._text) and not self._is_whole:
+            return None  # a number may go on
+        self._add(event, self._text[position:end], "lenient")
+        return end
+
+    def _recover(self, position: int, error: json.JSONDecodeError | None) -> int | None:
+        """Goes on at the next event, and takes what can be mended of this one."""
+        is_unterminated = error is not None and error.msg.startswith("Unterminated string")
+        reached = position + _DEEP if error is None else len(self._text) if is_unterminated else error.pos
+        self._work_left -= reached - position
+        if reached >= len(self._text) - _NEAR_THE_END and not self._is_whole:
+            return None
+        following = _NEXT_EVENT.search(self._text, position + 1) if self._work_left > 0 else None
+        if following is None and not self._is_whole and self._work_left > 0:
+            return None
+        end = following.start() if following else len(self._text)
+        self._mend(self._text[position:end])
+        return end
+
+    def _mend(self, piece: str) -> None:
+        mended = mend(piece) if len(piece) <= _MOST_MENDED else []
+        for event in mended:
+            self._add(event, piece, "mended")
+        self._counts["lost"] += not mended
+
+    def _add(self, event: Any, piece: str, kind: str) -> None:
+        if not piece.isascii() and any("\udc80" <= character <= "\udcff" for character in piece):
+            self._counts["utf8"] += 1
+            event = _replace_strange_bytes(event)
+        made = ordinary(event, self._counts)
+        if made is not None:
+            self._counts[kind] += kind != "lenient" or not is_ordinary_event(piece)
+            self.events.append(made)
+
+
+def ordinary(event: Any, counts: Counter[str]) -> bytes | None:
+    """The event as strict JSON that scanners take; None, and a count of the reason, if it cannot be one."""
+    phase = event.get("ph") if isinstance(event, dict) else None
+    if not isinstance(phase, str) or len(phase) != 1 or not " " <= phase < "\x7f" or phase in '"\\':
+        counts["no_event"] += 1
+        return None
+    try:
+        fields = _own_fields(event)
+    except (TypeError, ValueError, ArithmeticError):
+        counts["no_time"] += 1
+        return None
+    others = [(key, value) for key, value in event.items() if key not in fields and key not in _KNOWN_FIELDS]
+    fields |= dict(others[: MOST_FIELDS - 1])
+    if len(others) >= MOST_FIELDS:
+        fields["other_fields"] = dict(others[MOST_FIELDS - 1 :])
+    try:
+        return _encode(fields, counts)
+    except RecursionError:
+        counts["lost"] += 1
+        return None
+
+
+_KNOWN_FIELDS = frozenset({"ph", "args", *_TEXT_FIELDS, *_PLACE_FIELDS, *_TIME_FIELDS})
+
+
+def _own_fields(event: dict[str, Any]) -> dict[str, Any]:
+    """The fields that have columns, each of the type that scanners take; raises for times that are none."""
+    fields: dict[str, Any] = {"ph": event["ph"]}
+    for name in _TEXT_FIELDS:
+        if event.get(name) is not None:
+            fields[name] = _as_text(event[name])
+    for name in _PLACE_FIELDS:
+        if event.get(name) is not None:
+            fields[name] = _as_place(event[name])
+    for name in _TIME_FIELDS:
+        if name in event:
+            fields[name] = _Time(_as_nanoseconds(event[name]))
+    if event.get("args") is not None:
+        fields["args"] = event["args"] if isinstance(event["args"], dict) else {"args": event["args"]}
+    return fields
+
+
+class _Time(int):
+    """Nanoseconds, to be written as microseconds."""
+
+
+def _as_text(value: Any) -> str:
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
+        return ",".join(value)  # as the format has several categories
+    return value if isinstance(value, str) else json.dumps(value, default=str)
+
+
+def _as_place(value: Any) -> int | str:
+    if isinstance(value, Decimal) and value == value.to_integral_value() and abs(value) < _LARGEST:
+        return int(value)
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) < _LARGEST:
+        return value
+    return value if isinstance(value, str) else json.dumps(value, default=str)
+
+
+def _as_nanoseconds(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, (int, float, Decimal, str)):
+        raise TypeError("A time is a number.")
+    return nanoseconds(Decimal(value) if isinstance(value, str) else value)
+
+
+def _encode(fields: dict[str, Any], counts: Counter[str]) -> bytes:
+    members = [
+        f"{json.dumps(_plain(name, counts))}:{_time_text(value) if isinstance(value, _Time) else _dump(value, counts)}"
+        for name, value in fields.items()
+    ]
+    return ("{" + ",".join(members) + "}").encode()
+
+
+def _time_text(time: _Time) -> str:
+    whole, rest = divmod(abs(time), 1000)
+    return f"{'-' * (time < 0)}{whole}.{rest:03}"
+
+
+def _dump(value: Any, counts: Counter[str]) -> str:
+    return json.dumps(_plain(value, counts), allow_nan=False)
+
+
+def _plain(value: Any, counts: Counter[str]) -> Any:
+    """The value without what strict JSON or UTF-8 does not have."""
+    if isinstance(value, str):
+        return value if value.isascii() else value.encode(errors="backslashreplace").decode()
+    if isinstance(value, dict):
+        return {_plain(key, counts): _plain(item, counts) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_plain(item, counts) for item in value]
+    if isinstance(value, (Decimal, float)):
+        number = float(value)
+        counts["not_finite"] += not math.isfinite(number)
+        return number if math.isfinite(number) else None
+    return value
+
+
+def _replace_strange_bytes(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode(errors="surrogateescape").decode(errors="replace") if _has_escaped_bytes(value) else value
+    if isinstance(value, dict):
+        return {_replace_strange_bytes(key): _replace_strange_bytes(item) for key, item in value.items()}
+    return [_replace_strange_bytes(item) for item in value] if isinstance(value, list) else value
+
+
+def _has_escaped_bytes(text: str) -> bool:
+    """Whether there are bytes in it that are not UTF-8, and nothing else that is no character."""
+    try:
+        text.encode(errors="surrogateescape")
+    except UnicodeEncodeError:
+        return False
+    return not text.isascii()
