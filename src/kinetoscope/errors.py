@@ -13,7 +13,8 @@
     ├── ProfilerStateError    (also RuntimeError)                 a call at the wrong moment
     │   └── NothingRecordedError  (also AssertionError)           results asked for before there are any
     ├── TraceFileError        (also ValueError)                   a trace file that cannot be read
-    └── MergeError            (also ValueError)                   traces that cannot be put together
+    ├── MergeError            (also ValueError)                   traces that cannot be put together
+    └── MissingExtraError     (also ImportError)                  a package that is not installed
 
 Errors derive from the builtin that the upstream of a face raises in the same place, so that code written
 for it catches ours as well.
@@ -74,3 +75,7 @@ class TraceFileError(KinetoscopeError, ValueError):
 
 class MergeError(KinetoscopeError, ValueError):
     """Traces cannot be merged: no common clock, or nothing to merge."""
+
+
+class MissingExtraError(KinetoscopeError, ImportError):
+    """Something needs a package that is not installed; the message names the line that installs it."""

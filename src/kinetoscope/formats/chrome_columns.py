@@ -1,7 +1,7 @@
 """formats: what of a Chrome JSON trace becomes columns. Both scanners, the one in C and its twin, go by this list.
 
-A scanner takes ordinary events: strict JSON, whose fields are of the types that the format says. For every event there is
-a row with its phase, the numbers of its texts, its times in nanoseconds as the file counts them, the arguments
+A scanner takes ordinary events: strict JSON, whose fields are of the types that the format says. For every event there
+is a row with its phase, the numbers of its texts, its times in nanoseconds as the file counts them, the arguments
 that analysis needs, and two columns of bytes: ``args`` as they stand in the file, and ``fields``, an object of those
 fields that have no column.
 """

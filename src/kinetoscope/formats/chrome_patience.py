@@ -44,14 +44,18 @@ class Patience:
         """
         for slice_bytes in _SLICES_BYTES:
             stop = min(end, at + slice_bytes)
-            text = _Text(bytes(window[at:stop]).decode(errors="surrogateescape"))
+            text = bytes(window[at:stop]).decode(errors="surrogateescape")
             reading = _Reading(self.counts, text, is_first, is_whole=is_last and stop == end)
             reading.run()
             if reading.consumed or stop == end:
-                break
+                return self._finish(reading, at, is_stuck)
+        raise AssertionError("The largest slice holds the largest window.")
+
+    def _finish(self, reading: "_Reading", at: int, is_stuck: bool) -> "Read":
         if not reading.consumed and is_stuck:
             reading.skip_first()
-        return Read(reading.events, at + text.num_bytes(reading.consumed), reading.is_first)
+        num_bytes = len(reading.text[: reading.consumed].encode(errors="surrogateescape"))
+        return Read(reading.events, at + num_bytes, reading.is_first)
 
     def repairs(self) -> list[str]:
         """What was done, in sentences."""
@@ -78,31 +82,21 @@ _SENTENCES = {
 }
 
 
-class _Text:
-    """A piece of a window as text, and how many bytes its characters are."""
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-
-    def num_bytes(self, num_characters: int) -> int:
-        return len(self.text[:num_characters].encode(errors="surrogateescape"))
-
-
 class _Reading:
     """One pass over a piece of text. ``consumed`` is where the last event that was dealt with ends."""
 
-    def __init__(self, counts: Counter[str], text: _Text, is_first: bool, *, is_whole: bool) -> None:
+    def __init__(self, counts: Counter[str], text: str, is_first: bool, *, is_whole: bool) -> None:
         self.events: list[bytes] = []
         self.consumed = 0
         self.is_first = is_first
         self._counts = counts
-        self._text = text.text
+        self.text = text
         self._is_whole = is_whole
-        self._work_left = _MOST_WORK * max(len(self._text), _SLICES_BYTES[0])
+        self._work_left = _MOST_WORK * max(len(self.text), _SLICES_BYTES[0])
 
     def run(self) -> None:
         position, num_stray = self._next(0)
-        while position < len(self._text) and self._text[position] != "]":
+        while position < len(self.text) and self.text[position] != "]":
             end = self._read_at(position)
             if end is None:
                 return
@@ -113,43 +107,43 @@ class _Reading:
     def skip_first(self) -> None:
         """Gives up what stands first in the text: it is larger than any event may be, or not JSON."""
         start, _ = self._next(0)
-        self._counts["lost"] += start < len(self._text)
-        following = _NEXT_EVENT.search(self._text, start + 1)
-        self.consumed = following.start() if following else len(self._text)
+        self._counts["lost"] += start < len(self.text)
+        following = _NEXT_EVENT.search(self.text, start + 1)
+        self.consumed = following.start() if following else len(self.text)
 
     def _next(self, position: int) -> tuple[int, int]:
         """Where the next event begins, and how many commas before it are missing or too many."""
-        match = _SEPARATORS.match(self._text, position)
+        match = _SEPARATORS.match(self.text, position)
         end = match.end() if match else position
-        num_commas = self._text.count(",", position, end)
-        is_value = end < len(self._text) and self._text[end] != "]"
+        num_commas = self.text.count(",", position, end)
+        is_value = end < len(self.text) and self.text[end] != "]"
         return end, abs(num_commas - (is_value and not self.is_first))
 
     def _read_at(self, position: int) -> int | None:
         """Reads one event; returns its end, or None if the text may end within it."""
         try:
-            event, end = _EXACT.raw_decode(self._text, position)
+            event, end = _EXACT.raw_decode(self.text, position)
         except json.JSONDecodeError as error:
             return self._recover(position, error)
         except (RecursionError, ValueError, ArithmeticError):  # too deep, or a number of too many digits
             return self._recover(position, None)
-        if not isinstance(event, dict) and end == len(self._text) and not self._is_whole:
+        if not isinstance(event, dict) and end == len(self.text) and not self._is_whole:
             return None  # a number may go on
-        self._add(event, self._text[position:end], "lenient")
+        self._add(event, self.text[position:end], "lenient")
         return end
 
     def _recover(self, position: int, error: json.JSONDecodeError | None) -> int | None:
         """Goes on at the next event, and takes what can be mended of this one."""
         is_unterminated = error is not None and error.msg.startswith("Unterminated string")
-        reached = position + _DEEP if error is None else len(self._text) if is_unterminated else error.pos
+        reached = position + _DEEP if error is None else len(self.text) if is_unterminated else error.pos
         self._work_left -= reached - position
-        if reached >= len(self._text) - _NEAR_THE_END and not self._is_whole:
+        if reached >= len(self.text) - _NEAR_THE_END and not self._is_whole:
             return None
-        following = _NEXT_EVENT.search(self._text, position + 1) if self._work_left > 0 else None
+        following = _NEXT_EVENT.search(self.text, position + 1) if self._work_left > 0 else None
         if following is None and not self._is_whole and self._work_left > 0:
             return None
-        end = following.start() if following else len(self._text)
-        self._mend(self._text[position:end])
+        end = following.start() if following else len(self.text)
+        self._mend(self.text[position:end])
         return end
 
     def _mend(self, piece: str) -> None:

@@ -1,12 +1,13 @@
 """formats: a Chrome JSON trace as columns. An unpacked stream flows in; blocks of rows flow out, then the header.
 
-The stream goes through one window of a few megabytes. A scanner (`chrome_columns.new_scanner`) takes what is ordinary in
-it, `chrome_patience` the rest; neither sees more than the window.
+The stream goes through one window of a few megabytes. A scanner (`chrome_columns.new_scanner`) takes what is ordinary
+in it, `chrome_patience` the rest; neither sees more than the window.
 """
 
 import contextlib
 import re
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -137,7 +138,7 @@ class ChromeScan:
     def _start_of_events(self) -> int | None:
         """Where the list of events begins in the window; takes in the fields before it."""
         window = self._window
-        matches = [match for match, _ in zip(_EVENTS.finditer(window.buffer, window.at, window.filled), range(_MOST_STARTS))]  # noqa: B905
+        matches = list(islice(_EVENTS.finditer(window.buffer, window.at, window.filled), _MOST_STARTS))
         for match in matches:
             fields = bytes(window.buffer[window.at + 1 : match.start()])
             with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):

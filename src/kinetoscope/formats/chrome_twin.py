@@ -5,7 +5,9 @@ Events are decoded by the thousand: as many as a window holds between two places
 
 import math
 import re
+from collections.abc import Sequence
 from decimal import Decimal
+from itertools import repeat
 from typing import Any, cast
 
 import msgspec
@@ -67,13 +69,13 @@ _Args = msgspec.defstruct(
     rename={f"k{number}": key for number, key in enumerate(_KEYS)},
     gc=False,
 )
-_ATTRIBUTES = {key: f"k{number}" for number, key in enumerate(_KEYS)}
 
 _EVENTS = msgspec.json.Decoder(list[_Event])
 _RAW_EVENTS = msgspec.json.Decoder(list[msgspec.Raw])
 _EXACT_TIMES = msgspec.json.Decoder(list[_Times])
 _FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _ARGUMENTS = msgspec.json.Decoder(list[_Args])
+_as_tuple = msgspec.structs.astuple
 
 
 class _Numbering(dict[Any, int]):
@@ -128,7 +130,7 @@ class TwinScanner:
         while (stop := _end_of_an_event(window, begin, limit)) > begin:
             chunk = b"[" + bytes(window[begin:stop]) + b"]"
             try:
-                chunk.isascii() or chunk.decode()
+                chunk.decode()  # msgspec does not look at the bytes that it skips
                 return begin + self._take_chunk(chunk)
             except _FAULTS as fault:
                 limit = begin + _place_of(fault, chunk)
@@ -137,17 +139,13 @@ class TwinScanner:
     def _take_chunk(self, chunk: bytes) -> int:
         """Takes events of a JSON list up to the first odd one; returns how many bytes they are."""
         try:
-            events = _EVENTS.decode(chunk)
+            rows = _Rows(_EVENTS.decode(chunk))
+            rows.restore_digits(chunk)
         except msgspec.ValidationError:
             return self._take_one_by_one(chunk)
-        if any(map(_loses_digits, events)):
-            try:
-                _restore_digits(events, _EXACT_TIMES.decode(chunk))
-            except msgspec.ValidationError:
-                return self._take_one_by_one(chunk)
-        if not all(map(_is_ordinary, events)):
+        if not rows.are_ordinary():
             return self._take_one_by_one(chunk)
-        self._add(events, list(map(_flags, events)), chunk)
+        self._add(rows)
         return len(chunk) - 2
 
     def _take_one_by_one(self, chunk: bytes) -> int:
@@ -162,69 +160,115 @@ class TwinScanner:
             fields.append(read[1])
             end = chunk.index(body, end) + len(body)
         if events:
-            self._add(events, fields, chunk)
+            rows = _Rows(events)
+            rows.fields = fields
+            self._add(rows)
         return end - 1
 
-    def _add(self, events: list[_Event], fields: list[bytes | None], chunk: bytes) -> None:
-        columns = Columns(phase=[ord(it.ph) for it in events])
-        columns["name"] = list(map(self._numbers["name"].__getitem__, [it.name for it in events]))
-        columns["category"] = list(map(self._numbers["category"].__getitem__, [it.cat for it in events]))
-        columns["track"] = list(map(self._numbers["track"].__getitem__, [(it.pid, it.tid) for it in events]))
-        columns["ts"] = [_time(it.ts) for it in events]
-        columns["dur"] = [_time(it.dur) for it in events]
-        ids = [it.id for it in events]
-        if any(it is not _UNSET for it in ids):
-            columns["id"] = [it if type(it) is int else None for it in ids]
-            text_ids = [it if type(it) is str else "" for it in ids]
+    def _add(self, rows: "_Rows") -> None:
+        columns = Columns(phase=list(map(ord, rows.ph)))
+        columns["name"] = list(map(self._numbers["name"].__getitem__, rows.name))
+        columns["category"] = list(map(self._numbers["category"].__getitem__, rows.cat))
+        columns["track"] = list(map(self._numbers["track"].__getitem__, zip(rows.pid, rows.tid, strict=True)))
+        columns["ts"] = _times(rows.ts)
+        columns["dur"] = _times(rows.dur)
+        if not _is_empty(rows.id):
+            columns["id"] = [it if type(it) is int else None for it in rows.id]
+            text_ids = [it if type(it) is str else "" for it in rows.id]
             columns["id_text"] = list(map(self._numbers["id_text"].__getitem__, text_ids))
-        self._add_arguments(columns, events, chunk)
-        if any(fields):
-            columns["fields"] = fields
+        columns["args"] = rows.args
+        self._add_arguments(columns)
+        if any(rows.fields):
+            columns["fields"] = rows.fields
         self._blocks.append(columns)
 
-    def _add_arguments(self, columns: Columns, events: list[_Event], chunk: bytes) -> None:
-        given = [it.args for it in events]
-        columns["args"] = [None if it is _UNSET else bytes(cast("msgspec.Raw", it)) for it in given]
-        keys = [key for key in _KEYS if b'"' + key.encode() + b'"' in chunk or b"\\u" in chunk]
-        if not keys:
-            return
-        joined = b",".join([b"{}" if it is None else it for it in columns["args"]])
-        decoded = _ARGUMENTS.decode(b"[" + joined + b"]")
-        for key in reversed(keys):  # the first key of a column counts
-            values = [getattr(it, _ATTRIBUTES[key]) for it in decoded]
-            column = _KEYS[key]
+    def _add_arguments(self, columns: Columns) -> None:
+        joined = b",".join([it or b"{}" for it in columns["args"]])
+        found = dict(
+            zip(_KEYS, zip(*map(_as_tuple, _ARGUMENTS.decode(b"[" + joined + b"]")), strict=True), strict=True)
+        )
+        for key in reversed(_KEYS):  # the first key of a column counts
+            column, values = _KEYS[key], found[key]
+            if _is_empty(values):
+                continue
             if column in TEXTS:
                 self._add_texts(columns, column, values)
             else:
                 _add_numbers(columns, column, values)
 
-    def _add_texts(self, columns: Columns, column: str, values: list[Any]) -> None:
+    def _add_texts(self, columns: Columns, column: str, values: Sequence[Any]) -> None:
         numbers = self._numbers[column]
         before = columns.get(column) or [0] * len(values)
-        columns[column] = [
-            old if it is _UNSET else numbers[bytes(it)] for it, old in zip(values, before, strict=True)
-        ]
+        columns[column] = [old if it is _UNSET else numbers[bytes(it)] for it, old in zip(values, before, strict=True)]
 
 
-def _add_numbers(columns: Columns, column: str, values: list[Any]) -> None:
+class _Rows:
+    """Events as one list per field."""
+
+    def __init__(self, events: list[_Event]) -> None:
+        columns = zip(*map(_as_tuple, events), strict=True) if events else ([],) * len(_Event.__struct_fields__)
+        self.ph, self.name, self.cat, self.pid, self.tid, self.ts, self.dur, self.id, self.s, self.bp, args = columns
+        self.args = [None if it is _UNSET else bytes(it) for it in args]
+        self.fields: list[bytes | None] = [None] * len(self.args)
+        if not (_is_empty(self.s) and _is_empty(self.bp)):
+            self.fields = list(map(_flags, self.s, self.bp))
+
+    def restore_digits(self, text: bytes) -> None:
+        """Reads times again, from the list that the events came from, if doubles are too short for them."""
+        if (
+            max(map(_magnitude, self.ts), default=0)
+            < DOUBLES_LOSE_DIGITS_FROM_US
+            > max(map(_magnitude, self.dur), default=0)
+        ):
+            return
+        exact = _EXACT_TIMES.decode(text)
+        self.ts = [it.ts if type(old) is float else old for it, old in zip(exact, self.ts, strict=True)]
+        self.dur = [it.dur if type(old) is float else old for it, old in zip(exact, self.dur, strict=True)]
+
+    def are_ordinary(self) -> bool:
+        """Whether all of them may become rows as they are."""
+        texts = [it for it in self.args if it is not None]
+        return (
+            all(map(_is_phase, set(self.ph)))
+            and all(map(_is_place, {*self.pid, *self.tid, *self.id}))
+            and all(map(_is_in_range, self.ts))
+            and all(map(_is_in_range, self.dur))
+            and all(map(bytes.startswith, texts, repeat(b"{")))
+            and all(map(_is_shallow, texts))
+        )
+
+
+def _is_empty(values: Sequence[Any]) -> bool:
+    return values.count(_UNSET) == len(values)
+
+
+def _magnitude(time: Any) -> float:
+    return abs(time) if type(time) is float else 0.0
+
+
+def _add_numbers(columns: Columns, column: str, values: Sequence[Any]) -> None:
     before = columns.get(column) or [None] * len(values)
     columns[column] = [
         it if type(it) is int and -_LARGEST < it < _LARGEST else old for it, old in zip(values, before, strict=True)
     ]
 
 
-def _time(microseconds: int | float | Decimal | _Unset) -> int | None:
-    if type(microseconds) is float:  # the same as `nanoseconds`, here for speed: nothing is out of range any more
-        whole = math.floor(microseconds)
-        return whole * 1000 + round((microseconds - whole) * 1000)
-    return None if microseconds is _UNSET else nanoseconds(cast("int | Decimal", microseconds))
+def _times(microseconds: Sequence[Any]) -> list[int | None]:
+    floor = math.floor
+    return [  # as `nanoseconds` does it, here for speed: a double that comes so far keeps its digits
+        (whole := floor(it)) * 1000 + round((it - whole) * 1000)
+        if type(it) is float
+        else None
+        if it is _UNSET
+        else nanoseconds(it)
+        for it in microseconds
+    ]
 
 
-def _flags(event: _Event) -> bytes | None:
+def _flags(s: Any, bp: Any) -> bytes | None:
     """The two fields without a column that Kineto writes, as an object."""
-    if event.s is _UNSET and event.bp is _UNSET:
-        return None
-    return msgspec.json.encode({key: it for key in ("s", "bp") if (it := getattr(event, key)) is not _UNSET})
+    given = {key: it for key, it in (("s", s), ("bp", bp)) if it is not _UNSET}
+    return msgspec.json.encode(given) if given else None
 
 
 def is_ordinary_event(text: str) -> bool:
@@ -241,29 +285,19 @@ def _read_one(body: bytes) -> tuple[_Event, bytes | None] | None:
         given = _FIELDS.decode(body)
         own = {key: value for key, value in given.items() if key in _OWN_FIELDS}
         event = msgspec.json.decode(msgspec.json.encode(own), type=_Event)
-        if _loses_digits(event):
-            _restore_digits([event], [msgspec.json.decode(body, type=_Times)])
+        rows = _Rows([event])
+        rows.restore_digits(b"[" + body + b"]")
     except msgspec.ValidationError:
         return None
     others = {key: value for key, value in given.items() if key not in _OWN_FIELDS}
-    if len(others) > MOST_FIELDS or not _is_ordinary(event) or not all(map(_is_shallow, others.values())):
+    if len(others) > MOST_FIELDS or not rows.are_ordinary() or not all(map(_is_shallow, map(bytes, others.values()))):
         return None
+    event.ts, event.dur = cast("float", rows.ts[0]), cast("float", rows.dur[0])
     return event, msgspec.json.encode(others) if others else None
 
 
-def _is_ordinary(event: _Event) -> bool:
-    phase, args = event.ph, event.args
-    return (
-        len(phase) == 1
-        and " " <= phase < "\x7f"
-        and phase not in '"\\'
-        and _is_place(event.pid)
-        and _is_place(event.tid)
-        and _is_place(event.id)
-        and _is_in_range(event.ts)
-        and _is_in_range(event.dur)
-        and (args is _UNSET or (bytes(cast("msgspec.Raw", args))[:1] == b"{" and _is_shallow(args)))
-    )
+def _is_phase(phase: str) -> bool:
+    return len(phase) == 1 and " " <= phase < "\x7f" and phase not in '"\\'
 
 
 def _is_place(value: int | str | _Unset) -> bool:
@@ -276,22 +310,7 @@ def _is_in_range(time: int | float | Decimal | _Unset) -> bool:
     return time is _UNSET or abs(cast("Decimal", time)) * 1000 <= FURTHEST_NS
 
 
-def _loses_digits(event: _Event) -> bool:
-    for time in (event.ts, event.dur):
-        if type(time) is float and not -DOUBLES_LOSE_DIGITS_FROM_US < time < DOUBLES_LOSE_DIGITS_FROM_US:
-            return True
-    return False
-
-
-def _restore_digits(events: list[_Event], exact: list[_Times]) -> None:
-    for event, times in zip(events, exact, strict=True):
-        for name in ("ts", "dur"):
-            if type(getattr(event, name)) is float:
-                setattr(event, name, getattr(times, name))
-
-
-def _is_shallow(value: Any) -> bool:
-    text = bytes(value)
+def _is_shallow(text: bytes) -> bool:
     if len(text) < _SHALLOW_BYTES or text.count(b"{") + text.count(b"[") < DEEPEST:
         return True
     depth = deepest = 0
@@ -304,11 +323,8 @@ def _is_shallow(value: Any) -> bool:
 def _end_of_an_event(window: bytearray | bytes, begin: int, limit: int) -> int:
     """The last place before ``limit`` that looks like the end of an event; ``begin`` if there is none."""
     for start in (max(begin, limit - _TAIL_BYTES), begin):
-        last = None
-        for last in _BETWEEN.finditer(window, start, limit):
-            pass
-        if last is not None:
-            return last.start() + 1
+        if found := list(_BETWEEN.finditer(window, start, limit)):
+            return found[-1].start() + 1
     return begin
 
 

@@ -92,9 +92,7 @@ class UnpackedStream:
             return b""
         self.num_bytes += len(piece)
         if self.num_bytes > max(_BOMB_BYTES, _BOMB_RATIO * self._packed.num_bytes):
-            self.damage = (
-                f"It unpacks to over {_BOMB_RATIO} times its size, as no trace does; the rest was not read."
-            )
+            self.damage = f"It unpacks to over {_BOMB_RATIO} times its size, as no trace does; the rest was not read."
         return piece
 
 

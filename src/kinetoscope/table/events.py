@@ -1,0 +1,201 @@
+"""table: the events of one trace as one frame. Blocks of rows from a scan flow in; the whole trace flows out."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from kinetoscope.errors import TraceFileError
+from kinetoscope.formats.chrome_columns import (
+    BYTES,
+    MOST_DIGITS,
+    NUMBERS,
+    TEXTS,
+    Columns,
+    decode_json_text,
+    decode_texts,
+)
+from kinetoscope.table.columns import ARGUMENT_TEXTS, KINDS, import_polars
+from kinetoscope.table.pairing import pair_halves
+
+if TYPE_CHECKING:
+    import polars as pl
+
+_UNIX_NS = 10**18  # September 2001: a time beyond it counts from 1970, one before it from the file's base
+_LATEST_BASE_NS = 2**62
+_BASE_FIELD = "baseTimeNanoseconds"
+_STRINGS = ("name", "category", "id_text")
+_KIND_OF_PHASE = {"X": "span", "B": "span", "b": "span", "S": "span", "E": "end", "e": "end", "F": "end"}
+_KIND_OF_PHASE |= dict.fromkeys("iIRnTp", "instant") | dict.fromkeys("stf", "flow") | {"C": "counter", "M": "metadata"}
+
+
+@dataclass(slots=True)
+class TraceAbout:
+    """What there is to know of a trace beside its events. ``tracks`` are pairs of pid and tid, by number."""
+
+    tracks: list[tuple[Any, Any]]
+    header: dict[str, Any]
+    repairs: list[str] = field(default_factory=list)
+    base_ns: int = 0
+    has_clock: bool = False
+
+
+@dataclass(slots=True)
+class TraceEvents:
+    """One trace: its events in the order of the file, with all columns, and what else there is to know of it."""
+
+    frame: "pl.DataFrame"
+    about: TraceAbout
+
+
+def build_events(
+    frames: "Iterable[pl.DataFrame]",
+    texts: dict[str, list[bytes]],
+    header: dict[str, Any],
+    repairs: Sequence[str],
+    name: str,
+) -> TraceEvents:
+    """The trace whose rows are in ``frames``. Raises `TraceFileError` if there is no event."""
+    pl = import_polars()
+    frames = list(frames)
+    if not frames:
+        raise TraceFileError(f"Cannot read the trace {name}: there is no event in it. {' '.join(repairs)}".rstrip())
+    frame = pl.concat(frames, how="diagonal", rechunk=False)
+    del frames
+    trace = TraceEvents(frame, TraceAbout([], header, list(repairs)))
+    trace.about.tracks = _number_texts(trace, texts)
+    _number_kinds(trace)
+    _find_clock(trace)
+    _pair(trace)
+    trace.frame = complete_frame(trace.frame)
+    return trace
+
+
+def block_frame(block: Any) -> "pl.DataFrame":
+    """A block of rows as a frame; its memory stays the block's where it comes from C."""
+    pl = import_polars()
+    if isinstance(block, Columns):
+        schema = {name: dtype for name, dtype in _schema(pl).items() if name in block}
+        return pl.DataFrame(block, schema=schema, orient="col")
+    return pl.DataFrame(block)
+
+
+def _schema(pl: Any) -> dict[str, Any]:
+    texts = dict.fromkeys(TEXTS, pl.UInt32)
+    return {"phase": pl.UInt8} | texts | dict.fromkeys(NUMBERS, pl.Int64) | dict.fromkeys(BYTES, pl.Binary)
+
+
+def _number_texts(trace: TraceEvents, texts: dict[str, list[bytes]]) -> list[tuple[Any, Any]]:
+    """Puts texts in the place of their numbers; returns the tracks, whose numbers stay."""
+    pl = import_polars()
+    frame = trace.frame
+    for name in (*_STRINGS, *ARGUMENT_TEXTS):
+        if name not in frame.columns:
+            continue
+        bodies = texts[name]
+        values = decode_texts(bodies) if name in _STRINGS else [it.decode(errors="replace") for it in bodies]
+        if name not in ("name", "category"):
+            values = [None, *values[1:]]
+        kept = pl.Series(name, values, dtype=pl.String).cast(pl.Categorical)
+        trace.frame = trace.frame.with_columns(kept.gather(frame[name].fill_null(0)).alias(name))
+    places = [(None, None), *map(_place, texts["track"][1:])]
+    tracks = {place: number for number, place in enumerate(dict.fromkeys(places[1:]))}
+    numbers = pl.Series("track", [0, *(tracks[place] for place in places[1:])], dtype=pl.UInt32)
+    trace.frame = trace.frame.with_columns(numbers.gather(frame["track"]).alias("track"))
+    return list(tracks)
+
+
+def _place(track: bytes) -> tuple[Any, Any]:
+    """A pid and a tid. Old Kineto wrote "123" for the spans of a thread and 123 for its flows: both are 123."""
+    pid, tid = decode_json_text(b"[" + track + b"]")
+    return _as_number(pid), _as_number(tid)
+
+
+def _as_number(value: Any) -> Any:
+    is_number = isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) <= MOST_DIGITS
+    return int(value) if is_number else value
+
+
+def _number_kinds(trace: TraceEvents) -> None:
+    pl = import_polars()
+    phases = [chr(code) for code in range(128)]
+    kinds = pl.Series("kind", [_KIND_OF_PHASE.get(it, "other") for it in phases], dtype=pl.Enum(KINDS))
+    letters = pl.Series("phase", phases, dtype=pl.String).cast(pl.Categorical)
+    codes = trace.frame["phase"]
+    trace.frame = trace.frame.with_columns(kinds.gather(codes), letters.gather(codes).alias("phase"))
+
+
+def _find_clock(trace: TraceEvents) -> None:
+    """Makes ``ts`` unix nanoseconds where the file says what they count from."""
+    pl = import_polars()
+    if "ts" not in trace.frame.columns:
+        trace.frame = trace.frame.with_columns(pl.lit(None, dtype=pl.Int64).alias("ts"))
+    trace.about.base_ns = _base_ns(trace)
+    if trace.about.base_ns:
+        trace.frame = trace.frame.with_columns(pl.col("ts") + trace.about.base_ns)
+    latest: Any = trace.frame.filter(pl.col("kind") != "metadata")["ts"].max()
+    trace.about.has_clock = trace.about.base_ns > 0 or (latest is not None and latest > _UNIX_NS)
+
+
+def _base_ns(trace: TraceEvents) -> int:
+    base = trace.about.header.get(_BASE_FIELD)
+    if not base:  # a bare list has it in its first metadata event
+        pl = import_polars()
+        first = trace.frame.lazy().filter(pl.col("kind") == "metadata").head(1).collect()
+        args = first["args"][0] if len(first) and "args" in first.columns else None
+        base = decode_json_text(args).get(_BASE_FIELD) if args else None
+    try:
+        number = int(base) if isinstance(base, (int, float, str)) else 0
+    except (ValueError, OverflowError):
+        return 0
+    return number if 0 < number <= _LATEST_BASE_NS else 0
+
+
+def _pair(trace: TraceEvents) -> None:
+    """Gives spans that were written in two halves their durations."""
+    pl = import_polars()
+    frame = trace.frame
+    if "dur" not in frame.columns:
+        frame = frame.with_columns(pl.lit(None, dtype=pl.Int64).alias("dur"))
+    halves = frame.select("phase", "ts", "track", *(it for it in ("category", "id", "id_text") if it in frame.columns))
+    halves = halves.with_row_index("row").filter(pl.col("phase").cast(pl.String).is_in(list("BEbeSF")))
+    frame = _close_open_ended(frame)
+    trace.frame = frame
+    if len(halves) == 0:
+        return
+    halves = halves.drop_nulls("ts").sort("ts", maintain_order=True)
+    last_ns: Any = frame["ts"].max()
+    pairs = pair_halves(map(_half, halves.iter_rows(named=True)), last_ns)
+    durations = frame["dur"].rechunk().scatter(pairs.rows, pairs.durations)
+    trace.frame = frame.with_columns(durations.alias("dur"))
+    if pairs.num_cut:
+        trace.about.repairs.append(f"{pairs.num_cut} spans have no end: they were cut at the end of the trace.")
+    if pairs.num_stray:
+        trace.about.repairs.append(f"{pairs.num_stray} ends have no begin: they were left out.")
+
+
+def _half(row: dict[str, Any]) -> tuple[int, Any, bool, int]:
+    phase = row["phase"]
+    key = row["track"] if phase in "BE" else (row.get("category"), row.get("id"), row.get("id_text"))
+    return row["row"], key, phase in "BbS", row["ts"]
+
+
+def _close_open_ended(frame: "pl.DataFrame") -> "pl.DataFrame":
+    """A whole span without a duration is one of length 0, and one without a time is none."""
+    pl = import_polars()
+    is_whole = pl.col("phase").cast(pl.String) == "X"
+    if frame.lazy().filter(is_whole & (pl.col("dur").is_null() | pl.col("ts").is_null())).head(1).collect().is_empty():
+        return frame
+    other = pl.lit("other", dtype=frame.schema["kind"])
+    return frame.with_columns(
+        pl.when(is_whole).then(pl.col("dur").fill_null(0)).otherwise("dur").alias("dur"),
+        pl.when(is_whole & pl.col("ts").is_null()).then(other).otherwise("kind").alias("kind"),
+    )
+
+
+def complete_frame(frame: "pl.DataFrame") -> "pl.DataFrame":
+    """The frame with the columns that no event had, and all of them in order."""
+    pl = import_polars()
+    wanted = {"kind": pl.Enum(KINDS), "phase": pl.Categorical} | _schema(pl) | dict.fromkeys(_STRINGS, pl.Categorical)
+    wanted |= dict.fromkeys(ARGUMENT_TEXTS, pl.Categorical) | {"phase": pl.Categorical}
+    missing = [pl.lit(None, dtype=dtype).alias(name) for name, dtype in wanted.items() if name not in frame.columns]
+    return frame.with_columns(missing).select(list(wanted))
