@@ -89,6 +89,27 @@ static inline const char *skip_plain(const char *at, const char *end)
     return at;
 }
 
+/* `at` is at the backslash of a character that is written by its number. */
+static const char *skip_number_escape(const char *at, const char *end, JsonFault *fault)
+{
+    static const char start[] = "\\u";
+    for (int i = 0; i < 6; i++) {
+        if (at + i >= end)
+            return refuse(fault, JSON_CUT);
+        if (i < 2 ? at[i] != start[i] : !is(at[i], IS_HEX))
+            return refuse(fault, JSON_BAD);
+    }
+    return at + 6;
+}
+
+/* Whether the four digits at `at` are the high half of a pair of surrogates (-1), the low one (1), or neither. */
+static int half_of_a_pair(const char *at)
+{
+    if ((at[0] | 0x20) != 'd' || at[1] < '8')
+        return 0;
+    return at[1] == '8' || at[1] == '9' || (at[1] | 0x20) < 'c' ? -1 : 1;
+}
+
 /* `at` is at the backslash. */
 static const char *skip_escape(const char *at, const char *end, JsonFault *fault)
 {
@@ -96,15 +117,15 @@ static const char *skip_escape(const char *at, const char *end, JsonFault *fault
         return refuse(fault, JSON_CUT);
     if (is(at[1], IS_SHORT_ESCAPE))
         return at + 2;
-    if (at[1] != 'u')
+    const char *after = skip_number_escape(at, end, fault);
+    int half = after == NULL ? 0 : half_of_a_pair(at + 2);
+    if (half > 0)
         return refuse(fault, JSON_BAD);
-    for (int i = 2; i < 6; i++) {
-        if (at + i >= end)
-            return refuse(fault, JSON_CUT);
-        if (!is(at[i], IS_HEX))
-            return refuse(fault, JSON_BAD);
-    }
-    return at + 6;
+    if (half == 0)
+        return after;
+    const char *low = after;
+    after = skip_number_escape(low, end, fault);
+    return after == NULL || half_of_a_pair(low + 2) > 0 ? after : refuse(fault, JSON_BAD);
 }
 
 /* `at` is at a byte of 128 or above: skips one character of UTF-8. */

@@ -413,6 +413,19 @@ static const Key *find_key(const Scanner *scanner, const char *text, size_t leng
     return NULL;
 }
 
+/* Whether a key with backslashes in it may be one that has a column: if it writes a plain character by its number. */
+static int hides_plain(const char *key, size_t length)
+{
+    for (size_t i = 0; i + 6 <= length; i++) {
+        if (key[i] != '\\')
+            continue;
+        if (memcmp(key + i, "\\u00", 4) == 0 && key[i + 4] >= '2' && key[i + 4] <= '7')
+            return 1;
+        i++; /* what comes behind a backslash begins nothing */
+    }
+    return 0;
+}
+
 static void note_number(Event *event, const Key *key, int64_t value)
 {
     uint32_t bit = (uint32_t)1 << key->column;
@@ -462,7 +475,7 @@ static const char *read_args(const Scanner *scanner, Event *event, const char *a
         if (at == NULL)
             return NULL;
         const Key *known = find_key(scanner, key, key_length);
-        if (marks & JSON_ESCAPED || (known != NULL && !note_argument(event, scanner, known, value, at))) {
+        if ((marks & JSON_ESCAPED && hides_plain(key, key_length)) || (known != NULL && !note_argument(event, scanner, known, value, at))) {
             *fault = JSON_BAD;
             return NULL;
         }
@@ -593,7 +606,7 @@ static Verdict read_event(const Scanner *scanner, Event *event, const char **at,
     for (;;) {
         unsigned marks = 0;
         next = json_skip_key(next, end, &key, &length, &marks, &fault);
-        if (next != NULL && marks & JSON_ESCAPED)
+        if (next != NULL && marks & JSON_ESCAPED && hides_plain(key, length))
             return EVENT_ODD;
         next = next == NULL ? NULL : read_field(scanner, event, key, length, next, end, &fault);
         if (next == NULL)
@@ -607,8 +620,10 @@ static Verdict read_event(const Scanner *scanner, Event *event, const char **at,
             return EVENT_ODD;
         next = json_skip_space(next + 1, end);
     }
+    if (!event->has_phase)
+        return EVENT_ODD;
     *at = next + 1;
-    return event->has_phase ? EVENT_TAKEN : EVENT_ODD;
+    return EVENT_TAKEN;
 }
 
 /* -- an event becomes a row -- */

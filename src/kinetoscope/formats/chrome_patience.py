@@ -5,11 +5,12 @@ out and counted. Work is bounded whatever the bytes are.
 """
 
 import json
-import math
 import re
 from collections import Counter
 from decimal import Decimal
 from typing import Any, NamedTuple
+
+import msgspec
 
 from kinetoscope.formats.chrome_columns import MOST_DIGITS, MOST_FIELDS
 from kinetoscope.formats.chrome_repair import mend
@@ -63,9 +64,12 @@ class Patience:
 
 
 class Read(NamedTuple):
-    """What came of one reading: ordinary events, where it stopped, and whether no event came yet."""
+    """What came of one reading: events, where it stopped, and whether no event came yet.
 
-    events: list[bytes]
+    Each event is what a scanner may be given, in this order, until it takes one.
+    """
+
+    events: list[list[bytes]]
     at: int
     is_first: bool
 
@@ -86,7 +90,7 @@ class _Reading:
     """One pass over a piece of text. ``consumed`` is where the last event that was dealt with ends."""
 
     def __init__(self, counts: Counter[str], text: str, is_first: bool, *, is_whole: bool) -> None:
-        self.events: list[bytes] = []
+        self.events: list[list[bytes]] = []
         self.consumed = 0
         self.is_first = is_first
         self._counts = counts
@@ -158,8 +162,9 @@ class _Reading:
             event = _replace_strange_bytes(event)
         made = ordinary(event, self._counts)
         if made is not None:
-            self._counts[kind] += kind != "lenient" or not is_ordinary_event(piece)
-            self.events.append(made)
+            is_ordinary = kind == "lenient" and is_ordinary_event(piece)
+            self._counts[kind] += not is_ordinary
+            self.events.append([piece.encode(), made] if is_ordinary else [made])
 
 
 def ordinary(event: Any, counts: Counter[str]) -> bytes | None:
@@ -230,19 +235,19 @@ def _as_nanoseconds(value: Any) -> int:
 
 def _encode(fields: dict[str, Any], counts: Counter[str]) -> bytes:
     members = [
-        f"{json.dumps(_plain(name, counts))}:{_time_text(value) if isinstance(value, _Time) else _dump(value, counts)}"
+        _dump(name, counts) + b":" + (_time_text(value) if isinstance(value, _Time) else _dump(value, counts))
         for name, value in fields.items()
     ]
-    return ("{" + ",".join(members) + "}").encode()
+    return b"{" + b",".join(members) + b"}"
 
 
-def _time_text(time: _Time) -> str:
+def _time_text(time: _Time) -> bytes:
     whole, rest = divmod(abs(time), 1000)
-    return f"{'-' * (time < 0)}{whole}.{rest:03}"
+    return f"{'-' * (time < 0)}{whole}.{rest:03}".encode()
 
 
-def _dump(value: Any, counts: Counter[str]) -> str:
-    return json.dumps(_plain(value, counts), allow_nan=False)
+def _dump(value: Any, counts: Counter[str]) -> bytes:
+    return msgspec.json.encode(_plain(value, counts))
 
 
 def _plain(value: Any, counts: Counter[str]) -> Any:
@@ -253,11 +258,10 @@ def _plain(value: Any, counts: Counter[str]) -> Any:
         return {_plain(key, counts): _plain(item, counts) for key, item in value.items()}
     if isinstance(value, list):
         return [_plain(item, counts) for item in value]
-    if isinstance(value, (Decimal, float)):
-        number = float(value)
-        counts["not_finite"] += not math.isfinite(number)
-        return number if math.isfinite(number) else None
-    return value
+    if isinstance(value, float):  # NaN or infinite: all other numbers with a point are Decimals
+        counts["not_finite"] += 1
+        return None
+    return value if isinstance(value, bool) or value is None else msgspec.Raw(str(value).encode())  # a number as it was
 
 
 def _replace_strange_bytes(value: Any) -> Any:

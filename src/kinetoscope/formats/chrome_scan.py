@@ -100,12 +100,16 @@ class ChromeScan:
             is_last=window.is_last,
             is_stuck=is_stuck,
         )
-        for event in read.events:
-            taken_to, _, _ = self._scanner.scan(event + _NEXT, 0, len(event) + len(_NEXT), True)
-            self._patience.counts["lost"] += taken_to == 0
+        for versions in read.events:
+            self._patience.counts["lost"] += not any(map(self._is_taken, versions))
         is_on = read.at > window.at
         window.at, self._is_first = read.at, read.is_first
         return is_on
+
+    def _is_taken(self, event: bytes) -> bool:
+        """Whether the scanner takes an event."""
+        taken_to, _, _ = self._scanner.scan(event + _NEXT, 0, len(event) + len(_NEXT), True)
+        return taken_to > 0
 
     # -- around the events --
 

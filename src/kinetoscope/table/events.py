@@ -1,5 +1,6 @@
 """table: the events of one trace as one frame. Blocks of rows from a scan flow in; the whole trace flows out."""
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -92,8 +93,8 @@ def _number_texts(trace: TraceEvents, texts: dict[str, list[bytes]]) -> list[tup
         if name not in frame.columns:
             continue
         bodies = texts[name]
-        values = decode_texts(bodies) if name in _STRINGS else [it.decode(errors="replace") for it in bodies]
-        if name not in ("name", "category"):
+        values = decode_texts(bodies) if name in _STRINGS else [_argument_text(it) for it in bodies]
+        if name != "name":
             values = [None, *values[1:]]
         kept = pl.Series(name, values, dtype=pl.String).cast(pl.Categorical)
         trace.frame = trace.frame.with_columns(kept.gather(frame[name].fill_null(0)).alias(name))
@@ -102,6 +103,14 @@ def _number_texts(trace: TraceEvents, texts: dict[str, list[bytes]]) -> list[tup
     numbers = pl.Series("track", [0, *(tracks[place] for place in places[1:])], dtype=pl.UInt32)
     trace.frame = trace.frame.with_columns(numbers.gather(frame["track"]).alias("track"))
     return list(tracks)
+
+
+def _argument_text(value: bytes) -> str:
+    """An argument's string as it is, anything else as compact JSON."""
+    if not value:
+        return ""
+    decoded = decode_json_text(value)
+    return decoded if isinstance(decoded, str) else json.dumps(decoded, ensure_ascii=False)
 
 
 def _place(track: bytes) -> tuple[Any, Any]:
@@ -197,5 +206,7 @@ def complete_frame(frame: "pl.DataFrame") -> "pl.DataFrame":
     pl = import_polars()
     wanted = {"kind": pl.Enum(KINDS), "phase": pl.Categorical} | _schema(pl) | dict.fromkeys(_STRINGS, pl.Categorical)
     wanted |= dict.fromkeys(ARGUMENT_TEXTS, pl.Categorical) | {"phase": pl.Categorical}
+    if "name" not in frame.columns:
+        frame = frame.with_columns(pl.lit("", dtype=pl.Categorical).alias("name"))
     missing = [pl.lit(None, dtype=dtype).alias(name) for name, dtype in wanted.items() if name not in frame.columns]
     return frame.with_columns(missing).select(list(wanted))
