@@ -63,7 +63,7 @@ def _collect_events(text: str, start: int, result: Salvage) -> int:
         try:
             event, following = _read_event(text, position)
             result.events.append(event)
-        except ValueError:
+        except (ValueError, RecursionError):
             following = _next_event(text, position + 1)
             mended = mend(text[position:following])
             result.events += mended
@@ -109,7 +109,7 @@ def mend(piece: str) -> list[Any]:
     """The event in ``piece`` once its strings are escaped; an empty list if it is still none."""
     try:
         return [_read_event("\n".join(map(_mend_line, piece.splitlines())), 0)[0]]
-    except ValueError:
+    except (ValueError, RecursionError):
         return []
 
 

@@ -3,6 +3,7 @@
 Events are decoded by the thousand: as many as a window holds between two places where one event surely ends.
 """
 
+import contextlib
 import math
 import re
 from collections.abc import Sequence
@@ -29,6 +30,7 @@ _SEPARATORS = re.compile(rb"[ \t\n\r,]*")
 _BETWEEN = re.compile(rb'\}[ \t\n\r]*,[ \t\n\r]*(?=\{[ \t\n\r]*"(?:ph|name|cat|pid|tid|ts|id|args|s)")')
 _PLACE_OF_FAULT = re.compile(r"\(byte (\d+)\)")
 _BRACKET_OR_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}\[\]]')
+_INTEGER = re.compile(rb"-?[0-9]{1,18}")
 _CLOSING_BRACKET = ord("]")
 _STRINGS = ("name", "category", "id_text")
 _TAIL_BYTES = 1 << 16  # how far from the end of a window the last event is looked for
@@ -183,10 +185,8 @@ class TwinScanner:
         self._blocks.append(columns)
 
     def _add_arguments(self, columns: Columns) -> None:
-        joined = b",".join([it or b"{}" for it in columns["args"]])
-        found = dict(
-            zip(_KEYS, zip(*map(_as_tuple, _ARGUMENTS.decode(b"[" + joined + b"]")), strict=True), strict=True)
-        )
+        given = [it or b"{}" for it in columns["args"]]
+        found = dict(zip(_KEYS, zip(*map(_as_tuple, _read_arguments(given)), strict=True), strict=True))
         for key in reversed(_KEYS):  # the first key of a column counts
             column, values = _KEYS[key], found[key]
             if _is_empty(values):
@@ -236,6 +236,21 @@ class _Rows:
             and all(map(bytes.startswith, texts, repeat(b"{")))
             and all(map(_is_shallow, texts))
         )
+
+
+def _read_arguments(given: list[bytes]) -> list[Any]:
+    try:
+        return _ARGUMENTS.decode(b"[" + b",".join(given) + b"]")
+    except msgspec.ValidationError:  # a number that no double holds
+        return [_read_arguments_of_one(it) for it in given]
+
+
+def _read_arguments_of_one(given: bytes) -> Any:
+    members = {key: it for key, it in _FIELDS.decode(given).items() if key in _KEYS}
+    with contextlib.suppress(msgspec.ValidationError):
+        return msgspec.json.decode(msgspec.json.encode(members), type=_Args)
+    plain = {key: it for key, it in members.items() if _KEYS[key] in TEXTS or _INTEGER.fullmatch(bytes(it))}
+    return msgspec.json.decode(msgspec.json.encode(plain), type=_Args)
 
 
 def _is_empty(values: Sequence[Any]) -> bool:
