@@ -1,6 +1,6 @@
 /* Scanning: the events of a Chrome JSON trace become columns.
  *
- *     bytes ──► Scanner.scan: ordinary events, up to the first that is not ──► Scanner.take: a Block of columns ──► Arrow
+ *     bytes ──► Scanner.scan: ordinary events, up to the first that is not ──► Scanner.take: blocks of Columns ──► Arrow
  *
  * An event is ordinary if it is strict JSON and its fields are of the types that the format says. Whatever is not (a
  * string for a time, a field that comes twice, a number too large) is handed over: scan returns where it begins, and
@@ -282,19 +282,20 @@ typedef struct {
     uint8_t buckets[256]; /* numbers + 1 of the first key with that hash */
     uint8_t next_key[MOST_KEYS];
     Columns *columns; /* being filled */
-    PyObject *full;   /* list of blocks */
+    PyObject *full;   /* list of blocks, each a list of Columns */
     PyObject *names;  /* tuple of bytes: those of the columns, but for the phase */
     int is_busy;
 } Scanner;
 
 typedef struct {
     PyObject_HEAD
-    Columns *columns; /* NULL once they were given away */
-    PyObject *names;  /* tuple of bytes: the columns' names */
-    int num_texts, num_numbers;
-} Block;
+    PyObject *name;       /* bytes */
+    const char *format;   /* Arrow's: "C", "I" and "l" are unsigned bytes, unsigned and signed integers, "z" is bytes */
+    void *buffers[3];     /* the validity, if there are nulls; values or offsets; bytes. NULL once given away */
+    int64_t length, num_nulls;
+} Column;
 
-static PyTypeObject *scanner_type, *block_type;
+static PyTypeObject *scanner_type, *column_type;
 
 /* What was read of an event before it becomes a row. */
 typedef struct {
@@ -718,7 +719,7 @@ static int put_event(Scanner *scanner, const Event *event)
     return 1;
 }
 
-/* -- Block: columns on their way to whoever reads Arrow's C data interface -- */
+/* -- Column: a column of a block, on its way to whoever reads Arrow's C data interface -- */
 
 struct ArrowSchema {
     const char *format, *name, *metadata;
@@ -738,31 +739,13 @@ struct ArrowArray {
 
 #define ARROW_NULLABLE 2
 
-static void schema_release(struct ArrowSchema *schema)
-{
-    for (int64_t i = 0; i < schema->n_children; i++) {
-        struct ArrowSchema *child = schema->children[i];
-        if (child != NULL && child->release != NULL)
-            child->release(child);
-        free(child);
-    }
-    free(schema->children);
-    free((void *)schema->name);
-    schema->release = NULL;
-}
+static void schema_release(struct ArrowSchema *schema) { schema->release = NULL; }
 
 static void array_release(struct ArrowArray *array)
 {
-    for (int64_t i = 0; i < array->n_children; i++) {
-        struct ArrowArray *child = array->children[i];
-        if (child != NULL && child->release != NULL)
-            child->release(child);
-        free(child);
-    }
     for (int64_t i = 0; i < array->n_buffers; i++)
         free((void *)array->buffers[i]);
     free(array->buffers);
-    free(array->children);
     array->release = NULL;
 }
 
@@ -782,147 +765,143 @@ static void array_capsule_free(PyObject *capsule)
     free(array);
 }
 
-/* What is being handed over: a struct of columns and its schema. */
-typedef struct {
-    struct ArrowSchema *schema;
-    struct ArrowArray *array;
-    int64_t num_rows;
-} Export;
-
-static int export_start(Export *export, int64_t num_rows, size_t most_columns)
+/* Makes the column, which the buffers (a validity, and up to two more) belong to from then on, whatever happens, and
+ * appends it to the list. Returns -1 with an error set. */
+static int append_column(PyObject *list, PyObject *name, const char *format, int64_t length, int64_t num_nulls,
+                         void *validity, void *values, void *more)
 {
-    export->schema = calloc(1, sizeof *export->schema);
-    export->array = calloc(1, sizeof *export->array);
-    if (export->schema == NULL || export->array == NULL)
-        return 0;
-    export->num_rows = export->array->length = num_rows;
-    export->schema->format = "+s";
-    export->schema->release = schema_release;
-    export->array->release = array_release;
-    export->schema->children = calloc(most_columns, sizeof *export->schema->children);
-    export->array->children = calloc(most_columns, sizeof *export->array->children);
-    export->array->buffers = calloc(1, sizeof *export->array->buffers); /* of a validity that there is not */
-    export->array->n_buffers = 1;
-    return export->schema->children != NULL && export->array->children != NULL && export->array->buffers != NULL;
+    Column *column = PyObject_New(Column, column_type);
+    if (column == NULL) {
+        free(validity);
+        free(values);
+        free(more);
+        return -1;
+    }
+    column->name = Py_NewRef(name);
+    column->format = format;
+    column->length = length, column->num_nulls = num_nulls;
+    column->buffers[0] = validity, column->buffers[1] = values, column->buffers[2] = more;
+    int result = PyList_Append(list, (PyObject *)column);
+    Py_DECREF((PyObject *)column);
+    return result;
 }
 
-/* Adds a column, whose buffers are the export's from then on. Returns 0 without memory. */
-static int export_column(Export *export, const char *format, const char *name, void *buffers[], int num_buffers,
-                         int64_t num_nulls)
+static PyObject *column_arrow_schema(void)
 {
     struct ArrowSchema *schema = calloc(1, sizeof *schema);
-    struct ArrowArray *array = calloc(1, sizeof *array);
-    const void **kept = calloc((size_t)num_buffers, sizeof *kept);
-    char *own_name = strdup(name);
-    if (schema == NULL || array == NULL || kept == NULL || own_name == NULL) {
+    PyObject *capsule = schema == NULL ? PyErr_NoMemory() : PyCapsule_New(schema, "arrow_schema", schema_capsule_free);
+    if (capsule == NULL)
         free(schema);
+    return capsule;
+}
+
+static PyObject *column_arrow_array(void)
+{
+    struct ArrowArray *array = calloc(1, sizeof *array);
+    PyObject *capsule = array == NULL ? PyErr_NoMemory() : PyCapsule_New(array, "arrow_array", array_capsule_free);
+    if (capsule == NULL)
         free(array);
-        free(kept);
-        free(own_name);
-        return 0;
-    }
-    memcpy(kept, buffers, (size_t)num_buffers * sizeof *kept);
-    *schema = (struct ArrowSchema){.format = format, .name = own_name, .flags = ARROW_NULLABLE, .release = schema_release};
-    *array = (struct ArrowArray){.length = export->num_rows, .null_count = num_nulls, .n_buffers = num_buffers,
-                                 .buffers = kept, .release = array_release};
-    export->schema->children[export->schema->n_children++] = schema;
-    export->array->children[export->array->n_children++] = array;
-    return 1;
+    return capsule;
 }
 
-static const char *block_name(Block *block, int column)
+/* Fills the two structures. Returns -1 with an error set, and the column keeps what it has. */
+static int column_move(Column *column, struct ArrowSchema *schema, struct ArrowArray *array)
 {
-    PyObject *name = PyTuple_GetItem(block->names, column); /* borrowed; its length was checked */
-    return PyBytes_AsString(name);
+    int num_buffers = column->format[0] == 'z' ? 3 : 2;
+    const void **buffers = calloc((size_t)num_buffers, sizeof *buffers);
+    if (buffers == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    memcpy(buffers, column->buffers, (size_t)num_buffers * sizeof *buffers);
+    memset(column->buffers, 0, sizeof column->buffers);
+    *schema = (struct ArrowSchema){.format = column->format, .name = "", .flags = ARROW_NULLABLE, .release = schema_release};
+    *array = (struct ArrowArray){.length = column->length, .null_count = column->num_nulls, .n_buffers = num_buffers,
+                                 .buffers = buffers, .release = array_release};
+    return 0;
 }
 
-/* Moves the columns into the export. Whatever was moved is no longer the block's. */
-static int block_move(Block *block, Export *export)
+static PyObject *column_arrow_c_array(PyObject *self, PyObject *Py_UNUSED(requested))
 {
-    Columns *columns = block->columns;
-    int64_t rows = columns->num_rows;
-    int column = 0;
-    void *phases[] = {NULL, columns->phases};
-    if (!export_column(export, "C", "phase", phases, 2, 0))
-        return 0;
-    columns->phases = NULL;
-    for (int i = 0; i < block->num_texts; i++, column++) {
-        void *buffers[] = {NULL, columns->texts[i]};
-        if (columns->texts[i] != NULL && !export_column(export, "I", block_name(block, column), buffers, 2, 0))
-            return 0;
-        columns->texts[i] = NULL;
-    }
-    for (int i = 0; i < block->num_numbers; i++, column++) {
-        Numbers *numbers = &columns->numbers[i];
-        void *buffers[] = {numbers->valid, numbers->values};
-        if (numbers->valid == NULL)
-            continue;
-        if (!export_column(export, "l", block_name(block, column), buffers, 2, rows - numbers->num_valid))
-            return 0;
-        numbers->valid = NULL, numbers->values = NULL;
-    }
-    for (int i = 0; i < NUM_BYTES; i++, column++) {
-        Bytes *bytes = &columns->bytes[i];
-        void *buffers[] = {bytes->valid, bytes->offsets, bytes->bytes};
-        if (bytes->offsets == NULL)
-            continue;
-        if (!export_column(export, "z", block_name(block, column), buffers, 3, rows - bytes->num_valid))
-            return 0;
-        bytes->valid = NULL, bytes->offsets = NULL, bytes->bytes = NULL;
-    }
-    return 1;
-}
-
-static PyObject *block_arrow_c_array(PyObject *self, PyObject *Py_UNUSED(requested))
-{
-    Block *block = (Block *)self;
-    Export export = {0};
-    if (block->columns == NULL) {
-        PyErr_SetString(PyExc_ValueError, "The block has given its columns away already.");
+    Column *column = (Column *)self;
+    if (column->buffers[1] == NULL) {
+        PyErr_SetString(PyExc_ValueError, "The column was given away already.");
         return NULL;
     }
-    size_t most = 1u + MOST_TEXTS + MOST_NUMBERS + NUM_BYTES;
-    PyObject *schema = NULL, *array = NULL;
-    int is_moved = export_start(&export, block->columns->num_rows, most) && block_move(block, &export);
-    if (is_moved) {
-        schema = PyCapsule_New(export.schema, "arrow_schema", schema_capsule_free);
-        array = schema == NULL ? NULL : PyCapsule_New(export.array, "arrow_array", array_capsule_free);
-    } else {
-        PyErr_NoMemory();
-    }
-    columns_free(block->columns);
-    block->columns = NULL;
-    if (schema == NULL && export.schema != NULL) {
-        if (export.schema->release != NULL)
-            export.schema->release(export.schema);
-        free(export.schema);
-    }
-    if (array == NULL && export.array != NULL) {
-        if (export.array->release != NULL)
-            export.array->release(export.array);
-        free(export.array);
-    }
-    PyObject *result = array == NULL ? NULL : PyTuple_Pack(2, schema, array);
+    PyObject *schema = column_arrow_schema(), *array = schema == NULL ? NULL : column_arrow_array(), *result = NULL;
+    if (array != NULL && column_move(column, PyCapsule_GetPointer(schema, "arrow_schema"),
+                                     PyCapsule_GetPointer(array, "arrow_array")) == 0)
+        result = PyTuple_Pack(2, schema, array);
     Py_XDECREF(schema);
     Py_XDECREF(array);
     return result;
 }
 
-static Py_ssize_t block_length(PyObject *self)
+static PyObject *column_name(PyObject *self, void *Py_UNUSED(closure))
 {
-    Block *block = (Block *)self;
-    return block->columns == NULL ? 0 : (Py_ssize_t)block->columns->num_rows;
+    PyObject *name = ((Column *)self)->name;
+    return PyUnicode_DecodeASCII(PyBytes_AsString(name), PyBytes_Size(name), NULL);
 }
 
-static void block_dealloc(PyObject *self)
+static Py_ssize_t column_length(PyObject *self) { return (Py_ssize_t)((Column *)self)->length; }
+
+static void column_dealloc(PyObject *self)
 {
-    Block *block = (Block *)self;
+    Column *column = (Column *)self;
     PyTypeObject *type = Py_TYPE(self);
-    if (block->columns != NULL)
-        columns_free(block->columns);
-    Py_XDECREF(block->names);
+    for (int i = 0; i < 3; i++)
+        free(column->buffers[i]);
+    Py_XDECREF(column->name);
     PyObject_Free(self);
     Py_DECREF(type);
+}
+
+static int move_phases(PyObject *list, Columns *columns)
+{
+    PyObject *name = PyBytes_FromString("phase");
+    void *phases = columns->phases;
+    columns->phases = NULL;
+    if (name == NULL)
+        free(phases);
+    int result = name == NULL ? -1 : append_column(list, name, "C", columns->num_rows, 0, NULL, phases, NULL);
+    Py_XDECREF(name);
+    return result;
+}
+
+/* What a buffer of bytes did not use goes back. */
+static char *trimmed(Bytes *bytes, uint32_t num_rows)
+{
+    size_t used = (size_t)bytes->offsets[num_rows];
+    char *smaller = realloc(bytes->bytes, used > 0 ? used : 1);
+    return smaller != NULL ? smaller : bytes->bytes;
+}
+
+/* Moves the columns that any row has into the list. Whatever was moved is no longer the block's. */
+static int move_columns(PyObject *list, Columns *columns, const Scanner *scanner)
+{
+    int64_t rows = columns->num_rows;
+    int place = 0, failed = move_phases(list, columns);
+    for (int i = 0; !failed && i < scanner->num_texts; i++, place++) {
+        void *values = columns->texts[i];
+        columns->texts[i] = NULL;
+        if (values != NULL)
+            failed = append_column(list, PyTuple_GetItem(scanner->names, place), "I", rows, 0, NULL, values, NULL);
+    }
+    for (int i = 0; !failed && i < scanner->num_numbers; i++, place++) {
+        Numbers it = columns->numbers[i];
+        memset(&columns->numbers[i], 0, sizeof it);
+        if (it.values != NULL)
+            failed = append_column(list, PyTuple_GetItem(scanner->names, place), "l", rows, rows - it.num_valid,
+                                   it.valid, it.values, NULL);
+    }
+    for (int i = 0; !failed && i < NUM_BYTES; i++, place++) {
+        Bytes it = columns->bytes[i];
+        memset(&columns->bytes[i], 0, sizeof it);
+        if (it.offsets != NULL)
+            failed = append_column(list, PyTuple_GetItem(scanner->names, place), "z", rows, rows - it.num_valid,
+                                   it.valid, it.offsets, trimmed(&it, (uint32_t)rows));
+    }
+    return failed;
 }
 
 /* -- the scanner from Python -- */
@@ -973,19 +952,19 @@ static void scan_events(Scanner *scanner, Progress *progress, const char *end)
 /* Puts the block that is being filled among the full ones, and begins another. Returns -1 with an error set. */
 static int finish_block(Scanner *scanner)
 {
-    Block *block = PyObject_New(Block, block_type);
-    if (block == NULL)
+    Columns *next = calloc(1, sizeof *next);
+    PyObject *block = next == NULL ? PyErr_NoMemory() : PyList_New(0);
+    if (block == NULL) {
+        free(next);
         return -1;
-    block->columns = scanner->columns;
-    block->names = Py_NewRef(scanner->names);
-    block->num_texts = scanner->num_texts;
-    block->num_numbers = scanner->num_numbers;
-    scanner->columns = calloc(1, sizeof *scanner->columns);
-    int result = scanner->columns == NULL ? -1 : PyList_Append(scanner->full, (PyObject *)block);
-    if (scanner->columns == NULL)
-        PyErr_NoMemory();
-    Py_DECREF((PyObject *)block);
-    return result;
+    }
+    int failed = move_columns(block, scanner->columns, scanner);
+    columns_free(scanner->columns);
+    scanner->columns = next;
+    if (!failed)
+        failed = PyList_Append(scanner->full, block);
+    Py_DECREF(block);
+    return failed;
 }
 
 static void scan_in_c_locale(Scanner *scanner, Progress *progress, const char *end)
@@ -1195,10 +1174,15 @@ static PyMethodDef scanner_methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
-static PyMethodDef block_methods[] = {
-    {"__arrow_c_array__", (PyCFunction)block_arrow_c_array, METH_VARARGS,
-     "Gives the columns away as a struct: two capsules of Arrow's C data interface."},
+static PyMethodDef column_methods[] = {
+    {"__arrow_c_array__", column_arrow_c_array, METH_VARARGS,
+     "Gives the column away: two capsules of Arrow's C data interface."},
     {NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef column_getset[] = {
+    {"name", column_name, NULL, "The column's name.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
 };
 
 static PyType_Slot scanner_slots[] = {
@@ -1216,24 +1200,25 @@ static PyType_Spec scanner_spec = {
     .slots = scanner_slots,
 };
 
-static PyType_Slot block_slots[] = {
-    {Py_tp_doc, "Columns of some events, for whoever reads Arrow's C data interface, once."},
-    {Py_tp_dealloc, block_dealloc},
-    {Py_tp_methods, block_methods},
-    {Py_sq_length, block_length},
+static PyType_Slot column_slots[] = {
+    {Py_tp_doc, "A column of some events, for whoever reads Arrow's C data interface, once."},
+    {Py_tp_dealloc, column_dealloc},
+    {Py_tp_methods, column_methods},
+    {Py_tp_getset, column_getset},
+    {Py_sq_length, column_length},
     {0, NULL},
 };
 
-static PyType_Spec block_spec = {
-    .name = "kinetoscope._native.Block",
-    .basicsize = sizeof(Block),
+static PyType_Spec column_spec = {
+    .name = "kinetoscope._native.Column",
+    .basicsize = sizeof(Column),
     .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
-    .slots = block_slots,
+    .slots = column_slots,
 };
 
 int scan_setup(PyObject *module)
 {
     scanner_type = (PyTypeObject *)PyType_FromSpec(&scanner_spec);
-    block_type = scanner_type == NULL ? NULL : (PyTypeObject *)PyType_FromSpec(&block_spec);
-    return block_type == NULL ? -1 : PyModule_AddType(module, scanner_type);
+    column_type = scanner_type == NULL ? NULL : (PyTypeObject *)PyType_FromSpec(&column_spec);
+    return column_type == NULL ? -1 : PyModule_AddType(module, scanner_type);
 }

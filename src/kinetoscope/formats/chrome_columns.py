@@ -98,7 +98,7 @@ class Scanner(Protocol):
         ...
 
     def take(self, is_last: bool, /) -> list[Any]:
-        """The blocks of rows that are full, or, at the end, all: each is ``Columns`` or speaks Arrow's C interface."""
+        """The blocks of rows that are full, or, at the end, all: each is `Columns`, or a list of Arrow arrays."""
         ...
 
     def texts(self, column: int, /) -> list[bytes]:

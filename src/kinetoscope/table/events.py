@@ -1,7 +1,7 @@
 """table: the events of one trace as one frame. Blocks of rows from a scan flow in; the whole trace flows out."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,7 @@ _UNIX_NS = 10**18  # September 2001: a time beyond it counts from 1970, one befo
 _LATEST_BASE_NS = 2**62
 _BASE_FIELD = "baseTimeNanoseconds"
 _STRINGS = ("name", "category", "id_text")
+_HALVES = list(b"BEbeSF")
 _KIND_OF_PHASE = {"X": "span", "B": "span", "b": "span", "S": "span", "E": "end", "e": "end", "F": "end"}
 _KIND_OF_PHASE |= dict.fromkeys("iIRnTp", "instant") | dict.fromkeys("stf", "flow") | {"C": "counter", "M": "metadata"}
 
@@ -49,25 +50,29 @@ class TraceEvents:
 
 
 def build_events(
-    frames: "Iterable[pl.DataFrame]",
+    frames: "list[pl.DataFrame]",
     texts: dict[str, list[bytes]],
     header: dict[str, Any],
     repairs: Sequence[str],
     name: str,
 ) -> TraceEvents:
-    """The trace whose rows are in ``frames``. Raises `TraceFileError` if there is no event."""
+    """The trace whose rows are in ``frames``, which is empty afterwards.
+
+    Raises `TraceFileError` if there is no event.
+    """
     pl = import_polars()
-    frames = list(frames)
     if not frames:
         raise TraceFileError(f"Cannot read the trace {name}: there is no event in it. {' '.join(repairs)}".rstrip())
-    frame = pl.concat(frames, how="diagonal", rechunk=False)
-    del frames
-    trace = TraceEvents(frame, TraceAbout([], header, list(repairs)))
-    trace.about.tracks = _number_texts(trace, texts)
-    _number_kinds(trace)
-    _find_clock(trace)
-    _pair(trace)
-    trace.frame = complete_frame(trace.frame)
+    base_ns = _base_ns(header, frames)
+    dictionaries, tracks = _dictionaries(texts)
+    has_halves = any(frame["phase"].is_in(_HALVES).any() for frame in frames)
+    for place, frame in enumerate(frames):  # one by one: what each replaces is freed before the next
+        frames[place] = _finish(frame, dictionaries, base_ns)
+    frame = complete_frame(pl.concat(frames, how="diagonal", rechunk=False))
+    frames.clear()
+    trace = TraceEvents(frame, TraceAbout(tracks, header, list(repairs), base_ns, _has_clock(frame, base_ns)))
+    if has_halves:
+        _pair(trace)
     return trace
 
 
@@ -77,7 +82,7 @@ def block_frame(block: Any) -> "pl.DataFrame":
     if isinstance(block, Columns):
         schema = {name: dtype for name, dtype in _schema(pl).items() if name in block}
         return pl.DataFrame(block, schema=schema, orient="col")
-    return pl.DataFrame(block)
+    return pl.DataFrame([pl.Series(values=column).alias(column.name) for column in block])
 
 
 def _schema(pl: Any) -> dict[str, Any]:
@@ -85,24 +90,37 @@ def _schema(pl: Any) -> dict[str, Any]:
     return {"phase": pl.UInt8} | texts | dict.fromkeys(NUMBERS, pl.Int64) | dict.fromkeys(BYTES, pl.Binary)
 
 
-def _number_texts(trace: TraceEvents, texts: dict[str, list[bytes]]) -> list[tuple[Any, Any]]:
-    """Puts texts in the place of their numbers; returns the tracks, whose numbers stay."""
+def _dictionaries(texts: dict[str, list[bytes]]) -> "tuple[dict[str, pl.Series], list[tuple[Any, Any]]]":
+    """What the numbers in each column stand for; and the tracks by their own numbers."""
     pl = import_polars()
-    frame = trace.frame
+    dictionaries = {}
     for name in (*_STRINGS, *ARGUMENT_TEXTS):
-        if name not in frame.columns:
-            continue
-        bodies = texts[name]
-        values = decode_texts(bodies) if name in _STRINGS else [_argument_text(it) for it in bodies]
+        values = decode_texts(texts[name]) if name in _STRINGS else [_argument_text(it) for it in texts[name]]
         if name != "name":
             values = [None, *values[1:]]
-        kept = pl.Series(name, values, dtype=pl.String).cast(pl.Categorical)
-        trace.frame = trace.frame.with_columns(kept.gather(frame[name].fill_null(0)).alias(name))
-    places = [(None, None), *map(_place, texts["track"][1:])]
-    tracks = {place: number for number, place in enumerate(dict.fromkeys(places[1:]))}
-    numbers = pl.Series("track", [0, *(tracks[place] for place in places[1:])], dtype=pl.UInt32)
-    trace.frame = trace.frame.with_columns(numbers.gather(frame["track"]).alias("track"))
-    return list(tracks)
+        dictionaries[name] = pl.Series(name, values, dtype=pl.String).cast(pl.Categorical)
+    places = [_place(it) for it in texts["track"][1:]]
+    tracks = {place: number for number, place in enumerate(dict.fromkeys(places))}
+    dictionaries["track"] = pl.Series("track", [0, *(tracks[place] for place in places)], dtype=pl.UInt32)
+    phases = [chr(code) for code in range(128)]
+    dictionaries["phase"] = pl.Series("phase", phases, dtype=pl.String).cast(pl.Categorical)
+    kinds = [_KIND_OF_PHASE.get(it, "other") for it in phases]
+    dictionaries["kind"] = pl.Series("kind", kinds, dtype=pl.Enum(KINDS))
+    return dictionaries, list(tracks)
+
+
+def _finish(frame: "pl.DataFrame", dictionaries: "dict[str, pl.Series]", base_ns: int) -> "pl.DataFrame":
+    """A block with texts in the place of their numbers, kinds, and times that count from 1970."""
+    pl = import_polars()
+    missing = [pl.lit(None, dtype=pl.Int64).alias(it) for it in ("ts", "dur") if it not in frame.columns]
+    codes = frame["phase"]
+    frame = _close_open_ended(frame.with_columns(dictionaries["kind"].gather(codes), *missing))
+    columns = [
+        values.gather(frame[name].fill_null(0)).alias(name)
+        for name, values in dictionaries.items()
+        if name in frame.columns and name != "kind"
+    ]
+    return frame.with_columns(pl.col("ts") + base_ns, *columns)
 
 
 def _argument_text(value: bytes) -> str:
@@ -124,34 +142,16 @@ def _as_number(value: Any) -> Any:
     return int(value) if is_number else value
 
 
-def _number_kinds(trace: TraceEvents) -> None:
+def _has_clock(frame: "pl.DataFrame", base_ns: int) -> bool:
+    """Whether times count from 1970, by the file's base or by themselves."""
     pl = import_polars()
-    phases = [chr(code) for code in range(128)]
-    kinds = pl.Series("kind", [_KIND_OF_PHASE.get(it, "other") for it in phases], dtype=pl.Enum(KINDS))
-    letters = pl.Series("phase", phases, dtype=pl.String).cast(pl.Categorical)
-    codes = trace.frame["phase"]
-    trace.frame = trace.frame.with_columns(kinds.gather(codes), letters.gather(codes).alias("phase"))
+    latest: Any = frame.lazy().filter(pl.col("kind") != "metadata").select(pl.col("ts").max()).collect().item()
+    return base_ns > 0 or (latest is not None and latest > _UNIX_NS)
 
 
-def _find_clock(trace: TraceEvents) -> None:
-    """Makes ``ts`` unix nanoseconds where the file says what they count from."""
-    pl = import_polars()
-    if "ts" not in trace.frame.columns:
-        trace.frame = trace.frame.with_columns(pl.lit(None, dtype=pl.Int64).alias("ts"))
-    trace.about.base_ns = _base_ns(trace)
-    if trace.about.base_ns:
-        trace.frame = trace.frame.with_columns(pl.col("ts") + trace.about.base_ns)
-    latest: Any = trace.frame.filter(pl.col("kind") != "metadata")["ts"].max()
-    trace.about.has_clock = trace.about.base_ns > 0 or (latest is not None and latest > _UNIX_NS)
-
-
-def _base_ns(trace: TraceEvents) -> int:
-    base = trace.about.header.get(_BASE_FIELD)
-    if not base:  # a bare list has it in its first metadata event
-        pl = import_polars()
-        first = trace.frame.lazy().filter(pl.col("kind") == "metadata").head(1).collect()
-        args = first["args"][0] if len(first) and "args" in first.columns else None
-        base = decode_json_text(args).get(_BASE_FIELD) if args else None
+def _base_ns(header: dict[str, Any], frames: "list[pl.DataFrame]") -> int:
+    """What the file says that its times count from, in unix nanoseconds; 0 if it does not."""
+    base = header.get(_BASE_FIELD) or _base_in_first_metadata(frames)
     try:
         number = int(base) if isinstance(base, (int, float, str)) else 0
     except (ValueError, OverflowError):
@@ -159,27 +159,32 @@ def _base_ns(trace: TraceEvents) -> int:
     return number if 0 < number <= _LATEST_BASE_NS else 0
 
 
+def _base_in_first_metadata(frames: "list[pl.DataFrame]") -> Any:
+    """Where a bare list has it."""
+    pl = import_polars()
+    for frame in frames:
+        first = frame.lazy().filter(pl.col("phase") == ord("M")).head(1).collect()
+        if len(first):
+            args = first["args"][0] if "args" in first.columns else None
+            return decode_json_text(args).get(_BASE_FIELD) if args else None
+    return None
+
+
 def _pair(trace: TraceEvents) -> None:
     """Gives spans that were written in two halves their durations."""
     pl = import_polars()
-    frame = trace.frame
-    if "dur" not in frame.columns:
-        frame = frame.with_columns(pl.lit(None, dtype=pl.Int64).alias("dur"))
-    halves = frame.select("phase", "ts", "track", *(it for it in ("category", "id", "id_text") if it in frame.columns))
-    halves = halves.with_row_index("row").filter(pl.col("phase").cast(pl.String).is_in(list("BEbeSF")))
-    frame = _close_open_ended(frame)
-    trace.frame = frame
-    if len(halves) == 0:
-        return
+    frame, repairs = trace.frame, trace.about.repairs
+    halves = frame.select("phase", "ts", "track", "category", "id", "id_text").with_row_index("row")
+    halves = halves.filter(pl.col("phase").cast(pl.String).is_in(list(map(chr, _HALVES))))
     halves = halves.drop_nulls("ts").sort("ts", maintain_order=True)
     last_ns: Any = frame["ts"].max()
     pairs = pair_halves(map(_half, halves.iter_rows(named=True)), last_ns)
     durations = frame["dur"].rechunk().scatter(pairs.rows, pairs.durations)
     trace.frame = frame.with_columns(durations.alias("dur"))
     if pairs.num_cut:
-        trace.about.repairs.append(f"{pairs.num_cut} spans have no end: they were cut at the end of the trace.")
+        repairs.append(f"{pairs.num_cut} spans have no end: they were cut at the end of the trace.")
     if pairs.num_stray:
-        trace.about.repairs.append(f"{pairs.num_stray} ends have no begin: they were left out.")
+        repairs.append(f"{pairs.num_stray} ends have no begin: they were left out.")
 
 
 def _half(row: dict[str, Any]) -> tuple[int, Any, bool, int]:
@@ -191,8 +196,8 @@ def _half(row: dict[str, Any]) -> tuple[int, Any, bool, int]:
 def _close_open_ended(frame: "pl.DataFrame") -> "pl.DataFrame":
     """A whole span without a duration is one of length 0, and one without a time is none."""
     pl = import_polars()
-    is_whole = pl.col("phase").cast(pl.String) == "X"
-    if frame.lazy().filter(is_whole & (pl.col("dur").is_null() | pl.col("ts").is_null())).head(1).collect().is_empty():
+    is_whole = pl.col("phase") == ord("X")
+    if not frame.select((is_whole & (pl.col("dur").is_null() | pl.col("ts").is_null())).any()).item():
         return frame
     other = pl.lit("other", dtype=frame.schema["kind"])
     return frame.with_columns(

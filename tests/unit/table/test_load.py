@@ -66,7 +66,7 @@ def trace(request, tmp_path) -> Trace:
 def test_spans_have_unix_nanoseconds_and_their_arguments(trace):
     spans = trace.spans.collect()
     assert spans.select("ts", "dur", "name", "category", "external_id", "stream").rows() == [
-        (BASE_NS + 1500, 10_000, "mm", "cpu_op", 4, None),
+        (BASE_NS + 1500, 10_000, "aten::mm", "cpu_op", 4, None),
         (BASE_NS + 5000, 2_000, "gemm", "kernel", None, 7),
     ]
     assert json.loads(spans["args"][0]) == {"External id": 4}
