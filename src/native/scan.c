@@ -20,8 +20,10 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #define BLOCK_ROWS 65536
+#define LEAST_BYTES ((size_t)1 << 16) /* that a column of bytes begins with */
 #define LARGEST_BLOCK_BYTES ((size_t)256 << 20) /* of one column of bytes; their offsets are 32 bits wide */
 #define LARGEST_WINDOW_BYTES ((size_t)1 << 30)
 #define MOST_NUMBERS 32
@@ -43,6 +45,61 @@ typedef struct {
     const char *start;
     size_t length;
 } Piece;
+
+/* -- memory of columns: pages of their own, which go back to the system at once, and are all zero at first -- */
+
+#define PAGES_HEADER_BYTES 64 /* holds the size, and keeps what follows aligned as Arrow wants it */
+
+#if defined(__SANITIZE_ADDRESS__)
+static void *pages_map(size_t bytes) { return calloc(1, bytes); }
+static void *pages_remap(void *start, size_t Py_UNUSED(before), size_t bytes) { return realloc(start, bytes); }
+static void pages_unmap(void *start, size_t Py_UNUSED(bytes)) { free(start); }
+#else
+static void *pages_map(size_t bytes)
+{
+    void *start = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return start == MAP_FAILED ? NULL : start;
+}
+
+static void *pages_remap(void *start, size_t before, size_t bytes)
+{
+    void *moved = mremap(start, before, bytes, MREMAP_MAYMOVE);
+    return moved == MAP_FAILED ? NULL : moved;
+}
+
+static void pages_unmap(void *start, size_t bytes) { munmap(start, bytes); }
+#endif
+
+/* NULL without memory. */
+static void *pages_new(size_t bytes)
+{
+    bytes += PAGES_HEADER_BYTES;
+    size_t *start = pages_map(bytes);
+    if (start == NULL)
+        return NULL;
+    *start = bytes;
+    return (char *)start + PAGES_HEADER_BYTES;
+}
+
+/* Another size for `pages`, which may move; NULL without memory, and then they stay as they are. */
+static void *pages_resize(void *pages, size_t bytes)
+{
+    size_t *start = (size_t *)((char *)pages - PAGES_HEADER_BYTES);
+    bytes += PAGES_HEADER_BYTES;
+    start = pages_remap(start, *start, bytes);
+    if (start == NULL)
+        return NULL;
+    *start = bytes;
+    return (char *)start + PAGES_HEADER_BYTES;
+}
+
+static void pages_free(void *pages)
+{
+    if (pages == NULL)
+        return;
+    size_t *start = (size_t *)((char *)pages - PAGES_HEADER_BYTES);
+    pages_unmap(start, *start);
+}
 
 /* -- texts that are kept once -- */
 
@@ -181,17 +238,17 @@ typedef struct {
 
 static void columns_free(Columns *columns)
 {
-    free(columns->phases);
+    pages_free(columns->phases);
     for (int i = 0; i < MOST_TEXTS; i++)
-        free(columns->texts[i]);
+        pages_free(columns->texts[i]);
     for (int i = 0; i < MOST_NUMBERS; i++) {
-        free(columns->numbers[i].values);
-        free(columns->numbers[i].valid);
+        pages_free(columns->numbers[i].values);
+        pages_free(columns->numbers[i].valid);
     }
     for (int i = 0; i < NUM_BYTES; i++) {
-        free(columns->bytes[i].offsets);
-        free(columns->bytes[i].bytes);
-        free(columns->bytes[i].valid);
+        pages_free(columns->bytes[i].offsets);
+        pages_free(columns->bytes[i].bytes);
+        pages_free(columns->bytes[i].valid);
     }
     free(columns);
 }
@@ -201,7 +258,7 @@ static void set_bit(uint8_t *bits, uint32_t row) { bits[row / 8] |= (uint8_t)(1 
 static int put_text(Columns *columns, int column, uint32_t number)
 {
     if (UNLIKELY(columns->texts[column] == NULL)) {
-        columns->texts[column] = calloc(BLOCK_ROWS, sizeof(uint32_t));
+        columns->texts[column] = pages_new(BLOCK_ROWS * sizeof(uint32_t));
         if (columns->texts[column] == NULL)
             return 0;
     }
@@ -214,8 +271,8 @@ static int put_number(Columns *columns, int column, int64_t value)
     Numbers *numbers = &columns->numbers[column];
     if (UNLIKELY(numbers->valid == NULL)) {
         if (numbers->values == NULL)
-            numbers->values = calloc(BLOCK_ROWS, sizeof *numbers->values);
-        numbers->valid = numbers->values == NULL ? NULL : calloc(BLOCK_ROWS / 8, 1);
+            numbers->values = pages_new(BLOCK_ROWS * sizeof *numbers->values);
+        numbers->valid = numbers->values == NULL ? NULL : pages_new(BLOCK_ROWS / 8);
         if (numbers->valid == NULL)
             return 0;
     }
@@ -225,22 +282,35 @@ static int put_number(Columns *columns, int column, int64_t value)
     return 1;
 }
 
+static int make_bytes_room(Bytes *bytes, size_t wanted)
+{
+    if (wanted <= bytes->room)
+        return 1;
+    size_t room = wanted > bytes->room * 2 ? wanted + LEAST_BYTES : bytes->room * 2;
+    char *grown = bytes->bytes == NULL ? pages_new(room) : pages_resize(bytes->bytes, room);
+    if (grown == NULL)
+        return 0;
+    bytes->bytes = grown;
+    bytes->room = room;
+    return 1;
+}
+
 /* Room for `length` more bytes in the current row; NULL without memory. Call `end_bytes` for every row. */
 static char *more_bytes(Columns *columns, int column, size_t already, size_t length)
 {
     Bytes *bytes = &columns->bytes[column];
     if (UNLIKELY(bytes->offsets == NULL)) {
-        bytes->offsets = calloc(BLOCK_ROWS + 1, sizeof *bytes->offsets);
+        bytes->offsets = pages_new((BLOCK_ROWS + 1) * sizeof *bytes->offsets);
         if (bytes->valid == NULL)
-            bytes->valid = calloc(BLOCK_ROWS / 8, 1);
+            bytes->valid = pages_new(BLOCK_ROWS / 8);
         if (bytes->offsets == NULL || bytes->valid == NULL) {
-            free(bytes->offsets);
+            pages_free(bytes->offsets);
             bytes->offsets = NULL;
             return NULL;
         }
     }
     size_t used = (size_t)bytes->offsets[columns->num_rows] + already;
-    return make_room(&bytes->bytes, used + length, 1, &bytes->room) ? bytes->bytes + used : NULL;
+    return make_bytes_room(bytes, used + length) ? bytes->bytes + used : NULL;
 }
 
 static void end_bytes(Columns *columns, int column, size_t length)
@@ -709,7 +779,7 @@ static int put_fields(Columns *columns, const Event *event)
 static int put_event(Scanner *scanner, const Event *event)
 {
     Columns *columns = scanner->columns;
-    if (columns->phases == NULL && (columns->phases = calloc(BLOCK_ROWS, 1)) == NULL)
+    if (columns->phases == NULL && (columns->phases = pages_new(BLOCK_ROWS)) == NULL)
         return 0;
     columns->phases[columns->num_rows] = event->phase;
     if (!put_own_texts(scanner, event) || !put_some(scanner, event) || !put_args(columns, event) ||
@@ -744,7 +814,7 @@ static void schema_release(struct ArrowSchema *schema) { schema->release = NULL;
 static void array_release(struct ArrowArray *array)
 {
     for (int64_t i = 0; i < array->n_buffers; i++)
-        free((void *)array->buffers[i]);
+        pages_free((void *)array->buffers[i]);
     free(array->buffers);
     array->release = NULL;
 }
@@ -772,9 +842,9 @@ static int append_column(PyObject *list, PyObject *name, const char *format, int
 {
     Column *column = PyObject_New(Column, column_type);
     if (column == NULL) {
-        free(validity);
-        free(values);
-        free(more);
+        pages_free(validity);
+        pages_free(values);
+        pages_free(more);
         return -1;
     }
     column->name = Py_NewRef(name);
@@ -850,7 +920,7 @@ static void column_dealloc(PyObject *self)
     Column *column = (Column *)self;
     PyTypeObject *type = Py_TYPE(self);
     for (int i = 0; i < 3; i++)
-        free(column->buffers[i]);
+        pages_free(column->buffers[i]);
     Py_XDECREF(column->name);
     PyObject_Free(self);
     Py_DECREF(type);
@@ -862,7 +932,7 @@ static int move_phases(PyObject *list, Columns *columns)
     void *phases = columns->phases;
     columns->phases = NULL;
     if (name == NULL)
-        free(phases);
+        pages_free(phases);
     int result = name == NULL ? -1 : append_column(list, name, "C", columns->num_rows, 0, NULL, phases, NULL);
     Py_XDECREF(name);
     return result;
@@ -872,7 +942,7 @@ static int move_phases(PyObject *list, Columns *columns)
 static char *trimmed(Bytes *bytes, uint32_t num_rows)
 {
     size_t used = (size_t)bytes->offsets[num_rows];
-    char *smaller = realloc(bytes->bytes, used > 0 ? used : 1);
+    char *smaller = pages_resize(bytes->bytes, used);
     return smaller != NULL ? smaller : bytes->bytes;
 }
 
