@@ -993,6 +993,7 @@ static void scan_events(Scanner *scanner, Progress *progress, const char *end)
     while (!is_full(scanner->columns, (size_t)(end - progress->at))) {
         int num_commas = 0;
         const char *next = json_skip_space(progress->at, end), *before;
+        progress->at = next; /* blanks are done with; commas are counted together with what comes behind them */
         do {
             before = next;
             next = json_skip_comma(next, end, &num_commas);

@@ -7,7 +7,7 @@ out and counted. Work is bounded whatever the bytes are.
 import json
 import re
 from collections import Counter
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from typing import Any, NamedTuple
 
 import msgspec
@@ -17,14 +17,23 @@ from kinetoscope.formats.chrome_repair import mend
 from kinetoscope.formats.chrome_times import nanoseconds
 from kinetoscope.formats.chrome_twin import is_ordinary_event
 
-_EXACT = json.JSONDecoder(strict=False, parse_float=Decimal)
+
+def _exact(number: str) -> Decimal | float:
+    try:
+        return Decimal(number)
+    except InvalidOperation:  # the exponent has no end
+        return float(number)
+
+
+_EXACT = json.JSONDecoder(strict=False, parse_float=_exact)
 _SEPARATORS = re.compile(r"[\s,]*")
 _NEXT_EVENT = re.compile(r'\{\s*"(?:ph|name|cat|pid|tid|ts|id|args)"\s*:')
 _SLICES_BYTES = (1 << 16, 1 << 20, 1 << 26)
 _MOST_MENDED = 1 << 16  # characters of a piece that is looked at for quotes to escape
-_MOST_WORK = 4  # characters read in vain, as a multiple of those there are
+_MOST_WORK = 2  # characters read in vain, as a multiple of those that are dealt with
+_WORK_AT_FIRST = 1 << 24
 _NEAR_THE_END = 16
-_DEEP = 4096  # characters read, about, before brackets are too deep
+_DEEP = 1 << 16  # characters that could be read in the time in which brackets turn out to be too deep
 _LARGEST = 10**MOST_DIGITS
 _TEXT_FIELDS = ("name", "cat")
 _PLACE_FIELDS = ("pid", "tid", "id")
@@ -36,6 +45,7 @@ class Patience:
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
+        self._work_left = _WORK_AT_FIRST
 
     def read(self, window: bytearray, at: int, end: int, *, is_first: bool, is_last: bool, is_stuck: bool) -> "Read":
         """Reads at least one event from ``at`` on, if there is one, and some of those behind it.
@@ -46,7 +56,7 @@ class Patience:
         for slice_bytes in _SLICES_BYTES:
             stop = min(end, at + slice_bytes)
             text = bytes(window[at:stop]).decode(errors="surrogateescape")
-            reading = _Reading(self.counts, text, is_first, is_whole=is_last and stop == end)
+            reading = _Reading(self.counts, text, is_first, self._work_left, is_whole=is_last and stop == end)
             reading.run()
             if reading.consumed or stop == end:
                 return self._finish(reading, at, is_stuck)
@@ -54,9 +64,10 @@ class Patience:
 
     def _finish(self, reading: "_Reading", at: int, is_stuck: bool) -> "Read":
         if not reading.consumed and is_stuck:
-            reading.skip_first()
+            reading.give_up(0)
         num_bytes = len(reading.text[: reading.consumed].encode(errors="surrogateescape"))
-        return Read(reading.events, at + num_bytes, reading.is_first)
+        self._work_left += _MOST_WORK * num_bytes - reading.work
+        return Read(reading.events, at + num_bytes, reading.is_first, reading.is_lost)
 
     def repairs(self) -> list[str]:
         """What was done, in sentences."""
@@ -64,7 +75,8 @@ class Patience:
 
 
 class Read(NamedTuple):
-    """What came of one reading: events, where it stopped, and whether no event came yet.
+    """What came of one reading: events, where it stopped, whether no event came yet, and whether it lost its way: then
+    what follows is not looked at before the next place that looks like the beginning of an event.
 
     Each event is what a scanner may be given, in this order, until it takes one.
     """
@@ -72,6 +84,7 @@ class Read(NamedTuple):
     events: list[list[bytes]]
     at: int
     is_first: bool
+    is_lost: bool
 
 
 _SENTENCES = {
@@ -89,14 +102,16 @@ _SENTENCES = {
 class _Reading:
     """One pass over a piece of text. ``consumed`` is where the last event that was dealt with ends."""
 
-    def __init__(self, counts: Counter[str], text: str, is_first: bool, *, is_whole: bool) -> None:
+    def __init__(self, counts: Counter[str], text: str, is_first: bool, work_left: int, *, is_whole: bool) -> None:
         self.events: list[list[bytes]] = []
         self.consumed = 0
         self.is_first = is_first
         self._counts = counts
         self.text = text
         self._is_whole = is_whole
-        self._work_left = _MOST_WORK * max(len(self.text), _SLICES_BYTES[0])
+        self.is_lost = False
+        self.work = 0
+        self._work_left = work_left
 
     def run(self) -> None:
         position, num_stray = self._next(0)
@@ -106,14 +121,16 @@ class _Reading:
                 return
             self._counts["stray"] += num_stray
             self.consumed, self.is_first = end, False
+            if self.is_lost:
+                return
             position, num_stray = self._next(end)
 
-    def skip_first(self) -> None:
-        """Gives up what stands first in the text: it is larger than any event may be, or not JSON."""
-        start, _ = self._next(0)
-        self._counts["lost"] += start < len(self.text)
-        following = _NEXT_EVENT.search(self.text, start + 1)
-        self.consumed = following.start() if following else len(self.text)
+    def give_up(self, position: int) -> int:
+        """Leaves out what stands from ``position`` on: it is larger than any event may be, or no JSON."""
+        self._counts["lost"] += 1
+        self.is_lost = True
+        self.consumed = len(self.text)
+        return self.consumed
 
     def _next(self, position: int) -> tuple[int, int]:
         """Where the next event begins, and how many commas before it are missing or too many."""
@@ -140,12 +157,12 @@ class _Reading:
         """Goes on at the next event, and takes what can be mended of this one."""
         is_unterminated = error is not None and error.msg.startswith("Unterminated string")
         reached = position + _DEEP if error is None else len(self.text) if is_unterminated else error.pos
-        self._work_left -= reached - position
+        self.work += reached - position
         if reached >= len(self.text) - _NEAR_THE_END and not self._is_whole:
             return None
-        following = _NEXT_EVENT.search(self.text, position + 1) if self._work_left > 0 else None
-        if following is None and not self._is_whole and self._work_left > 0:
-            return None
+        following = _NEXT_EVENT.search(self.text, position + 1) if self.work < self._work_left else None
+        if following is None and not self._is_whole:
+            return self.give_up(position)
         end = following.start() if following else len(self.text)
         self._mend(self.text[position:end])
         return end

@@ -24,6 +24,9 @@ _MOST_STARTS = 16
 _EVENTS = re.compile(rb'"traceEvents"[ \t\n\r]*:[ \t\n\r]*\[')
 _BLANKS = re.compile(rb"[ \t\n\r\xef\xbb\xbf]*")
 _SEPARATORS = re.compile(rb"[ \t\n\r,]*")
+_NEXT_EVENT = re.compile(rb'\{[ \t\n\r]*"(?:ph|name|cat|pid|tid|ts|id|args)"[ \t\n\r]*:')
+_LONGEST_BEGINNING = 256
+_NO_END = "The file ends too early: the closing bracket of its events is missing."
 # What the scanner in Python needs to see behind an event in order to know that it ends.
 _NEXT = b',{"ph":'
 
@@ -41,6 +44,7 @@ class ChromeScan:
         self._repairs: list[str] = []
         self._is_first = True
         self._is_list = False
+        self._is_lost = False
 
     @property
     def repairs(self) -> list[str]:
@@ -64,8 +68,10 @@ class ChromeScan:
     def _scan(self) -> bool:
         """Goes through what the window holds, and fills it again; returns whether the list of events has ended."""
         window = self._window
+        if self._is_lost:
+            return not self._find_next_event()
         at, why, num_stray = self._scanner.scan(window.buffer, window.at, window.filled, self._is_first)
-        self._is_first = self._is_first and at == window.at
+        self._is_first = self._is_first and not window.buffer[window.at : at].strip()
         self._patience.counts["stray"] += num_stray
         window.at = at
         if why == LIST_END:
@@ -75,7 +81,7 @@ class ChromeScan:
             return not self._go_on()
         if why == ODD or _SEPARATORS.fullmatch(window.buffer, window.at, window.filled) is None:
             return not (self._read_patiently(is_stuck=False) or self._go_on())
-        self._repairs.append("The file ends too early: the closing bracket of its events is missing.")
+        self._repairs.append(_NO_END)
         return True
 
     def _go_on(self) -> bool:
@@ -88,6 +94,19 @@ class ChromeScan:
             window.at = window.filled - 1  # a comma, or the last of very many blanks
             return True
         return self._read_patiently(is_stuck=True)
+
+    def _find_next_event(self) -> bool:
+        """Goes on to what looks like the beginning of an event; False at the end of the file."""
+        window = self._window
+        match = _NEXT_EVENT.search(window.buffer, window.at, window.filled)
+        if match is not None:
+            window.at, self._is_lost = match.start(), False
+            return True
+        window.at = max(window.at, window.filled - _LONGEST_BEGINNING)
+        if window.refill():
+            return True
+        self._repairs.append(_NO_END)
+        return False
 
     def _read_patiently(self, *, is_stuck: bool) -> bool:
         """Reads odd events; returns whether that brought it on."""
@@ -103,7 +122,8 @@ class ChromeScan:
         for versions in read.events:
             self._patience.counts["lost"] += not any(map(self._is_taken, versions))
         is_on = read.at > window.at
-        window.at, self._is_first = read.at, read.is_first
+        # Where something was lost, nobody knows whether a comma was.
+        window.at, self._is_first, self._is_lost = read.at, read.is_first or read.is_lost, read.is_lost
         return is_on
 
     def _is_taken(self, event: bytes) -> bool:

@@ -26,6 +26,7 @@ from kinetoscope.formats.chrome_columns import (
 )
 from kinetoscope.formats.chrome_times import DOUBLES_LOSE_DIGITS_FROM_US, FURTHEST_NS, nanoseconds
 
+_BLANKS = re.compile(rb"[ \t\n\r]*")
 _SEPARATORS = re.compile(rb"[ \t\n\r,]*")
 _BETWEEN = re.compile(rb'\}[ \t\n\r]*,[ \t\n\r]*(?=\{[ \t\n\r]*"(?:ph|name|cat|pid|tid|ts|id|args|s)")')
 _PLACE_OF_FAULT = re.compile(r"\(byte (\d+)\)")
@@ -100,9 +101,8 @@ class TwinScanner:
     def scan(self, window: bytearray | bytes, at: int, end: int, is_first: bool) -> tuple[int, int, int]:
         num_stray = 0
         while True:
-            separators = _SEPARATORS.match(window, at, end)
-            assert separators is not None
-            begin = separators.end()
+            at = _end_of(_BLANKS, window, at, end)
+            begin = _end_of(_SEPARATORS, window, at, end)
             if begin == end:
                 return at, MORE, num_stray
             num_commas = window.count(b",", at, begin)
@@ -335,10 +335,15 @@ def _is_shallow(text: bytes) -> bool:
     return deepest <= DEEPEST
 
 
+def _end_of(pattern: re.Pattern[bytes], window: bytearray | bytes, at: int, end: int) -> int:
+    match = pattern.match(window, at, end)
+    return match.end() if match else at
+
+
 def _end_of_an_event(window: bytearray | bytes, begin: int, limit: int) -> int:
     """The last place before ``limit`` that looks like the end of an event; ``begin`` if there is none."""
-    for start in (max(begin, limit - _TAIL_BYTES), begin):
-        if found := list(_BETWEEN.finditer(window, start, limit)):
+    for start, stop in ((limit - _TAIL_BYTES, limit), (begin, min(limit, begin + 4 * _TAIL_BYTES))):
+        if found := list(_BETWEEN.finditer(window, max(begin, start), stop)):
             return found[-1].start() + 1
     return begin
 
