@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PACKAGE := pyproject.toml $(wildcard setup.py src/native/*)
 
-.PHONY: help demo test test-pure test-sanitized check bench clean
+.PHONY: help demo test test-pure test-sanitized fuzz check bench clean
 
 help:  ## Say what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -29,10 +29,13 @@ test-pure: $(VENV)/test.stamp  ## Run the tests that touch the recorder with the
 	KINETOSCOPE_PURE=1 $(BIN)/python -m pytest -q tests/unit tests/integration/test_demo.py tests/integration/test_endings.py \
 		tests/integration/test_compile.py
 
-test-sanitized: $(VENV)/test.stamp  ## Run the recorder's tests under AddressSanitizer and UndefinedBehaviorSanitizer
+test-sanitized: $(VENV)/test.stamp  ## Run the tests of what is in C under AddressSanitizer and UndefinedBehaviorSanitizer
 	KINETOSCOPE_REQUIRE_NATIVE=1 KINETOSCOPE_SANITIZE=1 $(BIN)/python setup.py --quiet build --build-base build/sanitized
 	PYTHONPATH=$$(echo build/sanitized/lib*) LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" \
-	ASAN_OPTIONS=detect_leaks=0:quarantine_size_mb=8 PYTHONMALLOC=malloc $(BIN)/python -m pytest tests/unit/recording tests/integration/test_live_folder.py
+	ASAN_OPTIONS=detect_leaks=0:quarantine_size_mb=8 PYTHONMALLOC=malloc $(BIN)/python -m pytest tests/unit/recording tests/integration/test_live_folder.py tests/unit/formats/test_chrome_scan.py
+
+fuzz: $(VENV)/fuzz.stamp  ## Feed mutated traces to both scanners for a minute, guided by what they cover
+	PYTHONPATH=tests $(BIN)/python tests/fuzz/fuzz_traces.py build/fuzz -max_total_time=60 -timeout=10 -rss_limit_mb=1024 -max_len=8192
 
 check: $(VENV)/dev.stamp  ## Lint, formatting, types and the layers of the house
 	$(BIN)/ruff check .

@@ -15,9 +15,8 @@ import atheris
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 with atheris.instrument_imports(include=["kinetoscope.formats", "kinetoscope.table"]):
-    from scanning import SCANNERS, read_with
-
     from kinetoscope.formats import chrome_scan
+    from scanning import SCANNERS, read_with
 
 _SMALL_WINDOW_BYTES = 1 << 10  # so that small files go through several
 _SPAN = {"ph": "X", "name": "aten::mm", "cat": "cpu_op", "pid": 7, "tid": 8, "ts": 1.5, "dur": 2.25}
@@ -25,7 +24,11 @@ _CORPUS = [
     [_SPAN | {"args": {"External id": 4, "Input Dims": [[4, 8], []], "stream": 7}}] * 3,
     {"baseTimeNanoseconds": 10**18, "traceEvents": [_SPAN, _SPAN | {"ph": "s", "id": 9, "bp": "e"}], "traceName": "x"},
     [_SPAN | {"ph": "B", "pid": "p"}, {"ph": "E", "ts": 2, "pid": "p", "tid": "8"}, {"ph": "M", "args": {"name": "é"}}],
-    [{"ph": "b", "id": "0x1", "cat": "x", "ts": 1e15}, {"ph": "C", "ts": 3, "args": {"v": None}}, {"ph": "i", "s": "g"}],
+    [
+        {"ph": "b", "id": "0x1", "cat": "x", "ts": 1e15},
+        {"ph": "C", "ts": 3, "args": {"v": None}},
+        {"ph": "i", "s": "g"},
+    ],
 ]
 
 

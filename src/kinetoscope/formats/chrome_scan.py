@@ -135,7 +135,8 @@ class ChromeScan:
 
     def _find_events(self) -> None:
         window = self._window
-        while window.refill():
+        for _ in range(_LARGEST_WINDOW_BYTES // _WINDOW_BYTES):  # so many blanks, and there is no trace behind them
+            window.refill()
             window.skip(_BLANKS)
             if window.at < window.filled:
                 break

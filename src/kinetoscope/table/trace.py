@@ -95,6 +95,14 @@ class Trace:
         return int(match[1]) if match else None
 
     @property
+    def ranks(self) -> list[int]:
+        """The ranks in it: several if it is merged."""
+        if self.is_merged:
+            pids = self.tracks.select("pid_number").unique().collect()["pid_number"].drop_nulls()
+            return sorted(pids.to_list())
+        return [] if self.rank is None else [self.rank]
+
+    @property
     def is_merged(self) -> bool:
         """Whether it holds several ranks, each a process whose pid is the rank."""
         return bool(self._own_header.get("merged"))
