@@ -230,6 +230,10 @@ PyObject *drain_chrome(PyObject *module, PyObject *arguments);
 PyObject *kineto_lines(PyObject *module, PyObject *arguments);
 PyObject *kineto_crossings(PyObject *module, PyObject *spans);
 
+/* -- scan.c: the events of a Chrome JSON trace as columns -- */
+
+int scan_setup(PyObject *module);
+
 /* -- the hot path -- */
 
 typedef struct {
