@@ -21,7 +21,10 @@ _SUITES = {
     "drain": "benchmarks.recording.drain",
     "torch_record_function": "benchmarks.torch.record_function",
     "torch_results": "benchmarks.torch.results",
+    "system_profiler": "benchmarks.sources.system_profiler",
     "composer_trainer": "benchmarks.composer.trainer",
+    "torch_loop": "benchmarks.torch.loop",
+    "torch_memory": "benchmarks.torch.memory",
 }
 _NEEDS = {"composer_trainer": "composer"}  # `make bench-composer` has it
 _RESULTS = Path(__file__).parent / "results"

@@ -66,6 +66,10 @@ TARGETS = {
         Target("record_function on with shapes / stock's", "<=", 1 / 2.5, issue=4),
         Target("record_function under an execution trace / stock's", "<=", 1 / 2.5, issue=4),
     ],
+    "system_profiler": [
+        Target("of one core at 0.5 s, by default", "<=", 0.2, issue=5),
+        Target("of one core at 0.5 s, with everything", "<=", 0.2, issue=5),
+    ],
     "composer_trainer": [
         Target("Trainer slower, ours, skipping", "<=", 3, issue=5),
         Target("Trainer slower, ours, active", "<=", 15, issue=5),
@@ -77,6 +81,14 @@ TARGETS = {
         Target("memory timeline .json / stock's", "<=", 1 / 5, issue=4),
         Target("lost at a cycle's end / stock's", "<=", 1 / 4, issue=4),
         Target("lost at a cycle's end / Kineto's stop alone", "<=", 1.4, issue=4),
+    ],
+    "torch_loop": [
+        Target(f"recorded step / stock's, {name}, low end", "<=", 1, issue=4)
+        for name in ("plain", "record_shapes", "profile_memory", "with_stack", "with_flops", "all")
+    ],
+    "torch_memory": [
+        Target("peak of export and key_averages() / stock's", "<=", 1 / 3, issue=4),
+        Target("growth over the last 180 of 300 profiles, beyond stock's", "<=", 1, issue=4),
     ],
 }
 

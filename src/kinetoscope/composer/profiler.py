@@ -115,8 +115,10 @@ class Profiler(engine.Profiler, TrainerCallback):
     def bind_to_state(self, state: Any) -> None:
         """Makes ``state`` the run's, and has the engine call this profiler, its sources and its handlers, in that
         order."""
+        self.renew()
         self.bind(state)
         state.profiler = self
+        self.show_action()
         state.callbacks.append(self)
         state.callbacks.extend(self._callbacks)
         state.callbacks.extend(self.trace_handlers)
@@ -148,8 +150,10 @@ class Profiler(engine.Profiler, TrainerCallback):
     # -- events -----------------------------------------------------------------------------------------------
 
     def init(self, state: Any, logger: Any) -> None:
-        """Raises `ProfilerStateError` if this profiler was used before or another one is active."""
+        """A profiler that was closed begins anew. Raises `ProfilerStateError` if another one is active."""
+        self.renew()
         self.check_is_startable()
+        self._has_begun = self._acts_at_next_event = self._saves_at_next_event = False
         self.remote_store = logger_store(logger)
 
     def after_load(self, state: Any, logger: Any) -> None:

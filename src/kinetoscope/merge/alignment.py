@@ -43,6 +43,7 @@ class Alignable(Protocol):
 
     path: str
     has_clock: bool
+    sync_us: int | None
     aligned_at_ns: int | None
     clock: FileClock | None
     shift_ns: int
@@ -60,8 +61,9 @@ def align(files: Sequence[Alignable], align_on: str | None) -> None:
     the cycles of one rank are on one clock. Raises `MergeError` for a file that cannot be placed.
     """
     if align_on is None:
-        _require_clocks(files)
-        _put_beside_rank_0(files)
+        if not _align_on_sync(files):
+            _require_clocks(files)
+            _put_beside_rank_0(files)
         return
     shifts = _shifts_by_rank(files, align_on)
     for file in files:
@@ -133,6 +135,16 @@ def _shift_at(monotonic_ns: int, line: ClockLine, relation: ClockRelation, rank0
     reference = ClockLine(relation.reference, relation.reference)
     rank0_line = min(rank0_lines, key=lambda it: abs(it.start.monotonic_ns - on_rank_0_ns), default=reference)
     return rank0_line.unix_ns(on_rank_0_ns) - line.unix_ns(monotonic_ns)
+
+
+def _align_on_sync(files: Sequence[Alignable]) -> bool:
+    """Files without unix time whose ranks noted a common moment, as Composer's do, are put on the first one's clock."""
+    if all(file.has_clock for file in files) or any(file.sync_us is None for file in files):
+        return False
+    reference_us = files[0].sync_us or 0
+    for file in files:
+        file.shift_ns = (reference_us - (file.sync_us or 0)) * 1000
+    return True
 
 
 def _require_clocks(files: Sequence[Alignable]) -> None:

@@ -50,6 +50,7 @@ class InputFile:
     size_bytes: int
     earliest_ns: int | None
     has_clock: bool
+    sync_us: int | None
     aligned_at_ns: int | None
     distributed_info: Any
     repairs: list[str]
@@ -124,6 +125,7 @@ def _survey(position: int, path: str, align_on: str | None, progress: _Progress)
         size_bytes=size_bytes,
         earliest_ns=min(times, default=None),
         has_clock=trace.has_clock,
+        sync_us=_composers_note(trace, "clock_sync_timestamp_us"),
         aligned_at_ns=min(aligned, default=None),
         distributed_info=trace.header.get("distributedInfo"),
         repairs=trace.repairs,
@@ -149,11 +151,21 @@ def _rank(trace: ChromeTrace, position: int) -> int:
         rank = source.get("rank")
         if isinstance(rank, int) and rank >= 0:
             return rank
-    for event in trace.events:  # Composer's own files say it in an event
-        if event.get("ph") == "M" and event.get("name") == "global_rank" and isinstance(event.get("args"), dict):
-            return int(event["args"].get("value", position))
+    noted = _composers_note(trace, "global_rank")
+    if noted is not None:
+        return noted
     match = _RANK_IN_NAME.search(Path(trace.path).name)
     return int(match[1]) if match else position
+
+
+def _composers_note(trace: ChromeTrace, name: str) -> int | None:
+    """What a file of Composer's says of itself: in an event of a list, or beside the events."""
+    value = trace.header.get(name)
+    for event in trace.events:
+        if event.get("ph") == "M" and event.get("name") == name and isinstance(event.get("args"), dict):
+            value = event["args"].get("value")
+            break
+    return value if isinstance(value, int) else None
 
 
 def _own_header(trace: ChromeTrace) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from kinetoscope.recording.listeners import Listeners
 from kinetoscope.recording.live_folder import LIVE_BYTES_MAX, LiveFolder, live_run
 from kinetoscope.recording.loop import Loop
 from kinetoscope.recording.marker import RECORDING_ACTIONS, Marker, MarkerSettings
+from kinetoscope.recording.recorder import ACTION_BITS
 from kinetoscope.recording.recorder_choice import ProcessRecorder, say_if_slow
 from kinetoscope.recording.schedule import Schedule
 from kinetoscope.recording.termination import TerminationHandler
@@ -123,8 +124,6 @@ class Profiler(Callback):
         self.upload_to = upload_to
         self.remote_store: Any = None
         """Where remote names without a scheme go when there is no ``upload_to``: a `RemoteStore`, or None."""
-        self.uploads: dict[Path, Any] = {}
-        """For handlers and sources: what uploads from each run folder, so that they share it."""
         self._schedule: Any = schedule
         self._clock = clock or SystemClock()
         self._grace_s, self.close_timeout_s = grace_s, close_timeout_s
@@ -134,23 +133,29 @@ class Profiler(Callback):
         self.state.profiler = self
         self.sources = list(sources)
         self.resumption_epoch = self._resumption_batch = 0
-        self._guard = Guard(strict)
         self._recorder = ProcessRecorder(self._clock)
         self._live_folder, self._live_bytes_max = live_folder, live_bytes_max
-        self._window = Window(self._recorder, self._clock, self.ranks, self.attempt)
         self._markers: dict[Any, Marker] = {}
         self._warned: set[str] = set()
+        self._pid = os.getpid()
+        self._wanted: dict[Event, list[tuple[Any, Callable[..., Any]]]] = {}
+        self._make_run(strict)
+        self.trace_handlers = trace_handlers
+
+    def _make_run(self, strict: bool) -> None:
+        """Everything that belongs to one run, from its beginning to its close."""
+        self._guard = Guard(strict)
+        self._window = Window(self._recorder, self._clock, self.ranks, self.attempt)
         self._action = ProfilerAction.SKIP
         self._phase = _Phase.NEW
         self._close_by = 0.0
-        self._pid = os.getpid()
         self._termination = TerminationHandler(self._save_on_signal)
         save_cost = self.marker("kinetoscope/save", categories=("kinetoscope",))
         self._delivery = Delivery(self._guard, lambda: self._trace_handlers, save_cost)
         self._clocks = ClockComparison(self._clock, self.ranks, self.attempt)
         self._live = LiveFolder(self._recorder, self._delivery.writer.submit)
-        self._wanted: dict[Event, list[tuple[Any, Callable[..., Any]]]] = {}
-        self.trace_handlers = trace_handlers
+        self.uploads: dict[Path, Any] = {}
+        """For handlers and sources: what uploads from each run folder, so that they share it."""
 
     # -- what a user touches ----------------------------------------------------------------------------------
 
@@ -337,6 +342,17 @@ class Profiler(Callback):
             raise ProfilerStateError("This Profiler has been started before. Make a new one for another run.")
         if active.is_active():
             raise ProfilerStateError("Another Profiler is active in this process. Close it before starting this one.")
+
+    def renew(self) -> None:
+        """Makes a profiler that is closed ready for another run; does nothing to one that is not."""
+        if self._phase is _Phase.CLOSED:
+            self._make_run(self._guard.strict)
+            self._connect()
+
+    def show_action(self) -> None:
+        """Before the run begins: lets handlers be told of events as the current action says. Nothing is kept."""
+        if self._recorder.listener is not None and self._phase is _Phase.NEW:
+            self._recorder.action = ACTION_BITS[self.schedule(self.state)]
 
     def begin_run(self) -> None:
         """Begins to be this process's profiler, once handlers and sources are set up."""

@@ -11,22 +11,33 @@ import psutil
 
 from kinetoscope.errors import SettingsError
 from kinetoscope.recording.action import ProfilerAction
+from kinetoscope.sources import nvml
 from kinetoscope.training.callback import Callback
 
 _GIB = 1 << 30
+_JOIN_S = 5.0
+_BUSY_MS = "busy_ms"
+# What psutil reads of many files, Linux says in one: that halves what a reading costs.
+_IS_LINUX = sys.platform == "linux"
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK") if _IS_LINUX else 100
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE") if _IS_LINUX else 4096
 Values = dict[str, int | float]
 Reading = tuple[str, Values]
 
 
 class SystemProfiler(Callback):
-    """Records what the machine does as counters: CPU, memory, disks, network, and the training process itself.
+    """Records what the machine does as counters: CPU, memory, disks, network, GPUs, and the training process itself.
 
     Counters: ``cpu`` (percent of all cores), ``process`` (percent of one core, resident GiB, threads),
     ``memory/virtual`` and ``memory/swap`` (GiB), ``memory/cuda/<device>`` (GiB) where CUDA is in use,
-    ``disk/<name>`` and ``network/<nic>`` (bytes in total and per second). They are read every
-    ``stats_thread_interval_seconds`` while a window is open, once more at its last batch, and never otherwise.
+    ``disk/<name>`` and ``network/<nic>`` (bytes in total and per second, percent of the time that a disk was busy), and
+    ``gpu/<index>`` (see `kinetoscope.sources.nvml`). They are read every ``stats_thread_interval_seconds`` while a
+    window is open, once more at its last batch, and never otherwise.
 
-    Raises `SettingsError` for an interval that is not positive.
+    ``profile_gpu``: by default where there is a driver and the package nvidia-ml-py; on the first rank of each node,
+    which records all of the node's GPUs. What cannot be read is said in the log once, and tried again.
+
+    Raises `SettingsError` for an interval that is not positive, and for ``profile_gpu=True`` without nvidia-ml-py.
     """
 
     def __init__(
@@ -36,11 +47,15 @@ class SystemProfiler(Callback):
         profile_disk: bool = False,
         profile_net: bool = False,
         stats_thread_interval_seconds: float = 0.5,
+        *,
+        profile_gpu: bool | None = None,
     ) -> None:
         if not stats_thread_interval_seconds > 0:
             raise SettingsError(
                 f"stats_thread_interval_seconds must be above 0, but is {stats_thread_interval_seconds}."
             )
+        if profile_gpu:
+            nvml.require()
         self._interval_s = stats_thread_interval_seconds
         self._readers: list[Callable[[], Iterator[Reading]]] = []
         if profile_cpu:
@@ -51,14 +66,20 @@ class SystemProfiler(Callback):
             self._readers.append(_Rates("disk", _disk_totals))
         if profile_net:
             self._readers.append(_Rates("network", _network_totals))
+        self._profile_gpu = profile_gpu is not False
+        self._is_gpu_wanted = profile_gpu is True
         self._wake = threading.Event()
         self._recording = False
         self._closing = False
         self._thread: threading.Thread | None = None
+        self._failed: set[str] = set()
+        self._markers: dict[str, Any] = {}
 
     def fit_start(self, state: Any, logger: Any) -> None:
-        self._thread = threading.Thread(target=self._loop, args=(state,), name="kinetoscope-system", daemon=True)
-        self._thread.start()
+        if self._thread is None:
+            self._closing = False
+            self._thread = threading.Thread(target=self._loop, args=(state,), name="kinetoscope-system", daemon=True)
+            self._thread.start()
 
     def batch_start(self, state: Any, logger: Any) -> None:
         action = state.profiler.get_action()
@@ -74,25 +95,46 @@ class SystemProfiler(Callback):
         self._closing = True
         self._wake.set()
         if self._thread is not None:
-            self._thread.join()
+            self._thread.join(_JOIN_S)
+            if self._thread.is_alive():
+                state.profiler.report("Reading the machine hangs; its thread is left to itself.")
             self._thread = None
 
     def _loop(self, state: Any) -> None:
+        gpus = self._open_gpus(state.profiler)
+        readers = [*self._readers, gpus] if gpus else self._readers
         while not self._closing:
             self._wake.wait(self._interval_s if self._recording else None)
             self._wake.clear()
             if self._recording and not self._closing:
-                self._read_all(state.profiler)
+                self._read_all(readers, state.profiler)
+        if gpus:
+            gpus.close()
 
-    def _read_all(self, profiler: Any) -> None:
-        for reader in list(self._readers):
+    def _open_gpus(self, profiler: Any) -> "nvml.Gpus | None":
+        if not self._profile_gpu or profiler.ranks.local_rank != 0:
+            return None
+        try:
+            return nvml.open_gpus()
+        except OSError as error:
+            if self._is_gpu_wanted:
+                profiler.report(f"No GPU is read: {error}")
+            return None
+
+    def _read_all(self, readers: list[Callable[[], Iterator[Reading]]], profiler: Any) -> None:
+        for reader in readers:
             try:
                 for name, values in reader():
-                    profiler.marker(name, categories=("system",)).counter(values)
-            except (psutil.Error, OSError) as error:
-                # A disk or a network card may go away; the others are still worth reading.
-                self._readers.remove(reader)
-                profiler.report(f"The system counters of {reader!r} end here: {error}")
+                    marker = self._markers.get(name)
+                    if marker is None:
+                        marker = self._markers[name] = profiler.marker(name, categories=("system",))
+                    marker.counter(values)
+            except (psutil.Error, OSError, RuntimeError) as error:
+                # What cannot be read now may come back, and the others are worth reading anyway.
+                name = getattr(reader, "__name__", None) or repr(reader)
+                if name not in self._failed:
+                    self._failed.add(name)
+                    profiler.report(f"The machine's {name} cannot be read at the moment: {error}")
 
 
 class _Cpu:
@@ -109,24 +151,44 @@ class _Process:
     """What this process itself takes."""
 
     def __init__(self) -> None:
-        self._process: psutil.Process | None = None
+        self._last: tuple[float, float] | None = None
 
     def __call__(self) -> Iterator[Reading]:
-        if self._process is None:
-            self._process = psutil.Process(os.getpid())
-        with self._process.oneshot():
-            values = {
-                "percent": self._process.cpu_percent(interval=None),
-                "resident_gib": self._process.memory_info().rss / _GIB,
-                "threads": self._process.num_threads(),
-            }
-        yield "process", values
+        processor_s, resident_bytes, num_threads = _read_process()
+        now, last = monotonic(), self._last
+        self._last = now, processor_s
+        percent = 100 * (processor_s - last[1]) / (now - last[0]) if last is not None and now > last[0] else 0.0
+        yield "process", {"percent": percent, "resident_gib": resident_bytes / _GIB, "threads": num_threads}
+
+
+def _read_process() -> tuple[float, int, int]:
+    """Seconds of processor time, bytes in memory and threads of this process. On Linux one file says it all."""
+    if not _IS_LINUX:
+        process = psutil.Process(os.getpid())
+        times = process.cpu_times()
+        return times.user + times.system, process.memory_info().rss, process.num_threads()
+    with open("/proc/self/stat", "rb", buffering=0) as file:
+        fields = file.read().rpartition(b")")[2].split()  # the name before it may hold anything
+    processor_s = (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
+    return processor_s, int(fields[21]) * _PAGE_BYTES, int(fields[17])
 
 
 def _read_memory() -> Iterator[Reading]:
-    memory, swap = psutil.virtual_memory(), psutil.swap_memory()
-    yield "memory/virtual", {"used_gib": memory.used / _GIB, "available_gib": memory.available / _GIB}
-    yield "memory/swap", {"used_gib": swap.used / _GIB, "free_gib": swap.free / _GIB}
+    available, total, swap_free, swap_total = _read_memory_bytes()
+    yield "memory/virtual", {"used_gib": (total - available) / _GIB, "available_gib": available / _GIB}
+    yield "memory/swap", {"used_gib": (swap_total - swap_free) / _GIB, "free_gib": swap_free / _GIB}
+
+
+def _read_memory_bytes() -> tuple[int, int, int, int]:
+    """Bytes of memory that are available and in all, and of swap that are free and in all."""
+    if not _IS_LINUX:
+        memory, swap = psutil.virtual_memory(), psutil.swap_memory()
+        return memory.available, memory.total, swap.free, swap.total
+    with open("/proc/meminfo", "rb", buffering=0) as file:
+        lines = dict(line.split(b":", 1) for line in file.read().splitlines())
+    wanted = (b"MemAvailable", b"MemTotal", b"SwapFree", b"SwapTotal")
+    available, total, swap_free, swap_total = (int(lines[name].split()[0]) * 1024 for name in wanted)
+    return available, total, swap_free, swap_total
 
 
 def _read_cuda_memory() -> Iterator[Reading]:
@@ -142,7 +204,10 @@ def _read_cuda_memory() -> Iterator[Reading]:
 
 
 class _Rates:
-    """Totals of bytes by device, and how fast they grew since the last reading."""
+    """Totals by device, and how fast they grew since the last reading.
+
+    A device that is gone is left out; one that is new, or counts from the beginning again, has no rates at first.
+    """
 
     def __init__(self, kind: str, read_totals: Callable[[], Mapping[str, Values]]) -> None:
         self._kind = kind
@@ -155,19 +220,37 @@ class _Rates:
 
     def __call__(self) -> Iterator[Reading]:
         totals, now = self._read_totals(), monotonic()
-        elapsed_s = now - self._last_at
-        for device, values in totals.items():
-            before = self._last.get(device)
-            rates = {} if before is None else {f"{k}_per_s": (v - before[k]) / elapsed_s for k, v in values.items()}
-            yield f"{self._kind}/{device}", {**values, **rates}
+        last, elapsed_s = self._last, now - self._last_at
         self._last, self._last_at = totals, now
+        for device, values in totals.items():
+            before = last.get(device)
+            goes_on = elapsed_s > 0 and before is not None and all(values[it] >= before[it] for it in values)
+            rates = _rates(values, before, elapsed_s) if before is not None and goes_on else {}
+            yield f"{self._kind}/{device}", _shown(values) | rates
+
+
+def _rates(values: Values, before: Values, elapsed_s: float) -> Values:
+    rates = {f"{name}_per_s": (values[name] - before[name]) / elapsed_s for name in _shown(values)}
+    if _BUSY_MS in values:
+        rates["busy_percent"] = min(100.0, (values[_BUSY_MS] - before[_BUSY_MS]) / elapsed_s / 10)
+    return rates
+
+
+def _shown(values: Values) -> Values:
+    """The totals that are shown as such: not that of the time a disk was busy, which only its rate makes sense of."""
+    return {name: value for name, value in values.items() if name != _BUSY_MS}
 
 
 def _disk_totals() -> dict[str, Values]:
-    disks = psutil.disk_io_counters(perdisk=True) or {}
-    return {name: {"read_bytes": it.read_bytes, "write_bytes": it.write_bytes} for name, it in disks.items()}
+    disks = psutil.disk_io_counters(perdisk=True, nowrap=False) or {}
+    return {name: _disk(it) for name, it in disks.items()}
+
+
+def _disk(it: Any) -> Values:
+    totals = {"read_bytes": it.read_bytes, "write_bytes": it.write_bytes}
+    return totals | {_BUSY_MS: it.busy_time} if hasattr(it, "busy_time") else totals
 
 
 def _network_totals() -> dict[str, Values]:
-    cards = psutil.net_io_counters(pernic=True)
+    cards = psutil.net_io_counters(pernic=True, nowrap=False) or {}
     return {name: {"sent_bytes": it.bytes_sent, "received_bytes": it.bytes_recv} for name, it in cards.items()}

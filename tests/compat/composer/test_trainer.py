@@ -501,3 +501,21 @@ def test_json_of_a_trace_is_valid_for_every_parser():
 def test_a_trainer_without_a_profiler_says_what_is_missing():
     with pytest.raises(RuntimeError, match=r"kinetoscope\.composer\.Profiler"):
         Trainer(model=make_model(), callbacks=[JSONTraceHandler()], device="cpu", progress_bar=False)
+
+
+def test_the_example_leaves_a_merged_trace():
+    example = Path(__file__).parents[3] / "examples" / "composer_trainer.py"
+    stand_ins = Path(__file__).parents[2] / "composer_stand_ins"
+    paths = os.pathsep.join([*filter(None, [os.environ.get("PYTHONPATH")]), str(stand_ins)])
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", str(example), "--out", "here"],
+        env=os.environ | {"PYTHONPATH": paths},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=150,
+    )
+    assert done.returncode == 0, done.stderr
+    events = read_events("here/traces/merged_trace.json")
+    assert [it["args"]["batch"] for it in spans_of(events)["event/batch"]] == [2, 3, 4, 5, 6]
+    assert {it["args"]["microbatch"] for it in spans_of(events)["event/forward"]} == {0, 1}

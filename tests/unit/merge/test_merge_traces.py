@@ -222,3 +222,17 @@ def test_the_output_is_packed_by_name_and_its_mode_obeys_the_umask(tmp_path):
         os.umask(before)
     assert json.loads(gzip.decompress(output.read_bytes()))["traceEvents"]
     assert stat.S_IMODE(output.stat().st_mode) == 0o644
+
+
+def test_composers_files_are_put_on_one_clock_by_the_moment_that_their_ranks_noted(tmp_path):
+    for rank, (sync_us, at_us) in enumerate([(1000, 1500), (71_000, 71_500)]):
+        events = [
+            {"ph": "M", "name": "global_rank", "pid": 5, "tid": 5, "args": {"value": rank}},
+            {"ph": "M", "name": "clock_sync_timestamp_us", "pid": 5, "tid": 5, "args": {"value": sync_us}},
+            {"ph": "B", "name": "work", "pid": 5, "tid": 5, "ts": at_us},
+            {"ph": "E", "name": "work", "pid": 5, "tid": 5, "ts": at_us + 20},
+        ]
+        (tmp_path / f"{'ab'[rank]}.json").write_text(json.dumps(events))
+    merge_traces(tmp_path / "merged.json", tmp_path / "b.json", tmp_path / "a.json", as_list=True)
+    merged = json.loads((tmp_path / "merged.json").read_text())
+    assert [(it["pid"], it["ts"]) for it in merged if it["ph"] == "B"] == [(0, 1500), (1, 1500)]

@@ -63,7 +63,7 @@ def test_a_short_window_is_read_at_its_beginning_and_at_its_last_batch():
 def test_nothing_is_read_while_every_batch_is_skipped(monkeypatch):
     source = SystemProfiler(stats_thread_interval_seconds=0.01)
     reads = []
-    monkeypatch.setattr(source, "_read_all", reads.append)
+    monkeypatch.setattr(source, "_read_all", lambda *arguments: reads.append(arguments))
     counters(source, schedule=lambda state: ProfilerAction.SKIP)
     assert reads == []
 

@@ -1,0 +1,56 @@
+"""benchmarks: what reading the machine costs. Nothing else runs; the processor time of the process is what it takes.
+
+The profiler reads far more often than by default, so that there is something to measure, and with everything on.
+"""
+
+import resource
+import time
+from itertools import count
+
+from benchmarks.suite import Measure, SuiteResult
+from kinetoscope import Profiler, ProfilerAction, SystemProfiler
+from kinetoscope.testing import MemoryTraceHandler
+
+_INTERVAL_S = 0.02
+_DEFAULT_INTERVAL_S = 0.5
+_EVERYTHING = {"profile_cpu": True, "profile_memory": True, "profile_disk": True, "profile_net": True}
+
+
+def run(quick: bool) -> SuiteResult:
+    """Measures one reading, of what is on by default and of everything."""
+    num_rounds, seconds = (1, 0.5) if quick else (5, 2.0)
+    measures, times = [], {}
+    for name, options in {"by default": {}, "with everything": _EVERYTHING}.items():
+        costs = [_reading_ns(options, seconds) for _ in range(num_rounds)]
+        best = min(costs)
+        percent = 100 * best / (_DEFAULT_INTERVAL_S * 1e9)
+        detail = f"{best / 1e3:.0f} us a reading"
+        measures.append(Measure(f"of one core at 0.5 s, {name}", percent, "%", detail))
+        times[name] = {"best": best, "median": sorted(costs)[len(costs) // 2]}
+    return SuiteResult(
+        suite="system_profiler",
+        title="what the SystemProfiler takes of a processor",
+        measures=measures,
+        notes=["Processor time of the process, user and system, over the number of readings; best round."],
+        times_ns=times,
+    )
+
+
+def _reading_ns(options: dict[str, bool], seconds: float) -> float:
+    """Processor time of one reading, and of recording it."""
+    handler = MemoryTraceHandler()
+    source = SystemProfiler(stats_thread_interval_seconds=_INTERVAL_S, **options)
+    with Profiler(lambda state: ProfilerAction.ACTIVE, handler, sources=[source], live_folder=False) as profiler:
+        batches = profiler.batches(count())
+        next(batches)
+        time.sleep(2 * _INTERVAL_S)  # what only the first reading does
+        before = _processor_ns()
+        time.sleep(seconds)
+        took = _processor_ns() - before
+        batches.close()
+    return took / (seconds / _INTERVAL_S)
+
+
+def _processor_ns() -> float:
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return 1e9 * (usage.ru_utime + usage.ru_stime)

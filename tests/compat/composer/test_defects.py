@@ -1,0 +1,226 @@
+"""Each defect of Composer's own profiler that we know of, and that ours does the opposite. In a real Trainer.
+
+Shown in `test_trainer.py`: markers and operators on one clock; no event while skipping; the last batch of a window
+whole; a crash, a kill and an end in mid-window; the merged file's upload; ranks over several cycles, and ids of flows, in
+the merged trace; the memory timeline on CPU; a resumed run's later epochs.
+"""
+
+import asyncio
+import gzip
+import json
+import os
+import stat
+import threading
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+import torch
+from composer import Callback
+
+from composer_training.traces import read_events, spans_of
+from composer_training.training import make_trainer
+from kinetoscope.composer import JSONTraceHandler, Profiler, ProfilerAction, cyclic_schedule
+from kinetoscope.composer.json_trace_merger import merge_traces
+
+NO_TORCH = {"torch_prof_profile_memory": False, "torch_prof_with_flops": False}
+
+
+class InBatch(Callback):
+    """Does something in batch 1, in the midst of a window."""
+
+    def __init__(self, deed):
+        self.deed = deed
+        self.result = None
+
+    def before_forward(self, state, logger):
+        if state.timestamp.batch == 1:
+            self.result = self.deed(state.profiler)
+
+
+def train(deed=lambda profiler: None, schedule=None, handler=None, num_batches=3, duration="1ep", **options):
+    """Trains with ``deed`` in batch 1; returns what that returned, and the handler."""
+    handler = handler or JSONTraceHandler()
+    schedule = schedule or cyclic_schedule(warmup=0, active=100)
+    profiler = Profiler(schedule, [handler], **{"sys_prof_cpu": False, "strict": True} | NO_TORCH | options)
+    callback = InBatch(deed)
+    trainer = make_trainer(profiler, num_batches=num_batches, duration=duration, callbacks=[callback])
+    trainer.fit()
+    trainer.close()
+    return callback.result, handler
+
+
+def test_a_decorated_function_returns_what_it_returned():
+    def deed(profiler):
+        @profiler.marker("added")
+        def add(one, other):
+            return one + other
+
+        return add(2, 3), add.__name__
+
+    result, _ = train(deed)
+    assert result == (5, "add")
+    assert len(spans_of(read_events())["added"]) == 1
+
+
+def test_decorated_generators_and_coroutines_stay_what_they_are():
+    def deed(profiler):
+        @profiler.marker("yields")
+        def generate():
+            yield from (1, 2)
+
+        @profiler.marker("awaits")()
+        async def wait():
+            await asyncio.sleep(0)
+            return 3
+
+        return list(generate()), asyncio.run(wait())
+
+    result, _ = train(deed)
+    assert result == ([1, 2], 3)
+    spans = spans_of(read_events())
+    assert len(spans["yields"]) == len(spans["awaits"]) == 1
+
+
+def test_recursion_is_recorded_level_by_level():
+    def deed(profiler):
+        marker = profiler.marker("factorial")
+
+        @marker
+        def factorial(n):
+            return 1 if n == 0 else n * factorial(n - 1)
+
+        return factorial(5)
+
+    result, _ = train(deed)
+    assert result == 120
+    assert len(spans_of(read_events())["factorial"]) == 6
+
+
+def test_four_threads_of_two_thousand_spans_lose_none_and_have_tracks_of_their_own():
+    def deed(profiler):
+        marker, errors = profiler.marker("work"), []
+
+        def work():
+            try:
+                for _ in range(2000):
+                    with marker:
+                        pass
+            except Exception as error:
+                errors.append(error)
+
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return errors
+
+    errors, _ = train(deed)
+    assert errors == []
+    spans = spans_of(read_events())["work"]
+    assert sorted(Counter(it["tid"] for it in spans).values()) == [2000] * 4
+
+
+def test_a_markers_first_settings_stay_and_one_warning_names_both(caplog):
+    def deed(profiler):
+        with profiler.marker("mine", actions=[ProfilerAction.ACTIVE], categories=["first"]):
+            pass
+        with profiler.marker("mine", actions=[ProfilerAction.WARMUP], categories=["second"]):
+            pass
+
+    train(deed)
+    assert [it["cat"] for it in spans_of(read_events())["mine"]] == ["first", "first"]
+    (warning,) = [it.getMessage() for it in caplog.records if "'mine'" in it.getMessage()]
+    assert "first" in warning
+    assert "second" in warning
+
+
+def test_times_have_nanoseconds_and_never_step_back():
+    def deed(profiler):
+        for _ in range(200):
+            with profiler.marker("quick"):
+                pass
+
+    train(deed)
+    spans = spans_of(read_events())["quick"]
+    times = [moment for it in spans for moment in (it["ts"], it["end"])]
+    assert times == sorted(times)
+    assert any(round(moment * 1000) % 1000 for moment in times)
+    assert min(it["end"] - it["ts"] for it in spans) > 0
+
+
+def test_counters_take_nan_and_scalars_of_numpy_and_torch():
+    def deed(profiler):
+        profiler.marker("values").counter({"nan": float("nan"), "numpy": np.float32(0.5), "torch": torch.tensor(3)})
+
+    train(deed)
+    text = Path("run/traces/merged_trace.json").read_text()
+    json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+    (event,) = [it for it in read_events() if it["name"] == "values"]
+    assert event["args"] == {"numpy": 0.5, "torch": 3}
+    assert event["not_finite"] == {"nan": "NaN"}
+
+
+def test_the_merged_file_may_be_read_by_whoever_may_read_the_others():
+    train()
+    modes = {stat.S_IMODE(path.stat().st_mode) for path in Path("run/traces").glob("*.json")}
+    umask = os.umask(0)
+    os.umask(umask)
+    assert modes == {0o666 & ~umask}
+
+
+def test_saved_traces_are_listed_and_the_oldest_deleted():
+    handler = JSONTraceHandler(num_traces_to_keep=2)
+    train(schedule=cyclic_schedule(warmup=0, active=1, repeat=0), handler=handler, num_batches=5)
+    kept = [path.name for _, (path,) in handler.saved_traces]
+    assert kept == ["ep0-ba4-rank0.json", "ep0-ba5-rank0.json"]
+    assert sorted(path.name for path in Path("run/traces").glob("ep*")) == kept
+    assert len(spans_of(read_events())["event/batch"]) == 5  # what was deleted is in the merged trace
+
+
+def test_traces_that_are_cut_off_or_packed_or_without_a_sync_merge_and_the_output_may_be_an_input():
+    train()
+    events = [it for it in read_events("run/traces/ep0-ba3-rank0.json") if "kinetoscope" not in it["name"]]
+    composers = [it | {"ts": it["ts"] + 1.7e15} if "ts" in it else it for it in events]
+    composers = [it for it in composers if it["name"] not in ("clock_sync_timestamp_us", "kinetoscope_header")]
+    text = json.dumps(composers)
+    Path("comma.json").write_text(text[:-1] + ",")
+    Path("open.json").write_text(text[:-1])
+    Path("packed.json.gz").write_bytes(gzip.compress(text.encode()))
+    for name in ("comma.json", "open.json", "packed.json.gz"):
+        merge_traces("merged.json", name)
+        assert len(spans_of(read_events("merged.json"))["event/batch"]) == 3, name
+    before = len(spans_of(read_events("merged.json"))["event/batch"])
+    merge_traces("merged.json", "merged.json")
+    assert len(spans_of(read_events("merged.json"))["event/batch"]) == before
+
+
+def test_a_failed_merge_leaves_no_half_a_file():
+    Path("broken.json").write_text("no trace at all")
+    with pytest.raises(ValueError, match=r"broken\.json"):
+        merge_traces("merged.json", "broken.json")
+    assert not Path("merged.json").exists()
+
+
+def test_the_machine_is_counted_in_true_units_and_the_thread_is_joined():
+    def schedule(state):
+        return ProfilerAction.ACTIVE
+
+    options = {"sys_prof_cpu": True, "sys_prof_memory": True, "sys_prof_disk": True, "sys_prof_net": True}
+    train(schedule=schedule, sys_prof_stats_thread_interval_seconds=0.01, num_batches=8, **options)
+    counters = [it for it in read_events() if it["ph"] == "C"]
+    assert {"cpu", "process", "memory/virtual", "memory/swap"} <= {it["name"] for it in counters}
+    assert not any("field_name" in it["args"] for it in counters)
+    total_gib = psutil.virtual_memory().total / 2**30
+    used = [it["args"]["used_gib"] for it in counters if it["name"] == "memory/virtual"]
+    assert all(0 < value < total_gib for value in used)
+    assert not [it.name for it in threading.enumerate() if it.name.startswith("kinetoscope")]
+
+
+@pytest.mark.parametrize("arguments", [{"warmup": 0, "active": 0}, {"active": 0}, {"wait": -1}])
+def test_an_impossible_schedule_is_refused_when_it_is_made(arguments):
+    with pytest.raises(ValueError, match=r"active|wait"):
+        cyclic_schedule(**arguments)

@@ -1,0 +1,200 @@
+"""The Composer face where Composer is not: any engine may call it. (`tests/compat/composer` has the real one.)"""
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from composer_training.traces import read_events, spans_of
+from kinetoscope import Event, State
+from kinetoscope.composer import (
+    JSONTraceHandler,
+    Profiler,
+    ProfilerAction,
+    SystemProfiler,
+    TraceHandler,
+    cyclic_schedule,
+)
+
+pytestmark = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="TorchProfiler needs torch")
+NO_TORCH = {"torch_prof_profile_memory": False, "torch_prof_with_flops": False}
+
+
+@pytest.fixture(autouse=True)
+def inside_a_folder_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+class Engine:
+    """Calls callbacks and markers as Composer's engine does, for a run of ``num_batches``."""
+
+    def __init__(self, profiler, logger=None):
+        self.profiler, self.logger = profiler, logger
+        self.state = State(run_name="run", dataloader_len=None)
+        profiler.bind_to_state(self.state)
+        self.run(Event.INIT)
+
+    def run(self, *events):
+        for event in events:
+            for callback in self.state.callbacks:
+                name = f"callback/{type(callback).__name__}/event/{event.value}"
+                with self.profiler.marker(name, categories=[event.value, type(callback).__name__]):
+                    callback.run_event(event, self.state, self.logger)
+
+    def fit(self, num_batches):
+        self.run(Event.FIT_START, Event.EPOCH_START)
+        for _ in range(num_batches):
+            batch = self.profiler.marker("event/batch", actions=[ProfilerAction.ACTIVE, ProfilerAction.WARMUP])
+            self.run(Event.BATCH_START)
+            batch.start()
+            self.run(Event.BEFORE_FORWARD, Event.AFTER_FORWARD, Event.BEFORE_BACKWARD, Event.AFTER_BACKWARD)
+            batch.finish()
+            self.state.timestamp = self.state.timestamp.to_next_batch()
+            self.run(Event.BATCH_END, Event.BATCH_CHECKPOINT)
+        self.state.timestamp = self.state.timestamp.to_next_epoch()
+        self.run(Event.EPOCH_END, Event.EPOCH_CHECKPOINT, Event.FIT_END)
+
+    def close(self):
+        for callback in self.state.callbacks:
+            callback.close(self.state, self.logger)
+        for callback in self.state.callbacks:
+            callback.post_close()
+
+
+def only_markers(schedule, handlers, **options):
+    return Profiler(schedule, handlers, **{"sys_prof_cpu": False, "strict": True} | NO_TORCH | options)
+
+
+def test_a_window_is_saved_as_a_bare_list_of_pairs():
+    engine = Engine(only_markers(cyclic_schedule(warmup=1, active=2), [JSONTraceHandler()]))
+    engine.fit(5)
+    engine.close()
+    for path in ("run/traces/ep0-ba3-rank0.json", "run/traces/merged_trace.json"):
+        events = read_events(path)
+        assert events[0]["args"]["baseTimeNanoseconds"] > 10**18
+        assert [it["args"]["batch"] for it in spans_of(events)["event/batch"]] == [0, 1, 2]
+        assert not [it for it in events if it["ph"] == "X"]
+
+
+def test_the_trace_of_an_active_stretch_that_the_epoch_ends_is_saved():
+    def schedule(state):  # knows nothing of an epoch's end
+        return [ProfilerAction.WARMUP, ProfilerAction.ACTIVE][min(state.timestamp.batch_in_epoch, 1)]
+
+    engine = Engine(only_markers(schedule, [JSONTraceHandler()]))
+    engine.fit(3)
+    assert Path("run/traces/ep1-ba3-rank0.json").exists()
+    engine.close()
+
+
+def test_a_marker_may_be_used_once_the_profiler_is_bound():
+    told = []
+
+    class Listener(TraceHandler):
+        def process_duration_event(self, name, categories, is_start, timestamp, wall_clock_time_ns):
+            told.append((name, is_start))
+
+    profiler = only_markers(lambda state: ProfilerAction.ACTIVE, Listener())
+    profiler.bind_to_state(State())
+    with profiler.marker("mine"):
+        pass
+    assert told == [("mine", True), ("mine", False)]
+    profiler.close()
+
+
+def test_handlers_get_arguments_by_name_and_from_the_bound_state():
+    told = []
+
+    class Listener(TraceHandler):
+        def process_instant_event(self, *, wall_clock_time_ns, timestamp, categories, name):
+            told.append((name, categories, int(timestamp.batch)))
+
+    class Marks(TraceHandler):
+        def before_forward(self, state, logger):
+            state.profiler.marker("here", categories=["mine"]).instant()
+
+    engine = Engine(only_markers(lambda state: ProfilerAction.ACTIVE, [Listener(), Marks()]))
+    engine.fit(2)
+    engine.close()
+    assert told == [("here", ("mine",), 0), ("here", ("mine",), 1)]
+
+
+def test_a_later_marker_of_the_same_name_keeps_the_first_settings_and_says_so(caplog):
+    profiler = only_markers(lambda state: ProfilerAction.ACTIVE, [])
+    first = profiler.marker("mine", actions=[ProfilerAction.ACTIVE], categories=["a"])
+    assert profiler.marker("mine", categories=("b",)) is first
+    assert profiler.marker("mine") is first
+    assert first.categories == ("a",)
+    assert len(caplog.records) == 1
+
+
+def test_the_callbacks_of_a_profiler_follow_its_options():
+    kinds = lambda profiler: [type(it).__name__ for it in profiler._callbacks]  # noqa: E731
+    schedule = cyclic_schedule()
+    assert kinds(Profiler(schedule, [])) == ["SystemProfiler", "TorchProfiler"]
+    assert kinds(Profiler(schedule, [], sys_prof_cpu=False)) == ["TorchProfiler"]
+    assert kinds(Profiler(schedule, [], **NO_TORCH)) == ["SystemProfiler"]
+    assert kinds(Profiler(schedule, [], sys_prof_cpu=False, torch_prof_record_shapes=True)) == ["TorchProfiler"]
+
+
+def test_a_memory_file_without_its_three_options_is_refused():
+    with pytest.raises(ValueError, match="torch_prof_record_shapes=True, torch_prof_with_stack=True"):
+        Profiler(cyclic_schedule(), [], torch_prof_memory_filename="memory.html")
+
+
+def test_the_batch_of_resumption_comes_from_after_load():
+    profiler = only_markers(cyclic_schedule(skip_first=1, warmup=1, active=1), [])
+    engine = Engine(profiler)
+    engine.state.timestamp = engine.state.timestamp.to_next_batch().to_next_batch()
+    engine.run(Event.BEFORE_LOAD, Event.AFTER_LOAD)
+    assert profiler.resumption_batch_idx == 2
+    assert profiler.schedule(engine.state) is ProfilerAction.SKIP
+    engine.state.timestamp = engine.state.timestamp.to_next_batch()
+    assert profiler.schedule(engine.state) is ProfilerAction.WARMUP
+    engine.close()
+
+
+def test_a_schedule_works_with_any_profiler_that_knows_its_batch_of_resumption():
+    state = State(profiler=SimpleNamespace(resumption_batch_idx=2))
+    assert cyclic_schedule(warmup=1, active=1)(state) is ProfilerAction.SKIP
+
+
+def test_a_closed_profiler_serves_another_engine():
+    handler = JSONTraceHandler(overwrite=True)
+    profiler = only_markers(cyclic_schedule(warmup=0, active=2), [handler])
+    for num_batches in (1, 2):
+        engine = Engine(profiler)
+        engine.fit(num_batches)
+        engine.close()
+        engine.close()
+        assert len(spans_of(read_events())["event/batch"]) == num_batches
+    assert not Path("run/live").exists()
+
+
+def test_a_second_profiler_beside_an_active_one_is_refused():
+    engine = Engine(only_markers(cyclic_schedule(), []))
+    engine.run(Event.FIT_START)
+    with pytest.raises(RuntimeError, match="Another Profiler is active"):
+        Engine(only_markers(cyclic_schedule(), []))
+    engine.close()
+
+
+def test_a_source_outside_its_profiler_says_what_is_missing():
+    with pytest.raises(RuntimeError, match=r"kinetoscope\.composer\.Profiler"):
+        SystemProfiler().init(State(), None)
+
+
+def test_the_merger_is_a_command(tmp_path):
+    for rank in (0, 1):
+        event = {"ph": "X", "name": "work", "ts": 1.7e15 + rank, "dur": 2, "pid": 0, "tid": 1}
+        (tmp_path / f"rank{rank}.json").write_text(json.dumps([event])[:-1] + ",")  # a comma, and no bracket
+    command = [sys.executable, "-m", "kinetoscope.composer.json_trace_merger", "-o", "merged.json"]
+    done = subprocess.run([*command, "rank0.json", "rank1.json"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert {it["pid"] for it in read_events("merged.json") if it["name"] == "work"} == {0, 1}
+    done = subprocess.run([*command, "missing.json"], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "missing.json" in done.stderr
