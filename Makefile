@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 COMPOSER_VENV := .venv-composer
 PACKAGE := pyproject.toml $(wildcard setup.py src/native/*)
 
-.PHONY: help demo test test-pure test-sanitized test-composer bench-composer check bench clean
+.PHONY: help demo test test-pure test-long test-sanitized fuzz test-composer bench-composer check bench clean
 
 help:  ## Say what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -30,10 +30,17 @@ test-pure: $(VENV)/test.stamp  ## Run the tests that touch the recorder with the
 	KINETOSCOPE_PURE=1 $(BIN)/python -m pytest -q tests/unit tests/integration/test_demo.py tests/integration/test_endings.py \
 		tests/integration/test_compile.py
 
-test-sanitized: $(VENV)/test.stamp  ## Run the recorder's tests under AddressSanitizer and UndefinedBehaviorSanitizer
+test-long: $(VENV)/test.stamp  ## Run in full what `make test` shortens: faults, a stall, 64 ranks, 100 comparisons of clocks
+	KINETOSCOPE_FAULT_RUN_S=120 KINETOSCOPE_STALL_S=30 KINETOSCOPE_NUM_RANKS=64 KINETOSCOPE_CLOCK_RUNS=100 \
+	$(BIN)/python -m pytest --timeout 900 tests/integration/storage/test_fault_run.py tests/integration/test_scale.py tests/integration/clock
+
+test-sanitized: $(VENV)/test.stamp  ## Run the tests of what is in C under AddressSanitizer and UndefinedBehaviorSanitizer
 	KINETOSCOPE_REQUIRE_NATIVE=1 KINETOSCOPE_SANITIZE=1 $(BIN)/python setup.py --quiet build --build-base build/sanitized
 	PYTHONPATH=$$(echo build/sanitized/lib*) LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" \
-	ASAN_OPTIONS=detect_leaks=0:quarantine_size_mb=8 PYTHONMALLOC=malloc $(BIN)/python -m pytest tests/unit/recording tests/integration/test_live_folder.py
+	ASAN_OPTIONS=detect_leaks=0:quarantine_size_mb=8 PYTHONMALLOC=malloc $(BIN)/python -m pytest tests/unit/recording tests/integration/test_live_folder.py tests/unit/formats/test_chrome_scan.py
+
+fuzz: $(VENV)/fuzz.stamp  ## Feed mutated traces to both scanners for a minute, guided by what they cover
+	PYTHONPATH=tests $(BIN)/python tests/fuzz/fuzz_traces.py build/fuzz -max_total_time=60 -timeout=10 -rss_limit_mb=1024 -max_len=8192
 
 # Composer pins other versions than we do, and has parts that cannot be had for CPU: hence --no-deps, and tests/composer_stand_ins.
 $(COMPOSER_VENV)/stamp: $(PACKAGE)

@@ -13,6 +13,7 @@ from benchmarks.suite import SuiteResult, render_table, write_result
 _SUITES = {
     "import_time": "benchmarks.import_time",
     "two_ranks": "benchmarks.two_ranks",
+    "clocks": "benchmarks.clocks",
     "marker_cost": "benchmarks.recording.marker_cost",
     "growth": "benchmarks.recording.growth",
     "skipped_batch": "benchmarks.recording.skipped_batch",
@@ -22,6 +23,8 @@ _SUITES = {
     "torch_results": "benchmarks.torch.results",
     "system_profiler": "benchmarks.sources.system_profiler",
     "composer_trainer": "benchmarks.composer.trainer",
+    "torch_loop": "benchmarks.torch.loop",
+    "torch_memory": "benchmarks.torch.memory",
 }
 _NEEDS = {"composer_trainer": "composer"}  # `make bench-composer` has it
 _RESULTS = Path(__file__).parent / "results"

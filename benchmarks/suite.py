@@ -36,6 +36,14 @@ TARGETS = {
         Target("ends of a barrier on two ranks, apart", "<=", 1000, issue=2),
         Target("record_function outside its marker", "<=", 5, issue=2),
     ],
+    "clocks": [
+        Target("hours apart: truth within the bound", ">=", 99, issue=5),
+        Target("hours apart: bound", "<", 200, issue=5),
+        Target("hours apart, 100 ppm: truth within the bound", ">=", 99, issue=5),
+        Target("hours apart, 100 ppm: bound", "<", 200, issue=5),
+        Target("through 1 ms of delay: truth within the bound", ">=", 99, issue=5),
+        Target("through 1 ms of delay: bound", "<", 2000, issue=5),
+    ],
     "skipped_batch": [Target("batch of profiler.batches, skipped", "<", 10, issue=2)],
     "marker_cost": [
         Target("marker with, active", "<=", 1.2, issue=3),
@@ -73,6 +81,14 @@ TARGETS = {
         Target("memory timeline .json / stock's", "<=", 1 / 5, issue=4),
         Target("lost at a cycle's end / stock's", "<=", 1 / 4, issue=4),
         Target("lost at a cycle's end / Kineto's stop alone", "<=", 1.4, issue=4),
+    ],
+    "torch_loop": [
+        Target(f"recorded step / stock's, {name}, low end", "<=", 1, issue=4)
+        for name in ("plain", "record_shapes", "profile_memory", "with_stack", "with_flops", "all")
+    ],
+    "torch_memory": [
+        Target("peak of export and key_averages() / stock's", "<=", 1 / 3, issue=4),
+        Target("growth over the last 180 of 300 profiles, beyond stock's", "<=", 1, issue=4),
     ],
 }
 

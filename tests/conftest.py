@@ -3,9 +3,14 @@
 import signal
 import threading
 
+import hypothesis
 import pytest
 
 from kinetoscope.recording import active
+
+# A loaded machine takes its time; what is asserted does not depend on it.
+hypothesis.settings.register_profile("any-machine", deadline=None)
+hypothesis.settings.load_profile("any-machine")
 
 
 @pytest.fixture(autouse=True)

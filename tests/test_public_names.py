@@ -20,6 +20,7 @@ PUBLIC = [
     "TorchProfiler",
     "TraceHandler",
     "cyclic_schedule",
+    "load",
     "marker",
     "merge_traces",
     "profile",

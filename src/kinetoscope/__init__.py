@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from kinetoscope.recording.trace_handler import TraceHandler
     from kinetoscope.sources.system_profiler import SystemProfiler
     from kinetoscope.sources.torch_profiler import TorchProfiler
+    from kinetoscope.table.load import load
     from kinetoscope.training.callback import Callback
     from kinetoscope.training.event import Event
     from kinetoscope.training.state import State
@@ -35,6 +36,7 @@ _HOMES = {
     "TorchProfiler": "kinetoscope.sources.torch_profiler",
     "TraceHandler": "kinetoscope.recording.trace_handler",
     "cyclic_schedule": "kinetoscope.recording.schedule",
+    "load": "kinetoscope.table.load",
     "marker": "kinetoscope.recording.active",
     "merge_traces": "kinetoscope.merge.merge_traces",
     "profile": "kinetoscope.assemble",
@@ -53,6 +55,7 @@ __all__ = [
     "TorchProfiler",
     "TraceHandler",
     "cyclic_schedule",
+    "load",
     "marker",
     "merge_traces",
     "profile",

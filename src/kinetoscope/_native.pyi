@@ -81,3 +81,33 @@ def drain_chrome(
     clock: tuple[int, int, int, int],
     /,
 ) -> tuple[int, int, bool]: ...
+def kineto_lines(
+    text: bytes | bytearray | memoryview,
+    into: bytearray,
+    spans: bytearray,
+    number: int,
+    line: int,
+    shift_ns: int,
+    renamed: tuple[int, bytes, bytes],
+    /,
+) -> tuple[int, int, int, int, int, int]: ...
+def kineto_crossings(spans: bytes | bytearray, /) -> list[int]: ...
+
+class Column:
+    @property
+    def name(self) -> str: ...
+    def __len__(self) -> int: ...
+    def __arrow_c_array__(self, requested_schema: object = None, /) -> tuple[object, object]: ...
+
+class Scanner:
+    def __init__(
+        self,
+        names: tuple[bytes, ...],
+        num_texts: int,
+        num_numbers: int,
+        keys: tuple[tuple[bytes, int, int, bool], ...],
+        /,
+    ) -> None: ...
+    def scan(self, window: bytearray | bytes, at: int, end: int, is_first: bool, /) -> tuple[int, int, int]: ...
+    def take(self, is_last: bool, /) -> list[list[Column]]: ...
+    def texts(self, column: int, /) -> list[bytes]: ...

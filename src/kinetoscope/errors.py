@@ -14,7 +14,8 @@
     │   └── NothingRecordedError  (also AssertionError)           results asked for before there are any
     ├── TraceFileError        (also ValueError)                   a trace file that cannot be read
     ├── UploadError           (also OSError)                      a store that does not hold what was uploaded
-    └── MergeError            (also ValueError)                   traces that cannot be put together
+    ├── MergeError            (also ValueError)                   traces that cannot be put together
+    └── MissingExtraError     (also ImportError)                  a package that is not installed
 
 Errors derive from the builtin that the upstream of a face raises in the same place, so that code written
 for it catches ours as well.
@@ -79,3 +80,7 @@ class UploadError(KinetoscopeError, OSError):
 
 class MergeError(KinetoscopeError, ValueError):
     """Traces cannot be merged: no common clock, or nothing to merge."""
+
+
+class MissingExtraError(KinetoscopeError, ImportError):
+    """Something needs a package that is not installed; the message names the line that installs it."""

@@ -9,8 +9,21 @@
 
 int (*clock_read)(clockid_t, struct timespec *) = clock_gettime;
 
+/* Whether clock_gettime is the C library's own. One that stands before it (libfaketime's, say) is what Python reads and
+   anchors are taken with, so records have to follow it. */
+static int is_librarys_own(void)
+{
+    void *library = dlopen("libc.so.6", RTLD_LAZY | RTLD_NOLOAD);
+    int is_own = library != NULL && dlsym(RTLD_DEFAULT, "clock_gettime") == dlsym(library, "clock_gettime");
+    if (library != NULL)
+        dlclose(library);
+    return is_own;
+}
+
 void clock_setup(void)
 {
+    if (!is_librarys_own())
+        return;
     void *kernel = dlopen("linux-vdso.so.1", RTLD_LAZY | RTLD_NOLOAD);
     void *found = kernel != NULL ? dlsym(kernel, "__vdso_clock_gettime") : NULL;
     if (found != NULL)

@@ -225,6 +225,15 @@ PyObject *pair_records(PyObject *module, PyObject *arguments);
 PyObject *record_columns(PyObject *module, PyObject *arguments);
 PyObject *drain_chrome(PyObject *module, PyObject *arguments);
 
+/* -- kineto_text.c: what Kineto saves, checked, a line per event -- */
+
+PyObject *kineto_lines(PyObject *module, PyObject *arguments);
+PyObject *kineto_crossings(PyObject *module, PyObject *spans);
+
+/* -- scan.c: the events of a Chrome JSON trace as columns -- */
+
+int scan_setup(PyObject *module);
+
 /* -- the hot path -- */
 
 typedef struct {

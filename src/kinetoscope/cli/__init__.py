@@ -9,6 +9,7 @@ from kinetoscope.errors import KinetoscopeError
 
 # The verb and what it does; its module has add_arguments(parser) and run(arguments) -> exit code.
 _VERBS = {
+    "info": "say what is in traces: ranks, clocks, time, batches, categories, sizes",
     "recover": "make traces of what a killed run had not saved",
     "upload": "upload what a run could not, and confirm it",
     "merge": "put the traces of many ranks and cycles into one, on one clock",

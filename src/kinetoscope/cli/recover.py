@@ -1,7 +1,10 @@
 """cli: ``kinetoscope recover``. A run's folder flows in; traces of what its killed processes left flow out."""
 
 import argparse
+from functools import partial
+from pathlib import Path
 
+from kinetoscope.formats.upload_queue import delete_when_uploaded
 from kinetoscope.handlers.recover import RecoveredRank, recover
 from kinetoscope.merge.manifest_merge import merge_manifest
 from kinetoscope.training.attempt import Attempt
@@ -41,8 +44,10 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     for rank in ranks:
         print(_summary(rank))
+    delete = partial(delete_when_uploaded, Path(arguments.run_folder))
     for folder, output, as_list, node_rank, attempt in _merges(ranks):
-        if report := merge_manifest(folder, output, as_list=as_list, node_rank=node_rank, attempt=attempt):
+        report = merge_manifest(folder, output, as_list=as_list, node_rank=node_rank, attempt=attempt, delete=delete)
+        if report:
             print(f"Merged {report.num_files} files of {len(report.ranks)} ranks into {report.output}.")
     return 0
 

@@ -28,7 +28,7 @@ _HEADER_EVENT = (
 )
 _SECOND_NS = 1_000_000_000
 _UNIX_US = 1e15  # September 2001: a time stamp beyond it counts from 1970, one before it from the file's base
-_DOUBLES_LOSE_DIGITS_FROM_US = 2**43
+_DOUBLES_LOSE_DIGITS_FROM_US = 2**42  # there a double is right to half a nanosecond, and times 1000 no more
 _CHUNK_BYTES = 1 << 20
 # A string that ends in a backslash. Perfetto's scanner takes the quote after it for an escaped one and loses the whole
 # trace, unless the last backslash is written by its number.

@@ -17,7 +17,7 @@ _DOUBLES_LOSE_DIGITS_FROM = 2**43
 _EVENTS = re.compile(r'"traceEvents"\s*:\s*\[')
 _SEPARATORS = re.compile(r"[\s,]*")
 _NEXT_EVENT = re.compile(r'\{\s*"(?:ph|name|cat|pid|tid|ts|args)"\s*:')
-_STRING_LINE = re.compile(r'(\s*"[^"\n]*"\s*:\s*")(.*)("\s*,?\s*)')
+_STRING_LINE = re.compile(r'(\s*"[^"\n]*"\s*:\s*")(.*)("\s*(?:,\s*)?)')
 _ESCAPE_OR_BARE = re.compile(r'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})|["\\]')
 
 
@@ -63,9 +63,9 @@ def _collect_events(text: str, start: int, result: Salvage) -> int:
         try:
             event, following = _read_event(text, position)
             result.events.append(event)
-        except ValueError:
+        except (ValueError, RecursionError):
             following = _next_event(text, position + 1)
-            mended = _mend(text[position:following])
+            mended = mend(text[position:following])
             result.events += mended
             num_mended += len(mended)
             num_lost += not mended
@@ -105,11 +105,11 @@ def _loses_digits(number: object) -> bool:
     return isinstance(number, float) and abs(number) >= _DOUBLES_LOSE_DIGITS_FROM
 
 
-def _mend(piece: str) -> list[Any]:
+def mend(piece: str) -> list[Any]:
     """The event in ``piece`` once its strings are escaped; an empty list if it is still none."""
     try:
         return [_read_event("\n".join(map(_mend_line, piece.splitlines())), 0)[0]]
-    except ValueError:
+    except (ValueError, RecursionError):
         return []
 
 
@@ -138,10 +138,11 @@ def _read_header(text: str, start: int, end: int) -> dict[str, Any]:
         return {}
     before = text[: text.rindex('"traceEvents"', 0, start)].lstrip()[1:]
     after = text[end + 1 :].rstrip().removesuffix("}")
-    return _read_fields(before) | _read_fields(after)
+    return read_fields(before) | read_fields(after)
 
 
-def _read_fields(fields: str) -> dict[str, Any]:
+def read_fields(fields: str) -> dict[str, Any]:
+    """The members of an object, without its braces, as far as they can be read: all of them or none."""
     for candidate in (fields, "\n".join(map(_mend_line, fields.splitlines()))):
         try:
             return _LENIENT.decode("{" + candidate.strip().strip(",") + "}")

@@ -56,6 +56,11 @@ def write_live_window(folder: Path, window: LiveWindow) -> None:
     _write(folder / _WINDOW, window)
 
 
+def is_live_folder(folder: Path) -> bool:
+    """Whether a process keeps, or has left, in ``folder`` what it has not saved."""
+    return (folder / _RUN).is_file()
+
+
 def read_live_run(folder: Path) -> LiveRun:
     """Raises `TraceFileError` if the folder does not say whose it is."""
     return _read(folder / _RUN, LiveRun)

@@ -16,6 +16,7 @@ import msgspec
 
 _FOLDER, _UPLOADED = ".uploads", "uploaded.jsonl"
 _WAITING, _LEFT_ASIDE, _EXPENDABLE = ".json", ".aside", ".expendable"
+_RESERVE, _RESERVE_BYTES = "reserve", 64 << 10
 _serial = itertools.count()
 
 
@@ -67,8 +68,9 @@ class WaitingUpload:
         return is_expendable
 
     def confirm(self, confirmed: ConfirmedUpload) -> bool:
-        """Notes that the upload is done, then removes it; whether the file may go."""
-        with (self.entry.parent / _UPLOADED).open("ab", buffering=0) as stream:
+        """Notes that the upload is done, unless the disk is too full for that; then removes it. Whether the file may
+        go."""
+        with suppress(OSError), (self.entry.parent / _UPLOADED).open("ab", buffering=0) as stream:
             stream.write(msgspec.json.encode(confirmed) + b"\n")
         return self.remove()
 
@@ -98,6 +100,18 @@ def add_upload(run_folder: Path, rank: int, file: Path, url: str, *, left_aside:
         partial.unlink(missing_ok=True)
     for replaced in before:
         replaced.remove()
+
+
+def keep_reserve(run_folder: Path, rank: int) -> None:
+    """Sets some of the disk aside, so that what a full one can still hold can also be queued. Raises OSError."""
+    folder = queue_folder(run_folder, rank)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / _RESERVE).write_bytes(bytes(_RESERVE_BYTES))
+
+
+def release_reserve(run_folder: Path, rank: int) -> None:
+    """Gives back what `keep_reserve` set aside."""
+    (queue_folder(run_folder, rank) / _RESERVE).unlink(missing_ok=True)
 
 
 def read_queue(run_folder: Path, rank: int, *, left_aside: bool = False) -> list[WaitingUpload]:

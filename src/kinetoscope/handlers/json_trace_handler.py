@@ -223,5 +223,8 @@ def _description(cycle: Cycle) -> dict[str, Any]:
                 for it in (cycle.begin, cycle.end)
             ],
             "stepped": cycle.clock.stepped,
+            "beside_rank0": relation.description(cycle.begin.monotonic_ns, cycle.end.monotonic_ns)
+            if (relation := cycle.relation)
+            else None,
         },
     }

@@ -1,26 +1,61 @@
 """merge: one clock. What was found out about each file flows in; how far each has to be shifted flows out."""
 
 from collections.abc import Sequence
-from typing import Protocol
+from dataclasses import dataclass
+from typing import Any, Protocol
 
+from kinetoscope.clock.anchor import Anchor, ClockLine
+from kinetoscope.clock.relation import ClockRelation, relation_from_fields
 from kinetoscope.errors import MergeError
 
 
+@dataclass(frozen=True, slots=True)
+class FileClock:
+    """What a file says of its clock: how it ran beside unix time, and beside rank 0's clock if that is known."""
+
+    line: ClockLine
+    relation: ClockRelation | None
+    world_size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """A clock's drift taken out: after ``over_ns`` from ``begin_ns`` on, times are ``gain_ns`` later."""
+
+    begin_ns: int
+    gain_ns: int
+    over_ns: int
+
+    def apply(self, event: dict[str, Any]) -> None:
+        """Moves an event, ``ts`` and ``dur`` in nanoseconds; spans that nest still do."""
+        if "ts" in event:
+            begin_ns = self._moved(event["ts"])
+            if "dur" in event:
+                event["dur"] = self._moved(event["ts"] + event["dur"]) - begin_ns
+            event["ts"] = begin_ns
+
+    def _moved(self, time_ns: int) -> int:
+        return time_ns + (time_ns - self.begin_ns) * self.gain_ns // self.over_ns
+
+
 class Alignable(Protocol):
-    """What `align` needs to know of a file, and ``shift_ns``, which it sets."""
+    """What `align` needs to know of a file, and ``shift_ns`` and ``stretch``, which it sets."""
 
     path: str
     has_clock: bool
     sync_us: int | None
     aligned_at_ns: int | None
+    clock: FileClock | None
     shift_ns: int
+    stretch: Stretch | None
 
     @property
     def rank(self) -> int: ...
 
 
 def align(files: Sequence[Alignable], align_on: str | None) -> None:
-    """Puts all files on one clock: their own unix time, or that of the first file in which a span was found.
+    """Puts all files on one clock: rank 0's unix time, as far as clocks were compared while the run went on, else their
+    own unix time; with ``align_on``, that of the first file in which a span was found.
 
     ``files`` are in order of rank. With ``align_on``, a file without that span moves with the others of its rank:
     the cycles of one rank are on one clock. Raises `MergeError` for a file that cannot be placed.
@@ -28,6 +63,7 @@ def align(files: Sequence[Alignable], align_on: str | None) -> None:
     if align_on is None:
         if not _align_on_sync(files):
             _require_clocks(files)
+            _put_beside_rank_0(files)
         return
     shifts = _shifts_by_rank(files, align_on)
     for file in files:
@@ -38,6 +74,67 @@ def align(files: Sequence[Alignable], align_on: str | None) -> None:
             )
         own = file.aligned_at_ns
         file.shift_ns = shifts[file.rank] if own is None else _reference_ns(files, align_on) - own
+
+
+def file_clock(own_header: dict[str, Any]) -> FileClock | None:
+    """What a trace's own header says of its clock; None if it says nothing that can be used."""
+    try:
+        clock = own_header["clock"]
+        begin, end = (Anchor(it["monotonic_ns"], it["unix_ns"], it["bound_ns"]) for it in clock["anchors"])
+        beside = clock.get("beside_rank0")
+        relation = relation_from_fields(beside) if beside else None
+        return FileClock(ClockLine(begin, end), relation, int(own_header.get("world_size", 1)))
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return None
+
+
+def describe_clocks(files: Sequence[Alignable]) -> list[dict[str, Any]]:
+    """For a merged trace's header: each rank with a clock of its own, how it ran beside rank 0's, and within what."""
+    clocks: dict[int, dict[str, Any]] = {}
+    for file in files:
+        relation = file.clock.relation if file.clock else None
+        if file.clock is None or relation is None or relation.is_same:
+            continue
+        line = file.clock.line
+        found = relation.description(line.start.monotonic_ns, line.end.monotonic_ns)
+        known = clocks.setdefault(file.rank, {"rank": file.rank, "bound_ns": 0})
+        known |= {key: found[key] for key in ("offset_ns", "drift_ppm")}
+        known["bound_ns"] = max(known["bound_ns"], found["bound_ns"])
+    return list(clocks.values())
+
+
+def notes_on_clocks(files: Sequence[Alignable]) -> list[str]:
+    """Sentences on ranks whose times are less sure than they look."""
+    clocks = [(file.rank, file.clock) for file in files if file.clock is not None]
+    some_were_compared = any(clock.relation for _, clock in clocks)
+    notes = {}
+    for rank, clock in clocks:
+        if clock.relation is None and clock.world_size > 1 and some_were_compared:
+            notes[rank] = f"Rank {rank}'s clock was not compared with rank 0's: its times are its own host's."
+        elif clock.relation is not None and clock.relation.drift_ppm is None:
+            notes[rank] = f"The drift of rank {rank}'s clock is not known: it was compared with rank 0's only once."
+    return list(notes.values())
+
+
+def _put_beside_rank_0(files: Sequence[Alignable]) -> None:
+    lines = [file.clock.line for file in files if file.rank == 0 and file.clock is not None]
+    for file in files:
+        clock = file.clock
+        if clock is None or clock.relation is None or clock.relation.is_same:
+            continue
+        begin_ns, end_ns = clock.line.start.monotonic_ns, clock.line.end.monotonic_ns
+        file.shift_ns = _shift_at(begin_ns, clock.line, clock.relation, lines)
+        gain_ns = _shift_at(end_ns, clock.line, clock.relation, lines) - file.shift_ns
+        if gain_ns and end_ns > begin_ns:
+            file.stretch = Stretch(clock.line.unix_ns(begin_ns), gain_ns, end_ns - begin_ns)
+
+
+def _shift_at(monotonic_ns: int, line: ClockLine, relation: ClockRelation, rank0_lines: list[ClockLine]) -> int:
+    """How far rank 0's unix time is ahead of this rank's, when this rank's clock shows ``monotonic_ns``."""
+    on_rank_0_ns = monotonic_ns + relation.offset_ns(monotonic_ns)
+    reference = ClockLine(relation.reference, relation.reference)
+    rank0_line = min(rank0_lines, key=lambda it: abs(it.start.monotonic_ns - on_rank_0_ns), default=reference)
+    return rank0_line.unix_ns(on_rank_0_ns) - line.unix_ns(monotonic_ns)
 
 
 def _align_on_sync(files: Sequence[Alignable]) -> bool:

@@ -16,7 +16,7 @@ from kinetoscope.formats.chrome import ChromeTrace, ChromeWriter, choose_base_ns
 from kinetoscope.formats.compression import compressed_by_name
 from kinetoscope.formats.nesting import NestingCounts, nest
 from kinetoscope.formats.tracks import RankTracks, renumber_ids
-from kinetoscope.merge.alignment import align
+from kinetoscope.merge.alignment import FileClock, Stretch, align, describe_clocks, file_clock, notes_on_clocks
 from kinetoscope.writing.atomic_file import atomic_file
 
 _MOST_RANKS_LISTED = 64
@@ -54,7 +54,9 @@ class InputFile:
     aligned_at_ns: int | None
     distributed_info: Any
     repairs: list[str]
+    clock: FileClock | None = None
     shift_ns: int = 0
+    stretch: Stretch | None = None
 
     @property
     def rank(self) -> int:
@@ -87,7 +89,11 @@ def merge_traces(
     files = [_survey(position, os.fspath(path), align_on, progress) for position, path in enumerate(trace_files)]
     files.sort(key=lambda file: (file.rank, file.earliest_ns or 0))
     align(files, align_on)
-    notes = [*notes, *(f"{Path(file.path).name}: {repair}" for file in files for repair in file.repairs)]
+    notes = [
+        *notes,
+        *notes_on_clocks(files),
+        *(f"{Path(file.path).name}: {repair}" for file in files for repair in file.repairs),
+    ]
     merging = _Merging(files, notes, list(sources), progress, as_list)
     output = Path(output_file)
     with atomic_file(output) as stream, compressed_by_name(stream, output) as packed:
@@ -123,6 +129,7 @@ def _survey(position: int, path: str, align_on: str | None, progress: _Progress)
         aligned_at_ns=min(aligned, default=None),
         distributed_info=trace.header.get("distributedInfo"),
         repairs=trace.repairs,
+        clock=file_clock(_own_header(trace)),
     )
 
 
@@ -197,7 +204,7 @@ class _Merging:
             self._nesting.clipped += counts.clipped
             self._nesting.moved += counts.moved
         events = self._adopt(trace, file, is_ours)
-        _shift(events, file.shift_ns)
+        _shift(events, file.shift_ns, file.stretch)
         self._next_id = renumber_ids(events, self._next_id)
         writer.write(events)
         self._num_events += len(events)
@@ -226,6 +233,7 @@ class _Merging:
             "num_files": len(self._files),
             "notes": self._notes[:_MOST_NOTES],
             "sources": self._sources,
+            "clocks": describe_clocks(self._files)[:_MOST_RANKS_LISTED],
         }
         infos = (file.distributed_info for file in self._files if isinstance(file.distributed_info, dict))
         distributed_info = next(infos, None)
@@ -248,7 +256,10 @@ def _host(trace: ChromeTrace) -> str:
     return str(_own_header(trace).get("host") or trace.header.get("host_name") or "")
 
 
-def _shift(events: list[dict[str, Any]], shift_ns: int) -> None:
+def _shift(events: list[dict[str, Any]], shift_ns: int, stretch: Stretch | None) -> None:
+    if stretch is not None:
+        for event in events:
+            stretch.apply(event)
     if shift_ns:
         for event in events:
             if "ts" in event:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from kinetoscope.clock.anchor import Anchor, ClockLine
+from kinetoscope.clock.relation import ClockRelation
 from kinetoscope.formats.record import Record
 from kinetoscope.recording.recorder import SpanName, ThreadRecords, WindowRecords
 from kinetoscope.training.attempt import Attempt
@@ -37,7 +38,7 @@ class Cycle:
     ``number`` counts the cycles of the run from 0. ``begin_timestamp`` and ``timestamp`` say where the run was when the
     window opened and closed (completed batches). Records carry nanoseconds on the monotonic clock; ``clock`` turns them
     into unix time. ``files`` are Chrome JSON traces that sources contributed, complete and on disk by the time a
-    handler is given the cycle.
+    handler is given the cycle. ``relation`` is how this rank's clock runs beside rank 0's, if that was found out.
     """
 
     number: int
@@ -52,6 +53,7 @@ class Cycle:
     names: list[SpanName]
     recorded: WindowRecords = field(repr=False)
     contributions: Contributions = field(default_factory=Contributions)
+    relation: ClockRelation | None = None
     metadata: dict[str, Any] = field(default_factory=dict)
 
     @cached_property

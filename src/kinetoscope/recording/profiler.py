@@ -19,6 +19,7 @@ from kinetoscope.errors import ProfilerStateError, SettingsError
 from kinetoscope.formats.live_run import TraceRecipe
 from kinetoscope.recording import active, compiler
 from kinetoscope.recording.action import ProfilerAction
+from kinetoscope.recording.clock_comparison import ClockComparison
 from kinetoscope.recording.cycle import Contributions
 from kinetoscope.recording.delivery import Delivery, second_link
 from kinetoscope.recording.guard import Guard
@@ -151,6 +152,7 @@ class Profiler(Callback):
         self._termination = TerminationHandler(self._save_on_signal)
         save_cost = self.marker("kinetoscope/save", categories=("kinetoscope",))
         self._delivery = Delivery(self._guard, lambda: self._trace_handlers, save_cost)
+        self._clocks = ClockComparison(self._clock, self.ranks, self.attempt)
         self._live = LiveFolder(self._recorder, self._delivery.writer.submit)
         self.uploads: dict[Path, Any] = {}
         """For handlers and sources: what uploads from each run folder, so that they share it."""
@@ -359,6 +361,7 @@ class Profiler(Callback):
         self._phase = _Phase.RUNNING
         self._termination.install()
         atexit.register(self._at_exit)
+        self._clocks.begin()
         say_if_slow()
 
     def bind(self, state: Any) -> None:
@@ -367,6 +370,7 @@ class Profiler(Callback):
         self.ranks = current_ranks()
         self.attempt = current_attempt(self.ranks)
         self._window = Window(self._recorder, self._clock, self.ranks, self.attempt)
+        self._clocks = ClockComparison(self._clock, self.ranks, self.attempt)
         self._connect()
 
     def call(self, owner: Any, method: Callable[..., Any], *arguments: Any) -> Any:
@@ -393,14 +397,14 @@ class Profiler(Callback):
             self._live.note_window(self._window.num_cycles, timestamp)
         compiler.teach_dynamo(Marker)
 
-    def save_window(self) -> None:
-        """Closes the window and hands its cycle to the writer thread."""
+    def save_window(self, *, measure: bool = True) -> None:
+        """Closes the window and hands its cycle to the writer thread; ``measure`` its clock once more before."""
         listener = self._recorder.listener
         cycle = self._window.close(self.state.run_name, self.state.timestamp, _distributed_info(self.ranks))
         if isinstance(listener, Listeners):
             listener.cut(self._clock.monotonic_ns())
         if cycle is not None:
-            self._delivery.cycle(cycle)
+            self._clocks.pass_on(cycle, self._delivery.cycle, measure=measure)
 
     def drain(self, timeout_s: float) -> bool:
         """Waits until what was handed to the writer thread so far is written; False if that took too long."""
@@ -450,8 +454,10 @@ class Profiler(Callback):
             self.end_run(clean)
         for source in self.sources:
             self._guard(source, source.close, (self.state, None))
-        self.save_window()
+        self.save_window(measure=clean)
+        self._clocks.finish_windows(self.seconds_to_close())
         self.close_handlers()
+        self._clocks.finish(self.seconds_to_close())
         if self._delivery.writer.close(timeout_s=1.0):
             self._live.close()
         active.deactivate(self._recorder)

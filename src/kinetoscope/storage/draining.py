@@ -34,8 +34,9 @@ class UploadReport:
 @dataclass(order=True, slots=True)
 class _Try:
     at_s: float
-    num_failed: int
+    place: int
     upload: WaitingUpload = field(compare=False)
+    num_failed: int = field(compare=False, default=0)
     reason: str = field(compare=False, default="")
 
 
@@ -93,7 +94,7 @@ class _Draining:
         for upload in self._read():
             if upload.entry not in self._known:
                 self._known.add(upload.entry)
-                heapq.heappush(self._tries, _Try(0.0, 0, upload))
+                heapq.heappush(self._tries, _Try(0.0, len(self._known), upload))
 
     def _wait_until(self, at_s: float) -> bool:
         """Waits; False if by then nothing has succeeded for too long."""
@@ -120,7 +121,7 @@ class _Draining:
             self._report.failed.append((attempt.upload, reason))
             return
         pause = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2**attempt.num_failed) * random.uniform(0.5, 1.0)
-        again = _Try(time.monotonic() + pause, attempt.num_failed + 1, attempt.upload, reason)
+        again = _Try(time.monotonic() + pause, attempt.place, attempt.upload, attempt.num_failed + 1, reason)
         heapq.heappush(self._tries, again)
 
 

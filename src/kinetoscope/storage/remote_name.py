@@ -22,6 +22,11 @@ class RemoteName:
         self._uploads: Uploads | None = None
         self._used = UsedNames()
 
+    @property
+    def text(self) -> str:
+        """The format; empty if nothing is uploaded."""
+        return self._format.text
+
     def add_suffix(self, suffix: str) -> None:
         """Ends the name in ``suffix``, unless it does so already."""
         if self._format.text and not self._format.text.endswith(suffix):
@@ -33,7 +38,7 @@ class RemoteName:
         Raises `FileNameError` if two ranks would upload to one name, unless it is ``shared`` by those of a node.
         """
         self._run_name, self._ranks, self._restart = run_name, profiler.ranks, profiler.attempt.restart
-        if self._format.text and uploads.takes(self._format.text):
+        if self._format.text and uploads.prepare(self._format.text):
             if not shared:
                 self._format.check_ranks_differ(profiler.ranks)
             self._uploads = uploads

@@ -2,11 +2,18 @@
 
 import logging
 import sys
+from contextlib import suppress
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from kinetoscope.formats.upload_queue import add_upload, delete_when_uploaded, read_queue
+from kinetoscope.formats.upload_queue import (
+    add_upload,
+    delete_when_uploaded,
+    keep_reserve,
+    read_queue,
+    release_reserve,
+)
 from kinetoscope.storage.remote_store import RemoteStore
 from kinetoscope.writing.side_process import SideProcess
 
@@ -35,9 +42,13 @@ class Uploads:
         self._refused: set[Path] = set()
         self._said_full = False
 
-    def takes(self, remote_name: str) -> bool:
-        """Whether there is a place for files of this name to go to."""
-        return bool("://" in remote_name or self._upload_to or self._remote_store)
+    def prepare(self, remote_name: str) -> bool:
+        """Whether there is a place for files of this name to go to; if so, what they need is there from now on."""
+        if "://" not in remote_name and not self._upload_to:
+            return self._remote_store is not None
+        with suppress(OSError):
+            keep_reserve(self._run_folder, self._rank)
+        return True
 
     def resume(self) -> None:
         """Takes up what an earlier process of this rank could not finish."""
@@ -51,12 +62,9 @@ class Uploads:
             self._put_elsewhere(file, remote_name)
             return
         self._not_queued[file] = remote_name if "://" in remote_name else f"{self._upload_to}/{remote_name}"
-        try:
-            for waiting, url in list(self._not_queued.items()):
-                self._queue(waiting, url)
-                del self._not_queued[waiting]
-        except OSError as error:
-            _log.error("%s is not in the queue for uploading: %s. It is tried again with the next one.", file, error)
+        if not self._queue_all():
+            release_reserve(self._run_folder, self._rank)  # the disk is full: this is what the reserve is for
+            self._queue_all()
         self._start()
 
     def delete_when_uploaded(self, file: Path) -> None:
@@ -67,17 +75,31 @@ class Uploads:
     def finish(self, timeout_s: float) -> None:
         """Waits until everything is uploaded or given up, at most ``timeout_s`` seconds; says what is left."""
         until = monotonic() + timeout_s
+        self._queue_all()
         if not self._process.wait(until):
             self._say_it_goes_on()
         elif {it.entry for it in self._waiting()} - self._tried:
             self._start()
             if not self._process.wait(until):
                 self._say_it_goes_on()
+        release_reserve(self._run_folder, self._rank)
         for file in self._not_queued:
-            _log.error("%s was not uploaded: the queue for it could not be written. It is still there.", file)
+            _log.error(
+                "%s was not uploaded: the disk has no space for its place in the queue. It is still there.", file
+            )
 
     def _waiting(self) -> list[Any]:
         return read_queue(self._run_folder, self._rank)
+
+    def _queue_all(self) -> bool:
+        """Puts files into the queue; False if the disk does not take them."""
+        try:
+            for waiting, url in list(self._not_queued.items()):
+                self._queue(waiting, url)
+                del self._not_queued[waiting]
+        except OSError as error:
+            _log.debug("The queue for uploads cannot be written: %s", error)
+        return not self._not_queued
 
     def _queue(self, file: Path, url: str) -> None:
         is_full = len(self._waiting()) >= MOST_WAITING

@@ -38,8 +38,8 @@ class EventColumns:
     """The events of one window, in order of their begin; the same index in every list is the same event.
 
     ``sources`` are Kineto's own objects, for what is asked of few events only. ``parents`` holds the index of the
-    enclosing event or -1, ``children`` those inside, and ``kernels_us`` what an operator launched. ``memory_only``
-    are the events that stand for memory that was taken or given back outside any other.
+    enclosing event or -1, ``children`` those inside, and ``kernels`` what an operator launched. ``memory_only`` are
+    the events that stand for memory that was taken or given back outside any other, each with its place among them.
     """
 
     use_device: str | None
@@ -52,8 +52,8 @@ class EventColumns:
     is_async: list[bool] = field(default_factory=list)
     host_bytes: list[int] = field(default_factory=list)
     device_bytes: list[int] = field(default_factory=list)
-    memory_only: set[int] = field(default_factory=set)
-    kernels_us: dict[int, list[float]] = field(default_factory=dict)
+    memory_only: dict[int, int] = field(default_factory=dict)
+    kernels: dict[int, list[int]] = field(default_factory=dict)
     parents: list[int] = field(default_factory=list)
     children: dict[int, list[int]] = field(default_factory=dict)
     removed: set[int] = field(default_factory=set)
@@ -82,7 +82,8 @@ class EventColumns:
                 continue
             if self.devices[index] == _CPU:
                 inside = sum(totals[child] for child in self.children.get(index, ()))
-                totals[index] = sum(self.kernels_us.get(index, ())) + inside
+                launched = sum(self.ends_us[at] - self.begins_us[at] for at in self.kernels.get(index, ()))
+                totals[index] = launched + inside
             else:
                 totals[index] = self.ends_us[index] - self.begins_us[index]
         return totals
@@ -127,8 +128,13 @@ def _shown_names(events: Iterable[Any]) -> dict[str, str | None]:
 def _shown_name(name: str) -> str | None:
     if name in _NOT_SHOWN:
         return None
-    readable = torch._C._demangle(name) if len(name) > 1 else name
+    readable = readable_name(name)
     return _ANY_STEP if readable.startswith(_STEP) else readable
+
+
+def readable_name(name: str) -> str:
+    """The name as its C++ source has it, where a compiler has changed it."""
+    return torch._C._demangle(name) if len(name) > 1 else name
 
 
 def _fill(columns: EventColumns, events: list[Any], names: dict[str, Any], base_ns: int) -> None:
@@ -169,7 +175,7 @@ def _bytes_if(record: Any, devices: set[int]) -> int:
 
 
 def _append_memory_event(columns: EventColumns, record: Any, base_ns: int) -> None:
-    columns.memory_only.add(len(columns.sources))
+    columns.memory_only[len(columns.sources)] = len(columns.memory_only)
     columns.sources.append(record)
     columns.names.append(record.name())
     columns.begins_us.append((record.start_ns() - base_ns) / 1000)
@@ -195,8 +201,7 @@ def _link_kernels(columns: EventColumns) -> None:
     for operator in operators:
         for index in linked.get(columns.sources[operator].correlation_id(), ()):
             if columns.devices[index] in _RUNS_KERNELS:
-                duration_us = columns.ends_us[index] - columns.begins_us[index]
-                columns.kernels_us.setdefault(operator, []).append(duration_us)
+                columns.kernels.setdefault(operator, []).append(index)
             elif columns.devices[index] == _CPU:
                 columns.threads[index] = columns.threads[operator]
 
@@ -210,9 +215,9 @@ def _sort(columns: EventColumns) -> None:
         setattr(columns, name, [getattr(columns, name)[index] for index in order])
     columns.host_bytes = [columns.host_bytes[index] for index in order]
     columns.device_bytes = [columns.device_bytes[index] for index in order]
-    place = {index: at for at, index in enumerate(order)} if columns.memory_only or columns.kernels_us else {}
-    columns.memory_only = {place[index] for index in columns.memory_only}
-    columns.kernels_us = {place[index]: durations for index, durations in columns.kernels_us.items()}
+    place = {index: at for at, index in enumerate(order)} if columns.memory_only or columns.kernels else {}
+    columns.memory_only = {place[index]: number for index, number in columns.memory_only.items()}
+    columns.kernels = {place[index]: [place[at] for at in launched] for index, launched in columns.kernels.items()}
 
 
 def _find_parents(columns: EventColumns) -> None:
@@ -240,7 +245,7 @@ def _remove_repetitions(columns: EventColumns) -> None:
             continue
         inherited = columns.children.get(index, [])
         columns.children[parent] = inherited
-        columns.kernels_us[parent] = columns.kernels_us.get(index, [])
+        columns.kernels[parent] = columns.kernels.get(index, [])
         for child in inherited:
             columns.parents[child] = parent
         columns.removed.add(index)

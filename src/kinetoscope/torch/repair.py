@@ -4,79 +4,81 @@ Kineto writes a name with a quote as it is, a backslash as a slash, drops newlin
 printable ASCII "unknown". Its spans may overlap on one track, of which viewers then lose some.
 """
 
+import json
 import re
+import tempfile
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 from kinetoscope.formats.chrome import ChromeTrace, ChromeWriter, Event, choose_base_ns, read_chrome
 from kinetoscope.formats.nesting import nest
 from kinetoscope.torch.export import trace_stream
+from kinetoscope.torch.trace_text import Renamed, TraceText
 
 _CHANGED_BY_KINETO = re.compile(r"[^ !#-\[\]-~]")
-_DURATION_BITS = 62  # of a number that orders spans by begin, the longer first
 _FLOW_BITS = 40  # ids of one window stay below, and all together exact in a double
+_SLICE = 2_000  # names that are read before other threads get their turn: about a millisecond's worth
+_PAUSE_S = 0.0001
 
 NamesBySpan = dict[tuple[int, int], list[str]]
 """The true names of the spans that begin at a unix nanosecond and last so many."""
 
 
 @dataclass(frozen=True, slots=True)
-class Faults:
-    """What Kineto's file does not say as it was: names that it changed, and whether spans overlap."""
+class TrueNames:
+    """The names that Kineto does not write as they were: by when they are, and by the number of the activity.
 
-    changed_names: NamesBySpan = field(default_factory=dict)
-    overlaps: bool = False
-
-    def raw_names(self) -> set[str]:
-        """The names as they stand in Kineto's file, of those whose quotes make it invalid."""
-        written = {_as_kineto_writes(name) for names in self.changed_names.values() for name in names}
-        return {name for name in written if '"' in name}
-
-    def __bool__(self) -> bool:
-        return bool(self.changed_names) or self.overlaps
-
-
-def find_faults(kineto_results: Any) -> Faults:
-    """The faults that Kineto's file of these results will have."""
-    spans = _spans_of(kineto_results)
-    return Faults(_changed_names(spans), _have_overlaps(spans))
-
-
-@dataclass(frozen=True, slots=True)
-class Spans:
-    """Columns: names, unix nanoseconds of begin, how many each lasts, and the track."""
-
-    names: list[str]
-    begins_ns: list[int]
-    durations_ns: list[int]
-    tracks: list[Any]
-
-
-def _spans_of(kineto_results: Any) -> Spans:
-    if not hasattr(kineto_results, "trace_activities"):  # before torch 2.13; it takes ten times as long, and more
-        events = kineto_results.events()
-        begins_ns, durations_ns = _column(events, "start_ns"), _column(events, "duration_ns")
-        return Spans(_column(events, "name"), begins_ns, durations_ns, _column(events, "start_thread_id"))
-    activities = kineto_results.trace_activities()
-    tracks = list(zip(_column(activities, "device_id"), _column(activities, "resource_id"), strict=True))
-    begins_ns, durations_ns = _column(activities, "timestamp"), _column(activities, "duration")
-    return Spans(_column(activities, "name"), begins_ns, durations_ns, tracks)
-
-
-def _column(objects: list[Any], method: str) -> list[Any]:
-    # Through the class, since looking a method up on each object costs more than the call.
-    return list(map(getattr(type(objects[0]), method), objects)) if objects else []
-
-
-def rewrite_trace(sources: Sequence[tuple[Path, NamesBySpan]], target: Path, additions: Mapping[str, Any]) -> None:
-    """Writes Kineto's files as one ``target``, with their true names, nested, ``additions`` in the header.
-
-    ``sources`` are files, each with the names that Kineto changed in it, the newest first: its header is the trace's.
+    Versions of torch before 2.13 do not tell the order in which Kineto writes: then ``in_order`` is None.
     """
-    traces = [_read_true(path, changed_names) for path, changed_names in sources]
+
+    by_span: NamesBySpan = field(default_factory=dict)
+    in_order: list[Renamed] | None = field(default_factory=list)
+
+
+def find_true_names(kineto_results: Any) -> TrueNames:
+    """The true names of what Kineto's file will call otherwise."""
+    if hasattr(kineto_results, "trace_activities"):
+        return _true_names(kineto_results.trace_activities(), "timestamp", "duration")
+    names = _true_names(kineto_results.events(), "start_ns", "duration_ns")
+    return TrueNames(names.by_span, None) if names.by_span else names
+
+
+def _true_names(events: list[Any], begin: str, duration: str) -> TrueNames:
+    """Uses ``events`` up, from the last to the first, so that giving them back takes its time in slices as well."""
+    by_span: NamesBySpan = {}
+    in_order: list[Renamed] = []
+    # Through the class, since looking a method up on each object costs more than the call.
+    name_of = type(events[0]).name if events else str
+    known: set[str] = set()
+    changed: set[str] = set()
+    while events:
+        part = events[-_SLICE:]
+        del events[-_SLICE:]
+        names = list(map(name_of, part))
+        new = set(names) - known
+        known |= new
+        changed.update(filter(_CHANGED_BY_KINETO.search, new))
+        for place, name in enumerate(names) if not changed.isdisjoint(names) else ():
+            if name in changed:
+                span = getattr(part[place], begin)(), getattr(part[place], duration)()
+                by_span.setdefault(span, []).append(name)
+                in_order.append(Renamed(len(events) + place, name, _as_kineto_writes(name)))
+        del part
+        time.sleep(_PAUSE_S)
+    return TrueNames(by_span, sorted(in_order, key=attrgetter("number")))
+
+
+def rewrite_trace(sources: Sequence[tuple[TraceText, NamesBySpan]], target: Path, additions: Mapping[str, Any]) -> None:
+    """Writes Kineto's texts as one ``target``, with their true names, nested, ``additions`` in the header.
+
+    ``sources`` are texts, each with the names that Kineto changed in it, the newest first: its header is the trace's.
+    """
+    traces = [_read_true(text, changed_names) for text, changed_names in sources]
     for number, trace in enumerate(traces[1:], 1):
         _renumber_flows(trace.events, number)
     events = _joined(trace.events for trace in traces)
@@ -90,11 +92,30 @@ def rewrite_trace(sources: Sequence[tuple[Path, NamesBySpan]], target: Path, add
         writer.write(events)
 
 
-def _read_true(path: Path, changed_names: NamesBySpan) -> ChromeTrace:
-    trace = read_chrome(path)
+def _read_true(text: TraceText, changed_names: NamesBySpan) -> ChromeTrace:
+    trace, *more = (_read(_escaped(document, changed_names)) for document in text.documents())
+    for other in more:
+        trace.events += other.events
     for event in trace.events if changed_names else ():
         _restore_name(event, changed_names.get((event.get("ts", 0), event.get("dur", 0)), ()))
     return trace
+
+
+def _read(document: bytes) -> ChromeTrace:
+    with tempfile.TemporaryFile() as file:  # which has no name, but a path that opens it
+        file.write(document)
+        file.flush()
+        file.seek(0)  # where /dev/fd is a duplicate, it shares the position
+        return read_chrome(f"/dev/fd/{file.fileno()}")
+
+
+def _escaped(text: bytes, changed_names: NamesBySpan) -> bytes:
+    """The text with its names escaped that Kineto writes with their quotes as they are."""
+    written = {_as_kineto_writes(name) for names in changed_names.values() for name in names}
+    for name in written:
+        if '"' in name:  # Kineto gives each field a line, and a name no line breaks: so the line is found for certain
+            text = text.replace(f'"name": "{name}",\n'.encode(), f'"name": {json.dumps(name)},\n'.encode())
+    return text
 
 
 def _renumber_flows(events: Iterable[Event], number: int) -> None:
@@ -127,30 +148,3 @@ def _restore_name(event: dict[str, Any], true_names: Iterable[str]) -> None:
 def _as_kineto_writes(name: str) -> str:
     written = name.replace("\\", "/").replace("\n", "")
     return written if written.isascii() and written.isprintable() else "unknown"
-
-
-def _changed_names(spans: Spans) -> NamesBySpan:
-    odd = {name for name in set(spans.names) if _CHANGED_BY_KINETO.search(name)}
-    names: NamesBySpan = {}
-    if odd:
-        for name, begin, duration in zip(spans.names, spans.begins_ns, spans.durations_ns, strict=True):
-            if name in odd:
-                names.setdefault((begin, duration), []).append(name)
-    return names
-
-
-def _have_overlaps(spans: Spans) -> bool:
-    """Whether two spans of a track overlap without one holding the other."""
-    begins, durations, tracks = spans.begins_ns, spans.durations_ns, spans.tracks
-    order_keys = [(begin << _DURATION_BITS) - duration for begin, duration in zip(begins, durations, strict=True)]
-    open_by_track: dict[Any, list[int]] = {}
-    for index in sorted(range(len(begins)), key=order_keys.__getitem__):
-        begin = begins[index]
-        end = begin + durations[index]
-        open_until = open_by_track.setdefault(tracks[index], [])
-        while open_until and open_until[-1] <= begin:
-            open_until.pop()
-        if open_until and end > open_until[-1]:
-            return True
-        open_until.append(end)
-    return False

@@ -5,6 +5,7 @@ import threading
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
+from time import perf_counter_ns
 from typing import Any
 
 import torch
@@ -14,12 +15,15 @@ from torch.autograd.profiler_util import EventList, FunctionEvent
 from kinetoscope.errors import NothingRecordedError, ProfilerStateError
 from kinetoscope.torch.collector import collector_at_rest
 from kinetoscope.torch.event_columns import EventColumns, read_columns
-from kinetoscope.torch.export import KinetoFile, TraceParts, copy_trace, split_valid
+from kinetoscope.torch.events import WindowEvents, list_events, torch_is_known
+from kinetoscope.torch.export import copy_trace
 from kinetoscope.torch.key_averages import Grouping, average_events
+from kinetoscope.torch.kineto_stream import kineto_stream
 from kinetoscope.torch.memory_timeline import MemoryTimeline, build_memory_timeline
 from kinetoscope.torch.metadata import decode_all
-from kinetoscope.torch.repair import Faults, NamesBySpan, find_faults, rewrite_trace
+from kinetoscope.torch.repair import NamesBySpan, TrueNames, find_true_names, rewrite_trace
 from kinetoscope.torch.stacks import stack_lines
+from kinetoscope.torch.trace_text import TraceText, read_text
 from kinetoscope.writing.atomic_file import atomic_file
 
 
@@ -30,8 +34,8 @@ class Window:
         self.autograd_profile = autograd_profile
         self.kineto_results = autograd_profile.kineto_results
         self.trace_id: str = getattr(autograd_profile, "trace_id", "")
-        self._file: KinetoFile | None = None
-        self._faults: Faults | None = None
+        self._text: TraceText | None = None
+        self._true_names = TrueNames()
 
     @property
     def has_stacks(self) -> bool:
@@ -60,29 +64,41 @@ class Window:
         with collector_at_rest():
             return read_columns(self.kineto_results, self.autograd_profile.use_device)
 
+    @cached_property
+    def _listed(self) -> tuple[WindowEvents, EventList]:
+        begin_ns = perf_counter_ns()
+        columns = self.columns
+        read_ns = perf_counter_ns()
+        listed = list_events(columns, **list_options(self))
+        stats = self.autograd_profile._stats  # as torch keeps them of its own events
+        stats.parse_kineto_call_duration_us = max(1, (read_ns - begin_ns) // 1000)
+        stats.function_events_build_tree_call_duration_us = max(1, (perf_counter_ns() - read_ns) // 1000)
+        stats.number_of_events = len(listed[1])
+        return listed
+
     def events(self) -> EventList:
-        """The events as objects of torch's, made at the first look."""
+        """The events as torch's objects; torch makes them itself where the columns do not serve."""
         self._check_events()
-        return self.autograd_profile.function_events
+        return self._listed[1] if self.is_plain and torch_is_known() else self.autograd_profile.function_events
 
-    def saved(self, folder: Path) -> tuple[Faults, KinetoFile]:
-        """Kineto's own file and what is wrong with it, made at the first call; ``folder`` is where there is room."""
-        if self._faults is None:
-            with collector_at_rest():
-                self._faults = find_faults(self.kineto_results)
-        if self._file is None:
-            self._file = KinetoFile(self.kineto_results, folder, self._faults.raw_names())
-        return self._faults, self._file
+    def event_at(self, index: int) -> FunctionEvent:
+        """The object of the event at an index of the columns."""
+        if torch_is_known():
+            return self._listed[0].by_index[index]
+        place = sum(1 for other in self.columns.shown() if other < index)
+        return self.events()[place]
 
-    def source(self, folder: Path) -> tuple[Path, NamesBySpan]:
-        """A path that opens Kineto's file, and the true names of what it calls otherwise."""
-        faults, file = self.saved(folder)
-        return file.path, faults.changed_names
+    def text(self, folder: Path) -> TraceText:
+        """What Kineto saved, which it does at the first call; ``folder`` is where there is room for a file."""
+        if self._text is None:
+            self._true_names = find_true_names(self.kineto_results)
+            with kineto_stream(self.kineto_results, folder) as stream:
+                self._text = read_text(stream, self._true_names.in_order)
+        return self._text
 
-    def valid_parts(self, folder: Path) -> TraceParts | None:
-        """The parts of Kineto's file, if it is right as it is."""
-        faults, file = self.saved(folder)
-        return None if faults else split_valid(file.content)
+    def source(self, folder: Path) -> tuple[TraceText, NamesBySpan]:
+        """What Kineto saved, and the true names of what it calls otherwise."""
+        return self.text(folder), self._true_names.by_span
 
     def _check_events(self) -> None:
         if getattr(self.autograd_profile.experimental_config, "trace_only", False):
@@ -115,12 +131,11 @@ class KinetoResults:
         target = Path(os.fspath(path))
         header = {"traceName": target.name, "trace_id": self.trace_id, **decode_all(self.metadata)}
         with self._lock:
-            only = self.windows[0] if len(self.windows) == 1 else None
-            parts = only.valid_parts(target.parent) if only else None
-            if only and parts:
-                copy_trace(only.saved(target.parent)[1].content, parts, target, header)
+            sources = [window.source(target.parent) for window in reversed(self.windows)]
+            if len(sources) == 1 and sources[0][0].is_right:
+                copy_trace(sources[0][0], target, header)
             else:
-                rewrite_trace([window.source(target.parent) for window in reversed(self.windows)], target, header)
+                rewrite_trace(sources, target, header)
 
     def events(self) -> EventList:
         """The events as torch's `FunctionEvent` objects. Raises RuntimeError if only the trace was recorded.
@@ -130,7 +145,7 @@ class KinetoResults:
         newest, *older = reversed(self.windows)
         if not older:
             return newest.events()
-        together = EventList(newest.events(), **_list_options(newest))
+        together = EventList(newest.events(), **list_options(newest))
         for window in older:
             together.extend(window.events())
         together._tree_built = True
@@ -141,8 +156,8 @@ class KinetoResults:
         grouping = grouping or Grouping()
         if not all(window.is_plain for window in self.windows):
             return self._torchs_key_averages(grouping)
-        columns = [(window.columns, lambda index, it=window: event_at(it, index)) for window in reversed(self.windows)]
-        options = _list_options(self.windows[-1])
+        columns = [(window.columns, window.event_at) for window in reversed(self.windows)]
+        options = list_options(self.windows[-1])
         return average_events(
             columns, grouping, profile_memory=options["profile_memory"], with_flops=options["with_flops"]
         )
@@ -167,20 +182,15 @@ class KinetoResults:
     def _torchs_key_averages(self, grouping: Grouping) -> EventList:
         events = self.events()
         if not grouping.include_python_functions:
-            kept = EventList((it for it in events if not it.is_python_function), **_list_options(self.windows[-1]))
+            kept = EventList((it for it in events if not it.is_python_function), **list_options(self.windows[-1]))
             kept._tree_built = True
             events = kept
         options = (True,) if grouping.by_overload_name else ()  # older versions of torch lack it
         return events.key_averages(grouping.by_input_shape, grouping.by_stack_n, *options)
 
 
-def event_at(window: Window, index: int) -> FunctionEvent:
-    """torch's object of the event at an index of the window's columns."""
-    place = sum(1 for other in window.columns.shown() if other < index)
-    return window.events()[place]
-
-
-def _list_options(window: Window) -> dict[str, Any]:
+def list_options(window: Window) -> dict[str, Any]:
+    """The options of torch's `EventList` for the events of a window."""
     profile = window.autograd_profile
     return {
         "use_device": profile.use_device,

@@ -131,3 +131,12 @@ def test_three_hundred_profiles_leave_no_thread_and_no_file_open():
             before = open_files()
     del profiler
     assert open_files() <= before
+
+
+def test_a_thousand_schedules_legal_or_not_leave_a_process_that_can_be_profiled():
+    program = Path(__file__).with_name("any_schedule.py")
+    done = subprocess.run(
+        [sys.executable, str(program), "1000"], capture_output=True, text=True, timeout=600, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert int(done.stdout) >= 1000

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import multiprocessing
 import os
 import threading
 from pathlib import Path
@@ -12,9 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kinetoscope.errors import FolderNotWritableError
+from kinetoscope.formats.chrome import read_chrome
 from kinetoscope.formats.compression import read_unpacked
-from kinetoscope.torch import profile, record_function, schedule, tensorboard_trace_handler
+from kinetoscope.recording.recorder_choice import IS_PURE
+from kinetoscope.torch import kineto_stream, profile, record_function, schedule, tensorboard_trace_handler
+from kinetoscope.torch.export import copy_trace
+from kinetoscope.torch.repair import find_true_names, rewrite_trace
 from kinetoscope.torch.results import KinetoResults
+from kinetoscope.torch.trace_text import read_text
 from trace_processor import trace_processor
 
 ODD_NAMES = [
@@ -244,3 +250,63 @@ def test_acc_events_exports_the_cycles_of_all(tmp_path):
         assert trace.errors() == {}
         [row] = trace.query("select count(*) as n from flow")
     assert row["n"] == 6
+
+
+@pytest.mark.skipif(IS_PURE, reason="there is only the way through Python")
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_lines_and_the_way_through_python_give_the_same_trace(tmp_path, options):
+    results = record(**options).profiler.kineto_results
+    names = find_true_names(results)
+    results.save(str(tmp_path / "kineto.json"))
+    kineto = (tmp_path / "kineto.json").read_bytes()
+    lines, unread = read_text(Pieces(kineto), names.in_order), read_text(Pieces(kineto), None)
+    assert (lines.is_right, unread.lines) == (True, b"")
+    copy_trace(lines, tmp_path / "lines.json", {})
+    rewrite_trace([(unread, names.by_span)], tmp_path / "python.json", {})
+    ours, python = (in_order(tmp_path / name) for name in ("lines.json", "python.json"))
+    assert ours == python
+
+
+class Pieces:
+    """A stream that gives out ``text`` in pieces."""
+
+    def __init__(self, text: bytes) -> None:
+        self._pieces = [text[at : at + 10_000] for at in range(0, len(text), 10_000)]
+
+    def read(self) -> bytes:
+        return self._pieces.pop(0) if self._pieces else b""
+
+
+def in_order(path: Path) -> tuple[list[dict], dict]:
+    """The events, and what is said of processes and threads, which may be said twice."""
+    events = read_chrome(path).events
+    said = {(it["name"], it["pid"], it["tid"]): it["args"] for it in events if it["ph"] == "M"}
+    return [event for event in events if event["ph"] != "M"], said
+
+
+def test_what_kineto_saved_for_somebody_else_is_an_error_that_says_so(tmp_path):
+    profiler = record(["plain"])
+    profiler.profiler.kineto_results.save(str(tmp_path / "theirs.json"))
+    with pytest.raises(RuntimeError, match="saves once"):
+        profiler.export_chrome_trace(tmp_path / "ours.json")
+    assert os.listdir(tmp_path) == ["theirs.json"]
+
+
+def test_a_process_forked_while_kineto_saves_does_not_keep_the_export_waiting(tmp_path, monkeypatch):
+    children = []
+    began = threading.Event()
+    read = kineto_stream._Pipe.read
+
+    def read_beside_a_child(pipe) -> bytes:
+        if not children:
+            children.append(multiprocessing.get_context("fork").Process(target=began.wait, args=(30,)))
+            children[0].start()
+        return read(pipe)
+
+    monkeypatch.setattr(kineto_stream._Pipe, "read", read_beside_a_child)
+    record(["plain"]).export_chrome_trace(tmp_path / "trace.json")
+    assert annotations(tmp_path / "trace.json") == ["plain"]
+    for child in children:
+        assert child.is_alive()
+        child.kill()
+        child.join()

@@ -1,10 +1,12 @@
 """Tables from columns: the rows and numbers of stock, field by field, on the same results of Kineto."""
 
+import copy
+import pickle
 import threading
 
 import pytest
 import torch
-from torch.autograd.profiler_util import EventList, FunctionEventAvg
+from torch.autograd.profiler_util import EventList, FunctionEvent, FunctionEventAvg
 
 from kinetoscope.errors import SettingsError
 from kinetoscope.torch import profile, record_function, schedule
@@ -65,11 +67,53 @@ def test_key_averages_has_the_rows_and_numbers_of_stock(options):
         assert all(isinstance(row, FunctionEventAvg) for row in ours)
 
 
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_events_have_what_stocks_have(options):
+    profiler = record(options)
+    ours, stock = profiler.events(), profiler.profiler.function_events
+    assert isinstance(ours, EventList)
+    place_of = {id(event): place for events in (ours, stock) for place, event in enumerate(events)}
+    for mine, theirs in zip(ours, stock, strict=True):
+        assert isinstance(mine, FunctionEvent)
+        for name, value in vars(theirs).items():
+            assert shown(getattr(mine, name), place_of) == shown(value, place_of), name
+        assert mine.self_cpu_time_total == theirs.self_cpu_time_total
+    assert ours.table(sort_by="cpu_time_total") == stock.table(sort_by="cpu_time_total")
+    assert rows_of(ours.key_averages()) == rows_of(stock.key_averages())
+
+
+def shown(value, place_of: dict[int, int]):
+    """A value that compares; an event is its place in its list."""
+    if isinstance(value, FunctionEvent):
+        return place_of[id(value)]
+    if isinstance(value, list):
+        return [shown(item, place_of) for item in value]
+    return (value.start, value.end) if type(value).__name__ == "Interval" else value
+
+
+def test_an_event_can_be_copied_and_pickled():
+    event = next(event for event in record({"record_shapes": True}).events() if event.cpu_parent)
+    for twin in (copy.deepcopy(event), pickle.loads(pickle.dumps(event))):
+        assert (twin.name, twin.time_range.start, twin.input_shapes) == (
+            event.name,
+            event.time_range.start,
+            event.input_shapes,
+        )
+        assert twin.cpu_parent.name == event.cpu_parent.name
+
+
+def test_an_attribute_that_no_event_has_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="nonsense"):
+        _ = record({}).events()[0].nonsense
+
+
 def test_a_row_knows_the_events_around_and_inside_its_first_one():
     profiler = record({"record_shapes": True})
+    events, stocks = profiler.events(), profiler.profiler.function_events
+    place_of = {id(event): place for listed in (events, stocks) for place, event in enumerate(listed)}
     for ours, stock in zip(profiler.key_averages(), profiler.profiler.key_averages(), strict=True):
-        assert ours.cpu_parent is stock.cpu_parent
-        assert ours.cpu_children is stock.cpu_children
+        assert shown(ours.cpu_parent, place_of) == shown(stock.cpu_parent, place_of)
+        assert shown(ours.cpu_children, place_of) == shown(stock.cpu_children, place_of)
     top = profiler.key_averages().table(top_level_events_only=True)
     assert top == profiler.profiler.key_averages().table(top_level_events_only=True)
 

@@ -66,6 +66,14 @@ def test_absolute_microseconds_keep_all_their_digits(write):
     assert trace.has_clock
 
 
+def test_microseconds_keep_all_their_digits_also_weeks_after_the_base(write):
+    # A double is right to half a nanosecond there, and a thousand times it no longer.
+    trace = read_chrome(
+        write(f'{{"baseTimeNanoseconds": {BASE_NS}, "traceEvents": [{{"ph": "X", "ts": 4412352254936.011}}]}}')
+    )
+    assert trace.events[0]["ts"] == BASE_NS + 4412352254936011
+
+
 def test_absolute_microseconds_keep_their_digits_in_a_damaged_file_too(write):
     trace = read_chrome(write('[{"ph": "X", "ts": 1712195495501688.123, "dur": 1}, {"ph"'))
     assert trace.events[0]["ts"] == 1712195495501688123

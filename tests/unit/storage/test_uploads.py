@@ -16,6 +16,7 @@ from kinetoscope.formats.upload_queue import (
 from kinetoscope.storage import draining
 from kinetoscope.storage.draining import upload_waiting
 from kinetoscope.storage.redaction import without_credentials
+from kinetoscope.storage.uploads import Uploads
 
 fsspec = pytest.importorskip("fsspec")
 
@@ -171,3 +172,52 @@ def test_credentials_do_not_get_into_reasons(text):
     cleaned = without_credentials(text, {"AWS_SECRET_ACCESS_KEY": "s3cr3t-hunter22", "HOME": "host"})
     assert "hunter22" not in cleaned.lower()
     assert "***" in cleaned
+
+
+class Shelf:
+    """Another trainer's place for files, which takes copies or refuses."""
+
+    def __init__(self, refuses=False):
+        self.files, self._refuses = {}, refuses
+
+    def put(self, file, remote_name):
+        if self._refuses:
+            raise RuntimeError("the shelf is full")
+        self.files[remote_name] = file.read_bytes()
+
+
+def test_without_a_url_files_go_to_another_trainers_store_and_may_go_once_it_has_them(run_folder):
+    shelf = Shelf()
+    uploads = Uploads(run_folder, 0, None, shelf)
+    file = run_folder / "traces" / "rank0.json"
+    file.write_text("trace")
+    uploads.put(file, "runs/rank0.json")
+    uploads.delete_when_uploaded(file)
+    uploads.finish(1.0)
+    assert shelf.files == {"runs/rank0.json": b"trace"}
+    assert not file.exists()
+
+
+def test_what_another_trainers_store_refuses_stays_here(run_folder, caplog):
+    uploads = Uploads(run_folder, 0, None, Shelf(refuses=True))
+    file = run_folder / "traces" / "rank0.json"
+    file.write_text("trace")
+    uploads.put(file, "runs/rank0.json")
+    uploads.delete_when_uploaded(file)
+    assert file.exists()
+    assert "the shelf is full" in caplog.text
+
+
+def test_a_full_queue_leaves_files_aside_and_says_so(run_folder, tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr("kinetoscope.storage.uploads.MOST_WAITING", 2)
+    monkeypatch.setattr(Uploads, "_start", lambda self: None)
+    uploads = Uploads(run_folder, 0, f"file://{tmp_path}/store", None)
+    for number in range(4):
+        file = run_folder / "traces" / f"{number}.json"
+        file.write_text("trace")
+        uploads.put(file, file.name)
+    assert len(read_queue(run_folder, 0)) == 2
+    assert len(read_queue(run_folder, 0, left_aside=True)) == 4
+    assert "2 files wait to be uploaded" in caplog.text
+    upload(run_folder, left_aside=True)
+    assert len(list((tmp_path / "store").iterdir())) == 4

@@ -1,0 +1,55 @@
+"""benchmarks: how well clocks that really differ are compared. Two ranks per setting; what they estimate is checked."""
+
+import statistics
+import sys
+from pathlib import Path
+from typing import Any
+
+from benchmarks.suite import Measure, SuiteResult
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+from two_clocks import hosts
+
+
+def run(*, quick: bool) -> SuiteResult:
+    """Compares a hundred times per setting; settings that this machine cannot have are left out, with a note."""
+    num_runs = 10 if quick else 100
+    measures: list[Measure] = []
+    notes: list[str] = []
+    for name, commands, compare in _settings(num_runs):
+        if reason := hosts.unavailable(*commands):
+            notes.append(f"{name}: left out. {reason}")
+        else:
+            measures += _measures(name, compare()[1:])
+    title = f"clocks of two ranks, compared {num_runs} times through a TCPStore"
+    return SuiteResult(suite="clocks", title=title, measures=measures, notes=notes)
+
+
+def _settings(num_runs: int) -> list[Any]:
+    apart, truth = hosts.IN_A_TIME_NAMESPACE, hosts.TRUE_IN_NAMESPACE
+    drifting = hosts.faketime("+3h x1.0001")
+
+    def through_a_slow_network() -> list[dict[str, Any]]:
+        with hosts.network_namespaces() as (near, far):
+            return hosts.compare([*far, *apart], truth, num_runs, before_rank0=near)
+
+    return [
+        ("hours apart", [apart], lambda: hosts.compare(apart, truth, num_runs)),
+        ("hours apart, 100 ppm", [drifting], lambda: hosts.compare(drifting, "kernel", num_runs)),
+        ("through 1 ms of delay", [apart, hosts.IN_A_NETWORK_NAMESPACE], through_a_slow_network),
+    ]
+
+
+def _measures(name: str, runs: list[dict[str, Any]]) -> list[Measure]:
+    within = [abs(it["error_ns"]) <= it["bound_ns"] + it["width_ns"] for it in runs]
+    bounds = sorted(it["bound_ns"] / 1000 for it in runs)
+    errors = sorted(abs(it["error_ns"]) / 1000 for it in runs)
+    spread = f"median {statistics.median(bounds):.0f} us, worst {bounds[-1]:.0f} us"
+    measures = [
+        Measure(f"{name}: truth within the bound", 100 * sum(within) / len(within), "%", f"{sum(within)} runs"),
+        Measure(f"{name}: bound", bounds[int(0.99 * (len(bounds) - 1))], "us", f"99th percentile; {spread}"),
+        Measure(f"{name}: error", statistics.median(errors), "us", f"median; worst {errors[-1]:.1f} us"),
+    ]
+    if "ppm" in name:
+        measures.append(Measure(f"{name}: drift found", -runs[-1]["drift_ppm"], "ppm", "by the last run"))
+    return measures

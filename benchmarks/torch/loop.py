@@ -1,0 +1,83 @@
+"""benchmarks: how much slower a training loop is while it is recorded, with each option, ours beside stock's."""
+
+import gc
+import math
+import random
+import statistics
+import time
+import warnings
+from typing import Any
+
+from benchmarks.suite import Measure, SuiteResult
+
+_ALL = {"record_shapes": True, "profile_memory": True, "with_stack": True, "with_flops": True}
+_OPTIONS: dict[str, dict[str, bool]] = {
+    "plain": {},
+    **{name: {name: True} for name in _ALL},
+    "all": _ALL,
+}
+_STEPS = 10
+_INTERVAL = 1.96  # standard errors on each side: 95 % of intervals hold the true ratio
+
+
+def run(*, quick: bool) -> SuiteResult:
+    """Steps inside a window, in turns with no profiler, ours and stock's; starting and stopping is not timed."""
+    rounds = 3 if quick else 24
+    measures = []
+    with warnings.catch_warnings(action="ignore"):
+        for name, options in _OPTIONS.items():
+            bare, ours, stock = _step_times_s(options, rounds)
+            mean, low, high = _ratio([mine / theirs for mine, theirs in zip(ours, stock, strict=True)])
+            slowdowns = [statistics.median(it) / statistics.median(bare) for it in (ours, stock)]
+            detail = f"{low:.3f} .. {high:.3f}; loop x{slowdowns[0]:.2f} / x{slowdowns[1]:.2f}"
+            measures.append(Measure(f"recorded step / stock's, {name}", mean, "x", detail))
+            measures.append(Measure(f"recorded step / stock's, {name}, low end", low, "x", "of the 95 % interval"))
+    return SuiteResult(
+        suite="torch_loop",
+        title=f"a training step of about a thousand operators, in windows of {_STEPS}",
+        measures=measures,
+    )
+
+
+def _step_times_s(options: dict[str, bool], rounds: int) -> tuple[list[float], list[float], list[float]]:
+    import torch.profiler
+
+    import kinetoscope.torch
+    from benchmarks.torch.work import training_step
+
+    step = training_step()
+    modules = [None, kinetoscope.torch, torch.profiler]
+    times: list[list[float]] = [[], [], []]
+    for number in range(rounds + 1):  # the first warms up
+        for place in random.Random(number).sample(range(3), 3):
+            taken = _window_s(modules[place], step, options)
+            if number:
+                times[place].append(taken)
+    return times[0], times[1], times[2]
+
+
+def _window_s(module: Any, step: Any, options: dict[str, bool]) -> float:
+    gc.collect()
+    if module is None:
+        return _steps_s(step)
+    with module.profile(**options):
+        return _steps_s(step)
+
+
+def _steps_s(step: Any) -> float:
+    """The best of two halves, since a neighbour's load hits but one of them."""
+    taken = []
+    for _ in range(2):
+        begin = time.perf_counter()
+        for _ in range(_STEPS // 2):
+            step()
+        taken.append(time.perf_counter() - begin)
+    return min(taken)
+
+
+def _ratio(ratios: list[float]) -> tuple[float, float, float]:
+    """The geometric mean, and the interval around it."""
+    logs = [math.log(ratio) for ratio in ratios]
+    mean = statistics.fmean(logs)
+    error = _INTERVAL * statistics.stdev(logs) / math.sqrt(len(logs)) if len(logs) > 1 else 0.0
+    return math.exp(mean), math.exp(mean - error), math.exp(mean + error)

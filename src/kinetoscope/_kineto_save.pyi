@@ -1,0 +1,6 @@
+"""Kineto's save without the GIL; see `src/native/kineto_save.cpp`."""
+
+from typing import Any
+
+def can_save(result: Any, library: str, /) -> bool: ...
+def save(result: Any, library: str, path: str, /) -> None: ...

@@ -1,0 +1,105 @@
+"""cli: ``kinetoscope info``. Traces flow in; one screen about what is in them flows out."""
+
+import argparse
+import json
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from datetime import UTC, datetime
+
+from kinetoscope.table.load import load
+from kinetoscope.table.summary import TraceSummary, summarize_trace
+from kinetoscope.table.trace import Trace, TraceSet
+
+_MOST_CATEGORIES = 8
+_MOST_TRACES = 40
+_EXAMPLES = """\
+examples:
+  kinetoscope info trace.json.gz
+      ranks, clock, span of time, batches, categories, sizes
+  kinetoscope info runs/digits
+      the ranks of a run, also of one that is still recording
+  torch-job | kinetoscope info - --json
+      of a pipe, for programs
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of ``info``."""
+    parser.epilog = _EXAMPLES
+    parser.add_argument("inputs", metavar="INPUT", nargs="+", help="trace files, folders, globs, URLs, or - for stdin")
+    parser.add_argument("--json", action="store_true", help="one JSON object per trace, a line each")
+    parser.add_argument("--no-cache", action="store_true", help="neither read nor write .kinetoscope_cache")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Prints what is in the traces; 1 if one of them needed repairs, else 0."""
+    with ThreadPoolExecutor() as executor:
+        loaded = [load(name, cache=not arguments.no_cache, executor=executor) for name in arguments.inputs]
+    traces: list[Trace] = [trace for it in loaded for trace in (it if isinstance(it, TraceSet) else [it])]
+    summaries = [summarize_trace(it) for it in traces]
+    if arguments.json:
+        for summary in summaries:
+            print(json.dumps(asdict(summary)))
+    else:
+        _print(summaries)
+    return int(any(it.repairs for it in summaries))
+
+
+def _print(summaries: list[TraceSummary]) -> None:
+    from rich.console import Console
+
+    console = Console(soft_wrap=True, highlight=False)
+    if len(summaries) > 1:
+        console.print(_line_of_all(summaries))
+    for summary in summaries[:_MOST_TRACES]:
+        console.print(_text(summary), markup=False)
+    if len(summaries) > _MOST_TRACES:
+        console.print(f"... and {len(summaries) - _MOST_TRACES} more traces; --json lists all.")
+
+
+def _line_of_all(summaries: list[TraceSummary]) -> str:
+    ranks = {rank for it in summaries for rank in it.ranks}
+    num_spans = sum(it.num_spans for it in summaries)
+    return f"{len(summaries)} traces of {len(ranks)} ranks, {num_spans:,} spans"
+
+
+def _text(it: TraceSummary) -> str:
+    lines = [it.name + (f" ({it.size_bytes / 1e6:.1f} MB)" if it.size_bytes is not None else "")]
+    lines.append(f"  rank        {_rank(it)}" + (f" on {it.host}" if it.host else ""))
+    lines.append(f"  clock       {_clock(it)}")
+    lines.append(f"  time        {_time(it)}, {it.num_batches} batches")
+    lines.append(
+        f"  events      {it.num_spans:,} spans on {it.num_tracks} tracks, {it.num_instants:,} instants, "
+        f"{it.num_counters:,} counters, {it.num_flows:,} flow ends"
+    )
+    shown = list(it.categories.items())[:_MOST_CATEGORIES]
+    rest = len(it.categories) - len(shown)
+    more = [f"{rest} more"] if rest else []
+    lines.append("  categories  " + ", ".join([*(f"{name} {count:,}" for name, count in shown), *more]))
+    return "\n".join(lines + [f"  repaired    {repair}" for repair in it.repairs])
+
+
+def _rank(it: TraceSummary) -> str:
+    of = f" of {it.world_size}" if it.world_size else ""
+    if it.rank is not None:
+        return f"{it.rank}{of}"
+    if len(it.ranks) > 1:
+        return f"{len(it.ranks)} ranks, {it.ranks[0]} to {it.ranks[-1]}{of}"
+    return f"unknown{of}"
+
+
+def _clock(it: TraceSummary) -> str:
+    if not it.has_clock:
+        return "its own: other traces can be aligned with it only on a span that both have"
+    bound = "" if it.clock_bound_ns is None else f", read to within {it.clock_bound_ns / 1e3:.1f} us"
+    return f"unix time{bound}"
+
+
+def _time(it: TraceSummary) -> str:
+    if it.begin_ns is None or it.end_ns is None:
+        return "no spans"
+    length = f"{(it.end_ns - it.begin_ns) / 1e9:.3f} s"
+    if not it.has_clock:
+        return length
+    begin = datetime.fromtimestamp(it.begin_ns / 1e9, UTC)
+    return f"{length} from {begin:%Y-%m-%d %H:%M:%S} UTC"

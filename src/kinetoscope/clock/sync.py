@@ -1,0 +1,223 @@
+"""clock: other ranks' clocks. The run's store flows in; how this clock runs beside rank 0's flows out.
+
+Two processes ask and answer, point to point, through keys of the store; no collective is started. An answer carries
+the two moments between which rank 0 held the question. Rank 0's clock cannot have been ahead by more than from the
+asking to the first, nor by less than from the answer's arrival to the second: of many questions, that with the
+narrowest gap counts, and half its gap is the bound.
+"""
+
+import itertools
+import json
+import threading
+import time
+import uuid
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Protocol
+
+from kinetoscope.clock.anchor import Anchor, take_anchor
+from kinetoscope.clock.clock import Clock
+from kinetoscope.clock.relation import (
+    ClockRelation,
+    Measurement,
+    relation_fields,
+    relation_from_fields,
+    same_clock,
+)
+
+NUM_QUESTIONS = 40
+_IDLE_POLL_S, _BUSY_POLL_S = 0.1, 0.005
+_POLLS_PER_LOOK_AROUND = 10
+_STEP_TIMEOUT = timedelta(seconds=2)
+# Whatever a store raises when nobody answers: torch's errors are RuntimeErrors.
+STORE_ERRORS = (RuntimeError, OSError, LookupError, ValueError, TypeError)
+
+
+class Store(Protocol):
+    """What is asked of the run's store: a part of `torch.distributed.Store`."""
+
+    def set(self, key: str, value: str, /) -> Any: ...
+    def get(self, key: str, /) -> bytes: ...
+    def add(self, key: str, amount: int, /) -> int: ...
+    def check(self, keys: Sequence[str], /) -> bool: ...
+    def wait(self, keys: Sequence[str], timeout: timedelta, /) -> Any: ...
+    def delete_key(self, key: str, /) -> bool: ...
+
+
+class ClockServer:
+    """Rank 0's side: says which clock it has, and answers who asks, one after the other.
+
+    ``reference`` is the moment it offers: on its clock, and in unix time.
+    """
+
+    def __init__(self, store: Store, prefix: str, clock: Clock, identity: str, world_size: int) -> None:
+        self._store = store
+        self._prefix = prefix
+        # Of a name of its own: what an earlier run left in the store is none of this one's business.
+        self._run = f"{prefix}{uuid.uuid4().hex}/"
+        self._clock = clock
+        self._identity = identity
+        self._world_size = world_size
+        self._num_served = 0
+        self.reference = take_anchor(clock)
+
+    def serve(self, stop: threading.Event) -> None:
+        """Answers until ``stop`` is set, or until it is known that all ranks share this clock.
+
+        Raises what the store raises.
+        """
+        self._offer()
+        for poll in itertools.count():
+            if stop.is_set() or (poll % _POLLS_PER_LOOK_AROUND == 0 and self._nobody_needs_answers()):
+                break
+            if not self._serve_next():
+                stop.wait(_IDLE_POLL_S)
+
+    def serve_the_last(self, timeout_s: float) -> None:
+        """Answers, for at most so long, ranks that have asked before and not said that they are done."""
+        until = time.monotonic() + timeout_s
+        while time.monotonic() < until and self._count("asking") > self._count("done"):
+            if not self._serve_next():
+                self._pass_over_the_dead()
+                time.sleep(_BUSY_POLL_S)
+        self._store.delete_key(f"{self._prefix}offer")
+
+    def _offer(self) -> None:
+        reference = [self.reference.monotonic_ns, self.reference.unix_ns, self.reference.bound_ns]
+        offer = {"identity": self._identity, "reference": reference, "run": self._run}
+        self._store.set(f"{self._prefix}offer", json.dumps(offer))
+
+    def _nobody_needs_answers(self) -> bool:
+        """Whether all the others have said that they share this clock."""
+        self._pass_over_the_dead()
+        return self._count("sharing") >= self._world_size - 1
+
+    def _pass_over_the_dead(self) -> None:
+        """One who died between taking a ticket and asking must not keep those behind it waiting."""
+        if self._count("tickets") > self._num_served + 1 and not self._store.check([self._question(0)]):
+            self._num_served += 1
+
+    def _count(self, name: str) -> int:
+        return self._store.add(self._run + name, 0)
+
+    def _question(self, number: int) -> str:
+        return f"{self._run}{self._num_served + 1}/question{number}"
+
+    def _serve_next(self) -> bool:
+        """Answers the next one who asks; False if nobody does."""
+        if not self._store.check([self._question(0)]):
+            return False
+        with suppress(*STORE_ERRORS):  # whoever asked has gone: the next one, please
+            for number in range(NUM_QUESTIONS + 1):
+                self._answer(number)
+        self._num_served += 1
+        return True
+
+    def _answer(self, number: int) -> None:
+        question = self._question(number)
+        answer = question.replace("question", "answer")
+        self._store.wait([question], _STEP_TIMEOUT)
+        received = self._clock.monotonic_ns()
+        # The second moment is read as late as can be: right before the answer leaves.
+        self._store.set(answer, f"{received} {self._clock.monotonic_ns()}")
+
+
+class ClockClient:
+    """Any other rank's side. One rank of each clock asks; the others of that clock read what it found out."""
+
+    def __init__(self, store: Store, prefix: str, clock: Clock, identity: str) -> None:
+        self._store = store
+        self._prefix = prefix
+        self._clock = clock
+        self._identity = identity
+        self._run = self._own = ""
+        self._reference: Anchor | None = None
+        self._asks = False
+        self.relation: ClockRelation | None = None
+        """What is known so far; None if rank 0 never answered."""
+
+    def begin(self, timeout_s: float, stop: threading.Event) -> None:
+        """Finds out whose clock this is, and how it runs beside rank 0's. Raises what the store raises, TimeoutError if
+        rank 0 is silent or ``stop`` is set before it answers."""
+        waiting = _Waiting(self._store, time.monotonic() + timeout_s, stop)
+        waiting.wait_for(f"{self._prefix}offer")
+        offer = json.loads(self._store.get(f"{self._prefix}offer"))
+        self._run, self._own = offer["run"], f"{offer['run']}clock/{self._identity}/"
+        self._reference = Anchor(*offer["reference"])
+        if offer["identity"] == self._identity:
+            self._store.add(f"{self._run}sharing", 1)
+            self.relation = same_clock(self._reference)
+            return
+        self._asks = self._store.add(f"{self._own}claims", 1) == 1
+        if self._asks:
+            self._store.add(f"{self._run}asking", 1)
+        self._update(waiting)
+
+    def update(self, timeout_s: float, stop: threading.Event) -> None:
+        """Measures again, or reads what the one that asks for this clock has measured. Raises as `begin` does."""
+        if self._reference is not None and not (self.relation is not None and self.relation.is_same):
+            self._update(_Waiting(self._store, time.monotonic() + timeout_s, stop))
+
+    def end(self) -> None:
+        """Says that this rank asks no more. Raises what the store raises."""
+        if self._asks:
+            self._asks = False
+            self._store.add(f"{self._run}done", 1)
+
+    def _update(self, waiting: "_Waiting") -> None:
+        if self._asks:
+            self._take(self._measure(waiting))
+            self._store.set(f"{self._own}relation", json.dumps(relation_fields(self._known())))
+        else:
+            waiting.wait_for(f"{self._own}relation")
+            self.relation = relation_from_fields(json.loads(self._store.get(f"{self._own}relation")))
+
+    def _known(self) -> ClockRelation:
+        assert self.relation is not None
+        return self.relation
+
+    def _take(self, measurement: Measurement) -> None:
+        assert self._reference is not None
+        known = self.relation or ClockRelation(measurement, measurement, self._reference)
+        self.relation = known.with_latest(measurement)
+
+    def _measure(self, waiting: "_Waiting") -> Measurement:
+        exchange = f"{self._run}{self._store.add(f'{self._run}tickets', 1)}/"
+        try:
+            self._store.set(f"{exchange}question0", "")
+            waiting.wait_for(f"{exchange}answer0")
+            return min((self._ask(exchange, number + 1) for number in range(NUM_QUESTIONS)), key=lambda it: it.bound_ns)
+        finally:
+            self._forget(exchange)
+
+    def _ask(self, exchange: str, number: int) -> Measurement:
+        asked = self._clock.monotonic_ns()
+        self._store.set(f"{exchange}question{number}", "")
+        self._store.wait([f"{exchange}answer{number}"], _STEP_TIMEOUT)
+        answered = self._clock.monotonic_ns()
+        received, sent = map(int, self._store.get(f"{exchange}answer{number}").split())
+        most, least = received - asked, sent - answered
+        return Measurement((asked + answered) // 2, (most + least) // 2, (most - least + 1) // 2 + 1)
+
+    def _forget(self, exchange: str) -> None:
+        with suppress(*STORE_ERRORS):
+            for number in range(NUM_QUESTIONS + 1):
+                self._store.delete_key(f"{exchange}question{number}")
+                self._store.delete_key(f"{exchange}answer{number}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """Waits for keys by looking: a store that waits itself complains aloud when the time is up."""
+
+    store: Store
+    until: float
+    stop: threading.Event
+
+    def wait_for(self, key: str) -> None:
+        while not self.store.check([key]):
+            if time.monotonic() > self.until or self.stop.is_set():
+                raise TimeoutError("rank 0 did not answer")
+            time.sleep(_BUSY_POLL_S)

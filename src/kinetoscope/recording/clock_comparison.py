@@ -1,0 +1,138 @@
+"""recording: this rank's clock beside rank 0's. Closed windows flow in; they flow on with what is known of the clock.
+
+Runs on a thread of its own: neither training nor the saving of traces waits for another rank.
+"""
+
+import logging
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from kinetoscope.clock.clock import Clock
+from kinetoscope.clock.identity import clock_identity
+from kinetoscope.clock.relation import ClockRelation, same_clock
+from kinetoscope.clock.sync import STORE_ERRORS, ClockClient, ClockServer
+from kinetoscope.recording.cycle import Cycle
+from kinetoscope.training.attempt import Attempt
+from kinetoscope.training.ranks import Ranks
+from kinetoscope.writing.writer_thread import WriterThread
+
+_log = logging.getLogger("kinetoscope")
+_BEGIN_TIMEOUT_S, _WINDOW_TIMEOUT_S, _LAST_TIMEOUT_S = 30.0, 5.0, 2.0
+
+
+class ClockComparison:
+    """Measures at the start of the run and whenever a window closes, through the store of torch.distributed.
+
+    In a world of one, or without a process group, it does nothing. Where rank 0 is silent, a cycle goes on with what is
+    known, or with None.
+    """
+
+    def __init__(self, clock: Clock, ranks: Ranks, attempt: Attempt) -> None:
+        self._clock = clock
+        self._ranks = ranks
+        self._prefix = f"kinetoscope/{attempt.name}/"
+        self._thread = WriterThread("kinetoscope-clock", on_error=self._report)
+        self._stop = threading.Event()
+        self._client: ClockClient | None = None
+        self._relation: ClockRelation | None = None
+        self._pending: dict[int, Callable[[], None]] = {}
+        self._begun = self._said = False
+
+    def begin(self) -> None:
+        """Begins to compare, if there is another rank and a store to reach it by. May be called again."""
+        if self._begun or self._ranks.world_size == 1 or (store := _store_of_the_run()) is None:
+            return
+        self._begun = True
+        job = self._serve if self._ranks.rank == 0 else self._ask
+        self._thread.submit("Comparing clocks", lambda: job(store))
+
+    def pass_on(self, cycle: Cycle, deliver: Callable[[Cycle], None], *, measure: bool) -> None:
+        """Has ``cycle`` delivered with what is known of its clock, after one more measurement if ``measure``."""
+        self.begin()
+        if not measure or self._client is None or self._client.relation is None or self._client.relation.is_same:
+            _deliver(cycle, self._known(), deliver)
+            return
+        # Whoever takes it out of the dict delivers it: this thread's job, or `finish_windows` when time is up.
+        self._pending[cycle.number] = lambda: _deliver(cycle, self._known(), deliver)
+        self._thread.submit("Comparing clocks", lambda: self._update(cycle.number))
+
+    def finish_windows(self, timeout_s: float) -> None:
+        """Waits for measurements under way, at most so long; then every cycle has been delivered."""
+        if self._pending:
+            self._thread.drain(min(timeout_s, _WINDOW_TIMEOUT_S))
+        for number in list(self._pending):
+            self._deliver_pending(number)
+
+    def finish(self, timeout_s: float) -> None:
+        """Ends the comparison; rank 0 answers a little longer those that are about to finish too."""
+        if self._client is not None:
+            self._thread.submit("Comparing clocks", self._client.end)
+        self._stop.set()
+        self._thread.close(min(timeout_s, 2 * _LAST_TIMEOUT_S))
+
+    def _known(self) -> ClockRelation | None:
+        return self._client.relation if self._client is not None else self._relation
+
+    def _serve(self, store: Any) -> None:
+        server = ClockServer(
+            _own_connection(store), self._prefix, self._clock, clock_identity(), self._ranks.world_size
+        )
+        self._relation = same_clock(server.reference)
+        server.serve(self._stop)
+        server.serve_the_last(_LAST_TIMEOUT_S)
+
+    def _ask(self, store: Any) -> None:
+        self._client = ClockClient(_own_connection(store), self._prefix, self._clock, clock_identity())
+        self._client.begin(_BEGIN_TIMEOUT_S, self._stop)
+
+    def _update(self, number: int) -> None:
+        try:
+            if self._client is not None:
+                self._client.update(_WINDOW_TIMEOUT_S, self._stop)
+        finally:
+            self._deliver_pending(number)
+
+    def _deliver_pending(self, number: int) -> None:
+        job = self._pending.pop(number, None)
+        if job is not None:
+            job()
+
+    def _report(self, job: str, error: Exception) -> None:
+        if not self._said and not self._stop.is_set():
+            self._said = True
+            _log.warning(
+                "Rank %d could not compare its clock with rank 0's (%s: %s). Its times are those of its own host.",
+                self._ranks.rank,
+                type(error).__name__,
+                str(error).splitlines()[0] if str(error) else "no answer",
+            )
+
+
+def _deliver(cycle: Cycle, relation: ClockRelation | None, deliver: Callable[[Cycle], None]) -> None:
+    cycle.relation = relation
+    deliver(cycle)
+
+
+def _store_of_the_run() -> Any:
+    """The store of torch.distributed's process group; None if there is none. Imports nothing."""
+    distributed = getattr(sys.modules.get("torch"), "distributed", None)
+    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+        return None
+    default_store = getattr(getattr(distributed, "distributed_c10d", None), "_get_default_store", None)
+    with suppress(*STORE_ERRORS):
+        return default_store() if default_store is not None else None
+    return None
+
+
+def _own_connection(store: Any) -> Any:
+    """A second connection to the same store: one that waits must not hold up the one that training uses."""
+    if hasattr(store, "clone"):
+        return store.clone()
+    while hasattr(store, "underlying_store"):
+        store = store.underlying_store
+    if hasattr(store, "host") and hasattr(store, "port"):
+        return type(store)(store.host, store.port, None, False)
+    return store

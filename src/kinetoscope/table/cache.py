@@ -1,0 +1,75 @@
+"""table: a trace as one Parquet file. Its events flow in and out; its tracks and header stand in the file's metadata.
+
+The cache of ``trace.json`` is ``.kinetoscope_cache/trace.json.parquet`` beside it. It holds what it was made from: a
+file that has another size, another time of change, or was read by another version, is read again.
+"""
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from kinetoscope.errors import TraceFileError
+from kinetoscope.table.columns import import_polars
+from kinetoscope.table.events import TraceAbout, TraceEvents
+from kinetoscope.writing.atomic_file import atomic_file
+
+if TYPE_CHECKING:
+    import polars as pl
+
+FOLDER = ".kinetoscope_cache"
+SUFFIX = ".parquet"
+_VERSION = 1  # of the columns and of what they mean: counted up when either changes
+_KEY = "kinetoscope"
+_LEVEL = 1
+
+
+class _Header(msgspec.Struct):
+    """What a Parquet file says of its trace beside the events."""
+
+    version: int
+    fingerprint: str | None
+    tracks: list[tuple[Any, Any]]
+    header: dict[str, Any]
+    repairs: list[str]
+    base_ns: int
+    has_clock: bool
+
+
+def cache_path(name: str) -> Path:
+    """Where the cache of the file ``name`` is."""
+    path = Path(name)
+    return path.parent / FOLDER / (path.name + SUFFIX)
+
+
+def write_parquet(trace: TraceEvents, path: str | os.PathLike[str], fingerprint: str | None = None) -> None:
+    """Writes a trace whole: `read_parquet` gives it back. The file appears when it is complete."""
+    about = trace.about
+    said = _Header(_VERSION, fingerprint, about.tracks, about.header, about.repairs, about.base_ns, about.has_clock)
+    metadata = {_KEY: msgspec.json.encode(said).decode()}
+    with atomic_file(Path(path)) as stream:
+        trace.frame.write_parquet(stream, compression="zstd", compression_level=_LEVEL, metadata=metadata)
+
+
+def read_parquet(path: str | os.PathLike[str], fingerprint: str | None = None) -> "tuple[TraceAbout, pl.LazyFrame]":
+    """The trace in a Parquet file of ours; its events are read when they are asked for.
+
+    Raises `TraceFileError` if it is no such file, or, with a ``fingerprint``, was made from something else.
+    """
+    pl = import_polars()
+    try:
+        said = pl.read_parquet_metadata(path).get(_KEY)
+        about = msgspec.json.decode(said or "null", type=_Header | None)
+    except (OSError, msgspec.MsgspecError, pl.exceptions.PolarsError) as error:
+        raise TraceFileError(f"Cannot read {os.fspath(path)}: {error}.") from error
+    if about is None or about.version != _VERSION:
+        raise TraceFileError(
+            f"Cannot read {os.fspath(path)}: it is a Parquet file, but no trace of this version of Kinetoscope. "
+            "Convert the trace again: kinetoscope convert TRACE OUT.parquet"
+        )
+    if fingerprint is not None and about.fingerprint != fingerprint:
+        raise TraceFileError(f"Cannot use {os.fspath(path)}: the trace has changed since.")
+    tracks = [(pid, tid) for pid, tid in about.tracks]
+    events = pl.scan_parquet(path, glob=False)
+    return TraceAbout(tracks, about.header, about.repairs, about.base_ns, about.has_clock), events

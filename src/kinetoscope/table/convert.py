@@ -1,0 +1,60 @@
+"""table: Parquet and back. A trace file of one format flows in; a file of the other flows out."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from kinetoscope.formats.chrome import ChromeWriter
+from kinetoscope.formats.chrome_columns import decode_json_text
+from kinetoscope.formats.compression import compressed_by_name
+from kinetoscope.table.cache import SUFFIX, read_parquet, write_parquet
+from kinetoscope.table.events import TraceAbout
+from kinetoscope.table.load import read_trace
+from kinetoscope.writing.atomic_file import atomic_file
+
+_ROWS = 1 << 16
+_COLUMNS = ("phase", "name", "category", "track", "ts", "dur", "id", "id_text", "args", "fields")
+_PHASES_WITH_DURATION = frozenset("X")
+
+
+def convert_parquet(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> list[str]:
+    """Writes the trace in ``source`` to ``target``, of which one is Parquet by its name; returns what was repaired.
+
+    Back in Chrome JSON every event has its fields and arguments again, in the order of the file; what was repaired
+    stays repaired. Raises `TraceFileError` if ``source`` cannot be read.
+    """
+    if os.fspath(target).endswith(SUFFIX):
+        trace = read_trace(os.fspath(source))
+        write_parquet(trace, target)
+        return trace.about.repairs
+    about, events = read_parquet(source)
+    output = Path(target)
+    header = {key: value for key, value in about.header.items() if key != "baseTimeNanoseconds"}
+    with atomic_file(output) as stream, compressed_by_name(stream, output) as packed:
+        with ChromeWriter(packed, base_ns=about.base_ns, header=header) as writer:
+            writer.write(_events(about, events))
+    return about.repairs
+
+
+def _events(about: TraceAbout, events: Any) -> Iterator[dict[str, Any]]:
+    first = 0
+    while len(rows := events.slice(first, _ROWS).select(_COLUMNS).collect()):
+        for row in rows.iter_rows(named=True):
+            yield _event(row, *about.tracks[row["track"]])
+        first += _ROWS
+
+
+def _event(row: dict[str, Any], pid: Any, tid: Any) -> dict[str, Any]:
+    """One event as Chrome JSON has it; fields that it did not have are left out."""
+    dur = row["dur"] if row["phase"] in _PHASES_WITH_DURATION else None
+    id = row["id"] if row["id"] is not None else row["id_text"]
+    given = {"name": row["name"], "cat": row["category"], "pid": pid, "tid": tid, "ts": row["ts"], "dur": dur, "id": id}
+    event = {"ph": row["phase"]} | {key: value for key, value in given.items() if value is not None}
+    if row["fields"] is not None:
+        event |= decode_json_text(row["fields"])
+    if row["args"] is not None:
+        event["args"] = msgspec.Raw(row["args"])
+    return event

@@ -1,0 +1,217 @@
+"""table: the events of one trace as one frame. Blocks of rows from a scan flow in; the whole trace flows out."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from kinetoscope.errors import TraceFileError
+from kinetoscope.formats.chrome_columns import (
+    BYTES,
+    MOST_DIGITS,
+    NUMBERS,
+    TEXTS,
+    Columns,
+    decode_json_text,
+    decode_texts,
+)
+from kinetoscope.table.columns import ARGUMENT_TEXTS, KINDS, import_polars
+from kinetoscope.table.pairing import pair_halves
+
+if TYPE_CHECKING:
+    import polars as pl
+
+_UNIX_NS = 10**18  # September 2001: a time beyond it counts from 1970, one before it from the file's base
+_LATEST_BASE_NS = 2**62
+_BASE_FIELD = "baseTimeNanoseconds"
+_STRINGS = ("name", "category", "id_text")
+_HALVES = list(b"BEbeSF")
+_KIND_OF_PHASE = {"X": "span", "B": "span", "b": "span", "S": "span", "E": "end", "e": "end", "F": "end"}
+_KIND_OF_PHASE |= dict.fromkeys("iIRnTp", "instant") | dict.fromkeys("stf", "flow") | {"C": "counter", "M": "metadata"}
+
+
+@dataclass(slots=True)
+class TraceAbout:
+    """What there is to know of a trace beside its events. ``tracks`` are pairs of pid and tid, by number."""
+
+    tracks: list[tuple[Any, Any]]
+    header: dict[str, Any]
+    repairs: list[str] = field(default_factory=list)
+    base_ns: int = 0
+    has_clock: bool = False
+
+
+@dataclass(slots=True)
+class TraceEvents:
+    """One trace: its events in the order of the file, with all columns, and what else there is to know of it."""
+
+    frame: "pl.DataFrame"
+    about: TraceAbout
+
+
+def build_events(
+    frames: "list[pl.DataFrame]",
+    texts: dict[str, list[bytes]],
+    header: dict[str, Any],
+    repairs: Sequence[str],
+    name: str,
+) -> TraceEvents:
+    """The trace whose rows are in ``frames``, which is empty afterwards.
+
+    Raises `TraceFileError` if there is no event.
+    """
+    pl = import_polars()
+    if not frames:
+        raise TraceFileError(f"Cannot read the trace {name}: there is no event in it. {' '.join(repairs)}".rstrip())
+    base_ns = _base_ns(header, frames)
+    dictionaries, tracks = _dictionaries(texts)
+    has_halves = any(frame["phase"].is_in(_HALVES).any() for frame in frames)
+    for place, frame in enumerate(frames):  # one by one: what each replaces is freed before the next
+        frames[place] = _finish(frame, dictionaries, base_ns)
+    frame = complete_frame(pl.concat(frames, how="diagonal", rechunk=False))
+    frames.clear()
+    trace = TraceEvents(frame, TraceAbout(tracks, header, list(repairs), base_ns, _has_clock(frame, base_ns)))
+    if has_halves:
+        _pair(trace)
+    return trace
+
+
+def block_frame(block: Any) -> "pl.DataFrame":
+    """A block of rows as a frame; its memory stays the block's where it comes from C."""
+    pl = import_polars()
+    if isinstance(block, Columns):
+        schema = {name: dtype for name, dtype in _schema(pl).items() if name in block}
+        return pl.DataFrame(block, schema=schema, orient="col")
+    return pl.DataFrame([pl.Series(values=column).alias(column.name) for column in block])
+
+
+def _schema(pl: Any) -> dict[str, Any]:
+    texts = dict.fromkeys(TEXTS, pl.UInt32)
+    return {"phase": pl.UInt8} | texts | dict.fromkeys(NUMBERS, pl.Int64) | dict.fromkeys(BYTES, pl.Binary)
+
+
+def _dictionaries(texts: dict[str, list[bytes]]) -> "tuple[dict[str, pl.Series], list[tuple[Any, Any]]]":
+    """What the numbers in each column stand for; and the tracks by their own numbers."""
+    pl = import_polars()
+    dictionaries = {}
+    for name in (*_STRINGS, *ARGUMENT_TEXTS):
+        values = decode_texts(texts[name]) if name in _STRINGS else [_argument_text(it) for it in texts[name]]
+        if name != "name":
+            values = [None, *values[1:]]
+        dictionaries[name] = pl.Series(name, values, dtype=pl.String).cast(pl.Categorical)
+    places = [_place(it) for it in texts["track"][1:]]
+    tracks = {place: number for number, place in enumerate(dict.fromkeys(places))}
+    dictionaries["track"] = pl.Series("track", [0, *(tracks[place] for place in places)], dtype=pl.UInt32)
+    phases = [chr(code) for code in range(128)]
+    dictionaries["phase"] = pl.Series("phase", phases, dtype=pl.String).cast(pl.Categorical)
+    kinds = [_KIND_OF_PHASE.get(it, "other") for it in phases]
+    dictionaries["kind"] = pl.Series("kind", kinds, dtype=pl.Enum(KINDS))
+    return dictionaries, list(tracks)
+
+
+def _finish(frame: "pl.DataFrame", dictionaries: "dict[str, pl.Series]", base_ns: int) -> "pl.DataFrame":
+    """A block with texts in the place of their numbers, kinds, and times that count from 1970."""
+    pl = import_polars()
+    missing = [pl.lit(None, dtype=pl.Int64).alias(it) for it in ("ts", "dur") if it not in frame.columns]
+    codes = frame["phase"]
+    frame = _close_open_ended(frame.with_columns(dictionaries["kind"].gather(codes), *missing))
+    columns = [
+        values.gather(frame[name].fill_null(0)).alias(name)
+        for name, values in dictionaries.items()
+        if name in frame.columns and name != "kind"
+    ]
+    return frame.with_columns(pl.col("ts") + base_ns, *columns)
+
+
+def _argument_text(value: bytes) -> str:
+    """An argument's string as it is, anything else as compact JSON."""
+    if not value:
+        return ""
+    decoded = decode_json_text(value)
+    return decoded if isinstance(decoded, str) else json.dumps(decoded, ensure_ascii=False)
+
+
+def _place(track: bytes) -> tuple[Any, Any]:
+    """A pid and a tid. Old Kineto wrote "123" for the spans of a thread and 123 for its flows: both are 123."""
+    pid, tid = decode_json_text(b"[" + track + b"]")
+    return _as_number(pid), _as_number(tid)
+
+
+def _as_number(value: Any) -> Any:
+    is_number = isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) <= MOST_DIGITS
+    return int(value) if is_number else value
+
+
+def _has_clock(frame: "pl.DataFrame", base_ns: int) -> bool:
+    """Whether times count from 1970, by the file's base or by themselves."""
+    pl = import_polars()
+    latest: Any = frame.lazy().filter(pl.col("kind") != "metadata").select(pl.col("ts").max()).collect().item()
+    return base_ns > 0 or (latest is not None and latest > _UNIX_NS)
+
+
+def _base_ns(header: dict[str, Any], frames: "list[pl.DataFrame]") -> int:
+    """What the file says that its times count from, in unix nanoseconds; 0 if it does not."""
+    base = header.get(_BASE_FIELD) or _base_in_first_metadata(frames)
+    try:
+        number = int(base) if isinstance(base, (int, float, str)) else 0
+    except (ValueError, OverflowError):
+        return 0
+    return number if 0 < number <= _LATEST_BASE_NS else 0
+
+
+def _base_in_first_metadata(frames: "list[pl.DataFrame]") -> Any:
+    """Where a bare list has it."""
+    pl = import_polars()
+    for frame in frames:
+        first = frame.lazy().filter(pl.col("phase") == ord("M")).head(1).collect()
+        if len(first):
+            args = first["args"][0] if "args" in first.columns else None
+            return decode_json_text(args).get(_BASE_FIELD) if args else None
+    return None
+
+
+def _pair(trace: TraceEvents) -> None:
+    """Gives spans that were written in two halves their durations."""
+    pl = import_polars()
+    frame, repairs = trace.frame, trace.about.repairs
+    halves = frame.select("phase", "ts", "track", "category", "id", "id_text").with_row_index("row")
+    halves = halves.filter(pl.col("phase").cast(pl.String).is_in(list(map(chr, _HALVES))))
+    halves = halves.drop_nulls("ts").sort("ts", maintain_order=True)
+    last_ns: Any = frame["ts"].max()
+    pairs = pair_halves(map(_half, halves.iter_rows(named=True)), last_ns)
+    durations = frame["dur"].rechunk().scatter(pairs.rows, pairs.durations)
+    trace.frame = frame.with_columns(durations.alias("dur"))
+    if pairs.num_cut:
+        repairs.append(f"{pairs.num_cut} spans have no end: they were cut at the end of the trace.")
+    if pairs.num_stray:
+        repairs.append(f"{pairs.num_stray} ends have no begin: they were left out.")
+
+
+def _half(row: dict[str, Any]) -> tuple[int, Any, bool, int]:
+    phase = row["phase"]
+    key = row["track"] if phase in "BE" else (row.get("category"), row.get("id"), row.get("id_text"))
+    return row["row"], key, phase in "BbS", row["ts"]
+
+
+def _close_open_ended(frame: "pl.DataFrame") -> "pl.DataFrame":
+    """A whole span without a duration is one of length 0, and one without a time is none."""
+    pl = import_polars()
+    is_whole = pl.col("phase") == ord("X")
+    if not frame.select((is_whole & (pl.col("dur").is_null() | pl.col("ts").is_null())).any()).item():
+        return frame
+    other = pl.lit("other", dtype=frame.schema["kind"])
+    return frame.with_columns(
+        pl.when(is_whole).then(pl.col("dur").fill_null(0)).otherwise("dur").alias("dur"),
+        pl.when(is_whole & pl.col("ts").is_null()).then(other).otherwise("kind").alias("kind"),
+    )
+
+
+def complete_frame(frame: "pl.DataFrame") -> "pl.DataFrame":
+    """The frame with the columns that no event had, and all of them in order."""
+    pl = import_polars()
+    wanted = {"kind": pl.Enum(KINDS), "phase": pl.Categorical} | _schema(pl) | dict.fromkeys(_STRINGS, pl.Categorical)
+    wanted |= dict.fromkeys(ARGUMENT_TEXTS, pl.Categorical) | {"phase": pl.Categorical}
+    if "name" not in frame.columns:
+        frame = frame.with_columns(pl.lit("", dtype=pl.Categorical).alias("name"))
+    missing = [pl.lit(None, dtype=dtype).alias(name) for name, dtype in wanted.items() if name not in frame.columns]
+    return frame.with_columns(missing).select(list(wanted))

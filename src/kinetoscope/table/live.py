@@ -1,0 +1,105 @@
+"""table: a run while it records. The chunk files of a live folder flow in; what they hold so far flows out."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from kinetoscope.errors import TraceFileError
+from kinetoscope.formats.chunk import LiveName, LiveProcess, LiveTrack, read_live_folder
+from kinetoscope.formats.live_run import is_live_folder, read_live_run, read_live_window
+from kinetoscope.formats.record import Flag, Kind, Record
+from kinetoscope.table.columns import KINDS, import_polars
+from kinetoscope.table.events import TraceAbout, complete_frame
+from kinetoscope.table.trace import Trace
+
+_KINDS = {Kind.SPAN: ("span", "X"), Kind.INSTANT: ("instant", "i"), Kind.COUNTER: ("counter", "C")}
+
+
+def read_live(folder: Path) -> Trace:
+    """What the processes of one rank have recorded and not saved yet. Open spans end with what was recorded last.
+
+    Nothing is cached, and nothing in the folder is changed. Raises `TraceFileError` if nothing is in it.
+    """
+    pl = import_polars()
+    run, window = read_live_run(folder), read_live_window(folder)
+    processes = read_live_folder(folder)
+    rows = _Rows()
+    for process in processes:
+        rows.add_process(process, run.rank)
+    if not rows.columns["name"]:
+        raise TraceFileError(f"Nothing in {folder} yet: its process has recorded nothing that is not saved.")
+    texts = dict.fromkeys(("phase", "name", "category"), pl.Categorical)
+    schema = {"kind": pl.Enum(KINDS), "track": pl.UInt32, "args": pl.Binary} | texts
+    schema |= dict.fromkeys(("ts", "dur", "batch"), pl.Int64)
+    frame = complete_frame(pl.DataFrame(rows.columns, schema={name: schema[name] for name in rows.columns}))
+    own = {"rank": run.rank, "run_name": run.run_name, "host": run.host, "live": True}
+    own |= {"cycle": window.cycle} if window else {}
+    header = {"distributedInfo": {"rank": run.rank, "world_size": run.world_size}, "kinetoscope": own}
+    about = TraceAbout(rows.tracks, header, rows.notes(), has_clock=True)
+    return Trace(str(folder), about, frame.lazy())
+
+
+class _Rows:
+    """Records on their way into columns."""
+
+    def __init__(self) -> None:
+        names = ("kind", "phase", "name", "category", "track", "ts", "dur", "batch", "args")
+        self.columns: dict[str, list[Any]] = {name: [] for name in names}
+        self.tracks: list[tuple[Any, Any]] = []
+        self._num_dropped = 0
+
+    def add_process(self, process: LiveProcess, rank: int) -> None:
+        last_ns = max((_end(record) for track in process.tracks for record in track.records), default=0)
+        for track in process.tracks:
+            number = len(self.tracks)
+            self.tracks.append((track.pid, track.tid))
+            self._num_dropped += track.num_dropped
+            for record in track.records:
+                self._add_record(record, track, number, process.names)
+            for record in track.open_spans:
+                cut = record._replace(end=max(record.begin, last_ns), flags=record.flags | Flag.CUT)
+                self._add_record(cut, track, number, process.names)
+            if track.records or track.open_spans:
+                self._describe(number, "process_name", {"name": f"rank {rank}"})
+                self._describe(number, "thread_name", {"name": track.name})
+
+    def notes(self) -> list[str]:
+        return [f"{self._num_dropped} records found no space and are missing."] if self._num_dropped else []
+
+    def _add_record(self, record: Record, track: LiveTrack, number: int, names: list[LiveName]) -> None:
+        if record.kind not in _KINDS or record.name >= len(names):
+            return  # a name that was written down after we looked
+        kind, phase = _KINDS[Kind(record.kind)]
+        name = names[record.name]
+        ts = record.begin - track.monotonic_ns + track.unix_ns
+        dur = int(record.end) - record.begin if kind == "span" else None
+        args = _arguments(record, names)
+        self._add(kind, phase, name.name, ",".join(name.categories), number, ts, dur, record.batch, args)
+
+    def _describe(self, number: int, name: str, args: dict[str, Any]) -> None:
+        self._add("metadata", "M", name, "", number, None, None, None, args)
+
+    def _add(self, *values: Any) -> None:
+        for column, value in zip(self.columns.values(), values[:-1], strict=False):
+            column.append(value)
+        self.columns["args"].append(msgspec.json.encode(values[-1]))
+
+
+def _arguments(record: Record, names: list[LiveName]) -> dict[str, Any]:
+    if record.kind == Kind.COUNTER:
+        return {names[record.series].name: record.end} if record.series < len(names) else {}
+    return {"batch": record.batch} | ({"cut": "still open"} if record.flags & Flag.CUT else {})
+
+
+def _end(record: Record) -> int:
+    return int(record.end) if record.kind == Kind.SPAN else record.begin
+
+
+def live_folders_in(run_folder: Path) -> Iterator[Path]:
+    """The live folders of a run's processes, also those that are elsewhere because the run's folder is on a network."""
+    for path in sorted((run_folder / "live").glob("*")):
+        folder = Path(path.read_text(encoding="utf-8").strip()) if path.suffix == ".elsewhere" else path
+        if is_live_folder(folder):
+            yield folder

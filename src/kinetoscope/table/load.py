@@ -1,0 +1,144 @@
+"""table: `kinetoscope.load`. Names of files, folders or globs flow in; traces as tables flow out."""
+
+import glob
+import os
+from collections.abc import Iterable
+from concurrent.futures import Executor
+from pathlib import Path
+
+from kinetoscope.errors import TraceFileError
+from kinetoscope.formats.chrome_columns import new_scanner
+from kinetoscope.formats.chrome_scan import ChromeScan
+from kinetoscope.formats.compression import UnpackedStream
+from kinetoscope.formats.live_run import is_live_folder
+from kinetoscope.table.cache import SUFFIX, cache_path, read_parquet, write_parquet
+from kinetoscope.table.columns import import_polars
+from kinetoscope.table.events import TraceEvents, block_frame, build_events
+from kinetoscope.table.live import live_folders_in, read_live
+from kinetoscope.table.source import STDIN, fingerprint, is_url, open_source
+from kinetoscope.table.trace import Trace, TraceSet
+
+PathLike = str | os.PathLike[str]
+
+_SUFFIXES = (".json", ".json.gz", ".json.zst")
+_WILDCARDS = frozenset("*?[")
+
+
+def load(
+    source: PathLike | Iterable[PathLike], *, cache: bool = True, executor: Executor | None = None
+) -> Trace | TraceSet:
+    """A trace as tables, or the traces of a run.
+
+    ``source`` is a trace file (Chrome JSON of any profiler, plain, ``.gz`` or ``.zst``; or Parquet as ``kinetoscope
+    convert`` writes it), a URL for fsspec, ``-`` for stdin: then a `Trace` comes back. Or it is a folder, a glob or
+    several names: then a `TraceSet`. The folder of a run, its ``traces`` and its live folder do, also while the run
+    still records: what is there so far is loaded.
+
+    A file that was read once is kept as Parquet in ``.kinetoscope_cache`` beside it, and read from there next time,
+    unless it has changed; ``cache=False`` neither reads nor writes that. Several files are read by ``executor``,
+    where one is given. A damaged file is read as far as it makes sense, and ``repairs`` says what was done.
+
+    Raises `TraceFileError` where there is no trace, and `MissingExtraError` without polars.
+
+        spans = kinetoscope.load("runs/digits/traces").spans.collect()
+    """
+    import_polars()
+    if isinstance(source, (str, os.PathLike)):
+        name = os.fspath(source)
+        if name == STDIN or is_url(name) or os.path.isfile(name):
+            return load_trace(name, cache=cache)
+        if is_live_folder(Path(name)):
+            return read_live(Path(name))
+        names = find_traces(name)
+    else:
+        names = [os.fspath(it) for it in source]
+    return TraceSet(list((executor.map if executor else map)(_Loading(cache), names)))
+
+
+class _Loading:
+    """Loads one of several; a class, so that processes can take it too."""
+
+    def __init__(self, cache: bool) -> None:
+        self._cache = cache
+
+    def __call__(self, name: str) -> Trace:
+        return read_live(Path(name)) if is_live_folder(Path(name)) else load_trace(name, cache=self._cache)
+
+
+def load_trace(name: str, *, cache: bool = True) -> Trace:
+    """The trace in one file; see `load`."""
+    if name.endswith(SUFFIX):
+        return Trace(name, *read_parquet(name))
+    mark = fingerprint(name) if cache else None
+    if mark is not None and cache_path(name).exists():
+        try:
+            about, events = read_parquet(cache_path(name), mark)
+        except TraceFileError:
+            pass  # of another version of the file or of ours: it is made anew
+        else:
+            return Trace(name, about, events)
+    trace = read_trace(name)
+    if mark is not None:
+        _keep(trace, name, mark)
+    return Trace(name, trace.about, trace.frame.lazy())
+
+
+def read_trace(name: str) -> TraceEvents:
+    """Reads one file of Chrome JSON, without a cache."""
+    with open_source(name) as stream:
+        try:
+            scan = ChromeScan(UnpackedStream(stream, name), name, new_scanner())
+            frames = [block_frame(block) for block in scan.blocks()]
+        except OSError as error:
+            raise TraceFileError(f"Cannot read the trace {name}: {error.strerror or error}. Check the path.") from error
+    return build_events(frames, scan.texts(), scan.header, scan.repairs, name)
+
+
+def _keep(trace: TraceEvents, name: str, mark: str) -> None:
+    """Writes the cache; where that is not possible, the file is read again next time."""
+    path = cache_path(name)
+    try:
+        path.parent.mkdir(exist_ok=True)
+        write_parquet(trace, path, mark)
+    except OSError:
+        return
+
+
+def find_traces(name: str) -> list[str]:
+    """The trace files and live folders that a folder or a glob names. Raises `TraceFileError` if there are none."""
+    path = Path(name)
+    found = _in_folder(path) if path.is_dir() else sorted(glob.glob(name, recursive=True)) if _is_glob(name) else []
+    if not found:
+        raise TraceFileError(
+            f"No trace in {name}: it names no file that ends in {', '.join(_SUFFIXES)}. "
+            "Pass a trace file, a folder of them, the folder of a run, or a glob in quotes."
+        )
+    return found
+
+
+def _is_glob(name: str) -> bool:
+    return not _WILDCARDS.isdisjoint(name)
+
+
+def _in_folder(folder: Path) -> list[str]:
+    files = _traces_of(folder)
+    if not files and (folder / "traces").is_dir():
+        files = _traces_of(folder / "traces")
+    return [*files, *map(str, live_folders_in(folder))]
+
+
+def _traces_of(folder: Path) -> list[str]:
+    """The traces in a folder; without the merged one, which holds the same again."""
+    files = sorted(str(it) for it in folder.iterdir() if it.name.endswith((*_SUFFIXES, SUFFIX)) and it.is_file())
+    single = [it for it in files if not _is_merged(it)]
+    return single or files
+
+
+def _is_merged(name: str) -> bool:
+    """Whether the beginning of a file says that it is a merged trace of ours."""
+    with open_source(name) as stream:
+        start = bytearray(1 << 14)
+        with memoryview(start) as view:
+            filled = UnpackedStream(stream, name).readinto(view)
+    head = bytes(start[:filled]).partition(b'"traceEvents"')[0]
+    return b'"kinetoscope"' in head and b'"merged":true' in head.replace(b" ", b"")

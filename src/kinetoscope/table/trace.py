@@ -1,0 +1,206 @@
+"""table: a trace, and the traces of a run. Events flow in; frames of spans, counters, flows and tracks flow out."""
+
+import re
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from kinetoscope.table.columns import FLOW_COLUMNS, INSTANT_COLUMNS, SPAN_COLUMNS, import_polars
+from kinetoscope.table.events import TraceAbout
+from kinetoscope.table.tracks import build_tracks, counter_rows
+
+if TYPE_CHECKING:
+    import polars as pl
+
+_RANK_IN_NAME = re.compile(r"rank[_-]?(\d+)")
+
+
+class Trace:
+    """One trace as tables. `kinetoscope.load` makes it.
+
+    The tables are polars' lazy frames: filter and select, then ``collect()``; what is not asked for is not read. Times
+    are nanoseconds, unix ones if ``has_clock``. ``repairs`` says in sentences what was wrong with the file.
+
+        trace = kinetoscope.load("rank0.json.gz")
+        trace.spans.filter(pl.col("category") == "kernel").group_by("name").agg(pl.col("dur").sum()).collect()
+    """
+
+    def __init__(self, name: str, about: TraceAbout, events: "pl.LazyFrame") -> None:
+        self.name = name
+        self.header = about.header
+        self.repairs = about.repairs
+        self.base_ns = about.base_ns
+        self.has_clock = about.has_clock
+        self._places = about.tracks
+        self._events = events
+
+    def __repr__(self) -> str:
+        rank = "" if self.rank is None else f", rank {self.rank}"
+        return f"<kinetoscope.Trace {self.name}{rank}>"
+
+    @property
+    def events(self) -> "pl.LazyFrame":
+        """Every event of the file in its order, with all columns; ``kind`` says what it is."""
+        return self._events
+
+    @property
+    def spans(self) -> "pl.LazyFrame":
+        """One row per span: see `kinetoscope.table.columns.SPAN_COLUMNS`."""
+        return self._of_kind("span").select(SPAN_COLUMNS)
+
+    @property
+    def instants(self) -> "pl.LazyFrame":
+        """One row per moment, with its arguments."""
+        return self._of_kind("instant").select(INSTANT_COLUMNS)
+
+    @cached_property
+    def counters(self) -> "pl.LazyFrame":
+        """One row per value: ``ts``, ``track``, ``name``, ``category``, ``series``, ``value``."""
+        pl = import_polars()
+        rows = self._of_kind("counter").select("ts", "track", "name", "category", "args").collect()
+        schema = {"ts": pl.Int64, "track": pl.UInt32} | dict.fromkeys(("name", "category", "series"), pl.Categorical)
+        return pl.DataFrame(counter_rows(rows.iter_rows()), schema=schema | {"value": pl.Float64}).lazy()
+
+    @property
+    def flows(self) -> "pl.LazyFrame":
+        """One row per end of an arrow; the rows of one arrow have its category, name and id."""
+        return self._of_kind("flow").rename({"phase": "step"}).select(FLOW_COLUMNS)
+
+    @cached_property
+    def tracks(self) -> "pl.LazyFrame":
+        """One row per track: `kinetoscope.table.tracks.build_tracks` says which columns."""
+        return build_tracks(self._events, self._places).lazy()
+
+    @property
+    def metadata(self) -> "pl.LazyFrame":
+        """The fields of the file beside its events: ``key``, and ``value`` as JSON."""
+        pl = import_polars()
+        values = [msgspec.json.encode(value).decode() for value in self.header.values()]
+        schema = {"key": pl.String, "value": pl.String}
+        return pl.DataFrame({"key": list(self.header), "value": values}, schema=schema).lazy()
+
+    @property
+    def rank(self) -> int | None:
+        """The rank whose trace it is: as the file says, else as its name does; None if neither does or it is merged."""
+        if self.is_merged:
+            return None
+        for said in (self._own_header, self._distributed_info):
+            rank = said.get("rank")
+            if isinstance(rank, int) and rank >= 0:
+                return rank
+        match = _RANK_IN_NAME.search(Path(self.name).name)
+        return int(match[1]) if match else None
+
+    @property
+    def ranks(self) -> list[int]:
+        """The ranks in it: several if it is merged."""
+        if self.is_merged:
+            pids = self.tracks.select("pid_number").unique().collect()["pid_number"].drop_nulls()
+            return sorted(pids.to_list())
+        return [] if self.rank is None else [self.rank]
+
+    @property
+    def is_merged(self) -> bool:
+        """Whether it holds several ranks, each a process whose pid is the rank."""
+        return bool(self._own_header.get("merged"))
+
+    @property
+    def world_size(self) -> int | None:
+        """How many ranks the run had, if the file says so."""
+        size = self._distributed_info.get("world_size")
+        return size if isinstance(size, int) else None
+
+    @property
+    def host(self) -> str | None:
+        """The machine it was recorded on, if the file says so."""
+        host = self._own_header.get("host") or self.header.get("host_name")
+        return str(host) if host else None
+
+    @property
+    def _own_header(self) -> dict[str, Any]:
+        header = self.header.get("kinetoscope")
+        return header if isinstance(header, dict) else {}
+
+    @property
+    def _distributed_info(self) -> dict[str, Any]:
+        info = self.header.get("distributedInfo")
+        return info if isinstance(info, dict) else {}
+
+    def _of_kind(self, kind: str) -> "pl.LazyFrame":
+        pl = import_polars()
+        return self._events.filter(pl.col("kind") == kind)
+
+
+class TraceSet(Sequence[Trace]):
+    """Traces of several ranks, or cycles, in the order of their ranks and names.
+
+    Its frames are those of its traces, one below the other, with two columns more: ``rank``, and ``trace``, the
+    place of the trace in the set, which tells the tracks of two traces apart.
+    """
+
+    def __init__(self, traces: Sequence[Trace]) -> None:
+        self._traces = sorted(traces, key=lambda it: (it.rank is None, it.rank or 0, it.name))
+
+    def __repr__(self) -> str:
+        return f"<kinetoscope.TraceSet of {len(self)} traces, {len(self.ranks)} ranks>"
+
+    def __len__(self) -> int:
+        return len(self._traces)
+
+    def __iter__(self) -> Iterator[Trace]:
+        return iter(self._traces)
+
+    def __getitem__(self, place: Any) -> Any:
+        return self._traces[place]
+
+    @property
+    def ranks(self) -> list[int]:
+        """The ranks that are there."""
+        return sorted({it.rank for it in self._traces if it.rank is not None})
+
+    def of_rank(self, rank: int) -> list[Trace]:
+        """The traces of one rank."""
+        return [it for it in self._traces if it.rank == rank]
+
+    @property
+    def spans(self) -> "pl.LazyFrame":
+        """The spans of all traces."""
+        return self._all([it.spans for it in self._traces])
+
+    @property
+    def instants(self) -> "pl.LazyFrame":
+        """The instants of all traces."""
+        return self._all([it.instants for it in self._traces])
+
+    @property
+    def counters(self) -> "pl.LazyFrame":
+        """The counters of all traces."""
+        return self._all([it.counters for it in self._traces])
+
+    @property
+    def flows(self) -> "pl.LazyFrame":
+        """The flows of all traces."""
+        return self._all([it.flows for it in self._traces])
+
+    @property
+    def tracks(self) -> "pl.LazyFrame":
+        """The tracks of all traces."""
+        return self._all([it.tracks for it in self._traces])
+
+    @property
+    def metadata(self) -> "pl.LazyFrame":
+        """The fields of all traces."""
+        return self._all([it.metadata for it in self._traces])
+
+    def _all(self, frames: "list[pl.LazyFrame]") -> "pl.LazyFrame":
+        pl = import_polars()
+        marked = [
+            frame.with_columns(
+                pl.lit(trace.rank, dtype=pl.Int64).alias("rank"), pl.lit(place, dtype=pl.UInt32).alias("trace")
+            )
+            for place, (trace, frame) in enumerate(zip(self._traces, frames, strict=True))
+        ]
+        return pl.concat(marked)

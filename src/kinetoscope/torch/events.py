@@ -1,0 +1,193 @@
+"""torch: events as objects. Columns flow in; torch's `EventList` of `FunctionEvent` flows out, filled at each look.
+
+A `FunctionEvent` of stock has 46 attributes and takes some 70 us to make, most of which nobody reads. Ours knows its
+place in the columns, and makes each attribute when it is asked for.
+"""
+
+# torch declares as attributes what is made on demand here.
+# pyright: reportAttributeAccessIssue=false
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any
+
+from torch.autograd import profiler_util
+from torch.autograd.profiler_util import EventList, FunctionEvent, Interval, Kernel
+from torch.profiler import DeviceType
+
+from kinetoscope.torch.collector import collector_at_rest
+from kinetoscope.torch.event_columns import EventColumns, readable_name
+from kinetoscope.torch.key_averages import recorded_stacks
+
+
+class WindowEvents:
+    """The events of one window: the columns, and an object for each that is shown."""
+
+    def __init__(self, columns: EventColumns) -> None:
+        self.columns = columns
+        self.by_index = {index: WindowEvent(self, index) for index in columns.shown()}
+
+    @cached_property
+    def stacks(self) -> list[list[str]]:
+        """The stack of each event, made at the first look at any."""
+        return recorded_stacks(self.columns)
+
+    @cached_property
+    def last_id(self) -> int:
+        """The largest id of an event; those that stand for memory are counted on from it."""
+        own = (source.correlation_id() for index, source in enumerate(self.columns.sources) if not self.memory(index))
+        return max(own, default=0)
+
+    def memory(self, index: int) -> bool:
+        """Whether the event stands for memory that was taken or given back outside any other."""
+        return index in self.columns.memory_only
+
+    def kernels(self, index: int) -> list[Kernel]:
+        """What the event launched, as torch lists it."""
+        columns = self.columns
+        return [
+            Kernel(columns.names[at], columns.sources[at].device_index(), columns.ends_us[at] - columns.begins_us[at])
+            for at in columns.kernels.get(index, ())
+        ]
+
+
+class WindowEvent(FunctionEvent):
+    """A `FunctionEvent` whose attributes are made when they are asked for; a copy or pickle of it is torch's own."""
+
+    __slots__ = ("_events", "_index")
+
+    def __init__(self, events: WindowEvents, index: int) -> None:  # torch's takes all that it will ever hold
+        self._events = events
+        self._index = index
+
+    def __getattr__(self, name: str) -> Any:
+        make = _ATTRIBUTES.get(name)
+        if make is None:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        value = make(self._events, self._index)
+        setattr(self, name, value)
+        return value
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return object.__new__, (FunctionEvent,), {name: getattr(self, name) for name in _ATTRIBUTES}
+
+
+def list_events(columns: EventColumns, **options: Any) -> tuple[WindowEvents, EventList]:
+    """The events of one window, and torch's list of those that are shown; ``options`` are those of `EventList`."""
+    with collector_at_rest():
+        events = WindowEvents(columns)
+        listed = EventList(events.by_index.values(), **options)
+    listed._tree_built = True
+    return events, listed
+
+
+def torch_is_known() -> bool:
+    """Whether this torch's events have no attribute that ours lack."""
+    return set(vars(FunctionEvent(0, "", 0, 0, 0))) <= _ATTRIBUTES.keys()
+
+
+_Make = Callable[[WindowEvents, int], Any]
+
+
+def _column(name: str) -> _Make:
+    return lambda events, index: getattr(events.columns, name)[index]
+
+
+def _always(value: Any) -> _Make:
+    return lambda events, index: value
+
+
+def _asked(method: str, for_memory: Callable[[], Any]) -> _Make:
+    """What Kineto's event says; for those that stand for memory, what torch says of them."""
+
+    def make(events: WindowEvents, index: int) -> Any:
+        return for_memory() if events.memory(index) else getattr(events.columns.sources[index], method)()
+
+    return make
+
+
+def _none() -> None:
+    return None
+
+
+def _id(events: WindowEvents, index: int) -> int:
+    if events.memory(index):
+        return events.last_id + 1 + events.columns.memory_only[index]
+    return events.columns.sources[index].correlation_id()
+
+
+def _forward_thread(events: WindowEvents, index: int) -> int:
+    return events.columns.threads[index] if events.memory(index) else events.columns.sources[index].fwd_thread_id()
+
+
+def _device_resource(events: WindowEvents, index: int) -> int:
+    resource = None if events.memory(index) else events.columns.sources[index].device_resource_id()
+    return events.columns.threads[index] if resource is None else resource
+
+
+def _trace_name(events: WindowEvents, index: int) -> str | None:
+    return None if events.memory(index) else readable_name(events.columns.sources[index].name())
+
+
+def _parent(events: WindowEvents, index: int) -> WindowEvent | None:
+    return events.by_index.get(events.columns.parents[index])
+
+
+def _children(events: WindowEvents, index: int) -> list[WindowEvent]:
+    return [events.by_index[child] for child in events.columns.children.get(index, ())]
+
+
+def _metadata(events: WindowEvents, index: int) -> Any:
+    extra = None if events.memory(index) else events.columns.sources[index].extra_meta()
+    return profiler_util._build_metadata(extra) if extra else None
+
+
+_ATTRIBUTES: dict[str, _Make] = {
+    "id": _id,
+    "node_id": _always(-1),
+    "name": _column("names"),
+    "overload_name": _asked("overload_name", str),
+    "trace_name": _trace_name,
+    "time_range": lambda events, index: Interval(events.columns.begins_us[index], events.columns.ends_us[index]),
+    "thread": _column("threads"),
+    "fwd_thread": _forward_thread,
+    "kernels": lambda events, index: events.kernels(index),
+    "count": _always(1),
+    "cpu_children": _children,
+    "cpu_parent": _parent,
+    "input_shapes": _asked("shapes", list),
+    "concrete_inputs": _asked("concrete_inputs", _none),
+    "kwinputs": _asked("kwinputs", _none),
+    "stack": lambda events, index: events.stacks[index],
+    "scope": _asked("scope", int),
+    "use_device": lambda events, index: events.columns.use_device,
+    "cpu_memory_usage": _column("host_bytes"),
+    "device_memory_usage": _column("device_bytes"),
+    "is_async": _column("is_async"),
+    "is_remote": _always(False),
+    "sequence_nr": _asked("sequence_nr", lambda: -1),
+    "device_type": _asked("device_type", lambda: DeviceType.CPU),
+    "device_index": _asked("device_index", int),
+    "device_resource_id": _device_resource,
+    "is_legacy": _always(False),
+    "flops": _asked("flops", _none),
+    "is_user_annotation": _asked("is_user_annotation", bool),
+    "is_python_function": _asked("is_python_function", bool),
+    "activity_type": _asked("activity_type", _none),
+    "self_cpu_percent": _always(-1),
+    "total_cpu_percent": _always(-1),
+    "total_device_percent": _always(-1),
+    "_metadata_json": _asked("metadata_json", _none),
+    "flow_id": _asked("flow_id", _none),
+    "flow_type": _asked("flow_type", _none),
+    "flow_start": _asked("flow_start", _none),
+    "external_id": _asked("external_id", int),
+    "linked_correlation_id": _asked("linked_correlation_id", int),
+    "event_metadata": _metadata,
+    "structured_input_shapes": _asked("structured_input_shapes", _none),
+    "structured_input_strides": _asked("structured_input_strides", _none),
+    "input_dtypes": _asked("dtypes", _none),
+    "python_id": _asked("python_id", lambda: -1),
+    "python_parent_id": _asked("python_parent_id", lambda: -1),
+    "python_module_id": _asked("python_module_id", lambda: -1),
+}

@@ -1,0 +1,170 @@
+"""torch: Kineto's file as it comes. Finished results flow in, the text that Kineto saves of them flows out.
+
+Kineto's own `save` wants a path and keeps Python's lock until it is done, so that training stands still. Where the
+module in C++ can call it without that lock, it writes into a named pipe from which we read meanwhile, and no copy of
+the whole lies anywhere. Elsewhere it writes a temporary file, as torch would.
+"""
+
+import contextlib
+import fcntl
+import os
+import shutil
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+
+from kinetoscope.errors import ProfilerStateError
+from kinetoscope.writing.atomic_file import make_folder
+
+_LIBRARY = str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so")
+_PIPE_BYTES = 1 << 20  # as much as Linux gives anybody: the less often do we ask for Python's lock
+_FILL_S = 0.004  # in which Kineto writes some hundred kilobytes
+
+
+class TextStream(Protocol):
+    """What Kineto's text is read from."""
+
+    def read(self) -> bytes:
+        """The next piece; b"" at the end."""
+        ...
+
+
+@contextmanager
+def kineto_stream(kineto_results: Any, folder: Path) -> Iterator[TextStream]:
+    """Kineto's text, which it gives only once; ``folder`` is where there is room for a file, where one is needed.
+
+    Raises `ProfilerStateError`, at the end of the block at the latest, if Kineto does not save.
+    """
+    pipe = _filling_pipe(kineto_results) if saves_without_lock(kineto_results) else None
+    if pipe is None:
+        with _temporary_file(kineto_results, folder) as stream:
+            yield stream
+        return
+    try:
+        yield pipe
+    finally:
+        pipe.close()
+        pipe.check()  # it explains what else may have gone wrong
+
+
+def saves_without_lock(kineto_results: Any) -> bool:
+    """Whether Kineto can save these results while other threads run Python."""
+    try:
+        from kinetoscope import _kineto_save
+    except ImportError:
+        return False
+    return _kineto_save.can_save(kineto_results, _LIBRARY)
+
+
+@contextmanager
+def _temporary_file(kineto_results: Any, folder: Path) -> Iterator["_File"]:
+    make_folder(folder)
+    number, name = tempfile.mkstemp(prefix=".kineto-", suffix=".json", dir=folder)
+    os.close(number)
+    try:
+        kineto_results.save(name)
+        stream = _File(name)
+    except RuntimeError as error:
+        raise _unsaved(error) from error
+    finally:
+        os.unlink(name)
+    with stream:
+        yield stream
+
+
+def _unsaved(error: Exception) -> ProfilerStateError:
+    return ProfilerStateError(
+        f"Kineto did not save this window: {str(error).splitlines()[0]} It saves once: do not save its results by "
+        "themselves, export them here, as often as you like."
+    )
+
+
+class _File:
+    """A file that is complete; it may have lost its name."""
+
+    def __init__(self, name: str) -> None:
+        self._stream = open(name, "rb", buffering=0)  # noqa: SIM115 - closed by `__exit__`
+
+    def read(self) -> bytes:
+        return self._stream.read(_PIPE_BYTES)
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *error: object) -> None:
+        self._stream.close()
+
+
+def _filling_pipe(kineto_results: Any) -> "_Pipe | None":
+    """A pipe into which Kineto saves; None where there can be none, or no thread: at the interpreter's end."""
+    try:
+        return _Pipe(kineto_results)
+    except (OSError, RuntimeError):
+        return None
+
+
+class _Pipe:
+    """A named pipe that Kineto takes for its file. It writes to the name with ``.tmp`` and renames that."""
+
+    def __init__(self, kineto_results: Any) -> None:
+        self._is_written = threading.Event()
+        self._error: Exception | None = None
+        with contextlib.ExitStack() as undo:
+            self._folder = tempfile.mkdtemp(prefix="kinetoscope-")
+            undo.callback(shutil.rmtree, self._folder, ignore_errors=True)
+            path = f"{self._folder}/trace.json.tmp"
+            os.mkfifo(path)
+            self._end_to_read = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+            undo.callback(os.close, self._end_to_read)
+            # While this is open the pipe has a writer, so that it is not at its end before Kineto has opened it.
+            self._end_to_write = os.open(path, os.O_WRONLY)
+            with contextlib.suppress(OSError):  # a smaller one serves as well
+                fcntl.fcntl(self._end_to_write, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+            self._saver = threading.Thread(
+                target=self._save, args=(kineto_results,), name="kinetoscope-kineto-save", daemon=True
+            )
+            try:
+                self._saver.start()
+            except RuntimeError:
+                os.close(self._end_to_write)
+                raise
+            self._undo = undo.pop_all()
+
+    def close(self) -> None:
+        """Lets Kineto come to its end, also if nobody wants the rest."""
+        with self._undo:
+            while self.read():
+                pass
+            self._saver.join()
+
+    def check(self) -> None:
+        """Raises `ProfilerStateError` if Kineto has not saved."""
+        if self._error is not None:
+            raise _unsaved(self._error) from self._error
+
+    def read(self) -> bytes:
+        """The next piece; b"" at the end."""
+        while True:
+            # In a while there is much to read at once: each look takes Python's lock from the training. A child process
+            # that was forked meanwhile keeps the pipe open, so its end alone cannot be waited for.
+            was_written = self._is_written.wait(_FILL_S)
+            with contextlib.suppress(BlockingIOError):
+                return os.read(self._end_to_read, _PIPE_BYTES)
+            if was_written:
+                return b""
+
+    def _save(self, kineto_results: Any) -> None:
+        from kinetoscope import _kineto_save
+
+        try:
+            _kineto_save.save(kineto_results, _LIBRARY, f"{self._folder}/trace.json")
+        except Exception as error:
+            self._error = error
+        finally:
+            os.close(self._end_to_write)
+            self._is_written.set()

@@ -1,0 +1,57 @@
+"""A coverage-guided fuzzer: any bytes are a trace to both scanners, which must agree, and neither crash nor hang.
+
+    make fuzz                                        a minute of it, from a corpus of small traces
+    python tests/fuzz/fuzz_traces.py CORPUS ...      as long as you like; arguments are libFuzzer's
+
+What it finds is written to ``crash-*``, and belongs into ``tests/unit/formats/test_chrome_scan.py``.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+import atheris
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+with atheris.instrument_imports(include=["kinetoscope.formats", "kinetoscope.table"]):
+    from kinetoscope.formats import chrome_scan
+    from scanning import SCANNERS, read_with
+
+_SMALL_WINDOW_BYTES = 1 << 10  # so that small files go through several
+_SPAN = {"ph": "X", "name": "aten::mm", "cat": "cpu_op", "pid": 7, "tid": 8, "ts": 1.5, "dur": 2.25}
+_CORPUS = [
+    [_SPAN | {"args": {"External id": 4, "Input Dims": [[4, 8], []], "stream": 7}}] * 3,
+    {"baseTimeNanoseconds": 10**18, "traceEvents": [_SPAN, _SPAN | {"ph": "s", "id": 9, "bp": "e"}], "traceName": "x"},
+    [_SPAN | {"ph": "B", "pid": "p"}, {"ph": "E", "ts": 2, "pid": "p", "tid": "8"}, {"ph": "M", "args": {"name": "é"}}],
+    [
+        {"ph": "b", "id": "0x1", "cat": "x", "ts": 1e15},
+        {"ph": "C", "ts": 3, "args": {"v": None}},
+        {"ph": "i", "s": "g"},
+    ],
+]
+
+
+def write_corpus(folder: Path) -> None:
+    """The traces to begin with, pretty and compact."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for number, trace in enumerate(_CORPUS):
+        for indent in (None, 2):
+            (folder / f"{number}-{indent}.json").write_text(json.dumps(trace, indent=indent))
+
+
+@atheris.instrument_func
+def compare(data: bytes) -> None:
+    """Reads ``data`` by both scanners; the first bit chooses the size of the window."""
+    chrome_scan._WINDOW_BYTES = _SMALL_WINDOW_BYTES if data[:1] >= b"\x80" else 1 << 22
+    native, twin = (repr(read_with(make(), data)) for make in SCANNERS.values())
+    if native != twin:
+        raise AssertionError(f"The scanners disagree:\n{native}\n{twin}")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) == 1:
+        raise SystemExit(__doc__)
+    write_corpus(Path(sys.argv[1]))
+    atheris.Setup(sys.argv, compare)
+    atheris.Fuzz()

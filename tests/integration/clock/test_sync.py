@@ -1,0 +1,128 @@
+"""Clocks that really differ, measured over the store that a run has: the truth is within the stated bound.
+
+``KINETOSCOPE_CLOCK_RUNS=100`` measures as often as the promise says; `make test` measures less often.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from functools import cache
+
+import pytest
+
+from two_clocks.hosts import (
+    IN_A_NETWORK_NAMESPACE,
+    IN_A_TIME_NAMESPACE,
+    TRUE_IN_NAMESPACE,
+    compare,
+    faketime,
+    free_port,
+    network_namespaces,
+    unavailable,
+)
+
+pytest.importorskip("torch")
+NUM_RUNS = int(os.environ.get("KINETOSCOPE_CLOCK_RUNS", "10"))
+THREE_HOURS_AND_100_PPM = faketime("+3h x1.0001")
+
+
+@cache
+def cannot(*commands):
+    return unavailable(*map(list, commands))
+
+
+def skip_unless(*commands):
+    if reason := cannot(*map(tuple, commands)):
+        pytest.skip(reason)
+
+
+def check(lines, largest_bound_ns):
+    said, *runs = lines
+    assert said == {"same_clock": False}
+    assert len(runs) == NUM_RUNS
+    within = [abs(run["error_ns"]) <= run["bound_ns"] + run["width_ns"] for run in runs]
+    assert sum(within) >= 0.99 * NUM_RUNS, runs
+    assert min(run["bound_ns"] for run in runs) < largest_bound_ns
+
+
+def test_processes_of_one_boot_and_namespace_share_their_clock():
+    assert compare([], "0", 0) == [{"same_clock": True}]
+
+
+def test_hours_apart_in_a_time_namespace_the_truth_is_within_the_bound():
+    skip_unless(IN_A_TIME_NAMESPACE)
+    check(compare(IN_A_TIME_NAMESPACE, TRUE_IN_NAMESPACE, NUM_RUNS), 200_000)
+
+
+def test_hours_apart_and_drifting_the_truth_is_within_the_bound_and_the_drift_is_found():
+    skip_unless(THREE_HOURS_AND_100_PPM)
+    lines = compare(THREE_HOURS_AND_100_PPM, "kernel", NUM_RUNS)
+    check(lines, 200_000)
+    assert -200 < lines[-1]["drift_ppm"] < -50
+
+
+def test_through_a_network_with_a_millisecond_of_delay_the_truth_is_within_the_bound():
+    skip_unless(IN_A_TIME_NAMESPACE, IN_A_NETWORK_NAMESPACE)
+    with network_namespaces() as (near, far):
+        check(compare([*far, *IN_A_TIME_NAMESPACE], TRUE_IN_NAMESPACE, NUM_RUNS, before_rank0=near), 2_000_000)
+
+
+RANK = """
+import os, sys, time
+import torch.distributed as dist
+from kinetoscope import JSONTraceHandler, Profiler, ProfilerAction
+rank = os.environ["RANK"]
+dist.init_process_group("gloo")
+def one_window(state):
+    return ProfilerAction.ACTIVE_AND_SAVE if state.timestamp.batch == 29 else ProfilerAction.ACTIVE
+with Profiler(one_window, JSONTraceHandler(f"node{rank}/traces", merged_trace_filename=None)) as profiler:
+    for batch in profiler.batches(range(30)):
+        time.sleep(0.02)
+        dist.barrier()
+        profiler.marker("together").instant()
+"""
+
+
+def run_ranks(tmp_path, before_rank1, program=RANK):
+    common = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "1", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1"}
+    common |= {"MASTER_PORT": str(free_port()), "TORCHELASTIC_RUN_ID": "two-clocks", "OMP_NUM_THREADS": "1"}
+    ranks = []
+    for rank, before in enumerate(([], before_rank1)):
+        environment = {**os.environ, **common, "RANK": str(rank), "GROUP_RANK": str(rank)}
+        command = [*before, sys.executable, "-c", program]
+        pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+        ranks.append(subprocess.Popen(command, cwd=tmp_path, env=environment, text=True, **pipes))
+    errors = [rank.communicate(timeout=90)[1] for rank in ranks]
+    return sorted(tmp_path.glob("node*/traces/*.json")), errors, [rank.returncode for rank in ranks]
+
+
+def moments(trace, rank):
+    events = [event for event in trace["traceEvents"] if event["name"] == "together" and event["pid"] == rank]
+    return sorted(event["ts"] for event in events)
+
+
+def test_the_merged_trace_of_two_clocks_is_on_rank_0s_and_says_within_what(tmp_path):
+    skip_unless(THREE_HOURS_AND_100_PPM)
+    files, errors, statuses = run_ranks(tmp_path, THREE_HOURS_AND_100_PPM)
+    assert statuses == [0, 0], errors
+    command = [sys.executable, "-m", "kinetoscope", "merge", "merged.json", *map(str, files)]
+    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+    apart = [json.loads(path.read_text())["kinetoscope"]["clock"]["beside_rank0"] for path in files]
+    assert [it["same_clock"] for it in apart] == [True, False]
+    trace = json.loads((tmp_path / "merged.json").read_text())
+    [clock] = trace["kinetoscope"]["clocks"]
+    assert clock["rank"] == 1
+    assert clock["bound_ns"] == apart[1]["bound_ns"]
+    # Leaving a barrier takes a moment, so single pairs differ; but hours and a drift would shift all of them.
+    differences = sorted(b - a for a, b in zip(moments(trace, 0), moments(trace, 1), strict=True))
+    assert abs(differences[len(differences) // 2]) < 10_000
+
+
+def test_a_rank_that_never_answers_costs_the_others_nothing(tmp_path):
+    skip_unless(IN_A_TIME_NAMESPACE)
+    dies = RANK.replace("time.sleep(0.02)", "time.sleep(0.02); batch == 5 and rank == '1' and os._exit(9)")
+    files, errors, statuses = run_ranks(tmp_path, IN_A_TIME_NAMESPACE, dies.replace("dist.barrier()", "None"))
+    assert statuses == [0, 9], errors
+    assert [path.name for path in files] == ["ep0-ba30-rank0.json"]
+    assert "Traceback" not in errors[0]

@@ -1,0 +1,109 @@
+"""A run in which everything goes wrong at once: the store fails half of all requests, a rank is killed, a disk is full.
+
+It ends with every finished trace in the store, and says what was not. ``KINETOSCOPE_FAULT_RUN_S=120`` is the long form
+(`make test-long`).
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+
+import pytest
+
+from kinetoscope.formats.manifest import read_manifest
+from kinetoscope.formats.upload_queue import read_queue
+from object_store.s3 import BUCKET, SECRET
+
+DURATION_S = float(os.environ.get("KINETOSCOPE_FAULT_RUN_S", "8"))
+NUM_RANKS, KILLED, FULL = 4, 1, 2
+RANK = """
+import os, sys, time
+from kinetoscope import JSONTraceHandler, Profiler, cyclic_schedule
+rank, until = os.environ["RANK"], time.monotonic() + float(sys.argv[1])
+with Profiler(cyclic_schedule(warmup=0, active=50, repeat=0), JSONTraceHandler(f"node{rank}/traces"),
+              upload_to=sys.argv[2], run_name="faults") as profiler:
+    for batch in profiler.batches(range(10**9)):
+        for part in range(50):
+            with profiler.marker("part"):
+                pass
+        time.sleep(0.02)
+        if time.monotonic() > until:
+            break
+"""
+
+
+@pytest.fixture
+def full_disk(tmp_path):
+    """A node's folder on a disk that the run fills."""
+    folder = tmp_path / f"node{FULL}"
+    folder.mkdir()
+    mount = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=32m", "none", folder], capture_output=True, text=True)
+    if mount.returncode:
+        pytest.skip(f"only root can mount a small disk: {mount.stderr.strip()}")
+    yield folder
+    subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+def start(tmp_path, rank, environment):
+    place = {"RANK": str(rank), "LOCAL_RANK": "0", "GROUP_RANK": str(rank), "TORCHELASTIC_RUN_ID": "faults"}
+    place |= {"WORLD_SIZE": str(NUM_RANKS), "LOCAL_WORLD_SIZE": "1"}
+    command = [sys.executable, "-c", RANK, str(DURATION_S), f"s3://{BUCKET}/faults"]
+    with (tmp_path / f"rank{rank}.log").open("w") as errors:
+        return subprocess.Popen(command, cwd=tmp_path, env=environment | place, stdin=subprocess.DEVNULL, stderr=errors)
+
+
+def fill(disk):
+    """Leaves no byte free."""
+    with (disk / "filler").open("wb", buffering=0) as filler, suppress(OSError):
+        while True:
+            filler.write(bytes(4096))
+
+
+def upload_the_rest(tmp_path, rank, environment):
+    """`kinetoscope upload`, once the process that a killed rank left behind has done what it can."""
+    command = [sys.executable, "-m", "kinetoscope", "upload", str(tmp_path / f"node{rank}"), "--retry-for", "30"]
+    until = time.monotonic() + 120 + DURATION_S
+    while time.monotonic() < until:
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+        if "Another process" not in done.stdout:
+            return done
+        time.sleep(0.5)
+    raise AssertionError("somebody uploads for ever")
+
+
+@pytest.mark.timeout(300 + 3 * DURATION_S)
+def test_every_finished_trace_is_in_the_store_and_the_rest_is_reported(tmp_path, s3, proxy, full_disk):
+    environment = s3.environment(proxy.endpoint)
+    ranks = [start(tmp_path, rank, environment) for rank in range(NUM_RANKS)]
+    time.sleep(DURATION_S / 2)
+    ranks[KILLED].send_signal(signal.SIGKILL)
+    fill(full_disk)
+    statuses = [rank.wait(timeout=200 + 2 * DURATION_S) for rank in ranks]
+    assert statuses == [-signal.SIGKILL if rank == KILLED else 0 for rank in range(NUM_RANKS)]
+    assert {"reset", "503", "lost"} <= set(proxy.met)
+
+    rest = [upload_the_rest(tmp_path, rank, environment) for rank in range(NUM_RANKS)]
+    assert [done.returncode for done in rest] == [0] * NUM_RANKS, [done.stderr for done in rest]
+    num_finished = [check_node(tmp_path, rank, s3) for rank in range(NUM_RANKS)]
+    assert min(num_finished) >= 1, num_finished
+
+    logs = [(tmp_path / f"rank{rank}.log").read_text() for rank in range(NUM_RANKS)]
+    assert "No space left on device" in logs[FULL]
+    assert not logs[0] + logs[3]
+    assert all(SECRET not in log for log in logs)
+
+
+def check_node(tmp_path, rank, s3):
+    """Every trace that the manifest lists is in the store, byte for byte."""
+    traces = tmp_path / f"node{rank}" / "traces"
+    [manifest] = read_manifest(traces)
+    for trace in manifest.traces:
+        content = s3.content(f"faults/faults/traces/{trace.path}")
+        assert content == (traces / trace.path).read_bytes()
+        assert json.loads(content)["kinetoscope"]["rank"] == rank
+    assert not read_queue(tmp_path / f"node{rank}", rank)
+    return len(manifest.traces)

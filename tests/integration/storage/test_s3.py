@@ -1,0 +1,212 @@
+"""Uploads to a real S3 API, through resets, 503s, lost answers, hangs and kills: nothing is lost, nothing leaks."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+from kinetoscope.formats.upload_queue import add_upload, read_confirmed, read_queue
+from object_store.s3 import BUCKET, SECRET
+
+RUN = """
+import sys, time
+from kinetoscope import JSONTraceHandler, Profiler, ProfilerAction
+def every_batch(state): return ProfilerAction.ACTIVE_AND_SAVE
+def train(batches, **settings):
+    handler = JSONTraceHandler("run/traces", num_traces_to_keep=2)
+    with Profiler(every_batch, handler, run_name=sys.argv[1], **settings) as profiler:
+        for batch in profiler.batches(range(batches)):
+            with profiler.marker("train"):
+                time.sleep(0.002)
+            print(batch, flush=True)
+"""
+
+
+def start(tmp_path, program, environment, name):
+    command = [sys.executable, "-c", RUN + textwrap.dedent(program), name]
+    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return subprocess.Popen(command, cwd=tmp_path, env=environment, text=True, **pipes)
+
+
+def upload(run_folder, environment, *options):
+    command = [sys.executable, "-m", "kinetoscope", "upload", str(run_folder), *options]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+
+
+def queue(tmp_path, name, num_bytes, num_files=1):
+    """A run folder with files that wait for the store."""
+    run_folder = tmp_path / "run"
+    (run_folder / "traces").mkdir(parents=True)
+    for number in range(num_files):
+        file = run_folder / "traces" / f"{number}.json"
+        file.write_bytes(os.urandom(num_bytes))
+        add_upload(run_folder, 0, file, f"s3://{BUCKET}/{name}/{number}.json")
+    return run_folder
+
+
+def test_a_run_ends_with_every_trace_in_the_store_and_keeps_only_the_newest_here(tmp_path, s3):
+    process = start(tmp_path, f"train(5, upload_to='s3://{BUCKET}/runs')", s3.environment(), "clean")
+    _, errors = process.communicate(timeout=90)
+    assert (process.returncode, errors) == (0, "")
+    names = [f"ep0-ba{batch}-rank0.json" for batch in range(1, 6)]
+    stored = [name for name in s3.names() if name.startswith("runs/clean/")]
+    assert stored == [f"runs/clean/traces/{name}" for name in [*names, "merged_trace.json"]]
+    here = {path.name for path in (tmp_path / "run" / "traces").glob("*.json")}
+    assert here == {*names[-2:], "merged_trace.json"}
+    for name in here:
+        assert s3.content(f"runs/clean/traces/{name}") == (tmp_path / "run" / "traces" / name).read_bytes()
+
+
+def test_half_of_all_requests_failing_only_costs_time(tmp_path, s3, proxy):
+    run_folder = queue(tmp_path, "half", 100_000, num_files=6)
+    done = upload(run_folder, s3.environment(proxy.endpoint))
+    assert done.returncode == 0, done.stderr
+    assert "Uploaded 6 files" in done.stdout
+    for number in range(6):
+        assert s3.content(f"half/{number}.json") == (run_folder / "traces" / f"{number}.json").read_bytes()
+    assert {"reset", "503", "lost"} <= set(proxy.met)
+
+
+def test_a_store_that_does_not_answer_is_given_up_on_and_says_so(tmp_path, s3, proxy):
+    proxy.fault_share, proxy._faults = 1.0, ("hang",)
+    run_folder = queue(tmp_path, "hang", 1000)
+    done = upload(run_folder, s3.environment(proxy.endpoint, read_timeout_s=0.5), "--retry-for", "1")
+    assert done.returncode == 1
+    assert "1 files were not uploaded; they are still there" in done.stderr
+    assert len(read_queue(run_folder, 0)) == 1
+    proxy.fault_share = 0.0
+    assert upload(run_folder, s3.environment(proxy.endpoint)).returncode == 0
+
+
+def test_no_access_no_bucket_and_no_server_are_reported_without_credentials(tmp_path, s3):
+    run_folder = queue(tmp_path, "none", 1000)
+    add_upload(run_folder, 0, run_folder / "traces" / "0.json", "s3://no-such-bucket/0.json")
+    environment = s3.environment("http://127.0.0.1:9") | {"AWS_SECRET_ACCESS_KEY": SECRET}
+    done = upload(run_folder, environment, "--retry-for", "0.1")
+    assert done.returncode == 1
+    bucket = upload(run_folder, s3.environment(), "--retry-for", "5")
+    assert "no-such-bucket" in bucket.stderr
+    listed = upload(run_folder, environment, "--list")
+    assert "1 files wait" in listed.stdout
+    for text in (done.stdout + done.stderr, bucket.stdout + bucket.stderr, listed.stdout, _all_text(run_folder)):
+        assert SECRET not in text
+        assert "AKIATESTINGTESTING" not in text
+
+
+def test_a_large_file_is_sent_in_parts_and_confirmed_by_their_checksum(tmp_path, s3):
+    run_folder = queue(tmp_path, "large", 101 << 20)
+    assert upload(run_folder, s3.environment()).returncode == 0
+    [confirmed] = read_confirmed(run_folder, 0)
+    assert confirmed.size_bytes == 101 << 20
+    assert s3.files().info(f"{BUCKET}/large/0.json")["ETag"].strip('"').endswith("-3")
+
+
+def test_a_kill_in_mid_upload_loses_nothing(tmp_path, s3, proxy):
+    proxy.fault_share, proxy._faults = 1.0, ("hang",)
+    run_folder = queue(tmp_path, "killed", 100_000, num_files=3)
+    command = [sys.executable, "-m", "kinetoscope", "upload", str(run_folder)]
+    process = subprocess.Popen(command, env=s3.environment(proxy.endpoint), stdout=subprocess.DEVNULL)
+    until = time.monotonic() + 60
+    while not proxy.met["hang"] and time.monotonic() < until:
+        time.sleep(0.02)
+    process.kill()
+    process.wait()
+    assert len(read_queue(run_folder, 0)) == 3
+    assert upload(run_folder, s3.environment()).returncode == 0
+    for number in range(3):
+        assert s3.content(f"killed/{number}.json") == (run_folder / "traces" / f"{number}.json").read_bytes()
+
+
+def test_the_next_start_of_a_killed_run_uploads_what_it_left(tmp_path, s3):
+    environment = s3.environment("http://127.0.0.1:9")
+    process = start(tmp_path, f"train(10**6, upload_to='s3://{BUCKET}/again')", environment, "first")
+    for _ in range(4):
+        process.stdout.readline()
+    process.send_signal(signal.SIGKILL)
+    process.communicate(timeout=30)
+    left = _wait_for_queue(tmp_path / "run")
+    _end_uploads(tmp_path / "run")
+    again = f"train(1, upload_to='s3://{BUCKET}/again')"
+    restarted = start(tmp_path, again, s3.environment() | {"TORCHELASTIC_RESTART_COUNT": "1"}, "second")
+    _, errors = restarted.communicate(timeout=90)
+    assert restarted.returncode == 0, errors
+    assert {it.upload.url.removeprefix(f"s3://{BUCKET}/") for it in left} <= set(s3.names())
+    assert "again/second/traces/attempt1/ep0-ba1-rank0.json" in s3.names()
+
+
+def test_without_a_store_training_is_not_held_up_and_the_log_says_what_is_left(tmp_path, s3):
+    program = f"train(3, upload_to='s3://{BUCKET}/none', close_timeout_s=4)"
+    process = start(tmp_path, program, s3.environment("http://127.0.0.1:9"), "none")
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert "Not uploaded yet: traces/ep0-ba1-rank0.json" in errors
+    assert "To upload what is left: kinetoscope upload run" in errors
+    assert SECRET not in errors
+    _end_uploads(tmp_path / "run")
+    assert {path.name for path in (tmp_path / "run" / "traces").glob("*rank0.json")} == {
+        f"ep0-ba{batch}-rank0.json" for batch in (1, 2, 3)
+    }, "what is not uploaded is not deleted, however many are kept"
+    assert upload(tmp_path / "run", s3.environment()).returncode == 0
+    assert len(list((tmp_path / "run" / "traces").glob("*rank0.json"))) == 2
+
+
+def test_torchs_own_traces_are_uploaded_too(tmp_path, s3):
+    pytest.importorskip("torch")
+    program = f"""
+        import kinetoscope
+        with kinetoscope.profile("run", upload_to="s3://{BUCKET}/torch") as profiler:
+            for batch in profiler.batches(range(8)):
+                with profiler.marker("train"):
+                    pass
+    """
+    _, errors = start(tmp_path, program, s3.environment(), "torch").communicate(timeout=120)
+    stored = [name.rpartition("/")[2] for name in s3.names() if name.startswith("torch/run/")]
+    assert sorted(stored) == ["ep0-ba6-rank0.json", "merged_trace.json", "rank0.6.pt.trace.json"], errors
+
+
+def _wait_for_queue(run_folder):
+    """What waits once the killed process's own files are all in the queue."""
+    listed = [json.loads(line) for line in (run_folder / "traces/.manifest/rank0.jsonl").read_text().splitlines()]
+    waiting = read_queue(run_folder, 0)
+    assert len(waiting) >= len([it for it in listed if it["type"] == "finished"]) - 1
+    return waiting
+
+
+def _end_uploads(run_folder):
+    """Ends the upload process that a killed run leaves behind, as the end of its machine would."""
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            command = (process / "cmdline").read_bytes().split(b"\0")
+            is_there = (process / "cwd").resolve() == run_folder.parent
+        except OSError:
+            continue
+        if b"upload" in command and is_there:
+            os.kill(int(process.name), signal.SIGKILL)
+
+
+def _all_text(folder):
+    return "".join(path.read_text(errors="replace") for path in folder.rglob("*") if path.is_file())
+
+
+def test_recovering_a_killed_run_deletes_nothing_that_is_not_uploaded(tmp_path, s3):
+    environment = s3.environment("http://127.0.0.1:9")
+    process = start(tmp_path, f"train(10**6, upload_to='s3://{BUCKET}/recovered')", environment, "recovered")
+    for _ in range(5):
+        process.stdout.readline()
+    process.send_signal(signal.SIGKILL)
+    process.communicate(timeout=30)
+    _end_uploads(tmp_path / "run")
+    waiting = [it.file.name for it in read_queue(tmp_path / "run", 0)]
+    command = [sys.executable, "-m", "kinetoscope", "recover", "run"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert {path.name for path in (tmp_path / "run" / "traces").glob("*rank0.json")} >= set(waiting)
+    assert (tmp_path / "run" / "traces" / "merged_trace.json").exists()
+    assert upload(tmp_path / "run", s3.environment()).returncode == 0
+    assert {f"recovered/recovered/traces/{name}" for name in waiting} <= set(s3.names())

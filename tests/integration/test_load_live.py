@@ -1,0 +1,64 @@
+"""kinetoscope.load on a run that is still recording, in a process of its own."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import kinetoscope
+
+pl = pytest.importorskip("polars")
+
+TRAINING = """
+import sys, time
+from kinetoscope import Profiler, ProfilerAction
+from kinetoscope.testing import MemoryTraceHandler
+profiler = Profiler(lambda state: ProfilerAction.ACTIVE, MemoryTraceHandler(), live_folder=sys.argv[1]).start()
+step, loss = profiler.marker("step", categories=("training",)), profiler.marker("loss")
+for number in range(100):
+    with step:
+        loss.counter({"train": number / 4})
+profiler.marker("done").instant()
+with profiler.marker("waiting"):
+    print("ready", flush=True)
+    sys.stdin.readline()
+profiler.close()
+"""
+
+
+@pytest.fixture
+def run(tmp_path):
+    """The folder of a run that is inside a span, until the test ends."""
+    command = [sys.executable, "-c", TRAINING, str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        yield tmp_path
+        process.communicate("go on\n", timeout=30)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="live folders are of the recorder in C, which needs Linux")
+def test_a_running_job_can_be_looked_at(run: Path):
+    pytest.importorskip("kinetoscope._native")
+    before = sorted(run.rglob("*"))
+    (trace,) = kinetoscope.load(run)
+    spans = trace.spans.collect()
+    assert spans.group_by(pl.col("name").cast(pl.String)).len().sort("name").rows() == [("step", 100), ("waiting", 1)]
+    assert spans.filter(pl.col("name") == "step")["category"].unique().to_list() == ["training"]
+    assert b"still open" in spans.filter(pl.col("name") == "waiting")["args"][0]
+    assert trace.counters.collect()["value"].sum() == sum(range(100)) / 4
+    assert trace.instants.collect()["name"].to_list() == ["done"]
+    assert trace.rank == 0
+    assert trace.tracks.collect()["thread"].to_list() == ["MainThread"]
+    assert sorted(run.rglob("*")) == before
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="live folders are of the recorder in C, which needs Linux")
+def test_a_live_folder_itself_is_one_trace(run: Path):
+    pytest.importorskip("kinetoscope._native")
+    (folder,) = (run / "live").iterdir()
+    trace = kinetoscope.load(folder)
+    now = trace.spans.select((pl.col("ts") + pl.col("dur")).max()).collect().item()
+    assert trace.has_clock
+    assert abs(now - (run / "live").stat().st_mtime_ns) < 60e9

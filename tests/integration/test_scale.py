@@ -1,0 +1,112 @@
+"""Many ranks of one run: names never collide, each node merges its own, and nobody waits for anybody."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections import Counter
+
+import pytest
+
+from trace_processor.trace_processor import load
+
+# The promise is 64 ranks; sixteen of them, on two nodes, show the same.
+NUM_RANKS, PER_NODE, AT_A_TIME = int(os.environ.get("KINETOSCOPE_NUM_RANKS", "16")), 8, 16
+# The promise is 30 seconds; a shorter stall shows the same.
+STALL_S = float(os.environ.get("KINETOSCOPE_STALL_S", "4"))
+PRELUDE = """
+import os, sys, time
+from kinetoscope import JSONTraceHandler, Profiler, cyclic_schedule
+"""
+TWO_WINDOWS = """
+schedule = cyclic_schedule(warmup=0, active=2, repeat=2)
+with Profiler(schedule, JSONTraceHandler("run/traces"), run_name="many") as profiler:
+    for batch in profiler.batches(range(4)):
+        with profiler.marker("train"):
+            time.sleep(0.001)
+"""
+STEADY = """
+folder, seconds = sys.argv[1], float(sys.argv[2])
+steps, until = [], time.monotonic() + seconds
+schedule = cyclic_schedule(warmup=0, active=20, repeat=0)
+with Profiler(schedule, JSONTraceHandler(f"{folder}/traces"), run_name="steady") as p:
+    last = time.monotonic()
+    for batch in p.batches(range(10**9)):
+        with p.marker("train"):
+            time.sleep(0.005)
+        steps.append(time.monotonic() - last)
+        last += steps[-1]
+        if last > until:
+            break
+print(max(steps))
+"""
+
+
+def start(tmp_path, rank, num_ranks, per_node, program, *arguments):
+    place = {"RANK": rank, "LOCAL_RANK": rank % per_node, "GROUP_RANK": rank // per_node}
+    place |= {"WORLD_SIZE": num_ranks, "LOCAL_WORLD_SIZE": per_node, "TORCHELASTIC_RUN_ID": "scale"}
+    environment = os.environ | {name: str(value) for name, value in place.items()}
+    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    command = [sys.executable, "-c", PRELUDE + program, *arguments]
+    return subprocess.Popen(command, cwd=tmp_path, env=environment, text=True, **pipes)
+
+
+def finish(processes):
+    results = [process.communicate(timeout=150) for process in processes]
+    assert [process.returncode for process in processes] == [0] * len(processes), results
+    assert not [errors for _, errors in results if errors]
+    return [out for out, _ in results]
+
+
+def test_each_rank_writes_its_traces_and_each_node_merges_its_own(tmp_path):
+    for first in range(0, NUM_RANKS, AT_A_TIME):
+        finish([start(tmp_path, first + it, NUM_RANKS, PER_NODE, TWO_WINDOWS) for it in range(AT_A_TIME)])
+    traces = tmp_path / "run" / "traces"
+    assert len(list(traces.glob("ep0-ba*-rank*.json"))) == 2 * NUM_RANKS
+    others = [f"merged_trace.node{node}.json" for node in range(1, NUM_RANKS // PER_NODE)]
+    merged = sorted(traces.glob("merged_trace*.json"))
+    assert [path.name for path in merged] == ["merged_trace.json", *others]
+    for node, path in enumerate(merged):
+        assert ranks_of(path) == dict.fromkeys(range(node * PER_NODE, (node + 1) * PER_NODE), 4)
+    command = [sys.executable, "-m", "kinetoscope", "merge", "all.json", *map(str, merged)]
+    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+    assert ranks_of(tmp_path / "all.json") == dict.fromkeys(range(NUM_RANKS), 4)
+    with load(tmp_path / "all.json") as trace:
+        assert trace.errors() == {}
+
+
+def ranks_of(path):
+    """How many spans named ``train`` each rank has in a merged trace."""
+    return Counter(it["pid"] for it in json.loads(path.read_text())["traceEvents"] if it["name"] == "train")
+
+
+@pytest.fixture
+def stalling_disk(tmp_path):
+    """A folder on a file system of its own, which can be made to stand still."""
+    folder, image = tmp_path / "node1", tmp_path / "disk.img"
+    folder.mkdir()
+    for command in (
+        ["truncate", "-s", "64M", str(image)],
+        ["mkfs.ext4", "-q", str(image)],
+        ["mount", "-o", "loop", str(image), str(folder)],
+    ):
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode:
+            pytest.skip(f"a disk that stalls needs root and loop devices: {done.stderr.strip()}")
+    yield folder
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def test_a_rank_whose_disk_stalls_delays_no_other_ranks_step(tmp_path, stalling_disk):
+    seconds = str(STALL_S + 6)
+    ranks = [start(tmp_path, rank, 2, 1, STEADY, f"node{rank}", seconds) for rank in (0, 1)]
+    time.sleep(3)
+    # The one shell that freezes also thaws: a test that dies must not leave a disk that nobody can unmount.
+    stall = f"fsfreeze -f {stalling_disk}; sleep {STALL_S}; fsfreeze -u {stalling_disk}"
+    subprocess.run(["sh", "-c", stall], check=True, capture_output=True, timeout=STALL_S + 30)
+    longest_step_s, _ = map(float, finish(ranks))
+    assert longest_step_s < STALL_S / 2
+    for node in (0, 1):
+        assert (tmp_path / f"node{node}" / "traces").is_dir()
+        assert len(list((tmp_path / f"node{node}" / "traces").glob("ep0-*.json"))) >= 3

@@ -1,0 +1,59 @@
+"""Each defect of torch.profiler that we know: what it does, and that ours does the right thing. `defects` has them.
+
+Those that end the process are in `test_endings`, the costs in `benchmarks/torch`.
+"""
+
+import json
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from integration.torch.defects import DEFECTS
+
+NOT_JSON, OF_THE_HANDLER = "JSONDecodeError", "OSError"
+# What comes of it: a value, or the name of an error. Ours may be of that type by inheritance.
+STOCK_AND_OURS = {
+    "a_quote_in_a_name": (NOT_JSON, True),
+    "a_backslash_and_a_newline_in_a_name": (False, True),
+    "a_tab_in_metadata": (NOT_JSON, True),
+    "metadata_that_is_no_string": ("AttributeError", True),
+    "metadata_that_is_not_json": (NOT_JSON, "ValueError"),
+    "a_second_export": ("RuntimeError", True),
+    "an_export_after_one_that_failed": ("RuntimeError", True),
+    "a_folder_that_is_not_there": (False, True),
+    "a_path_that_is_no_string": ("AttributeError", True),
+    "an_export_before_the_stop": ("AttributeError", "NothingRecordedError"),
+    "cycles_in_a_trace_of_all": (1, 3),
+    "a_run_that_ends_in_the_warmup_of_a_later_cycle": (False, True),
+    "a_schedule_without_a_step": (False, True),
+    "a_handler_that_fails_after_the_training": (OF_THE_HANDLER, "ZeroDivisionError"),
+    "a_profiler_inside_another": (0, "RuntimeError"),
+    "activities_of_an_iterator": ("AssertionError", True),
+    "stacks_without_the_verbose_configuration": (False, True),
+    "the_name_of_the_worker_after_a_fork": (False, True),
+    "a_profiler_that_is_dropped": (False, True),
+    "a_stop_on_another_thread": ("no error, still recording: True", "ProfilerStateError"),
+}
+
+
+@cache
+def outcomes(module: str) -> dict[str, Any]:
+    command = [sys.executable, str(Path(__file__).with_name("defects.py")), module]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return json.loads(done.stdout)
+
+
+def test_every_defect_is_looked_at():
+    assert [it.__name__ for it in DEFECTS] == list(STOCK_AND_OURS)
+
+
+@pytest.mark.parametrize("defect", STOCK_AND_OURS)
+@pytest.mark.parametrize(("module", "place"), [("torch.profiler", 0), ("kinetoscope.torch", 1)])
+def test_stock_has_the_defect_and_ours_does_not(defect, module, place):
+    outcome, expected = outcomes(module)[defect], STOCK_AND_OURS[defect][place]
+    assert expected in outcome if isinstance(outcome, list) else outcome == expected

@@ -1,0 +1,175 @@
+"""A real S3 API on loopback (moto's server, in a process of its own), and a proxy before it that misbehaves."""
+
+import os
+import random
+import socket
+import socketserver
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+
+BUCKET = "kinetoscope-tests"
+SECRET = "s3cr3t-that-must-not-leak"
+
+
+class S3Server:
+    """moto's server; ``environment`` is what a process needs to use it, through ``endpoint``."""
+
+    def __init__(self, folder: Path) -> None:
+        self.port = _free_port()
+        self.endpoint = f"http://127.0.0.1:{self.port}"
+        command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(self.port)]
+        self._log = (folder / "moto.log").open("wb")
+        self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=self._log, stderr=self._log)
+        _wait_for(self.port)
+        self.files().mkdir(BUCKET)
+
+    def environment(self, endpoint: str | None = None, read_timeout_s: float = 20) -> dict[str, str]:
+        settings = f'{{"config_kwargs": {{"read_timeout": {read_timeout_s}}}}}'
+        return {
+            **os.environ,
+            "AWS_ACCESS_KEY_ID": "AKIATESTINGTESTING",
+            "AWS_SECRET_ACCESS_KEY": SECRET,
+            "AWS_DEFAULT_REGION": "us-east-1",
+            "AWS_ENDPOINT_URL": endpoint or self.endpoint,
+            "AWS_EC2_METADATA_DISABLED": "true",
+            "FSSPEC_S3": settings,
+        }
+
+    def files(self):
+        import s3fs
+
+        return s3fs.S3FileSystem(
+            key="k", secret="s", endpoint_url=self.endpoint, use_listings_cache=False, skip_instance_cache=True
+        )
+
+    def names(self) -> list[str]:
+        """The keys in the bucket."""
+        return sorted(path.removeprefix(f"{BUCKET}/") for path in self.files().find(BUCKET))
+
+    def content(self, name: str) -> bytes:
+        return self.files().cat_file(f"{BUCKET}/{name}")
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        self._log.close()
+
+
+class FaultyProxy:
+    """Stands before the server. Of all requests a share of ``fault_share`` meets one of ``faults``: ``reset`` (the
+    connection is reset before the server sees it), ``lost`` (after it did, instead of the answer), ``503``, ``hang``.
+    """
+
+    def __init__(self, target_port: int, faults=("reset", "lost", "503"), fault_share: float = 0.5, seed: int = 1):
+        self._target = target_port
+        self._faults = faults
+        self.fault_share = fault_share
+        self._random = random.Random(seed)
+        self.met: Counter[str] = Counter()
+        self.closing = threading.Event()
+        proxy = self
+
+        class Handler(socketserver.BaseRequestHandler):
+            def handle(self) -> None:
+                proxy._serve(self.request)
+
+        class Server(socketserver.ThreadingTCPServer):
+            daemon_threads = True
+            request_queue_size = 128
+
+        self._server = Server(("127.0.0.1", 0), Handler)
+        self.endpoint = f"http://127.0.0.1:{self._server.server_address[1]}"
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self.closing.set()
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    def _serve(self, client: socket.socket) -> None:
+        client.settimeout(30)
+        try:
+            request = _read_request(client)
+            if request:
+                self._answer(client, request)
+        except OSError:
+            pass  # the client went away, as it may
+        finally:
+            client.close()
+
+    def _answer(self, client: socket.socket, request: bytes) -> None:
+        fault = self._random.choice(self._faults) if self._random.random() < self.fault_share else "none"
+        self.met[fault] += 1
+        if fault == "503":
+            body = b'<?xml version="1.0"?><Error><Code>SlowDown</Code><Message>Reduce your rate</Message></Error>'
+            head = f"HTTP/1.1 503 Slow Down\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+            client.sendall(head.encode() + body)
+        elif fault == "hang":
+            self.closing.wait(120)
+        elif fault == "reset":
+            _reset(client)
+        else:
+            answer = self._forward(request)
+            _reset(client) if fault == "lost" else client.sendall(answer)
+
+    def _forward(self, request: bytes) -> bytes:
+        with socket.create_connection(("127.0.0.1", self._target), timeout=30) as server:
+            server.sendall(request)
+            answer = b""
+            while piece := server.recv(1 << 16):
+                answer += piece
+        return answer
+
+
+def _read_request(client: socket.socket) -> bytes:
+    """A whole request, with ``Connection: close``; empty if the client sent none."""
+    data = b""
+    while b"\r\n\r\n" not in data:
+        piece = client.recv(1 << 16)
+        if not piece:
+            return b""
+        data += piece
+    head, _, body = data.partition(b"\r\n\r\n")
+    lines = head.split(b"\r\n")
+    fields = {name.strip().lower(): value.strip() for name, _, value in (line.partition(b":") for line in lines[1:])}
+    if b"100-continue" in fields.get(b"expect", b"").lower():
+        client.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
+    while not _is_whole(fields, body):
+        body += client.recv(1 << 16)
+    kept = [line for line in lines if not line.lower().startswith((b"connection:", b"expect:"))]
+    return b"\r\n".join([*kept, b"Connection: close"]) + b"\r\n\r\n" + body
+
+
+def _is_whole(fields: dict[bytes, bytes], body: bytes) -> bool:
+    if b"chunked" in fields.get(b"transfer-encoding", b""):
+        return body.endswith(b"0\r\n\r\n")
+    return len(body) >= int(fields.get(b"content-length", 0))
+
+
+def _reset(client: socket.socket) -> None:
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def _wait_for(port: int) -> None:
+    until = time.monotonic() + 60
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+            return
+        except OSError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.05)

@@ -1,0 +1,39 @@
+"""What the tests of scanners share: a trace read by either of them, as plain Python values to compare."""
+
+import io
+from typing import Any, NamedTuple
+
+from kinetoscope.errors import TraceFileError
+from kinetoscope.formats.chrome_columns import Scanner, decode_json_text, new_scanner
+from kinetoscope.formats.chrome_scan import ChromeScan
+from kinetoscope.formats.chrome_twin import TwinScanner
+from kinetoscope.formats.compression import UnpackedStream
+from kinetoscope.table.events import block_frame, build_events
+
+SCANNERS = {"native": new_scanner, "twin": TwinScanner}
+
+
+class Reading(NamedTuple):
+    """A trace as somebody who asks `kinetoscope.load` for it gets it; or only why there is none."""
+
+    rows: list[dict[str, Any]]
+    tracks: list[Any]
+    header: dict[str, Any]
+    repairs: list[str]
+    error: str = ""
+
+
+def read_with(scanner: Scanner, content: bytes) -> Reading:
+    """The trace in ``content``, read by ``scanner``."""
+    try:
+        scan = ChromeScan(UnpackedStream(io.BytesIO(content), "trace"), "trace", scanner)
+        frames = [block_frame(block) for block in scan.blocks()]
+        trace = build_events(frames, scan.texts(), scan.header, scan.repairs, "trace")
+    except TraceFileError as error:
+        return Reading([], [], {}, [], str(error))
+    rows = [row | {name: _decoded(row[name]) for name in ("args", "fields")} for row in trace.frame.to_dicts()]
+    return Reading(rows, trace.about.tracks, trace.about.header, trace.about.repairs)
+
+
+def _decoded(value: bytes | None) -> Any:
+    return None if value is None else decode_json_text(value)

@@ -1,0 +1,220 @@
+"""formats/chrome_scan.py: the scanner in C and its twin read every file alike, whatever is in it."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from kinetoscope.formats import chrome_scan
+from kinetoscope.formats.chrome_columns import new_scanner
+from kinetoscope.formats.chrome_twin import TwinScanner
+from scanning import SCANNERS, Reading, read_with
+
+pytest.importorskip("polars")
+
+SPAN = {"ph": "X", "name": "a", "cat": "c", "pid": 1, "tid": 2, "ts": 1.5, "dur": 2.25}
+KINETO = """\
+ {
+    "schemaVersion": 1,
+    "distributedInfo": {"rank": 3},
+    "baseTimeNanoseconds": 1790857026000000000,
+    "traceEvents": [
+  {
+    "ph": "X",
+    "cat": "cpu_op",
+    "name": "aten::mm",
+    "pid": 7,
+    "tid": 8,
+    "ts": 4411189208527.989,
+    "dur": 1405.213
+    ,
+    "args": {
+      "External id": 5,"Sequence number": -1, "Input Dims": [[4, 8], []], "Input type": ["float", ""]
+    }
+  },
+  {
+    "ph": "s",
+    "id": 31,
+    "pid": 7,
+    "tid": 8,
+    "ts": 4411189208600.001,
+    "cat": "ac2g",
+    "name": "ac2g"
+  }
+  ],"traceName": "x.json" }"""
+
+
+@pytest.fixture(params=SCANNERS)
+def read(request):
+    def read(content: str | bytes | list | dict) -> Reading:
+        if isinstance(content, (list, dict)):
+            content = json.dumps(content)
+        return read_with(SCANNERS[request.param](), content if isinstance(content, bytes) else content.encode())
+
+    return read
+
+
+def row(read, event: dict[str, Any]) -> dict[str, Any]:
+    """What becomes of one event that stands between two ordinary ones."""
+    reading = read([SPAN, event, SPAN])
+    assert len(reading.rows) == 3
+    return reading.rows[1]
+
+
+def test_a_kineto_event_becomes_a_row_with_its_arguments(read):
+    reading = read(KINETO)
+    span, flow = reading.rows
+    assert span["ts"] == 1790857026000000000 + 4411189208527989
+    assert (span["kind"], span["name"], span["category"], span["dur"]) == ("span", "aten::mm", "cpu_op", 1405213)
+    assert (span["external_id"], span["sequence"], span["stream"]) == (5, -1, None)
+    assert (span["shapes"], span["types"]) == ("[[4, 8], []]", '["float", ""]')
+    assert span["args"]["Input Dims"] == [[4, 8], []]
+    assert (flow["kind"], flow["phase"], flow["id"], flow["args"]) == ("flow", "s", 31, None)
+    assert reading.tracks == [(7, 8)]
+    assert reading.header["distributedInfo"] == {"rank": 3}
+    assert reading.header["traceName"] == "x.json"
+    assert reading.repairs == []
+
+
+@pytest.mark.parametrize(
+    ("ts", "ns"),
+    [
+        ("0", 0),
+        ("-1.5", -1500),
+        ("0.001", 1),
+        ("1e3", 1_000_000),
+        ("0.0006", 1),
+        ("7.1234567", 7123),
+        ("8796093022207.999", 8796093022207999),
+        ("1712195495501688.123", 1712195495501688123),
+        ("1712195495501688", 1712195495501688000),
+        ('"12.5"', 12500),
+    ],
+)
+def test_times_keep_every_nanosecond(read, ts, ns):
+    assert read(f'[{{"ph":"X","ts":{ts},"dur":1}},{{"ph":"X","ts":0}}]').rows[0]["ts"] == ns
+
+
+@pytest.mark.parametrize("ts", ["null", "true", '"soon"', "1e400", "99999999999999999999", "[1]"])
+def test_events_without_a_time_that_makes_sense_are_left_out(read, ts):
+    reading = read(f'[{{"ph":"X","ts":{ts},"name":"bad"}},{json.dumps(SPAN)}]')
+    assert [it["name"] for it in reading.rows] == ["a"]
+    assert len(reading.repairs) == 1
+
+
+@pytest.mark.parametrize(
+    ("event", "column", "value"),
+    [
+        (SPAN | {"args": {"device": 1, "Device Id": 2}}, "device", 1),
+        (SPAN | {"args": {"Device Id": 2}}, "device", 2),
+        (SPAN | {"args": {"stream": "7"}}, "stream", None),
+        (SPAN | {"args": {"stream": 7.5}}, "stream", None),
+        (SPAN | {"args": {"correlation": 10**18}}, "correlation", None),
+        (SPAN | {"args": {"dtype": "Float"}}, "dtype", "Float"),
+        (SPAN | {"args": None}, "args", None),
+        (SPAN | {"args": 5}, "args", {"args": 5}),
+        (SPAN | {"cat": ["a", "b"]}, "category", "a,b"),
+        (SPAN | {"name": 5}, "name", "5"),
+        (SPAN | {"id": "0x1f"}, "id_text", "0x1f"),
+        (SPAN | {"id": {"local": 1}}, "id_text", '{"local": 1}'),
+        (SPAN | {"cname": "red", "tts": 5}, "fields", {"cname": "red", "tts": 5}),
+        (SPAN | {"name": 'q"\\\n\té😀'}, "name", 'q"\\\n\té😀'),
+    ],
+)
+def test_odd_values_get_the_meaning_they_have(read, event, column, value):
+    assert row(read, event)[column] == value
+
+
+@pytest.mark.parametrize(
+    ("content", "names", "repair"),
+    [
+        ('[{"ph":"X","name":"a","ts":1},{"ph":"X","name":"b","ts":2', ["a"], "ends too early"),
+        ('[{"ph":"X","name":"a","ts":1},{"ph":"X","name":"b","ts":2},]', ["a", "b"], "1 commas"),
+        ('[{"ph":"X","name":"a","ts":1} {"ph":"X","name":"b","ts":2}]', ["a", "b"], "1 commas"),
+        ('[{"ph":"X","name":"a\tb","ts":1},{"ph":"X","name":"b","ts":2}]', ["a\tb", "b"], "not strict JSON"),
+        ('[{"ph":"X","name":"a","ts":1,"args":{"v":NaN}}]', ["a"], "became null"),
+        ('[{"ph":"X","name":"a\udcff","ts":1}]', ["a\ufffd"], "not UTF-8"),
+        ('[{"ph":"X","name":"a","ts":1},5,{"ph":"X","name":"b","ts":2}]', ["a", "b"], "not events"),
+        ('[{"ph":"X","name":"a",}},{"ph":"X","name":"b","ts":2}]', ["b"], "left out"),
+        ('{"traceEvents":[{"ph":"X","name":"a","ts":1}],"x":}', ["a"], "around the events"),
+        ('[\n{"ph": "X",\n"name": "a "b" \\q",\n"ts": 1}]', ['a "b" \\q'], "were escaped"),
+    ],
+)
+def test_a_damaged_file_is_read_as_far_as_it_makes_sense(read, content, names, repair):
+    reading = read(content.encode(errors="surrogateescape"))
+    assert [it["name"] for it in reading.rows] == names
+    assert any(repair in sentence for sentence in reading.repairs)
+
+
+@pytest.mark.parametrize("content", [b"", b"   ", b"\x00\x01", b"[]", b"{}", b"[[]]", b'{"traceEvents": 5}', b'["a"]'])
+def test_what_is_no_trace_is_an_error_that_says_so(read, content):
+    assert read(content).error.startswith("Cannot read the trace trace: ")
+
+
+def test_a_value_that_is_nested_too_deep_costs_its_event_only(read):
+    deep = '{"ph":"X","ts":1,"args":{"a":' + "[" * 5000 + "]" * 5000 + "}}"
+    assert [it["name"] for it in read(f"[{json.dumps(SPAN)},{deep},{json.dumps(SPAN)}]").rows] == ["a", "a"]
+
+
+def test_a_string_larger_than_the_window_is_read_or_costs_its_event_only(read, monkeypatch):
+    monkeypatch.setattr(chrome_scan, "_WINDOW_BYTES", 1 << 12)
+    monkeypatch.setattr(chrome_scan, "_LARGEST_WINDOW_BYTES", 1 << 16)
+    for size, num_rows in ((30_000, 3), (300_000, 2)):
+        assert len(read([SPAN, SPAN | {"args": {"text": "x" * size}}, SPAN]).rows) == num_rows
+
+
+# -- both scanners --
+
+_texts = st.text(max_size=8) | st.sampled_from(["aten::mm", 'q"', "\\", "\ud800", "\x00", "é", "stream 7"])
+_numbers = st.integers(-(10**20), 10**20) | st.floats() | st.sampled_from([0, -1, 1.5, 2**43 + 0.001, 1e16])
+_values = st.recursive(
+    st.none() | st.booleans() | _numbers | _texts,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_texts, inner, max_size=3),
+    max_leaves=6,
+)
+_keys = st.sampled_from(["External id", "device", "Device Id", "stream", "Input Dims", "Input type", "bytes", "x"])
+_events = st.fixed_dictionaries(
+    {"ph": st.sampled_from("XXXBEbeistfCMnSFTO") | _values},
+    optional={
+        "name": _texts | _values,
+        "cat": _texts | _values,
+        "pid": st.integers(0, 3) | _values,
+        "tid": st.integers(0, 3) | _values,
+        "ts": _numbers | _values,
+        "dur": _numbers | _values,
+        "id": _values,
+        "args": st.dictionaries(_keys | _texts, _values, max_size=4) | _values,
+        "bp": _values,
+        "s": _texts,
+        "cname": _values,
+    },
+)
+
+
+def assert_alike(content: bytes) -> None:
+    assert repr(read_with(new_scanner(), content)) == repr(read_with(TwinScanner(), content))
+
+
+@given(st.lists(_events | _values, max_size=6), st.sampled_from([None, 2]), st.booleans())
+@settings(max_examples=150, deadline=None)
+def test_both_scanners_agree_on_any_events(events, indent, is_ascii):
+    text = json.dumps({"traceEvents": events, "baseTimeNanoseconds": 10**18}, indent=indent, ensure_ascii=is_ascii)
+    assert_alike(text.encode(errors="surrogatepass"))
+
+
+_PIECES = [b'"', b"\\", b"{", b"}", b"[", b"]", b",", b":", b"NaN", b"1e999", b"\x00", b"\n", b"\xff", b"\\ud800"]
+_PIECES += [b'"ph":"X",', b"]}", b'"traceEvents":[', b"[[[[", b'{"ph":"X","ts":1}', b"9" * 20, b"\\u0041", b" " * 40]
+_edits = st.tuples(st.integers(0, 4000), st.integers(0, 40), st.sampled_from(_PIECES) | st.binary(max_size=4))
+
+
+@given(st.lists(_edits, min_size=1, max_size=6), st.sampled_from([256, 1 << 22]), st.booleans())
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_both_scanners_agree_on_a_mutated_file(monkeypatch, edits, window_bytes, is_list):
+    monkeypatch.setattr(chrome_scan, "_WINDOW_BYTES", window_bytes)
+    content = bytearray(json.dumps([SPAN, SPAN | {"args": {"stream": 7}}] * 6).encode() if is_list else KINETO.encode())
+    for place, length, piece in edits:
+        start = place % (len(content) + 1)
+        content[start : start + length] = piece
+    assert_alike(bytes(content))

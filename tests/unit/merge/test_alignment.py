@@ -1,0 +1,96 @@
+"""merge/alignment.py: clocks that were compared are put on rank 0's, and the merged trace says how sure that is."""
+
+import json
+
+import pytest
+
+from kinetoscope.merge.merge_traces import merge_traces
+
+UNIX_NS = 1_700_000_000 * 10**9
+SECOND = 10**9
+HOURS_NS = 3 * 3600 * SECOND
+
+
+def trace(path, rank, events, *, ahead_ns=0, drift_ppm=0.0, measured_at=(0, 10 * SECOND), bound_ns=700, relation=True):
+    """A rank's file of ten seconds. Its clocks, unix time too, are ``ahead_ns`` ahead of rank 0's at the begin and run
+    ``drift_ppm`` too fast; ``events`` are the true seconds at which spans of a millisecond begin."""
+
+    def own_ns(true_ns):
+        return true_ns + ahead_ns + int(true_ns * drift_ppm / 1e6)
+
+    beside = {
+        "measurements": [[own_ns(it), it - own_ns(it), bound_ns] for it in measured_at],
+        "reference": [0, UNIX_NS, 0],
+        "same_clock": rank == 0,
+    }
+    anchors = [{"monotonic_ns": own_ns(it), "unix_ns": UNIX_NS + own_ns(it), "bound_ns": 0} for it in (0, 10 * SECOND)]
+    header = {
+        "rank": rank,
+        "world_size": 2,
+        "clock": {"anchors": anchors, "beside_rank0": beside if relation else None},
+    }
+    spans = []
+    for second in events:
+        begin, end = own_ns(int(second * SECOND)), own_ns(int(second * SECOND) + 10**6)
+        spans.append({"ph": "X", "name": "it", "pid": 1, "tid": 1, "ts": begin / 1000, "dur": (end - begin) / 1000})
+    content = {"baseTimeNanoseconds": UNIX_NS, "kinetoscope": header, "traceEvents": spans}
+    path.write_text(json.dumps(content))
+    return path
+
+
+def merge(tmp_path, *files):
+    report = merge_traces(tmp_path / "merged.json", *files)
+    merged = json.loads(report.output.read_text())
+    base_ns = merged["baseTimeNanoseconds"] - UNIX_NS
+    spans = {0: [], 1: []}
+    for event in merged["traceEvents"]:
+        if event["ph"] == "X":
+            spans[event["pid"]].append((base_ns + round(event["ts"] * 1000), round(event["dur"] * 1000)))
+    return spans, merged["kinetoscope"], report
+
+
+@pytest.mark.parametrize(("ahead_ns", "drift_ppm"), [(HOURS_NS, 0.0), (-HOURS_NS, 100.0), (5000, -100.0), (0, 0.0)])
+def test_events_of_one_moment_are_at_one_moment_however_far_the_clocks_are_off(tmp_path, ahead_ns, drift_ppm):
+    moments = [0.0, 2.5, 9.9]
+    files = [trace(tmp_path / "rank0.json", 0, moments)]
+    files.append(trace(tmp_path / "rank1.json", 1, moments, ahead_ns=ahead_ns, drift_ppm=drift_ppm))
+    spans, own, _ = merge(tmp_path, *files)
+    for (one_ns, one_dur), (other_ns, other_dur) in zip(spans[0], spans[1], strict=True):
+        assert abs(one_ns - other_ns) <= 1500  # the times in the files are whole microseconds to a double
+        assert abs(one_dur - other_dur) <= 1500
+    [clock] = own["clocks"]
+    assert (clock["rank"], clock["bound_ns"]) == (1, 700)
+    assert clock["drift_ppm"] == pytest.approx(-drift_ppm, abs=0.1)
+
+
+def test_without_rank_0s_file_the_others_are_still_on_its_clock(tmp_path):
+    spans, _, _ = merge(tmp_path, trace(tmp_path / "rank1.json", 1, [1.0], ahead_ns=HOURS_NS, drift_ppm=50))
+    assert spans[1][0][0] == pytest.approx(SECOND, abs=1500)
+
+
+def test_a_clock_that_was_never_compared_stays_and_the_trace_says_so(tmp_path):
+    files = [trace(tmp_path / "rank0.json", 0, [1.0]), trace(tmp_path / "rank1.json", 1, [1.0], relation=False)]
+    spans, own, report = merge(tmp_path, *files)
+    assert spans[1] == spans[0]
+    assert own["clocks"] == []
+    assert "Rank 1's clock was not compared with rank 0's" in report.notes[0]
+
+
+def test_a_clock_compared_once_is_aligned_with_a_bound_that_grows_and_the_trace_says_so(tmp_path):
+    files = [trace(tmp_path / "rank0.json", 0, [0.0])]
+    files.append(trace(tmp_path / "rank1.json", 1, [0.0], ahead_ns=HOURS_NS, measured_at=(0, 0)))
+    spans, own, report = merge(tmp_path, *files)
+    assert spans[1] == spans[0]
+    assert own["clocks"][0]["drift_ppm"] is None
+    assert own["clocks"][0]["bound_ns"] == 700 + 10 * 200_000
+    assert "The drift of rank 1's clock is not known" in report.notes[0]
+
+
+@pytest.mark.parametrize("damage", [{"measurements": [[1]]}, {"reference": None}, {"measurements": "x"}])
+def test_what_a_damaged_file_says_of_its_clock_is_not_used(tmp_path, damage):
+    file = trace(tmp_path / "rank1.json", 1, [1.0], ahead_ns=5)
+    content = json.loads(file.read_text())
+    content["kinetoscope"]["clock"]["beside_rank0"] |= damage
+    file.write_text(json.dumps(content))
+    _, own, _ = merge(tmp_path, file)
+    assert own["clocks"] == []

@@ -1,0 +1,146 @@
+"""Kineto's text, however it comes in pieces, is kept event by event; what is odd in it is kept as it stands."""
+
+import json
+from decimal import Decimal
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kinetoscope.recording.recorder_choice import IS_PURE
+from kinetoscope.torch.packed_text import pieces_of
+from kinetoscope.torch.trace_text import Renamed, TraceText, read_text
+
+BASE_NS = 1_790_857_026_000_000_000
+BEGIN_US = 4_411_007_546_334  # weeks after the base, as it happens
+needs_native = pytest.mark.skipif(IS_PURE, reason="only the module in C makes lines")
+
+
+class Pieces:
+    """A stream that gives out ``text`` in pieces of ``num_bytes``."""
+
+    def __init__(self, text: bytes, num_bytes: int = 1000) -> None:
+        self._pieces = [text[at : at + num_bytes] for at in range(0, len(text), num_bytes)]
+
+    def read(self) -> bytes:
+        return self._pieces.pop(0) if self._pieces else b""
+
+
+def span(name: str = "aten::add", begin_us: float = 1.5, duration_us: float = 2.25, args: str = '"Ev Idx": 3') -> str:
+    """As Kineto writes it: ``name`` and ``args`` are raw text."""
+    return f"""
+  {{
+    "ph": "X",
+    "cat": "cpu_op",
+    "name": "{name}",
+    "pid": 17,
+    "tid": "stream 7",
+    "ts": {BEGIN_US + Decimal(str(begin_us)):.3f},
+    "dur": {duration_us:.3f}
+    ,
+    "args": {{
+      "External id": 1,{args}
+    }}
+  }}"""
+
+
+def kineto(*events: str) -> bytes:
+    head = f' {{\n    "schemaVersion": 1,\n    "baseTimeNanoseconds": {BASE_NS},\n    "traceEvents": [\n    '
+    return (head + ",".join(events) + '\n  ],"traceName": "/tmp/trace.json"\n}').encode()
+
+
+def events_of(text: TraceText) -> list[dict]:
+    """Every event, its ``ts`` in exact microseconds of unix time."""
+    found = []
+    for document in text.documents():
+        trace = json.loads(document, parse_float=Decimal)
+        base_us = Decimal(trace["baseTimeNanoseconds"]) / 1000
+        found += [event | {"ts": base_us + event.get("ts", 0)} for event in trace["traceEvents"]]
+    return found
+
+
+def expected(text: bytes) -> list[dict]:
+    trace = json.loads(text, parse_float=Decimal)
+    return [event | {"ts": Decimal(BASE_NS) / 1000 + event["ts"]} for event in trace["traceEvents"]]
+
+
+ARGS = [
+    '"a": [[], [1, -2.5e3], {"b": null}], "c": true',
+    '"q": "a \\\\" b"',
+    '"path": "c:\\\\\\\\"',
+    '"u": "\\\\u00e9"',
+]
+
+
+@settings(deadline=None)
+@given(
+    args=st.lists(st.sampled_from(ARGS), max_size=8),
+    num_bytes=st.integers(1, 700),
+)
+def test_every_event_comes_back_whatever_the_pieces(args, num_bytes):
+    content = kineto(*(span(args=it.replace("\\\\", "\\"), begin_us=10 * at) for at, it in enumerate(args)))
+    text = read_text(Pieces(content, num_bytes), [])
+    assert events_of(text) == expected(content)
+    assert text.is_right or IS_PURE
+
+
+@needs_native
+def test_times_count_from_a_base_near_the_events_so_that_a_double_holds_them():
+    text = read_text(Pieces(kineto(span(), span(begin_us=9.001))), [])
+    [document] = text.documents()
+    trace = json.loads(document)
+    assert [event["ts"] for event in trace["traceEvents"]] == [100_546_335.5, 100_546_343.001]
+    assert trace["baseTimeNanoseconds"] == BASE_NS + 4_410_907 * 10**9
+
+
+@needs_native
+def test_a_name_that_kineto_changed_is_put_right():
+    renamed = [Renamed(1, 'say "hi"\n', 'say "hi"')]
+    text = read_text(Pieces(kineto(span("first", 0), span('say "hi"', 5), span("last", 9))), renamed)
+    assert [event["name"] for event in events_of(text)] == ["first", 'say "hi"\n', "last"]
+    assert text.is_right
+
+
+@needs_native
+@pytest.mark.parametrize(
+    "odd",
+    [
+        span("nested \x01"),
+        span(args='"Bytes": nan'),
+        span(args='"a": [1,]'),
+        span(args='"a": 01'),
+        span(begin_us=-2e8),
+        span("\u00e9"),
+        span(args='"a": ' + "[" * 100 + "]" * 100),
+    ],
+)
+def test_what_is_odd_is_kept_as_it_stands_and_so_is_all_that_follows(odd):
+    content = kineto(span("first", 0), odd, span("last", 20))
+    text = read_text(Pieces(content), [])
+    assert not text.is_right
+    kept = b"".join(pieces_of(text.remainder))
+    assert kept.lstrip().startswith(odd.strip().encode())
+    assert kept.endswith(content[-40:])
+    [first] = json.loads(next(text.documents()))["traceEvents"]
+    assert first["name"] == "first"
+
+
+@needs_native
+@pytest.mark.parametrize("cut", [1, 60, 150, 300])
+def test_a_text_that_ends_too_early_is_kept_to_its_end(cut):
+    content = kineto(span("first", 0), span("last", 20))
+    text = read_text(Pieces(content[:-cut]), [])
+    whole = b"".join(text.documents())
+    assert whole.count(b'"ph"') == content[:-cut].count(b'"ph"')
+
+
+@needs_native
+def test_spans_that_overlap_are_made_to_nest_and_say_so():
+    events = [span("outer", 0, 100), span("inner", 40, 63), span("long", 50, 200), span("after", 300, 1)]
+    text = read_text(Pieces(kineto(*events)), [])
+    assert text.is_right
+    outer, inner, long, after, *added = events_of(text)
+    assert (inner["dur"], inner["args"]["kinetoscope"]) == (60, "clipped 3.000 us at its end to nest")
+    assert (long["tid"], long["dur"]) == (added[0]["tid"], 200)
+    assert added[0]["args"]["name"] == "thread stream 7 (overlap 1)"
+    assert "kinetoscope" not in after["args"] | outer["args"]
