@@ -26,6 +26,7 @@ class S3Server:
         self._log = (folder / "moto.log").open("wb")
         self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=self._log, stderr=self._log)
         _wait_for(self.port)
+        self._files = None
         self.files().mkdir(BUCKET)
 
     def environment(self, endpoint: str | None = None, read_timeout_s: float = 20) -> dict[str, str]:
@@ -43,9 +44,11 @@ class S3Server:
     def files(self):
         import s3fs
 
-        return s3fs.S3FileSystem(
-            key="k", secret="s", endpoint_url=self.endpoint, use_listings_cache=False, skip_instance_cache=True
-        )
+        if self._files is None:
+            self._files = s3fs.S3FileSystem(
+                key="k", secret="s", endpoint_url=self.endpoint, use_listings_cache=False, skip_instance_cache=True
+            )
+        return self._files
 
     def names(self) -> list[str]:
         """The keys in the bucket."""

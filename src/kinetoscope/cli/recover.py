@@ -4,7 +4,7 @@ import argparse
 from functools import partial
 from pathlib import Path
 
-from kinetoscope.formats.upload_queue import delete_when_uploaded
+from kinetoscope.formats.upload_queue import delete_when_uploaded, read_queue
 from kinetoscope.handlers.recover import RecoveredRank, recover
 from kinetoscope.merge.manifest_merge import merge_manifest
 from kinetoscope.training.attempt import Attempt
@@ -49,6 +49,8 @@ def run(arguments: argparse.Namespace) -> int:
         report = merge_manifest(folder, output, as_list=as_list, node_rank=node_rank, attempt=attempt, delete=delete)
         if report:
             print(f"Merged {report.num_files} files of {len(report.ranks)} ranks into {report.output}.")
+    if num_waiting := sum(len(read_queue(Path(arguments.run_folder), rank.run.rank)) for rank in ranks):
+        print(f"{num_waiting} files wait to be uploaded: kinetoscope upload {arguments.run_folder}")
     return 0
 
 

@@ -14,13 +14,15 @@ T = TypeVar("T")
 class TraceRecipe(msgspec.Struct, frozen=True):
     """How a handler names its traces. ``folder`` is relative to the run's; ``merged`` is empty if nobody merges.
 
-    ``in_pairs``: as `JSONTraceHandler.in_pairs` has it.
+    ``in_pairs``: as `JSONTraceHandler.in_pairs` has it. ``remote`` is the format of the URLs to which its traces are
+    uploaded; empty if they are not, or not through the run's queue.
     """
 
     folder: str
     filename: str
     merged: str
     in_pairs: bool = False
+    remote: str = ""
 
 
 class LiveRun(msgspec.Struct, frozen=True):

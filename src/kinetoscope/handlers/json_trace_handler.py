@@ -107,7 +107,7 @@ class JSONTraceHandler(TraceHandler):
     def recipe(self) -> TraceRecipe:
         """How this handler names its traces, for `recover`; known once the run has begun."""
         folder = os.path.relpath(self._folder.path, self._folder.run_folder)
-        return TraceRecipe(folder, self._folder.filename, self._merged_path, self.in_pairs)
+        return TraceRecipe(folder, self._folder.filename, self._merged_path, self.in_pairs, self._remote.url)
 
     def process_cycle(self, cycle: Cycle) -> None:
         """Writes the cycle's file; local rank 0 also sees to the merged one."""

@@ -16,6 +16,7 @@ from kinetoscope.handlers.json_trace_handler import JSONTraceHandler
 from kinetoscope.recording.cycle import Cycle
 from kinetoscope.recording.live_folder import live_folders
 from kinetoscope.recording.recorder import PartInMemory, SpanName, ThreadRecords, WindowRecords
+from kinetoscope.storage.remote_name import queue_recovered
 from kinetoscope.training.attempt import Attempt, is_process_alive
 from kinetoscope.training.ranks import Ranks
 from kinetoscope.training.timestamp import Timestamp, timestamp_from_fields
@@ -81,6 +82,8 @@ def _recover_rank(run_folder: Path, folder: Path, run: LiveRun) -> RecoveredRank
         for recipe in run.recipes or [_DEFAULT_RECIPE]:
             handler = JSONTraceHandler.reopen(run_folder / recipe.folder, recipe, run.run_name, cycle.ranks)
             traces.append(handler.write(cycle))
+            if recipe.remote:
+                queue_recovered(run_folder, recipe.remote, traces[-1], cycle)
             if recipe.merged:
                 folder = run_folder / recipe.folder
                 merges.append((folder, folder / recipe.merged, recipe.in_pairs))

@@ -39,25 +39,28 @@ class ClockComparison:
         self._client: ClockClient | None = None
         self._relation: ClockRelation | None = None
         self._pending: dict[int, Callable[[], None]] = {}
-        self._begun = self._said = False
+        self._begun = self._said = self._compares = False
 
     def begin(self) -> None:
         """Begins to compare, if there is another rank and a store to reach it by. May be called again."""
         if self._begun or self._ranks.world_size == 1 or (store := _store_of_the_run()) is None:
             return
         self._begun = True
+        self._compares = self._ranks.rank > 0
         job = self._serve if self._ranks.rank == 0 else self._ask
         self._thread.submit("Comparing clocks", lambda: job(store))
 
     def pass_on(self, cycle: Cycle, deliver: Callable[[Cycle], None], *, measure: bool) -> None:
         """Has ``cycle`` delivered with what is known of its clock, after one more measurement if ``measure``."""
         self.begin()
-        if not measure or self._client is None or self._client.relation is None or self._client.relation.is_same:
+        measure = measure and self._compares
+        if not measure and not self._pending:
             _deliver(cycle, self._known(), deliver)
             return
-        # Whoever takes it out of the dict delivers it: this thread's job, or `finish_windows` when time is up.
+        # In order, behind those that wait. Whoever takes it out of the dict delivers it: this thread's job, or
+        # `finish_windows` when time is up.
         self._pending[cycle.number] = lambda: _deliver(cycle, self._known(), deliver)
-        self._thread.submit("Comparing clocks", lambda: self._update(cycle.number))
+        self._thread.submit("Comparing clocks", lambda: self._update(cycle.number, measure))
 
     def finish_windows(self, timeout_s: float) -> None:
         """Waits for measurements under way, at most so long; then every cycle has been delivered."""
@@ -68,13 +71,21 @@ class ClockComparison:
 
     def finish(self, timeout_s: float) -> None:
         """Ends the comparison; rank 0 answers a little longer those that are about to finish too."""
-        if self._client is not None:
-            self._thread.submit("Comparing clocks", self._client.end)
+        client = self._client
+        if client is not None:
+            self._thread.submit("Comparing clocks", client.end)
         self._stop.set()
         self._thread.close(min(timeout_s, 2 * _LAST_TIMEOUT_S))
+        self._let_go()
 
     def _known(self) -> ClockRelation | None:
-        return self._client.relation if self._client is not None else self._relation
+        client = self._client  # which the other thread may let go
+        return client.relation if client is not None else self._relation
+
+    def _let_go(self) -> None:
+        """Keeps what is known, and closes the second connection to the store."""
+        self._relation = self._known()
+        self._client, self._compares = None, False
 
     def _serve(self, store: Any) -> None:
         server = ClockServer(
@@ -85,13 +96,16 @@ class ClockComparison:
         server.serve_the_last(_LAST_TIMEOUT_S)
 
     def _ask(self, store: Any) -> None:
-        self._client = ClockClient(_own_connection(store), self._prefix, self._clock, clock_identity())
-        self._client.begin(_BEGIN_TIMEOUT_S, self._stop)
+        client = self._client = ClockClient(_own_connection(store), self._prefix, self._clock, clock_identity())
+        client.begin(_BEGIN_TIMEOUT_S, self._stop)
+        if client.relation is not None and client.relation.is_same:
+            self._let_go()
 
-    def _update(self, number: int) -> None:
+    def _update(self, number: int, measure: bool) -> None:
+        client = self._client
         try:
-            if self._client is not None:
-                self._client.update(_WINDOW_TIMEOUT_S, self._stop)
+            if measure and client is not None:
+                client.update(_WINDOW_TIMEOUT_S, self._stop)
         finally:
             self._deliver_pending(number)
 

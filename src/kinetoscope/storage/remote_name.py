@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from kinetoscope.formats.upload_queue import add_upload, read_confirmed, read_queue
 from kinetoscope.storage.uploads import Uploads
 from kinetoscope.training.file_names import FileNameFormat, UsedNames
 from kinetoscope.training.ranks import Ranks
@@ -26,6 +27,11 @@ class RemoteName:
     def text(self) -> str:
         """The format; empty if nothing is uploaded."""
         return self._format.text
+
+    @property
+    def url(self) -> str:
+        """The format of the URLs that files are uploaded to through the run's queue; empty if they are not."""
+        return self._uploads.url_of(self._format.text) if self._uploads is not None else ""
 
     def add_suffix(self, suffix: str) -> None:
         """Ends the name in ``suffix``, unless it does so already."""
@@ -55,6 +61,16 @@ class RemoteName:
         if self._uploads is not None:
             name = name_on_node(self._format, self._run_name, self._ranks)
             self._uploads.put(file, _of_attempt(name, self._restart))
+
+
+def queue_recovered(run_folder: Path, url: str, file: Path, cycle: Any) -> None:
+    """Puts a trace that was made after the end of its run into the queue, for `kinetoscope upload` to send. ``url`` is
+    the format its rank's traces have; ``cycle`` is what it was made of. Raises OSError if that cannot be written."""
+    rank = cycle.ranks.rank
+    waiting = (it.upload for it in read_queue(run_folder, rank, left_aside=True))
+    used = UsedNames(it.url for it in (*read_confirmed(run_folder, rank), *waiting))
+    wanted = FileNameFormat(url).fill(cycle.run_name, cycle.ranks, cycle.timestamp)
+    add_upload(run_folder, rank, file, used.choose(_of_attempt(wanted, cycle.attempt.restart)))
 
 
 def name_on_node(name: FileNameFormat, run_name: str, ranks: Ranks) -> str:

@@ -44,11 +44,17 @@ class Uploads:
 
     def prepare(self, remote_name: str) -> bool:
         """Whether there is a place for files of this name to go to; if so, what they need is there from now on."""
-        if "://" not in remote_name and not self._upload_to:
+        if not self.url_of(remote_name):
             return self._remote_store is not None
         with suppress(OSError):
             keep_reserve(self._run_folder, self._rank)
         return True
+
+    def url_of(self, remote_name: str) -> str:
+        """Where a file of this name is uploaded to through the queue; empty if it is not."""
+        if "://" in remote_name:
+            return remote_name
+        return f"{self._upload_to}/{remote_name}" if self._upload_to else ""
 
     def resume(self) -> None:
         """Takes up what an earlier process of this rank could not finish."""
@@ -58,10 +64,11 @@ class Uploads:
 
     def put(self, file: Path, remote_name: str) -> None:
         """Has ``file`` uploaded. It has to stay where it is until then; `delete_when_uploaded` sees to that."""
-        if "://" not in remote_name and not self._upload_to:
+        url = self.url_of(remote_name)
+        if not url:
             self._put_elsewhere(file, remote_name)
             return
-        self._not_queued[file] = remote_name if "://" in remote_name else f"{self._upload_to}/{remote_name}"
+        self._not_queued[file] = url
         if not self._queue_all():
             release_reserve(self._run_folder, self._rank)  # the disk is full: this is what the reserve is for
             self._queue_all()

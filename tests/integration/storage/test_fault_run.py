@@ -24,7 +24,7 @@ RANK = """
 import os, sys, time
 from kinetoscope import JSONTraceHandler, Profiler, cyclic_schedule
 rank, until = os.environ["RANK"], time.monotonic() + float(sys.argv[1])
-with Profiler(cyclic_schedule(warmup=0, active=50, repeat=0), JSONTraceHandler(f"node{rank}/traces"),
+with Profiler(cyclic_schedule(warmup=0, active=int(sys.argv[3]), repeat=0), JSONTraceHandler(f"node{rank}/traces"),
               upload_to=sys.argv[2], run_name="faults") as profiler:
     for batch in profiler.batches(range(10**9)):
         for part in range(50):
@@ -51,7 +51,8 @@ def full_disk(tmp_path):
 def start(tmp_path, rank, environment):
     place = {"RANK": str(rank), "LOCAL_RANK": "0", "GROUP_RANK": str(rank), "TORCHELASTIC_RUN_ID": "faults"}
     place |= {"WORLD_SIZE": str(NUM_RANKS), "LOCAL_WORLD_SIZE": "1"}
-    command = [sys.executable, "-c", RANK, str(DURATION_S), f"s3://{BUCKET}/faults"]
+    a_sixth = str(int(DURATION_S * 8))  # batches of 20 ms
+    command = [sys.executable, "-c", RANK, str(DURATION_S), f"s3://{BUCKET}/faults", a_sixth]
     with (tmp_path / f"rank{rank}.log").open("w") as errors:
         return subprocess.Popen(command, cwd=tmp_path, env=environment | place, stdin=subprocess.DEVNULL, stderr=errors)
 
@@ -75,7 +76,7 @@ def upload_the_rest(tmp_path, rank, environment):
     raise AssertionError("somebody uploads for ever")
 
 
-@pytest.mark.timeout(300 + 3 * DURATION_S)
+@pytest.mark.timeout(400 + 4 * DURATION_S)
 def test_every_finished_trace_is_in_the_store_and_the_rest_is_reported(tmp_path, s3, proxy, full_disk):
     environment = s3.environment(proxy.endpoint)
     ranks = [start(tmp_path, rank, environment) for rank in range(NUM_RANKS)]

@@ -194,7 +194,7 @@ def _all_text(folder):
     return "".join(path.read_text(errors="replace") for path in folder.rglob("*") if path.is_file())
 
 
-def test_recovering_a_killed_run_deletes_nothing_that_is_not_uploaded(tmp_path, s3):
+def test_what_is_recovered_of_a_killed_run_is_uploaded_too_and_nothing_is_deleted_before(tmp_path, s3):
     environment = s3.environment("http://127.0.0.1:9")
     process = start(tmp_path, f"train(10**6, upload_to='s3://{BUCKET}/recovered')", environment, "recovered")
     for _ in range(5):
@@ -207,6 +207,8 @@ def test_recovering_a_killed_run_deletes_nothing_that_is_not_uploaded(tmp_path, 
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     assert {path.name for path in (tmp_path / "run" / "traces").glob("*rank0.json")} >= set(waiting)
+    [recovered] = {Path(line.split()[-1]).name for line in done.stdout.splitlines() if "Written to" in line}
+    assert f"{len(waiting) + 1} files wait to be uploaded: kinetoscope upload run" in done.stdout
     assert (tmp_path / "run" / "traces" / "merged_trace.json").exists()
     assert upload(tmp_path / "run", s3.environment()).returncode == 0
-    assert {f"recovered/recovered/traces/{name}" for name in waiting} <= set(s3.names())
+    assert {f"recovered/recovered/traces/{name}" for name in (*waiting, recovered)} <= set(s3.names())
