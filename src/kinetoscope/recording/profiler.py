@@ -407,7 +407,8 @@ class Profiler(Callback):
             self._clocks.pass_on(cycle, self._delivery.cycle, measure=measure)
 
     def drain(self, timeout_s: float) -> bool:
-        """Waits until what was handed to the writer thread so far is written; False if that took too long."""
+        """Waits until every window that has closed is written; False if that took too long."""
+        self._clocks.finish_windows(timeout_s)
         return self._delivery.writer.drain(timeout_s)
 
     @cached_property

@@ -63,7 +63,8 @@ def build_events(
     pl = import_polars()
     if not frames:
         raise TraceFileError(f"Cannot read the trace {name}: there is no event in it. {' '.join(repairs)}".rstrip())
-    base_ns = _base_ns(header, frames)
+    header = header or _header_of_a_list(frames)
+    base_ns = _base_ns(header)
     dictionaries, tracks = _dictionaries(texts)
     has_halves = any(frame["phase"].is_in(_HALVES).any() for frame in frames)
     for place, frame in enumerate(frames):  # one by one: what each replaces is freed before the next
@@ -149,9 +150,9 @@ def _has_clock(frame: "pl.DataFrame", base_ns: int) -> bool:
     return base_ns > 0 or (latest is not None and latest > _UNIX_NS)
 
 
-def _base_ns(header: dict[str, Any], frames: "list[pl.DataFrame]") -> int:
+def _base_ns(header: dict[str, Any]) -> int:
     """What the file says that its times count from, in unix nanoseconds; 0 if it does not."""
-    base = header.get(_BASE_FIELD) or _base_in_first_metadata(frames)
+    base = header.get(_BASE_FIELD)
     try:
         number = int(base) if isinstance(base, (int, float, str)) else 0
     except (ValueError, OverflowError):
@@ -159,15 +160,16 @@ def _base_ns(header: dict[str, Any], frames: "list[pl.DataFrame]") -> int:
     return number if 0 < number <= _LATEST_BASE_NS else 0
 
 
-def _base_in_first_metadata(frames: "list[pl.DataFrame]") -> Any:
-    """Where a bare list has it."""
+def _header_of_a_list(frames: "list[pl.DataFrame]") -> dict[str, Any]:
+    """What a bare list of ours has in its first metadata event, with the base; nothing for anybody else's."""
     pl = import_polars()
     for frame in frames:
         first = frame.lazy().filter(pl.col("phase") == ord("M")).head(1).collect()
         if len(first):
             args = first["args"][0] if "args" in first.columns else None
-            return decode_json_text(args).get(_BASE_FIELD) if args else None
-    return None
+            header = decode_json_text(args) if args else {}
+            return header if isinstance(header, dict) and _BASE_FIELD in header else {}
+    return {}
 
 
 def _pair(trace: TraceEvents) -> None:

@@ -1,5 +1,6 @@
 """The tests of the Composer face. They need Composer, and run in an environment of their own: `make test-composer`."""
 
+import gc
 import importlib.util
 import logging
 import sys
@@ -20,6 +21,13 @@ def pytest_collection_modifyitems(items):
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning"))
             item.add_marker(pytest.mark.filterwarnings("ignore::FutureWarning"))
+
+
+@pytest.fixture(autouse=True)
+def trainers_end_with_their_test():
+    """A Trainer's engine closes itself when it is collected: here, and not in the midst of another test."""
+    yield
+    gc.collect()
 
 
 @pytest.fixture(autouse=True)

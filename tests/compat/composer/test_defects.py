@@ -1,8 +1,8 @@
 """Each defect of Composer's own profiler that we know of, and that ours does the opposite. In a real Trainer.
 
 Shown in `test_trainer.py`: markers and operators on one clock; no event while skipping; the last batch of a window
-whole; a crash, a kill and an end in mid-window; the merged file's upload; ranks over several cycles, and ids of flows, in
-the merged trace; the memory timeline on CPU; a resumed run's later epochs.
+whole; a crash, a kill and an end in mid-window; the merged file's upload; ranks over several cycles, and ids of flows,
+in the merged trace; the memory timeline on CPU; a resumed run's later epochs.
 """
 
 import asyncio

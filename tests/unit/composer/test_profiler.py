@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
+import kinetoscope
 from composer_training.traces import read_events, spans_of
 from kinetoscope import Event, State
 from kinetoscope.composer import (
@@ -198,3 +199,16 @@ def test_the_merger_is_a_command(tmp_path):
     done = subprocess.run([*command, "missing.json"], capture_output=True, text=True)
     assert done.returncode == 1
     assert "missing.json" in done.stderr
+
+
+def test_a_trace_of_the_face_loads_as_one_of_its_rank():
+    pytest.importorskip("polars")
+    engine = Engine(only_markers(cyclic_schedule(warmup=0, active=2), [JSONTraceHandler()]))
+    engine.fit(3)
+    engine.close()
+    trace = kinetoscope.load("run/traces/ep0-ba2-rank0.json")
+    batches = trace.spans.collect().filter(trace.spans.collect()["name"] == "event/batch")
+    assert batches["batch"].to_list() == [0, 1]
+    assert trace.rank == 0
+    assert trace.header["kinetoscope"]["cycle"] == 0
+    assert kinetoscope.load("run/traces/merged_trace.json").is_merged
