@@ -19,6 +19,7 @@ _SUITES = {
     "drain": "benchmarks.recording.drain",
     "torch_record_function": "benchmarks.torch.record_function",
     "torch_results": "benchmarks.torch.results",
+    "torch_saving": "benchmarks.torch.saving",
     "torch_loop": "benchmarks.torch.loop",
     "torch_memory": "benchmarks.torch.memory",
 }
