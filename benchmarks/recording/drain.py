@@ -24,7 +24,7 @@ from kinetoscope.formats.record import Flag, Kind, Record, pack_records
 from kinetoscope.handlers.cycle_events import thread_events
 from kinetoscope.handlers.native_drain import Drain
 from kinetoscope.recording.cycle import Cycle
-from kinetoscope.recording.recorder import SpanName, ThreadRecords
+from kinetoscope.recording.recorder import SpanName, ThreadRecords, WindowRecords
 from kinetoscope.training.attempt import Attempt
 from kinetoscope.training.ranks import Ranks
 from kinetoscope.training.timestamp import Timestamp
@@ -207,7 +207,7 @@ def _cycle(num_records: int) -> Cycle:
     """A long window of one thread: batches of twenty spans, some of them within others."""
     begin, end = Anchor(10**13, 1_700_000_000 * 10**9), Anchor(10**13 + 10**12, 1_700_001_000 * 10**9 + 20_000)
     packed = pack_records(_record(begin.monotonic_ns, number) for number in range(num_records))
-    threads = [ThreadRecords(os.getpid(), "MainThread", True, packed)]
+    threads = [ThreadRecords.of(os.getpid(), "MainThread", True, packed)]
     return Cycle(
         number=0,
         run_name="drain",
@@ -219,7 +219,7 @@ def _cycle(num_records: int) -> Cycle:
         begin=begin,
         end=end,
         names=[SpanName(f"training/part {it}") for it in range(_SPANS_A_BATCH)],
-        take_threads=lambda: threads,
+        recorded=WindowRecords(lambda: threads),
     )
 
 

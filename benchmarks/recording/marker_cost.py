@@ -146,7 +146,7 @@ def _against(candidates: list[Candidate], timings: Timings) -> Iterator[Measure]
 _RECORDED_BY_PEERS = {
     "record_function on": "record_function, on",
     "_RecordFunctionFast on": "_RecordFunctionFast reused, on",
-    "Lightning-style start/stop": "Lightning-style start/stop, on",
+    "Lightning SimpleProfiler": "Lightning SimpleProfiler",
     "OpenTelemetry SDK": "OpenTelemetry SDK span, kept in memory",
     "viztracer log_event": "viztracer log_event, on",
 }
@@ -161,7 +161,7 @@ def _bytes_per_span() -> list[Measure]:
             for _ in range(_NUM_SPANS_WEIGHED):
                 with span:
                     pass
-    num_bytes = sum(len(thread.packed) for cycle in handler.cycles for thread in cycle.threads)
+    num_bytes = sum(len(part.read()) for cycle in handler.cycles for thread in cycle.threads for part in thread.parts)
     return [
         Measure("record handed over, of a span", num_bytes / len(handler.spans("span")), "bytes"),
         Measure("Python heap while the window is open, of a span", growth[0] / _NUM_SPANS_WEIGHED, "bytes"),

@@ -5,8 +5,6 @@ A way is the expression of a ``with`` statement and a context in which it works,
 
 import os
 import threading
-import time
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -44,7 +42,7 @@ def marker_ways() -> list[SpanWay]:
 
 def peer_ways() -> tuple[list[SpanWay], list[str]]:
     """Those of our peers that are installed, and a note on each that is not."""
-    ways, notes = _lightning_style_ways(), []
+    ways, notes = [], []
     for package, build in _PEERS.items():
         try:
             ways += build()
@@ -102,51 +100,9 @@ def _profiled(
         yield variables
 
 
-class _NoProfiler:
-    """How Lightning marks an action when no profiler is chosen: the same context, with nothing in it."""
-
-    def start(self, name: str) -> None: ...
-    def stop(self, name: str) -> None: ...
-
-    @contextmanager
-    def profile(self, name: str) -> Iterator[None]:
-        self.start(name)
-        try:
-            yield
-        finally:
-            self.stop(name)
-
-
-class _StartStopProfiler(_NoProfiler):
-    """How Lightning's SimpleProfiler records an action: a start and a stop, found again by name."""
-
-    def __init__(self) -> None:
-        self._started: dict[str, float] = {}
-        self._durations: dict[str, list[float]] = defaultdict(list)
-
-    def start(self, name: str) -> None:
-        if name in self._started:
-            raise ValueError(f"Attempted to start {name}, which has started already.")
-        self._started[name] = time.perf_counter()
-
-    def stop(self, name: str) -> None:
-        end = time.perf_counter()
-        if name not in self._started:
-            raise ValueError(f"Attempted to stop {name}, which was never started.")
-        self._durations[name].append(end - self._started.pop(name))
-
-
 @contextmanager
 def _new(variable: str, make: Callable[[], Any], names: Sequence[str]) -> Iterator[Variables]:
     yield {variable: make()}
-
-
-def _lightning_style_ways() -> list[SpanWay]:
-    expression = "profiler.profile('{name}')"
-    return [
-        SpanWay("Lightning-style start/stop, off", expression, partial(_new, "profiler", _NoProfiler)),
-        SpanWay("Lightning-style start/stop, on", expression, partial(_new, "profiler", _StartStopProfiler)),
-    ]
 
 
 def _lightning_ways() -> list[SpanWay]:

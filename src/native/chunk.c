@@ -3,6 +3,8 @@
 #include "native.h"
 
 #include <errno.h>
+#include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
 
 PyTypeObject *chunk_type;
@@ -52,8 +54,12 @@ Chunk *chunk_new(Store *store, size_t bytes, int in_background)
     return chunk;
 }
 
-Record *chunk_begin(Chunk *chunk, uint32_t track, uint32_t window, uint32_t sequence, Record **end)
+Record *chunk_begin(Chunk *chunk, const Track *track, uint32_t window, uint32_t sequence, Record **end)
 {
+    chunk->track_file = track_file_keep(track->file);
+    chunk->track = track->number;
+    chunk->window = window;
+    chunk->sequence = sequence;
     ChunkHeader *header = chunk->region.start;
     uint32_t num_records = (uint32_t)((chunk->region.bytes - sizeof *header) / sizeof(Record));
     memcpy(header->magic, CHUNK_MAGIC, sizeof header->magic);
@@ -62,36 +68,124 @@ Record *chunk_begin(Chunk *chunk, uint32_t track, uint32_t window, uint32_t sequ
     header->window = window;
     header->sequence = sequence;
     header->num_records = num_records;
-    __atomic_store_n(&header->track, track, __ATOMIC_RELEASE);
+    __atomic_store_n(&header->track, track->number, __ATOMIC_RELEASE);
     Record *first = (Record *)(header + 1);
     *end = first + num_records;
     return first;
 }
 
-void chunk_seal(Chunk *chunk)
+/* -- many at once: waiting for the GIL is what costs -- */
+
+typedef struct {
+    Chunk *chunk;
+    Region region;
+    Store *store;
+} Taken;
+
+/* Takes the regions of chunks at which nobody looks; NULL with an error set. `count` becomes how many they are. */
+static Taken *take_regions(PyObject *chunks, Py_ssize_t *count)
 {
-    if (chunk->is_sealed || chunk->num_exports > 0)
-        return;
-    chunk->is_sealed = 1;
-    size_t used = sizeof(ChunkHeader) + chunk->num_records * sizeof(Record);
-    Region mapped = chunk->region;
-    if (mapped.file != 0)
-        chunk->region.start = NULL;
-    Py_BEGIN_ALLOW_THREADS
-    if (mapped.file != 0)
-        region_unmap(&mapped);
-    region_trim(chunk->store, &mapped, used, "chunk");
-    Py_END_ALLOW_THREADS
-    /* Somebody may have mapped the file again by now: that mapping keeps its length. */
-    if (chunk->region.start == NULL || mapped.file == 0) {
-        chunk->region.bytes = mapped.bytes;
-        charge(chunk, (int64_t)mapped.bytes);
+    Py_ssize_t length = PyList_Size(chunks), num_taken = 0;
+    Taken *taken = length < 0 ? NULL : malloc(((size_t)length + 1) * sizeof *taken);
+    if (taken == NULL)
+        return length < 0 ? NULL : (Taken *)PyErr_NoMemory();
+    for (Py_ssize_t i = 0; i < length; i++) {
+        Chunk *chunk = (Chunk *)PyList_GetItem(chunks, i);
+        if (Py_TYPE((PyObject *)chunk) != chunk_type || chunk->num_exports > 0 || chunk->region.bytes == 0)
+            continue;
+        taken[num_taken++] = (Taken){chunk, chunk->region, store_keep(chunk->store)};
+        Py_INCREF((PyObject *)chunk);
+        if (chunk->region.file != 0)
+            chunk->region.start = NULL;
     }
+    *count = num_taken;
+    return taken;
+}
+
+static void release_taken(Taken *taken, Py_ssize_t count)
+{
+    for (Py_ssize_t i = 0; i < count; i++) {
+        store_drop(taken[i].store);
+        Py_DECREF((PyObject *)taken[i].chunk);
+    }
+    free(taken);
+}
+
+PyObject *seal_chunks(PyObject *Py_UNUSED(module), PyObject *chunks)
+{
+    Py_ssize_t count;
+    Taken *taken = take_regions(chunks, &count);
+    if (taken == NULL)
+        return NULL;
+    Py_BEGIN_ALLOW_THREADS
+    for (Py_ssize_t i = 0; i < count; i++) {
+        if (taken[i].region.file != 0)
+            region_unmap(&taken[i].region);
+        size_t used = sizeof(ChunkHeader) + taken[i].chunk->num_records * sizeof(Record);
+        region_trim(taken[i].store, &taken[i].region, used, "chunk");
+    }
+    Py_END_ALLOW_THREADS
+    for (Py_ssize_t i = 0; i < count; i++) {
+        Chunk *chunk = taken[i].chunk;
+        chunk->is_sealed = 1;
+        if (chunk->region.start == NULL || chunk->region.file == 0) { /* else it was mapped again meanwhile */
+            chunk->region.bytes = taken[i].region.bytes;
+            charge(chunk, (int64_t)chunk->region.bytes);
+        }
+    }
+    release_taken(taken, count);
+    return new_none();
+}
+
+PyObject *discard_chunks(PyObject *Py_UNUSED(module), PyObject *chunks)
+{
+    Py_ssize_t count;
+    Taken *taken = take_regions(chunks, &count);
+    if (taken == NULL)
+        return NULL;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        charge(taken[i].chunk, 0);
+        taken[i].chunk->region = (Region){NULL, 0, 0};
+        taken[i].chunk->is_discarded = 1;
+    }
+    Py_BEGIN_ALLOW_THREADS
+    for (Py_ssize_t i = 0; i < count; i++) {
+        region_unmap(&taken[i].region);
+        region_unlink(taken[i].store, &taken[i].region, "chunk");
+    }
+    Py_END_ALLOW_THREADS
+    release_taken(taken, count);
+    return new_none();
+}
+
+static PyObject *chunk_read(PyObject *self, PyObject *Py_UNUSED(nothing)) { return PyMemoryView_FromObject(self); }
+
+/* Maps the records if need be, and gives up the files: the chunk's own, and the track's that it holds. */
+static PyObject *chunk_leave_files(PyObject *self, PyObject *Py_UNUSED(nothing))
+{
+    Chunk *chunk = (Chunk *)self;
+    int is_unmapped = chunk->region.file != 0 && chunk->region.start == NULL;
+    int error = is_unmapped ? region_map_again(chunk->store, &chunk->region, "chunk") : 0;
+    if (error != 0) {
+        errno = error;
+        return PyErr_SetFromErrno(PyExc_OSError);
+    }
+    region_unlink(chunk->store, &chunk->region, "chunk");
+    chunk->region.file = 0;
+    charge(chunk, 0);
+    track_file_drop(chunk->track_file);
+    chunk->track_file = NULL;
+    return new_none();
 }
 
 static int chunk_getbuffer(PyObject *self, Py_buffer *view, int flags)
 {
     Chunk *chunk = (Chunk *)self;
+    if (chunk->is_discarded) {
+        PyErr_SetString(PyExc_BufferError, "The records of this chunk were put elsewhere.");
+        view->obj = NULL;
+        return -1;
+    }
     if (chunk->region.start == NULL) {
         int error = region_map_again(chunk->store, &chunk->region, "chunk");
         if (error != 0) {
@@ -125,12 +219,28 @@ static void chunk_dealloc(PyObject *self)
     charge(chunk, 0);
     region_unmap(&chunk->region);
     region_unlink(chunk->store, &chunk->region, "chunk");
+    track_file_drop(chunk->track_file);
     store_drop(chunk->store);
     PyObject_Free(self);
     Py_DECREF((PyObject *)type);
 }
 
+static PyMethodDef chunk_methods[] = {
+    {"leave_files", chunk_leave_files, METH_NOARGS, "Deletes its files; the records can be read all the same."},
+    {"read", chunk_read, METH_NOARGS, "The records, as a memoryview."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyMemberDef chunk_members[] = {
+    {"track", T_UINT, offsetof(Chunk, track), READONLY, "The number of the thread's track."},
+    {"window", T_UINT, offsetof(Chunk, window), READONLY, "The number of its window."},
+    {"sequence", T_UINT, offsetof(Chunk, sequence), READONLY, "Counts the chunks of this process."},
+    {NULL, 0, 0, 0, NULL},
+};
+
 static PyType_Slot chunk_slots[] = {
+    {Py_tp_methods, chunk_methods},
+    {Py_tp_members, chunk_members},
     {Py_tp_dealloc, chunk_dealloc},
     {Py_tp_doc, "Records of one thread: a buffer, and as long as there are records. Its file goes with the object."},
     {Py_sq_length, chunk_length},

@@ -1,10 +1,10 @@
 /* Draining: one thread's records as lines of a Chrome JSON file, without the GIL.
  *
- *     records ──► drain_sample: may they be written as they are? ──► drain_chrome: a buffer full of lines at a time
+ *     records ──► Sample: may they be written as they are? ──► drain_chrome: a buffer full of lines at a time
  *
  * Strings come from Python as JSON, so escaping stays in one place. What is unusual (spans that overlap, records that
- * no recorder of ours writes) is refused by the first function and goes through Python, whose lines mean the same as
- * these: see `handlers/cycle_events.py` and `ChromeWriter`. */
+ * no recorder of ours writes) is refused by the sample and goes through Python, whose lines mean the same as these:
+ * see `handlers/cycle_events.py` and `ChromeWriter`. */
 
 #define _GNU_SOURCE
 #include "native.h"
@@ -14,126 +14,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define FURTHEST_NS ((int64_t)1 << 60) /* sums of three times within it fit into 64 bits */
-#define LARGEST_GROUP 1024             /* values of one counter call; finding repeated ones takes its square */
-
-/* -- which records -- */
-
-typedef struct {
-    int64_t begin;
-    int64_t end;
-} Interval;
-
-static int is_near(int64_t time) { return time >= -FURTHEST_NS && time <= FURTHEST_NS; }
-
-static int is_ordinary(const Record *record, uint32_t num_names)
-{
-    uint32_t kind = tail_kind(record->tail), flags = tail_flags(record->tail);
-    if (record->name >= num_names || !is_near(record->begin))
-        return 0;
-    switch (kind) {
-    case KIND_SPAN:
-        return !(flags & FLAG_FLOAT) && is_near(record->end.integer) && record->begin <= record->end.integer;
-    case KIND_COUNTER:
-        return tail_series(record->tail) < num_names;
-    default:
-        return kind == KIND_INSTANT;
-    }
-}
-
-static int compare_ends(const void *left, const void *right)
-{
-    const Interval *one = left, *other = right;
-    if (one->end != other->end)
-        return one->end < other->end ? -1 : 1;
-    return (one->begin < other->begin) - (one->begin > other->begin);
-}
-
-/* Whether each interval lies inside or beside every other. Uses `intervals` up. */
-static int intervals_nest(Interval *intervals, size_t count)
-{
-    size_t i = 1, num_open = 0;
-    while (i < count && compare_ends(&intervals[i - 1], &intervals[i]) <= 0)
-        i++;
-    if (i < count) /* spans that were cut together, or came from several processes */
-        qsort(intervals, count, sizeof *intervals, compare_ends);
-    /* In order of their ends, inner ones first. The front of the array holds those that lie in no other so far. */
-    for (i = 0; i < count; i++) {
-        Interval next = intervals[i];
-        while (num_open > 0 && intervals[num_open - 1].begin >= next.begin)
-            num_open--;
-        if (num_open > 0 && intervals[num_open - 1].end > next.begin)
-            return 0;
-        intervals[num_open++] = next;
-    }
-    return 1;
-}
-
-typedef struct {
-    Interval *intervals; /* of the spans */
-    uint8_t *seen;       /* of each name, one bit per kind */
-    size_t *firsts;      /* indexes of the records that are the first of their kind and name */
-    size_t num_intervals, num_firsts;
-} Sample;
-
-/* Goes through the records. Returns 1 if they can be written as they are, 0 if not, -1 without memory. */
-static int sample_take(Sample *sample, const Record *records, size_t count, uint32_t num_names)
-{
-    size_t most_firsts = (size_t)num_names * 3, group = 0;
-    sample->intervals = malloc((count + 1) * sizeof *sample->intervals);
-    sample->seen = calloc((size_t)num_names + 1, 1);
-    sample->firsts = malloc(((most_firsts < count ? most_firsts : count) + 1) * sizeof *sample->firsts);
-    if (sample->intervals == NULL || sample->seen == NULL || sample->firsts == NULL)
-        return -1;
-    for (size_t i = 0; i < count; i++) {
-        const Record *record = &records[i];
-        if (!is_ordinary(record, num_names))
-            return 0;
-        uint32_t kind = tail_kind(record->tail);
-        if (!(sample->seen[record->name] >> kind & 1)) {
-            sample->seen[record->name] |= (uint8_t)(1 << kind);
-            sample->firsts[sample->num_firsts++] = i;
-        }
-        if (kind == KIND_SPAN)
-            sample->intervals[sample->num_intervals++] = (Interval){record->begin, record->end.integer};
-        int goes_on = kind == KIND_COUNTER && i > 0 && records[i - 1].begin == record->begin;
-        group = goes_on ? group + 1 : 0;
-        if (group >= LARGEST_GROUP)
-            return 0;
-    }
-    return intervals_nest(sample->intervals, sample->num_intervals);
-}
-
-static PyObject *sample_as_list(const Sample *sample)
-{
-    PyObject *list = PyList_New((Py_ssize_t)sample->num_firsts);
-    for (size_t i = 0; list != NULL && i < sample->num_firsts; i++) {
-        PyObject *index = PyLong_FromSize_t(sample->firsts[i]);
-        if (index == NULL || PyList_SetItem(list, (Py_ssize_t)i, index) < 0)
-            Py_CLEAR(list);
-    }
-    return list;
-}
-
-PyObject *drain_sample(PyObject *Py_UNUSED(module), PyObject *arguments)
-{
-    Py_buffer packed;
-    unsigned int num_names;
-    if (!PyArg_ParseTuple(arguments, "y*I", &packed, &num_names))
-        return NULL;
-    Sample sample = {0};
-    int is_plain;
-    Py_BEGIN_ALLOW_THREADS
-    is_plain = sample_take(&sample, packed.buf, (size_t)packed.len / sizeof(Record), num_names);
-    Py_END_ALLOW_THREADS
-    PyBuffer_Release(&packed);
-    PyObject *result = is_plain < 0 ? PyErr_NoMemory() : is_plain ? sample_as_list(&sample) : new_none();
-    free(sample.intervals);
-    free(sample.seen);
-    free(sample.firsts);
-    return result;
-}
 
 /* -- the text of numbers -- */
 
@@ -362,20 +242,25 @@ typedef struct {
     const Record *next;
     char *at;
     int is_unknown; /* the next record is none that can be written */
+    int is_waiting; /* more values of the next record's counter may follow */
 } Progress;
 
-/* Writes lines, each with ",\n" before it, for as long as there are records and there is room. */
-static Progress put_lines(const Style *style, const Record *record, const Record *end, char *at, size_t room)
+/* Writes lines, each with ",\n" before it, for as long as there are records and there is room. Unless they are the
+ * thread's last ones, values of a counter at their end wait for what follows. */
+static Progress put_lines(const Style *style, const Record *record, const Record *end, int are_last, char *at,
+                          size_t room)
 {
     const char *limit = at + room;
     while (record < end) {
         const Record *following = record + 1;
         if (!is_ordinary(record, style->num_names))
-            return (Progress){record, at, 1};
+            return (Progress){record, at, 1, 0};
         size_t needed = room_for(style, record);
         int is_counter = tail_kind(record->tail) == KIND_COUNTER;
         if (is_counter) {
             following = group_end(style, record, end);
+            if (following == end && !are_last)
+                return (Progress){record, at, 0, 1};
             needed += room_for_values(style, record, following);
         }
         if ((size_t)(limit - at) < needed)
@@ -384,14 +269,15 @@ static Progress put_lines(const Style *style, const Record *record, const Record
         at = is_counter ? put_counter(at, style, record, following) : put_span_or_instant(at, style, record);
         record = following;
     }
-    return (Progress){record, at, 0};
+    return (Progress){record, at, 0, 0};
 }
 
-static Progress put_lines_in_c_locale(const Style *style, const Record *record, const Record *end, char *at, size_t room)
+static Progress put_lines_in_c_locale(const Style *style, const Record *record, const Record *end, int are_last,
+                                      char *at, size_t room)
 {
     locale_t plain = newlocale(LC_NUMERIC_MASK, "C", (locale_t)0);
     locale_t before = uselocale(plain);
-    Progress progress = put_lines(style, record, end, at, room);
+    Progress progress = put_lines(style, record, end, are_last, at, room);
     uselocale(before);
     if (plain != (locale_t)0)
         freelocale(plain);
@@ -425,7 +311,8 @@ static int style_is_valid(const Style *style)
            style->drift > -style->elapsed && style->drift < style->elapsed;
 }
 
-static PyObject *drain(const Style *style, const Py_buffer *packed, Py_ssize_t first, const Py_buffer *into)
+static PyObject *drain(const Style *style, const Py_buffer *packed, Py_ssize_t first, int are_last,
+                       const Py_buffer *into)
 {
     Py_ssize_t count = packed->len / (Py_ssize_t)sizeof(Record);
     if (first < 0 || first > count || !style_is_valid(style)) {
@@ -435,22 +322,25 @@ static PyObject *drain(const Style *style, const Py_buffer *packed, Py_ssize_t f
     const Record *records = packed->buf;
     Progress progress;
     Py_BEGIN_ALLOW_THREADS
-    progress = put_lines_in_c_locale(style, records + first, records + count, into->buf, (size_t)into->len);
+    progress = put_lines_in_c_locale(style, records + first, records + count, are_last, into->buf,
+                                     (size_t)into->len);
     Py_END_ALLOW_THREADS
     if (progress.is_unknown)
         return PyErr_Format(PyExc_ValueError, "Record %zd cannot be written.", (Py_ssize_t)(progress.next - records));
-    return Py_BuildValue("nn", (Py_ssize_t)(progress.at - (char *)into->buf), (Py_ssize_t)(progress.next - records));
+    return Py_BuildValue("nnO", (Py_ssize_t)(progress.at - (char *)into->buf), (Py_ssize_t)(progress.next - records),
+                         progress.is_waiting ? Py_True : Py_False);
 }
 
 PyObject *drain_chrome(PyObject *Py_UNUSED(module), PyObject *arguments)
 {
     Py_buffer packed, into;
     Py_ssize_t first, place_length;
+    int are_last;
     PyObject *names, *categories;
     long long start, offset, drift, elapsed;
     Style style = {0};
-    if (!PyArg_ParseTuple(arguments, "y*nw*O!O!y#(LLLL)", &packed, &first, &into, &PyTuple_Type, &names, &PyTuple_Type,
-                          &categories, &style.place.start, &place_length, &start, &offset, &drift, &elapsed))
+    if (!PyArg_ParseTuple(arguments, "y*npw*O!O!y#(LLLL)", &packed, &first, &are_last, &into, &PyTuple_Type, &names,
+                          &PyTuple_Type, &categories, &style.place.start, &place_length, &start, &offset, &drift, &elapsed))
         return NULL;
     style.place.length = (size_t)place_length;
     style.num_names = (uint32_t)PyTuple_Size(names);
@@ -461,7 +351,7 @@ PyObject *drain_chrome(PyObject *Py_UNUSED(module), PyObject *arguments)
     if (category_texts != NULL && PyTuple_Size(categories) != PyTuple_Size(names))
         PyErr_SetString(PyExc_ValueError, "Each name needs its categories.");
     else if (category_texts != NULL)
-        result = drain(&style, &packed, first, &into);
+        result = drain(&style, &packed, first, are_last, &into);
     free(name_texts);
     free(category_texts);
     PyBuffer_Release(&packed);

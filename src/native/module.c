@@ -12,10 +12,15 @@ static PyObject *use_tsc(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(nothin
 
 static PyMethodDef functions[] = {
     {"use_tsc", use_tsc, METH_NOARGS, "Reads time from the processor's time stamp counter from now on."},
-    {"drain_sample", drain_sample, METH_VARARGS,
-     "(records, num_names): the indexes of the first record of each kind and name; None if they need Python's care."},
+    {"seal_chunks", seal_chunks, METH_O,
+     "(chunks): gives back the memory of chunks that are full, and the space that their files do not need."},
+    {"discard_chunks", discard_chunks, METH_O,
+     "(chunks): deletes the files of chunks whose records were put elsewhere, and gives back their memory."},
+    {"record_columns", record_columns, METH_VARARGS,
+     "(records, begin, end, name, batch, depth, kind, flags, series): writes each field of all records to its buffer."},
     {"drain_chrome", drain_chrome, METH_VARARGS,
-     "(records, first, into, names, categories, place, clock): writes lines; how many bytes, and the next record."},
+     "(records, first, are_last, into, names, categories, place, clock): writes lines; how many bytes, the next record,\n"
+     "and whether that waits for the part after this one."},
     {"kineto_lines", kineto_lines, METH_VARARGS,
      "(text, into, spans, number, line, shift, (number, raw, json)): writes a line per event; why it stopped, and where."},
     {"kineto_crossings", kineto_crossings, METH_O, "(spans): the indexes of those that overlap another of their track."},
@@ -36,7 +41,7 @@ PyMODINIT_FUNC PyInit__native(void)
     clock_setup();
     PyObject *module = PyModule_Create(&definition);
     if (module != NULL && (track_setup() < 0 || chunk_setup(module) < 0 || recorder_setup(module) < 0 ||
-                           span_setup(module) < 0))
+                           span_setup(module) < 0 || sample_setup(module) < 0))
         Py_CLEAR(module);
     return module;
 }

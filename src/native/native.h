@@ -25,6 +25,7 @@
 
 #define LIKELY(condition) __builtin_expect(!!(condition), 1)
 #define UNLIKELY(condition) __builtin_expect(!!(condition), 0)
+#define ALWAYS_INLINE inline __attribute__((always_inline)) /* the hot path makes no call that it can do without */
 
 typedef struct Recorder Recorder;
 typedef struct Span Span;
@@ -36,8 +37,11 @@ typedef struct {
     PyObject_HEAD
     Store *store;
     Region region;
+    TrackFile *track_file; /* without which nobody could tell whose records these are; NULL in memory */
+    uint32_t track, window, sequence;
     uint32_t num_records; /* those written, once the chunk is full or its window closed */
-    int is_sealed;        /* its mapping and its unused space were given back */
+    int is_sealed;    /* its mapping and its unused space were given back */
+    int is_discarded; /* its records were put elsewhere */
     int num_exports;      /* buffers that look at it */
     int64_t charged_bytes;
 } Chunk;
@@ -48,9 +52,11 @@ int chunk_setup(PyObject *module);
  * `in_background` the GIL is released meanwhile. */
 Chunk *chunk_new(Store *store, size_t bytes, int in_background);
 /* Says whose the chunk is, and gives the space for its records. */
-Record *chunk_begin(Chunk *chunk, uint32_t track, uint32_t window, uint32_t sequence, Record **end);
-/* Unmaps a file that nobody writes to any more, and gives back what it did not use. Releases the GIL meanwhile. */
-void chunk_seal(Chunk *chunk);
+Record *chunk_begin(Chunk *chunk, const Track *track, uint32_t window, uint32_t sequence, Record **end);
+/* (chunks): unmaps chunks that nobody writes to any more, and gives back what their files do not use. */
+PyObject *seal_chunks(PyObject *module, PyObject *chunks);
+/* (chunks): deletes the files of chunks whose records were put elsewhere, and gives back their memory. */
+PyObject *discard_chunks(PyObject *module, PyObject *chunks);
 
 /* -- span.c: Span, Entry, and the descriptors through which `with` goes -- */
 
@@ -114,7 +120,8 @@ struct Track {
     PyObject *filled; /* list of chunks of this window */
     uint64_t num_dropped;
 
-    Region head; /* a TrackHeader and the slots */
+    TrackFile *file; /* of the head; NULL while that is in memory only */
+    Region head;     /* a TrackHeader and the slots */
     int head_is_final;
     Record *slots;
     PyObject **exits; /* of each slot its entry's bound __exit__, which holds the entry */
@@ -135,7 +142,7 @@ Entry *track_replace_entry(Track *track, uint32_t slot);
 int track_refill(Track *track);
 /* Puts the current chunk among the filled ones. */
 void track_detach_chunk(Track *track);
-/* What was recorded since this was last asked: (tid, name, is_main, dropped, chunks), or NULL. */
+/* What was recorded since this was last asked: (track, tid, name, is_main, dropped, chunks), or NULL. */
 PyObject *track_take(Track *track);
 /* Moves the slots from a file into memory, as long as the recorder still has its old store. */
 int track_move_head_to_memory(Track *track);
@@ -203,9 +210,15 @@ static inline void recorder_settle(Recorder *recorder)
         recorder_request(recorder);
 }
 
+/* -- sample.c: whether records are such as a recorder of ours writes, and nest -- */
+
+int is_near(int64_t time); /* few enough nanoseconds that one may add and subtract them */
+int is_ordinary(const Record *record, uint32_t num_names);
+int sample_setup(PyObject *module);
+
 /* -- drain.c: finished records as lines of Chrome JSON -- */
 
-PyObject *drain_sample(PyObject *module, PyObject *arguments);
+PyObject *record_columns(PyObject *module, PyObject *arguments);
 PyObject *drain_chrome(PyObject *module, PyObject *arguments);
 
 /* -- kineto_text.c: what Kineto saves, checked, a line per event -- */

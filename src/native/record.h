@@ -23,6 +23,10 @@
  *     {pid}-{n}.track     one per thread: a TrackHeader, then its open spans
  *     {pid}-{n}.chunk     a ChunkHeader, then records in the order in which they ended; a thread fills one after the
  *                         other. The space after the last record is zero.
+ *     {pid}-{w}.spool     what filled whole chunks while window w was open, packed: `kinetoscope/formats/chunk.py` writes
+ *                         it. For each chunk there is a ChunkHeader (with SPOOL_MAGIC, as many records as there are, and
+ *                         in the first four reserved bytes the length of what follows), then the records, deflated. A
+ *                         chunk's own file is deleted afterwards, so for a moment there may be both.
  *
  * The open spans of a track are slots, not a stack: tasks and generators leave in any order. A slot is a record of
  * kind 1 while its span is open, with the window's number where a counter has its series. A span that ends is written
@@ -41,6 +45,7 @@
 #endif
 
 #define CHUNK_MAGIC "KSCHUNK"
+#define SPOOL_MAGIC "KSSPOOL"
 #define TRACK_MAGIC "KSTRACK"
 #define CONTROL_MAGIC "KSRUN\0\0"
 #define FORMAT_VERSION 1

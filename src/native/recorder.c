@@ -166,7 +166,17 @@ static PyObject *close_window(PyObject *self, PyObject *Py_UNUSED(nothing))
     return taken;
 }
 
-static PyObject *take_filled(PyObject *self, PyObject *Py_UNUSED(nothing)) { return take_all((Recorder *)self); }
+/* Of the chunks to which no thread writes any more: those that are full, and those of threads that have ended. */
+static PyObject *take_filled(PyObject *self, PyObject *Py_UNUSED(nothing))
+{
+    Recorder *recorder = (Recorder *)self;
+    uint32_t window = recorder->control->window;
+    for (Track *track = recorder->tracks; track != NULL; track = track->next_track)
+        if (!__atomic_load_n(&track->pulse->is_alive, __ATOMIC_ACQUIRE) && track->num_open == 0)
+            track_detach_chunk(track);
+    PyObject *taken = take_all(recorder);
+    return taken == NULL ? NULL : Py_BuildValue("(IN)", window, taken);
+}
 
 /* -- in the background -- */
 
@@ -193,34 +203,11 @@ static int prepare_spares(Recorder *recorder)
     return 0;
 }
 
-/* The chunks that no thread writes to any more; a thread that has ended writes to none. */
-static PyObject *list_unsealed(Recorder *recorder)
-{
-    PyObject *list = PyList_New(0);
-    for (Track *track = recorder->tracks; list != NULL && track != NULL; track = track->next_track) {
-        if (track->chunk != NULL && !__atomic_load_n(&track->pulse->is_alive, __ATOMIC_ACQUIRE) && track->num_open == 0)
-            track_detach_chunk(track);
-        for (Py_ssize_t i = 0; list != NULL && i < PyList_Size(track->filled); i++) {
-            PyObject *chunk = PyList_GetItem(track->filled, i);
-            if (!((Chunk *)chunk)->is_sealed && PyList_Append(list, chunk) < 0)
-                Py_CLEAR(list);
-        }
-    }
-    return list;
-}
-
-static PyObject *prepare(PyObject *self, PyObject *Py_UNUSED(nothing))
+static PyObject *ready_spares(PyObject *self, PyObject *Py_UNUSED(nothing))
 {
     Recorder *recorder = (Recorder *)self;
     recorder->is_requested = 0;
-    PyObject *unsealed = list_unsealed(recorder);
-    if (unsealed == NULL)
-        return NULL;
-    int error = prepare_spares(recorder);
-    for (Py_ssize_t i = 0; i < PyList_Size(unsealed); i++)
-        chunk_seal((Chunk *)PyList_GetItem(unsealed, i));
-    Py_DECREF(unsealed);
-    return error < 0 ? NULL : new_none();
+    return prepare_spares(recorder) < 0 ? NULL : new_none();
 }
 
 /* -- in a folder -- */
@@ -508,9 +495,9 @@ static void recorder_dealloc(PyObject *self)
 static PyMethodDef recorder_methods[] = {
     {"open_window", open_window, METH_NOARGS, "Begins to keep what is recorded."},
     {"take_at_close", close_window, METH_NOARGS,
-     "Stops keeping, cuts the open spans, and gives [(tid, name, is_main, num_dropped, [Chunk])] of all threads."},
-    {"take_filled", take_filled, METH_NOARGS, "The same of the chunks filled so far; the window stays open."},
-    {"prepare", prepare, METH_NOARGS, "Readies spare chunks and gives back what filled ones do not need."},
+     "Stops keeping, cuts the open spans, and gives [(track, tid, name, is_main, num_dropped, [Chunk])] of all threads."},
+    {"take_filled", take_filled, METH_NOARGS, "(window, the same of the chunks filled so far); the window stays open."},
+    {"ready_spares", ready_spares, METH_NOARGS, "Readies a chunk for each thread that will need one."},
     {"set_folder", set_folder, METH_VARARGS, "(folder or None, rank, limit_bytes): where chunks are kept from now on."},
     {"follow_parent", follow_parent, METH_VARARGS,
      "(folder, run_file, limit_bytes): records what the parent's run file asks for, into files of its own."},

@@ -37,7 +37,7 @@ static int tell_listener(Recorder *recorder, const char *method, const char *for
     return answer == NULL ? -1 : 0;
 }
 
-static int record_instant(Span *span)
+static ALWAYS_INLINE int record_instant(Span *span)
 {
     Recorder *recorder = span->recorder;
     int64_t now = recorder_now(recorder);
@@ -70,7 +70,7 @@ static int announce_end(Span *span, Entry *entry, Recorder *recorder, uint32_t n
 }
 
 /* Begins an entry, which gets a record at its end if a window is open now. The clock is read last. */
-static inline int begin_entry(Span *span, Entry *entry, int is_explicit, int is_recording)
+static ALWAYS_INLINE int begin_entry(Span *span, Entry *entry, int is_explicit, int is_recording)
 {
     Track *track = entry->track;
     Recorder *recorder = track->recorder;
@@ -115,7 +115,7 @@ static int tell_end(Span *span, Entry *entry, Recorder *recorder, uint32_t name,
 }
 
 /* Ends an open entry; `end` < 0 forgets it. What the entry held is released last, since that may run anything. */
-static inline int end_entry(Entry *entry, int64_t end)
+static ALWAYS_INLINE int end_entry(Entry *entry, int64_t end)
 {
     Track *track = entry->track;
     Recorder *recorder = track->recorder;
@@ -155,7 +155,7 @@ static void give_up(Entry *entry)
 }
 
 /* An entry for the span on this thread, which holds the span. */
-static inline Entry *take_entry(Span *span)
+static ALWAYS_INLINE Entry *take_entry(Span *span)
 {
     Track *track = track_of_this_thread(span->recorder);
     Entry *entry = track != NULL ? track_take_entry(track) : NULL;
@@ -393,7 +393,7 @@ static PyObject *span_instant(PyObject *self, PyObject *Py_UNUSED(nothing))
 }
 
 /* A plain number as it stands in a record. Returns its flags, or -1 if it is something else (no error is set). */
-static int plain_number(PyObject *number, Value *value)
+static ALWAYS_INLINE int plain_number(PyObject *number, Value *value)
 {
     if (PyFloat_CheckExact(number)) {
         value->real = PyFloat_AsDouble(number);
@@ -441,7 +441,8 @@ static int tell_counter(Span *span, int64_t now, PyObject *values)
     return answer == NULL ? -1 : 0;
 }
 
-static void append_value(Recorder *recorder, Track *track, Span *span, int64_t now, Value value, int flags, int64_t series)
+static ALWAYS_INLINE void append_value(Recorder *recorder, Track *track, Span *span, int64_t now, Value value, int flags,
+                                       int64_t series)
 {
     uint64_t tail = record_tail(0, KIND_COUNTER, (uint32_t)flags, (uint32_t)series);
     track_append(track, now, value, span->name_id, recorder->control->batch, tail);
@@ -506,7 +507,7 @@ static int record_plain_dict(Span *span, PyObject *values)
 }
 
 /* One number is named after the span itself. Returns 1 for what is no plain number, -1 with an error set. */
-static int record_one_number(Span *span, PyObject *number)
+static ALWAYS_INLINE int record_one_number(Span *span, PyObject *number)
 {
     Recorder *recorder = span->recorder;
     Value value;

@@ -2,6 +2,7 @@
 
 #include "native.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -131,7 +132,6 @@ void track_clear_objects(Track *track)
 
 void track_leave(Track *track)
 {
-    Store *store = track->recorder->store;
     track->recorder = NULL;
     track->next = track->end = track->first = NULL;
     Py_CLEAR(track->chunk);
@@ -140,8 +140,8 @@ void track_leave(Track *track)
     track_clear_objects(track);
     region_unmap(&track->head);
     track->slots = NULL;
-    if (!track->is_foreign)
-        region_unlink(store, &track->head, "track");
+    track_file_drop(track->file); /* in a forked child nothing is deleted: the store is the parent's */
+    track->file = NULL;
 }
 
 int track_is_done(const Track *track)
@@ -210,8 +210,10 @@ int track_move_head_to_memory(Track *track)
     if (region_create(store, &memory, track->head.bytes, "track") != 0)
         return 0;
     memcpy(memory.start, track->head.start, track->head.bytes);
+    memset((TrackHeader *)track->head.start + 1, 0, track->head.bytes - sizeof(TrackHeader));
     region_unmap(&track->head);
-    region_unlink(store, &track->head, "track");
+    track_file_drop(track->file);
+    track->file = NULL;
     track->head = memory;
     return set_num_slots(track);
 }
@@ -235,11 +237,14 @@ void track_finish_head(Track *track)
         return;
     Region head = {NULL, 0, ++store->num_files};
     size_t bytes = track->head.start != NULL ? track->head.bytes : FIRST_HEAD_BYTES;
-    int error = region_create(store, &head, bytes, "track");
+    TrackFile *file = track_file_new(store, head.file);
+    int error = file == NULL ? ENOMEM : region_create(store, &head, bytes, "track");
     if (error != 0) {
+        track_file_drop(file);
         store->error = error;
         return;
     }
+    track->file = file;
     Region old = track->head;
     track->head = head;
     if (old.start != NULL) {
@@ -338,7 +343,7 @@ int track_refill(Track *track)
     if (chunk == NULL)
         return dropped(track);
     track->chunk = chunk;
-    track->first = chunk_begin(chunk, track->number, recorder->control->window, ++recorder->num_chunks, &track->end);
+    track->first = chunk_begin(chunk, track, recorder->control->window, ++recorder->num_chunks, &track->end);
     track->next = track->first;
     recorder->wants_request = 1;
     return 1;
@@ -354,6 +359,6 @@ PyObject *track_take(Track *track)
     track->num_dropped = 0;
     if (track->head.start != NULL)
         ((TrackHeader *)track->head.start)->num_dropped = 0;
-    return Py_BuildValue("(IOOKN)", track->tid, track->name, track->is_main ? Py_True : Py_False,
+    return Py_BuildValue("(IIOOKN)", track->number, track->tid, track->name, track->is_main ? Py_True : Py_False,
                          (unsigned long long)num_dropped, chunks);
 }

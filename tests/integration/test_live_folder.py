@@ -8,6 +8,7 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -15,7 +16,7 @@ import pytest
 
 from kinetoscope import JSONTraceHandler, Profiler, ProfilerAction
 from kinetoscope.formats.chunk import read_live_folder
-from kinetoscope.formats.record import Kind
+from kinetoscope.formats.record import Kind, record_columns
 from kinetoscope.recording.live_folder import is_on_network
 from kinetoscope.recording.recorder_choice import IS_PURE
 from kinetoscope.testing import MemoryTraceHandler
@@ -37,7 +38,7 @@ import os, sys, threading
 from kinetoscope import Profiler, ProfilerAction
 from kinetoscope.testing import MemoryTraceHandler
 
-folder, num_threads = sys.argv[1], int(sys.argv[2])
+folder, num_threads, num_quiet = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 profiler = Profiler(lambda state: ProfilerAction.ACTIVE, MemoryTraceHandler(), live_folder=folder).start()
 outer, inner = profiler.marker("outer"), profiler.marker("inner")
 
@@ -45,7 +46,7 @@ def work(number):
     count = 0
     with outer:
         while True:
-            for _ in range(50):
+            for _ in range(num_quiet):
                 with inner:
                     count += 1
             os.write(1, f"{number} {count}\\n".encode())
@@ -56,15 +57,18 @@ for thread in threads:
 """
 
 
-@pytest.mark.parametrize("num_threads", [1, 2, 8])
-@pytest.mark.parametrize("trial", range(5))
-def test_a_kill_loses_no_finished_span_and_tears_no_record(tmp_path, num_threads, trial):
+# The second number: how many spans a thread records before it tells. In the busy ones chunks are spooled meanwhile.
+@pytest.mark.parametrize(("num_threads", "num_quiet"), [(1, 50), (2, 50), (8, 50), (1, 30_000), (2, 15_000)])
+@pytest.mark.parametrize("trial", range(10))
+def test_a_kill_loses_no_finished_span_and_tears_no_record(tmp_path, num_threads, num_quiet, trial):
     victim = subprocess.Popen(
-        [sys.executable, "-c", VICTIM, str(tmp_path), str(num_threads)], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", VICTIM, str(tmp_path), str(num_threads), str(num_quiet)],
+        stdout=subprocess.PIPE,
+        text=True,
     )
     told = dict.fromkeys(range(num_threads), 0)
     random_source = random.Random(trial)
-    for _ in range(num_threads * random_source.randrange(5, 60)):
+    for _ in range(num_threads * random_source.randrange(5, 60 if num_quiet < 1000 else 15)):
         number, count = victim.stdout.readline().split()
         told[int(number)] = int(count)
     time.sleep(random_source.random() * 0.02)
@@ -82,12 +86,14 @@ def test_a_kill_loses_no_finished_span_and_tears_no_record(tmp_path, num_threads
         if not count:
             continue
         track = tracks[f"w{number}"]
-        assert count <= len(track.records)
-        assert all(
-            it.kind == Kind.SPAN and it.end >= it.begin > 0 and names[it.name] == "inner" for it in track.records
-        )
-        ends = [it.end for it in track.records]
+        columns = record_columns(b"".join(track.parts))
+        begins, ends = columns.begin.tolist(), columns.end.tolist()
+        assert count <= len(ends)
+        assert {names[it] for it in set(columns.name)} == {"inner"}
+        assert set(columns.kind) == {Kind.SPAN}
+        assert all(end >= begin > 0 for begin, end in zip(begins, ends, strict=True))
         assert ends == sorted(ends)
+        assert len(set(begins)) == len(begins)
         assert [names[it.name] for it in track.open_spans if it.depth == 0] == ["outer"]
         assert len(track.open_spans) <= 2
 
@@ -105,7 +111,7 @@ def test_a_clean_close_leaves_no_live_folder(tmp_path):
         with marker:
             (process,) = read_live_folder(folder)
             (track,) = process.tracks
-            assert [process.names[it.name].name for it in track.records] == ["m"]
+            assert [process.names[it.name].name for it in track.records()] == ["m"]
             assert "m" in [process.names[it.name].name for it in track.open_spans]
     assert not (tmp_path / "live").exists()
 
@@ -136,8 +142,11 @@ def test_what_finds_no_space_is_dropped_and_the_trace_says_how_much(tmp_path):
     handler = JSONTraceHandler(f"{tmp_path}/traces", merged_trace_filename=None)
     with Profiler(ALWAYS, handler, live_bytes_max=1 << 20, strict=True) as profiler:
         marker = profiler.marker("m")
+        let_go = threading.Event()
+        profiler._delivery.writer.submit("Being slow", let_go.wait)
         for _ in range(60_000):
             marker.instant()
+        let_go.set()
     (path,) = (tmp_path / "traces").glob("ep*.json")
     trace = json.loads(path.read_text())
     dropped = trace["kinetoscope"]["dropped"]
@@ -171,8 +180,8 @@ def test_a_forked_child_has_none_of_its_parents_events_and_harms_none(tmp_path):
                     recorder.action = 4
                     with marker:
                         pass
-                    (track,) = recorder.close_window()()
-                    status = 0 if len(track.packed) == 32 and track.tid == os.getpid() else 2
+                    (track,) = recorder.close_window().threads()
+                    status = 0 if track.num_records == 1 and track.tid == os.getpid() else 2
                 finally:
                     os._exit(status)
             assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
@@ -213,9 +222,49 @@ def test_markers_work_in_children_however_they_were_started(tmp_path, method):
             assert queue.get() == child.pid
             child.join()
     assert child.exitcode == 0
-    names = sorted(name for name, _, _ in handler.spans())
-    # A fork server that was started before the run does not know of it.
-    assert names == ["m", "parent"] or (method == "forkserver" and names == ["parent"])
+    assert sorted(name for name, _, _ in handler.spans()) == ["m", "parent"]
+
+
+# The server was started before the run, and has or has not imported Kinetoscope by then.
+EARLY_SERVER = """
+import multiprocessing, sys
+from tests_of_children import nothing, record_m
+
+if __name__ == "__main__":
+    context = multiprocessing.get_context("forkserver")
+    if sys.argv[2] == "preloaded":
+        context.set_forkserver_preload(["kinetoscope.recording.active"])
+    context.Process(target=nothing).start()
+    from kinetoscope import Profiler, ProfilerAction
+    from kinetoscope.testing import MemoryTraceHandler
+
+    handler = MemoryTraceHandler()
+    with Profiler(lambda state: ProfilerAction.ACTIVE, handler, live_folder=sys.argv[1], strict=True):
+        child = context.Process(target=record_m)
+        child.start()
+        child.join()
+    print([name for name, _, _ in handler.spans()], child.exitcode)
+"""
+
+CHILDREN = """
+def nothing():
+    pass
+
+def record_m():
+    import kinetoscope
+
+    with kinetoscope.marker("m"):
+        pass
+"""
+
+
+@pytest.mark.parametrize("server", ["plain", "preloaded"])
+def test_children_of_a_fork_server_that_was_there_before_the_run_record_into_it(tmp_path, server):
+    (tmp_path / "early.py").write_text(EARLY_SERVER)
+    (tmp_path / "tests_of_children.py").write_text(CHILDREN)
+    command = [sys.executable, tmp_path / "early.py", tmp_path, server]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.stdout == "['m'] 0\n", done.stderr
 
 
 class MarkedDataset:
@@ -256,7 +305,7 @@ def record_some(tmp_path, folder, num=100):
         for _ in range(num):
             with marker:
                 pass
-        num_live = sum(len(t.records) for f in live_folders(folder) for p in read_live_folder(f) for t in p.tracks)
+        num_live = sum(t.num_spans for f in live_folders(folder) for p in read_live_folder(f) for t in p.tracks)
     assert len(handler.spans("m")) == num
     return num_live
 
@@ -333,7 +382,6 @@ def write():
         wake.wait()
         wake.clear()
         recorder.prepare()
-        drained += sum(len(it.packed) // 32 for it in recorder.drain())
 
 recorder.request = wake.set
 writer = threading.Thread(target=write)
@@ -354,10 +402,13 @@ grown = resident_bytes() - before
 stop.set()
 wake.set()
 writer.join()
-taken = recorder.close_window()()
-rest = sum(len(it.packed) // 32 + it.num_dropped for it in taken)
-recorder.close_folder()
-print(drained + rest, sum(it.num_dropped for it in taken), grown, len(os.listdir(sys.argv[1])))
+(thread,) = recorder.close_window().threads()
+num_bytes = sum(os.path.getsize(it) for it in os.scandir(sys.argv[1]))
+num_spans, before = 0, resident_bytes()
+for part in thread.parts:
+    num_spans += len(part.read()) // 32
+grown = max(grown, resident_bytes() - before)
+print(num_spans, thread.num_dropped, grown, num_bytes)
 """
 
 

@@ -3,7 +3,12 @@
 import struct
 from collections.abc import Iterable, Iterator
 from enum import IntEnum, IntFlag
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+try:
+    from kinetoscope import _native
+except ImportError:  # the functions here serve without
+    _native = None
 
 
 class Kind(IntEnum):
@@ -41,6 +46,42 @@ class Record(NamedTuple):
     series: int = 0
 
 
+class RecordColumns(NamedTuple):
+    """The fields of many records, each as a memoryview of one type: items ``q`` (64 bits), ``I``, ``H`` or ``B``.
+
+    ``end`` has the value's 64 bits as they stand: ``end.cast("B").cast("d")`` reads those of records with `Flag.FLOAT`.
+    """
+
+    begin: memoryview
+    end: memoryview
+    name: memoryview
+    batch: memoryview
+    depth: memoryview
+    kind: memoryview
+    flags: memoryview
+    series: memoryview
+
+
+_COLUMN_TYPES: tuple[Any, ...] = ("q", "q", "I", "I", "H", "B", "B", "I")
+
+
+def record_columns(packed: bytes | memoryview) -> RecordColumns:
+    """The records in ``packed``, whose length is a multiple of 32, as columns. Where there is `kinetoscope._native`
+    other threads run meanwhile."""
+    num_records = len(packed) // RECORD_BYTES
+    widths = [struct.calcsize(it) for it in _COLUMN_TYPES]
+    columns = [bytearray(num_records * width) for width in widths]
+    if _native is not None:
+        _native.record_columns(packed, *columns)
+    else:
+        offset = 0
+        for column, width in zip(columns, widths, strict=True):
+            for byte in range(width):
+                column[byte::width] = packed[offset + byte :: RECORD_BYTES]
+            offset += width
+    return RecordColumns(*(memoryview(it).cast(type_) for it, type_ in zip(columns, _COLUMN_TYPES, strict=True)))
+
+
 _INTEGER = struct.Struct("<qqIIHBBI")
 _FLOAT = struct.Struct("<qdIIHBBI")
 RECORD_BYTES = _INTEGER.size
@@ -68,7 +109,7 @@ def _as_float(value: float) -> float:
         return float("inf") if value > 0 else float("-inf")
 
 
-def unpack_records(packed: bytes) -> Iterator[Record]:
+def unpack_records(packed: bytes | memoryview) -> Iterator[Record]:
     """The records in ``packed``, whose length is a multiple of 32."""
     for offset, fields in zip(range(0, len(packed), RECORD_BYTES), _INTEGER.iter_unpack(packed), strict=True):
         if fields[6] & Flag.FLOAT:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from kinetoscope.formats.record import Flag, Kind, Record, unpack_records
+from kinetoscope.formats.record import Flag, Kind, Record
 from kinetoscope.recording.cycle import Cycle
 from kinetoscope.recording.recorder import SpanName, ThreadRecords
 
@@ -16,7 +16,7 @@ def thread_events(cycle: Cycle, thread: ThreadRecords) -> Iterator[MarkerEvent]:
     """Every span, instant and counter of one thread of a cycle; pid and tid are the system's."""
     unix_ns = cycle.clock.unix_ns
     counter: MarkerEvent | None = None
-    for record in unpack_records(thread.packed):
+    for record in thread.records():
         event = _event(cycle.pid, thread, record, cycle.names[record.name])
         event["ts"] = unix_ns(record.begin)
         if record.kind == Kind.SPAN:

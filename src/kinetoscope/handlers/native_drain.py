@@ -14,13 +14,14 @@ from kinetoscope.formats.chrome import ChromeWriter, encode_text
 from kinetoscope.formats.record import RECORD_BYTES
 from kinetoscope.handlers.cycle_events import category_of, thread_events
 from kinetoscope.recording.cycle import Cycle
-from kinetoscope.recording.recorder import ThreadRecords
+from kinetoscope.recording.recorder import PartInMemory, ThreadRecords
 from kinetoscope.recording.recorder_choice import IS_PURE
 
 if TYPE_CHECKING or not IS_PURE:
     from kinetoscope import _native
 
 _ROOM_BYTES = 1 << 20
+Packed = bytes | memoryview
 
 
 class StandIn(dict[str, Any]):
@@ -44,8 +45,7 @@ class Drain:
         is_shared = str(thread.tid) in self._taken_tids or self._num_tracks[thread.tid] > 1
         if IS_PURE or is_shared or not self._keeps_order():
             return []
-        firsts = _native.drain_sample(thread.packed, len(self._names)) or []
-        stand_ins = self._stand_ins(thread, firsts)
+        stand_ins = self._stand_ins(thread, self._one_of_each(thread))
         if stand_ins:
             self._planned.append((thread, stand_ins))
         return stand_ins
@@ -55,27 +55,42 @@ class Drain:
         start, (drift, elapsed) = self._cycle.clock.start, self._cycle.clock.slope_ns
         clock = start.monotonic_ns, start.unix_ns - writer.base_ns, drift, elapsed
         for thread, (stand_in, *_) in self._planned:
-            self._write(writer, thread.packed, b'"pid":%d,"tid":%d' % (stand_in["pid"], stand_in["tid"]), clock)
+            place, rest = b'"pid":%d,"tid":%d' % (stand_in["pid"], stand_in["tid"]), b""
+            for part in thread.parts:
+                packed = part.read()
+                rest = self._write(writer, b"".join((rest, packed)) if rest else packed, False, place, clock)
+            self._write(writer, rest, True, place, clock)
 
-    def _write(self, writer: ChromeWriter, packed: bytes, place: bytes, clock: tuple[int, int, int, int]) -> None:
+    def _write(
+        self, writer: ChromeWriter, packed: Packed, are_last: bool, place: bytes, clock: tuple[int, int, int, int]
+    ) -> bytes:
+        """Writes the lines of some records, and returns those that wait for what follows them."""
         room, next_one = bytearray(_ROOM_BYTES), 0
         while next_one < len(packed) // RECORD_BYTES:
-            num_bytes, next_one = _native.drain_chrome(
-                packed, next_one, room, self._names, self._categories, place, clock
+            num_bytes, next_one, is_waiting = _native.drain_chrome(
+                packed, next_one, are_last, room, self._names, self._categories, place, clock
             )
             writer.write_lines(memoryview(room)[:num_bytes])
+            if is_waiting:
+                break
             if num_bytes == 0:  # one event is longer than all that
                 room = bytearray(2 * len(room))
+        return bytes(packed[next_one * RECORD_BYTES :])
 
     def _keeps_order(self) -> bool:
         """Whether what nests on the monotonic clock nests in unix time. Within a few microseconds it may not."""
         drift, elapsed = self._cycle.clock.slope_ns
         return abs(drift) < elapsed
 
-    def _stand_ins(self, thread: ThreadRecords, firsts: list[int]) -> list[StandIn]:
-        """The first event of each name and phase, without its time."""
-        packed = b"".join(thread.packed[it * RECORD_BYTES : (it + 1) * RECORD_BYTES] for it in firsts)
-        events = thread_events(self._cycle, replace(thread, packed=packed))
+    def _one_of_each(self, thread: ThreadRecords) -> bytes:
+        """One record of each name and kind; none if there are records that need Python's care."""
+        sample = _native.Sample(len(self._names))
+        all_plain = all(sample.add(part.read()) for part in reversed(thread.parts))
+        return sample.firsts() if all_plain else b""
+
+    def _stand_ins(self, thread: ThreadRecords, one_of_each: bytes) -> list[StandIn]:
+        """An event of each name and phase, without its time."""
+        events = thread_events(self._cycle, replace(thread, parts=(PartInMemory(one_of_each),)))
         return [StandIn({key: event[key] for key in ("ph", "name", "cat", "pid", "tid")}) for event in events]
 
     @cached_property

@@ -11,11 +11,11 @@ from kinetoscope.clock.anchor import Anchor
 from kinetoscope.errors import TraceFileError
 from kinetoscope.formats.chunk import LiveProcess, LiveTrack, read_live_folder
 from kinetoscope.formats.live_run import LiveRun, LiveWindow, TraceRecipe, read_live_run, read_live_window
-from kinetoscope.formats.record import Kind, Record, pack_records, unpack_records
+from kinetoscope.formats.record import RECORD_BYTES, Kind, Record, pack_records, unpack_records
 from kinetoscope.handlers.json_trace_handler import JSONTraceHandler
 from kinetoscope.recording.cycle import Cycle
 from kinetoscope.recording.live_folder import live_folders
-from kinetoscope.recording.recorder import SpanName, ThreadRecords
+from kinetoscope.recording.recorder import PartInMemory, SpanName, ThreadRecords, WindowRecords
 from kinetoscope.training.attempt import Attempt, is_process_alive
 from kinetoscope.training.ranks import Ranks
 from kinetoscope.training.timestamp import Timestamp, timestamp_from_fields
@@ -88,14 +88,13 @@ def _recover_rank(run_folder: Path, folder: Path, run: LiveRun) -> RecoveredRank
 
 
 def _describe(track: LiveTrack) -> RecoveredThread:
-    num_spans = sum(record.kind == Kind.SPAN for record in track.records)
-    return RecoveredThread(track.name, num_spans, len(track.open_spans))
+    return RecoveredThread(track.name, track.num_spans, len(track.open_spans))
 
 
 def _cycle(run: LiveRun, window: LiveWindow | None, processes: list[LiveProcess]) -> Cycle | None:
     """All that a rank's processes left, as the cycle its last window would have become; None if that is nothing."""
     tracks = [track for process in processes for track in process.tracks]
-    if not any(track.records or track.open_spans for track in tracks):
+    if not any(track.parts or track.open_spans for track in tracks):
         return None
     cut_ns = max(_last_moment(track) for track in tracks)
     names: list[SpanName] = []
@@ -116,22 +115,24 @@ def _cycle(run: LiveRun, window: LiveWindow | None, processes: list[LiveProcess]
         begin=anchor,
         end=anchor,
         names=names,
-        take_threads=lambda: [thread for thread in threads if thread.packed],
+        recorded=WindowRecords(lambda: [thread for thread in threads if thread.num_records]),
         metadata={"distributedInfo": {"rank": run.rank, "world_size": run.world_size}, "recovered": True},
     )
 
 
 def _last_moment(track: LiveTrack) -> int:
-    ends = [int(it.end) if it.kind == Kind.SPAN else it.begin for it in track.records]
+    """The latest moment that is known of a track: records stand in the order in which they ended."""
+    last = [it[-RECORD_BYTES:] for it in track.parts if it]
+    ends = [int(it.end) if it.kind == Kind.SPAN else it.begin for part in last for it in unpack_records(part)]
     return max([*ends, *(it.begin for it in track.open_spans)], default=0)
 
 
 def _thread(track: LiveTrack, cut_ns: int, first_name: int) -> ThreadRecords:
     """A track's records, with its ids of names moved up by ``first_name``: each process counts its own from 0."""
-    packed = track.packed(cut_ns)
+    parts = track.parts_cut_at(cut_ns)
     if first_name:
-        packed = pack_records(_renamed(record, first_name) for record in unpack_records(packed))
-    return ThreadRecords(track.tid, track.name, track.is_main, packed, track.num_dropped)
+        parts = [pack_records(_renamed(record, first_name) for record in unpack_records(part)) for part in parts]
+    return ThreadRecords(track.tid, track.name, track.is_main, list(map(PartInMemory, parts)), track.num_dropped)
 
 
 def _renamed(record: Record, first_name: int) -> Record:
@@ -144,7 +145,7 @@ def _end(begin: Timestamp, threads: list[ThreadRecords], names: list[SpanName]) 
     batches = {
         record.batch
         for thread in threads
-        for record in unpack_records(thread.packed)
+        for record in thread.records()
         if record.kind == Kind.SPAN and not record.flags and names[record.name].name == "event/batch"
     }
     timestamp = begin

@@ -13,12 +13,11 @@ from typing import cast
 from kinetoscope.recording import compiler
 from kinetoscope.recording.action import ProfilerAction
 from kinetoscope.recording.marker import RECORDING_ACTIONS, Marker, MarkerSettings
+from kinetoscope.recording.parents_run import find_parents_run
 from kinetoscope.recording.recorder import INSTANT_ON_BEGIN, INSTANT_ON_END
-from kinetoscope.recording.recorder_choice import RUN_FILE_VARIABLE, ProcessRecorder
+from kinetoscope.recording.recorder_choice import ProcessRecorder
 
 _idle = ProcessRecorder()
-if _idle.keeps_files and RUN_FILE_VARIABLE in os.environ:
-    _idle.follow(os.environ[RUN_FILE_VARIABLE])  # this is a worker of a run: it records into that
 _current = _idle
 _markers: dict[MarkerSettings, Marker] = {}
 _plain: dict[str, Marker] = {}
@@ -80,3 +79,14 @@ def _move_to(recorder: ProcessRecorder) -> None:
     _current = recorder
     for it in list(_markers.values()):
         it.record_into(recorder)
+
+
+def _join_parents_run() -> None:
+    """Records into the run of which this process is a worker, if it is one and has no profiler of its own."""
+    run_file = find_parents_run() if _idle.keeps_files and not is_active() else None
+    if run_file is not None:
+        _idle.follow(run_file)
+
+
+_join_parents_run()
+os.register_at_fork(after_in_child=_join_parents_run)

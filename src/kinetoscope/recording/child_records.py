@@ -1,8 +1,12 @@
-"""recording: what child processes (dataloader workers) recorded into their parent's live folder. Files flow in, records
-flow to the parent's cycle. Runs on the writer thread.
+"""recording: what worker processes recorded. Their files in the live folder flow in; their threads' records flow out,
+with this process's name ids.
+
+A worker opens and closes no window: it records while the parent's control says so, and the parent reads what it left
+when a window has closed. Runs on the writer thread.
 """
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 from kinetoscope.formats.chunk import LiveProcess, LiveTrack, delete_read, read_live_folder
@@ -13,24 +17,36 @@ from kinetoscope.recording.recorder import NameTable, ThreadRecords
 def take_child_records(folder: Path, names: NameTable, began_ns: int, closed_ns: int) -> list[ThreadRecords]:
     """What every process but this one recorded in the window between two moments, with this process's name ids.
 
-    A span that was open when the window closed is cut there. Files with nothing later in them are deleted, once their
-    process has ended or gone on to the next one.
+    A span that was open when the window closed is cut there.
     """
     children = read_live_folder(folder, without_pid=os.getpid())
     taken = [_thread_records(child, track, names, began_ns, closed_ns) for child in children for track in child.tracks]
-    for child in children:
-        delete_read(folder, child.pid, closed_ns)
-    return [it for it in taken if it.packed or it.num_dropped]
+    return [it for it in taken if it.num_records or it.num_dropped]
+
+
+def delete_child_records(folder: Path, closed_ns: int) -> None:
+    """Deletes the files of other processes with nothing in them that was recorded after a moment, once their process
+    has ended or gone on to the next one."""
+    for pid in {int(it.stem) for it in folder.glob("*.names")} - {os.getpid()}:
+        delete_read(folder, pid, closed_ns)
 
 
 def _thread_records(
     child: LiveProcess, track: LiveTrack, names: NameTable, began_ns: int, closed_ns: int
 ) -> ThreadRecords:
     ids = [names.intern(it.name, it.categories) for it in child.names]
-    cut = [it._replace(end=closed_ns, flags=Flag.CUT) for it in track.open_spans]
-    in_window = [it for it in track.records + cut if began_ns <= it.begin <= closed_ns and it.name < len(ids)]
-    packed = pack_records(_renamed(it, ids, closed_ns) for it in in_window)
-    return ThreadRecords(track.tid, track.name, False, packed, track.num_dropped)
+    packed = pack_records(_renamed(it, ids, closed_ns) for it in _in_window(track, len(ids), began_ns, closed_ns))
+    return ThreadRecords.of(track.tid, track.name, False, packed, track.num_dropped)
+
+
+def _in_window(track: LiveTrack, num_names: int, began_ns: int, closed_ns: int) -> Iterator[Record]:
+    """The records that began in a window; spans open at its end are cut there."""
+    for record in track.records():
+        if began_ns <= record.begin <= closed_ns and record.name < num_names:
+            yield record
+    for record in track.open_spans:
+        if began_ns <= record.begin <= closed_ns and record.name < num_names:
+            yield record._replace(end=closed_ns, flags=Flag.CUT)
 
 
 def _renamed(record: Record, ids: list[int], closed_ns: int) -> Record:

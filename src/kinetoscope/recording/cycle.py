@@ -1,14 +1,14 @@
 """recording: the Cycle, what one rank recorded in one window. It flows from the Profiler to the trace handlers."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from kinetoscope.clock.anchor import Anchor, ClockLine
-from kinetoscope.formats.record import Record, unpack_records
-from kinetoscope.recording.recorder import SpanName, ThreadRecords
+from kinetoscope.formats.record import Record
+from kinetoscope.recording.recorder import SpanName, ThreadRecords, WindowRecords
 from kinetoscope.training.attempt import Attempt
 from kinetoscope.training.ranks import Ranks
 
@@ -49,14 +49,14 @@ class Cycle:
     begin: Anchor
     end: Anchor
     names: list[SpanName]
-    take_threads: Callable[[], list[ThreadRecords]] = field(repr=False)
+    recorded: WindowRecords = field(repr=False)
     contributions: Contributions = field(default_factory=Contributions)
     metadata: dict[str, Any] = field(default_factory=dict)
 
     @cached_property
     def threads(self) -> list[ThreadRecords]:
         """What each thread recorded; taken out of the recorder on first use, which is the writer thread's."""
-        return self.take_threads()
+        return self.recorded.threads()
 
     @property
     def clock(self) -> ClockLine:
@@ -73,8 +73,14 @@ class Cycle:
         """Whether nothing at all was recorded or contributed."""
         return not self.threads and not self.files
 
+    def release(self) -> None:
+        """Deletes what kept the cycle safe until it was saved: its part of the live folder, and temporary files."""
+        for file in self.contributions.temporary:
+            file.unlink(missing_ok=True)
+        self.recorded.release()
+
     def records(self) -> Iterator[tuple[ThreadRecords, Record, SpanName]]:
         """Every record with its thread and name, thread by thread, in the order in which they ended."""
         for thread in self.threads:
-            for record in unpack_records(thread.packed):
+            for record in thread.records():
                 yield thread, record, self.names[record.name]

@@ -39,8 +39,7 @@ class Delivery:
         if not cycle.is_empty:
             with self._cost:
                 self._tell("process_cycle", cycle)
-        for file in cycle.contributions.temporary:
-            file.unlink(missing_ok=True)
+        cycle.release()
 
     def _contribute(self, make: Callable[[Contributions], object], to: Contributions) -> None:
         num_before = len(to.files)

@@ -22,7 +22,8 @@ from kinetoscope.formats.live_run import (
     write_live_run,
     write_live_window,
 )
-from kinetoscope.recording.recorder_choice import RUN_FILE_VARIABLE, ProcessRecorder
+from kinetoscope.recording.parents_run import RUN_FILE_VARIABLE
+from kinetoscope.recording.recorder_choice import ProcessRecorder
 from kinetoscope.training.attempt import Attempt, is_process_alive
 from kinetoscope.training.ranks import Ranks
 from kinetoscope.training.timestamp import timestamp_fields

@@ -179,11 +179,17 @@ def _thread_key() -> tuple[int, int]:
 
 
 def _around_function(marker: Marker, function: Callable[..., Any]) -> Callable[..., Any]:
+    # Looked up here and not in each call, which makes this quicker than `with marker:`.
+    begin, end = marker.begin, marker.end
+
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         if compiler.is_compiling():
             return function(*args, **kwargs)
-        with marker:
+        token = begin()
+        try:
             return function(*args, **kwargs)
+        finally:
+            end(token)
 
     return wrapper
 

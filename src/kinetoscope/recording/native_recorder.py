@@ -6,15 +6,16 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from kinetoscope import _native
 from kinetoscope.clock.clock import Clock, SystemClock
 from kinetoscope.formats.chunk import NamesFile
-from kinetoscope.recording.child_records import take_child_records
-from kinetoscope.recording.recorder import NameTable, ThreadRecords
+from kinetoscope.recording.child_records import delete_child_records, take_child_records
+from kinetoscope.recording.parked import ParkedWindow
+from kinetoscope.recording.recorder import NameTable, ThreadRecords, WindowRecords
 
 
 class NativeRecorder(_native.Recorder):
@@ -28,6 +29,8 @@ class NativeRecorder(_native.Recorder):
         super().__init__(None if now is time.monotonic_ns else now, self._describe_thread, self._intern_series)
         self.names = NameTable()
         self.run_file: str | None = None
+        self._folder: str | None = None
+        self._parked: dict[int, ParkedWindow] = {}
         self._files: NamesFile | None = None
         self._parents_folder: str | None = None
         self._window_began_ns = 0
@@ -37,19 +40,36 @@ class NativeRecorder(_native.Recorder):
         self._window_began_ns = time.monotonic_ns()
         super().open_window()
 
-    def close_window(self) -> Callable[[], list[ThreadRecords]]:
-        taken = self.take_at_close()
-        began_ns, closed_ns, run_file = self._window_began_ns, time.monotonic_ns(), self.run_file
+    def close_window(self) -> WindowRecords:
+        window, began_ns = self.window, self._window_began_ns
+        taken, closed_ns = self.take_at_close(), time.monotonic_ns()
+        folder = Path(self._folder) if self._folder is not None else None
 
-        def finish() -> list[ThreadRecords]:
-            children = take_child_records(Path(run_file).parent, self.names, began_ns, closed_ns) if run_file else []
-            return _thread_records(taken) + children
+        def threads() -> list[ThreadRecords]:
+            parked = self._parked_window(window)
+            parked.add(taken)
+            children = take_child_records(folder, self.names, began_ns, closed_ns) if folder is not None else []
+            return parked.threads() + children
 
-        return finish
+        def release() -> None:
+            taken.clear()
+            if window in self._parked:
+                self._parked.pop(window).release()
+            if folder is not None:
+                delete_child_records(folder, closed_ns)
 
-    def drain(self) -> list[ThreadRecords]:
-        """What filled whole chunks so far, while the window stays open; their space is given back."""
-        return _thread_records(self.take_filled())
+        return WindowRecords(threads, release)
+
+    def prepare(self) -> None:
+        """Sees to it that there is space to record into, and puts away what filled its space. For the writer thread."""
+        for _ in range(_ROUNDS_AT_ONCE):
+            self.ready_spares()
+            window, filled = self.take_filled()
+            if window == 0 or not self._parked_window(window).put_away(filled):
+                break
+
+    def _parked_window(self, window: int) -> ParkedWindow:
+        return self._parked.setdefault(window, ParkedWindow(window, self._folder))
 
     def open_folder(self, folder: str, rank: int, limit_bytes: int) -> None:
         """Keeps what is recorded from now on in chunk files in ``folder``, at most so many bytes at a time.
@@ -65,12 +85,14 @@ class NativeRecorder(_native.Recorder):
             raise error
         self.names.on_new = names.append
         self._files = names
+        self._folder = folder
         self.run_file = str(next(Path(folder).glob(f"{os.getpid()}-*.run")))
 
     def close_folder(self) -> None:
         """Goes back to memory and deletes this recorder's files; chunks already taken go with their owner."""
         files, self._files = self._files, None
-        self.run_file = None
+        self.run_file = self._folder = None
+        self._parked.clear()
         self.names.on_new = None
         if files is not None:
             self.set_folder(None, 0, _MEMORY_LIMIT_BYTES)
@@ -79,7 +101,8 @@ class NativeRecorder(_native.Recorder):
     def forget_parent(self) -> None:
         """Starts anew in a forked child, whose parent keeps its events and files, and records into the same run."""
         self.forget()
-        self._files = self._parents_folder = None
+        self._files = self._folder = self._parents_folder = None
+        self._parked = {}
         self.names.forget_parent()
         run_file, self.run_file = self.run_file, None
         if run_file is not None:
@@ -127,16 +150,9 @@ class NativeSpan(_native.Span):
         return dict(values)
 
 
+_ROUNDS_AT_ONCE = 64  # other jobs of the writer thread want their turn
 _MEMORY_LIMIT_BYTES = 256 << 20
 _CHILD_LIMIT_BYTES = 64 << 20  # in one window
-
-
-def _thread_records(taken: list[tuple[Any, ...]]) -> list[ThreadRecords]:
-    """Copies chunks into bytes, and keeps the chunks too: their files are there until the cycle has been saved."""
-    return [
-        ThreadRecords(tid, name, is_main, b"".join(chunks), num_dropped, tuple(chunks))
-        for tid, name, is_main, num_dropped, chunks in taken
-    ]
 
 
 def _worker_name() -> str:

@@ -15,7 +15,14 @@ from typing import Any
 from kinetoscope.clock.clock import Clock, SystemClock
 from kinetoscope.formats.record import Flag, Kind, pack_records
 from kinetoscope.recording import compiler
-from kinetoscope.recording.recorder import INSTANT_ON_BEGIN, INSTANT_ON_END, NameTable, SpanListener, ThreadRecords
+from kinetoscope.recording.recorder import (
+    INSTANT_ON_BEGIN,
+    INSTANT_ON_END,
+    NameTable,
+    SpanListener,
+    ThreadRecords,
+    WindowRecords,
+)
 
 _caller = sys._getframe
 _NO_FRAME = 0
@@ -74,16 +81,16 @@ class PureRecorder:
         self._window_begin = self.now()
         self.window = self._num_windows
 
-    def close_window(self) -> Callable[[], list[ThreadRecords]]:
+    def close_window(self) -> WindowRecords:
         begin, boundary = self._window_begin, self.now()
         taken = [(thread, self._take(thread, boundary)) for thread in self.threads()]
         self.window = 0
 
         def finish() -> list[ThreadRecords]:
             packed = [(thread, pack_records(_without_doubles(records, begin))) for thread, records in taken]
-            return [ThreadRecords(it.tid, it.name, it.is_main, records) for it, records in packed if records]
+            return [ThreadRecords.of(it.tid, it.name, it.is_main, records) for it, records in packed if records]
 
-        return finish
+        return WindowRecords(finish)
 
     def threads(self) -> Iterator[_Thread]:
         """The threads that recorded something and still live, or have not been drained since they ended."""

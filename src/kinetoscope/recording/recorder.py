@@ -1,10 +1,12 @@
 """recording: what a recorder is. The pure one in `pure_recorder` and its native twin both have this interface."""
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from itertools import chain
+from typing import Any, Protocol, Self
 
+from kinetoscope.formats.record import RECORD_BYTES, Record, unpack_records
 from kinetoscope.recording.action import ProfilerAction
 
 ACTION_BITS: Mapping[ProfilerAction, int] = {action: 1 << bit for bit, action in enumerate(ProfilerAction)}
@@ -14,20 +16,63 @@ INSTANT_ON_BEGIN, INSTANT_ON_END = 1, 2
 """The edges of a span at which it records an instant as well."""
 
 
+class RecordPart(Protocol):
+    """Some of a thread's records, wherever they are kept: as long as there are records."""
+
+    def __len__(self) -> int: ...
+    def read(self) -> bytes | memoryview:
+        """The records, 32 bytes each."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class PartInMemory:
+    """Records that are at hand as bytes."""
+
+    packed: bytes
+
+    def __len__(self) -> int:
+        return len(self.packed) // RECORD_BYTES
+
+    def read(self) -> bytes:
+        return self.packed
+
+
 @dataclass(frozen=True, slots=True)
 class ThreadRecords:
-    """What one thread recorded in one window: 32-byte records (see `kinetoscope.formats.record`).
+    """What one thread recorded in one window: 32-byte records (see `kinetoscope.formats.record`), in the order in which
+    they ended. ``num_dropped`` more found no space.
 
-    ``num_dropped`` records found no space. ``chunks`` are the files that hold the same as ``packed``, in case the
-    process is killed before it is saved; they are deleted with this object.
+    There may be more of them than fit into memory; read part by part, there is only one part of them at a time.
     """
 
     tid: int
     name: str
     is_main: bool
-    packed: bytes
+    parts: Sequence[RecordPart] = field(repr=False)
     num_dropped: int = 0
-    chunks: tuple[Any, ...] = field(default=(), repr=False, compare=False)
+
+    @classmethod
+    def of(cls, tid: int, name: str, is_main: bool, packed: bytes, num_dropped: int = 0) -> Self:
+        """Records that are all in memory."""
+        return cls(tid, name, is_main, (PartInMemory(packed),), num_dropped)
+
+    @property
+    def num_records(self) -> int:
+        return sum(map(len, self.parts))
+
+    def records(self) -> Iterator[Record]:
+        """Every record, read part by part."""
+        return chain.from_iterable(unpack_records(part.read()) for part in self.parts)
+
+
+@dataclass(frozen=True, slots=True)
+class WindowRecords:
+    """What was recorded in a window that has closed: ``threads`` takes it out of the recorder, on whichever thread
+    calls it; ``release`` deletes the files that kept it safe until it was saved."""
+
+    threads: Callable[[], list[ThreadRecords]]
+    release: Callable[[], object] = lambda: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +141,8 @@ class Recorder(Protocol):
         """Begins to keep what is recorded."""
         ...
 
-    def close_window(self) -> Callable[[], list[ThreadRecords]]:
-        """Stops keeping, at this nanosecond: spans still open are cut here. Cheap; the function it returns
-        gives what was recorded, and does its work on whichever thread calls it."""
+    def close_window(self) -> WindowRecords:
+        """Stops keeping, at this nanosecond: spans still open are cut here. Cheap."""
         ...
 
 

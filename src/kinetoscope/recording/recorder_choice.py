@@ -29,9 +29,6 @@ def _choose_clock(use_tsc: Callable[[], None]) -> None:
             _log.warning("%s CLOCK_MONOTONIC is used.", error)
 
 
-RUN_FILE_VARIABLE = "KINETOSCOPE_RUN_FILE"
-"""The environment variable by which child processes find the run they belong to."""
-
 IS_PURE = _is_pure()
 """Whether the recorder in Python serves."""
 
@@ -45,7 +42,7 @@ else:
     from kinetoscope.recording.native_recorder import NativeRecorder as ProcessRecorder
     from kinetoscope.recording.native_recorder import NativeSpan as ProcessSpan
 
-__all__ = ["IS_PURE", "RUN_FILE_VARIABLE", "ProcessRecorder", "ProcessSpan", "say_if_slow"]
+__all__ = ["IS_PURE", "ProcessRecorder", "ProcessSpan", "say_if_slow"]
 
 _said = False
 

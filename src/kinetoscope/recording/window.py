@@ -52,7 +52,7 @@ class Window:
         self._recorder.action = 0
         if self._begin is None:
             return None
-        take_threads = self._recorder.close_window()
+        recorded = self._recorder.close_window()
         end = take_anchor(self._clock)
         cycle = Cycle(
             number=self._num_cycles,
@@ -65,7 +65,7 @@ class Window:
             begin=self._begin,
             end=end,
             names=self._recorder.names.names,
-            take_threads=take_threads,
+            recorded=recorded,
             contributions=self.contributions,
             metadata=metadata,
         )

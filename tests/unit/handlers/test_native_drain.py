@@ -16,7 +16,7 @@ from kinetoscope.formats.record import Flag, Kind, Record, pack_records
 from kinetoscope.handlers.json_trace_handler import JSONTraceHandler
 from kinetoscope.handlers.native_drain import Drain
 from kinetoscope.recording.cycle import Cycle
-from kinetoscope.recording.recorder import SpanName, ThreadRecords
+from kinetoscope.recording.recorder import PartInMemory, SpanName, ThreadRecords, WindowRecords
 from kinetoscope.recording.recorder_choice import IS_PURE
 from kinetoscope.training.attempt import Attempt
 from kinetoscope.training.ranks import Ranks
@@ -53,7 +53,7 @@ def counter(begin, value, series=0, name=0):
 def a_cycle(*threads, elapsed_ns=SECOND_NS, drift_ns=0, pid=4000):
     """A cycle of threads, each a list of records; their tids count from 4000."""
     end = Anchor(BEGIN_NS + elapsed_ns, UNIX_NS + elapsed_ns + drift_ns)
-    records = [ThreadRecords(4000 + i, f"thread {i}", i == 0, pack_records(it)) for i, it in enumerate(threads)]
+    records = [ThreadRecords.of(4000 + i, f"thread {i}", i == 0, pack_records(it)) for i, it in enumerate(threads)]
     return Cycle(
         number=0,
         run_name="run",
@@ -65,7 +65,7 @@ def a_cycle(*threads, elapsed_ns=SECOND_NS, drift_ns=0, pid=4000):
         begin=Anchor(BEGIN_NS, UNIX_NS),
         end=end,
         names=NAMES,
-        take_threads=lambda: records,
+        recorded=WindowRecords(lambda: records),
     )
 
 
@@ -96,7 +96,7 @@ def is_drained(cycle):
 
 
 def test_spans_that_nest_are_drained_and_others_are_not():
-    nested = [span(1, 2), span(2, 2), span(2, 5), span(0, 5), span(5, 9), span(5, 5)]
+    nested = [span(1, 2), span(2, 2), span(2, 5), span(0, 5), span(5, 5), span(5, 9)]
     cut_in_any_order = [span(3, 4), span(0, 9, flags=Flag.CUT), span(2, 9, flags=Flag.CUT)]
     overlapping = [span(0, 5), span(3, 8)]
     hidden = [span(3, 5), span(0, 9), span(4, 9)]
@@ -134,6 +134,27 @@ def test_values_of_one_call_are_one_event_and_the_last_of_a_series_counts():
     cycle = a_cycle([*values, *infinite, counter(7, 1, name=1), counter(7, 2, name=1), instant(7), counter(7, 5)])
     assert is_drained(cycle) == [True]
     check_same(cycle)
+
+
+def in_parts(records, *lengths):
+    """A thread's records in parts of the given lengths, and what remains."""
+    parts = [[records.pop(0) for _ in range(min(length, len(records)))] for length in lengths]
+    return ThreadRecords(4000, "thread", True, [PartInMemory(pack_records(it)) for it in [*parts, records]])
+
+
+@pytest.mark.parametrize("lengths", [(1,), (2, 1), (1, 1, 1, 1), (0, 3), (4,), (9,)])
+def test_values_of_one_call_are_one_event_wherever_one_part_ends_and_the_next_begins(lengths):
+    records = [span(1, 2), *(counter(5, it, it) for it in range(3)), span(0, 6), instant(7)]
+    cycle = a_cycle([])
+    cycle.threads[:] = [in_parts(records, *lengths)]
+    assert is_drained(cycle) == [True]
+    check_same(cycle)
+
+
+def test_a_span_that_overlaps_one_of_an_earlier_part_is_left_to_python():
+    cycle = a_cycle([])
+    cycle.threads[:] = [in_parts([span(0, 5), span(6, 7), span(3, 8)], 1, 1)]
+    assert is_drained(cycle) == [False]
 
 
 def test_a_call_with_more_values_than_the_buffer_holds_is_one_event(tmp_path):

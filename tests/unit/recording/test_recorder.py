@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kinetoscope.clock.clock import SystemClock
-from kinetoscope.formats.record import Flag, Kind, unpack_records
+from kinetoscope.formats.record import Flag, Kind
 from kinetoscope.recording import pure_recorder
 from kinetoscope.recording.recorder import INSTANT_ON_BEGIN, INSTANT_ON_END
 from kinetoscope.testing import FakeClock
@@ -35,10 +35,10 @@ class Twin:
 
     def close(self):
         self.recorder.action = 0
-        return self.recorder.close_window()()
+        return self.recorder.close_window().threads()
 
     def records(self):
-        return [record for thread in self.close() for record in unpack_records(thread.packed)]
+        return [record for thread in self.close() for record in thread.records()]
 
     def spans(self):
         """(name, begin, end) by begin, after closing the window."""
@@ -501,8 +501,8 @@ def test_a_window_that_closes_while_threads_record_doubles_no_span(twin):
     while any(thread.is_alive() for thread in threads):
         taken = twin.recorder.close_window()
         twin.recorder.open_window()
-        found += [(thread.tid, it) for thread in taken() for it in unpack_records(thread.packed)]
-    found += [(thread.tid, it) for thread in twin.close() for it in unpack_records(thread.packed)]
+        found += [(thread.tid, it) for thread in taken.threads() for it in thread.records()]
+    found += [(thread.tid, it) for thread in twin.close() for it in thread.records()]
     begins = {(tid, it.begin) for tid, it in found}
     assert len(begins) == len(found)
     assert len(found) <= 9000
