@@ -23,6 +23,7 @@ _SUITES = {
     "torch_results": "benchmarks.torch.results",
     "system_profiler": "benchmarks.sources.system_profiler",
     "composer_trainer": "benchmarks.composer.trainer",
+    "torch_saving": "benchmarks.torch.saving",
     "torch_loop": "benchmarks.torch.loop",
     "torch_memory": "benchmarks.torch.memory",
 }

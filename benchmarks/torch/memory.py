@@ -30,7 +30,6 @@ with tempfile.TemporaryDirectory() as folder:
 print(status("VmHWM") - before)
 """
 _DEEDS = {
-    "export .json.gz": 'profiler.export_chrome_trace(f"{folder}/trace.json.gz")',
     "key_averages()": "profiler.key_averages().table()",
     "export and key_averages()": (
         'profiler.export_chrome_trace(f"{folder}/trace.json.gz"); profiler.key_averages().table()'

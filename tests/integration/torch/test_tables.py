@@ -91,6 +91,15 @@ def shown(value, place_of: dict[int, int]):
     return (value.start, value.end) if type(value).__name__ == "Interval" else value
 
 
+def test_events_are_counted_when_they_are_made_as_torch_counts_them():
+    profiler = record({})
+    stats = profiler._stats()
+    assert (stats.number_of_events, stats.function_events_build_tree_call_duration_us) == (0, 0)
+    assert stats.number_of_events == 0 < len(profiler.events())
+    assert stats.number_of_events == len(profiler.events())
+    assert stats.function_events_build_tree_call_duration_us > 0
+
+
 def test_an_event_can_be_copied_and_pickled():
     event = next(event for event in record({"record_shapes": True}).events() if event.cpu_parent)
     for twin in (copy.deepcopy(event), pickle.loads(pickle.dumps(event))):

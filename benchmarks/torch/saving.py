@@ -1,0 +1,103 @@
+"""benchmarks: ways to get a finished recording out of Kineto, and how long each may hold Python's lock.
+
+What counts is the processor's time of the thread that asks, which other load hardly changes: where it keeps the lock,
+training waits for so long. What other threads and processes do meanwhile is not in it.
+"""
+
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from benchmarks.suite import Measure, SuiteResult
+
+Way = Callable[[Any, Path], object]
+_READ = ("name", "type", "timestamp", "duration", "device_id", "resource_id", "correlation_id", "metadata_json")
+
+
+def run(*, quick: bool) -> SuiteResult:
+    """Each way on recordings of the same work."""
+    import torch.profiler
+
+    from benchmarks.torch.work import record
+
+    num_events, rounds = (3_000, 1) if quick else (30_000, 5)
+    measures = []
+    for name, way in _WAYS.items():
+        taken = []
+        for _ in range(rounds):
+            results = record(torch.profiler, num_events, record_shapes=True).profiler.kineto_results
+            with tempfile.TemporaryDirectory() as folder:
+                begin = time.thread_time()
+                way(results, Path(folder))
+                taken.append(time.thread_time() - begin)
+            del results
+        measures.append(Measure(name, median(taken) * 1e3, "ms"))
+    held = {it.name: it.value for it in measures}
+    ours = held[_NAMES] + held[_WITHOUT]
+    measures.append(Measure("ours / Kineto's save with the lock", ours / held[_WITH], "x", "names, and the pipe"))
+    return SuiteResult(
+        suite="torch_saving",
+        title=f"processor time of the thread that saves {num_events} events with shapes",
+        measures=measures,
+        notes=[
+            "A fork takes longer the more memory is in use, and must not be where CUDA is initialised.",
+            "Checking and packing the text holds the lock for a few percent of its time only.",
+        ],
+    )
+
+
+def _with_the_lock(results: Any, folder: Path) -> None:
+    results.save(str(folder / "trace.json"))
+
+
+def _without_the_lock(results: Any, folder: Path) -> None:
+    from kinetoscope.torch.kineto_stream import kineto_stream
+
+    with kineto_stream(results, folder) as stream, open(folder / "trace.json", "wb") as file:
+        while piece := stream.read():
+            file.write(piece)
+
+
+def _read_and_packed(results: Any, folder: Path) -> None:
+    from kinetoscope.torch.kineto_stream import kineto_stream
+    from kinetoscope.torch.trace_text import read_text
+
+    with kineto_stream(results, folder) as stream:
+        read_text(stream, [])
+
+
+def _names(results: Any, folder: Path) -> None:
+    from kinetoscope.torch.repair import find_true_names
+
+    find_true_names(results)
+
+
+def _in_a_child(results: Any, folder: Path) -> None:
+    """Only the fork: the child does the rest."""
+    child = os.fork()
+    if not child:
+        os._exit(0)
+    os.waitpid(child, 0)
+
+
+def _field_by_field(results: Any, folder: Path) -> None:
+    """What a trace needs of each event; nothing is written yet."""
+    activities = results.trace_activities()
+    for method in _READ:
+        list(map(getattr(type(activities[0]), method), activities))
+
+
+_WITH, _WITHOUT = "Kineto's save, with the lock", "Kineto's save, without the lock"
+_NAMES = "reading the names"
+_WAYS: dict[str, Way] = {
+    _WITH: _with_the_lock,
+    "a fork, for a child that saves": _in_a_child,
+    "reading field by field": _field_by_field,
+    _WITHOUT: _without_the_lock,
+    _NAMES: _names,
+    "saving without the lock, checking and packing": _read_and_packed,
+}
