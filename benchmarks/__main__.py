@@ -19,6 +19,7 @@ _SUITES = {
     "skipped_batch": "benchmarks.recording.skipped_batch",
     "training_loop": "benchmarks.recording.training_loop",
     "drain": "benchmarks.recording.drain",
+    "reading": "benchmarks.files.reading",
     "torch_record_function": "benchmarks.torch.record_function",
     "torch_results": "benchmarks.torch.results",
     "system_profiler": "benchmarks.sources.system_profiler",

@@ -60,6 +60,13 @@ TARGETS = {
         Target("drain to JSON, to tmpfs", ">=", 4, issue=3),
         Target("marker loop beside a drain, slower by", "<=", 1, issue=3),
     ],
+    "reading": [
+        Target("json.load / load to columns", ">=", 4.5, issue=6),
+        Target("json.load / load to columns, in Python", ">=", 1.5, issue=6),
+        Target("load to columns: memory over the columns", "<=", 64, issue=6),
+        Target("second load, but args", "<=", 0.3, issue=6),
+        Target("JSON / Parquet", ">=", 15, issue=6),
+    ],
     "torch_record_function": [
         Target("record_function off / stock's", "<=", 1 / 10, issue=4),
         Target("record_function on / stock's", "<=", 1 / 2.5, issue=4),

@@ -32,6 +32,7 @@ _SLICES_BYTES = (1 << 16, 1 << 20, 1 << 26)
 _MOST_MENDED = 1 << 16  # characters of a piece that is looked at for quotes to escape
 _MOST_WORK = 2  # characters read in vain, as a multiple of those that are dealt with
 _WORK_AT_FIRST = 1 << 24
+_LEAST_WORK = 400  # what a failure costs, as the number of characters that could be read meanwhile
 _NEAR_THE_END = 16
 _DEEP = 1 << 16  # characters that could be read in the time in which brackets turn out to be too deep
 _LARGEST = 10**MOST_DIGITS
@@ -148,8 +149,8 @@ class _Reading:
             return self._recover(position, error)
         except (RecursionError, ValueError, ArithmeticError):  # too deep, or a number of too many digits
             return self._recover(position, None)
-        if not isinstance(event, dict) and end == len(self.text) and not self._is_whole:
-            return None  # a number may go on
+        if not isinstance(event, dict):
+            return self._leave_out(end)
         self._add(event, self.text[position:end], "lenient")
         return end
 
@@ -157,7 +158,7 @@ class _Reading:
         """Goes on at the next event, and takes what can be mended of this one."""
         is_unterminated = error is not None and error.msg.startswith("Unterminated string")
         reached = position + _DEEP if error is None else len(self.text) if is_unterminated else error.pos
-        self.work += reached - position
+        self.work += max(_LEAST_WORK, reached - position)
         if reached >= len(self.text) - _NEAR_THE_END and not self._is_whole:
             return None
         following = _NEXT_EVENT.search(self.text, position + 1) if self.work < self._work_left else None
@@ -166,6 +167,17 @@ class _Reading:
         end = following.start() if following else len(self.text)
         self._mend(self.text[position:end])
         return end
+
+    def _leave_out(self, end: int) -> int | None:
+        """Goes on at the next event behind an entry that is none, whatever stands between."""
+        if end == len(self.text) and not self._is_whole:
+            return None  # a number may go on
+        following = _NEXT_EVENT.search(self.text, end)
+        if following is None and not self._is_whole:
+            return self.give_up(end)
+        self._counts["no_event"] += 1
+        closing = self.text.find("]", end) if following is None else following.start()
+        return max(end, closing if closing >= 0 else len(self.text))
 
     def _mend(self, piece: str) -> None:
         mended = mend(piece) if len(piece) <= _MOST_MENDED else []

@@ -5,9 +5,9 @@ in it, `chrome_patience` the rest; neither sees more than the window.
 """
 
 import contextlib
+import itertools
 import re
 from collections.abc import Iterator
-from itertools import islice
 from typing import Any
 
 import msgspec
@@ -119,17 +119,27 @@ class ChromeScan:
             is_last=window.is_last,
             is_stuck=is_stuck,
         )
-        for versions in read.events:
-            self._patience.counts["lost"] += not any(map(self._is_taken, versions))
+        self._feed(read.events)
         is_on = read.at > window.at
         # Where something was lost, nobody knows whether a comma was.
         window.at, self._is_first, self._is_lost = read.at, read.is_first or read.is_lost, read.is_lost
         return is_on
 
-    def _is_taken(self, event: bytes) -> bool:
-        """Whether the scanner takes an event."""
-        taken_to, _, _ = self._scanner.scan(event + _NEXT, 0, len(event) + len(_NEXT), True)
-        return taken_to > 0
+    def _feed(self, events: list[list[bytes]]) -> None:
+        """Gives the scanner events: as many at a time as it takes, the first version of each that it does."""
+        first = 0
+        while first < len(events):
+            first += self._num_taken([versions[0] for versions in events[first:]])
+            if first < len(events):
+                is_taken = any(self._num_taken([version]) for version in events[first][1:])
+                self._patience.counts["lost"] += not is_taken
+                first += 1
+
+    def _num_taken(self, events: list[bytes]) -> int:
+        text = b",".join(events)
+        taken_to, _, _ = self._scanner.scan(text + _NEXT, 0, len(text) + len(_NEXT), True)
+        ends = itertools.accumulate(len(event) + 1 for event in events)
+        return sum(end <= taken_to + 1 for end in ends)
 
     # -- around the events --
 
@@ -163,7 +173,7 @@ class ChromeScan:
     def _start_of_events(self) -> int | None:
         """Where the list of events begins in the window; takes in the fields before it."""
         window = self._window
-        matches = list(islice(_EVENTS.finditer(window.buffer, window.at, window.filled), _MOST_STARTS))
+        matches = list(itertools.islice(_EVENTS.finditer(window.buffer, window.at, window.filled), _MOST_STARTS))
         for match in matches:
             fields = bytes(window.buffer[window.at + 1 : match.start()])
             with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):

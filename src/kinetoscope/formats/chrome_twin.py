@@ -9,6 +9,7 @@ import re
 from collections.abc import Sequence
 from decimal import Decimal
 from itertools import repeat
+from operator import attrgetter
 from typing import Any, cast
 
 import msgspec
@@ -78,7 +79,8 @@ _RAW_EVENTS = msgspec.json.Decoder(list[msgspec.Raw])
 _EXACT_TIMES = msgspec.json.Decoder(list[_Times])
 _FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _ARGUMENTS = msgspec.json.Decoder(list[_Args])
-_as_tuple = msgspec.structs.astuple
+_OF_EVENT = [attrgetter(name) for name in _Event.__struct_fields__]
+_OF_ARGUMENTS = {key: attrgetter(f"k{number}") for number, key in enumerate(_KEYS)}
 
 
 class _Numbering(dict[Any, int]):
@@ -186,9 +188,9 @@ class TwinScanner:
 
     def _add_arguments(self, columns: Columns) -> None:
         given = [it or b"{}" for it in columns["args"]]
-        found = dict(zip(_KEYS, zip(*map(_as_tuple, _read_arguments(given)), strict=True), strict=True))
+        decoded = _read_arguments(given)
         for key in reversed(_KEYS):  # the first key of a column counts
-            column, values = _KEYS[key], found[key]
+            column, values = _KEYS[key], list(map(_OF_ARGUMENTS[key], decoded))
             if _is_empty(values):
                 continue
             if column in TEXTS:
@@ -206,20 +208,18 @@ class _Rows:
     """Events as one list per field."""
 
     def __init__(self, events: list[_Event]) -> None:
-        columns = zip(*map(_as_tuple, events), strict=True) if events else ([],) * len(_Event.__struct_fields__)
+        columns = (list(map(field, events)) for field in _OF_EVENT)
         self.ph, self.name, self.cat, self.pid, self.tid, self.ts, self.dur, self.id, self.s, self.bp, args = columns
         self.args = [None if it is _UNSET else bytes(it) for it in args]
         self.fields: list[bytes | None] = [None] * len(self.args)
         if not (_is_empty(self.s) and _is_empty(self.bp)):
-            self.fields = list(map(_flags, self.s, self.bp))
+            self.fields = [
+                None if s is _UNSET and bp is _UNSET else _flags(s, bp) for s, bp in zip(self.s, self.bp, strict=True)
+            ]
 
     def restore_digits(self, text: bytes) -> None:
         """Reads times again, from the list that the events came from, if doubles are too short for them."""
-        if (
-            max(map(_magnitude, self.ts), default=0)
-            < DOUBLES_LOSE_DIGITS_FROM_US
-            > max(map(_magnitude, self.dur), default=0)
-        ):
+        if _keep_digits(self.ts) and _keep_digits(self.dur):
             return
         exact = _EXACT_TIMES.decode(text)
         self.ts = [it.ts if type(old) is float else old for it, old in zip(exact, self.ts, strict=True)]
@@ -231,10 +231,9 @@ class _Rows:
         return (
             all(map(_is_phase, set(self.ph)))
             and all(map(_is_place, {*self.pid, *self.tid, *self.id}))
-            and all(map(_is_in_range, self.ts))
-            and all(map(_is_in_range, self.dur))
+            and all(map(_is_in_range, [it for it in (*self.ts, *self.dur) if type(it) is not float]))
             and all(map(bytes.startswith, texts, repeat(b"{")))
-            and all(map(_is_shallow, texts))
+            and (max(map(len, texts), default=0) < _SHALLOW_BYTES or all(map(_is_shallow, texts)))
         )
 
 
@@ -257,8 +256,12 @@ def _is_empty(values: Sequence[Any]) -> bool:
     return values.count(_UNSET) == len(values)
 
 
-def _magnitude(time: Any) -> float:
-    return abs(time) if type(time) is float else 0.0
+def _keep_digits(times: Sequence[Any]) -> bool:
+    """Whether all doubles among the times tell nanoseconds apart."""
+    doubles = [it for it in times if type(it) is float]
+    return (
+        min(doubles, default=0) > -DOUBLES_LOSE_DIGITS_FROM_US and max(doubles, default=0) < DOUBLES_LOSE_DIGITS_FROM_US
+    )
 
 
 def _add_numbers(columns: Columns, column: str, values: Sequence[Any]) -> None:
@@ -319,9 +322,7 @@ def _is_place(value: int | str | _Unset) -> bool:
     return type(value) is not int or -_LARGEST < value < _LARGEST
 
 
-def _is_in_range(time: int | float | Decimal | _Unset) -> bool:
-    if type(time) is float and -DOUBLES_LOSE_DIGITS_FROM_US < time < DOUBLES_LOSE_DIGITS_FROM_US:
-        return True
+def _is_in_range(time: int | Decimal | _Unset) -> bool:
     return time is _UNSET or abs(cast("Decimal", time)) * 1000 <= FURTHEST_NS
 
 
