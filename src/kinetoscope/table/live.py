@@ -51,17 +51,17 @@ class _Rows:
         self._num_dropped = 0
 
     def add_process(self, process: LiveProcess, rank: int) -> None:
-        last_ns = max((_end(record) for track in process.tracks for record in track.records), default=0)
+        last_ns = max((_end(record) for track in process.tracks for record in track.records()), default=0)
         for track in process.tracks:
             number = len(self.tracks)
             self.tracks.append((track.pid, track.tid))
             self._num_dropped += track.num_dropped
-            for record in track.records:
+            for record in track.records():
                 self._add_record(record, track, number, process.names)
             for record in track.open_spans:
                 cut = record._replace(end=max(record.begin, last_ns), flags=record.flags | Flag.CUT)
                 self._add_record(cut, track, number, process.names)
-            if track.records or track.open_spans:
+            if track.parts or track.open_spans:
                 self._describe(number, "process_name", {"name": f"rank {rank}"})
                 self._describe(number, "thread_name", {"name": track.name})
 
