@@ -1,0 +1,1 @@
+"""benchmarks: reading, merging and keeping trace files."""

@@ -1,0 +1,153 @@
+"""benchmarks: the files to read and merge. A size flows in; Chrome JSON as Kineto writes it flows out.
+
+A small training loop is recorded with `kinetoscope.torch`, and its steps are repeated, later each time and under new ids,
+until the file is as large as asked: all its text is what Kineto wrote, but for the numbers that tell events apart.
+
+    python -m benchmarks.files.traces FOLDER      the file of 200 MB, and the eight ranks of 30 MB each
+"""
+
+import json
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import kinetoscope.torch
+from benchmarks.torch.work import training_step
+
+LARGE_BYTES = 200_000_000
+RANK_BYTES = 30_000_000
+NUM_RANKS = 8
+
+_NUM_STEPS = 4
+_PAUSE_US = 500.0
+_COUNTED_ARGS = ("External id", "Record function id", "Sequence number", "Ev Idx")
+
+
+def write_large_trace(path: Path, size_bytes: int = LARGE_BYTES) -> Path:
+    """One rank's trace of at least ``size_bytes``; a file that is there already, and as large, is kept."""
+    return write_rank_traces(path.parent, 1, size_bytes, path.name)[0]
+
+
+def write_rank_traces(
+    folder: Path, num_ranks: int = NUM_RANKS, size_bytes: int = RANK_BYTES, name: str = "rank{rank}.pt.trace.json"
+) -> list[Path]:
+    """Traces of ``num_ranks`` ranks, of at least ``size_bytes`` each; files that are as large already are kept."""
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = [folder / name.format(rank=rank) for rank in range(num_ranks)]
+    missing = [rank for rank, path in enumerate(paths) if not path.exists() or path.stat().st_size < size_bytes]
+    recorded = _Recorded() if missing else None
+    for rank in missing:
+        assert recorded is not None
+        recorded.write(paths[rank], size_bytes, rank, num_ranks)
+    return paths
+
+
+class _Recorded:
+    """A trace of a few steps, cut into what stands once in a file and what is repeated."""
+
+    def __init__(self) -> None:
+        document = _record()
+        events = document.pop("traceEvents")
+        self._header = document
+        self._once = [event for event in events if not _is_repeated(event)]
+        repeated = [event for event in events if _is_repeated(event)]
+        self._begin_us = min(event["ts"] for event in repeated)
+        self._period_us = max(event["ts"] + event.get("dur", 0) for event in repeated) - self._begin_us + _PAUSE_US
+        self._num_ids = 1 + max(_largest_id(event) for event in repeated)
+        self._lines = [_line(event) for event in repeated]
+
+    def write(self, path: Path, size_bytes: int, rank: int, num_ranks: int) -> None:
+        """Writes whole copies of the steps until the file is large enough."""
+        info = {"backend": "gloo", "rank": rank, "world_size": num_ranks}
+        with path.open("w", encoding="utf-8") as file:
+            file.write("{\n")
+            for key, value in (self._header | {"distributedInfo": info}).items():
+                file.write(f'    "{key}": {json.dumps(value)},\n')
+            file.write('    "traceEvents": [\n    ')
+            file.write(",".join(_line(event)(0.0, 0) for event in self._once))
+            for copy in self._copies(rank):
+                file.write("," + copy)
+                if file.tell() >= size_bytes:
+                    break
+            file.write(f'\n  ],"traceName": "{path.name}" }}')
+
+    def _copies(self, rank: int) -> Iterator[str]:
+        number = 0
+        while True:
+            shift_us = number * self._period_us + rank * 3.25
+            yield ",".join(line(shift_us, number * self._num_ids) for line in self._lines)
+            number += 1
+
+
+def _record() -> dict[str, Any]:
+    """What Kineto wrote of a few steps on the CPU."""
+    step = training_step()
+    with tempfile.TemporaryDirectory(prefix="traces-") as folder:
+        path = Path(folder, "trace.json")
+        with kinetoscope.torch.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:
+            for number in range(_NUM_STEPS):
+                with kinetoscope.torch.record_function(f"ProfilerStep#{number}"):
+                    step()
+        profiler.export_chrome_trace(str(path))
+        return json.loads(path.read_text(encoding="utf-8"))
+
+
+def _is_repeated(event: dict[str, Any]) -> bool:
+    return event.get("ph") in ("X", "s", "f", "i") and isinstance(event.get("pid"), int)
+
+
+def _largest_id(event: dict[str, Any]) -> int:
+    args = event.get("args", {})
+    return max(event.get("id", 0), *(args.get(name, 0) for name in _COUNTED_ARGS))
+
+
+def _line(event: dict[str, Any]) -> Callable[[float, int], str]:
+    """The event's text as a function of how much later it is, and of what is added to its ids."""
+    fields = []
+    for key, value in event.items():
+        if key == "ts":
+            fields.append(f'"ts": @TS:{value}@')
+        elif key == "args" and isinstance(value, dict):
+            members = [
+                f'"{name}": @ID:{item}@' if name in _COUNTED_ARGS else f'"{name}": {_text(item)}'
+                for name, item in value.items()
+            ]
+            fields.append('"args": {\n      ' + ", ".join(members) + "\n    }")
+        elif key == "id" and isinstance(value, int):
+            fields.append(f'"id": @ID:{value}@')
+        else:
+            fields.append(f'"{key}": {_text(value)}')
+    return _compiled("\n  {\n    " + ",\n    ".join(fields) + "\n  }")
+
+
+def _text(value: Any) -> str:
+    return f"{value:.3f}" if isinstance(value, float) else json.dumps(value)
+
+
+def _compiled(text: str) -> Callable[[float, int], str]:
+    pieces = text.split("@")
+    values = [_value(piece) if number % 2 else None for number, piece in enumerate(pieces)]
+
+    def line(shift_us: float, shift_id: int) -> str:
+        return "".join(
+            piece if value is None else value(shift_us, shift_id) for piece, value in zip(pieces, values, strict=True)
+        )
+
+    return line
+
+
+def _value(hole: str) -> Callable[[float, int], str]:
+    kind, _, number = hole.partition(":")
+    if kind == "ID":
+        return lambda _, shift_id, first=int(number): str(first + shift_id)
+    return lambda shift_us, _, first=float(number): f"{first + shift_us:.3f}"
+
+
+if __name__ == "__main__":
+    target = Path(sys.argv[1])
+    print(write_large_trace(target / "large.pt.trace.json"))
+    print(*write_rank_traces(target), sep="\n")
