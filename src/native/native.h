@@ -208,6 +208,10 @@ static inline void recorder_settle(Recorder *recorder)
 PyObject *drain_sample(PyObject *module, PyObject *arguments);
 PyObject *drain_chrome(PyObject *module, PyObject *arguments);
 
+/* -- text_object.c: traces on their way into a merged one -- */
+
+int text_setup(PyObject *module);
+
 /* -- the hot path -- */
 
 typedef struct {

@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, Self, cast
 
 from isal import igzip, isal_zlib
 from isal.igzip_lib import IsalError
@@ -49,6 +49,77 @@ def _unpack_member(content: bytes, unpacked: bytearray) -> tuple[bytes, str]:
         if unpacker.eof:
             return unpacker.unused_data + content[start + _PIECE_BYTES :], ""
     return b"", "The gzip data ends too early."
+
+
+class UnpackedStream:
+    """A file, read piece by piece, unpacked if it is gzip or zstandard; memory stays flat, however much is in it.
+
+    A packed stream that is damaged or ends too early gives what it held up to there, and ``damage`` then says so.
+    ``position`` is how far the file itself was read, in bytes.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._file = open(path, "rb", buffering=0)  # noqa: SIM115 - closed by `close`
+        self.damage = ""
+        self._zstandard_error: type[Exception] = OSError
+        magic = self._file.read(4)
+        self._file.seek(0)
+        if magic.startswith(_GZIP_MAGIC):
+            self._unpack = self._read_gzip
+            self._packed, self._unpacker = b"", isal_zlib.decompressobj(wbits=_GZIP_WINDOW)
+        elif magic.startswith(_ZSTD_MAGIC):
+            zstandard = _zstandard(os.fspath(path))
+            self._zstandard_error = zstandard.ZstdError
+            self._frames = zstandard.ZstdDecompressor().stream_reader(self._file, read_across_frames=True)
+            self._unpack = self._read_zstandard
+        else:
+            self._unpack = self._file.readinto
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    @property
+    def position(self) -> int:
+        """How many bytes of the file were read."""
+        return self._file.tell()
+
+    def read_into(self, room: memoryview) -> int:
+        """Fills the beginning of ``room``; how many bytes it got, 0 at the end. Raises OSError."""
+        return self._unpack(room) or 0
+
+    def _read_gzip(self, room: memoryview) -> int:
+        while not self.damage:
+            if self._unpacker.eof and not self._next_member():
+                return 0
+            packed = self._packed or self._file.read(_PIECE_BYTES)
+            try:
+                piece = self._unpacker.decompress(packed, len(room))
+            except _GZIP_ERROR as error:
+                self.damage = f"The gzip data is damaged ({error})."
+                return 0
+            self._packed = self._unpacker.unconsumed_tail
+            if piece:
+                room[: len(piece)] = piece
+                return len(piece)
+            if not packed and not self._unpacker.eof:
+                self.damage = "The gzip data ends too early."
+        return 0
+
+    def _next_member(self) -> bool:
+        following = self._unpacker.unused_data + self._packed
+        following += self._file.read(_PIECE_BYTES) if len(following) < len(_GZIP_MAGIC) else b""
+        self._packed, self._unpacker = following, isal_zlib.decompressobj(wbits=_GZIP_WINDOW)
+        return following.startswith(_GZIP_MAGIC)
+
+    def _read_zstandard(self, room: memoryview) -> int:
+        try:
+            return self._frames.readinto(room)
+        except self._zstandard_error as error:
+            self.damage = f"The zstandard data is damaged ({error})."
+            return 0
 
 
 @contextmanager

@@ -1,0 +1,51 @@
+"""merge: the file to write. Its name says in which format, and whether packed; events flow in, a file appears."""
+
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO, Protocol
+
+from kinetoscope.formats.chrome import ChromeWriter, Event
+from kinetoscope.formats.compression import compressed_by_name
+from kinetoscope.writing.atomic_file import atomic_file
+
+STDOUT = Path("-")
+
+
+class TraceWriter(Protocol):
+    """Writes events of one trace as they come."""
+
+    @property
+    def base_ns(self) -> int:
+        """What the times of lines count from, in unix nanoseconds."""
+        ...
+
+    def write(self, events: Iterable[Event]) -> None:
+        """Adds events, whose ``ts`` (unix) and ``dur`` are integers of nanoseconds."""
+        ...
+
+    def write_lines(self, lines: bytes) -> None:
+        """Adds events as Chrome JSON, each with a comma and a line break before it."""
+        ...
+
+
+@contextmanager
+def trace_output(path: Path, *, base_ns: int, header: Mapping[str, Any]) -> Iterator[TraceWriter]:
+    """A writer for the trace that becomes ``path`` when the block ends well, and nothing at all when it does not.
+
+    ``-`` is the standard output, as JSON.
+    """
+    with _binary_output(path) as stream, compressed_by_name(stream, path) as packed:
+        with ChromeWriter(packed, base_ns=base_ns, header=header) as writer:
+            yield writer
+
+
+def _binary_output(path: Path) -> AbstractContextManager[BinaryIO]:
+    return _stdout() if path == STDOUT else atomic_file(path)
+
+
+@contextmanager
+def _stdout() -> Iterator[BinaryIO]:
+    yield sys.stdout.buffer
+    sys.stdout.buffer.flush()
