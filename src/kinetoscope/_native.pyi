@@ -74,11 +74,13 @@ class TraceText:
     def facts(self) -> dict[str, Any]: ...
     def plan(
         self,
-        outputs: list[tuple[bytes, bytes, bool, int, int]],
+        outputs: list[tuple[bytes, bytes, bool, int, int, int, int]],
         shift_ns: int,
         id_shift: int,
         ids_are_plain: bool,
         is_windowed: bool,
+        sequence: int,
         /,
     ) -> None: ...
     def rewrite(self, text: bytes | bytearray, start: int, end: int, look: int, /) -> tuple[int, int, memoryview]: ...
+    def finish_writing(self) -> memoryview: ...

@@ -85,6 +85,12 @@ static PyObject *text_survey(TextObject *self, PyObject *arguments)
     return status < 0 ? NULL : Py_BuildValue("ni", position, status);
 }
 
+static PyObject *view_of(const Bytes *bytes)
+{
+    return bytes->length > 0 ? PyMemoryView_FromMemory(bytes->at, (Py_ssize_t)bytes->length, PyBUF_READ)
+                             : PyBytes_FromStringAndSize("", 0);
+}
+
 /* The lines are given as a view of our own buffer, good until the next piece: copying them again would cost a quarter of
  * the time. */
 static PyObject *text_rewrite(TextObject *self, PyObject *arguments)
@@ -96,12 +102,19 @@ static PyObject *text_rewrite(TextObject *self, PyObject *arguments)
     int status = go_over(self, arguments, &position, &self->out);
     if (status < 0)
         return NULL;
-    PyObject *lines = self->out.length > 0
-                          ? PyMemoryView_FromMemory(self->out.at, (Py_ssize_t)self->out.length, PyBUF_READ)
-                          : PyBytes_FromStringAndSize("", 0);
+    PyObject *lines = view_of(&self->out);
     PyObject *result = lines != NULL ? Py_BuildValue("niO", position, status, lines) : NULL;
     Py_XDECREF(lines);
     return result;
+}
+
+static PyObject *text_finish_writing(TextObject *self, PyObject *Py_UNUSED(nothing))
+{
+    if (!text_enter(self))
+        return NULL;
+    self->out.length = 0;
+    trace_finish_writing(&self->text, &self->out);
+    return self->text.has_failed ? PyErr_NoMemory() : view_of(&self->out);
 }
 
 static PyObject *text_finish(TextObject *self, PyObject *Py_UNUSED(nothing))
@@ -186,14 +199,16 @@ static PyObject *text_facts(TextObject *self, PyObject *Py_UNUSED(nothing))
     return facts;
 }
 
-/* (pid, tid, is kept, from, to) of one output, from a tuple; 0 with an error set. */
+/* (pid, tid, is kept, from, to, uuids of track and process) of one output, from a tuple; 0 with an error set. */
 static int take_output(TraceText *text, TextOutput *output, PyObject *given)
 {
     const char *pid, *tid;
     Py_ssize_t pid_length, tid_length;
     int is_kept;
     long long from_ns, to_ns;
-    if (!PyTuple_Check(given) || !PyArg_ParseTuple(given, "y#y#pLL", &pid, &pid_length, &tid, &tid_length, &is_kept, &from_ns, &to_ns))
+    unsigned long long track, process;
+    if (!PyTuple_Check(given) || !PyArg_ParseTuple(given, "y#y#pLLKK", &pid, &pid_length, &tid, &tid_length, &is_kept,
+                                                   &from_ns, &to_ns, &track, &process))
         return 0;
     /* Places in the bytes, until all of them are there. */
     output->pid = (Text){(const char *)(uintptr_t)text->output_texts.length, (size_t)pid_length};
@@ -203,6 +218,8 @@ static int take_output(TraceText *text, TextOutput *output, PyObject *given)
     output->is_kept = (uint8_t)is_kept;
     output->from_ns = from_ns;
     output->to_ns = to_ns;
+    output->track = track;
+    output->process = process;
     return 1;
 }
 
@@ -211,8 +228,9 @@ static PyObject *text_plan(TextObject *self, PyObject *arguments)
     TraceText *text = &self->text;
     PyObject *outputs;
     long long shift_ns, id_shift;
-    if (!text_enter(self) || !PyArg_ParseTuple(arguments, "O!LLpp", &PyList_Type, &outputs, &shift_ns, &id_shift,
-                                               &text->ids_are_plain, &text->is_windowed))
+    unsigned sequence;
+    if (!text_enter(self) || !PyArg_ParseTuple(arguments, "O!LLppI", &PyList_Type, &outputs, &shift_ns, &id_shift,
+                                               &text->ids_are_plain, &text->is_windowed, &sequence))
         return NULL;
     size_t num_outputs = (size_t)PyList_Size(outputs);
     free(text->outputs);
@@ -220,6 +238,8 @@ static PyObject *text_plan(TextObject *self, PyObject *arguments)
     text->output_texts.length = 0;
     text->shift_ns = shift_ns;
     text->id_shift = id_shift;
+    text->writes_packets = sequence != 0;
+    text->packets.sequence = sequence;
     text->outputs = calloc(num_outputs + 1, sizeof *text->outputs);
     if (text->outputs == NULL)
         return PyErr_NoMemory();
@@ -248,8 +268,9 @@ static PyMethodDef text_methods[] = {
     {"finish", (PyCFunction)text_finish, METH_NOARGS, "Ends the survey."},
     {"facts", (PyCFunction)text_facts, METH_NOARGS, "What the survey found."},
     {"plan", (PyCFunction)text_plan, METH_VARARGS,
-     "(outputs, shift_ns, id_shift, ids_are_plain, is_windowed): how to rewrite."},
+     "(outputs, shift_ns, id_shift, ids_are_plain, is_windowed, sequence): how to rewrite; as packets, if sequence is not 0."},
     {"rewrite", (PyCFunction)text_rewrite, METH_VARARGS, "(text, start, end, look): where it stopped, why, and lines."},
+    {"finish_writing", (PyCFunction)text_finish_writing, METH_NOARGS, "What had to wait for the end."},
     {NULL, NULL, 0, NULL},
 };
 

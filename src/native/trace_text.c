@@ -146,8 +146,10 @@ static int compare_spans(const void *one, const void *other)
 static void nest_pending(TraceText *text, TextTrack *track, size_t count)
 {
     Text thread = thread_of(text, track);
+    size_t num_actions = text->outcome.num_actions;
     for (size_t i = 0; i < count; i++)
         nest_place(&track->nested, track->pending[i], thread, &text->outcome);
+    track->was_cut |= text->outcome.num_actions > num_actions;
     track->last_begin = track->pending[count - 1].begin;
     track->last_dur = track->pending[count - 1].dur;
     track->has_nested = 1;
@@ -231,6 +233,11 @@ static void survey_span(TraceText *text, TextTrack *track, const Event *event)
             bytes_put_char(&text->steps, ',');
         bytes_put(&text->steps, event->begin, (size_t)(event->end - event->begin));
     }
+    NestSpan span = {.begin = event->ts, .dur = event->dur};
+    NestSpan previous = {.begin = track->previous_begin, .dur = track->previous_dur};
+    track->is_disordered |= track->num_spans++ > 0 && nest_compare(&span, &previous) < 0;
+    track->previous_begin = event->ts;
+    track->previous_dur = event->dur;
     if (event->ts + event->dur > text->latest_ns)
         text->latest_ns = event->ts + event->dur;
     if (text->nests)
@@ -318,7 +325,9 @@ void trace_finish(TraceText *text)
                 qsort(track->pending, track->num_pending, sizeof *track->pending, compare_spans);
             nest_pending(text, track, track->num_pending);
         }
+        size_t num_actions = text->outcome.num_actions;
         nest_finish(&track->nested, thread_of(text, track), &text->outcome);
+        track->was_cut |= text->outcome.num_actions > num_actions;
         for (NestLevel *level = track->nested.next; level != NULL; level = level->next)
             track->num_levels++;
         nest_free(&track->nested);
@@ -499,6 +508,19 @@ static void put_event(Bytes *out, const Event *event, const Rewrite *rewrite)
     bytes_put_char(out, '}');
 }
 
+/* Spans that were moved or cut are no longer in the order in which they came. */
+static void put_packets(TraceText *text, const TextTrack *track, const Event *event, const Rewrite *rewrite, Bytes *out)
+{
+    PacketPlace place = {.track = rewrite->output->track, .process = rewrite->output->process, .ts = rewrite->ts,
+                         .dur = rewrite->dur, .said = rewrite->action != NULL ? &rewrite->action->said : NULL};
+    place.is_disordered = track->is_disordered || track->num_levels > 1 || track->was_cut;
+    if (event->fields[FIELD_ID].at != NULL)
+        place.has_id = event_plain_id(event->fields[FIELD_ID], &place.id);
+    if (place.has_id && rewrite->shifts_ids)
+        place.id += rewrite->id_shift;
+    packet_event(&text->packets, event, &place, out);
+}
+
 static const NestAction *action_for(TraceText *text)
 {
     const NestOutcome *outcome = &text->outcome;
@@ -547,7 +569,16 @@ static void rewrite_event(TraceText *text, const Event *event, unsigned look, By
         return;
     rewrite.ts += text->shift_ns;
     text->num_written++;
-    put_event(out, event, &rewrite);
+    if (text->writes_packets)
+        put_packets(text, track, event, &rewrite, out);
+    else
+        put_event(out, event, &rewrite);
+}
+
+void trace_finish_writing(TraceText *text, Bytes *out)
+{
+    packet_flush(&text->packets, 1, out);
+    text->has_failed |= text->packets.has_failed | out->has_failed;
 }
 
 enum TextStatus trace_rewrite(TraceText *text, const char **at, const char *end, unsigned look, Bytes *out)
@@ -566,6 +597,7 @@ void trace_free(TraceText *text)
     }
     free(text->tracks);
     free(text->outputs);
+    packet_free(&text->packets);
     free(text->lengths);
     table_free(&text->track_keys);
     table_free(&text->names);

@@ -11,6 +11,7 @@
 #include "bytes.h"
 #include "event.h"
 #include "nest.h"
+#include "perfetto.h"
 
 #define MOST_LENGTHS ((size_t)1 << 20)
 
@@ -27,6 +28,10 @@ typedef struct {
     uint32_t pid_length, thread_at; /* in its key: the pid, a zero byte, the tid */
     uint32_t first_output;
     uint32_t num_levels;
+    int64_t previous_begin, previous_dur; /* of the span before */
+    uint64_t num_spans;
+    uint8_t was_cut; /* a span of it was, so that the order may be another */
+    uint8_t is_disordered; /* its spans do not come in the order of their begin */
     uint8_t role, is_device, is_unsorted, has_nested, has_events;
     uint8_t *kept; /* for each B that is open, whether it is in the window */
     size_t num_kept, kept_capacity;
@@ -37,7 +42,7 @@ typedef struct {
     Text pid, tid; /* as they are written */
     int64_t from_ns, to_ns;
     uint8_t is_kept;
-    uint64_t rank, uuid;
+    uint64_t track, process; /* uuids, for Perfetto */
 } TextOutput;
 
 typedef struct {
@@ -62,6 +67,8 @@ typedef struct {
     size_t num_outputs;
     Bytes output_texts;
     int64_t shift_ns, id_shift;
+    int writes_packets;
+    PacketEncoder packets;
     int ids_are_plain, is_windowed;
     uint64_t num_written;
 } TraceText;
@@ -72,6 +79,8 @@ enum TextStatus trace_survey(TraceText *text, const char **at, const char *end, 
 void trace_finish(TraceText *text);
 /* As trace_survey; the events go to `out`, each with a comma and a line break before it. */
 enum TextStatus trace_rewrite(TraceText *text, const char **at, const char *end, unsigned look, Bytes *out);
+/* Writes what had to wait for the end of the file. */
+void trace_finish_writing(TraceText *text, Bytes *out);
 void trace_free(TraceText *text);
 
 #endif

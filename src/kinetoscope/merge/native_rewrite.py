@@ -15,6 +15,7 @@ from kinetoscope.formats.chrome import Event, encode_event, encode_text, event_t
 from kinetoscope.formats.chrome_repair import read_event
 from kinetoscope.formats.chrome_stream import Stop, StreamedTrace, stream_chrome
 from kinetoscope.formats.nesting import OverlapTracks
+from kinetoscope.formats.perfetto import PerfettoWriter, process_uuid, track_uuid
 from kinetoscope.formats.tracks import Descriptions, IdNumbers, Role
 from kinetoscope.merge.input_file import InputFile, Plan, batches_by_pid
 
@@ -69,9 +70,12 @@ class NativeRewriter:
             plan.next_id - numbers.lowest,
             numbers.are_plain,
             bool(plan.windows),
+            writer.begin_sequence() if isinstance(writer, PerfettoWriter) else 0,
         )
         look = _LOOK_AGAIN if survey.trace.is_strict else 0
-        stream_chrome(file.path, _Writing(survey.text, writer, numbers, look), on_bytes=on_bytes)
+        put = writer.write_packets if isinstance(writer, PerfettoWriter) else writer.write_lines
+        stream_chrome(file.path, _Writing(survey.text, put, numbers, look), on_bytes=on_bytes)
+        put(survey.text.finish_writing())
         plan.next_id = numbers.next_first
         plan.num_events += survey.text.num_written
         plan.num_clipped += facts["num_clipped"]
@@ -139,7 +143,7 @@ def _look(path: str, align_on: str | None, on_bytes: Callable[[int], None]) -> _
 
 def _outputs(
     survey: _Survey, file: InputFile, plan: Plan, base_ns: int
-) -> Iterator[tuple[bytes, bytes, bool, int, int]]:
+) -> Iterator[tuple[bytes, bytes, bool, int, int, int, int]]:
     """Where the events of each track, and of the overlap tracks beside it, go, in the order in which C counts them."""
     places = _Places(survey, file, plan)
     for number, (pid, _, _, _, _, num_levels) in enumerate(survey.tracks):
@@ -151,7 +155,8 @@ def _outputs(
             from_ns, to_ns = (_fit(it - file.base_ns - file.shift_ns) for it in (from_ns, to_ns))
         for level in range(num_levels):
             tid = places.tids.get((number, level), 0)
-            yield str(rank).encode(), str(tid).encode(), is_kept, from_ns, to_ns
+            uuids = track_uuid(rank, tid), process_uuid(rank)
+            yield str(rank).encode(), str(tid).encode(), is_kept, from_ns, to_ns, *uuids
 
 
 class _Places:
@@ -188,22 +193,22 @@ class _Places:
 class _Writing:
     """Takes the events of a file for the second time, and writes them."""
 
-    def __init__(self, text: Any, writer: Any, numbers: IdNumbers, look: int) -> None:
+    def __init__(self, text: Any, put: Callable[[Any], None], numbers: IdNumbers, look: int) -> None:
         self._text = text
-        self._writer = writer
+        self._put = put
         self._numbers = numbers
         self._look = look
 
     def take(self, text: bytearray, start: int, end: int) -> tuple[int, Stop]:
         position, stop, lines = self._text.rewrite(text, start, end, self._look)
-        self._writer.write_lines(lines)
+        self._put(lines)
         return position, stop
 
     def take_odd(self, event: Event) -> bool:
         self._numbers.renumber(event)
         text = b"," + encode_event(_scalar_places(event), 0)
         position, _, lines = self._text.rewrite(text, 0, len(text), _LOOK_CANONICAL)
-        self._writer.write_lines(lines)
+        self._put(lines)
         return position == len(text)
 
 

@@ -8,6 +8,8 @@ from typing import Any, BinaryIO, Protocol
 
 from kinetoscope.formats.chrome import ChromeWriter, Event
 from kinetoscope.formats.compression import compressed_by_name
+from kinetoscope.formats.perfetto import SUFFIXES as PERFETTO_SUFFIXES
+from kinetoscope.formats.perfetto import PerfettoWriter
 from kinetoscope.writing.atomic_file import atomic_file
 
 STDOUT = Path("-")
@@ -18,16 +20,13 @@ class TraceWriter(Protocol):
 
     @property
     def base_ns(self) -> int:
-        """What the times of lines count from, in unix nanoseconds."""
+        """What the times of raw events count from, in unix nanoseconds."""
         ...
 
     def write(self, events: Iterable[Event]) -> None:
         """Adds events, whose ``ts`` (unix) and ``dur`` are integers of nanoseconds."""
         ...
 
-    def write_lines(self, lines: bytes) -> None:
-        """Adds events as Chrome JSON, each with a comma and a line break before it."""
-        ...
 
 
 @contextmanager
@@ -37,6 +36,9 @@ def trace_output(path: Path, *, base_ns: int, header: Mapping[str, Any]) -> Iter
     ``-`` is the standard output, as JSON.
     """
     with _binary_output(path) as stream, compressed_by_name(stream, path) as packed:
+        if path.name.removesuffix(".gz").removesuffix(".zst").endswith(PERFETTO_SUFFIXES):
+            yield PerfettoWriter(packed)
+            return
         with ChromeWriter(packed, base_ns=base_ns, header=header) as writer:
             yield writer
 
