@@ -22,15 +22,16 @@ static int text_enter(TextObject *self)
 
 static PyObject *text_new(PyTypeObject *type, PyObject *arguments, PyObject *Py_UNUSED(names))
 {
-    int nests;
+    int nests, checks;
     Py_ssize_t most_pending, length;
     const char *align_on;
-    if (!PyArg_ParseTuple(arguments, "pny#", &nests, &most_pending, &align_on, &length))
+    if (!PyArg_ParseTuple(arguments, "pny#p", &nests, &most_pending, &align_on, &length, &checks))
         return NULL;
     TextObject *self = (TextObject *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
     if (self == NULL)
         return NULL;
     self->text.nests = nests;
+    self->text.checks = checks;
     self->text.outcome.names = &self->text.names;
     self->text.most_pending = most_pending > 0 ? (size_t)most_pending : 1;
     self->text.names.most_bytes = (size_t)32 << 20;
@@ -184,7 +185,7 @@ static PyObject *text_facts(TextObject *self, PyObject *Py_UNUSED(nothing))
     if (put_fact(facts, "tracks", tracks_of(text)) < 0 || put_fact(facts, "metadata", metadata_of(text)) < 0 ||
         put_fact(facts, "steps", PyBytes_FromStringAndSize(steps, (Py_ssize_t)text->steps.length)) < 0 ||
         put_fact(facts, "earliest_ns", number_if(text->num_timed > 0, text->earliest_ns)) < 0 ||
-        put_fact(facts, "latest_ns", number_if(text->num_timed > 0, text->latest_ns)) < 0 ||
+        put_fact(facts, "latest_ns", number_if(text->num_timed > 0, text->num_spans > 0 ? text->latest_end_ns : text->latest_ns)) < 0 ||
         put_fact(facts, "aligned_ns", number_if(text->has_aligned, text->aligned_ns)) < 0 ||
         put_fact(facts, "lowest_id", number_if(text->has_ids, text->lowest_id)) < 0 ||
         put_fact(facts, "highest_id", number_if(text->has_ids, text->highest_id)) < 0 ||
@@ -193,6 +194,10 @@ static PyObject *text_facts(TextObject *self, PyObject *Py_UNUSED(nothing))
         put_fact(facts, "is_late", PyBool_FromLong(text->is_late)) < 0 ||
         put_fact(facts, "has_stray_commas", PyBool_FromLong(text->is_stray)) < 0 ||
         put_fact(facts, "num_actions", PyLong_FromSize_t(text->outcome.num_actions)) < 0 ||
+        put_fact(facts, "num_events", PyLong_FromUnsignedLongLong(text->num_events)) < 0 ||
+        put_fact(facts, "num_repeated_flows", PyLong_FromUnsignedLongLong(text->num_repeated_flows)) < 0 ||
+        put_fact(facts, "num_lone_begins", PyLong_FromUnsignedLongLong(text->num_lone_begins)) < 0 ||
+        put_fact(facts, "num_lone_ends", PyLong_FromUnsignedLongLong(text->num_lone_ends)) < 0 ||
         put_fact(facts, "num_clipped", PyLong_FromUnsignedLongLong(text->outcome.num_clipped)) < 0 ||
         put_fact(facts, "num_moved", PyLong_FromUnsignedLongLong(text->outcome.num_moved)) < 0)
         Py_CLEAR(facts);

@@ -217,6 +217,29 @@ static void survey_id(TraceText *text, Text id)
     text->has_ids = 1;
 }
 
+/* Flows that begin twice, and ends of what never began. */
+static void check_event(TraceText *text, TextTrack *track, const Event *event)
+{
+    Text id = event->fields[FIELD_ID], category = event->fields[FIELD_CAT];
+    if (event->phase == 'B') {
+        track->num_open++;
+        text->num_lone_begins++;
+    } else if (event->phase == 'E' && track->num_open > 0) {
+        track->num_open--;
+        text->num_lone_begins--;
+    } else if (event->phase == 'E') {
+        text->num_lone_ends++;
+    } else if (event->phase == 's' && id.at != NULL) {
+        Bytes key = {0};
+        size_t before = text->flows.num_entries;
+        bytes_put(&key, id.at, id.length);
+        bytes_put(&key, category.at != NULL ? category.at : "", category.length);
+        text->has_failed |= key.has_failed || table_intern(&text->flows, key.at, key.length) == TABLE_FULL;
+        text->num_repeated_flows += text->flows.num_entries == before;
+        bytes_free(&key);
+    }
+}
+
 static void survey_span(TraceText *text, TextTrack *track, const Event *event)
 {
     Text name = event->fields[FIELD_NAME];
@@ -238,8 +261,8 @@ static void survey_span(TraceText *text, TextTrack *track, const Event *event)
     track->is_disordered |= track->num_spans++ > 0 && nest_compare(&span, &previous) < 0;
     track->previous_begin = event->ts;
     track->previous_dur = event->dur;
-    if (event->ts + event->dur > text->latest_ns)
-        text->latest_ns = event->ts + event->dur;
+    if (text->num_spans++ == 0 || event->ts + event->dur > text->latest_end_ns)
+        text->latest_end_ns = event->ts + event->dur;
     if (text->nests)
         collect(text, track, event);
 }
@@ -247,10 +270,8 @@ static void survey_span(TraceText *text, TextTrack *track, const Event *event)
 static void survey_time(TraceText *text, const Event *event)
 {
     Text name = event->fields[FIELD_NAME];
-    if (text->num_timed++ == 0) {
-        text->earliest_ns = event->ts;
-        text->latest_ns = event->ts;
-    }
+    if (text->num_timed++ == 0)
+        text->earliest_ns = text->latest_ns = event->ts;
     text->earliest_ns = event->ts < text->earliest_ns ? event->ts : text->earliest_ns;
     text->latest_ns = event->ts > text->latest_ns ? event->ts : text->latest_ns;
     text->has_unix_times |= event->ts > UNIX_NS;
@@ -295,6 +316,8 @@ static void survey_event(TraceText *text, const Event *event, unsigned look, Byt
         track->is_device |= is_device_category(event->fields[FIELD_CAT]);
         if (event->phase == 'X')
             survey_span(text, track, event);
+        else if (text->checks)
+            check_event(text, track, event);
         if (event->fields[FIELD_ID].at != NULL && has_id_phase(event))
             survey_id(text, event->fields[FIELD_ID]);
         if (event->fields[FIELD_BIND_ID].at != NULL)
@@ -341,7 +364,7 @@ void trace_finish(TraceText *text)
         text->has_failed |= text->outcome.actions[i].said.has_failed;
     table_free(&text->names);
     text->has_failed |= text->outcome.has_failed | text->steps.has_failed;
-    text->serial = text->num_events = 0;
+    text->serial = 0;
     text->num_commas = text->wants_comma = 0;
     uint32_t num_outputs = 0;
     for (size_t i = 0; i < text->num_tracks; i++) {
@@ -602,6 +625,7 @@ void trace_free(TraceText *text)
     table_free(&text->track_keys);
     table_free(&text->names);
     table_free(&text->metadata);
+    table_free(&text->flows);
     bytes_free(&text->steps);
     bytes_free(&text->align_on);
     bytes_free(&text->output_texts);

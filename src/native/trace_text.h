@@ -29,7 +29,7 @@ typedef struct {
     uint32_t first_output;
     uint32_t num_levels;
     int64_t previous_begin, previous_dur; /* of the span before */
-    uint64_t num_spans;
+    uint64_t num_spans, num_open; /* B without an E yet */
     uint8_t was_cut; /* a span of it was, so that the order may be another */
     uint8_t is_disordered; /* its spans do not come in the order of their begin */
     uint8_t role, is_device, is_unsorted, has_nested, has_events;
@@ -53,11 +53,14 @@ typedef struct {
     Table names, metadata;
     Bytes steps; /* texts of spans that are batches, with commas between */
     Bytes align_on; /* the name, as JSON */
+    int checks; /* whether flows and pairs are counted too */
+    Table flows; /* ids that began, with their category */
+    uint64_t num_repeated_flows, num_lone_ends, num_lone_begins;
     NestOutcome outcome;
     size_t next_action;
     size_t most_pending, num_pending;
-    uint64_t serial, num_events, num_timed;
-    int64_t earliest_ns, latest_ns, aligned_ns, lowest_id, highest_id;
+    uint64_t serial, num_events, num_timed, num_spans;
+    int64_t earliest_ns, latest_ns, latest_end_ns, aligned_ns, lowest_id, highest_id;
     int nests, has_ids, has_odd_ids, has_aligned, has_unix_times, is_late, is_stray, has_failed;
     int num_commas, wants_comma;
     uint32_t *lengths; /* of each event that ends with its args, 0 for others: so that the second pass need not look */

@@ -95,7 +95,7 @@ def next_event(text: str, position: int) -> int:
 
 
 def read_event(text: str, position: int) -> tuple[Any, int]:
-    """The value at ``position``, and where it ends; control characters and NaN may be in it. ValueError: none is there."""
+    """The value at ``position``, and where it ends; control characters and NaN may be in it. Raises ValueError."""
     event, end = _LENIENT.raw_decode(text, position)
     if isinstance(event, dict) and any(_loses_digits(event.get(key)) for key in _TIMES):
         exact, _ = _EXACT.raw_decode(text, position)

@@ -71,11 +71,19 @@ def stream_chrome(
     the bytes of the file that were read since. Raises `TraceFileError` when the file is empty, binary or no trace.
     """
     name = os.fspath(path)
+    with _opened(name) as stream:
+        return _Reading(name, stream, taker, on_bytes).read(on_header)
+
+
+def _opened(name: str) -> UnpackedStream:
     try:
-        with UnpackedStream(name) as stream:
-            return _Reading(name, stream, taker, on_bytes).read(on_header)
+        return UnpackedStream(name)
     except OSError as error:
-        raise TraceFileError(f"Cannot read the trace {name}: {error.strerror}. Check the path.") from error
+        raise _unreadable(name, error) from error
+
+
+def _unreadable(name: str, error: OSError) -> TraceFileError:
+    return TraceFileError(f"Cannot read the trace {name}: {error.strerror}. Check the path.")
 
 
 class _Reading:
@@ -117,7 +125,10 @@ class _Reading:
         if self._end == len(self._buffer):
             self._buffer += bytes(len(self._buffer))
         with memoryview(self._buffer) as view, view[self._end :] as room:
-            num_read = self._stream.read_into(room)
+            try:
+                num_read = self._stream.read_into(room)
+            except OSError as error:
+                raise _unreadable(self._name, error) from error
         self._end += num_read
         self._is_over = num_read == 0
         self._tell()

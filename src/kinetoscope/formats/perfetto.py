@@ -1,4 +1,4 @@
-"""formats: Perfetto's own trace format, a stream of protobuf packets. Events flow in; packets flow out, written by hand.
+"""formats: Perfetto's own trace format. Events flow in; protobuf packets, written by hand, flow out.
 
 Every span is two packets, its begin and its end, on a track of its thread or stream; names, categories and the names of
 args are written once and called by number after that. Flows and asynchronous spans go the way of the old format, which
@@ -121,7 +121,7 @@ class PerfettoWriter:
             if "ts" not in event:
                 continue
             uuid = track_uuid(event["pid"], event["tid"])
-            moments = [(uuid, time_ns, *moment) for time_ns, *moment in self._packets(event)]
+            moments = [(uuid, when, kind, order, body) for when, kind, order, body in self._packets(event)]
             self._put_interned()
             yield from moments
 

@@ -35,6 +35,8 @@ class InputFile:
     batches: dict[Any, dict[int, Moment]]
     """When each batch was, by pid."""
     repairs: list[str]
+    counts: dict[str, int] = field(default_factory=dict)
+    """What a check counts: events, clipped, moved, repeated_flows, lone_begins, lone_ends."""
     shift_ns: int = 0
     ranks: list[int] = field(init=False)
     """Those of a merged file, in order; else the one rank that the file has."""

@@ -32,7 +32,9 @@ Progress = Callable[[int, int], None]
 
 
 class _Rewriter(Protocol):
-    def survey(self, path: str, position: int, align_on: str | None, on_bytes: Callable[[int], None]) -> InputFile: ...
+    def survey(
+        self, path: str, position: int, align_on: str | None, on_bytes: Callable[[int], None], *, checks: bool = False
+    ) -> InputFile: ...
     def rewrite(self, file: InputFile, plan: Plan, writer: Any, on_bytes: Callable[[int], None]) -> None: ...
 
 
@@ -84,6 +86,11 @@ def make_rewriter() -> _Rewriter:
     """What reads one file and writes it anew: C where it was built, unless ``KINETOSCOPE_PURE`` is set."""
     is_pure = NativeRewriter is None or os.environ.get("KINETOSCOPE_PURE") == "1"
     return PureRewriter() if is_pure or NativeRewriter is None else NativeRewriter()
+
+
+def survey_trace(path: PathLike, *, checks: bool = False) -> InputFile:
+    """What one file holds, without merging it; ``checks`` counts what may be wrong with it. Raises `TraceFileError`."""
+    return make_rewriter().survey(os.fspath(path), 0, None, lambda num_bytes: None, checks=checks)
 
 
 class _Merging:

@@ -24,6 +24,7 @@ _LOOK_AGAIN = 2
 _ROLES = (None, Role.LOOP, Role.BACKWARD)
 _MOST_PENDING = 1 << 20  # spans of 32 bytes that wait for earlier ones of their track
 _MOST_ACTIONS_KEPT = 100_000  # spans cut or moved; a file with more is looked at twice
+_COUNTS = ("events", "clipped", "moved", "repeated_flows", "lone_begins", "lone_ends")
 _ALWAYS = (-(2**63), 2**63 - 1)
 
 
@@ -34,10 +35,12 @@ class NativeRewriter:
         self._survey: _Survey | None = None
         self._align_on: str | None = None
 
-    def survey(self, path: str, position: int, align_on: str | None, on_bytes: Callable[[int], None]) -> InputFile:
+    def survey(
+        self, path: str, position: int, align_on: str | None, on_bytes: Callable[[int], None], *, checks: bool = False
+    ) -> InputFile:
         """What the file holds. Raises `TraceFileError` if it cannot be read."""
         self._align_on = align_on
-        survey = _look(path, align_on, on_bytes)
+        survey = _look(path, align_on, on_bytes, checks)
         facts, header = survey.facts, survey.trace.header
         metadata = survey.metadata
         base_ns = find_base_ns(header, (event for event in metadata if event.get("ph") == "M"))
@@ -57,6 +60,7 @@ class NativeRewriter:
             aligned_at_ns=_add(facts["aligned_ns"], base_ns),
             batches=batches,
             repairs=survey.trace.repairs,
+            counts={name: facts[f"num_{name}"] for name in _COUNTS},
         )
 
     def rewrite(self, file: InputFile, plan: Plan, writer: Any, on_bytes: Callable[[int], None]) -> None:
@@ -86,7 +90,8 @@ class NativeRewriter:
 class _Survey:
     """One file, looked at: takes its events and knows them by the facts that C tells."""
 
-    def __init__(self, most_pending: int, align_on: str | None) -> None:
+    def __init__(self, most_pending: int, align_on: str | None, checks: bool) -> None:
+        self._checks = checks
         self._most_pending = most_pending
         self._align_on = encode_text(align_on) if align_on is not None else b""
         self.text: Any = None
@@ -94,7 +99,7 @@ class _Survey:
         self.facts: dict[str, Any] = {}
 
     def begin(self, header: dict[str, Any]) -> None:
-        self.text = _native.TraceText("kinetoscope" not in header, self._most_pending, self._align_on)
+        self.text = _native.TraceText("kinetoscope" not in header, self._most_pending, self._align_on, self._checks)
 
     def end(self, trace: StreamedTrace) -> None:
         self.text.finish()
@@ -130,10 +135,10 @@ class _Survey:
                 yield event
 
 
-def _look(path: str, align_on: str | None, on_bytes: Callable[[int], None]) -> _Survey:
+def _look(path: str, align_on: str | None, on_bytes: Callable[[int], None], checks: bool = False) -> _Survey:
     most_pending = _MOST_PENDING
     while True:
-        survey = _Survey(most_pending, align_on)
+        survey = _Survey(most_pending, align_on, checks)
         survey.end(stream_chrome(path, survey, survey.begin, on_bytes))
         if not survey.facts["is_late"]:
             return survey

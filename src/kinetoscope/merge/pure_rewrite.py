@@ -4,11 +4,12 @@ The twin of `native_rewrite`, and its judge: it serves where there is no compile
 """
 
 import os
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from kinetoscope.formats.chrome import ChromeTrace, Event, read_chrome
-from kinetoscope.formats.nesting import nest
+from kinetoscope.formats.nesting import NestingCounts, nest
 from kinetoscope.formats.tracks import Descriptions, renumber_ids
 from kinetoscope.merge.input_file import InputFile, Moment, Plan, batches_by_pid
 
@@ -16,7 +17,9 @@ from kinetoscope.merge.input_file import InputFile, Moment, Plan, batches_by_pid
 class PureRewriter:
     """Looks at one file, and rewrites it."""
 
-    def survey(self, path: str, position: int, align_on: str | None, on_bytes: Callable[[int], None]) -> InputFile:
+    def survey(
+        self, path: str, position: int, align_on: str | None, on_bytes: Callable[[int], None], *, checks: bool = False
+    ) -> InputFile:
         """What the file holds. Raises `TraceFileError` if it cannot be read."""
         trace = read_chrome(path)
         timed = [event for event in trace.events if "ts" in event and event.get("ph") != "M"]
@@ -30,10 +33,11 @@ class PureRewriter:
             has_clock=trace.has_clock,
             pids=[event.get("pid") for event in trace.events],
             earliest_ns=min((event["ts"] for event in timed), default=None),
-            latest_ns=max((event["ts"] + event.get("dur", 0) for event in timed), default=None),
+            latest_ns=_latest(timed),
             aligned_at_ns=min((event["ts"] for event in timed if event.get("name") == align_on), default=None),
             batches=batches_by_pid(trace.events),
             repairs=trace.repairs,
+            counts=_counts(trace) if checks else {},
         )
 
     def rewrite(self, file: InputFile, plan: Plan, writer: Any, on_bytes: Callable[[int], None]) -> None:
@@ -52,6 +56,27 @@ class PureRewriter:
         writer.write(events)
         plan.num_events += len(events)
         on_bytes(file.size_bytes)
+
+
+def _latest(timed: list[Event]) -> int | None:
+    """When the last span ends; where there are none, when the last event is."""
+    spans = [event["ts"] + event.get("dur", 0) for event in timed if event.get("ph") == "X"]
+    return max(spans or (event["ts"] for event in timed), default=None)
+
+
+def _counts(trace: ChromeTrace) -> dict[str, int]:
+    flows = [(str(event.get("id")), event.get("cat")) for event in trace.events if event.get("ph") == "s"]
+    depths: dict[Any, int] = defaultdict(int)
+    num_lone_ends = 0
+    for event in trace.events:
+        track = event.get("pid"), event.get("tid")
+        depths[track] += {"B": 1, "E": -1}.get(str(event.get("ph")), 0)
+        num_lone_ends += depths[track] < 0
+        depths[track] = max(0, depths[track])
+    counts = {"events": len(trace.events), "repeated_flows": len(flows) - len(set(flows))}
+    nesting = NestingCounts() if "kinetoscope" in trace.header else nest(trace.events)
+    pairs = {"lone_begins": sum(depths.values()), "lone_ends": num_lone_ends}
+    return counts | pairs | {"clipped": nesting.clipped, "moved": nesting.moved}
 
 
 def _adopt(trace: ChromeTrace, file: InputFile, plan: Plan) -> Iterator[Event]:

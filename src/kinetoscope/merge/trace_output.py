@@ -28,14 +28,13 @@ class TraceWriter(Protocol):
         ...
 
 
-
 @contextmanager
 def trace_output(path: Path, *, base_ns: int, header: Mapping[str, Any]) -> Iterator[TraceWriter]:
     """A writer for the trace that becomes ``path`` when the block ends well, and nothing at all when it does not.
 
     ``-`` is the standard output, as JSON.
     """
-    with _binary_output(path) as stream, compressed_by_name(stream, path) as packed:
+    with binary_output(path) as stream, compressed_by_name(stream, path) as packed:
         if path.name.removesuffix(".gz").removesuffix(".zst").endswith(PERFETTO_SUFFIXES):
             yield PerfettoWriter(packed)
             return
@@ -43,7 +42,8 @@ def trace_output(path: Path, *, base_ns: int, header: Mapping[str, Any]) -> Iter
             yield writer
 
 
-def _binary_output(path: Path) -> AbstractContextManager[BinaryIO]:
+def binary_output(path: Path) -> AbstractContextManager[BinaryIO]:
+    """A stream that becomes the file when it is complete, or the standard output."""
     return _stdout() if path == STDOUT else atomic_file(path)
 
 
