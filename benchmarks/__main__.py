@@ -19,6 +19,7 @@ _SUITES = {
     "drain": "benchmarks.recording.drain",
     "torch_record_function": "benchmarks.torch.record_function",
     "torch_results": "benchmarks.torch.results",
+    "merging": "benchmarks.files.merging",
 }
 _RESULTS = Path(__file__).parent / "results"
 _NARROWEST = 120  # columns, where the output is no terminal

@@ -1,6 +1,6 @@
 """benchmarks: the files to read and merge. A size flows in; Chrome JSON as Kineto writes it flows out.
 
-A small training loop is recorded with `kinetoscope.torch`, and its steps are repeated, later each time and under new ids,
+A small training loop is recorded with `kinetoscope.torch`, and its steps are repeated, later each time, under new ids,
 until the file is as large as asked: all its text is what Kineto wrote, but for the numbers that tell events apart.
 
     python -m benchmarks.files.traces FOLDER      the file of 200 MB, and the eight ranks of 30 MB each

@@ -207,14 +207,14 @@ def _order(track: Track) -> tuple[Any, ...]:
 
 
 def _plain_pid(pid: Any) -> Any:
-    return pid if isinstance(pid, (int, str)) or pid is None else str(pid)
+    return pid if type(pid) in (int, str) or pid is None else str(pid)
 
 
 def _plain_tid(tid: Any) -> Any:
     """A tid as a number where it is one: old Kineto wrote "123" for spans and 123 for flows of the same thread."""
     if isinstance(tid, str) and tid.removeprefix("stream ").isdecimal():
         return int(tid.removeprefix("stream "))
-    return tid if isinstance(tid, (int, str)) or tid is None else str(tid)
+    return tid if type(tid) in (int, str) or tid is None else str(tid)
 
 
 def _stream(tid: Any) -> str:
