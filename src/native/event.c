@@ -124,7 +124,7 @@ static int has_odd_escape(const char *at, const char *end)
 static int is_scalar(Text text) { return *text.at != '{' && *text.at != '['; }
 
 /* Whether the fields are such as the rest of the code relies on; takes the times. */
-static int understand(Event *event, unsigned look)
+static int understand(Event *event, unsigned look, int is_known)
 {
     const Text *fields = event->fields;
     Text phase = fields[FIELD_PH];
@@ -136,7 +136,7 @@ static int understand(Event *event, unsigned look)
     if ((fields[FIELD_PID].at != NULL && !is_scalar(fields[FIELD_PID])) ||
         (fields[FIELD_TID].at != NULL && !is_scalar(fields[FIELD_TID])))
         return 0;
-    return (look & (LOOK_CANONICAL | LOOK_AGAIN)) || !has_odd_escape(event->begin, event->end);
+    return is_known || (look & LOOK_CANONICAL) || !has_odd_escape(event->begin, event->end);
 }
 
 static EventFault event_fault(JsonFault fault) { return fault == JSON_CUT ? EVENT_CUT : EVENT_ODD; }
@@ -164,7 +164,7 @@ EventFault event_scan(const char *at, const char *end, unsigned look, size_t kno
     at = json_skip_space(at + 1, end);
     if (at < end && *at == '}') {
         event->end = at + 1;
-        return understand(event, look) ? EVENT_FINE : EVENT_ODD;
+        return understand(event, look, 0) ? EVENT_FINE : EVENT_ODD;
     }
     for (;;) {
         const char *key;
@@ -198,5 +198,5 @@ EventFault event_scan(const char *at, const char *end, unsigned look, size_t kno
         at = json_skip_space(at + 1, end);
     }
     event->end = at + 1;
-    return !is_odd && understand(event, look) ? EVENT_FINE : EVENT_ODD;
+    return !is_odd && understand(event, look, known > 0) ? EVENT_FINE : EVENT_ODD;
 }
