@@ -55,7 +55,14 @@ static inline void bytes_put(Bytes *bytes, const void *from, size_t length)
 
 #define bytes_put_literal(bytes, literal) bytes_put(bytes, literal, sizeof(literal) - 1)
 
-static inline void bytes_put_char(Bytes *bytes, char byte) { bytes_put(bytes, &byte, 1); }
+static inline void bytes_put_char(Bytes *bytes, char byte)
+{
+    char *room = bytes_room(bytes, 1);
+    if (room != NULL) {
+        *room = byte;
+        bytes->length++;
+    }
+}
 void bytes_put_number(Bytes *bytes, int64_t number);
 #define US_DIGITS 24 /* that microseconds take at most */
 /* Nanoseconds as microseconds with three decimals. */

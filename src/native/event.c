@@ -50,41 +50,37 @@ static int rounds_up(const char *at, const char *end, int64_t ns)
     return (int)(ns & 1);
 }
 
-/* Microseconds, in plain decimals, as nanoseconds; 0 if the text is anything else, or too large. */
-static int parse_us(Text text, int64_t *ns)
+/* Reads microseconds, in plain decimals, as nanoseconds. Returns what is behind them; NULL if they are anything else, too
+ * large, or reach the end. */
+static const char *read_us(const char *at, const char *end, int64_t *ns)
 {
-    const char *at = text.at, *end = text.at + text.length;
-    int is_negative = *at == '-';
+    int is_negative = at < end && *at == '-';
     at += is_negative;
-    int64_t whole = 0, thousandths = 0;
-    if (at == end || !is_digit(*at) || (*at == '0' && at + 1 < end && is_digit(at[1])))
-        return 0;
-    for (; at < end && is_digit(*at); at++) {
-        whole = whole * 10 + (*at - '0');
-        if (whole > MOST_US)
-            return 0;
-    }
-    const char *rest = end;
+    const char *first = at, *rest;
+    uint64_t whole = 0, thousandths = 0;
+    for (; at < end && is_digit(*at); at++)
+        whole = whole * 10 + (uint64_t)(*at - '0');
+    if (at == first || at - first > 16 || whole > MOST_US || (*first == '0' && at - first > 1))
+        return NULL;
+    rest = at;
     if (at < end && *at == '.') {
-        at++;
-        if (at == end)
-            return 0;
-        int num_decimals = 0;
+        const char *decimals = ++at;
         for (; at < end && is_digit(*at); at++) {
-            if (num_decimals < 3)
-                thousandths = thousandths * 10 + (*at - '0');
-            if (++num_decimals == 3)
-                rest = at + 1;
+            if (at - decimals < 3)
+                thousandths = thousandths * 10 + (uint64_t)(*at - '0');
         }
-        for (; num_decimals < 3; num_decimals++)
+        if (at == decimals)
+            return NULL;
+        rest = at - decimals > 3 ? decimals + 3 : at;
+        for (ptrdiff_t num_decimals = at - decimals; num_decimals < 3; num_decimals++)
             thousandths *= 10;
     }
-    if (at != end)
-        return 0;
-    int64_t sum = whole * 1000 + thousandths;
-    sum += rounds_up(rest, end, sum);
+    if (at == end || *at == 'e' || *at == 'E')
+        return NULL;
+    int64_t sum = (int64_t)(whole * 1000 + thousandths);
+    sum += rounds_up(rest, at, sum);
     *ns = is_negative ? -sum : sum;
-    return 1;
+    return at;
 }
 
 int event_plain_id(Text text, int64_t *id)
@@ -123,16 +119,12 @@ static int has_odd_escape(const char *at, const char *end)
 
 static int is_scalar(Text text) { return *text.at != '{' && *text.at != '['; }
 
-/* Whether the fields are such as the rest of the code relies on; takes the times. */
+/* Whether the fields are such as the rest of the code relies on. */
 static int understand(Event *event, unsigned look, int is_known)
 {
     const Text *fields = event->fields;
     Text phase = fields[FIELD_PH];
     event->phase = phase.at != NULL && phase.length == 3 && *phase.at == '"' ? phase.at[1] : 0;
-    if (fields[FIELD_TS].at != NULL && !parse_us(fields[FIELD_TS], &event->ts))
-        return 0;
-    if (fields[FIELD_DUR].at != NULL && !parse_us(fields[FIELD_DUR], &event->dur))
-        return 0;
     if ((fields[FIELD_PID].at != NULL && !is_scalar(fields[FIELD_PID])) ||
         (fields[FIELD_TID].at != NULL && !is_scalar(fields[FIELD_TID])))
         return 0;
@@ -152,6 +144,48 @@ static const char *known_args_end(const char *value, const char *event, const ch
     return at > value && at[-1] == '}' ? at : NULL;
 }
 
+/* The field whose key, as most write it, `*at` is at; goes behind its colon. -1 if it is none of them. They mostly come in
+ * the same order: `*next` is the one to try first. */
+static inline int usual_key(const char **at, const char *end, unsigned *next)
+{
+    static const struct {
+        char text[8];
+        uint8_t length, field;
+    } keys[] = {{"\"ph\":", 5, FIELD_PH},   {"\"cat\":", 6, FIELD_CAT}, {"\"name\":", 7, FIELD_NAME},
+                {"\"pid\":", 6, FIELD_PID}, {"\"tid\":", 6, FIELD_TID}, {"\"ts\":", 5, FIELD_TS},
+                {"\"dur\":", 6, FIELD_DUR}, {"\"args\":", 7, FIELD_ARGS}};
+    static const uint64_t masks[] = {[5] = 0xffffffffff, [6] = 0xffffffffffff, [7] = 0xffffffffffffff};
+    uint64_t found;
+    if (end - *at < 8)
+        return -1;
+    memcpy(&found, *at, 8);
+    for (unsigned n = 0; n < 8; n++) {
+        unsigned i = (*next + n) % 8;
+        uint64_t key;
+        memcpy(&key, keys[i].text, 8);
+        if ((found & masks[keys[i].length]) == key) { /* little-endian: the first bytes are the low ones */
+            *at += keys[i].length;
+            *next = i + 1;
+            return keys[i].field;
+        }
+    }
+    return -1;
+}
+
+/* Goes behind a value; a time is read on the way. NULL and why. */
+static inline const char *skip_field(const char *at, const char *end, int field, Event *event, JsonFault *fault,
+                                     int *is_odd)
+{
+    if (field == FIELD_TS || field == FIELD_DUR) {
+        const char *behind = read_us(at, end, field == FIELD_TS ? &event->ts : &event->dur);
+        if (behind != NULL)
+            return behind;
+        *is_odd = 1;
+    }
+    unsigned marks = 0;
+    return *at == '"' ? json_skip_string(at + 1, end, &marks, fault) : json_skip_value(at, end, fault);
+}
+
 EventFault event_scan(const char *at, const char *end, unsigned look, size_t known, Event *event)
 {
     JsonFault fault = JSON_FINE;
@@ -161,23 +195,31 @@ EventFault event_scan(const char *at, const char *end, unsigned look, size_t kno
     event->has_members = event->ends_with_args = 0;
     event->ts = event->dur = 0;
     int is_odd = 0;
+    unsigned next = 0;
     at = json_skip_space(at + 1, end);
     if (at < end && *at == '}') {
         event->end = at + 1;
         return understand(event, look, 0) ? EVENT_FINE : EVENT_ODD;
     }
     for (;;) {
-        const char *key;
-        size_t length;
-        unsigned marks = 0;
-        at = json_skip_key(at, end, &key, &length, &marks, &fault);
-        if (at == NULL)
-            return event_fault(fault);
-        int field = field_of(key, length);
-        is_odd |= (marks & JSON_ESCAPED) && !(look & LOOK_CANONICAL);
+        int field = usual_key(&at, end, &next);
+        if (field >= 0) {
+            at = json_skip_space(at, end);
+            if (at == end)
+                return EVENT_CUT;
+        } else {
+            const char *key;
+            size_t length;
+            unsigned marks = 0;
+            at = json_skip_key(at, end, &key, &length, &marks, &fault);
+            if (at == NULL)
+                return event_fault(fault);
+            field = field_of(key, length);
+            is_odd |= (marks & JSON_ESCAPED) && !(look & LOOK_CANONICAL);
+        }
         const char *value = at;
         const char *known_end = known > 0 && field == FIELD_ARGS ? known_args_end(at, event->begin, end, known) : NULL;
-        at = known_end != NULL ? known_end : json_skip_value(at, end, &fault);
+        at = known_end != NULL ? known_end : skip_field(at, end, field, event, &fault, &is_odd);
         if (at == NULL)
             return event_fault(fault);
         if (field >= 0) {

@@ -21,8 +21,12 @@ enum { KIND_END, KIND_BEGIN, KIND_EMPTY_END, KIND_WITHIN, KIND_FLOW };
 
 /* -- protobuf -- */
 
-static void put_varint(Bytes *bytes, uint64_t number)
+static inline void put_varint(Bytes *bytes, uint64_t number)
 {
+    if (number < 128) {
+        bytes_put_char(bytes, (char)number);
+        return;
+    }
     char *room = bytes_room(bytes, 10);
     if (room == NULL)
         return;
