@@ -1,4 +1,4 @@
-"""benchmarks: merging. Traces of many ranks flow in; time and memory, against a byte copy and a plain loop, flow out."""
+"""benchmarks: merging. Traces of many ranks flow in; time and memory, against a copy and a plain loop, flow out."""
 
 import json
 import os
