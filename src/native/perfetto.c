@@ -218,69 +218,70 @@ static int whole_number(const char *at, size_t length, int64_t *number)
     return 1;
 }
 
-static void put_value(PacketEncoder *encoder, Bytes *bytes, Text value, int depth);
+static const char *put_value(PacketEncoder *encoder, Bytes *bytes, const char *at, const char *end, int depth);
 
-/* Members of a list (`field` 12) or an object (11), each an annotation of its own. */
-static void put_members(PacketEncoder *encoder, Bytes *bytes, Text value, unsigned field, int depth)
+/* Members of a list (`field` 12) or an object (11), each an annotation of its own. Returns what is behind; NULL if it is
+ * not as it should be. */
+static const char *put_members(PacketEncoder *encoder, Bytes *bytes, const char *at, const char *end, unsigned field,
+                               int depth)
 {
-    const char *end = value.at + value.length - 1, *at = json_skip_space(value.at + 1, end);
-    int is_object = *value.at == '{';
+    int is_object = *at == '{', num_commas = 0;
     JsonFault fault = JSON_FINE;
-    while (at != NULL && at < end) {
+    at = json_skip_space(at + 1, end);
+    while (at < end && *at != '}' && *at != ']') {
         const char *key = NULL;
         size_t key_length = 0;
         unsigned marks = 0;
-        int num_commas = 0;
         if (is_object)
             at = json_skip_key(at, end, &key, &key_length, &marks, &fault);
-        /* Within its list or object a number that is the last thing reaches the end, and counts as cut: look one
-         * byte further. */
-        const char *behind = at != NULL ? json_skip_value(at, end + 1, &fault) : NULL;
-        if (behind == NULL)
-            return;
+        if (at == NULL)
+            return NULL;
         size_t begin = begin_message(bytes, field);
         if (is_object)
             put_unsigned(bytes, 1, intern(encoder, &encoder->keys, 3, (Text){key - 1, key_length + 2}));
-        put_value(encoder, bytes, (Text){at, (size_t)(behind - at)}, depth + 1);
+        at = put_value(encoder, bytes, at, end, depth + 1);
         end_message(bytes, begin);
-        at = json_skip_comma(behind, end, &num_commas);
+        if (at == NULL)
+            return NULL;
+        at = json_skip_comma(at, end, &num_commas);
     }
+    return at < end ? at + 1 : NULL;
 }
 
-static void put_value(PacketEncoder *encoder, Bytes *bytes, Text value, int depth)
+static void put_number(Bytes *bytes, const char *at, size_t length)
 {
     int64_t whole;
-    switch (*value.at) {
-    case '"':
-        put_text(bytes, 6, value.at, value.length);
-        break;
-    case 't':
-    case 'f':
-        put_unsigned(bytes, 2, *value.at == 't');
-        break;
-    case 'n':
+    if (whole_number(at, length, &whole))
+        put_unsigned(bytes, 4, (uint64_t)whole);
+    else
+        put_double(bytes, 5, number_of(at, length));
+}
+
+static const char *put_value(PacketEncoder *encoder, Bytes *bytes, const char *at, const char *end, int depth)
+{
+    JsonFault fault = JSON_FINE;
+    int is_nested = at < end && (*at == '{' || *at == '[');
+    if (is_nested && depth < 32) /* deeper than anybody unfolds */
+        return put_members(encoder, bytes, at, end, *at == '{' ? 11 : 12, depth);
+    const char *behind = json_skip_value(at, end, &fault);
+    if (behind == NULL)
+        return NULL;
+    if (is_nested || *at == '"')
+        put_text(bytes, 6, at, (size_t)(behind - at));
+    else if (*at == 't' || *at == 'f')
+        put_unsigned(bytes, 2, *at == 't');
+    else if (*at == 'n')
         put_text(bytes, 6, "null", 4);
-        break;
-    case '{':
-    case '[':
-        if (depth >= 32) /* deeper than anybody unfolds */
-            put_text(bytes, 6, value.at, value.length);
-        else
-            put_members(encoder, bytes, value, *value.at == '{' ? 11 : 12, depth);
-        break;
-    default:
-        if (whole_number(value.at, value.length, &whole))
-            put_unsigned(bytes, 4, (uint64_t)whole);
-        else
-            put_double(bytes, 5, number_of(value.at, value.length));
-    }
+    else
+        put_number(bytes, at, (size_t)(behind - at));
+    return behind;
 }
 
 static void put_args(PacketEncoder *encoder, Bytes *body, const Event *event, const PacketPlace *place)
 {
     Text args = event->fields[FIELD_ARGS];
     if (args.at != NULL && *args.at == '{')
-        put_members(encoder, body, args, 4, 0);
+        put_members(encoder, body, args.at, args.at + args.length, 4, 0);
     if (place->said != NULL) {
         size_t begin = begin_message(body, 4);
         put_unsigned(body, 1, intern(encoder, &encoder->keys, 3, (Text){"\"kinetoscope\"", 13}));
