@@ -152,7 +152,7 @@ class Descriptions:
         self.devices: dict[Any, Any] = {}
         self.overlaps: dict[tuple[Any, Any], tuple[Any, int]] = {}
         self.keys: dict[tuple[Any, Any], TrackKey] = {}
-        self._kernel_pids: set[Any] = set(kernel_pids)
+        self._kernel_pids: set[Any] = set(map(_plain_pid, kernel_pids))
         for event in events:
             if event.get("ph") == "M" and isinstance(args := event.get("args"), dict):
                 self._take(event, args)
