@@ -29,10 +29,11 @@ test-pure: $(VENV)/test.stamp  ## Run the tests that touch the recorder with the
 	KINETOSCOPE_PURE=1 $(BIN)/python -m pytest -q tests/unit tests/integration/test_demo.py tests/integration/test_endings.py \
 		tests/integration/test_compile.py
 
-test-sanitized: $(VENV)/test.stamp  ## Run the recorder's tests under AddressSanitizer and UndefinedBehaviorSanitizer
+test-sanitized: $(VENV)/test.stamp  ## Run the tests of what is in C under AddressSanitizer and UndefinedBehaviorSanitizer
 	KINETOSCOPE_REQUIRE_NATIVE=1 KINETOSCOPE_SANITIZE=1 $(BIN)/python setup.py --quiet build --build-base build/sanitized
 	PYTHONPATH=$$(echo build/sanitized/lib*) LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" \
-	ASAN_OPTIONS=detect_leaks=0:quarantine_size_mb=8 PYTHONMALLOC=malloc $(BIN)/python -m pytest tests/unit/recording tests/integration/test_live_folder.py
+	ASAN_OPTIONS=detect_leaks=0:quarantine_size_mb=8 PYTHONMALLOC=malloc $(BIN)/python -m pytest tests/unit/recording tests/integration/test_live_folder.py \
+		tests/unit/merge tests/unit/formats/test_perfetto.py
 
 check: $(VENV)/dev.stamp  ## Lint, formatting, types and the layers of the house
 	$(BIN)/ruff check .
