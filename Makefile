@@ -37,7 +37,8 @@ test-long: $(VENV)/test.stamp  ## Run in full what `make test` shortens: faults,
 test-sanitized: $(VENV)/test.stamp  ## Run the tests of what is in C under AddressSanitizer and UndefinedBehaviorSanitizer
 	KINETOSCOPE_REQUIRE_NATIVE=1 KINETOSCOPE_SANITIZE=1 $(BIN)/python setup.py --quiet build --build-base build/sanitized
 	PYTHONPATH=$$(echo build/sanitized/lib*) LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" \
-	ASAN_OPTIONS=detect_leaks=0:quarantine_size_mb=8 PYTHONMALLOC=malloc $(BIN)/python -m pytest tests/unit/recording tests/integration/test_live_folder.py tests/unit/formats/test_chrome_scan.py tests/unit/torch/test_trace_text.py
+	ASAN_OPTIONS=detect_leaks=0:quarantine_size_mb=8 PYTHONMALLOC=malloc $(BIN)/python -m pytest tests/unit/recording tests/integration/test_live_folder.py tests/unit/formats/test_chrome_scan.py tests/unit/torch/test_trace_text.py \
+		tests/unit/merge tests/unit/formats/test_perfetto.py tests/unit/formats/test_chunk.py tests/unit/formats/test_record.py tests/unit/handlers
 
 fuzz: $(VENV)/fuzz.stamp  ## Feed mutated traces to both scanners for a minute, guided by what they cover
 	PYTHONPATH=tests $(BIN)/python tests/fuzz/fuzz_traces.py build/fuzz -max_total_time=60 -timeout=10 -rss_limit_mb=1024 -max_len=8192

@@ -27,6 +27,7 @@ _SUITES = {
     "torch_saving": "benchmarks.torch.saving",
     "torch_loop": "benchmarks.torch.loop",
     "torch_memory": "benchmarks.torch.memory",
+    "merging": "benchmarks.files.merging",
 }
 _NEEDS = {"composer_trainer": "composer"}  # `make bench-composer` has it
 _RESULTS = Path(__file__).parent / "results"

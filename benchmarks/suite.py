@@ -97,6 +97,16 @@ TARGETS = {
         Target("peak of export and key_averages() / stock's", "<=", 1 / 3, issue=4),
         Target("growth over the last 180 of 300 profiles, beyond stock's", "<=", 1, issue=4),
     ],
+    "merging": [
+        Target("merge to .json / byte copy", "<=", 4, issue=6),
+        Target("merge to .json", ">=", 100, issue=6),
+        Target("merge to .json.gz / to .json", "<=", 1.5, issue=6),
+        Target("plain json loop / merge to .json", ">=", 10, issue=6),
+        Target("merge to .pftrace", ">=", 1, issue=6),
+        Target("64 files / 64 x 1 file, dearer by", "<=", 10, issue=6),
+        Target("peak memory, 8 files", "<=", 150, issue=6),
+        Target("peak memory, 64 files", "<=", 150, issue=6),
+    ],
 }
 
 

@@ -22,7 +22,7 @@ ALLOWED: dict[str, set[str]] = {
     "torch": {"clock", "writing", "formats", "pages", "recording", "_native", "_kineto_save"},
     "storage": {"training", "writing", "formats"},
     "sources": {"training", "clock", "writing", "recording", "torch", "storage"},
-    "merge": {"training", "clock", "writing", "formats"},
+    "merge": {"training", "clock", "writing", "formats", "_native"},
     "handlers": {"training", "clock", "writing", "formats", "recording", "storage", "_native"},
     "assemble": LIVE,
     "testing": LIVE,

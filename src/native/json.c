@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+#define HOT static inline __attribute__((always_inline))
+
 #if defined(__SSE2__)
 #include <emmintrin.h>
 #endif
@@ -48,7 +50,7 @@ static const char *refuse(JsonFault *fault, JsonFault why)
     return NULL;
 }
 
-const char *json_skip_space(const char *at, const char *end)
+const char *json_skip_long_space(const char *at, const char *end)
 {
 #if defined(__SSE2__)
     /* Kineto indents: a line break and many spaces. Within 16 bytes there is mostly something else. */
@@ -154,9 +156,10 @@ static const char *skip_character(const char *at, const char *end, JsonFault *fa
     return at + length;
 }
 
-const char *json_skip_string(const char *at, const char *end, unsigned *marks, JsonFault *fault)
+/* `at` is at a byte of a string that is not plain. */
+static const char *skip_hard_string(const char *at, const char *end, unsigned *marks, JsonFault *fault)
 {
-    for (;;) {
+    while (at != NULL) {
         at = skip_plain(at, end);
         if (at == end)
             return refuse(fault, JSON_CUT);
@@ -171,12 +174,23 @@ const char *json_skip_string(const char *at, const char *end, unsigned *marks, J
         } else {
             at = refuse(fault, JSON_BAD); /* a control character */
         }
-        if (at == NULL)
-            return NULL;
     }
+    return NULL;
 }
 
-static const char *skip_digits(const char *at, const char *end)
+HOT const char *skip_string(const char *at, const char *end, unsigned *marks,
+                                                                     JsonFault *fault)
+{
+    at = skip_plain(at, end);
+    return at < end && *at == '"' ? at + 1 : skip_hard_string(at, end, marks, fault);
+}
+
+const char *json_skip_string(const char *at, const char *end, unsigned *marks, JsonFault *fault)
+{
+    return skip_string(at, end, marks, fault);
+}
+
+HOT const char *skip_digits(const char *at, const char *end)
 {
     while (at < end && is(*at, IS_DIGIT))
         at++;
@@ -184,7 +198,7 @@ static const char *skip_digits(const char *at, const char *end)
 }
 
 /* One digit or more. */
-static const char *skip_some_digits(const char *at, const char *end, JsonFault *fault)
+HOT const char *skip_some_digits(const char *at, const char *end, JsonFault *fault)
 {
     const char *after = skip_digits(at, end);
     if (after == end)
@@ -192,7 +206,7 @@ static const char *skip_some_digits(const char *at, const char *end, JsonFault *
     return after > at ? after : refuse(fault, JSON_BAD);
 }
 
-static const char *skip_number(const char *at, const char *end, JsonFault *fault)
+HOT const char *skip_number(const char *at, const char *end, JsonFault *fault)
 {
     at += *at == '-';
     const char *first = at;
@@ -210,7 +224,7 @@ static const char *skip_number(const char *at, const char *end, JsonFault *fault
     return at;
 }
 
-static const char *skip_word(const char *at, const char *end, const char *word, size_t length, JsonFault *fault)
+HOT const char *skip_word(const char *at, const char *end, const char *word, size_t length, JsonFault *fault)
 {
     size_t left = (size_t)(end - at), compared = left < length ? left : length;
     if (memcmp(at, word, compared) != 0)
@@ -219,12 +233,12 @@ static const char *skip_word(const char *at, const char *end, const char *word, 
 }
 
 /* A value that is neither list nor object. */
-static inline const char *skip_scalar(const char *at, const char *end, JsonFault *fault)
+HOT const char *skip_scalar(const char *at, const char *end, JsonFault *fault)
 {
     unsigned marks = 0;
     switch (*at) {
     case '"':
-        return json_skip_string(at + 1, end, &marks, fault);
+        return skip_string(at + 1, end, &marks, fault);
     case 't':
         return skip_word(at, end, "true", 4, fault);
     case 'f':
@@ -246,15 +260,15 @@ const char *json_skip_comma(const char *at, const char *end, int *num_commas)
     return at;
 }
 
-const char *json_skip_key(const char *at, const char *end, const char **key, size_t *key_length, unsigned *marks,
-                          JsonFault *fault)
+HOT const char *skip_key(const char *at, const char *end, const char **key, size_t *key_length, unsigned *marks,
+                         JsonFault *fault)
 {
     if (at == end)
         return refuse(fault, JSON_CUT);
     if (*at != '"')
         return refuse(fault, JSON_BAD);
     *key = at + 1;
-    at = json_skip_string(at + 1, end, marks, fault);
+    at = skip_string(at + 1, end, marks, fault);
     if (at == NULL)
         return NULL;
     *key_length = (size_t)(at - 1 - *key);
@@ -265,6 +279,12 @@ const char *json_skip_key(const char *at, const char *end, const char **key, siz
         return refuse(fault, JSON_BAD);
     at = json_skip_space(at + 1, end);
     return at < end ? at : refuse(fault, JSON_CUT);
+}
+
+const char *json_skip_key(const char *at, const char *end, const char **key, size_t *key_length, unsigned *marks,
+                          JsonFault *fault)
+{
+    return skip_key(at, end, key, key_length, marks, fault);
 }
 
 /* Brackets that are open, one bit each: 1 is an object. */
@@ -290,7 +310,7 @@ static int brackets_top_is_object(const Brackets *open)
 }
 
 /* `at` is where a member is expected, after a comma or an opening bracket: its key, if it is in an object. */
-static const char *skip_to_member(const char *at, const char *end, const Brackets *open, JsonFault *fault)
+HOT const char *skip_to_member(const char *at, const char *end, const Brackets *open, JsonFault *fault)
 {
     const char *key;
     size_t length;
@@ -298,11 +318,11 @@ static const char *skip_to_member(const char *at, const char *end, const Bracket
     at = json_skip_space(at, end);
     if (at == end)
         return refuse(fault, JSON_CUT);
-    return brackets_top_is_object(open) ? json_skip_key(at, end, &key, &length, &marks, fault) : at;
+    return brackets_top_is_object(open) ? skip_key(at, end, &key, &length, &marks, fault) : at;
 }
 
 /* `at` is behind a value. Closes brackets, and goes to the next member; `at` is unchanged in meaning if none is open. */
-static const char *skip_to_next(const char *at, const char *end, Brackets *open, JsonFault *fault)
+HOT const char *skip_to_next(const char *at, const char *end, Brackets *open, JsonFault *fault)
 {
     while (open->depth > 0) {
         at = json_skip_space(at, end);

@@ -26,8 +26,17 @@ typedef enum {
     JSON_BAD, /* it is not JSON, or is nested too deep */
 } JsonFault;
 
+const char *json_skip_long_space(const char *at, const char *end);
+
 /* The first byte that is no white space, or `end`. */
-const char *json_skip_space(const char *at, const char *end);
+static inline const char *json_skip_space(const char *at, const char *end)
+{
+    if (at < end && (uint8_t)*at > ' ')
+        return at;
+    if (end - at >= 2 && *at == ' ' && (uint8_t)at[1] > ' ')
+        return at + 1;
+    return json_skip_long_space(at, end);
+}
 
 /* `at` is behind the opening quote. Returns the byte behind the closing one, or NULL and why. `*marks` gets JSON_ESCAPED
  * and JSON_HIGH added to it. */

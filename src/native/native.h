@@ -234,6 +234,10 @@ PyObject *kineto_crossings(PyObject *module, PyObject *spans);
 
 int scan_setup(PyObject *module);
 
+/* -- text_object.c: traces on their way into a merged one -- */
+
+int text_setup(PyObject *module);
+
 /* -- the hot path -- */
 
 typedef struct {

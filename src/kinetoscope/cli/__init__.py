@@ -2,6 +2,7 @@
 
 import argparse
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 
@@ -13,6 +14,8 @@ _VERBS = {
     "recover": "make traces of what a killed run had not saved",
     "upload": "upload what a run could not, and confirm it",
     "merge": "put the traces of many ranks and cycles into one, on one clock",
+    "convert": "write traces in another format",
+    "check": "say what is wrong with traces, and repair them",
 }
 
 
@@ -26,6 +29,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     try:
         return arguments.run(arguments)
+    except BrokenPipeError:  # whoever read our output has had enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     except (KinetoscopeError, OSError) as error:
         print(f"kinetoscope {arguments.verb}: {error}", file=sys.stderr)
         return 1

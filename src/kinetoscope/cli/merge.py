@@ -1,21 +1,23 @@
 """cli: ``kinetoscope merge``. File names flow in; one merged trace, and a line about it, flow out."""
 
 import argparse
-import glob
+import dataclasses
+import json
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from kinetoscope.errors import MergeError
+from kinetoscope.cli.inputs import trace_inputs
+from kinetoscope.cli.progress import progress_bar
+from kinetoscope.errors import SettingsError
 from kinetoscope.formats.upload_queue import delete_when_uploaded
 from kinetoscope.merge.manifest_merge import merge_manifest
 from kinetoscope.merge.merge_traces import MergeReport, Progress, merge_traces
+from kinetoscope.merge.window import Window
 
 _NICENESS = 10
-_SUFFIXES = (".json", ".json.gz")
+_MOST_NUMBERS = 1_000_000
 _EXAMPLES = """\
 examples:
   kinetoscope merge merged.json rank0.json rank1.json
@@ -24,6 +26,8 @@ examples:
       all traces in a folder; the name makes it gzip
   kinetoscope merge merged.json 'logs/*.pt.trace.json' --align-on 'ProfilerStep#100'
       traces whose clocks cannot be compared, aligned on a span that all of them have
+  kinetoscope merge some.pftrace runs/digits/traces --ranks 0,4-7 --batches 10-14
+      five batches of five ranks, in Perfetto's own format, which is smaller and quicker to open
   kinetoscope merge --from-manifest runs/digits/traces runs/digits/traces/merged_trace.json --wait 30
       what the ranks of this node have finished, waiting up to 30 seconds for those still writing
 
@@ -35,12 +39,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of ``merge``."""
     parser.epilog = _EXAMPLES
     parser.usage = (
-        "kinetoscope merge OUTPUT INPUT... [--align-on SPAN] [--nice]\n"
+        "kinetoscope merge OUTPUT INPUT... [--align-on SPAN] [--ranks N,M-K] [--batches N-M | --last S] [--nice]\n"
         "       kinetoscope merge --from-manifest FOLDER OUTPUT [--wait S] [--node-rank N]"
     )
-    parser.add_argument("output", metavar="OUTPUT", help="the file to write; .gz packs it; it may be one of the inputs")
-    parser.add_argument("inputs", metavar="INPUT", nargs="*", help="trace files, folders of them, or globs")
+    parser.add_argument(
+        "output",
+        metavar="OUTPUT",
+        help="the file to write: .json or .pftrace, .gz or .zst to pack it; it may be one of the inputs; - is stdout",
+    )
+    parser.add_argument("inputs", metavar="INPUT", nargs="*", help="trace files, folders of them, globs, or -")
     parser.add_argument("--align-on", metavar="SPAN", help="a span that all files have, where clocks are missing")
+    parser.add_argument("--ranks", metavar="N,M-K", help="only these ranks")
+    window = parser.add_mutually_exclusive_group()
+    window.add_argument("--batches", metavar="N-M", help="only these batches: ProfilerStep#N, or event/batch")
+    window.add_argument("--last", metavar="S", type=float, help="only the last S seconds")
+    parser.add_argument("--json", action="store_true", help="say as JSON what was merged")
     parser.add_argument("--from-manifest", metavar="FOLDER", help="merge what the ranks list as finished in FOLDER")
     parser.add_argument("--wait", metavar="S", type=float, default=0.0, help="seconds to wait for ranks still writing")
     parser.add_argument("--cycles", metavar="N", type=int, help="with --wait: not for ranks that have saved N cycles")
@@ -62,18 +75,20 @@ def run(arguments: argparse.Namespace) -> int:
         return 2
     if arguments.nice or (arguments.nice is None and arguments.from_manifest):
         os.nice(_NICENESS)
-    with _progress_bar() as on_progress:
+    with progress_bar("merging") as on_progress:
         report = _merge(arguments, on_progress)
-    print(_summary(report) if report else f"Nothing to merge yet: no finished traces in {arguments.from_manifest}.")
+    _tell(report, arguments)
     return 0
 
 
 def _merge(arguments: argparse.Namespace, on_progress: Progress | None) -> MergeReport | None:
+    ranks = _numbers(arguments.ranks) if arguments.ranks else None
     if arguments.from_manifest:
         return merge_manifest(
             arguments.from_manifest,
             arguments.output,
             arguments.wait,
+            ranks,
             node_rank=arguments.node_rank,
             attempt=arguments.attempt,
             align_on=arguments.align_on,
@@ -82,49 +97,49 @@ def _merge(arguments: argparse.Namespace, on_progress: Progress | None) -> Merge
             num_cycles=arguments.cycles,
             delete=partial(delete_when_uploaded, arguments.run_folder or Path(arguments.from_manifest).parent),
         )
-    files = _expand(arguments.inputs, Path(arguments.output))
-    options = {"align_on": arguments.align_on, "on_progress": on_progress, "as_list": arguments.as_list}
-    return merge_traces(arguments.output, *files, **options)
+    output = Path(arguments.output)
+    with trace_inputs(arguments.inputs, output) as files:
+        return merge_traces(
+            output,
+            *files,
+            align_on=arguments.align_on,
+            ranks=ranks,
+            window=_window(arguments),
+            on_progress=on_progress,
+            as_list=arguments.as_list,
+        )
+
+
+def _window(arguments: argparse.Namespace) -> Window | None:
+    if arguments.batches:
+        batches = _numbers(arguments.batches)
+        return Window(first_batch=min(batches), last_batch=max(batches))
+    return Window(last_s=arguments.last) if arguments.last else None
+
+
+def _numbers(text: str) -> range | list[int]:
+    """The numbers that a text such as ``3``, ``0,2`` or ``10-14`` names."""
+    numbers: list[int] = []
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        if not first.isdecimal() or not (last or first).isdecimal() or int(last or first) - int(first) > _MOST_NUMBERS:
+            raise SettingsError(f"{text!r} names no numbers. Pass some such as 3, 0,2 or 10-14.")
+        numbers += range(int(first), int(last or first) + 1)
+    return numbers
+
+
+def _tell(report: MergeReport | None, arguments: argparse.Namespace) -> None:
+    stream = sys.stderr if arguments.output == "-" else sys.stdout
+    if arguments.json:
+        said = dataclasses.asdict(report) | {"output": str(report.output)} if report else None
+        print(json.dumps(said), file=stream)
+    elif report:
+        print(_summary(report), file=stream)
+    else:
+        print(f"Nothing to merge yet: no finished traces in {arguments.from_manifest}.", file=stream)
 
 
 def _summary(report: MergeReport) -> str:
     what = f"{report.num_files} files of {len(report.ranks)} ranks, {report.num_events:,} events"
     lines = [f"Merged {what} into {report.output} ({report.size_bytes / 1e6:.1f} MB)."]
     return "\n".join(lines + [f"  {note}" for note in report.notes])
-
-
-def _expand(inputs: list[str], output: Path) -> list[Path]:
-    """The files that ``inputs`` name, each once; what only a folder or a glob names may not be a merged trace."""
-    files: dict[Path, None] = {}
-    for name in inputs:
-        files |= dict.fromkeys(_expand_one(name, output))
-    return list(files)
-
-
-def _expand_one(name: str, output: Path) -> list[Path]:
-    path = Path(name)
-    if path.is_file():
-        return [path]
-    found = sorted(path.iterdir()) if path.is_dir() else sorted(map(Path, glob.glob(name, recursive=True)))
-    traces = [file for file in found if file.name.endswith(_SUFFIXES) and not _is_merged(file, output)]
-    if not traces:
-        raise MergeError(f"Nothing to merge: {name} names no trace file (.json or .json.gz). Check the path.")
-    return traces
-
-
-def _is_merged(file: Path, output: Path) -> bool:
-    return file.name.startswith(("merged_trace", ".")) or file.absolute() == output.absolute()
-
-
-@contextmanager
-def _progress_bar() -> Iterator[Progress | None]:
-    """A callback that draws a bar on stderr; None where stderr is no terminal."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import Progress as Bar
-
-    with Bar(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("merging", total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)

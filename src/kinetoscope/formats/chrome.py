@@ -29,6 +29,7 @@ _HEADER_EVENT = (
 _SECOND_NS = 1_000_000_000
 _UNIX_US = 1e15  # September 2001: a time stamp beyond it counts from 1970, one before it from the file's base
 _DOUBLES_LOSE_DIGITS_FROM_US = 2**42  # there a double is right to half a nanosecond, and times 1000 no more
+_MOST_NS = 4 * 10**18  # 126 years: whatever is added to it fits 64 bits
 _CHUNK_BYTES = 1 << 20
 # A string that ends in a backslash. Perfetto's scanner takes the quote after it for an escaped one and loses the whole
 # trace, unless the last backslash is written by its number.
@@ -148,15 +149,24 @@ def _restore_digits(events: list[Event], content: bytes) -> None:
 
 
 def _find_clock(trace: ChromeTrace) -> None:
-    base = trace.header.get(_BASE_FIELD) or _base_in_first_metadata(trace.events)
-    if isinstance(base, (int, float, str)) and (base := int(base)) > 0:
-        trace.base_ns, trace.has_clock = base, True
+    trace.base_ns = find_base_ns(trace.header, trace.events)
+    if trace.base_ns:
+        trace.has_clock = True
         return
     timed = (event.get("ts") for event in trace.events if event.get("ph") != "M")
     trace.has_clock = any((_number(ts) or 0) > _UNIX_US for ts in timed if ts is not None)
 
 
-def _base_in_first_metadata(events: list[Event]) -> Any:
+def find_base_ns(header: Mapping[str, Any], events: Iterable[Event]) -> int:
+    """What the time stamps of a file count from, in unix nanoseconds, as header or first metadata says; or 0."""
+    base = header.get(_BASE_FIELD) or _base_in_first_metadata(events)
+    try:
+        return max(0, int(base)) if isinstance(base, (int, float, str)) else 0
+    except (ValueError, OverflowError):
+        return 0
+
+
+def _base_in_first_metadata(events: Iterable[Event]) -> Any:
     first = next((event for event in events if event.get("ph") == "M"), {})
     args = first.get("args")
     return args.get(_BASE_FIELD) if isinstance(args, dict) else None
@@ -164,13 +174,14 @@ def _base_in_first_metadata(events: list[Event]) -> Any:
 
 def _to_nanoseconds(trace: ChromeTrace) -> None:
     """Turns ``ts`` and ``dur`` of every event into nanoseconds; leaves out events whose time is no number."""
-    kept = [event for event in trace.events if _convert(event, trace.base_ns)]
+    kept = [event for event in trace.events if event_to_nanoseconds(event, trace.base_ns)]
     if len(kept) < len(trace.events):
         trace.repairs.append(f"{len(trace.events) - len(kept)} events whose time is not a number were left out.")
     trace.events = kept
 
 
-def _convert(event: Event, base_ns: int) -> bool:
+def event_to_nanoseconds(event: Event, base_ns: int) -> bool:
+    """Turns ``ts`` and ``dur`` of one event, as it is written, into nanoseconds; False if they are no numbers."""
     try:
         if "ts" in event:
             event["ts"] = base_ns + _nanoseconds(event["ts"])
@@ -183,10 +194,16 @@ def _convert(event: Event, base_ns: int) -> bool:
 
 def _nanoseconds(microseconds: Any) -> int:
     if type(microseconds) is float:
-        return round(microseconds * 1000)
-    if type(microseconds) is int:
-        return microseconds * 1000
-    return round(Decimal(microseconds) * 1000)
+        # The product of the whole would be rounded once more, and be a nanosecond off from 50 days on.
+        whole = math.floor(microseconds)
+        nanoseconds = whole * 1000 + round((microseconds - whole) * 1000)
+    elif type(microseconds) is int:
+        nanoseconds = microseconds * 1000
+    else:
+        nanoseconds = round(Decimal(microseconds) * 1000)
+    if abs(nanoseconds) > _MOST_NS:
+        raise OverflowError("No event is that far away.")
+    return nanoseconds
 
 
 def _number(value: Any) -> Decimal | float | None:
@@ -233,7 +250,7 @@ class ChromeWriter:
         chunk = bytearray()
         for event in events:
             chunk += self._separator
-            chunk += self._line(event)
+            chunk += encode_event(event, self._base_ns)
             self._separator = b",\n"
             if len(chunk) >= _CHUNK_BYTES:
                 self._stream.write(chunk)
@@ -251,16 +268,18 @@ class ChromeWriter:
         """What time stamps in the file count from, in unix nanoseconds."""
         return self._base_ns
 
-    def _line(self, event: Event) -> bytes:
-        timed = event.copy()
-        if "ts" in timed:
-            timed["ts"] = _microseconds(timed["ts"] - self._base_ns)
-        if "dur" in timed:
-            timed["dur"] = _microseconds(timed["dur"])
-        return _spare_perfetto(_encode_event(timed))
+
+def encode_event(event: Event, base_ns: int) -> bytes:
+    """An event as text; its ``ts`` and ``dur`` are nanoseconds, and ``ts`` counts from ``base_ns`` in the text."""
+    timed = event.copy()
+    if "ts" in timed:
+        timed["ts"] = _microseconds(timed["ts"] - base_ns)
+    if "dur" in timed:
+        timed["dur"] = _microseconds(timed["dur"])
+    return _spare_perfetto(_encode(timed))
 
 
-def _encode_event(event: Event) -> bytes:
+def _encode(event: Event) -> bytes:
     try:
         line = _ENCODER.encode(event)
     except (TypeError, ValueError, OverflowError, RecursionError):

@@ -61,10 +61,10 @@ def _collect_events(text: str, start: int, result: Salvage) -> int:
     while position < len(text) and text[position] != "]":
         following = None
         try:
-            event, following = _read_event(text, position)
+            event, following = read_event(text, position)
             result.events.append(event)
         except (ValueError, RecursionError):
-            following = _next_event(text, position + 1)
+            following = next_event(text, position + 1)
             mended = mend(text[position:following])
             result.events += mended
             num_mended += len(mended)
@@ -88,12 +88,14 @@ def _skip(text: str, position: int) -> int:
     return match.end() if match else position
 
 
-def _next_event(text: str, position: int) -> int:
+def next_event(text: str, position: int) -> int:
+    """Where the next event seems to begin, from ``position`` on; the end of the text if there is none."""
     match = _NEXT_EVENT.search(text, position)
     return match.start() if match else len(text)
 
 
-def _read_event(text: str, position: int) -> tuple[Any, int]:
+def read_event(text: str, position: int) -> tuple[Any, int]:
+    """The value at ``position``, and where it ends; control characters and NaN may be in it. Raises ValueError."""
     event, end = _LENIENT.raw_decode(text, position)
     if isinstance(event, dict) and any(_loses_digits(event.get(key)) for key in _TIMES):
         exact, _ = _EXACT.raw_decode(text, position)
@@ -108,7 +110,7 @@ def _loses_digits(number: object) -> bool:
 def mend(piece: str) -> list[Any]:
     """The event in ``piece`` once its strings are escaped; an empty list if it is still none."""
     try:
-        return [_read_event("\n".join(map(_mend_line, piece.splitlines())), 0)[0]]
+        return [read_event("\n".join(map(_mend_line, piece.splitlines())), 0)[0]]
     except (ValueError, RecursionError):
         return []
 

@@ -22,6 +22,7 @@ Track = tuple[Any, Any]
 _FRAME_NS = 1_000_000
 _DEVICE_NS = 1_000
 _OTHER_NS = 5_000
+_LAST_OVERLAP_TRACK = 1000  # behind so many, what does not fit is cut until it does
 _LIMITS_NS = {
     "python_function": _FRAME_NS,
     "kernel": _DEVICE_NS,
@@ -46,15 +47,15 @@ def nest(events: list[Event], is_fixed: Callable[[Event], bool] = lambda event: 
     done is said in its args under ``kinetoscope``. Events that ``is_fixed`` holds for keep their times: where two of
     them overlap, the later one moves. Takes O(n log n), and once more for each overlap track.
     """
-    tracks = _Tracks(events)
+    tracks = OverlapTracks(events)
     counts = NestingCounts()
     for track, spans in _spans_by_track(events).items():
-        moved = _TrackNester(is_fixed, counts).place(spans)
+        moved = _TrackNester(is_fixed, counts, str(track[1])).place(spans)
         for k in itertools.count(1):
             if not moved:
                 break
             tracks.move(moved, track, k)
-            moved = _TrackNester(is_fixed, counts).place(moved)
+            moved = _TrackNester(is_fixed, counts, f"{track[1]} (overlap {k})", k == _LAST_OVERLAP_TRACK).place(moved)
     return counts
 
 
@@ -70,9 +71,13 @@ def _spans_by_track(events: Iterable[Event]) -> dict[Track, list[Event]]:
 class _TrackNester:
     """Places spans on one track in order of their begin; ``_open`` are those that enclose the present moment."""
 
-    def __init__(self, is_fixed: Callable[[Event], bool], counts: NestingCounts) -> None:
+    def __init__(
+        self, is_fixed: Callable[[Event], bool], counts: NestingCounts, thread: str, is_last: bool = False
+    ) -> None:
         self._is_fixed = is_fixed
         self._counts = counts
+        self._thread = thread
+        self._is_last = is_last
         self._open: list[Event] = []
         self._moved: list[Event] = []
         self._serial = itertools.count()
@@ -106,6 +111,8 @@ class _TrackNester:
             (early, 2, span, self._cut_begin),
         ]
         allowed = [choice for choice in choices if choice[0] <= self._limit_ns(choice[2])]
+        if self._is_last and choices[0] not in allowed:
+            allowed.append(choices[0])
         if allowed:
             cut_ns, _, victim, cut = min(allowed, key=lambda choice: choice[:2])
             self._counts.clipped += 1
@@ -136,7 +143,7 @@ class _TrackNester:
         self._counts.moved += 1
         outer_goes = self._is_fixed(span) and not self._is_fixed(outer)
         leaving, staying = (self._open.pop(), span) if outer_goes else (span, outer)
-        _say(leaving, f"moved from thread {leaving.get('tid')}: it overlaps {staying.get('name')}")
+        _say(leaving, f"moved from thread {self._thread}: it overlaps {staying.get('name')}")
         self._moved.append(leaving)
         return outer_goes
 
@@ -152,14 +159,17 @@ def _microseconds(duration_ns: int) -> str:
 def _say(event: Event, what: str) -> None:
     """Adds ``what`` to the event's args, in a copy: events of one recorder may share their args."""
     args = event.get("args") or {}
+    if not isinstance(args, dict):
+        return
     said = f"{args['kinetoscope']}; {what}" if "kinetoscope" in args else what
     event["args"] = args | {"kinetoscope": said}
 
 
-class _Tracks:
+class OverlapTracks:
     """The names, sort indexes and tids that are taken, and the overlap tracks beside them."""
 
     def __init__(self, events: list[Event]) -> None:
+        """``events`` are all of a file, or at least one of each track; the new tracks' metadata is added to them."""
         self._events = events
         self._names: dict[Track, str] = {}
         self._sort_indexes: dict[Track, int] = {}
@@ -178,8 +188,14 @@ class _Tracks:
         elif event.get("name") == "thread_sort_index" and isinstance(index := args.get("sort_index"), int):
             self._sort_indexes[event.get("pid"), tid] = index
 
-    def move(self, spans: list[Event], track: Track, k: int) -> None:
-        """Puts ``spans`` of ``track`` on its k-th overlap track, which is made, with a tid that nobody else has."""
+    def move(self, spans: Iterable[Event], track: Track, k: int) -> None:
+        """Puts ``spans`` of ``track`` on its k-th overlap track, which is made."""
+        overlap_tid = self.add(track, k)
+        for span in spans:
+            span["tid"] = overlap_tid
+
+    def add(self, track: Track, k: int) -> int:
+        """Makes the k-th overlap track of ``track``; returns its tid, which nobody else has."""
         pid, tid = track
         overlap_tid = self._free_tid()
         name = self._names.get(track, f"thread {tid}")
@@ -187,8 +203,7 @@ class _Tracks:
         sort_index = self._sort_indexes.get(track, tid if isinstance(tid, int) else 0)
         self._describe(pid, overlap_tid, "thread_name", name=f"{name} (overlap {k})", overlap_of=tid, overlap=k)
         self._describe(pid, overlap_tid, "thread_sort_index", sort_index=sort_index)
-        for span in spans:
-            span["tid"] = overlap_tid
+        return overlap_tid
 
     def _free_tid(self) -> int:
         """A tid above all pids of Linux (2**22), where nobody else is; Perfetto reads tids as 32 bits."""

@@ -5,7 +5,6 @@ Kineto gives each GPU a pid of its own (0 to 7, which may be ranks as well) and 
 Perfetto reads tids as 32 bits, takes anything else for 0, and draws tid 0 on the main thread: none of that is given.
 """
 
-from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
@@ -16,7 +15,12 @@ TrackKey = tuple[Any, ...]
 
 _FIRST_FREE_TID = 1 << 24  # above every pid and tid of Linux (2**22)
 _DEVICE_CATEGORIES = frozenset({"kernel", "gpu_memcpy", "gpu_memset", "Kernel", "Memcpy", "Memset"})
-_CONSUMED = frozenset({"process_name", "process_labels", "process_sort_index", "thread_name", "thread_sort_index"})
+_CONSUMED = frozenset(
+    {
+        *("process_name", "process_labels", "process_sort_index", "thread_name", "thread_sort_index"),
+        *("clock_sync_timestamp_us", "clock_sync_error_bound"),  # Composer's; true in one file alone
+    }
+)
 _CLOCK_OF_ONE_FILE = frozenset({"clock_sync_timestamp_us", "clock_sync_error_bound"})  # Composer's; true in it alone
 _LOOP_SPANS = ("ProfilerStep#", "event/batch")
 _BACKWARD_SPANS = ("autograd::engine::evaluate_function",)
@@ -73,18 +77,30 @@ class RankTracks:
 
         ``is_ours``: the file was written by Kinetoscope, so its names and sort indexes stay as they are.
         """
-        self._host = self._host or host
         events = list(events)
-        described = _Descriptions(events)
-        kept = []
-        for event in events:
-            if event.get("ph") == "M" and event.get("name") in _CONSUMED | _CLOCK_OF_ONE_FILE:
-                continue
-            track = self._track(event, described, is_ours)
-            _note_role(track, event, is_ours)
-            event["pid"], event["tid"] = self.rank, track.tid
-            kept.append(event)
-        return kept
+        described = Descriptions(events)
+        self.note_host(host)
+        return [event for event in events if self.adopt_one(event, described, is_ours=is_ours)]
+
+    def note_host(self, host: str) -> None:
+        """Takes in where the rank ran; the first file that says so is believed."""
+        self._host = self._host or host
+
+    def adopt_one(self, event: Event, described: "Descriptions", *, is_ours: bool = False) -> bool:
+        """Gives one event this rank's pid and tid, in place; False if it is metadata that `metadata` says anew."""
+        if event.get("ph") == "M" and event.get("name") in _CONSUMED:
+            return False
+        name = str(event.get("name")) if event.get("ph") == "X" else ""
+        event["tid"] = self.place(event.get("pid"), event.get("tid"), described, role_of(name), is_ours=is_ours)
+        event["pid"] = self.rank
+        return True
+
+    def place(self, pid: Any, tid: Any, described: "Descriptions", role: "Role | None", *, is_ours: bool) -> int:
+        """The tid in this rank of the track ``(pid, tid)`` of a file; ``role`` is what its spans tell of its thread."""
+        track = self._track(pid, _plain_tid(tid), described, is_ours)
+        if role is not None and track.role is Role.THREAD and not is_ours:
+            track.role = role
+        return track.tid
 
     def metadata(self) -> list[Event]:
         """The ``M`` events that name and order the rank and those of its tracks that hold something."""
@@ -102,15 +118,15 @@ class RankTracks:
         tid = tid or next((track.tid for track in self._tracks.values()), 1)
         return {"ph": "M", "name": name, "pid": self.rank, "tid": tid, "args": args}
 
-    def _track(self, event: Event, described: "_Descriptions", is_ours: bool) -> Track:
-        pid, tid = event.get("pid"), _plain_tid(event.get("tid"))
+    def _track(self, pid: Any, tid: Any, described: "Descriptions", is_ours: bool) -> Track:
+        pid = _plain_pid(pid)
         key = described.keys.get((pid, tid), (pid, tid))
         track = self._tracks.get(key)
         if track is None:
             track = self._tracks[key] = self._new_track(key, pid, tid, described, is_ours)
         return track
 
-    def _new_track(self, key: TrackKey, pid: Any, tid: Any, described: "_Descriptions", is_ours: bool) -> Track:
+    def _new_track(self, key: TrackKey, pid: Any, tid: Any, described: "Descriptions", is_ours: bool) -> Track:
         origin, overlap = described.overlaps.get((pid, tid), (tid, 0))
         role, name = _role(pid, origin, described, is_ours), described.names.get((pid, tid), "")
         if role is Role.NOTES:
@@ -130,24 +146,27 @@ class RankTracks:
         return tid
 
 
-class _Descriptions:
-    """What the metadata events of one file say about its processes and threads."""
+class Descriptions:
+    """What the metadata events of one file say about its processes and threads.
 
-    def __init__(self, events: list[Event]) -> None:
+    ``events`` may be all events of the file, or the metadata only, where ``kernel_pids`` names the pids with kernels.
+    """
+
+    def __init__(self, events: Iterable[Event], kernel_pids: Iterable[Any] = ()) -> None:
         self.names: dict[tuple[Any, Any], str] = {}
         self.sort_indexes: dict[tuple[Any, Any], int] = {}
         self.devices: dict[Any, Any] = {}
         self.overlaps: dict[tuple[Any, Any], tuple[Any, int]] = {}
         self.keys: dict[tuple[Any, Any], TrackKey] = {}
-        self._kernel_pids: set[Any] = set()
+        self._kernel_pids: set[Any] = set(map(_plain_pid, kernel_pids))
         for event in events:
             if event.get("ph") == "M" and isinstance(args := event.get("args"), dict):
                 self._take(event, args)
-            elif event.get("cat") in _DEVICE_CATEGORIES:
-                self._kernel_pids.add(event.get("pid"))
+            elif isinstance(category := event.get("cat"), str) and category in _DEVICE_CATEGORIES:
+                self._kernel_pids.add(_plain_pid(event.get("pid")))
 
     def _take(self, event: Event, args: Event) -> None:
-        pid, tid = event.get("pid"), _plain_tid(event.get("tid"))
+        pid, tid = _plain_pid(event.get("pid")), _plain_tid(event.get("tid"))
         label = str(args.get("labels", ""))
         match event.get("name"):
             case "thread_name":
@@ -171,7 +190,7 @@ class _Descriptions:
         return pid in self.devices or (pid in self._kernel_pids and isinstance(pid, int) and pid < 16)
 
 
-def _role(pid: Any, tid: Any, described: _Descriptions, is_ours: bool) -> Role:
+def _role(pid: Any, tid: Any, described: Descriptions, is_ours: bool) -> Role:
     if is_ours:
         return Role.STREAM if "stream" in described.names.get((pid, tid), "") else Role.THREAD
     if described.is_device(pid):
@@ -181,15 +200,11 @@ def _role(pid: Any, tid: Any, described: _Descriptions, is_ours: bool) -> Role:
     return Role.LOOP if pid == tid else Role.THREAD
 
 
-def _note_role(track: Track, event: Event, is_ours: bool) -> None:
-    """Learns from a span's name what its thread does: the loop's and backward's come before the others."""
-    if is_ours or track.role is not Role.THREAD or event.get("ph") != "X":
-        return
-    name = str(event.get("name"))
+def role_of(name: str) -> Role | None:
+    """What a span of that name tells of its thread, if anything: the loop's and backward's come before the others."""
     if name.startswith(_LOOP_SPANS):
-        track.role = Role.LOOP
-    elif name.startswith(_BACKWARD_SPANS):
-        track.role = Role.BACKWARD
+        return Role.LOOP
+    return Role.BACKWARD if name.startswith(_BACKWARD_SPANS) else None
 
 
 def _order(track: Track) -> tuple[Any, ...]:
@@ -197,11 +212,15 @@ def _order(track: Track) -> tuple[Any, ...]:
     return track.role, str(track.device), number, str(track.original_tid), track.overlap
 
 
+def _plain_pid(pid: Any) -> Any:
+    return pid if type(pid) in (int, str) or pid is None else str(pid)
+
+
 def _plain_tid(tid: Any) -> Any:
     """A tid as a number where it is one: old Kineto wrote "123" for spans and 123 for flows of the same thread."""
     if isinstance(tid, str) and tid.removeprefix("stream ").isdecimal():
         return int(tid.removeprefix("stream "))
-    return tid if isinstance(tid, (int, str)) or tid is None else str(tid)
+    return tid if type(tid) in (int, str) or tid is None else str(tid)
 
 
 def _stream(tid: Any) -> str:
@@ -209,22 +228,68 @@ def _stream(tid: Any) -> str:
 
 
 _ID_PHASES = frozenset("stf" + "bne" + "STpF" + "NOD")
+_MOST_ID = 2**53  # what a double holds
+_WIDEST_IDS = 2**40
 
 
-def renumber_ids(events: Iterable[Event], first: int) -> int:
-    """Gives flows and async spans of one file ids from ``first`` on; returns the first id that is still free."""
-    numbers: dict[str, int] = defaultdict(lambda: first + len(numbers))
-    for event in events:
+class IdNumbers:
+    """New ids for the flows and async spans of one file: from ``first`` on, so that no other file has them.
+
+    Where all ids of the file are whole numbers, from ``lowest`` to ``highest``, they move together, and nothing is
+    kept; others are numbered in the order in which they come.
+    """
+
+    def __init__(self, first: int, lowest: int | None = None, highest: int | None = None) -> None:
+        self._first = first
+        self._numbers: dict[str, int] = {}
+        self.lowest, self.are_plain = lowest or 0, lowest is not None and highest is not None
+        self._count = 1 + highest - lowest if lowest is not None and highest is not None else 0
+        if self._count > _WIDEST_IDS:
+            self.are_plain, self._count = False, 0
+
+    @property
+    def next_first(self) -> int:
+        """The first id that is still free."""
+        return self._first + (self._count if self.are_plain else len(self._numbers))
+
+    def renumber(self, event: Event) -> None:
+        """Gives one event its new ids, in place."""
         if event.get("ph") in _ID_PHASES:
             for name in ("id", "id2"):
                 if name in event:
-                    event[name] = _renumber(event[name], numbers)
+                    event[name] = self._renumber(event[name])
         if "bind_id" in event:
-            event["bind_id"] = numbers[str(event["bind_id"])]
-    return first + len(numbers)
+            event["bind_id"] = self.number(event["bind_id"])
+
+    def number(self, given: Any) -> int:
+        """The new id for one of the file."""
+        if self.are_plain:
+            return self._first + int(given) - self.lowest
+        return self._numbers.setdefault(str(given), self._first + len(self._numbers))
+
+    def _renumber(self, given: Any) -> Any:
+        if isinstance(given, dict):  # id2 says whether the id is known in one process or in all
+            return {scope: hex(self.number(value)) for scope, value in given.items()}
+        return self.number(given)
 
 
-def _renumber(given: Any, numbers: dict[str, int]) -> Any:
-    if isinstance(given, dict):  # id2 says whether the id is known in one process or in all
-        return {scope: hex(numbers[str(value)]) for scope, value in given.items()}
-    return numbers[str(given)]
+def renumber_ids(events: list[Event], first: int) -> int:
+    """Gives flows and async spans of one file ids from ``first`` on; returns the first id that is still free."""
+    given = [value for event in events for value in _ids(event)]
+    plain = [int(value) for value in given if _is_plain(value)]
+    is_plain = bool(given) and len(plain) == len(given)
+    numbers = IdNumbers(first, min(plain), max(plain)) if is_plain else IdNumbers(first)
+    for event in events:
+        numbers.renumber(event)
+    return numbers.next_first
+
+
+def _ids(event: Event) -> Iterable[Any]:
+    has_phase = event.get("ph") in _ID_PHASES
+    return [event[key] for key in ("id", "id2", "bind_id") if key in event and (has_phase or key == "bind_id")]
+
+
+def _is_plain(given: Any) -> bool:
+    text = str(given) if type(given) in (int, str) else ""
+    is_number = len(text) <= 16 and text.isascii() and text.isdecimal()
+    return is_number and str(int(text)) == text and int(text) <= _MOST_ID

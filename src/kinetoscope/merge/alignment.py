@@ -29,13 +29,18 @@ class Stretch:
     def apply(self, event: dict[str, Any]) -> None:
         """Moves an event, ``ts`` and ``dur`` in nanoseconds; spans that nest still do."""
         if "ts" in event:
-            begin_ns = self._moved(event["ts"])
+            begin_ns = self.moved(event["ts"])
             if "dur" in event:
-                event["dur"] = self._moved(event["ts"] + event["dur"]) - begin_ns
+                event["dur"] = self.moved(event["ts"] + event["dur"]) - begin_ns
             event["ts"] = begin_ns
 
-    def _moved(self, time_ns: int) -> int:
+    def moved(self, time_ns: int) -> int:
+        """A moment with the drift taken out."""
         return time_ns + (time_ns - self.begin_ns) * self.gain_ns // self.over_ns
+
+    def unmoved(self, time_ns: int) -> int:
+        """The moment that `moved` moves there, to the nanosecond or so."""
+        return self.begin_ns + (time_ns - self.begin_ns) * self.over_ns // (self.over_ns + self.gain_ns)
 
 
 class Alignable(Protocol):
@@ -43,14 +48,16 @@ class Alignable(Protocol):
 
     path: str
     has_clock: bool
-    sync_us: int | None
     aligned_at_ns: int | None
-    clock: FileClock | None
     shift_ns: int
     stretch: Stretch | None
 
     @property
     def rank(self) -> int: ...
+    @property
+    def sync_us(self) -> int | None: ...
+    @property
+    def clock(self) -> FileClock | None: ...
 
 
 def align(files: Sequence[Alignable], align_on: str | None) -> None:

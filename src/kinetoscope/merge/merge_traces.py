@@ -1,30 +1,41 @@
 """merge: many ranks and cycles, one trace. Chrome JSON files flow in; one file flows out, on one clock.
 
-Each file is read twice, one at a time: first to learn where and when it is, then to write it. No events are kept.
+Each file is read twice, one at a time: first to learn where and when it is, then to write it. No events are kept:
+memory stays flat (`native_rewrite`), or, where there is no compiler, holds the events of one file (`pure_rewrite`).
 """
 
-import itertools
 import os
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from kinetoscope.errors import MergeError
-from kinetoscope.formats.chrome import ChromeTrace, ChromeWriter, choose_base_ns, read_chrome
-from kinetoscope.formats.compression import compressed_by_name
-from kinetoscope.formats.nesting import NestingCounts, nest
-from kinetoscope.formats.tracks import RankTracks, renumber_ids
-from kinetoscope.merge.alignment import FileClock, Stretch, align, describe_clocks, file_clock, notes_on_clocks
-from kinetoscope.writing.atomic_file import atomic_file
+from kinetoscope.formats.chrome import choose_base_ns
+from kinetoscope.formats.tracks import RankTracks
+from kinetoscope.merge.alignment import align, describe_clocks, notes_on_clocks
+from kinetoscope.merge.input_file import InputFile, Plan, own_header
+from kinetoscope.merge.pure_rewrite import PureRewriter
+from kinetoscope.merge.trace_output import TraceWriter, trace_output
+from kinetoscope.merge.window import Window
+
+try:
+    from kinetoscope.merge.native_rewrite import NativeRewriter
+except ImportError:  # no compiler, when it was installed
+    NativeRewriter = None
 
 _MOST_RANKS_LISTED = 64
 _MOST_NOTES = 64
-_RANK_IN_NAME = re.compile(r"rank[_-]?(\d+)")
 
 PathLike = str | os.PathLike[str]
 Progress = Callable[[int, int], None]
+
+
+class _Rewriter(Protocol):
+    def survey(
+        self, path: str, position: int, align_on: str | None, on_bytes: Callable[[int], None], *, checks: bool = False
+    ) -> InputFile: ...
+    def rewrite(self, file: InputFile, plan: Plan, writer: Any, on_bytes: Callable[[int], None]) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,64 +52,121 @@ class MergeReport:
     notes: list[str]
 
 
-@dataclass(slots=True)
-class InputFile:
-    """One file to merge, as the first look at it found it."""
-
-    path: str
-    ranks: list[int]
-    size_bytes: int
-    earliest_ns: int | None
-    has_clock: bool
-    sync_us: int | None
-    aligned_at_ns: int | None
-    distributed_info: Any
-    repairs: list[str]
-    clock: FileClock | None = None
-    shift_ns: int = 0
-    stretch: Stretch | None = None
-
-    @property
-    def rank(self) -> int:
-        """The lowest rank in the file: a file that is itself merged holds several."""
-        return self.ranks[0]
-
-
 def merge_traces(
     output_file: PathLike,
     *trace_files: PathLike,
     align_on: str | None = None,
+    ranks: Collection[int] | None = None,
+    window: Window | None = None,
     notes: Sequence[str] = (),
     sources: Sequence[str] = (),
     on_progress: Progress | None = None,
     as_list: bool = False,
 ) -> MergeReport:
-    """Merges traces of any number of ranks and cycles into ``output_file`` (gzip if its name ends in ``.gz``).
+    """Merges traces of any number of ranks and cycles into ``output_file``, whose name says what it is to be.
 
+    ``.json`` is Chrome JSON, ``.pftrace`` Perfetto's own format; ``.gz`` or ``.zst`` behind either packs it.
     Traces that are merged ones themselves, one of each node for instance, are taken in rank by rank; ``sources`` are
     names for the header to remember. Every rank is a process whose pid is the rank; all are on unix time.
     ``align_on`` names a span on which files without a clock are aligned: its first occurrence begins where that of the
-    lowest rank does. ``on_progress`` is called with the bytes done and the bytes in all. ``as_list`` writes a
-    bare list of events, as Composer does. The output appears when it is
-    complete, and may be an input.
+    lowest rank does. ``ranks`` keeps those only, and ``window`` what lies in it. ``on_progress`` is called with the
+    bytes done and the bytes in all. ``as_list`` writes a bare list of events, as Composer does. The output appears
+    when it is complete, and may be an input.
     Raises `TraceFileError` for a file that cannot be read and `MergeError` for files that have no common clock.
     """
     if not trace_files:
         raise MergeError("Nothing to merge: no trace files were given. Pass at least one.")
-    progress = _Progress([os.fspath(path) for path in trace_files], on_progress)
-    files = [_survey(position, os.fspath(path), align_on, progress) for position, path in enumerate(trace_files)]
-    files.sort(key=lambda file: (file.rank, file.earliest_ns or 0))
-    align(files, align_on)
-    notes = [
-        *notes,
-        *notes_on_clocks(files),
-        *(f"{Path(file.path).name}: {repair}" for file in files for repair in file.repairs),
-    ]
-    merging = _Merging(files, notes, list(sources), progress, as_list)
+    merging = _Merging([os.fspath(path) for path in trace_files], align_on, ranks, on_progress)
+    merging.plan(window)
     output = Path(output_file)
-    with atomic_file(output) as stream, compressed_by_name(stream, output) as packed:
-        merging.write_to(packed)
+    header = merging.header(notes, sources)
+    with trace_output(output, base_ns=merging.base_ns(), header=header, as_list=as_list) as writer:
+        merging.write_to(writer)
     return merging.report(output)
+
+
+def make_rewriter() -> _Rewriter:
+    """What reads one file and writes it anew: C where it was built, unless ``KINETOSCOPE_PURE`` is set."""
+    is_pure = NativeRewriter is None or os.environ.get("KINETOSCOPE_PURE") == "1"
+    return PureRewriter() if is_pure or NativeRewriter is None else NativeRewriter()
+
+
+def survey_trace(path: PathLike, *, checks: bool = False) -> InputFile:
+    """What one file holds, without merging it; ``checks`` counts what may be wrong with it. Raises `TraceFileError`."""
+    return make_rewriter().survey(os.fspath(path), 0, None, lambda num_bytes: None, checks=checks)
+
+
+class _Merging:
+    """One merge under way: its files, and the tracks of each rank so far."""
+
+    def __init__(
+        self, paths: list[str], align_on: str | None, ranks: Collection[int] | None, on_progress: Progress | None
+    ) -> None:
+        self._progress = _Progress(paths, on_progress)
+        self._files: list[tuple[InputFile, _Rewriter]] = []
+        for position, path in enumerate(paths):
+            rewriter = make_rewriter()
+            file = rewriter.survey(path, position, align_on, self._progress.advance)
+            if ranks is None or set(file.ranks) & set(ranks):
+                self._files.append((file, rewriter))
+        self._files.sort(key=lambda pair: (pair[0].rank, pair[0].earliest_ns or 0))
+        if not self._files:
+            raise MergeError(f"Nothing to merge: none of the files has rank {_listed(ranks)}. Choose other ranks.")
+        align([file for file, _ in self._files], align_on)
+        found = {rank for file, _ in self._files for rank in file.ranks}
+        self._plan = Plan({rank: RankTracks(rank) for rank in sorted(found) if ranks is None or rank in ranks})
+
+    def plan(self, window: Window | None) -> None:
+        """Finds out when ``window`` is for each rank. Raises `MergeError` if nothing lies in it."""
+        if window is not None:
+            files = [file for file, _ in self._files]
+            self._plan.windows = window.of_ranks(files, list(self._plan.tracks))
+
+    def write_to(self, writer: TraceWriter) -> None:
+        """Writes all files, then what is to be said of their tracks."""
+        for file, rewriter in self._files:
+            rewriter.rewrite(file, self._plan, writer, self._progress.advance)
+        for tracks in self._plan.tracks.values():
+            writer.write(tracks.metadata())
+
+    def base_ns(self) -> int:
+        """What time stamps in the merged file count from."""
+        begins = [file.common_ns(file.earliest_ns) for file, _ in self._files if file.earliest_ns is not None]
+        return choose_base_ns(min(begins, default=0))
+
+    def header(self, notes: Sequence[str], sources: Sequence[str]) -> dict[str, Any]:
+        """The fields beside the events; those of each file are kept under its name."""
+        ranks = sorted(self._plan.tracks)
+        files = [file for file, _ in self._files]
+        repairs = (f"{Path(file.path).name}: {repair}" for file in files for repair in file.repairs)
+        self._notes = [*notes, *notes_on_clocks(files), *repairs]
+        own: dict[str, Any] = {
+            "version": _version(),
+            "merged": True,
+            "ranks": ranks[:_MOST_RANKS_LISTED],
+            "num_ranks": len(ranks),
+            "num_files": len(files),
+            "notes": self._notes[:_MOST_NOTES],
+            "sources": list(sources),
+            "clocks": describe_clocks(files)[:_MOST_RANKS_LISTED],
+            "files": [entry for file in files for entry in _headers(file)],
+        }
+        infos = (file.header.get("distributedInfo") for file in files)
+        distributed_info = next((info for info in infos if isinstance(info, dict)), None)
+        return {"distributedInfo": distributed_info, "kinetoscope": own} if distributed_info else {"kinetoscope": own}
+
+    def report(self, output: Path) -> MergeReport:
+        """What was done."""
+        return MergeReport(
+            output=output,
+            ranks=sorted(self._plan.tracks),
+            num_files=len(self._files),
+            num_events=self._plan.num_events,
+            num_clipped=self._plan.num_clipped,
+            num_moved=self._plan.num_moved,
+            size_bytes=output.stat().st_size if output.is_file() else 0,
+            notes=list(self._notes),
+        )
 
 
 class _Progress:
@@ -113,157 +181,16 @@ class _Progress:
             self._tell(self._done, self._total)
 
 
-def _survey(position: int, path: str, align_on: str | None, progress: _Progress) -> InputFile:
-    trace = read_chrome(path)
-    times = [event["ts"] for event in trace.events if "ts" in event and event.get("ph") != "M"]
-    aligned = [event["ts"] for event in trace.events if align_on and event.get("name") == align_on and "ts" in event]
-    size_bytes = os.path.getsize(path)
-    progress.advance(size_bytes)
-    return InputFile(
-        path=path,
-        ranks=_ranks(trace, position),
-        size_bytes=size_bytes,
-        earliest_ns=min(times, default=None),
-        has_clock=trace.has_clock,
-        sync_us=_composers_note(trace, "clock_sync_timestamp_us"),
-        aligned_at_ns=min(aligned, default=None),
-        distributed_info=trace.header.get("distributedInfo"),
-        repairs=trace.repairs,
-        clock=file_clock(_own_header(trace)),
-    )
+def _headers(file: InputFile) -> list[dict[str, Any]]:
+    """What a file says beside its events, with its name; of a merged file, what its own files said."""
+    if file.is_merged:
+        kept = own_header(file.header).get("files")
+        return kept if isinstance(kept, list) else []
+    return [{"name": Path(file.path).name, "rank": file.rank, "header": file.header}]
 
 
-def _ranks(trace: ChromeTrace, position: int) -> list[int]:
-    """Those of a merged file; else the one rank that the file has."""
-    if _is_merged(trace):
-        return sorted({event["pid"] for event in trace.events if isinstance(event.get("pid"), int)}) or [position]
-    return [_rank(trace, position)]
-
-
-def _is_merged(trace: ChromeTrace) -> bool:
-    return bool(_own_header(trace).get("merged"))
-
-
-def _rank(trace: ChromeTrace, position: int) -> int:
-    """From what the file says of itself, else from its name, else from its place among the files."""
-    distributed_info = trace.header.get("distributedInfo")
-    for source in (_own_header(trace), distributed_info if isinstance(distributed_info, dict) else {}):
-        rank = source.get("rank")
-        if isinstance(rank, int) and rank >= 0:
-            return rank
-    noted = _composers_note(trace, "global_rank")
-    if noted is not None:
-        return noted
-    match = _RANK_IN_NAME.search(Path(trace.path).name)
-    return int(match[1]) if match else position
-
-
-def _composers_note(trace: ChromeTrace, name: str) -> int | None:
-    """What a file of Composer's says of itself: in an event of a list, or beside the events."""
-    value = trace.header.get(name)
-    for event in trace.events:
-        if event.get("ph") == "M" and event.get("name") == name and isinstance(event.get("args"), dict):
-            value = event["args"].get("value")
-            break
-    return value if isinstance(value, int) else None
-
-
-def _own_header(trace: ChromeTrace) -> dict[str, Any]:
-    header = trace.header.get("kinetoscope")
-    return header if isinstance(header, dict) else {}
-
-
-class _Merging:
-    """One merge under way: the tracks of each rank so far, and the counts for the report."""
-
-    def __init__(
-        self, files: list[InputFile], notes: list[str], sources: list[str], progress: _Progress, as_list: bool
-    ) -> None:
-        self._files = files
-        self._as_list = as_list
-        self._notes = notes
-        self._sources = sources
-        self._progress = progress
-        self._tracks = {rank: RankTracks(rank) for file in files for rank in file.ranks}
-        self._nesting = NestingCounts()
-        self._num_events = 0
-        self._next_id = 1
-
-    def write_to(self, stream: Any) -> None:
-        with ChromeWriter(stream, base_ns=self._base_ns(), header=self._header(), as_list=self._as_list) as writer:
-            for file in self._files:
-                self._write_file(file, writer)
-            for tracks in self._tracks.values():
-                writer.write(tracks.metadata())
-
-    def _write_file(self, file: InputFile, writer: ChromeWriter) -> None:
-        trace = read_chrome(file.path)
-        is_ours = "kinetoscope" in trace.header
-        if not is_ours:
-            counts = nest(trace.events)
-            self._nesting.clipped += counts.clipped
-            self._nesting.moved += counts.moved
-        events = self._adopt(trace, file, is_ours)
-        _shift(events, file.shift_ns, file.stretch)
-        self._next_id = renumber_ids(events, self._next_id)
-        writer.write(events)
-        self._num_events += len(events)
-        self._progress.advance(file.size_bytes)
-
-    def _adopt(self, trace: ChromeTrace, file: InputFile, is_ours: bool) -> list[dict[str, Any]]:
-        if not _is_merged(trace):
-            return self._tracks[file.rank].adopt(trace.events, host=_host(trace), is_ours=is_ours)
-        by_rank: dict[int, list[dict[str, Any]]] = {rank: [] for rank in file.ranks}
-        for event in trace.events:
-            by_rank[event["pid"] if event.get("pid") in by_rank else file.rank].append(event)
-        adopted = (self._tracks[rank].adopt(events, is_ours=True) for rank, events in by_rank.items())
-        return list(itertools.chain.from_iterable(adopted))
-
-    def _base_ns(self) -> int:
-        begins = [file.earliest_ns + file.shift_ns for file in self._files if file.earliest_ns is not None]
-        return choose_base_ns(min(begins, default=0))
-
-    def _header(self) -> dict[str, Any]:
-        ranks = sorted(self._tracks)
-        own: dict[str, Any] = {
-            "version": _version(),
-            "merged": True,
-            "ranks": ranks[:_MOST_RANKS_LISTED],
-            "num_ranks": len(ranks),
-            "num_files": len(self._files),
-            "notes": self._notes[:_MOST_NOTES],
-            "sources": self._sources,
-            "clocks": describe_clocks(self._files)[:_MOST_RANKS_LISTED],
-        }
-        infos = (file.distributed_info for file in self._files if isinstance(file.distributed_info, dict))
-        distributed_info = next(infos, None)
-        return {"distributedInfo": distributed_info, "kinetoscope": own} if distributed_info else {"kinetoscope": own}
-
-    def report(self, output: Path) -> MergeReport:
-        return MergeReport(
-            output=output,
-            ranks=sorted(self._tracks),
-            num_files=len(self._files),
-            num_events=self._num_events,
-            num_clipped=self._nesting.clipped,
-            num_moved=self._nesting.moved,
-            size_bytes=output.stat().st_size,
-            notes=list(self._notes),
-        )
-
-
-def _host(trace: ChromeTrace) -> str:
-    return str(_own_header(trace).get("host") or trace.header.get("host_name") or "")
-
-
-def _shift(events: list[dict[str, Any]], shift_ns: int, stretch: Stretch | None) -> None:
-    if stretch is not None:
-        for event in events:
-            stretch.apply(event)
-    if shift_ns:
-        for event in events:
-            if "ts" in event:
-                event["ts"] += shift_ns
+def _listed(ranks: Collection[int] | None) -> str:
+    return ", ".join(map(str, sorted(ranks or ())))
 
 
 def _version() -> str:

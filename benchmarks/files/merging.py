@@ -1,0 +1,123 @@
+"""benchmarks: merging. Traces of many ranks flow in; time and memory, against a copy and a plain loop, flow out."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.files.traces import NUM_RANKS, RANK_BYTES, write_rank_traces
+from benchmarks.suite import Measure, SuiteResult
+from kinetoscope.merge.merge_traces import merge_traces
+
+_MANY_FILES = 64
+_TMPFS = Path("/dev/shm")
+_MEGABYTE = 1_000_000
+_PEAK = """
+import re, sys
+from pathlib import Path
+from kinetoscope.merge.merge_traces import merge_traces
+merge_traces(*sys.argv[1:])
+print(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1])
+"""
+
+
+def run(*, quick: bool) -> SuiteResult:
+    """Merges the same files in several ways, in turns, from tmpfs to tmpfs."""
+    rounds, size_bytes = (1, 2 * _MEGABYTE) if quick else (7, RANK_BYTES)
+    with tempfile.TemporaryDirectory(dir=_TMPFS if _TMPFS.is_dir() else None) as name:
+        folder = Path(name)
+        files = write_rank_traces(folder, NUM_RANKS, size_bytes)
+        many = [_linked(files[number % NUM_RANKS], folder / f"many-rank{number}.json") for number in range(_MANY_FILES)]
+        num_bytes, num_spans = sum(file.stat().st_size for file in files), sum(map(_num_spans, files))
+        out = {suffix: folder / f"out{suffix}" for suffix in (".json", ".json.gz", ".pftrace")}
+        best = _best(
+            rounds,
+            {
+                "copy": lambda: _copy(files, out[".json"]),
+                "merge": lambda: merge_traces(out[".json"], *files),
+                "gz": lambda: merge_traces(out[".json.gz"], *files),
+                "perfetto": lambda: merge_traces(out[".pftrace"], *files),
+            },
+        )
+        plain = _best(1, {"plain": lambda: _plain_merge(files, out[".json"])})["plain"]
+        few = _best(
+            max(1, rounds // 3),
+            {
+                "one": lambda: [merge_traces(out[".json"], file) for file in files],
+                "all": lambda: merge_traces(out[".json"], *many),
+            },
+        )
+        peaks = {len(paths): _peak_bytes(out[".json"], paths) for paths in (files, many)}
+    linear = few["all"] * NUM_RANKS / _MANY_FILES / few["one"] - 1
+    return SuiteResult(
+        suite="merging",
+        title=f"{NUM_RANKS} files of {size_bytes / _MEGABYTE:.0f} MB, {num_spans} spans, from tmpfs to tmpfs",
+        measures=[
+            Measure("byte copy", num_bytes / best["copy"] / _MEGABYTE, "MB/s"),
+            Measure("merge to .json / byte copy", best["merge"] / best["copy"], "x"),
+            Measure("merge to .json", num_bytes / best["merge"] / _MEGABYTE, "MB/s"),
+            Measure("merge to .json.gz / to .json", best["gz"] / best["merge"], "x"),
+            Measure("plain json loop / merge to .json", plain / best["merge"], "x"),
+            Measure("merge to .pftrace", num_spans / best["perfetto"] / 1e6, "M spans/s"),
+            Measure(f"{_MANY_FILES} files / {_MANY_FILES} x 1 file, dearer by", 100 * linear, "%"),
+            *(Measure(f"peak memory, {num} files", peak / _MEGABYTE, "MB") for num, peak in peaks.items()),
+        ],
+        notes=[
+            "The plain loop decodes each file with json, gives its events new pids, times and ids, and encodes them."
+        ],
+    )
+
+
+def _best(rounds: int, tasks: dict[str, Callable[[], object]]) -> dict[str, float]:
+    """The seconds of the quickest round of each task; they take turns."""
+    best = dict.fromkeys(tasks, float("inf"))
+    for _ in range(rounds):
+        for name, task in tasks.items():
+            begin = time.perf_counter()
+            task()
+            best[name] = min(best[name], time.perf_counter() - begin)
+    return best
+
+
+def _linked(file: Path, name: Path) -> Path:
+    os.link(file, name)
+    return name
+
+
+def _num_spans(file: Path) -> int:
+    return file.read_bytes().count(b'"ph": "X"')
+
+
+def _copy(files: Sequence[Path], output: Path) -> None:
+    output.unlink(missing_ok=True)
+    with output.open("wb") as target:
+        for file in files:
+            with file.open("rb") as source:
+                shutil.copyfileobj(source, target, 1 << 20)
+
+
+def _plain_merge(files: Sequence[Path], output: Path) -> None:
+    events: list[dict[str, Any]] = []
+    for rank, file in enumerate(files):
+        trace = json.loads(file.read_bytes())
+        for event in trace["traceEvents"]:
+            event["pid"] = rank
+            if "ts" in event:
+                event["ts"] += trace["baseTimeNanoseconds"] / 1000
+            if "id" in event:
+                event["id"] = f"{rank}-{event['id']}"
+            events.append(event)
+    with output.open("w") as target:
+        json.dump({"traceEvents": events}, target)
+
+
+def _peak_bytes(output: Path, files: Sequence[Path]) -> int:
+    command = [sys.executable, "-c", _PEAK, str(output), *map(str, files)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=600)
+    return int(done.stdout) * 1024

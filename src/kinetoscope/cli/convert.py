@@ -1,0 +1,95 @@
+"""cli: ``kinetoscope convert``. File names flow in; the same traces in another format flow out."""
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from pathlib import Path
+
+from kinetoscope.cli.inputs import trace_inputs
+from kinetoscope.cli.progress import progress_bar
+from kinetoscope.errors import SettingsError
+from kinetoscope.merge.convert import convert_trace
+
+_EXAMPLES = """\
+examples:
+  kinetoscope convert trace.json trace.json.gz
+      packed; every byte of the text stays as it is, and the way back is the same command
+  kinetoscope convert trace.json.gz trace.pftrace
+      Perfetto's own format: a third of the size, and quicker to open
+  kinetoscope convert logs/*.pt.trace.json packed --to .json.zst
+      many files, several at a time, into a folder
+  kinetoscope convert - trace.pftrace < trace.json
+      from a pipe; - as the output writes JSON to one
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of ``convert``."""
+    parser.epilog = _EXAMPLES
+    parser.usage = (
+        "kinetoscope convert INPUT OUTPUT [--json]\n"
+        "       kinetoscope convert INPUT... FOLDER --to SUFFIX [--jobs N] [--json]"
+    )
+    parser.add_argument("inputs", metavar="INPUT", nargs="+", help="trace files, folders of them, globs, or -")
+    parser.add_argument("output", metavar="OUTPUT", help="the file to write; its name says how; - is stdout")
+    parser.add_argument("--to", metavar="SUFFIX", help="OUTPUT is a folder; files in it get this suffix")
+    parser.add_argument("--jobs", metavar="N", type=int, default=os.cpu_count(), help="files at a time (all cores)")
+    parser.add_argument("--json", action="store_true", help="say as JSON what was written")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Converts; returns the exit code."""
+    with trace_inputs(arguments.inputs) as files:
+        pairs = _pairs(files, arguments)
+        with ThreadPoolExecutor(max(1, arguments.jobs)) as executor:
+            converted = _convert(pairs, executor)
+    _tell(converted, arguments)
+    return 0
+
+
+def _pairs(files: list[Path], arguments: argparse.Namespace) -> list[tuple[Path, Path]]:
+    output = Path(arguments.output)
+    if arguments.to is None and len(files) > 1:
+        raise SettingsError(f"{len(files)} files do not fit into {output}. Pass --to SUFFIX if it is a folder.")
+    if arguments.to is None:
+        return [(files[0], output)]
+    return [(file, output / (_stem(file) + arguments.to)) for file in files]
+
+
+def _stem(file: Path) -> str:
+    return file.name.removesuffix(".gz").removesuffix(".zst").removesuffix(".json")
+
+
+def _convert(pairs: list[tuple[Path, Path]], executor: Executor) -> list[tuple[Path, Path, list[str]]]:
+    """Converts every file, and tells of the first that cannot be once the others are done."""
+    with progress_bar("converting") as on_progress:
+        done: dict[Path, tuple[int, int]] = {}
+
+        def tell(source: Path) -> Callable[[int, int], None]:
+            def on_one(num_done: int, num_all: int) -> None:
+                done[source] = num_done, num_all
+                if on_progress is not None:
+                    on_progress(sum(it for it, _ in done.values()), sum(it for _, it in done.values()))
+
+            return on_one
+
+        futures: list[Future[list[str]]] = [
+            executor.submit(convert_trace, source, target, tell(source)) for source, target in pairs
+        ]
+        return [(*pair, future.result()) for pair, future in zip(pairs, futures, strict=True)]
+
+
+def _tell(converted: list[tuple[Path, Path, list[str]]], arguments: argparse.Namespace) -> None:
+    stream = sys.stderr if arguments.output == "-" else sys.stdout
+    if arguments.json:
+        rows = [{"input": str(source), "output": str(target), "notes": notes} for source, target, notes in converted]
+        print(json.dumps(rows), file=stream)
+        return
+    for source, target, notes in converted:
+        size = f" ({target.stat().st_size / 1e6:.1f} MB)" if target.is_file() else ""
+        print(f"Converted {source} to {target}{size}.", file=stream)
+        for note in notes:
+            print(f"  {note}", file=stream)

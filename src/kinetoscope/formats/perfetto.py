@@ -1,0 +1,281 @@
+"""formats: Perfetto's own trace format. Events flow in; protobuf packets, written by hand, flow out.
+
+Every span is two packets, its begin and its end, on a track of its thread or stream; names, categories and the names of
+args are written once and called by number after that. Flows and asynchronous spans go the way of the old format, which
+the trace processor knows from Chrome. Format: protos/perfetto/trace/trace_packet.proto and what it includes.
+`src/native/perfetto.c` writes the same from text.
+"""
+
+import itertools
+import struct
+from collections.abc import Iterable, Iterator
+from typing import Any, BinaryIO
+
+Event = dict[str, Any]
+_Moment = tuple[int, int, float, int, bytes]  # the track, when, in which order at that moment, and the packet
+
+SUFFIXES = (".pftrace", ".perfetto-trace")
+
+_BEGIN, _END, _INSTANT, _COUNTER = 1, 2, 3, 4  # TrackEvent.Type
+_STATE_CLEARED, _NEEDS_STATE = 1, 2  # TracePacket.SequenceFlags
+_CATEGORIES, _NAMES, _KEYS = 1, 2, 3  # fields of InternedData
+_OWN_SEQUENCE = 1
+# What comes first at one moment of one track.
+_ENDS, _BEGINS, _EMPTY_ENDS, _WITHIN, _FLOWS = 0, 1, 1.5, 2, 3
+_COUNTER_BIT = 1 << 63
+_CHUNK_BYTES = 1 << 20
+
+
+def varint(number: int) -> bytes:
+    """A whole number of up to 64 bits; negative ones as two's complement."""
+    number &= 2**64 - 1
+    encoded = bytearray()
+    while number >= 128:
+        encoded.append(number & 127 | 128)
+        number >>= 7
+    encoded.append(number)
+    return bytes(encoded)
+
+
+def number_field(number: int, value: int) -> bytes:
+    """A field with a whole number."""
+    return varint(number << 3) + varint(value)
+
+
+def bytes_field(number: int, value: bytes) -> bytes:
+    """A field with a message or a string."""
+    return varint(number << 3 | 2) + varint(len(value)) + value
+
+
+def double_field(number: int, value: float) -> bytes:
+    """A field with a floating-point number."""
+    return varint(number << 3 | 1) + struct.pack("<d", value)
+
+
+def process_uuid(pid: int) -> int:
+    """What a process is called in the trace."""
+    return (pid + 1 & 0x3FFFFFFF) << 32
+
+
+def track_uuid(pid: int, tid: int) -> int:
+    """What a thread or stream of a process is called in the trace."""
+    return process_uuid(pid) | tid
+
+
+class PerfettoWriter:
+    """Writes a Perfetto trace to a binary stream as the events come; `ChromeWriter` is its brother for Chrome JSON.
+
+    Spans of one call of `write` may come in any order, spans of a track in several calls in the order of their begin.
+    The format has no place for a header of ours, nor for fields of events that it does not know.
+    """
+
+    base_ns = 0
+    """Times are unix nanoseconds."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+        self._interned: dict[tuple[int, str], int] = {}
+        self._sizes = {_CATEGORIES: 0, _NAMES: 0, _KEYS: 0}
+        self._pending = bytearray()
+        self._described: set[int] = set()
+        self._descriptions: dict[int, dict[str, Any]] = {}
+        self._num_sequences = _OWN_SEQUENCE
+        self._chunk = bytearray()
+        self._put(number_field(13, _STATE_CLEARED))
+
+    def write(self, events: Iterable[Event]) -> None:
+        """Adds events, whose ``ts`` (unix) and ``dur`` are integers of nanoseconds."""
+        events = list(events)
+        for event in events:
+            if event.get("ph") == "M":
+                self._describe(event)
+        moments = sorted(self._moments(events), key=lambda moment: moment[:4])
+        for _, together in itertools.groupby(moments, key=lambda moment: moment[:2]):
+            for _, time_ns, _, _, body in _with_flows(list(together)):
+                self._put(number_field(8, time_ns) + number_field(13, _NEEDS_STATE) + bytes_field(11, body))
+                if len(self._chunk) >= _CHUNK_BYTES:
+                    self._flush()
+        self._write_descriptions()
+        self._flush()
+
+    def write_packets(self, packets: bytes | bytearray | memoryview) -> None:
+        """Adds packets that are written already, of a sequence that `begin_sequence` gave."""
+        self._stream.write(packets)
+
+    def begin_sequence(self) -> int:
+        """The number of a sequence of packets with names of its own."""
+        self._num_sequences += 1
+        return self._num_sequences
+
+    def _put(self, packet: bytes) -> None:
+        self._chunk += bytes_field(1, number_field(10, _OWN_SEQUENCE) + packet)
+
+    def _flush(self) -> None:
+        self._stream.write(self._chunk)
+        self._chunk.clear()
+
+    # -- events --
+
+    def _moments(self, events: list[Event]) -> Iterator[_Moment]:
+        for event in events:
+            if "ts" not in event:
+                continue
+            uuid = track_uuid(event["pid"], event["tid"])
+            moments = [(uuid, when, kind, order, body) for when, kind, order, body in self._packets(event)]
+            self._put_interned()
+            yield from moments
+
+    def _packets(self, event: Event) -> Iterator[tuple[int, float, int, bytes]]:
+        begin, phase = event["ts"], event.get("ph")
+        uuid = track_uuid(event["pid"], event["tid"])
+        match phase:
+            case "X":
+                dur = max(0, event.get("dur", 0))
+                end = number_field(9, _END) + number_field(11, uuid)
+                yield begin, _BEGINS, -dur, self._header(event, _BEGIN, uuid) + self._args(event)
+                yield begin + dur, _ENDS if dur else _EMPTY_ENDS, 0, end
+            case "B":
+                yield begin, _BEGINS, -(2**62), self._header(event, _BEGIN, uuid) + self._args(event)
+            case "E":
+                yield begin, _ENDS, 0, number_field(9, _END) + number_field(11, uuid) + self._args(event)
+            case "i" | "I":
+                wide = event.get("s") in ("g", "p")
+                place = process_uuid(event["pid"]) if wide else uuid
+                yield begin, _WITHIN, 0, self._header(event, _INSTANT, place) + self._args(event)
+            case "C":
+                yield from ((begin, _WITHIN, 0, body) for body in self._counters(event))
+            case "s" | "t" | "f" | "b" | "n" | "e":
+                body = self._header(event, 0, uuid) + self._legacy(event, phase) + self._args(event)
+                yield begin, _FLOWS if phase in "stf" else _WITHIN, 0, body
+
+    def _header(self, event: Event, kind: int, uuid: int) -> bytes:
+        header = number_field(9, kind) if kind else b""
+        header += number_field(11, uuid) + number_field(10, self._intern(_NAMES, str(event.get("name", ""))))
+        if "cat" in event:
+            header += number_field(3, self._intern(_CATEGORIES, str(event["cat"])))
+        return header
+
+    def _legacy(self, event: Event, phase: str) -> bytes:
+        legacy = number_field(2, ord(phase))
+        if isinstance(event.get("id"), int):
+            legacy += number_field(6, event["id"])
+        return bytes_field(6, legacy + (number_field(12, 1) if event.get("bp") == "e" else b""))
+
+    def _counters(self, event: Event) -> Iterator[bytes]:
+        args = event.get("args")
+        for series, value in args.items() if isinstance(args, dict) else ():
+            if isinstance(value, (int, float)) and not isinstance(value, bool):
+                uuid = self._counter_track(event["pid"], str(event.get("name", "")), series)
+                yield number_field(9, _COUNTER) + number_field(11, uuid) + double_field(44, float(value))
+
+    def _args(self, event: Event) -> bytes:
+        args = event.get("args")
+        members = args.items() if isinstance(args, dict) else ()
+        return b"".join(bytes_field(4, self._key(key) + self._value(value)) for key, value in members)
+
+    def _key(self, key: str) -> bytes:
+        return number_field(1, self._intern(_KEYS, key))
+
+    def _value(self, value: Any) -> bytes:
+        match value:
+            case bool():
+                return number_field(2, value)
+            case int() if -(2**63) <= value < 2**63:
+                return number_field(4, value)
+            case int() | float():
+                return double_field(5, float(value))
+            case dict():
+                return b"".join(bytes_field(11, self._key(str(key)) + self._value(it)) for key, it in value.items())
+            case list() | tuple():
+                return b"".join(bytes_field(12, self._value(it)) for it in value)
+            case None:
+                return bytes_field(6, b"null")
+        return bytes_field(6, str(value).encode(errors="replace"))
+
+    # -- names --
+
+    def _intern(self, field: int, text: str) -> int:
+        number = self._interned.get((field, text))
+        if number is None:
+            self._sizes[field] += 1
+            number = self._interned[field, text] = self._sizes[field]
+            entry = number_field(1, number) + bytes_field(2, text.encode(errors="replace"))
+            self._pending += bytes_field(field, entry)
+        return number
+
+    def _put_interned(self) -> None:
+        """Writes the names that are new; they come before what uses them."""
+        if self._pending:
+            self._put(number_field(13, _NEEDS_STATE) + bytes_field(12, bytes(self._pending)))
+            self._pending.clear()
+
+    # -- tracks --
+
+    def _describe(self, event: Event) -> None:
+        """Takes in what a metadata event says of its process or thread."""
+        args, name = event.get("args"), event.get("name")
+        if not isinstance(args, dict) or not isinstance(name, str):
+            return
+        pid, tid = event["pid"], event["tid"]
+        is_process = name.startswith("process_")
+        uuid = process_uuid(pid) if is_process else track_uuid(pid, tid)
+        description = self._descriptions.setdefault(uuid, {"pid": pid, "tid": None if is_process else tid})
+        if name in ("process_name", "thread_name"):
+            description["name"] = str(args.get("name"))
+        elif name in ("process_sort_index", "thread_sort_index") and isinstance(args.get("sort_index"), int):
+            description["sort_index"] = args["sort_index"]
+
+    def _write_descriptions(self) -> None:
+        for uuid, description in self._descriptions.items():
+            self._put(bytes_field(60, number_field(1, uuid) + _description(**description)))
+        self._descriptions.clear()
+
+    def _counter_track(self, pid: int, name: str, series: str) -> int:
+        parent = process_uuid(pid)
+        uuid = _fnv(struct.pack("<Q", parent) + _json_text(name) + _json_text(series)) | _COUNTER_BIT
+        if uuid not in self._described:
+            self._described.add(uuid)
+            title = f"{name} {series}".encode(errors="replace")
+            track = number_field(1, uuid) + number_field(5, parent) + bytes_field(2, title) + bytes_field(8, b"")
+            self._put(bytes_field(60, track))
+        return uuid
+
+
+def _with_flows(moments: list[_Moment]) -> list[_Moment]:
+    """The packets of one moment of one track. A flow belongs to the span that begins then, or else to one that ends
+    then: it must come before that end."""
+    flows = [moment for moment in moments if moment[2] == _FLOWS]
+    begins = [moment for moment in moments if moment[2] == _BEGINS]
+    if flows and not begins:
+        return flows + [moment for moment in moments if moment[2] != _FLOWS]
+    ends = [moment for moment in moments if moment[2] == _EMPTY_ENDS]
+    if flows or not ends:
+        return [moment for moment in moments if moment[2] != _EMPTY_ENDS] + ends
+    # Without flows, each empty span ends before the next begins.
+    empty = [moment for moment in begins if moment[3] == 0]
+    rest = [moment for moment in moments if moment not in empty and moment not in ends]
+    before = [moment for moment in rest if moment[2] <= _BEGINS]
+    return before + [it for pair in zip(empty, ends, strict=False) for it in pair] + rest[len(before) :]
+
+
+def _description(*, pid: int, tid: int | None, name: str = "", sort_index: int | None = None) -> bytes:
+    """The rest of a track's descriptor: a process's, or that of one of its threads."""
+    title = name.encode(errors="replace")
+    order = number_field(3, sort_index) if sort_index is not None else b""
+    if tid is None:
+        return bytes_field(3, number_field(1, pid) + order + bytes_field(6, title))
+    thread = number_field(1, pid) + number_field(2, tid) + order + bytes_field(5, title)
+    rank = number_field(12, sort_index) if sort_index is not None and 0 <= sort_index < 2**31 else b""
+    return number_field(5, process_uuid(pid)) + bytes_field(4, thread) + rank
+
+
+def _json_text(text: str) -> bytes:
+    return b'"' + text.encode(errors="replace") + b'"'
+
+
+def _fnv(key: bytes) -> int:
+    """The same number as `src/native/perfetto.c` makes of it, so that both mean the same track."""
+    number = 14695981039346656037
+    for byte in key:
+        number = (number ^ byte) * 1099511628211 & 2**64 - 1
+    return number

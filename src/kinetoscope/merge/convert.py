@@ -1,0 +1,73 @@
+"""merge: one trace as another kind of file. A file flows in; the same trace flows out, as its new name says."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from kinetoscope.errors import SettingsError, TraceFileError
+from kinetoscope.formats.compression import UnpackedStream, compressed_by_name
+from kinetoscope.formats.perfetto import SUFFIXES as PERFETTO_SUFFIXES
+from kinetoscope.merge.merge_traces import merge_traces
+from kinetoscope.merge.trace_output import STDOUT, binary_output
+
+_PIECE_BYTES = 1 << 20
+_PACKINGS = (".gz", ".zst")
+
+Progress = Callable[[int, int], None]
+
+
+def convert_trace(
+    source: str | os.PathLike[str], output: str | os.PathLike[str], on_progress: Progress | None = None
+) -> list[str]:
+    """Writes the trace in ``source`` to ``output``, whose name says how; returns what there is to be said about it.
+
+    From Chrome JSON to ``.json``, ``.json.gz`` or ``.json.zst`` (or ``-``, the standard output) every byte of the text
+    stays as it is, so that there is a way back. To ``.pftrace`` it is written anew: the process is the rank, and what
+    the format has no place for is left out. Raises `SettingsError` for a name that says nothing, `TraceFileError` for
+    a file that cannot be read.
+    """
+    target = Path(output)
+    if is_perfetto(Path(source)):
+        raise SettingsError(
+            f"Cannot convert {source}: Perfetto's format does not hold all that the JSON did. Convert that one."
+        )
+    if is_perfetto(target):
+        return merge_traces(target, source, on_progress=on_progress).notes
+    if target != STDOUT and unpacked_suffix(target) != ".json":
+        raise SettingsError(
+            f"Cannot convert to {target}: its name must end in .json, {' or '.join(PERFETTO_SUFFIXES)}, "
+            "alone or with .gz or .zst behind it."
+        )
+    return _repack(source, target, on_progress)
+
+
+def is_perfetto(path: Path) -> bool:
+    """Whether a name says that it is Perfetto's format."""
+    return unpacked_suffix(path) in PERFETTO_SUFFIXES
+
+
+def unpacked_suffix(path: Path) -> str:
+    """How a name ends, but for what says that it is packed."""
+    name = path.name
+    for packing in _PACKINGS:
+        name = name.removesuffix(packing)
+    return Path(name).suffix
+
+
+def _repack(source: str | os.PathLike[str], target: Path, on_progress: Progress | None) -> list[str]:
+    room = memoryview(bytearray(_PIECE_BYTES))
+    try:
+        size_bytes = os.path.getsize(source)
+        with (
+            open(source, "rb", buffering=0) as file,
+            binary_output(target) as raw,
+            compressed_by_name(raw, target) as packed,
+        ):
+            stream = UnpackedStream(file, os.fspath(source))
+            while num_bytes := stream.readinto(room):
+                packed.write(room[:num_bytes])
+                if on_progress is not None:
+                    on_progress(file.tell(), size_bytes)
+            return [stream.damage] if stream.damage else []
+    except FileNotFoundError as error:
+        raise TraceFileError(f"Cannot read the trace {os.fspath(source)}: {error.strerror}. Check the path.") from error

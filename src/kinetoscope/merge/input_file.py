@@ -1,0 +1,171 @@
+"""merge: one file to be merged. What the first look at it found flows in; where its events go is planned here."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from kinetoscope.formats.chrome import Event
+from kinetoscope.formats.tracks import RankTracks
+from kinetoscope.merge.alignment import FileClock, Stretch, file_clock
+
+_RANK_IN_NAME = re.compile(r"rank[_-]?(\d+)")
+_STEP = "ProfilerStep#"
+_BATCH = "event/batch"
+_COMPOSERS_NOTES = ("clock_sync_timestamp_us", "global_rank")
+
+Moment = tuple[int, int]
+"""The begin and the end of something, in nanoseconds."""
+
+
+@dataclass(slots=True)
+class InputFile:
+    """One file to merge, as the first look at it found it. Times are unix nanoseconds, before ``shift_ns``."""
+
+    path: str
+    position: int
+    size_bytes: int
+    header: dict[str, Any]
+    base_ns: int
+    has_clock: bool
+    pids: list[Any]
+    """Of all its events; each at least once."""
+    earliest_ns: int | None
+    latest_ns: int | None
+    aligned_at_ns: int | None
+    batches: dict[Any, dict[int, Moment]]
+    """When each batch was, by pid."""
+    repairs: list[str]
+    counts: dict[str, int] = field(default_factory=dict)
+    """What a check counts: events, clipped, moved, repeated_flows, lone_begins, lone_ends."""
+    notes: dict[str, Any] = field(default_factory=dict)
+    """What metadata events say of the whole file, by their names: Composer keeps its rank and its clock there."""
+    shift_ns: int = 0
+    stretch: Stretch | None = None
+    ranks: list[int] = field(init=False)
+    """Those of a merged file, in order; else the one rank that the file has."""
+    is_merged: bool = field(init=False)
+    """Whether its pids are ranks."""
+
+    def __post_init__(self) -> None:
+        self.is_merged = bool(own_header(self.header).get("merged"))
+        of_pids = sorted({pid for pid in self.pids if type(pid) is int}) if self.is_merged else []
+        self.ranks = of_pids or [self.position if self.is_merged else self._own_rank()]
+
+    @property
+    def rank(self) -> int:
+        """The lowest rank in the file: a file that is itself merged holds several."""
+        return self.ranks[0]
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether Kinetoscope wrote it, so that its spans nest and its names stay as they are."""
+        return "kinetoscope" in self.header
+
+    @property
+    def host(self) -> str:
+        """The machine that it says it was written on; "" if it does not."""
+        return str(own_header(self.header).get("host") or self.header.get("host_name") or "")
+
+    @property
+    def clock(self) -> FileClock | None:
+        """What a file of ours says of its clock."""
+        return file_clock(own_header(self.header))
+
+    @property
+    def sync_us(self) -> int | None:
+        """A moment that all ranks noted together, on this file's clock, if the file is Composer's."""
+        return self._note("clock_sync_timestamp_us")
+
+    def common_ns(self, time_ns: int) -> int:
+        """A moment on the file's clock, on the common one."""
+        return (self.stretch.moved(time_ns) if self.stretch is not None else time_ns) + self.shift_ns
+
+    def file_ns(self, time_ns: int) -> int:
+        """A moment on the common clock, on the file's."""
+        time_ns -= self.shift_ns
+        return self.stretch.unmoved(time_ns) if self.stretch is not None else time_ns
+
+    def rank_of(self, pid: Any) -> int:
+        """The rank of an event with that pid."""
+        return pid if self.is_merged and type(pid) is int else self.rank
+
+    def batches_of(self, rank: int) -> dict[int, Moment]:
+        """When each batch of a rank was, on the common clock."""
+        found: dict[int, Moment] = {}
+        for pid, batches in self.batches.items():
+            if self.rank_of(pid) == rank:
+                found |= {
+                    batch: (self.common_ns(begin), self.common_ns(end)) for batch, (begin, end) in batches.items()
+                }
+        return found
+
+    def _own_rank(self) -> int:
+        """From what the file says of itself, else from its name, else from its place among the files."""
+        distributed_info = self.header.get("distributedInfo")
+        for source in (own_header(self.header), distributed_info if isinstance(distributed_info, dict) else {}):
+            rank = source.get("rank")
+            if isinstance(rank, int) and rank >= 0:
+                return rank
+        noted = self._note("global_rank")
+        if noted is not None:
+            return noted
+        match = _RANK_IN_NAME.search(Path(self.path).name)
+        return int(match[1]) if match else self.position
+
+    def _note(self, name: str) -> int | None:
+        value = self.notes.get(name, self.header.get(name))
+        return value if isinstance(value, int) else None
+
+
+@dataclass(slots=True)
+class Plan:
+    """How the events of all files are written: on which tracks, with which ids, which of them."""
+
+    tracks: dict[int, RankTracks]
+    """Those of each rank that is kept."""
+    windows: dict[int, Moment] = field(default_factory=dict)
+    """What is kept of each rank, in unix nanoseconds; everything, where this is empty."""
+    next_id: int = 1
+    num_events: int = 0
+    num_clipped: int = 0
+    num_moved: int = 0
+
+
+def own_header(header: dict[str, Any]) -> dict[str, Any]:
+    """What a file of ours says of itself."""
+    own = header.get("kinetoscope")
+    return own if isinstance(own, dict) else {}
+
+
+def notes_of(metadata: Iterable[Event]) -> dict[str, Any]:
+    """What Composer's metadata events say of their file."""
+    found: dict[str, Any] = {}
+    for event in metadata:
+        name, args = event.get("name"), event.get("args")
+        if event.get("ph") == "M" and name in _COMPOSERS_NOTES and isinstance(args, dict):
+            found.setdefault(name, args.get("value"))
+    return found
+
+
+def batches_by_pid(spans: Iterable[Event]) -> dict[Any, dict[int, Moment]]:
+    """When each batch was, from the spans of torch's steps and of our batches; times stay as they are."""
+    found: dict[Any, dict[int, Moment]] = {}
+    for span in spans:
+        batch = _batch_of(span)
+        if batch is not None and "ts" in span:
+            pid = span.get("pid")
+            found.setdefault(pid, {})[batch] = span["ts"], span["ts"] + span.get("dur", 0)
+    return found
+
+
+def _batch_of(span: Event) -> int | None:
+    name, args = span.get("name"), span.get("args")
+    if not isinstance(name, str) or span.get("ph") != "X":
+        return None
+    if name == _BATCH:
+        batch = args.get("batch") if isinstance(args, dict) else None
+        return batch if isinstance(batch, int) else None
+    number = name.removeprefix(_STEP)
+    return int(number) if name.startswith(_STEP) and number.isdecimal() and len(number) < 16 else None

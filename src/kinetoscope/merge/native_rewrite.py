@@ -1,0 +1,246 @@
+"""merge: one file after another, in C. Text flows in piece by piece; lines of the merged trace flow out.
+
+The first pass finds out what the file holds and how its spans nest, the second writes it anew, with new pids, tids,
+times and ids, and the rest as it is. Neither keeps the text. What C does not take comes back as an event, is
+written anew in Python, and goes in again.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from typing import Any
+
+from kinetoscope import _native
+from kinetoscope.formats.chrome import Event, encode_event, encode_text, event_to_nanoseconds, find_base_ns
+from kinetoscope.formats.chrome_repair import read_event
+from kinetoscope.formats.chrome_stream import Stop, StreamedTrace, stream_chrome
+from kinetoscope.formats.nesting import OverlapTracks
+from kinetoscope.formats.perfetto import PerfettoWriter, process_uuid, track_uuid
+from kinetoscope.formats.tracks import Descriptions, IdNumbers, Role
+from kinetoscope.merge.input_file import InputFile, Plan, batches_by_pid, notes_of
+
+_LOOK_CANONICAL = 1
+_LOOK_AGAIN = 2
+_ROLES = (None, Role.LOOP, Role.BACKWARD)
+_MOST_PENDING = 1 << 20  # spans of 32 bytes that wait for earlier ones of their track
+_MOST_ACTIONS_KEPT = 100_000  # spans cut or moved; a file with more is looked at twice
+_COUNTS = ("events", "clipped", "moved", "repeated_flows", "lone_begins", "lone_ends")
+_ALWAYS = (-(2**63), 2**63 - 1)
+
+
+class NativeRewriter:
+    """Looks at one file, and rewrites it."""
+
+    def __init__(self) -> None:
+        self._survey: _Survey | None = None
+        self._align_on: str | None = None
+
+    def survey(
+        self, path: str, position: int, align_on: str | None, on_bytes: Callable[[int], None], *, checks: bool = False
+    ) -> InputFile:
+        """What the file holds. Raises `TraceFileError` if it cannot be read."""
+        self._align_on = align_on
+        survey = _look(path, align_on, on_bytes, checks)
+        facts, header = survey.facts, survey.trace.header
+        metadata = survey.metadata
+        base_ns = find_base_ns(header, (event for event in metadata if event.get("ph") == "M"))
+        batches = batches_by_pid(survey.steps(base_ns))
+        if facts["num_actions"] <= _MOST_ACTIONS_KEPT:
+            self._survey = survey
+        return InputFile(
+            path=path,
+            position=position,
+            size_bytes=os.path.getsize(path),
+            header=header,
+            base_ns=base_ns,
+            has_clock=bool(base_ns) or facts["has_unix_times"],
+            pids=[event.get("pid") for event in metadata] + [pid for pid, *_ in survey.tracks],
+            earliest_ns=_add(facts["earliest_ns"], base_ns),
+            latest_ns=_add(facts["latest_ns"], base_ns),
+            aligned_at_ns=_add(facts["aligned_ns"], base_ns),
+            batches=batches,
+            repairs=survey.trace.repairs,
+            counts={name: facts[f"num_{name}"] for name in _COUNTS},
+            notes=notes_of(metadata),
+        )
+
+    def rewrite(self, file: InputFile, plan: Plan, writer: Any, on_bytes: Callable[[int], None]) -> None:
+        """Writes the events of ``file``, as ``plan`` says; adds to its counts."""
+        survey = self._survey or _look(file.path, self._align_on, lambda num_bytes: None)
+        facts = survey.facts
+        numbers = IdNumbers(plan.next_id, *_plain_ids(facts))
+        survey.text.plan(
+            list(_outputs(survey, file, plan, writer.base_ns)),
+            file.base_ns + file.shift_ns - writer.base_ns,
+            plan.next_id - numbers.lowest,
+            numbers.are_plain,
+            bool(plan.windows),
+            writer.begin_sequence() if isinstance(writer, PerfettoWriter) else 0,
+            _stretch(file),
+        )
+        look = _LOOK_AGAIN if survey.trace.is_strict else 0
+        put = writer.write_packets if isinstance(writer, PerfettoWriter) else writer.write_lines
+        stream_chrome(file.path, _Writing(survey.text, put, numbers, look), on_bytes=on_bytes)
+        put(survey.text.finish_writing())
+        plan.next_id = numbers.next_first
+        plan.num_events += survey.text.num_written
+        plan.num_clipped += facts["num_clipped"]
+        plan.num_moved += facts["num_moved"]
+        self._survey = None
+
+
+class _Survey:
+    """One file, looked at: takes its events and knows them by the facts that C tells."""
+
+    def __init__(self, most_pending: int, align_on: str | None, checks: bool) -> None:
+        self._checks = checks
+        self._most_pending = most_pending
+        self._align_on = encode_text(align_on) if align_on is not None else b""
+        self.text: Any = None
+        self.trace = StreamedTrace()
+        self.facts: dict[str, Any] = {}
+
+    def begin(self, header: dict[str, Any]) -> None:
+        self.text = _native.TraceText("kinetoscope" not in header, self._most_pending, self._align_on, self._checks)
+
+    def end(self, trace: StreamedTrace) -> None:
+        self.text.finish()
+        self.trace, self.facts = trace, self.text.facts()
+
+    def take(self, text: bytearray, start: int, end: int) -> tuple[int, Stop]:
+        return self.text.survey(text, start, end, 0)
+
+    def take_odd(self, event: Event) -> bool:
+        text = b"," + encode_event(_scalar_places(event), 0)
+        return self.text.survey(text, 0, len(text), _LOOK_CANONICAL)[0] == len(text)
+
+    @cached_property
+    def metadata(self) -> list[Event]:
+        """The file's metadata events, each once; their times are as they were written."""
+        return [read_event(text.decode(errors="replace"), 0)[0] for text in self.facts["metadata"]]
+
+    @cached_property
+    def tracks(self) -> list[tuple[Any, Any, int, bool, Role | None, int]]:
+        """pid, tid, its first event, whether it shows a device, what its thread does, how many tracks it takes."""
+        return [
+            (_value(pid), _value(tid), first, bool(is_device), _ROLES[role], num_levels)
+            for pid, tid, first, is_device, role, num_levels in self.facts["tracks"]
+        ]
+
+    def steps(self, base_ns: int) -> Iterator[Event]:
+        """The spans of steps and batches, in unix nanoseconds."""
+        text, position = self.facts["steps"].decode(errors="replace"), 0
+        while position < len(text):
+            event, position = read_event(text, position)
+            position += 1
+            if event_to_nanoseconds(event, base_ns):
+                yield event
+
+
+def _look(path: str, align_on: str | None, on_bytes: Callable[[int], None], checks: bool = False) -> _Survey:
+    most_pending = _MOST_PENDING
+    while True:
+        survey = _Survey(most_pending, align_on, checks)
+        survey.end(stream_chrome(path, survey, survey.begin, on_bytes))
+        if not survey.facts["is_late"]:
+            return survey
+        most_pending *= 8  # spans came later than expected: wait longer for them
+        on_bytes = lambda num_bytes: None  # noqa: E731
+
+
+def _outputs(
+    survey: _Survey, file: InputFile, plan: Plan, base_ns: int
+) -> Iterator[tuple[bytes, bytes, bool, int, int, int, int]]:
+    """Where the events of each track, and of the overlap tracks beside it, go, in the order in which C counts them."""
+    places = _Places(survey, file, plan)
+    for number, (pid, _, _, _, _, num_levels) in enumerate(survey.tracks):
+        rank = file.rank_of(pid)
+        is_kept = rank in plan.tracks and (not plan.windows or rank in plan.windows)
+        # C compares with times as they stand in the file.
+        from_ns, to_ns = plan.windows.get(rank, _ALWAYS)
+        if plan.windows:
+            from_ns, to_ns = (_fit(file.file_ns(it) - file.base_ns) for it in (from_ns, to_ns))
+        for level in range(num_levels):
+            tid = places.tids.get((number, level), 0)
+            uuids = track_uuid(rank, tid), process_uuid(rank)
+            yield str(rank).encode(), str(tid).encode(), is_kept, from_ns, to_ns, *uuids
+
+
+class _Places:
+    """The tids of a file's tracks in the merged trace, given out in the order in which their events come."""
+
+    def __init__(self, survey: _Survey, file: InputFile, plan: Plan) -> None:
+        self.tids: dict[tuple[int, int], int] = {}
+        by_rank: dict[int, list[int]] = {}
+        for number, (pid, *_) in enumerate(survey.tracks):
+            by_rank.setdefault(file.rank_of(pid), []).append(number)
+        for rank, numbers in by_rank.items():
+            if rank in plan.tracks:
+                self._place(rank, numbers, survey, file, plan)
+
+    def _place(self, rank: int, numbers: list[int], survey: _Survey, file: InputFile, plan: Plan) -> None:
+        events = [event for event in survey.metadata if file.rank_of(event.get("pid")) == rank]
+        events += [{"pid": survey.tracks[number][0], "tid": survey.tracks[number][1]} for number in numbers]
+        overlaps = OverlapTracks(events)
+        places = []
+        for number in numbers:
+            pid, tid, first, _, _, num_levels = survey.tracks[number]
+            places.append((first, 0, number, tid))
+            places += [(first, level, number, overlaps.add((pid, tid), level)) for level in range(1, num_levels)]
+        kernel_pids = {survey.tracks[number][0] for number in numbers if survey.tracks[number][3]}
+        described = Descriptions(events, kernel_pids)
+        tracks = plan.tracks[rank]
+        if not file.is_merged:
+            tracks.note_host(file.host)
+        for _, level, number, tid in sorted(places, key=lambda place: place[:3]):
+            pid, role = survey.tracks[number][0], survey.tracks[number][4]
+            self.tids[number, level] = tracks.place(pid, tid, described, role, is_ours=file.is_ours)
+
+
+class _Writing:
+    """Takes the events of a file for the second time, and writes them."""
+
+    def __init__(self, text: Any, put: Callable[[Any], None], numbers: IdNumbers, look: int) -> None:
+        self._text = text
+        self._put = put
+        self._numbers = numbers
+        self._look = look
+
+    def take(self, text: bytearray, start: int, end: int) -> tuple[int, Stop]:
+        position, stop, lines = self._text.rewrite(text, start, end, self._look)
+        self._put(lines)
+        return position, stop
+
+    def take_odd(self, event: Event) -> bool:
+        self._numbers.renumber(event)
+        text = b"," + encode_event(_scalar_places(event), 0)
+        position, _, lines = self._text.rewrite(text, 0, len(text), _LOOK_CANONICAL)
+        self._put(lines)
+        return position == len(text)
+
+
+def _stretch(file: InputFile) -> tuple[int, int, int]:
+    """From where, by how much, and over what time the file is stretched; its times count from its base."""
+    stretch = file.stretch
+    return (0, 0, 1) if stretch is None else (stretch.begin_ns - file.base_ns, stretch.gain_ns, stretch.over_ns)
+
+
+def _scalar_places(event: Event) -> Event:
+    """The event with a pid and tid that C can look up."""
+    return event | {key: str(event[key]) for key in ("pid", "tid") if isinstance(event.get(key), (dict, list))}
+
+
+def _value(text: bytes) -> Any:
+    return read_event(text.decode(errors="replace"), 0)[0] if text else None
+
+
+def _add(relative_ns: int | None, base_ns: int) -> int | None:
+    return None if relative_ns is None else relative_ns + base_ns
+
+
+def _fit(time_ns: int) -> int:
+    return min(max(time_ns, _ALWAYS[0]), _ALWAYS[1])
+
+
+def _plain_ids(facts: dict[str, Any]) -> tuple[int | None, int | None]:
+    return (None, None) if facts["has_odd_ids"] else (facts["lowest_id"], facts["highest_id"])

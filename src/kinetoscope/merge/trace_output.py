@@ -1,0 +1,55 @@
+"""merge: the file to write. Its name says in which format, and whether packed; events flow in, a file appears."""
+
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO, Protocol
+
+from kinetoscope.formats.chrome import ChromeWriter, Event
+from kinetoscope.formats.compression import compressed_by_name
+from kinetoscope.formats.perfetto import SUFFIXES as PERFETTO_SUFFIXES
+from kinetoscope.formats.perfetto import PerfettoWriter
+from kinetoscope.writing.atomic_file import atomic_file
+
+STDOUT = Path("-")
+
+
+class TraceWriter(Protocol):
+    """Writes events of one trace as they come."""
+
+    @property
+    def base_ns(self) -> int:
+        """What the times of raw events count from, in unix nanoseconds."""
+        ...
+
+    def write(self, events: Iterable[Event]) -> None:
+        """Adds events, whose ``ts`` (unix) and ``dur`` are integers of nanoseconds."""
+        ...
+
+
+@contextmanager
+def trace_output(
+    path: Path, *, base_ns: int, header: Mapping[str, Any], as_list: bool = False
+) -> Iterator[TraceWriter]:
+    """A writer for the trace that becomes ``path`` when the block ends well, and nothing at all when it does not.
+
+    ``-`` is the standard output, as JSON; ``as_list`` writes JSON as a bare list of events.
+    """
+    with binary_output(path) as stream, compressed_by_name(stream, path) as packed:
+        if path.name.removesuffix(".gz").removesuffix(".zst").endswith(PERFETTO_SUFFIXES):
+            yield PerfettoWriter(packed)
+            return
+        with ChromeWriter(packed, base_ns=base_ns, header=header, as_list=as_list) as writer:
+            yield writer
+
+
+def binary_output(path: Path) -> AbstractContextManager[BinaryIO]:
+    """A stream that becomes the file when it is complete, or the standard output."""
+    return _stdout() if path == STDOUT else atomic_file(path)
+
+
+@contextmanager
+def _stdout() -> Iterator[BinaryIO]:
+    yield sys.stdout.buffer
+    sys.stdout.buffer.flush()

@@ -1,0 +1,58 @@
+"""merge: a part of the time. Batches, or the last seconds, are asked for; when that was on each rank flows out."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kinetoscope.errors import MergeError, SettingsError
+from kinetoscope.merge.input_file import InputFile, Moment
+
+_SECOND_NS = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """Which part of the traces is kept: batches ``first_batch`` to ``last_batch``, or the last ``last_s`` seconds.
+
+    A batch is a ``ProfilerStep#N`` of torch or an ``event/batch`` of ours. A span that reaches into it is kept whole.
+    """
+
+    first_batch: int | None = None
+    last_batch: int | None = None
+    last_s: float | None = None
+
+    def __post_init__(self) -> None:
+        if (self.first_batch is None) != (self.last_batch is None) or (self.first_batch is None) == (
+            self.last_s is None
+        ):
+            raise SettingsError(
+                "A window is either from first_batch to last_batch, or the last_s seconds: pass one of them."
+            )
+        if self.last_s is not None and not 0 < self.last_s < 1e9:
+            raise SettingsError(f"last_s must be a number of seconds above 0, and not {self.last_s}.")
+
+    def of_ranks(self, files: Sequence[InputFile], ranks: Sequence[int]) -> dict[int, Moment]:
+        """When the window is on each rank that has it, in unix nanoseconds. Raises `MergeError` if none has."""
+        windows = self._last_seconds(files, ranks) if self.last_s is not None else self._batches(files, ranks)
+        if not windows:
+            raise MergeError(
+                f"Nothing to merge: no file has one of the batches {self.first_batch} to {self.last_batch} "
+                "(ProfilerStep#N, or event/batch). First file: " + files[0].path + ". Choose other batches."
+            )
+        return windows
+
+    def _last_seconds(self, files: Sequence[InputFile], ranks: Sequence[int]) -> dict[int, Moment]:
+        ends = [file.common_ns(file.latest_ns) for file in files if file.latest_ns is not None]
+        end = max(ends, default=0)
+        return dict.fromkeys(ranks, (end - round((self.last_s or 0) * _SECOND_NS), end))
+
+    def _batches(self, files: Sequence[InputFile], ranks: Sequence[int]) -> dict[int, Moment]:
+        windows: dict[int, Moment] = {}
+        for rank in ranks:
+            found = [moment for file in files for moment in self._chosen(file, rank)]
+            if found:
+                windows[rank] = min(begin for begin, _ in found), max(end for _, end in found)
+        return windows
+
+    def _chosen(self, file: InputFile, rank: int) -> list[Moment]:
+        first, last = self.first_batch or 0, self.last_batch or 0
+        return [moment for batch, moment in file.batches_of(rank).items() if first <= batch <= last]

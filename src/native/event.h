@@ -1,0 +1,59 @@
+/* One event of a Chrome trace: text flows in, and where its fields stand flows out. Nothing is copied. */
+
+#ifndef KINETOSCOPE_EVENT_H
+#define KINETOSCOPE_EVENT_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+typedef struct {
+    const char *at; /* NULL: there is none */
+    size_t length;
+} Text;
+
+enum { FIELD_PH, FIELD_CAT, FIELD_NAME, FIELD_PID, FIELD_TID, FIELD_TS, FIELD_DUR, FIELD_ID, FIELD_ID2, FIELD_BIND_ID,
+       FIELD_ARGS, FIELD_SCOPE, FIELD_BP, NUM_FIELDS };
+
+typedef struct {
+    const char *begin, *end;
+    Text fields[NUM_FIELDS]; /* as they are written: strings with their quotes */
+    uint8_t order[NUM_FIELDS]; /* the fields that there are, as they follow one another */
+    unsigned num_fields;
+    int has_members, ends_with_args;
+    char phase; /* 0 if it is none of one character */
+    int64_t ts, dur; /* nanoseconds since the file's base, where there are such fields */
+} Event;
+
+typedef enum {
+    EVENT_FINE,
+    EVENT_CUT, /* the text ends within it */
+    EVENT_ODD, /* it is no JSON, or somebody more patient should write it anew */
+} EventFault;
+
+/* How to look at an event. */
+enum {
+    LOOK_CANONICAL = 1, /* it was written anew already: take its strings as they are */
+    LOOK_AGAIN = 2,     /* the same text was found to be valid before: what its lengths say holds */
+};
+
+/* `at` is at a bracket that opens an object. `known` is the length of the same event when it was found to be valid and to
+ * end with its args, which are not looked at again; 0 if that is not known. */
+EventFault event_scan(const char *at, const char *end, unsigned look, size_t known, Event *event);
+
+/* A whole number that a double holds, written as a number or as a string: an id that may be counted on from. */
+int event_plain_id(Text text, int64_t *id);
+
+static inline int text_is(Text text, const char *literal, size_t length)
+{
+    return text.length == length && memcmp(text.at, literal, length) == 0;
+}
+#define TEXT_IS(text, literal) text_is(text, literal, sizeof(literal) - 1)
+
+static inline int text_begins(Text text, const char *literal, size_t length)
+{
+    return text.length >= length && memcmp(text.at, literal, length) == 0;
+}
+#define TEXT_BEGINS(text, literal) text_begins(text, literal, sizeof(literal) - 1)
+
+#endif

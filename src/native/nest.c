@@ -1,0 +1,229 @@
+/* See nest.h, and formats/nesting.py, which says the same in Python. */
+
+#include "nest.h"
+
+#include <stdlib.h>
+
+static const int64_t limits_ns[] = {[SPAN_FRAME] = 1000000, [SPAN_DEVICE] = 1000, [SPAN_OTHER] = 5000};
+
+static inline int64_t end_of(const NestSpan *span) { return span->begin + span->dur; }
+
+int nest_compare(const NestSpan *one, const NestSpan *other)
+{
+    if (one->begin != other->begin)
+        return one->begin < other->begin ? -1 : 1;
+    return one->dur != other->dur ? (one->dur > other->dur ? -1 : 1) : 0;
+}
+
+/* The action of a span, made if need be; NULL if there is no memory. */
+static NestAction *action_of(NestSpan *span, NestOutcome *outcome)
+{
+    if (span->action == NO_ACTION) {
+        if (outcome->num_actions >= NO_ACTION ||
+            !array_grow((void **)&outcome->actions, outcome->num_actions, &outcome->actions_capacity,
+                        sizeof *outcome->actions)) {
+            outcome->has_failed = 1;
+            return NULL;
+        }
+        span->action = (uint32_t)outcome->num_actions++;
+        outcome->actions[span->action] = (NestAction){.serial = span->serial};
+    }
+    NestAction *action = &outcome->actions[span->action];
+    action->begin = span->begin;
+    action->dur = span->dur;
+    if (action->said.length > 0)
+        bytes_put_literal(&action->said, "; ");
+    return action;
+}
+
+static void say_clipped(NestSpan *span, int64_t cut_ns, const char *where, NestOutcome *outcome)
+{
+    NestAction *action = action_of(span, outcome);
+    if (action == NULL)
+        return;
+    bytes_put_literal(&action->said, "clipped ");
+    bytes_put_us(&action->said, cut_ns);
+    bytes_put_literal(&action->said, " us at its ");
+    bytes_put(&action->said, where, strlen(where));
+    bytes_put_literal(&action->said, " to nest");
+    outcome->num_clipped++;
+}
+
+/* A JSON scalar as it reads within a string. */
+static void put_plain(Bytes *bytes, const char *at, size_t length)
+{
+    if (at == NULL)
+        bytes_put_literal(bytes, "None");
+    else if (*at == '"')
+        bytes_put(bytes, at + 1, length - 2);
+    else
+        bytes_put(bytes, at, length);
+}
+
+static void say_moved(NestLevel *level, NestSpan *span, const NestSpan *staying, Text thread, NestOutcome *outcome)
+{
+    NestAction *action = action_of(span, outcome);
+    if (action == NULL)
+        return;
+    action->level = level->level + 1;
+    bytes_put_literal(&action->said, "moved from thread ");
+    put_plain(&action->said, thread.at, thread.length);
+    if (level->level > 0) {
+        bytes_put_literal(&action->said, " (overlap ");
+        bytes_put_number(&action->said, level->level);
+        bytes_put_char(&action->said, ')');
+    }
+    bytes_put_literal(&action->said, ": it overlaps ");
+    size_t length = 0;
+    const char *name = staying->name == TABLE_FULL ? "another span" : table_key(outcome->names, staying->name, &length);
+    if (staying->name == TABLE_FULL)
+        length = strlen(name);
+    put_plain(&action->said, length > 0 ? name : NULL, length);
+    outcome->num_moved++;
+}
+
+/* -- the heap of spans that were cut at their begin -- */
+
+static int repeats_less(const NestRepeat *one, const NestRepeat *other)
+{
+    int order = nest_compare(&one->span, &other->span);
+    return order != 0 ? order < 0 : one->order < other->order;
+}
+
+static void repeats_push(NestLevel *level, NestSpan span, NestOutcome *outcome)
+{
+    if (!array_grow((void **)&level->repeats, level->num_repeats, &level->repeats_capacity, sizeof *level->repeats)) {
+        outcome->has_failed = 1;
+        return;
+    }
+    NestRepeat added = {span, level->num_repeated++};
+    size_t at = level->num_repeats++;
+    for (; at > 0 && repeats_less(&added, &level->repeats[(at - 1) / 2]); at = (at - 1) / 2)
+        level->repeats[at] = level->repeats[(at - 1) / 2];
+    level->repeats[at] = added;
+}
+
+static NestSpan repeats_pop(NestLevel *level)
+{
+    NestSpan first = level->repeats[0].span;
+    NestRepeat last = level->repeats[--level->num_repeats];
+    size_t at = 0;
+    for (;;) {
+        size_t child = 2 * at + 1;
+        if (child >= level->num_repeats)
+            break;
+        if (child + 1 < level->num_repeats && repeats_less(&level->repeats[child + 1], &level->repeats[child]))
+            child++;
+        if (!repeats_less(&level->repeats[child], &last))
+            break;
+        level->repeats[at] = level->repeats[child];
+        at = child;
+    }
+    level->repeats[at] = last;
+    return first;
+}
+
+/* -- one overlap -- */
+
+enum Resolution { PLACED_ON, CUT_BEGIN, MOVED };
+
+/* Settles the overlap of `outer`, which is open, and `span`, which begins within it and ends later, at the least cost. */
+static enum Resolution resolve(NestLevel *level, NestSpan *span, Text thread, NestOutcome *outcome)
+{
+    NestSpan *outer = &level->open[level->num_open - 1];
+    int64_t late = end_of(span) - end_of(outer), early = end_of(outer) - span->begin;
+    int cut_end = late <= limits_ns[span->kind] || level->level == NEST_LAST_LEVEL;
+    int cut_outer = early <= limits_ns[outer->kind], cut_begin = early <= limits_ns[span->kind];
+    if (cut_end && (late <= early || (!cut_outer && !cut_begin))) {
+        span->dur -= late;
+        say_clipped(span, late, "end", outcome);
+        return PLACED_ON;
+    }
+    if (cut_outer) {
+        outer->dur -= early;
+        say_clipped(outer, early, "end", outcome);
+        level->num_open--;
+        return PLACED_ON;
+    }
+    if (cut_begin) {
+        span->begin += early;
+        span->dur -= early;
+        say_clipped(span, early, "begin", outcome);
+        return CUT_BEGIN;
+    }
+    say_moved(level, span, outer, thread, outcome);
+    return MOVED;
+}
+
+static NestLevel *level_behind(NestLevel *level, NestOutcome *outcome)
+{
+    if (level->next == NULL) {
+        level->next = calloc(1, sizeof *level->next);
+        if (level->next == NULL)
+            outcome->has_failed = 1;
+        else
+            level->next->level = level->level + 1;
+    }
+    return level->next;
+}
+
+static void place_now(NestLevel *level, NestSpan span, Text thread, NestOutcome *outcome)
+{
+    while (level->num_open > 0 && end_of(&level->open[level->num_open - 1]) <= span.begin)
+        level->num_open--;
+    while (level->num_open > 0 && end_of(&level->open[level->num_open - 1]) < end_of(&span)) {
+        enum Resolution resolution = resolve(level, &span, thread, outcome);
+        if (resolution == CUT_BEGIN) {
+            repeats_push(level, span, outcome);
+            return;
+        }
+        if (resolution == MOVED) {
+            NestLevel *next = level_behind(level, outcome);
+            if (next != NULL)
+                nest_place(next, span, thread, outcome);
+            return;
+        }
+    }
+    if (!array_grow((void **)&level->open, level->num_open, &level->open_capacity, sizeof *level->open)) {
+        outcome->has_failed = 1;
+        return;
+    }
+    level->open[level->num_open++] = span;
+}
+
+void nest_place(NestLevel *level, NestSpan span, Text thread, NestOutcome *outcome)
+{
+    while (level->num_repeats > 0 && nest_compare(&level->repeats[0].span, &span) < 0)
+        place_now(level, repeats_pop(level), thread, outcome);
+    place_now(level, span, thread, outcome);
+}
+
+void nest_finish(NestLevel *level, Text thread, NestOutcome *outcome)
+{
+    for (; level != NULL; level = level->next) {
+        while (level->num_repeats > 0)
+            place_now(level, repeats_pop(level), thread, outcome);
+        level->num_open = 0;
+    }
+}
+
+void nest_free(NestLevel *level)
+{
+    free(level->open);
+    free(level->repeats);
+    for (NestLevel *next = level->next, *after; next != NULL; next = after) {
+        after = next->next;
+        free(next->open);
+        free(next->repeats);
+        free(next);
+    }
+    memset(level, 0, sizeof *level);
+}
+
+void nest_free_outcome(NestOutcome *outcome)
+{
+    for (size_t i = 0; i < outcome->num_actions; i++)
+        bytes_free(&outcome->actions[i].said);
+    free(outcome->actions);
+    memset(outcome, 0, sizeof *outcome);
+}

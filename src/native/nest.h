@@ -1,0 +1,63 @@
+/* Proper nesting, as formats/nesting.py says it: the spans of one track flow in, in order of their begin, and which of
+ * them must be cut or moved so that all nest flows out. */
+
+#ifndef KINETOSCOPE_NEST_H
+#define KINETOSCOPE_NEST_H
+
+#include "bytes.h"
+#include "event.h"
+
+#define NO_ACTION UINT32_MAX
+#define NEST_LAST_LEVEL 1000 /* behind so many overlap tracks, what does not fit is cut until it does */
+
+enum SpanKind { SPAN_FRAME, SPAN_DEVICE, SPAN_OTHER };
+
+typedef struct {
+    int64_t begin, dur;
+    uint64_t serial : 56, kind : 8; /* its place in the file, and an enum SpanKind */
+    uint32_t name;   /* in the names */
+    uint32_t action; /* what was done to it, or NO_ACTION */
+} NestSpan;
+
+/* What becomes of a span that does not stay as it is. */
+typedef struct {
+    uint64_t serial;
+    int64_t begin, dur;
+    uint32_t level; /* the overlap track it is on; 0 is its own */
+    Bytes said;     /* for its args, already within a JSON string */
+} NestAction;
+
+typedef struct {
+    const Table *names; /* as JSON, with their quotes */
+    NestAction *actions;
+    size_t num_actions, actions_capacity;
+    uint64_t num_clipped, num_moved;
+    int has_failed; /* there was no memory */
+} NestOutcome;
+
+typedef struct {
+    NestSpan span;
+    uint64_t order;
+} NestRepeat;
+
+/* One track of spans, or one of the overlap tracks beside it. */
+typedef struct NestLevel NestLevel;
+struct NestLevel {
+    NestSpan *open; /* those that enclose the present moment */
+    size_t num_open, open_capacity;
+    NestRepeat *repeats; /* a heap of those that begin later than they did */
+    size_t num_repeats, repeats_capacity;
+    uint64_t num_repeated;
+    uint32_t level;
+    NestLevel *next;
+};
+
+/* In the order in which they must come. */
+int nest_compare(const NestSpan *one, const NestSpan *other);
+void nest_place(NestLevel *level, NestSpan span, Text thread, NestOutcome *outcome);
+/* Places what still waits, on this level and on those behind it. */
+void nest_finish(NestLevel *level, Text thread, NestOutcome *outcome);
+void nest_free(NestLevel *level);
+void nest_free_outcome(NestOutcome *outcome);
+
+#endif

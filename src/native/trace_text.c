@@ -1,0 +1,648 @@
+/* See trace_text.h. */
+
+#include "trace_text.h"
+
+#include <stdlib.h>
+
+#include "json.h"
+
+#define UNIX_NS INT64_C(1000000000000000000) /* September 2001 */
+
+/* -- what both passes share -- */
+
+typedef void (*EventUse)(TraceText *text, const Event *event, unsigned look, Bytes *out, EventFault *fault);
+
+/* Goes to the next event, over any white space and commas. */
+static const char *skip_to_event(TraceText *text, const char *at, const char *end)
+{
+    for (;;) {
+        at = json_skip_space(at, end);
+        if (at == end || *at != ',')
+            return at;
+        text->num_commas++;
+        at++;
+    }
+}
+
+static void note_commas(TraceText *text, int is_end)
+{
+    text->is_stray |= text->num_commas != (is_end ? 0 : text->wants_comma);
+    text->num_commas = 0;
+    text->wants_comma = 1;
+}
+
+/* What the first pass found the length of the next event to be; 0 if it does not tell. */
+static size_t known_length(const TraceText *text, unsigned look)
+{
+    return look == LOOK_AGAIN && text->next_length < text->num_lengths ? text->lengths[text->next_length] : 0;
+}
+
+/* Notes, or passes over, the length of an event. */
+static void note_length(TraceText *text, const Event *event, unsigned look)
+{
+    if (look != 0) {
+        text->next_length += look == LOOK_AGAIN;
+        return;
+    }
+    if (text->num_lengths >= MOST_LENGTHS ||
+        !array_grow((void **)&text->lengths, text->num_lengths, &text->lengths_capacity, sizeof *text->lengths))
+        return;
+    int ends_with_args = event != NULL && event->num_fields > 0 && event->ends_with_args &&
+                         event->end - event->begin <= (ptrdiff_t)UINT32_MAX;
+    text->lengths[text->num_lengths++] = ends_with_args ? (uint32_t)(event->end - event->begin) : 0;
+}
+
+static enum TextStatus each_event(TraceText *text, const char **where, const char *end, unsigned look, Bytes *out,
+                                  EventUse use)
+{
+    Event event;
+    for (;;) {
+        const char *at = *where = skip_to_event(text, *where, end);
+        if (at == end)
+            return TEXT_MORE;
+        if (*at == ']') {
+            note_commas(text, 1);
+            *where = at + 1;
+            return TEXT_END;
+        }
+        EventFault fault = *at == '{' ? event_scan(at, end, look, known_length(text, look), &event) : EVENT_ODD;
+        if (fault == EVENT_CUT)
+            return TEXT_MORE;
+        note_commas(text, 0);
+        if (fault == EVENT_FINE)
+            use(text, &event, look, out, &fault);
+        note_length(text, fault == EVENT_FINE ? &event : NULL, look);
+        if (fault != EVENT_FINE)
+            return TEXT_ODD;
+        *where = event.end;
+    }
+}
+
+/* The track of an event, by its pid and tid as they are written; NULL if there is no memory. */
+static TextTrack *track_of(TraceText *text, const Event *event)
+{
+    Text pid = event->fields[FIELD_PID], tid = event->fields[FIELD_TID];
+    if (text->last_track < text->num_tracks) {
+        size_t length;
+        const char *key = table_key(&text->track_keys, text->last_track, &length);
+        const TextTrack *last = &text->tracks[text->last_track];
+        if (length == pid.length + 1 + tid.length && last->pid_length == pid.length &&
+            memcmp(key, pid.at != NULL ? pid.at : "", pid.length) == 0 &&
+            memcmp(key + pid.length + 1, tid.at != NULL ? tid.at : "", tid.length) == 0)
+            return &text->tracks[text->last_track];
+    }
+    char small[512], *key = small;
+    size_t length = pid.length + 1 + tid.length;
+    if (length > sizeof small && (key = malloc(length)) == NULL)
+        return NULL;
+    memcpy(key, pid.at != NULL ? pid.at : "", pid.length);
+    key[pid.length] = 0;
+    memcpy(key + pid.length + 1, tid.at != NULL ? tid.at : "", tid.length);
+    uint32_t number = table_intern(&text->track_keys, key, length);
+    if (key != small)
+        free(key);
+    if (number == TABLE_FULL)
+        return NULL;
+    if (number == text->num_tracks) {
+        if (!array_grow((void **)&text->tracks, number, &text->tracks_capacity, sizeof *text->tracks))
+            return NULL;
+        text->tracks[text->num_tracks++] =
+            (TextTrack){.first_serial = UINT64_MAX, .pid_length = (uint32_t)pid.length, .num_levels = 1};
+    }
+    text->last_track = number;
+    return &text->tracks[number];
+}
+
+static Text thread_of(const TraceText *text, const TextTrack *track)
+{
+    size_t length;
+    const char *key = table_key(&text->track_keys, (uint32_t)(track - text->tracks), &length);
+    size_t before = (size_t)track->pid_length + 1;
+    return length > before ? (Text){key + before, length - before} : (Text){NULL, 0};
+}
+
+/* Metadata that names and orders processes and threads: a merged trace says that anew. */
+static int is_consumed(const Event *event)
+{
+    Text name = event->fields[FIELD_NAME];
+    return event->phase == 'M' && name.at != NULL &&
+           (TEXT_IS(name, "\"thread_name\"") || TEXT_IS(name, "\"thread_sort_index\"") ||
+            TEXT_IS(name, "\"process_name\"") || TEXT_IS(name, "\"process_sort_index\"") ||
+            TEXT_IS(name, "\"process_labels\"") || TEXT_IS(name, "\"clock_sync_timestamp_us\"") ||
+            TEXT_IS(name, "\"clock_sync_error_bound\""));
+}
+
+static int has_id_phase(const Event *event) { return event->phase != 0 && strchr("stfbneSTpFNOD", event->phase) != NULL; }
+
+/* -- the first pass -- */
+
+static int compare_spans(const void *one, const void *other)
+{
+    const NestSpan *first = one, *second = other;
+    int order = nest_compare(first, second);
+    return order != 0 ? order : first->serial < second->serial ? -1 : 1;
+}
+
+/* Nests the first `count` of the spans that wait on a track. */
+static void nest_pending(TraceText *text, TextTrack *track, size_t count)
+{
+    Text thread = thread_of(text, track);
+    size_t num_actions = text->outcome.num_actions;
+    for (size_t i = 0; i < count; i++)
+        nest_place(&track->nested, track->pending[i], thread, &text->outcome);
+    track->was_cut |= text->outcome.num_actions > num_actions;
+    track->last_begin = track->pending[count - 1].begin;
+    track->last_dur = track->pending[count - 1].dur;
+    track->has_nested = 1;
+    memmove(track->pending, track->pending + count, (track->num_pending - count) * sizeof *track->pending);
+    track->num_pending -= count;
+    text->num_pending -= count;
+}
+
+/* So many spans wait that the oldest of the fullest track are nested now: it is unlikely that earlier ones still come. */
+static void relieve(TraceText *text)
+{
+    TextTrack *fullest = &text->tracks[0];
+    for (size_t i = 1; i < text->num_tracks; i++) {
+        if (text->tracks[i].num_pending > fullest->num_pending)
+            fullest = &text->tracks[i];
+    }
+    if (fullest->is_unsorted)
+        qsort(fullest->pending, fullest->num_pending, sizeof *fullest->pending, compare_spans);
+    fullest->is_unsorted = 0;
+    nest_pending(text, fullest, (fullest->num_pending + 1) / 2);
+}
+
+static enum SpanKind kind_of(Text category)
+{
+    if (category.at == NULL)
+        return SPAN_OTHER;
+    if (TEXT_IS(category, "\"python_function\""))
+        return SPAN_FRAME;
+    return TEXT_IS(category, "\"kernel\"") || TEXT_IS(category, "\"gpu_memcpy\"") ||
+                   TEXT_IS(category, "\"gpu_memset\"")
+               ? SPAN_DEVICE
+               : SPAN_OTHER;
+}
+
+static void collect(TraceText *text, TextTrack *track, const Event *event)
+{
+    Text name = event->fields[FIELD_NAME];
+    NestSpan span = {.begin = event->ts, .dur = event->dur, .serial = text->serial, .action = NO_ACTION};
+    span.kind = kind_of(event->fields[FIELD_CAT]);
+    span.name = table_intern(&text->names, name.at != NULL ? name.at : "", name.length);
+    if (!array_grow((void **)&track->pending, track->num_pending, &track->pending_capacity, sizeof *track->pending)) {
+        text->has_failed = 1;
+        return;
+    }
+    if (track->num_pending > 0)
+        track->is_unsorted |= nest_compare(&span, &track->pending[track->num_pending - 1]) < 0;
+    if (track->has_nested) {
+        NestSpan last = {.begin = track->last_begin, .dur = track->last_dur};
+        text->is_late |= nest_compare(&span, &last) < 0;
+    }
+    track->pending[track->num_pending++] = span;
+    if (++text->num_pending > text->most_pending)
+        relieve(text);
+}
+
+static void survey_id(TraceText *text, Text id)
+{
+    int64_t number;
+    if (!event_plain_id(id, &number)) {
+        text->has_odd_ids = 1;
+        return;
+    }
+    text->lowest_id = text->has_ids && text->lowest_id < number ? text->lowest_id : number;
+    text->highest_id = text->has_ids && text->highest_id > number ? text->highest_id : number;
+    text->has_ids = 1;
+}
+
+/* Flows that begin twice, and ends of what never began. */
+static void check_event(TraceText *text, TextTrack *track, const Event *event)
+{
+    Text id = event->fields[FIELD_ID], category = event->fields[FIELD_CAT];
+    if (event->phase == 'B') {
+        track->num_open++;
+        text->num_lone_begins++;
+    } else if (event->phase == 'E' && track->num_open > 0) {
+        track->num_open--;
+        text->num_lone_begins--;
+    } else if (event->phase == 'E') {
+        text->num_lone_ends++;
+    } else if (event->phase == 's' && id.at != NULL) {
+        Bytes key = {0};
+        size_t before = text->flows.num_entries;
+        bytes_put(&key, id.at, id.length);
+        bytes_put(&key, category.at != NULL ? category.at : "", category.length);
+        text->has_failed |= key.has_failed || table_intern(&text->flows, key.at, key.length) == TABLE_FULL;
+        text->num_repeated_flows += text->flows.num_entries == before;
+        bytes_free(&key);
+    }
+}
+
+static void survey_span(TraceText *text, TextTrack *track, const Event *event)
+{
+    Text name = event->fields[FIELD_NAME];
+    if (name.at != NULL && track->role == ROLE_NONE) {
+        if (TEXT_BEGINS(name, "\"ProfilerStep#") || TEXT_BEGINS(name, "\"event/batch"))
+            track->role = ROLE_LOOP;
+        else if (TEXT_BEGINS(name, "\"autograd::engine::evaluate_function"))
+            track->role = ROLE_BACKWARD;
+    }
+    if (event->fields[FIELD_TS].at == NULL)
+        return;
+    if (name.at != NULL && (TEXT_BEGINS(name, "\"ProfilerStep#") || TEXT_IS(name, "\"event/batch\""))) {
+        if (text->steps.length > 0)
+            bytes_put_char(&text->steps, ',');
+        bytes_put(&text->steps, event->begin, (size_t)(event->end - event->begin));
+    }
+    NestSpan span = {.begin = event->ts, .dur = event->dur};
+    NestSpan previous = {.begin = track->previous_begin, .dur = track->previous_dur};
+    track->is_disordered |= track->num_spans++ > 0 && nest_compare(&span, &previous) < 0;
+    track->previous_begin = event->ts;
+    track->previous_dur = event->dur;
+    if (text->num_spans++ == 0 || event->ts + event->dur > text->latest_end_ns)
+        text->latest_end_ns = event->ts + event->dur;
+    if (text->nests)
+        collect(text, track, event);
+}
+
+static void survey_time(TraceText *text, const Event *event)
+{
+    Text name = event->fields[FIELD_NAME];
+    if (text->num_timed++ == 0)
+        text->earliest_ns = text->latest_ns = event->ts;
+    text->earliest_ns = event->ts < text->earliest_ns ? event->ts : text->earliest_ns;
+    text->latest_ns = event->ts > text->latest_ns ? event->ts : text->latest_ns;
+    text->has_unix_times |= event->ts > UNIX_NS;
+    if (text->align_on.length > 0 && name.at != NULL && text_is(name, text->align_on.at, text->align_on.length)) {
+        text->aligned_ns = text->has_aligned && text->aligned_ns < event->ts ? text->aligned_ns : event->ts;
+        text->has_aligned = 1;
+    }
+}
+
+static int is_device_category(Text category)
+{
+    return category.at != NULL &&
+           (TEXT_IS(category, "\"kernel\"") || TEXT_IS(category, "\"gpu_memcpy\"") ||
+            TEXT_IS(category, "\"gpu_memset\"") || TEXT_IS(category, "\"Kernel\"") ||
+            TEXT_IS(category, "\"Memcpy\"") || TEXT_IS(category, "\"Memset\""));
+}
+
+static void survey_event(TraceText *text, const Event *event, unsigned look, Bytes *out, EventFault *fault)
+{
+    (void)out;
+    Text name = event->fields[FIELD_NAME];
+    if (!(look & LOOK_CANONICAL) && text->align_on.length > 0 && name.at != NULL &&
+        memchr(name.at, '\\', name.length) != NULL) {
+        *fault = EVENT_ODD; /* only if it is written as the name to align on is can the two be compared */
+        return;
+    }
+    text->num_events++;
+    if (event->phase == 'M')
+        text->has_failed |=
+            table_intern(&text->metadata, event->begin, (size_t)(event->end - event->begin)) == TABLE_FULL;
+    else if (event->fields[FIELD_TS].at != NULL)
+        survey_time(text, event);
+    if (!is_consumed(event)) {
+        TextTrack *track = track_of(text, event);
+        if (track == NULL) {
+            text->has_failed = 1;
+            return;
+        }
+        track->has_events = 1;
+        if (track->first_serial == UINT64_MAX)
+            track->first_serial = text->serial;
+        track->is_device |= is_device_category(event->fields[FIELD_CAT]);
+        if (event->phase == 'X')
+            survey_span(text, track, event);
+        else if (text->checks)
+            check_event(text, track, event);
+        if (event->fields[FIELD_ID].at != NULL && has_id_phase(event))
+            survey_id(text, event->fields[FIELD_ID]);
+        if (event->fields[FIELD_BIND_ID].at != NULL)
+            survey_id(text, event->fields[FIELD_BIND_ID]);
+        if (event->fields[FIELD_ID2].at != NULL && has_id_phase(event))
+            text->has_odd_ids = 1;
+    }
+    text->serial++;
+}
+
+enum TextStatus trace_survey(TraceText *text, const char **at, const char *end, unsigned look)
+{
+    return each_event(text, at, end, look, NULL, survey_event);
+}
+
+static int compare_actions(const void *one, const void *other)
+{
+    uint64_t first = ((const NestAction *)one)->serial, second = ((const NestAction *)other)->serial;
+    return first < second ? -1 : first > second;
+}
+
+void trace_finish(TraceText *text)
+{
+    for (size_t i = 0; i < text->num_tracks; i++) {
+        TextTrack *track = &text->tracks[i];
+        if (track->num_pending > 0) {
+            if (track->is_unsorted)
+                qsort(track->pending, track->num_pending, sizeof *track->pending, compare_spans);
+            nest_pending(text, track, track->num_pending);
+        }
+        size_t num_actions = text->outcome.num_actions;
+        nest_finish(&track->nested, thread_of(text, track), &text->outcome);
+        track->was_cut |= text->outcome.num_actions > num_actions;
+        for (NestLevel *level = track->nested.next; level != NULL; level = level->next)
+            track->num_levels++;
+        nest_free(&track->nested);
+        free(track->pending);
+        track->pending = NULL;
+        track->pending_capacity = 0;
+    }
+    if (text->outcome.num_actions > 0)
+        qsort(text->outcome.actions, text->outcome.num_actions, sizeof *text->outcome.actions, compare_actions);
+    for (size_t i = 0; i < text->outcome.num_actions; i++)
+        text->has_failed |= text->outcome.actions[i].said.has_failed;
+    table_free(&text->names);
+    text->has_failed |= text->outcome.has_failed | text->steps.has_failed;
+    text->serial = 0;
+    text->num_commas = text->wants_comma = 0;
+    uint32_t num_outputs = 0;
+    for (size_t i = 0; i < text->num_tracks; i++) {
+        text->tracks[i].first_output = num_outputs;
+        num_outputs += text->tracks[i].num_levels;
+    }
+}
+
+/* -- the second pass -- */
+
+/* Whether a B or E is in the window: an E is where its B is. */
+static int keeps_pair(TextTrack *track, const Event *event, int is_inside)
+{
+    if (event->phase == 'E')
+        return track->num_kept > 0 && track->kept[--track->num_kept];
+    if (array_grow((void **)&track->kept, track->num_kept, &track->kept_capacity, 1))
+        track->kept[track->num_kept++] = (uint8_t)is_inside;
+    return is_inside;
+}
+
+static int is_in_window(TextTrack *track, const Event *event, const TextOutput *output, int64_t begin, int64_t dur)
+{
+    if (event->fields[FIELD_TS].at == NULL)
+        return 1;
+    if (event->phase == 'X')
+        return begin <= output->to_ns && begin + dur >= output->from_ns;
+    int is_inside = begin >= output->from_ns && begin <= output->to_ns;
+    return event->phase == 'B' || event->phase == 'E' ? keeps_pair(track, event, is_inside) : is_inside;
+}
+
+/* Copies the args of an event whose span was cut or moved, with what is to be said about it. */
+static void put_args(Bytes *out, Text args, const Bytes *said)
+{
+    if (args.at == NULL || TEXT_IS(args, "null")) {
+        bytes_put_literal(out, "{\"kinetoscope\":\"");
+        bytes_put(out, said->at, said->length);
+        bytes_put_literal(out, "\"}");
+        return;
+    }
+    const char *end = args.at + args.length, *at;
+    if (*args.at != '{') {
+        bytes_put(out, args.at, args.length);
+        return;
+    }
+    JsonFault fault = JSON_FINE;
+    at = json_skip_space(args.at + 1, end);
+    int is_empty = at < end && *at == '}';
+    while (!is_empty && at != NULL) {
+        const char *key;
+        size_t length;
+        unsigned marks = 0;
+        int num_commas = 0;
+        const char *value = json_skip_key(at, end, &key, &length, &marks, &fault);
+        at = value != NULL ? json_skip_value(value, end, &fault) : NULL;
+        if (at == NULL)
+            break;
+        if (length == 11 && memcmp(key, "kinetoscope", 11) == 0) {
+            int is_text = *value == '"';
+            bytes_put(out, args.at, (size_t)(at - is_text - args.at));
+            if (is_text) {
+                bytes_put_literal(out, "; ");
+                bytes_put(out, said->at, said->length);
+            }
+            bytes_put(out, at - is_text, (size_t)(end - at + is_text));
+            return;
+        }
+        at = json_skip_comma(at, end, &num_commas);
+        if (num_commas == 0)
+            break;
+    }
+    bytes_put(out, args.at, args.length - 1);
+    if (!is_empty)
+        bytes_put_char(out, ',');
+    bytes_put_literal(out, "\"kinetoscope\":\"");
+    bytes_put(out, said->at, said->length);
+    bytes_put_literal(out, "\"}");
+}
+
+/* What takes the place of fields of one event. */
+typedef struct {
+    const TextOutput *output;
+    const NestAction *action;
+    int64_t ts, dur;
+    int64_t id_shift;
+    int shifts_ids;
+} Rewrite;
+
+static int is_rewritten(const Event *event, int field, const Rewrite *rewrite)
+{
+    switch (field) {
+    case FIELD_PID:
+    case FIELD_TID:
+    case FIELD_TS:
+    case FIELD_DUR:
+        return 1;
+    case FIELD_ID:
+        return rewrite->shifts_ids && has_id_phase(event);
+    case FIELD_BIND_ID:
+        return rewrite->shifts_ids;
+    case FIELD_ARGS:
+        return rewrite->action != NULL;
+    default:
+        return 0;
+    }
+}
+
+static void put_field(Bytes *out, const Event *event, int field, const Rewrite *rewrite)
+{
+    int64_t id = 0;
+    switch (field) {
+    case FIELD_PID:
+        bytes_put(out, rewrite->output->pid.at, rewrite->output->pid.length);
+        break;
+    case FIELD_TID:
+        bytes_put(out, rewrite->output->tid.at, rewrite->output->tid.length);
+        break;
+    case FIELD_TS:
+        bytes_put_us(out, rewrite->ts);
+        break;
+    case FIELD_DUR:
+        bytes_put_us(out, rewrite->dur);
+        break;
+    case FIELD_ARGS:
+        put_args(out, event->fields[FIELD_ARGS], &rewrite->action->said);
+        break;
+    default:
+        event_plain_id(event->fields[field], &id);
+        bytes_put_number(out, id + rewrite->id_shift);
+    }
+}
+
+static void put_missing(Bytes *out, const Event *event, int field, const char *key, const Rewrite *rewrite,
+                        int *has_members)
+{
+    if (event->fields[field].at != NULL)
+        return;
+    if (*has_members)
+        bytes_put_char(out, ',');
+    *has_members = 1;
+    bytes_put(out, key, strlen(key));
+    put_field(out, event, field, rewrite);
+}
+
+static void put_event(Bytes *out, const Event *event, const Rewrite *rewrite)
+{
+    const char *at = event->begin;
+    bytes_put_literal(out, ",\n");
+    for (unsigned i = 0; i < event->num_fields; i++) {
+        int field = event->order[i];
+        if (!is_rewritten(event, field, rewrite))
+            continue;
+        bytes_put(out, at, (size_t)(event->fields[field].at - at));
+        put_field(out, event, field, rewrite);
+        at = event->fields[field].at + event->fields[field].length;
+    }
+    bytes_put(out, at, (size_t)(event->end - 1 - at));
+    int has_members = event->has_members;
+    put_missing(out, event, FIELD_PID, "\"pid\":", rewrite, &has_members);
+    put_missing(out, event, FIELD_TID, "\"tid\":", rewrite, &has_members);
+    if (event->phase == 'X' && event->fields[FIELD_TS].at != NULL)
+        put_missing(out, event, FIELD_DUR, "\"dur\":", rewrite, &has_members);
+    if (rewrite->action != NULL)
+        put_missing(out, event, FIELD_ARGS, "\"args\":", rewrite, &has_members);
+    bytes_put_char(out, '}');
+}
+
+/* Spans that were moved or cut are no longer in the order in which they came. */
+static void put_packets(TraceText *text, const TextTrack *track, const Event *event, const Rewrite *rewrite, Bytes *out)
+{
+    PacketPlace place = {.track = rewrite->output->track, .process = rewrite->output->process, .ts = rewrite->ts,
+                         .dur = rewrite->dur, .said = rewrite->action != NULL ? &rewrite->action->said : NULL};
+    place.is_disordered = track->is_disordered || track->num_levels > 1 || track->was_cut;
+    if (event->fields[FIELD_ID].at != NULL)
+        place.has_id = event_plain_id(event->fields[FIELD_ID], &place.id);
+    if (place.has_id && rewrite->shifts_ids)
+        place.id += rewrite->id_shift;
+    packet_event(&text->packets, event, &place, out);
+}
+
+static const NestAction *action_for(TraceText *text)
+{
+    const NestOutcome *outcome = &text->outcome;
+    while (text->next_action < outcome->num_actions && outcome->actions[text->next_action].serial < text->serial)
+        text->next_action++;
+    int is_here = text->next_action < outcome->num_actions &&
+                  outcome->actions[text->next_action].serial == text->serial;
+    return is_here ? &outcome->actions[text->next_action] : NULL;
+}
+
+/* Whether Python must give the event's ids anew first. */
+static int needs_new_ids(const TraceText *text, const Event *event)
+{
+    int has_id = (event->fields[FIELD_ID].at != NULL || event->fields[FIELD_ID2].at != NULL) && has_id_phase(event);
+    return !text->ids_are_plain && (has_id || event->fields[FIELD_BIND_ID].at != NULL);
+}
+
+/* A moment with the drift of the file's clock taken out, divided as Python divides, downwards. */
+static int64_t stretched(const TraceText *text, int64_t at)
+{
+    if (text->stretch_gain_ns == 0)
+        return at;
+    __int128 product = (__int128)(at - text->stretch_begin_ns) * text->stretch_gain_ns;
+    int64_t quotient = (int64_t)(product / text->stretch_over_ns);
+    return at + quotient - (product % text->stretch_over_ns < 0);
+}
+
+static void rewrite_event(TraceText *text, const Event *event, unsigned look, Bytes *out, EventFault *fault)
+{
+    Text name = event->fields[FIELD_NAME];
+    if (!(look & LOOK_CANONICAL) &&
+        (needs_new_ids(text, event) || (text->align_on.length > 0 && name.at != NULL &&
+                                        memchr(name.at, '\\', name.length) != NULL))) {
+        *fault = EVENT_ODD;
+        return;
+    }
+    if (is_consumed(event)) {
+        text->serial++;
+        return;
+    }
+    TextTrack *track = track_of(text, event);
+    const NestAction *action = action_for(text);
+    text->serial++;
+    size_t number = track == NULL ? SIZE_MAX : track->first_output + (action != NULL ? action->level : 0);
+    if (number >= text->num_outputs) {
+        text->has_failed = 1; /* no memory, or the file changed under us */
+        return;
+    }
+    const TextOutput *output = &text->outputs[number];
+    Rewrite rewrite = {.output = output, .action = action, .id_shift = text->id_shift};
+    rewrite.ts = action != NULL ? action->begin : event->ts;
+    rewrite.dur = action != NULL ? action->dur : event->dur;
+    rewrite.shifts_ids = !(look & LOOK_CANONICAL) && text->ids_are_plain;
+    if (!output->is_kept ||
+        (text->is_windowed && !is_in_window(track, event, output, rewrite.ts, rewrite.dur)))
+        return;
+    int64_t end = stretched(text, rewrite.ts + rewrite.dur);
+    rewrite.ts = stretched(text, rewrite.ts);
+    rewrite.dur = end - rewrite.ts;
+    rewrite.ts += text->shift_ns;
+    text->num_written++;
+    if (text->writes_packets)
+        put_packets(text, track, event, &rewrite, out);
+    else
+        put_event(out, event, &rewrite);
+}
+
+void trace_finish_writing(TraceText *text, Bytes *out)
+{
+    packet_flush(&text->packets, 1, out);
+    text->has_failed |= text->packets.has_failed | out->has_failed;
+}
+
+enum TextStatus trace_rewrite(TraceText *text, const char **at, const char *end, unsigned look, Bytes *out)
+{
+    enum TextStatus status = each_event(text, at, end, look, out, rewrite_event);
+    text->has_failed |= out->has_failed;
+    return status;
+}
+
+void trace_free(TraceText *text)
+{
+    for (size_t i = 0; i < text->num_tracks; i++) {
+        free(text->tracks[i].pending);
+        free(text->tracks[i].kept);
+        nest_free(&text->tracks[i].nested);
+    }
+    free(text->tracks);
+    free(text->outputs);
+    packet_free(&text->packets);
+    free(text->lengths);
+    table_free(&text->track_keys);
+    table_free(&text->names);
+    table_free(&text->metadata);
+    table_free(&text->flows);
+    bytes_free(&text->steps);
+    bytes_free(&text->align_on);
+    bytes_free(&text->output_texts);
+    nest_free_outcome(&text->outcome);
+    memset(text, 0, sizeof *text);
+}

@@ -1,0 +1,90 @@
+/* A Chrome trace on its way into a merged one: what was learnt of its text, and how it is to be rewritten.
+ *
+ *     text ──► trace_survey ──► facts, nesting ──► (Python plans) ──► trace_rewrite ──► text, or packets for Perfetto
+ *
+ * Both pass over the text in pieces and keep none of it, but for metadata events, the names of steps, and 32 bytes for
+ * each span that is not yet nested. What they do not take is handed back with its place: Python writes it anew. */
+
+#ifndef KINETOSCOPE_TRACE_TEXT_H
+#define KINETOSCOPE_TRACE_TEXT_H
+
+#include "bytes.h"
+#include "event.h"
+#include "nest.h"
+#include "perfetto.h"
+
+#define MOST_LENGTHS ((size_t)1 << 20)
+
+enum TextStatus { TEXT_MORE, TEXT_END, TEXT_ODD };
+enum TrackRole { ROLE_NONE, ROLE_LOOP, ROLE_BACKWARD };
+
+/* The events of one (pid, tid) of the file. */
+typedef struct {
+    uint64_t first_serial;
+    NestSpan *pending; /* spans that wait to be nested */
+    size_t num_pending, pending_capacity;
+    NestLevel nested;
+    int64_t last_begin, last_dur; /* of the span that was nested last */
+    uint32_t pid_length, thread_at; /* in its key: the pid, a zero byte, the tid */
+    uint32_t first_output;
+    uint32_t num_levels;
+    int64_t previous_begin, previous_dur; /* of the span before */
+    uint64_t num_spans, num_open; /* B without an E yet */
+    uint8_t was_cut; /* a span of it was, so that the order may be another */
+    uint8_t is_disordered; /* its spans do not come in the order of their begin */
+    uint8_t role, is_device, is_unsorted, has_nested, has_events;
+    uint8_t *kept; /* for each B that is open, whether it is in the window */
+    size_t num_kept, kept_capacity;
+} TextTrack;
+
+/* Where events of a track, or of an overlap track of it, go. */
+typedef struct {
+    Text pid, tid; /* as they are written */
+    int64_t from_ns, to_ns;
+    uint8_t is_kept;
+    uint64_t track, process; /* uuids, for Perfetto */
+} TextOutput;
+
+typedef struct {
+    Table track_keys;
+    TextTrack *tracks;
+    size_t num_tracks, tracks_capacity;
+    uint32_t last_track;
+    Table names, metadata;
+    Bytes steps; /* texts of spans that are batches, with commas between */
+    Bytes align_on; /* the name, as JSON */
+    int checks; /* whether flows and pairs are counted too */
+    Table flows; /* ids that began, with their category */
+    uint64_t num_repeated_flows, num_lone_ends, num_lone_begins;
+    NestOutcome outcome;
+    size_t next_action;
+    size_t most_pending, num_pending;
+    uint64_t serial, num_events, num_timed, num_spans;
+    int64_t earliest_ns, latest_ns, latest_end_ns, aligned_ns, lowest_id, highest_id;
+    int nests, has_ids, has_odd_ids, has_aligned, has_unix_times, is_late, is_stray, has_failed;
+    int num_commas, wants_comma;
+    uint32_t *lengths; /* of each event that ends with its args, 0 for others: so that the second pass need not look */
+    size_t num_lengths, lengths_capacity, next_length;
+    /* the plan */
+    TextOutput *outputs;
+    size_t num_outputs;
+    Bytes output_texts;
+    int64_t shift_ns, id_shift;
+    int64_t stretch_begin_ns, stretch_gain_ns, stretch_over_ns; /* `over` is above 0; see Stretch in merge/alignment.py */
+    int writes_packets;
+    PacketEncoder packets;
+    int ids_are_plain, is_windowed;
+    uint64_t num_written;
+} TraceText;
+
+/* Reads whole events from `*at` on, and moves it behind them. */
+enum TextStatus trace_survey(TraceText *text, const char **at, const char *end, unsigned look);
+/* Nests what is left. */
+void trace_finish(TraceText *text);
+/* As trace_survey; the events go to `out`, each with a comma and a line break before it. */
+enum TextStatus trace_rewrite(TraceText *text, const char **at, const char *end, unsigned look, Bytes *out);
+/* Writes what had to wait for the end of the file. */
+void trace_finish_writing(TraceText *text, Bytes *out);
+void trace_free(TraceText *text);
+
+#endif

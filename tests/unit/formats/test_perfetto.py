@@ -1,0 +1,151 @@
+"""formats/perfetto.py and its twin in C: what the trace processor shows of the packets is what it shows of the JSON."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kinetoscope.formats.perfetto import PerfettoWriter, varint
+from kinetoscope.merge.merge_traces import merge_traces
+from trace_processor.trace_processor import load
+
+BASE_NS = 1_790_857_026_000_000_000
+QUESTIONS = {
+    "spans": "select slice.name, category, ts % 1000000000 as at, dur, depth, thread.name as thread from slice "
+    "join thread_track on track_id = thread_track.id join thread using (utid) order by at, dur, slice.name",
+    "flows": "select b.name as begin, e.name as end from flow join slice b on slice_out = b.id "
+    "join slice e on slice_in = e.id order by b.ts, b.name",
+    "counters": "select name, ts % 1000000000 as at, value from counter "
+    "join counter_track on track_id = counter_track.id order by at, name",
+    "processes": "select pid, name from process where name is not null order by pid",
+}
+
+
+def span(name: str, ts: float, dur: float, tid: int = 40, **fields: Any) -> dict[str, Any]:
+    return {"ph": "X", "name": name, "cat": "cpu_op", "pid": 40, "tid": tid, "ts": ts, "dur": dur} | fields
+
+
+def flow(ph: str, ts: float, tid: int, number: int = 1) -> dict[str, Any]:
+    more = {"bp": "e"} if ph == "f" else {}
+    return {"ph": ph, "id": number, "cat": "ac2g", "name": "ac2g", "pid": 40, "tid": tid, "ts": ts} | more
+
+
+def counter(ts: float, **values: float) -> dict[str, Any]:
+    return {"ph": "C", "name": "memory", "pid": 40, "tid": 40, "ts": ts, "args": values}
+
+
+EVENTS = [
+    span("inner", 12, 3),  # spans in the order of their end, as markers are written
+    span("same begin, inside", 10, 2),
+    span("outer", 10, 10),
+    span("touches", 20, 5),
+    span("no time at all", 25, 0),
+    span("launch", 30, 5),
+    flow("s", 30, 40),
+    span("kernel", 40, 5, tid=7, cat="kernel"),
+    flow("f", 40, 7),
+    span('"quoted" \\ é 🎉', 50, 1),
+    counter(1, used=1.5, free=-2),
+    counter(2, used=7, free=1e9),
+    {"ph": "i", "s": "t", "name": "instant", "cat": "marker", "pid": 40, "tid": 40, "ts": 13},
+    {"ph": "B", "name": "begun", "cat": "old", "pid": 40, "tid": 9, "ts": 1},
+    {"ph": "E", "pid": 40, "tid": 9, "ts": 4},
+]
+
+
+@pytest.fixture(params=["native", "pure"])
+def rewriter(request, monkeypatch) -> str:
+    if request.param == "native":
+        pytest.importorskip("kinetoscope._native")
+    monkeypatch.setenv("KINETOSCOPE_PURE", "1" if request.param == "pure" else "0")
+    return request.param
+
+
+def write(path: Path, events: list[dict[str, Any]]) -> Path:
+    path.write_text(json.dumps({"baseTimeNanoseconds": BASE_NS, "traceEvents": events}))
+    return path
+
+
+def answers(path: Path) -> dict[str, Any]:
+    with load(path) as trace:
+        assert trace.errors() == {}
+        return {name: trace.query(question) for name, question in QUESTIONS.items()}
+
+
+def test_spans_flows_counters_and_processes_are_those_of_the_json(tmp_path, rewriter):
+    files = [write(tmp_path / f"rank{rank}.json", EVENTS) for rank in (0, 3)]
+    as_json = answers(merge_traces(tmp_path / "out.json", *files).output)
+    as_packets = answers(merge_traces(tmp_path / "out.pftrace", *files).output)
+    assert as_packets["spans"]
+    assert as_packets == as_json
+
+
+def test_args_of_every_kind_arrive(tmp_path, rewriter):
+    args = {
+        "text": 'a "b" \\ \n é',
+        "whole": -3,
+        "large": 2**53,
+        "part": 0.25,
+        "yes": True,
+        "none": None,
+        "shape": [[4, 32], []],
+        "nested": {"a": {"b": [1, "x"]}},
+    }
+    file = write(tmp_path / "rank0.json", [span("op", 1, 1, args=args)])
+    with load(merge_traces(tmp_path / "out.pftrace", file).output) as trace:
+        rows = trace.query(
+            "select key, string_value as s, int_value as i, real_value as r from args where key like 'debug.%'"
+        )
+    found = {
+        row["key"].removeprefix("debug."): next(it for it in (row["s"], row["i"], row["r"]) if it is not None)
+        for row in rows
+    }
+    assert found == {
+        "text": args["text"],
+        "whole": -3,
+        "large": 2**53,
+        "part": 0.25,
+        "yes": 1,
+        "none": "null",
+        "shape[0][0]": 4,
+        "shape[0][1]": 32,
+        "nested.a.b[0]": 1,
+        "nested.a.b[1]": "x",
+    }
+
+
+def test_what_does_not_nest_is_on_a_track_of_its_own_there_too(tmp_path, rewriter):
+    file = write(tmp_path / "rank0.json", [span("a", 0, 500), span("b", 250, 500), span("c", 260, 10)])
+    found = answers(merge_traces(tmp_path / "out.pftrace", file).output)["spans"]
+    assert {(row["name"], row["thread"]) for row in found} == {
+        ("a", "thread 40 (main)"),
+        ("b", "thread 40 (overlap 1)"),
+        ("c", "thread 40 (main)"),
+    }
+
+
+def test_a_packed_trace_opens_too(tmp_path, rewriter):
+    file = write(tmp_path / "rank0.json", EVENTS)
+    assert answers(merge_traces(tmp_path / "out.pftrace.gz", file).output)["spans"]
+
+
+def test_many_names_are_written_once(tmp_path, rewriter):
+    file = write(tmp_path / "rank0.json", [span("a name that is long enough to be seen", n, 0.5) for n in range(1000)])
+    assert merge_traces(tmp_path / "out.pftrace", file).output.read_bytes().count(b"long enough") == 1
+
+
+def test_a_writer_takes_events_as_they_are(tmp_path):
+    with (tmp_path / "out.pftrace").open("wb") as stream:
+        writer = PerfettoWriter(stream)
+        writer.write([span("a", BASE_NS, 1_000) | {"pid": 1}])
+    with load(tmp_path / "out.pftrace") as trace:
+        assert trace.errors() == {}
+        assert trace.query("select name, ts, dur from slice") == [{"name": "a", "ts": BASE_NS, "dur": 1_000}]
+
+
+@pytest.mark.parametrize(
+    ("number", "encoded"), [(0, b"\0"), (127, b"\x7f"), (300, b"\xac\x02"), (-1, b"\xff" * 9 + b"\x01")]
+)
+def test_numbers_are_encoded_as_protobuf_does(number, encoded):
+    assert varint(number) == encoded

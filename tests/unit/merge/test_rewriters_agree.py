@@ -1,0 +1,191 @@
+"""merge/native_rewrite.py and its twin, merge/pure_rewrite.py: whatever the file, the same trace comes out of both."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from kinetoscope.errors import MergeError, TraceFileError
+from kinetoscope.merge.merge_traces import merge_traces
+from kinetoscope.merge.window import Window
+from trace_processor.trace_processor import load
+
+pytest.importorskip("kinetoscope._native", reason="compares the rewriter in C with the one in Python")
+
+BASE_NS = 1_790_857_026_000_000_000
+QUIET = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+
+times = st.integers(0, 60_000).map(lambda ns: ns / 1000)
+places = st.sampled_from([1, 7, "7", 40, "Spans", "", None, 2.5, "stream 3"])
+texts = st.text(max_size=6) | st.sampled_from(
+    ["aten::add", "ProfilerStep#3", "event/batch", "\\", 'a"b\\', "\ud83d\ude00"]
+)
+leaves = (
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | texts | st.floats(allow_nan=False, allow_infinity=False)
+)
+values = st.recursive(
+    leaves, lambda of: st.lists(of, max_size=3) | st.dictionaries(texts, of, max_size=3), max_leaves=5
+)
+args = st.none() | st.just({}) | st.dictionaries(texts | st.just("kinetoscope"), values, max_size=3)
+ids = st.integers(0, 5) | st.sampled_from(["3", "0x1f", 2**60, "abc", 7.5])
+categories = st.sampled_from(["cpu_op", "kernel", "python_function", "gpu_memcpy", "user_annotation"])
+
+
+def optional(**fields: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
+    return st.fixed_dictionaries({}, optional=fields)
+
+
+spans = st.builds(
+    lambda fixed, more: fixed | more,
+    st.fixed_dictionaries({"ph": st.just("X"), "ts": times, "name": texts, "cat": categories}),
+    optional(dur=times, pid=places, tid=places, args=args, bind_id=ids, extra=values),
+)
+others = st.builds(
+    lambda fixed, more: fixed | more,
+    st.fixed_dictionaries({"ph": st.sampled_from([*"BEiCsftbneM", "", "XX"]), "name": texts}),
+    optional(ts=times, pid=places, tid=places, id=ids, args=args, s=st.sampled_from("gpt"), bp=st.just("e")),
+)
+names = st.fixed_dictionaries(
+    {
+        "ph": st.just("M"),
+        "name": st.sampled_from(["thread_name", "thread_sort_index", "process_name", "process_labels"]),
+        "pid": places,
+        "tid": places,
+        "args": st.fixed_dictionaries({"name": texts, "sort_index": st.integers(0, 9), "labels": st.just("GPU 0")}),
+    }
+)
+events = st.lists(spans | spans | others | names, max_size=25)
+
+
+def merged(output: Path, file: Path, monkeypatch: pytest.MonkeyPatch, *, pure: bool, **how: Any) -> Any:
+    """The merged trace as what it means, and the counts; or the kind of error."""
+    monkeypatch.setenv("KINETOSCOPE_PURE", "1" if pure else "0")
+    try:
+        report = merge_traces(output, file, **how)
+    except (MergeError, TraceFileError) as error:
+        return type(error)
+    trace = json.loads(output.read_bytes())
+    counts = report.num_events, report.num_clipped, report.num_moved
+    return counts, meaning(trace["traceEvents"]), trace["kinetoscope"]
+
+
+def meaning(events: list[dict[str, Any]]) -> list[Any]:
+    """The events, with each track called by its name: which number a new track gets is nobody's business."""
+    tracks = {
+        (event["pid"], event["tid"]): (event["args"]["name"], json.dumps(event["args"]["origin"][:2]))
+        for event in events
+        if event["name"] == "thread_name" and "origin" in event.get("args", {})
+    }
+    shown = [event | {"tid": tracks.get((event["pid"], event["tid"]), "?")} for event in events]
+    return [
+        event for event in shown if not (event.get("ph") == "M" and event["name"].startswith(("thread_", "process_")))
+    ]
+
+
+def agree(text: bytes, folder: Path, monkeypatch: pytest.MonkeyPatch, **how: Any) -> Any:
+    file = folder / "rank3.json"
+    file.write_bytes(text)
+    native, pure = (merged(folder / "out.json", file, monkeypatch, pure=pure, **how) for pure in (False, True))
+    assert native == pure
+    return native
+
+
+@QUIET
+@given(events, st.sampled_from([None, 0, 2]))
+def test_both_write_the_same_events(tmp_path, monkeypatch, events, indent):
+    text = json.dumps({"baseTimeNanoseconds": BASE_NS, "traceEvents": events}, indent=indent).encode()
+    agree(text, tmp_path, monkeypatch)
+
+
+@QUIET
+@given(events)
+def test_both_align_on_the_same_span(tmp_path, monkeypatch, events):
+    agree(json.dumps(events).encode(), tmp_path, monkeypatch, align_on="aten::add")
+
+
+@QUIET
+@given(events, st.floats(1e-9, 1e-4))
+def test_both_keep_the_same_window(tmp_path, monkeypatch, events, last_s):
+    text = json.dumps({"baseTimeNanoseconds": BASE_NS, "traceEvents": events}).encode()
+    agree(text, tmp_path, monkeypatch, window=Window(last_s=last_s))
+
+
+@QUIET
+@given(st.lists(st.tuples(st.integers(0, 40_000), st.integers(0, 40_000), categories), min_size=2, max_size=40))
+def test_both_nest_spans_alike(tmp_path, monkeypatch, spans):
+    events = [
+        {"ph": "X", "name": f"s{place}", "cat": category, "pid": 1, "tid": 1, "ts": begin / 1000, "dur": dur / 1000}
+        for place, (begin, dur, category) in enumerate(spans)
+    ]
+    text = json.dumps({"baseTimeNanoseconds": BASE_NS, "traceEvents": events}).encode()
+    agree(text, tmp_path, monkeypatch)
+
+
+@QUIET
+@given(events, st.integers(0, 3_000))
+def test_whatever_is_left_of_a_file_is_merged_or_refused(tmp_path, monkeypatch, events, cut):
+    text = json.dumps({"baseTimeNanoseconds": BASE_NS, "traceEvents": events}).encode()
+    file = tmp_path / "rank3.json"
+    file.write_bytes(text[: max(1, len(text) - cut)])
+    result = merged(tmp_path / "out.json", file, monkeypatch, pure=False)
+    assert isinstance(result, (tuple, type))
+
+
+@pytest.mark.parametrize("literal", ["NaN", "Infinity", "-Infinity"])
+def test_what_is_no_json_is_written_as_json(tmp_path, monkeypatch, literal):
+    event = f'{{"ph": "X", "name": "a", "pid": 1, "tid": 1, "ts": 1, "dur": 1, "args": {{"loss": {literal}}}}}'
+    text = f'{{"baseTimeNanoseconds": {BASE_NS}, "traceEvents": [{event}, {event}]}}'
+    counts, _, _ = agree(text.encode(), tmp_path, monkeypatch)
+    assert counts == (2, 0, 0)
+    trace = json.loads((tmp_path / "out.json").read_bytes(), parse_constant=pytest.fail)
+    assert trace["traceEvents"][0]["args"] == {"loss": None, "not_finite": {"loss": literal}}
+
+
+@pytest.mark.parametrize("piece", ["\x01", "\t", "\udcff"])
+def test_control_characters_and_broken_utf_8_in_a_name_are_mended(tmp_path, monkeypatch, piece):
+    event = f'{{"ph": "X", "name": "a{piece}b", "pid": 1, "tid": 1, "ts": 1, "dur": 1}}'
+    text = f'{{"baseTimeNanoseconds": {BASE_NS}, "traceEvents": [{event}, {event}]}}'
+    result = merged_native(text.encode(errors="surrogateescape"), tmp_path, monkeypatch)
+    assert [event["name"][0] for event in result if event["ph"] == "X"] == ["a", "a"]
+
+
+def merged_native(text: bytes, folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    file = folder / "rank3.json"
+    file.write_bytes(text)
+    monkeypatch.setenv("KINETOSCOPE_PURE", "0")
+    return json.loads(merge_traces(folder / "out.json", file).output.read_bytes())["traceEvents"]
+
+
+def test_spans_that_come_in_any_order_nest_as_in_the_right_one(tmp_path, monkeypatch):
+    events = [
+        {"ph": "X", "name": str(n), "pid": 1, "tid": 1, "ts": n * 7 % 5_000, "dur": n % 90 / 10} for n in range(5_000)
+    ]
+    agree(json.dumps({"baseTimeNanoseconds": BASE_NS, "traceEvents": events}).encode(), tmp_path, monkeypatch)
+
+
+def test_late_spans_make_it_look_again_and_wait_longer(tmp_path, monkeypatch):
+    monkeypatch.setattr("kinetoscope.merge.native_rewrite._MOST_PENDING", 16)
+    events = [
+        {"ph": "X", "name": str(n), "pid": 1, "tid": 1, "ts": (n * 617) % 1_000, "dur": n % 40} for n in range(1_000)
+    ]
+    agree(json.dumps({"baseTimeNanoseconds": BASE_NS, "traceEvents": events}).encode(), tmp_path, monkeypatch)
+
+
+def test_an_event_longer_than_a_piece_is_taken_whole(tmp_path, monkeypatch):
+    events = [{"ph": "X", "name": "n" * 1_000_000, "pid": 1, "tid": 1, "ts": 1, "dur": 1, "args": {"a": [1] * 100_000}}]
+    agree(json.dumps({"baseTimeNanoseconds": BASE_NS, "traceEvents": events}).encode(), tmp_path, monkeypatch)
+
+
+@pytest.mark.parametrize("name", ["a\\", "😀", '"a" \\'])
+def test_names_that_perfetto_stumbles_over_are_written_in_another_way(tmp_path, monkeypatch, name):
+    event = {"ph": "X", "name": name, "pid": 1, "tid": 1, "ts": 1, "dur": 1, "args": {name: name}}
+    result = merged_native(
+        json.dumps({"baseTimeNanoseconds": BASE_NS, "traceEvents": [event] * 3}).encode(), tmp_path, monkeypatch
+    )
+    assert [event["name"] for event in result if event["ph"] == "X"] == [name] * 3
+    with load(tmp_path / "out.json") as trace:
+        assert trace.errors() == {}
+        assert trace.query("select count(*) as n from slice") == [{"n": 3}]
