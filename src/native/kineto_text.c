@@ -18,6 +18,8 @@
 
 enum { MORE, FULL, ENDED, RENAMED, DAMAGED }; /* why kineto_lines returns; TextEnd in Python */
 
+#define STRAY_TID "4194304" /* 2^22: no thread of Linux has it; STRAY_TID in kinetoscope/torch/strays.py */
+
 typedef struct {
     int64_t begin, end; /* nanoseconds since the base of the trace */
     uint64_t track;     /* a hash of the texts of pid and tid */
@@ -32,6 +34,7 @@ typedef struct {
 /* What of an event is needed beside its text. */
 typedef struct {
     char phase;
+    int is_frame, is_stray; /* a Python frame; one of a thread whose number Kineto does not know */
     int64_t begin, duration;
     uint64_t track;
 } Facts;
@@ -234,6 +237,16 @@ static int write_shifted(Copy *copy, char *value, int64_t begin)
     return 1;
 }
 
+/* Kineto puts the frames of threads that it has no number for on thread 0, and viewers that on the main thread. */
+static void move_stray(Copy *copy, Facts *facts, const char *key, const char *key_end, char *value)
+{
+    if (!facts->is_frame || !is_key(key, key_end, "tid") || copy->out - value != 1 || *value != '0')
+        return;
+    facts->is_stray = 1;
+    memcpy(value, STRAY_TID, sizeof STRAY_TID - 1);
+    copy->out = value + sizeof STRAY_TID - 1;
+}
+
 /* Keeps what matters of a field whose value has just been written to [value, end). */
 static int note(Facts *facts, const char *key, const char *key_end, const char *value, const char *end)
 {
@@ -243,6 +256,8 @@ static int note(Facts *facts, const char *key, const char *key_end, const char *
         return (facts->begin = nanoseconds(value, end)) >= 0;
     else if (is_key(key, key_end, "dur"))
         return (facts->duration = nanoseconds(value, end)) >= 0;
+    else if (is_key(key, key_end, "cat"))
+        facts->is_frame = is_key(value, end, "\"python_function\"");
     else if (is_key(key, key_end, "pid") || is_key(key, key_end, "tid"))
         facts->track = hash(facts->track, value, end);
     return 1;
@@ -279,7 +294,9 @@ static int copy_event(Copy *copy, Facts *facts, const Renamed *renamed, int64_t 
             if (!copy_renamed(copy, renamed))
                 return 0;
             *was_renamed = 1;
-        } else if (!copy_value(copy, 0) || !note(facts, key + 1, key_end, value, copy->out)) {
+        } else if (!copy_value(copy, 0)) {
+            return 0;
+        } else if (move_stray(copy, facts, key + 1, key_end, value), !note(facts, key + 1, key_end, value, copy->out)) {
             return 0;
         } else if (is_key(key + 1, key_end, "ts") && !write_shifted(copy, value, facts->begin -= shift)) {
             return 0;
@@ -295,6 +312,7 @@ typedef struct {
     int64_t number; /* of activities so far */
     int64_t shift;
     uint64_t line;
+    int has_strays;
 } Lines;
 
 /* The last byte of the event at `at` and one, where Kineto's indentation says it is; NULL if it is not all there. */
@@ -336,6 +354,7 @@ static int read_lines(Lines *lines, const Renamed *renamed)
         if (facts.phase == 'X')
             *lines->spans++ = (TextSpan){facts.begin, facts.begin + facts.duration, facts.track, lines->line};
         lines->number += is_activity(facts.phase);
+        lines->has_strays |= facts.is_stray;
         lines->line++;
         lines->text = end;
         lines->into = copy.out;
@@ -367,10 +386,10 @@ PyObject *kineto_lines(PyObject *Py_UNUSED(module), PyObject *arguments)
     Py_BEGIN_ALLOW_THREADS
     why = read_lines(&lines, &renamed);
     Py_END_ALLOW_THREADS
-    PyObject *result = Py_BuildValue("innnLL", why, (Py_ssize_t)(lines.text - (const char *)text.buf),
+    PyObject *result = Py_BuildValue("innnLLO", why, (Py_ssize_t)(lines.text - (const char *)text.buf),
                                      (Py_ssize_t)(lines.into - (char *)into.buf),
                                      (Py_ssize_t)((char *)lines.spans - (char *)spans.buf), (long long)lines.number,
-                                     (long long)lines.line);
+                                     (long long)lines.line, lines.has_strays ? Py_True : Py_False);
     PyBuffer_Release(&text);
     PyBuffer_Release(&into);
     PyBuffer_Release(&spans);

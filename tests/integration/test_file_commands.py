@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from kinetoscope.formats.chrome import read_chrome
 from trace_processor.trace_processor import load
 
 BASE_NS = 1_790_857_026_000_000_000
@@ -51,6 +52,15 @@ def test_a_trace_becomes_perfettos_and_not_back(file, tmp_path):
     back = kinetoscope("convert", tmp_path / "out.pftrace", tmp_path / "back.json")
     assert (back.returncode, back.stderr.count(b"\n")) == (1, 1)
     assert not (tmp_path / "back.json").exists()
+
+
+def test_a_trace_comes_back_from_parquet_with_all_its_events(tmp_path, file):
+    pytest.importorskip("polars")
+    assert kinetoscope("convert", file, tmp_path / "trace.parquet").returncode == 0
+    done = kinetoscope("convert", tmp_path / "trace.parquet", tmp_path / "back.json")
+    assert done.returncode == 0, done.stderr
+    before, after = (read_chrome(it).events for it in (file, tmp_path / "back.json"))
+    assert after == before
 
 
 def test_many_files_go_into_a_folder(file, tmp_path):

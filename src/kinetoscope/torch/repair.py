@@ -18,6 +18,7 @@ from typing import Any
 from kinetoscope.formats.chrome import ChromeTrace, ChromeWriter, Event, choose_base_ns, read_chrome
 from kinetoscope.formats.nesting import nest
 from kinetoscope.torch.export import trace_stream
+from kinetoscope.torch.strays import STRAY_TID, move_strays, stray_name
 from kinetoscope.torch.trace_text import Renamed, TraceText
 
 _CHANGED_BY_KINETO = re.compile(r"[^ !#-\[\]-~]")
@@ -82,6 +83,8 @@ def rewrite_trace(sources: Sequence[tuple[TraceText, NamesBySpan]], target: Path
     for number, trace in enumerate(traces[1:], 1):
         _renumber_flows(trace.events, number)
     events = _joined(trace.events for trace in traces)
+    if any(event.get("tid") == STRAY_TID and event.get("ph") == "X" for event in events):
+        events = _joined([events, [stray_name()]])
     nest(events)
     earliest_ns = min((event["ts"] for event in events if "ts" in event), default=traces[0].base_ns)
     header = traces[0].header | dict(additions)
@@ -96,6 +99,7 @@ def _read_true(text: TraceText, changed_names: NamesBySpan) -> ChromeTrace:
     trace, *more = (_read(_escaped(document, changed_names)) for document in text.documents())
     for other in more:
         trace.events += other.events
+    move_strays(trace.events)
     for event in trace.events if changed_names else ():
         _restore_name(event, changed_names.get((event.get("ts", 0), event.get("dur", 0)), ()))
     return trace

@@ -19,6 +19,7 @@ from kinetoscope.recording.recorder_choice import IS_PURE
 from kinetoscope.torch.kineto_stream import TextStream
 from kinetoscope.torch.nested_lines import nest_lines
 from kinetoscope.torch.packed_text import PackedText, pieces_of
+from kinetoscope.torch.strays import stray_name_line
 
 _EVENTS = b'"traceEvents": ['
 _HEADER_BYTES = 1 << 20  # beyond which there is no header to be found
@@ -160,7 +161,7 @@ class _Lines:
         self._into, self._some_spans = bytearray(_LINES_BYTES), bytearray(_SPANS_BYTES)
         self.spans = bytearray()
         self._num_activities = self._num_lines = 0
-        self._is_damaged = self.is_at_end = False
+        self._is_damaged = self.is_at_end = self._has_strays = False
 
     @property
     def are_true(self) -> bool:
@@ -169,6 +170,12 @@ class _Lines:
 
     def add_all(self, text: bytes, stream: TextStream) -> bytes:
         """Writes the events in ``text`` and in what follows it in ``stream``; returns what was read and is no event."""
+        rest = self._add_events(text, stream)
+        if self._has_strays:
+            self._stream.write(b",\n" + stray_name_line())
+        return rest
+
+    def _add_events(self, text: bytes, stream: TextStream) -> bytes:
         while text and not self.is_at_end:
             rest = self._add(text)
             piece = b"" if self._is_damaged else stream.read()
@@ -190,9 +197,12 @@ class _Lines:
 
     def _add_some(self, text: memoryview) -> tuple[_Stop, int]:
         number, line = self._num_activities, self._num_lines
-        code, num_read, num_written, num_spans, self._num_activities, self._num_lines = self._native.kineto_lines(
-            text, self._into, self._some_spans, number, line, self._shift_ns, self._next_renamed
+        code, num_read, num_written, num_spans, self._num_activities, self._num_lines, has_strays = (
+            self._native.kineto_lines(
+                text, self._into, self._some_spans, number, line, self._shift_ns, self._next_renamed
+            )
         )
+        self._has_strays |= has_strays
         stop = _Stop(code)
         with memoryview(self._into) as written:
             # The first line needs no comma before it.

@@ -310,3 +310,27 @@ def test_a_process_forked_while_kineto_saves_does_not_keep_the_export_waiting(tm
         assert child.is_alive()
         child.kill()
         child.join()
+
+
+def test_python_frames_of_other_threads_are_not_on_the_main_thread(tmp_path):
+    """Kineto puts them on thread 0, which Perfetto draws on the main thread, where they overlap."""
+    ready, done = threading.Event(), threading.Event()
+
+    def wait():
+        ready.set()
+        done.wait()
+
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    ready.wait()
+    profiler = record(with_stack=True)
+    done.set()
+    waiting.join()
+    path = tmp_path / "trace.json"
+    profiler.export_chrome_trace(path)
+    events = json.loads(path.read_text())["traceEvents"]
+    frames = [event for event in events if event.get("cat") == "python_function"]
+    assert any("_bootstrap" in event["name"] for event in frames)
+    assert all(event["tid"] for event in frames)
+    with trace_processor.load(path) as trace:
+        assert trace.errors() == {}
