@@ -1,5 +1,6 @@
-"""torch: Python frames of threads that Kineto has no number for. It puts them on thread 0, which viewers draw on the main
-thread, where they overlap its spans; here they get a track of their own.
+"""torch: Python frames of threads that Kineto has no number for. Events flow in; these get a track of their own.
+
+Kineto puts them on thread 0, which viewers draw on the main thread, where they overlap its spans.
 """
 
 import json
