@@ -57,3 +57,10 @@ def test_info_of_nothing_says_what_to_pass(tmp_path):
     done = info(tmp_path)
     assert done.returncode == 1
     assert done.stderr.startswith("kinetoscope info: No trace in ")
+
+
+def test_a_batch_that_torch_calls_a_step_counts_once():
+    names = ["event/batch", "ProfilerStep#6", "event/batch", "ProfilerStep#7"]
+    spans = [EVENTS[0] | {"name": name, "ts": ts, "tid": ts % 2} for ts, name in enumerate(names)]
+    done = info("-", "--json", stdin=json.dumps(spans))
+    assert json.loads(done.stdout)["num_batches"] == 2

@@ -7,7 +7,7 @@ from typing import Any
 from kinetoscope.table.columns import import_polars
 from kinetoscope.table.trace import Trace
 
-_BATCH_SPANS = r"^(ProfilerStep#|event/batch$)"
+_BATCH, _STEP = "event/batch", "ProfilerStep#"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,14 +40,15 @@ def summarize_trace(trace: Trace) -> TraceSummary:
     pl = import_polars()
     kinds = dict(trace.events.group_by(pl.col("kind").cast(pl.String)).len().collect().rows())
     spans = trace.events.filter(pl.col("kind") == "span")
-    is_batch = pl.col("name").cast(pl.String).str.contains(_BATCH_SPANS)
+    name = pl.col("name").cast(pl.String)
     figures = spans.select(
         pl.col("ts").min().alias("begin_ns"),
         (pl.col("ts") + pl.col("dur")).max().alias("end_ns"),
         pl.col("track").n_unique().alias("num_tracks"),
-        is_batch.sum().alias("num_batches"),
+        (name == _BATCH).sum().alias("num_batches"),
+        name.filter(name.str.starts_with(_STEP)).n_unique().alias("num_steps"),
     ).collect()
-    begin_ns, end_ns, num_tracks, num_batches = figures.row(0)
+    begin_ns, end_ns, num_tracks, num_batches, num_steps = figures.row(0)
     return TraceSummary(
         name=trace.name,
         size_bytes=os.path.getsize(trace.name) if os.path.isfile(trace.name) else None,
@@ -64,7 +65,8 @@ def summarize_trace(trace: Trace) -> TraceSummary:
         num_counters=kinds.get("counter", 0),
         num_flows=kinds.get("flow", 0),
         num_tracks=num_tracks,
-        num_batches=num_batches or 0,
+        # Every rank has a span for each batch; torch numbers its steps anew.
+        num_batches=(num_batches or 0) // max(1, len(trace.ranks)) or num_steps,
         categories=_categories(trace),
         repairs=trace.repairs,
     )
