@@ -38,6 +38,10 @@ def make_engine(state, kind):
     return Engine(state, Logger(state))
 
 
+def our_threads():
+    return [it.name for it in threading.enumerate() if it.name.startswith("kinetoscope")]
+
+
 @pytest.mark.parametrize("kind", CALLBACKS)
 def test_a_run_may_start_and_end_fitting_many_times(state, kind):
     engine = make_engine(state, kind)
@@ -46,6 +50,7 @@ def test_a_run_may_start_and_end_fitting_many_times(state, kind):
         engine.run_event(Event.FIT_START)
         engine.run_event(Event.FIT_END)
     engine.close()
+    assert not our_threads()
 
 
 @pytest.mark.parametrize("kind", CALLBACKS)
@@ -57,6 +62,7 @@ def test_closing_twice_is_closing_once(state, kind):
     for callback in state.callbacks:
         callback.close(state, engine.logger)
         callback.post_close()
+    assert not our_threads()
 
 
 @pytest.mark.parametrize("kind", CALLBACKS)
@@ -68,13 +74,14 @@ def test_another_engine_may_follow_a_closed_one(state, kind):
         engine.run_event(Event.FIT_END)
         engine.close()
         engine.close()
-    assert not [it.name for it in threading.enumerate() if it.name.startswith("kinetoscope")]
+    assert not our_threads()
 
 
 def test_an_engine_that_never_fits_leaves_nothing(state):
     engine = Engine(state, Logger(state))
     engine.run_event(Event.INIT)
     engine.close()
+    assert not our_threads()
 
 
 def test_the_callbacks_have_a_state_that_goes_into_checkpoints(state):
