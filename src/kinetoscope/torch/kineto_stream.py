@@ -16,18 +16,24 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
-import torch
-
 from kinetoscope.errors import ProfilerStateError
+from kinetoscope.torch.kineto_library import LIBRARY, saves_without_lock
 from kinetoscope.writing.atomic_file import make_folder
 
-_LIBRARY = str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so")
 _PIPE_BYTES = 1 << 20  # as much as Linux gives anybody: the less often do we ask for Python's lock
 _FILL_S = 0.004  # in which Kineto writes some hundred kilobytes
 
 
 class TextStream(Protocol):
-    """What Kineto's text is read from."""
+    """What Kineto's text is read from.
+
+    The module in C reads from ``fileno``, which is at its end when ``is_written`` and there is nothing to read.
+    """
+
+    is_written: bytearray
+    """One byte, which is not 0 when Kineto has written everything."""
+
+    def fileno(self) -> int: ...
 
     def read(self) -> bytes:
         """The next piece; b"" at the end."""
@@ -50,15 +56,6 @@ def kineto_stream(kineto_results: Any, folder: Path) -> Iterator[TextStream]:
     finally:
         pipe.close()
         pipe.check()  # it explains what else may have gone wrong
-
-
-def saves_without_lock(kineto_results: Any) -> bool:
-    """Whether Kineto can save these results while other threads run Python."""
-    try:
-        from kinetoscope import _kineto_save
-    except ImportError:
-        return False
-    return _kineto_save.can_save(kineto_results, _LIBRARY)
 
 
 @contextmanager
@@ -88,13 +85,16 @@ class _File:
     """A file that is complete; it may have lost its name."""
 
     def __init__(self, name: str) -> None:
+        self.is_written = bytearray(b"\1")
         self._stream = open(name, "rb", buffering=0)  # noqa: SIM115 - closed by `__exit__`
+
+    def fileno(self) -> int:
+        return self._stream.fileno()
 
     def read(self) -> bytes:
         return self._stream.read(_PIPE_BYTES)
 
-    def __enter__(self) -> None:
-        pass
+    def __enter__(self) -> None: ...
 
     def __exit__(self, *error: object) -> None:
         self._stream.close()
@@ -112,7 +112,8 @@ class _Pipe:
     """A named pipe that Kineto takes for its file. It writes to the name with ``.tmp`` and renames that."""
 
     def __init__(self, kineto_results: Any) -> None:
-        self._is_written = threading.Event()
+        self.is_written = bytearray(1)
+        self._written = threading.Event()
         self._error: Exception | None = None
         with contextlib.ExitStack() as undo:
             self._folder = tempfile.mkdtemp(prefix="kinetoscope-")
@@ -147,12 +148,15 @@ class _Pipe:
         if self._error is not None:
             raise _unsaved(self._error) from self._error
 
+    def fileno(self) -> int:
+        return self._end_to_read
+
     def read(self) -> bytes:
         """The next piece; b"" at the end."""
         while True:
             # In a while there is much to read at once: each look takes Python's lock from the training. A child process
             # that was forked meanwhile keeps the pipe open, so its end alone cannot be waited for.
-            was_written = self._is_written.wait(_FILL_S)
+            was_written = self._written.wait(_FILL_S)
             with contextlib.suppress(BlockingIOError):
                 return os.read(self._end_to_read, _PIPE_BYTES)
             if was_written:
@@ -162,9 +166,10 @@ class _Pipe:
         from kinetoscope import _kineto_save
 
         try:
-            _kineto_save.save(kineto_results, _LIBRARY, f"{self._folder}/trace.json")
+            _kineto_save.save(kineto_results, LIBRARY, f"{self._folder}/trace.json")
         except Exception as error:
             self._error = error
         finally:
             os.close(self._end_to_write)
-            self._is_written.set()
+            self.is_written[0] = 1
+            self._written.set()
