@@ -1,6 +1,6 @@
 /* kinetoscope._kineto_save: Kineto's own save, without the GIL, so that training goes on meanwhile; and its true names.
  *
- *     torch's result object ──► the address of what it wraps ──► ProfilerResult::save(path), on the calling thread alone
+ *     torch's result object ──► the address of what it wraps ──► ProfilerResult::save(path), on a thread of its own
  *                                                           └──► ProfilerResult::traceActivities() ──► the odd names
  *
  * torch's binding of `save` holds the GIL all the while, although what it calls touches no Python object. So this calls
@@ -12,11 +12,16 @@
 #include <Python.h>
 
 #include <dlfcn.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <cerrno>
 #include <cstdint>
 #include <cstring>
 #include <exception>
 #include <string>
+#include <thread>
 #include <typeinfo>
 #include <vector>
 
@@ -122,22 +127,94 @@ static PyObject *can_save(PyObject *, PyObject *arguments)
     return PyBool_FromLong(can);
 }
 
-static PyObject *save(PyObject *, PyObject *arguments)
+/* -- a save that goes on beside Python -- */
+
+/* By how much the thread that saves gives way to others. Training and what reads the pipe are not to wait for it; a tenth of
+ * a processor is left to it where every processor is busy, so that it comes to its end all the same. */
+static const int GIVES_WAY = 10;
+
+struct Saving {
+    std::thread thread;
+    std::string failure;
+    PyObject *result;
+    Py_buffer is_written;
+    int end_to_write;
+};
+
+static void give_way()
+{
+    errno = 0;
+    int niceness = getpriority(PRIO_PROCESS, 0); /* of this thread alone, on Linux */
+    if (errno == 0)
+        setpriority(PRIO_PROCESS, 0, std::min(niceness + GIVES_WAY, 19));
+}
+
+/* Takes no Python's lock from begin to end: it might hold that while it waits for a processor. */
+static void run(Saving *saving, Save function, void *address, std::string path)
+{
+    give_way();
+    saving->failure = call(function, address, path);
+    *static_cast<volatile char *>(saving->is_written.buf) = 1;
+    close(saving->end_to_write);
+}
+
+static void join(Saving *saving)
+{
+    Py_BEGIN_ALLOW_THREADS
+    if (saving->thread.joinable())
+        saving->thread.join();
+    Py_END_ALLOW_THREADS
+}
+
+static void forget(PyObject *capsule)
+{
+    Saving *saving = static_cast<Saving *>(PyCapsule_GetPointer(capsule, nullptr));
+    join(saving);
+    PyBuffer_Release(&saving->is_written);
+    Py_DECREF(saving->result);
+    delete saving;
+}
+
+static bool start_thread(Saving *saving, Save function, void *address, const char *path)
+{
+    try {
+        saving->thread = std::thread(run, saving, function, address, std::string(path));
+        return true;
+    } catch (const std::exception &error) {
+        PyErr_Format(PyExc_RuntimeError, "There is no thread to save on: %s", error.what());
+        return false;
+    }
+}
+
+static PyObject *start(PyObject *, PyObject *arguments)
 {
     PyObject *result;
     const char *library, *path;
-    if (!PyArg_ParseTuple(arguments, "Oss", &result, &library, &path))
+    Py_buffer is_written;
+    int end_to_write;
+    if (!PyArg_ParseTuple(arguments, "Ossw*i", &result, &library, &path, &is_written, &end_to_write))
         return nullptr;
     Save function = find_save(library);
-    void *address = function == nullptr ? nullptr : address_of(result);
-    if (address == nullptr)
+    void *address = function == nullptr || is_written.len != 1 ? nullptr : address_of(result);
+    if (address == nullptr) {
+        PyBuffer_Release(&is_written);
+        return PyErr_Occurred() ? nullptr : PyErr_Format(PyExc_ValueError, "One byte tells that all is written.");
+    }
+    Saving *saving = new Saving{{}, {}, Py_NewRef(result), is_written, end_to_write};
+    PyObject *capsule = PyCapsule_New(saving, nullptr, forget);
+    if (capsule != nullptr && !start_thread(saving, function, address, path))
+        Py_CLEAR(capsule);
+    return capsule;
+}
+
+static PyObject *finish(PyObject *, PyObject *capsule)
+{
+    Saving *saving = static_cast<Saving *>(PyCapsule_GetPointer(capsule, nullptr));
+    if (saving == nullptr)
         return nullptr;
-    std::string target(path), failure;
-    Py_BEGIN_ALLOW_THREADS
-    failure = call(function, address, target);
-    Py_END_ALLOW_THREADS
-    if (!failure.empty())
-        return PyErr_Format(PyExc_RuntimeError, "%s", failure.c_str());
+    join(saving);
+    if (!saving->failure.empty())
+        return PyErr_Format(PyExc_RuntimeError, "%s", saving->failure.c_str());
     Py_RETURN_NONE;
 }
 
@@ -231,7 +308,10 @@ static PyObject *odd_names(PyObject *, PyObject *arguments)
 
 static PyMethodDef functions[] = {
     {"can_save", can_save, METH_VARARGS, "(result, library): whether `save` knows how to save this."},
-    {"save", save, METH_VARARGS, "(result, library, path): saves a result of torch's, whose libtorch is that library."},
+    {"start", start, METH_VARARGS,
+     "(result, library, path, is_written, fd): begins to save a result of torch's, whose libtorch is that library, on a\n"
+     "thread of its own. When it is done, it sets the one byte of is_written, and closes fd."},
+    {"finish", finish, METH_O, "(what start returned): waits until it is saved; raises RuntimeError if it was not."},
     {"odd_names", odd_names, METH_VARARGS,
      "(result, library, (name, timestamp, duration)): number, name, begin and duration of each activity whose name Kineto\n"
      "writes otherwise; the functions' places in the table of an activity are given."},

@@ -10,7 +10,7 @@ import fcntl
 import os
 import shutil
 import tempfile
-import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -112,36 +112,39 @@ class _Pipe:
     """A named pipe that Kineto takes for its file. It writes to the name with ``.tmp`` and renames that."""
 
     def __init__(self, kineto_results: Any) -> None:
+        from kinetoscope import _kineto_save
+
         self.is_written = bytearray(1)
-        self._written = threading.Event()
         self._error: Exception | None = None
         with contextlib.ExitStack() as undo:
-            self._folder = tempfile.mkdtemp(prefix="kinetoscope-")
-            undo.callback(shutil.rmtree, self._folder, ignore_errors=True)
-            path = f"{self._folder}/trace.json.tmp"
-            os.mkfifo(path)
-            self._end_to_read = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+            folder = tempfile.mkdtemp(prefix="kinetoscope-")
+            undo.callback(shutil.rmtree, folder, ignore_errors=True)
+            path = f"{folder}/trace.json"
+            os.mkfifo(f"{path}.tmp")
+            self._end_to_read = os.open(f"{path}.tmp", os.O_RDONLY | os.O_NONBLOCK)
             undo.callback(os.close, self._end_to_read)
             # While this is open the pipe has a writer, so that it is not at its end before Kineto has opened it.
-            self._end_to_write = os.open(path, os.O_WRONLY)
+            end_to_write = os.open(f"{path}.tmp", os.O_WRONLY)
             with contextlib.suppress(OSError):  # a smaller one serves as well
-                fcntl.fcntl(self._end_to_write, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
-            self._saver = threading.Thread(
-                target=self._save, args=(kineto_results,), name="kinetoscope-kineto-save", daemon=True
-            )
+                fcntl.fcntl(end_to_write, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
             try:
-                self._saver.start()
-            except RuntimeError:
-                os.close(self._end_to_write)
+                self._saving = _kineto_save.start(kineto_results, LIBRARY, path, self.is_written, end_to_write)
+            except BaseException:
+                os.close(end_to_write)
                 raise
             self._undo = undo.pop_all()
 
     def close(self) -> None:
         """Lets Kineto come to its end, also if nobody wants the rest."""
+        from kinetoscope import _kineto_save
+
         with self._undo:
             while self.read():
                 pass
-            self._saver.join()
+            try:
+                _kineto_save.finish(self._saving)
+            except RuntimeError as error:
+                self._error = error
 
     def check(self) -> None:
         """Raises `ProfilerStateError` if Kineto has not saved."""
@@ -156,20 +159,10 @@ class _Pipe:
         while True:
             # In a while there is much to read at once: each look takes Python's lock from the training. A child process
             # that was forked meanwhile keeps the pipe open, so its end alone cannot be waited for.
-            was_written = self._written.wait(_FILL_S)
+            was_written = self.is_written[0]
+            if not was_written:
+                time.sleep(_FILL_S)
             with contextlib.suppress(BlockingIOError):
                 return os.read(self._end_to_read, _PIPE_BYTES)
             if was_written:
                 return b""
-
-    def _save(self, kineto_results: Any) -> None:
-        from kinetoscope import _kineto_save
-
-        try:
-            _kineto_save.save(kineto_results, LIBRARY, f"{self._folder}/trace.json")
-        except Exception as error:
-            self._error = error
-        finally:
-            os.close(self._end_to_write)
-            self.is_written[0] = 1
-            self._written.set()
