@@ -129,10 +129,6 @@ static PyObject *can_save(PyObject *, PyObject *arguments)
 
 /* -- a save that goes on beside Python -- */
 
-/* By how much the thread that saves gives way to others. Training and what reads the pipe are not to wait for it; a tenth of
- * a processor is left to it where every processor is busy, so that it comes to its end all the same. */
-static const int GIVES_WAY = 10;
-
 struct Saving {
     std::thread thread;
     std::string failure;
@@ -141,18 +137,18 @@ struct Saving {
     int end_to_write;
 };
 
-static void give_way()
+static void give_way(int by)
 {
     errno = 0;
     int niceness = getpriority(PRIO_PROCESS, 0); /* of this thread alone, on Linux */
-    if (errno == 0)
-        setpriority(PRIO_PROCESS, 0, std::min(niceness + GIVES_WAY, 19));
+    if (by > 0 && errno == 0)
+        setpriority(PRIO_PROCESS, 0, std::min(niceness + by, 19));
 }
 
 /* Takes no Python's lock from begin to end: it might hold that while it waits for a processor. */
-static void run(Saving *saving, Save function, void *address, std::string path)
+static void run(Saving *saving, Save function, void *address, std::string path, int gives_way)
 {
-    give_way();
+    give_way(gives_way);
     saving->failure = call(function, address, path);
     *static_cast<volatile char *>(saving->is_written.buf) = 1;
     close(saving->end_to_write);
@@ -175,10 +171,11 @@ static void forget(PyObject *capsule)
     delete saving;
 }
 
-static bool start_thread(Saving *saving, Save function, void *address, const char *path)
+static bool start_thread(Saving *saving, Save function, void *address, const char *path,
+                         int gives_way)
 {
     try {
-        saving->thread = std::thread(run, saving, function, address, std::string(path));
+        saving->thread = std::thread(run, saving, function, address, std::string(path), gives_way);
         return true;
     } catch (const std::exception &error) {
         PyErr_Format(PyExc_RuntimeError, "There is no thread to save on: %s", error.what());
@@ -191,8 +188,8 @@ static PyObject *start(PyObject *, PyObject *arguments)
     PyObject *result;
     const char *library, *path;
     Py_buffer is_written;
-    int end_to_write;
-    if (!PyArg_ParseTuple(arguments, "Ossw*i", &result, &library, &path, &is_written, &end_to_write))
+    int end_to_write, gives_way;
+    if (!PyArg_ParseTuple(arguments, "Ossw*ii", &result, &library, &path, &is_written, &end_to_write, &gives_way))
         return nullptr;
     Save function = find_save(library);
     void *address = function == nullptr || is_written.len != 1 ? nullptr : address_of(result);
@@ -202,7 +199,7 @@ static PyObject *start(PyObject *, PyObject *arguments)
     }
     Saving *saving = new Saving{{}, {}, Py_NewRef(result), is_written, end_to_write};
     PyObject *capsule = PyCapsule_New(saving, nullptr, forget);
-    if (capsule != nullptr && !start_thread(saving, function, address, path))
+    if (capsule != nullptr && !start_thread(saving, function, address, path, gives_way))
         Py_CLEAR(capsule);
     return capsule;
 }
@@ -309,8 +306,8 @@ static PyObject *odd_names(PyObject *, PyObject *arguments)
 static PyMethodDef functions[] = {
     {"can_save", can_save, METH_VARARGS, "(result, library): whether `save` knows how to save this."},
     {"start", start, METH_VARARGS,
-     "(result, library, path, is_written, fd): begins to save a result of torch's, whose libtorch is that library, on a\n"
-     "thread of its own. When it is done, it sets the one byte of is_written, and closes fd."},
+     "(result, library, path, is_written, fd, gives_way): begins to save a result of torch's, whose libtorch is that library,\n"
+     "on a thread of its own, nicer by gives_way. When it is done, it sets the one byte of is_written, and closes fd."},
     {"finish", finish, METH_O, "(what start returned): waits until it is saved; raises RuntimeError if it was not."},
     {"odd_names", odd_names, METH_VARARGS,
      "(result, library, (name, timestamp, duration)): number, name, begin and duration of each activity whose name Kineto\n"
