@@ -11,7 +11,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
@@ -64,18 +64,38 @@ def kineto_stream(kineto_results: Any, folder: Path) -> Iterator[TextStream]:
 
 @contextmanager
 def _temporary_file(kineto_results: Any, folder: Path) -> Iterator["_File"]:
+    try:
+        stream = _unnamed_file(folder, kineto_results.save)
+    except RuntimeError as error:
+        raise _unsaved(error) from error
+    with stream:
+        yield stream
+
+
+@contextmanager
+def second_stream(kineto_results: Any, folder: Path, error: ProfilerStateError) -> Iterator[TextStream]:
+    """The text of results that Kineto has saved for somebody else, from torch's exporter in Python.
+
+    Raises the ``error`` of `kineto_stream` where this torch has none; 2.13 has.
+    """
+    try:
+        from torch.profiler._chrome_trace_export import export_chrome_trace
+    except ImportError:
+        raise error from None
+    with (stream := _unnamed_file(folder, lambda name: export_chrome_trace(kineto_results, name))):
+        yield stream
+
+
+def _unnamed_file(folder: Path, save: Callable[[str], object]) -> "_File":
+    """What ``save`` writes to the name it is given, which is gone by then."""
     make_folder(folder)
     number, name = tempfile.mkstemp(prefix=".kineto-", suffix=".json", dir=folder)
     os.close(number)
     try:
-        kineto_results.save(name)
-        stream = _File(name)
-    except RuntimeError as error:
-        raise _unsaved(error) from error
+        save(name)
+        return _File(name)
     finally:
         os.unlink(name)
-    with stream:
-        yield stream
 
 
 def _unsaved(error: Exception) -> ProfilerStateError:

@@ -70,6 +70,17 @@ with torch.profiler.profile() as p:
     torch.ones(3) + 1
 assert BasicEvaluation(p.profiler).events
 """,
+    "a look at whether an observer runs": """
+import tempfile
+from torch.profiler import ExecutionTraceObserver
+with tempfile.TemporaryDirectory() as folder:
+    observer = ExecutionTraceObserver().register_callback(f"{folder}/trace.json")
+    found = [observer._execution_trace_running]
+    observer.start()
+    found.append(observer._execution_trace_running)
+    observer.unregister_callback()
+assert [*found, observer._execution_trace_running] == [False, True, False]
+""",
     "a compiled function inside and outside": """
 with torch.profiler.profile() as p:
     def step(x):
