@@ -44,6 +44,10 @@ TRACE_ONLY = {"experimental_config": torch._C._profiler._ExperimentalConfig(trac
 OPTIONS = [{}, TRACE_ONLY, {"with_stack": True}, {"with_stack": True, "record_shapes": True, "profile_memory": True}]
 
 
+def names_of(options):
+    return " ".join(options) or "no options"
+
+
 def record(names=ODD_NAMES, **options) -> profile:
     model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU())
     with profile(**options) as profiler:
@@ -59,13 +63,13 @@ def annotations(path: Path) -> list[str]:
     return [span["name"] for span in sorted(spans, key=lambda span: span["ts"])]
 
 
-@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("options", OPTIONS, ids=names_of)
 def test_every_name_comes_back_as_it_was(tmp_path, options):
     record(**options).export_chrome_trace(tmp_path / "trace.json")
     assert annotations(tmp_path / "trace.json") == ODD_NAMES
 
 
-@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("options", OPTIONS, ids=names_of)
 @pytest.mark.parametrize("names", [["plain"], ODD_NAMES], ids=["plain", "odd"])
 def test_perfetto_finds_no_error_and_every_span(tmp_path, options, names):
     path = tmp_path / "trace.json"
@@ -253,7 +257,7 @@ def test_acc_events_exports_the_cycles_of_all(tmp_path):
 
 
 @pytest.mark.skipif(IS_PURE, reason="there is only the way through Python")
-@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("options", OPTIONS, ids=names_of)
 def test_lines_and_the_way_through_python_give_the_same_trace(tmp_path, options):
     results = record(**options).profiler.kineto_results
     names = find_true_names(results)
