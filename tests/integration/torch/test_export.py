@@ -1,5 +1,6 @@
 """Exported traces: valid for json.loads and for Perfetto, with every string as it was, any number of times."""
 
+import contextlib
 import gzip
 import json
 import multiprocessing
@@ -40,8 +41,15 @@ ODD_NAMES = [
     "unknown",
     "",
 ]
-TRACE_ONLY = {"experimental_config": torch._C._profiler._ExperimentalConfig(trace_only=True)}
-OPTIONS = [{}, TRACE_ONLY, {"with_stack": True}, {"with_stack": True, "record_shapes": True, "profile_memory": True}]
+
+
+def trace_only():
+    """The options for events without their args, where this torch has them."""
+    with contextlib.suppress(TypeError):
+        yield {"experimental_config": torch._C._profiler._ExperimentalConfig(trace_only=True)}
+
+
+OPTIONS = [{}, *trace_only(), {"with_stack": True}, {"with_stack": True, "record_shapes": True, "profile_memory": True}]
 
 
 def names_of(options):
