@@ -18,6 +18,7 @@ from typing import Any
 from kinetoscope.formats.chrome import ChromeTrace, ChromeWriter, Event, choose_base_ns, read_chrome
 from kinetoscope.formats.nesting import nest
 from kinetoscope.torch.export import trace_stream
+from kinetoscope.torch.kineto_library import odd_names
 from kinetoscope.torch.strays import STRAY_TID, move_strays, stray_name
 from kinetoscope.torch.trace_text import Renamed, TraceText
 
@@ -43,10 +44,21 @@ class TrueNames:
 
 def find_true_names(kineto_results: Any) -> TrueNames:
     """The true names of what Kineto's file will call otherwise."""
+    odd = odd_names(kineto_results)
+    if odd is not None:
+        return _collected(odd)
     if hasattr(kineto_results, "trace_activities"):
         return _true_names(kineto_results.trace_activities(), "timestamp", "duration")
     names = _true_names(kineto_results.events(), "start_ns", "duration_ns")
     return TrueNames(names.by_span, None) if names.by_span else names
+
+
+def _collected(odd: Iterable[tuple[int, str, int, int]]) -> TrueNames:
+    names = TrueNames({}, in_order := [])
+    for number, name, begin_ns, duration_ns in odd:
+        names.by_span.setdefault((begin_ns, duration_ns), []).append(name)
+        in_order.append(Renamed(number, name, _as_kineto_writes(name)))
+    return names
 
 
 def _true_names(events: list[Any], begin: str, duration: str) -> TrueNames:

@@ -8,8 +8,14 @@ from collections.abc import Callable
 from time import monotonic
 
 _log = logging.getLogger("kinetoscope")
+_here = threading.local()
 
 Job = Callable[[], object]
+
+
+def is_writer_thread() -> bool:
+    """Whether this runs as a job beside the training, which nobody waits for yet."""
+    return getattr(_here, "is_writer", False)
 
 
 class WriterThread:
@@ -92,6 +98,7 @@ class WriterThread:
         return not self._jobs and not self._running
 
     def _loop(self) -> None:
+        _here.is_writer = True
         while (item := self._next()) is not None:
             self._run(*item)
             del item  # a finished job's cycle must not stay alive until the next one comes

@@ -2,7 +2,7 @@ import os
 import threading
 import time
 
-from kinetoscope.writing.writer_thread import WriterThread
+from kinetoscope.writing.writer_thread import WriterThread, is_writer_thread
 
 
 def test_jobs_run_in_order_on_one_other_thread():
@@ -118,3 +118,12 @@ def wait_for(child, seconds):
     os.kill(child, 9)
     os.waitpid(child, 0)
     return None
+
+
+def test_a_job_knows_that_it_runs_beside_the_training_unless_it_does_not():
+    found = []
+    writer = WriterThread()
+    writer.submit("beside", lambda: found.append(is_writer_thread()))
+    writer.close(5)
+    writer.submit("right here", lambda: found.append(is_writer_thread()))
+    assert found == [True, False]
