@@ -69,7 +69,7 @@ class ExecutionTraceObserver(ITraceObserver):
 
     def __init__(self) -> None:
         self._registered = False
-        self._execution_trace_running = False  # torch's name, which its own tests look at
+        self._execution_trace_running = False  # by this name torch's own tests ask
         self.extra_resources_collection = False
         self.resources_dir = ""
         self.output_file_path = ""

@@ -70,17 +70,6 @@ with torch.profiler.profile() as p:
     torch.ones(3) + 1
 assert BasicEvaluation(p.profiler).events
 """,
-    "a look at whether an observer runs": """
-import tempfile
-from torch.profiler import ExecutionTraceObserver
-with tempfile.TemporaryDirectory() as folder:
-    observer = ExecutionTraceObserver().register_callback(f"{folder}/trace.json")
-    found = [observer._execution_trace_running]
-    observer.start()
-    found.append(observer._execution_trace_running)
-    observer.unregister_callback()
-assert [*found, observer._execution_trace_running] == [False, True, False]
-""",
     "a compiled function inside and outside": """
 with torch.profiler.profile() as p:
     def step(x):
@@ -190,3 +179,15 @@ def test_the_attributes_that_programs_look_at_are_there():
     assert profiler.profiler.kineto_results.events()
     assert profiler._stats().profiler_enable_call_duration_us > 0
     assert profiler._get_distributed_info() is None
+
+
+def test_what_torchs_own_tests_ask_of_an_observer_and_of_a_memory_profile_is_there(tmp_path):
+    observer = kinetoscope.torch.ExecutionTraceObserver().register_callback(str(tmp_path / "trace.json"))
+    observer.start()
+    assert observer._execution_trace_running
+    observer.cleanup()
+    assert not observer._execution_trace_running
+    with kinetoscope.torch.profile(record_shapes=True, with_stack=True) as profiler:
+        pass
+    with pytest.raises(ValueError, match=r"^profile_memory=True required for memory profiling\.$"):
+        profiler._memory_profile()
