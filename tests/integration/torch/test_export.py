@@ -307,7 +307,7 @@ def test_acc_events_exports_the_cycles_of_all(tmp_path):
     assert row["n"] == 6
 
 
-@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("options", OPTIONS, ids=names_of)
 def test_names_read_in_kinetos_library_are_those_that_torch_gives(monkeypatch, options):
     results = record(**options).profiler.kineto_results
     if odd_names(results) is None:
