@@ -19,7 +19,7 @@ from typing import Any, Protocol
 from kinetoscope.errors import ProfilerStateError
 from kinetoscope.torch.kineto_library import LIBRARY, saves_without_lock
 from kinetoscope.writing.atomic_file import make_folder
-from kinetoscope.writing.writer_thread import is_writer_thread
+from kinetoscope.writing.writer_thread import is_beside_training
 
 _PIPE_BYTES = 1 << 20  # as much as Linux gives anybody: the less often do we ask for Python's lock
 # Beside the training, Kineto's thread gives way to it, and to what reads from it. Where every processor is busy a tenth
@@ -152,7 +152,7 @@ class _Pipe:
             with contextlib.suppress(OSError):  # a smaller one serves as well
                 fcntl.fcntl(end_to_write, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
             try:
-                gives_way = _GIVES_WAY if is_writer_thread() else 0
+                gives_way = _GIVES_WAY if is_beside_training() else 0
                 self._saving = _kineto_save.start(
                     kineto_results, LIBRARY, path, self.is_written, end_to_write, gives_way
                 )
