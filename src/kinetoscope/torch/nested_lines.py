@@ -11,6 +11,7 @@ from typing import Any
 from kinetoscope.formats.chrome import ChromeWriter, Event
 from kinetoscope.formats.nesting import nest
 from kinetoscope.torch.packed_text import SEPARATOR, PackedText
+from kinetoscope.torch.strays import stray_name
 
 _ROUNDS = 8  # each brings in those that overlap only since others were cut: two have been enough so far
 
@@ -77,6 +78,8 @@ class _Nester:
                 events[by_place[place]] = json.loads(line) | {"ts": begin, "dur": end - begin}
             else:
                 metadata.append(json.loads(line))
+        if self._found.have_strays:
+            metadata.append(stray_name())
         return metadata, events
 
     def _note(self, index: int, event: Event, *, is_moved: bool) -> None:

@@ -1,6 +1,7 @@
 """Kineto's text, however it comes in pieces, is kept event by event; what is odd in it is kept as it stands."""
 
 import json
+import os
 from decimal import Decimal
 
 import pytest
@@ -151,3 +152,12 @@ def test_long_events_come_back_and_nest_wherever_they_are(num_bytes):
     assert {event["dur"] for event in inner} == {30}
     assert {len(event["args"]["text"]) for event in inner} == {num_bytes}
     assert all(event["args"]["kinetoscope"].startswith("clipped 3.000 us") for event in inner)
+
+
+@needs_native
+def test_frames_of_threads_without_a_number_that_overlap_say_whose_track_theirs_is():
+    frames = [span(name, begin, 9000) for name, begin in (("one", 0), ("other", 4000))]
+    events = [it.replace("cpu_op", "python_function").replace('"stream 7"', "0") for it in frames]
+    text = read_text(Pieces(kineto(*events).replace(b'"pid": 17', f'"pid": {os.getpid()}'.encode())), [])
+    names = [event["args"]["name"] for event in events_of(text) if event.get("name") == "thread_name"]
+    assert names == ["Python threads without a number", "Python threads without a number (overlap 1)"]
