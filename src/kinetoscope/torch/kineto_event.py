@@ -1,4 +1,4 @@
-"""torch: what Kineto's events can be asked. Names of methods flow in; questions that any version of torch answers flow out."""
+"""torch: what Kineto's events can be asked. Names of methods flow in; questions for any version of torch flow out."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
