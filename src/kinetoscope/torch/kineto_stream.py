@@ -11,7 +11,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
@@ -19,7 +19,7 @@ from typing import Any, Protocol
 from kinetoscope.errors import ProfilerStateError
 from kinetoscope.torch.kineto_library import LIBRARY, saves_without_lock
 from kinetoscope.writing.atomic_file import make_folder
-from kinetoscope.writing.writer_thread import is_writer_thread
+from kinetoscope.writing.writer_thread import is_beside_training
 
 _PIPE_BYTES = 1 << 20  # as much as Linux gives anybody: the less often do we ask for Python's lock
 # Beside the training, Kineto's thread gives way to it, and to what reads from it. Where every processor is busy a tenth
@@ -64,18 +64,38 @@ def kineto_stream(kineto_results: Any, folder: Path) -> Iterator[TextStream]:
 
 @contextmanager
 def _temporary_file(kineto_results: Any, folder: Path) -> Iterator["_File"]:
+    try:
+        stream = _unnamed_file(folder, kineto_results.save)
+    except RuntimeError as error:
+        raise _unsaved(error) from error
+    with stream:
+        yield stream
+
+
+@contextmanager
+def second_stream(kineto_results: Any, folder: Path, error: ProfilerStateError) -> Iterator[TextStream]:
+    """The text of results that Kineto has saved for somebody else, from torch's exporter in Python.
+
+    Raises the ``error`` of `kineto_stream` where this torch has none; 2.13 has.
+    """
+    try:
+        from torch.profiler._chrome_trace_export import export_chrome_trace
+    except ImportError:
+        raise error from None
+    with (stream := _unnamed_file(folder, lambda name: export_chrome_trace(kineto_results, name))):
+        yield stream
+
+
+def _unnamed_file(folder: Path, save: Callable[[str], object]) -> "_File":
+    """What ``save`` writes to the name it is given, which is gone by then."""
     make_folder(folder)
     number, name = tempfile.mkstemp(prefix=".kineto-", suffix=".json", dir=folder)
     os.close(number)
     try:
-        kineto_results.save(name)
-        stream = _File(name)
-    except RuntimeError as error:
-        raise _unsaved(error) from error
+        save(name)
+        return _File(name)
     finally:
         os.unlink(name)
-    with stream:
-        yield stream
 
 
 def _unsaved(error: Exception) -> ProfilerStateError:
@@ -132,7 +152,7 @@ class _Pipe:
             with contextlib.suppress(OSError):  # a smaller one serves as well
                 fcntl.fcntl(end_to_write, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
             try:
-                gives_way = _GIVES_WAY if is_writer_thread() else 0
+                gives_way = _GIVES_WAY if is_beside_training() else 0
                 self._saving = _kineto_save.start(
                     kineto_results, LIBRARY, path, self.is_written, end_to_write, gives_way
                 )

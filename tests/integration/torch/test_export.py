@@ -5,6 +5,7 @@ import gzip
 import json
 import multiprocessing
 import os
+import sys
 import threading
 from pathlib import Path
 
@@ -341,7 +342,18 @@ def in_order(path: Path) -> tuple[list[dict], dict]:
     return [event for event in events if event["ph"] != "M"], said
 
 
-def test_what_kineto_saved_for_somebody_else_is_an_error_that_says_so(tmp_path):
+def test_what_kineto_saved_for_somebody_else_is_exported_all_the_same(tmp_path):
+    pytest.importorskip("torch.profiler._chrome_trace_export")
+    profiler = record()
+    profiler.profiler.kineto_results.save(str(tmp_path / "theirs.json"))
+    profiler.export_chrome_trace(tmp_path / "ours.json")
+    assert annotations(tmp_path / "ours.json") == ODD_NAMES
+    with trace_processor.load(tmp_path / "ours.json") as trace:
+        assert trace.errors() == {}
+
+
+def test_where_torch_cannot_export_it_again_the_error_says_that_kineto_saves_once(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch.profiler._chrome_trace_export", None)
     profiler = record(["plain"])
     profiler.profiler.kineto_results.save(str(tmp_path / "theirs.json"))
     with pytest.raises(RuntimeError, match="saves once"):

@@ -134,3 +134,20 @@ def test_spans_that_overlap_are_made_to_nest_and_say_so():
     assert (long["tid"], long["dur"]) == (added[0]["tid"], 200)
     assert added[0]["args"]["name"] == "thread stream 7 (overlap 1)"
     assert "kinetoscope" not in after["args"] | outer["args"]
+
+
+@needs_native
+@pytest.mark.parametrize("num_bytes", [900_000, 20_000_000])
+def test_long_events_come_back_and_nest_wherever_they_are(num_bytes):
+    long = f'"text": "{"x" * num_bytes}"'
+    events = [span("first", 0, 1)]
+    for begin in range(100, 100 + 20_000_000 // num_bytes * 100, 100):
+        events += [span("outer", begin, 50), span("inner", begin + 20, 33, long), span("after", begin + 60, 1)]
+    text = read_text(Pieces(kineto(*events), 100_000), [])
+    assert text.is_right
+    found = events_of(text)
+    assert [event["name"] for event in found] == ["first", *["outer", "inner", "after"] * (len(events) // 3)]
+    inner = [event for event in found if event["name"] == "inner"]
+    assert {event["dur"] for event in inner} == {30}
+    assert {len(event["args"]["text"]) for event in inner} == {num_bytes}
+    assert all(event["args"]["kinetoscope"].startswith("clipped 3.000 us") for event in inner)
