@@ -65,7 +65,9 @@ static enum TextStatus each_event(TraceText *text, const char **where, const cha
             *where = at + 1;
             return TEXT_END;
         }
-        EventFault fault = *at == '{' ? event_scan(at, end, look, known_length(text, look), &event) : EVENT_ODD;
+        EventFault fault = *at != '{' ? EVENT_ODD
+                                      : event_scan(&text->shapes, at, end, look | (text->writes_packets ? LOOK_INTO_ARGS : 0),
+                                                   known_length(text, look), &event);
         if (fault == EVENT_CUT)
             return TEXT_MORE;
         note_commas(text, 0);
@@ -535,14 +537,14 @@ static void put_event(Bytes *out, const Event *event, const Rewrite *rewrite)
 /* Spans that were moved or cut are no longer in the order in which they came. */
 static void put_packets(TraceText *text, const TextTrack *track, const Event *event, const Rewrite *rewrite, Bytes *out)
 {
-    PacketPlace place = {.track = rewrite->output->track, .process = rewrite->output->process, .ts = rewrite->ts,
+    PacketPlace place = {.number = (uint32_t)(rewrite->output - text->outputs), .track = rewrite->output->track, .process = rewrite->output->process, .ts = rewrite->ts,
                          .dur = rewrite->dur, .said = rewrite->action != NULL ? &rewrite->action->said : NULL};
     place.is_disordered = track->is_disordered || track->num_levels > 1 || track->was_cut;
     if (event->fields[FIELD_ID].at != NULL)
         place.has_id = event_plain_id(event->fields[FIELD_ID], &place.id);
     if (place.has_id && rewrite->shifts_ids)
         place.id += rewrite->id_shift;
-    packet_event(&text->packets, event, &place, out);
+    packet_event(&text->packets, &text->shapes, event, &place, out);
 }
 
 static const NestAction *action_for(TraceText *text)
@@ -614,7 +616,7 @@ static void rewrite_event(TraceText *text, const Event *event, unsigned look, By
 
 void trace_finish_writing(TraceText *text, Bytes *out)
 {
-    packet_flush(&text->packets, 1, out);
+    packet_finish(&text->packets, out);
     text->has_failed |= text->packets.has_failed | out->has_failed;
 }
 
@@ -632,6 +634,7 @@ void trace_free(TraceText *text)
         free(text->tracks[i].kept);
         nest_free(&text->tracks[i].nested);
     }
+    shapes_free(&text->shapes);
     free(text->tracks);
     free(text->outputs);
     packet_free(&text->packets);
