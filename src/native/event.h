@@ -53,8 +53,8 @@ enum {
 
 #define EVENT_MOST_US INT64_C(4000000000000000) /* 126 years: added to a base of unix nanoseconds it still fits */
 
-/* `at` is at a bracket that opens an object. `shapes` are those of the events before. `known` is the length of the same event when it was found to be valid and to
- * end with its args, which are not looked at again; 0 if that is not known. */
+/* `at` is at a bracket that opens an object. `shapes` are those of the events before. `known` is the length of the same
+ * event when it was found to be valid and to end with its args, which are not looked at again; 0 if that is not known. */
 EventFault event_scan(Shapes *shapes, const char *at, const char *end, unsigned look, size_t known, Event *event);
 
 /* What of it shapes.c shares: which field has that key (-1: none of ours); where args end that reach to the end of an event

@@ -537,7 +537,8 @@ static void put_event(Bytes *out, const Event *event, const Rewrite *rewrite)
 /* Spans that were moved or cut are no longer in the order in which they came. */
 static void put_packets(TraceText *text, const TextTrack *track, const Event *event, const Rewrite *rewrite, Bytes *out)
 {
-    PacketPlace place = {.number = (uint32_t)(rewrite->output - text->outputs), .track = rewrite->output->track, .process = rewrite->output->process, .ts = rewrite->ts,
+    PacketPlace place = {.number = (uint32_t)(rewrite->output - text->outputs), .track = rewrite->output->track,
+                         .process = rewrite->output->process, .ts = rewrite->ts,
                          .dur = rewrite->dur, .said = rewrite->action != NULL ? &rewrite->action->said : NULL};
     place.is_disordered = track->is_disordered || track->num_levels > 1 || track->was_cut;
     if (event->fields[FIELD_ID].at != NULL)
