@@ -43,7 +43,7 @@ _FAULTS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _NONE: Any = None  # where a struct has a type that a field of JSON must have
 
 
-class _Event(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+class _LaxEvent(msgspec.Struct, gc=False):
     """Any event whose fields are of the types that the format says; None: it does not have that field."""
 
     ph: str
@@ -54,9 +54,14 @@ class _Event(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     ts: int | float = _NONE
     dur: int | float = _NONE
     id: int | str = _NONE
+    args: msgspec.Raw = _NONE
+
+
+class _Event(_LaxEvent, gc=False, forbid_unknown_fields=True):
+    """One that has no other fields, but for two that Kineto writes."""
+
     s: str = _NONE
     bp: str = _NONE
-    args: msgspec.Raw = _NONE
 
 
 _Place = Annotated[int, msgspec.Meta(gt=-_LARGEST, lt=_LARGEST)] | str
@@ -90,6 +95,8 @@ class _Times(msgspec.Struct, gc=False):
 _OWN_FIELDS = frozenset(_Event.__struct_fields__) - {"s", "bp"}
 _EVENTS = msgspec.json.Decoder(list[_Event])
 _NEAR_EVENTS = msgspec.json.Decoder(list[_NearEvent])
+_NEAR_EVENT = msgspec.json.Decoder(_NearEvent)
+_LAX_EVENT = msgspec.json.Decoder(_LaxEvent)
 _RAW_EVENTS = msgspec.json.Decoder(list[msgspec.Raw])
 _EXACT_TIMES = msgspec.json.Decoder(list[_Times])
 _FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -159,13 +166,19 @@ class TwinScanner:
             try:
                 num_bytes = self._take_chunk(chunk)
             except _FAULTS as fault:
-                # Where much is broken, little is decoded in vain.
-                self._most_bytes = max(_FEWEST_BYTES, self._most_bytes // 2)
+                self._expect_less()
                 stop = _end_of_an_event(window, begin, begin + _place_of(fault, chunk))
             else:
-                self._most_bytes = min(_MOST_BYTES, 2 * self._most_bytes)
+                if num_bytes < len(chunk) - 2:
+                    self._expect_less()
+                elif stop - begin > self._most_bytes // 2:
+                    self._most_bytes = min(_MOST_BYTES, 2 * self._most_bytes)
                 return begin + num_bytes if num_bytes else None
         return None
+
+    def _expect_less(self) -> None:
+        """Where much is broken, little is to be decoded in vain."""
+        self._most_bytes = max(_FEWEST_BYTES, self._most_bytes // 2)
 
     def _take_chunk(self, chunk: bytes) -> int:
         """Takes events of a JSON list up to the first odd one; returns how many bytes they are."""
@@ -265,11 +278,15 @@ class _Block:
     def add(self, columns: Columns) -> None:
         """Adds rows; those that lack a column have nothing there."""
         num_more = len(columns["phase"])
-        for name in self.columns.keys() | columns.keys():
-            nothing = 0 if name in TEXTS else None
-            mine = self.columns.setdefault(name, [nothing] * self.num_rows if name in columns else [])
-            mine += columns[name] if name in columns else [nothing] * num_more
+        for name in columns.keys() - self.columns.keys():
+            self.columns[name] = [_nothing_in(name)] * self.num_rows
+        for name, mine in self.columns.items():
+            mine += columns[name] if name in columns else [_nothing_in(name)] * num_more
         self.num_rows += num_more
+
+
+def _nothing_in(column: str) -> int | None:
+    return 0 if column in TEXTS else None
 
 
 class _Rows:
@@ -331,11 +348,22 @@ def _flags(s: str | None, bp: str | None) -> bytes:
     return msgspec.json.encode({key: it for key, it in (("s", s), ("bp", bp)) if it is not None})
 
 
-def is_ordinary_event(text: str) -> bool:
+def is_near_event(text: bytes) -> bool:
+    """Whether the scanner surely takes an event, looked at quickly; most of those that it takes."""
+    try:
+        event = _NEAR_EVENT.decode(text)
+    except _FAULTS:
+        return False
+    args = b"{}" if event.args is None else bytes(event.args)
+    return text.isascii() and len(text) < _SHALLOW_BYTES and args[:1] == b"{" and _are_phases([event.ph])
+
+
+def is_ordinary_event(text: bytes) -> bool:
     """Whether the scanner takes an event as it stands."""
     try:
-        return _read_one(text.encode()) is not None
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        _LAX_EVENT.decode(text)
+        return _read_one(text) is not None
+    except _FAULTS:
         return False
 
 

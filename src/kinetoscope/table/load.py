@@ -87,8 +87,8 @@ def read_trace(name: str) -> TraceEvents:
     """Reads one file of Chrome JSON, without a cache."""
     with open_source(name) as stream:
         try:
-            scan = ChromeScan(UnpackedStream(stream, name), name, new_scanner())
-            frames = [block_frame(block) for block in scan.blocks()]
+            scan, frames = ChromeScan(new_scanner()), []
+            scan.read(UnpackedStream(stream, name), name, lambda block: frames.append(block_frame(block)))
         except OSError as error:
             raise TraceFileError(f"Cannot read the trace {name}: {error.strerror or error}. Check the path.") from error
     return build_events(frames, scan.texts(), scan.header, scan.repairs, name)
