@@ -197,8 +197,10 @@ HOT int is_here(const Shape *shape, const char *at)
     if (memcmp(at, shape->text, shape->length) != 0)
         return 0;
 #endif
-    int is_number = at[shape->length] == '-' || is_digit(at[shape->length]);
-    return shape->kind == VALUE_STRING || shape->kind == VALUE_NONE || is_number == (shape->kind != VALUE_OTHER);
+    if (shape->kind == VALUE_STRING || shape->kind == VALUE_NONE)
+        return 1;
+    int is_number = is_digit(at[shape->length]) || at[shape->length] == '-';
+    return is_number == (shape->kind != VALUE_OTHER);
 }
 
 /* How many of eight bytes, from the first on, are digits. */

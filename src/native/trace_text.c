@@ -511,8 +511,48 @@ static void put_missing(Bytes *out, const Event *event, int field, const char *k
     put_field(out, event, field, rewrite);
 }
 
+static inline char *write_text(char *to, const char *at, size_t length)
+{
+    copy_short(to, at, length);
+    return to + length;
+}
+
+/* An event as most are: a span or an instant that has all fields, whose args stay. 0 if it is another. */
+static int put_usual_event(Bytes *out, const Event *event, const Rewrite *rewrite)
+{
+    const Text *fields = event->fields;
+    if (rewrite->action != NULL || fields[FIELD_PID].at == NULL || fields[FIELD_TID].at == NULL ||
+        fields[FIELD_ID].at != NULL || fields[FIELD_BIND_ID].at != NULL ||
+        (event->phase == 'X' && fields[FIELD_TS].at != NULL && fields[FIELD_DUR].at == NULL))
+        return 0;
+    Text pid = rewrite->output->pid, tid = rewrite->output->tid;
+    char *to = bytes_room(out, 2 + (size_t)(event->end - event->begin) + pid.length + tid.length + 2 * US_DIGITS);
+    if (to == NULL)
+        return 1;
+    const char *at = event->begin;
+    to = write_text(to, ",\n", 2);
+    for (unsigned i = 0; i < event->num_fields; i++) {
+        int field = event->order[i];
+        if (field < FIELD_PID || field > FIELD_DUR)
+            continue;
+        to = write_text(to, at, (size_t)(fields[field].at - at));
+        if (field == FIELD_PID)
+            to = write_text(to, pid.at, pid.length);
+        else if (field == FIELD_TID)
+            to = write_text(to, tid.at, tid.length);
+        else
+            to = write_us(to, field == FIELD_TS ? rewrite->ts : rewrite->dur);
+        at = fields[field].at + fields[field].length;
+    }
+    to = write_text(to, at, (size_t)(event->end - at));
+    out->length = (size_t)(to - out->at);
+    return 1;
+}
+
 static void put_event(Bytes *out, const Event *event, const Rewrite *rewrite)
 {
+    if (put_usual_event(out, event, rewrite))
+        return;
     const char *at = event->begin;
     bytes_put_literal(out, ",\n");
     for (unsigned i = 0; i < event->num_fields; i++) {
