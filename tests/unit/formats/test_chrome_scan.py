@@ -165,6 +165,25 @@ def test_a_string_larger_than_the_window_is_read_or_costs_its_event_only(read, m
         assert len(read([SPAN, SPAN | {"args": {"text": "x" * size}}, SPAN]).rows) == num_rows
 
 
+def test_many_odd_events_among_others_come_in_their_order(read):
+    names = [f"event {number}" for number in range(300)]
+    odd = {number: [name] for number, name in enumerate(names) if number % 7 == 0 or 100 <= number < 200}
+    reading = read([SPAN | {"name": odd.get(number, name)} for number, name in enumerate(names)])
+    assert [it["name"] for it in reading.rows] == names
+    assert reading.repairs == [
+        f"{len(odd)} events that are not strict JSON, or have values of odd types, were read all the same."
+    ]
+
+
+def test_broken_events_cost_themselves_only(read):
+    """None of them takes away the event behind it, also where their strings are not closed."""
+    events = [json.dumps(SPAN | {"name": f"event {number}"}) for number in range(200)]
+    broken = [event.replace('"cat"', 'cat"' if number % 20 else '"cat') for number, event in enumerate(events)]
+    mixed = [broken[number] if number % 10 == 5 else event for number, event in enumerate(events)]
+    names = [it["name"] for it in read("[" + ",\n".join(mixed) + "]").rows]
+    assert names == [f"event {number}" for number in range(200) if number % 10 != 5]
+
+
 # -- both scanners --
 
 _texts = st.text(max_size=8) | st.sampled_from(["aten::mm", 'q"', "\\", "\ud800", "\x00", "é", "stream 7"])
