@@ -13,6 +13,7 @@ _EXACT = json.JSONDecoder(strict=False, parse_float=Decimal)
 _TIMES = ("ts", "dur")
 _DOUBLES_LOSE_DIGITS_FROM = 2**43
 
+_QUOTES_OF_A_FIELD = 4
 _STRING_LINE = re.compile(r'(\s*"[^"\n]*"\s*:\s*")(.*)("\s*(?:,\s*)?)')
 _ESCAPE_OR_BARE = re.compile(r'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})|["\\]')
 
@@ -49,8 +50,10 @@ def mend(piece: str) -> list[Any]:
 
 
 def _mend_line(line: str) -> str:
+    if line.count('"') <= _QUOTES_OF_A_FIELD and "\\" not in line:
+        return line
     match = _STRING_LINE.fullmatch(line)
-    if match is None or not _ESCAPE_OR_BARE.search(match[2]) or _is_field(line):
+    if match is None or _is_field(line):
         return line
     return match[1] + _ESCAPE_OR_BARE.sub(_escape, match[2]) + match[3]
 

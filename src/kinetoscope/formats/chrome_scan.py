@@ -4,7 +4,6 @@ A scanner (`chrome_columns.new_scanner`) takes what is ordinary in the text that
 comes back as an event, is made ordinary (`chrome_ordinary`), and goes into the same scanner.
 """
 
-import contextlib
 import itertools
 from collections import Counter
 from collections.abc import Callable
@@ -62,6 +61,7 @@ class _Rows:
 
     def __init__(self, scanner: Scanner, on_block: Callable[[Any], object]) -> None:
         self.counts: Counter[str] = Counter()
+        self._not_finite: Counter[str] = Counter()  # of the event in hand
         self._scanner = scanner
         self._on_block = on_block
         self._waiting: list[tuple[bytes, Event]] = []
@@ -98,12 +98,17 @@ class _Rows:
 
     def _written_anew(self, event: Event) -> bytes:
         """An event that is no strict JSON as such; b"" if that is not all that is odd."""
-        counts: Counter[str] = Counter(lenient=1)
-        with contextlib.suppress(RecursionError):
-            if is_near_event(made := strict_text(event, counts)):
-                self.counts += counts
-                return made
-        return b""
+        self._not_finite.clear()
+        try:
+            made = strict_text(event, self._not_finite)
+        except RecursionError:
+            return b""
+        if not is_near_event(made):
+            return b""
+        self.counts["lenient"] += 1
+        if self._not_finite:
+            self.counts += self._not_finite
+        return made
 
     def end(self) -> None:
         """Gives the last rows away."""

@@ -43,7 +43,7 @@ _FAULTS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _NONE: Any = None  # where a struct has a type that a field of JSON must have
 
 
-class _LaxEvent(msgspec.Struct, gc=False):
+class _Event(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     """Any event whose fields are of the types that the format says; None: it does not have that field."""
 
     ph: str
@@ -55,11 +55,6 @@ class _LaxEvent(msgspec.Struct, gc=False):
     dur: int | float = _NONE
     id: int | str = _NONE
     args: msgspec.Raw = _NONE
-
-
-class _Event(_LaxEvent, gc=False, forbid_unknown_fields=True):
-    """One that has no other fields, but for two that Kineto writes."""
-
     s: str = _NONE
     bp: str = _NONE
 
@@ -96,7 +91,6 @@ _OWN_FIELDS = frozenset(_Event.__struct_fields__) - {"s", "bp"}
 _EVENTS = msgspec.json.Decoder(list[_Event])
 _NEAR_EVENTS = msgspec.json.Decoder(list[_NearEvent])
 _NEAR_EVENT = msgspec.json.Decoder(_NearEvent)
-_LAX_EVENT = msgspec.json.Decoder(_LaxEvent)
 _RAW_EVENTS = msgspec.json.Decoder(list[msgspec.Raw])
 _EXACT_TIMES = msgspec.json.Decoder(list[_Times])
 _FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -361,7 +355,6 @@ def is_near_event(text: bytes) -> bool:
 def is_ordinary_event(text: bytes) -> bool:
     """Whether the scanner takes an event as it stands."""
     try:
-        _LAX_EVENT.decode(text)
         return _read_one(text) is not None
     except _FAULTS:
         return False

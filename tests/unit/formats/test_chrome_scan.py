@@ -165,6 +165,12 @@ def test_a_string_larger_than_the_window_is_read_or_costs_its_event_only(read, m
         assert len(read([SPAN, SPAN | {"args": {"text": "x" * size}}, SPAN]).rows) == num_rows
 
 
+def test_a_field_that_comes_twice_counts_as_it_comes_last(read):
+    reading = read('[{"ph":"X","name":"a","ts":1,"dur":"X","dur":2.5},{"ph":"X","name":"b","ts":2,"dur":1}]')
+    assert [(it["name"], it["dur"]) for it in reading.rows] == [("a", 2500), ("b", 1000)]
+    assert reading.repairs == []
+
+
 def test_many_odd_events_among_others_come_in_their_order(read):
     names = [f"event {number}" for number in range(300)]
     odd = {number: [name] for number, name in enumerate(names) if number % 7 == 0 or 100 <= number < 200}
