@@ -26,8 +26,9 @@ class Reading(NamedTuple):
 def read_with(scanner: Scanner, content: bytes) -> Reading:
     """The trace in ``content``, read by ``scanner``."""
     try:
-        scan = ChromeScan(UnpackedStream(io.BytesIO(content), "trace"), "trace", scanner)
-        frames = [block_frame(block) for block in scan.blocks()]
+        scan, frames = ChromeScan(scanner), []
+        stream = UnpackedStream(io.BytesIO(content), "trace")
+        scan.read(stream, "trace", lambda block: frames.append(block_frame(block)))
         trace = build_events(frames, scan.texts(), scan.header, scan.repairs, "trace")
     except TraceFileError as error:
         return Reading([], [], {}, [], str(error))

@@ -62,18 +62,25 @@ void bytes_put_number(Bytes *bytes, int64_t number)
     bytes_put(bytes, at, (size_t)(end - at));
 }
 
+char *write_us(char *at, int64_t ns)
+{
+    char text[US_DIGITS], *end = text + sizeof text, *begin = end - 4;
+    uint64_t whole = magnitude(ns) / 1000, rest = magnitude(ns) % 1000;
+    begin[0] = '.';
+    begin[1] = (char)('0' + rest / 100);
+    memcpy(begin + 2, pairs + rest % 100 * 2, 2);
+    begin = digits_before(begin, whole);
+    if (ns < 0)
+        *--begin = '-';
+    copy_short(at, begin, (size_t)(end - begin));
+    return at + (end - begin);
+}
+
 void bytes_put_us(Bytes *bytes, int64_t ns)
 {
-    char text[28], *end = text + sizeof text, *at = end;
-    uint64_t whole = magnitude(ns) / 1000, rest = magnitude(ns) % 1000;
-    *--at = (char)('0' + rest % 10);
-    *--at = (char)('0' + rest / 10 % 10);
-    *--at = (char)('0' + rest / 100);
-    *--at = '.';
-    at = digits_before(at, whole);
-    if (ns < 0)
-        *--at = '-';
-    bytes_put(bytes, at, (size_t)(end - at));
+    char *room = bytes_room(bytes, US_DIGITS);
+    if (room != NULL)
+        bytes->length += (size_t)(write_us(room, ns) - room);
 }
 
 int array_grow(void **array, size_t num_used, size_t *capacity, size_t element_bytes)

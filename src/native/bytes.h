@@ -67,6 +67,8 @@ void bytes_put_number(Bytes *bytes, int64_t number);
 #define US_DIGITS 24 /* that microseconds take at most */
 /* Nanoseconds as microseconds with three decimals. */
 void bytes_put_us(Bytes *bytes, int64_t ns);
+/* The same where there is room for US_DIGITS; returns what is behind. */
+char *write_us(char *at, int64_t ns);
 
 /* Grows an array to hold one more element; 0 if there is no memory. */
 int array_grow(void **array, size_t num_used, size_t *capacity, size_t element_bytes);

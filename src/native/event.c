@@ -3,11 +3,11 @@
 #include "event.h"
 
 #include "json.h"
+#include "shapes.h"
 
-#define MOST_US INT64_C(4000000000000000) /* 126 years: added to a base of unix nanoseconds it still fits */
 #define MOST_ID INT64_C(9007199254740992)
 
-static int field_of(const char *key, size_t length)
+int event_field(const char *key, size_t length)
 {
     switch (length) {
     case 1:
@@ -60,7 +60,7 @@ static const char *read_us(const char *at, const char *end, int64_t *ns)
     uint64_t whole = 0, thousandths = 0;
     for (; at < end && is_digit(*at); at++)
         whole = whole * 10 + (uint64_t)(*at - '0');
-    if (at == first || at - first > 16 || whole > MOST_US || (*first == '0' && at - first > 1))
+    if (at == first || at - first > 16 || whole > EVENT_MOST_US || (*first == '0' && at - first > 1))
         return NULL;
     rest = at;
     if (at < end && *at == '.') {
@@ -119,8 +119,7 @@ static int has_odd_escape(const char *at, const char *end)
 
 static int is_scalar(Text text) { return *text.at != '{' && *text.at != '['; }
 
-/* Whether the fields are such as the rest of the code relies on. */
-static int understand(Event *event, unsigned look, int is_known)
+int event_understand(Event *event, unsigned look, int is_known)
 {
     const Text *fields = event->fields;
     Text phase = fields[FIELD_PH];
@@ -133,8 +132,7 @@ static int understand(Event *event, unsigned look, int is_known)
 
 static EventFault event_fault(JsonFault fault) { return fault == JSON_CUT ? EVENT_CUT : EVENT_ODD; }
 
-/* Args that reach to the end of an event whose length is known; NULL if it cannot be so. */
-static const char *known_args_end(const char *value, const char *event, const char *end, size_t known)
+const char *event_known_args_end(const char *value, const char *event, const char *end, size_t known)
 {
     if (known == 0 || known > (size_t)(end - event) || event[known - 1] != '}')
         return NULL;
@@ -186,12 +184,14 @@ static inline const char *skip_field(const char *at, const char *end, int field,
     return *at == '"' ? json_skip_string(at + 1, end, &marks, fault) : json_skip_value(at, end, fault);
 }
 
-EventFault event_scan(const char *at, const char *end, unsigned look, size_t known, Event *event)
+/* Reads an event of a shape that was not seen before. */
+static EventFault scan_anew(const char *at, const char *end, unsigned look, size_t known, Event *event)
 {
     JsonFault fault = JSON_FINE;
     memset(event->fields, 0, sizeof event->fields);
     event->begin = at;
     event->num_fields = 0;
+    event->num_members = MEMBERS_UNKNOWN;
     event->has_members = event->ends_with_args = 0;
     event->ts = event->dur = 0;
     int is_odd = 0;
@@ -199,7 +199,7 @@ EventFault event_scan(const char *at, const char *end, unsigned look, size_t kno
     at = json_skip_space(at + 1, end);
     if (at < end && *at == '}') {
         event->end = at + 1;
-        return understand(event, look, 0) ? EVENT_FINE : EVENT_ODD;
+        return event_understand(event, look, 0) ? EVENT_FINE : EVENT_ODD;
     }
     for (;;) {
         int field = usual_key(&at, end, &next);
@@ -214,11 +214,11 @@ EventFault event_scan(const char *at, const char *end, unsigned look, size_t kno
             at = json_skip_key(at, end, &key, &length, &marks, &fault);
             if (at == NULL)
                 return event_fault(fault);
-            field = field_of(key, length);
+            field = event_field(key, length);
             is_odd |= (marks & JSON_ESCAPED) && !(look & LOOK_CANONICAL);
         }
         const char *value = at;
-        const char *known_end = known > 0 && field == FIELD_ARGS ? known_args_end(at, event->begin, end, known) : NULL;
+        const char *known_end = known > 0 && field == FIELD_ARGS ? event_known_args_end(at, event->begin, end, known) : NULL;
         at = known_end != NULL ? known_end : skip_field(at, end, field, event, &fault, &is_odd);
         if (at == NULL)
             return event_fault(fault);
@@ -240,5 +240,17 @@ EventFault event_scan(const char *at, const char *end, unsigned look, size_t kno
         at = json_skip_space(at + 1, end);
     }
     event->end = at + 1;
-    return !is_odd && understand(event, look, known > 0) ? EVENT_FINE : EVENT_ODD;
+    return !is_odd && event_understand(event, look, known > 0) ? EVENT_FINE : EVENT_ODD;
+}
+
+EventFault event_scan(Shapes *shapes, const char *at, const char *end, unsigned look, size_t known, Event *event)
+{
+    if (look & LOOK_CANONICAL)
+        return scan_anew(at, end, look, known, event);
+    if (shapes_match(shapes, at, end, look, known, event))
+        return EVENT_FINE;
+    EventFault fault = scan_anew(at, end, look, known, event);
+    if (fault == EVENT_FINE)
+        shapes_learn(shapes, event);
+    return fault;
 }

@@ -15,6 +15,15 @@ typedef struct {
 enum { FIELD_PH, FIELD_CAT, FIELD_NAME, FIELD_PID, FIELD_TID, FIELD_TS, FIELD_DUR, FIELD_ID, FIELD_ID2, FIELD_BIND_ID,
        FIELD_ARGS, FIELD_SCOPE, FIELD_BP, NUM_FIELDS };
 
+#define MOST_MEMBERS 48 /* of args; one with more is read as a whole */
+#define MEMBERS_UNKNOWN UINT32_MAX
+
+/* A member of the args. */
+typedef struct {
+    uint32_t shape; /* that has its key */
+    Text value;
+} EventMember;
+
 typedef struct {
     const char *begin, *end;
     Text fields[NUM_FIELDS]; /* as they are written: strings with their quotes */
@@ -23,7 +32,11 @@ typedef struct {
     int has_members, ends_with_args;
     char phase; /* 0 if it is none of one character */
     int64_t ts, dur; /* nanoseconds since the file's base, where there are such fields */
+    uint32_t num_members; /* of the args, if they are an object and were looked into; else MEMBERS_UNKNOWN */
+    EventMember members[MOST_MEMBERS];
 } Event;
+
+typedef struct Shapes Shapes;
 
 typedef enum {
     EVENT_FINE,
@@ -35,11 +48,20 @@ typedef enum {
 enum {
     LOOK_CANONICAL = 1, /* it was written anew already: take its strings as they are */
     LOOK_AGAIN = 2,     /* the same text was found to be valid before: what its lengths say holds */
+    LOOK_INTO_ARGS = 4, /* tell their members, where that costs nothing */
 };
 
-/* `at` is at a bracket that opens an object. `known` is the length of the same event when it was found to be valid and to
- * end with its args, which are not looked at again; 0 if that is not known. */
-EventFault event_scan(const char *at, const char *end, unsigned look, size_t known, Event *event);
+#define EVENT_MOST_US INT64_C(4000000000000000) /* 126 years: added to a base of unix nanoseconds it still fits */
+
+/* `at` is at a bracket that opens an object. `shapes` are those of the events before. `known` is the length of the same
+ * event when it was found to be valid and to end with its args, which are not looked at again; 0 if that is not known. */
+EventFault event_scan(Shapes *shapes, const char *at, const char *end, unsigned look, size_t known, Event *event);
+
+/* What of it shapes.c shares: which field has that key (-1: none of ours); where args end that reach to the end of an event
+ * of that length (NULL: they do not); and whether the fields are such as the rest of the code relies on. */
+int event_field(const char *key, size_t length);
+const char *event_known_args_end(const char *value, const char *event, const char *end, size_t known);
+int event_understand(Event *event, unsigned look, int is_known);
 
 /* A whole number that a double holds, written as a number or as a string: an id that may be counted on from. */
 int event_plain_id(Text text, int64_t *id);

@@ -6,10 +6,6 @@
 
 #define HOT static inline __attribute__((always_inline))
 
-#if defined(__SSE2__)
-#include <emmintrin.h>
-#endif
-
 /* What a byte is to the tokenizer. */
 enum {
     IS_SPACE = 1,
@@ -74,18 +70,7 @@ const char *json_skip_long_space(const char *at, const char *end)
 /* The first byte that ends a plain run, or `end`. */
 static inline const char *skip_plain(const char *at, const char *end)
 {
-#if defined(__SSE2__)
-    for (; end - at >= 16; at += 16) {
-        __m128i bytes = _mm_loadu_si128((const __m128i *)at);
-        /* Compared as signed numbers, bytes above ASCII are below the space too. */
-        __m128i stop = _mm_or_si128(_mm_cmplt_epi8(bytes, _mm_set1_epi8(' ')),
-                                    _mm_or_si128(_mm_cmpeq_epi8(bytes, _mm_set1_epi8('"')),
-                                                 _mm_cmpeq_epi8(bytes, _mm_set1_epi8('\\'))));
-        unsigned stops = (unsigned)_mm_movemask_epi8(stop);
-        if (stops != 0)
-            return at + __builtin_ctz(stops);
-    }
-#endif
+    at = json_skip_plain(at, end);
     while (at < end && !is(*at, IS_STOP))
         at++;
     return at;

@@ -12,6 +12,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
+
 #define JSON_DEEPEST 192 /* brackets within brackets */
 
 /* What a skipped string holds beside plain ASCII, and why a value could not be skipped. */
@@ -36,6 +40,26 @@ static inline const char *json_skip_space(const char *at, const char *end)
     if (end - at >= 2 && *at == ' ' && (uint8_t)at[1] > ' ')
         return at + 1;
     return json_skip_long_space(at, end);
+}
+
+/* Goes over what needs no look within a string. Stops at a quote, a backslash, a control character or a byte above ASCII, or
+ * near the end. */
+static inline const char *json_skip_plain(const char *at, const char *end)
+{
+#if defined(__SSE2__)
+    for (; end - at >= 16; at += 16) {
+        __m128i bytes = _mm_loadu_si128((const __m128i *)at);
+        /* Compared as signed numbers, bytes above ASCII are below the space too. */
+        __m128i stop = _mm_or_si128(_mm_cmplt_epi8(bytes, _mm_set1_epi8(' ')),
+                                    _mm_or_si128(_mm_cmpeq_epi8(bytes, _mm_set1_epi8('"')),
+                                                 _mm_cmpeq_epi8(bytes, _mm_set1_epi8('\\'))));
+        unsigned stops = (unsigned)_mm_movemask_epi8(stop);
+        if (stops != 0)
+            return at + __builtin_ctz(stops);
+    }
+#endif
+    (void)end;
+    return at;
 }
 
 /* `at` is behind the opening quote. Returns the byte behind the closing one, or NULL and why. `*marks` gets JSON_ESCAPED

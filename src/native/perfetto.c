@@ -8,76 +8,13 @@
 #include <stdlib.h>
 
 #include "json.h"
+#include "protobuf.h"
 
 #define MOST_INTERNED ((size_t)8 << 20)
-#define MOST_WAITING ((size_t)32 << 20)
 #define COUNTER_BIT ((uint64_t)1 << 63)
 
-enum { VARINT = 0, FIXED64 = 1, BYTES = 2 };
-enum { SLICE_BEGIN = 1, SLICE_END = 2, INSTANT = 3, COUNTER = 4 };
+enum { SLICE_BEGIN = 1, SLICE_END = 2, INSTANT = 3, COUNTER = 4 }; /* of an event on a track */
 enum { STATE_CLEARED = 1, NEEDS_STATE = 2 };
-/* In the order in which they come, where they are at the same moment of the same track. */
-enum { KIND_END, KIND_BEGIN, KIND_EMPTY_END, KIND_WITHIN, KIND_FLOW };
-
-/* -- protobuf -- */
-
-static inline void put_varint(Bytes *bytes, uint64_t number)
-{
-    if (number < 128) {
-        bytes_put_char(bytes, (char)number);
-        return;
-    }
-    char *room = bytes_room(bytes, 10);
-    if (room == NULL)
-        return;
-    size_t length = 0;
-    for (; number >= 128; number >>= 7)
-        room[length++] = (char)(number | 128);
-    room[length++] = (char)number;
-    bytes->length += length;
-}
-
-static void put_tag(Bytes *bytes, unsigned field, unsigned type) { put_varint(bytes, field << 3 | type); }
-
-static void put_unsigned(Bytes *bytes, unsigned field, uint64_t number)
-{
-    put_tag(bytes, field, VARINT);
-    put_varint(bytes, number);
-}
-
-static void put_double(Bytes *bytes, unsigned field, double number)
-{
-    put_tag(bytes, field, FIXED64);
-    bytes_put(bytes, &number, sizeof number); /* every machine that we run on is little-endian */
-}
-
-/* Begins a message or string whose length is not known yet; one byte is kept for it. */
-static size_t begin_message(Bytes *bytes, unsigned field)
-{
-    put_tag(bytes, field, BYTES);
-    bytes_put_char(bytes, 0);
-    return bytes->length;
-}
-
-static void end_message(Bytes *bytes, size_t begin)
-{
-    size_t length = bytes->length - begin, extra = 0;
-    if (bytes->has_failed)
-        return;
-    for (size_t rest = length >> 7; rest > 0; rest >>= 7)
-        extra++;
-    if (extra > 0) {
-        if (bytes_room(bytes, extra) == NULL)
-            return;
-        memmove(bytes->at + begin + extra, bytes->at + begin, length);
-        bytes->length += extra;
-    }
-    char *at = bytes->at + begin - 1;
-    for (; length >= 128; length >>= 7)
-        *at++ = (char)(length | 128);
-    *at = (char)length;
-}
-
 /* -- JSON strings as UTF-8 -- */
 
 static unsigned hex_of(const char *at)
@@ -277,10 +214,70 @@ static const char *put_value(PacketEncoder *encoder, Bytes *bytes, const char *a
     return behind;
 }
 
-static void put_args(PacketEncoder *encoder, Bytes *body, const Event *event, const PacketPlace *place)
+/* The number of the key of members of that shape. */
+static uint64_t key_of_shape(PacketEncoder *encoder, const Shapes *shapes, uint32_t shape)
+{
+    if (shape >= encoder->num_shape_keys) {
+        size_t num = shapes->num_nodes + 64;
+        uint32_t *grown = realloc(encoder->shape_keys, num * sizeof *grown);
+        if (grown == NULL) {
+            encoder->has_failed = 1;
+            return 0;
+        }
+        memset(grown + encoder->num_shape_keys, 0, (num - encoder->num_shape_keys) * sizeof *grown);
+        encoder->shape_keys = grown;
+        encoder->num_shape_keys = num;
+    }
+    if (encoder->shape_keys[shape] == 0)
+        encoder->shape_keys[shape] = (uint32_t)intern(encoder, &encoder->keys, 3, shapes_key(shapes, shape));
+    return encoder->shape_keys[shape];
+}
+
+/* One annotation whose length is easily known: a whole number, or a string without escapes. 0 if it is neither. */
+static int put_plain_member(Bytes *bytes, uint64_t key, Text value)
+{
+    int64_t whole;
+    int is_text = *value.at == '"' && memchr(value.at, '\\', value.length) == NULL;
+    if (!is_text && !whole_number(value.at, value.length, &whole))
+        return 0;
+    size_t text = is_text ? value.length - 2 : 0;
+    char *at = bytes_room(bytes, 4 * NUMBER_BYTES + text);
+    if (at == NULL)
+        return 1;
+    at = write_length(at, 4, 2 + varint_length(key) + (is_text ? varint_length(text) + text : varint_length((uint64_t)whole)));
+    at = write_unsigned(at, 1, key);
+    if (is_text) {
+        at = write_length(at, 6, text);
+        copy_short(at, value.at + 1, text);
+        at += text;
+    } else {
+        at = write_unsigned(at, 4, (uint64_t)whole);
+    }
+    bytes->length = (size_t)(at - bytes->at);
+    return 1;
+}
+
+static void put_known_members(PacketEncoder *encoder, const Shapes *shapes, Bytes *body, const Event *event)
+{
+    for (uint32_t i = 0; i < event->num_members; i++) {
+        Text value = event->members[i].value;
+        uint64_t key = key_of_shape(encoder, shapes, event->members[i].shape);
+        if (put_plain_member(body, key, value))
+            continue;
+        size_t begin = begin_message(body, 4);
+        put_unsigned(body, 1, key);
+        put_value(encoder, body, value.at, value.at + value.length, 1);
+        end_message(body, begin);
+    }
+}
+
+static void put_args(PacketEncoder *encoder, const Shapes *shapes, Bytes *body, const Event *event,
+                     const PacketPlace *place)
 {
     Text args = event->fields[FIELD_ARGS];
-    if (args.at != NULL && *args.at == '{')
+    if (event->num_members != MEMBERS_UNKNOWN)
+        put_known_members(encoder, shapes, body, event);
+    else if (args.at != NULL && *args.at == '{')
         put_members(encoder, body, args.at, args.at + args.length, 4, 0);
     if (place->said != NULL) {
         size_t begin = begin_message(body, 4);
@@ -297,12 +294,15 @@ static void put_args(PacketEncoder *encoder, Bytes *body, const Event *event, co
 static void begin_sequence(PacketEncoder *encoder, Bytes *out)
 {
     size_t begin = begin_message(out, 1);
-    put_unsigned(out, 10, encoder->sequence);
+    put_unsigned(out, 10, encoder->order.sequence);
     put_unsigned(out, 13, STATE_CLEARED);
     end_message(out, begin);
     table_free(&encoder->names);
     table_free(&encoder->categories);
     table_free(&encoder->keys);
+    if (encoder->num_shape_keys > 0)
+        memset(encoder->shape_keys, 0, encoder->num_shape_keys * sizeof *encoder->shape_keys);
+    encoder->last_category.length = 0;
     encoder->is_begun = 1;
 }
 
@@ -312,7 +312,7 @@ static void put_interned(PacketEncoder *encoder, Bytes *out)
     if (encoder->interned.length == 0)
         return;
     size_t begin = begin_message(out, 1);
-    put_unsigned(out, 10, encoder->sequence);
+    put_unsigned(out, 10, encoder->order.sequence);
     put_unsigned(out, 13, NEEDS_STATE);
     size_t interned = begin_message(out, 12);
     bytes_put(out, encoder->interned.at, encoder->interned.length);
@@ -321,70 +321,36 @@ static void put_interned(PacketEncoder *encoder, Bytes *out)
     encoder->interned.length = 0;
 }
 
-static void put_packet(PacketEncoder *encoder, Bytes *out, int64_t ts, const Bytes *body)
+static uint64_t category_of(PacketEncoder *encoder, Text text)
 {
-    size_t begin = begin_message(out, 1);
-    put_unsigned(out, 8, (uint64_t)ts);
-    put_unsigned(out, 10, encoder->sequence);
-    put_unsigned(out, 13, NEEDS_STATE);
-    put_tag(out, 11, BYTES);
-    put_varint(out, body->length);
-    bytes_put(out, body->at, body->length);
-    end_message(out, begin);
-}
-
-static void put_end(PacketEncoder *encoder, Bytes *out, int64_t ts, uint64_t track)
-{
-    Bytes *body = &encoder->body;
-    body->length = 0;
-    put_unsigned(body, 9, SLICE_END);
-    put_unsigned(body, 11, track);
-    put_packet(encoder, out, ts, body);
-}
-
-/* Keeps what was put into `waiting` since `at` for its turn. */
-static void note_unit(PacketEncoder *encoder, const PacketPlace *place, int64_t ts, int64_t order, unsigned kind,
-                      size_t at)
-{
-    if (!array_grow((void **)&encoder->units, encoder->num_units, &encoder->units_capacity, sizeof *encoder->units)) {
-        encoder->has_failed = 1;
-        return;
-    }
-    encoder->units[encoder->num_units++] =
-        (PacketUnit){place->track, ts, order, encoder->num_waited++, at, encoder->waiting.length - at, (uint8_t)kind,
-                     (uint8_t)place->is_disordered};
+    Bytes *last = &encoder->last_category;
+    if (last->length == text.length && memcmp(last->at, text.at, text.length) == 0)
+        return encoder->last_category_number;
+    last->length = 0;
+    bytes_put(last, text.at, text.length);
+    return encoder->last_category_number = intern(encoder, &encoder->categories, 1, text);
 }
 
 static void put_header(PacketEncoder *encoder, const Event *event, unsigned type, uint64_t track)
 {
-    Bytes *body = &encoder->body;
-    body->length = 0;
+    uint64_t name = intern(encoder, &encoder->names, 2, event->fields[FIELD_NAME]);
+    Text category = event->fields[FIELD_CAT];
+    char *at = bytes_room(&encoder->order.waiting, 4 * NUMBER_BYTES);
+    if (at == NULL)
+        return;
     if (type != 0)
-        put_unsigned(body, 9, type);
-    put_unsigned(body, 11, track);
-    put_unsigned(body, 10, intern(encoder, &encoder->names, 2, event->fields[FIELD_NAME]));
-    if (event->fields[FIELD_CAT].at != NULL)
-        put_unsigned(body, 3, intern(encoder, &encoder->categories, 1, event->fields[FIELD_CAT]));
-}
-
-static void packet_span(PacketEncoder *encoder, const Event *event, const PacketPlace *place, Bytes *out)
-{
-    put_header(encoder, event, SLICE_BEGIN, place->track);
-    put_args(encoder, &encoder->body, event, place);
-    put_interned(encoder, out);
-    int64_t dur = place->dur > 0 ? place->dur : 0;
-    size_t at = encoder->waiting.length;
-    put_packet(encoder, &encoder->waiting, place->ts, &encoder->body);
-    note_unit(encoder, place, place->ts, -dur, KIND_BEGIN, at);
-    at = encoder->waiting.length;
-    put_end(encoder, &encoder->waiting, place->ts + dur, place->track);
-    note_unit(encoder, place, place->ts + dur, 0, dur > 0 ? KIND_END : KIND_EMPTY_END, at);
+        at = write_unsigned(at, 9, type);
+    at = write_unsigned(at, 11, track);
+    at = write_unsigned(at, 10, name);
+    if (category.at != NULL)
+        at = write_unsigned(at, 3, category_of(encoder, category));
+    encoder->order.waiting.length = (size_t)(at - encoder->order.waiting.at);
 }
 
 /* Events of the old format that have no counterpart: flows, and asynchronous spans. */
-static void packet_legacy(PacketEncoder *encoder, const Event *event, const PacketPlace *place)
+static void put_legacy(PacketEncoder *encoder, const Event *event, const PacketPlace *place)
 {
-    Bytes *body = &encoder->body;
+    Bytes *body = &encoder->order.waiting;
     Text bind = event->fields[FIELD_BP];
     put_header(encoder, event, 0, place->track);
     size_t legacy = begin_message(body, 6);
@@ -394,7 +360,6 @@ static void packet_legacy(PacketEncoder *encoder, const Event *event, const Pack
     if (bind.at != NULL && TEXT_IS(bind, "\"e\""))
         put_unsigned(body, 12, 1);
     end_message(body, legacy);
-    put_args(encoder, body, event, place);
 }
 
 static uint64_t hash_of(uint64_t hash, const char *at, size_t length)
@@ -415,7 +380,7 @@ static uint64_t counter_track(PacketEncoder *encoder, Text name, Text series, co
     if (encoder->counters.num_entries == before)
         return uuid;
     size_t packet = begin_message(out, 1);
-    put_unsigned(out, 10, encoder->sequence);
+    put_unsigned(out, 10, encoder->order.sequence);
     size_t descriptor = begin_message(out, 60);
     put_unsigned(out, 1, uuid);
     put_unsigned(out, 5, place->process);
@@ -454,7 +419,7 @@ static void packet_counter(PacketEncoder *encoder, const Event *event, const Pac
             put_unsigned(body, 9, COUNTER);
             put_unsigned(body, 11, track);
             put_double(body, 44, number_of(value, (size_t)(at - value)));
-            put_packet(encoder, out, place->ts, body);
+            packet_put(&encoder->order, out, place->ts, body->at, body->length);
         }
         at = json_skip_comma(at, end, &num_commas);
     }
@@ -465,179 +430,86 @@ static size_t interned_bytes(const PacketEncoder *encoder)
     return encoder->names.keys.length + encoder->categories.keys.length + encoder->keys.keys.length;
 }
 
-void packet_event(PacketEncoder *encoder, const Event *event, const PacketPlace *place, Bytes *out)
+/* Puts what an event says beside its args into what waits, and tells its kind; 0 if the format does not show it. */
+static int put_event(PacketEncoder *encoder, const Event *event, const PacketPlace *place, unsigned *kind)
 {
-    /* What waits refers to names by their number: then they stay. */
-    if (!encoder->is_begun || (interned_bytes(encoder) > MOST_INTERNED && encoder->num_units == 0))
-        begin_sequence(encoder, out);
-    if (encoder->most_waiting == 0)
-        encoder->most_waiting = MOST_WAITING;
     Text scope = event->fields[FIELD_SCOPE];
     int is_wide = scope.at != NULL && (TEXT_IS(scope, "\"g\"") || TEXT_IS(scope, "\"p\""));
-    if (event->fields[FIELD_TS].at == NULL || event->phase == 0)
-        return;
+    *kind = UNIT_WITHIN;
     switch (event->phase) {
     case 'X':
-        packet_span(encoder, event, place, out);
-        if (encoder->waiting.length > encoder->most_waiting)
-            packet_flush(encoder, 0, out);
-        return;
-    case 'C':
-        packet_counter(encoder, event, place, out);
-        return;
     case 'B':
+        *kind = UNIT_BEGIN;
         put_header(encoder, event, SLICE_BEGIN, place->track);
-        put_args(encoder, &encoder->body, event, place);
-        break;
+        return 1;
     case 'E':
-        encoder->body.length = 0;
-        put_unsigned(&encoder->body, 9, SLICE_END);
-        put_unsigned(&encoder->body, 11, place->track);
-        put_args(encoder, &encoder->body, event, place);
-        break;
+        *kind = UNIT_END;
+        put_unsigned(&encoder->order.waiting, 9, SLICE_END);
+        put_unsigned(&encoder->order.waiting, 11, place->track);
+        return 1;
     case 'i':
     case 'I':
         put_header(encoder, event, INSTANT, is_wide ? place->process : place->track);
-        put_args(encoder, &encoder->body, event, place);
-        break;
+        return 1;
     case 's':
     case 't':
     case 'f':
+        *kind = UNIT_FLOW;
+        put_legacy(encoder, event, place);
+        return 1;
     case 'b':
     case 'n':
     case 'e':
-        packet_legacy(encoder, event, place);
-        break;
+        put_legacy(encoder, event, place);
+        return 1;
     default:
-        return; /* what no viewer of these packets shows */
+        return 0; /* what no viewer of these packets shows */
     }
+}
+
+void packet_event(PacketEncoder *encoder, const Shapes *shapes, const Event *event, const PacketPlace *place, Bytes *out)
+{
+    PacketOrder *order = &encoder->order;
+    /* What waits refers to names by their number: then they stay. */
+    if (!encoder->is_begun || (interned_bytes(encoder) > MOST_INTERNED && order->num_units == 0))
+        begin_sequence(encoder, out);
+    if (event->fields[FIELD_TS].at == NULL)
+        return;
+    if (event->phase == 'C') {
+        packet_counter(encoder, event, place, out);
+        return;
+    }
+    unsigned kind;
+    size_t at = order->waiting.length;
+    PacketTrack *track = packet_track(order, place->number);
+    if (track == NULL || !put_event(encoder, event, place, &kind))
+        return;
+    track->uuid = place->track;
+    track->is_disordered |= (uint8_t)place->is_disordered;
+    put_args(encoder, shapes, &order->waiting, event, place);
     put_interned(encoder, out);
-    size_t at = encoder->waiting.length;
-    put_packet(encoder, &encoder->waiting, place->ts, &encoder->body);
-    int is_flow = event->phase == 's' || event->phase == 't' || event->phase == 'f';
-    note_unit(encoder, place, place->ts, 0, event->phase == 'E' ? KIND_END : is_flow ? KIND_FLOW : KIND_WITHIN, at);
-    if (encoder->waiting.length > encoder->most_waiting)
-        packet_flush(encoder, 0, out);
+    packet_wait(order, place->number, place->ts, event->phase == 'B' ? PAIRED : place->dur > 0 ? place->dur : 0, kind, at);
+    if (packets_are_many(order))
+        packet_flush(order, 0, out);
 }
 
-/* An empty span ends where it begins: both stay together, as they came. */
-static int sorted_as(const PacketUnit *unit) { return unit->kind == KIND_EMPTY_END ? KIND_BEGIN : unit->kind; }
-
-static int compare_units(const void *one, const void *other)
+void packet_finish(PacketEncoder *encoder, Bytes *out)
 {
-    const PacketUnit *first = one, *second = other;
-    if (first->track != second->track)
-        return first->track < second->track ? -1 : 1;
-    if (first->ts != second->ts)
-        return first->ts < second->ts ? -1 : 1;
-    int kind = sorted_as(first), other_kind = sorted_as(second);
-    if (kind != other_kind)
-        return kind < other_kind ? -1 : 1;
-    if (first->order != second->order)
-        return first->order < second->order ? -1 : 1;
-    return first->serial < second->serial ? -1 : 1;
-}
-
-static void put_kind(const PacketEncoder *encoder, size_t first, size_t end, unsigned kind, Bytes *out)
-{
-    for (size_t i = first; i < end; i++) {
-        if (encoder->units[i].kind == kind)
-            bytes_put(out, encoder->waiting.at + encoder->units[i].at, encoder->units[i].length);
-    }
-}
-
-static int has_kind(const PacketEncoder *encoder, size_t first, size_t end, unsigned kind)
-{
-    for (size_t i = first; i < end; i++) {
-        if (encoder->units[i].kind == kind)
-            return 1;
-    }
-    return 0;
-}
-
-/* Writes the packets of one moment of one track, which are in order. A flow belongs to the span that begins then, or else
- * to one that ends then: it must come before that end. */
-static void put_moment(const PacketEncoder *encoder, size_t first, size_t end, Bytes *out)
-{
-    int has_flow = encoder->units[end - 1].kind == KIND_FLOW;
-    int begins = has_flow && has_kind(encoder, first, end, KIND_BEGIN);
-    if (has_flow && !begins)
-        put_kind(encoder, first, end, KIND_FLOW, out);
-    for (size_t i = first; i < end; i++) {
-        const PacketUnit *unit = &encoder->units[i];
-        if (!has_flow || (unit->kind != KIND_FLOW && unit->kind != KIND_EMPTY_END))
-            bytes_put(out, encoder->waiting.at + unit->at, unit->length);
-    }
-    if (begins) {
-        put_kind(encoder, first, end, KIND_FLOW, out);
-        put_kind(encoder, first, end, KIND_EMPTY_END, out);
-    }
-}
-
-static int64_t latest_begin(const PacketEncoder *encoder, size_t first, size_t end)
-{
-    int64_t latest = INT64_MIN;
-    for (size_t i = first; i < end; i++) {
-        if (encoder->units[i].kind == KIND_BEGIN && encoder->units[i].ts > latest)
-            latest = encoder->units[i].ts;
-    }
-    return latest;
-}
-
-/* Writes the units of one track up to a moment; those behind it are kept. Returns how many units are kept now. */
-static size_t flush_track(PacketEncoder *encoder, size_t first, size_t end, int is_over, size_t num_kept, Bytes *kept,
-                          Bytes *out)
-{
-    int64_t until = is_over ? INT64_MAX : encoder->units[first].is_disordered ? INT64_MIN : latest_begin(encoder, first, end);
-    for (size_t i = first; i < end;) {
-        size_t behind = i + 1;
-        while (behind < end && encoder->units[behind].ts == encoder->units[i].ts)
-            behind++;
-        if (encoder->units[i].ts < until) {
-            put_moment(encoder, i, behind, out);
-            i = behind;
-            continue;
-        }
-        for (; i < behind; i++) {
-            PacketUnit unit = encoder->units[i];
-            size_t at = kept->length;
-            bytes_put(kept, encoder->waiting.at + unit.at, unit.length);
-            unit.at = at;
-            encoder->units[num_kept++] = unit;
-        }
-    }
-    return num_kept;
-}
-
-void packet_flush(PacketEncoder *encoder, int is_over, Bytes *out)
-{
-    Bytes kept = {0};
-    size_t num_kept = 0;
-    if (encoder->num_units > 0)
-        qsort(encoder->units, encoder->num_units, sizeof *encoder->units, compare_units);
-    for (size_t i = 0; i < encoder->num_units;) {
-        size_t behind = i + 1;
-        while (behind < encoder->num_units && encoder->units[behind].track == encoder->units[i].track)
-            behind++;
-        num_kept = flush_track(encoder, i, behind, is_over, num_kept, &kept, out);
-        i = behind;
-    }
-    encoder->has_failed |= encoder->waiting.has_failed | encoder->body.has_failed | encoder->interned.has_failed;
-    bytes_free(&encoder->waiting);
-    encoder->waiting = kept;
-    encoder->num_units = num_kept;
-    encoder->most_waiting = kept.length + MOST_WAITING;
+    packet_flush(&encoder->order, 1, out);
+    encoder->has_failed |= encoder->order.has_failed | encoder->body.has_failed | encoder->interned.has_failed |
+                           encoder->last_category.has_failed;
 }
 
 void packet_free(PacketEncoder *encoder)
 {
+    packet_order_free(&encoder->order);
     table_free(&encoder->names);
     table_free(&encoder->categories);
     table_free(&encoder->keys);
     table_free(&encoder->counters);
     bytes_free(&encoder->interned);
     bytes_free(&encoder->body);
-    bytes_free(&encoder->waiting);
-    free(encoder->units);
+    bytes_free(&encoder->last_category);
+    free(encoder->shape_keys);
     memset(encoder, 0, sizeof *encoder);
 }

@@ -8,40 +8,33 @@
 
 #include "bytes.h"
 #include "event.h"
-
-/* A packet that waits for others of the same moment on its track: what ends then, what begins, and what lies within. */
-typedef struct {
-    uint64_t track;
-    int64_t ts, order; /* longer spans begin first */
-    uint64_t serial;
-    size_t at, length;
-    uint8_t kind, is_disordered;
-} PacketUnit;
+#include "packet_order.h"
+#include "shapes.h"
 
 typedef struct {
-    uint32_t sequence;
+    PacketOrder order;
     int is_begun;
     Table names, categories, keys; /* strings as JSON; their number is that in the trace, less 1 */
     Table counters;
+    uint32_t *shape_keys; /* by the shape of a member: the number of its key; 0: not known yet */
+    size_t num_shape_keys;
+    Bytes last_category;
+    uint64_t last_category_number;
     Bytes interned, body; /* of the packet in hand */
-    Bytes waiting;
-    PacketUnit *units;
-    size_t num_units, units_capacity;
-    uint64_t num_waited;
-    size_t most_waiting; /* bytes; then what can be written is */
     int has_failed;
 } PacketEncoder;
 
 typedef struct {
+    uint32_t number;         /* of its track, from 0 */
     uint64_t track, process; /* uuids */
     int64_t ts, dur, id;     /* unix nanoseconds */
     int has_id, is_disordered; /* spans of its track do not come in the order of their begin */
     const Bytes *said;       /* about its nesting, or NULL */
 } PacketPlace;
 
-void packet_event(PacketEncoder *encoder, const Event *event, const PacketPlace *place, Bytes *out);
-/* Writes what waited; with `is_over` all of it, else what nothing can come before any more. */
-void packet_flush(PacketEncoder *encoder, int is_over, Bytes *out);
+void packet_event(PacketEncoder *encoder, const Shapes *shapes, const Event *event, const PacketPlace *place, Bytes *out);
+/* Writes what still waits. */
+void packet_finish(PacketEncoder *encoder, Bytes *out);
 void packet_free(PacketEncoder *encoder);
 
 #endif

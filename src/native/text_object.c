@@ -252,7 +252,7 @@ static PyObject *text_plan(TextObject *self, PyObject *arguments)
     text->shift_ns = shift_ns;
     text->id_shift = id_shift;
     text->writes_packets = sequence != 0;
-    text->packets.sequence = sequence;
+    text->packets.order.sequence = sequence;
     text->outputs = calloc(num_outputs + 1, sizeof *text->outputs);
     if (text->outputs == NULL)
         return PyErr_NoMemory();

@@ -65,7 +65,9 @@ static enum TextStatus each_event(TraceText *text, const char **where, const cha
             *where = at + 1;
             return TEXT_END;
         }
-        EventFault fault = *at == '{' ? event_scan(at, end, look, known_length(text, look), &event) : EVENT_ODD;
+        EventFault fault = *at != '{' ? EVENT_ODD
+                                      : event_scan(&text->shapes, at, end, look | (text->writes_packets ? LOOK_INTO_ARGS : 0),
+                                                   known_length(text, look), &event);
         if (fault == EVENT_CUT)
             return TEXT_MORE;
         note_commas(text, 0);
@@ -509,8 +511,48 @@ static void put_missing(Bytes *out, const Event *event, int field, const char *k
     put_field(out, event, field, rewrite);
 }
 
+static inline char *write_text(char *to, const char *at, size_t length)
+{
+    copy_short(to, at, length);
+    return to + length;
+}
+
+/* An event as most are: a span or an instant that has all fields, whose args stay. 0 if it is another. */
+static int put_usual_event(Bytes *out, const Event *event, const Rewrite *rewrite)
+{
+    const Text *fields = event->fields;
+    if (rewrite->action != NULL || fields[FIELD_PID].at == NULL || fields[FIELD_TID].at == NULL ||
+        fields[FIELD_ID].at != NULL || fields[FIELD_BIND_ID].at != NULL ||
+        (event->phase == 'X' && fields[FIELD_TS].at != NULL && fields[FIELD_DUR].at == NULL))
+        return 0;
+    Text pid = rewrite->output->pid, tid = rewrite->output->tid;
+    char *to = bytes_room(out, 2 + (size_t)(event->end - event->begin) + pid.length + tid.length + 2 * US_DIGITS);
+    if (to == NULL)
+        return 1;
+    const char *at = event->begin;
+    to = write_text(to, ",\n", 2);
+    for (unsigned i = 0; i < event->num_fields; i++) {
+        int field = event->order[i];
+        if (field < FIELD_PID || field > FIELD_DUR)
+            continue;
+        to = write_text(to, at, (size_t)(fields[field].at - at));
+        if (field == FIELD_PID)
+            to = write_text(to, pid.at, pid.length);
+        else if (field == FIELD_TID)
+            to = write_text(to, tid.at, tid.length);
+        else
+            to = write_us(to, field == FIELD_TS ? rewrite->ts : rewrite->dur);
+        at = fields[field].at + fields[field].length;
+    }
+    to = write_text(to, at, (size_t)(event->end - at));
+    out->length = (size_t)(to - out->at);
+    return 1;
+}
+
 static void put_event(Bytes *out, const Event *event, const Rewrite *rewrite)
 {
+    if (put_usual_event(out, event, rewrite))
+        return;
     const char *at = event->begin;
     bytes_put_literal(out, ",\n");
     for (unsigned i = 0; i < event->num_fields; i++) {
@@ -535,14 +577,15 @@ static void put_event(Bytes *out, const Event *event, const Rewrite *rewrite)
 /* Spans that were moved or cut are no longer in the order in which they came. */
 static void put_packets(TraceText *text, const TextTrack *track, const Event *event, const Rewrite *rewrite, Bytes *out)
 {
-    PacketPlace place = {.track = rewrite->output->track, .process = rewrite->output->process, .ts = rewrite->ts,
+    PacketPlace place = {.number = (uint32_t)(rewrite->output - text->outputs), .track = rewrite->output->track,
+                         .process = rewrite->output->process, .ts = rewrite->ts,
                          .dur = rewrite->dur, .said = rewrite->action != NULL ? &rewrite->action->said : NULL};
     place.is_disordered = track->is_disordered || track->num_levels > 1 || track->was_cut;
     if (event->fields[FIELD_ID].at != NULL)
         place.has_id = event_plain_id(event->fields[FIELD_ID], &place.id);
     if (place.has_id && rewrite->shifts_ids)
         place.id += rewrite->id_shift;
-    packet_event(&text->packets, event, &place, out);
+    packet_event(&text->packets, &text->shapes, event, &place, out);
 }
 
 static const NestAction *action_for(TraceText *text)
@@ -614,7 +657,7 @@ static void rewrite_event(TraceText *text, const Event *event, unsigned look, By
 
 void trace_finish_writing(TraceText *text, Bytes *out)
 {
-    packet_flush(&text->packets, 1, out);
+    packet_finish(&text->packets, out);
     text->has_failed |= text->packets.has_failed | out->has_failed;
 }
 
@@ -632,6 +675,7 @@ void trace_free(TraceText *text)
         free(text->tracks[i].kept);
         nest_free(&text->tracks[i].nested);
     }
+    shapes_free(&text->shapes);
     free(text->tracks);
     free(text->outputs);
     packet_free(&text->packets);

@@ -12,6 +12,7 @@
 #include "event.h"
 #include "nest.h"
 #include "perfetto.h"
+#include "shapes.h"
 
 #define MOST_LENGTHS ((size_t)1 << 20)
 
@@ -46,6 +47,7 @@ typedef struct {
 } TextOutput;
 
 typedef struct {
+    Shapes shapes;
     Table track_keys;
     TextTrack *tracks;
     size_t num_tracks, tracks_capacity;

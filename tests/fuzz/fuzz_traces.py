@@ -15,7 +15,7 @@ import atheris
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 with atheris.instrument_imports(include=["kinetoscope.formats", "kinetoscope.table"]):
-    from kinetoscope.formats import chrome_scan
+    from kinetoscope.formats import chrome_stream
     from scanning import SCANNERS, read_with
 
 _SMALL_WINDOW_BYTES = 1 << 10  # so that small files go through several
@@ -43,7 +43,7 @@ def write_corpus(folder: Path) -> None:
 @atheris.instrument_func
 def compare(data: bytes) -> None:
     """Reads ``data`` by both scanners; the first bit chooses the size of the window."""
-    chrome_scan._WINDOW_BYTES = _SMALL_WINDOW_BYTES if data[:1] >= b"\x80" else 1 << 22
+    chrome_stream._PIECE_BYTES = _SMALL_WINDOW_BYTES if data[:1] >= b"\x80" else 1 << 18
     native, twin = (repr(read_with(make(), data)) for make in SCANNERS.values())
     if native != twin:
         raise AssertionError(f"The scanners disagree:\n{native}\n{twin}")

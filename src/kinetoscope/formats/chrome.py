@@ -4,6 +4,7 @@ The only file that knows microseconds: outside it ``ts`` is absolute unix nanose
 Format: "Trace Event Format" (Google), with ``baseTimeNanoseconds`` as Kineto writes it.
 """
 
+import io
 import json
 import math
 import os
@@ -17,20 +18,19 @@ from typing import Any, BinaryIO, Self, cast
 import msgspec
 
 from kinetoscope.errors import TraceFileError
-from kinetoscope.formats.chrome_repair import salvage
-from kinetoscope.formats.compression import read_unpacked
-
-Event = dict[str, Any]
+from kinetoscope.formats.chrome_stream import NOT_STRICT, ChromeStream, Event, Stop, not_a_trace
+from kinetoscope.formats.chrome_times import event_to_nanoseconds
+from kinetoscope.formats.compression import UnpackedStream, read_unpacked
 
 _BASE_FIELD = "baseTimeNanoseconds"
 _HEADER_EVENT = (
     "kinetoscope_header"  # in a bare list, the metadata event that holds what an object has beside its events
 )
 _SECOND_NS = 1_000_000_000
-_UNIX_US = 1e15  # September 2001: a time stamp beyond it counts from 1970, one before it from the file's base
+_UNIX_NS = 10**18  # September 2001: a time stamp beyond it counts from 1970, one before it from the file's base
 _DOUBLES_LOSE_DIGITS_FROM_US = 2**42  # there a double is right to half a nanosecond, and times 1000 no more
-_MOST_NS = 4 * 10**18  # 126 years: whatever is added to it fits 64 bits
 _CHUNK_BYTES = 1 << 20
+_SEPARATORS = re.compile(rb"[ \t\n\r,]*")
 # A string that ends in a backslash. Perfetto's scanner takes the quote after it for an escaped one and loses the whole
 # trace, unless the last backslash is written by its number.
 _BACKSLASH_AT_END = re.compile(rb'(?<!\\)((?:\\\\)*)\\\\"')
@@ -69,20 +69,57 @@ def read_chrome(path: str | os.PathLike[str]) -> ChromeTrace:
     Raises `TraceFileError` when the file is empty, binary or no trace.
     """
     name = os.fspath(path)
-    content, gzip_damage = _read_content(name)
+    content, packing_damage = _read_content(name)
     try:
         document: Any = msgspec.json.decode(content)
-        repairs: list[str] = []
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        document, repairs = _salvage(name, content)
-    header, events = _split(name, document)
-    trace = ChromeTrace(name, header, 0, _only_dicts(events, repairs), False, [gzip_damage] * bool(gzip_damage))
-    trace.repairs += repairs
-    _restore_digits(trace.events, content)
+        trace = _salvage(name, content)
+    else:
+        trace = _whole(name, document, content)
+    if packing_damage:
+        trace.repairs.insert(0, packing_damage)
     _take_header_event(trace)
     _find_clock(trace)
+    return trace
+
+
+def _whole(name: str, document: Any, content: bytes) -> ChromeTrace:
+    """A trace whose JSON is valid, its times in nanoseconds since its base."""
+    header, events = _split(name, document)
+    repairs: list[str] = []
+    trace = ChromeTrace(name, header, 0, _only_dicts(events, repairs), False, repairs)
+    _restore_digits(trace.events, content)
     _to_nanoseconds(trace)
     return trace
+
+
+def _salvage(name: str, content: bytes) -> ChromeTrace:
+    """What can be read of a damaged trace, its times in nanoseconds since its base."""
+    taker = _Collecting()
+    streamed = ChromeStream(UnpackedStream(io.BytesIO(content), name), name, taker).read()
+    if not taker.events:
+        raise not_a_trace(name, "it is damaged, and no complete event is left in it")
+    return ChromeTrace(name, streamed.header, 0, taker.events, False, streamed.repairs or [NOT_STRICT])
+
+
+class _Collecting:
+    """Takes all events as the lenient reader reads them."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+
+    def take(self, text: bytearray, start: int, end: int, is_first: bool) -> tuple[int, Stop]:
+        match = _SEPARATORS.match(text, start, end)
+        at = match.end() if match else start
+        if at == end:
+            return at, Stop.MORE
+        return (at + 1, Stop.END) if text[at : at + 1] == b"]" else (start, Stop.ODD)
+
+    def take_odd(self, event: Event, text: bytes) -> bool:
+        if not event_to_nanoseconds(event, 0):
+            return False
+        self.events.append(event)
+        return True
 
 
 def _take_header_event(trace: ChromeTrace) -> None:
@@ -102,28 +139,12 @@ def _read_content(name: str) -> tuple[bytes, str]:
     return content, damage
 
 
-def _salvage(name: str, content: bytes) -> tuple[Any, list[str]]:
-    if content.lstrip()[:1] not in (b"{", b"[", b"\xef"):
-        raise _not_a_trace(name, f"it begins with {content[:8]!r} and is not JSON")
-    saved = salvage(content)
-    if saved is None or not any(isinstance(event, dict) for event in saved.events):
-        raise _not_a_trace(name, "it is damaged, and no complete event is left in it")
-    return saved.header | {"traceEvents": saved.events}, saved.repairs
-
-
 def _split(name: str, document: Any) -> tuple[dict[str, Any], list[Any]]:
     if isinstance(document, list):
         return {}, document
     if not isinstance(document, dict) or not isinstance(document.get("traceEvents"), list):
-        raise _not_a_trace(name, 'it has no list "traceEvents"')
+        raise not_a_trace(name, 'it has no list "traceEvents"')
     return document, document.pop("traceEvents")
-
-
-def _not_a_trace(name: str, reason: str) -> TraceFileError:
-    return TraceFileError(
-        f"Cannot read the trace {name}: {reason}. "
-        "Pass a Chrome JSON trace, as torch.profiler, Kinetoscope or Composer write it (.json or .json.gz)."
-    )
 
 
 def _only_dicts(events: list[Any], repairs: list[str]) -> list[Event]:
@@ -149,12 +170,12 @@ def _restore_digits(events: list[Event], content: bytes) -> None:
 
 
 def _find_clock(trace: ChromeTrace) -> None:
+    """Makes times count from 1970, where the file says from when they do."""
     trace.base_ns = find_base_ns(trace.header, trace.events)
-    if trace.base_ns:
-        trace.has_clock = True
-        return
-    timed = (event.get("ts") for event in trace.events if event.get("ph") != "M")
-    trace.has_clock = any((_number(ts) or 0) > _UNIX_US for ts in timed if ts is not None)
+    timed = [event for event in trace.events if "ts" in event]
+    trace.has_clock = trace.base_ns > 0 or any(event["ts"] > _UNIX_NS and event.get("ph") != "M" for event in timed)
+    for event in timed if trace.base_ns else ():
+        event["ts"] += trace.base_ns
 
 
 def find_base_ns(header: Mapping[str, Any], events: Iterable[Event]) -> int:
@@ -174,43 +195,10 @@ def _base_in_first_metadata(events: Iterable[Event]) -> Any:
 
 def _to_nanoseconds(trace: ChromeTrace) -> None:
     """Turns ``ts`` and ``dur`` of every event into nanoseconds; leaves out events whose time is no number."""
-    kept = [event for event in trace.events if event_to_nanoseconds(event, trace.base_ns)]
+    kept = [event for event in trace.events if event_to_nanoseconds(event, 0)]
     if len(kept) < len(trace.events):
         trace.repairs.append(f"{len(trace.events) - len(kept)} events whose time is not a number were left out.")
     trace.events = kept
-
-
-def event_to_nanoseconds(event: Event, base_ns: int) -> bool:
-    """Turns ``ts`` and ``dur`` of one event, as it is written, into nanoseconds; False if they are no numbers."""
-    try:
-        if "ts" in event:
-            event["ts"] = base_ns + _nanoseconds(event["ts"])
-        if "dur" in event:
-            event["dur"] = _nanoseconds(event["dur"])
-    except (TypeError, ValueError, OverflowError, ArithmeticError):
-        return False
-    return True
-
-
-def _nanoseconds(microseconds: Any) -> int:
-    if type(microseconds) is float:
-        # The product of the whole would be rounded once more, and be a nanosecond off from 50 days on.
-        whole = math.floor(microseconds)
-        nanoseconds = whole * 1000 + round((microseconds - whole) * 1000)
-    elif type(microseconds) is int:
-        nanoseconds = microseconds * 1000
-    else:
-        nanoseconds = round(Decimal(microseconds) * 1000)
-    if abs(nanoseconds) > _MOST_NS:
-        raise OverflowError("No event is that far away.")
-    return nanoseconds
-
-
-def _number(value: Any) -> Decimal | float | None:
-    try:
-        return value if isinstance(value, (int, float, Decimal)) else Decimal(value)
-    except (TypeError, ValueError, ArithmeticError):
-        return None
 
 
 class ChromeWriter:

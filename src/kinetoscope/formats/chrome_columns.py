@@ -107,7 +107,11 @@ class Scanner(Protocol):
 
 
 class Columns(dict[str, list[Any]]):
-    """A block of rows as lists; columns that no row has may be missing."""
+    """A block of rows as lists; columns that no row has may be missing.
+
+    Instead of ``ts`` and ``dur`` there may be ``ts_us`` and ``dur_us``: microseconds, as doubles which lose no
+    nanosecond.
+    """
 
 
 def new_scanner() -> Scanner:

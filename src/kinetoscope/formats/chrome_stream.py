@@ -1,29 +1,51 @@
-"""formats: Chrome JSON as it comes. A file flows in piece by piece; its events flow, as text, into whoever takes them.
+"""formats: Chrome JSON as it comes. A stream flows in piece by piece; its events flow, as text, into who takes them.
 
-Memory stays flat, whatever the size of the file. What its taker does not take is written anew, event by event, or,
-where it is no JSON, mended or left out as `chrome_repair` does.
+Memory stays flat, whatever the size of the file. This is the one lenient reader: what its taker does not take is read
+event by event, mended where it is no JSON (`chrome_repair`), or left out, and counted. Work is bounded whatever the
+bytes are.
 """
 
+import contextlib
 import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any, BinaryIO, Protocol
+from itertools import islice
+from typing import Any, Protocol
 
 import msgspec
 
 from kinetoscope.errors import TraceFileError
-from kinetoscope.formats.chrome import Event, event_to_nanoseconds
-from kinetoscope.formats.chrome_repair import mend, next_event, read_event, read_fields
+from kinetoscope.formats.chrome_repair import mend, reach_of, read_event, read_fields
+from kinetoscope.formats.chrome_times import event_to_nanoseconds
 from kinetoscope.formats.compression import UnpackedStream
+
+Event = dict[str, Any]
 
 _PIECE_BYTES = 1 << 18  # what fits the processor's cache
 _LARGEST_EVENT_BYTES = 1 << 26  # what is longer is taken for damage: a quote that nobody closed
-_LOOK_AHEAD_BYTES = 1 << 20  # how far the end of a damaged event is looked for, before it is given up
-_EVENTS = re.compile(rb'(?<!\\)"traceEvents"\s*:\s*\[')
+_LOOK_BYTES = 1 << 12  # where the end of an odd event is looked for first
+_LOOK_AHEAD_BYTES = 1 << 20  # and how far it is looked for, before it is given up
+_MOST_MENDED_BYTES = 1 << 16
+_MOST_STARTS = 16
+_LONGEST_BEGINNING = 256  # of an event, up to its first colon
+_NEAR_THE_END = 16
+_MOST_IN_A_ROW = 64
+# Bytes that are read in vain: at first, as a multiple of those that are not, and what any failure costs at least.
+_WORK_AT_FIRST = 1 << 24
+_MOST_WORK = 2
+_LEAST_WORK = 400
+_EVENTS = re.compile(rb'(?<!\\)"traceEvents"[ \t\n\r]*:[ \t\n\r]*\[')
+_SEPARATORS = re.compile(rb"[ \t\n\r,]*")
+_NEXT_EVENT = re.compile(rb'\{[ \t\n\r]*"(?:ph|name|cat|pid|tid|ts|id|args)"[ \t\n\r]*:')
 _SPACE = b" \t\r\n"
-_NOT_STRICT = "The JSON is not valid as it stands; each event was read by itself."
+_CLOSING_BRACKET = ord("]")
+_NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+NOT_STRICT = "The JSON is not valid as it stands; each event was read by itself."
+"""Said of every file that a strict parser would refuse."""
 
 
 class Stop(IntEnum):
@@ -40,12 +62,18 @@ class Stop(IntEnum):
 class EventTaker(Protocol):
     """Takes events as text."""
 
-    def take(self, text: bytearray, start: int, end: int) -> tuple[int, Stop]:
-        """Takes whole events from ``start`` on, and what separates them; returns where it stopped, and why."""
+    def take(self, text: bytearray, start: int, end: int, is_first: bool) -> tuple[int, Stop]:
+        """Takes whole events from ``start`` on, and what separates them; returns where it stopped, and why.
+
+        ``is_first``: nobody knows of an event before, so that no comma need come first.
+        """
         ...
 
-    def take_odd(self, event: Event) -> bool:
-        """Takes an event that `take` did not, its times in nanoseconds since the file's base; False if it will not."""
+    def take_odd(self, event: Event, text: bytes) -> bool:
+        """Takes an event that `take` did not; False if it will not.
+
+        ``text`` is what stands in the file, if it is JSON; else b"". Times are microseconds, or whatever stands there.
+        """
         ...
 
 
@@ -57,6 +85,8 @@ class StreamedTrace:
     repairs: list[str] = field(default_factory=list)
     is_strict: bool = True
     """Whether its events are JSON as they stand."""
+    num_stray: int = 0
+    """How many commas were missing or too many between events that were not taken as they stood."""
 
 
 def stream_chrome(
@@ -72,24 +102,26 @@ def stream_chrome(
     """
     name = os.fspath(path)
     try:
-        file = open(name, "rb", buffering=0)  # noqa: SIM115 - closed below
+        with open(name, "rb", buffering=0) as file:
+            return ChromeStream(UnpackedStream(file, name), name, taker, on_bytes, file.tell).read(on_header)
     except OSError as error:
-        raise _unreadable(name, error) from error
-    with file:
-        return _Reading(name, file, taker, on_bytes).read(on_header)
+        raise TraceFileError(f"Cannot read the trace {name}: {error.strerror}. Check the path.") from error
 
 
-def _unreadable(name: str, error: OSError) -> TraceFileError:
-    return TraceFileError(f"Cannot read the trace {name}: {error.strerror}. Check the path.")
+class ChromeStream:
+    """One pass over a trace: the piece of it that is in memory, and what was wrong so far."""
 
-
-class _Reading:
-    """One pass over a file: the piece of it that is in memory, and what was wrong so far."""
-
-    def __init__(self, name: str, file: BinaryIO, taker: EventTaker, on_bytes: Callable[[int], None] | None) -> None:
+    def __init__(
+        self,
+        stream: UnpackedStream,
+        name: str,
+        taker: EventTaker,
+        on_bytes: Callable[[int], None] | None = None,
+        tell: Callable[[], int] = int,
+    ) -> None:
         self._name = name
-        self._file = file
-        self._stream = self._unpacked()
+        self._stream = stream
+        self._tell = tell
         self._taker = taker
         self._on_bytes = on_bytes
         self._told_bytes = 0
@@ -97,16 +129,14 @@ class _Reading:
         self._begin = self._end = 0
         self._is_over = False
         self._trace = StreamedTrace()
-        self._is_strict = True
-        self._num_taken = self._num_mended = self._num_lost = self._num_strangers = self._num_timeless = 0
+        self._is_strict = self._are_fields_strict = True
+        self._is_first = True
+        self._num_in_a_row = 1
+        self._work_left = _WORK_AT_FIRST
+        self._num_mended = self._num_lost = self._num_strangers = self._num_timeless = self._num_not_utf8 = 0
 
-    def _unpacked(self) -> UnpackedStream:
-        try:
-            return UnpackedStream(self._file, self._name)
-        except OSError as error:
-            raise _unreadable(self._name, error) from error
-
-    def read(self, on_header: Callable[[dict[str, Any]], None] | None) -> StreamedTrace:
+    def read(self, on_header: Callable[[dict[str, Any]], None] | None = None) -> StreamedTrace:
+        """Reads all of it. Raises `TraceFileError` when it is empty, binary or no trace."""
         is_list = self._find_events()
         if on_header is not None:
             on_header(self._trace.header)
@@ -127,24 +157,24 @@ class _Reading:
         if self._end == len(self._buffer):
             self._buffer += bytes(len(self._buffer))
         with memoryview(self._buffer) as view, view[self._end :] as room:
-            try:
-                num_read = self._stream.readinto(room)
-            except OSError as error:
-                raise _unreadable(self._name, error) from error
+            num_read = self._stream.readinto(room)
         self._end += num_read
+        self._work_left += _MOST_WORK * num_read
         self._is_over = num_read == 0
-        self._tell()
-        return num_read > 0
-
-    def _tell(self) -> None:
         if self._on_bytes is not None:
-            position = self._file.tell()
+            position = self._tell()
             self._on_bytes(position - self._told_bytes)
             self._told_bytes = position
+        return num_read > 0
 
     def _text(self, most_bytes: int | None = None) -> bytes:
         end = self._end if most_bytes is None else min(self._end, self._begin + most_bytes)
         return bytes(self._buffer[self._begin : end])
+
+    def _next_place(self) -> int:
+        """Where the next event, or what is in its place, begins."""
+        match = _SEPARATORS.match(self._buffer, self._begin, self._end)
+        return match.end() if match else self._begin
 
     def _skip_space(self) -> bytes:
         """Goes to the first byte that is no white space, and gives it; b"" at the end."""
@@ -168,97 +198,151 @@ class _Reading:
                 f"Cannot read the trace {self._name}: it is empty. Was the run stopped while it was written?"
             )
         if first not in (b"{", b"["):
-            raise self._not_a_trace(f"it begins with {self._text(8)!r} and is not JSON")
+            raise not_a_trace(self._name, f"it begins with {self._text(8)!r} and is not JSON")
         if first == b"[":
             self._begin += 1
             return True
-        while (match := _EVENTS.search(self._buffer, self._begin, self._end)) is None:
+        while (begin := self._start_of_events()) is None:
             if not self._more():
-                raise self._not_a_trace('it has no list "traceEvents"')
-        self._trace.header = self._read_fields(bytes(self._buffer[self._begin + 1 : match.start()]))
-        self._begin = match.end()
+                raise not_a_trace(self._name, 'it has no list "traceEvents"')
+        self._begin = begin
         return False
+
+    def _start_of_events(self) -> int | None:
+        """Where the list of events begins; takes in the fields before it. The header may hold what looks like one."""
+        matches = list(islice(_EVENTS.finditer(self._buffer, self._begin, self._end), _MOST_STARTS))
+        for match in matches:
+            fields = bytes(self._buffer[self._begin + 1 : match.start()])
+            with contextlib.suppress(*_NOT_JSON):
+                self._trace.header = msgspec.json.decode(b"{" + fields + b'"":0}', type=dict[str, Any])
+                del self._trace.header[""]
+                return match.end()
+        if not matches:
+            return None
+        start, end = matches[0].start() - self._begin, matches[0].end() - self._begin
+        if len(matches) < _MOST_STARTS and self._more():
+            return None
+        self._trace.header = self._read_fields(bytes(self._buffer[self._begin + 1 : self._begin + start]))
+        return self._begin + end
 
     def _read_fields(self, text: bytes) -> dict[str, Any]:
         try:
             return msgspec.json.decode(b"{" + text.strip().rstrip(b",") + b"}", type=dict[str, Any])
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            self._is_strict = False
+        except _NOT_JSON:
+            self._is_strict = self._are_fields_strict = False
             return read_fields(text.decode(errors="replace"))
-
-    def _not_a_trace(self, reason: str) -> TraceFileError:
-        return TraceFileError(
-            f"Cannot read the trace {self._name}: {reason}. "
-            "Pass a Chrome JSON trace, as torch.profiler, Kinetoscope or Composer write it (.json or .json.gz)."
-        )
 
     # -- the events --
 
     def _read_events(self) -> bool:
         """Gives all events away; whether their list is closed."""
         while True:
-            self._begin, stop = self._taker.take(self._buffer, self._begin, self._end)
+            place = self._next_place()
+            self._begin, stop = self._taker.take(self._buffer, self._begin, self._end, self._is_first)
+            if self._begin > place:
+                self._is_first, self._num_in_a_row = False, 1
             if stop == Stop.END:
                 return True
             if stop == Stop.ODD:
-                self._read_odd()
+                self._read_odd_ones()
             elif not self._more():
-                if self._begin == self._end:
+                if self._next_place() == self._end:
                     return False
-                self._give_up_event()
+                self._read_odd_ones()
 
-    def _read_odd(self) -> None:
-        """Reads one event that was not taken."""
-        window = 1 << 12
+    def _read_odd_ones(self) -> None:
+        """Reads an event that was not taken; and where one is odd, the next ones often are."""
+        for _ in range(self._num_in_a_row):
+            place = self._next_place()
+            if place == self._end or self._buffer[place] == _CLOSING_BRACKET:
+                return
+            if not self._is_first:
+                self._trace.num_stray += abs(self._buffer.count(b",", self._begin, place) - 1)
+            self._begin, self._is_first = place, True  # what is behind the comma needs no other
+            if not self._read_odd():
+                return
+        self._num_in_a_row = min(_MOST_IN_A_ROW, 2 * self._num_in_a_row)
+
+    def _read_odd(self) -> bool:
+        """Reads one event; False if more of the text is there now, so that it may be taken after all."""
+        window = _LOOK_BYTES
         while True:
-            try:
-                # One character for each byte, so that its end can be found again.
-                _, size = read_event(self._text(window).decode("latin-1"), 0)
-            except (ValueError, RecursionError):
-                if window < self._end - self._begin and window < _LOOK_AHEAD_BYTES:
-                    window *= 8
-                elif self._end - self._begin >= _LOOK_AHEAD_BYTES or not self._more():
-                    return self._give_up_event()
-                continue
-            if size < min(window, self._end - self._begin) or not self._more():
-                break  # a number that reaches the end of what is read may go on
+            text = self._text(window).decode("latin-1")  # a character for each byte, so that its end can be found again
+            is_all = len(text) == self._end - self._begin
+            reached = self._try_to_read(text, is_whole=is_all and self._is_over)
+            if reached is None:
+                return True
+            look_ahead = _LOOK_AHEAD_BYTES if self._work_left > 0 else _LOOK_BYTES
+            is_cut = reached >= len(text) - _NEAR_THE_END and not (is_all and self._is_over)
+            if is_cut and is_all and len(text) < look_ahead:
+                if self._more():
+                    return False
+            elif is_cut and window < look_ahead:
+                window *= 8
+            else:
+                self._give_up_event()
+                return True
+
+    def _try_to_read(self, text: str, *, is_whole: bool) -> int | None:
+        """Reads the event at the beginning of a text; if it cannot be read, how far it could."""
+        try:
+            event, reached = read_event(text, 0)
+        except RecursionError:
+            reached = 0
+        except ValueError as error:
+            reached = reach_of(error, text)
+        else:
+            if reached < len(text) or is_whole:  # a number that reaches the end may go on
+                self._take_odd(event, reached)
+                return None
+        self._work_left -= max(_LEAST_WORK, reached)
+        return reached
+
+    def _take_odd(self, event: Any, size: int) -> None:
         text = self._text(size)
         self._begin += size
-        return self._take_odd(text)
-
-    def _take_odd(self, text: bytes) -> None:
-        event, _ = read_event(text.decode(errors="replace"), 0)
+        self._is_first = False
+        if not text.isascii():
+            event, _ = read_event(self._decoded(text), 0)
         try:
-            msgspec.json.decode(text)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            self._is_strict = False
-        self._take_value(event)
+            msgspec.json.decode(text, type=msgspec.Raw if text.isascii() else Any)
+        except _NOT_JSON:
+            self._is_strict, text = False, b""
+        self._take_value(event, text)
 
-    def _take_value(self, event: Any) -> None:
+    def _decoded(self, text: bytes) -> str:
+        try:
+            return text.decode()
+        except UnicodeDecodeError:
+            self._num_not_utf8 += 1
+            return text.decode(errors="replace")
+
+    def _take_value(self, event: Any, text: bytes) -> None:
         if not isinstance(event, dict):
             self._num_strangers += 1
-        elif not event_to_nanoseconds(event, 0):
-            self._num_timeless += 1
-        elif not self._taker.take_odd(event):
-            self._num_lost += 1
-        else:
-            self._num_taken += 1
+        elif not self._taker.take_odd(event, text):
+            has_times = event_to_nanoseconds({key: event[key] for key in ("ts", "dur") if key in event}, 0)
+            self._num_lost += has_times
+            self._num_timeless += not has_times
 
     def _give_up_event(self) -> None:
         """Goes to where the next event seems to begin, and mends what lies before it, if it can be."""
         self._is_strict = False
-        while True:
-            text = self._text().decode("latin-1")
-            following = next_event(text, 1)
-            if following < len(text) or len(text) >= _LOOK_AHEAD_BYTES or not self._more():
+        self._is_first = True  # nobody knows whether there was a comma
+        while (match := _NEXT_EVENT.search(self._buffer, self._begin + 1, self._end)) is None:
+            if self._end - self._begin >= _LOOK_AHEAD_BYTES or not self._more():
                 break
-        piece = self._text(following)
-        self._begin += following
-        mended = mend(piece.decode(errors="replace")) if len(piece) <= _LOOK_AHEAD_BYTES else []
+        following = (
+            match.start() if match else max(self._begin + 1, self._end - _LONGEST_BEGINNING * (not self._is_over))
+        )
+        size = following - self._begin
+        piece = self._text(size) if size <= _MOST_MENDED_BYTES else b""
+        self._begin = following
+        mended = mend(piece.decode(errors="replace"))
         self._num_mended += len(mended)
         self._num_lost += not mended
         for event in mended:
-            self._take_value(event)
+            self._take_value(event, b"")
 
     # -- behind the events --
 
@@ -276,18 +360,24 @@ class _Reading:
             self._trace.header |= self._read_fields(members)
 
     def _report(self, is_closed: bool) -> None:
-        repairs, self._trace.is_strict = self._trace.repairs, self._is_strict
-        if self._stream.damage:
-            repairs.append(self._stream.damage)
-        if not self._is_strict or not is_closed:
-            repairs.append(_NOT_STRICT)
-        if not is_closed:
-            repairs.append("The file ends too early: the closing bracket of its events is missing.")
-        if self._num_mended:
-            repairs.append(f"Quotes or backslashes were escaped in {self._num_mended} events.")
-        if self._num_lost:
-            repairs.append(f"{self._num_lost} pieces that are no complete event were left out.")
-        if self._num_strangers:
-            repairs.append(f"{self._num_strangers} entries that are not events were left out.")
-        if self._num_timeless:
-            repairs.append(f"{self._num_timeless} events whose time is not a number were left out.")
+        self._trace.is_strict = self._is_strict
+        sentences = {
+            self._stream.damage: bool(self._stream.damage),
+            NOT_STRICT: not self._is_strict or not is_closed,
+            "The fields around the events are not valid JSON as they stand.": not self._are_fields_strict,
+            "The file ends too early: the closing bracket of its events is missing.": not is_closed,
+            f"Quotes or backslashes were escaped in {self._num_mended} events.": self._num_mended,
+            f"Bytes that are not UTF-8 were replaced in {self._num_not_utf8} events.": self._num_not_utf8,
+            f"{self._num_lost} pieces that are no complete event were left out.": self._num_lost,
+            f"{self._num_strangers} entries that are not events were left out.": self._num_strangers,
+            f"{self._num_timeless} events whose time is not a number were left out.": self._num_timeless,
+        }
+        self._trace.repairs += [sentence for sentence, is_so in sentences.items() if is_so]
+
+
+def not_a_trace(name: str, reason: str) -> TraceFileError:
+    """The error for a file that is something else."""
+    return TraceFileError(
+        f"Cannot read the trace {name}: {reason}. "
+        "Pass a Chrome JSON trace, as torch.profiler, Kinetoscope or Composer write it (.json, .json.gz or .json.zst)."
+    )

@@ -72,7 +72,7 @@ class UnpackedStream:
         self.num_bytes = 0
         self._packed = _Packed(stream)
         magic = self._packed.peek()
-        self._read = self._packed.read
+        self._read: Callable[[int], bytes] | None = None  # where it is not packed, nothing is between
         if magic.startswith(_GZIP_MAGIC):
             self._read = _gzip_reader(self._packed)
         elif magic.startswith(_ZSTD_MAGIC):
@@ -80,6 +80,8 @@ class UnpackedStream:
 
     def readinto(self, into: memoryview) -> int:
         """Fills ``into`` from its beginning as far as there is content; returns how many bytes that were."""
+        if self._read is None:
+            return self._packed.readinto(into)
         filled = 0
         while filled < len(into) and not self.damage:
             piece = self._read_piece(min(_PIECE_BYTES, len(into) - filled))
@@ -91,7 +93,7 @@ class UnpackedStream:
 
     def _read_piece(self, most_bytes: int) -> bytes:
         try:
-            piece = self._read(most_bytes)
+            piece = self._read(most_bytes) if self._read is not None else b""
         except _DamagedError as error:
             self.damage = str(error)
             return b""
@@ -122,6 +124,20 @@ class _Packed:
         self._ahead = self._ahead[len(piece) :]
         self.num_bytes += len(piece)
         return piece
+
+    def readinto(self, into: memoryview) -> int:
+        """Fills ``into`` as far as there is something."""
+        ahead = self.read(len(into)) if self._ahead else b""
+        into[: len(ahead)] = ahead
+        filled = len(ahead)
+        while filled < len(into):
+            with into[filled:] as room:
+                num_read = self._stream.readinto(room)  # type: ignore[attr-defined] - every binary stream has it
+            if not num_read:
+                break
+            filled += num_read
+        self.num_bytes += filled - len(ahead)
+        return filled
 
     def give_back(self, piece: bytes) -> None:
         self.num_bytes -= len(piece)

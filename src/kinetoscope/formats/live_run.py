@@ -1,5 +1,6 @@
 """formats: what a live folder says of its run, in ``run.json`` and ``window.json``. `recover` needs both."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TypeVar
 
@@ -61,6 +62,14 @@ def write_live_window(folder: Path, window: LiveWindow) -> None:
 def is_live_folder(folder: Path) -> bool:
     """Whether a process keeps, or has left, in ``folder`` what it has not saved."""
     return (folder / _RUN).is_file()
+
+
+def live_folders(run_folder: Path) -> Iterator[Path]:
+    """The live folders of a run's processes, also those that are elsewhere because the run's folder is on a network."""
+    for path in sorted((run_folder / "live").glob("*")):
+        folder = Path(path.read_text(encoding="utf-8").strip()) if path.suffix == ".elsewhere" else path
+        if is_live_folder(folder):
+            yield folder
 
 
 def read_live_run(folder: Path) -> LiveRun:

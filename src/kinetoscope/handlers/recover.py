@@ -10,11 +10,10 @@ from pathlib import Path
 from kinetoscope.clock.anchor import Anchor
 from kinetoscope.errors import TraceFileError
 from kinetoscope.formats.chunk import LiveProcess, LiveTrack, read_live_folder
-from kinetoscope.formats.live_run import LiveRun, LiveWindow, TraceRecipe, read_live_run, read_live_window
+from kinetoscope.formats.live_run import LiveRun, LiveWindow, TraceRecipe, live_folders, read_live_run, read_live_window
 from kinetoscope.formats.record import RECORD_BYTES, Kind, Record, pack_records, unpack_records
 from kinetoscope.handlers.json_trace_handler import JSONTraceHandler
 from kinetoscope.recording.cycle import Cycle
-from kinetoscope.recording.live_folder import live_folders
 from kinetoscope.recording.recorder import PartInMemory, SpanName, ThreadRecords, WindowRecords
 from kinetoscope.storage.remote_name import queue_recovered
 from kinetoscope.training.attempt import Attempt, is_process_alive

@@ -8,10 +8,9 @@ from kinetoscope.errors import SettingsError, TraceFileError
 from kinetoscope.formats.compression import UnpackedStream, compressed_by_name
 from kinetoscope.formats.perfetto import SUFFIXES as PERFETTO_SUFFIXES
 from kinetoscope.merge.merge_traces import merge_traces
-from kinetoscope.merge.trace_output import STDOUT, binary_output
+from kinetoscope.merge.trace_output import STDOUT, binary_output, is_perfetto, unpacked_suffix
 
 _PIECE_BYTES = 1 << 20
-_PACKINGS = (".gz", ".zst")
 
 Progress = Callable[[int, int], None]
 
@@ -39,19 +38,6 @@ def convert_trace(
             "alone or with .gz or .zst behind it."
         )
     return _repack(source, target, on_progress)
-
-
-def is_perfetto(path: Path) -> bool:
-    """Whether a name says that it is Perfetto's format."""
-    return unpacked_suffix(path) in PERFETTO_SUFFIXES
-
-
-def unpacked_suffix(path: Path) -> str:
-    """How a name ends, but for what says that it is packed."""
-    name = path.name
-    for packing in _PACKINGS:
-        name = name.removesuffix(packing)
-    return Path(name).suffix
 
 
 def _repack(source: str | os.PathLike[str], target: Path, on_progress: Progress | None) -> list[str]:

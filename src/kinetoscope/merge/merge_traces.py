@@ -16,7 +16,7 @@ from kinetoscope.formats.tracks import RankTracks
 from kinetoscope.merge.alignment import align, describe_clocks, notes_on_clocks
 from kinetoscope.merge.input_file import InputFile, Plan, own_header
 from kinetoscope.merge.pure_rewrite import PureRewriter
-from kinetoscope.merge.trace_output import TraceWriter, trace_output
+from kinetoscope.merge.trace_output import TraceWriter, is_perfetto, trace_output
 from kinetoscope.merge.window import Window
 
 try:
@@ -26,6 +26,8 @@ except ImportError:  # no compiler, when it was installed
 
 _MOST_RANKS_LISTED = 64
 _MOST_NOTES = 64
+_DAY_NS = 86_400 * 10**9
+_DOUBLES_LOSE_NANOSECONDS_FROM = 2**53
 
 PathLike = str | os.PathLike[str]
 Progress = Callable[[int, int], None]
@@ -79,7 +81,7 @@ def merge_traces(
     merging = _Merging([os.fspath(path) for path in trace_files], align_on, ranks, on_progress)
     merging.plan(window)
     output = Path(output_file)
-    header = merging.header(notes, sources)
+    header = merging.header(notes if is_perfetto(output) else [*notes, *merging.notes_on_distance()], sources)
     with trace_output(output, base_ns=merging.base_ns(), header=header, as_list=as_list) as writer:
         merging.write_to(writer)
     return merging.report(output)
@@ -133,6 +135,18 @@ class _Merging:
         """What time stamps in the merged file count from."""
         begins = [file.common_ns(file.earliest_ns) for file, _ in self._files if file.earliest_ns is not None]
         return choose_base_ns(min(begins, default=0))
+
+    def notes_on_distance(self) -> list[str]:
+        """What there is to say where times are so far apart that JSON's numbers cannot tell nanoseconds apart."""
+        ends = [file.common_ns(file.latest_ns) for file, _ in self._files if file.latest_ns is not None]
+        distance_ns = max(ends, default=0) - self.base_ns()
+        if distance_ns < _DOUBLES_LOSE_NANOSECONDS_FROM:
+            return []
+        return [
+            f"The traces lie {distance_ns // _DAY_NS} days apart: what reads JSON's numbers as doubles, as viewers do, "
+            f"rounds the later times to {distance_ns / _DOUBLES_LOSE_NANOSECONDS_FROM:.0f} ns, and drops spans that do "
+            "not nest then. Merge into a .pftrace file, which holds every nanosecond, or merge the runs one by one."
+        ]
 
     def header(self, notes: Sequence[str], sources: Sequence[str]) -> dict[str, Any]:
         """The fields beside the events; those of each file are kept under its name."""

@@ -11,9 +11,10 @@ from functools import cached_property
 from typing import Any
 
 from kinetoscope import _native
-from kinetoscope.formats.chrome import Event, encode_event, encode_text, event_to_nanoseconds, find_base_ns
+from kinetoscope.formats.chrome import Event, encode_event, encode_text, find_base_ns
 from kinetoscope.formats.chrome_repair import read_event
 from kinetoscope.formats.chrome_stream import Stop, StreamedTrace, stream_chrome
+from kinetoscope.formats.chrome_times import event_to_nanoseconds
 from kinetoscope.formats.nesting import OverlapTracks
 from kinetoscope.formats.perfetto import PerfettoWriter, process_uuid, track_uuid
 from kinetoscope.formats.tracks import Descriptions, IdNumbers, Role
@@ -107,12 +108,14 @@ class _Survey:
         self.text.finish()
         self.trace, self.facts = trace, self.text.facts()
 
-    def take(self, text: bytearray, start: int, end: int) -> tuple[int, Stop]:
+    def take(self, text: bytearray, start: int, end: int, is_first: bool) -> tuple[int, Stop]:
         return self.text.survey(text, start, end, 0)
 
-    def take_odd(self, event: Event) -> bool:
-        text = b"," + encode_event(_scalar_places(event), 0)
-        return self.text.survey(text, 0, len(text), _LOOK_CANONICAL)[0] == len(text)
+    def take_odd(self, event: Event, text: bytes) -> bool:
+        if not event_to_nanoseconds(event, 0):
+            return False
+        anew = b"," + encode_event(_scalar_places(event), 0)
+        return self.text.survey(anew, 0, len(anew), _LOOK_CANONICAL)[0] == len(anew)
 
     @cached_property
     def metadata(self) -> list[Event]:
@@ -210,17 +213,19 @@ class _Writing:
         self._numbers = numbers
         self._look = look
 
-    def take(self, text: bytearray, start: int, end: int) -> tuple[int, Stop]:
+    def take(self, text: bytearray, start: int, end: int, is_first: bool) -> tuple[int, Stop]:
         position, stop, lines = self._text.rewrite(text, start, end, self._look)
         self._put(lines)
         return position, stop
 
-    def take_odd(self, event: Event) -> bool:
+    def take_odd(self, event: Event, text: bytes) -> bool:
+        if not event_to_nanoseconds(event, 0):
+            return False
         self._numbers.renumber(event)
-        text = b"," + encode_event(_scalar_places(event), 0)
-        position, _, lines = self._text.rewrite(text, 0, len(text), _LOOK_CANONICAL)
+        anew = b"," + encode_event(_scalar_places(event), 0)
+        position, _, lines = self._text.rewrite(anew, 0, len(anew), _LOOK_CANONICAL)
         self._put(lines)
-        return position == len(text)
+        return position == len(anew)
 
 
 def _stretch(file: InputFile) -> tuple[int, int, int]:

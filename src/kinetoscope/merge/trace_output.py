@@ -14,6 +14,8 @@ from kinetoscope.writing.atomic_file import atomic_file
 
 STDOUT = Path("-")
 
+_PACKINGS = (".gz", ".zst")
+
 
 class TraceWriter(Protocol):
     """Writes events of one trace as they come."""
@@ -37,11 +39,24 @@ def trace_output(
     ``-`` is the standard output, as JSON; ``as_list`` writes JSON as a bare list of events.
     """
     with binary_output(path) as stream, compressed_by_name(stream, path) as packed:
-        if path.name.removesuffix(".gz").removesuffix(".zst").endswith(PERFETTO_SUFFIXES):
+        if is_perfetto(path):
             yield PerfettoWriter(packed)
             return
         with ChromeWriter(packed, base_ns=base_ns, header=header, as_list=as_list) as writer:
             yield writer
+
+
+def is_perfetto(path: Path) -> bool:
+    """Whether a name says that it is Perfetto's format."""
+    return unpacked_suffix(path) in PERFETTO_SUFFIXES
+
+
+def unpacked_suffix(path: Path) -> str:
+    """How a name ends, but for what says that it is packed."""
+    name = path.name
+    for packing in _PACKINGS:
+        name = name.removesuffix(packing)
+    return Path(name).suffix
 
 
 def binary_output(path: Path) -> AbstractContextManager[BinaryIO]:

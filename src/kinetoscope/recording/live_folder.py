@@ -9,7 +9,7 @@ import os
 import shutil
 import socket
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from kinetoscope.formats.live_run import (
     LiveRun,
     LiveWindow,
     TraceRecipe,
+    live_folders,
     read_live_run,
     write_live_run,
     write_live_window,
@@ -159,14 +160,6 @@ def live_run(run_name: str, attempt: Attempt, ranks: Ranks, recipes: list[TraceR
         host=socket.gethostname(),
         recipes=recipes,
     )
-
-
-def live_folders(run_folder: Path) -> Iterator[Path]:
-    """The live folders of a run's processes, also those that are elsewhere because the run's folder is on a network."""
-    for path in sorted((run_folder / "live").glob("*")):
-        folder = Path(path.read_text(encoding="utf-8").strip()) if path.suffix == ".elsewhere" else path
-        if folder.is_dir() and (folder / "run.json").exists():
-            yield folder
 
 
 def report_leftovers(run_folder: Path) -> None:

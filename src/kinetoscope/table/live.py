@@ -1,6 +1,5 @@
 """table: a run while it records. The chunk files of a live folder flow in; what they hold so far flows out."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +7,7 @@ import msgspec
 
 from kinetoscope.errors import TraceFileError
 from kinetoscope.formats.chunk import LiveName, LiveProcess, LiveTrack, read_live_folder
-from kinetoscope.formats.live_run import is_live_folder, read_live_run, read_live_window
+from kinetoscope.formats.live_run import read_live_run, read_live_window
 from kinetoscope.formats.record import Flag, Kind, Record
 from kinetoscope.table.columns import KINDS, import_polars
 from kinetoscope.table.events import TraceAbout, complete_frame
@@ -95,11 +94,3 @@ def _arguments(record: Record, names: list[LiveName]) -> dict[str, Any]:
 
 def _end(record: Record) -> int:
     return int(record.end) if record.kind == Kind.SPAN else record.begin
-
-
-def live_folders_in(run_folder: Path) -> Iterator[Path]:
-    """The live folders of a run's processes, also those that are elsewhere because the run's folder is on a network."""
-    for path in sorted((run_folder / "live").glob("*")):
-        folder = Path(path.read_text(encoding="utf-8").strip()) if path.suffix == ".elsewhere" else path
-        if is_live_folder(folder):
-            yield folder

@@ -10,11 +10,11 @@ from kinetoscope.errors import TraceFileError
 from kinetoscope.formats.chrome_columns import new_scanner
 from kinetoscope.formats.chrome_scan import ChromeScan
 from kinetoscope.formats.compression import UnpackedStream
-from kinetoscope.formats.live_run import is_live_folder
+from kinetoscope.formats.live_run import is_live_folder, live_folders
 from kinetoscope.table.cache import SUFFIX, cache_path, read_parquet, write_parquet
 from kinetoscope.table.columns import import_polars
 from kinetoscope.table.events import TraceEvents, block_frame, build_events
-from kinetoscope.table.live import live_folders_in, read_live
+from kinetoscope.table.live import read_live
 from kinetoscope.table.source import STDIN, fingerprint, is_url, open_source
 from kinetoscope.table.trace import Trace, TraceSet
 
@@ -87,8 +87,8 @@ def read_trace(name: str) -> TraceEvents:
     """Reads one file of Chrome JSON, without a cache."""
     with open_source(name) as stream:
         try:
-            scan = ChromeScan(UnpackedStream(stream, name), name, new_scanner())
-            frames = [block_frame(block) for block in scan.blocks()]
+            scan, frames = ChromeScan(new_scanner()), []
+            scan.read(UnpackedStream(stream, name), name, lambda block: frames.append(block_frame(block)))
         except OSError as error:
             raise TraceFileError(f"Cannot read the trace {name}: {error.strerror or error}. Check the path.") from error
     return build_events(frames, scan.texts(), scan.header, scan.repairs, name)
@@ -124,7 +124,7 @@ def _in_folder(folder: Path) -> list[str]:
     files = _traces_of(folder)
     if not files and (folder / "traces").is_dir():
         files = _traces_of(folder / "traces")
-    return [*files, *map(str, live_folders_in(folder))]
+    return [*files, *map(str, live_folders(folder))]
 
 
 def _traces_of(folder: Path) -> list[str]:

@@ -13,6 +13,8 @@ from typing import Any, cast
 import torch
 from torch.profiler import DeviceType
 
+from kinetoscope.torch.kineto_event import ask_each, question
+
 MEMORY = "[memory]"
 OUT_OF_MEMORY = "[OutOfMemory]"
 _NOT_SHOWN = {
@@ -68,11 +70,9 @@ class EventColumns:
     def of_sources(self, method: str, of_memory: Any) -> list[Any]:
         """What ``method`` says of Kineto's object of each event; ``of_memory`` for those that only stand for memory."""
         if not self.memory_only:
-            return _each(self.sources, method)
-        return [
-            of_memory if index in self.memory_only else getattr(source, method)()
-            for index, source in enumerate(self.sources)
-        ]
+            return ask_each(self.sources, method)
+        ask = question(method)
+        return [of_memory if index in self.memory_only else ask(source) for index, source in enumerate(self.sources)]
 
     def in_tree(self, index: int) -> bool:
         """Whether an event may have children: one on the CPU that begins and ends on one thread."""
@@ -113,7 +113,7 @@ def read_columns(kineto_results: Any, use_device: str | None) -> EventColumns:
     """The events of one window, in order, each with its parent, its kernels and its memory."""
     events = kineto_results.events()
     base_ns = kineto_results.trace_start_ns()
-    raw_names = _each(events, "name")
+    raw_names = ask_each(events, "name")
     names = {name: _shown_name(name) for name in set(raw_names)}
     columns = EventColumns(use_device)
     _fill(columns, events, [names[name] for name in raw_names], base_ns)
@@ -126,11 +126,6 @@ def read_columns(kineto_results: Any, use_device: str | None) -> EventColumns:
     _find_parents(columns)
     _remove_repetitions(columns)
     return columns
-
-
-def _each(events: Sequence[Any], method: str) -> list[Any]:
-    """What ``method`` says of each; through the class, since looking it up on each takes longer than the call."""
-    return list(map(getattr(type(events[0]), method), events)) if events else []
 
 
 def _named(name: str, events: Sequence[Any], names: Sequence[str]) -> list[Any]:
@@ -150,16 +145,16 @@ def readable_name(name: str) -> str:
 
 
 def _fill(columns: EventColumns, events: list[Any], names: list[str | None], base_ns: int) -> None:
-    are_hidden = _each(events, "is_hidden_event")
+    are_hidden = ask_each(events, "is_hidden_event")
     kept = [name is not None and not is_hidden for name, is_hidden in zip(names, are_hidden, strict=True)]
     events = list(compress(events, kept))
     columns.sources = events
     columns.names = cast("list[str]", list(compress(names, kept)))
-    columns.begins_us = [(begin_ns - base_ns) / 1000 for begin_ns in _each(events, "start_ns")]
-    columns.ends_us = [(end_ns - base_ns) / 1000 for end_ns in _each(events, "end_ns")]
-    columns.threads = _each(events, "start_thread_id")
-    columns.devices = list(map(int, _each(events, "device_type")))
-    ends = zip(_each(events, "is_async"), columns.threads, _each(events, "end_thread_id"), strict=True)
+    columns.begins_us = [(begin_ns - base_ns) / 1000 for begin_ns in ask_each(events, "start_ns")]
+    columns.ends_us = [(end_ns - base_ns) / 1000 for end_ns in ask_each(events, "end_ns")]
+    columns.threads = ask_each(events, "start_thread_id")
+    columns.devices = list(map(int, ask_each(events, "device_type")))
+    ends = zip(ask_each(events, "is_async"), columns.threads, ask_each(events, "end_thread_id"), strict=True)
     columns.is_async = [is_async or begin != end for is_async, begin, end in ends]
     columns.host_bytes = [0] * len(events)
     columns.device_bytes = [0] * len(events)

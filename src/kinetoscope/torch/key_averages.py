@@ -12,6 +12,7 @@ from torch.profiler import DeviceType
 
 from kinetoscope.errors import SettingsError
 from kinetoscope.torch.event_columns import EventColumns, stacks_of
+from kinetoscope.torch.kineto_event import question
 
 _NOT_A_FRAME = (
     ("autograd/__init__", "_make_grads"),
@@ -105,7 +106,7 @@ def average_events(
     for row in rows:
         row.stack = row.stack[: grouping.by_stack_n] if row.stack else []
         row.input_shapes = row.input_shapes if grouping.by_input_shape else ""
-        row.overload_name = row.overload_name if grouping.by_overload_name else ""
+        row.overload_name = getattr(row, "overload_name", "") if grouping.by_overload_name else ""
     use_device = windows[0][0].use_device if windows else None
     return AverageList(rows, use_device=use_device, profile_memory=profile_memory, with_flops=with_flops)
 
@@ -171,7 +172,7 @@ class _Adder:
         row.node_id = -1
         row.is_async = columns.is_async[index]
         row.use_device = columns.use_device
-        row.overload_name = event.overload_name() if event else ""
+        row.overload_name = question("overload_name")(event) if event else ""
         row.input_shapes = event.shapes() if event else []
         row.stack = self._stacks[index] if self._stacks is not None else []
         row.scope = event.scope() if event else 0

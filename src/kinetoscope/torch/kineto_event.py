@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-_EVENT = torch._C._autograd._KinetoEvent
+_EVENT: Any = torch._C._autograd._KinetoEvent  # pyright: ignore[reportAttributeAccessIssue]
 # What torch from 2.6 on did not always know of its events, and what stands for it there.
 _UNKNOWN: dict[str, Any] = {
     "activity_type": None,

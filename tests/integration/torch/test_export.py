@@ -32,6 +32,7 @@ from kinetoscope.torch.kineto_library import odd_names
 from kinetoscope.torch.repair import find_true_names, rewrite_trace
 from kinetoscope.torch.results import KinetoResults
 from kinetoscope.torch.trace_text import read_text
+from older_torch import as_in_2_13
 from trace_processor import trace_processor
 
 ODD_NAMES = [
@@ -318,6 +319,7 @@ def test_names_read_in_kinetos_library_are_those_that_torch_gives(monkeypatch, o
     assert len(names.in_order or ()) > 3
 
 
+@as_in_2_13
 @pytest.mark.skipif(IS_PURE, reason="there is only the way through Python")
 @pytest.mark.parametrize("options", OPTIONS, ids=names_of)
 def test_lines_and_the_way_through_python_give_the_same_trace(tmp_path, options):

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kinetoscope.formats import chrome_scan
+from kinetoscope.formats import chrome_stream
 from kinetoscope.formats.chrome_columns import new_scanner
 from kinetoscope.formats.chrome_twin import TwinScanner
 from scanning import SCANNERS, Reading, read_with
@@ -159,10 +159,35 @@ def test_a_value_that_is_nested_too_deep_costs_its_event_only(read):
 
 
 def test_a_string_larger_than_the_window_is_read_or_costs_its_event_only(read, monkeypatch):
-    monkeypatch.setattr(chrome_scan, "_WINDOW_BYTES", 1 << 12)
-    monkeypatch.setattr(chrome_scan, "_LARGEST_WINDOW_BYTES", 1 << 16)
+    monkeypatch.setattr(chrome_stream, "_PIECE_BYTES", 1 << 12)
+    monkeypatch.setattr(chrome_stream, "_LARGEST_EVENT_BYTES", 1 << 16)
     for size, num_rows in ((30_000, 3), (300_000, 2)):
         assert len(read([SPAN, SPAN | {"args": {"text": "x" * size}}, SPAN]).rows) == num_rows
+
+
+def test_a_field_that_comes_twice_counts_as_it_comes_last(read):
+    reading = read('[{"ph":"X","name":"a","ts":1,"dur":"X","dur":2.5},{"ph":"X","name":"b","ts":2,"dur":1}]')
+    assert [(it["name"], it["dur"]) for it in reading.rows] == [("a", 2500), ("b", 1000)]
+    assert reading.repairs == []
+
+
+def test_many_odd_events_among_others_come_in_their_order(read):
+    names = [f"event {number}" for number in range(300)]
+    odd = {number: [name] for number, name in enumerate(names) if number % 7 == 0 or 100 <= number < 200}
+    reading = read([SPAN | {"name": odd.get(number, name)} for number, name in enumerate(names)])
+    assert [it["name"] for it in reading.rows] == names
+    assert reading.repairs == [
+        f"{len(odd)} events that are not strict JSON, or have values of odd types, were read all the same."
+    ]
+
+
+def test_broken_events_cost_themselves_only(read):
+    """None of them takes away the event behind it, also where their strings are not closed."""
+    events = [json.dumps(SPAN | {"name": f"event {number}"}) for number in range(200)]
+    broken = [event.replace('"cat"', 'cat"' if number % 20 else '"cat') for number, event in enumerate(events)]
+    mixed = [broken[number] if number % 10 == 5 else event for number, event in enumerate(events)]
+    names = [it["name"] for it in read("[" + ",\n".join(mixed) + "]").rows]
+    assert names == [f"event {number}" for number in range(200) if number % 10 != 5]
 
 
 # -- both scanners --
@@ -209,10 +234,10 @@ _PIECES += [b'"ph":"X",', b"]}", b'"traceEvents":[', b"[[[[", b'{"ph":"X","ts":1
 _edits = st.tuples(st.integers(0, 4000), st.integers(0, 40), st.sampled_from(_PIECES) | st.binary(max_size=4))
 
 
-@given(st.lists(_edits, min_size=1, max_size=6), st.sampled_from([256, 1 << 22]), st.booleans())
+@given(st.lists(_edits, min_size=1, max_size=6), st.sampled_from([256, 1 << 18]), st.booleans())
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_both_scanners_agree_on_a_mutated_file(monkeypatch, edits, window_bytes, is_list):
-    monkeypatch.setattr(chrome_scan, "_WINDOW_BYTES", window_bytes)
+    monkeypatch.setattr(chrome_stream, "_PIECE_BYTES", window_bytes)
     content = bytearray(json.dumps([SPAN, SPAN | {"args": {"stream": 7}}] * 6).encode() if is_list else KINETO.encode())
     for place, length, piece in edits:
         start = place % (len(content) + 1)

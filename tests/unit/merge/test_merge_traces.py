@@ -52,6 +52,23 @@ def test_every_rank_is_a_process_and_all_are_on_one_clock(tmp_path):
     assert report.ranks == [0, 1]
 
 
+def test_traces_that_lie_years_apart_are_said_to_lose_spans_in_json_and_do_not_in_perfettos_format(tmp_path):
+    early = write(tmp_path / "rank0.json", [cpu(10)], BASE_NS - 7 * 365 * 86_400 * 10**9)
+    late = write(tmp_path / "rank1.json", [cpu(10.001 + n * 0.002, dur=0.001) for n in range(500)])
+    report = merge_traces(tmp_path / "out.json", early, late)
+    (note,) = report.notes
+    assert "2555 days" in note
+    assert ".pftrace" in note
+    assert json.loads(report.output.read_text())["kinetoscope"]["notes"] == [note]
+    report = merge_traces(tmp_path / "out.pftrace", early, late)
+    assert report.notes == []
+    with load(report.output) as trace:
+        assert trace.errors() == {}
+        assert trace.query("select count(*) as n, max(dur) as dur from slice where dur < 1000") == [
+            {"n": 500, "dur": 1}
+        ]
+
+
 def test_the_rank_is_taken_from_the_name_else_from_the_position(tmp_path):
     files = [write(tmp_path / name, [cpu(1)]) for name in ("x-rank7.json", "plain.json")]
     assert merge_traces(tmp_path / "out.json", *files).ranks == [1, 7]

@@ -101,6 +101,27 @@ def test_both_write_the_same_events(tmp_path, monkeypatch, events, indent):
 
 
 @QUIET
+@given(events, st.sampled_from([None, 0, 2]))
+def test_both_write_the_same_events_where_many_look_alike(tmp_path, monkeypatch, events, indent):
+    """What C learnt of the first of them it uses for the others, where enough text follows."""
+    trace = {"baseTimeNanoseconds": BASE_NS, "traceEvents": events * 4, "traceName": "x" * 300}
+    agree(json.dumps(trace, indent=indent).encode(), tmp_path, monkeypatch)
+
+
+@QUIET
+@given(
+    st.lists(st.sampled_from(["1", "-1.5", "0.0004", "12345678.125", "8388608.0625", "1e3", "01", "-", "null", '"7"']))
+)
+def test_both_read_numbers_alike_where_many_events_look_alike(tmp_path, monkeypatch, numbers):
+    lines = [
+        f'{{"ph":"X","name":"n","pid":1,"tid":{number},"ts":{number},"dur":1,"args":{{"a":{number},"b":[{number}]}}}}'
+        for number in ["1", *numbers, "2"]
+    ]
+    text = '{"traceEvents":[' + ",\n".join(lines) + '],"traceName":"' + "x" * 300 + '"}'
+    agree(text.encode(), tmp_path, monkeypatch)
+
+
+@QUIET
 @given(events)
 def test_both_align_on_the_same_span(tmp_path, monkeypatch, events):
     agree(json.dumps(events).encode(), tmp_path, monkeypatch, align_on="aten::add")
