@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 COMPOSER_VENV := .venv-composer
+PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 PACKAGE := pyproject.toml $(wildcard setup.py src/native/*)
 
 .PHONY: help demo test test-pure test-long test-sanitized fuzz test-composer bench-composer check bench clean
@@ -26,21 +27,22 @@ demo: $(VENV)/demo.stamp  ## Profile a real two-rank training run into runs/digi
 	$(BIN)/kinetoscope info --no-cache runs/digits/traces/merged_trace.json
 
 test: $(VENV)/test.stamp  ## Run all tests
-	$(BIN)/python -m pytest
+	$(PYTEST)
 
-test-pure: $(VENV)/test.stamp  ## Run the tests that touch the recorder with the one in Python
-	KINETOSCOPE_PURE=1 $(BIN)/python -m pytest -q tests/unit tests/integration/test_demo.py tests/integration/test_endings.py \
-		tests/integration/test_compile.py
+test-pure: $(VENV)/test.stamp  ## Run all tests with the recorder, scanner and merger in Python
+	KINETOSCOPE_PURE=1 $(PYTEST)
 
 test-long: $(VENV)/test.stamp  ## Run in full what `make test` shortens: faults, a stall, 64 ranks, 100 comparisons of clocks
 	KINETOSCOPE_FAULT_RUN_S=120 KINETOSCOPE_STALL_S=30 KINETOSCOPE_NUM_RANKS=64 KINETOSCOPE_CLOCK_RUNS=100 \
 	$(BIN)/python -m pytest --timeout 900 tests/integration/storage/test_fault_run.py tests/integration/test_scale.py tests/integration/clock
 
-test-sanitized: $(VENV)/test.stamp  ## Run the tests of what is in C under AddressSanitizer and UndefinedBehaviorSanitizer
+# The sanitizers are loaded before everything else, and libstdc++ with them, or they do not see torch throw.
+test-sanitized: $(VENV)/test.stamp  ## Run all tests with what is in C under AddressSanitizer and UndefinedBehaviorSanitizer
 	KINETOSCOPE_REQUIRE_NATIVE=1 KINETOSCOPE_SANITIZE=1 $(BIN)/python setup.py --quiet build --build-base build/sanitized
-	PYTHONPATH=$$(echo build/sanitized/lib*) LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" \
-	ASAN_OPTIONS=detect_leaks=0:quarantine_size_mb=8 PYTHONMALLOC=malloc $(BIN)/python -m pytest tests/unit/recording tests/integration/test_live_folder.py tests/unit/formats/test_chrome_scan.py tests/unit/torch/test_trace_text.py \
-		tests/unit/merge tests/unit/formats/test_perfetto.py tests/unit/formats/test_chunk.py tests/unit/formats/test_record.py tests/unit/handlers
+	PYTHONPATH=$$(echo build/sanitized/lib*) PYTHONMALLOC=malloc \
+	LD_PRELOAD="$$(echo $$(for it in libasan libubsan libstdc++; do gcc -print-file-name=$$it.so; done))" \
+	ASAN_OPTIONS=detect_leaks=0:quarantine_size_mb=8:suppressions=$(CURDIR)/tests/sanitizers/address.supp \
+	$(PYTEST) --timeout 600
 
 fuzz: $(VENV)/fuzz.stamp  ## Feed mutated traces to both scanners for a minute, guided by what they cover
 	PYTHONPATH=tests $(BIN)/python tests/fuzz/fuzz_traces.py build/fuzz -max_total_time=60 -timeout=10 -rss_limit_mb=1024 -max_len=8192

@@ -7,13 +7,14 @@ import warnings
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 
 from benchmarks.suite import Measure, SuiteResult
 
 _MEMORY = {"record_shapes": True, "profile_memory": True, "with_stack": True}
-_STEPS_AFTER = 50
+_STEPS_AROUND = 50
+_LAST_STEP = _STEPS_AROUND + 20  # of the cycle, in which it ends
 
 
 def run(*, quick: bool) -> SuiteResult:
@@ -75,19 +76,22 @@ def _seconds(
 
 
 def _cycle_end_s(module: Any, folder: Path, quick: bool) -> tuple[float, float]:
-    """What the end of a cycle of ten steps, and the 50 steps after it, take longer; and Kineto's stop in it."""
+    """What the end of a cycle of ten steps, and the 50 steps after it, take longer; and Kineto's stop in it.
+
+    Longer than as many steps before the cycle, on the average: what else the machine does is in both.
+    """
     from benchmarks.torch.work import training_step
 
     lost, stops = [], []
-    for _ in range(1 if quick else 5):
+    for _ in range(1 if quick else 9):
         step = training_step()
-        schedule = module.schedule(wait=20, warmup=1, active=10, repeat=1)
+        schedule = module.schedule(wait=_STEPS_AROUND + 10, warmup=1, active=10, repeat=1)
         handler = module.tensorboard_trace_handler(str(folder / "logs"), use_gzip=True)
         with module.profile(schedule=schedule, on_trace_ready=handler, record_shapes=True) as profiler:
-            times = [_timed_step(step, profiler) for _ in range(31 + _STEPS_AFTER)]
+            times = [_timed_step(step, profiler) for _ in range(_LAST_STEP + 1 + _STEPS_AROUND)]
             stops.append(profiler._stats().profiler_disable_call_duration_us / 1e6)
-        usual = median(times[5:19])
-        lost.append(sum(times[30:]) - usual * len(times[30:]))
+        before, since = times[8 : 8 + _STEPS_AROUND], times[_LAST_STEP:]
+        lost.append(sum(since) - fmean(before) * len(since))
     return median(lost), median(stops)
 
 

@@ -81,17 +81,19 @@ def drain_chrome(
     clock: tuple[int, int, int, int],
     /,
 ) -> tuple[int, int, bool]: ...
-def kineto_lines(
-    text: bytes | bytearray | memoryview,
-    into: bytearray,
-    spans: bytearray,
-    number: int,
-    line: int,
-    shift_ns: int,
-    renamed: tuple[int, bytes, bytes],
-    /,
-) -> tuple[int, int, int, int, int, int, bool]: ...
-def kineto_crossings(spans: bytes | bytearray, /) -> list[int]: ...
+
+class KinetoLines:
+    """What Kineto saves, a line per event; `kinetoscope.torch.trace_text` is its face."""
+
+    are_true: bool
+    have_strays: bool
+    metadata: list[int]
+    rest: bytes
+    def __new__(cls, shift_ns: int, renamed: list[tuple[int, bytes, bytes]], text: bytes, /) -> KinetoLines: ...
+    def read(self, fd: int, is_written: bytearray, /) -> tuple[int, bytes | memoryview]: ...
+    def crossings(self) -> list[int]: ...
+    def span(self, index: int, /) -> tuple[int, int, int, int]: ...
+    def move(self, index: int, begin: int, end: int, track: int, /) -> None: ...
 
 class Column:
     @property

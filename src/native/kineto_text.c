@@ -1,34 +1,20 @@
-/* Kineto's text: the events of a trace that Kineto saves, as short lines, without the GIL.
- *
- *     text as it comes ──► kineto_lines: each event checked, one a line, names made true ──► the trace that is kept
- *                                     └──► a TextSpan of each ──► kineto_crossings: which of them do not nest?
- *
- * Only what every viewer reads passes: strict JSON in ASCII. At anything else the first function stops, and what is left
- * goes through Python (`torch/repair.py`), which takes what comes and means the same. */
+/* See kineto_text.h. */
 
 #define _GNU_SOURCE
-#include "native.h"
+#include "kineto_text.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "bytes.h"
+
 #define DEEPEST 64
 #define LONGEST_NS ((int64_t)1 << 62)
-
-enum { MORE, FULL, ENDED, RENAMED, DAMAGED }; /* why kineto_lines returns; TextEnd in Python */
-
 #define STRAY_TID "4194304" /* 2^22: no thread of Linux has it; STRAY_TID in kinetoscope/torch/strays.py */
 
 typedef struct {
-    int64_t begin, end; /* nanoseconds since the base of the trace */
-    uint64_t track;     /* a hash of the texts of pid and tid */
-    uint64_t line;
-} TextSpan;
-
-typedef struct {
-    const char *at, *end; /* what is read, one whole event */
-    char *out;            /* what is written; there is always room: see `has_room` */
+    const char *at, *end; /* what is read: whole events */
+    char *out, *out_end;  /* what is written; `out_end` is a slack before the end, so only what may be long looks at it */
 } Copy;
 
 /* What of an event is needed beside its text. */
@@ -38,13 +24,6 @@ typedef struct {
     int64_t begin, duration;
     uint64_t track;
 } Facts;
-
-/* A name that Kineto wrote otherwise: of which event, as it stands there, and as JSON should have it. */
-typedef struct {
-    int64_t number;
-    const char *raw, *json;
-    Py_ssize_t raw_length, json_length;
-} Renamed;
 
 static void skip_space(Copy *copy)
 {
@@ -85,16 +64,53 @@ static int copy_escape(Copy *copy)
     return 1;
 }
 
+#define EACH(byte) (UINT64_C(0x0101010101010101) * (byte))
+#define HIGH EACH(0x80)
+
+/* How many of the eight bytes at `at` are plain before the first that ends a string, begins an escape, or is not printable
+ * ASCII. */
+static unsigned count_plain(const char *at)
+{
+    uint64_t word;
+    memcpy(&word, at, sizeof word);
+    uint64_t quote = word ^ EACH('"'), backslash = word ^ EACH('\\'), delete = word ^ EACH(0x7f);
+    /* The lowest mark is right; those above it may be carries, and are not looked at. */
+    uint64_t marks = (word | (word - EACH(0x20)) | (quote - EACH(1)) | (backslash - EACH(1)) | (delete - EACH(1))) & HIGH;
+    if (marks == 0)
+        return 8;
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+    return (unsigned)__builtin_ctzll(marks) / 8;
+#else
+    return 0;
+#endif
+}
+
+static int is_plain(char c) { return c >= ' ' && c <= '~' && c != '"' && c != '\\'; }
+
+/* The plain bytes of a string from here on. */
+static void copy_plain(Copy *copy)
+{
+    unsigned num_plain;
+    do {
+        num_plain = count_plain(copy->at);
+        memcpy(copy->out, copy->at, 8);
+        copy->at += num_plain;
+        copy->out += num_plain;
+    } while (num_plain == 8 && copy->at < copy->end && copy->out < copy->out_end);
+    while (copy->at < copy->end && copy->out < copy->out_end && is_plain(*copy->at))
+        *copy->out++ = *copy->at++;
+}
+
 static int copy_string(Copy *copy)
 {
     if (!take(copy, '"'))
         return 0;
-    while (copy->at < copy->end && *copy->at != '"') {
+    while (copy->at < copy->end && copy->out < copy->out_end && *copy->at != '"') {
         if (*copy->at == '\\') {
             if (copy->end - copy->at < 3 || !copy_escape(copy))
                 return 0;
-        } else if (*copy->at >= ' ' && *copy->at <= '~') {
-            *copy->out++ = *copy->at++;
+        } else if (is_plain(*copy->at)) {
+            copy_plain(copy);
         } else {
             return 0;
         }
@@ -105,14 +121,14 @@ static int copy_string(Copy *copy)
 static int copy_digits(Copy *copy)
 {
     const char *begin = copy->at;
-    while (copy->at < copy->end && is_digit(*copy->at))
+    while (copy->at < copy->end && copy->out < copy->out_end && is_digit(*copy->at))
         *copy->out++ = *copy->at++;
     return copy->at > begin;
 }
 
-static int copy_if(Copy *copy, const char *any_of)
+static int copy_if(Copy *copy, char one, char other)
 {
-    if (copy->at >= copy->end || *copy->at == '\0' || strchr(any_of, *copy->at) == NULL)
+    if (copy->at >= copy->end || (*copy->at != one && *copy->at != other))
         return 0;
     *copy->out++ = *copy->at++;
     return 1;
@@ -120,14 +136,14 @@ static int copy_if(Copy *copy, const char *any_of)
 
 static int copy_number(Copy *copy)
 {
-    copy_if(copy, "-");
+    copy_if(copy, '-', '-');
     const char *first = copy->at;
     if (!copy_digits(copy) || (*first == '0' && copy->at - first > 1))
         return 0;
-    if (copy_if(copy, ".") && !copy_digits(copy))
+    if (copy_if(copy, '.', '.') && !copy_digits(copy))
         return 0;
-    if (copy_if(copy, "eE")) {
-        copy_if(copy, "+-");
+    if (copy_if(copy, 'e', 'E')) {
+        copy_if(copy, '+', '-');
         return copy_digits(copy);
     }
     return 1;
@@ -158,7 +174,7 @@ static int copy_items(Copy *copy, char closing, int depth)
     if (take(copy, closing))
         return 1;
     do {
-        if (closing == '}' && (!copy_string(copy) || !take(copy, ':')))
+        if (copy->out >= copy->out_end || (closing == '}' && (!copy_string(copy) || !take(copy, ':'))))
             return 0;
         if (!copy_value(copy, depth))
             return 0;
@@ -219,181 +235,173 @@ static uint64_t hash(uint64_t seed, const char *at, const char *end)
     return (seed ^ 0xff) * 1099511628211u;
 }
 
-static int is_key(const char *key, const char *end, const char *wanted)
-{
-    size_t length = strlen(wanted);
-    return (size_t)(end - key) == length && memcmp(key, wanted, length) == 0;
-}
+/* A piece of what was written. */
+typedef struct {
+    const char *at;
+    size_t length;
+} Piece;
+
+#define IS(piece, literal) \
+    ((piece).length == sizeof(literal) - 1 && memcmp((piece).at, literal, sizeof(literal) - 1) == 0)
 
 /* Writes a begin again, as it is after the shift of the base; 0 if it is before that. */
 static int write_shifted(Copy *copy, char *value, int64_t begin)
 {
     if (begin < 0)
         return 0;
-    char digits[24];
-    int length = snprintf(digits, sizeof digits, "%lld.%03d", (long long)(begin / 1000), (int)(begin % 1000));
-    memcpy(value, digits, (size_t)length);
-    copy->out = value + length;
+    Bytes into = {.at = value, .capacity = US_DIGITS};
+    bytes_put_us(&into, begin);
+    copy->out = value + into.length;
     return 1;
 }
 
 /* Kineto puts the frames of threads that it has no number for on thread 0, and viewers that on the main thread. */
-static void move_stray(Copy *copy, Facts *facts, const char *key, const char *key_end, char *value)
+static void move_stray(Copy *copy, Facts *facts, char *value)
 {
-    if (!facts->is_frame || !is_key(key, key_end, "tid") || copy->out - value != 1 || *value != '0')
+    if (!facts->is_frame || copy->out - value != 1 || *value != '0')
         return;
     facts->is_stray = 1;
     memcpy(value, STRAY_TID, sizeof STRAY_TID - 1);
     copy->out = value + sizeof STRAY_TID - 1;
 }
 
-/* Keeps what matters of a field whose value has just been written to [value, end). */
-static int note(Facts *facts, const char *key, const char *key_end, const char *value, const char *end)
+/* Keeps what matters of a field whose value has just been written at `value`, and puts it right. */
+static int note(Copy *copy, Facts *facts, Piece key, char *value, int64_t shift)
 {
-    if (is_key(key, key_end, "ph"))
-        facts->phase = end - value == 3 ? value[1] : '\0';
-    else if (is_key(key, key_end, "ts"))
-        return (facts->begin = nanoseconds(value, end)) >= 0;
-    else if (is_key(key, key_end, "dur"))
-        return (facts->duration = nanoseconds(value, end)) >= 0;
-    else if (is_key(key, key_end, "cat"))
-        facts->is_frame = is_key(value, end, "\"python_function\"");
-    else if (is_key(key, key_end, "pid") || is_key(key, key_end, "tid"))
-        facts->track = hash(facts->track, value, end);
+    if (IS(key, "ph")) {
+        facts->phase = copy->out - value == 3 ? value[1] : '\0';
+    } else if (IS(key, "ts")) {
+        int64_t begin = nanoseconds(value, copy->out);
+        facts->begin = begin - shift;
+        return begin >= 0 && write_shifted(copy, value, facts->begin);
+    } else if (IS(key, "dur")) {
+        return (facts->duration = nanoseconds(value, copy->out)) >= 0;
+    } else if (IS(key, "cat")) {
+        Piece category = {value, (size_t)(copy->out - value)};
+        facts->is_frame = IS(category, "\"python_function\"");
+    } else if (IS(key, "pid")) {
+        facts->track = hash(facts->track, value, copy->out);
+    } else if (IS(key, "tid")) {
+        move_stray(copy, facts, value);
+        facts->track = hash(facts->track, value, copy->out);
+    }
     return 1;
 }
 
 static int copy_renamed(Copy *copy, const Renamed *renamed)
 {
     skip_space(copy);
-    ptrdiff_t length = renamed->raw_length;
+    ptrdiff_t length = (ptrdiff_t)renamed->raw_length;
     if (copy->end - copy->at < length + 2 || copy->at[0] != '"' || copy->at[length + 1] != '"' ||
-        memcmp(copy->at + 1, renamed->raw, (size_t)length) != 0)
+        memcmp(copy->at + 1, renamed->raw, renamed->raw_length) != 0)
         return 0;
+    if ((size_t)(copy->out_end - copy->out) < renamed->json_length) {
+        copy->out = copy->out_end;
+        return 0;
+    }
     copy->at += length + 2;
-    memcpy(copy->out, renamed->json, (size_t)renamed->json_length);
+    memcpy(copy->out, renamed->json, renamed->json_length);
     copy->out += renamed->json_length;
     return 1;
 }
 
 static int is_activity(char phase) { return phase == 'X' || phase == 'i'; }
 
-/* One event, `shift` nanoseconds earlier; `renamed` holds if it is activity number `number`. */
-static int copy_event(Copy *copy, Facts *facts, const Renamed *renamed, int64_t number, int64_t shift, int *was_renamed)
+/* One event, `shift` nanoseconds earlier; `renamed` is its true name, or NULL. */
+static int copy_event(Copy *copy, Facts *facts, const Renamed *renamed, int64_t shift)
 {
-    *facts = (Facts){.track = 14695981039346656037u};
-    *was_renamed = 0;
+    *facts = (Facts){.track = UINT64_C(14695981039346656037)};
     if (!take(copy, '{'))
         return 0;
     do {
-        char *key = copy->out;
-        if (!copy_string(copy) || !take(copy, ':'))
+        char *begin = copy->out;
+        if (copy->out >= copy->out_end || !copy_string(copy) || !take(copy, ':'))
             return 0;
-        char *key_end = copy->out - 2, *value = copy->out;
-        if (number == renamed->number && is_activity(facts->phase) && is_key(key + 1, key_end, "name")) {
+        char *value = copy->out;
+        Piece key = {begin + 1, (size_t)(value - begin) - 3}; /* without its quotes and the colon */
+        if (renamed != NULL && is_activity(facts->phase) && IS(key, "name")) {
             if (!copy_renamed(copy, renamed))
                 return 0;
-            *was_renamed = 1;
-        } else if (!copy_value(copy, 0)) {
-            return 0;
-        } else if (move_stray(copy, facts, key + 1, key_end, value), !note(facts, key + 1, key_end, value, copy->out)) {
-            return 0;
-        } else if (is_key(key + 1, key_end, "ts") && !write_shifted(copy, value, facts->begin -= shift)) {
+            renamed = NULL;
+        } else if (!copy_value(copy, 0) || !note(copy, facts, key, value, shift)) {
             return 0;
         }
     } while (take(copy, ','));
-    return take(copy, '}') && facts->phase != '\0';
+    return take(copy, '}') && facts->phase != '\0' && (renamed == NULL || !is_activity(facts->phase));
 }
 
-typedef struct {
-    const char *text, *text_end;
-    char *into, *into_end;
-    TextSpan *spans, *spans_end;
-    int64_t number; /* of activities so far */
-    int64_t shift;
-    uint64_t line;
-    int has_strays;
-} Lines;
-
-/* The last byte of the event at `at` and one, where Kineto's indentation says it is; NULL if it is not all there. */
-static const char *event_end(const char *at, const char *end)
+/* Behind the last whole event, where Kineto's indentation says that one ends; `at` if there is none. */
+static const char *last_end(const char *at, const char *end)
 {
-    const char *close = memmem(at, (size_t)(end - at), "\n  }", 4);
-    return close == NULL || close + 4 >= end ? NULL : close + 4;
+    /* What follows the bracket is looked at as well: the event after this may have begun, or the list ended. */
+    for (const char *close = end; (close = memrchr(at, '}', (size_t)(close - at))) != NULL;)
+        if (close - at >= 3 && close + 1 < end && memcmp(close - 3, "\n  ", 3) == 0)
+            return close + 1;
+    return at;
 }
 
-static int has_room(const Lines *lines, const char *event_end, const Renamed *renamed)
+static int note_line(KinetoText *lines, const Facts *facts)
 {
-    /* What grows: two bytes of a last backslash to six, a renamed name, a time, and the comma and line break. */
-    ptrdiff_t needed = 3 * (event_end - lines->text) + renamed->json_length + 32;
-    return lines->into_end - lines->into >= needed && lines->spans < lines->spans_end;
-}
-
-/* Reads events until something is to be done; `lines` then stands behind the last whole one. */
-static int read_lines(Lines *lines, const Renamed *renamed)
-{
-    for (;;) {
-        while (lines->text < lines->text_end && strchr(" ,\n", *lines->text) != NULL && *lines->text != '\0')
-            lines->text++;
-        if (lines->text >= lines->text_end)
-            return MORE;
-        if (*lines->text == ']')
-            return ENDED;
-        const char *end = event_end(lines->text, lines->text_end);
-        if (end == NULL)
-            return MORE;
-        if (!has_room(lines, end, renamed))
-            return FULL;
-        Copy copy = {lines->text, end, lines->into};
-        Facts facts;
-        int was_renamed;
-        memcpy(copy.out, ",\n", 2);
-        copy.out += 2;
-        if (!copy_event(&copy, &facts, renamed, lines->number, lines->shift, &was_renamed) || copy.at != end)
-            return DAMAGED;
-        if (facts.phase == 'X')
-            *lines->spans++ = (TextSpan){facts.begin, facts.begin + facts.duration, facts.track, lines->line};
-        lines->number += is_activity(facts.phase);
-        lines->has_strays |= facts.is_stray;
-        lines->line++;
-        lines->text = end;
-        lines->into = copy.out;
-        if (was_renamed)
-            return RENAMED;
+    if (facts->phase == 'X') {
+        if (!array_grow((void **)&lines->spans, lines->num_spans, &lines->spans_capacity, sizeof *lines->spans))
+            return 0;
+        int64_t end = facts->begin + facts->duration;
+        lines->spans[lines->num_spans++] = (TextSpan){facts->begin, end, facts->track, lines->at};
+    } else if (facts->phase == 'M') {
+        if (!array_grow((void **)&lines->metadata, lines->num_metadata, &lines->metadata_capacity,
+                        sizeof *lines->metadata))
+            return 0;
+        lines->metadata[lines->num_metadata++] = lines->at;
     }
+    lines->number += is_activity(facts->phase);
+    lines->has_strays |= facts->is_stray;
+    return 1;
 }
 
-PyObject *kineto_lines(PyObject *Py_UNUSED(module), PyObject *arguments)
+/* The true name of the next event if it is an activity; NULL if Kineto wrote that. */
+static const Renamed *next_renamed(const KinetoText *lines)
 {
-    Py_buffer text, into, spans;
-    Lines lines;
-    Renamed renamed;
-    long long number, line, shift, renamed_number;
-    if (!PyArg_ParseTuple(arguments, "y*w*w*LLL(Ly#y#)", &text, &into, &spans, &number, &line, &shift, &renamed_number,
-                          &renamed.raw, &renamed.raw_length, &renamed.json, &renamed.json_length))
-        return NULL;
-    renamed.number = renamed_number;
-    lines = (Lines){.text = text.buf,
-                    .text_end = (const char *)text.buf + text.len,
-                    .into = into.buf,
-                    .into_end = (char *)into.buf + into.len,
-                    .spans = spans.buf,
-                    .spans_end = (TextSpan *)spans.buf + (size_t)spans.len / sizeof(TextSpan),
-                    .number = number,
-                    .shift = shift,
-                    .line = (uint64_t)line};
-    int why;
-    Py_BEGIN_ALLOW_THREADS
-    why = read_lines(&lines, &renamed);
-    Py_END_ALLOW_THREADS
-    PyObject *result = Py_BuildValue("innnLLO", why, (Py_ssize_t)(lines.text - (const char *)text.buf),
-                                     (Py_ssize_t)(lines.into - (char *)into.buf),
-                                     (Py_ssize_t)((char *)lines.spans - (char *)spans.buf), (long long)lines.number,
-                                     (long long)lines.line, lines.has_strays ? Py_True : Py_False);
-    PyBuffer_Release(&text);
-    PyBuffer_Release(&into);
-    PyBuffer_Release(&spans);
-    return result;
+    const Renamed *next = &lines->renamed[lines->next_renamed];
+    return lines->next_renamed < lines->num_renamed && next->number == lines->number ? next : NULL;
+}
+
+/* Writes the next event, which ends before `end`. */
+static enum KinetoStop write_line(KinetoText *lines, const char *end)
+{
+    Copy copy = {lines->text, end, lines->into, lines->into_end - KINETO_SLACK};
+    Facts facts;
+    const Renamed *renamed = next_renamed(lines);
+    size_t separator = lines->at > 0 ? 2 : 1; /* the first line needs no comma before it */
+    if (copy.out >= copy.out_end)
+        return KINETO_FULL;
+    memcpy(copy.out, ",\n" + 2 - separator, separator);
+    copy.out += separator;
+    if (!copy_event(&copy, &facts, renamed, lines->shift))
+        return copy.out >= copy.out_end ? KINETO_FULL : KINETO_DAMAGED;
+    lines->at += separator;
+    if (!note_line(lines, &facts))
+        return KINETO_FAILED;
+    lines->next_renamed += renamed != NULL && is_activity(facts.phase);
+    lines->at += (uint64_t)(copy.out - lines->into) - separator;
+    lines->text = copy.at;
+    lines->into = copy.out;
+    return KINETO_MORE;
+}
+
+enum KinetoStop kineto_write_lines(KinetoText *lines)
+{
+    const char *end = last_end(lines->text, lines->text_end);
+    for (;;) {
+        while (lines->text < lines->text_end && (*lines->text == ' ' || *lines->text == ',' || *lines->text == '\n'))
+            lines->text++;
+        if (lines->text < lines->text_end && *lines->text == ']')
+            return KINETO_ENDED;
+        if (lines->text >= end)
+            return KINETO_MORE;
+        enum KinetoStop stop = write_line(lines, end);
+        if (stop != KINETO_MORE)
+            return stop;
+    }
 }
 
 /* -- spans that overlap -- */
@@ -408,8 +416,8 @@ static int compare_spans(const void *left, const void *right)
     return (one->end < other->end) - (one->end > other->end);
 }
 
-/* Marks the spans that overlap another of their track without one holding the other; `sorted` has their indexes as
- * lines. The front of the array is used for those that may be open, which is most of what it was used for before. */
+/* `sorted` has their indexes as `at`. The front of the array is used for those that may be open, which is most of what it
+ * was used for before. */
 static void mark_crossings(TextSpan *sorted, size_t count, uint8_t *marks)
 {
     size_t num_open = 0;
@@ -421,49 +429,23 @@ static void mark_crossings(TextSpan *sorted, size_t count, uint8_t *marks)
         for (size_t k = num_open; k > 0; k--) {
             const TextSpan *outer = &sorted[k - 1];
             if (outer->end > next.begin && outer->end < next.end)
-                marks[outer->line] = marks[next.line] = 1;
+                marks[outer->at] = marks[next.at] = 1;
         }
         sorted[num_open++] = next;
     }
 }
 
-static PyObject *marked(const uint8_t *marks, size_t count)
+int kineto_crossings(const TextSpan *spans, size_t count, uint8_t *marks)
 {
-    PyObject *list = PyList_New(0);
-    for (size_t i = 0; list != NULL && i < count; i++) {
-        if (!marks[i])
-            continue;
-        PyObject *index = PyLong_FromSize_t(i);
-        if (index == NULL || PyList_Append(list, index) < 0)
-            Py_CLEAR(list);
-        Py_XDECREF(index);
-    }
-    return list;
-}
-
-PyObject *kineto_crossings(PyObject *Py_UNUSED(module), PyObject *packed)
-{
-    Py_buffer spans;
-    if (PyObject_GetBuffer(packed, &spans, PyBUF_SIMPLE) < 0)
-        return NULL;
-    size_t count = (size_t)spans.len / sizeof(TextSpan);
     TextSpan *sorted = malloc((count + 1) * sizeof *sorted);
-    uint8_t *marks = calloc(count + 1, 1);
-    PyObject *result = NULL;
-    if (sorted != NULL && marks != NULL) {
-        Py_BEGIN_ALLOW_THREADS
-        memcpy(sorted, spans.buf, count * sizeof *sorted);
-        for (size_t i = 0; i < count; i++)
-            sorted[i].line = i;
-        qsort(sorted, count, sizeof *sorted, compare_spans);
-        mark_crossings(sorted, count, marks);
-        Py_END_ALLOW_THREADS
-        result = marked(marks, count);
-    } else {
-        PyErr_NoMemory();
+    if (sorted == NULL)
+        return 0;
+    for (size_t i = 0; i < count; i++) {
+        sorted[i] = spans[i];
+        sorted[i].at = i;
     }
+    qsort(sorted, count, sizeof *sorted, compare_spans);
+    mark_crossings(sorted, count, marks);
     free(sorted);
-    free(marks);
-    PyBuffer_Release(&spans);
-    return result;
+    return 1;
 }

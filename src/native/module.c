@@ -23,9 +23,6 @@ static PyMethodDef functions[] = {
     {"drain_chrome", drain_chrome, METH_VARARGS,
      "(records, first, are_last, into, (names, categories, args), place, clock): writes lines; how many bytes, the next record,\n"
      "and whether that waits for the part after this one."},
-    {"kineto_lines", kineto_lines, METH_VARARGS,
-     "(text, into, spans, number, line, shift, (number, raw, json)): writes a line per event; why it stopped, and where."},
-    {"kineto_crossings", kineto_crossings, METH_O, "(spans): the indexes of those that overlap another of their track."},
     {NULL, NULL, 0, NULL},
 };
 
@@ -44,7 +41,8 @@ PyMODINIT_FUNC PyInit__native(void)
     PyObject *module = PyModule_Create(&definition);
     if (module != NULL && (track_setup() < 0 || chunk_setup(module) < 0 || recorder_setup(module) < 0 ||
                            span_setup(module) < 0 || sample_setup(module) < 0 ||
-                           scan_setup(module) < 0 || text_setup(module) < 0))
+                           scan_setup(module) < 0 || text_setup(module) < 0 ||
+                           kineto_setup(module) < 0))
         Py_CLEAR(module);
     return module;
 }

@@ -225,10 +225,9 @@ PyObject *pair_records(PyObject *module, PyObject *arguments);
 PyObject *record_columns(PyObject *module, PyObject *arguments);
 PyObject *drain_chrome(PyObject *module, PyObject *arguments);
 
-/* -- kineto_text.c: what Kineto saves, checked, a line per event -- */
+/* -- kineto_lines.c: what Kineto saves, checked, a line per event -- */
 
-PyObject *kineto_lines(PyObject *module, PyObject *arguments);
-PyObject *kineto_crossings(PyObject *module, PyObject *spans);
+int kineto_setup(PyObject *module);
 
 /* -- scan.c: the events of a Chrome JSON trace as columns -- */
 

@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 import kinetoscope
+from kinetoscope.recording.recorder_choice import IS_PURE
 
 pl = pytest.importorskip("polars")
+pytestmark = pytest.mark.skipif(IS_PURE, reason="the recorder in Python has no live folder to look at")
 
 TRAINING = """
 import sys, time
@@ -38,9 +40,7 @@ def run(tmp_path):
         process.communicate("go on\n", timeout=30)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="live folders are of the recorder in C, which needs Linux")
 def test_a_running_job_can_be_looked_at(run: Path):
-    pytest.importorskip("kinetoscope._native")
     before = sorted(run.rglob("*"))
     (trace,) = kinetoscope.load(run)
     spans = trace.spans.collect()
@@ -56,9 +56,7 @@ def test_a_running_job_can_be_looked_at(run: Path):
     assert not any("cache" in path.name for path in after)  # the run itself may have made a file meanwhile
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="live folders are of the recorder in C, which needs Linux")
 def test_a_live_folder_itself_is_one_trace(run: Path):
-    pytest.importorskip("kinetoscope._native")
     (folder,) = (run / "live").iterdir()
     trace = kinetoscope.load(folder)
     now = trace.spans.select((pl.col("ts") + pl.col("dur")).max()).collect().item()

@@ -32,6 +32,8 @@ def unavailable(*commands: list[str]) -> str:
     for command in commands:
         if "LD_PRELOAD=" in command:
             return "libfaketime is not installed (Debian: libfaketime)"
+        if "libasan" in os.environ.get("LD_PRELOAD", "") and any(it.startswith("LD_PRELOAD=") for it in command):
+            return "libfaketime and AddressSanitizer cannot both be loaded first"
         try:
             done = subprocess.run([*command, "true"], capture_output=True, text=True, timeout=20)
         except OSError as error:

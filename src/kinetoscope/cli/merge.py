@@ -5,18 +5,22 @@ import dataclasses
 import json
 import os
 import sys
+import time
 from functools import partial
 from pathlib import Path
 
 from kinetoscope.cli.inputs import trace_inputs
 from kinetoscope.cli.progress import progress_bar
 from kinetoscope.errors import SettingsError
-from kinetoscope.formats.upload_queue import delete_when_uploaded
+from kinetoscope.formats.upload_queue import add_upload, delete_when_uploaded
 from kinetoscope.merge.manifest_merge import merge_manifest
 from kinetoscope.merge.merge_traces import MergeReport, Progress, merge_traces
 from kinetoscope.merge.window import Window
+from kinetoscope.storage.draining import RETRY_BESIDE_TRAINING_FOR_S, upload_waiting
+from kinetoscope.writing.side_process import is_left
 
 _NICENESS = 10
+_BETWEEN_LOOKS_S = 1.0
 _MOST_NUMBERS = 1_000_000
 _EXAMPLES = """\
 examples:
@@ -60,6 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--node-rank", metavar="N", type=int, default=0, help="the node whose ranks are merged")
     parser.add_argument("--run-folder", metavar="F", type=Path, help="the run's folder, if not above FOLDER")
     parser.add_argument("--attempt", metavar="NAME", help="with --from-manifest: only ranks of this attempt")
+    parser.add_argument("--upload-if-left", metavar=("RANK", "URL"), nargs=2, help=argparse.SUPPRESS)
     parser.add_argument("--as-list", action="store_true", help="write a bare list of events, as Composer does")
     parser.add_argument(
         "--nice",
@@ -78,7 +83,17 @@ def run(arguments: argparse.Namespace) -> int:
     with progress_bar("merging") as on_progress:
         report = _merge(arguments, on_progress)
     _tell(report, arguments)
+    if report and arguments.upload_if_left and is_left():
+        _upload(arguments)
     return 0
+
+
+def _upload(arguments: argparse.Namespace) -> None:
+    """Uploads the merged trace of a run that has ended since."""
+    rank, url = int(arguments.upload_if_left[0]), arguments.upload_if_left[1]
+    add_upload(arguments.run_folder, rank, Path(arguments.output), url)
+    while upload_waiting(arguments.run_folder, rank, retry_for_s=RETRY_BESIDE_TRAINING_FOR_S).is_busy:
+        time.sleep(_BETWEEN_LOOKS_S)  # another process may have looked for the last time just before
 
 
 def _merge(arguments: argparse.Namespace, on_progress: Progress | None) -> MergeReport | None:

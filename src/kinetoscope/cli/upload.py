@@ -6,11 +6,11 @@ import sys
 from pathlib import Path
 
 from kinetoscope.formats.upload_queue import WaitingUpload, ranks_with_uploads, read_queue
-from kinetoscope.storage.draining import UploadReport, upload_waiting
+from kinetoscope.storage.draining import RETRY_BESIDE_TRAINING_FOR_S, UploadReport, upload_waiting
 
 _NICENESS = 10
 _MOST_NAMED = 20
-_RETRY_FOR_S, _RETRY_FOR_BESIDE_TRAINING_S = 60.0, 600.0
+_RETRY_FOR_S = 60.0
 _EXAMPLES = """\
 examples:
   kinetoscope upload runs/digits
@@ -42,7 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
     beside_training = arguments.from_training
     if beside_training:
         os.nice(_NICENESS)
-    retry_for_s = arguments.retry_for or (_RETRY_FOR_BESIDE_TRAINING_S if beside_training else _RETRY_FOR_S)
+    retry_for_s = arguments.retry_for or (RETRY_BESIDE_TRAINING_FOR_S if beside_training else _RETRY_FOR_S)
     reports = [upload_waiting(folder, rank, retry_for_s=retry_for_s, left_aside=not beside_training) for rank in ranks]
     print(_summary(folder, reports))
     failures = [failure for report in reports for failure in report.failed]

@@ -80,7 +80,8 @@ class JSONTraceHandler(TraceHandler):
 
     def init(self, state: Any, logger: Any) -> None:
         profiler = state.profiler
-        self._tracks = RankTracks(profiler.ranks.rank)
+        self._rank = profiler.ranks.rank
+        self._tracks = RankTracks(self._rank)
         self._folder.open(state.run_name, profiler.ranks, profiler.attempt)
         self._uploads = uploads_of(profiler, self._folder.run_folder)
         self._remote.open(profiler, state.run_name, self._uploads)
@@ -161,7 +162,10 @@ class JSONTraceHandler(TraceHandler):
 
     def _merge_and_upload(self, timeout_s: float, num_cycles: int | None) -> None:
         self._num_merged = self._num_written
-        if self._merge is not None and self._merge.finish(timeout_s, num_cycles):
+        if self._merge is None:
+            return
+        url = self._merged_remote.shared_url
+        if self._merge.finish(timeout_s, num_cycles, (self._rank, url) if url else None):
             self._merged_remote.put_shared(self._folder.path / self._merged_path)
 
 

@@ -11,6 +11,8 @@ _log = logging.getLogger("kinetoscope")
 _LEAST_SECONDS_BETWEEN = 60.0
 _WAIT_FOR_RANKS_S = 10.0
 _WAIT_FOR_CYCLES_S = 5.0
+# A process that ended just as the time was up may not know yet that nobody waits for it.
+_LAST_LOOK_S = 0.25
 
 
 class MergeProcess:
@@ -32,24 +34,28 @@ class MergeProcess:
         if monotonic() - self._last_start >= _LEAST_SECONDS_BETWEEN and not self._process.is_running:
             self._start(wait_s=0.0)
 
-    def finish(self, timeout_s: float, num_cycles: int | None = None) -> bool:
+    def finish(self, timeout_s: float, num_cycles: int | None = None, upload: tuple[int, str] | None = None) -> bool:
         """Merges at the end; whether the merged file is there.
 
         The process waits for the node's other ranks, except for those that have saved ``num_cycles``. This call waits
-        for the process, at most ``timeout_s`` seconds, and leaves it to finish by itself after that.
+        for the process, at most ``timeout_s`` seconds, and leaves it to finish by itself after that; it then also sees
+        to the ``upload``, a rank whose queue it goes into and a URL.
         """
         until = monotonic() + timeout_s
         if self._process.wait(until):
-            self._start(_WAIT_FOR_RANKS_S if num_cycles is None else _WAIT_FOR_CYCLES_S, num_cycles)
+            self._start(_WAIT_FOR_RANKS_S if num_cycles is None else _WAIT_FOR_CYCLES_S, num_cycles, upload)
         if not self._process.wait(until):
+            self._process.leave()
+        if not self._process.wait(until + _LAST_LOOK_S):
             _log.warning("Merging into %s goes on in process %d.", self._output, self._process.pid)
             return False
         return not self._failed and self._output.exists()
 
-    def _start(self, wait_s: float, num_cycles: int | None = None) -> None:
+    def _start(self, wait_s: float, num_cycles: int | None = None, upload: tuple[int, str] | None = None) -> None:
         self._last_start = monotonic()
         cycles = [] if num_cycles is None else ["--cycles", str(num_cycles)]
-        self._process.start([*self._command, "--wait", str(wait_s), *cycles])
+        if_left = [] if upload is None else ["--upload-if-left", str(upload[0]), upload[1]]
+        self._process.start([*self._command, "--wait", str(wait_s), *cycles, *if_left])
 
     def _report(self, status: int, errors: str) -> None:
         self._failed = status != 0

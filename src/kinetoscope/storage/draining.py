@@ -14,6 +14,7 @@ from kinetoscope.storage.redaction import without_credentials
 from kinetoscope.storage.transfer import transfer
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 30.0
+RETRY_BESIDE_TRAINING_FOR_S = 600.0
 # Waiting hardly changes anything here: no access, no such bucket, no library, a name that no store can have.
 _LIKELY_FINAL = (PermissionError, FileNotFoundError, ImportError, ValueError)
 _MOST_FINAL_FAILURES = 3

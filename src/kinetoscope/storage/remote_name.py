@@ -59,8 +59,15 @@ class RemoteName:
         """Has a node's own ``file`` uploaded, again if it was before; on nodes after the first one with the node in its
         name."""
         if self._uploads is not None:
-            name = name_on_node(self._format, self._run_name, self._ranks)
-            self._uploads.put(file, _of_attempt(name, self._restart))
+            self._uploads.put(file, self._shared_name())
+
+    @property
+    def shared_url(self) -> str:
+        """Where `put_shared` uploads to through the run's queue; empty if it does not."""
+        return self._uploads.url_of(self._shared_name()) if self._uploads is not None else ""
+
+    def _shared_name(self) -> str:
+        return _of_attempt(name_on_node(self._format, self._run_name, self._ranks), self._restart)
 
 
 def queue_recovered(run_folder: Path, url: str, file: Path, cycle: Any) -> None:

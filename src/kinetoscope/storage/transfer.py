@@ -1,5 +1,6 @@
 """storage: one upload. A file flows into the store, which is asked afterwards whether it is really there."""
 
+import base64
 import hashlib
 import os
 from dataclasses import dataclass
@@ -98,9 +99,15 @@ def _confirm(store: Any, path: str, digest: _Digest) -> None:
         raise UploadError("The store took the file, but does not have it.") from None
     if info.get("size") != digest.size_bytes:
         raise UploadError(f"The store has {info.get('size')} bytes of {digest.size_bytes}.")
-    etag = str(info.get("ETag") or "").strip('"')
-    if etag not in (digest.md5, digest.etag_of_parts) and _md5_in_store(store, path) != digest.md5:
+    if _named_checksum(info) not in (digest.md5, digest.etag_of_parts) and _md5_in_store(store, path) != digest.md5:
         raise UploadError("The store has as many bytes, but not the same ones.")
+
+
+def _named_checksum(info: dict[str, Any]) -> str:
+    """The checksum that the store itself computed: S3's ETag, Google's md5Hash; Azure's is the client's word."""
+    if md5 := info.get("md5Hash"):
+        return base64.b64decode(md5).hex()
+    return str(info.get("ETag") or "").strip('"')
 
 
 def _md5_in_store(store: Any, path: str) -> str:

@@ -144,6 +144,8 @@ class Uploads:
 
     def _say_it_goes_on(self) -> None:
         names = [it.upload.path for it in self._waiting()]
+        if not names:
+            return
         more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
         _log.warning(
             "Not uploaded yet: %s%s. Process %d goes on with it. %s",

@@ -7,11 +7,13 @@ numbers are stock's to the last bit: that is why times are floats of microsecond
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
-from typing import Any
+from itertools import accumulate, compress
+from typing import Any, cast
 
 import torch
 from torch.profiler import DeviceType
+
+from kinetoscope.torch.kineto_event import ask_each, question
 
 MEMORY = "[memory]"
 OUT_OF_MEMORY = "[OutOfMemory]"
@@ -65,6 +67,13 @@ class EventColumns:
         """The indexes of the events, less those that only repeat the one around them."""
         return (index for index in range(len(self)) if index not in self.removed)
 
+    def of_sources(self, method: str, of_memory: Any) -> list[Any]:
+        """What ``method`` says of Kineto's object of each event; ``of_memory`` for those that only stand for memory."""
+        if not self.memory_only:
+            return ask_each(self.sources, method)
+        ask = question(method)
+        return [of_memory if index in self.memory_only else ask(source) for index, source in enumerate(self.sources)]
+
     def in_tree(self, index: int) -> bool:
         """Whether an event may have children: one on the CPU that begins and ends on one thread."""
         return self.devices[index] == _CPU and not self.is_async[index]
@@ -104,14 +113,13 @@ def read_columns(kineto_results: Any, use_device: str | None) -> EventColumns:
     """The events of one window, in order, each with its parent, its kernels and its memory."""
     events = kineto_results.events()
     base_ns = kineto_results.trace_start_ns()
-    names = _shown_names(events)
-    shown = [event for event in events if names[event.name()] is not None and not event.is_hidden_event()]
+    raw_names = ask_each(events, "name")
+    names = {name: _shown_name(name) for name in set(raw_names)}
     columns = EventColumns(use_device)
-    _fill(columns, shown, names, base_ns)
-    _add_memory(columns, [event for event in events if event.name() == MEMORY], base_ns)
-    for event in events:
-        if event.name() == OUT_OF_MEMORY:
-            _append_memory_event(columns, event, base_ns)
+    _fill(columns, events, [names[name] for name in raw_names], base_ns)
+    _add_memory(columns, _named(MEMORY, events, raw_names), base_ns)
+    for event in _named(OUT_OF_MEMORY, events, raw_names):
+        _append_memory_event(columns, event, base_ns)
     if use_device or any(device != _CPU for device in columns.devices):
         _link_kernels(columns)
     _sort(columns)
@@ -120,9 +128,8 @@ def read_columns(kineto_results: Any, use_device: str | None) -> EventColumns:
     return columns
 
 
-def _shown_names(events: Iterable[Any]) -> dict[str, str | None]:
-    """How each name is shown; None for those that are not."""
-    return {name: _shown_name(name) for name in {event.name() for event in events}}
+def _named(name: str, events: Sequence[Any], names: Sequence[str]) -> list[Any]:
+    return [events[index] for index, other in enumerate(names) if other == name]
 
 
 def _shown_name(name: str) -> str | None:
@@ -137,14 +144,18 @@ def readable_name(name: str) -> str:
     return torch._C._demangle(name) if len(name) > 1 else name
 
 
-def _fill(columns: EventColumns, events: list[Any], names: dict[str, Any], base_ns: int) -> None:
+def _fill(columns: EventColumns, events: list[Any], names: list[str | None], base_ns: int) -> None:
+    are_hidden = ask_each(events, "is_hidden_event")
+    kept = [name is not None and not is_hidden for name, is_hidden in zip(names, are_hidden, strict=True)]
+    events = list(compress(events, kept))
     columns.sources = events
-    columns.names = [names[event.name()] for event in events]
-    columns.begins_us = [(event.start_ns() - base_ns) / 1000 for event in events]
-    columns.ends_us = [(event.end_ns() - base_ns) / 1000 for event in events]
-    columns.threads = [event.start_thread_id() for event in events]
-    columns.devices = [int(event.device_type()) for event in events]
-    columns.is_async = [event.is_async() or event.start_thread_id() != event.end_thread_id() for event in events]
+    columns.names = cast("list[str]", list(compress(names, kept)))
+    columns.begins_us = [(begin_ns - base_ns) / 1000 for begin_ns in ask_each(events, "start_ns")]
+    columns.ends_us = [(end_ns - base_ns) / 1000 for end_ns in ask_each(events, "end_ns")]
+    columns.threads = ask_each(events, "start_thread_id")
+    columns.devices = list(map(int, ask_each(events, "device_type")))
+    ends = zip(ask_each(events, "is_async"), columns.threads, ask_each(events, "end_thread_id"), strict=True)
+    columns.is_async = [is_async or begin != end for is_async, begin, end in ends]
     columns.host_bytes = [0] * len(events)
     columns.device_bytes = [0] * len(events)
 

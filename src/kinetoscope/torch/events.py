@@ -18,6 +18,7 @@ from torch.profiler import DeviceType
 from kinetoscope.torch.collector import collector_at_rest
 from kinetoscope.torch.event_columns import EventColumns, readable_name
 from kinetoscope.torch.key_averages import recorded_stacks
+from kinetoscope.torch.kineto_event import question
 
 
 class WindowEvents:
@@ -100,8 +101,10 @@ def _always(value: Any) -> _Make:
 def _asked(method: str, for_memory: Callable[[], Any]) -> _Make:
     """What Kineto's event says; for those that stand for memory, what torch says of them."""
 
+    ask = question(method)
+
     def make(events: WindowEvents, index: int) -> Any:
-        return for_memory() if events.memory(index) else getattr(events.columns.sources[index], method)()
+        return for_memory() if events.memory(index) else ask(events.columns.sources[index])
 
     return make
 
@@ -137,8 +140,11 @@ def _children(events: WindowEvents, index: int) -> list[WindowEvent]:
     return [events.by_index[child] for child in events.columns.children.get(index, ())]
 
 
+_extra_metadata = question("extra_meta")
+
+
 def _metadata(events: WindowEvents, index: int) -> Any:
-    extra = None if events.memory(index) else events.columns.sources[index].extra_meta()
+    extra = None if events.memory(index) else _extra_metadata(events.columns.sources[index])
     return profiler_util._build_metadata(extra) if extra else None
 
 

@@ -68,7 +68,8 @@ class ExecutionTraceObserver(ITraceObserver):
     """
 
     def __init__(self) -> None:
-        self._registered = self._running = False
+        self._registered = False
+        self._execution_trace_running = False  # by this name torch's own tests ask
         self.extra_resources_collection = False
         self.resources_dir = ""
         self.output_file_path = ""
@@ -124,21 +125,21 @@ class ExecutionTraceObserver(ITraceObserver):
 
     def is_running(self) -> bool:
         """Whether operators are recorded now."""
-        return self._running
+        return self._execution_trace_running
 
     def start(self) -> None:
         """Begins to record; does nothing unless registered."""
-        if self._registered and not self._running:
+        if self._registered and not self._execution_trace_running:
             _enable_execution_trace_observer()
-            self._running = True
+            self._execution_trace_running = True
             running_observers.add(id(self))
             _record_process_groups()
 
     def stop(self) -> None:
         """Pauses recording; `start` goes on in the same file."""
-        if self._running:
+        if self._execution_trace_running:
             _disable_execution_trace_observer()
-            self._running = False
+            self._execution_trace_running = False
             running_observers.discard(id(self))
 
     def cleanup(self) -> None:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from kinetoscope.formats.compression import compressed_by_name
-from kinetoscope.torch.packed_text import pieces_of
 from kinetoscope.torch.trace_text import TraceText
 from kinetoscope.writing.atomic_file import atomic_file
 
@@ -19,11 +18,7 @@ from kinetoscope.writing.atomic_file import atomic_file
 def copy_trace(text: TraceText, path: Path, additions: Mapping[str, Any]) -> None:
     """Writes ``path`` with the events of a text that is right, under its header with ``additions``."""
     header = json.dumps(text.header | dict(additions), indent=2).removesuffix("\n}")
-    with trace_stream(path) as stream:
-        stream.write(header.encode() + b',\n"traceEvents": [')
-        for piece in pieces_of(text.lines):
-            stream.write(piece)
-        stream.write(b"\n]\n}\n")
+    text.lines.save(path, header.encode() + b',\n"traceEvents": [', b"\n]\n}\n")
 
 
 @contextmanager

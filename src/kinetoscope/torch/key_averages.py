@@ -3,7 +3,7 @@
 # torch declares its floats as int, and as attributes what is a property here.
 # pyright: reportIncompatibleVariableOverride=false, reportAttributeAccessIssue=false
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ from torch.profiler import DeviceType
 
 from kinetoscope.errors import SettingsError
 from kinetoscope.torch.event_columns import EventColumns, stacks_of
+from kinetoscope.torch.kineto_event import question
 
 _NOT_A_FRAME = (
     ("autograd/__init__", "_make_grads"),
@@ -100,12 +101,12 @@ def average_events(
     """The events of all ``windows``, added up."""
     groups: dict[tuple[Any, ...], EventAverage] = {}
     for columns, find_event in windows:
-        _Adder(columns, find_event, grouping).add_to(groups)
+        _Adder(columns, find_event, grouping, with_flops).add_to(groups)
     rows = list(groups.values())
     for row in rows:
         row.stack = row.stack[: grouping.by_stack_n] if row.stack else []
         row.input_shapes = row.input_shapes if grouping.by_input_shape else ""
-        row.overload_name = row.overload_name if grouping.by_overload_name else ""
+        row.overload_name = getattr(row, "overload_name", "") if grouping.by_overload_name else ""
     use_device = windows[0][0].use_device if windows else None
     return AverageList(rows, use_device=use_device, profile_memory=profile_memory, with_flops=with_flops)
 
@@ -113,45 +114,55 @@ def average_events(
 class _Adder:
     """Adds the events of one window to their groups."""
 
-    def __init__(self, columns: EventColumns, find_event: FindEvent, grouping: Grouping) -> None:
+    def __init__(self, columns: EventColumns, find_event: FindEvent, grouping: Grouping, with_flops: bool) -> None:
         self._columns = columns
         self._find_event = find_event
         self._grouping = grouping
         self._stacks = recorded_stacks(columns) if grouping.by_stack_n > 0 else None
-        self._host_us, self._device_us = columns.host_us(), columns.device_us()
-        self._own_host_us = columns.own(self._host_us)
-        self._own_device_us = columns.own(self._device_us, elsewhere=True)
-        self._own_host_bytes = columns.own(columns.host_bytes)
-        self._own_device_bytes = columns.own(columns.device_bytes)
+        self._are_annotations = columns.of_sources("is_user_annotation", False)
+        host_us, device_us = columns.host_us(), columns.device_us()
+        self._summed: dict[str, Sequence[float]] = {
+            "cpu_time_total": host_us,
+            "device_time_total": device_us,
+            "self_cpu_time_total": columns.own(host_us),
+            "self_device_time_total": columns.own(device_us, elsewhere=True),
+            "cpu_memory_usage": columns.host_bytes,
+            "device_memory_usage": columns.device_bytes,
+            "self_cpu_memory_usage": columns.own(columns.host_bytes),
+            "self_device_memory_usage": columns.own(columns.device_bytes),
+            "flops": columns.of_sources("flops", 0) if with_flops else (),
+        }
 
     def add_to(self, groups: dict[tuple[Any, ...], EventAverage]) -> None:
-        for index in self._columns.shown():
-            if not self._grouping.include_python_functions and self._is_python_function(index):
-                continue
-            key = self._key(index)
+        members: dict[tuple[Any, ...], list[int]] = {}
+        for index, key in enumerate(self._keys()):
+            if index not in self._columns.removed and key is not None:
+                members.setdefault(key, []).append(index)
+        for key, indexes in members.items():
             row = groups.get(key)
             if row is None:
-                row = groups[key] = self._first_of_row(index)
-            self._add(row, index)
+                row = groups[key] = self._first_of_row(indexes[0])
+            row.count += len(indexes)
+        for name, values in self._summed.items():
+            if any(values):
+                for key, indexes in members.items():
+                    setattr(groups[key], name, _sum(getattr(groups[key], name), values, indexes))
 
-    def _is_python_function(self, index: int) -> bool:
-        return index not in self._columns.memory_only and self._columns.sources[index].is_python_function()
-
-    def _key(self, index: int) -> tuple[Any, ...]:
+    def _keys(self) -> Iterable[tuple[Any, ...] | None]:
+        """What tells each event's row from the others; None for an event that is in none."""
         columns, grouping = self._columns, self._grouping
-        event = None if index in columns.memory_only else columns.sources[index]
-        key: list[Any] = [
-            columns.names[index],
-            columns.devices[index],
-            event is not None and event.is_user_annotation(),
-        ]
+        parts: list[Iterable[Any]] = [columns.names, columns.devices, self._are_annotations]
         if grouping.by_overload_name:
-            key.append(event.overload_name() if event else "")
+            parts.append(columns.of_sources("overload_name", ""))
         if grouping.by_input_shape:
-            key.append(str(event.shapes()) if event else "[]")
+            parts.append(map(str, columns.of_sources("shapes", [])))
         if self._stacks is not None:
-            key += self._stacks[index][: grouping.by_stack_n]
-        return tuple(key)
+            parts.append(tuple(stack[: grouping.by_stack_n]) for stack in self._stacks)
+        keys = zip(*parts, strict=True)
+        if grouping.include_python_functions:
+            return keys
+        are_frames = columns.of_sources("is_python_function", False)
+        return (None if is_frame else key for key, is_frame in zip(keys, are_frames, strict=True))
 
     def _first_of_row(self, index: int) -> EventAverage:
         columns, find_event = self._columns, self._find_event
@@ -161,27 +172,20 @@ class _Adder:
         row.node_id = -1
         row.is_async = columns.is_async[index]
         row.use_device = columns.use_device
-        row.overload_name = event.overload_name() if event else ""
+        row.overload_name = question("overload_name")(event) if event else ""
         row.input_shapes = event.shapes() if event else []
         row.stack = self._stacks[index] if self._stacks is not None else []
         row.scope = event.scope() if event else 0
         row.device_type = event.device_type() if event else DeviceType.CPU
-        row.is_user_annotation = bool(event and event.is_user_annotation())
+        row.is_user_annotation = self._are_annotations[index]
         return row
 
-    def _add(self, row: EventAverage, index: int) -> None:
-        columns = self._columns
-        row.count += 1
-        row.cpu_time_total += self._host_us[index]
-        row.device_time_total += self._device_us[index]
-        row.self_cpu_time_total += self._own_host_us[index]
-        row.self_device_time_total += self._own_device_us[index]
-        row.cpu_memory_usage += columns.host_bytes[index]
-        row.device_memory_usage += columns.device_bytes[index]
-        row.self_cpu_memory_usage += self._own_host_bytes[index]
-        row.self_device_memory_usage += self._own_device_bytes[index]
-        if index not in columns.memory_only:
-            row.flops += columns.sources[index].flops()
+
+def _sum(total: float, values: Sequence[float], indexes: Iterable[int]) -> float:
+    """Adds one after the other, as stock does: Python's `sum` rounds otherwise since 3.12."""
+    for index in indexes:
+        total += values[index]
+    return total
 
 
 def recorded_stacks(columns: EventColumns) -> list[list[str]]:

@@ -10,24 +10,34 @@ import fcntl
 import os
 import shutil
 import tempfile
-import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
-import torch
-
 from kinetoscope.errors import ProfilerStateError
+from kinetoscope.torch.kineto_library import LIBRARY, saves_without_lock
 from kinetoscope.writing.atomic_file import make_folder
+from kinetoscope.writing.writer_thread import is_beside_training
 
-_LIBRARY = str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so")
 _PIPE_BYTES = 1 << 20  # as much as Linux gives anybody: the less often do we ask for Python's lock
+# Beside the training, Kineto's thread gives way to it, and to what reads from it. Where every processor is busy a tenth
+# of one is left to it, so that it comes to its end all the same.
+_GIVES_WAY = 10
 _FILL_S = 0.004  # in which Kineto writes some hundred kilobytes
 
 
 class TextStream(Protocol):
-    """What Kineto's text is read from."""
+    """What Kineto's text is read from.
+
+    The module in C reads from ``fileno``, which is at its end when ``is_written`` and there is nothing to read.
+    """
+
+    is_written: bytearray
+    """One byte, which is not 0 when Kineto has written everything."""
+
+    def fileno(self) -> int: ...
 
     def read(self) -> bytes:
         """The next piece; b"" at the end."""
@@ -52,29 +62,40 @@ def kineto_stream(kineto_results: Any, folder: Path) -> Iterator[TextStream]:
         pipe.check()  # it explains what else may have gone wrong
 
 
-def saves_without_lock(kineto_results: Any) -> bool:
-    """Whether Kineto can save these results while other threads run Python."""
+@contextmanager
+def _temporary_file(kineto_results: Any, folder: Path) -> Iterator["_File"]:
     try:
-        from kinetoscope import _kineto_save
-    except ImportError:
-        return False
-    return _kineto_save.can_save(kineto_results, _LIBRARY)
+        stream = _unnamed_file(folder, kineto_results.save)
+    except RuntimeError as error:
+        raise _unsaved(error) from error
+    with stream:
+        yield stream
 
 
 @contextmanager
-def _temporary_file(kineto_results: Any, folder: Path) -> Iterator["_File"]:
+def second_stream(kineto_results: Any, folder: Path, error: ProfilerStateError) -> Iterator[TextStream]:
+    """The text of results that Kineto has saved for somebody else, from torch's exporter in Python.
+
+    Raises the ``error`` of `kineto_stream` where this torch has none; 2.13 has.
+    """
+    try:
+        from torch.profiler._chrome_trace_export import export_chrome_trace
+    except ImportError:
+        raise error from None
+    with (stream := _unnamed_file(folder, lambda name: export_chrome_trace(kineto_results, name))):
+        yield stream
+
+
+def _unnamed_file(folder: Path, save: Callable[[str], object]) -> "_File":
+    """What ``save`` writes to the name it is given, which is gone by then."""
     make_folder(folder)
     number, name = tempfile.mkstemp(prefix=".kineto-", suffix=".json", dir=folder)
     os.close(number)
     try:
-        kineto_results.save(name)
-        stream = _File(name)
-    except RuntimeError as error:
-        raise _unsaved(error) from error
+        save(name)
+        return _File(name)
     finally:
         os.unlink(name)
-    with stream:
-        yield stream
 
 
 def _unsaved(error: Exception) -> ProfilerStateError:
@@ -88,13 +109,16 @@ class _File:
     """A file that is complete; it may have lost its name."""
 
     def __init__(self, name: str) -> None:
+        self.is_written = bytearray(b"\1")
         self._stream = open(name, "rb", buffering=0)  # noqa: SIM115 - closed by `__exit__`
+
+    def fileno(self) -> int:
+        return self._stream.fileno()
 
     def read(self) -> bytes:
         return self._stream.read(_PIPE_BYTES)
 
-    def __enter__(self) -> None:
-        pass
+    def __enter__(self) -> None: ...
 
     def __exit__(self, *error: object) -> None:
         self._stream.close()
@@ -112,59 +136,60 @@ class _Pipe:
     """A named pipe that Kineto takes for its file. It writes to the name with ``.tmp`` and renames that."""
 
     def __init__(self, kineto_results: Any) -> None:
-        self._is_written = threading.Event()
+        from kinetoscope import _kineto_save
+
+        self.is_written = bytearray(1)
         self._error: Exception | None = None
         with contextlib.ExitStack() as undo:
-            self._folder = tempfile.mkdtemp(prefix="kinetoscope-")
-            undo.callback(shutil.rmtree, self._folder, ignore_errors=True)
-            path = f"{self._folder}/trace.json.tmp"
-            os.mkfifo(path)
-            self._end_to_read = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+            folder = tempfile.mkdtemp(prefix="kinetoscope-")
+            undo.callback(shutil.rmtree, folder, ignore_errors=True)
+            path = f"{folder}/trace.json"
+            os.mkfifo(f"{path}.tmp")
+            self._end_to_read = os.open(f"{path}.tmp", os.O_RDONLY | os.O_NONBLOCK)
             undo.callback(os.close, self._end_to_read)
             # While this is open the pipe has a writer, so that it is not at its end before Kineto has opened it.
-            self._end_to_write = os.open(path, os.O_WRONLY)
+            end_to_write = os.open(f"{path}.tmp", os.O_WRONLY)
             with contextlib.suppress(OSError):  # a smaller one serves as well
-                fcntl.fcntl(self._end_to_write, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
-            self._saver = threading.Thread(
-                target=self._save, args=(kineto_results,), name="kinetoscope-kineto-save", daemon=True
-            )
+                fcntl.fcntl(end_to_write, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
             try:
-                self._saver.start()
-            except RuntimeError:
-                os.close(self._end_to_write)
+                gives_way = _GIVES_WAY if is_beside_training() else 0
+                self._saving = _kineto_save.start(
+                    kineto_results, LIBRARY, path, self.is_written, end_to_write, gives_way
+                )
+            except BaseException:
+                os.close(end_to_write)
                 raise
             self._undo = undo.pop_all()
 
     def close(self) -> None:
         """Lets Kineto come to its end, also if nobody wants the rest."""
+        from kinetoscope import _kineto_save
+
         with self._undo:
             while self.read():
                 pass
-            self._saver.join()
+            try:
+                _kineto_save.finish(self._saving)
+            except RuntimeError as error:
+                self._error = error
 
     def check(self) -> None:
         """Raises `ProfilerStateError` if Kineto has not saved."""
         if self._error is not None:
             raise _unsaved(self._error) from self._error
 
+    def fileno(self) -> int:
+        return self._end_to_read
+
     def read(self) -> bytes:
         """The next piece; b"" at the end."""
         while True:
             # In a while there is much to read at once: each look takes Python's lock from the training. A child process
             # that was forked meanwhile keeps the pipe open, so its end alone cannot be waited for.
-            was_written = self._is_written.wait(_FILL_S)
+            was_written = self.is_written[0]
+            if not was_written:
+                time.sleep(_FILL_S)
             with contextlib.suppress(BlockingIOError):
                 return os.read(self._end_to_read, _PIPE_BYTES)
             if was_written:
                 return b""
-
-    def _save(self, kineto_results: Any) -> None:
-        from kinetoscope import _kineto_save
-
-        try:
-            _kineto_save.save(kineto_results, _LIBRARY, f"{self._folder}/trace.json")
-        except Exception as error:
-            self._error = error
-        finally:
-            os.close(self._end_to_write)
-            self._is_written.set()

@@ -6,45 +6,38 @@ module in C finds them, and looks again at all when they have changed.
 
 import io
 import json
-import struct
-from collections.abc import Iterator, Mapping
-from itertools import chain
+from typing import Any
 
 from kinetoscope.formats.chrome import ChromeWriter, Event
 from kinetoscope.formats.nesting import nest
-from kinetoscope.torch.packed_text import PackedText, pieces_of
+from kinetoscope.torch.packed_text import SEPARATOR, PackedText
 
-_SPAN = struct.Struct("=qqQQ")  # begin and end in nanoseconds, track, number of the line; TextSpan in kineto_text.c
-_SEPARATOR = b",\n"
 _ROUNDS = 8  # each brings in those that overlap only since others were cut: two have been enough so far
-_METADATA = b'{"ph":"M"'
 
 
-def nest_lines(packed: bytes, spans: bytearray) -> bytes | None:
-    """The text, packed as it came, with the spans of each track nested; None if that does not come to an end.
+def nest_lines(text: PackedText, found: Any) -> PackedText | None:
+    """The text with the spans of each track nested; None if that does not come to an end.
 
-    ``spans`` are those of the text, as `kineto_lines` notes them, and are changed with it.
+    ``found`` are the module's `KinetoLines`, which knows the spans of the text; it is changed with them.
     """
-    from kinetoscope import _native
-
-    nester = _Nester(packed, spans)
-    crossing = set(_native.kineto_crossings(spans))
+    nester = _Nester(text, found)
+    crossing = set(found.crossings())
     for _ in range(_ROUNDS):
         if not crossing:
             return nester.text()
         if crossing <= nester.involved.keys():
             return None
         nester.nest_with(crossing)
-        crossing = set(_native.kineto_crossings(spans))
+        crossing = set(found.crossings())
     return None
 
 
 class _Nester:
     """Knows the spans that take part, by their index, as they were recorded."""
 
-    def __init__(self, packed: bytes, spans: bytearray) -> None:
-        self._packed = packed
-        self._spans = spans
+    def __init__(self, text: PackedText, found: Any) -> None:
+        self._text = text
+        self._found = found
         self.involved: dict[int, tuple[int, int, int, int]] = {}
         self._changed: dict[int, bytes] = {}
         self._added: list[bytes] = []
@@ -52,7 +45,7 @@ class _Nester:
     def nest_with(self, crossing: set[int]) -> None:
         """Nests these and all that took part before, from the beginning."""
         for index in crossing - self.involved.keys():
-            self.involved[index] = _SPAN.unpack_from(self._spans, index * _SPAN.size)
+            self.involved[index] = self._found.span(index)
         metadata, events = self._read()
         tids = [event["tid"] for event in events.values()]
         everything = [*metadata, *events.values()]
@@ -64,59 +57,36 @@ class _Nester:
         for (index, event), tid in zip(events.items(), tids, strict=True):
             self._note(index, event, is_moved=event["tid"] != tid)
 
-    def text(self) -> bytes:
+    def text(self) -> PackedText:
         """The text with the changed lines, and those of new tracks behind the others."""
         if not self._changed:
-            return self._packed
-        with PackedText() as packed:
-            separator = b""
-            for lines in _replaced(_lines_of(self._packed), self._changed):
-                packed.stream.write(separator + _SEPARATOR.join(lines))
-                separator = _SEPARATOR
-            packed.stream.write(b"".join(_SEPARATOR + line for line in self._added))
-        return packed.content
+            return self._text
+        text = self._text.with_lines(self._changed)
+        text.add(b"".join(SEPARATOR + line for line in self._added))
+        return text
 
     def _read(self) -> tuple[list[Event], dict[int, Event]]:
         """What is said of processes and threads, and the events that take part by their index."""
-        by_line = {span[3]: index for index, span in self.involved.items()}
+        by_place = {span[3]: index for index, span in self.involved.items()}
+        places = sorted({*self._found.metadata, *by_place})
         metadata: list[Event] = []
         events: dict[int, Event] = {}
-        for number, line in enumerate(chain.from_iterable(_lines_of(self._packed))):
-            if number in by_line:
-                events[by_line[number]] = self._event(by_line[number], line)
-            elif line.startswith(_METADATA):
+        for place, line in zip(places, self._text.lines_at(places), strict=True):
+            if place in by_place:
+                begin, end, _, _ = self.involved[by_place[place]]
+                events[by_place[place]] = json.loads(line) | {"ts": begin, "dur": end - begin}
+            else:
                 metadata.append(json.loads(line))
         return metadata, events
 
-    def _event(self, index: int, line: bytes) -> Event:
-        begin, end, _, _ = self.involved[index]
-        return json.loads(line) | {"ts": begin, "dur": end - begin}
-
     def _note(self, index: int, event: Event, *, is_moved: bool) -> None:
-        _, _, track, line = self.involved[index]
+        track = self.involved[index][2]
         if is_moved:
             track = hash((event["pid"], event["tid"])) & (1 << 64) - 1
-        _SPAN.pack_into(self._spans, index * _SPAN.size, event["ts"], event["ts"] + event["dur"], track, line)
-
-
-def _lines_of(packed: bytes) -> Iterator[list[bytes]]:
-    """The lines, many at a time; no string in them holds a line break."""
-    rest = b""
-    for piece in pieces_of(packed):
-        *lines, rest = (rest + piece).split(_SEPARATOR)
-        yield lines
-    yield [rest]
-
-
-def _replaced(parts: Iterator[list[bytes]], changed: Mapping[int, bytes]) -> Iterator[list[bytes]]:
-    number = 0
-    for lines in parts:
-        if lines:
-            yield [changed.get(at, line) for at, line in enumerate(lines, number)]
-            number += len(lines)
+        self._found.move(index, event["ts"], event["ts"] + event["dur"], track)
 
 
 def _as_lines(events: list[Event]) -> list[bytes]:
     buffer = io.BytesIO()
     ChromeWriter(buffer, base_ns=0, header={}).write(events)
-    return buffer.getvalue().removeprefix(b"\n").split(_SEPARATOR)
+    return buffer.getvalue().removeprefix(b"\n").split(SEPARATOR)

@@ -48,8 +48,8 @@ class record_function:  # noqa: N801 - torch's name
         # The compiler folds the first condition to True, and so never meets the ones it could not trace.
         if is_compiling():
             return self
-        # A profiler of all threads is not seen by the second, an execution trace by neither it nor the third.
-        if _records_on_this_thread() or autograd_profiler._is_profiler_enabled or running_observers:
+        # The quickest first. A profiler of all threads is not seen by the last, an execution trace only by the first.
+        if running_observers or autograd_profiler._is_profiler_enabled or _records_on_this_thread():
             record = _begin(self.name) if self.args is None else _begin_with(self.name, self.args)
             self._open = (self._open, record)
         return self

@@ -18,10 +18,13 @@ from typing import Any
 from kinetoscope.formats.chrome import ChromeTrace, ChromeWriter, Event, choose_base_ns, read_chrome
 from kinetoscope.formats.nesting import nest
 from kinetoscope.torch.export import trace_stream
+from kinetoscope.torch.kineto_library import odd_names
 from kinetoscope.torch.strays import STRAY_TID, move_strays, stray_name
 from kinetoscope.torch.trace_text import Renamed, TraceText
 
 _CHANGED_BY_KINETO = re.compile(r"[^ !#-\[\]-~]")
+# Kineto gives each field a line; that of torch before 2.7 or so all of these fields one.
+_AFTER_A_NAME = (",\n", ', "pid": ')
 _FLOW_BITS = 40  # ids of one window stay below, and all together exact in a double
 _SLICE = 2_000  # names that are read before other threads get their turn: about a millisecond's worth
 _PAUSE_S = 0.0001
@@ -43,10 +46,21 @@ class TrueNames:
 
 def find_true_names(kineto_results: Any) -> TrueNames:
     """The true names of what Kineto's file will call otherwise."""
+    odd = odd_names(kineto_results)
+    if odd is not None:
+        return _collected(odd)
     if hasattr(kineto_results, "trace_activities"):
         return _true_names(kineto_results.trace_activities(), "timestamp", "duration")
     names = _true_names(kineto_results.events(), "start_ns", "duration_ns")
     return TrueNames(names.by_span, None) if names.by_span else names
+
+
+def _collected(odd: Iterable[tuple[int, str, int, int]]) -> TrueNames:
+    names = TrueNames({}, in_order := [])
+    for number, name, begin_ns, duration_ns in odd:
+        names.by_span.setdefault((begin_ns, duration_ns), []).append(name)
+        in_order.append(Renamed(number, name, _as_kineto_writes(name)))
+    return names
 
 
 def _true_names(events: list[Any], begin: str, duration: str) -> TrueNames:
@@ -115,10 +129,10 @@ def _read(document: bytes) -> ChromeTrace:
 
 def _escaped(text: bytes, changed_names: NamesBySpan) -> bytes:
     """The text with its names escaped that Kineto writes with their quotes as they are."""
-    written = {_as_kineto_writes(name) for names in changed_names.values() for name in names}
-    for name in written:
-        if '"' in name:  # Kineto gives each field a line, and a name no line breaks: so the line is found for certain
-            text = text.replace(f'"name": "{name}",\n'.encode(), f'"name": {json.dumps(name)},\n'.encode())
+    written = {it for names in changed_names.values() for name in names for it in _ways_to_write(name)}
+    for name in filter(lambda name: '"' in name, written):
+        for after in _AFTER_A_NAME:  # a name has no line breaks: so the line is found for certain
+            text = text.replace(f'"name": "{name}"{after}'.encode(), f'"name": {json.dumps(name)}{after}'.encode())
     return text
 
 
@@ -145,10 +159,15 @@ def _joined(parts: Iterable[list[Event]]) -> list[Event]:
 
 def _restore_name(event: dict[str, Any], true_names: Iterable[str]) -> None:
     for name in true_names:
-        if event["name"] == _as_kineto_writes(name):
+        if event["name"] in _ways_to_write(name):
             event["name"] = name
 
 
 def _as_kineto_writes(name: str) -> str:
+    return _ways_to_write(name)[0]
+
+
+def _ways_to_write(name: str) -> tuple[str, ...]:
+    """The newest first: older versions wrote what is not printable, too."""
     written = name.replace("\\", "/").replace("\n", "")
-    return written if written.isascii() and written.isprintable() else "unknown"
+    return (written,) if written.isascii() and written.isprintable() else ("unknown", written)

@@ -18,7 +18,7 @@ from kinetoscope.torch.event_columns import EventColumns, read_columns
 from kinetoscope.torch.events import WindowEvents, list_events, torch_is_known
 from kinetoscope.torch.export import copy_trace
 from kinetoscope.torch.key_averages import Grouping, average_events
-from kinetoscope.torch.kineto_stream import kineto_stream
+from kinetoscope.torch.kineto_stream import kineto_stream, second_stream
 from kinetoscope.torch.memory_timeline import MemoryTimeline, build_memory_timeline
 from kinetoscope.torch.metadata import decode_all
 from kinetoscope.torch.repair import NamesBySpan, TrueNames, find_true_names, rewrite_trace
@@ -92,9 +92,16 @@ class Window:
         """What Kineto saved, which it does at the first call; ``folder`` is where there is room for a file."""
         if self._text is None:
             self._true_names = find_true_names(self.kineto_results)
-            with kineto_stream(self.kineto_results, folder) as stream:
-                self._text = read_text(stream, self._true_names.in_order)
+            self._text = self._read_text(folder)
         return self._text
+
+    def _read_text(self, folder: Path) -> TraceText:
+        try:
+            with kineto_stream(self.kineto_results, folder) as stream:
+                return read_text(stream, self._true_names.in_order)
+        except ProfilerStateError as error:
+            with second_stream(self.kineto_results, folder, error) as stream:
+                return read_text(stream, None)
 
     def source(self, folder: Path) -> tuple[TraceText, NamesBySpan]:
         """What Kineto saved, and the true names of what it calls otherwise."""

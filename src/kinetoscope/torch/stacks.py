@@ -35,8 +35,10 @@ def _stacks(columns: EventColumns) -> list[list[str]]:
 
 def _frames_around(columns: EventColumns) -> list[list[str]]:
     stacks: list[list[str]] = []
+    are_python = columns.of_sources("is_python_function", False)
     for index, parent in enumerate(columns.parents):
         around = stacks[parent] if parent >= 0 else []
-        is_python = index not in columns.memory_only and columns.sources[index].is_python_function()
-        stacks.append([columns.names[index], *around] if is_python and is_frame(columns.names[index]) else around)
+        stacks.append(
+            [columns.names[index], *around] if are_python[index] and is_frame(columns.names[index]) else around
+        )
     return stacks

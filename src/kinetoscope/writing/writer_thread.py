@@ -8,8 +8,15 @@ from collections.abc import Callable
 from time import monotonic
 
 _log = logging.getLogger("kinetoscope")
+_here = threading.local()
 
 Job = Callable[[], object]
+
+
+def is_beside_training() -> bool:
+    """Whether this runs as a job of a `WriterThread` for which nobody waits."""
+    writer: WriterThread | None = getattr(_here, "writer", None)
+    return writer is not None and not writer.is_awaited
 
 
 class WriterThread:
@@ -30,6 +37,7 @@ class WriterThread:
         self._jobs: deque[tuple[str, Job]] = deque()
         self._running = False
         self._closing = False
+        self._num_awaiting = 0
         self._thread: threading.Thread | None = None
         self._pid = os.getpid()
 
@@ -49,13 +57,12 @@ class WriterThread:
         """Waits until every job submitted so far has run; False if ``timeout_s`` was too short."""
         if self._thread is threading.current_thread() or self._pid != os.getpid():
             return True
-        deadline = monotonic() + timeout_s
         with self._changed:
-            while self._jobs or self._running:
-                left = deadline - monotonic()
-                if left <= 0 or self._thread is None or not self._thread.is_alive():
-                    break
-                self._changed.wait(left)
+            self._num_awaiting += 1
+            try:
+                self._wait(monotonic() + timeout_s)
+            finally:
+                self._num_awaiting -= 1
         return self._run_what_no_thread_will()
 
     def close(self, timeout_s: float) -> bool:
@@ -71,9 +78,21 @@ class WriterThread:
         return done
 
     @property
+    def is_awaited(self) -> bool:
+        """Whether somebody waits for the jobs."""
+        return self._num_awaiting > 0
+
+    @property
     def num_waiting(self) -> int:
         """How many jobs have not begun yet."""
         return len(self._jobs)
+
+    def _wait(self, deadline: float) -> None:
+        while self._jobs or self._running:
+            left = deadline - monotonic()
+            if left <= 0 or self._thread is None or not self._thread.is_alive():
+                break
+            self._changed.wait(left)
 
     def _start(self) -> None:
         if self._thread is None:
@@ -92,6 +111,7 @@ class WriterThread:
         return not self._jobs and not self._running
 
     def _loop(self) -> None:
+        _here.writer = self
         while (item := self._next()) is not None:
             self._run(*item)
             del item  # a finished job's cycle must not stay alive until the next one comes

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from kinetoscope.torch import profile
+from older_torch import VERSION
 
 PROGRAM = """
 import os, signal, sys, time
@@ -117,7 +118,8 @@ def test_what_ends_stock_with_a_crash_leaves_us_profilable(what, tmp_path):
     program = CRASHES[what].replace("/dev/shm", str(tmp_path)) + again
     done = run(head.format("kinetoscope.torch") + program)
     assert done.returncode == 0, done.stderr
-    assert run(head.format("torch.profiler") + program).returncode != 0
+    if VERSION >= (2, 13):  # older ones survive some of it
+        assert run(head.format("torch.profiler") + program).returncode != 0
 
 
 def test_three_hundred_profiles_leave_no_thread_and_no_file_open():

@@ -1,9 +1,11 @@
 """Exported traces: valid for json.loads and for Perfetto, with every string as it was, any number of times."""
 
+import contextlib
 import gzip
 import json
 import multiprocessing
 import os
+import sys
 import threading
 from pathlib import Path
 
@@ -12,15 +14,25 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kineto_pieces import Pieces
 from kinetoscope.errors import FolderNotWritableError
 from kinetoscope.formats.chrome import read_chrome
 from kinetoscope.formats.compression import read_unpacked
 from kinetoscope.recording.recorder_choice import IS_PURE
-from kinetoscope.torch import kineto_stream, profile, record_function, schedule, tensorboard_trace_handler
+from kinetoscope.torch import (
+    kineto_stream,
+    profile,
+    record_function,
+    repair,
+    schedule,
+    tensorboard_trace_handler,
+)
 from kinetoscope.torch.export import copy_trace
+from kinetoscope.torch.kineto_library import odd_names
 from kinetoscope.torch.repair import find_true_names, rewrite_trace
 from kinetoscope.torch.results import KinetoResults
 from kinetoscope.torch.trace_text import read_text
+from older_torch import as_in_2_13
 from trace_processor import trace_processor
 
 ODD_NAMES = [
@@ -40,8 +52,19 @@ ODD_NAMES = [
     "unknown",
     "",
 ]
-TRACE_ONLY = {"experimental_config": torch._C._profiler._ExperimentalConfig(trace_only=True)}
-OPTIONS = [{}, TRACE_ONLY, {"with_stack": True}, {"with_stack": True, "record_shapes": True, "profile_memory": True}]
+
+
+def trace_only():
+    """The options for events without their args, where this torch has them."""
+    with contextlib.suppress(TypeError):
+        yield {"experimental_config": torch._C._profiler._ExperimentalConfig(trace_only=True)}
+
+
+OPTIONS = [{}, *trace_only(), {"with_stack": True}, {"with_stack": True, "record_shapes": True, "profile_memory": True}]
+
+
+def names_of(options):
+    return " ".join(options) or "no options"
 
 
 def record(names=ODD_NAMES, **options) -> profile:
@@ -59,13 +82,13 @@ def annotations(path: Path) -> list[str]:
     return [span["name"] for span in sorted(spans, key=lambda span: span["ts"])]
 
 
-@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("options", OPTIONS, ids=names_of)
 def test_every_name_comes_back_as_it_was(tmp_path, options):
     record(**options).export_chrome_trace(tmp_path / "trace.json")
     assert annotations(tmp_path / "trace.json") == ODD_NAMES
 
 
-@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("options", OPTIONS, ids=names_of)
 @pytest.mark.parametrize("names", [["plain"], ODD_NAMES], ids=["plain", "odd"])
 def test_perfetto_finds_no_error_and_every_span(tmp_path, options, names):
     path = tmp_path / "trace.json"
@@ -220,6 +243,39 @@ def test_tensorboards_handler_writes_beside_the_training_and_is_done_when_the_pr
     assert len(list(tmp_path.iterdir())) == len(threads) == 2
 
 
+def test_every_cycle_arrives_whole_while_another_thread_runs_python_all_the_time(tmp_path):
+    done = threading.Event()
+
+    def count(number: int) -> int:
+        return number + 1
+
+    def spin() -> None:
+        number = 0
+        while not done.is_set():
+            number = count(number)
+
+    spinning = threading.Thread(target=spin)
+    spinning.start()
+    handler = tensorboard_trace_handler(tmp_path, use_gzip=True)
+    try:
+        with profile(
+            schedule=schedule(wait=0, warmup=1, active=2), with_stack=True, on_trace_ready=handler
+        ) as profiler:
+            for _ in range(12):
+                torch.ones(3, requires_grad=True).sum().backward()
+                profiler.step()
+    finally:
+        done.set()
+        spinning.join()
+    files = sorted(tmp_path.iterdir())
+    assert len(files) == 4
+    for path in files:
+        names = [event["name"] for event in json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]]
+        assert sum(name.startswith("ProfilerStep#") for name in names) == 2
+    with trace_processor.load(files[-1]) as trace:
+        assert trace.errors() == {}
+
+
 def test_tensorboards_handler_called_by_a_users_handler_writes_at_once(tmp_path):
     handler, found = tensorboard_trace_handler(tmp_path), []
 
@@ -252,29 +308,31 @@ def test_acc_events_exports_the_cycles_of_all(tmp_path):
     assert row["n"] == 6
 
 
+@pytest.mark.parametrize("options", OPTIONS, ids=names_of)
+def test_names_read_in_kinetos_library_are_those_that_torch_gives(monkeypatch, options):
+    results = record(**options).profiler.kineto_results
+    if odd_names(results) is None:
+        pytest.skip("this torch, or this build of ours, has no way but through Python")
+    names = find_true_names(results)
+    monkeypatch.setattr(repair, "odd_names", lambda results: None)
+    assert names == find_true_names(results)
+    assert len(names.in_order or ()) > 3
+
+
+@as_in_2_13
 @pytest.mark.skipif(IS_PURE, reason="there is only the way through Python")
-@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("options", OPTIONS, ids=names_of)
 def test_lines_and_the_way_through_python_give_the_same_trace(tmp_path, options):
     results = record(**options).profiler.kineto_results
     names = find_true_names(results)
     results.save(str(tmp_path / "kineto.json"))
     kineto = (tmp_path / "kineto.json").read_bytes()
-    lines, unread = read_text(Pieces(kineto), names.in_order), read_text(Pieces(kineto), None)
-    assert (lines.is_right, unread.lines) == (True, b"")
+    lines, unread = read_text(Pieces(kineto, 10_000), names.in_order), read_text(Pieces(kineto, 10_000), None)
+    assert (lines.is_right, bool(unread.lines)) == (True, False)
     copy_trace(lines, tmp_path / "lines.json", {})
     rewrite_trace([(unread, names.by_span)], tmp_path / "python.json", {})
     ours, python = (in_order(tmp_path / name) for name in ("lines.json", "python.json"))
     assert ours == python
-
-
-class Pieces:
-    """A stream that gives out ``text`` in pieces."""
-
-    def __init__(self, text: bytes) -> None:
-        self._pieces = [text[at : at + 10_000] for at in range(0, len(text), 10_000)]
-
-    def read(self) -> bytes:
-        return self._pieces.pop(0) if self._pieces else b""
 
 
 def in_order(path: Path) -> tuple[list[dict], dict]:
@@ -284,7 +342,18 @@ def in_order(path: Path) -> tuple[list[dict], dict]:
     return [event for event in events if event["ph"] != "M"], said
 
 
-def test_what_kineto_saved_for_somebody_else_is_an_error_that_says_so(tmp_path):
+def test_what_kineto_saved_for_somebody_else_is_exported_all_the_same(tmp_path):
+    pytest.importorskip("torch.profiler._chrome_trace_export")
+    profiler = record()
+    profiler.profiler.kineto_results.save(str(tmp_path / "theirs.json"))
+    profiler.export_chrome_trace(tmp_path / "ours.json")
+    assert annotations(tmp_path / "ours.json") == ODD_NAMES
+    with trace_processor.load(tmp_path / "ours.json") as trace:
+        assert trace.errors() == {}
+
+
+def test_where_torch_cannot_export_it_again_the_error_says_that_kineto_saves_once(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch.profiler._chrome_trace_export", None)
     profiler = record(["plain"])
     profiler.profiler.kineto_results.save(str(tmp_path / "theirs.json"))
     with pytest.raises(RuntimeError, match="saves once"):

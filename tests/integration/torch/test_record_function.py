@@ -9,8 +9,10 @@ import torch
 import torch.profiler
 
 from kinetoscope.torch import ExecutionTraceObserver, profile, record_function
+from older_torch import experimental_config
 
 FACTS = ("name", "activity_type", "scope", "is_user_annotation", "device_type")
+FACTS = tuple(it for it in FACTS if hasattr(torch._C._autograd._KinetoEvent, it))
 
 
 def work() -> None:
@@ -77,7 +79,7 @@ def test_a_thread_that_a_profiler_of_all_threads_records_has_its_spans():
         with record_function("beside"):
             work()
 
-    config = torch._C._profiler._ExperimentalConfig(profile_all_threads=True)
+    config = experimental_config(profile_all_threads=True)
     with profile(experimental_config=config) as profiler:
         thread = threading.Thread(target=work_beside)
         thread.start()

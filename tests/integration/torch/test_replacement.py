@@ -9,6 +9,7 @@ import torch.profiler
 import torch.profiler.profiler
 
 import kinetoscope.torch
+from older_torch import as_in_2_13
 
 SEMI_PUBLIC = ("PROFILER_STEP_NAME", "_ITraceObserver", "_KinetoProfile", "_WARNINGS_SHOWN")
 ATTRIBUTES = [
@@ -101,7 +102,7 @@ assert Mine.calls == ["start", "stop", "cleanup"]
 """,
     "a warning that is given once": """
 import warnings
-inner._WARNINGS_SHOWN.clear()
+getattr(inner, "_WARNINGS_SHOWN", set()).clear()
 with warnings.catch_warnings(record=True) as shown:
     warnings.simplefilter("always")
     with torch.profiler.profile(schedule=torch.profiler.schedule(wait=0, warmup=1, active=1)) as p:
@@ -122,6 +123,7 @@ def test_the_semi_public_names_are_there():
     assert all(hasattr(kinetoscope.torch, name) for name in SEMI_PUBLIC)
 
 
+@as_in_2_13
 @pytest.mark.parametrize("name", [*torch.profiler.__all__, "_KinetoProfile"])
 def test_functions_and_constructors_take_the_same_arguments(name):
     ours, stock = getattr(kinetoscope.torch, name), getattr(torch.profiler, name)
@@ -129,6 +131,7 @@ def test_functions_and_constructors_take_the_same_arguments(name):
         assert parameters(ours) == parameters(stock)
 
 
+@as_in_2_13
 @pytest.mark.parametrize("name", ["profile", "_KinetoProfile", "ExecutionTraceObserver"])
 def test_public_methods_are_all_there_with_the_same_arguments(name):
     ours, stock = getattr(kinetoscope.torch, name), getattr(torch.profiler, name)
@@ -179,3 +182,15 @@ def test_the_attributes_that_programs_look_at_are_there():
     assert profiler.profiler.kineto_results.events()
     assert profiler._stats().profiler_enable_call_duration_us > 0
     assert profiler._get_distributed_info() is None
+
+
+def test_what_torchs_own_tests_ask_of_an_observer_and_of_a_memory_profile_is_there(tmp_path):
+    observer = kinetoscope.torch.ExecutionTraceObserver().register_callback(str(tmp_path / "trace.json"))
+    observer.start()
+    assert observer._execution_trace_running
+    observer.cleanup()
+    assert not observer._execution_trace_running
+    with kinetoscope.torch.profile(record_shapes=True, with_stack=True) as profiler:
+        pass
+    with pytest.raises(ValueError, match=r"^profile_memory=True required for memory profiling\.$"):
+        profiler._memory_profile()

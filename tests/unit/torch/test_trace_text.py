@@ -7,23 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kineto_pieces import Pieces
 from kinetoscope.recording.recorder_choice import IS_PURE
-from kinetoscope.torch.packed_text import pieces_of
 from kinetoscope.torch.trace_text import Renamed, TraceText, read_text
 
 BASE_NS = 1_790_857_026_000_000_000
 BEGIN_US = 4_411_007_546_334  # weeks after the base, as it happens
 needs_native = pytest.mark.skipif(IS_PURE, reason="only the module in C makes lines")
-
-
-class Pieces:
-    """A stream that gives out ``text`` in pieces of ``num_bytes``."""
-
-    def __init__(self, text: bytes, num_bytes: int = 1000) -> None:
-        self._pieces = [text[at : at + num_bytes] for at in range(0, len(text), num_bytes)]
-
-    def read(self) -> bytes:
-        return self._pieces.pop(0) if self._pieces else b""
 
 
 def span(name: str = "aten::add", begin_us: float = 1.5, duration_us: float = 2.25, args: str = '"Ev Idx": 3') -> str:
@@ -118,7 +108,7 @@ def test_what_is_odd_is_kept_as_it_stands_and_so_is_all_that_follows(odd):
     content = kineto(span("first", 0), odd, span("last", 20))
     text = read_text(Pieces(content), [])
     assert not text.is_right
-    kept = b"".join(pieces_of(text.remainder))
+    kept = b"".join(text.remainder.pieces())
     assert kept.lstrip().startswith(odd.strip().encode())
     assert kept.endswith(content[-40:])
     [first] = json.loads(next(text.documents()))["traceEvents"]
@@ -144,3 +134,20 @@ def test_spans_that_overlap_are_made_to_nest_and_say_so():
     assert (long["tid"], long["dur"]) == (added[0]["tid"], 200)
     assert added[0]["args"]["name"] == "thread stream 7 (overlap 1)"
     assert "kinetoscope" not in after["args"] | outer["args"]
+
+
+@needs_native
+@pytest.mark.parametrize("num_bytes", [900_000, 20_000_000])
+def test_long_events_come_back_and_nest_wherever_they_are(num_bytes):
+    long = f'"text": "{"x" * num_bytes}"'
+    events = [span("first", 0, 1)]
+    for begin in range(100, 100 + 20_000_000 // num_bytes * 100, 100):
+        events += [span("outer", begin, 50), span("inner", begin + 20, 33, long), span("after", begin + 60, 1)]
+    text = read_text(Pieces(kineto(*events), 100_000), [])
+    assert text.is_right
+    found = events_of(text)
+    assert [event["name"] for event in found] == ["first", *["outer", "inner", "after"] * (len(events) // 3)]
+    inner = [event for event in found if event["name"] == "inner"]
+    assert {event["dur"] for event in inner} == {30}
+    assert {len(event["args"]["text"]) for event in inner} == {num_bytes}
+    assert all(event["args"]["kinetoscope"].startswith("clipped 3.000 us") for event in inner)

@@ -2,7 +2,7 @@ import os
 import threading
 import time
 
-from kinetoscope.writing.writer_thread import WriterThread
+from kinetoscope.writing.writer_thread import WriterThread, is_beside_training
 
 
 def test_jobs_run_in_order_on_one_other_thread():
@@ -118,3 +118,25 @@ def wait_for(child, seconds):
     os.kill(child, 9)
     os.waitpid(child, 0)
     return None
+
+
+def test_a_job_knows_whether_somebody_waits_for_it():
+    found, go_on = [], threading.Event()
+
+    def look() -> None:
+        found.append(is_beside_training())
+        go_on.wait(5)
+        found.append(is_beside_training())
+
+    writer = WriterThread()
+    writer.submit("beside", look)
+    while not found:
+        time.sleep(0.001)
+    waiting = threading.Thread(target=writer.close, args=(5,))
+    waiting.start()
+    while not writer.is_awaited:
+        time.sleep(0.001)
+    go_on.set()
+    waiting.join()
+    writer.submit("right here", lambda: found.append(is_beside_training()))
+    assert found == [True, False, False]

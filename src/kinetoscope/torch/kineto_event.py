@@ -1,0 +1,40 @@
+"""torch: what Kineto's events can be asked. Names of methods flow in; questions for any version of torch flow out."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+_EVENT: Any = torch._C._autograd._KinetoEvent  # pyright: ignore[reportAttributeAccessIssue]
+# What torch from 2.6 on did not always know of its events, and what stands for it there.
+_UNKNOWN: dict[str, Any] = {
+    "activity_type": None,
+    "external_id": 0,
+    "extra_meta": None,
+    "flow_id": None,
+    "flow_start": None,
+    "flow_type": None,
+    "is_hidden_event": False,
+    "is_python_function": False,
+    "metadata_json": None,
+    "overload_name": "",
+    "python_id": -1,
+    "python_module_id": -1,
+    "python_parent_id": -1,
+    "structured_input_shapes": None,
+    "structured_input_strides": None,
+}
+
+
+def question(method: str) -> Callable[[Any], Any]:
+    """What asks an event for ``method``; where this torch does not have it, what always gives the same answer."""
+    asked = getattr(_EVENT, method, None)
+    if asked is not None:
+        return asked
+    answer = _UNKNOWN[method]
+    return lambda event: answer
+
+
+def ask_each(events: Sequence[Any], method: str) -> list[Any]:
+    """What ``method`` says of each; through the class, since looking it up on each takes longer than the call."""
+    return list(map(question(method), events))

@@ -1,0 +1,15 @@
+"""Tests with a torch older than the one we develop against: what it does not have is skipped, with its version."""
+
+import pytest
+import torch
+
+VERSION = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
+as_in_2_13 = pytest.mark.skipif(VERSION < (2, 13), reason=f"torch 2.13 has other arguments than {torch.__version__}")
+
+
+def experimental_config(**options):
+    """torch's experimental configuration; skips the test where torch does not know one of ``options``."""
+    try:
+        return torch._C._profiler._ExperimentalConfig(**options)
+    except TypeError:
+        pytest.skip(f"torch {torch.__version__} knows no {' or '.join(options)}")
