@@ -4,7 +4,7 @@
  *
  * An event is ordinary if it is strict JSON and its fields are of the types that the format says. Whatever is not (a
  * string for a time, a field that comes twice, a number too large) is handed over: scan returns where it begins, and
- * `formats/chrome_window.py` makes an ordinary event of it or leaves it out. `formats/chrome_twin.py` is the same in
+ * `formats/chrome_ordinary.py` makes an ordinary event of it or leaves it out. `formats/chrome_twin.py` is the same in
  * Python, and the judge of this file.
  *
  * Texts that repeat (names, categories, tracks, shapes) are kept once, and columns hold their numbers; number 0 stands
