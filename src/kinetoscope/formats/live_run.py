@@ -1,6 +1,7 @@
 """formats: what a live folder says of its run, in ``run.json`` and ``window.json``. `recover` needs both."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -67,9 +68,18 @@ def is_live_folder(folder: Path) -> bool:
 def live_folders(run_folder: Path) -> Iterator[Path]:
     """The live folders of a run's processes, also those that are elsewhere because the run's folder is on a network."""
     for path in sorted((run_folder / "live").glob("*")):
-        folder = Path(path.read_text(encoding="utf-8").strip()) if path.suffix == ".elsewhere" else path
-        if is_live_folder(folder):
+        folder = _folder_behind(path)
+        if folder is not None and is_live_folder(folder):
             yield folder
+
+
+def _folder_behind(path: Path) -> Path | None:
+    """``path`` itself, or the folder elsewhere that it names; None if its process has deleted it meanwhile."""
+    if path.suffix != ".elsewhere":
+        return path
+    with suppress(FileNotFoundError):
+        return Path(path.read_text(encoding="utf-8").strip())
+    return None
 
 
 def read_live_run(folder: Path) -> LiveRun:

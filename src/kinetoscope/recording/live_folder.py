@@ -18,6 +18,7 @@ from kinetoscope.formats.live_run import (
     LiveRun,
     LiveWindow,
     TraceRecipe,
+    is_live_folder,
     live_folders,
     read_live_run,
     write_live_run,
@@ -168,7 +169,8 @@ def report_leftovers(run_folder: Path) -> None:
         try:
             run = read_live_run(folder)
         except TraceFileError as error:
-            _log.warning("An earlier attempt left something that cannot be read. %s", error)
+            if is_live_folder(folder):  # else it was another rank's, which has ended meanwhile
+                _log.warning("An earlier attempt left something that cannot be read. %s", error)
             continue
         if run.host == socket.gethostname() and not is_process_alive(run.pid):
             _log.warning(
