@@ -8,9 +8,10 @@ import struct
 import subprocess
 import sys
 import threading
-import time
 from collections import Counter
 from pathlib import Path
+
+from ports import free_port, wait_for
 
 BUCKET = "kinetoscope-tests"
 SECRET = "s3cr3t-that-must-not-leak"
@@ -20,12 +21,12 @@ class S3Server:
     """moto's server; ``environment`` is what a process needs to use it, through ``endpoint``."""
 
     def __init__(self, folder: Path) -> None:
-        self.port = _free_port()
+        self.port = free_port()
         self.endpoint = f"http://127.0.0.1:{self.port}"
         command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(self.port)]
         self._log = (folder / "moto.log").open("wb")
         self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=self._log, stderr=self._log)
-        _wait_for(self.port)
+        wait_for(self.port)
         self._files = None
         self.files().mkdir(BUCKET)
 
@@ -158,21 +159,3 @@ def _is_whole(fields: dict[bytes, bytes], body: bytes) -> bool:
 
 def _reset(client: socket.socket) -> None:
     client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-def _wait_for(port: int) -> None:
-    until = time.monotonic() + 60
-    while True:
-        try:
-            socket.create_connection(("127.0.0.1", port), timeout=1).close()
-            return
-        except OSError:
-            if time.monotonic() > until:
-                raise
-            time.sleep(0.05)

@@ -6,11 +6,12 @@ Nothing outside the machine is touched. Where this user or this kernel can't do 
 import contextlib
 import json
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+
+from ports import free_port
 
 HOURS_AHEAD = 2
 _FOLDER = Path(__file__).parent
@@ -93,9 +94,3 @@ def _proxy(port: str) -> Iterator[None]:
 
 def _run(*command: str) -> None:
     subprocess.run(command, check=True, capture_output=True)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]

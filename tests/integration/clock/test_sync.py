@@ -11,13 +11,13 @@ from functools import cache
 
 import pytest
 
+from ports import free_port
 from two_clocks.hosts import (
     IN_A_NETWORK_NAMESPACE,
     IN_A_TIME_NAMESPACE,
     TRUE_IN_NAMESPACE,
     compare,
     faketime,
-    free_port,
     network_namespaces,
     unavailable,
 )

@@ -2,36 +2,19 @@
 
 import os
 import shutil
-import socket
 import subprocess
 import sys
-import time
 import urllib.request
 from pathlib import Path
 
 import pytest
 
 from kinetoscope.formats.upload_queue import add_upload, read_confirmed
+from ports import free_port, wait_for
 
 # Azurite's published account.
 _KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 _SIZES = (100, 300_000, 9 << 20)  # the last goes up in parts
-
-
-def free_port():
-    with socket.socket() as it:
-        it.bind(("127.0.0.1", 0))
-        return it.getsockname()[1]
-
-
-def wait_for(port):
-    until = time.monotonic() + 60
-    while time.monotonic() < until:
-        with socket.socket() as it:
-            if it.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        time.sleep(0.05)
-    raise TimeoutError(f"Nothing listens at port {port}.")
 
 
 @pytest.fixture
