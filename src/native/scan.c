@@ -1241,6 +1241,7 @@ static PyMethodDef scanner_methods[] = {
     {"scan", scanner_scan, METH_VARARGS,
      "(window, at, end, is_first): takes events; where it stopped, why (0 more, 1 end of the list, 2 odd), commas astray."},
     {"take", scanner_take, METH_VARARGS, "(is_last): the blocks that are full, or all."},
+    STRAIGHTEN_METHOD,
     {"texts", scanner_texts, METH_VARARGS, "(column): the texts of a column so far, as they stand in the file."},
     {NULL, NULL, 0, NULL},
 };

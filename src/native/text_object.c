@@ -53,8 +53,9 @@ static int go_over(TextObject *self, PyObject *arguments, Py_ssize_t *position, 
 {
     Py_buffer buffer;
     Py_ssize_t end;
+    int is_first;
     unsigned look;
-    if (!text_enter(self) || !PyArg_ParseTuple(arguments, "y*nnI", &buffer, position, &end, &look))
+    if (!text_enter(self) || !PyArg_ParseTuple(arguments, "y*nnpI", &buffer, position, &end, &is_first, &look))
         return -1;
     int status = -1;
     if (*position < 0 || end > buffer.len || *position > end) {
@@ -63,8 +64,8 @@ static int go_over(TextObject *self, PyObject *arguments, Py_ssize_t *position, 
         const char *first = buffer.buf, *at = first + *position;
         self->is_busy = 1;
         Py_BEGIN_ALLOW_THREADS
-        status = out != NULL ? trace_rewrite(&self->text, &at, first + end, look, out)
-                             : trace_survey(&self->text, &at, first + end, look);
+        status = out != NULL ? trace_rewrite(&self->text, &at, first + end, is_first, look, out)
+                             : trace_survey(&self->text, &at, first + end, is_first, look);
         Py_END_ALLOW_THREADS
         self->is_busy = 0;
         *position = at - first;
@@ -192,7 +193,6 @@ static PyObject *text_facts(TextObject *self, PyObject *Py_UNUSED(nothing))
         put_fact(facts, "has_odd_ids", PyBool_FromLong(text->has_odd_ids)) < 0 ||
         put_fact(facts, "has_unix_times", PyBool_FromLong(text->has_unix_times)) < 0 ||
         put_fact(facts, "is_late", PyBool_FromLong(text->is_late)) < 0 ||
-        put_fact(facts, "has_stray_commas", PyBool_FromLong(text->is_stray)) < 0 ||
         put_fact(facts, "num_actions", PyLong_FromSize_t(text->outcome.num_actions)) < 0 ||
         put_fact(facts, "num_events", PyLong_FromUnsignedLongLong(text->num_events)) < 0 ||
         put_fact(facts, "num_repeated_flows", PyLong_FromUnsignedLongLong(text->num_repeated_flows)) < 0 ||
@@ -276,18 +276,26 @@ static PyObject *text_num_written(TextObject *self, void *Py_UNUSED(closure))
     return PyLong_FromUnsignedLongLong(self->text.num_written);
 }
 
+static PyObject *text_num_stray(TextObject *self, void *Py_UNUSED(closure))
+{
+    return PyLong_FromUnsignedLongLong(self->text.num_stray);
+}
+
 static PyMethodDef text_methods[] = {
-    {"survey", (PyCFunction)text_survey, METH_VARARGS, "(text, start, end, look): where it stopped, and why."},
+    {"survey", (PyCFunction)text_survey, METH_VARARGS, "(text, start, end, is_first, look): where it stopped, and why."},
     {"finish", (PyCFunction)text_finish, METH_NOARGS, "Ends the survey."},
     {"facts", (PyCFunction)text_facts, METH_NOARGS, "What the survey found."},
     {"plan", (PyCFunction)text_plan, METH_VARARGS,
      "(outputs, shift_ns, id_shift, ids_are_plain, is_windowed, sequence, stretch): how to rewrite; as packets, if sequence is not 0."},
-    {"rewrite", (PyCFunction)text_rewrite, METH_VARARGS, "(text, start, end, look): where it stopped, why, and lines."},
+    {"rewrite", (PyCFunction)text_rewrite, METH_VARARGS,
+     "(text, start, end, is_first, look): where it stopped, why, and lines."},
+    STRAIGHTEN_METHOD,
     {"finish_writing", (PyCFunction)text_finish_writing, METH_NOARGS, "What had to wait for the end."},
     {NULL, NULL, 0, NULL},
 };
 
 static PyGetSetDef text_values[] = {
+    {"num_stray", (getter)text_num_stray, NULL, "How many commas between events are missing or too many.", NULL},
     {"num_written", (getter)text_num_written, NULL, "How many events were rewritten.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };

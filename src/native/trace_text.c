@@ -13,22 +13,18 @@
 typedef void (*EventUse)(TraceText *text, const Event *event, unsigned look, Bytes *out, EventFault *fault);
 
 /* Goes to the next event, over any white space and commas. */
-static const char *skip_to_event(TraceText *text, const char *at, const char *end)
+static const char *skip_to_event(const char *at, const char *end, int64_t *num_commas)
 {
-    for (;;) {
+    for (*num_commas = 0;; ++*num_commas, at++) {
         at = json_skip_space(at, end);
         if (at == end || *at != ',')
             return at;
-        text->num_commas++;
-        at++;
     }
 }
 
-static void note_commas(TraceText *text, int is_end)
+static void note_commas(TraceText *text, int64_t num_commas, int num_expected)
 {
-    text->is_stray |= text->num_commas != (is_end ? 0 : text->wants_comma);
-    text->num_commas = 0;
-    text->wants_comma = 1;
+    text->num_stray += (uint64_t)(num_commas > num_expected ? num_commas - num_expected : num_expected - num_commas);
 }
 
 /* What the first pass found the length of the next event to be; 0 if it does not tell. */
@@ -52,16 +48,17 @@ static void note_length(TraceText *text, const Event *event, unsigned look)
     text->lengths[text->num_lengths++] = ends_with_args ? (uint32_t)(event->end - event->begin) : 0;
 }
 
-static enum TextStatus each_event(TraceText *text, const char **where, const char *end, unsigned look, Bytes *out,
-                                  EventUse use)
+static enum TextStatus each_event(TraceText *text, const char **where, const char *end, int is_first, unsigned look,
+                                  Bytes *out, EventUse use)
 {
     Event event;
-    for (;;) {
-        const char *at = *where = skip_to_event(text, *where, end);
+    for (;; is_first = 0) {
+        int64_t num_commas;
+        const char *at = skip_to_event(*where = json_skip_space(*where, end), end, &num_commas);
         if (at == end)
             return TEXT_MORE;
         if (*at == ']') {
-            note_commas(text, 1);
+            note_commas(text, num_commas, 0);
             *where = at + 1;
             return TEXT_END;
         }
@@ -70,12 +67,12 @@ static enum TextStatus each_event(TraceText *text, const char **where, const cha
                                                    known_length(text, look), &event);
         if (fault == EVENT_CUT)
             return TEXT_MORE;
-        note_commas(text, 0);
         if (fault == EVENT_FINE)
             use(text, &event, look, out, &fault);
         note_length(text, fault == EVENT_FINE ? &event : NULL, look);
         if (fault != EVENT_FINE)
             return TEXT_ODD;
+        note_commas(text, num_commas, !is_first);
         *where = event.end;
     }
 }
@@ -331,9 +328,9 @@ static void survey_event(TraceText *text, const Event *event, unsigned look, Byt
     text->serial++;
 }
 
-enum TextStatus trace_survey(TraceText *text, const char **at, const char *end, unsigned look)
+enum TextStatus trace_survey(TraceText *text, const char **at, const char *end, int is_first, unsigned look)
 {
-    return each_event(text, at, end, look, NULL, survey_event);
+    return each_event(text, at, end, is_first, look, NULL, survey_event);
 }
 
 static int compare_actions(const void *one, const void *other)
@@ -368,7 +365,6 @@ void trace_finish(TraceText *text)
     table_free(&text->names);
     text->has_failed |= text->outcome.has_failed | text->steps.has_failed;
     text->serial = 0;
-    text->num_commas = text->wants_comma = 0;
     uint32_t num_outputs = 0;
     for (size_t i = 0; i < text->num_tracks; i++) {
         text->tracks[i].first_output = num_outputs;
@@ -661,9 +657,9 @@ void trace_finish_writing(TraceText *text, Bytes *out)
     text->has_failed |= text->packets.has_failed | out->has_failed;
 }
 
-enum TextStatus trace_rewrite(TraceText *text, const char **at, const char *end, unsigned look, Bytes *out)
+enum TextStatus trace_rewrite(TraceText *text, const char **at, const char *end, int is_first, unsigned look, Bytes *out)
 {
-    enum TextStatus status = each_event(text, at, end, look, out, rewrite_event);
+    enum TextStatus status = each_event(text, at, end, is_first, look, out, rewrite_event);
     text->has_failed |= out->has_failed;
     return status;
 }

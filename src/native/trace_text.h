@@ -63,8 +63,8 @@ typedef struct {
     size_t most_pending, num_pending;
     uint64_t serial, num_events, num_timed, num_spans;
     int64_t earliest_ns, latest_ns, latest_end_ns, aligned_ns, lowest_id, highest_id;
-    int nests, has_ids, has_odd_ids, has_aligned, has_unix_times, is_late, is_stray, has_failed;
-    int num_commas, wants_comma;
+    int nests, has_ids, has_odd_ids, has_aligned, has_unix_times, is_late, has_failed;
+    uint64_t num_stray; /* commas between events that are missing or too many */
     uint32_t *lengths; /* of each event that ends with its args, 0 for others: so that the second pass need not look */
     size_t num_lengths, lengths_capacity, next_length;
     /* the plan */
@@ -79,12 +79,12 @@ typedef struct {
     uint64_t num_written;
 } TraceText;
 
-/* Reads whole events from `*at` on, and moves it behind them. */
-enum TextStatus trace_survey(TraceText *text, const char **at, const char *end, unsigned look);
+/* Reads whole events from `*at` on, and moves it behind them. The first of all events needs no comma before it. */
+enum TextStatus trace_survey(TraceText *text, const char **at, const char *end, int is_first, unsigned look);
 /* Nests what is left. */
 void trace_finish(TraceText *text);
 /* As trace_survey; the events go to `out`, each with a comma and a line break before it. */
-enum TextStatus trace_rewrite(TraceText *text, const char **at, const char *end, unsigned look, Bytes *out);
+enum TextStatus trace_rewrite(TraceText *text, const char **at, const char *end, int is_first, unsigned look, Bytes *out);
 /* Writes what had to wait for the end of the file. */
 void trace_finish_writing(TraceText *text, Bytes *out);
 void trace_free(TraceText *text);

@@ -105,15 +105,24 @@ def _salvage(name: str, content: bytes) -> ChromeTrace:
 class _Collecting:
     """Takes all events as the lenient reader reads them."""
 
+    straighten = None
+
     def __init__(self) -> None:
         self.events: list[Event] = []
+        self.num_stray = 0
 
     def take(self, text: bytearray, start: int, end: int, is_first: bool) -> tuple[int, Stop]:
         match = _SEPARATORS.match(text, start, end)
         at = match.end() if match else start
         if at == end:
             return at, Stop.MORE
-        return (at + 1, Stop.END) if text[at : at + 1] == b"]" else (start, Stop.ODD)
+        if text[at : at + 1] != b"]":
+            return start, Stop.ODD
+        self.num_stray += text.count(b",", start, at)
+        return at + 1, Stop.END
+
+    def take_straightened(self, text: bytes, num_not_finite: int) -> bool:
+        return False
 
     def take_odd(self, event: Event, text: bytes) -> bool:
         if not event_to_nanoseconds(event, 0):

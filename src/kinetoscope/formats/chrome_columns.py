@@ -8,7 +8,7 @@ fields that have no column.
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -88,6 +88,11 @@ MORE, LIST_END, ODD = range(3)
 
 class Scanner(Protocol):
     """Makes rows of ordinary events."""
+
+    @property
+    def straighten(self) -> Callable[..., Any] | None:
+        """`chrome_stream.Straighten`, with ``False`` before its arguments; None in the scanner in Python."""
+        ...
 
     def scan(self, window: bytearray | bytes, at: int, end: int, is_first: bool, /) -> tuple[int, int, int]:
         """Takes the events of ``window[at:end]`` as far as it can.

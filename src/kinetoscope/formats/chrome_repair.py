@@ -6,7 +6,10 @@ Numbers stay as they were written: this file knows nothing of units.
 import json
 import re
 from decimal import Decimal
+from enum import IntEnum
 from typing import Any
+
+import msgspec
 
 _LENIENT = json.JSONDecoder(strict=False)
 _EXACT = json.JSONDecoder(strict=False, parse_float=Decimal)
@@ -14,8 +17,25 @@ _TIMES = ("ts", "dur")
 _DOUBLES_LOSE_DIGITS_FROM = 2**43
 
 _QUOTES_OF_A_FIELD = 4
-_STRING_LINE = re.compile(r'(\s*"[^"\n]*"\s*:\s*")(.*)("\s*(?:,\s*)?)')
+_BLANKS = " \t\r"
+_STRING_LINE = re.compile(r'([ \t\r]*"[^"\n]*"[ \t\r]*:[ \t\r]*")(.*)("[ \t\r]*(?:,[ \t\r]*)?)')
 _ESCAPE_OR_BARE = re.compile(r'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})|["\\]')
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]:,"]|[^ \t\n\r",:{}\[\]]+', re.DOTALL)
+
+
+class Damage(IntEnum):
+    """What had to be done to an event so that it could be read."""
+
+    NONE = 0
+    LENIENT = 1
+    """It has control characters in strings, halves of characters, or numbers that are not finite."""
+    NOT_UTF8 = 2
+    ESCAPES = 3
+    """Quotes or backslashes in its strings were not escaped."""
+    COMMAS = 4
+    """Commas between its fields were missing or too many."""
+    LOST = 5
+    """It cannot be read."""
 
 
 def read_event(text: str, position: int) -> tuple[Any, int]:
@@ -38,15 +58,35 @@ def reach_of(error: ValueError, text: str) -> int:
     return len(text)
 
 
-def mend(piece: str) -> list[Any]:
+def read_strict(text: bytes) -> Any:
+    """The same of an event that is strict JSON."""
+    event = msgspec.json.decode(text)
+    if isinstance(event, dict) and (_loses_digits(event.get("ts")) or _loses_digits(event.get("dur"))):
+        return read_event(text.decode(), 0)[0]
+    return event
+
+
+def mend(piece: str) -> tuple[Any, Damage]:
     """The event in ``piece`` once its strings are escaped, where a line holds one field, as Kineto writes it.
 
-    An empty list if it is still none.
+    If that is not enough, its commas are put where they belong. It may still be `Damage.LOST`.
     """
-    try:
-        return [read_event("\n".join(map(_mend_line, piece.splitlines())), 0)[0]]
-    except (ValueError, RecursionError):
-        return []
+    text = "\n".join(map(_mend_line, piece.split("\n")))
+    for damage in (Damage.ESCAPES, Damage.COMMAS):
+        try:
+            return read_event(text, 0)[0], damage
+        except (ValueError, RecursionError):
+            text = _mend_commas(text)
+    return None, Damage.LOST
+
+
+def _mend_commas(text: str) -> str:
+    """The text with commas between the members of lists and objects, and nowhere else."""
+    tokens = [token for token in _TOKEN.findall(text) if token != ","]
+    return "".join(
+        token if before in "{[:" or token in "}]:" else "," + token
+        for before, token in zip([":", *tokens], tokens, strict=False)
+    )
 
 
 def _mend_line(line: str) -> str:
@@ -60,8 +100,8 @@ def _mend_line(line: str) -> str:
 
 def _is_field(line: str) -> bool:
     try:
-        _LENIENT.decode("{" + line.strip().removesuffix(",") + "}")
-    except ValueError:
+        _LENIENT.decode("{" + line.strip(_BLANKS).removesuffix(",") + "}")
+    except (ValueError, RecursionError):
         return False
     return True
 
@@ -72,7 +112,7 @@ def _escape(match: re.Match[str]) -> str:
 
 def read_fields(fields: str) -> dict[str, Any]:
     """The members of an object, without its braces, as far as they can be read: all of them or none."""
-    for candidate in (fields, "\n".join(map(_mend_line, fields.splitlines()))):
+    for candidate in (fields, "\n".join(map(_mend_line, fields.split("\n")))):
         try:
             return _LENIENT.decode("{" + candidate.strip().strip(",") + "}")
         except (ValueError, RecursionError):

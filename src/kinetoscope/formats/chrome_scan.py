@@ -7,6 +7,7 @@ comes back as an event, is made ordinary (`chrome_ordinary`), and goes into the 
 import itertools
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from kinetoscope.formats.chrome_columns import LIST_END, ODD, TEXTS, Scanner
@@ -22,7 +23,6 @@ _NEXT = b',{"ph":'
 _SENTENCES = {
     "lenient": "{} events that are not strict JSON, or have values of odd types, were read all the same.",
     "not_finite": "{} numbers that are NaN or infinite became null.",
-    "stray": "{} commas between events were missing or too many.",
     "no_event": "{} entries that have no phase were left out.",
     "lost": "{} events that are too large or nested too deep were left out.",
 }
@@ -46,7 +46,6 @@ class ChromeScan:
         trace = ChromeStream(stream, name, taker).read()
         taker.end()
         self.header = trace.header
-        taker.counts["stray"] += trace.num_stray
         self.repairs = trace.repairs + [
             sentence.format(taker.counts[kind]) for kind, sentence in _SENTENCES.items() if taker.counts[kind]
         ]
@@ -61,6 +60,8 @@ class _Rows:
 
     def __init__(self, scanner: Scanner, on_block: Callable[[Any], object]) -> None:
         self.counts: Counter[str] = Counter()
+        self.num_stray = 0
+        self.straighten = scanner.straighten and partial(scanner.straighten, False)
         self._not_finite: Counter[str] = Counter()  # of the event in hand
         self._scanner = scanner
         self._on_block = on_block
@@ -69,14 +70,27 @@ class _Rows:
     def take(self, text: bytearray, start: int, end: int, is_first: bool) -> tuple[int, Stop]:
         self._feed()
         at, why, num_stray = self._scanner.scan(text, start, end, is_first)
-        self.counts["stray"] += num_stray
+        self.num_stray += num_stray
         self._give(is_last=False)
         if why == LIST_END:
             return at + 1, Stop.END
         return at, Stop.ODD if why == ODD else Stop.MORE
 
+    def take_straightened(self, text: bytes, num_not_finite: int) -> bool:
+        is_taken = self._takes(text)
+        self.counts["lenient"] += is_taken
+        self.counts["not_finite"] += num_not_finite * is_taken
+        return is_taken
+
+    def _takes(self, text: bytes) -> bool:
+        """Whether the scanner in C takes an event, which is told from what becomes of it."""
+        self._feed()
+        return self._scanner.scan(text, 0, len(text), True)[0] == len(text)
+
     def take_odd(self, event: Event, text: bytes) -> bool:
-        if text and (is_near_event(text) or is_ordinary_event(text)):
+        if text and self.straighten is not None and self._takes(text):
+            return True
+        if text and self.straighten is None and (is_near_event(text) or is_ordinary_event(text)):
             self._waiting.append((text, event))
         elif (made := self._made(event, is_strict=bool(text))) is not None:
             self._waiting.append((made, {}))

@@ -8,6 +8,7 @@ bytes are.
 import contextlib
 import os
 import re
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -17,7 +18,7 @@ from typing import Any, Protocol
 import msgspec
 
 from kinetoscope.errors import TraceFileError
-from kinetoscope.formats.chrome_repair import mend, reach_of, read_event, read_fields
+from kinetoscope.formats.chrome_repair import Damage, mend, reach_of, read_event, read_fields, read_strict
 from kinetoscope.formats.chrome_times import event_to_nanoseconds
 from kinetoscope.formats.compression import UnpackedStream
 
@@ -59,14 +60,28 @@ class Stop(IntEnum):
     """Here is something that it does not take."""
 
 
+Straighten = Callable[[bytearray, int, int, int], tuple[int, bytes, int, int, int] | None]
+"""(window, at, look_end, end): the size of the event there, the event as strict JSON, its `Damage`, how many numbers in it
+are not finite, and how far it was read in vain; None if it is not sure. A lost event reaches to the next one."""
+
+
 class EventTaker(Protocol):
     """Takes events as text."""
+
+    straighten: Straighten | None
+    """What makes strict text of damaged events, in C; None: they all are read here."""
+    num_stray: int
+    """How many commas were missing or too many between the events that `take` took."""
 
     def take(self, text: bytearray, start: int, end: int, is_first: bool) -> tuple[int, Stop]:
         """Takes whole events from ``start`` on, and what separates them; returns where it stopped, and why.
 
         ``is_first``: nobody knows of an event before, so that no comma need come first.
         """
+        ...
+
+    def take_straightened(self, text: bytes, num_not_finite: int) -> bool:
+        """Takes a damaged event that became strict JSON; False if it is odd besides. NaN and infinities are null there."""
         ...
 
     def take_odd(self, event: Event, text: bytes) -> bool:
@@ -85,8 +100,6 @@ class StreamedTrace:
     repairs: list[str] = field(default_factory=list)
     is_strict: bool = True
     """Whether its events are JSON as they stand."""
-    num_stray: int = 0
-    """How many commas were missing or too many between events that were not taken as they stood."""
 
 
 def stream_chrome(
@@ -133,7 +146,8 @@ class ChromeStream:
         self._is_first = True
         self._num_in_a_row = 1
         self._work_left = _WORK_AT_FIRST
-        self._num_mended = self._num_lost = self._num_strangers = self._num_timeless = self._num_not_utf8 = 0
+        self._damages: Counter[int] = Counter()
+        self._num_stray = self._num_strangers = self._num_timeless = 0
 
     def read(self, on_header: Callable[[dict[str, Any]], None] | None = None) -> StreamedTrace:
         """Reads all of it. Raises `TraceFileError` when it is empty, binary or no trace."""
@@ -257,11 +271,36 @@ class ChromeStream:
             if place == self._end or self._buffer[place] == _CLOSING_BRACKET:
                 return
             if not self._is_first:
-                self._trace.num_stray += abs(self._buffer.count(b",", self._begin, place) - 1)
+                self._num_stray += abs(self._buffer.count(b",", self._begin, place) - 1)
             self._begin, self._is_first = place, True  # what is behind the comma needs no other
-            if not self._read_odd():
+            if not self._read_straightened() and not self._read_odd():
                 return
         self._num_in_a_row = min(_MOST_IN_A_ROW, 2 * self._num_in_a_row)
+
+    def _read_straightened(self) -> bool:
+        """Reads one event that C understands, or knows to be lost; False if that is to be found out here."""
+        look_end = min(self._end, self._begin + self._look_ahead_bytes())
+        straighten = self._taker.straighten
+        found = straighten and straighten(self._buffer, self._begin, look_end, self._end)
+        if not found:
+            return False
+        size, text, damage, num_not_finite, num_vain = found
+        if damage in (Damage.NONE, Damage.LOST):
+            event = read_strict(text) if text else None
+        elif not self._taker.take_straightened(text, num_not_finite):
+            return False
+        self._begin += size
+        self._damages[damage] += 1
+        self._is_first = damage >= Damage.ESCAPES
+        self._is_strict = self._is_strict and damage == Damage.NONE
+        if num_vain or damage >= Damage.ESCAPES:
+            self._work_left -= max(_LEAST_WORK, num_vain)
+        if damage == Damage.NONE:
+            self._take_value(event, text)
+        return True
+
+    def _look_ahead_bytes(self) -> int:
+        return _LOOK_AHEAD_BYTES if self._work_left > 0 else _LOOK_BYTES
 
     def _read_odd(self) -> bool:
         """Reads one event; False if more of the text is there now, so that it may be taken after all."""
@@ -272,7 +311,7 @@ class ChromeStream:
             reached = self._try_to_read(text, is_whole=is_all and self._is_over)
             if reached is None:
                 return True
-            look_ahead = _LOOK_AHEAD_BYTES if self._work_left > 0 else _LOOK_BYTES
+            look_ahead = self._look_ahead_bytes()
             is_cut = reached >= len(text) - _NEAR_THE_END and not (is_all and self._is_over)
             if is_cut and is_all and len(text) < look_ahead:
                 if self._more():
@@ -314,7 +353,7 @@ class ChromeStream:
         try:
             return text.decode()
         except UnicodeDecodeError:
-            self._num_not_utf8 += 1
+            self._damages[Damage.NOT_UTF8] += 1
             return text.decode(errors="replace")
 
     def _take_value(self, event: Any, text: bytes) -> None:
@@ -322,7 +361,7 @@ class ChromeStream:
             self._num_strangers += 1
         elif not self._taker.take_odd(event, text):
             has_times = event_to_nanoseconds({key: event[key] for key in ("ts", "dur") if key in event}, 0)
-            self._num_lost += has_times
+            self._damages[Damage.LOST] += has_times
             self._num_timeless += not has_times
 
     def _give_up_event(self) -> None:
@@ -338,10 +377,9 @@ class ChromeStream:
         size = following - self._begin
         piece = self._text(size) if size <= _MOST_MENDED_BYTES else b""
         self._begin = following
-        mended = mend(piece.decode(errors="replace"))
-        self._num_mended += len(mended)
-        self._num_lost += not mended
-        for event in mended:
+        event, damage = mend(piece.decode(errors="replace"))
+        self._damages[damage] += 1
+        if damage != Damage.LOST:
             self._take_value(event, b"")
 
     # -- behind the events --
@@ -366,13 +404,18 @@ class ChromeStream:
             NOT_STRICT: not self._is_strict or not is_closed,
             "The fields around the events are not valid JSON as they stand.": not self._are_fields_strict,
             "The file ends too early: the closing bracket of its events is missing.": not is_closed,
-            f"Quotes or backslashes were escaped in {self._num_mended} events.": self._num_mended,
-            f"Bytes that are not UTF-8 were replaced in {self._num_not_utf8} events.": self._num_not_utf8,
-            f"{self._num_lost} pieces that are no complete event were left out.": self._num_lost,
-            f"{self._num_strangers} entries that are not events were left out.": self._num_strangers,
-            f"{self._num_timeless} events whose time is not a number were left out.": self._num_timeless,
         }
         self._trace.repairs += [sentence for sentence, is_so in sentences.items() if is_so]
+        counts = {
+            "Quotes or backslashes were escaped in {} events.": self._damages[Damage.ESCAPES],
+            "Commas within {} events were missing or too many.": self._damages[Damage.COMMAS],
+            "Bytes that are not UTF-8 were replaced in {} events.": self._damages[Damage.NOT_UTF8],
+            "{} pieces that are no complete event were left out.": self._damages[Damage.LOST],
+            "{} entries that are not events were left out.": self._num_strangers,
+            "{} events whose time is not a number were left out.": self._num_timeless,
+            "{} commas between events were missing or too many.": self._num_stray + self._taker.num_stray,
+        }
+        self._trace.repairs += [sentence.format(count) for sentence, count in counts.items() if count]
 
 
 def not_a_trace(name: str, reason: str) -> TraceFileError:

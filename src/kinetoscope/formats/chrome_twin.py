@@ -107,6 +107,8 @@ class _Numbering(dict[Any, int]):
 class TwinScanner:
     """See `chrome_columns.Scanner`."""
 
+    straighten = None
+
     def __init__(self) -> None:
         self._numbers: dict[str, _Numbering] = {name: _Numbering() for name in TEXTS}
         for name, numbers in self._numbers.items():

@@ -7,7 +7,7 @@ written anew in Python, and goes in again.
 
 import os
 from collections.abc import Callable, Iterator
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from kinetoscope import _native
@@ -27,6 +27,7 @@ _MOST_PENDING = 1 << 20  # spans of 32 bytes that wait for earlier ones of their
 _MOST_ACTIONS_KEPT = 100_000  # spans cut or moved; a file with more is looked at twice
 _COUNTS = ("events", "clipped", "moved", "repeated_flows", "lone_begins", "lone_ends")
 _ALWAYS = (-(2**63), 2**63 - 1)
+_STRAIGHTEN = partial(_native.TraceText.straighten, True)
 
 
 class NativeRewriter:
@@ -93,6 +94,8 @@ class NativeRewriter:
 class _Survey:
     """One file, looked at: takes its events and knows them by the facts that C tells."""
 
+    straighten = _STRAIGHTEN
+
     def __init__(self, most_pending: int, align_on: str | None, checks: bool) -> None:
         self._checks = checks
         self._most_pending = most_pending
@@ -108,14 +111,21 @@ class _Survey:
         self.text.finish()
         self.trace, self.facts = trace, self.text.facts()
 
+    @property
+    def num_stray(self) -> int:
+        return self.text.num_stray
+
     def take(self, text: bytearray, start: int, end: int, is_first: bool) -> tuple[int, Stop]:
-        return self.text.survey(text, start, end, 0)
+        return self.text.survey(text, start, end, is_first, 0)
+
+    def take_straightened(self, text: bytes, num_not_finite: int) -> bool:
+        return self.text.survey(text, 0, len(text), True, 0)[0] == len(text)
 
     def take_odd(self, event: Event, text: bytes) -> bool:
         if not event_to_nanoseconds(event, 0):
             return False
-        anew = b"," + encode_event(_scalar_places(event), 0)
-        return self.text.survey(anew, 0, len(anew), _LOOK_CANONICAL)[0] == len(anew)
+        anew = encode_event(_scalar_places(event), 0)
+        return self.text.survey(anew, 0, len(anew), True, _LOOK_CANONICAL)[0] == len(anew)
 
     @cached_property
     def metadata(self) -> list[Event]:
@@ -207,6 +217,9 @@ class _Places:
 class _Writing:
     """Takes the events of a file for the second time, and writes them."""
 
+    straighten = _STRAIGHTEN
+    num_stray = 0  # the survey said it
+
     def __init__(self, text: Any, put: Callable[[Any], None], numbers: IdNumbers, look: int) -> None:
         self._text = text
         self._put = put
@@ -214,18 +227,23 @@ class _Writing:
         self._look = look
 
     def take(self, text: bytearray, start: int, end: int, is_first: bool) -> tuple[int, Stop]:
-        position, stop, lines = self._text.rewrite(text, start, end, self._look)
+        position, stop, lines = self._text.rewrite(text, start, end, is_first, self._look)
         self._put(lines)
         return position, stop
+
+    def take_straightened(self, text: bytes, num_not_finite: int) -> bool:
+        return self._rewrite(text, 0)
 
     def take_odd(self, event: Event, text: bytes) -> bool:
         if not event_to_nanoseconds(event, 0):
             return False
         self._numbers.renumber(event)
-        anew = b"," + encode_event(_scalar_places(event), 0)
-        position, _, lines = self._text.rewrite(anew, 0, len(anew), _LOOK_CANONICAL)
+        return self._rewrite(encode_event(_scalar_places(event), 0), _LOOK_CANONICAL)
+
+    def _rewrite(self, text: bytes, look: int) -> bool:
+        position, _, lines = self._text.rewrite(text, 0, len(text), True, look)
         self._put(lines)
-        return position == len(anew)
+        return position == len(text)
 
 
 def _stretch(file: InputFile) -> tuple[int, int, int]:
