@@ -7,6 +7,7 @@
 
 #include "native.h"
 
+#include "event.h"
 #include "json.h"
 #include "walk.h"
 
@@ -15,12 +16,7 @@
 #define QUOTES_OF_A_FIELD 4
 
 /* chrome_repair.Damage */
-enum { DAMAGE_NONE, DAMAGE_LENIENT, DAMAGE_NOT_UTF8, DAMAGE_ESCAPES, DAMAGE_COMMAS, DAMAGE_LOST };
-
-typedef struct {
-    const char *at;
-    size_t length;
-} Line;
+enum { DAMAGE_NONE, DAMAGE_TYPES, DAMAGE_LENIENT, DAMAGE_NOT_UTF8, DAMAGE_ESCAPES, DAMAGE_COMMAS, DAMAGE_TIMELESS, DAMAGE_LOST };
 
 /* -- where the next event begins -- */
 
@@ -66,7 +62,7 @@ static const char *next_event(const char *at, const char *end)
 /* -- a line with one field, the string of which lacks its backslashes -- */
 
 /* Whether the members of an object are in the line. -1: not sure. */
-static int is_field(Line line)
+static int is_field(Text line)
 {
     const char *start = skip_blanks(line.at, line.at + line.length);
     const char *end = before_blanks(start, line.at + line.length);
@@ -85,7 +81,7 @@ static int is_field(Line line)
 }
 
 /* The inside of the string of a line like `"key": "string",`, as far as its last quote. Returns 0 if it is none. */
-static int find_string(Line line, Line *string)
+static int find_string(Text line, Text *string)
 {
     const char *end = line.at + line.length, *at = skip_blanks(line.at, end);
     if (at == end || *at != '"' || (at = memchr(at + 1, '"', (size_t)(end - at - 1))) == NULL)
@@ -119,7 +115,7 @@ static size_t escape_bytes(const char *at, const char *end)
     return end - at >= 6 && at[1] == 'u' && is_hex(at[2]) && is_hex(at[3]) && is_hex(at[4]) && is_hex(at[5]) ? 6 : 0;
 }
 
-static void put_escaped(Bytes *out, Line string)
+static void put_escaped(Bytes *out, Text string)
 {
     const char *end = string.at + string.length;
     for (const char *at = string.at; at < end;) {
@@ -132,7 +128,7 @@ static void put_escaped(Bytes *out, Line string)
     }
 }
 
-static int is_suspicious(Line line)
+static int is_suspicious(Text line)
 {
     int num_quotes = 0;
     for (size_t i = 0; i < line.length; i++) {
@@ -144,9 +140,9 @@ static int is_suspicious(Line line)
 }
 
 /* Returns 0 if it is not sure what to do. */
-static int mend_line(Bytes *out, Line line)
+static int mend_line(Bytes *out, Text line)
 {
-    Line string;
+    Text string;
     if (!is_suspicious(line) || !find_string(line, &string)) {
         bytes_put(out, line.at, line.length);
         return 1;
@@ -167,7 +163,7 @@ static int mend_lines(Bytes *out, const char *at, const char *end)
 {
     for (;;) {
         const char *line_end = memchr(at, '\n', (size_t)(end - at));
-        if (!mend_line(out, (Line){at, (size_t)((line_end != NULL ? line_end : end) - at)}))
+        if (!mend_line(out, (Text){at, (size_t)((line_end != NULL ? line_end : end) - at)}))
             return 0;
         if (line_end == NULL)
             return !out->has_failed;
@@ -196,7 +192,7 @@ static int mend(Straight *straight, const char *at, const char *end, int notes)
         straight->walk = (Walk){.end = lines.at + lines.length, .skips_commas = tries, .notes_not_finite = notes};
         if (walk_all(&straight->walk, lines.at) != NULL)
             straight->damage = tries == 0 ? DAMAGE_ESCAPES : DAMAGE_COMMAS;
-        is_sure = straight->walk.fault != WALK_UNSURE;
+        is_sure = straight->walk.fault != WALK_UNSURE && !straight->walk.timeless;
     }
     bytes_free(&lines);
     return is_sure;
@@ -218,10 +214,12 @@ static int straighten_event(Straight *straight, const char *at, const char *look
     }
     if (after != NULL) {
         straight->size = (size_t)(after - at);
-        straight->damage = straight->walk.is_strict     ? DAMAGE_NONE
+        straight->damage = !straight->walk.is_changed   ? DAMAGE_NONE
+                           : straight->walk.is_strict   ? DAMAGE_TYPES
                            : straight->walk.is_not_utf8 ? DAMAGE_NOT_UTF8
+                           : straight->walk.timeless    ? DAMAGE_TIMELESS
                                                         : DAMAGE_LENIENT;
-        return 1;
+        return !(straight->walk.is_not_utf8 && straight->walk.timeless);
     }
     straight->num_vain = (size_t)(straight->walk.reached - at);
     straight->damage = DAMAGE_LOST;

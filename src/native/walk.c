@@ -4,10 +4,12 @@
 
 #include <stdlib.h>
 
+#include "event.h"
 #include "json.h"
 
 #define MOST_INTEGER_DIGITS 18
 #define MOST_NUMBER_BYTES 64
+#define MOST_TIME_DIGITS 12 /* of microseconds: a double tells their thousandths apart */
 #define EVENT_DEPTH 1 /* within the braces of the event */
 #define ARGS_DEPTH 2
 
@@ -191,6 +193,13 @@ static void extend_path(Walk *walk, const char *key, size_t length, int64_t inde
 
 /* -- values -- */
 
+static const char *skip_digits(const Walk *walk, const char *at)
+{
+    while (at < walk->end && *at >= '0' && *at <= '9')
+        at++;
+    return at;
+}
+
 static int ends_a_word(const Walk *walk, const char *at)
 {
     return at == walk->end || (*at != 0 && strchr(" \t\n\r\",:{}[]", *at) != NULL);
@@ -210,13 +219,6 @@ static const char *walk_word(Walk *walk, const char *at, const char *word, size_
 }
 
 #define WORD(literal, is_finite) walk_word(walk, at, literal, sizeof(literal) - 1, is_finite)
-
-static const char *skip_digits(const Walk *walk, const char *at)
-{
-    while (at < walk->end && *at >= '0' && *at <= '9')
-        at++;
-    return at;
-}
 
 static const char *walk_number(Walk *walk, const char *at)
 {
@@ -252,8 +254,41 @@ static const char *walk_separator(Walk *walk, const char *at)
     return *at == ',' ? skip_space(walk, at + 1) : refuse(walk, WALK_BAD, at);
 }
 
+/* A time that is written as a string, from its first quote on, becomes the number in it, if that is a plain one. */
+static void unquote_time(Walk *walk, const char *value, const char *after)
+{
+    const char *at = value + 1 + (value[1] == '-'), *end = after - 1, *digits = at;
+    at = skip_digits(walk, at);
+    if (at == digits || at - digits > MOST_TIME_DIGITS || (*digits == '0' && at > digits + 1) || walk->kept > value)
+        return;
+    if (*at == '.') {
+        digits = at + 1;
+        at = skip_digits(walk, digits);
+        if (at == digits || at - digits > 3)
+            return;
+    }
+    if (at != end)
+        return;
+    int is_strict = walk->is_strict;
+    put_instead(walk, value, after, value + 1, (size_t)(end - value - 1));
+    walk->is_strict = is_strict; /* it was JSON all the same */
+}
+
+/* What the value of a field of the event, from `value` to `after`, says of it. */
+static void note_field(Walk *walk, Text key, const char *value, const char *after)
+{
+    int time = TEXT_IS(key, "ts") ? 1 : TEXT_IS(key, "dur") ? 2 : 0;
+    int is_finite = strchr("NI-", *value) == NULL || (*value == '-' && value[1] != 'I');
+    if (time != 0 && *value == '"')
+        unquote_time(walk, value, after);
+    if (time != 0)
+        walk->timeless = (walk->timeless & ~time) | (is_finite ? 0 : time);
+    else if (TEXT_IS(key, "ph"))
+        walk->phase = after - value == 3 ? value[1] : 0;
+}
+
 /* `at` is where a key should be. Goes to its value, and adds it to the path. */
-static const char *walk_key(Walk *walk, const char *at)
+static const char *walk_key(Walk *walk, const char *at, Text *found)
 {
     const char *key = at + 1, *kept = walk->kept;
     if (at == walk->end || *at != '"')
@@ -262,6 +297,7 @@ static const char *walk_key(Walk *walk, const char *at)
     if (at == NULL)
         return NULL;
     size_t length = (size_t)(at - 1 - key);
+    *found = (Text){key, length};
     if (walk->notes_not_finite) {
         if (walk->depth <= ARGS_DEPTH && length == 10 && memcmp(key, "not_finite", 10) == 0)
             return refuse(walk, WALK_UNSURE, key);
@@ -301,16 +337,17 @@ static const char *walk_members(Walk *walk, const char *at)
     if (at < walk->end && *at == closing)
         return walk_end(walk, at, is_args, 0);
     for (int64_t index = 0;; index++) {
+        Text key = {NULL, 0};
         if (closing == '}')
-            at = walk_key(walk, at);
+            at = walk_key(walk, at, &key);
         else if (walk->notes_not_finite)
             extend_path(walk, NULL, 0, index);
         const char *value = at;
         at = at == NULL ? NULL : walk_value(walk, at);
         if (at == NULL)
             return NULL;
-        if (walk->depth == EVENT_DEPTH && walk->path.length == 2 && memcmp(walk->path.at, "ph", 2) == 0)
-            walk->phase = at - value == 3 ? value[1] : 0;
+        if (walk->depth == EVENT_DEPTH && key.at != NULL)
+            note_field(walk, key, value, at);
         walk->path.length = path_length;
         at = skip_space(walk, at);
         if (at == walk->end)
@@ -357,7 +394,9 @@ const char *walk_all(Walk *walk, const char *at)
 {
     walk->kept = at;
     walk->is_strict = 1;
+    const char *start = at;
     at = walk_value(walk, at);
+    walk->is_changed = walk->kept != start;
     if (at != NULL)
         bytes_put(&walk->out, walk->kept, (size_t)(at - walk->kept));
     return at;

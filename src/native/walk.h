@@ -3,7 +3,7 @@
  *     text ──► walk_value ──► the byte behind the value, and `out`; or a fault, and how far it came
  *
  * Control characters in strings are escaped, bytes that are no UTF-8 replaced, halves of characters written as text, and
- * NaN and infinities become null: what Python's json takes, and no more. What it is not sure to read as Python does
+ * NaN and infinities become null: what Python's json takes, and no more. Times that are strings become numbers. What it is not sure to read as Python does
  * (exponents, numbers of many digits, deep nesting) it leaves to Python. It allocates for `out` only. */
 
 #ifndef KINETOSCOPE_WALK_H
@@ -26,8 +26,9 @@ typedef struct {
     Bytes out;
     WalkFault fault;
     const char *reached; /* where the fault is */
-    int is_strict, is_not_utf8;
+    int is_changed, is_strict, is_not_utf8;
     unsigned num_not_finite;
+    int timeless; /* bits: its `ts`, its `dur` is not finite */
     /* on the way */
     const char *kept; /* what is before it is in `out` */
     unsigned depth;

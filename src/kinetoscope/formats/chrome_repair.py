@@ -27,15 +27,19 @@ class Damage(IntEnum):
     """What had to be done to an event so that it could be read."""
 
     NONE = 0
-    LENIENT = 1
+    TYPES = 1
+    """It is strict JSON, but a time in it is a string."""
+    LENIENT = 2
     """It has control characters in strings, halves of characters, or numbers that are not finite."""
-    NOT_UTF8 = 2
-    ESCAPES = 3
+    NOT_UTF8 = 3
+    ESCAPES = 4
     """Quotes or backslashes in its strings were not escaped."""
-    COMMAS = 4
+    COMMAS = 5
     """Commas between its fields were missing or too many."""
-    LOST = 5
-    """It cannot be read."""
+    TIMELESS = 6
+    """Its time is not a number: it is left out."""
+    LOST = 7
+    """It cannot be read: it is left out."""
 
 
 def read_event(text: str, position: int) -> tuple[Any, int]:

@@ -17,7 +17,7 @@ from kinetoscope.formats.chrome_times import event_to_nanoseconds
 from kinetoscope.formats.chrome_twin import is_near_event, is_ordinary_event
 from kinetoscope.formats.compression import UnpackedStream
 
-_MOST_WAITING = 256  # odd events
+_MOST_WAITING = 256  # odd events, for the scanner in Python; the one in C takes each at once
 # What the scanner in Python needs to see behind an event in order to know that it ends.
 _NEXT = b',{"ph":'
 _SENTENCES = {
@@ -62,6 +62,7 @@ class _Rows:
         self.counts: Counter[str] = Counter()
         self.num_stray = 0
         self.straighten = scanner.straighten and partial(scanner.straighten, False)
+        self._most_waiting = 1 if self.straighten else _MOST_WAITING
         self._not_finite: Counter[str] = Counter()  # of the event in hand
         self._scanner = scanner
         self._on_block = on_block
@@ -77,26 +78,19 @@ class _Rows:
         return at, Stop.ODD if why == ODD else Stop.MORE
 
     def take_straightened(self, text: bytes, num_not_finite: int) -> bool:
-        is_taken = self._takes(text)
+        is_taken = self._scanner.scan(text, 0, len(text), True)[0] == len(text)
         self.counts["lenient"] += is_taken
         self.counts["not_finite"] += num_not_finite * is_taken
         return is_taken
 
-    def _takes(self, text: bytes) -> bool:
-        """Whether the scanner in C takes an event, which is told from what becomes of it."""
-        self._feed()
-        return self._scanner.scan(text, 0, len(text), True)[0] == len(text)
-
     def take_odd(self, event: Event, text: bytes) -> bool:
-        if text and self.straighten is not None and self._takes(text):
-            return True
-        if text and self.straighten is None and (is_near_event(text) or is_ordinary_event(text)):
+        if text and (is_near_event(text) or is_ordinary_event(text)):
             self._waiting.append((text, event))
         elif (made := self._made(event, is_strict=bool(text))) is not None:
             self._waiting.append((made, {}))
         else:
             return False
-        if len(self._waiting) >= _MOST_WAITING:
+        if len(self._waiting) >= self._most_waiting:
             self._feed()
         return True
 

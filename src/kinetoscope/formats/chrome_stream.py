@@ -41,6 +41,7 @@ _EVENTS = re.compile(rb'(?<!\\)"traceEvents"[ \t\n\r]*:[ \t\n\r]*\[')
 _SEPARATORS = re.compile(rb"[ \t\n\r,]*")
 _NEXT_EVENT = re.compile(rb'\{[ \t\n\r]*"(?:ph|name|cat|pid|tid|ts|id|args)"[ \t\n\r]*:')
 _SPACE = b" \t\r\n"
+_WITHOUT_AN_END = (Damage.ESCAPES, Damage.COMMAS, Damage.LOST)  # they reach to where the next event seems to begin
 _CLOSING_BRACKET = ord("]")
 _NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
@@ -147,7 +148,7 @@ class ChromeStream:
         self._num_in_a_row = 1
         self._work_left = _WORK_AT_FIRST
         self._damages: Counter[int] = Counter()
-        self._num_stray = self._num_strangers = self._num_timeless = 0
+        self._num_stray = self._num_strangers = 0
 
     def read(self, on_header: Callable[[dict[str, Any]], None] | None = None) -> StreamedTrace:
         """Reads all of it. Raises `TraceFileError` when it is empty, binary or no trace."""
@@ -285,18 +286,16 @@ class ChromeStream:
         if not found:
             return False
         size, text, damage, num_not_finite, num_vain = found
-        if damage in (Damage.NONE, Damage.LOST):
-            event = read_strict(text) if text else None
-        elif not self._taker.take_straightened(text, num_not_finite):
+        if Damage.NONE < damage < Damage.TIMELESS and not self._taker.take_straightened(text, num_not_finite):
             return False
         self._begin += size
         self._damages[damage] += 1
-        self._is_first = damage >= Damage.ESCAPES
-        self._is_strict = self._is_strict and damage == Damage.NONE
-        if num_vain or damage >= Damage.ESCAPES:
+        self._is_first = damage in _WITHOUT_AN_END
+        if self._is_first:
             self._work_left -= max(_LEAST_WORK, num_vain)
+        self._is_strict = self._is_strict and damage <= Damage.TYPES
         if damage == Damage.NONE:
-            self._take_value(event, text)
+            self._take_value(read_strict(text), text)
         return True
 
     def _look_ahead_bytes(self) -> int:
@@ -361,8 +360,7 @@ class ChromeStream:
             self._num_strangers += 1
         elif not self._taker.take_odd(event, text):
             has_times = event_to_nanoseconds({key: event[key] for key in ("ts", "dur") if key in event}, 0)
-            self._damages[Damage.LOST] += has_times
-            self._num_timeless += not has_times
+            self._damages[Damage.LOST if has_times else Damage.TIMELESS] += 1
 
     def _give_up_event(self) -> None:
         """Goes to where the next event seems to begin, and mends what lies before it, if it can be."""
@@ -412,7 +410,7 @@ class ChromeStream:
             "Bytes that are not UTF-8 were replaced in {} events.": self._damages[Damage.NOT_UTF8],
             "{} pieces that are no complete event were left out.": self._damages[Damage.LOST],
             "{} entries that are not events were left out.": self._num_strangers,
-            "{} events whose time is not a number were left out.": self._num_timeless,
+            "{} events whose time is not a number were left out.": self._damages[Damage.TIMELESS],
             "{} commas between events were missing or too many.": self._num_stray + self._taker.num_stray,
         }
         self._trace.repairs += [sentence.format(count) for sentence, count in counts.items() if count]

@@ -22,6 +22,7 @@ from kinetoscope.merge.input_file import InputFile, Plan, batches_by_pid, notes_
 
 _LOOK_CANONICAL = 1
 _LOOK_AGAIN = 2
+_LOOK_STRAIGHTENED = 8
 _ROLES = (None, Role.LOOP, Role.BACKWARD)
 _MOST_PENDING = 1 << 20  # spans of 32 bytes that wait for earlier ones of their track
 _MOST_ACTIONS_KEPT = 100_000  # spans cut or moved; a file with more is looked at twice
@@ -119,7 +120,7 @@ class _Survey:
         return self.text.survey(text, start, end, is_first, 0)
 
     def take_straightened(self, text: bytes, num_not_finite: int) -> bool:
-        return self.text.survey(text, 0, len(text), True, 0)[0] == len(text)
+        return self.text.survey(text, 0, len(text), True, _LOOK_STRAIGHTENED)[0] == len(text)
 
     def take_odd(self, event: Event, text: bytes) -> bool:
         if not event_to_nanoseconds(event, 0):
@@ -232,7 +233,7 @@ class _Writing:
         return position, stop
 
     def take_straightened(self, text: bytes, num_not_finite: int) -> bool:
-        return self._rewrite(text, 0)
+        return self._rewrite(text, _LOOK_STRAIGHTENED)
 
     def take_odd(self, event: Event, text: bytes) -> bool:
         if not event_to_nanoseconds(event, 0):
@@ -254,6 +255,8 @@ def _stretch(file: InputFile) -> tuple[int, int, int]:
 
 def _scalar_places(event: Event) -> Event:
     """The event with a pid and tid that C can look up."""
+    if not isinstance(event.get("pid"), (dict, list)) and not isinstance(event.get("tid"), (dict, list)):
+        return event
     return event | {key: str(event[key]) for key in ("pid", "tid") if isinstance(event.get(key), (dict, list))}
 
 
