@@ -13,7 +13,7 @@ from typing import Any
 from kinetoscope import _native
 from kinetoscope.formats.chrome import Event, encode_event, encode_text, find_base_ns
 from kinetoscope.formats.chrome_repair import read_event
-from kinetoscope.formats.chrome_stream import Stop, StreamedTrace, stream_chrome
+from kinetoscope.formats.chrome_stream import NOT_STRICT, Stop, StreamedTrace, not_a_trace, stream_chrome
 from kinetoscope.formats.chrome_times import event_to_nanoseconds
 from kinetoscope.formats.nesting import OverlapTracks
 from kinetoscope.formats.perfetto import PerfettoWriter, process_uuid, track_uuid
@@ -45,6 +45,8 @@ class NativeRewriter:
         self._align_on = align_on
         survey = _look(path, align_on, on_bytes, checks)
         facts, header = survey.facts, survey.trace.header
+        if not facts["num_events"] and (NOT_STRICT in survey.trace.repairs or survey.num_stray):
+            raise not_a_trace(path, "it is damaged, and no complete event is left in it")
         metadata = survey.metadata
         base_ns = find_base_ns(header, (event for event in metadata if event.get("ph") == "M"))
         batches = batches_by_pid(survey.steps(base_ns))

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from broken_traces import BREAKS, break_event, broken_trace
 from kinetoscope.formats import chrome_stream
 from kinetoscope.formats.chrome_columns import new_scanner
 from kinetoscope.formats.chrome_twin import TwinScanner
@@ -192,6 +193,44 @@ def test_broken_events_cost_themselves_only(read):
     assert names == [f"event {number}" for number in range(200) if number % 10 != 5]
 
 
+@pytest.mark.parametrize(
+    ("kind", "name", "repair"),
+    [
+        ("bare quotes", 'say "x" event {}', "Quotes or backslashes were escaped in 50 events."),
+        ("one bare quote", '5" event {}', "Quotes or backslashes were escaped in 50 events."),
+        ("bare backslash", "C:\\q event {}", "Quotes or backslashes were escaped in 50 events."),
+        ("control character", "\x01event {}", "50 events that are not strict JSON"),
+        ("line break", "\nevent {}", "50 events that are not strict JSON"),
+        ("bytes that are not UTF-8", "\ufffd\ufffdevent {}", "Bytes that are not UTF-8 were replaced in 50 events."),
+        ("half of a character", "\\ud83devent {}", "50 events that are not strict JSON"),
+        ("NaN in a field", "event {}", "50 numbers that are NaN or infinite became null."),
+        ("infinity in the args", "event {}", "50 numbers that are NaN or infinite became null."),
+        ("a time that is a string", "event {}", "50 events that are not strict JSON, or have values of odd types"),
+        ("comma behind the last field", "event {}", "Commas within 50 events were missing or too many."),
+        ("commas missing between fields", "event {}", "Commas within 50 events were missing or too many."),
+        ("two commas", "event {}", "Commas within 50 events were missing or too many."),
+        ("garbage before it", "event {}", "50 pieces that are no complete event were left out."),
+    ],
+)
+def test_a_file_whose_every_event_is_broken_in_the_same_way_is_read(read, kind, name, repair):
+    events = [SPAN | {"name": f"event {number}", "args": {"stream": number}} for number in range(50)]
+    reading = read(broken_trace(break_event(event, kind) for event in events))
+    assert [it["name"] for it in reading.rows] == [name.format(number) for number in range(50)]
+    assert [it["stream"] for it in reading.rows] == list(range(50))
+    assert {(it["ts"], it["dur"]) for it in reading.rows} == {(1790857026000001500, 2250)}
+    assert any(repair in sentence for sentence in reading.repairs)
+
+
+@pytest.mark.parametrize(
+    "kind", ["NaN for a time", "string without its end", "no closing brace", "field without a value", "key without quotes"]
+)
+def test_what_makes_no_sense_costs_its_event_only(read, kind):
+    events = [break_event(SPAN | {"name": f"event {number}"}, kind if number % 2 else "") for number in range(50)]
+    reading = read(broken_trace(events))
+    assert [it["name"] for it in reading.rows] == [f"event {number}" for number in range(0, 50, 2)]
+    assert any("left out" in sentence for sentence in reading.repairs)
+
+
 # -- both scanners --
 
 _texts = st.text(max_size=8) | st.sampled_from(["aten::mm", 'q"', "\\", "\ud800", "\x00", "é", "stream 7"])
@@ -229,6 +268,17 @@ def assert_alike(content: bytes) -> None:
 def test_both_scanners_agree_on_any_events(events, indent, is_ascii):
     text = json.dumps({"traceEvents": events, "baseTimeNanoseconds": 10**18}, indent=indent, ensure_ascii=is_ascii)
     assert_alike(text.encode(errors="surrogatepass"))
+
+
+@given(
+    st.lists(st.tuples(_events, st.sampled_from(["", *BREAKS])), max_size=8),
+    st.sampled_from([None, 2]),
+    st.sampled_from([1 << 9, 1 << 18]),
+)
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_both_scanners_agree_on_broken_events(monkeypatch, events, indent, window_bytes):
+    monkeypatch.setattr(chrome_stream, "_PIECE_BYTES", window_bytes)
+    assert_alike(broken_trace(break_event(event, kind, indent=indent) for event, kind in events))
 
 
 _PIECES = [b'"', b"\\", b"{", b"}", b"[", b"]", b",", b":", b"NaN", b"1e999", b"\x00", b"\n", b"\xff", b"\\ud800"]

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from broken_traces import BREAKS, break_event, broken_trace
 from kinetoscope.errors import MergeError, TraceFileError
 from kinetoscope.merge.merge_traces import merge_traces
 from kinetoscope.merge.window import Window
@@ -153,6 +154,22 @@ def test_whatever_is_left_of_a_file_is_merged_or_refused(tmp_path, monkeypatch, 
     file.write_bytes(text[: max(1, len(text) - cut)])
     result = merged(tmp_path / "out.json", file, monkeypatch, pure=False)
     assert isinstance(result, (tuple, type))
+
+
+@QUIET
+@given(st.lists(st.tuples(spans | others, st.sampled_from(["", *BREAKS])), max_size=12), st.sampled_from([None, 2]))
+def test_both_make_the_same_of_broken_events(tmp_path, monkeypatch, events, indent):
+    texts = [break_event(event, kind, indent=indent) for event, kind in events]
+    agree(broken_trace(texts), tmp_path, monkeypatch)
+
+
+@pytest.mark.parametrize("kind", ["bare quotes", "control character", "NaN in a field", "two commas"])
+def test_a_file_whose_every_event_is_broken_is_merged(tmp_path, monkeypatch, kind):
+    event = {"ph": "X", "name": "a", "pid": 1, "tid": 1, "ts": 1, "dur": 1, "args": {"b": 1}}
+    counts, _, _ = agree(broken_trace([break_event(event, kind)] * 20), tmp_path, monkeypatch)
+    assert counts == (20, 0, 0)
+    with load(tmp_path / "out.json") as trace:
+        assert trace.errors() == {}
 
 
 @pytest.mark.parametrize("literal", ["NaN", "Infinity", "-Infinity"])
