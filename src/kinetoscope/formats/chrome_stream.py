@@ -225,8 +225,10 @@ class ChromeStream:
 
     def _start_of_events(self) -> int | None:
         """Where the list of events begins; takes in the fields before it. The header may hold what looks like one."""
-        matches = list(islice(_EVENTS.finditer(self._buffer, self._begin, self._end), _MOST_STARTS))
-        for match in matches:
+        matches: list[re.Match[bytes]] = []
+        # The first one mostly is the right one: to look for more is dear, as a piece may hold no other.
+        for match in islice(_EVENTS.finditer(self._buffer, self._begin, self._end), _MOST_STARTS):
+            matches.append(match)
             fields = bytes(self._buffer[self._begin + 1 : match.start()])
             with contextlib.suppress(*_NOT_JSON):
                 self._trace.header = msgspec.json.decode(b"{" + fields + b'"":0}', type=dict[str, Any])
