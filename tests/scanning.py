@@ -37,4 +37,6 @@ def read_with(scanner: Scanner, content: bytes) -> Reading:
 
 
 def _decoded(value: bytes | None) -> Any:
-    return None if value is None else decode_json_text(value)
+    """The object in ``value``; in which order its members come is nobody's business."""
+    decoded = None if value is None else decode_json_text(value)
+    return dict(sorted(decoded.items())) if isinstance(decoded, dict) else decoded
