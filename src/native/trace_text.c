@@ -449,6 +449,7 @@ static void put_args(Bytes *out, Text args, const Bytes *said)
 /* What takes the place of fields of one event. */
 typedef struct {
     const TextOutput *output;
+    Text pid, tid; /* none where the event has none, and keeps it so */
     const NestAction *action;
     int64_t ts, dur;
     int64_t id_shift;
@@ -479,10 +480,10 @@ static void put_field(Bytes *out, const Event *event, int field, const Rewrite *
     int64_t id = 0;
     switch (field) {
     case FIELD_PID:
-        bytes_put(out, rewrite->output->pid.at, rewrite->output->pid.length);
+        bytes_put(out, rewrite->pid.at, rewrite->pid.length);
         break;
     case FIELD_TID:
-        bytes_put(out, rewrite->output->tid.at, rewrite->output->tid.length);
+        bytes_put(out, rewrite->tid.at, rewrite->tid.length);
         break;
     case FIELD_TS:
         bytes_put_us(out, rewrite->ts);
@@ -525,7 +526,7 @@ static int put_usual_event(Bytes *out, const Event *event, const Rewrite *rewrit
         fields[FIELD_ID].at != NULL || fields[FIELD_BIND_ID].at != NULL ||
         (event->phase == 'X' && fields[FIELD_TS].at != NULL && fields[FIELD_DUR].at == NULL))
         return 0;
-    Text pid = rewrite->output->pid, tid = rewrite->output->tid;
+    Text pid = rewrite->pid, tid = rewrite->tid;
     char *to = bytes_room(out, 2 + (size_t)(event->end - event->begin) + pid.length + tid.length + 2 * US_DIGITS);
     if (to == NULL)
         return 1;
@@ -565,8 +566,10 @@ static void put_event(Bytes *out, const Event *event, const Rewrite *rewrite)
     }
     bytes_put(out, at, (size_t)(event->end - 1 - at));
     int has_members = event->has_members;
-    put_missing(out, event, FIELD_PID, "\"pid\":", rewrite, &has_members);
-    put_missing(out, event, FIELD_TID, "\"tid\":", rewrite, &has_members);
+    if (rewrite->pid.at != NULL)
+        put_missing(out, event, FIELD_PID, "\"pid\":", rewrite, &has_members);
+    if (rewrite->tid.at != NULL)
+        put_missing(out, event, FIELD_TID, "\"tid\":", rewrite, &has_members);
     if (event->phase == 'X' && event->fields[FIELD_TS].at != NULL)
         put_missing(out, event, FIELD_DUR, "\"dur\":", rewrite, &has_members);
     if (rewrite->action != NULL)
@@ -602,7 +605,7 @@ static const NestAction *action_for(TraceText *text)
 static int needs_new_ids(const TraceText *text, const Event *event)
 {
     int has_id = (event->fields[FIELD_ID].at != NULL || event->fields[FIELD_ID2].at != NULL) && has_id_phase(event);
-    return !text->ids_are_plain && (has_id || event->fields[FIELD_BIND_ID].at != NULL);
+    return !text->keeps_places && !text->ids_are_plain && (has_id || event->fields[FIELD_BIND_ID].at != NULL);
 }
 
 /* A moment with the drift of the file's clock taken out, divided as Python divides, downwards. */
@@ -613,6 +616,15 @@ static int64_t stretched(const TraceText *text, int64_t at)
     __int128 product = (__int128)(at - text->stretch_begin_ns) * text->stretch_gain_ns;
     int64_t quotient = (int64_t)(product / text->stretch_over_ns);
     return at + quotient - (product % text->stretch_over_ns < 0);
+}
+
+/* Metadata of which nothing changes but what its time, if it has one, counts from. */
+static void put_as_it_is(TraceText *text, const Event *event, Bytes *out)
+{
+    Rewrite rewrite = {.pid = event->fields[FIELD_PID], .tid = event->fields[FIELD_TID],
+                       .ts = event->ts + text->shift_ns, .dur = event->dur};
+    text->num_written++;
+    put_event(out, event, &rewrite);
 }
 
 static void rewrite_event(TraceText *text, const Event *event, unsigned look, Bytes *out, EventFault *fault)
@@ -626,6 +638,8 @@ static void rewrite_event(TraceText *text, const Event *event, unsigned look, By
     }
     if (is_consumed(event)) {
         text->serial++;
+        if (text->keeps_places)
+            put_as_it_is(text, event, out);
         return;
     }
     TextTrack *track = track_of(text, event);
@@ -637,10 +651,15 @@ static void rewrite_event(TraceText *text, const Event *event, unsigned look, By
         return;
     }
     const TextOutput *output = &text->outputs[number];
-    Rewrite rewrite = {.output = output, .action = action, .id_shift = text->id_shift};
+    Rewrite rewrite = {.output = output, .pid = output->pid, .tid = output->tid, .action = action,
+                       .id_shift = text->id_shift};
+    if (text->keeps_places) {
+        rewrite.pid = event->fields[FIELD_PID];
+        rewrite.tid = action != NULL && action->level > 0 ? output->tid : event->fields[FIELD_TID];
+    }
     rewrite.ts = action != NULL ? action->begin : event->ts;
     rewrite.dur = action != NULL ? action->dur : event->dur;
-    rewrite.shifts_ids = !(look & LOOK_CANONICAL) && text->ids_are_plain;
+    rewrite.shifts_ids = !(look & LOOK_CANONICAL) && text->ids_are_plain && !text->keeps_places;
     if (!output->is_kept ||
         (text->is_windowed && !is_in_window(track, event, output, rewrite.ts, rewrite.dur)))
         return;

@@ -76,6 +76,7 @@ typedef struct {
     int writes_packets;
     PacketEncoder packets;
     int ids_are_plain, is_windowed;
+    int keeps_places; /* pids, tids, ids and names of tracks stay; only what does not nest changes its tid */
     uint64_t num_written;
 } TraceText;
 

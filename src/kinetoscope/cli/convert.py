@@ -4,12 +4,11 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from pathlib import Path
 
 from kinetoscope.cli.inputs import trace_inputs
-from kinetoscope.cli.progress import progress_bar
+from kinetoscope.cli.progress import Progress, progress_of_many
 from kinetoscope.errors import SettingsError
 from kinetoscope.merge.convert import convert_trace
 
@@ -68,24 +67,14 @@ def _stem(file: Path) -> str:
 
 def _convert(pairs: list[tuple[Path, Path]], executor: Executor) -> list[tuple[Path, Path, list[str]]]:
     """Converts every file, and tells of the first that cannot be once the others are done."""
-    with progress_bar("converting") as on_progress:
-        done: dict[Path, tuple[int, int]] = {}
-
-        def tell(source: Path) -> Callable[[int, int], None]:
-            def on_one(num_done: int, num_all: int) -> None:
-                done[source] = num_done, num_all
-                if on_progress is not None:
-                    on_progress(sum(it for it, _ in done.values()), sum(it for _, it in done.values()))
-
-            return on_one
-
+    with progress_of_many("converting") as one_more:
         futures: list[Future[list[str]]] = [
-            executor.submit(_convert_one, source, target, tell(source)) for source, target in pairs
+            executor.submit(_convert_one, source, target, one_more()) for source, target in pairs
         ]
         return [(*pair, future.result()) for pair, future in zip(pairs, futures, strict=True)]
 
 
-def _convert_one(source: Path, target: Path, on_progress: Callable[[int, int], None]) -> list[str]:
+def _convert_one(source: Path, target: Path, on_progress: Progress | None) -> list[str]:
     if _PARQUET not in (source.suffix, target.suffix):
         return convert_trace(source, target, on_progress)
     from kinetoscope.table.convert import convert_parquet  # needs polars

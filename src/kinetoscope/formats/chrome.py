@@ -98,8 +98,13 @@ def _salvage(name: str, content: bytes) -> ChromeTrace:
     taker = _Collecting()
     streamed = ChromeStream(UnpackedStream(io.BytesIO(content), name), name, taker).read()
     if not taker.events:
-        raise not_a_trace(name, "it is damaged, and no complete event is left in it")
+        raise nothing_left(name)
     return ChromeTrace(name, streamed.header, 0, taker.events, False, streamed.repairs or [NOT_STRICT])
+
+
+def nothing_left(name: str) -> TraceFileError:
+    """The error for a file so damaged that there is nothing to go on with."""
+    return not_a_trace(name, "it is damaged, and no complete event is left in it")
 
 
 class _Collecting:

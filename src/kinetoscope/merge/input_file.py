@@ -123,8 +123,10 @@ class InputFile:
 class Plan:
     """How the events of all files are written: on which tracks, with which ids, which of them."""
 
-    tracks: dict[int, RankTracks]
+    tracks: dict[int, RankTracks] = field(default_factory=dict)
     """Those of each rank that is kept."""
+    keeps_places: bool = False
+    """Pids, tids, ids and the names of tracks stay as they are in the one file there is; spans are made to nest."""
     windows: dict[int, Moment] = field(default_factory=dict)
     """What is kept of each rank, in unix nanoseconds; everything, where this is empty."""
     next_id: int = 1

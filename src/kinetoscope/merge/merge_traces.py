@@ -33,7 +33,9 @@ PathLike = str | os.PathLike[str]
 Progress = Callable[[int, int], None]
 
 
-class _Rewriter(Protocol):
+class Rewriter(Protocol):
+    """Looks at one file, and then writes it anew."""
+
     def survey(
         self, path: str, position: int, align_on: str | None, on_bytes: Callable[[int], None], *, checks: bool = False
     ) -> InputFile: ...
@@ -87,15 +89,10 @@ def merge_traces(
     return merging.report(output)
 
 
-def make_rewriter() -> _Rewriter:
+def make_rewriter() -> Rewriter:
     """What reads one file and writes it anew: C where it was built, unless ``KINETOSCOPE_PURE`` is set."""
     is_pure = NativeRewriter is None or os.environ.get("KINETOSCOPE_PURE") == "1"
     return PureRewriter() if is_pure or NativeRewriter is None else NativeRewriter()
-
-
-def survey_trace(path: PathLike, *, checks: bool = False) -> InputFile:
-    """What one file holds, without merging it; ``checks`` counts what may be wrong with it. Raises `TraceFileError`."""
-    return make_rewriter().survey(os.fspath(path), 0, None, lambda num_bytes: None, checks=checks)
 
 
 class _Merging:
@@ -104,8 +101,8 @@ class _Merging:
     def __init__(
         self, paths: list[str], align_on: str | None, ranks: Collection[int] | None, on_progress: Progress | None
     ) -> None:
-        self._progress = _Progress(paths, on_progress)
-        self._files: list[tuple[InputFile, _Rewriter]] = []
+        self._progress = ByteProgress(paths, on_progress)
+        self._files: list[tuple[InputFile, Rewriter]] = []
         for position, path in enumerate(paths):
             rewriter = make_rewriter()
             file = rewriter.survey(path, position, align_on, self._progress.advance)
@@ -183,13 +180,16 @@ class _Merging:
         )
 
 
-class _Progress:
-    def __init__(self, paths: list[str], tell: Progress | None) -> None:
+class ByteProgress:
+    """Adds up what was read of files that are read ``num_passes`` times, and tells."""
+
+    def __init__(self, paths: Sequence[str], tell: Progress | None, num_passes: int = 2) -> None:
         self._tell = tell
         self._done = 0
-        self._total = 2 * sum(os.path.getsize(path) for path in paths if os.path.exists(path))
+        self._total = num_passes * sum(os.path.getsize(path) for path in paths if os.path.exists(path))
 
     def advance(self, size_bytes: int) -> None:
+        """Adds bytes that were read."""
         self._done += size_bytes
         if self._tell is not None:
             self._tell(self._done, self._total)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from kinetoscope.formats.chrome import ChromeTrace, Event, read_chrome
-from kinetoscope.formats.nesting import NestingCounts, nest
+from kinetoscope.formats.nesting import nest
 from kinetoscope.formats.tracks import Descriptions, renumber_ids
 from kinetoscope.merge.input_file import InputFile, Moment, Plan, batches_by_pid, notes_of
 
@@ -20,7 +20,7 @@ class PureRewriter:
     def survey(
         self, path: str, position: int, align_on: str | None, on_bytes: Callable[[int], None], *, checks: bool = False
     ) -> InputFile:
-        """What the file holds. Raises `TraceFileError` if it cannot be read."""
+        """What the file holds; ``checks`` counts what may be wrong with it. Raises `TraceFileError`."""
         trace = read_chrome(path)
         timed = [event for event in trace.events if "ts" in event and event.get("ph") != "M"]
         on_bytes(os.path.getsize(path))
@@ -44,13 +44,11 @@ class PureRewriter:
     def rewrite(self, file: InputFile, plan: Plan, writer: Any, on_bytes: Callable[[int], None]) -> None:
         """Writes the events of ``file``, as ``plan`` says; adds to its counts."""
         trace = read_chrome(file.path)
-        if not file.is_ours:
+        if plan.keeps_places or not file.is_ours:
             counts = nest(trace.events)
             plan.num_clipped += counts.clipped
             plan.num_moved += counts.moved
-        events = list(_adopt(trace, file, plan))
-        plan.next_id = renumber_ids(events, plan.next_id)
-        _shift(events, file)
+        events = trace.events if plan.keeps_places else _placed(trace, file, plan)
         if plan.windows:
             windows = {rank: _Window(*moment) for rank, moment in plan.windows.items()}
             events = [event for event in events if event["pid"] in windows and windows[event["pid"]].keeps(event)]
@@ -75,9 +73,17 @@ def _counts(trace: ChromeTrace) -> dict[str, int]:
         num_lone_ends += depths[track] < 0
         depths[track] = max(0, depths[track])
     counts = {"events": len(trace.events), "repeated_flows": len(flows) - len(set(flows))}
-    nesting = NestingCounts() if "kinetoscope" in trace.header else nest(trace.events)
+    nesting = nest(trace.events)
     pairs = {"lone_begins": sum(depths.values()), "lone_ends": num_lone_ends}
     return counts | pairs | {"clipped": nesting.clipped, "moved": nesting.moved}
+
+
+def _placed(trace: ChromeTrace, file: InputFile, plan: Plan) -> list[Event]:
+    """The events that are kept, where and when they are in the merged trace."""
+    events = list(_adopt(trace, file, plan))
+    plan.next_id = renumber_ids(events, plan.next_id)
+    _shift(events, file)
+    return events
 
 
 def _adopt(trace: ChromeTrace, file: InputFile, plan: Plan) -> Iterator[Event]:
