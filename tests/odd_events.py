@@ -9,7 +9,9 @@ BASE_NS = 1_790_857_026_000_000_000
 QUIET = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
 
 times = st.integers(0, 60_000).map(lambda ns: ns / 1000)
-places = st.sampled_from([1, 7, "7", 40, "Spans", "", None, 2.5, "stream 3"])
+places = st.sampled_from(
+    [1, 3, 7, "7", "07", 40, "Spans", "", None, 2.5, "2.5", -0.0, "stream 3", "é\n", {"a": 1}, 2**70]
+)
 texts = st.text(max_size=6) | st.sampled_from(
     ["aten::add", "ProfilerStep#3", "event/batch", "\\", 'a"b\\', "\ud83d\ude00"]
 )

@@ -80,39 +80,122 @@ static enum TextStatus each_event(TraceText *text, const char **where, const cha
     }
 }
 
-/* The track of an event, by its pid and tid as they are written; NULL if there is no memory. */
-static TextTrack *track_of(TraceText *text, const Event *event)
+#define LONGEST_NUMBER 18
+#define NO_OUTPUT UINT32_MAX
+
+/* A whole number as everybody writes it. */
+static int is_plain_number(Text text)
 {
-    Text pid = event->fields[FIELD_PID], tid = event->fields[FIELD_TID];
-    if (text->last_track < text->num_tracks) {
-        size_t length;
-        const char *key = table_key(&text->track_keys, text->last_track, &length);
-        const TextTrack *last = &text->tracks[text->last_track];
-        if (length == pid.length + 1 + tid.length && last->pid_length == pid.length &&
-            memcmp(key, pid.at != NULL ? pid.at : "", pid.length) == 0 &&
-            memcmp(key + pid.length + 1, tid.at != NULL ? tid.at : "", tid.length) == 0)
-            return &text->tracks[text->last_track];
+    size_t i = *text.at == '-';
+    if (i == text.length || (text.at[i] == '0' && text.length > 1))
+        return 0;
+    for (; i < text.length; i++) {
+        if (text.at[i] < '0' || text.at[i] > '9')
+            return 0;
     }
+    return 1;
+}
+
+/* Whether a pid or tid is written as nobody else would write it who means the same. */
+static int is_canonical(Text text)
+{
+    if (text.at == NULL)
+        return 1;
+    return *text.at == '"' ? memchr(text.at, '\\', text.length) == NULL : is_plain_number(text);
+}
+
+/* The number that a tid is which is written as a string, or the tid itself; `plain_tid` in formats/tracks.py. */
+static Text plain_tid(Text tid)
+{
+    if (tid.at == NULL || *tid.at != '"')
+        return tid;
+    Text number = {tid.at + 1, tid.length - 2};
+    if (TEXT_BEGINS(number, "stream "))
+        number = (Text){number.at + 7, number.length - 7};
+    if (number.length == 0 || number.length > LONGEST_NUMBER)
+        return tid;
+    for (size_t i = 0; i < number.length; i++) {
+        if (number.at[i] < '0' || number.at[i] > '9')
+            return tid;
+    }
+    while (number.length > 1 && *number.at == '0')
+        number = (Text){number.at + 1, number.length - 1};
+    return number;
+}
+
+static Text none_if_null(Text text)
+{
+    return text.at != NULL && TEXT_IS(text, "null") ? (Text){NULL, 0} : text;
+}
+
+/* The number of a pid and a tid in a table. */
+static uint32_t intern_place(Table *table, Text pid, Text tid)
+{
     char small[512], *key = small;
     size_t length = pid.length + 1 + tid.length;
     if (length > sizeof small && (key = malloc(length)) == NULL)
-        return NULL;
+        return TABLE_FULL;
     memcpy(key, pid.at != NULL ? pid.at : "", pid.length);
     key[pid.length] = 0;
     memcpy(key + pid.length + 1, tid.at != NULL ? tid.at : "", tid.length);
-    uint32_t number = table_intern(&text->track_keys, key, length);
+    uint32_t number = table_intern(table, key, length);
     if (key != small)
         free(key);
-    if (number == TABLE_FULL)
-        return NULL;
-    if (number == text->num_tracks) {
+    return number;
+}
+
+static int is_last_place(const TraceText *text, Text pid, Text tid)
+{
+    if (text->last_place >= text->places.num_entries || text->last_pid_length != pid.length)
+        return 0;
+    size_t length;
+    const char *key = table_key(&text->places, text->last_place, &length);
+    return length == pid.length + 1 + tid.length && memcmp(key, pid.at != NULL ? pid.at : "", pid.length) == 0 &&
+           memcmp(key + pid.length + 1, tid.at != NULL ? tid.at : "", tid.length) == 0;
+}
+
+/* The track of a place that was not seen before, made if it is new; TABLE_FULL if there is no memory. */
+static uint32_t track_of_place(TraceText *text, Text pid, Text tid)
+{
+    pid = none_if_null(pid);
+    uint32_t number = intern_place(&text->track_keys, pid, plain_tid(none_if_null(tid)));
+    if (number == text->num_tracks && number != TABLE_FULL) {
         if (!array_grow((void **)&text->tracks, number, &text->tracks_capacity, sizeof *text->tracks))
-            return NULL;
+            return TABLE_FULL;
         text->tracks[text->num_tracks++] =
-            (TextTrack){.first_serial = UINT64_MAX, .pid_length = (uint32_t)pid.length, .num_levels = 1};
+            (TextTrack){.first_serial = UINT64_MAX, .pid_length = (uint32_t)pid.length, .num_levels = 1,
+                        .first_output = NO_OUTPUT};
     }
-    text->last_track = number;
-    return &text->tracks[number];
+    return number;
+}
+
+/* The track of an event, by its pid and tid; NULL, and `fault`, if they are to be written anew first, or `has_failed`. */
+static TextTrack *track_of(TraceText *text, const Event *event, unsigned look, EventFault *fault)
+{
+    Text pid = event->fields[FIELD_PID], tid = event->fields[FIELD_TID];
+    if (is_last_place(text, pid, tid))
+        return &text->tracks[text->place_tracks[text->last_place]];
+    if (!(look & LOOK_CANONICAL) && !(is_canonical(pid) && is_canonical(tid))) {
+        *fault = EVENT_ODD;
+        return NULL;
+    }
+    size_t num_known = text->places.num_entries;
+    uint32_t place = intern_place(&text->places, pid, tid);
+    if (place == num_known && place != TABLE_FULL) {
+        uint32_t track = track_of_place(text, pid, tid);
+        if (track == TABLE_FULL || !array_grow((void **)&text->place_tracks, num_known, &text->places_capacity,
+                                               sizeof *text->place_tracks))
+            place = TABLE_FULL;
+        else
+            text->place_tracks[place] = track;
+    }
+    if (place == TABLE_FULL) {
+        text->has_failed = 1;
+        return NULL;
+    }
+    text->last_place = place;
+    text->last_pid_length = (uint32_t)pid.length;
+    return &text->tracks[text->place_tracks[place]];
 }
 
 static Text thread_of(const TraceText *text, const TextTrack *track)
@@ -301,18 +384,16 @@ static void survey_event(TraceText *text, const Event *event, unsigned look, Byt
         *fault = EVENT_ODD; /* only if it is written as the name to align on is can the two be compared */
         return;
     }
+    TextTrack *track = is_consumed(event) ? NULL : track_of(text, event, look, fault);
+    if (*fault != EVENT_FINE || text->has_failed)
+        return;
     text->num_events++;
     if (event->phase == 'M')
         text->has_failed |=
             table_intern(&text->metadata, event->begin, (size_t)(event->end - event->begin)) == TABLE_FULL;
     else if (event->fields[FIELD_TS].at != NULL)
         survey_time(text, event);
-    if (!is_consumed(event)) {
-        TextTrack *track = track_of(text, event);
-        if (track == NULL) {
-            text->has_failed = 1;
-            return;
-        }
+    if (track != NULL) {
         track->has_events = 1;
         if (track->first_serial == UINT64_MAX)
             track->first_serial = text->serial;
@@ -642,12 +723,14 @@ static void rewrite_event(TraceText *text, const Event *event, unsigned look, By
             put_as_it_is(text, event, out);
         return;
     }
-    TextTrack *track = track_of(text, event);
+    TextTrack *track = track_of(text, event, look, fault);
+    if (track == NULL)
+        return;
     const NestAction *action = action_for(text);
     text->serial++;
-    size_t number = track == NULL ? SIZE_MAX : track->first_output + (action != NULL ? action->level : 0);
+    size_t number = track->first_output + (action != NULL ? action->level : 0);
     if (number >= text->num_outputs) {
-        text->has_failed = 1; /* no memory, or the file changed under us */
+        text->has_failed = 1; /* the file changed under us */
         return;
     }
     const TextOutput *output = &text->outputs[number];
@@ -699,6 +782,8 @@ void trace_free(TraceText *text)
     free(text->outputs);
     packet_free(&text->packets);
     free(text->lengths);
+    table_free(&text->places);
+    free(text->place_tracks);
     table_free(&text->track_keys);
     table_free(&text->names);
     table_free(&text->metadata);

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from kinetoscope.formats.tracks import plain_pid, plain_tid
+
 Event = dict[str, Any]
 Track = tuple[Any, Any]
 
@@ -64,7 +66,7 @@ def _spans_by_track(events: Iterable[Event]) -> dict[Track, list[Event]]:
     for event in events:
         if event.get("ph") == "X" and "ts" in event:
             event.setdefault("dur", 0)
-            tracks[event.get("pid"), event.get("tid")].append(event)
+            tracks[plain_pid(event.get("pid")), plain_tid(event.get("tid"))].append(event)
     return tracks
 
 
@@ -178,15 +180,15 @@ class OverlapTracks:
             self._note(event)
 
     def _note(self, event: Event) -> None:
-        tid = event.get("tid")
+        pid, tid = plain_pid(event.get("pid")), plain_tid(event.get("tid"))
         if isinstance(tid, int):
             self._tids.add(tid)
         if event.get("ph") != "M" or not isinstance(args := event.get("args"), dict):
             return
         if event.get("name") == "thread_name":
-            self._names[event.get("pid"), tid] = str(args.get("name"))
+            self._names[pid, tid] = str(args.get("name"))
         elif event.get("name") == "thread_sort_index" and isinstance(index := args.get("sort_index"), int):
-            self._sort_indexes[event.get("pid"), tid] = index
+            self._sort_indexes[pid, tid] = index
 
     def move(self, spans: Iterable[Event], track: Track, k: int) -> None:
         """Puts ``spans`` of ``track`` on its k-th overlap track, which is made."""

@@ -17,7 +17,7 @@ from kinetoscope.formats.chrome_stream import NOT_STRICT, Stop, StreamedTrace, s
 from kinetoscope.formats.chrome_times import event_to_nanoseconds
 from kinetoscope.formats.nesting import OverlapTracks
 from kinetoscope.formats.perfetto import PerfettoWriter, process_uuid, track_uuid
-from kinetoscope.formats.tracks import Descriptions, IdNumbers, Role
+from kinetoscope.formats.tracks import Descriptions, IdNumbers, Role, with_plain_places
 from kinetoscope.merge.input_file import InputFile, Plan, batches_by_pid, notes_of
 
 _LOOK_CANONICAL = 1
@@ -125,7 +125,7 @@ class _Survey:
     def take_odd(self, event: Event, text: bytes) -> bool:
         if not event_to_nanoseconds(event, 0):
             return False
-        anew = b"," + encode_event(_scalar_places(event), 0)
+        anew = b"," + encode_event(with_plain_places(event), 0)
         return self.text.survey(anew, 0, len(anew), _LOOK_CANONICAL)[0] == len(anew)
 
     @cached_property
@@ -244,7 +244,7 @@ class _Writing:
             return False
         if self._renumber is not None:
             self._renumber(event)
-        anew = b"," + encode_event(_scalar_places(event), 0)
+        anew = b"," + encode_event(with_plain_places(event), 0)
         position, _, lines = self._text.rewrite(anew, 0, len(anew), _LOOK_CANONICAL)
         self._put(lines)
         return position == len(anew)
@@ -254,11 +254,6 @@ def _stretch(file: InputFile) -> tuple[int, int, int]:
     """From where, by how much, and over what time the file is stretched; its times count from its base."""
     stretch = file.stretch
     return (0, 0, 1) if stretch is None else (stretch.begin_ns - file.base_ns, stretch.gain_ns, stretch.over_ns)
-
-
-def _scalar_places(event: Event) -> Event:
-    """The event with a pid and tid that C can look up."""
-    return event | {key: str(event[key]) for key in ("pid", "tid") if isinstance(event.get(key), (dict, list))}
 
 
 def _value(text: bytes) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 
 from kinetoscope.formats.chrome import ChromeTrace, Event, read_chrome
 from kinetoscope.formats.nesting import nest
-from kinetoscope.formats.tracks import Descriptions, renumber_ids
+from kinetoscope.formats.tracks import Descriptions, plain_pid, plain_tid, renumber_ids, with_plain_places
 from kinetoscope.merge.input_file import InputFile, Moment, Plan, batches_by_pid, notes_of
 
 
@@ -48,7 +48,7 @@ class PureRewriter:
             counts = nest(trace.events)
             plan.num_clipped += counts.clipped
             plan.num_moved += counts.moved
-        events = trace.events if plan.keeps_places else _placed(trace, file, plan)
+        events = list(map(with_plain_places, trace.events)) if plan.keeps_places else _placed(trace, file, plan)
         if plan.windows:
             windows = {rank: _Window(*moment) for rank, moment in plan.windows.items()}
             events = [event for event in events if event["pid"] in windows and windows[event["pid"]].keeps(event)]
@@ -68,7 +68,7 @@ def _counts(trace: ChromeTrace) -> dict[str, int]:
     depths: dict[Any, int] = defaultdict(int)
     num_lone_ends = 0
     for event in trace.events:
-        track = event.get("pid"), event.get("tid")
+        track = plain_pid(event.get("pid")), plain_tid(event.get("tid"))
         depths[track] += {"B": 1, "E": -1}.get(str(event.get("ph")), 0)
         num_lone_ends += depths[track] < 0
         depths[track] = max(0, depths[track])

@@ -118,6 +118,20 @@ def test_overlap_tracks_of_different_threads_stay_apart_over_cycles(tmp_path):
         assert trace.errors() == {}
 
 
+@pytest.mark.parametrize("tid", ["50", "050", "stream 50"])
+@pytest.mark.parametrize("pure", ["0", "1"])
+def test_a_thread_whose_number_is_written_in_two_ways_is_one_track_on_which_spans_nest(
+    tmp_path, monkeypatch, tid, pure
+):
+    monkeypatch.setenv("KINETOSCOPE_PURE", pure)
+    file = write(tmp_path / "a.json", [cpu(0, dur=500), cpu(250, tid=tid, dur=500), cpu(900, tid=tid)])
+    report = merge_traces(tmp_path / "out.json", file)
+    assert report.num_moved == 1
+    assert [span["tid"] for span in spans(report.output)].count(50) == 2
+    with load(report.output) as trace:
+        assert trace.errors() == {}
+
+
 def test_flows_of_different_files_stay_apart(tmp_path):
     events = [cpu(1), cpu(5, tid=51), flow("s", 1), flow("f", 5, tid=51)]
     files = [write(tmp_path / f"rank{rank}.json", events) for rank in (0, 1)]

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kinetoscope.errors import MergeError, TraceFileError
+from kinetoscope.merge.check import check_trace
 from kinetoscope.merge.merge_traces import merge_traces
 from kinetoscope.merge.window import Window
 from odd_events import BASE_NS, QUIET, categories, events
@@ -47,6 +48,8 @@ def agree(text: bytes, folder: Path, monkeypatch: pytest.MonkeyPatch, **how: Any
     file.write_bytes(text)
     native, pure = (merged(folder / "out.json", file, monkeypatch, pure=pure, **how) for pure in (False, True))
     assert native == pure
+    if not isinstance(native, type):
+        assert not {finding.kind for finding in check_trace(folder / "out.json").findings} & {"syntax", "nesting"}
     return native
 
 
