@@ -104,6 +104,11 @@ static int is_canonical(Text text)
     return *text.at == '"' ? memchr(text.at, '\\', text.length) == NULL : is_plain_number(text);
 }
 
+static int is_well_placed(const Event *event, unsigned look)
+{
+    return (look & LOOK_CANONICAL) || (is_canonical(event->fields[FIELD_PID]) && is_canonical(event->fields[FIELD_TID]));
+}
+
 /* The number that a tid is which is written as a string, or the tid itself; `plain_tid` in formats/tracks.py. */
 static Text plain_tid(Text tid)
 {
@@ -175,7 +180,7 @@ static TextTrack *track_of(TraceText *text, const Event *event, unsigned look, E
     Text pid = event->fields[FIELD_PID], tid = event->fields[FIELD_TID];
     if (is_last_place(text, pid, tid))
         return &text->tracks[text->place_tracks[text->last_place]];
-    if (!(look & LOOK_CANONICAL) && !(is_canonical(pid) && is_canonical(tid))) {
+    if (!is_well_placed(event, look)) {
         *fault = EVENT_ODD;
         return NULL;
     }
@@ -718,6 +723,10 @@ static void rewrite_event(TraceText *text, const Event *event, unsigned look, By
         return;
     }
     if (is_consumed(event)) {
+        if (text->keeps_places && !is_well_placed(event, look)) {
+            *fault = EVENT_ODD;
+            return;
+        }
         text->serial++;
         if (text->keeps_places)
             put_as_it_is(text, event, out);
