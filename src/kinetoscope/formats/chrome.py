@@ -326,6 +326,7 @@ class _Plain:
         self.not_finite: dict[str, str] = {}
 
     def convert(self, value: Any, path: str) -> Any:
+        """The value; ``path`` is where it stands in its event, such as ``args.loss[2]``."""
         if value is None or isinstance(value, (bool, int, msgspec.Raw)):
             return value
         if isinstance(value, float):
@@ -339,6 +340,7 @@ class _Plain:
         return self.convert(_plain_object(value), path)
 
     def text(self, value: Any) -> str:
+        """The value as text that UTF-8 can hold."""
         return str(value).encode(errors="backslashreplace").decode()
 
     def _note(self, value: float, path: str) -> None:
