@@ -19,7 +19,7 @@ import msgspec
 
 from kinetoscope.errors import TraceFileError
 from kinetoscope.formats.chrome_stream import NOT_STRICT, ChromeStream, Event, Stop, not_a_trace
-from kinetoscope.formats.chrome_times import event_to_nanoseconds
+from kinetoscope.formats.chrome_times import FURTHEST_NS, event_to_nanoseconds
 from kinetoscope.formats.compression import UnpackedStream, read_unpacked
 
 _BASE_FIELD = "baseTimeNanoseconds"
@@ -184,12 +184,16 @@ def _find_clock(trace: ChromeTrace) -> None:
 
 
 def find_base_ns(header: Mapping[str, Any], events: Iterable[Event]) -> int:
-    """What the time stamps of a file count from, in unix nanoseconds, as header or first metadata says; or 0."""
+    """What the time stamps of a file count from, in unix nanoseconds, as header or first metadata says; or 0.
+
+    A base in a far future, which no clock shows, is none.
+    """
     base = header.get(_BASE_FIELD) or _base_in_first_metadata(events)
     try:
-        return max(0, int(base)) if isinstance(base, (int, float, str)) else 0
+        base_ns = int(base) if isinstance(base, (int, float, str)) else 0
     except (ValueError, OverflowError):
         return 0
+    return base_ns if 0 <= base_ns <= FURTHEST_NS else 0
 
 
 def _base_in_first_metadata(events: Iterable[Event]) -> Any:

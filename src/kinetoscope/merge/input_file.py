@@ -4,13 +4,13 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from kinetoscope.formats.chrome import Event
 from kinetoscope.formats.tracks import RankTracks
 from kinetoscope.merge.alignment import FileClock, Stretch, file_clock
 
-_RANK_IN_NAME = re.compile(r"rank[_-]?(\d+)")
+_RANK_IN_NAME = re.compile(r"rank[_-]?([0-9]{1,9})(?![0-9])")
 _STEP = "ProfilerStep#"
 _BATCH = "event/batch"
 _COMPOSERS_NOTES = ("clock_sync_timestamp_us", "global_rank")
@@ -50,7 +50,7 @@ class InputFile:
 
     def __post_init__(self) -> None:
         self.is_merged = bool(own_header(self.header).get("merged"))
-        of_pids = sorted({pid for pid in self.pids if type(pid) is int}) if self.is_merged else []
+        of_pids = sorted({pid for pid in self.pids if _is_rank(pid)}) if self.is_merged else []
         self.ranks = of_pids or [self.position if self.is_merged else self._own_rank()]
 
     @property
@@ -89,7 +89,7 @@ class InputFile:
 
     def rank_of(self, pid: Any) -> int:
         """The rank of an event with that pid."""
-        return pid if self.is_merged and type(pid) is int else self.rank
+        return pid if self.is_merged and _is_rank(pid) else self.rank
 
     def batches_of(self, rank: int) -> dict[int, Moment]:
         """When each batch of a rank was, on the common clock."""
@@ -105,11 +105,9 @@ class InputFile:
         """From what the file says of itself, else from its name, else from its place among the files."""
         distributed_info = self.header.get("distributedInfo")
         for source in (own_header(self.header), distributed_info if isinstance(distributed_info, dict) else {}):
-            rank = source.get("rank")
-            if isinstance(rank, int) and rank >= 0:
+            if _is_rank(rank := source.get("rank")):
                 return rank
-        noted = self._note("global_rank")
-        if noted is not None:
+        if _is_rank(noted := self._note("global_rank")):
             return noted
         match = _RANK_IN_NAME.search(Path(self.path).name)
         return int(match[1]) if match else self.position
@@ -139,6 +137,11 @@ def own_header(header: dict[str, Any]) -> dict[str, Any]:
     """What a file of ours says of itself."""
     own = header.get("kinetoscope")
     return own if isinstance(own, dict) else {}
+
+
+def _is_rank(value: Any) -> TypeGuard[int]:
+    """Whether it may be a rank, and so a pid: those have 32 bits."""
+    return type(value) is int and 0 <= value < 2**31
 
 
 def notes_of(metadata: Iterable[Event]) -> dict[str, Any]:

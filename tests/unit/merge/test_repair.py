@@ -190,3 +190,11 @@ def write_large_damaged_trace(path: Path, size_bytes: int) -> None:
             line = json.dumps(span(10 * number, 30 if number % 100 == 99 else 5, args=args), indent=1)
             file.write(line.replace('"a"', f'"{name}"', 1) + ",\n")
             number += 1
+
+
+@both
+@pytest.mark.parametrize("base_ns", [10**19, 2**64, -1, "soon", 1e300])
+def test_a_base_that_no_clock_shows_is_none(tmp_path, base_ns):
+    result = repaired(tmp_path, {"baseTimeNanoseconds": base_ns, "traceEvents": [span(1.5)]}, cut=1)
+    assert [event["ts"] for event in result["traceEvents"]] == [1.5]
+    assert [it.kind for it in check_trace(tmp_path / "out.json").findings] == ["clock"]
