@@ -11,8 +11,9 @@ from pathlib import Path
 
 from kinetoscope.cli.inputs import trace_inputs
 from kinetoscope.cli.progress import progress_of_many
+from kinetoscope.cli.wording import counted
 from kinetoscope.errors import SettingsError, TraceFileError
-from kinetoscope.merge.check import FileCheck, check_trace, compare_checks, unreadable
+from kinetoscope.merge.check import FileCheck, Finding, check_trace, compare_checks, unreadable
 from kinetoscope.merge.repair import RepairedTrace, repair_trace
 from kinetoscope.merge.trace_output import STDOUT
 
@@ -42,14 +43,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Checks, and repairs if asked; returns the exit code."""
-    with trace_inputs(arguments.inputs) as files, ThreadPoolExecutor(max(1, arguments.jobs)) as executor:
-        if arguments.repair:
-            checks, repaired = _repair(files, Path(arguments.repair), executor)
-        else:
-            checks, repaired = _check(files, executor), []
-    compare_checks(checks)
-    _tell(checks, repaired, arguments)
-    return int(any(check.findings for check in checks))
+    with trace_inputs(arguments.inputs) as files:
+        with ThreadPoolExecutor(max(1, arguments.jobs)) as executor:
+            if arguments.repair:
+                checks, repaired = _repair(files, Path(arguments.repair), executor)
+            else:
+                checks, repaired = _check(files, executor), None
+    together = compare_checks(checks)
+    told = _as_json(checks, together, repaired) if arguments.json else _as_text(checks, together, repaired)
+    print(files.shown(told), file=sys.stderr if arguments.repair == str(STDOUT) else sys.stdout)
+    return int(bool(together) or any(check.findings for check in checks))
 
 
 def _check(files: list[Path], executor: Executor) -> list[FileCheck]:
@@ -89,21 +92,29 @@ def _targets(files: list[Path], output: Path) -> list[Path]:
     return targets
 
 
-def _tell(checks: list[FileCheck], repaired: list[RepairedTrace], arguments: argparse.Namespace) -> None:
-    stream = sys.stderr if arguments.repair == str(STDOUT) else sys.stdout
-    if arguments.json:
-        files = [dataclasses.asdict(check) for check in checks]
-        json.dump({"files": files, "repaired": {str(it.output): it.done for it in repaired}}, stream)
-        print(file=stream)
-        return
+def _as_json(checks: list[FileCheck], together: list[Finding], repaired: list[RepairedTrace] | None) -> str:
+    files = [dataclasses.asdict(check) for check in checks]
+    found = {"files": files, "together": [dataclasses.asdict(it) for it in together]}
+    return json.dumps(found | {"repaired": {str(it.output): it.done for it in repaired or ()}})
+
+
+def _as_text(checks: list[FileCheck], together: list[Finding], repaired: list[RepairedTrace] | None) -> str:
+    lines: list[str] = []
+    repairs = {it.check.path: it for it in repaired or ()}
     for check in checks:
-        print(f"{check.path}: {'nothing wrong' if not check.findings else 'not as it should be'}"
-              f" ({check.num_events:,} events).", file=stream)  # fmt: skip
-        for finding in check.findings:
-            print(f"  {finding.kind}: {finding.text}", file=stream)
-    for it in repaired:
-        print(f"Repaired: {it.output}", file=stream)
-        for note in it.done or ["Nothing had to be repaired."]:
-            print(f"  {note}", file=stream)
-        for finding in it.left:
-            print(f"  Left as it is: {finding.text}", file=stream)
+        verdict = "not as it should be" if check.findings else "nothing wrong"
+        lines.append(f"{check.path}: {verdict} ({counted(check.num_events, 'event')}).")
+        lines += [f"  {finding.kind}: {finding.text}" for finding in check.findings]
+        if repaired is not None:
+            lines.append("  " + _what_was_done(repairs.get(check.path)))
+    if together:
+        lines += ["All files together:", *(f"  {it.kind}: {it.text}" for it in together)]
+    return "\n".join(lines)
+
+
+def _what_was_done(repaired: RepairedTrace | None) -> str:
+    if repaired is None:
+        return "Not repaired: nothing of it can be read."
+    left = ", ".join(dict.fromkeys(finding.kind for finding in repaired.left))
+    done = "Repaired" if repaired.done else "Written anew"
+    return f"{done}: {repaired.output}" + (f" (left as it is: {left})" if left else "")

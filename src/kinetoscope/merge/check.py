@@ -22,10 +22,10 @@ class Finding:
 
 @dataclass(slots=True)
 class FileCheck:
-    """What is wrong with one file; ``rank`` is None where it could not be read."""
+    """What is wrong with one file; ``ranks`` are those in it, none where it could not be read."""
 
     path: str
-    rank: int | None = None
+    ranks: list[int] = field(default_factory=list)
     world_size: int | None = None
     num_events: int = 0
     findings: list[Finding] = field(default_factory=list)
@@ -54,7 +54,7 @@ def findings_of(file: InputFile) -> FileCheck:
     """What is wrong with a file that was surveyed with ``checks``."""
     info = file.header.get("distributedInfo")
     world_size = info.get("world_size") if isinstance(info, dict) else None
-    check = FileCheck(file.path, file.rank, world_size if isinstance(world_size, int) else None, file.counts["events"])
+    check = FileCheck(file.path, file.ranks, world_size if isinstance(world_size, int) else None, file.counts["events"])
     check.findings += [Finding("syntax", repair) for repair in file.repairs]
     if not file.has_clock:
         check.findings.append(
@@ -66,32 +66,31 @@ def findings_of(file: InputFile) -> FileCheck:
     return check
 
 
-def compare_checks(checks: Sequence[FileCheck]) -> None:
-    """Adds to the first check what is wrong with all files together: ranks missing, or from runs of two sizes."""
-    if checks:
-        checks[0].findings += _missing_ranks(checks)
+def compare_checks(checks: Sequence[FileCheck]) -> list[Finding]:
+    """What is wrong with all files together: ranks are missing, or come from runs of two sizes."""
+    sizes = {check.world_size for check in checks if check.world_size}
+    if len(sizes) > 1:
+        listed = ", ".join(map(str, sorted(sizes)))
+        return [Finding("ranks", f"The files are of runs of different sizes: {listed} ranks.")]
+    if not sizes or len(checks) < 2:
+        return []
+    there = {rank for check in checks for rank in check.ranks}
+    missing = sorted(set(range(min(sizes.pop(), 1 << 20))) - there)
+    if not missing:
+        return []
+    named = ", ".join(map(str, missing[:_MOST_RANKS_NAMED]))
+    more = f" and {len(missing) - _MOST_RANKS_NAMED:,} more" if len(missing) > _MOST_RANKS_NAMED else ""
+    return [Finding("ranks", f"Ranks without a file here: {named}{more}.")]
 
 
 def _counted(counts: dict[str, int]) -> Iterable[Finding]:
     sentences = {
-        "clipped": ("nesting", "{} spans reach a little out of the span around them: viewers may drop them."),
-        "moved": ("nesting", "{} spans overlap others of their track: viewers drop them."),
-        "repeated_flows": ("flows", "{} flows begin under an id that another flow has: viewers draw them wrongly."),
-        "lone_begins": ("pairs", "{} B events have no E: viewers draw these spans to the end."),
-        "lone_ends": ("pairs", "{} E events have no B: viewers drop them."),
+        "clipped": ("nesting", "Spans that reach a little out of the one around them, which viewers may drop: {}."),
+        "moved": ("nesting", "Spans that overlap others of their track, which viewers drop: {}."),
+        "repeated_flows": ("flows", "Flows that begin under the id of another, which viewers draw wrongly: {}."),
+        "lone_begins": ("pairs", "B events without an E, which viewers draw to the end: {}."),
+        "lone_ends": ("pairs", "E events without a B, which viewers drop: {}."),
     }
     for name, (kind, sentence) in sentences.items():
         if counts.get(name):
             yield Finding(kind, sentence.format(f"{counts[name]:,}"))
-
-
-def _missing_ranks(checks: Sequence[FileCheck]) -> Iterable[Finding]:
-    sizes = {check.world_size for check in checks if check.world_size}
-    if len(sizes) > 1:
-        yield Finding("ranks", f"The files are of runs of different sizes: {', '.join(map(str, sorted(sizes)))} ranks.")
-    elif sizes and len(checks) > 1:
-        missing = sorted(set(range(min(sizes.pop(), 1 << 20))) - {check.rank for check in checks})
-        if missing:
-            named = ", ".join(map(str, missing[:_MOST_RANKS_NAMED]))
-            more = ", ..." if len(missing) > _MOST_RANKS_NAMED else ""
-            yield Finding("ranks", f"{len(missing)} ranks have no file here: {named}{more}.")

@@ -68,4 +68,4 @@ def _kept(header: dict[str, Any]) -> dict[str, Any]:
 def _done(file: InputFile, plan: Plan) -> list[str]:
     if not plan.num_clipped and not plan.num_moved:
         return list(file.repairs)
-    return [*file.repairs, f"{plan.num_clipped:,} spans were cut and {plan.num_moved:,} moved, so that all nest."]
+    return [*file.repairs, f"Spans cut, so that all nest: {plan.num_clipped:,}; moved: {plan.num_moved:,}."]

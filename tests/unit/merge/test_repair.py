@@ -123,7 +123,7 @@ def test_it_says_what_was_wrong_what_was_done_and_what_is_left(tmp_path):
     (tmp_path / "in.json").write_text(json.dumps(trace)[:-1])
     result = repair_trace(tmp_path / "in.json", tmp_path / "out.json")
     assert [it.kind for it in result.check.findings] == ["syntax", "clock", "nesting", "pairs"]
-    assert result.done[-1] == "0 spans were cut and 1 moved, so that all nest."
+    assert result.done[-1] == "Spans cut, so that all nest: 0; moved: 1."
     assert [it.kind for it in result.left] == ["clock", "pairs"]
 
 
