@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 from kinetoscope.formats.chrome import Event
-from kinetoscope.formats.tracks import RankTracks
+from kinetoscope.formats.tracks import RankTracks, plain_pid
 from kinetoscope.merge.alignment import FileClock, Stretch, file_clock
 
 _RANK_IN_NAME = re.compile(r"rank[_-]?([0-9]{1,9})(?![0-9])")
@@ -160,7 +160,7 @@ def batches_by_pid(spans: Iterable[Event]) -> dict[Any, dict[int, Moment]]:
     for span in spans:
         batch = _batch_of(span)
         if batch is not None and "ts" in span:
-            pid = span.get("pid")
+            pid = plain_pid(span.get("pid"))
             found.setdefault(pid, {})[batch] = span["ts"], span["ts"] + span.get("dur", 0)
     return found
 

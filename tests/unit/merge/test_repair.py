@@ -198,3 +198,9 @@ def test_a_base_that_no_clock_shows_is_none(tmp_path, base_ns):
     result = repaired(tmp_path, {"baseTimeNanoseconds": base_ns, "traceEvents": [span(1.5)]}, cut=1)
     assert [event["ts"] for event in result["traceEvents"]] == [1.5]
     assert [it.kind for it in check_trace(tmp_path / "out.json").findings] == ["clock"]
+
+
+@both
+def test_a_step_of_an_odd_pid_is_a_step_of_its_file(tmp_path):
+    result = repaired(tmp_path, {"traceEvents": [span(1, name="ProfilerStep#3", pid={"a": 1}, tid=[2])]})
+    assert (result["traceEvents"][0]["pid"], result["traceEvents"][0]["tid"]) == ("{'a': 1}", "[2]")
