@@ -211,12 +211,19 @@ static Text thread_of(const TraceText *text, const TextTrack *track)
     return length > before ? (Text){key + before, length - before} : (Text){NULL, 0};
 }
 
+/* What a bare list of ours has in place of the fields beside the events. */
+static int is_header(const Event *event)
+{
+    Text name = event->fields[FIELD_NAME];
+    return event->phase == 'M' && name.at != NULL && TEXT_IS(name, "\"kinetoscope_header\"");
+}
+
 /* Metadata that names and orders processes and threads: a merged trace says that anew. */
 static int is_consumed(const Event *event)
 {
     Text name = event->fields[FIELD_NAME];
     return event->phase == 'M' && name.at != NULL &&
-           (TEXT_IS(name, "\"thread_name\"") || TEXT_IS(name, "\"thread_sort_index\"") ||
+           (is_header(event) || TEXT_IS(name, "\"thread_name\"") || TEXT_IS(name, "\"thread_sort_index\"") ||
             TEXT_IS(name, "\"process_name\"") || TEXT_IS(name, "\"process_sort_index\"") ||
             TEXT_IS(name, "\"process_labels\"") || TEXT_IS(name, "\"clock_sync_timestamp_us\"") ||
             TEXT_IS(name, "\"clock_sync_error_bound\""));
@@ -392,7 +399,7 @@ static void survey_event(TraceText *text, const Event *event, unsigned look, Byt
     TextTrack *track = is_consumed(event) ? NULL : track_of(text, event, look, fault);
     if (*fault != EVENT_FINE || text->has_failed)
         return;
-    text->num_events++;
+    text->num_events += !is_header(event);
     if (event->phase == 'M')
         text->has_failed |=
             table_intern(&text->metadata, event->begin, (size_t)(event->end - event->begin)) == TABLE_FULL;
@@ -723,12 +730,13 @@ static void rewrite_event(TraceText *text, const Event *event, unsigned look, By
         return;
     }
     if (is_consumed(event)) {
-        if (text->keeps_places && !is_well_placed(event, look)) {
+        int is_kept = text->keeps_places && !is_header(event);
+        if (is_kept && !is_well_placed(event, look)) {
             *fault = EVENT_ODD;
             return;
         }
         text->serial++;
-        if (text->keeps_places)
+        if (is_kept)
             put_as_it_is(text, event, out);
         return;
     }

@@ -9,7 +9,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from types import TracebackType
@@ -128,10 +128,17 @@ class _Collecting:
 
 
 def _take_header_event(trace: ChromeTrace) -> None:
-    first = trace.events[0] if trace.events else {}
-    if first.get("name") == _HEADER_EVENT and isinstance(args := first.get("args"), dict):
-        trace.header = {**args, **trace.header}
-        del trace.events[0]
+    metadata = [event for event in trace.events if event.get("ph") == "M"]
+    trace.header = header_in(metadata) | trace.header
+    if any(event.get("name") == _HEADER_EVENT for event in metadata):
+        trace.events = [event for event in trace.events if (event.get("ph"), event.get("name")) != ("M", _HEADER_EVENT)]
+
+
+def header_in(metadata: Sequence[Event]) -> dict[str, Any]:
+    """The header that a bare list of ours holds in its first metadata event; empty for any other list."""
+    first = metadata[0] if metadata else {}
+    args = first.get("args")
+    return args if first.get("name") == _HEADER_EVENT and isinstance(args, dict) else {}
 
 
 def _read_content(name: str) -> tuple[bytes, str]:

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from kinetoscope import _native
-from kinetoscope.formats.chrome import Event, encode_event, encode_text, find_base_ns, nothing_left
+from kinetoscope.formats.chrome import Event, encode_event, encode_text, find_base_ns, header_in, nothing_left
 from kinetoscope.formats.chrome_repair import read_event
 from kinetoscope.formats.chrome_stream import NOT_STRICT, Stop, StreamedTrace, stream_chrome
 from kinetoscope.formats.chrome_times import event_to_nanoseconds
@@ -46,10 +46,10 @@ class NativeRewriter:
         """What the file holds; ``checks`` counts what may be wrong with it. Raises `TraceFileError`."""
         self._align_on, self._checks = align_on, checks
         survey = _look(path, align_on, on_bytes, checks)
-        facts, header = survey.facts, survey.trace.header
+        facts, metadata = survey.facts, survey.metadata
+        header = header_in(metadata) | survey.trace.header
         if not facts["num_events"] and NOT_STRICT in survey.trace.repairs:
             raise nothing_left(path)
-        metadata = survey.metadata
         base_ns = find_base_ns(header, (event for event in metadata if event.get("ph") == "M"))
         batches = batches_by_pid(survey.steps(base_ns))
         if facts["num_actions"] <= _MOST_ACTIONS_KEPT:

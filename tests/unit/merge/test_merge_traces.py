@@ -227,6 +227,19 @@ def test_merged_traces_merge_again_rank_by_rank(tmp_path):
         assert trace.query("select count(*) as n from flow") == [{"n": 4}]
 
 
+@pytest.mark.parametrize("pure", ["0", "1"])
+def test_a_merged_trace_that_is_a_bare_list_keeps_its_ranks_when_it_is_merged_again(tmp_path, monkeypatch, pure):
+    monkeypatch.setenv("KINETOSCOPE_PURE", pure)
+    files = [write(tmp_path / f"rank{rank}.json", [cpu(rank)]) for rank in (0, 1, 2)]
+    merge_traces(tmp_path / "list.json", *files[:2], as_list=True, sources=["a"])
+    report = merge_traces(tmp_path / "out.json", tmp_path / "list.json", files[2])
+    assert (report.ranks, report.num_events) == ([0, 1, 2], 3)
+    assert sorted(span["pid"] for span in spans(report.output)) == [0, 1, 2]
+    merged = json.loads(report.output.read_text())
+    assert [file["name"] for file in merged["kinetoscope"]["files"]] == ["rank0.json", "rank1.json", "rank2.json"]
+    assert not [event for event in merged["traceEvents"] if event["name"] == "kinetoscope_header"]
+
+
 def test_a_cycle_added_to_a_merged_trace_lands_on_the_tracks_of_its_rank(tmp_path):
     first = write(tmp_path / "a-rank0.json", [cpu(1), kernel(1)])
     second = write(tmp_path / "b-rank0.json", [cpu(100), kernel(100)])

@@ -204,3 +204,11 @@ def test_a_base_that_no_clock_shows_is_none(tmp_path, base_ns):
 def test_a_step_of_an_odd_pid_is_a_step_of_its_file(tmp_path):
     result = repaired(tmp_path, {"traceEvents": [span(1, name="ProfilerStep#3", pid={"a": 1}, tid=[2])]})
     assert (result["traceEvents"][0]["pid"], result["traceEvents"][0]["tid"]) == ("{'a': 1}", "[2]")
+
+
+@both
+def test_a_bare_list_of_ours_becomes_an_object_with_its_header(tmp_path):
+    header = {"ph": "M", "name": "kinetoscope_header", "args": {"baseTimeNanoseconds": BASE_NS, "kinetoscope": {"rank": 5}}}
+    result = repaired(tmp_path, [header, span(1)], cut=1)
+    assert (result["kinetoscope"], len(result["traceEvents"])) == ({"rank": 5}, 1)
+    assert (check_trace(tmp_path / "out.json").ranks, check_trace(tmp_path / "in.json").num_events) == ([5], 1)
