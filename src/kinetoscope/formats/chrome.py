@@ -4,6 +4,7 @@ The only file that knows microseconds: outside it ``ts`` is absolute unix nanose
 Format: "Trace Event Format" (Google), with ``baseTimeNanoseconds`` as Kineto writes it.
 """
 
+import contextlib
 import io
 import json
 import math
@@ -18,7 +19,7 @@ from typing import Any, BinaryIO, Self, cast
 import msgspec
 
 from kinetoscope.errors import TraceFileError
-from kinetoscope.formats.chrome_stream import NOT_STRICT, ChromeStream, Event, Stop, not_a_trace
+from kinetoscope.formats.chrome_stream import NOT_STRICT, ChromeStream, Event, Stop, not_a_trace, stream_chrome
 from kinetoscope.formats.chrome_times import FURTHEST_NS, event_to_nanoseconds
 from kinetoscope.formats.compression import UnpackedStream, read_unpacked
 
@@ -83,6 +84,18 @@ def read_chrome(path: str | os.PathLike[str]) -> ChromeTrace:
     return trace
 
 
+def read_header(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """What a Chrome JSON file says before its events, or, in a bare list of ours, in the first: the rest is not read.
+
+    Raises `TraceFileError` when the file is empty, binary or no trace.
+    """
+    header: dict[str, Any] = {}
+    taker = _FirstEvent()
+    with contextlib.suppress(_EnoughError):
+        stream_chrome(path, taker, header.update)
+    return header_in([event for event in taker.events if event.get("ph") == "M"]) | header
+
+
 def _whole(name: str, document: Any, content: bytes) -> ChromeTrace:
     """A trace whose JSON is valid, its times in nanoseconds since its base."""
     header, events = _split(name, document)
@@ -125,6 +138,18 @@ class _Collecting:
             return False
         self.events.append(event)
         return True
+
+
+class _EnoughError(Exception):
+    """What is looked for was found."""
+
+
+class _FirstEvent(_Collecting):
+    """Takes one event."""
+
+    def take_odd(self, event: Event, text: bytes) -> bool:
+        super().take_odd(event, text)
+        raise _EnoughError
 
 
 def _take_header_event(trace: ChromeTrace) -> None:

@@ -208,7 +208,11 @@ def test_a_step_of_an_odd_pid_is_a_step_of_its_file(tmp_path):
 
 @both
 def test_a_bare_list_of_ours_becomes_an_object_with_its_header(tmp_path):
-    header = {"ph": "M", "name": "kinetoscope_header", "args": {"baseTimeNanoseconds": BASE_NS, "kinetoscope": {"rank": 5}}}
+    header = {
+        "ph": "M",
+        "name": "kinetoscope_header",
+        "args": {"baseTimeNanoseconds": BASE_NS, "kinetoscope": {"rank": 5}},
+    }
     result = repaired(tmp_path, [header, span(1)], cut=1)
     assert (result["kinetoscope"], len(result["traceEvents"])) == ({"rank": 5}, 1)
     assert (check_trace(tmp_path / "out.json").ranks, check_trace(tmp_path / "in.json").num_events) == ([5], 1)
