@@ -161,10 +161,9 @@ def _microseconds(duration_ns: int) -> str:
 def _say(event: Event, what: str) -> None:
     """Adds ``what`` to the event's args, in a copy: events of one recorder may share their args."""
     args = event.get("args") or {}
-    if not isinstance(args, dict):
+    if not isinstance(args, dict) or not isinstance(before := args.get("kinetoscope", ""), str):
         return
-    said = f"{args['kinetoscope']}; {what}" if "kinetoscope" in args else what
-    event["args"] = args | {"kinetoscope": said}
+    event["args"] = args | {"kinetoscope": f"{before}; {what}" if "kinetoscope" in args else what}
 
 
 class OverlapTracks:

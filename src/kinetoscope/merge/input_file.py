@@ -1,11 +1,13 @@
 """merge: one file to be merged. What the first look at it found flows in; where its events go is planned here."""
 
+import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeGuard
 
+from kinetoscope.errors import TraceFileError
 from kinetoscope.formats.chrome import Event
 from kinetoscope.formats.tracks import RankTracks, plain_pid
 from kinetoscope.merge.alignment import FileClock, Stretch, file_clock
@@ -14,6 +16,9 @@ _RANK_IN_NAME = re.compile(r"rank[_-]?([0-9]{1,9})(?![0-9])")
 _STEP = "ProfilerStep#"
 _BATCH = "event/batch"
 _COMPOSERS_NOTES = ("clock_sync_timestamp_us", "global_rank")
+
+FileState = tuple[int, int]
+"""Of a file: its size in bytes, and when it was changed last, by the clock of its file system; zeros for no file."""
 
 Moment = tuple[int, int]
 """The begin and the end of something, in nanoseconds."""
@@ -25,7 +30,7 @@ class InputFile:
 
     path: str
     position: int
-    size_bytes: int
+    state: FileState
     header: dict[str, Any]
     base_ns: int
     has_clock: bool
@@ -41,6 +46,8 @@ class InputFile:
     """What a check counts: events, clipped, moved, repeated_flows, lone_begins, lone_ends."""
     notes: dict[str, Any] = field(default_factory=dict)
     """What metadata events say of the whole file, by their names: Composer keeps its rank and its clock there."""
+    changed_ns: int = 0
+    """When the file was changed last, by the clock of its file system."""
     shift_ns: int = 0
     stretch: Stretch | None = None
     ranks: list[int] = field(init=False)
@@ -52,6 +59,13 @@ class InputFile:
         self.is_merged = bool(own_header(self.header).get("merged"))
         of_pids = sorted({pid for pid in self.pids if _is_rank(pid)}) if self.is_merged else []
         self.ranks = of_pids or [self.position if self.is_merged else self._own_rank()]
+
+    def require_unchanged(self) -> None:
+        """Raises `TraceFileError` if the file is no longer the one that was looked at."""
+        if file_state(self.path) != self.state:
+            raise TraceFileError(
+                f"Cannot read the trace {self.path}: it changed meanwhile. Is it still being written? Try again then."
+            )
 
     @property
     def rank(self) -> int:
@@ -131,6 +145,15 @@ class Plan:
     num_events: int = 0
     num_clipped: int = 0
     num_moved: int = 0
+
+
+def file_state(path: str) -> FileState:
+    """What tells a file from the same one at another time."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return 0, 0
+    return found.st_size, found.st_mtime_ns
 
 
 def own_header(header: dict[str, Any]) -> dict[str, Any]:

@@ -5,7 +5,6 @@ times and ids, and the rest as it is. Neither keeps the text. What C does not ta
 written anew in Python, and goes in again.
 """
 
-import os
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Any
@@ -18,7 +17,7 @@ from kinetoscope.formats.chrome_times import event_to_nanoseconds
 from kinetoscope.formats.nesting import OverlapTracks
 from kinetoscope.formats.perfetto import PerfettoWriter, process_uuid, track_uuid
 from kinetoscope.formats.tracks import Descriptions, IdNumbers, Role, with_plain_places
-from kinetoscope.merge.input_file import InputFile, Plan, batches_by_pid, notes_of
+from kinetoscope.merge.input_file import InputFile, Plan, batches_by_pid, file_state, notes_of
 
 _LOOK_CANONICAL = 1
 _LOOK_AGAIN = 2
@@ -45,6 +44,7 @@ class NativeRewriter:
     ) -> InputFile:
         """What the file holds; ``checks`` counts what may be wrong with it. Raises `TraceFileError`."""
         self._align_on, self._checks = align_on, checks
+        state = file_state(path)
         survey = _look(path, align_on, on_bytes, checks)
         facts, metadata = survey.facts, survey.metadata
         header = header_in(metadata) | survey.trace.header
@@ -57,7 +57,7 @@ class NativeRewriter:
         return InputFile(
             path=path,
             position=position,
-            size_bytes=os.path.getsize(path),
+            state=state,
             header=header,
             base_ns=base_ns,
             has_clock=bool(base_ns) or facts["has_unix_times"],
@@ -90,8 +90,13 @@ class NativeRewriter:
         look = _LOOK_AGAIN if survey.trace.is_strict else 0
         put = writer.write_packets if isinstance(writer, PerfettoWriter) else writer.write_lines
         renumber = None if plan.keeps_places else numbers.renumber
-        stream_chrome(file.path, _Writing(survey.text, put, renumber, look), on_bytes=on_bytes)
+        try:
+            stream_chrome(file.path, _Writing(survey.text, put, renumber, look), on_bytes=on_bytes)
+        except MemoryError:
+            file.require_unchanged()  # else there are tracks that nobody has looked at
+            raise
         put(survey.text.finish_writing())
+        file.require_unchanged()
         writer.write(added)
         plan.next_id = numbers.next_first
         plan.num_events += survey.text.num_written

@@ -3,7 +3,6 @@
 The twin of `native_rewrite`, and its judge: it serves where there is no compiler. It holds the events of one file.
 """
 
-import os
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 from kinetoscope.formats.chrome import ChromeTrace, Event, read_chrome
 from kinetoscope.formats.nesting import nest
 from kinetoscope.formats.tracks import Descriptions, plain_pid, plain_tid, renumber_ids, with_plain_places
-from kinetoscope.merge.input_file import InputFile, Moment, Plan, batches_by_pid, notes_of
+from kinetoscope.merge.input_file import InputFile, Moment, Plan, batches_by_pid, file_state, notes_of
 
 
 class PureRewriter:
@@ -21,13 +20,14 @@ class PureRewriter:
         self, path: str, position: int, align_on: str | None, on_bytes: Callable[[int], None], *, checks: bool = False
     ) -> InputFile:
         """What the file holds; ``checks`` counts what may be wrong with it. Raises `TraceFileError`."""
+        state = file_state(path)
         trace = read_chrome(path)
         timed = [event for event in trace.events if "ts" in event and event.get("ph") != "M"]
-        on_bytes(os.path.getsize(path))
+        on_bytes(state[0])
         return InputFile(
             path=path,
             position=position,
-            size_bytes=os.path.getsize(path),
+            state=state,
             header=trace.header,
             base_ns=trace.base_ns,
             has_clock=trace.has_clock,
@@ -44,6 +44,7 @@ class PureRewriter:
     def rewrite(self, file: InputFile, plan: Plan, writer: Any, on_bytes: Callable[[int], None]) -> None:
         """Writes the events of ``file``, as ``plan`` says; adds to its counts."""
         trace = read_chrome(file.path)
+        file.require_unchanged()
         if plan.keeps_places or not file.is_ours:
             counts = nest(trace.events)
             plan.num_clipped += counts.clipped
@@ -54,7 +55,7 @@ class PureRewriter:
             events = [event for event in events if event["pid"] in windows and windows[event["pid"]].keeps(event)]
         writer.write(events)
         plan.num_events += len(events)
-        on_bytes(file.size_bytes)
+        on_bytes(file.state[0])
 
 
 def _latest(timed: list[Event]) -> int | None:

@@ -252,6 +252,22 @@ def test_a_cycle_added_to_a_merged_trace_lands_on_the_tracks_of_its_rank(tmp_pat
     assert len(spans(merged)) == 4
 
 
+@pytest.mark.parametrize("pure", ["0", "1"])
+@pytest.mark.parametrize("tid", [50, 51])
+def test_a_file_that_is_still_being_written_is_refused_and_nothing_is_left_behind(tmp_path, monkeypatch, pure, tid):
+    monkeypatch.setenv("KINETOSCOPE_PURE", pure)
+    file = write(tmp_path / "rank0.json", [cpu(1)])
+    text = file.read_text()
+
+    def on_progress(num_done: int, num_all: int) -> None:
+        if 2 * num_done >= num_all:  # it was looked at, and is about to be read again
+            file.write_text(text.removesuffix("]}") + f", {json.dumps(cpu(2, tid=tid))}]}}")
+
+    with pytest.raises(TraceFileError, match="changed meanwhile"):
+        merge_traces(tmp_path / "out.json", file, on_progress=on_progress)
+    assert os.listdir(tmp_path) == ["rank0.json"]
+
+
 def test_nothing_to_merge_is_an_error(tmp_path):
     with pytest.raises(MergeError, match="no trace files"):
         merge_traces(tmp_path / "out.json")
