@@ -5,7 +5,7 @@ memory stays flat (`native_rewrite`), or, where there is no compiler, holds the 
 """
 
 import os
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -26,6 +26,7 @@ except ImportError:  # no compiler, when it was installed
 
 _MOST_RANKS_LISTED = 64
 _MOST_NOTES = 64
+_LONGEST_SHARED_NS = 1_000_000  # by which cycles of one rank may overlap, as what was recorded last ends a little late
 _DAY_NS = 86_400 * 10**9
 _DOUBLES_LOSE_NANOSECONDS_FROM = 2**53
 
@@ -150,7 +151,7 @@ class _Merging:
         ranks = sorted(self._plan.tracks)
         files = [file for file, _ in self._files]
         repairs = (f"{Path(file.path).name}: {repair}" for file in files for repair in file.repairs)
-        self._notes = [*notes, *notes_on_clocks(files), *repairs]
+        self._notes = [*notes, *notes_on_clocks(files), *_notes_on_overlap(files), *repairs]
         own: dict[str, Any] = {
             "version": _version(),
             "merged": True,
@@ -193,6 +194,22 @@ class ByteProgress:
         self._done += size_bytes
         if self._tell is not None:
             self._tell(self._done, self._total)
+
+
+def _notes_on_overlap(files: Sequence[InputFile]) -> Iterator[str]:
+    """What there is to say of files of one rank that were recorded at the same time: each nests by itself only."""
+    latest: dict[int, tuple[int, str]] = {}
+    for file in files:
+        if file.earliest_ns is None or file.latest_ns is None:
+            continue
+        name, begin_ns, end_ns = Path(file.path).name, file.common_ns(file.earliest_ns), file.common_ns(file.latest_ns)
+        before_ns, before = latest.get(file.rank, (begin_ns, name))
+        if before_ns - begin_ns > _LONGEST_SHARED_NS:
+            yield (
+                f"{before} and {name} are of rank {file.rank} and of the same time: viewers drop spans of one that "
+                "overlap spans of the other on their track. kinetoscope check --repair moves such."
+            )
+        latest[file.rank] = max((before_ns, before), (end_ns, name))
 
 
 def _headers(file: InputFile) -> list[dict[str, Any]]:

@@ -268,6 +268,14 @@ def test_a_file_that_is_still_being_written_is_refused_and_nothing_is_left_behin
     assert os.listdir(tmp_path) == ["rank0.json"]
 
 
+def test_files_of_one_rank_and_one_time_are_said_to_overlap(tmp_path):
+    first = write(tmp_path / "a-rank0.json", [cpu(0, dur=500), cpu(3_000)])
+    second = write(tmp_path / "b-rank0.json", [cpu(250, dur=500)])
+    later = write(tmp_path / "c-rank0.json", [cpu(3_000)])
+    (note,) = merge_traces(tmp_path / "out.json", first, second, later).notes
+    assert note.startswith("a-rank0.json and b-rank0.json are of rank 0 and of the same time")
+
+
 def test_nothing_to_merge_is_an_error(tmp_path):
     with pytest.raises(MergeError, match="no trace files"):
         merge_traces(tmp_path / "out.json")
