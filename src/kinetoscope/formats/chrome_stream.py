@@ -6,10 +6,11 @@ bytes are.
 """
 
 import contextlib
+import io
 import os
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import IntEnum
 from itertools import islice
@@ -42,6 +43,7 @@ _SEPARATORS = re.compile(rb"[ \t\n\r,]*")
 _NEXT_EVENT = re.compile(rb'\{[ \t\n\r]*"(?:ph|name|cat|pid|tid|ts|id|args)"[ \t\n\r]*:')
 _SPACE = b" \t\r\n"
 _WITHOUT_AN_END = (Damage.ESCAPES, Damage.COMMAS, Damage.LOST)  # they reach to where the next event seems to begin
+_MARK = b"\xef\xbb\xbf"  # some editors put it before UTF-8
 _CLOSING_BRACKET = ord("]")
 _NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
@@ -115,9 +117,30 @@ def stream_chrome(
     the bytes of the file that were read since. Raises `TraceFileError` when the file is empty, binary or no trace.
     """
     name = os.fspath(path)
+    with open_trace(name) as file:
+        return ChromeStream(UnpackedStream(file, name), name, taker, on_bytes, file.tell).read(on_header)
+
+
+def open_trace(name: str) -> io.FileIO:
+    """A file to read, whose errors are `TraceFileError`, and so not those of who writes what was read elsewhere."""
+    with _reading(name):
+        return _TraceFile(name)
+
+
+class _TraceFile(io.FileIO):
+    def read(self, size: int | None = -1, /) -> bytes:
+        with _reading(self.name):
+            return super().read(-1 if size is None else size)
+
+    def readinto(self, room: Any, /) -> int:
+        with _reading(self.name):
+            return super().readinto(room)
+
+
+@contextlib.contextmanager
+def _reading(name: object) -> Iterator[None]:
     try:
-        with open(name, "rb", buffering=0) as file:
-            return ChromeStream(UnpackedStream(file, name), name, taker, on_bytes, file.tell).read(on_header)
+        yield
     except OSError as error:
         raise TraceFileError(f"Cannot read the trace {name}: {error.strerror}. Check the path.") from error
 
@@ -208,12 +231,7 @@ class ChromeStream:
         if first == b"\xef":
             self._begin += 3
             first = self._skip_space()
-        if not first:
-            raise TraceFileError(
-                f"Cannot read the trace {self._name}: it is empty. Was the run stopped while it was written?"
-            )
-        if first not in (b"{", b"["):
-            raise not_a_trace(self._name, f"it begins with {self._text(8)!r} and is not JSON")
+        require_trace(self._name, self._text(8))
         if first == b"[":
             self._begin += 1
             return True
@@ -273,8 +291,7 @@ class ChromeStream:
             place = self._next_place()
             if place == self._end or self._buffer[place] == _CLOSING_BRACKET:
                 return
-            if not self._is_first:
-                self._num_stray += abs(self._buffer.count(b",", self._begin, place) - 1)
+            self._num_stray += abs(self._buffer.count(b",", self._begin, place) - (not self._is_first))
             self._begin, self._is_first = place, True  # what is behind the comma needs no other
             if not self._read_straightened() and not self._read_odd():
                 return
@@ -416,6 +433,15 @@ class ChromeStream:
             "{} commas between events were missing or too many.": self._num_stray + self._taker.num_stray,
         }
         self._trace.repairs += [sentence.format(count) for sentence, count in counts.items() if count]
+
+
+def require_trace(name: str, beginning: bytes) -> None:
+    """Raises `TraceFileError` if nothing that begins so, white space aside, can be a trace."""
+    first = beginning.removeprefix(_MARK).lstrip(_SPACE)[:1]
+    if not first:
+        raise TraceFileError(f"Cannot read the trace {name}: it is empty. Was the run stopped while it was written?")
+    if first not in (b"{", b"["):
+        raise not_a_trace(name, f"it begins with {beginning[:8]!r} and is not JSON")
 
 
 def not_a_trace(name: str, reason: str) -> TraceFileError:

@@ -134,6 +134,8 @@ def test_odd_values_get_the_meaning_they_have(read, event, column, value):
         ('[{"ph":"X","name":"a","ts":1},{"ph":"X","name":"b","ts":2', ["a"], "ends too early"),
         ('[{"ph":"X","name":"a","ts":1},{"ph":"X","name":"b","ts":2},]', ["a", "b"], "1 commas"),
         ('[{"ph":"X","name":"a","ts":1} {"ph":"X","name":"b","ts":2}]', ["a", "b"], "1 commas"),
+        ('[,{"ph":"X","name":"a","ts":1}]', ["a"], "1 commas"),
+        ('[,{"ph":"X","name":"a\\x","ts":1},{"ph":"X","name":"b","ts":1}]', ["b"], "1 commas"),
         ('[{"ph":"X","name":"a\tb","ts":1},{"ph":"X","name":"b","ts":2}]', ["a\tb", "b"], "not strict JSON"),
         ('[{"ph":"X","name":"a","ts":1,"args":{"v":NaN}}]', ["a"], "became null"),
         ('[{"ph":"X","name":"a\udcff","ts":1}]', ["a\ufffd"], "not UTF-8"),
@@ -222,7 +224,8 @@ def test_a_file_whose_every_event_is_broken_in_the_same_way_is_read(read, kind, 
 
 
 @pytest.mark.parametrize(
-    "kind", ["NaN for a time", "string without its end", "no closing brace", "field without a value", "key without quotes"]
+    "kind",
+    ["NaN for a time", "string without its end", "no closing brace", "field without a value", "key without quotes"],
 )
 def test_what_makes_no_sense_costs_its_event_only(read, kind):
     events = [break_event(SPAN | {"name": f"event {number}"}, kind if number % 2 else "") for number in range(50)]
