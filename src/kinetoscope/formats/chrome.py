@@ -133,7 +133,7 @@ class _Collecting:
         match = _SEPARATORS.match(text, start, end)
         at = match.end() if match else start
         if at == end:
-            return at, Stop.MORE
+            return start, Stop.MORE
         if text[at : at + 1] != b"]":
             return start, Stop.ODD
         self.num_stray += text.count(b",", start, at)

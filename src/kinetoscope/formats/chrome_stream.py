@@ -64,17 +64,22 @@ class Stop(IntEnum):
 
 
 Straighten = Callable[[bytearray, int, int, int], tuple[int, bytes, int, int, int] | None]
-"""(window, at, look_end, end): the size of the event there, the event as strict JSON, its `Damage`, how many numbers in it
-are not finite, and how far it was read in vain; None if it is not sure. A lost event reaches to the next one."""
+"""(window, at, look_end, end): the size of the event there, the event as strict JSON, its `Damage`, how many numbers in
+it are not finite, and how far it was read in vain; None if it is not sure. A lost event reaches to the next one."""
 
 
 class EventTaker(Protocol):
     """Takes events as text."""
 
-    straighten: Straighten | None
-    """What makes strict text of damaged events, in C; None: they all are read here."""
-    num_stray: int
-    """How many commas were missing or too many between the events that `take` took."""
+    @property
+    def straighten(self) -> Straighten | None:
+        """What makes strict text of damaged events, in C; None: they all are read here."""
+        ...
+
+    @property
+    def num_stray(self) -> int:
+        """How many commas were missing or too many between the events that `take` took."""
+        ...
 
     def take(self, text: bytearray, start: int, end: int, is_first: bool) -> tuple[int, Stop]:
         """Takes whole events from ``start`` on, and what separates them; returns where it stopped, and why.
@@ -84,7 +89,7 @@ class EventTaker(Protocol):
         ...
 
     def take_straightened(self, text: bytes, num_not_finite: int) -> bool:
-        """Takes a damaged event that became strict JSON; False if it is odd besides. NaN and infinities are null there."""
+        """Takes a damaged event that became strict JSON, NaN and infinities null; False if it is odd besides."""
         ...
 
     def take_odd(self, event: Event, text: bytes) -> bool:

@@ -91,7 +91,7 @@ class RankTracks:
 
     def adopt_one(self, event: Event, described: "Descriptions", *, is_ours: bool = False) -> bool:
         """Gives one event this rank's pid and tid, in place; False if it is metadata that `metadata` says anew."""
-        if event.get("ph") == "M" and event.get("name") in _CONSUMED:
+        if event.get("ph") == "M" and str(event.get("name")) in _CONSUMED:
             return False
         name = str(event.get("name")) if event.get("ph") == "X" else ""
         event["tid"] = self.place(event.get("pid"), event.get("tid"), described, role_of(name), is_ours=is_ours)
@@ -265,7 +265,7 @@ class IdNumbers:
 
     def renumber(self, event: Event) -> None:
         """Gives one event its new ids, in place."""
-        if event.get("ph") in _ID_PHASES:
+        if str(event.get("ph")) in _ID_PHASES:
             for name in ("id", "id2"):
                 if name in event:
                     event[name] = self._renumber(event[name])
@@ -296,7 +296,7 @@ def renumber_ids(events: list[Event], first: int) -> int:
 
 
 def _ids(event: Event) -> Iterable[Any]:
-    has_phase = event.get("ph") in _ID_PHASES
+    has_phase = str(event.get("ph")) in _ID_PHASES
     return [event[key] for key in ("id", "id2", "bind_id") if key in event and (has_phase or key == "bind_id")]
 
 

@@ -65,7 +65,7 @@ def _latest(timed: list[Event]) -> int | None:
 
 
 def _counts(trace: ChromeTrace) -> dict[str, int]:
-    flows = [(str(event.get("id")), event.get("cat")) for event in trace.events if event.get("ph") == "s"]
+    flows = [(str(event.get("id")), repr(event.get("cat"))) for event in trace.events if event.get("ph") == "s"]
     depths: dict[Any, int] = defaultdict(int)
     num_lone_ends = 0
     for event in trace.events:

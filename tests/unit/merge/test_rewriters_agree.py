@@ -38,7 +38,7 @@ def meaning(events: list[dict[str, Any]]) -> list[Any]:
         for event in events
         if event["name"] == "thread_name" and "origin" in event.get("args", {})
     }
-    shown = [event | {"tid": tracks.get((event["pid"], event["tid"]), "?")} for event in events]
+    shown: list[dict[str, Any]] = [event | {"tid": tracks.get((event["pid"], event["tid"]), "?")} for event in events]
     return [
         event for event in shown if not (event.get("ph") == "M" and event["name"].startswith(("thread_", "process_")))
     ]
