@@ -1,8 +1,8 @@
 """formats: Chrome JSON as it comes. A stream flows in piece by piece; its events flow, as text, into who takes them.
 
 Memory stays flat, whatever the size of the file. This is the one lenient reader: what its taker does not take is read
-event by event, mended where it is no JSON (`chrome_repair`), or left out, and counted. Work is bounded whatever the
-bytes are.
+event by event, in C where that is sure (`Straighten`), mended where it is no JSON (`chrome_repair`), or left out, and
+counted. Work is bounded whatever the bytes are.
 """
 
 import contextlib
