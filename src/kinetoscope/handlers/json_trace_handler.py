@@ -173,7 +173,8 @@ def _our_events(cycle: Cycle, drain: Drain) -> Iterator[dict[str, Any]]:
     """What the markers recorded, but for the threads that ``drain`` takes on: of these, what stands for them."""
     yield from thread_names(cycle)
     for thread in cycle.threads:
-        yield from drain.plan(thread) or thread_events(cycle, thread)
+        stand_in = drain.plan(thread)
+        yield from thread_events(cycle, thread) if stand_in is None else (stand_in,)
 
 
 def _contributed(cycle: Cycle) -> tuple[list[dict[str, Any]], dict[str, Any]]:
