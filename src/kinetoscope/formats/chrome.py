@@ -4,6 +4,7 @@ The only file that knows microseconds: outside it ``ts`` is absolute unix nanose
 Format: "Trace Event Format" (Google), with ``baseTimeNanoseconds`` as Kineto writes it.
 """
 
+import contextlib
 import io
 import json
 import math
@@ -18,7 +19,7 @@ from typing import Any, BinaryIO, Self, cast
 import msgspec
 
 from kinetoscope.errors import TraceFileError
-from kinetoscope.formats.chrome_stream import NOT_STRICT, ChromeStream, Event, Stop, not_a_trace
+from kinetoscope.formats.chrome_stream import NOT_STRICT, ChromeStream, Event, Stop, not_a_trace, stream_chrome
 from kinetoscope.formats.chrome_times import event_to_nanoseconds
 from kinetoscope.formats.compression import UnpackedStream, read_unpacked
 
@@ -120,6 +121,39 @@ class _Collecting:
             return False
         self.events.append(event)
         return True
+
+
+class _Found(Exception):  # noqa: N818 - nothing is wrong
+    """The header is known, and nothing else is wanted."""
+
+
+class _HeaderReader(_Collecting):
+    """Takes what stands before the events, or in the first of them, and no more."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.header: dict[str, Any] = {}
+
+    def take_header(self, header: dict[str, Any]) -> None:
+        self.header = header
+        if header:
+            raise _Found
+
+    def take_odd(self, event: Event, text: bytes) -> bool:
+        if event.get("name") == _HEADER_EVENT and isinstance(args := event.get("args"), dict):
+            self.header = args
+        raise _Found
+
+
+def read_header(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """The fields that stand before a trace's events, as every writer of ours puts them; the events are not read.
+
+    Raises `TraceFileError` when the file cannot be read, is empty, binary or no trace.
+    """
+    reader = _HeaderReader()
+    with contextlib.suppress(_Found):
+        stream_chrome(path, reader, reader.take_header)
+    return reader.header
 
 
 def _take_header_event(trace: ChromeTrace) -> None:
