@@ -44,8 +44,12 @@ test-sanitized: $(VENV)/test.stamp  ## Run all tests with what is in C under Add
 	ASAN_OPTIONS=detect_leaks=0:quarantine_size_mb=8:suppressions=$(CURDIR)/tests/sanitizers/address.supp \
 	$(PYTEST) --timeout 600
 
-fuzz: $(VENV)/fuzz.stamp  ## Feed mutated traces to both scanners for a minute, guided by what they cover
-	PYTHONPATH=tests $(BIN)/python tests/fuzz/fuzz_traces.py build/fuzz -max_total_time=60 -timeout=10 -rss_limit_mb=1024 -max_len=8192
+FUZZ_S ?= 60
+FUZZING := -max_total_time=$(FUZZ_S) -timeout=10 -rss_limit_mb=1024 -max_len=8192
+
+fuzz: $(VENV)/fuzz.stamp  ## Feed mutated traces to whatever reads them for two minutes, guided by what is covered
+	PYTHONPATH=tests $(BIN)/python tests/fuzz/fuzz_traces.py build/fuzz $(FUZZING)
+	PYTHONPATH=tests $(BIN)/python tests/fuzz/fuzz_rewriting.py build/fuzz-rewriting $(FUZZING)
 
 # Composer pins other versions than we do, and has parts that cannot be had for CPU: hence --no-deps, and tests/composer_stand_ins.
 $(COMPOSER_VENV)/stamp: $(PACKAGE)

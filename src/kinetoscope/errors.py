@@ -13,6 +13,7 @@
     ├── ProfilerStateError    (also RuntimeError)                 a call at the wrong moment
     │   └── NothingRecordedError  (also AssertionError)           results asked for before there are any
     ├── TraceFileError        (also ValueError)                   a trace file that cannot be read
+    ├── OutputError           (also OSError)                      a file that cannot be written, such as on a full disk
     ├── UploadError           (also OSError)                      a store that does not hold what was uploaded
     ├── MergeError            (also ValueError)                   traces that cannot be put together
     └── MissingExtraError     (also ImportError)                  a package that is not installed
@@ -72,6 +73,10 @@ class NothingRecordedError(ProfilerStateError, AssertionError):
 
 class TraceFileError(KinetoscopeError, ValueError):
     """A trace file is empty, not a trace, or damaged beyond reading."""
+
+
+class OutputError(KinetoscopeError, OSError):
+    """A file cannot be written to its end; what was there before is still there."""
 
 
 class UploadError(KinetoscopeError, OSError):

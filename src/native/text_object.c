@@ -235,8 +235,8 @@ static PyObject *text_plan(TextObject *self, PyObject *arguments)
     long long shift_ns, id_shift, begin_ns, gain_ns, over_ns;
     unsigned sequence;
     if (!text_enter(self) ||
-        !PyArg_ParseTuple(arguments, "O!LLppI(LLL)", &PyList_Type, &outputs, &shift_ns, &id_shift, &text->ids_are_plain,
-                          &text->is_windowed, &sequence, &begin_ns, &gain_ns, &over_ns))
+        !PyArg_ParseTuple(arguments, "O!LLpppI(LLL)", &PyList_Type, &outputs, &shift_ns, &id_shift, &text->ids_are_plain,
+                          &text->is_windowed, &text->keeps_places, &sequence, &begin_ns, &gain_ns, &over_ns))
         return NULL;
     if (over_ns <= 0) {
         PyErr_SetString(PyExc_ValueError, "A trace is stretched over some time.");
@@ -281,7 +281,8 @@ static PyMethodDef text_methods[] = {
     {"finish", (PyCFunction)text_finish, METH_NOARGS, "Ends the survey."},
     {"facts", (PyCFunction)text_facts, METH_NOARGS, "What the survey found."},
     {"plan", (PyCFunction)text_plan, METH_VARARGS,
-     "(outputs, shift_ns, id_shift, ids_are_plain, is_windowed, sequence, stretch): how to rewrite; as packets, if sequence is not 0."},
+     "(outputs, shift_ns, id_shift, ids_are_plain, is_windowed, keeps_places, sequence, stretch): how to rewrite; as packets, "
+     "if sequence is not 0."},
     {"rewrite", (PyCFunction)text_rewrite, METH_VARARGS, "(text, start, end, look): where it stopped, why, and lines."},
     {"finish_writing", (PyCFunction)text_finish_writing, METH_NOARGS, "What had to wait for the end."},
     {NULL, NULL, 0, NULL},

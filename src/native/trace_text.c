@@ -80,39 +80,127 @@ static enum TextStatus each_event(TraceText *text, const char **where, const cha
     }
 }
 
-/* The track of an event, by its pid and tid as they are written; NULL if there is no memory. */
-static TextTrack *track_of(TraceText *text, const Event *event)
+#define LONGEST_NUMBER 18
+#define NO_OUTPUT UINT32_MAX
+
+/* A whole number as everybody writes it. */
+static int is_plain_number(Text text)
 {
-    Text pid = event->fields[FIELD_PID], tid = event->fields[FIELD_TID];
-    if (text->last_track < text->num_tracks) {
-        size_t length;
-        const char *key = table_key(&text->track_keys, text->last_track, &length);
-        const TextTrack *last = &text->tracks[text->last_track];
-        if (length == pid.length + 1 + tid.length && last->pid_length == pid.length &&
-            memcmp(key, pid.at != NULL ? pid.at : "", pid.length) == 0 &&
-            memcmp(key + pid.length + 1, tid.at != NULL ? tid.at : "", tid.length) == 0)
-            return &text->tracks[text->last_track];
+    size_t i = *text.at == '-';
+    if (i == text.length || (text.at[i] == '0' && text.length > 1))
+        return 0;
+    for (; i < text.length; i++) {
+        if (text.at[i] < '0' || text.at[i] > '9')
+            return 0;
     }
+    return 1;
+}
+
+/* Whether a pid or tid is written as nobody else would write it who means the same. */
+static int is_canonical(Text text)
+{
+    if (text.at == NULL)
+        return 1;
+    return *text.at == '"' ? memchr(text.at, '\\', text.length) == NULL : is_plain_number(text);
+}
+
+static int is_well_placed(const Event *event, unsigned look)
+{
+    return (look & LOOK_CANONICAL) || (is_canonical(event->fields[FIELD_PID]) && is_canonical(event->fields[FIELD_TID]));
+}
+
+/* The number that a tid is which is written as a string, or the tid itself; `plain_tid` in formats/tracks.py. */
+static Text plain_tid(Text tid)
+{
+    if (tid.at == NULL || *tid.at != '"')
+        return tid;
+    Text number = {tid.at + 1, tid.length - 2};
+    if (TEXT_BEGINS(number, "stream "))
+        number = (Text){number.at + 7, number.length - 7};
+    if (number.length == 0 || number.length > LONGEST_NUMBER)
+        return tid;
+    for (size_t i = 0; i < number.length; i++) {
+        if (number.at[i] < '0' || number.at[i] > '9')
+            return tid;
+    }
+    while (number.length > 1 && *number.at == '0')
+        number = (Text){number.at + 1, number.length - 1};
+    return number;
+}
+
+static Text none_if_null(Text text)
+{
+    return text.at != NULL && TEXT_IS(text, "null") ? (Text){NULL, 0} : text;
+}
+
+/* The number of a pid and a tid in a table. */
+static uint32_t intern_place(Table *table, Text pid, Text tid)
+{
     char small[512], *key = small;
     size_t length = pid.length + 1 + tid.length;
     if (length > sizeof small && (key = malloc(length)) == NULL)
-        return NULL;
+        return TABLE_FULL;
     memcpy(key, pid.at != NULL ? pid.at : "", pid.length);
     key[pid.length] = 0;
     memcpy(key + pid.length + 1, tid.at != NULL ? tid.at : "", tid.length);
-    uint32_t number = table_intern(&text->track_keys, key, length);
+    uint32_t number = table_intern(table, key, length);
     if (key != small)
         free(key);
-    if (number == TABLE_FULL)
-        return NULL;
-    if (number == text->num_tracks) {
+    return number;
+}
+
+static int is_last_place(const TraceText *text, Text pid, Text tid)
+{
+    if (text->last_place >= text->places.num_entries || text->last_pid_length != pid.length)
+        return 0;
+    size_t length;
+    const char *key = table_key(&text->places, text->last_place, &length);
+    return length == pid.length + 1 + tid.length && memcmp(key, pid.at != NULL ? pid.at : "", pid.length) == 0 &&
+           memcmp(key + pid.length + 1, tid.at != NULL ? tid.at : "", tid.length) == 0;
+}
+
+/* The track of a place that was not seen before, made if it is new; TABLE_FULL if there is no memory. */
+static uint32_t track_of_place(TraceText *text, Text pid, Text tid)
+{
+    pid = none_if_null(pid);
+    uint32_t number = intern_place(&text->track_keys, pid, plain_tid(none_if_null(tid)));
+    if (number == text->num_tracks && number != TABLE_FULL) {
         if (!array_grow((void **)&text->tracks, number, &text->tracks_capacity, sizeof *text->tracks))
-            return NULL;
+            return TABLE_FULL;
         text->tracks[text->num_tracks++] =
-            (TextTrack){.first_serial = UINT64_MAX, .pid_length = (uint32_t)pid.length, .num_levels = 1};
+            (TextTrack){.first_serial = UINT64_MAX, .pid_length = (uint32_t)pid.length, .num_levels = 1,
+                        .first_output = NO_OUTPUT};
     }
-    text->last_track = number;
-    return &text->tracks[number];
+    return number;
+}
+
+/* The track of an event, by its pid and tid; NULL, and `fault`, if they are to be written anew first, or `has_failed`. */
+static TextTrack *track_of(TraceText *text, const Event *event, unsigned look, EventFault *fault)
+{
+    Text pid = event->fields[FIELD_PID], tid = event->fields[FIELD_TID];
+    if (is_last_place(text, pid, tid))
+        return &text->tracks[text->place_tracks[text->last_place]];
+    if (!is_well_placed(event, look)) {
+        *fault = EVENT_ODD;
+        return NULL;
+    }
+    size_t num_known = text->places.num_entries;
+    uint32_t place = intern_place(&text->places, pid, tid);
+    if (place == num_known && place != TABLE_FULL) {
+        uint32_t track = track_of_place(text, pid, tid);
+        if (track == TABLE_FULL || !array_grow((void **)&text->place_tracks, num_known, &text->places_capacity,
+                                               sizeof *text->place_tracks))
+            place = TABLE_FULL;
+        else
+            text->place_tracks[place] = track;
+    }
+    if (place == TABLE_FULL) {
+        text->has_failed = 1;
+        return NULL;
+    }
+    text->last_place = place;
+    text->last_pid_length = (uint32_t)pid.length;
+    return &text->tracks[text->place_tracks[place]];
 }
 
 static Text thread_of(const TraceText *text, const TextTrack *track)
@@ -123,12 +211,19 @@ static Text thread_of(const TraceText *text, const TextTrack *track)
     return length > before ? (Text){key + before, length - before} : (Text){NULL, 0};
 }
 
+/* What a bare list of ours has in place of the fields beside the events. */
+static int is_header(const Event *event)
+{
+    Text name = event->fields[FIELD_NAME];
+    return event->phase == 'M' && name.at != NULL && TEXT_IS(name, "\"kinetoscope_header\"");
+}
+
 /* Metadata that names and orders processes and threads: a merged trace says that anew. */
 static int is_consumed(const Event *event)
 {
     Text name = event->fields[FIELD_NAME];
     return event->phase == 'M' && name.at != NULL &&
-           (TEXT_IS(name, "\"thread_name\"") || TEXT_IS(name, "\"thread_sort_index\"") ||
+           (is_header(event) || TEXT_IS(name, "\"thread_name\"") || TEXT_IS(name, "\"thread_sort_index\"") ||
             TEXT_IS(name, "\"process_name\"") || TEXT_IS(name, "\"process_sort_index\"") ||
             TEXT_IS(name, "\"process_labels\"") || TEXT_IS(name, "\"clock_sync_timestamp_us\"") ||
             TEXT_IS(name, "\"clock_sync_error_bound\""));
@@ -301,18 +396,16 @@ static void survey_event(TraceText *text, const Event *event, unsigned look, Byt
         *fault = EVENT_ODD; /* only if it is written as the name to align on is can the two be compared */
         return;
     }
-    text->num_events++;
+    TextTrack *track = is_consumed(event) ? NULL : track_of(text, event, look, fault);
+    if (*fault != EVENT_FINE || text->has_failed)
+        return;
+    text->num_events += !is_header(event);
     if (event->phase == 'M')
         text->has_failed |=
             table_intern(&text->metadata, event->begin, (size_t)(event->end - event->begin)) == TABLE_FULL;
     else if (event->fields[FIELD_TS].at != NULL)
         survey_time(text, event);
-    if (!is_consumed(event)) {
-        TextTrack *track = track_of(text, event);
-        if (track == NULL) {
-            text->has_failed = 1;
-            return;
-        }
+    if (track != NULL) {
         track->has_events = 1;
         if (track->first_serial == UINT64_MAX)
             track->first_serial = text->serial;
@@ -449,6 +542,7 @@ static void put_args(Bytes *out, Text args, const Bytes *said)
 /* What takes the place of fields of one event. */
 typedef struct {
     const TextOutput *output;
+    Text pid, tid; /* none where the event has none, and keeps it so */
     const NestAction *action;
     int64_t ts, dur;
     int64_t id_shift;
@@ -479,10 +573,10 @@ static void put_field(Bytes *out, const Event *event, int field, const Rewrite *
     int64_t id = 0;
     switch (field) {
     case FIELD_PID:
-        bytes_put(out, rewrite->output->pid.at, rewrite->output->pid.length);
+        bytes_put(out, rewrite->pid.at, rewrite->pid.length);
         break;
     case FIELD_TID:
-        bytes_put(out, rewrite->output->tid.at, rewrite->output->tid.length);
+        bytes_put(out, rewrite->tid.at, rewrite->tid.length);
         break;
     case FIELD_TS:
         bytes_put_us(out, rewrite->ts);
@@ -525,7 +619,7 @@ static int put_usual_event(Bytes *out, const Event *event, const Rewrite *rewrit
         fields[FIELD_ID].at != NULL || fields[FIELD_BIND_ID].at != NULL ||
         (event->phase == 'X' && fields[FIELD_TS].at != NULL && fields[FIELD_DUR].at == NULL))
         return 0;
-    Text pid = rewrite->output->pid, tid = rewrite->output->tid;
+    Text pid = rewrite->pid, tid = rewrite->tid;
     char *to = bytes_room(out, 2 + (size_t)(event->end - event->begin) + pid.length + tid.length + 2 * US_DIGITS);
     if (to == NULL)
         return 1;
@@ -565,8 +659,10 @@ static void put_event(Bytes *out, const Event *event, const Rewrite *rewrite)
     }
     bytes_put(out, at, (size_t)(event->end - 1 - at));
     int has_members = event->has_members;
-    put_missing(out, event, FIELD_PID, "\"pid\":", rewrite, &has_members);
-    put_missing(out, event, FIELD_TID, "\"tid\":", rewrite, &has_members);
+    if (rewrite->pid.at != NULL)
+        put_missing(out, event, FIELD_PID, "\"pid\":", rewrite, &has_members);
+    if (rewrite->tid.at != NULL)
+        put_missing(out, event, FIELD_TID, "\"tid\":", rewrite, &has_members);
     if (event->phase == 'X' && event->fields[FIELD_TS].at != NULL)
         put_missing(out, event, FIELD_DUR, "\"dur\":", rewrite, &has_members);
     if (rewrite->action != NULL)
@@ -602,7 +698,7 @@ static const NestAction *action_for(TraceText *text)
 static int needs_new_ids(const TraceText *text, const Event *event)
 {
     int has_id = (event->fields[FIELD_ID].at != NULL || event->fields[FIELD_ID2].at != NULL) && has_id_phase(event);
-    return !text->ids_are_plain && (has_id || event->fields[FIELD_BIND_ID].at != NULL);
+    return !text->keeps_places && !text->ids_are_plain && (has_id || event->fields[FIELD_BIND_ID].at != NULL);
 }
 
 /* A moment with the drift of the file's clock taken out, divided as Python divides, downwards. */
@@ -615,6 +711,15 @@ static int64_t stretched(const TraceText *text, int64_t at)
     return at + quotient - (product % text->stretch_over_ns < 0);
 }
 
+/* Metadata of which nothing changes but what its time, if it has one, counts from. */
+static void put_as_it_is(TraceText *text, const Event *event, Bytes *out)
+{
+    Rewrite rewrite = {.pid = event->fields[FIELD_PID], .tid = event->fields[FIELD_TID],
+                       .ts = event->ts + text->shift_ns, .dur = event->dur};
+    text->num_written++;
+    put_event(out, event, &rewrite);
+}
+
 static void rewrite_event(TraceText *text, const Event *event, unsigned look, Bytes *out, EventFault *fault)
 {
     Text name = event->fields[FIELD_NAME];
@@ -625,22 +730,36 @@ static void rewrite_event(TraceText *text, const Event *event, unsigned look, By
         return;
     }
     if (is_consumed(event)) {
+        int is_kept = text->keeps_places && !is_header(event);
+        if (is_kept && !is_well_placed(event, look)) {
+            *fault = EVENT_ODD;
+            return;
+        }
         text->serial++;
+        if (is_kept)
+            put_as_it_is(text, event, out);
         return;
     }
-    TextTrack *track = track_of(text, event);
+    TextTrack *track = track_of(text, event, look, fault);
+    if (track == NULL)
+        return;
     const NestAction *action = action_for(text);
     text->serial++;
-    size_t number = track == NULL ? SIZE_MAX : track->first_output + (action != NULL ? action->level : 0);
+    size_t number = track->first_output + (action != NULL ? action->level : 0);
     if (number >= text->num_outputs) {
-        text->has_failed = 1; /* no memory, or the file changed under us */
+        text->has_failed = 1; /* the file changed under us */
         return;
     }
     const TextOutput *output = &text->outputs[number];
-    Rewrite rewrite = {.output = output, .action = action, .id_shift = text->id_shift};
+    Rewrite rewrite = {.output = output, .pid = output->pid, .tid = output->tid, .action = action,
+                       .id_shift = text->id_shift};
+    if (text->keeps_places) {
+        rewrite.pid = event->fields[FIELD_PID];
+        rewrite.tid = action != NULL && action->level > 0 ? output->tid : event->fields[FIELD_TID];
+    }
     rewrite.ts = action != NULL ? action->begin : event->ts;
     rewrite.dur = action != NULL ? action->dur : event->dur;
-    rewrite.shifts_ids = !(look & LOOK_CANONICAL) && text->ids_are_plain;
+    rewrite.shifts_ids = !(look & LOOK_CANONICAL) && text->ids_are_plain && !text->keeps_places;
     if (!output->is_kept ||
         (text->is_windowed && !is_in_window(track, event, output, rewrite.ts, rewrite.dur)))
         return;
@@ -680,6 +799,8 @@ void trace_free(TraceText *text)
     free(text->outputs);
     packet_free(&text->packets);
     free(text->lengths);
+    table_free(&text->places);
+    free(text->place_tracks);
     table_free(&text->track_keys);
     table_free(&text->names);
     table_free(&text->metadata);

@@ -19,14 +19,15 @@
 enum TextStatus { TEXT_MORE, TEXT_END, TEXT_ODD };
 enum TrackRole { ROLE_NONE, ROLE_LOOP, ROLE_BACKWARD };
 
-/* The events of one (pid, tid) of the file. */
+/* The events of one (pid, tid) of the file. Its key is the pid and the tid with a zero byte between; what stands for the same
+ * number, 8 or "8" or "stream 8" as a tid, is the same there. */
 typedef struct {
     uint64_t first_serial;
     NestSpan *pending; /* spans that wait to be nested */
     size_t num_pending, pending_capacity;
     NestLevel nested;
     int64_t last_begin, last_dur; /* of the span that was nested last */
-    uint32_t pid_length, thread_at; /* in its key: the pid, a zero byte, the tid */
+    uint32_t pid_length; /* in its key */
     uint32_t first_output;
     uint32_t num_levels;
     int64_t previous_begin, previous_dur; /* of the span before */
@@ -48,10 +49,13 @@ typedef struct {
 
 typedef struct {
     Shapes shapes;
+    Table places; /* pids and tids as they are written */
+    uint32_t *place_tracks; /* the track of each */
+    size_t places_capacity;
+    uint32_t last_place, last_pid_length;
     Table track_keys;
     TextTrack *tracks;
     size_t num_tracks, tracks_capacity;
-    uint32_t last_track;
     Table names, metadata;
     Bytes steps; /* texts of spans that are batches, with commas between */
     Bytes align_on; /* the name, as JSON */
@@ -76,6 +80,7 @@ typedef struct {
     int writes_packets;
     PacketEncoder packets;
     int ids_are_plain, is_windowed;
+    int keeps_places; /* pids, tids, ids and names of tracks stay; only what does not nest changes its tid */
     uint64_t num_written;
 } TraceText;
 

@@ -6,7 +6,6 @@
 What it finds is written to ``crash-*``, and belongs into ``tests/unit/formats/test_chrome_scan.py``.
 """
 
-import json
 import sys
 from pathlib import Path
 
@@ -18,26 +17,9 @@ with atheris.instrument_imports(include=["kinetoscope.formats", "kinetoscope.tab
     from kinetoscope.formats import chrome_stream
     from scanning import SCANNERS, read_with
 
+from corpus import write_corpus
+
 _SMALL_WINDOW_BYTES = 1 << 10  # so that small files go through several
-_SPAN = {"ph": "X", "name": "aten::mm", "cat": "cpu_op", "pid": 7, "tid": 8, "ts": 1.5, "dur": 2.25}
-_CORPUS = [
-    [_SPAN | {"args": {"External id": 4, "Input Dims": [[4, 8], []], "stream": 7}}] * 3,
-    {"baseTimeNanoseconds": 10**18, "traceEvents": [_SPAN, _SPAN | {"ph": "s", "id": 9, "bp": "e"}], "traceName": "x"},
-    [_SPAN | {"ph": "B", "pid": "p"}, {"ph": "E", "ts": 2, "pid": "p", "tid": "8"}, {"ph": "M", "args": {"name": "é"}}],
-    [
-        {"ph": "b", "id": "0x1", "cat": "x", "ts": 1e15},
-        {"ph": "C", "ts": 3, "args": {"v": None}},
-        {"ph": "i", "s": "g"},
-    ],
-]
-
-
-def write_corpus(folder: Path) -> None:
-    """The traces to begin with, pretty and compact."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for number, trace in enumerate(_CORPUS):
-        for indent in (None, 2):
-            (folder / f"{number}-{indent}.json").write_text(json.dumps(trace, indent=indent))
 
 
 @atheris.instrument_func

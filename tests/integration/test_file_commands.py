@@ -1,6 +1,7 @@
 """The commands ``kinetoscope convert`` and ``kinetoscope check``, and pipes, in processes of their own."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -81,7 +82,7 @@ def test_traces_go_through_pipes(file):
     assert packed.stdout == file.read_bytes()
     merged = kinetoscope("merge", "-", "-", stdin=file.read_bytes())
     assert sum(event["ph"] == "X" for event in json.loads(merged.stdout)["traceEvents"]) == 50
-    assert b"Merged 1 files" in merged.stderr
+    assert b"Merged 1 file of 1 rank" in merged.stderr
 
 
 def test_a_good_trace_has_nothing_wrong_with_it(file):
@@ -117,7 +118,7 @@ def test_ranks_without_a_file_are_named(tmp_path):
         (tmp_path / f"{rank}.json").write_bytes(trace(distributedInfo=info))
     done = kinetoscope("check", tmp_path)
     assert done.returncode == 1
-    assert b"2 ranks have no file here: 1, 3." in done.stdout
+    assert b"Ranks without a file here: 1, 3." in done.stdout
 
 
 def test_what_is_no_trace_is_a_finding_and_not_a_crash(tmp_path):
@@ -125,3 +126,90 @@ def test_what_is_no_trace_is_a_finding_and_not_a_crash(tmp_path):
     done = kinetoscope("check", tmp_path / "rank0.json")
     assert (done.returncode, done.stderr) == (1, b"")
     assert b"is not JSON" in done.stdout
+
+
+def test_many_files_are_repaired_into_a_folder_and_those_that_cannot_be_are_named(file, tmp_path):
+    (tmp_path / "rank1.json").write_bytes(trace()[:-60])
+    (tmp_path / "rank2.json").write_bytes(b"")
+    done = kinetoscope("check", tmp_path, "--repair", tmp_path / "fixed")
+    assert done.returncode == 1
+    assert sorted(path.name for path in (tmp_path / "fixed").iterdir()) == ["rank0.json", "rank1.json"]
+    said = done.stdout.decode().splitlines()
+    assert f"  Written anew: {tmp_path}/fixed/rank0.json" in said
+    assert f"  Repaired: {tmp_path}/fixed/rank1.json" in said
+    assert said[-1] == "  Not repaired: nothing of it can be read."
+
+
+def test_two_files_of_one_name_do_not_take_each_others_place(file, tmp_path):
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "rank0.json").write_bytes(trace())
+    done = kinetoscope("check", file, tmp_path / "other", "--repair", tmp_path / "fixed")
+    assert (done.returncode, done.stdout, (tmp_path / "fixed").exists()) == (1, b"", False)
+    assert b"rank0.json" in done.stderr
+
+
+def test_a_trace_is_repaired_from_one_pipe_into_another(file):
+    done = kinetoscope("check", "-", "--repair", "-", stdin=trace()[:-60])
+    assert len(json.loads(done.stdout)["traceEvents"]) == 49
+    assert done.stderr.startswith(b"-: not as it should be (49 events).")
+
+
+def test_ranks_within_a_merged_trace_are_not_missing(tmp_path):
+    for rank in range(3):
+        info = {"rank": rank, "world_size": 3}
+        (tmp_path / f"{rank}.json").write_bytes(trace(distributedInfo=info))
+    kinetoscope("merge", tmp_path / "two.json", tmp_path / "0.json", tmp_path / "1.json")
+    done = kinetoscope("check", tmp_path / "two.json", tmp_path / "2.json")
+    assert (done.returncode, done.stdout.count(b"nothing wrong")) == (0, 2)
+
+
+def test_from_parquet_to_perfettos_format(file, tmp_path):
+    pytest.importorskip("polars")
+    kinetoscope("convert", file, tmp_path / "trace.parquet")
+    assert kinetoscope("convert", tmp_path / "trace.parquet", tmp_path / "out.pftrace").returncode == 0
+    with load(tmp_path / "out.pftrace") as loaded:
+        assert loaded.errors() == {}
+        assert loaded.query("select count(*) as n from slice") == [{"n": 50}]
+
+
+def test_what_is_no_trace_is_not_converted(tmp_path):
+    (tmp_path / "picture.png").write_bytes(b"\x89PNG\r\n\x1a\n")
+    done = kinetoscope("convert", tmp_path / "picture.png", tmp_path / "out.json.gz")
+    assert (done.returncode, (tmp_path / "out.json.gz").exists()) == (1, False)
+    assert b"is not JSON" in done.stderr
+
+
+@pytest.mark.parametrize("verb", [["merge", "-"], ["check", "--repair", "-"], ["convert", "-"]])
+def test_a_disk_that_is_full_is_named_as_the_reason(file, verb):
+    """The file that is read is not to blame."""
+    order = [file, "-"] if verb[0] == "convert" else [*verb[1:], file]
+    command = [sys.executable, "-m", "kinetoscope", verb[0], *map(str, order)]
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, timeout=120, check=False)
+    assert done.returncode == 1
+    assert done.stderr == f"kinetoscope {verb[0]}: Cannot write -: No space left on device. ".encode() + (
+        b"Is there space, and may you write there?\n"
+    )
+
+
+def test_what_stands_where_a_device_or_pipe_is_stays_one(file, tmp_path):
+    os.mkfifo(tmp_path / "pipe.json")
+    with subprocess.Popen(["cat", tmp_path / "pipe.json"], stdout=subprocess.PIPE) as reader:
+        assert kinetoscope("merge", tmp_path / "pipe.json", file).returncode == 0
+        assert len(json.loads(reader.communicate(timeout=60)[0])["traceEvents"]) > 50
+    assert (tmp_path / "pipe.json").is_fifo()
+
+
+def test_a_named_pipe_is_read_like_the_standard_input(file, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with subprocess.Popen(["sh", "-c", 'cat "$0" > "$1"', str(file), str(tmp_path / "pipe")]):
+        done = kinetoscope("check", tmp_path / "pipe")
+    assert done.stdout == f"{tmp_path}/pipe: nothing wrong (50 events).\n".encode()
+
+
+def test_a_name_that_means_nothing_is_said_to_mean_nothing(tmp_path):
+    done = kinetoscope("check", tmp_path / "nowhere.json")
+    assert (done.returncode, b"there is no " in done.stderr) == (1, True)
+    (tmp_path / "folder").mkdir()
+    done = kinetoscope("merge", tmp_path / "out.json", tmp_path / "folder")
+    assert (done.returncode, b"has none that ends in .json" in done.stderr) == (1, True)

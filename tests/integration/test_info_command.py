@@ -33,7 +33,7 @@ def test_info_says_on_one_screen_what_is_in_a_run(traces):
     assert done.returncode == 0, done.stderr
     assert "2 traces of 2 ranks, 4 spans" in done.stdout
     assert "1 of 2" in done.stdout
-    assert "2.000 s from 2026-10-01 12:17:06 UTC, 1 batches" in done.stdout
+    assert "2.000 s from 2026-10-01 12:17:06 UTC, 1 batch" in done.stdout
     assert "cpu_op 1, user_annotation 1" in done.stdout
 
 

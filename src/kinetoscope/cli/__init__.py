@@ -32,8 +32,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # whoever read our output has had enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    except (KinetoscopeError, OSError) as error:
+    except KinetoscopeError as error:
         print(f"kinetoscope {arguments.verb}: {error}", file=sys.stderr)
+        return 1
+    except OSError as error:
+        where = f" {error.filename}" if error.filename else ""
+        print(f"kinetoscope {arguments.verb}: Cannot read or write{where}: {error.strerror}.", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print(f"kinetoscope {arguments.verb}: interrupted; nothing was written.", file=sys.stderr)

@@ -5,12 +5,17 @@ import dataclasses
 import json
 import os
 import sys
-from concurrent.futures import ThreadPoolExecutor
+from collections import Counter
+from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
 
 from kinetoscope.cli.inputs import trace_inputs
-from kinetoscope.errors import SettingsError
-from kinetoscope.merge.check import FileCheck, check_traces, repair_trace
+from kinetoscope.cli.progress import progress_of_many
+from kinetoscope.cli.wording import counted
+from kinetoscope.errors import SettingsError, TraceFileError
+from kinetoscope.merge.check import FileCheck, Finding, check_trace, compare_checks, unreadable
+from kinetoscope.merge.repair import RepairedTrace, repair_trace
+from kinetoscope.merge.trace_output import STDOUT
 
 _EXAMPLES = """\
 examples:
@@ -29,7 +34,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of ``check``."""
     parser.epilog = _EXAMPLES
     parser.add_argument("inputs", metavar="INPUT", nargs="+", help="trace files, folders of them, globs, or -")
-    parser.add_argument("--repair", metavar="OUT", help="write a valid trace to OUT; of several files, to that folder")
+    parser.add_argument(
+        "--repair", metavar="OUT", help="write a valid trace to OUT (- is stdout); of several files, to that folder"
+    )
     parser.add_argument("--jobs", metavar="N", type=int, default=os.cpu_count(), help="files at a time (all cores)")
     parser.add_argument("--json", action="store_true", help="say as JSON what was found")
 
@@ -38,32 +45,76 @@ def run(arguments: argparse.Namespace) -> int:
     """Checks, and repairs if asked; returns the exit code."""
     with trace_inputs(arguments.inputs) as files:
         with ThreadPoolExecutor(max(1, arguments.jobs)) as executor:
-            checks = check_traces(files, executor)
-        repaired = _repair(files, Path(arguments.repair)) if arguments.repair else {}
-    _tell(checks, repaired, as_json=arguments.json)
-    return int(any(check.findings for check in checks))
+            if arguments.repair:
+                checks, repaired = _repair(files, Path(arguments.repair), executor)
+            else:
+                checks, repaired = _check(files, executor), None
+    together = compare_checks(checks)
+    told = _as_json(checks, together, repaired) if arguments.json else _as_text(checks, together, repaired)
+    print(files.shown(told), file=sys.stderr if arguments.repair == str(STDOUT) else sys.stdout)
+    return int(bool(together) or any(check.findings for check in checks))
 
 
-def _repair(files: list[Path], output: Path) -> dict[str, list[str]]:
-    """What was done to each file, by the name of the repaired one."""
-    if len(files) > 1 and output.is_file():
+def _check(files: list[Path], executor: Executor) -> list[FileCheck]:
+    with progress_of_many("checking") as one_more:
+        futures = [executor.submit(check_trace, file, one_more()) for file in files]
+        return [future.result() for future in futures]
+
+
+def _repair(files: list[Path], output: Path, executor: Executor) -> tuple[list[FileCheck], list[RepairedTrace]]:
+    """What was wrong with each file, and those that were repaired: all that could be read."""
+    checks: list[FileCheck] = []
+    repaired: list[RepairedTrace] = []
+    with progress_of_many("repairing") as one_more:
+        futures = [
+            executor.submit(repair_trace, file, target, one_more())
+            for file, target in zip(files, _targets(files, output), strict=True)
+        ]
+        for file, future in zip(files, futures, strict=True):
+            try:
+                repaired.append(future.result())
+                checks.append(repaired[-1].check)
+            except TraceFileError as error:
+                checks.append(unreadable(str(file), error))
+    return checks, repaired
+
+
+def _targets(files: list[Path], output: Path) -> list[Path]:
+    if len(files) > 1 and (output.is_file() or output == STDOUT):
         raise SettingsError(f"{len(files)} files do not fit into {output}. Pass a folder to --repair.")
     targets = [output / file.name for file in files] if len(files) > 1 or output.is_dir() else [output]
-    return {str(target): repair_trace(file, target) for file, target in zip(files, targets, strict=True)}
+    names = Counter(target.name for target in targets)
+    twice = next((name for name, count in names.items() if count > 1), None)
+    if twice is not None:
+        raise SettingsError(
+            f"Two of the files are called {twice}: only one fits into {output}. Repair them one by one."
+        )
+    return targets
 
 
-def _tell(checks: list[FileCheck], repaired: dict[str, list[str]], *, as_json: bool) -> None:
-    if as_json:
-        files = [dataclasses.asdict(check) for check in checks]
-        json.dump({"files": files, "repaired": repaired}, sys.stdout)
-        print()
-        return
+def _as_json(checks: list[FileCheck], together: list[Finding], repaired: list[RepairedTrace] | None) -> str:
+    files = [dataclasses.asdict(check) for check in checks]
+    found = {"files": files, "together": [dataclasses.asdict(it) for it in together]}
+    return json.dumps(found | {"repaired": {str(it.output): it.done for it in repaired or ()}})
+
+
+def _as_text(checks: list[FileCheck], together: list[Finding], repaired: list[RepairedTrace] | None) -> str:
+    lines: list[str] = []
+    repairs = {it.check.path: it for it in repaired or ()}
     for check in checks:
-        print(f"{check.path}: {'nothing wrong' if not check.findings else 'not as it should be'}"
-              f" ({check.num_events:,} events).")  # fmt: skip
-        for finding in check.findings:
-            print(f"  {finding.kind}: {finding.text}")
-    for target, done in repaired.items():
-        print(f"Repaired: {target}")
-        for note in done:
-            print(f"  {note}")
+        verdict = "not as it should be" if check.findings else "nothing wrong"
+        lines.append(f"{check.path}: {verdict} ({counted(check.num_events, 'event')}).")
+        lines += [f"  {finding.kind}: {finding.text}" for finding in check.findings]
+        if repaired is not None:
+            lines.append("  " + _what_was_done(repairs.get(check.path)))
+    if together:
+        lines += ["All files together:", *(f"  {it.kind}: {it.text}" for it in together)]
+    return "\n".join(lines)
+
+
+def _what_was_done(repaired: RepairedTrace | None) -> str:
+    if repaired is None:
+        return "Not repaired: nothing of it can be read."
+    left = ", ".join(dict.fromkeys(finding.kind for finding in repaired.left))
+    done = "Repaired" if repaired.done else "Written anew"
+    return f"{done}: {repaired.output}" + (f" (left as it is: {left})" if left else "")

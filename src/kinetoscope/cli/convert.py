@@ -4,14 +4,16 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Callable
+import tempfile
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from pathlib import Path
 
-from kinetoscope.cli.inputs import trace_inputs
-from kinetoscope.cli.progress import progress_bar
+from kinetoscope.cli.inputs import TraceInputs, trace_inputs
+from kinetoscope.cli.progress import Progress, progress_of_many
+from kinetoscope.cli.wording import sized
 from kinetoscope.errors import SettingsError
 from kinetoscope.merge.convert import convert_trace
+from kinetoscope.merge.trace_output import is_perfetto
 
 _PARQUET = ".parquet"
 _EXAMPLES = """\
@@ -49,7 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
         pairs = _pairs(files, arguments)
         with ThreadPoolExecutor(max(1, arguments.jobs)) as executor:
             converted = _convert(pairs, executor)
-    _tell(converted, arguments)
+        _tell(converted, files, arguments)
     return 0
 
 
@@ -68,39 +70,35 @@ def _stem(file: Path) -> str:
 
 def _convert(pairs: list[tuple[Path, Path]], executor: Executor) -> list[tuple[Path, Path, list[str]]]:
     """Converts every file, and tells of the first that cannot be once the others are done."""
-    with progress_bar("converting") as on_progress:
-        done: dict[Path, tuple[int, int]] = {}
-
-        def tell(source: Path) -> Callable[[int, int], None]:
-            def on_one(num_done: int, num_all: int) -> None:
-                done[source] = num_done, num_all
-                if on_progress is not None:
-                    on_progress(sum(it for it, _ in done.values()), sum(it for _, it in done.values()))
-
-            return on_one
-
+    with progress_of_many("converting") as one_more:
         futures: list[Future[list[str]]] = [
-            executor.submit(_convert_one, source, target, tell(source)) for source, target in pairs
+            executor.submit(_convert_one, source, target, one_more()) for source, target in pairs
         ]
         return [(*pair, future.result()) for pair, future in zip(pairs, futures, strict=True)]
 
 
-def _convert_one(source: Path, target: Path, on_progress: Callable[[int, int], None]) -> list[str]:
+def _convert_one(source: Path, target: Path, on_progress: Progress | None) -> list[str]:
     if _PARQUET not in (source.suffix, target.suffix):
         return convert_trace(source, target, on_progress)
     from kinetoscope.table.convert import convert_parquet  # needs polars
 
-    return convert_parquet(source, target)
+    if not is_perfetto(target):
+        return convert_parquet(source, target)
+    with tempfile.TemporaryDirectory(prefix="kinetoscope-") as folder:
+        between = Path(folder, _stem(source) + ".json")
+        return [*convert_parquet(source, between), *convert_trace(between, target, on_progress)]
 
 
-def _tell(converted: list[tuple[Path, Path, list[str]]], arguments: argparse.Namespace) -> None:
+def _tell(converted: list[tuple[Path, Path, list[str]]], files: TraceInputs, arguments: argparse.Namespace) -> None:
     stream = sys.stderr if arguments.output == "-" else sys.stdout
     if arguments.json:
-        rows = [{"input": str(source), "output": str(target), "notes": notes} for source, target, notes in converted]
+        rows = [
+            {"input": files.shown(source), "output": str(target), "notes": notes} for source, target, notes in converted
+        ]
         print(json.dumps(rows), file=stream)
         return
     for source, target, notes in converted:
-        size = f" ({target.stat().st_size / 1e6:.1f} MB)" if target.is_file() else ""
-        print(f"Converted {source} to {target}{size}.", file=stream)
+        size = f" ({sized(target.stat().st_size)})" if target.is_file() else ""
+        print(f"Converted {files.shown(source)} to {target}{size}.", file=stream)
         for note in notes:
             print(f"  {note}", file=stream)

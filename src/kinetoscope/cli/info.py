@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from datetime import UTC, datetime
 
+from kinetoscope.cli.wording import counted, sized
 from kinetoscope.table.load import load
 from kinetoscope.table.summary import TraceSummary, summarize_trace
 from kinetoscope.table.trace import Trace, TraceSet
@@ -60,17 +61,18 @@ def _print(summaries: list[TraceSummary]) -> None:
 def _line_of_all(summaries: list[TraceSummary]) -> str:
     ranks = {rank for it in summaries for rank in it.ranks}
     num_spans = sum(it.num_spans for it in summaries)
-    return f"{len(summaries)} traces of {len(ranks)} ranks, {num_spans:,} spans"
+    return f"{counted(len(summaries), 'trace')} of {counted(len(ranks), 'rank')}, {counted(num_spans, 'span')}"
 
 
 def _text(it: TraceSummary) -> str:
-    lines = [it.name + (f" ({it.size_bytes / 1e6:.1f} MB)" if it.size_bytes is not None else "")]
+    lines = [it.name + (f" ({sized(it.size_bytes)})" if it.size_bytes is not None else "")]
     lines.append(f"  rank        {_rank(it)}" + (f" on {it.host}" if it.host else ""))
     lines.append(f"  clock       {_clock(it)}")
-    lines.append(f"  time        {_time(it)}, {it.num_batches} batches")
+    lines.append(f"  time        {_time(it)}, {it.num_batches} {'batch' if it.num_batches == 1 else 'batches'}")
     lines.append(
-        f"  events      {it.num_spans:,} spans on {it.num_tracks} tracks, {it.num_instants:,} instants, "
-        f"{it.num_counters:,} counters, {it.num_flows:,} flow ends"
+        f"  events      {counted(it.num_spans, 'span')} on {counted(it.num_tracks, 'track')}, "
+        f"{counted(it.num_instants, 'instant')}, {counted(it.num_counters, 'counter')}, "
+        f"{counted(it.num_flows, 'flow end')}"
     )
     shown = list(it.categories.items())[:_MOST_CATEGORIES]
     rest = len(it.categories) - len(shown)

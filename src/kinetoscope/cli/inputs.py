@@ -8,29 +8,67 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from kinetoscope.errors import MergeError
+from kinetoscope.errors import MergeError, TraceFileError
 
 SUFFIXES = (".json", ".json.gz", ".json.zst")
 
 
+class TraceInputs(list[Path]):
+    """Files to read. What came through a pipe is in a temporary one, which `shown` calls as the user did."""
+
+    def __init__(self) -> None:
+        self._given: dict[str, str] = {}
+
+    def add(self, path: Path, given: str | None = None) -> None:
+        """Adds a file, once; ``given`` is what the user called it, if that is something else."""
+        if path not in self:
+            self.append(path)
+        if given is not None:
+            self._given[str(path)] = given
+
+    def shown(self, text: object) -> str:
+        """A text with no name of a temporary file in it."""
+        text = str(text)
+        for path, given in self._given.items():
+            text = text.replace(path, given)
+        return text
+
+
 @contextmanager
-def trace_inputs(names: Sequence[str], output: Path | None = None) -> Iterator[list[Path]]:
+def trace_inputs(names: Sequence[str], output: Path | None = None) -> Iterator[TraceInputs]:
     """The files that ``names`` mean, each once; what only a folder or a glob names may not be a merged trace.
 
-    ``-`` is the standard input, kept in a temporary file, since traces are read twice. Raises `MergeError` for a name
-    that means no file.
+    ``-`` is the standard input; that and named pipes are kept in temporary files, since traces are read twice. Raises
+    `MergeError` for a name that means no file, and `TraceFileError` with the names that the user gave.
     """
     with tempfile.TemporaryDirectory(prefix="kinetoscope-") as folder:
-        files: dict[Path, None] = {}
-        for name in names:
-            files |= dict.fromkeys([_standard_input(folder)] if name == "-" else _expand(name, output))
-        yield list(files)
+        files = TraceInputs()
+        for number, name in enumerate(names):
+            if name == "-" or _is_pipe(Path(name)):
+                files.add(_kept(name, Path(folder, str(number))), name)
+                continue
+            for path in _expand(name, output):
+                files.add(path)
+        try:
+            yield files
+        except TraceFileError as error:
+            raise TraceFileError(files.shown(error)) from error
 
 
-def _standard_input(folder: str) -> Path:
-    path = Path(folder) / "stdin.json"
+def _is_pipe(path: Path) -> bool:
+    return path.exists() and not path.is_file() and not path.is_dir()
+
+
+def _kept(name: str, folder: Path) -> Path:
+    """A copy of what comes through a pipe."""
+    folder.mkdir()
+    path = folder / ("stdin.json" if name == "-" else f"{Path(name).name}.json")
     with path.open("wb") as stream:
-        shutil.copyfileobj(sys.stdin.buffer, stream)
+        if name == "-":
+            shutil.copyfileobj(sys.stdin.buffer, stream)
+        else:
+            with open(name, "rb") as pipe:
+                shutil.copyfileobj(pipe, stream)
     return path
 
 
@@ -41,8 +79,16 @@ def _expand(name: str, output: Path | None) -> list[Path]:
     found = sorted(path.iterdir()) if path.is_dir() else sorted(map(Path, glob.glob(name, recursive=True)))
     traces = [file for file in found if file.name.endswith(SUFFIXES) and not _is_merged(file, output)]
     if not traces:
-        raise MergeError(f"No trace file: {name} names none ({', '.join(SUFFIXES)}). Check the path.")
+        raise MergeError(_none_there(name, found))
     return traces
+
+
+def _none_there(name: str, found: list[Path]) -> str:
+    if Path(name).is_dir():
+        return f"No trace file: the folder {name} has none that ends in {', '.join(SUFFIXES)}."
+    if found:
+        return f"No trace file: none that {name} means ends in {', '.join(SUFFIXES)}, or all are merged already."
+    return f"No trace file: there is no {name}. Check the path."
 
 
 def _is_merged(file: Path, output: Path | None) -> bool:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from kinetoscope.cli.inputs import trace_inputs
 from kinetoscope.cli.progress import progress_bar
+from kinetoscope.cli.wording import counted, sized
 from kinetoscope.errors import SettingsError
 from kinetoscope.formats.upload_queue import add_upload, delete_when_uploaded
 from kinetoscope.merge.manifest_merge import merge_manifest
@@ -158,6 +159,7 @@ def _tell(report: MergeReport | None, arguments: argparse.Namespace) -> None:
 
 
 def _summary(report: MergeReport) -> str:
-    what = f"{report.num_files} files of {len(report.ranks)} ranks, {report.num_events:,} events"
-    lines = [f"Merged {what} into {report.output} ({report.size_bytes / 1e6:.1f} MB)."]
+    files, ranks = counted(report.num_files, "file"), counted(len(report.ranks), "rank")
+    size = f" ({sized(report.size_bytes)})" if report.size_bytes else ""
+    lines = [f"Merged {files} of {ranks}, {counted(report.num_events, 'event')}, into {report.output}{size}."]
     return "\n".join(lines + [f"  {note}" for note in report.notes])

@@ -10,7 +10,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from types import TracebackType
@@ -20,7 +20,7 @@ import msgspec
 
 from kinetoscope.errors import TraceFileError
 from kinetoscope.formats.chrome_stream import NOT_STRICT, ChromeStream, Event, Stop, not_a_trace, stream_chrome
-from kinetoscope.formats.chrome_times import event_to_nanoseconds
+from kinetoscope.formats.chrome_times import FURTHEST_NS, event_to_nanoseconds
 from kinetoscope.formats.compression import UnpackedStream, read_unpacked
 
 _BASE_FIELD = "baseTimeNanoseconds"
@@ -84,6 +84,18 @@ def read_chrome(path: str | os.PathLike[str]) -> ChromeTrace:
     return trace
 
 
+def read_header(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """What a Chrome JSON file says before its events, or, in a bare list of ours, in the first: the rest is not read.
+
+    Raises `TraceFileError` when the file is empty, binary or no trace.
+    """
+    header: dict[str, Any] = {}
+    taker = _FirstEvent()
+    with contextlib.suppress(_EnoughError):
+        stream_chrome(path, taker, header.update)
+    return header_in([event for event in taker.events if event.get("ph") == "M"]) | header
+
+
 def _whole(name: str, document: Any, content: bytes) -> ChromeTrace:
     """A trace whose JSON is valid, its times in nanoseconds since its base."""
     header, events = _split(name, document)
@@ -99,8 +111,13 @@ def _salvage(name: str, content: bytes) -> ChromeTrace:
     taker = _Collecting()
     streamed = ChromeStream(UnpackedStream(io.BytesIO(content), name), name, taker).read()
     if not taker.events:
-        raise not_a_trace(name, "it is damaged, and no complete event is left in it")
+        raise nothing_left(name)
     return ChromeTrace(name, streamed.header, 0, taker.events, False, streamed.repairs or [NOT_STRICT])
+
+
+def nothing_left(name: str) -> TraceFileError:
+    """The error for a file so damaged that there is nothing to go on with."""
+    return not_a_trace(name, "it is damaged, and no complete event is left in it")
 
 
 class _Collecting:
@@ -123,44 +140,30 @@ class _Collecting:
         return True
 
 
-class _Found(Exception):  # noqa: N818 - nothing is wrong
-    """The header is known, and nothing else is wanted."""
+class _EnoughError(Exception):
+    """What is looked for was found."""
 
 
-class _HeaderReader(_Collecting):
-    """Takes what stands before the events, or in the first of them, and no more."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.header: dict[str, Any] = {}
-
-    def take_header(self, header: dict[str, Any]) -> None:
-        self.header = header
-        if header:
-            raise _Found
+class _FirstEvent(_Collecting):
+    """Takes one event."""
 
     def take_odd(self, event: Event, text: bytes) -> bool:
-        if event.get("name") == _HEADER_EVENT and isinstance(args := event.get("args"), dict):
-            self.header = args
-        raise _Found
-
-
-def read_header(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """The fields that stand before a trace's events, as every writer of ours puts them; the events are not read.
-
-    Raises `TraceFileError` when the file cannot be read, is empty, binary or no trace.
-    """
-    reader = _HeaderReader()
-    with contextlib.suppress(_Found):
-        stream_chrome(path, reader, reader.take_header)
-    return reader.header
+        super().take_odd(event, text)
+        raise _EnoughError
 
 
 def _take_header_event(trace: ChromeTrace) -> None:
-    first = trace.events[0] if trace.events else {}
-    if first.get("name") == _HEADER_EVENT and isinstance(args := first.get("args"), dict):
-        trace.header = {**args, **trace.header}
-        del trace.events[0]
+    metadata = [event for event in trace.events if event.get("ph") == "M"]
+    trace.header = header_in(metadata) | trace.header
+    if any(event.get("name") == _HEADER_EVENT for event in metadata):
+        trace.events = [event for event in trace.events if (event.get("ph"), event.get("name")) != ("M", _HEADER_EVENT)]
+
+
+def header_in(metadata: Sequence[Event]) -> dict[str, Any]:
+    """The header that a bare list of ours holds in its first metadata event; empty for any other list."""
+    first = metadata[0] if metadata else {}
+    args = first.get("args")
+    return args if first.get("name") == _HEADER_EVENT and isinstance(args, dict) else {}
 
 
 def _read_content(name: str) -> tuple[bytes, str]:
@@ -213,12 +216,16 @@ def _find_clock(trace: ChromeTrace) -> None:
 
 
 def find_base_ns(header: Mapping[str, Any], events: Iterable[Event]) -> int:
-    """What the time stamps of a file count from, in unix nanoseconds, as header or first metadata says; or 0."""
+    """What the time stamps of a file count from, in unix nanoseconds, as header or first metadata says; or 0.
+
+    A base in a far future, which no clock shows, is none.
+    """
     base = header.get(_BASE_FIELD) or _base_in_first_metadata(events)
     try:
-        return max(0, int(base)) if isinstance(base, (int, float, str)) else 0
+        base_ns = int(base) if isinstance(base, (int, float, str)) else 0
     except (ValueError, OverflowError):
         return 0
+    return base_ns if 0 <= base_ns <= FURTHEST_NS else 0
 
 
 def _base_in_first_metadata(events: Iterable[Event]) -> Any:
@@ -358,6 +365,7 @@ class _Plain:
         self.not_finite: dict[str, str] = {}
 
     def convert(self, value: Any, path: str) -> Any:
+        """The value; ``path`` is where it stands in its event, such as ``args.loss[2]``."""
         if value is None or isinstance(value, (bool, int, msgspec.Raw)):
             return value
         if isinstance(value, float):
@@ -371,6 +379,7 @@ class _Plain:
         return self.convert(_plain_object(value), path)
 
     def text(self, value: Any) -> str:
+        """The value as text that UTF-8 can hold."""
         return str(value).encode(errors="backslashreplace").decode()
 
     def _note(self, value: float, path: str) -> None:

@@ -6,9 +6,10 @@ bytes are.
 """
 
 import contextlib
+import io
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import IntEnum
 from itertools import islice
@@ -40,6 +41,7 @@ _EVENTS = re.compile(rb'(?<!\\)"traceEvents"[ \t\n\r]*:[ \t\n\r]*\[')
 _SEPARATORS = re.compile(rb"[ \t\n\r,]*")
 _NEXT_EVENT = re.compile(rb'\{[ \t\n\r]*"(?:ph|name|cat|pid|tid|ts|id|args)"[ \t\n\r]*:')
 _SPACE = b" \t\r\n"
+_MARK = b"\xef\xbb\xbf"  # some editors put it before UTF-8
 _CLOSING_BRACKET = ord("]")
 _NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
@@ -101,9 +103,30 @@ def stream_chrome(
     the bytes of the file that were read since. Raises `TraceFileError` when the file is empty, binary or no trace.
     """
     name = os.fspath(path)
+    with open_trace(name) as file:
+        return ChromeStream(UnpackedStream(file, name), name, taker, on_bytes, file.tell).read(on_header)
+
+
+def open_trace(name: str) -> io.FileIO:
+    """A file to read, whose errors are `TraceFileError`, and so not those of who writes what was read elsewhere."""
+    with _reading(name):
+        return _TraceFile(name)
+
+
+class _TraceFile(io.FileIO):
+    def read(self, size: int | None = -1, /) -> bytes:
+        with _reading(self.name):
+            return super().read(-1 if size is None else size)
+
+    def readinto(self, room: Any, /) -> int:
+        with _reading(self.name):
+            return super().readinto(room)
+
+
+@contextlib.contextmanager
+def _reading(name: object) -> Iterator[None]:
     try:
-        with open(name, "rb", buffering=0) as file:
-            return ChromeStream(UnpackedStream(file, name), name, taker, on_bytes, file.tell).read(on_header)
+        yield
     except OSError as error:
         raise TraceFileError(f"Cannot read the trace {name}: {error.strerror}. Check the path.") from error
 
@@ -193,12 +216,7 @@ class ChromeStream:
         if first == b"\xef":
             self._begin += 3
             first = self._skip_space()
-        if not first:
-            raise TraceFileError(
-                f"Cannot read the trace {self._name}: it is empty. Was the run stopped while it was written?"
-            )
-        if first not in (b"{", b"["):
-            raise not_a_trace(self._name, f"it begins with {self._text(8)!r} and is not JSON")
+        require_trace(self._name, self._text(8))
         if first == b"[":
             self._begin += 1
             return True
@@ -373,6 +391,15 @@ class ChromeStream:
             f"{self._num_timeless} events whose time is not a number were left out.": self._num_timeless,
         }
         self._trace.repairs += [sentence for sentence, is_so in sentences.items() if is_so]
+
+
+def require_trace(name: str, beginning: bytes) -> None:
+    """Raises `TraceFileError` if nothing that begins so, white space aside, can be a trace."""
+    first = beginning.removeprefix(_MARK).lstrip(_SPACE)[:1]
+    if not first:
+        raise TraceFileError(f"Cannot read the trace {name}: it is empty. Was the run stopped while it was written?")
+    if first not in (b"{", b"["):
+        raise not_a_trace(name, f"it begins with {beginning[:8]!r} and is not JSON")
 
 
 def not_a_trace(name: str, reason: str) -> TraceFileError:

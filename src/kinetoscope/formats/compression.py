@@ -116,10 +116,12 @@ class _Packed:
         self._ahead = b""
 
     def peek(self) -> bytes:
+        """The next bytes, which stay there; b"" at the end."""
         self._ahead = self._ahead or self._stream.read(_PACKED_PIECE_BYTES)
         return self._ahead
 
     def read(self, most_bytes: int = _PACKED_PIECE_BYTES) -> bytes:
+        """The next bytes, ``most_bytes`` of them or fewer; b"" at the end."""
         piece = self._ahead[:most_bytes] if self._ahead else self._stream.read(most_bytes)
         self._ahead = self._ahead[len(piece) :]
         self.num_bytes += len(piece)
@@ -140,6 +142,7 @@ class _Packed:
         return filled
 
     def give_back(self, piece: bytes) -> None:
+        """Puts bytes that were read in vain before those to be read next."""
         self.num_bytes -= len(piece)
         self._ahead = piece + self._ahead
 

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from kinetoscope.formats.tracks import plain_pid, plain_tid
+
 Event = dict[str, Any]
 Track = tuple[Any, Any]
 
@@ -64,7 +66,7 @@ def _spans_by_track(events: Iterable[Event]) -> dict[Track, list[Event]]:
     for event in events:
         if event.get("ph") == "X" and "ts" in event:
             event.setdefault("dur", 0)
-            tracks[event.get("pid"), event.get("tid")].append(event)
+            tracks[plain_pid(event.get("pid")), plain_tid(event.get("tid"))].append(event)
     return tracks
 
 
@@ -159,10 +161,9 @@ def _microseconds(duration_ns: int) -> str:
 def _say(event: Event, what: str) -> None:
     """Adds ``what`` to the event's args, in a copy: events of one recorder may share their args."""
     args = event.get("args") or {}
-    if not isinstance(args, dict):
+    if not isinstance(args, dict) or not isinstance(before := args.get("kinetoscope", ""), str):
         return
-    said = f"{args['kinetoscope']}; {what}" if "kinetoscope" in args else what
-    event["args"] = args | {"kinetoscope": said}
+    event["args"] = args | {"kinetoscope": f"{before}; {what}" if "kinetoscope" in args else what}
 
 
 class OverlapTracks:
@@ -178,15 +179,15 @@ class OverlapTracks:
             self._note(event)
 
     def _note(self, event: Event) -> None:
-        tid = event.get("tid")
+        pid, tid = plain_pid(event.get("pid")), plain_tid(event.get("tid"))
         if isinstance(tid, int):
             self._tids.add(tid)
         if event.get("ph") != "M" or not isinstance(args := event.get("args"), dict):
             return
         if event.get("name") == "thread_name":
-            self._names[event.get("pid"), tid] = str(args.get("name"))
+            self._names[pid, tid] = str(args.get("name"))
         elif event.get("name") == "thread_sort_index" and isinstance(index := args.get("sort_index"), int):
-            self._sort_indexes[event.get("pid"), tid] = index
+            self._sort_indexes[pid, tid] = index
 
     def move(self, spans: Iterable[Event], track: Track, k: int) -> None:
         """Puts ``spans`` of ``track`` on its k-th overlap track, which is made."""

@@ -5,9 +5,11 @@ Kineto gives each GPU a pid of its own (0 to 7, which may be ranks as well) and 
 Perfetto reads tids as 32 bits, takes anything else for 0, and draws tid 0 on the main thread: none of that is given.
 """
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
+from types import NoneType
 from typing import Any
 
 Event = dict[str, Any]
@@ -22,6 +24,7 @@ _CONSUMED = frozenset(
     }
 )
 _CLOCK_OF_ONE_FILE = frozenset({"clock_sync_timestamp_us", "clock_sync_error_bound"})  # Composer's; true in it alone
+_NUMBER = re.compile("[0-9]{1,18}")
 _LOOP_SPANS = ("ProfilerStep#", "event/batch")
 _BACKWARD_SPANS = ("autograd::engine::evaluate_function",)
 
@@ -97,7 +100,7 @@ class RankTracks:
 
     def place(self, pid: Any, tid: Any, described: "Descriptions", role: "Role | None", *, is_ours: bool) -> int:
         """The tid in this rank of the track ``(pid, tid)`` of a file; ``role`` is what its spans tell of its thread."""
-        track = self._track(pid, _plain_tid(tid), described, is_ours)
+        track = self._track(pid, plain_tid(tid), described, is_ours)
         if role is not None and track.role is Role.THREAD and not is_ours:
             track.role = role
         return track.tid
@@ -119,7 +122,7 @@ class RankTracks:
         return {"ph": "M", "name": name, "pid": self.rank, "tid": tid, "args": args}
 
     def _track(self, pid: Any, tid: Any, described: "Descriptions", is_ours: bool) -> Track:
-        pid = _plain_pid(pid)
+        pid = plain_pid(pid)
         key = described.keys.get((pid, tid), (pid, tid))
         track = self._tracks.get(key)
         if track is None:
@@ -158,15 +161,15 @@ class Descriptions:
         self.devices: dict[Any, Any] = {}
         self.overlaps: dict[tuple[Any, Any], tuple[Any, int]] = {}
         self.keys: dict[tuple[Any, Any], TrackKey] = {}
-        self._kernel_pids: set[Any] = set(map(_plain_pid, kernel_pids))
+        self._kernel_pids: set[Any] = set(map(plain_pid, kernel_pids))
         for event in events:
             if event.get("ph") == "M" and isinstance(args := event.get("args"), dict):
                 self._take(event, args)
             elif isinstance(category := event.get("cat"), str) and category in _DEVICE_CATEGORIES:
-                self._kernel_pids.add(_plain_pid(event.get("pid")))
+                self._kernel_pids.add(plain_pid(event.get("pid")))
 
     def _take(self, event: Event, args: Event) -> None:
-        pid, tid = _plain_pid(event.get("pid")), _plain_tid(event.get("tid"))
+        pid, tid = plain_pid(event.get("pid")), plain_tid(event.get("tid"))
         label = str(args.get("labels", ""))
         match event.get("name"):
             case "thread_name":
@@ -181,7 +184,7 @@ class Descriptions:
         if isinstance(args.get("origin"), list):  # a track of a merged file: what it was called before it was merged
             self.keys[pid, tid] = tuple(args["origin"])
         elif "overlap_of" in args:
-            origin, overlap = _plain_tid(args["overlap_of"]), int(args.get("overlap", 1))
+            origin, overlap = plain_tid(args["overlap_of"]), int(args.get("overlap", 1))
             self.overlaps[pid, tid] = origin, overlap
             self.keys[pid, tid] = pid, origin, overlap
 
@@ -212,15 +215,23 @@ def _order(track: Track) -> tuple[Any, ...]:
     return track.role, str(track.device), number, str(track.original_tid), track.overlap
 
 
-def _plain_pid(pid: Any) -> Any:
+def plain_pid(pid: Any) -> Any:
+    """A pid that can be a key."""
     return pid if type(pid) in (int, str) or pid is None else str(pid)
 
 
-def _plain_tid(tid: Any) -> Any:
+def plain_tid(tid: Any) -> Any:
     """A tid as a number where it is one: old Kineto wrote "123" for spans and 123 for flows of the same thread."""
-    if isinstance(tid, str) and tid.removeprefix("stream ").isdecimal():
-        return int(tid.removeprefix("stream "))
-    return tid if type(tid) in (int, str) or tid is None else str(tid)
+    if isinstance(tid, str):
+        number = tid.removeprefix("stream ")
+        return int(number) if _NUMBER.fullmatch(number) else tid
+    return tid if type(tid) is int or tid is None else str(tid)
+
+
+def with_plain_places(event: Event) -> Event:
+    """The event with a pid and tid that are numbers or text: viewers round fractions, and drop the rest."""
+    odd = {key: str(event[key]) for key in ("pid", "tid") if type(event.get(key)) not in (int, str, NoneType)}
+    return event | odd if odd else event
 
 
 def _stream(tid: Any) -> str:

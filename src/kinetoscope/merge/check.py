@@ -1,18 +1,12 @@
-"""merge: what is wrong with traces. Files flow in; findings, each a whole sentence, and repaired files flow out."""
+"""merge: what is wrong with traces. Files flow in; findings, each a whole sentence, flow out."""
 
 import os
-from collections.abc import Iterable, Sequence
-from concurrent.futures import Executor
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
 
 from kinetoscope.errors import TraceFileError
-from kinetoscope.formats.chrome import ChromeWriter, choose_base_ns, read_chrome
-from kinetoscope.formats.compression import compressed_by_name
-from kinetoscope.formats.nesting import nest
-from kinetoscope.merge.merge_traces import survey_trace
-from kinetoscope.writing.atomic_file import atomic_file
+from kinetoscope.merge.input_file import InputFile
+from kinetoscope.merge.merge_traces import ByteProgress, make_rewriter
 
 _MOST_RANKS_NAMED = 8
 _SMALLEST_UNIX_NS = 10**18  # September 2001
@@ -28,37 +22,39 @@ class Finding:
 
 @dataclass(slots=True)
 class FileCheck:
-    """What is wrong with one file; ``rank`` is None where it could not be read."""
+    """What is wrong with one file; ``ranks`` are those in it, none where it could not be read."""
 
     path: str
-    rank: int | None = None
+    ranks: list[int] = field(default_factory=list)
     world_size: int | None = None
     num_events: int = 0
     findings: list[Finding] = field(default_factory=list)
 
 
-def check_traces(paths: Sequence[str | os.PathLike[str]], executor: Executor | None = None) -> list[FileCheck]:
-    """What is wrong with each file, and with all of them together: ranks that are missing or come from two worlds.
+def check_trace(path: str | os.PathLike[str], on_progress: Callable[[int, int], None] | None = None) -> FileCheck:
+    """What is wrong with one file: its syntax, the nesting of its spans, its clock, its flows and pairs.
 
-    ``executor`` takes several files at a time. A file that cannot be read is a finding, not an error.
+    A file that cannot be read is a finding, not an error. ``on_progress`` is called with the bytes done and the bytes
+    in all.
     """
-    names = [os.fspath(path) for path in paths]
-    checks = list(executor.map(check_trace, names) if executor is not None else map(check_trace, names))
-    if checks:
-        checks[0].findings += _missing_ranks(checks)
-    return checks
-
-
-def check_trace(path: str | os.PathLike[str]) -> FileCheck:
-    """What is wrong with one file: its syntax, the nesting of its spans, its clock, its flows and pairs."""
     name = os.fspath(path)
+    progress = ByteProgress([name], on_progress, num_passes=1)
     try:
-        file = survey_trace(name, checks=True)
+        return findings_of(make_rewriter().survey(name, 0, None, progress.advance, checks=True))
     except TraceFileError as error:
-        return FileCheck(name, findings=[Finding("syntax", str(error))])
+        return unreadable(name, error)
+
+
+def unreadable(path: str, error: TraceFileError) -> FileCheck:
+    """What there is to say of a file of which nothing can be read."""
+    return FileCheck(path, findings=[Finding("syntax", str(error))])
+
+
+def findings_of(file: InputFile) -> FileCheck:
+    """What is wrong with a file that was surveyed with ``checks``."""
     info = file.header.get("distributedInfo")
     world_size = info.get("world_size") if isinstance(info, dict) else None
-    check = FileCheck(name, file.rank, world_size if isinstance(world_size, int) else None, file.counts["events"])
+    check = FileCheck(file.path, file.ranks, world_size if isinstance(world_size, int) else None, file.counts["events"])
     check.findings += [Finding("syntax", repair) for repair in file.repairs]
     if not file.has_clock:
         check.findings.append(
@@ -70,50 +66,31 @@ def check_trace(path: str | os.PathLike[str]) -> FileCheck:
     return check
 
 
+def compare_checks(checks: Sequence[FileCheck]) -> list[Finding]:
+    """What is wrong with all files together: ranks are missing, or come from runs of two sizes."""
+    sizes = {check.world_size for check in checks if check.world_size}
+    if len(sizes) > 1:
+        listed = ", ".join(map(str, sorted(sizes)))
+        return [Finding("ranks", f"The files are of runs of different sizes: {listed} ranks.")]
+    if not sizes or len(checks) < 2:
+        return []
+    there = {rank for check in checks for rank in check.ranks}
+    missing = sorted(set(range(min(sizes.pop(), 1 << 20))) - there)
+    if not missing:
+        return []
+    named = ", ".join(map(str, missing[:_MOST_RANKS_NAMED]))
+    more = f" and {len(missing) - _MOST_RANKS_NAMED:,} more" if len(missing) > _MOST_RANKS_NAMED else ""
+    return [Finding("ranks", f"Ranks without a file here: {named}{more}.")]
+
+
 def _counted(counts: dict[str, int]) -> Iterable[Finding]:
     sentences = {
-        "clipped": ("nesting", "{} spans reach a little out of the span around them: viewers may drop them."),
-        "moved": ("nesting", "{} spans overlap others of their track: viewers drop them."),
-        "repeated_flows": ("flows", "{} flows begin under an id that another flow has: viewers draw them wrongly."),
-        "lone_begins": ("pairs", "{} B events have no E: viewers draw these spans to the end."),
-        "lone_ends": ("pairs", "{} E events have no B: viewers drop them."),
+        "clipped": ("nesting", "Spans that reach a little out of the one around them, which viewers may drop: {}."),
+        "moved": ("nesting", "Spans that overlap others of their track, which viewers drop: {}."),
+        "repeated_flows": ("flows", "Flows that begin under the id of another, which viewers draw wrongly: {}."),
+        "lone_begins": ("pairs", "B events without an E, which viewers draw to the end: {}."),
+        "lone_ends": ("pairs", "E events without a B, which viewers drop: {}."),
     }
     for name, (kind, sentence) in sentences.items():
         if counts.get(name):
             yield Finding(kind, sentence.format(f"{counts[name]:,}"))
-
-
-def _missing_ranks(checks: list[FileCheck]) -> Iterable[Finding]:
-    sizes = {check.world_size for check in checks if check.world_size}
-    if len(sizes) > 1:
-        yield Finding("ranks", f"The files are of runs of different sizes: {', '.join(map(str, sorted(sizes)))} ranks.")
-    elif sizes and len(checks) > 1:
-        missing = sorted(set(range(min(sizes.pop(), 1 << 20))) - {check.rank for check in checks})
-        if missing:
-            named = ", ".join(map(str, missing[:_MOST_RANKS_NAMED]))
-            more = ", ..." if len(missing) > _MOST_RANKS_NAMED else ""
-            yield Finding("ranks", f"{len(missing)} ranks have no file here: {named}{more}.")
-
-
-def repair_trace(path: str | os.PathLike[str], output: str | os.PathLike[str]) -> list[str]:
-    """Writes what can be read of a trace to ``output``, as valid JSON whose spans nest; returns what was done.
-
-    Pids, tids and all fields stay as they are. The file's events are held in memory. Raises `TraceFileError` if
-    nothing can be read.
-    """
-    trace = read_chrome(path)
-    counts = nest(trace.events)
-    times = [event["ts"] for event in trace.events if "ts" in event and event.get("ph") != "M"]
-    base_ns = choose_base_ns(min(times, default=0)) if trace.has_clock else 0
-    target = Path(output)
-    with atomic_file(target) as stream, compressed_by_name(stream, target) as packed:
-        with ChromeWriter(packed, base_ns=base_ns, header=_kept(trace.header)) as writer:
-            writer.write(trace.events)
-    done = list(trace.repairs)
-    if counts.clipped or counts.moved:
-        done.append(f"{counts.clipped:,} spans were cut and {counts.moved:,} moved, so that all nest.")
-    return done
-
-
-def _kept(header: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in header.items() if key != "traceEvents"}

@@ -4,7 +4,8 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from kinetoscope.errors import SettingsError, TraceFileError
+from kinetoscope.errors import SettingsError
+from kinetoscope.formats.chrome_stream import open_trace, require_trace
 from kinetoscope.formats.compression import UnpackedStream, compressed_by_name
 from kinetoscope.formats.perfetto import SUFFIXES as PERFETTO_SUFFIXES
 from kinetoscope.merge.merge_traces import merge_traces
@@ -42,18 +43,15 @@ def convert_trace(
 
 def _repack(source: str | os.PathLike[str], target: Path, on_progress: Progress | None) -> list[str]:
     room = memoryview(bytearray(_PIECE_BYTES))
-    try:
-        size_bytes = os.path.getsize(source)
-        with (
-            open(source, "rb", buffering=0) as file,
-            binary_output(target) as raw,
-            compressed_by_name(raw, target) as packed,
-        ):
-            stream = UnpackedStream(file, os.fspath(source))
-            while num_bytes := stream.readinto(room):
+    name = os.fspath(source)
+    with open_trace(name) as file:
+        stream = UnpackedStream(file, name)
+        size_bytes, num_bytes = os.path.getsize(name), stream.readinto(room)
+        require_trace(name, bytes(room[:num_bytes]))
+        with binary_output(target) as raw, compressed_by_name(raw, target) as packed:
+            while num_bytes:
                 packed.write(room[:num_bytes])
                 if on_progress is not None:
                     on_progress(file.tell(), size_bytes)
-            return [stream.damage] if stream.damage else []
-    except FileNotFoundError as error:
-        raise TraceFileError(f"Cannot read the trace {os.fspath(source)}: {error.strerror}. Check the path.") from error
+                num_bytes = stream.readinto(room)
+        return [stream.damage] if stream.damage else []

@@ -1,19 +1,24 @@
 """merge: one file to be merged. What the first look at it found flows in; where its events go is planned here."""
 
+import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
+from kinetoscope.errors import TraceFileError
 from kinetoscope.formats.chrome import Event
-from kinetoscope.formats.tracks import RankTracks
+from kinetoscope.formats.tracks import RankTracks, plain_pid
 from kinetoscope.merge.alignment import FileClock, Stretch, file_clock
 
-_RANK_IN_NAME = re.compile(r"rank[_-]?(\d+)")
+_RANK_IN_NAME = re.compile(r"rank[_-]?([0-9]{1,9})(?![0-9])")
 _STEP = "ProfilerStep#"
 _BATCH = "event/batch"
 _COMPOSERS_NOTES = ("clock_sync_timestamp_us", "global_rank")
+
+FileState = tuple[int, int]
+"""Of a file: its size in bytes, and when it was changed last, by the clock of its file system; zeros for no file."""
 
 Moment = tuple[int, int]
 """The begin and the end of something, in nanoseconds."""
@@ -25,7 +30,7 @@ class InputFile:
 
     path: str
     position: int
-    size_bytes: int
+    state: FileState
     header: dict[str, Any]
     base_ns: int
     has_clock: bool
@@ -41,6 +46,8 @@ class InputFile:
     """What a check counts: events, clipped, moved, repeated_flows, lone_begins, lone_ends."""
     notes: dict[str, Any] = field(default_factory=dict)
     """What metadata events say of the whole file, by their names: Composer keeps its rank and its clock there."""
+    changed_ns: int = 0
+    """When the file was changed last, by the clock of its file system."""
     shift_ns: int = 0
     stretch: Stretch | None = None
     ranks: list[int] = field(init=False)
@@ -50,8 +57,15 @@ class InputFile:
 
     def __post_init__(self) -> None:
         self.is_merged = bool(own_header(self.header).get("merged"))
-        of_pids = sorted({pid for pid in self.pids if type(pid) is int}) if self.is_merged else []
+        of_pids = sorted({pid for pid in self.pids if _is_rank(pid)}) if self.is_merged else []
         self.ranks = of_pids or [self.position if self.is_merged else self._own_rank()]
+
+    def require_unchanged(self) -> None:
+        """Raises `TraceFileError` if the file is no longer the one that was looked at."""
+        if file_state(self.path) != self.state:
+            raise TraceFileError(
+                f"Cannot read the trace {self.path}: it changed meanwhile. Is it still being written? Try again then."
+            )
 
     @property
     def rank(self) -> int:
@@ -89,7 +103,7 @@ class InputFile:
 
     def rank_of(self, pid: Any) -> int:
         """The rank of an event with that pid."""
-        return pid if self.is_merged and type(pid) is int else self.rank
+        return pid if self.is_merged and _is_rank(pid) else self.rank
 
     def batches_of(self, rank: int) -> dict[int, Moment]:
         """When each batch of a rank was, on the common clock."""
@@ -105,11 +119,9 @@ class InputFile:
         """From what the file says of itself, else from its name, else from its place among the files."""
         distributed_info = self.header.get("distributedInfo")
         for source in (own_header(self.header), distributed_info if isinstance(distributed_info, dict) else {}):
-            rank = source.get("rank")
-            if isinstance(rank, int) and rank >= 0:
+            if _is_rank(rank := source.get("rank")):
                 return rank
-        noted = self._note("global_rank")
-        if noted is not None:
+        if _is_rank(noted := self._note("global_rank")):
             return noted
         match = _RANK_IN_NAME.search(Path(self.path).name)
         return int(match[1]) if match else self.position
@@ -123,8 +135,10 @@ class InputFile:
 class Plan:
     """How the events of all files are written: on which tracks, with which ids, which of them."""
 
-    tracks: dict[int, RankTracks]
+    tracks: dict[int, RankTracks] = field(default_factory=dict)
     """Those of each rank that is kept."""
+    keeps_places: bool = False
+    """Pids, tids, ids and the names of tracks stay as they are in the one file there is; spans are made to nest."""
     windows: dict[int, Moment] = field(default_factory=dict)
     """What is kept of each rank, in unix nanoseconds; everything, where this is empty."""
     next_id: int = 1
@@ -133,10 +147,24 @@ class Plan:
     num_moved: int = 0
 
 
+def file_state(path: str) -> FileState:
+    """What tells a file from the same one at another time."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return 0, 0
+    return found.st_size, found.st_mtime_ns
+
+
 def own_header(header: dict[str, Any]) -> dict[str, Any]:
     """What a file of ours says of itself."""
     own = header.get("kinetoscope")
     return own if isinstance(own, dict) else {}
+
+
+def _is_rank(value: Any) -> TypeGuard[int]:
+    """Whether it may be a rank, and so a pid: those have 32 bits."""
+    return type(value) is int and 0 <= value < 2**31
 
 
 def notes_of(metadata: Iterable[Event]) -> dict[str, Any]:
@@ -155,7 +183,7 @@ def batches_by_pid(spans: Iterable[Event]) -> dict[Any, dict[int, Moment]]:
     for span in spans:
         batch = _batch_of(span)
         if batch is not None and "ts" in span:
-            pid = span.get("pid")
+            pid = plain_pid(span.get("pid"))
             found.setdefault(pid, {})[batch] = span["ts"], span["ts"] + span.get("dur", 0)
     return found
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from kinetoscope.errors import TraceFileError
 from kinetoscope.formats.chrome import read_header
 from kinetoscope.formats.manifest import RankManifest, read_manifest
+from kinetoscope.merge.input_file import own_header
 from kinetoscope.merge.merge_traces import MergeReport, Progress, merge_traces
 from kinetoscope.training.attempt import is_process_alive
 
@@ -108,7 +109,6 @@ def _delete(path: Path) -> None:
 def _sources_of(output: Path) -> set[str]:
     """The names of the traces that an earlier merge has put into ``output``; none if there is no such file."""
     try:
-        header = read_header(output).get("kinetoscope")
+        return set(own_header(read_header(output)).get("sources", ()))
     except TraceFileError:
         return set()
-    return set(header.get("sources", ())) if isinstance(header, dict) else set()

@@ -5,7 +5,7 @@ memory stays flat (`native_rewrite`), or, where there is no compiler, holds the 
 """
 
 import os
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -26,6 +26,7 @@ except ImportError:  # no compiler, when it was installed
 
 _MOST_RANKS_LISTED = 64
 _MOST_NOTES = 64
+_LONGEST_SHARED_NS = 1_000_000  # by which cycles of one rank may overlap, as what was recorded last ends a little late
 _DAY_NS = 86_400 * 10**9
 _DOUBLES_LOSE_NANOSECONDS_FROM = 2**53
 
@@ -33,7 +34,9 @@ PathLike = str | os.PathLike[str]
 Progress = Callable[[int, int], None]
 
 
-class _Rewriter(Protocol):
+class Rewriter(Protocol):
+    """Looks at one file, and then writes it anew."""
+
     def survey(
         self, path: str, position: int, align_on: str | None, on_bytes: Callable[[int], None], *, checks: bool = False
     ) -> InputFile: ...
@@ -87,15 +90,10 @@ def merge_traces(
     return merging.report(output)
 
 
-def make_rewriter() -> _Rewriter:
+def make_rewriter() -> Rewriter:
     """What reads one file and writes it anew: C where it was built, unless ``KINETOSCOPE_PURE`` is set."""
     is_pure = NativeRewriter is None or os.environ.get("KINETOSCOPE_PURE") == "1"
     return PureRewriter() if is_pure or NativeRewriter is None else NativeRewriter()
-
-
-def survey_trace(path: PathLike, *, checks: bool = False) -> InputFile:
-    """What one file holds, without merging it; ``checks`` counts what may be wrong with it. Raises `TraceFileError`."""
-    return make_rewriter().survey(os.fspath(path), 0, None, lambda num_bytes: None, checks=checks)
 
 
 class _Merging:
@@ -104,8 +102,8 @@ class _Merging:
     def __init__(
         self, paths: list[str], align_on: str | None, ranks: Collection[int] | None, on_progress: Progress | None
     ) -> None:
-        self._progress = _Progress(paths, on_progress)
-        self._files: list[tuple[InputFile, _Rewriter]] = []
+        self._progress = ByteProgress(paths, on_progress)
+        self._files: list[tuple[InputFile, Rewriter]] = []
         for position, path in enumerate(paths):
             rewriter = make_rewriter()
             file = rewriter.survey(path, position, align_on, self._progress.advance)
@@ -153,7 +151,7 @@ class _Merging:
         ranks = sorted(self._plan.tracks)
         files = [file for file, _ in self._files]
         repairs = (f"{Path(file.path).name}: {repair}" for file in files for repair in file.repairs)
-        self._notes = [*notes, *notes_on_clocks(files), *repairs]
+        self._notes = [*notes, *notes_on_clocks(files), *_notes_on_overlap(files), *repairs]
         own: dict[str, Any] = {
             "version": _version(),
             "merged": True,
@@ -183,16 +181,35 @@ class _Merging:
         )
 
 
-class _Progress:
-    def __init__(self, paths: list[str], tell: Progress | None) -> None:
+class ByteProgress:
+    """Adds up what was read of files that are read ``num_passes`` times, and tells."""
+
+    def __init__(self, paths: Sequence[str], tell: Progress | None, num_passes: int = 2) -> None:
         self._tell = tell
         self._done = 0
-        self._total = 2 * sum(os.path.getsize(path) for path in paths if os.path.exists(path))
+        self._total = num_passes * sum(os.path.getsize(path) for path in paths if os.path.exists(path))
 
     def advance(self, size_bytes: int) -> None:
+        """Adds bytes that were read."""
         self._done += size_bytes
         if self._tell is not None:
             self._tell(self._done, self._total)
+
+
+def _notes_on_overlap(files: Sequence[InputFile]) -> Iterator[str]:
+    """What there is to say of files of one rank that were recorded at the same time: each nests by itself only."""
+    latest: dict[int, tuple[int, str]] = {}
+    for file in files:
+        if file.earliest_ns is None or file.latest_ns is None:
+            continue
+        name, begin_ns, end_ns = Path(file.path).name, file.common_ns(file.earliest_ns), file.common_ns(file.latest_ns)
+        before_ns, before = latest.get(file.rank, (begin_ns, name))
+        if before_ns - begin_ns > _LONGEST_SHARED_NS:
+            yield (
+                f"{before} and {name} are of rank {file.rank} and of the same time: viewers drop spans of one that "
+                "overlap spans of the other on their track. kinetoscope check --repair moves such."
+            )
+        latest[file.rank] = max((before_ns, before), (end_ns, name))
 
 
 def _headers(file: InputFile) -> list[dict[str, Any]]:

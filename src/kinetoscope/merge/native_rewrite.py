@@ -5,20 +5,19 @@ times and ids, and the rest as it is. Neither keeps the text. What C does not ta
 written anew in Python, and goes in again.
 """
 
-import os
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Any
 
 from kinetoscope import _native
-from kinetoscope.formats.chrome import Event, encode_event, encode_text, find_base_ns
+from kinetoscope.formats.chrome import Event, encode_event, encode_text, find_base_ns, header_in, nothing_left
 from kinetoscope.formats.chrome_repair import read_event
-from kinetoscope.formats.chrome_stream import Stop, StreamedTrace, stream_chrome
+from kinetoscope.formats.chrome_stream import NOT_STRICT, Stop, StreamedTrace, stream_chrome
 from kinetoscope.formats.chrome_times import event_to_nanoseconds
 from kinetoscope.formats.nesting import OverlapTracks
 from kinetoscope.formats.perfetto import PerfettoWriter, process_uuid, track_uuid
-from kinetoscope.formats.tracks import Descriptions, IdNumbers, Role
-from kinetoscope.merge.input_file import InputFile, Plan, batches_by_pid, notes_of
+from kinetoscope.formats.tracks import Descriptions, IdNumbers, Role, with_plain_places
+from kinetoscope.merge.input_file import InputFile, Plan, batches_by_pid, file_state, notes_of
 
 _LOOK_CANONICAL = 1
 _LOOK_AGAIN = 2
@@ -28,6 +27,9 @@ _MOST_ACTIONS_KEPT = 100_000  # spans cut or moved; a file with more is looked a
 _COUNTS = ("events", "clipped", "moved", "repeated_flows", "lone_begins", "lone_ends")
 _ALWAYS = (-(2**63), 2**63 - 1)
 
+_Output = tuple[bytes, bytes, bool, int, int, int, int]
+"""A pid and a tid as text, whether it is kept, from when and until when, and two numbers for Perfetto."""
+
 
 class NativeRewriter:
     """Looks at one file, and rewrites it."""
@@ -35,15 +37,19 @@ class NativeRewriter:
     def __init__(self) -> None:
         self._survey: _Survey | None = None
         self._align_on: str | None = None
+        self._checks = False
 
     def survey(
         self, path: str, position: int, align_on: str | None, on_bytes: Callable[[int], None], *, checks: bool = False
     ) -> InputFile:
-        """What the file holds. Raises `TraceFileError` if it cannot be read."""
-        self._align_on = align_on
+        """What the file holds; ``checks`` counts what may be wrong with it. Raises `TraceFileError`."""
+        self._align_on, self._checks = align_on, checks
+        state = file_state(path)
         survey = _look(path, align_on, on_bytes, checks)
-        facts, header = survey.facts, survey.trace.header
-        metadata = survey.metadata
+        facts, metadata = survey.facts, survey.metadata
+        header = header_in(metadata) | survey.trace.header
+        if not facts["num_events"] and NOT_STRICT in survey.trace.repairs:
+            raise nothing_left(path)
         base_ns = find_base_ns(header, (event for event in metadata if event.get("ph") == "M"))
         batches = batches_by_pid(survey.steps(base_ns))
         if facts["num_actions"] <= _MOST_ACTIONS_KEPT:
@@ -51,7 +57,7 @@ class NativeRewriter:
         return InputFile(
             path=path,
             position=position,
-            size_bytes=os.path.getsize(path),
+            state=state,
             header=header,
             base_ns=base_ns,
             has_clock=bool(base_ns) or facts["has_unix_times"],
@@ -67,22 +73,31 @@ class NativeRewriter:
 
     def rewrite(self, file: InputFile, plan: Plan, writer: Any, on_bytes: Callable[[int], None]) -> None:
         """Writes the events of ``file``, as ``plan`` says; adds to its counts."""
-        survey = self._survey or _look(file.path, self._align_on, _say_nothing)
+        survey = self._survey or _look(file.path, self._align_on, _say_nothing, self._checks)
         facts = survey.facts
         numbers = IdNumbers(plan.next_id, *_plain_ids(facts))
+        outputs, added = _same_places(survey) if plan.keeps_places else (list(_outputs(survey, file, plan)), [])
         survey.text.plan(
-            list(_outputs(survey, file, plan, writer.base_ns)),
+            outputs,
             file.base_ns + file.shift_ns - writer.base_ns,
             plan.next_id - numbers.lowest,
             numbers.are_plain,
             bool(plan.windows),
+            plan.keeps_places,
             writer.begin_sequence() if isinstance(writer, PerfettoWriter) else 0,
             _stretch(file),
         )
         look = _LOOK_AGAIN if survey.trace.is_strict else 0
         put = writer.write_packets if isinstance(writer, PerfettoWriter) else writer.write_lines
-        stream_chrome(file.path, _Writing(survey.text, put, numbers, look), on_bytes=on_bytes)
+        renumber = None if plan.keeps_places else numbers.renumber
+        try:
+            stream_chrome(file.path, _Writing(survey.text, put, renumber, look), on_bytes=on_bytes)
+        except MemoryError:
+            file.require_unchanged()  # else there are tracks that nobody has looked at
+            raise
         put(survey.text.finish_writing())
+        file.require_unchanged()
+        writer.write(added)
         plan.next_id = numbers.next_first
         plan.num_events += survey.text.num_written
         plan.num_clipped += facts["num_clipped"]
@@ -102,7 +117,8 @@ class _Survey:
         self.facts: dict[str, Any] = {}
 
     def begin(self, header: dict[str, Any]) -> None:
-        self.text = _native.TraceText("kinetoscope" not in header, self._most_pending, self._align_on, self._checks)
+        nests = self._checks or "kinetoscope" not in header
+        self.text = _native.TraceText(nests, self._most_pending, self._align_on, self._checks)
 
     def end(self, trace: StreamedTrace) -> None:
         self.text.finish()
@@ -114,7 +130,7 @@ class _Survey:
     def take_odd(self, event: Event, text: bytes) -> bool:
         if not event_to_nanoseconds(event, 0):
             return False
-        anew = b"," + encode_event(_scalar_places(event), 0)
+        anew = b"," + encode_event(with_plain_places(event), 0)
         return self.text.survey(anew, 0, len(anew), _LOOK_CANONICAL)[0] == len(anew)
 
     @cached_property
@@ -155,9 +171,17 @@ def _say_nothing(num_bytes: int) -> None:
     pass
 
 
-def _outputs(
-    survey: _Survey, file: InputFile, plan: Plan, base_ns: int
-) -> Iterator[tuple[bytes, bytes, bool, int, int, int, int]]:
+def _same_places(survey: _Survey) -> tuple[list[_Output], list[Event]]:
+    """As `_outputs`, where events stay on their tracks, but for what overlaps; and the metadata of the new tracks."""
+    events = [*survey.metadata, *({"pid": pid, "tid": tid} for pid, tid, *_ in survey.tracks)]
+    num_known, overlaps, outputs = len(events), OverlapTracks(events), []
+    for pid, tid, _, _, _, num_levels in survey.tracks:
+        tids = [b"", *(str(overlaps.add((pid, tid), level)).encode() for level in range(1, num_levels))]
+        outputs += [(b"", new_tid, True, *_ALWAYS, 0, 0) for new_tid in tids]
+    return outputs, events[num_known:]
+
+
+def _outputs(survey: _Survey, file: InputFile, plan: Plan) -> Iterator[_Output]:
     """Where the events of each track, and of the overlap tracks beside it, go, in the order in which C counts them."""
     places = _Places(survey, file, plan)
     for number, (pid, _, _, _, _, num_levels) in enumerate(survey.tracks):
@@ -207,10 +231,12 @@ class _Places:
 class _Writing:
     """Takes the events of a file for the second time, and writes them."""
 
-    def __init__(self, text: Any, put: Callable[[Any], None], numbers: IdNumbers, look: int) -> None:
+    def __init__(
+        self, text: Any, put: Callable[[Any], None], renumber: Callable[[Event], None] | None, look: int
+    ) -> None:
         self._text = text
         self._put = put
-        self._numbers = numbers
+        self._renumber = renumber
         self._look = look
 
     def take(self, text: bytearray, start: int, end: int, is_first: bool) -> tuple[int, Stop]:
@@ -221,8 +247,9 @@ class _Writing:
     def take_odd(self, event: Event, text: bytes) -> bool:
         if not event_to_nanoseconds(event, 0):
             return False
-        self._numbers.renumber(event)
-        anew = b"," + encode_event(_scalar_places(event), 0)
+        if self._renumber is not None:
+            self._renumber(event)
+        anew = b"," + encode_event(with_plain_places(event), 0)
         position, _, lines = self._text.rewrite(anew, 0, len(anew), _LOOK_CANONICAL)
         self._put(lines)
         return position == len(anew)
@@ -232,11 +259,6 @@ def _stretch(file: InputFile) -> tuple[int, int, int]:
     """From where, by how much, and over what time the file is stretched; its times count from its base."""
     stretch = file.stretch
     return (0, 0, 1) if stretch is None else (stretch.begin_ns - file.base_ns, stretch.gain_ns, stretch.over_ns)
-
-
-def _scalar_places(event: Event) -> Event:
-    """The event with a pid and tid that C can look up."""
-    return event | {key: str(event[key]) for key in ("pid", "tid") if isinstance(event.get(key), (dict, list))}
 
 
 def _value(text: bytes) -> Any:

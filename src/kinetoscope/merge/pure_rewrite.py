@@ -3,15 +3,14 @@
 The twin of `native_rewrite`, and its judge: it serves where there is no compiler. It holds the events of one file.
 """
 
-import os
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from kinetoscope.formats.chrome import ChromeTrace, Event, read_chrome
-from kinetoscope.formats.nesting import NestingCounts, nest
-from kinetoscope.formats.tracks import Descriptions, renumber_ids
-from kinetoscope.merge.input_file import InputFile, Moment, Plan, batches_by_pid, notes_of
+from kinetoscope.formats.nesting import nest
+from kinetoscope.formats.tracks import Descriptions, plain_pid, plain_tid, renumber_ids, with_plain_places
+from kinetoscope.merge.input_file import InputFile, Moment, Plan, batches_by_pid, file_state, notes_of
 
 
 class PureRewriter:
@@ -20,14 +19,15 @@ class PureRewriter:
     def survey(
         self, path: str, position: int, align_on: str | None, on_bytes: Callable[[int], None], *, checks: bool = False
     ) -> InputFile:
-        """What the file holds. Raises `TraceFileError` if it cannot be read."""
+        """What the file holds; ``checks`` counts what may be wrong with it. Raises `TraceFileError`."""
+        state = file_state(path)
         trace = read_chrome(path)
         timed = [event for event in trace.events if "ts" in event and event.get("ph") != "M"]
-        on_bytes(os.path.getsize(path))
+        on_bytes(state[0])
         return InputFile(
             path=path,
             position=position,
-            size_bytes=os.path.getsize(path),
+            state=state,
             header=trace.header,
             base_ns=trace.base_ns,
             has_clock=trace.has_clock,
@@ -44,19 +44,18 @@ class PureRewriter:
     def rewrite(self, file: InputFile, plan: Plan, writer: Any, on_bytes: Callable[[int], None]) -> None:
         """Writes the events of ``file``, as ``plan`` says; adds to its counts."""
         trace = read_chrome(file.path)
-        if not file.is_ours:
+        file.require_unchanged()
+        if plan.keeps_places or not file.is_ours:
             counts = nest(trace.events)
             plan.num_clipped += counts.clipped
             plan.num_moved += counts.moved
-        events = list(_adopt(trace, file, plan))
-        plan.next_id = renumber_ids(events, plan.next_id)
-        _shift(events, file)
+        events = list(map(with_plain_places, trace.events)) if plan.keeps_places else _placed(trace, file, plan)
         if plan.windows:
             windows = {rank: _Window(*moment) for rank, moment in plan.windows.items()}
             events = [event for event in events if event["pid"] in windows and windows[event["pid"]].keeps(event)]
         writer.write(events)
         plan.num_events += len(events)
-        on_bytes(file.size_bytes)
+        on_bytes(file.state[0])
 
 
 def _latest(timed: list[Event]) -> int | None:
@@ -70,14 +69,22 @@ def _counts(trace: ChromeTrace) -> dict[str, int]:
     depths: dict[Any, int] = defaultdict(int)
     num_lone_ends = 0
     for event in trace.events:
-        track = event.get("pid"), event.get("tid")
+        track = plain_pid(event.get("pid")), plain_tid(event.get("tid"))
         depths[track] += {"B": 1, "E": -1}.get(str(event.get("ph")), 0)
         num_lone_ends += depths[track] < 0
         depths[track] = max(0, depths[track])
     counts = {"events": len(trace.events), "repeated_flows": len(flows) - len(set(flows))}
-    nesting = NestingCounts() if "kinetoscope" in trace.header else nest(trace.events)
+    nesting = nest(trace.events)
     pairs = {"lone_begins": sum(depths.values()), "lone_ends": num_lone_ends}
     return counts | pairs | {"clipped": nesting.clipped, "moved": nesting.moved}
+
+
+def _placed(trace: ChromeTrace, file: InputFile, plan: Plan) -> list[Event]:
+    """The events that are kept, where and when they are in the merged trace."""
+    events = list(_adopt(trace, file, plan))
+    plan.next_id = renumber_ids(events, plan.next_id)
+    _shift(events, file)
+    return events
 
 
 def _adopt(trace: ChromeTrace, file: InputFile, plan: Plan) -> Iterator[Event]:

@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
+from kinetoscope.errors import KinetoscopeError, OutputError
 from kinetoscope.formats.chrome import ChromeWriter, Event
 from kinetoscope.formats.compression import compressed_by_name
 from kinetoscope.formats.perfetto import SUFFIXES as PERFETTO_SUFFIXES
@@ -59,9 +60,28 @@ def unpacked_suffix(path: Path) -> str:
     return Path(name).suffix
 
 
-def binary_output(path: Path) -> AbstractContextManager[BinaryIO]:
-    """A stream that becomes the file when it is complete, or the standard output."""
-    return _stdout() if path == STDOUT else atomic_file(path)
+@contextmanager
+def binary_output(path: Path) -> Iterator[BinaryIO]:
+    """A stream that becomes the file when it is complete; or the standard output, or the pipe or device of that name.
+
+    Raises `OutputError` where it cannot be written, BrokenPipeError where nobody reads any more.
+    """
+    try:
+        with _opened(path) as stream:
+            yield stream
+    except (KinetoscopeError, BrokenPipeError):
+        raise
+    except OSError as error:
+        raise OutputError(
+            f"Cannot write {path}: {error.strerror or error}. Is there space, and may you write there?"
+        ) from error
+
+
+def _opened(path: Path) -> AbstractContextManager[BinaryIO]:
+    if path == STDOUT:
+        return _stdout()
+    is_special = path.exists() and not path.is_file() and not path.is_dir()  # nothing may take the place of a device
+    return path.open("wb") if is_special else atomic_file(path)
 
 
 @contextmanager

@@ -81,6 +81,7 @@ class _Draining:
         self._last_success = time.monotonic()
 
     def run(self) -> None:
+        """Tries every upload, again where it fails, until all are done, or none has succeeded for too long."""
         self._look_for_more()
         while self._tries:
             attempt = heapq.heappop(self._tries)

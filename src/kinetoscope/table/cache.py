@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from kinetoscope.errors import TraceFileError
+from kinetoscope.errors import OutputError, TraceFileError
 from kinetoscope.table.columns import import_polars
 from kinetoscope.table.events import TraceAbout, TraceEvents
 from kinetoscope.writing.atomic_file import atomic_file
@@ -44,12 +44,19 @@ def cache_path(name: str) -> Path:
 
 
 def write_parquet(trace: TraceEvents, path: str | os.PathLike[str], fingerprint: str | None = None) -> None:
-    """Writes a trace whole: `read_parquet` gives it back. The file appears when it is complete."""
+    """Writes a trace whole: `read_parquet` gives it back. The file appears when it is complete.
+
+    Raises `OutputError` where it cannot be written to its end.
+    """
     about = trace.about
     said = _Header(_VERSION, fingerprint, about.tracks, about.header, about.repairs, about.base_ns, about.has_clock)
     metadata = {_KEY: msgspec.json.encode(said).decode()}
-    with atomic_file(Path(path)) as stream:
-        trace.frame.write_parquet(stream, compression="zstd", compression_level=_LEVEL, metadata=metadata)
+    pl = import_polars()
+    try:
+        with atomic_file(Path(path)) as stream:
+            trace.frame.write_parquet(stream, compression="zstd", compression_level=_LEVEL, metadata=metadata)
+    except pl.exceptions.PolarsError as error:  # such as a full disk
+        raise OutputError(f"Cannot write {os.fspath(path)}: {error}.") from error
 
 
 def read_parquet(path: str | os.PathLike[str], fingerprint: str | None = None) -> "tuple[TraceAbout, pl.LazyFrame]":

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from kinetoscope.errors import KinetoscopeError, OutputError
 from kinetoscope.formats.chrome import ChromeWriter
 from kinetoscope.formats.chrome_columns import decode_json_text
 from kinetoscope.formats.compression import compressed_by_name
@@ -24,7 +25,7 @@ def convert_parquet(source: str | os.PathLike[str], target: str | os.PathLike[st
     """Writes the trace in ``source`` to ``target``, of which one is Parquet by its name; returns what was repaired.
 
     Back in Chrome JSON every event has its fields and arguments again, in the order of the file; what was repaired
-    stays repaired. Raises `TraceFileError` if ``source`` cannot be read.
+    stays repaired. Raises `TraceFileError` if ``source`` cannot be read, `OutputError` if ``target`` cannot be written.
     """
     if os.fspath(target).endswith(SUFFIX):
         trace = read_trace(os.fspath(source))
@@ -33,9 +34,14 @@ def convert_parquet(source: str | os.PathLike[str], target: str | os.PathLike[st
     about, events = read_parquet(source)
     output = Path(target)
     header = {key: value for key, value in about.header.items() if key != "baseTimeNanoseconds"}
-    with atomic_file(output) as stream, compressed_by_name(stream, output) as packed:
-        with ChromeWriter(packed, base_ns=about.base_ns, header=header) as writer:
-            writer.write(_events(about, events))
+    try:
+        with atomic_file(output) as stream, compressed_by_name(stream, output) as packed:
+            with ChromeWriter(packed, base_ns=about.base_ns, header=header) as writer:
+                writer.write(_events(about, events))
+    except KinetoscopeError:
+        raise
+    except OSError as error:
+        raise OutputError(f"Cannot write {output}: {error.strerror or error}. Is there space?") from error
     return about.repairs
 
 

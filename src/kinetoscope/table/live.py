@@ -50,6 +50,7 @@ class _Rows:
         self._num_dropped = 0
 
     def add_process(self, process: LiveProcess, rank: int) -> None:
+        """Adds the records of all threads of a process; spans still open end with its last record."""
         last_ns = max((_end(record) for track in process.tracks for record in track.records()), default=0)
         for track in process.tracks:
             number = len(self.tracks)
@@ -65,6 +66,7 @@ class _Rows:
                 self._describe(number, "thread_name", {"name": track.name})
 
     def notes(self) -> list[str]:
+        """Sentences on what is missing."""
         return [f"{self._num_dropped} records found no space and are missing."] if self._num_dropped else []
 
     def _add_record(self, record: Record, track: LiveTrack, number: int, names: list[LiveName]) -> None:

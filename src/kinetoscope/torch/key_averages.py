@@ -134,6 +134,7 @@ class _Adder:
         }
 
     def add_to(self, groups: dict[tuple[Any, ...], EventAverage]) -> None:
+        """Adds up the events of each key into its row of ``groups``, which is made if it is new."""
         members: dict[tuple[Any, ...], list[int]] = {}
         for index, key in enumerate(self._keys()):
             if index not in self._columns.removed and key is not None:

@@ -3,6 +3,7 @@
 import gzip
 import io
 import json
+import os
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kinetoscope.errors import TraceFileError
-from kinetoscope.formats.chrome import ChromeWriter, choose_base_ns, read_chrome
+from kinetoscope.formats.chrome import ChromeWriter, choose_base_ns, read_chrome, read_header
 from kinetoscope.formats.compression import compressed_by_name
 from trace_processor.trace_processor import load
 
@@ -236,3 +237,14 @@ def test_the_name_says_whether_output_is_packed(name, packed):
     with compressed_by_name(stream, name) as inner:
         inner.write(b"hello")
     assert (gzip.decompress(stream.getvalue()) if packed else stream.getvalue()) == b"hello"
+
+
+@pytest.mark.parametrize("as_list", [False, True])
+def test_the_header_is_read_without_the_rest_of_the_file(tmp_path, as_list):
+    path = tmp_path / "trace.json"
+    header = {"kinetoscope": {"rank": 3}}
+    with path.open("wb") as stream, ChromeWriter(stream, base_ns=7, header=header, as_list=as_list) as writer:
+        writer.write([{"ph": "X", "name": "a", "ts": 8, "dur": 1}])
+    os.truncate(path, 1 << 40)  # nobody reads that, nor holds it
+    read = read_header(path)
+    assert read == {"schemaVersion": 1, "displayTimeUnit": "ms", "baseTimeNanoseconds": 7} | header

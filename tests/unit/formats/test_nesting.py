@@ -148,3 +148,11 @@ def test_overlap_tracks_of_two_threads_have_tids_of_their_own():
     events = [span(begin, begin + 500 * US, tid=tid) for tid in (1, 2) for begin in (0, 250 * US)]
     nest(events)
     assert len({event["tid"] for event in events if event["ph"] == "X"}) == 4
+
+
+@pytest.mark.parametrize(("before", "after"), [("said", "said; clipped"), (None, None), (7, 7), ({"a": 1}, {"a": 1})])
+def test_what_was_done_is_added_to_what_was_said_and_to_nothing_else(before, after):
+    events = [span(0, 100 * US), span(99 * US, 101 * US, args={"kinetoscope": before})]
+    nest(events)
+    said = events[1]["args"]["kinetoscope"]
+    assert (said[: len(after)] if isinstance(after, str) else said) == after

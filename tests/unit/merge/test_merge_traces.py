@@ -118,6 +118,20 @@ def test_overlap_tracks_of_different_threads_stay_apart_over_cycles(tmp_path):
         assert trace.errors() == {}
 
 
+@pytest.mark.parametrize("tid", ["50", "050", "stream 50"])
+@pytest.mark.parametrize("pure", ["0", "1"])
+def test_a_thread_whose_number_is_written_in_two_ways_is_one_track_on_which_spans_nest(
+    tmp_path, monkeypatch, tid, pure
+):
+    monkeypatch.setenv("KINETOSCOPE_PURE", pure)
+    file = write(tmp_path / "a.json", [cpu(0, dur=500), cpu(250, tid=tid, dur=500), cpu(900, tid=tid)])
+    report = merge_traces(tmp_path / "out.json", file)
+    assert report.num_moved == 1
+    assert [span["tid"] for span in spans(report.output)].count(50) == 2
+    with load(report.output) as trace:
+        assert trace.errors() == {}
+
+
 def test_flows_of_different_files_stay_apart(tmp_path):
     events = [cpu(1), cpu(5, tid=51), flow("s", 1), flow("f", 5, tid=51)]
     files = [write(tmp_path / f"rank{rank}.json", events) for rank in (0, 1)]
@@ -213,6 +227,19 @@ def test_merged_traces_merge_again_rank_by_rank(tmp_path):
         assert trace.query("select count(*) as n from flow") == [{"n": 4}]
 
 
+@pytest.mark.parametrize("pure", ["0", "1"])
+def test_a_merged_trace_that_is_a_bare_list_keeps_its_ranks_when_it_is_merged_again(tmp_path, monkeypatch, pure):
+    monkeypatch.setenv("KINETOSCOPE_PURE", pure)
+    files = [write(tmp_path / f"rank{rank}.json", [cpu(rank)]) for rank in (0, 1, 2)]
+    merge_traces(tmp_path / "list.json", *files[:2], as_list=True, sources=["a"])
+    report = merge_traces(tmp_path / "out.json", tmp_path / "list.json", files[2])
+    assert (report.ranks, report.num_events) == ([0, 1, 2], 3)
+    assert sorted(span["pid"] for span in spans(report.output)) == [0, 1, 2]
+    merged = json.loads(report.output.read_text())
+    assert [file["name"] for file in merged["kinetoscope"]["files"]] == ["rank0.json", "rank1.json", "rank2.json"]
+    assert not [event for event in merged["traceEvents"] if event["name"] == "kinetoscope_header"]
+
+
 def test_a_cycle_added_to_a_merged_trace_lands_on_the_tracks_of_its_rank(tmp_path):
     first = write(tmp_path / "a-rank0.json", [cpu(1), kernel(1)])
     second = write(tmp_path / "b-rank0.json", [cpu(100), kernel(100)])
@@ -223,6 +250,30 @@ def test_a_cycle_added_to_a_merged_trace_lands_on_the_tracks_of_its_rank(tmp_pat
         tracks[span["name"]].add((span["pid"], span["tid"]))
     assert all(len(where) == 1 for where in tracks.values())
     assert len(spans(merged)) == 4
+
+
+@pytest.mark.parametrize("pure", ["0", "1"])
+@pytest.mark.parametrize("tid", [50, 51])
+def test_a_file_that_is_still_being_written_is_refused_and_nothing_is_left_behind(tmp_path, monkeypatch, pure, tid):
+    monkeypatch.setenv("KINETOSCOPE_PURE", pure)
+    file = write(tmp_path / "rank0.json", [cpu(1)])
+    text = file.read_text()
+
+    def on_progress(num_done: int, num_all: int) -> None:
+        if 2 * num_done >= num_all:  # it was looked at, and is about to be read again
+            file.write_text(text.removesuffix("]}") + f", {json.dumps(cpu(2, tid=tid))}]}}")
+
+    with pytest.raises(TraceFileError, match="changed meanwhile"):
+        merge_traces(tmp_path / "out.json", file, on_progress=on_progress)
+    assert os.listdir(tmp_path) == ["rank0.json"]
+
+
+def test_files_of_one_rank_and_one_time_are_said_to_overlap(tmp_path):
+    first = write(tmp_path / "a-rank0.json", [cpu(0, dur=500), cpu(3_000)])
+    second = write(tmp_path / "b-rank0.json", [cpu(250, dur=500)])
+    later = write(tmp_path / "c-rank0.json", [cpu(3_000)])
+    (note,) = merge_traces(tmp_path / "out.json", first, second, later).notes
+    assert note.startswith("a-rank0.json and b-rank0.json are of rank 0 and of the same time")
 
 
 def test_nothing_to_merge_is_an_error(tmp_path):

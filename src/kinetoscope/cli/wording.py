@@ -1,0 +1,18 @@
+"""cli: numbers as people say them. Counts and sizes flow in; words flow out."""
+
+_KILO = 1000
+
+
+def counted(count: int, thing: str) -> str:
+    """How many there are of something, such as ``1 file`` or ``2,000 events``."""
+    return f"{count:,} {thing}" if count == 1 else f"{count:,} {thing}s"
+
+
+def sized(num_bytes: int) -> str:
+    """A size in the unit in which it is easily read, such as ``12.3 MB``."""
+    if num_bytes < _KILO:
+        return counted(num_bytes, "byte")
+    size, unit = num_bytes / _KILO, "kB"
+    if size >= _KILO:
+        size, unit = size / _KILO, "MB"
+    return f"{size:.1f} {unit}"

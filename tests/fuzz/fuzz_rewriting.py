@@ -1,0 +1,88 @@
+"""A coverage-guided fuzzer: any bytes are a trace to be checked, merged and repaired, in C and in Python.
+
+    make fuzz                                        a minute of it, from a corpus of small traces
+    python tests/fuzz/fuzz_rewriting.py CORPUS ...   as long as you like; arguments are libFuzzer's
+
+An error must be one that a user understands; what is written must be strict JSON in which a check finds nothing that a
+repair promises to mend, and the same from both. What it finds is written to ``crash-*``, and belongs into
+``tests/unit/merge/test_repair.py``.
+"""
+
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import atheris
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+with atheris.instrument_imports(include=["kinetoscope.formats", "kinetoscope.merge"]):
+    from kinetoscope.errors import MergeError, TraceFileError
+    from kinetoscope.formats import chrome_stream
+    from kinetoscope.merge.check import check_trace
+    from kinetoscope.merge.merge_traces import merge_traces
+    from kinetoscope.merge.repair import repair_trace
+
+from corpus import write_corpus
+
+_SMALL_WINDOW_BYTES = 1 << 10  # so that small files go through several
+_TMPFS = Path("/dev/shm")
+_MENDED = {"syntax", "nesting"}
+
+
+@atheris.instrument_func
+def go_through(data: bytes) -> None:
+    """Treats ``data`` as a file; its first bit chooses the size of the window."""
+    chrome_stream._PIECE_BYTES = _SMALL_WINDOW_BYTES if data[:1] >= b"\x80" else 1 << 18
+    source, target = _FOLDER / "rank0.json", _FOLDER / "out.json"
+    source.write_bytes(data)
+    repaired = [_repaired(source, target, pure) for pure in ("0", "1")]
+    if repaired[0] != repaired[1]:
+        raise AssertionError(f"C and Python repair differently:\n{repaired[0]}\n{repaired[1]}")
+    os.environ["KINETOSCOPE_PURE"] = "0"
+    if repaired[0] is None:
+        return
+    try:
+        merge_traces(target, source)
+    except MergeError:
+        return  # it has no clock
+    _require_whole(target)
+
+
+def _repaired(source: Path, target: Path, pure: str) -> Any:
+    """The repaired trace; None if there is nothing left of it."""
+    os.environ["KINETOSCOPE_PURE"] = pure
+    check = check_trace(source)
+    try:
+        repair = repair_trace(source, target)
+    except TraceFileError:
+        if check.num_events:
+            raise
+        return None
+    if repair.check != check:
+        raise AssertionError(f"A repair sees something else than a check:\n{repair.check}\n{check}")
+    return _require_whole(target)
+
+
+def _require_whole(target: Path) -> Any:
+    findings = [finding for finding in check_trace(target).findings if finding.kind in _MENDED]
+    if findings:
+        raise AssertionError(f"What was written is not as it should be: {findings}")
+    return json.loads(target.read_bytes(), parse_constant=_refuse)
+
+
+def _refuse(word: str) -> None:
+    raise AssertionError(f"What was written holds {word}, which is no JSON.")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) == 1:
+        raise SystemExit(__doc__)
+    with tempfile.TemporaryDirectory(dir=_TMPFS if _TMPFS.is_dir() else None) as name:
+        _FOLDER = Path(name)
+        write_corpus(Path(sys.argv[1]))
+        atheris.Setup(sys.argv, go_through)
+        atheris.Fuzz()

@@ -1,0 +1,52 @@
+"""What the tests of merging and repairing share: events as hypothesis makes them up, ordinary and odd."""
+
+from typing import Any
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+
+BASE_NS = 1_790_857_026_000_000_000
+QUIET = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+
+times = st.integers(0, 60_000).map(lambda ns: ns / 1000)
+places = st.sampled_from(
+    [1, 3, 7, "7", "07", 40, "Spans", "", None, 2.5, "2.5", -0.0, "stream 3", "é\n", {"a": 1}, 2**70]
+)
+texts = st.text(max_size=6) | st.sampled_from(
+    ["aten::add", "ProfilerStep#3", "event/batch", "\\", 'a"b\\', "\ud83d\ude00"]
+)
+leaves = (
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | texts | st.floats(allow_nan=False, allow_infinity=False)
+)
+values = st.recursive(
+    leaves, lambda of: st.lists(of, max_size=3) | st.dictionaries(texts, of, max_size=3), max_leaves=5
+)
+args = st.none() | st.just({}) | st.dictionaries(texts | st.just("kinetoscope"), values, max_size=3)
+ids = st.integers(0, 5) | st.sampled_from(["3", "0x1f", 2**60, "abc", 7.5])
+categories = st.sampled_from(["cpu_op", "kernel", "python_function", "gpu_memcpy", "user_annotation"])
+
+
+def optional(**fields: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
+    return st.fixed_dictionaries({}, optional=fields)
+
+
+spans = st.builds(
+    lambda fixed, more: fixed | more,
+    st.fixed_dictionaries({"ph": st.just("X"), "ts": times, "name": texts, "cat": categories}),
+    optional(dur=times, pid=places, tid=places, args=args, bind_id=ids, extra=values),
+)
+others = st.builds(
+    lambda fixed, more: fixed | more,
+    st.fixed_dictionaries({"ph": st.sampled_from([*"BEiCsftbneM", "", "XX"]), "name": texts}),
+    optional(ts=times, pid=places, tid=places, id=ids, args=args, s=st.sampled_from("gpt"), bp=st.just("e")),
+)
+names = st.fixed_dictionaries(
+    {
+        "ph": st.just("M"),
+        "name": st.sampled_from(["thread_name", "thread_sort_index", "process_name", "process_labels"]),
+        "pid": places,
+        "tid": places,
+        "args": st.fixed_dictionaries({"name": texts, "sort_index": st.integers(0, 9), "labels": st.just("GPU 0")}),
+    }
+)
+events = st.lists(spans | spans | others | names, max_size=25)
