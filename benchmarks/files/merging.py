@@ -14,6 +14,7 @@ from typing import Any
 from benchmarks.files.traces import NUM_RANKS, RANK_BYTES, write_rank_traces
 from benchmarks.suite import Measure, SuiteResult
 from kinetoscope.merge.merge_traces import merge_traces
+from kinetoscope.merge.repair import repair_trace
 
 _MANY_FILES = 64
 _TMPFS = Path("/dev/shm")
@@ -43,6 +44,7 @@ def run(*, quick: bool) -> SuiteResult:
                 "merge": lambda: merge_traces(out[".json"], *files),
                 "gz": lambda: merge_traces(out[".json.gz"], *files),
                 "perfetto": lambda: merge_traces(out[".pftrace"], *files),
+                "repair": lambda: [repair_trace(file, out[".json"]) for file in files],
             },
         )
         plain = _best(1, {"plain": lambda: _plain_merge(files, out[".json"])})["plain"]
@@ -64,6 +66,7 @@ def run(*, quick: bool) -> SuiteResult:
             Measure("merge to .json", num_bytes / best["merge"] / _MEGABYTE, "MB/s"),
             Measure("merge to .json.gz / to .json", best["gz"] / best["merge"], "x"),
             Measure("plain json loop / merge to .json", plain / best["merge"], "x"),
+            Measure("repair, a file at a time / byte copy", best["repair"] / best["copy"], "x"),
             Measure("merge to .pftrace", num_spans / best["perfetto"] / 1e6, "M spans/s"),
             Measure(f"{_MANY_FILES} files / {_MANY_FILES} x 1 file, dearer by", 100 * linear, "%"),
             *(Measure(f"peak memory, {num} files", peak / _MEGABYTE, "MB") for num, peak in peaks.items()),

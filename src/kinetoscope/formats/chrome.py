@@ -320,7 +320,7 @@ def encode_event(event: Event, base_ns: int) -> bytes:
 def _encode(event: Event) -> bytes:
     try:
         line = _ENCODER.encode(event)
-    except (TypeError, ValueError, OverflowError, RecursionError):
+    except _NOT_ENCODABLE:
         return _ENCODER.encode(_make_plain(event))
     # msgspec writes NaN as null without a word: where a null stands, look what it was.
     return _ENCODER.encode(_make_plain(event)) if b"null" in line else line
@@ -333,7 +333,10 @@ def _spare_perfetto(line: bytes) -> bytes:
 
 def encode_json(value: Any) -> bytes:
     """Any value as JSON that every parser takes; NaN and infinities become null."""
-    return _ENCODER.encode(_Plain().convert(value, ""))
+    try:
+        return _ENCODER.encode(value)
+    except _NOT_ENCODABLE:
+        return _ENCODER.encode(_Plain().convert(value, ""))
 
 
 def encode_text(text: str) -> bytes:
@@ -406,3 +409,4 @@ def _plain_object(value: Any) -> Any:
 
 
 _ENCODER = msgspec.json.Encoder(enc_hook=_plain_object)
+_NOT_ENCODABLE = (TypeError, ValueError, OverflowError, RecursionError)

@@ -1,6 +1,7 @@
 """merge: one trace made valid. A file flows in, damaged or not; the same trace flows out, as every viewer takes it.
 
-It is read twice, as for merging, and written as the merge of one file in which everything stays where it is.
+It is read twice, as for merging, and written as the merge of one file in which everything stays where it is: so memory
+stays flat, or, where there is no compiler, holds its events.
 """
 
 import os
