@@ -96,6 +96,21 @@ TARGETS = {
         Target("peak of export and key_averages() / stock's", "<=", 1 / 3),
         Target("growth over the last 180 of 300 profiles, beyond stock's", "<=", 1),
     ],
+    "broken_files": [
+        Target(kind, "<=", 10)
+        for kind in (
+            "bare quotes",
+            "bare backslash",
+            "control character",
+            "bytes that are not UTF-8",
+            "NaN",
+            "NaN for a time",
+            "a time that is a string",
+            "comma behind the last field",
+            "comma missing",
+            "string without its end",
+        )
+    ],
     "merging": [
         Target("merge to .json / byte copy", "<=", 4),
         Target("merge to .json", ">=", 100),
