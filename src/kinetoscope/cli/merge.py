@@ -65,6 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--node-rank", metavar="N", type=int, default=0, help="the node whose ranks are merged")
     parser.add_argument("--run-folder", metavar="F", type=Path, help="the run's folder, if not above FOLDER")
     parser.add_argument("--attempt", metavar="NAME", help="with --from-manifest: only ranks of this attempt")
+    parser.add_argument("--again-if-left", metavar="S", type=float, help=argparse.SUPPRESS)
     parser.add_argument("--upload-if-left", metavar=("RANK", "URL"), nargs=2, help=argparse.SUPPRESS)
     parser.add_argument("--as-list", action="store_true", help="write a bare list of events, as Composer does")
     parser.add_argument(
@@ -82,7 +83,9 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.nice or (arguments.nice is None and arguments.from_manifest):
         os.nice(_NICENESS)
     with progress_bar("merging") as on_progress:
-        report = _merge(arguments, on_progress)
+        report = _merge(arguments, arguments.wait, on_progress)
+        if arguments.again_if_left is not None and is_left():  # the run ended meanwhile, and has saved more
+            report = _merge(arguments, arguments.again_if_left, on_progress)
     _tell(report, arguments)
     if report and arguments.upload_if_left and is_left():
         _upload(arguments)
@@ -97,13 +100,13 @@ def _upload(arguments: argparse.Namespace) -> None:
         time.sleep(_BETWEEN_LOOKS_S)  # another process may have looked for the last time just before
 
 
-def _merge(arguments: argparse.Namespace, on_progress: Progress | None) -> MergeReport | None:
+def _merge(arguments: argparse.Namespace, wait_s: float, on_progress: Progress | None) -> MergeReport | None:
     ranks = _numbers(arguments.ranks) if arguments.ranks else None
     if arguments.from_manifest:
         return merge_manifest(
             arguments.from_manifest,
             arguments.output,
-            arguments.wait,
+            wait_s,
             ranks,
             node_rank=arguments.node_rank,
             attempt=arguments.attempt,

@@ -18,14 +18,14 @@ class EngineMarkers:
     """Remembers for each name what was asked for last, so that the next same question costs a look-up.
 
     The spans of a microbatch (forward, loss, backward, and what callbacks do around them) carry its number in their
-    args: each microbatch has markers of its own. ``make`` gives the marker with some settings, made if need be.
+    args: each microbatch has markers of its own. It begins with a batch, or where the backward pass of the one before
+    ends, as the engine's own markers tell. ``make`` gives the marker with some settings, made if need be.
     """
 
     def __init__(self, make: MakeMarker) -> None:
         self._make = make
         self._known_by_microbatch: list[dict[str, tuple[Any, ...]]] = [{}]
         self._microbatch = 0
-        self._is_after_backward = False
         self._known = self._known_by_microbatch[0]
 
     def get(self, name: str, actions: Any, on_start: bool, on_finish: bool, categories: Any) -> Marker:
@@ -37,29 +37,22 @@ class EngineMarkers:
 
     def forget_open(self) -> None:
         """Ends the engine's spans that a Trainer left open when it was interrupted."""
-        for known in self._known_by_microbatch:
+        for known in list(self._known_by_microbatch):
             for marker, *_ in known.values():
                 if isinstance(marker, EngineMarker):
                     marker.finish()
-
-    def begin_batch(self) -> None:
-        """A batch begins, with its microbatch 0."""
         self._turn_to(0)
 
-    def begin_microbatch(self) -> None:
-        """Forward begins: what comes is no longer after the backward pass before."""
-        self._is_after_backward = False
+    def _begin_batch(self) -> None:
+        self._turn_to(0)
 
-    def end_microbatch(self) -> None:
-        """Backward has ended, so the next forward is another microbatch's."""
+    def _end_microbatch(self) -> None:
         self._turn_to(self._microbatch + 1)
-        self._is_after_backward = True
 
     def _turn_to(self, microbatch: int) -> None:
         if microbatch == len(self._known_by_microbatch):
             self._known_by_microbatch.append({})
-        self._microbatch, self._is_after_backward = microbatch, False
-        self._known = self._known_by_microbatch[microbatch]
+        self._microbatch, self._known = microbatch, self._known_by_microbatch[microbatch]
 
     def _get(self, name: str, actions: Any, on_start: bool, on_finish: bool, categories: Any) -> Marker:
         event = name.rpartition(_ENGINE)[2] if _ENGINE in name else ""
@@ -72,13 +65,15 @@ class EngineMarkers:
             recorded = (recorded | saves) - {ProfilerAction.SKIP}
         settings = MarkerSettings(name, recorded, on_start, on_finish, categories, args)
         marker = self._make(settings, EngineMarker if is_engine else Marker)
+        if isinstance(marker, EngineMarker):
+            marker.on_start = self._begin_batch if event == "batch" else None
+            marker.on_finish = self._end_microbatch if event == "backward" else None
         self._known[name] = (marker, _copy(actions), on_start, on_finish, _copy(categories))
         return marker
 
     def _number(self, event: str) -> int:
-        """The microbatch's; that of the one before for callbacks that come after `end_microbatch` in the same event."""
-        is_late = event == "after_backward" and self._is_after_backward
-        return self._microbatch - is_late
+        """The microbatch's; that of the one before for callbacks that come after its backward pass has ended."""
+        return self._microbatch - (event == "after_backward")
 
 
 def _copy(given: Any) -> Any:

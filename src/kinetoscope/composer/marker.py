@@ -1,5 +1,6 @@
 """composer: the Marker, under Composer's module path, and the one that Composer's engine gets."""
 
+from collections.abc import Callable
 from typing import Any
 
 from kinetoscope.recording.marker import Marker
@@ -12,22 +13,29 @@ class EngineMarker(Marker):
 
     An event may begin again without having ended: a Trainer that was interrupted fits once more, or one that resumes
     passes over batches. Then the earlier span ends where the next one begins; nothing raises into training.
+    ``on_start`` and ``on_finish`` are called, if set, once a span has begun and ended.
     """
 
-    __slots__ = ("_token",)
+    __slots__ = ("_token", "on_finish", "on_start")
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self._token: Any = None
+        self.on_start: Callable[[], object] | None = None
+        self.on_finish: Callable[[], object] | None = None
 
     def start(self) -> None:
         """Begins a span; ends the one before, if that was never finished."""
         if self._token is not None:
             self.end(self._token)
         self._token = self.begin()
+        if self.on_start is not None:
+            self.on_start()
 
     def finish(self) -> None:
         """Ends the span that `start` began, if any."""
         token, self._token = self._token, None
         if token is not None:
             self.end(token)
+        if self.on_finish is not None:
+            self.on_finish()

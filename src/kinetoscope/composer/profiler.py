@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from kinetoscope.composer.callback import TrainerCallback
+from kinetoscope.composer.engine_list import EngineList
 from kinetoscope.composer.engine_markers import EngineMarkers
 from kinetoscope.composer.json_trace_handler import JSONTraceHandler
 from kinetoscope.composer.remote import logger_store
@@ -108,13 +109,14 @@ class Profiler(engine.Profiler, TrainerCallback):
         self._engine_markers = EngineMarkers(self.marker_with)
         self._saves_at_next_event = self._acts_at_next_event = False
         self._has_begun = False
+        self._engine_list = EngineList([], [])
         super().__init__(schedule, handlers, sources=self._callbacks, strict=strict)
 
     # -- what a Trainer and its engine touch ------------------------------------------------------------------
 
     def bind_to_state(self, state: Any) -> None:
         """Makes ``state`` the run's, and has the engine call this profiler, its sources and its handlers, in that
-        order."""
+        order. During a batch of a real Trainer this profiler calls those of them that are ours."""
         self.renew()
         self.bind(state)
         state.profiler = self
@@ -122,6 +124,9 @@ class Profiler(engine.Profiler, TrainerCallback):
         state.callbacks.append(self)
         state.callbacks.extend(self._callbacks)
         state.callbacks.extend(self.trace_handlers)
+        if type(state).__module__.startswith("composer."):
+            others = [it for it in (*self._callbacks, *self.trace_handlers) if type(it) in _OURS]
+            self._engine_list = EngineList(state.callbacks, others)
 
     def marker(
         self,
@@ -142,10 +147,17 @@ class Profiler(engine.Profiler, TrainerCallback):
         if self._acts_at_next_event:
             self.call(self, self._act)
         name = event.value
+        if name in self._engine_list.unwanted:
+            return
         if name == "init":
             self.init(state, logger)
         elif name in _HANDLED:
             self.call(self, getattr(self, name), state, logger)
+        self._engine_list.pass_on(event, state, logger)
+
+    def close(self, state: Any = None, logger: Any = None) -> None:
+        self._engine_list.step_in()  # behind this profiler, so that the engine closes them next
+        super().close(state, logger)
 
     # -- events -----------------------------------------------------------------------------------------------
 
@@ -175,15 +187,6 @@ class Profiler(engine.Profiler, TrainerCallback):
     def epoch_start(self, state: Any, logger: Any) -> None:
         self.next_action()
         self.apply_action()
-
-    def batch_start(self, state: Any, logger: Any) -> None:
-        self._engine_markers.begin_batch()
-
-    def before_forward(self, state: Any, logger: Any) -> None:
-        self._engine_markers.begin_microbatch()
-
-    def after_backward(self, state: Any, logger: Any) -> None:
-        self._engine_markers.end_microbatch()
 
     def batch_end(self, state: Any, logger: Any) -> None:
         """The timestamp counts the batch already. The sources come next; what follows from it waits for them."""
@@ -232,14 +235,12 @@ class Profiler(engine.Profiler, TrainerCallback):
             self.call(source, source.fit_end, state, logger)
 
 
+_OURS = (SystemProfiler, TorchProfiler, JSONTraceHandler)
 _HANDLED = frozenset(
     {
         "after_load",
         "fit_start",
         "epoch_start",
-        "batch_start",
-        "before_forward",
-        "after_backward",
         "batch_end",
         "epoch_end",
         "fit_end",

@@ -84,18 +84,6 @@ def read_chrome(path: str | os.PathLike[str]) -> ChromeTrace:
     return trace
 
 
-def read_header(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """What a Chrome JSON file says before its events, or, in a bare list of ours, in the first: the rest is not read.
-
-    Raises `TraceFileError` when the file is empty, binary or no trace.
-    """
-    header: dict[str, Any] = {}
-    taker = _FirstEvent()
-    with contextlib.suppress(_EnoughError):
-        stream_chrome(path, taker, header.update)
-    return header_in([event for event in taker.events if event.get("ph") == "M"]) | header
-
-
 def _whole(name: str, document: Any, content: bytes) -> ChromeTrace:
     """A trace whose JSON is valid, its times in nanoseconds since its base."""
     header, events = _split(name, document)
@@ -140,16 +128,36 @@ class _Collecting:
         return True
 
 
-class _EnoughError(Exception):
-    """What is looked for was found."""
+class _Found(Exception):  # noqa: N818 - nothing is wrong
+    """The header is known, and nothing else is wanted."""
 
 
-class _FirstEvent(_Collecting):
-    """Takes one event."""
+class _HeaderReader(_Collecting):
+    """Takes what stands before the events, or in the first of them, and no more."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.header: dict[str, Any] = {}
+
+    def take_header(self, header: dict[str, Any]) -> None:
+        self.header = header
+        if header:
+            raise _Found
 
     def take_odd(self, event: Event, text: bytes) -> bool:
-        super().take_odd(event, text)
-        raise _EnoughError
+        self.header = header_in([event])
+        raise _Found
+
+
+def read_header(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """The fields that stand before a trace's events, as every writer of ours puts them; the events are not read.
+
+    Raises `TraceFileError` when the file cannot be read, is empty, binary or no trace.
+    """
+    reader = _HeaderReader()
+    with contextlib.suppress(_Found):
+        stream_chrome(path, reader, reader.take_header)
+    return reader.header
 
 
 def _take_header_event(trace: ChromeTrace) -> None:
@@ -311,7 +319,7 @@ def encode_event(event: Event, base_ns: int) -> bytes:
 def _encode(event: Event) -> bytes:
     try:
         line = _ENCODER.encode(event)
-    except (TypeError, ValueError, OverflowError, RecursionError):
+    except _NOT_ENCODABLE:
         return _ENCODER.encode(_make_plain(event))
     # msgspec writes NaN as null without a word: where a null stands, look what it was.
     return _ENCODER.encode(_make_plain(event)) if b"null" in line else line
@@ -324,7 +332,10 @@ def _spare_perfetto(line: bytes) -> bytes:
 
 def encode_json(value: Any) -> bytes:
     """Any value as JSON that every parser takes; NaN and infinities become null."""
-    return _ENCODER.encode(_Plain().convert(value, ""))
+    try:
+        return _ENCODER.encode(value)
+    except _NOT_ENCODABLE:
+        return _ENCODER.encode(_Plain().convert(value, ""))
 
 
 def encode_text(text: str) -> bytes:
@@ -397,3 +408,4 @@ def _plain_object(value: Any) -> Any:
 
 
 _ENCODER = msgspec.json.Encoder(enc_hook=_plain_object)
+_NOT_ENCODABLE = (TypeError, ValueError, OverflowError, RecursionError)

@@ -89,10 +89,15 @@ class JSONTraceHandler(TraceHandler):
         if self._merged_name.text:
             self._merged_path = name_on_node(self._merged_name, state.run_name, profiler.ranks)
         if self._merged_path and profiler.ranks.local_rank == 0:
-            name = self._merged_path
-            output, node_rank = self._folder.path / name, profiler.ranks.node_rank
+            url = self._merged_remote.shared_url
             self._merge = MergeProcess(
-                self._folder.path, output, node_rank, profiler.attempt.name, self._folder.run_folder, self.in_pairs
+                self._folder.path,
+                self._folder.path / self._merged_path,
+                node_rank=profiler.ranks.node_rank,
+                attempt=profiler.attempt.name,
+                run_folder=self._folder.run_folder,
+                as_list=self.in_pairs,
+                upload=(self._rank, url) if url else None,
             )
 
     @classmethod
@@ -162,10 +167,7 @@ class JSONTraceHandler(TraceHandler):
 
     def _merge_and_upload(self, timeout_s: float, num_cycles: int | None) -> None:
         self._num_merged = self._num_written
-        if self._merge is None:
-            return
-        url = self._merged_remote.shared_url
-        if self._merge.finish(timeout_s, num_cycles, (self._rank, url) if url else None):
+        if self._merge is not None and self._merge.finish(timeout_s, num_cycles):
             self._merged_remote.put_shared(self._folder.path / self._merged_path)
 
 
@@ -173,7 +175,8 @@ def _our_events(cycle: Cycle, drain: Drain) -> Iterator[dict[str, Any]]:
     """What the markers recorded, but for the threads that ``drain`` takes on: of these, what stands for them."""
     yield from thread_names(cycle)
     for thread in cycle.threads:
-        yield from drain.plan(thread) or thread_events(cycle, thread)
+        stand_in = drain.plan(thread)
+        yield from thread_events(cycle, thread) if stand_in is None else (stand_in,)
 
 
 def _contributed(cycle: Cycle) -> tuple[list[dict[str, Any]], dict[str, Any]]:

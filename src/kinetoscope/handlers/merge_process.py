@@ -16,15 +16,29 @@ _LAST_LOOK_S = 0.25
 
 
 class MergeProcess:
-    """Runs ``python -m kinetoscope merge --from-manifest`` for one folder, one at a time, at low priority."""
+    """Runs ``python -m kinetoscope merge --from-manifest`` for one folder, one at a time, at low priority.
+
+    A process that is still at it when nobody waits for it any more finishes by itself. If it was one beside training it
+    then merges once more, what has come since; and it sees to the ``upload``, a rank whose queue the merged file goes
+    into and a URL.
+    """
 
     def __init__(
-        self, folder: Path, output: Path, node_rank: int, attempt: str, run_folder: Path, as_list: bool = False
+        self,
+        folder: Path,
+        output: Path,
+        *,
+        node_rank: int,
+        attempt: str,
+        run_folder: Path,
+        as_list: bool = False,
+        upload: tuple[int, str] | None = None,
     ) -> None:
         self._output = output
         self._command = [sys.executable, "-m", "kinetoscope", "merge", "--from-manifest", str(folder), str(output)]
         self._command += ["--node-rank", str(node_rank), "--attempt", attempt, "--run-folder", str(run_folder)]
         self._command += ["--as-list"] * as_list
+        self._command += [] if upload is None else ["--upload-if-left", str(upload[0]), upload[1]]
         self._process = SideProcess(self._report)
         self._last_start = monotonic()
         self._failed = False
@@ -32,18 +46,20 @@ class MergeProcess:
     def start_if_due(self) -> None:
         """Merges what is there, unless that was done within the last minute or is being done now."""
         if monotonic() - self._last_start >= _LEAST_SECONDS_BETWEEN and not self._process.is_running:
-            self._start(wait_s=0.0)
+            self._start("--again-if-left", str(_WAIT_FOR_RANKS_S))
 
-    def finish(self, timeout_s: float, num_cycles: int | None = None, upload: tuple[int, str] | None = None) -> bool:
+    def finish(self, timeout_s: float, num_cycles: int | None = None) -> bool:
         """Merges at the end; whether the merged file is there.
 
         The process waits for the node's other ranks, except for those that have saved ``num_cycles``. This call waits
-        for the process, at most ``timeout_s`` seconds, and leaves it to finish by itself after that; it then also sees
-        to the ``upload``, a rank whose queue it goes into and a URL.
+        for the process, at most ``timeout_s`` seconds, and leaves it to finish by itself after that.
         """
         until = monotonic() + timeout_s
         if self._process.wait(until):
-            self._start(_WAIT_FOR_RANKS_S if num_cycles is None else _WAIT_FOR_CYCLES_S, num_cycles, upload)
+            if num_cycles is None:
+                self._start("--wait", str(_WAIT_FOR_RANKS_S))
+            else:
+                self._start("--wait", str(_WAIT_FOR_CYCLES_S), "--cycles", str(num_cycles))
         if not self._process.wait(until):
             self._process.leave()
         if not self._process.wait(until + _LAST_LOOK_S):
@@ -51,11 +67,9 @@ class MergeProcess:
             return False
         return not self._failed and self._output.exists()
 
-    def _start(self, wait_s: float, num_cycles: int | None = None, upload: tuple[int, str] | None = None) -> None:
+    def _start(self, *options: str) -> None:
         self._last_start = monotonic()
-        cycles = [] if num_cycles is None else ["--cycles", str(num_cycles)]
-        if_left = [] if upload is None else ["--upload-if-left", str(upload[0]), upload[1]]
-        self._process.start([*self._command, "--wait", str(wait_s), *cycles, *if_left])
+        self._process.start([*self._command, *options])
 
     def _report(self, status: int, errors: str) -> None:
         self._failed = status != 0

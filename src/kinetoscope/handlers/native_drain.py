@@ -6,26 +6,27 @@ and on which nobody else has events, can go this way.
 
 from collections import Counter
 from collections.abc import Collection, Iterator
-from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from kinetoscope.formats.chrome import ChromeWriter, encode_text
-from kinetoscope.formats.record import RECORD_BYTES
-from kinetoscope.handlers.cycle_events import category_of, thread_events
+from kinetoscope.formats.record import RECORD_BYTES, Kind, unpack_records
+from kinetoscope.formats.tracks import role_of
+from kinetoscope.handlers.cycle_events import category_of
 from kinetoscope.recording.cycle import Cycle
-from kinetoscope.recording.recorder import PartInMemory, ThreadRecords
+from kinetoscope.recording.recorder import ThreadRecords
 from kinetoscope.recording.recorder_choice import IS_PURE
 
 if TYPE_CHECKING or not IS_PURE:
     from kinetoscope import _native
 
-_ROOM_BYTES = 1 << 20
+_MOST_ROOM_BYTES = 1 << 20
+_ROOM_PER_RECORD = 512  # of a line, which grows if that is not enough
 Packed = bytes | memoryview
 
 
 class StandIn(dict[str, Any]):
-    """An event without a time, in place of all those of its name on its thread: it gives the thread its track."""
+    """An event without a time, in place of all events of its thread: it gives the thread its track."""
 
 
 class Drain:
@@ -37,26 +38,28 @@ class Drain:
         self._in_pairs = in_pairs
         self._taken_tids = taken_tids
         self._num_tracks = Counter(thread.tid for thread in cycle.threads)
-        self._planned: list[tuple[ThreadRecords, list[StandIn]]] = []
+        self._planned: list[tuple[ThreadRecords, StandIn]] = []
 
-    def plan(self, thread: ThreadRecords) -> list[StandIn]:
-        """Takes on a thread, and returns events to stand for it meanwhile; none if its events must be made in Python.
+    def plan(self, thread: ThreadRecords) -> StandIn | None:
+        """Takes on a thread, and returns an event to stand for it meanwhile; None if its events must be made in Python.
 
-        The thread's events get the pid and tid that these have by the time of `write`.
+        The thread's events get the pid and tid that this one has by the time of `write`.
         """
         is_shared = str(thread.tid) in self._taken_tids or self._num_tracks[thread.tid] > 1
         if IS_PURE or is_shared or not self._keeps_order():
-            return []
-        stand_ins = self._stand_ins(thread, self._one_of_each(thread))
-        if stand_ins:
-            self._planned.append((thread, stand_ins))
-        return stand_ins
+            return None
+        one_of_each = self._one_of_each(thread)
+        if not one_of_each:
+            return None
+        stand_in = StandIn(ph="X", name=self._telling_name(one_of_each), pid=self._cycle.pid, tid=thread.tid)
+        self._planned.append((thread, stand_in))
+        return stand_in
 
     def write(self, writer: ChromeWriter) -> None:
         """Writes the events of all threads that were taken on."""
         start, (drift, elapsed) = self._cycle.clock.start, self._cycle.clock.slope_ns
         clock = start.monotonic_ns, start.unix_ns - writer.base_ns, drift, elapsed
-        for thread, (stand_in, *_) in self._planned:
+        for thread, stand_in in self._planned:
             place, rest = b'"pid":%d,"tid":%d' % (stand_in["pid"], stand_in["tid"]), b""
             for packed in self._parts(thread):
                 rest = self._write(writer, b"".join((rest, packed)) if rest else packed, False, place, clock)
@@ -66,8 +69,9 @@ class Drain:
         self, writer: ChromeWriter, packed: Packed, are_last: bool, place: bytes, clock: tuple[int, int, int, int]
     ) -> bytes:
         """Writes the lines of some records, and returns those that wait for what follows them."""
-        room, next_one = bytearray(_ROOM_BYTES), 0
-        while next_one < len(packed) // RECORD_BYTES:
+        next_one, num_records = 0, len(packed) // RECORD_BYTES
+        room = bytearray(min(_MOST_ROOM_BYTES, num_records * _ROOM_PER_RECORD))
+        while next_one < num_records:
             num_bytes, next_one, is_waiting = _native.drain_chrome(
                 packed, next_one, are_last, room, self._texts, place, clock
             )
@@ -98,10 +102,11 @@ class Drain:
         all_plain = all(sample.add(part.read()) for part in reversed(thread.parts))
         return sample.firsts() if all_plain else b""
 
-    def _stand_ins(self, thread: ThreadRecords, one_of_each: bytes) -> list[StandIn]:
-        """An event of each name and phase, without its time."""
-        events = thread_events(self._cycle, replace(thread, parts=(PartInMemory(one_of_each),)))
-        return [StandIn({key: event[key] for key in ("ph", "name", "cat", "pid", "tid")}) for event in events]
+    def _telling_name(self, one_of_each: bytes) -> str:
+        """The name of a span that tells what its thread is for, if there is one."""
+        spans = (record.name for record in unpack_records(one_of_each) if record.kind == Kind.SPAN)
+        names = (self._cycle.names[number].name for number in spans)
+        return next((name for name in names if role_of(name) is not None), "")
 
     @cached_property
     def _names(self) -> tuple[bytes, ...]:

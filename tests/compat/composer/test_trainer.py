@@ -147,6 +147,45 @@ def test_an_interrupted_trainer_can_fit_again():
     assert [it["args"]["batch"] for it in spans if "cut" in it["args"]] == [2]
 
 
+class Watches(Callback):
+    """Notes who is in the Trainer's list at some events."""
+
+    def __init__(self):
+        self.kinds = {}
+
+    def run_event(self, event, state, logger):
+        kinds = [type(it).__name__ for it in state.callbacks]
+        self.kinds.setdefault(event.value, []).append(kinds[kinds.index("Profiler") :])
+
+
+def test_within_a_batch_the_engine_works_for_the_profiler_alone_and_between_batches_the_list_is_whole():
+    class Mine(face.TraceHandler):
+        pass
+
+    profiler, watch = Profiler(ALWAYS, [Mine(), JSONTraceHandler()], strict=True), Watches()
+    trainer = train(profiler, num_batches=3, duration="2ep", callbacks=[watch], eval_dataloader=make_batches(2))
+    whole = ["Profiler", "SystemProfiler", "TorchProfiler", "Mine", "JSONTraceHandler"]
+    for event in ("before_train_batch", "after_forward", "batch_end"):
+        assert watch.kinds[event] == [["Profiler", "Mine"]] * 6, event
+    for event in ("epoch_start", "before_dataloader", "batch_checkpoint", "eval_start", "epoch_checkpoint", "fit_end"):
+        seen = watch.kinds[event]
+        assert seen == [whole] * len(seen), event
+    assert [type(it).__name__ for it in trainer.state.callbacks][-5:] == whole
+
+
+def test_a_run_that_failed_in_a_batch_closes_every_callback_of_ours():
+    trainer = make_trainer(Profiler(ALWAYS, [JSONTraceHandler()]), callbacks=[FailsInBatch(3)])
+    with pytest.raises(ArithmeticError):
+        trainer.fit()
+    trainer.close()
+    kinds = [type(it).__name__ for it in trainer.state.callbacks]
+    assert kinds[kinds.index("Profiler") :] == ["Profiler", "SystemProfiler", "TorchProfiler", "JSONTraceHandler"]
+    events = read_events()
+    assert spans_of(events)["event/batch"][-1]["args"]["cut"]
+    assert "aten::linear" in {it["name"] for it in events}
+    assert threads_of_ours() == []
+
+
 @pytest.mark.reports_errors
 def test_a_handler_that_raises_is_switched_off_and_training_goes_on(caplog):
     class Broken(face.TraceHandler):

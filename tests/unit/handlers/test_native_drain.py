@@ -74,7 +74,7 @@ def written(cycle, folder, *, drained=True, in_pairs=False):
     recipe = TraceRecipe("traces", f"{'drained' if drained else 'plain'}.json", "", in_pairs)
     with pytest.MonkeyPatch.context() as patch:
         if not drained:
-            patch.setattr(Drain, "plan", lambda self, thread: [])
+            patch.setattr(Drain, "plan", lambda self, thread: None)
         return JSONTraceHandler.reopen(folder, recipe, "run", cycle.ranks).write(cycle)
 
 

@@ -7,6 +7,8 @@ import threading
 import time
 from pathlib import Path
 
+import pytest
+
 from kinetoscope.formats.manifest import RankClosed, RankStarted, TraceExpired, TraceFinished, append_entry
 from kinetoscope.merge.manifest_merge import merge_manifest
 
@@ -107,3 +109,17 @@ def test_ranks_of_an_earlier_run_in_the_same_folder_are_not_merged(tmp_path):
     report = merge_manifest(tmp_path, tmp_path / "out.json", attempt="a-0")
     assert report is not None
     assert report.ranks == [0]
+
+
+@pytest.mark.parametrize("as_list", [False, True])
+def test_a_merged_trace_of_any_size_is_replaced_without_being_read(tmp_path, as_list):
+    start(tmp_path, 0)
+    finish(tmp_path, 0, "0.json")
+    output = tmp_path / "out.json"
+    merge_manifest(tmp_path, output, as_list=as_list)
+    os.truncate(output, 1 << 36)  # 64 GB, of which the disk holds next to nothing
+    finish(tmp_path, 0, "1.json")
+    report = merge_manifest(tmp_path, output, as_list=as_list)
+    assert report is not None
+    assert report.num_events == 2
+    assert output.stat().st_size < 10_000

@@ -1,0 +1,56 @@
+"""handlers/merge_process.py: merging beside training, also where it takes longer than the run."""
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from kinetoscope.formats.manifest import RankClosed, RankStarted, TraceFinished, append_entry
+from kinetoscope.handlers import merge_process
+from kinetoscope.handlers.merge_process import MergeProcess
+
+EVENT = {"ph": "X", "name": "x", "cat": "marker", "pid": 0, "tid": 9, "ts": 1, "dur": 1, "args": {"n": 1}}
+
+
+def save(folder: Path, cycle: int, num_events: int) -> Path:
+    """Rank 0's trace of a cycle, as a handler leaves it."""
+    header = {"baseTimeNanoseconds": 10**18, "kinetoscope": {"rank": 0, "cycle": cycle}}
+    path = folder / f"{cycle}.json"
+    path.write_text(json.dumps(header | {"traceEvents": [EVENT | {"name": f"cycle {cycle}"}] * num_events}))
+    append_entry(folder, 0, TraceFinished(0, path.name, path.stat().st_size, {}, cycle))
+    return path
+
+
+def stop_while_it_reads(pid: int, path: Path) -> None:
+    """Halts a process as soon as it has opened a file."""
+    until = time.monotonic() + 30
+    while time.monotonic() < until:
+        if any(os.path.realpath(fd) == str(path) for fd in Path(f"/proc/{pid}/fd").iterdir()):
+            os.kill(pid, signal.SIGSTOP)
+            return
+        time.sleep(0.001)
+    pytest.fail("The merging process never read the trace.")
+
+
+def test_a_merge_that_outlasts_the_run_merges_what_was_saved_meanwhile_as_well(tmp_path, monkeypatch):
+    monkeypatch.setattr(merge_process, "_LEAST_SECONDS_BETWEEN", 0.0)
+    started = RankStarted(0, 0, 0, 1, 1, os.getpid(), os.uname().nodename, "a-0")
+    append_entry(tmp_path, 0, started)
+    large, output = save(tmp_path, 0, 200_000), tmp_path / "merged.json"
+    merge = MergeProcess(tmp_path, output, node_rank=0, attempt="a-0", run_folder=tmp_path)
+    merge.start_if_due()
+    pid = merge._process.pid
+    stop_while_it_reads(pid, large)
+    save(tmp_path, 1, 1)
+    append_entry(tmp_path, 0, RankClosed(0))
+    try:
+        assert not merge.finish(timeout_s=0.1)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    assert merge._process.wait(time.monotonic() + 60)
+    names = [event["name"] for event in json.loads(output.read_text())["traceEvents"] if event["ph"] == "X"]
+    assert names.count("cycle 1") == 1
+    assert names.count("cycle 0") == 200_000
