@@ -84,6 +84,18 @@ def read_chrome(path: str | os.PathLike[str]) -> ChromeTrace:
     return trace
 
 
+def read_header(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """What a Chrome JSON file says before its events, or, in a bare list of ours, in the first: the rest is not read.
+
+    Raises `TraceFileError` when the file is empty, binary or no trace.
+    """
+    header: dict[str, Any] = {}
+    taker = _FirstEvent()
+    with contextlib.suppress(_EnoughError):
+        stream_chrome(path, taker, header.update)
+    return header_in([event for event in taker.events if event.get("ph") == "M"]) | header
+
+
 def _whole(name: str, document: Any, content: bytes) -> ChromeTrace:
     """A trace whose JSON is valid, its times in nanoseconds since its base."""
     header, events = _split(name, document)
@@ -128,36 +140,16 @@ class _Collecting:
         return True
 
 
-class _Found(Exception):  # noqa: N818 - nothing is wrong
-    """The header is known, and nothing else is wanted."""
+class _EnoughError(Exception):
+    """What is looked for was found."""
 
 
-class _HeaderReader(_Collecting):
-    """Takes what stands before the events, or in the first of them, and no more."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.header: dict[str, Any] = {}
-
-    def take_header(self, header: dict[str, Any]) -> None:
-        self.header = header
-        if header:
-            raise _Found
+class _FirstEvent(_Collecting):
+    """Takes one event."""
 
     def take_odd(self, event: Event, text: bytes) -> bool:
-        self.header = header_in([event])
-        raise _Found
-
-
-def read_header(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """The fields that stand before a trace's events, as every writer of ours puts them; the events are not read.
-
-    Raises `TraceFileError` when the file cannot be read, is empty, binary or no trace.
-    """
-    reader = _HeaderReader()
-    with contextlib.suppress(_Found):
-        stream_chrome(path, reader, reader.take_header)
-    return reader.header
+        super().take_odd(event, text)
+        raise _EnoughError
 
 
 def _take_header_event(trace: ChromeTrace) -> None:
