@@ -181,10 +181,11 @@ class Descriptions:
 
     def _take_name(self, pid: Any, tid: Any, args: Event) -> None:
         self.names[pid, tid] = str(args.get("name", ""))
-        if isinstance(args.get("origin"), list):  # a track of a merged file: what it was called before it was merged
-            self.keys[pid, tid] = tuple(args["origin"])
-        elif "overlap_of" in args:
-            origin, overlap = plain_tid(args["overlap_of"]), int(args.get("overlap", 1))
+        origin, overlap = args.get("origin"), args.get("overlap", 1)
+        if isinstance(origin, list) and {*map(type, origin)} <= {int, str, NoneType}:
+            self.keys[pid, tid] = tuple(origin)  # a track of a merged file: what it was called before it was merged
+        elif "overlap_of" in args and type(overlap) is int:
+            origin = plain_tid(args["overlap_of"])
             self.overlaps[pid, tid] = origin, overlap
             self.keys[pid, tid] = pid, origin, overlap
 

@@ -276,6 +276,24 @@ def test_files_of_one_rank_and_one_time_are_said_to_overlap(tmp_path):
     assert note.startswith("a-rank0.json and b-rank0.json are of rank 0 and of the same time")
 
 
+@pytest.mark.parametrize("pure", ["0", "1"])
+@pytest.mark.parametrize(
+    "args",
+    [
+        {"name": "n", "overlap_of": 50, "overlap": "many"},
+        {"name": "n", "overlap_of": {"a": 1}, "overlap": 10**30},
+        {"name": "n", "origin": [[1], {}]},
+        {"name": "n", "origin": []},
+        {"name": None, "origin": "a", "overlap_of": None},
+    ],
+)
+def test_names_of_threads_that_only_look_like_ours_are_no_crash(tmp_path, monkeypatch, pure, args):
+    monkeypatch.setenv("KINETOSCOPE_PURE", pure)
+    name = {"ph": "M", "name": "thread_name", "pid": 40, "tid": 50, "args": args}
+    report = merge_traces(tmp_path / "out.json", write(tmp_path / "rank0.json", [name, cpu(1), cpu(2, tid=51)]))
+    assert len({span["tid"] for span in spans(report.output)}) == 2
+
+
 def test_nothing_to_merge_is_an_error(tmp_path):
     with pytest.raises(MergeError, match="no trace files"):
         merge_traces(tmp_path / "out.json")

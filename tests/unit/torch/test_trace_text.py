@@ -133,7 +133,7 @@ def test_spans_that_overlap_are_made_to_nest_and_say_so():
     outer, inner, long, after, *added = events_of(text)
     assert (inner["dur"], inner["args"]["kinetoscope"]) == (60, "clipped 3.000 us at its end to nest")
     assert (long["tid"], long["dur"]) == (added[0]["tid"], 200)
-    assert added[0]["args"]["name"] == "thread stream 7 (overlap 1)"
+    assert added[0]["args"]["name"] == "thread 7 (overlap 1)"
     assert "kinetoscope" not in after["args"] | outer["args"]
 
 
