@@ -38,6 +38,12 @@ _MOST_IN_A_ROW = 64
 _WORK_AT_FIRST = 1 << 24
 _MOST_WORK = 2
 _LEAST_WORK = 400
+# Pieces lost: how many more than twice the events that were read, before more and more of what follows is passed over.
+_MOST_LOST = 1 << 12
+_PASSED_OVER_PER_LOST = 16
+_MOST_PASSED_OVER = 1 << 16
+_CREDIT_OF_AN_EVENT = 2
+_SHORTEST_EVENT = len('{"ph":"i","ts":1}')
 _EVENTS = re.compile(rb'(?<!\\)"traceEvents"[ \t\n\r]*:[ \t\n\r]*\[')
 _SEPARATORS = re.compile(rb"[ \t\n\r,]*")
 _NEXT_EVENT = re.compile(rb'\{[ \t\n\r]*"(?:ph|name|cat|pid|tid|ts|id|args)"[ \t\n\r]*:')
@@ -177,6 +183,7 @@ class ChromeStream:
         self._work_left = _WORK_AT_FIRST
         self._damages: Counter[int] = Counter()
         self._num_stray = self._num_strangers = 0
+        self._num_without_phase = self._lost_balance = self._num_passed_over = 0
 
     def read(self, on_header: Callable[[dict[str, Any]], None] | None = None) -> StreamedTrace:
         """Reads all of it. Raises `TraceFileError` when it is empty, binary or no trace."""
@@ -281,6 +288,7 @@ class ChromeStream:
             self._begin, stop = self._taker.take(self._buffer, self._begin, self._end, self._is_first)
             if self._begin > place:
                 self._is_first, self._num_in_a_row = False, 1
+            self._weigh(self._begin - place, is_left_out=False)
             if stop == Stop.END:
                 return True
             if stop == Stop.ODD:
@@ -298,9 +306,35 @@ class ChromeStream:
                 return
             self._num_stray += abs(self._buffer.count(b",", self._begin, place) - (not self._is_first))
             self._begin, self._is_first = place, True  # what is behind the comma needs no other
+            num_lost, num_left_out = self._num_lost(), self._num_left_out()
             if not self._read_straightened() and not self._read_odd():
                 return
+            self._weigh(self._begin - place, is_left_out=self._num_left_out() > num_left_out)
+            if self._num_lost() > num_lost:
+                self._lost_balance += 1
+                self._pass_over()
         self._num_in_a_row = min(_MOST_IN_A_ROW, 2 * self._num_in_a_row)
+
+    def _num_lost(self) -> int:
+        return self._damages[Damage.LOST] + self._num_strangers + self._num_without_phase
+
+    def _num_left_out(self) -> int:
+        return self._num_lost() + self._damages[Damage.TIMELESS]
+
+    def _weigh(self, num_bytes: int, *, is_left_out: bool) -> None:
+        """Counts an event that was read, if it is one, against what was lost."""
+        if num_bytes >= _SHORTEST_EVENT and not is_left_out:
+            self._lost_balance = max(0, self._lost_balance - _CREDIT_OF_AN_EVENT)
+
+    def _pass_over(self) -> None:
+        """Where nearly everything is lost, goes on the further ahead the longer that lasts."""
+        distance = min(_MOST_PASSED_OVER, _PASSED_OVER_PER_LOST * (self._lost_balance - _MOST_LOST))
+        if distance <= 0:
+            return
+        match = _NEXT_EVENT.search(self._buffer, self._begin + distance, self._end)
+        reached = match.start() if match else max(self._begin, self._end - _LONGEST_BEGINNING)
+        self._num_passed_over += reached - self._begin
+        self._begin = reached
 
     def _read_straightened(self) -> bool:
         """Reads one event that C understands, or knows to be lost; False if that is to be found out here."""
@@ -382,7 +416,9 @@ class ChromeStream:
     def _take_value(self, event: Any, text: bytes) -> None:
         if not isinstance(event, dict):
             self._num_strangers += 1
-        elif not self._taker.take_odd(event, text):
+            return
+        self._num_without_phase += not event.get("ph") or not isinstance(event["ph"], str)
+        if not self._taker.take_odd(event, text):
             has_times = event_to_nanoseconds({key: event[key] for key in ("ts", "dur") if key in event}, 0)
             self._damages[Damage.LOST if has_times else Damage.TIMELESS] += 1
 
@@ -433,6 +469,7 @@ class ChromeStream:
             "Commas within {} events were missing or too many.": self._damages[Damage.COMMAS],
             "Bytes that are not UTF-8 were replaced in {} events.": self._damages[Damage.NOT_UTF8],
             "{} pieces that are no complete event were left out.": self._damages[Damage.LOST],
+            "{} bytes among them were passed over, as nearly nothing could be read.": self._num_passed_over,
             "{} entries that are not events were left out.": self._num_strangers,
             "{} events whose time is not a number were left out.": self._damages[Damage.TIMELESS],
             "{} commas between events were missing or too many.": self._num_stray + self._taker.num_stray,

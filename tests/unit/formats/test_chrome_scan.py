@@ -298,3 +298,28 @@ def test_both_scanners_agree_on_a_mutated_file(monkeypatch, edits, window_bytes,
         start = place % (len(content) + 1)
         content[start : start + length] = piece
     assert_alike(bytes(content))
+
+
+_GOOD = b'{"ph":"X","name":"good","pid":1,"tid":2,"ts":%d,"dur":1},\n'
+_GARBAGE = [b'{"ph":', b'{"x":{"ph":1},', b'{"ph":"X","a":"', b'"', b"1,", b"{},", b'{"name":{"ts":']
+
+
+@pytest.mark.parametrize("garbage", _GARBAGE, ids=repr)
+@pytest.mark.parametrize("make", SCANNERS.values(), ids=SCANNERS)
+def test_millions_of_pieces_of_garbage_do_not_hold_up_what_stands_around_them(make, garbage):
+    # Each piece by itself would take minutes, and the test's time would be up.
+    good = b"".join(_GOOD % number for number in range(5000))
+    reading = read_with(make(), b"[" + good + garbage * (6_000_000 // len(garbage)) + b'"},\n' + good + b"]")
+    names = [row["name"] for row in reading.rows]
+    assert names[:5000] == ["good"] * 5000
+    assert reading.rows[-1]["ts"] == 4999_000
+    assert len(names) > 7500
+    assert any("were passed over" in repair for repair in reading.repairs)
+
+
+@pytest.mark.parametrize("make", SCANNERS.values(), ids=SCANNERS)
+def test_no_event_is_passed_over_where_every_other_one_is_lost(make):
+    content = b"[" + b"".join(_GOOD % number + b'{"ph":"X","name":"cut sho\n' for number in range(20_000)) + b"]"
+    reading = read_with(make(), content)
+    assert [row["ts"] for row in reading.rows] == [1000 * number for number in range(20_000)]
+    assert not any("were passed over" in repair for repair in reading.repairs)
