@@ -3,8 +3,9 @@
  *     text ──► walk_value ──► the byte behind the value, and `out`; or a fault, and how far it came
  *
  * Control characters in strings are escaped, bytes that are no UTF-8 replaced, halves of characters written as text, and
- * NaN and infinities become null: what Python's json takes, and no more. Times that are strings become numbers. What it is not sure to read as Python does
- * (exponents, numbers of many digits, deep nesting) it leaves to Python. It allocates for `out` only. */
+ * NaN and infinities become null: what Python's json takes, and no more. Times that are strings become numbers. What it
+ * is not sure to read as Python does (exponents, numbers of many digits, deep nesting) it leaves to Python. It allocates
+ * for `out` only. */
 
 #ifndef KINETOSCOPE_WALK_H
 #define KINETOSCOPE_WALK_H
