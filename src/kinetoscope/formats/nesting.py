@@ -175,6 +175,7 @@ class OverlapTracks:
         self._names: dict[Track, str] = {}
         self._sort_indexes: dict[Track, int] = {}
         self._tids: set[int] = set()
+        self._num_before: dict[Track, int] = {}
         for event in events:
             self._note(event)
 
@@ -186,6 +187,9 @@ class OverlapTracks:
             return
         if event.get("name") == "thread_name":
             self._names[pid, tid] = str(args.get("name"))
+            if type(overlap := args.get("overlap", 1)) is int and "overlap_of" in args:
+                track = pid, plain_tid(args["overlap_of"])
+                self._num_before[track] = max(overlap, self._num_before.get(track, 0))
         elif event.get("name") == "thread_sort_index" and isinstance(index := args.get("sort_index"), int):
             self._sort_indexes[pid, tid] = index
 
@@ -196,8 +200,9 @@ class OverlapTracks:
             span["tid"] = overlap_tid
 
     def add(self, track: Track, k: int) -> int:
-        """Makes the k-th overlap track of ``track``; returns its tid, which nobody else has."""
+        """Makes the k-th overlap track of ``track`` beside those it had; returns its tid, which nobody else has."""
         pid, tid = track
+        k += self._num_before.get(track, 0)
         overlap_tid = self._free_tid()
         name = self._names.get(track, f"thread {tid}")
         # Viewers order by sort index, then by name: the same index puts the overlap track right behind its origin.

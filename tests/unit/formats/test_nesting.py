@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kinetoscope.formats.nesting import nest
+from kinetoscope.formats.tracks import RankTracks
 
 US = 1000
 
@@ -156,3 +157,18 @@ def test_what_was_done_is_added_to_what_was_said_and_to_nothing_else(before, aft
     nest(events)
     said = events[1]["args"]["kinetoscope"]
     assert (said[: len(after)] if isinstance(after, str) else said) == after
+
+
+def test_a_second_nesting_puts_nothing_on_the_overlap_track_of_the_first():
+    # Kineto's own events nest when they are exported, and once more beside what the markers recorded.
+    events = [span(begin, begin + 500 * US, cat="user_annotation") for begin in (0, 250 * US)]
+    nest(events)
+    frame, marker = span(600 * US, 8000 * US, cat="frame"), span(700 * US, 9000 * US, cat="marker")
+    events += [span(300 * US, 8000 * US, cat="frame"), frame, marker]
+    nest(events, is_fixed=is_marker)
+    tracks = defaultdict(list)
+    for event in RankTracks(0).adopt(events):
+        tracks[event["tid"]].append((event["ts"], event["ts"] + event["dur"]))
+    for spans in tracks.values():
+        for (begin, end), (later, its_end) in zip(sorted(spans), sorted(spans)[1:], strict=False):
+            assert later >= end or (begin <= later and its_end <= end)
