@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from kinetoscope.errors import MergeError, TraceFileError
+from kinetoscope.merge.trace_output import is_pipe_or_device
 
 SUFFIXES = (".json", ".json.gz", ".json.zst")
 
@@ -44,7 +45,7 @@ def trace_inputs(names: Sequence[str], output: Path | None = None) -> Iterator[T
     with tempfile.TemporaryDirectory(prefix="kinetoscope-") as folder:
         files = TraceInputs()
         for number, name in enumerate(names):
-            if name == "-" or _is_pipe(Path(name)):
+            if name == "-" or is_pipe_or_device(Path(name)):
                 files.add(_kept(name, Path(folder, str(number))), name)
                 continue
             for path in _expand(name, output):
@@ -53,10 +54,6 @@ def trace_inputs(names: Sequence[str], output: Path | None = None) -> Iterator[T
             yield files
         except TraceFileError as error:
             raise TraceFileError(files.shown(error)) from error
-
-
-def _is_pipe(path: Path) -> bool:
-    return path.exists() and not path.is_file() and not path.is_dir()
 
 
 def _kept(name: str, folder: Path) -> Path:

@@ -73,7 +73,7 @@ class EngineMarkers:
 
     def _number(self, event: str) -> int:
         """The microbatch's; that of the one before for callbacks that come after its backward pass has ended."""
-        return self._microbatch - (event == "after_backward")
+        return max(0, self._microbatch - (event == "after_backward"))
 
 
 def _copy(given: Any) -> Any:

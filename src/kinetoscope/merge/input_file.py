@@ -46,8 +46,6 @@ class InputFile:
     """What a check counts: events, clipped, moved, repeated_flows, lone_begins, lone_ends."""
     notes: dict[str, Any] = field(default_factory=dict)
     """What metadata events say of the whole file, by their names: Composer keeps its rank and its clock there."""
-    changed_ns: int = 0
-    """When the file was changed last, by the clock of its file system."""
     shift_ns: int = 0
     stretch: Stretch | None = None
     ranks: list[int] = field(init=False)

@@ -80,8 +80,12 @@ def binary_output(path: Path) -> Iterator[BinaryIO]:
 def _opened(path: Path) -> AbstractContextManager[BinaryIO]:
     if path == STDOUT:
         return _stdout()
-    is_special = path.exists() and not path.is_file() and not path.is_dir()  # nothing may take the place of a device
-    return path.open("wb") if is_special else atomic_file(path)
+    return path.open("wb") if is_pipe_or_device(path) else atomic_file(path)
+
+
+def is_pipe_or_device(path: Path) -> bool:
+    """Whether it is there and is neither a file nor a folder: nothing may take its place, and it is read only once."""
+    return path.exists() and not path.is_file() and not path.is_dir()
 
 
 @contextmanager

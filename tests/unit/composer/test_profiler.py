@@ -81,6 +81,15 @@ def test_a_window_is_saved_as_a_bare_list_of_pairs():
         assert not [it for it in events if it["ph"] == "X"]
 
 
+def test_an_engine_that_has_no_markers_of_its_own_for_microbatches_has_one_of_them():
+    engine = Engine(only_markers(cyclic_schedule(warmup=0, active=1), [JSONTraceHandler()]))
+    engine.fit(1)
+    engine.close()
+    spans = spans_of(read_events("run/traces/ep0-ba1-rank0.json"))
+    for event in ("before_forward", "after_backward"):
+        assert [it["args"]["microbatch"] for it in spans[f"callback/Profiler/event/{event}"]] == [0], event
+
+
 def test_the_trace_of_an_active_stretch_that_the_epoch_ends_is_saved():
     def schedule(state):  # knows nothing of an epoch's end
         return [ProfilerAction.WARMUP, ProfilerAction.ACTIVE][min(state.timestamp.batch_in_epoch, 1)]
