@@ -16,14 +16,14 @@ from typing import Any
 from kinetoscope.errors import TraceFileError
 from kinetoscope.formats.live_run import (
     LiveRun,
-    LiveWindow,
     TraceRecipe,
     is_live_folder,
     live_folders,
     read_live_run,
     write_live_run,
-    write_live_window,
 )
+from kinetoscope.formats.window_log import Event, WindowClosed, WindowLog, WindowOpened, WindowSaved
+from kinetoscope.recording.cycle import Cycle
 from kinetoscope.recording.parents_run import RUN_FILE_VARIABLE
 from kinetoscope.recording.recorder_choice import ProcessRecorder
 from kinetoscope.training.attempt import Attempt, is_process_alive
@@ -60,6 +60,7 @@ class LiveFolder:
         self._submit = submit
         self.path: Path | None = None
         self._pointer: Path | None = None
+        self._windows: WindowLog | None = None
         self._said = False
 
     def prepare_ahead(self) -> None:
@@ -78,6 +79,7 @@ class LiveFolder:
             self.path = self._choose(wanted, run_folder)
             self.path.mkdir(parents=True, exist_ok=True)
             write_live_run(self.path, run)
+            self._windows = WindowLog(self.path)
             self._recorder.open_folder(str(self.path), run.rank, limit_bytes)
         except OSError as error:
             self._warn(self.path or wanted, error)
@@ -85,16 +87,27 @@ class LiveFolder:
         else:
             os.environ[RUN_FILE_VARIABLE] = str(self._recorder.run_file)
 
-    def note_window(self, cycle: int, timestamp: Any) -> None:
-        """Writes down, on the writer thread, that a window has opened: `recover` names its trace by that."""
+    def note_opened(self, cycle: int, timestamp: Any) -> None:
+        """Writes down, on the writer thread, that the window of a cycle has opened."""
         if self.path is not None:
-            window = LiveWindow(cycle, timestamp_fields(timestamp))
-            self._submit("Noting the window", lambda: self._write_window(window))
+            window, began_ns = self._recorder.window, self._recorder.window_began_ns
+            self._note(WindowOpened(window, cycle, began_ns, timestamp_fields(timestamp)))
 
-    def _write_window(self, window: LiveWindow) -> None:
+    def note_closed(self, cycle: Cycle) -> None:
+        """Writes down, on the writer thread, that a cycle's window has closed; and, once every handler has had the
+        cycle, that it is saved."""
         if self.path is not None:
+            recorded = cycle.recorded
+            self._note(WindowClosed(recorded.window, recorded.closed_ns, timestamp_fields(cycle.timestamp)))
+            cycle.contributions.afterwards.append(lambda: self._write_down(WindowSaved(recorded.window)))
+
+    def _note(self, event: Event) -> None:
+        self._submit("Noting what happens to a window", lambda: self._write_down(event))
+
+    def _write_down(self, event: Event) -> None:
+        if self.path is not None and self._windows is not None:
             try:
-                write_live_window(self.path, window)
+                self._windows.append(event)
             except OSError as error:
                 self._warn(self.path, error)
 

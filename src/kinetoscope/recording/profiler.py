@@ -394,7 +394,7 @@ class Profiler(Callback):
         timestamp = self.state.timestamp
         self._recorder.batch = int(getattr(timestamp.batch, "value", timestamp.batch))
         if self._window.set_action(self._action, timestamp):
-            self._live.note_window(self._window.num_cycles, timestamp)
+            self._live.note_opened(self._window.num_cycles, timestamp)
         compiler.teach_dynamo(Marker)
 
     def save_window(self, *, measure: bool = True) -> None:
@@ -404,6 +404,7 @@ class Profiler(Callback):
         if isinstance(listener, Listeners):
             listener.cut(self._clock.monotonic_ns())
         if cycle is not None:
+            self._live.note_closed(cycle)
             self._clocks.pass_on(cycle, self._delivery.cycle, measure=measure)
 
     def drain(self, timeout_s: float) -> bool:
