@@ -158,8 +158,9 @@ def test_all_ranks_are_recovered_into_one_merged_trace(tmp_path):
         assert trace.errors() == {}
 
 
-def test_a_process_that_still_runs_is_left_alone(killed):
+def test_a_process_that_still_runs_is_left_alone_also_where_there_are_no_locks(killed):
     (folder,) = (killed / "run" / "live").iterdir()
+    (folder / "owner.lock").unlink()
     run = json.loads((folder / "run.json").read_text())
     (folder / "run.json").write_text(json.dumps(run | {"pid": os.getpid()}))
     assert "still run" in recover(killed).stdout
@@ -168,6 +169,7 @@ def test_a_process_that_still_runs_is_left_alone(killed):
 
 def test_what_a_rank_of_another_machine_left_is_touched_only_when_asked_for(killed):
     (folder,) = (killed / "run" / "live").iterdir()
+    (folder / "owner.lock").write_text("the boot id of another machine\n")
     run = json.loads((folder / "run.json").read_text())
     (folder / "run.json").write_text(json.dumps(run | {"host": "another machine"}))
     assert "--other-hosts" in recover(killed).stdout

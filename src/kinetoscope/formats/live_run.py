@@ -61,6 +61,14 @@ def live_folders(run_folder: Path) -> Iterator[Path]:
             yield folder
 
 
+def live_folder_of(run_folder: Path, start: str) -> Path | None:
+    """The live folder of the process whose start has this name (`Attempt.start`); None if there is none."""
+    for path in (run_folder / "live").glob("*"):
+        if path.stem == start and (folder := _folder_behind(path)) is not None and is_live_folder(folder):
+            return folder
+    return None
+
+
 def _folder_behind(path: Path) -> Path | None:
     """``path`` itself, or the folder elsewhere that it names; None if its process has deleted it meanwhile."""
     if path.suffix != ".elsewhere":

@@ -14,7 +14,7 @@ from kinetoscope.formats.json_lines import append_line
 
 
 class RankStarted(msgspec.Struct, frozen=True, tag="started"):
-    """An attempt of a rank begins to write into the folder."""
+    """An attempt of a rank begins to write into the folder. ``start`` is the name of its live folder."""
 
     rank: int
     local_rank: int
@@ -24,6 +24,7 @@ class RankStarted(msgspec.Struct, frozen=True, tag="started"):
     pid: int
     host: str
     attempt: str
+    start: str = ""
 
 
 class TraceFinished(msgspec.Struct, frozen=True, tag="finished"):

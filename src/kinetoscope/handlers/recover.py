@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from kinetoscope.clock.anchor import Anchor
 from kinetoscope.errors import TraceFileError
 from kinetoscope.formats.chunk import LiveProcess, LiveTrack, read_live_folder
 from kinetoscope.formats.live_run import LiveRun, TraceRecipe, live_folders, read_live_run
+from kinetoscope.formats.owner_lock import Owner, owner_state
 from kinetoscope.formats.record import RECORD_BYTES, Flag, Kind, pack_records, record_columns, unpack_records
 from kinetoscope.formats.window_log import read_windows
 from kinetoscope.handlers.json_trace_handler import JSONTraceHandler
@@ -19,7 +19,7 @@ from kinetoscope.recording.child_records import child_records_in_window
 from kinetoscope.recording.cycle import Cycle
 from kinetoscope.recording.recorder import PartInMemory, SpanName, ThreadRecords, WindowRecords
 from kinetoscope.storage.remote_name import queue_recovered
-from kinetoscope.training.attempt import Attempt, is_process_alive
+from kinetoscope.training.attempt import Attempt
 from kinetoscope.training.ranks import Ranks
 from kinetoscope.training.timestamp import Timestamp
 
@@ -66,8 +66,8 @@ def recover(
         )
     for folder in found:
         run = read_live_run(folder)
-        is_here = run.host == socket.gethostname()
-        if other_hosts if not is_here else not is_process_alive(run.pid):
+        state = owner_state(folder, run.host, run.pid)
+        if state is Owner.DEAD or (state is Owner.UNKNOWN and other_hosts):
             yield _recover_rank(run_folder, folder, run)
             if not keep:
                 shutil.rmtree(folder)

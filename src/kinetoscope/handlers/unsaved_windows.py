@@ -1,5 +1,5 @@
-"""handlers: the windows that a killed process had not saved. Its log of windows and its own records flow in; when each of
-these windows began and ended flows out.
+"""handlers: the windows that a killed process had not saved. Its log of windows and its own records flow in; when each
+of these windows began and ended flows out.
 
 The writer thread writes the log, and may have been behind when the process was killed. What the log does not say is
 taken from the window before, and from the process's own records, which stand beside the number of their window.

@@ -346,6 +346,7 @@ class Profiler(Callback):
     def renew(self) -> None:
         """Makes a profiler that is closed ready for another run; does nothing to one that is not."""
         if self._phase is _Phase.CLOSED:
+            self.attempt = current_attempt(self.ranks)
             self._make_run(self._guard.strict)
             self._connect()
 
