@@ -393,6 +393,7 @@ class Profiler(Callback):
     def renew(self) -> None:
         """Makes a profiler that is closed ready for another run; does nothing to one that is not."""
         if self._phase is _Phase.CLOSED:
+            self.attempt = current_attempt(self.ranks)
             self._make_run(self._guard.strict)
             self._connect()
 
@@ -441,7 +442,7 @@ class Profiler(Callback):
         timestamp = self.state.timestamp
         self._recorder.batch = int(getattr(timestamp.batch, "value", timestamp.batch))
         if self._window.set_action(self._action, timestamp):
-            self._live.note_window(self._window.num_cycles, timestamp)
+            self._live.note_opened(self._window.num_cycles, timestamp)
         compiler.teach_dynamo(Marker)
 
     def pause(self) -> None:
@@ -464,6 +465,7 @@ class Profiler(Callback):
         if isinstance(listener, Listeners):
             listener.cut(self._clock.monotonic_ns())
         if cycle is not None:
+            self._live.note_closed(cycle)
             self._clocks.pass_on(cycle, self._delivery.cycle, measure=measure)
 
     def drain(self, timeout_s: float) -> bool:
