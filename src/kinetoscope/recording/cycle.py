@@ -1,6 +1,6 @@
 """recording: the Cycle, what one rank recorded in one window. It flows from the Profiler to the trace handlers."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -9,6 +9,7 @@ from typing import Any
 from kinetoscope.clock.anchor import Anchor, ClockLine
 from kinetoscope.clock.relation import ClockRelation
 from kinetoscope.formats.record import Record
+from kinetoscope.recording.lasting import LastingSpan
 from kinetoscope.recording.recorder import SpanName, ThreadRecords, WindowRecords
 from kinetoscope.training.attempt import Attempt
 from kinetoscope.training.ranks import Ranks
@@ -55,6 +56,8 @@ class Cycle:
     contributions: Contributions = field(default_factory=Contributions)
     relation: ClockRelation | None = None
     metadata: dict[str, Any] = field(default_factory=dict)
+    lasting: Sequence[LastingSpan] = ()
+    """Spans that were open in the window and are not among its records, since they began before it."""
 
     @cached_property
     def threads(self) -> list[ThreadRecords]:

@@ -23,6 +23,7 @@ from kinetoscope.recording.clock_comparison import ClockComparison
 from kinetoscope.recording.cycle import Contributions
 from kinetoscope.recording.delivery import Delivery, second_link
 from kinetoscope.recording.guard import Guard
+from kinetoscope.recording.lasting import LastingSpans
 from kinetoscope.recording.listeners import Listeners
 from kinetoscope.recording.live_folder import LIVE_BYTES_MAX, LiveFolder, live_run
 from kinetoscope.recording.loop import Batches, Loop
@@ -146,6 +147,8 @@ class Profiler(Callback):
         """Everything that belongs to one run, from its beginning to its close."""
         self._guard = Guard(strict)
         self._window = Window(self._recorder, self._clock, self.ranks, self.attempt)
+        self.lasting = LastingSpans(self._recorder, self._clock)
+        """For what drives a run: spans that may outlast windows."""
         self._action = ProfilerAction.SKIP
         self._is_paused = self._is_entered = False
         self._phase = _Phase.NEW
@@ -461,7 +464,8 @@ class Profiler(Callback):
         ``measure`` its clock once more before."""
         listener = self._recorder.listener
         timestamp = self.state.timestamp if timestamp is None else timestamp
-        cycle = self._window.close(self.state.run_name, timestamp, _distributed_info(self.ranks))
+        lasting = self.lasting.take(self._recorder.window)
+        cycle = self._window.close(self.state.run_name, timestamp, _distributed_info(self.ranks), lasting)
         if isinstance(listener, Listeners):
             listener.cut(self._clock.monotonic_ns())
         if cycle is not None:
