@@ -246,7 +246,7 @@ class Profiler(Callback):
         is read in the training thread. A file that is not there is reported in the log.
         """
         try:
-            contribution = self._temporary.keep(Path(filepath))
+            contribution = self._temporary.keep(Path(filepath), self._window.num_cycles)
         except OSError as error:
             self._guard.keep(f"Taking over the trace file {filepath}", error)
         else:
@@ -256,9 +256,9 @@ class Profiler(Callback):
         """For sources: calls ``make`` on the writer thread, to add files to the cycle that is being recorded now."""
         self._delivery.contribution(make, self._window.contributions)
 
-    def temporary_folder(self) -> Path:
-        """For sources, on the writer thread: where files lie that last only until their cycle is saved."""
-        return self._temporary.folder()
+    def temporary_folder(self, cycle: int) -> Path:
+        """For sources, on the writer thread: where files lie that last only until the cycle is saved."""
+        return self._temporary.folder(cycle)
 
     def report(self, message: str) -> None:
         """For sources: says something in the log, once."""

@@ -160,9 +160,9 @@ class TorchProfiler(Callback):
     def _save(
         self, profiler: Any, results: KinetoResults, timestamp: Any, window: int, contributions: Contributions
     ) -> None:
-        temporary, path = profiler.temporary_folder(), self._folder.path_for(timestamp)
+        temporary, path = profiler.temporary_folder(contributions.cycle), self._folder.path_for(timestamp)
         if not self._writes_file:
-            path = temporary / path.name
+            path = temporary / path.name.lstrip(".")
         results.export_chrome_trace(path, temporary_folder=temporary)
         if self._writes_file:
             contributions.files.append(path)

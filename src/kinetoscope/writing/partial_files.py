@@ -46,9 +46,8 @@ def temporary_folder(parent: Path | None = None) -> Iterator[Path]:
 
     There, what killed processes of this user have left goes at the first call. Raises OSError if it cannot be made.
     """
-    with _made(
-        parent or _system_folder(tempfile.gettempdir()), "kinetoscope", partial(Path.mkdir, mode=0o700)
-    ) as folder:
+    parent = parent or _system_folder(tempfile.gettempdir())
+    with _made(parent, "kinetoscope", partial(Path.mkdir, mode=0o700)) as folder:
         yield folder
 
 
