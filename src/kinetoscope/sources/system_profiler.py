@@ -4,6 +4,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from time import monotonic
 from typing import Any
 
@@ -13,6 +14,7 @@ from kinetoscope.errors import SettingsError
 from kinetoscope.recording.action import ProfilerAction
 from kinetoscope.sources import nvml
 from kinetoscope.training.callback import Callback
+from kinetoscope.writing.own_thread import OwnThread
 
 _GIB = 1 << 30
 _JOIN_S = 5.0
@@ -79,7 +81,7 @@ class SystemProfiler(Callback):
     def fit_start(self, state: Any, logger: Any) -> None:
         if self._thread is None:
             self._closing = False
-            self._thread = threading.Thread(target=self._loop, args=(state,), name="kinetoscope-system", daemon=True)
+            self._thread = OwnThread(partial(self._loop, state), "kinetoscope-system")
             self._thread.start()
 
     def batch_start(self, state: Any, logger: Any) -> None:
