@@ -121,6 +121,7 @@ def _started(ranks: Ranks, attempt: Attempt) -> RankStarted:
         pid=attempt.pid,
         host=socket.gethostname(),
         attempt=attempt.name,
+        start=attempt.start,
     )
 
 
