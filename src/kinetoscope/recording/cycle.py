@@ -17,11 +17,12 @@ from kinetoscope.training.ranks import Ranks
 
 @dataclass(frozen=True, slots=True)
 class Contributions:
-    """Trace files that sources add to a cycle. Filled on the writer thread, before a handler sees the cycle.
+    """Trace files that sources add to the cycle of that number. Filled on the writer thread, before a handler sees it.
 
     Once every handler has seen the cycle, what is named in ``temporary`` is deleted, and ``afterwards`` is called.
     """
 
+    cycle: int = 0
     files: list[Path] = field(default_factory=list)
     temporary: list[Path] = field(default_factory=list)
     afterwards: list[Callable[[], object]] = field(default_factory=list)

@@ -22,7 +22,7 @@ from kinetoscope.recording.action import ProfilerAction
 from kinetoscope.recording.arguments import check_callbacks, check_kind, check_number, check_schedule, check_state
 from kinetoscope.recording.clock_comparison import ClockComparison
 from kinetoscope.recording.cycle import Contributions
-from kinetoscope.recording.delivery import Delivery, second_link
+from kinetoscope.recording.delivery import Delivery
 from kinetoscope.recording.guard import Guard
 from kinetoscope.recording.lasting import LastingSpans
 from kinetoscope.recording.listeners import Listeners
@@ -32,6 +32,7 @@ from kinetoscope.recording.marker import RECORDING_ACTIONS, Marker, MarkerSettin
 from kinetoscope.recording.recorder import ACTION_BITS
 from kinetoscope.recording.recorder_choice import ProcessRecorder, say_if_slow
 from kinetoscope.recording.schedule import Schedule
+from kinetoscope.recording.temporary_files import TemporaryFiles
 from kinetoscope.recording.termination import TerminationHandler
 from kinetoscope.recording.window import Window
 from kinetoscope.training.attempt import current_attempt
@@ -164,6 +165,7 @@ class Profiler(Callback):
         self._delivery = Delivery(self._guard, lambda: self._trace_handlers, save_cost)
         self._clocks = ClockComparison(self._clock, self.ranks, self.attempt)
         self._live = LiveFolder(self._recorder, self._delivery.writer.submit)
+        self._temporary = TemporaryFiles(lambda: self._live.path)
         self.uploads: dict[Path, Any] = {}
         """For handlers and sources: what uploads from each run folder, so that they share it."""
 
@@ -253,15 +255,19 @@ class Profiler(Callback):
         is read in the training thread. A file that is not there is reported in the log.
         """
         try:
-            kept = second_link(Path(filepath))
+            contribution = self._temporary.keep(Path(filepath), self._window.num_cycles)
         except OSError as error:
             self._guard.keep(f"Taking over the trace file {filepath}", error)
         else:
-            self.contribute(lambda contributions: contributions.add_temporary(kept))
+            self.contribute(contribution)
 
     def contribute(self, make: Callable[[Contributions], object]) -> None:
         """For sources: calls ``make`` on the writer thread, to add files to the cycle that is being recorded now."""
         self._delivery.contribution(make, self._window.contributions)
+
+    def temporary_folder(self, cycle: int) -> Path:
+        """For sources, on the writer thread: where files lie that last only until the cycle is saved."""
+        return self._temporary.folder(cycle)
 
     def report(self, message: str) -> None:
         """For sources: says something in the log, once."""
@@ -539,6 +545,7 @@ class Profiler(Callback):
         self._clocks.finish(self.seconds_to_close())
         if self._delivery.writer.close(timeout_s=1.0):
             self._live.close()
+            self._temporary.close()
         active.deactivate(self._recorder)
         atexit.unregister(self._at_exit)
         self._phase = _Phase.CLOSED

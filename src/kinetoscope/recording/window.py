@@ -28,7 +28,7 @@ class Window:
         self._begin: Anchor | None = None
         self._begin_timestamp: Any = None
         self._num_cycles = 0
-        self.contributions = Contributions()
+        self.contributions = Contributions(cycle=0)
 
     @property
     def is_open(self) -> bool:
@@ -75,5 +75,5 @@ class Window:
             lasting=lasting,
         )
         self._num_cycles += 1
-        self._begin, self.contributions = None, Contributions()
+        self._begin, self.contributions = None, Contributions(cycle=self._num_cycles)
         return cycle
