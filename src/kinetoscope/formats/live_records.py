@@ -242,7 +242,7 @@ class _Reader:
             spans = [it for it in track.open_spans if it.name < len(names) and not _has_ended(it, track.parts)]
             track.open_spans = spans
         self.damages += [
-            f"{number:,} records of {thread} are left out: they are damaged, or {pid}.names does not say what they mean."
+            f"{number:,} records of {thread} are left out: damaged, or not explained by {pid}.names."
             for thread, number in num_damaged.items()
             if number
         ]
