@@ -7,7 +7,7 @@ COMPOSER_VENV := .venv-composer
 PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 PACKAGE := pyproject.toml $(wildcard setup.py src/native/*)
 
-.PHONY: help demo test test-pure test-long test-sanitized fuzz test-composer bench-composer check bench clean
+.PHONY: help demo test test-pure test-long test-busy test-sanitized fuzz test-composer bench-composer check bench clean
 
 help:  ## Say what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -35,6 +35,10 @@ test-pure: $(VENV)/test.stamp  ## Run all tests with the recorder, scanner and m
 test-long: $(VENV)/test.stamp  ## Run in full what `make test` shortens: faults, a stall, 64 ranks, 100 comparisons of clocks
 	KINETOSCOPE_FAULT_RUN_S=120 KINETOSCOPE_STALL_S=30 KINETOSCOPE_NUM_RANKS=64 KINETOSCOPE_CLOCK_RUNS=100 \
 	$(BIN)/python -m pytest --timeout 900 tests/integration/storage/test_fault_run.py tests/integration/test_scale.py tests/integration/clock
+
+test-busy: $(VENV)/test.stamp  ## Run all tests beside four processes that spin: none may depend on another process being quick
+	spinning=; for number in 1 2 3 4; do sh -c 'while :; do :; done' & spinning="$$spinning $$!"; done; \
+	trap "kill $$spinning" EXIT INT TERM; $(PYTEST) --timeout 900
 
 # The sanitizers are loaded before everything else, and libstdc++ with them, or they do not see torch throw.
 test-sanitized: $(VENV)/test.stamp  ## Run all tests with what is in C under AddressSanitizer and UndefinedBehaviorSanitizer

@@ -15,6 +15,7 @@
     ├── TraceFileError        (also ValueError)                   a trace file that cannot be read
     ├── OutputError           (also OSError)                      a file that cannot be written, such as on a full disk
     ├── UploadError           (also OSError)                      a store that does not hold what was uploaded
+    ├── UnsafePathError       (also PermissionError)              a name in a run's folder that leads out of it
     ├── MergeError            (also ValueError)                   traces that cannot be put together
     └── MissingExtraError     (also ImportError)                  a package that is not installed
 
@@ -81,6 +82,10 @@ class OutputError(KinetoscopeError, OSError):
 
 class UploadError(KinetoscopeError, OSError):
     """After an upload the store does not hold what was sent."""
+
+
+class UnsafePathError(KinetoscopeError, PermissionError):
+    """A file names a path that is not used: it leads out of the run's folder, or is no ordinary file."""
 
 
 class MergeError(KinetoscopeError, ValueError):

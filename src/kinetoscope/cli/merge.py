@@ -103,6 +103,7 @@ def _upload(arguments: argparse.Namespace) -> None:
 def _merge(arguments: argparse.Namespace, wait_s: float, on_progress: Progress | None) -> MergeReport | None:
     ranks = _numbers(arguments.ranks) if arguments.ranks else None
     if arguments.from_manifest:
+        run_folder = arguments.run_folder or Path(arguments.from_manifest).parent
         return merge_manifest(
             arguments.from_manifest,
             arguments.output,
@@ -114,7 +115,8 @@ def _merge(arguments: argparse.Namespace, wait_s: float, on_progress: Progress |
             on_progress=on_progress,
             as_list=arguments.as_list,
             num_cycles=arguments.cycles,
-            delete=partial(delete_when_uploaded, arguments.run_folder or Path(arguments.from_manifest).parent),
+            run_folder=run_folder,
+            delete=partial(delete_when_uploaded, run_folder),
         )
     output = Path(arguments.output)
     with trace_inputs(arguments.inputs, output) as files:

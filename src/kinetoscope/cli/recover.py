@@ -44,9 +44,18 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     for rank in ranks:
         print(_summary(rank))
-    delete = partial(delete_when_uploaded, Path(arguments.run_folder))
+    run_folder = Path(arguments.run_folder)
+    delete = partial(delete_when_uploaded, run_folder)
     for folder, output, as_list, node_rank, attempt in _merges(ranks):
-        report = merge_manifest(folder, output, as_list=as_list, node_rank=node_rank, attempt=attempt, delete=delete)
+        report = merge_manifest(
+            folder,
+            output,
+            as_list=as_list,
+            node_rank=node_rank,
+            attempt=attempt,
+            run_folder=run_folder,
+            delete=delete,
+        )
         if report:
             print(f"Merged {report.num_files} files of {len(report.ranks)} ranks into {report.output}.")
     if num_waiting := sum(len(read_queue(Path(arguments.run_folder), rank.run.rank)) for rank in ranks):

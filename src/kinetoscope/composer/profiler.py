@@ -106,7 +106,7 @@ class Profiler(engine.Profiler, TrainerCallback):
                     num_traces_to_keep=torch_prof_num_traces_to_keep,
                 )
             )
-        self._engine_markers = EngineMarkers(self.marker_with)
+        self._engine_markers = EngineMarkers(self.marker_with, lambda: self.lasting)
         self._saves_at_next_event = self._acts_at_next_event = False
         self._has_begun = False
         self._engine_list = EngineList([], [])
@@ -158,6 +158,16 @@ class Profiler(engine.Profiler, TrainerCallback):
     def close(self, state: Any = None, logger: Any = None) -> None:
         self._engine_list.step_in()  # behind this profiler, so that the engine closes them next
         super().close(state, logger)
+
+    def close_abandoned(self) -> None:
+        """A Trainer was never closed: does what it would have done for this profiler, its sources and its handlers."""
+        self.close(self.state)
+        callbacks = [*self._callbacks, *self.trace_handlers]
+        for callback in callbacks:
+            self.call(callback, callback.close, self.state, None)
+        for callback in callbacks:
+            self.call(callback, callback.post_close)
+        self.post_close()
 
     # -- events -----------------------------------------------------------------------------------------------
 

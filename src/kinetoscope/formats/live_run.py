@@ -1,16 +1,14 @@
-"""formats: what a live folder says of its run, in ``run.json`` and ``window.json``. `recover` needs both."""
+"""formats: what a live folder says of its run, in ``run.json``. `recover` needs it."""
 
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TypeVar
 
 import msgspec
 
 from kinetoscope.errors import TraceFileError
 
-_RUN, _WINDOW = "run.json", "window.json"
-T = TypeVar("T")
+_RUN = "run.json"
 
 
 class TraceRecipe(msgspec.Struct, frozen=True):
@@ -43,26 +41,30 @@ class LiveRun(msgspec.Struct, frozen=True):
     recipes: list[TraceRecipe]
 
 
-class LiveWindow(msgspec.Struct, frozen=True):
-    """The window that is open: its cycle's number, and the fields of the timestamp at which it opened."""
-
-    cycle: int
-    timestamp: dict[str, int | float]
-
-
 def write_live_run(folder: Path, run: LiveRun) -> None:
-    """Raises OSError if it cannot be written."""
-    _write(folder / _RUN, run)
-
-
-def write_live_window(folder: Path, window: LiveWindow) -> None:
-    """Raises OSError if it cannot be written."""
-    _write(folder / _WINDOW, window)
+    """Whole or not at all: a kill may come at any moment. Raises OSError if it cannot be written."""
+    partial = folder / f"{_RUN}.partial"
+    partial.write_bytes(msgspec.json.encode(run))
+    partial.replace(folder / _RUN)
 
 
 def is_live_folder(folder: Path) -> bool:
     """Whether a process keeps, or has left, in ``folder`` what it has not saved."""
     return (folder / _RUN).is_file()
+
+
+def contributed_folder(folder: Path, cycle: int) -> Path:
+    """Where, in a live folder, trace files lie that were contributed to an unsaved cycle."""
+    return folder / "contributed" / str(cycle)
+
+
+def contributed_files(folder: Path, cycle: int) -> list[Path]:
+    """Those that are complete. Links are passed over, which may lead anywhere."""
+    holder = contributed_folder(folder, cycle)
+    if holder.is_symlink() or holder.parent.is_symlink() or not holder.is_dir():
+        return []
+    files = (path for path in sorted(holder.iterdir()) if not path.name.startswith("."))
+    return [path for path in files if path.is_file() and not path.is_symlink()]
 
 
 def live_folders(run_folder: Path) -> Iterator[Path]:
@@ -71,6 +73,14 @@ def live_folders(run_folder: Path) -> Iterator[Path]:
         folder = _folder_behind(path)
         if folder is not None and is_live_folder(folder):
             yield folder
+
+
+def live_folder_of(run_folder: Path, start: str) -> Path | None:
+    """The live folder of the process whose start has this name (`Attempt.start`); None if there is none."""
+    for path in (run_folder / "live").glob("*"):
+        if path.stem == start and (folder := _folder_behind(path)) is not None and is_live_folder(folder):
+            return folder
+    return None
 
 
 def _folder_behind(path: Path) -> Path | None:
@@ -84,23 +94,8 @@ def _folder_behind(path: Path) -> Path | None:
 
 def read_live_run(folder: Path) -> LiveRun:
     """Raises `TraceFileError` if the folder does not say whose it is."""
-    return _read(folder / _RUN, LiveRun)
-
-
-def read_live_window(folder: Path) -> LiveWindow | None:
-    """The last window that was opened; None if there was none yet."""
-    return _read(folder / _WINDOW, LiveWindow) if (folder / _WINDOW).exists() else None
-
-
-def _write(path: Path, content: LiveRun | LiveWindow) -> None:
-    """Whole or not at all: a kill may come at any moment."""
-    partial = path.with_name(f"{path.name}.partial")
-    partial.write_bytes(msgspec.json.encode(content))
-    partial.replace(path)
-
-
-def _read(path: Path, kind: type[T]) -> T:
+    path = folder / _RUN
     try:
-        return msgspec.json.decode(path.read_bytes(), type=kind)
+        return msgspec.json.decode(path.read_bytes(), type=LiveRun)
     except (OSError, msgspec.MsgspecError) as error:
         raise TraceFileError(f"Cannot read {path}: {error}. Is this the live folder of a Kinetoscope run?") from error

@@ -3,7 +3,6 @@
 One JSON object per line, appended by the one writer thread of the one rank: nobody waits for anybody.
 """
 
-import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,10 +10,11 @@ from pathlib import Path
 import msgspec
 
 from kinetoscope.errors import TraceFileError
+from kinetoscope.formats.json_lines import append_line
 
 
 class RankStarted(msgspec.Struct, frozen=True, tag="started"):
-    """An attempt of a rank begins to write into the folder."""
+    """An attempt of a rank begins to write into the folder. ``start`` is the name of its live folder."""
 
     rank: int
     local_rank: int
@@ -24,6 +24,7 @@ class RankStarted(msgspec.Struct, frozen=True, tag="started"):
     pid: int
     host: str
     attempt: str
+    start: str = ""
 
 
 class TraceFinished(msgspec.Struct, frozen=True, tag="finished"):
@@ -79,8 +80,7 @@ def append_entry(folder: Path, rank: int, entry: Entry) -> None:
     """
     path = _path(folder, rank)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("ab", buffering=0) as stream:
-        stream.write(_end_of_torn_line(path) + msgspec.json.encode(entry) + b"\n")
+    append_line(path, msgspec.json.encode(entry))
 
 
 def read_manifest(folder: Path) -> list[RankManifest]:
@@ -92,14 +92,6 @@ def read_manifest(folder: Path) -> list[RankManifest]:
 
 def _path(folder: Path, rank: int) -> Path:
     return folder / ".manifest" / f"rank{rank}.jsonl"
-
-
-def _end_of_torn_line(path: Path) -> bytes:
-    with path.open("rb") as stream:
-        if stream.seek(0, os.SEEK_END) == 0:
-            return b""
-        stream.seek(-1, os.SEEK_END)
-        return b"" if stream.read(1) == b"\n" else b"\n"
 
 
 def _read_rank(path: Path) -> RankManifest:

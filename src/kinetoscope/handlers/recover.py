@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,15 +9,20 @@ from pathlib import Path
 from kinetoscope.clock.anchor import Anchor
 from kinetoscope.errors import TraceFileError
 from kinetoscope.formats.chunk import LiveProcess, LiveTrack, read_live_folder
-from kinetoscope.formats.live_run import LiveRun, LiveWindow, TraceRecipe, live_folders, read_live_run, read_live_window
-from kinetoscope.formats.record import RECORD_BYTES, Kind, Record, pack_records, unpack_records
+from kinetoscope.formats.live_run import LiveRun, TraceRecipe, contributed_files, live_folders, read_live_run
+from kinetoscope.formats.owner_lock import Owner, owner_state
+from kinetoscope.formats.record import RECORD_BYTES, Flag, Kind, pack_records, record_columns, unpack_records
+from kinetoscope.formats.window_log import read_windows
 from kinetoscope.handlers.json_trace_handler import JSONTraceHandler
-from kinetoscope.recording.cycle import Cycle
+from kinetoscope.handlers.unsaved_windows import UnsavedWindow, find_unsaved_windows
+from kinetoscope.recording.child_records import child_records_in_window
+from kinetoscope.recording.cycle import Contributions, Cycle
 from kinetoscope.recording.recorder import PartInMemory, SpanName, ThreadRecords, WindowRecords
 from kinetoscope.storage.remote_name import queue_recovered
-from kinetoscope.training.attempt import Attempt, is_process_alive
+from kinetoscope.training.attempt import Attempt
 from kinetoscope.training.ranks import Ranks
-from kinetoscope.training.timestamp import Timestamp, timestamp_from_fields
+from kinetoscope.training.timestamp import Timestamp
+from kinetoscope.writing.partial_files import remove_partials
 
 # For a run none of whose handlers writes files: what was recorded is in its live folder all the same.
 _DEFAULT_RECIPE = TraceRecipe("traces", "ep{epoch}-ba{batch}-rank{rank}.json", "merged_trace.json")
@@ -55,6 +59,8 @@ def recover(
     ``run_folder`` holds nothing to recover, or something that cannot be read.
     """
     run_folder = Path(run_folder)
+    if not keep:
+        _remove_partials(run_folder)
     found = list(live_folders(run_folder))
     if not found:
         raise TraceFileError(
@@ -63,8 +69,8 @@ def recover(
         )
     for folder in found:
         run = read_live_run(folder)
-        is_here = run.host == socket.gethostname()
-        if other_hosts if not is_here else not is_process_alive(run.pid):
+        state = owner_state(folder, run.host, run.pid)
+        if state is Owner.DEAD or (state is Owner.UNKNOWN and other_hosts):
             yield _recover_rank(run_folder, folder, run)
             if not keep:
                 shutil.rmtree(folder)
@@ -73,74 +79,111 @@ def recover(
             left.unlink()
 
 
-def _recover_rank(run_folder: Path, folder: Path, run: LiveRun) -> RecoveredRank:
-    processes = read_live_folder(folder)
-    cycle = _cycle(run, read_live_window(folder), processes)
-    traces, merges = [], []
-    if cycle is not None:
+def _remove_partials(run_folder: Path) -> None:
+    """Deletes what dead processes left half-written beside traces; not behind links, which may lead anywhere."""
+    for pattern in ("*/.manifest", "*/attempt*/.manifest"):
+        for manifests in run_folder.glob(pattern):
+            folder = manifests.parent.relative_to(run_folder)
+            if (run_folder / folder).resolve() == run_folder.resolve() / folder:
+                remove_partials(run_folder / folder)
+
+
+def _recover_rank(run_folder: Path, live_folder: Path, run: LiveRun) -> RecoveredRank:
+    found = RecoveredRank(run, live_folder, [], [], [])
+    for cycle in _cycles(live_folder, run):
+        found.threads.extend(map(_describe, cycle.threads))
         for recipe in run.recipes or [_DEFAULT_RECIPE]:
-            handler = JSONTraceHandler.reopen(run_folder / recipe.folder, recipe, run.run_name, cycle.ranks)
-            traces.append(handler.write(cycle))
+            folder = run_folder / recipe.folder
+            handler = JSONTraceHandler.reopen(folder, recipe, run.run_name, cycle.ranks)
+            found.traces.append(handler.write(cycle))
             if recipe.remote:
-                queue_recovered(run_folder, recipe.remote, traces[-1], cycle)
+                queue_recovered(run_folder, recipe.remote, found.traces[-1], cycle)
             if recipe.merged:
-                folder = run_folder / recipe.folder
-                merges.append((folder, folder / recipe.merged, recipe.in_pairs))
-    threads = [_describe(track) for process in processes for track in process.tracks]
-    return RecoveredRank(run, folder, [it for it in threads if it.num_spans or it.num_open], traces, merges)
+                found.merges.append((folder, folder / recipe.merged, recipe.in_pairs))
+    return found
 
 
-def _describe(track: LiveTrack) -> RecoveredThread:
-    return RecoveredThread(track.name, track.num_spans, len(track.open_spans))
+def _describe(thread: ThreadRecords) -> RecoveredThread:
+    num_spans = num_open = 0
+    for part in thread.parts:
+        columns = record_columns(part.read())
+        num_spans += columns.kind.tobytes().count(Kind.SPAN)
+        num_open += columns.flags.tobytes().count(Flag.CUT)
+    return RecoveredThread(thread.name, num_spans - num_open, num_open)
 
 
-def _cycle(run: LiveRun, window: LiveWindow | None, processes: list[LiveProcess]) -> Cycle | None:
-    """All that a rank's processes left, as the cycle its last window would have become; None if that is nothing."""
-    tracks = [track for process in processes for track in process.tracks]
-    if not any(track.parts or track.open_spans for track in tracks):
-        return None
-    cut_ns = max(_last_moment(track) for track in tracks)
-    names: list[SpanName] = []
-    threads: list[ThreadRecords] = []
-    for process in processes:
-        threads += [_thread(track, cut_ns, len(names)) for track in process.tracks]
-        names += [SpanName(name.name, name.categories) for name in process.names]
-    anchor = Anchor(tracks[0].monotonic_ns, tracks[0].unix_ns)
-    begin = timestamp_from_fields(window.timestamp) if window else Timestamp()
+def _cycles(live_folder: Path, run: LiveRun) -> Iterator[Cycle]:
+    """What a rank's processes left, as the cycles that its unsaved windows would have become."""
+    processes = sorted(read_live_folder(live_folder), key=lambda process: process.pid != run.pid)
+    log, _ = read_windows(live_folder)
+    last_ns = max((_last_moment(track) for process in processes for track in process.tracks), default=0)
+    owner = next((process for process in processes if process.pid == run.pid), None)
+    for window in find_unsaved_windows(log, owner, last_ns):
+        names: list[SpanName] = []
+        threads: list[ThreadRecords] = []
+        for process in processes:
+            ids = range(len(names), len(names) + len(process.names))
+            for track in process.tracks:
+                if process is owner:
+                    threads.append(_own_records(track, window))
+                else:
+                    threads.append(child_records_in_window(track, ids, window.began_ns, window.closed_ns))
+            names += [SpanName(name.name, name.categories) for name in process.names]
+        threads = [thread for thread in threads if thread.num_records]
+        if threads:
+            contributions = Contributions(window.cycle, contributed_files(live_folder, window.cycle))
+            yield _cycle(run, window, _anchor(processes), names, threads, contributions)
+
+
+def _own_records(track: LiveTrack, window: UnsavedWindow) -> ThreadRecords:
+    """What a thread of the process that opened the window recorded in it; spans still open end where it does."""
+    cut = [
+        span._replace(end=max(span.begin, window.closed_ns), flags=Flag.CUT, series=0)
+        for span in track.open_spans
+        if span.series == window.number
+    ]
+    parts = [part for part in track.parts if part.window == window.number]
+    return ThreadRecords(
+        track.tid, track.name, track.is_main, [*parts, PartInMemory(pack_records(cut))], track.num_dropped
+    )
+
+
+def _anchor(processes: list[LiveProcess]) -> Anchor:
+    """One moment on both clocks, which all processes of a machine share."""
+    track = next(track for process in processes for track in process.tracks)
+    return Anchor(track.monotonic_ns, track.unix_ns)
+
+
+def _cycle(
+    run: LiveRun,
+    window: UnsavedWindow,
+    anchor: Anchor,
+    names: list[SpanName],
+    threads: list[ThreadRecords],
+    contributions: Contributions,
+) -> Cycle:
     return Cycle(
-        number=window.cycle if window else 0,
+        number=window.cycle,
         run_name=run.run_name,
         ranks=Ranks(run.rank, run.local_rank, run.world_size, run.local_world_size, run.node_rank),
         attempt=Attempt(run.run_id, run.restart, run.pid),
         pid=run.pid,
-        begin_timestamp=begin,
-        timestamp=_end(begin, threads, names),
+        begin_timestamp=window.begin,
+        timestamp=window.end or _end(window.begin, threads, names),
         begin=anchor,
         end=anchor,
         names=names,
-        recorded=WindowRecords(lambda: [thread for thread in threads if thread.num_records]),
+        recorded=WindowRecords(lambda: threads),
+        contributions=contributions,
         metadata={"distributedInfo": {"rank": run.rank, "world_size": run.world_size}, "recovered": True},
     )
 
 
 def _last_moment(track: LiveTrack) -> int:
     """The latest moment that is known of a track: records stand in the order in which they ended."""
-    last = [it[-RECORD_BYTES:] for it in track.parts if it]
+    last = [part.read()[-RECORD_BYTES:] for part in track.parts if len(part)]
     ends = [int(it.end) if it.kind == Kind.SPAN else it.begin for part in last for it in unpack_records(part)]
     return max([*ends, *(it.begin for it in track.open_spans)], default=0)
-
-
-def _thread(track: LiveTrack, cut_ns: int, first_name: int) -> ThreadRecords:
-    """A track's records, with its ids of names moved up by ``first_name``: each process counts its own from 0."""
-    parts = track.parts_cut_at(cut_ns)
-    if first_name:
-        parts = [pack_records(_renamed(record, first_name) for record in unpack_records(part)) for part in parts]
-    return ThreadRecords(track.tid, track.name, track.is_main, list(map(PartInMemory, parts)), track.num_dropped)
-
-
-def _renamed(record: Record, first_name: int) -> Record:
-    series = record.series + first_name if record.kind == Kind.COUNTER else record.series
-    return record._replace(name=record.name + first_name, series=series)
 
 
 def _end(begin: Timestamp, threads: list[ThreadRecords], names: list[SpanName]) -> Timestamp:

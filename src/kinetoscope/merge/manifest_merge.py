@@ -1,17 +1,18 @@
 """merge: what the manifests list. The ranks of one node flow in as they finish; their merged trace flows out."""
 
 import os
-import socket
 import time
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from pathlib import Path
 
 from kinetoscope.errors import TraceFileError
 from kinetoscope.formats.chrome import read_header
+from kinetoscope.formats.live_run import live_folder_of
 from kinetoscope.formats.manifest import RankManifest, read_manifest
+from kinetoscope.formats.owner_lock import Owner, owner_state
 from kinetoscope.merge.input_file import own_header
 from kinetoscope.merge.merge_traces import MergeReport, Progress, merge_traces
-from kinetoscope.training.attempt import is_process_alive
 
 _POLL_S = 0.1
 
@@ -28,17 +29,20 @@ def merge_manifest(
     on_progress: Progress | None = None,
     as_list: bool = False,
     num_cycles: int | None = None,
+    run_folder: Path | None = None,
     delete: Callable[[Path], object] | None = None,
 ) -> MergeReport | None:
     """Merges the traces that the ranks of node ``node_rank`` have listed in ``folder``; None if there is none yet.
 
     Waits up to ``wait_s`` seconds until every local rank has closed its manifest, or has ``num_cycles`` traces in it; a
-    rank whose process on this host is dead is not waited for. ``ranks`` merges, and waits for, those ranks only;
-    ``attempt`` only those of that attempt, where the folder holds manifests of an earlier run. Traces that have expired
+    rank whose process is dead, as its live folder in ``run_folder`` (``folder``'s parent unless given) shows, is not
+    waited for. ``ranks`` merges, and waits for, those ranks only; ``attempt`` only those of that attempt, where the
+    folder holds manifests of an earlier run. Traces that have expired
     are deleted (by ``delete``, if given) once they are in the merged file, and stay in it when it is merged again.
     """
     folder, output = Path(folder), Path(output_file)
-    manifests = _wait(lambda: _chosen(folder, node_rank, ranks, attempt), ranks, wait_s, num_cycles)
+    waiting = _Waiting(run_folder or folder.parent, ranks, num_cycles)
+    manifests = waiting.wait(lambda: _chosen(folder, node_rank, ranks, attempt), wait_s)
     listed = [trace.path for manifest in manifests for trace in manifest.traces]
     merged_before = _sources_of(output) & set(listed)
     gone = {path for path in listed if not (folder / path).exists()}
@@ -71,35 +75,40 @@ def _chosen(folder: Path, node_rank: int, ranks: Collection[int] | None, attempt
     ]
 
 
-def _wait(
-    read: Callable[[], list[RankManifest]], ranks: Collection[int] | None, wait_s: float, num_cycles: int | None
-) -> list[RankManifest]:
-    """The manifests once every rank is done, or once ``wait_s`` is over."""
-    deadline = time.monotonic() + wait_s
-    manifests = read()
-    while not _all_done(manifests, ranks, num_cycles) and time.monotonic() < deadline:
-        time.sleep(min(_POLL_S, max(0.0, deadline - time.monotonic())))
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """For whom a merge waits: the ``ranks``, or all of the node, but for those that have ended or saved enough."""
+
+    run_folder: Path
+    ranks: Collection[int] | None
+    num_cycles: int | None
+
+    def wait(self, read: Callable[[], list[RankManifest]], wait_s: float) -> list[RankManifest]:
+        """The manifests once every rank is done, or once ``wait_s`` is over."""
+        deadline = time.monotonic() + wait_s
         manifests = read()
-    return manifests
+        while not self._all_done(manifests) and time.monotonic() < deadline:
+            time.sleep(min(_POLL_S, max(0.0, deadline - time.monotonic())))
+            manifests = read()
+        return manifests
 
+    def _all_done(self, manifests: list[RankManifest]) -> bool:
+        num_expected = len(set(self.ranks)) if self.ranks is not None else _num_local_ranks(manifests)
+        return len(manifests) >= num_expected and all(map(self._is_done, manifests))
 
-def _all_done(manifests: list[RankManifest], ranks: Collection[int] | None, num_cycles: int | None) -> bool:
-    num_expected = len(set(ranks)) if ranks is not None else _num_local_ranks(manifests)
-    return len(manifests) >= num_expected and all(_is_done(manifest, num_cycles) for manifest in manifests)
+    def _is_done(self, manifest: RankManifest) -> bool:
+        started = manifest.started
+        if manifest.closed or started is None:
+            return manifest.closed
+        if self.num_cycles is not None and len(manifest.traces) >= self.num_cycles:
+            return True
+        live_folder = live_folder_of(self.run_folder, started.start)
+        return owner_state(live_folder, started.host, started.pid) is Owner.DEAD
 
 
 def _num_local_ranks(manifests: list[RankManifest]) -> int:
     """How many ranks this node has, as the one that started says; at least one is expected."""
     return max((manifest.started.local_world_size for manifest in manifests if manifest.started), default=1)
-
-
-def _is_done(manifest: RankManifest, num_cycles: int | None) -> bool:
-    started = manifest.started
-    if manifest.closed or started is None:
-        return manifest.closed
-    if num_cycles is not None and len(manifest.traces) >= num_cycles:
-        return True
-    return started.host == socket.gethostname() and not is_process_alive(started.pid)
 
 
 def _delete(path: Path) -> None:

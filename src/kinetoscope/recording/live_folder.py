@@ -16,17 +16,18 @@ from typing import Any
 from kinetoscope.errors import TraceFileError
 from kinetoscope.formats.live_run import (
     LiveRun,
-    LiveWindow,
     TraceRecipe,
     is_live_folder,
     live_folders,
     read_live_run,
     write_live_run,
-    write_live_window,
 )
+from kinetoscope.formats.owner_lock import Owner, OwnerLock, owner_state
+from kinetoscope.formats.window_log import Event, WindowClosed, WindowLog, WindowOpened, WindowSaved
+from kinetoscope.recording.cycle import Cycle
 from kinetoscope.recording.parents_run import RUN_FILE_VARIABLE
 from kinetoscope.recording.recorder_choice import ProcessRecorder
-from kinetoscope.training.attempt import Attempt, is_process_alive
+from kinetoscope.training.attempt import Attempt
 from kinetoscope.training.ranks import Ranks
 from kinetoscope.training.timestamp import timestamp_fields
 
@@ -60,6 +61,8 @@ class LiveFolder:
         self._submit = submit
         self.path: Path | None = None
         self._pointer: Path | None = None
+        self._windows: WindowLog | None = None
+        self._lock: OwnerLock | None = None
         self._said = False
 
     def prepare_ahead(self) -> None:
@@ -75,9 +78,10 @@ class LiveFolder:
             return
         wanted = attempt.live_folder(run_folder)
         try:
-            self.path = self._choose(wanted, run_folder)
-            self.path.mkdir(parents=True, exist_ok=True)
+            self.path = self._make(wanted)
+            self._lock = OwnerLock(self.path)  # before run.json, without which nobody asks for it
             write_live_run(self.path, run)
+            self._windows = WindowLog(self.path)
             self._recorder.open_folder(str(self.path), run.rank, limit_bytes)
         except OSError as error:
             self._warn(self.path or wanted, error)
@@ -85,16 +89,29 @@ class LiveFolder:
         else:
             os.environ[RUN_FILE_VARIABLE] = str(self._recorder.run_file)
 
-    def note_window(self, cycle: int, timestamp: Any) -> None:
-        """Writes down, on the writer thread, that a window has opened: `recover` names its trace by that."""
+    def note_opened(self, cycle: int, timestamp: Any) -> None:
+        """Writes down, on the writer thread, that the window of a cycle has opened."""
         if self.path is not None:
-            window = LiveWindow(cycle, timestamp_fields(timestamp))
-            self._submit("Noting the window", lambda: self._write_window(window))
+            window, began_ns = self._recorder.window, self._recorder.window_began_ns
+            self._note(WindowOpened(window, cycle, began_ns, timestamp_fields(timestamp)))
 
-    def _write_window(self, window: LiveWindow) -> None:
+    def note_closed(self, cycle: Cycle) -> None:
+        """Writes down, on the writer thread, that a cycle's window has closed; and, once every handler has had the
+        cycle, that it is saved."""
         if self.path is not None:
+            recorded = cycle.recorded
+            self._note(WindowClosed(recorded.window, recorded.closed_ns, timestamp_fields(cycle.timestamp)))
+            cycle.contributions.afterwards.append(lambda: self._write_down(WindowSaved(recorded.window)))
+
+    def _note(self, event: Event) -> None:
+        self._submit("Noting what happens to a window", lambda: self._write_down(event))
+
+    def _write_down(self, event: Event) -> None:
+        if self.path is not None and self._windows is not None:
             try:
-                write_live_window(self.path, window)
+                if self._lock is not None:
+                    self._lock.renew()
+                self._windows.append(event)
             except OSError as error:
                 self._warn(self.path, error)
 
@@ -109,8 +126,10 @@ class LiveFolder:
         self._recorder.close_folder()
         self._delete()
 
-    def _choose(self, wanted: Path, run_folder: Path) -> Path:
+    def _make(self, wanted: Path) -> Path:
+        """Makes a folder that was not there: ``wanted``, or one elsewhere. Raises OSError if that cannot be done."""
         if not is_on_network(wanted):
+            _make_new(wanted)
             return wanted
         local = Path(tempfile.mkdtemp(prefix=f"kinetoscope-{wanted.name}-"))
         wanted.parent.mkdir(parents=True, exist_ok=True)
@@ -142,8 +161,20 @@ class LiveFolder:
             self._pointer.unlink(missing_ok=True)
         if path is not None:
             shutil.rmtree(path, ignore_errors=True)
+        if self._lock is not None:
+            self._lock.release()  # after the folder has gone: until then it is nobody else's
+            self._lock = None
+        if path is not None:
             with contextlib.suppress(OSError):
                 path.parent.rmdir()  # `live` itself, unless another process is still in it
+
+
+def _make_new(folder: Path) -> None:
+    """Raises FileExistsError if it is there already."""
+    try:
+        folder.mkdir(parents=True)
+    except FileNotFoundError:  # `live` went meanwhile, with the last process that was in it
+        folder.mkdir(parents=True)
 
 
 def live_run(run_name: str, attempt: Attempt, ranks: Ranks, recipes: list[TraceRecipe]) -> LiveRun:
@@ -172,7 +203,7 @@ def report_leftovers(run_folder: Path) -> None:
             if is_live_folder(folder):  # else it was another rank's, which has ended meanwhile
                 _log.warning("An earlier attempt left something that cannot be read. %s", error)
             continue
-        if run.host == socket.gethostname() and not is_process_alive(run.pid):
+        if owner_state(folder, run.host, run.pid) is Owner.DEAD:
             _log.warning(
                 "Rank %d of an earlier attempt was killed and left what it had not saved in %s. To make a trace of it: "
                 "kinetoscope recover %s",

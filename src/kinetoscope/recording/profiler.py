@@ -6,7 +6,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable
 from enum import Enum
 from functools import cached_property
 from pathlib import Path
@@ -19,17 +19,20 @@ from kinetoscope.errors import ProfilerStateError, SettingsError
 from kinetoscope.formats.live_run import TraceRecipe
 from kinetoscope.recording import active, compiler
 from kinetoscope.recording.action import ProfilerAction
+from kinetoscope.recording.arguments import check_callbacks, check_kind, check_number, check_schedule, check_state
 from kinetoscope.recording.clock_comparison import ClockComparison
 from kinetoscope.recording.cycle import Contributions
-from kinetoscope.recording.delivery import Delivery, second_link
+from kinetoscope.recording.delivery import Delivery
 from kinetoscope.recording.guard import Guard
+from kinetoscope.recording.lasting import LastingSpans
 from kinetoscope.recording.listeners import Listeners
 from kinetoscope.recording.live_folder import LIVE_BYTES_MAX, LiveFolder, live_run
-from kinetoscope.recording.loop import Loop
+from kinetoscope.recording.loop import Batches, Loop
 from kinetoscope.recording.marker import RECORDING_ACTIONS, Marker, MarkerSettings
 from kinetoscope.recording.recorder import ACTION_BITS
 from kinetoscope.recording.recorder_choice import ProcessRecorder, say_if_slow
 from kinetoscope.recording.schedule import Schedule
+from kinetoscope.recording.temporary_files import TemporaryFiles
 from kinetoscope.recording.termination import TerminationHandler
 from kinetoscope.recording.window import Window
 from kinetoscope.training.attempt import current_attempt
@@ -117,10 +120,12 @@ class Profiler(Callback):
             state = positional.pop(0)
         schedule = positional.pop(0) if positional else schedule
         trace_handlers = positional.pop(0) if positional else trace_handlers
-        if positional or not callable(schedule):
-            raise SettingsError(f"schedule must be a function from State to ProfilerAction, not {schedule!r}.")
-        if upload_to is not None:
-            check_url(upload_to, "upload_to")
+        if positional:
+            raise SettingsError(f"A Profiler takes a state, a schedule and trace handlers, not also {positional[0]!r}.")
+        check_schedule(schedule)
+        if state is not None:
+            check_state(state)
+        _check_settings(run_name, upload_to, grace_s, close_timeout_s, live_folder, live_bytes_max)
         self.upload_to = upload_to
         self.remote_store: Any = None
         """Where remote names without a scheme go when there is no ``upload_to``: a `RemoteStore`, or None."""
@@ -131,8 +136,11 @@ class Profiler(Callback):
         self.attempt = current_attempt(self.ranks)
         self.state: Any = State(run_name=run_name or "run") if state is None else state
         self.state.profiler = self
-        self.sources = list(sources)
+        self.sources = check_callbacks(sources, "sources")
         self.resumption_epoch = self._resumption_batch = 0
+        self.first_batch = 0
+        """The batch of the run at which it began here: above 0 where it was resumed."""
+        self._note_first_batch()
         self._recorder = ProcessRecorder(self._clock)
         self._live_folder, self._live_bytes_max = live_folder, live_bytes_max
         self._markers: dict[Any, Marker] = {}
@@ -146,7 +154,10 @@ class Profiler(Callback):
         """Everything that belongs to one run, from its beginning to its close."""
         self._guard = Guard(strict)
         self._window = Window(self._recorder, self._clock, self.ranks, self.attempt)
+        self.lasting = LastingSpans(self._recorder, self._clock)
+        """For what drives a run: spans that may outlast windows."""
         self._action = ProfilerAction.SKIP
+        self._is_paused = self._is_entered = False
         self._phase = _Phase.NEW
         self._close_by = 0.0
         self._termination = TerminationHandler(self._save_on_signal)
@@ -154,6 +165,7 @@ class Profiler(Callback):
         self._delivery = Delivery(self._guard, lambda: self._trace_handlers, save_cost)
         self._clocks = ClockComparison(self._clock, self.ranks, self.attempt)
         self._live = LiveFolder(self._recorder, self._delivery.writer.submit)
+        self._temporary = TemporaryFiles(lambda: self._live.path)
         self.uploads: dict[Path, Any] = {}
         """For handlers and sources: what uploads from each run folder, so that they share it."""
 
@@ -166,7 +178,7 @@ class Profiler(Callback):
 
     @trace_handlers.setter
     def trace_handlers(self, handlers: Any) -> None:
-        self._trace_handlers = list(handlers) if isinstance(handlers, Sequence | set | tuple) else [handlers]
+        self._trace_handlers = check_callbacks(handlers, "trace_handlers")
         self._connect()
 
     def marker(
@@ -198,21 +210,34 @@ class Profiler(Callback):
             self.report(f"Marker {asked.name!r} exists with {settings}; now asked for with {asked}: the first stay.")
         return known
 
-    def batches(self, iterable: Iterable[T], *, length: int | None = None) -> Iterator[T]:
-        """Yields the batches of one epoch, and records the wait for each and the batch itself as spans.
+    def batches(self, iterable: Iterable[T], *, length: int | None = None) -> Batches[T]:
+        """An iterable over the batches of one epoch: records the wait for each and the batch itself as spans.
 
         ``length`` is the number of batches, taken from ``len(iterable)`` if it has one; a schedule needs it to save
-        at the epoch's last batch.
+        at the epoch's last batch. Inside a batch, or inside `eval`, the batches are an evaluation's: they are recorded
+        as such, and not counted.
         """
-        return self._loop.batches(iterable, length)
+        return Batches(self._loop, iterable, length)
 
     def step(self, *, samples: int = 0, tokens: int = 0) -> None:
-        """Ends a batch of ``samples`` samples and ``tokens`` tokens, in a loop that does not use `batches`."""
+        """Ends a batch of ``samples`` samples and ``tokens`` tokens, in a loop that does not use `batches`.
+
+        The wait for a torch DataLoader is recorded as in `batches`. In a loop that uses `batches`, this only says how
+        many samples and tokens the batch had.
+        """
         self._loop.step(samples, tokens)
 
     def epoch(self, length: int | None = None) -> contextlib.AbstractContextManager[None]:
         """A context around one epoch of ``length`` batches, in a loop that uses `step`."""
         return self._loop.epoch(length)
+
+    def eval(self) -> contextlib.AbstractContextManager[None]:
+        """A context around an evaluation: a span, and so are its batches if `batches` gives them.
+
+        Inside a training batch it is recorded as that batch is. Between batches only the evaluation's own span is
+        recorded: its batches, markers and torch operators are not. Nothing in it counts as a batch of the run.
+        """
+        return self._loop.evaluation()
 
     def get_action(self) -> ProfilerAction:
         """The action of the current batch."""
@@ -230,15 +255,19 @@ class Profiler(Callback):
         is read in the training thread. A file that is not there is reported in the log.
         """
         try:
-            kept = second_link(Path(filepath))
+            contribution = self._temporary.keep(Path(filepath), self._window.num_cycles)
         except OSError as error:
             self._guard.keep(f"Taking over the trace file {filepath}", error)
         else:
-            self.contribute(lambda contributions: contributions.add_temporary(kept))
+            self.contribute(contribution)
 
     def contribute(self, make: Callable[[Contributions], object]) -> None:
         """For sources: calls ``make`` on the writer thread, to add files to the cycle that is being recorded now."""
         self._delivery.contribution(make, self._window.contributions)
+
+    def temporary_folder(self, cycle: int) -> Path:
+        """For sources, on the writer thread: where files lie that last only until the cycle is saved."""
+        return self._temporary.folder(cycle)
 
     def report(self, message: str) -> None:
         """For sources: says something in the log, once."""
@@ -258,17 +287,25 @@ class Profiler(Callback):
     @resumption_batch_idx.setter
     def resumption_batch_idx(self, batch: int) -> None:
         self._resumption_batch = int(batch)
+        self._note_first_batch()
         epoch = self.state.timestamp.epoch
         self.resumption_epoch = int(getattr(epoch, "value", epoch))
+
+    def _note_first_batch(self) -> None:
+        batch = self.state.timestamp.batch
+        self.first_batch = int(getattr(batch, "value", batch))
 
     # -- beginning and end ------------------------------------------------------------------------------------
 
     def __enter__(self) -> Self:
-        return self.start()
+        self.start()
+        self._is_entered = True
+        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._is_entered = False
         self._close(self.close_timeout_s, clean=kind is None)
         if kind is None and self._guard.strict and self._guard.errors:
             raise self._guard.errors[0]
@@ -289,6 +326,7 @@ class Profiler(Callback):
             self._close(self._grace_s, clean=False)
             raise
         self.apply_action()
+        self._loop.begin()
         return self
 
     def close(self, state: Any = None, logger: Any = None) -> None:
@@ -314,16 +352,27 @@ class Profiler(Callback):
         return self._phase is _Phase.RUNNING
 
     @property
+    def is_new(self) -> bool:
+        """Before start."""
+        return self._phase is _Phase.NEW
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether nothing is recorded for the time of an evaluation between batches."""
+        return self._is_paused
+
+    @property
     def is_forked(self) -> bool:
         """Whether this is a child process's copy of its parent's profiler: it records nothing and saves nothing."""
         return self._pid != os.getpid()
 
-    def epoch_started(self) -> None:
-        """Acts on the first batch of an epoch. An active stretch that the epoch's end has cut short is saved."""
+    def epoch_started(self, left_at: Any = None) -> None:
+        """Acts on the first batch of an epoch. An active stretch that the epoch's end has cut short is saved, at the
+        timestamp ``left_at`` if the epoch before was left in its middle."""
         before = self.next_action()
         self.fire(Event.EPOCH_START)
         if self.is_broken_off(before):
-            self.save_window()
+            self.save_window(timestamp=left_at)
         self.apply_action()
 
     def batch_ended(self) -> None:
@@ -340,12 +389,31 @@ class Profiler(Callback):
         """Raises `ProfilerStateError` if this profiler was used before or another one is active."""
         if self._phase is not _Phase.NEW:
             raise ProfilerStateError("This Profiler has been started before. Make a new one for another run.")
-        if active.is_active():
+        if (other := active.active_profiler()) is not None:
+            other.give_way()
+
+    def give_way(self) -> None:
+        """Another profiler starts: this one is closed and saved if it was left open.
+
+        Raises `ProfilerStateError` inside this one's `with` block.
+        """
+        if self._is_entered:
             raise ProfilerStateError("Another Profiler is active in this process. Close it before starting this one.")
+        _log.warning(
+            "The Profiler of run %r was not closed. It is closed and saved now, since another one starts. Use `with "
+            "profiler:`, or call close() at the end of the run.",
+            self.state.run_name,
+        )
+        self.close_abandoned()
+
+    def close_abandoned(self) -> None:
+        """For faces: closes all that belongs to a run which nobody else will close."""
+        self._close(self.close_timeout_s, clean=False)
 
     def renew(self) -> None:
         """Makes a profiler that is closed ready for another run; does nothing to one that is not."""
         if self._phase is _Phase.CLOSED:
+            self.attempt = current_attempt(self.ranks)
             self._make_run(self._guard.strict)
             self._connect()
 
@@ -356,8 +424,9 @@ class Profiler(Callback):
 
     def begin_run(self) -> None:
         """Begins to be this process's profiler, once handlers and sources are set up."""
+        self._note_first_batch()
         self._open_live_folder()
-        active.activate(self._recorder)
+        active.activate(self, self._recorder)
         self._phase = _Phase.RUNNING
         self._termination.install()
         atexit.register(self._at_exit)
@@ -394,16 +463,31 @@ class Profiler(Callback):
         timestamp = self.state.timestamp
         self._recorder.batch = int(getattr(timestamp.batch, "value", timestamp.batch))
         if self._window.set_action(self._action, timestamp):
-            self._live.note_window(self._window.num_cycles, timestamp)
+            self._live.note_opened(self._window.num_cycles, timestamp)
         compiler.teach_dynamo(Marker)
 
-    def save_window(self, *, measure: bool = True) -> None:
-        """Closes the window and hands its cycle to the writer thread; ``measure`` its clock once more before."""
+    def pause(self) -> None:
+        """Records nothing until `resume`. An open window stays open, and spans that are open now do too."""
+        self._is_paused = True
+        self._recorder.action = 0
+
+    def resume(self) -> None:
+        """Records again what the current action says."""
+        self._is_paused = False
+        if self.is_running:
+            self._recorder.action = ACTION_BITS[self._action]
+
+    def save_window(self, *, measure: bool = True, timestamp: Any = None) -> None:
+        """Closes the window, at ``timestamp`` or where the run now is, and hands its cycle to the writer thread;
+        ``measure`` its clock once more before."""
         listener = self._recorder.listener
-        cycle = self._window.close(self.state.run_name, self.state.timestamp, _distributed_info(self.ranks))
+        timestamp = self.state.timestamp if timestamp is None else timestamp
+        lasting = self.lasting.take(self._recorder.window)
+        cycle = self._window.close(self.state.run_name, timestamp, _distributed_info(self.ranks), lasting)
         if isinstance(listener, Listeners):
             listener.cut(self._clock.monotonic_ns())
         if cycle is not None:
+            self._live.note_closed(cycle)
             self._clocks.pass_on(cycle, self._delivery.cycle, measure=measure)
 
     def drain(self, timeout_s: float) -> bool:
@@ -461,6 +545,7 @@ class Profiler(Callback):
         self._clocks.finish(self.seconds_to_close())
         if self._delivery.writer.close(timeout_s=1.0):
             self._live.close()
+            self._temporary.close()
         active.deactivate(self._recorder)
         atexit.unregister(self._at_exit)
         self._phase = _Phase.CLOSED
@@ -503,6 +588,21 @@ class Profiler(Callback):
     def _at_exit(self) -> None:
         self._delivery.writer.close(self._grace_s)  # from here on its jobs run on this thread: none may be started now
         self._close(self._grace_s, clean=False)
+
+
+def _check_settings(
+    run_name: Any, upload_to: Any, grace_s: Any, close_timeout_s: Any, live_folder: Any, live_bytes_max: Any
+) -> None:
+    if run_name is not None:
+        check_kind(run_name, "run_name", (str,), "a text")
+    if upload_to is not None:
+        check_kind(upload_to, "upload_to", (str,), "a URL")
+        check_url(upload_to, "upload_to")
+    if live_folder is not None:
+        check_kind(live_folder, "live_folder", (str, os.PathLike, bool), "a folder, or False for none")
+    check_number(grace_s, "grace_s", "seconds")
+    check_number(close_timeout_s, "close_timeout_s", "seconds")
+    check_number(live_bytes_max, "live_bytes_max", "bytes")
 
 
 def _wants(callback: Any, method: str) -> bool:

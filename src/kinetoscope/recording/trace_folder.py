@@ -18,6 +18,7 @@ from kinetoscope.training.file_names import FileNameFormat, UsedNames
 from kinetoscope.training.ranks import Ranks
 from kinetoscope.training.timestamp import Timestamp, timestamp_fields, timestamp_from_fields
 from kinetoscope.writing.atomic_file import check_writable
+from kinetoscope.writing.partial_files import remove_partials
 
 
 class TraceFolder:
@@ -47,6 +48,7 @@ class TraceFolder:
         base = Path(self._folder.fill(run_name, ranks)).expanduser()
         self.run_folder = base.parent
         self.path = check_writable(attempt.traces_folder(base))
+        remove_partials(self.path)
         if not self._overwrite:
             self._check_empty(attempt)
         append_entry(self.path, ranks.rank, _started(ranks, attempt))
@@ -121,6 +123,7 @@ def _started(ranks: Ranks, attempt: Attempt) -> RankStarted:
         pid=attempt.pid,
         host=socket.gethostname(),
         attempt=attempt.name,
+        start=attempt.start,
     )
 
 

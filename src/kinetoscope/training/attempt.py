@@ -1,6 +1,7 @@
 """training: attempts. A job may be restarted into the same folders; each attempt keeps its files apart."""
 
 import os
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,11 +11,15 @@ from kinetoscope.training.ranks import Ranks
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One start of a run. ``run_id`` is the same on all ranks of a node; ``restart`` counts from 0."""
+    """One start of a run. ``run_id`` is the same on all ranks of a node; ``restart`` counts from 0.
+
+    ``start`` is a name that no other start of any process has: in containers every attempt has the same pid.
+    """
 
     run_id: str
     restart: int
     pid: int
+    start: str = ""
 
     @property
     def name(self) -> str:
@@ -27,13 +32,18 @@ class Attempt:
 
     def live_folder(self, run_folder: Path) -> Path:
         """Where this process keeps what is not yet saved."""
-        return run_folder / "live" / f"{self.name}-{self.pid}"
+        return run_folder / "live" / self.start
 
 
 def current_attempt(ranks: Ranks, environment: Mapping[str, str] = os.environ) -> Attempt:
     """The attempt this process belongs to, from the launcher's environment variables."""
     restart = int(environment.get("TORCHELASTIC_RESTART_COUNT") or environment.get("SLURM_RESTART_COUNT") or 0)
-    return Attempt(_run_id(ranks, environment), restart, os.getpid())
+    return Attempt(_run_id(ranks, environment), restart, os.getpid(), _new_start())
+
+
+def _new_start() -> str:
+    """The moment, the pid and chance; sorted by name, the starts of a run are in their order."""
+    return f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{os.getpid()}-{os.urandom(4).hex()}"
 
 
 def _run_id(ranks: Ranks, environment: Mapping[str, str]) -> str:

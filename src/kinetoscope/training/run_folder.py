@@ -1,0 +1,227 @@
+"""training: a folder that somebody else may have filled. Names that files in it mention flow in; what they name inside
+the folder flows out, and never anything outside.
+
+Every name is relative to the folder, and walked part by part from an open directory, without following a symbolic link.
+"""
+
+import os
+import secrets
+import shutil
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from io import FileIO
+from pathlib import Path
+from typing import BinaryIO, Literal, cast
+
+from kinetoscope.errors import UnsafePathError
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+# A named pipe would let us wait for ever: it is opened without waiting, and refused then.
+_FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_SMALL_BYTES = 64 << 20
+_MOST_SHOWN = 200
+_CONTROL = frozenset(map(chr, [*range(32), *range(127, 160)]))
+
+
+class RunFolder:
+    """The folder ``path``, whose own name is trusted: the user gave it, so symbolic links in it are followed.
+
+    A name is relative, such as ``traces/.manifest/rank0.jsonl``; ``.`` is the folder itself. Everything here raises
+    `UnsafePathError` for a name that is absolute, has ``..``, a control character or nothing in it, or that leads
+    through or to a symbolic link; and OSError where the file system says no.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(os.path.realpath(path))
+
+    def path_of(self, name: str) -> Path:
+        """The path of what ``name`` names, which need not be there: for what can only be reached by its path."""
+        self.status(name)
+        return self.path.joinpath(*_parts(name))
+
+    def name_of(self, path: str | os.PathLike[str]) -> str:
+        """The name of a path in the folder, as the user or we made it; its own last part is not followed."""
+        path = Path(os.path.abspath(path))
+        whole = Path(os.path.realpath(path.parent), path.name)
+        if path != self.path and not whole.is_relative_to(self.path):
+            raise UnsafePathError(f"{path} is not in the folder {self.path}.")
+        return "." if path == self.path else str(whole.relative_to(self.path))
+
+    def status(self, name: str) -> os.stat_result | None:
+        """What the file system knows of a file or folder; None if it is not there."""
+        parts = _parts(name)
+        try:
+            with self._folder(parts[:-1], name) as folder:
+                found = os.stat(parts[-1] if parts else ".", dir_fd=folder, follow_symlinks=False)
+        except FileNotFoundError:
+            return None
+        if stat.S_ISLNK(found.st_mode):
+            raise self._link(name)
+        return found
+
+    def is_file(self, name: str) -> bool:
+        """Whether there is an ordinary file of this name, reached without a link."""
+        try:
+            found = self.status(name)
+        except (UnsafePathError, NotADirectoryError):
+            return False
+        return found is not None and stat.S_ISREG(found.st_mode)
+
+    def names(self, name: str = ".") -> list[str]:
+        """The names of what is in a folder, each as it is there, in order; none if there is no such folder."""
+        try:
+            with self.open_folder(name) as folder:
+                return sorted(os.listdir(folder))
+        except FileNotFoundError:
+            return []
+
+    @contextmanager
+    def open_folder(self, name: str = ".") -> Iterator[int]:
+        """A descriptor of a folder, to use as ``dir_fd``."""
+        with self._folder(_parts(name), name) as folder:
+            yield folder
+
+    def make_folder(self, name: str) -> Path:
+        """Makes a folder and those above it, where they are not there yet; its path."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        parts = _parts(name)
+        with self._folder(parts, name, make=True):
+            return self.path.joinpath(*parts)
+
+    def open(self, name: str, mode: Literal["rb", "r+b", "ab", "ab+", "xb"] = "rb") -> BinaryIO:
+        """Opens an ordinary file, without a buffer. Its folder has to be there. One that is to be changed may have no
+        second name (a hard link): the file would change under that too."""
+        parts = _parts(name)
+        if not parts:
+            raise UnsafePathError(f"{name!r} names no file.")
+        with self._folder(parts[:-1], name) as folder:
+
+            def opener(path: str, flags: int) -> int:
+                return os.open(path, flags | _FILE, 0o666, dir_fd=folder)
+
+            try:
+                stream = FileIO(parts[-1], mode, opener=opener)
+            except OSError as error:
+                raise self._explained(error, folder, parts[-1], name) from error
+        self._check(stream, name, is_changed=mode != "rb")
+        return cast("BinaryIO", stream)
+
+    def read(self, name: str, most_bytes: int = _SMALL_BYTES) -> bytes:
+        """All of a file that has at most ``most_bytes``; of a longer one, nothing but `UnsafePathError`."""
+        with self.open(name) as stream:
+            if os.fstat(stream.fileno()).st_size > most_bytes:
+                raise UnsafePathError(f"{self.path / name} is too large: it may have {most_bytes:,} bytes.")
+            content = bytearray()
+            while len(content) <= most_bytes and (piece := stream.read(most_bytes + 1 - len(content))):
+                content += piece
+            return bytes(content)
+
+    def write(self, name: str, content: bytes) -> None:
+        """Writes a file whole or not at all, in place of what has this name. Its folder has to be there."""
+        parts = _parts(name)
+        partial = "/".join([*parts[:-1], f".{parts[-1]}.{os.getpid()}-{secrets.token_hex(4)}.partial"])
+        try:
+            with self.open(partial, "xb") as stream:
+                left = memoryview(content)
+                while left:
+                    left = left[stream.write(left) :]
+            self.rename(partial, name)
+        finally:
+            self.delete(partial)
+
+    def rename(self, old: str, new: str) -> None:
+        """Gives a file in a folder another name in the same folder."""
+        *parents, last = _parts(old)
+        *parents_then, last_then = _parts(new)
+        if parents != parents_then:
+            raise UnsafePathError(f"{old} and {new} are in two folders.")
+        with self._folder(parents, old) as folder:
+            os.replace(last, last_then, src_dir_fd=folder, dst_dir_fd=folder)
+
+    def delete(self, name: str) -> None:
+        """Deletes a file, or a link itself, if it is there."""
+        parts = _parts(name)
+        try:
+            with self._folder(parts[:-1], name) as folder:
+                os.unlink(parts[-1] if parts else ".", dir_fd=folder)
+        except FileNotFoundError:
+            return
+
+    def delete_folder(self, name: str) -> None:
+        """Deletes a folder and all that is in it; of links in it, only these. The folder itself cannot be ``.``."""
+        parts = _parts(name)
+        if not parts:
+            raise UnsafePathError(f"{self.path} itself is not deleted.")
+        self.status(name)
+        with self._folder(parts[:-1], name) as folder:
+            shutil.rmtree(parts[-1], dir_fd=folder)
+
+    def delete_empty(self, name: str) -> None:
+        """Deletes a folder that has nothing in it. Raises OSError if it has."""
+        parts = _parts(name)
+        with self._folder(parts[:-1], name) as folder:
+            os.rmdir(parts[-1] if parts else ".", dir_fd=folder)
+
+    # -- inside -----------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _folder(self, parts: list[str], name: str, *, make: bool = False) -> Iterator[int]:
+        """A descriptor of the folder at the end of ``parts``."""
+        folder = os.open(self.path, _FOLDER)
+        try:
+            for part in parts:
+                below = self._next(folder, part, name, make)
+                os.close(folder)
+                folder = below
+            yield folder
+        finally:
+            os.close(folder)
+
+    def _next(self, folder: int, part: str, name: str, make: bool) -> int:
+        if make:
+            with suppress(FileExistsError):  # if it is no folder, opening it says so
+                os.mkdir(part, dir_fd=folder)
+        try:
+            return os.open(part, _FOLDER, dir_fd=folder)
+        except OSError as error:
+            raise self._explained(error, folder, part, name) from error
+
+    def _explained(self, error: OSError, folder: int, part: str, name: str) -> OSError:
+        """The error to raise where ``part`` of ``name`` cannot be opened: a link is reported as one."""
+        try:
+            is_link = stat.S_ISLNK(os.stat(part, dir_fd=folder, follow_symlinks=False).st_mode)
+        except OSError:
+            is_link = False
+        if is_link:
+            return self._link(name)
+        return type(error)(error.errno, error.strerror, str(self.path / name))
+
+    def _link(self, name: str) -> UnsafePathError:
+        return UnsafePathError(
+            f"{self.path / name} is, or lies behind, a symbolic link: inside a run's folder none is followed, since it "
+            "may lead anywhere. Put the file or folder itself there."
+        )
+
+    def _check(self, stream: FileIO, name: str, is_changed: bool) -> None:
+        found = os.fstat(stream.fileno())
+        if stat.S_ISREG(found.st_mode) and not (is_changed and found.st_nlink > 1):
+            return
+        stream.close()
+        why = "has a second name elsewhere (a hard link)" if stat.S_ISREG(found.st_mode) else "is no ordinary file"
+        raise UnsafePathError(f"{self.path / name} is not used: it {why}.")
+
+
+def _parts(name: str) -> list[str]:
+    """The parts of a relative name; none for ``.``."""
+    parts = name.split("/")
+    if not name or name.startswith("/") or ".." in parts or not _CONTROL.isdisjoint(name):
+        raise UnsafePathError(
+            f"{name[:_MOST_SHOWN]!r} is not used: a name in a run's folder is relative, without '..' and control "
+            "characters."
+        )
+    try:
+        os.fsencode(name)
+    except UnicodeEncodeError:
+        raise UnsafePathError(f"{name[:_MOST_SHOWN]!r} is not used: no file can have this name.") from None
+    return [part for part in parts if part not in ("", ".")]
