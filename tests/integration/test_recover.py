@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import pytest
 
@@ -98,6 +99,19 @@ def test_each_span_of_a_worker_is_in_one_trace_also_when_its_window_was_saved_be
     ]
     assert [name for _, name in found] == [f"item {number}" for number in range(12)]
     assert len({path for path, _ in found}) == 5
+
+
+@pytest.mark.parametrize("name", [b"caf\xe9", "café".encode(), b"two\nlines", b"a\\012b (deleted)"])
+def test_a_run_is_recovered_whatever_bytes_its_folders_name_has(tmp_path, name):
+    run = os.fsencode(tmp_path) + b"/" + name
+    done = subprocess.run([sys.executable, "-c", WORKER, run], capture_output=True)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    strict = os.environ | {"PYTHONIOENCODING": "utf-8:strict"}  # as it is in most people's terminals
+    done = subprocess.run([sys.executable, "-m", "kinetoscope", "recover", run], capture_output=True, env=strict)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count(run) > 3  # it says what it wrote, as the file system has it
+    traces = list(Path(os.fsdecode(run), "traces").glob("ep*.json"))
+    assert sum(len(spans(path, f"item {number}")) for path in traces for number in range(12)) == 12
 
 
 @pytest.fixture

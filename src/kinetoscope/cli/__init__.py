@@ -2,6 +2,7 @@
 
 import argparse
 import importlib
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -21,6 +22,7 @@ _VERBS = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one verb; 0 if it did what was asked, 1 with one line on stderr if it could not, 2 for wrong usage."""
+    _print_any_path()
     arguments_given = list(sys.argv[1:] if argv is None else argv)
     parser = _parser(arguments_given)
     arguments = parser.parse_args(arguments_given)
@@ -42,6 +44,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print(f"kinetoscope {arguments.verb}: interrupted; nothing was written.", file=sys.stderr)
         return 130
+
+
+def _print_any_path() -> None:
+    """A path that is no text is printed byte by byte as it is."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="surrogateescape")
 
 
 def _parser(argv: list[str]) -> argparse.ArgumentParser:
