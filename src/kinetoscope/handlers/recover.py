@@ -1,15 +1,24 @@
 """handlers: recovery. What killed processes left flows in; the traces they would have saved flow out."""
 
 import os
-import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
 from kinetoscope.clock.anchor import Anchor
-from kinetoscope.errors import TraceFileError
+from kinetoscope.errors import FileNameError, SettingsError, TraceFileError
 from kinetoscope.formats.chunk import LiveProcess, LiveTrack, read_live_folder
-from kinetoscope.formats.live_run import LiveRun, LiveWindow, TraceRecipe, live_folders, read_live_run, read_live_window
+from kinetoscope.formats.live_run import (
+    LiveRun,
+    LiveWindow,
+    TraceRecipe,
+    delete_live_folder,
+    live_folders,
+    read_live_run,
+    read_live_window,
+)
 from kinetoscope.formats.owner_lock import Owner, owner_state
 from kinetoscope.formats.record import RECORD_BYTES, Kind, Record, pack_records, unpack_records
 from kinetoscope.handlers.json_trace_handler import JSONTraceHandler
@@ -17,7 +26,9 @@ from kinetoscope.recording.cycle import Cycle
 from kinetoscope.recording.recorder import PartInMemory, SpanName, ThreadRecords, WindowRecords
 from kinetoscope.storage.remote_name import queue_recovered
 from kinetoscope.training.attempt import Attempt
+from kinetoscope.training.file_names import FileNameFormat
 from kinetoscope.training.ranks import Ranks
+from kinetoscope.training.run_folder import RunFolder
 from kinetoscope.training.timestamp import Timestamp, timestamp_from_fields
 
 # For a run none of whose handlers writes files: what was recorded is in its live folder all the same.
@@ -46,16 +57,23 @@ class RecoveredRank:
 
 
 def recover(
-    run_folder: str | os.PathLike[str], *, keep: bool = False, other_hosts: bool = False
+    run_folder: str | os.PathLike[str],
+    *,
+    keep: bool = False,
+    other_hosts: bool = False,
+    traces: Collection[str | os.PathLike[str]] = (),
+    say: Callable[[str], object] = lambda sentence: None,
 ) -> Iterator[RecoveredRank]:
     """Makes traces of what the killed processes of a run left behind, rank by rank.
 
     Their live folders are deleted once the traces are written, unless ``keep``. Processes that still run are passed
-    over, and so are those of other machines, which cannot be asked, unless ``other_hosts``. Raises `TraceFileError` if
-    ``run_folder`` holds nothing to recover, or something that cannot be read.
+    over, and so are those of other machines, which cannot be asked, unless ``other_hosts``. What the folder says of
+    places outside of it is not obeyed: traces go there only if that place is among ``traces``, else to ``traces`` in
+    the run's folder; ``say`` is called with a sentence for each thing that is done otherwise than the folder says.
+    Raises `TraceFileError` if ``run_folder`` holds nothing to recover, or something that cannot be read.
     """
     run_folder = Path(run_folder)
-    found = list(live_folders(run_folder))
+    found = list(live_folders(run_folder, say))
     if not found:
         raise TraceFileError(
             f"Nothing to recover in {run_folder}: it has no live folder. Pass the run's folder (the one with `live` "
@@ -65,29 +83,78 @@ def recover(
         run = read_live_run(folder)
         state = owner_state(folder, run.host, run.pid)
         if state is Owner.DEAD or (state is Owner.UNKNOWN and other_hosts):
-            yield _recover_rank(run_folder, folder, run)
+            yield _recover_rank(_Writing(run_folder, traces, say), folder, run)
             if not keep:
-                shutil.rmtree(folder)
-    for left in (run_folder / "live").glob("*.elsewhere"):
-        if not keep and not Path(left.read_text(encoding="utf-8").strip()).exists():
-            left.unlink()
+                delete_live_folder(run_folder, folder)
 
 
-def _recover_rank(run_folder: Path, folder: Path, run: LiveRun) -> RecoveredRank:
+def _recover_rank(writing: "_Writing", folder: Path, run: LiveRun) -> RecoveredRank:
     processes = read_live_folder(folder)
     cycle = _cycle(run, read_live_window(folder), processes)
-    traces, merges = [], []
     if cycle is not None:
-        for recipe in run.recipes or [_DEFAULT_RECIPE]:
-            handler = JSONTraceHandler.reopen(run_folder / recipe.folder, recipe, run.run_name, cycle.ranks)
-            traces.append(handler.write(cycle))
-            if recipe.remote:
-                queue_recovered(run_folder, recipe.remote, traces[-1], cycle)
-            if recipe.merged:
-                folder = run_folder / recipe.folder
-                merges.append((folder, folder / recipe.merged, recipe.in_pairs))
+        writing.write(run, cycle)
     threads = [_describe(track) for process in processes for track in process.tracks]
-    return RecoveredRank(run, folder, [it for it in threads if it.num_spans or it.num_open], traces, merges)
+    threads = [it for it in threads if it.num_spans or it.num_open]
+    return RecoveredRank(run, folder, threads, writing.traces, writing.merges)
+
+
+class _Writing:
+    """Writes a recovered cycle as each handler of its run would have, into places that we may write to."""
+
+    def __init__(
+        self, run_folder: Path, named: Collection[str | os.PathLike[str]], say: Callable[[str], object]
+    ) -> None:
+        self._run = RunFolder(run_folder)
+        self._named = [Path(os.path.realpath(it)) for it in named]
+        self._say = say
+        self.traces: list[Path] = []
+        self.merges: list[tuple[Path, Path, bool]] = []
+
+    def write(self, run: LiveRun, cycle: Cycle) -> None:
+        """Writes the cycle, once for each different place and name."""
+        for recipe in dict.fromkeys(self._usable(it, run, cycle) for it in run.recipes or [_DEFAULT_RECIPE]):
+            folder = Path(recipe.folder)
+            handler = JSONTraceHandler.reopen(folder, recipe, run.run_name, cycle.ranks, cycle.attempt)
+            self.traces.append(handler.write(cycle))
+            if recipe.remote:
+                self._queue(recipe.remote, cycle)
+            if recipe.merged:
+                self.merges.append((folder, folder / recipe.merged, recipe.in_pairs))
+
+    def _usable(self, recipe: TraceRecipe, run: LiveRun, cycle: Cycle) -> TraceRecipe:
+        """The recipe with our own folder and names in place of those that lead elsewhere."""
+        folder = self._folder(recipe, run)
+        filename, merged = recipe.filename, recipe.merged
+        try:
+            name = FileNameFormat(filename).fill(run.run_name, cycle.ranks, cycle.timestamp)
+            RunFolder(folder).path_of(name)
+            RunFolder(folder).path_of(merged or name)
+        except (OSError, FileNameError) as error:
+            self._say(f"Rank {run.rank}'s traces get other names than their run gave them. {error}")
+            filename, merged = _DEFAULT_RECIPE.filename, _DEFAULT_RECIPE.merged
+        return msgspec.structs.replace(recipe, folder=str(folder), filename=filename, merged=merged)
+
+    def _folder(self, recipe: TraceRecipe, run: LiveRun) -> Path:
+        """The recipe's folder if it is in the run's or was named again; else the one that we would choose."""
+        try:
+            return self._run.make_folder(recipe.folder)
+        except OSError:
+            wanted = os.path.abspath(self._run.path / recipe.folder.replace("\0", ""))
+        folder = Path(os.path.realpath(wanted))
+        if folder in self._named:
+            return folder
+        chosen = self._run.make_folder(_DEFAULT_RECIPE.folder)
+        self._say(
+            f"Rank {run.rank}'s traces are written to {chosen}. Its run wrote them to {wanted!r}, outside of its "
+            "folder, where they go only with --traces DIR."
+        )
+        return chosen
+
+    def _queue(self, url: str, cycle: Cycle) -> None:
+        try:
+            queue_recovered(self._run.path, url, self.traces[-1], cycle)
+        except (FileNameError, SettingsError) as error:
+            self._say(f"{self.traces[-1]} is not put into the queue for uploads. {error}")
 
 
 def _describe(track: LiveTrack) -> RecoveredThread:

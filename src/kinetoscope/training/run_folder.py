@@ -212,6 +212,14 @@ class RunFolder:
         raise UnsafePathError(f"{self.path / name} is not used: it {why}.")
 
 
+def is_name_inside(name: str) -> bool:
+    """Whether this may be the name of something in a folder: relative, without ``..`` and control characters."""
+    try:
+        return bool(_parts(name))
+    except UnsafePathError:
+        return False
+
+
 def _parts(name: str) -> list[str]:
     """The parts of a relative name; none for ``.``."""
     parts = name.split("/")

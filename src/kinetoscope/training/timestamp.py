@@ -7,6 +7,8 @@ from typing import Any
 COUNTS = ("epoch", "batch", "batch_in_epoch", "sample", "sample_in_epoch", "token", "token_in_epoch")
 DURATIONS = ("total_wct", "epoch_wct", "batch_wct")
 _ZERO = timedelta()
+_LARGEST_COUNT = 2**63 - 1
+_LONGEST_S = 10**12
 
 
 class Count(int):
@@ -125,8 +127,8 @@ def _number(value: Any) -> int | float:
 
 
 def timestamp_from_fields(fields: Mapping[str, int | float]) -> Timestamp:
-    """The timestamp that has these fields, as `timestamp_fields` gives them."""
-    values: dict[str, Any] = {
-        name: timedelta(seconds=value) if name in DURATIONS else int(value) for name, value in fields.items()
-    }
-    return Timestamp(**values)
+    """The timestamp that has these fields, as `timestamp_fields` gives them. Since they may come from a damaged file,
+    unknown ones are passed over, and numbers that no run has become the nearest that one could have."""
+    counts = {name: int(min(max(fields[name], 0), _LARGEST_COUNT)) for name in COUNTS if name in fields}
+    seconds = {name: min(max(fields[name], 0), _LONGEST_S) for name in DURATIONS if name in fields}
+    return Timestamp(**counts, **{name: timedelta(seconds=value) for name, value in seconds.items()})

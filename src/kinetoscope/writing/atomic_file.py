@@ -22,7 +22,8 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
     make_folder(path.parent)
     partial = path.with_name(f".{path.name}.{os.getpid()}-{next(_serial)}.partial")
     try:
-        stream = partial.open("wb")
+        partial.unlink(missing_ok=True)  # of a dead process that had our number
+        stream = partial.open("xb")  # and so through nobody's link
     except OSError as error:
         raise FolderNotWritableError(f"Cannot write {path}: {error.strerror}. Choose another folder.") from error
     try:
