@@ -21,4 +21,4 @@ def nothing_is_left_behind():
     left = [thread.name for thread in threading.enumerate() if thread.name.startswith("kinetoscope")]
     assert not left, f"threads left running: {left}"
     assert signal.getsignal(signal.SIGTERM) == before, "a SIGTERM handler was left installed"
-    assert not active.is_active(), "a profiler was left active"
+    assert active.active_profiler() is None, "a profiler was left active"

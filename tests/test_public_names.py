@@ -19,6 +19,7 @@ PUBLIC = [
     "Timestamp",
     "TorchProfiler",
     "TraceHandler",
+    "active_profiler",
     "cyclic_schedule",
     "load",
     "marker",

@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from kinetoscope.handlers.json_trace_handler import JSONTraceHandler
     from kinetoscope.merge.merge_traces import merge_traces
     from kinetoscope.recording.action import ProfilerAction
-    from kinetoscope.recording.active import marker
+    from kinetoscope.recording.active import active_profiler, marker
     from kinetoscope.recording.marker import Marker
     from kinetoscope.recording.profiler import Profiler
     from kinetoscope.recording.schedule import cyclic_schedule
@@ -35,6 +35,7 @@ _HOMES = {
     "Timestamp": "kinetoscope.training.timestamp",
     "TorchProfiler": "kinetoscope.sources.torch_profiler",
     "TraceHandler": "kinetoscope.recording.trace_handler",
+    "active_profiler": "kinetoscope.recording.active",
     "cyclic_schedule": "kinetoscope.recording.schedule",
     "load": "kinetoscope.table.load",
     "marker": "kinetoscope.recording.active",
@@ -54,6 +55,7 @@ __all__ = [
     "Timestamp",
     "TorchProfiler",
     "TraceHandler",
+    "active_profiler",
     "cyclic_schedule",
     "load",
     "marker",

@@ -142,6 +142,33 @@ def test_a_forked_child_saves_nothing_has_no_part_in_its_parents_tracks_and_its_
     assert span_names(tmp_path).count("train") == (2 if IS_PURE else 4)
 
 
+def test_a_forked_child_may_have_a_profiler_of_its_own(tmp_path):
+    code, _, err = run(
+        tmp_path,
+        """
+        library = kinetoscope.marker("library")
+        with Profiler(always, JSONTraceHandler(folder)) as profiler:
+            for batch in profiler.batches(range(3)):
+                if batch == 1 and os.fork() == 0:
+                    assert kinetoscope.active_profiler() is None
+                    with Profiler(always, JSONTraceHandler("own/traces")) as own:
+                        for _ in own.batches(range(2)):
+                            with own.marker("of the child"), library:
+                                pass
+                    sys.exit()
+                with library:
+                    pass
+        os.wait()
+        """,
+    )
+    assert code == 0, err
+    child = json.loads((tmp_path / "own" / "traces" / "merged_trace.json").read_text())["traceEvents"]
+    assert [event["name"] for event in child].count("of the child") == 2
+    assert [event["name"] for event in child].count("library") == 2
+    assert span_names(tmp_path, "merged_trace.json").count("library") == 3
+    assert "of the child" not in span_names(tmp_path, "merged_trace.json")
+
+
 def test_a_disk_that_is_full_does_not_stop_training(tmp_path):
     if os.geteuid() != 0:
         pytest.skip("mounting a small file system needs root")

@@ -55,6 +55,51 @@ def spans(path, name):
     return [event for event in events if event["ph"] == "X" and event["name"] == name]
 
 
+# In every batch a worker records a span of its own, and the process waits for it. Two windows are saved and three are
+# not: the writer thread is busy from batch 5 on.
+WORKER = """
+import os, sys, threading
+from kinetoscope import JSONTraceHandler, Profiler, ProfilerAction
+asked, answered = os.pipe(), os.pipe()
+def schedule(state):
+    return ProfilerAction.ACTIVE if state.timestamp.batch % 3 else ProfilerAction.ACTIVE_AND_SAVE
+with Profiler(schedule, JSONTraceHandler(sys.argv[1] + "/traces"), strict=True) as profiler:
+    if os.fork() == 0:
+        while (number := os.read(asked[0], 1)[0]) < 255:
+            with profiler.marker(f"item {number}"):
+                pass
+            os.write(answered[1], b"x")
+        os._exit(0)
+    for batch in profiler.batches(range(100)):
+        os.write(asked[1], bytes([batch]))
+        os.read(answered[0], 1)
+        if batch == 5:
+            profiler.drain(30)
+            profiler._delivery.writer.submit("Being slow", threading.Event().wait)
+        if batch == 11:
+            os.write(asked[1], bytes([255]))
+            os.wait()
+            os.kill(os.getpid(), 9)
+"""
+
+
+def test_each_span_of_a_worker_is_in_one_trace_also_when_its_window_was_saved_before_the_kill(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text(WORKER)
+    done = subprocess.run([sys.executable, str(script), str(tmp_path / "run")], capture_output=True, text=True)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    saved = list((tmp_path / "run" / "traces").glob("ep*.json"))
+    assert len(saved) == 2
+    done = recover(tmp_path)
+    assert done.returncode == 0, done.stderr
+    traces = sorted((tmp_path / "run" / "traces").glob("ep*.json"), key=lambda path: path.stat().st_mtime_ns)
+    found = [
+        (path.name, f"item {number}") for path in traces for number in range(12) for _ in spans(path, f"item {number}")
+    ]
+    assert [name for _, name in found] == [f"item {number}" for number in range(12)]
+    assert len({path for path, _ in found}) == 5
+
+
 @pytest.fixture
 def killed(tmp_path):
     assert train(tmp_path).returncode == -signal.SIGKILL

@@ -122,3 +122,18 @@ def test_another_torch_profiler_around_the_run_is_a_clear_error_at_its_start(tmp
     source = TorchProfiler(str(tmp_path))
     with torch.profiler.profile(), pytest.raises(ProfilerStateError, match="Another torch profiler is running"):
         Profiler(lambda state: ProfilerAction.ACTIVE, Files(), sources=[source]).start()
+
+
+def test_torch_records_no_operator_of_an_evaluation_between_batches(tmp_path):
+    handler = Files()
+    with Profiler(lambda state: ProfilerAction.ACTIVE, handler, sources=[TorchProfiler(str(tmp_path))]) as profiler:
+        for _ in range(2):
+            for _ in profiler.batches(range(2)):
+                torch.ones(8, 8) @ torch.ones(8, 8)
+            with profiler.eval():
+                for _ in profiler.batches(range(3)):
+                    torch.sigmoid(torch.ones(8))
+    (files,) = handler.cycles
+    names = [event["name"] for event in files[0]["traceEvents"]]
+    assert names.count("aten::mm") == 4
+    assert "aten::sigmoid" not in names

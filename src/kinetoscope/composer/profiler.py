@@ -159,6 +159,16 @@ class Profiler(engine.Profiler, TrainerCallback):
         self._engine_list.step_in()  # behind this profiler, so that the engine closes them next
         super().close(state, logger)
 
+    def close_abandoned(self) -> None:
+        """A Trainer was never closed: does what it would have done for this profiler, its sources and its handlers."""
+        self.close(self.state)
+        callbacks = [*self._callbacks, *self.trace_handlers]
+        for callback in callbacks:
+            self.call(callback, callback.close, self.state, None)
+        for callback in callbacks:
+            self.call(callback, callback.post_close)
+        self.post_close()
+
     # -- events -----------------------------------------------------------------------------------------------
 
     def init(self, state: Any, logger: Any) -> None:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from isal import isal_zlib
 
 from kinetoscope.errors import TraceFileError
-from kinetoscope.formats.record import RECORD_BYTES, Flag, Kind, Record, pack_records, record_columns, unpack_records
+from kinetoscope.formats.record import RECORD_BYTES, Kind, Record, record_columns, unpack_records
 from kinetoscope.training.attempt import is_process_alive
 
 _VERSION = 1
@@ -180,11 +180,30 @@ def _read_spool(path: Path) -> Iterator[tuple["_ChunkHeader", bytes]]:
 # -- tracks and chunks --------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True)
+class LivePart:
+    """Some of a thread's records: as long as there are records.
+
+    ``window`` is the number of their window if their process opens windows itself. A child process's records may be of
+    several windows.
+    """
+
+    window: int
+    packed: bytes = field(repr=False)
+
+    def __len__(self) -> int:
+        return len(self.packed) // RECORD_BYTES
+
+    def read(self) -> bytes:
+        """The records, 32 bytes each."""
+        return self.packed
+
+
 @dataclass(slots=True)
 class LiveTrack:
     """What one thread recorded and has not been saved, and the spans that it has open.
 
-    ``parts`` are its records as bytes, oldest first. ``monotonic_ns`` and ``unix_ns`` are one moment on two clocks;
+    ``parts`` are its records, oldest first. ``monotonic_ns`` and ``unix_ns`` are one moment on two clocks;
     records have nanoseconds on the monotonic clock.
     """
 
@@ -197,23 +216,13 @@ class LiveTrack:
     monotonic_ns: int
     unix_ns: int
     num_dropped: int = 0
-    parts: list[bytes] = field(default_factory=list, repr=False)
+    parts: list[LivePart] = field(default_factory=list, repr=False)
     open_spans: list[Record] = field(default_factory=list)
-    """Spans in progress; their ``end`` is 0."""
+    """Spans in progress; their ``end`` is 0, and their ``series`` the number of the window in which they began."""
 
     def records(self) -> Iterator[Record]:
         """Every record, oldest first."""
-        return chain.from_iterable(map(unpack_records, self.parts))
-
-    @property
-    def num_spans(self) -> int:
-        """How many finished spans there are."""
-        return sum(record_columns(it).kind.tobytes().count(Kind.SPAN) for it in self.parts)
-
-    def parts_cut_at(self, cut_ns: int) -> list[bytes]:
-        """The parts, with the open spans as a last one, cut at ``cut_ns``."""
-        cut = [it._replace(end=max(it.begin, cut_ns), flags=Flag.CUT, series=0) for it in self.open_spans]
-        return [*self.parts, pack_records(cut)] if cut else self.parts
+        return chain.from_iterable(unpack_records(part.read()) for part in self.parts)
 
 
 @dataclass(slots=True)
@@ -260,19 +269,19 @@ def _read_process(folder: Path, pid: int, names: Path) -> LiveProcess:
     chunks = dict(_read_chunks(folder.glob(f"{pid}-*.chunk")))
     for path in folder.glob(f"{pid}-*.spool"):
         chunks |= {header._replace(magic=_CHUNK_MAGIC): records for header, records in _read_spool(path)}
-    in_order = {header.sequence: (header.track, records) for header, records in chunks.items()}
-    for _, (track, records) in sorted(in_order.items()):
-        if track in tracks:
-            tracks[track].parts.append(records)
+    in_order = {header.sequence: (header, records) for header, records in chunks.items()}
+    for _, (header, records) in sorted(in_order.items()):
+        if header.track in tracks:
+            tracks[header.track].parts.append(LivePart(header.window, records))
     for track in tracks.values():
         track.open_spans = [it for it in track.open_spans if not _has_ended(it, track.parts)]
     return LiveProcess(pid, read_names(names), [tracks[number] for number in sorted(tracks)])
 
 
-def _has_ended(span: Record, parts: list[bytes]) -> bool:
+def _has_ended(span: Record, parts: list[LivePart]) -> bool:
     """Whether there is a record of a span that was open a moment ago."""
     begin = struct.pack("<q", span.begin)
-    for part in parts:
+    for part in map(LivePart.read, parts):
         offset = part.find(begin)
         while offset >= 0:
             if offset % RECORD_BYTES == 0:
@@ -298,7 +307,7 @@ def _read_tracks(paths: Iterable[Path]) -> Iterator[LiveTrack]:
         open_spans = [it for it in unpack_records(slots) if it.kind == Kind.SPAN]
         text = name.rstrip(b"\0").decode(errors="replace")
         track = LiveTrack(number, pid, tid, text, rank, bool(is_main), monotonic, unix, dropped)
-        track.open_spans = [it._replace(end=0, series=0) for it in open_spans]
+        track.open_spans = [it._replace(end=0) for it in open_spans]
         yield track
 
 

@@ -1,11 +1,11 @@
-"""formats: what a live folder says of its run, in ``run.json`` and ``window.json``. `recover` needs both."""
+"""formats: what a live folder says of its run, in ``run.json``. `recover` needs it."""
 
 import os
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated
 
 import msgspec
 
@@ -14,8 +14,7 @@ from kinetoscope.training.run_folder import RunFolder
 
 _LIVE, _POINTER = "live", ".elsewhere"
 _POINTER_BYTES = 1 << 16
-_RUN, _WINDOW = "run.json", "window.json"
-T = TypeVar("T")
+_RUN = "run.json"
 Number = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
 Positive = Annotated[int, msgspec.Meta(ge=1, lt=2**31)]
 
@@ -62,21 +61,9 @@ class LiveRun(msgspec.Struct, frozen=True):
     token: str = ""
 
 
-class LiveWindow(msgspec.Struct, frozen=True):
-    """The window that is open: its cycle's number, and the fields of the timestamp at which it opened."""
-
-    cycle: Number
-    timestamp: dict[str, int | float]
-
-
 def write_live_run(folder: Path, run: LiveRun) -> None:
     """Whole or not at all: a kill may come at any moment. Raises OSError if it cannot be written."""
     RunFolder(folder).write(_RUN, msgspec.json.encode(run))
-
-
-def write_live_window(folder: Path, window: LiveWindow) -> None:
-    """Whole or not at all. Raises OSError if it cannot be written."""
-    RunFolder(folder).write(_WINDOW, msgspec.json.encode(window))
 
 
 def is_live_folder(folder: Path) -> bool:
@@ -170,18 +157,9 @@ def _is_ours_alone(path: str) -> bool:
 
 def read_live_run(folder: Path) -> LiveRun:
     """Raises `TraceFileError` if the folder does not say whose it is."""
-    return _read(folder, _RUN, LiveRun)
-
-
-def read_live_window(folder: Path) -> LiveWindow | None:
-    """The last window that was opened; None if there was none yet."""
-    return _read(folder, _WINDOW, LiveWindow) if RunFolder(folder).is_file(_WINDOW) else None
-
-
-def _read(folder: Path, name: str, kind: type[T]) -> T:
     try:
-        return msgspec.json.decode(RunFolder(folder).read(name), type=kind)
+        return msgspec.json.decode(RunFolder(folder).read(_RUN), type=LiveRun)
     except (OSError, msgspec.MsgspecError, RecursionError) as error:
         raise TraceFileError(
-            f"Cannot read {folder / name}: {error}. Is this the live folder of a Kinetoscope run?"
+            f"Cannot read {folder / _RUN}: {error}. Is this the live folder of a Kinetoscope run?"
         ) from error

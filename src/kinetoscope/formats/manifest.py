@@ -3,16 +3,16 @@
 One JSON object per line, appended by the one writer thread of the one rank: nobody waits for anybody.
 """
 
-import os
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, BinaryIO
+from typing import Annotated
 
 import msgspec
 
 from kinetoscope.errors import TraceFileError
+from kinetoscope.formats.json_lines import append_line
 from kinetoscope.training.run_folder import RunFolder, is_name_inside
 
 _FOLDER = ".manifest"
@@ -108,8 +108,7 @@ def append_entry(folder: Path, rank: int, entry: Entry) -> None:
     """
     traces = RunFolder(folder)
     traces.make_folder(_FOLDER)
-    with traces.open(f"{_FOLDER}/rank{rank}.jsonl", "ab+") as stream:
-        stream.write(_end_of_torn_line(stream) + msgspec.json.encode(entry) + b"\n")
+    append_line(traces, f"{_FOLDER}/rank{rank}.jsonl", msgspec.json.encode(entry))
 
 
 def read_manifest(folder: Path) -> list[RankManifest]:
@@ -118,13 +117,6 @@ def read_manifest(folder: Path) -> list[RankManifest]:
     traces = RunFolder(folder)
     found = (_MANIFEST.fullmatch(name) for name in traces.names(_FOLDER))
     return sorted((_read_rank(traces, int(it[1])) for it in found if it), key=lambda manifest: manifest.rank)
-
-
-def _end_of_torn_line(stream: BinaryIO) -> bytes:
-    if stream.seek(0, os.SEEK_END) == 0:
-        return b""
-    stream.seek(-1, os.SEEK_END)
-    return b"" if stream.read(1) == b"\n" else b"\n"
 
 
 def _read_rank(traces: RunFolder, rank: int) -> RankManifest:

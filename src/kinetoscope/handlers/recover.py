@@ -5,34 +5,23 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
-
 from kinetoscope.clock.anchor import Anchor
-from kinetoscope.errors import FileNameError, SettingsError, TraceFileError
+from kinetoscope.errors import TraceFileError
 from kinetoscope.formats.chunk import LiveProcess, LiveTrack, read_live_folder
-from kinetoscope.formats.live_run import (
-    LiveRun,
-    LiveWindow,
-    TraceRecipe,
-    delete_live_folder,
-    live_folders,
-    read_live_run,
-    read_live_window,
-)
+from kinetoscope.formats.live_run import LiveRun, delete_live_folder, live_folders, read_live_run
 from kinetoscope.formats.owner_lock import Owner, owner_state
-from kinetoscope.formats.record import RECORD_BYTES, Kind, Record, pack_records, unpack_records
+from kinetoscope.formats.record import RECORD_BYTES, Flag, Kind, pack_records, record_columns, unpack_records
+from kinetoscope.formats.window_log import read_windows
 from kinetoscope.handlers.json_trace_handler import JSONTraceHandler
+from kinetoscope.handlers.trace_places import TracePlaces
+from kinetoscope.handlers.unsaved_windows import UnsavedWindow, find_unsaved_windows
+from kinetoscope.recording.child_records import child_records_in_window
 from kinetoscope.recording.cycle import Cycle
 from kinetoscope.recording.recorder import PartInMemory, SpanName, ThreadRecords, WindowRecords
 from kinetoscope.storage.remote_name import queue_recovered
 from kinetoscope.training.attempt import Attempt
-from kinetoscope.training.file_names import FileNameFormat
 from kinetoscope.training.ranks import Ranks
-from kinetoscope.training.run_folder import RunFolder
-from kinetoscope.training.timestamp import Timestamp, timestamp_from_fields
-
-# For a run none of whose handlers writes files: what was recorded is in its live folder all the same.
-_DEFAULT_RECIPE = TraceRecipe("traces", "ep{epoch}-ba{batch}-rank{rank}.json", "merged_trace.json")
+from kinetoscope.training.timestamp import Timestamp
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +62,7 @@ def recover(
     Raises `TraceFileError` if ``run_folder`` holds nothing to recover, or something that cannot be read.
     """
     run_folder = Path(run_folder)
+    places = TracePlaces(run_folder, traces, say)
     found = list(live_folders(run_folder, say))
     if not found:
         raise TraceFileError(
@@ -83,131 +73,100 @@ def recover(
         run = read_live_run(folder)
         state = owner_state(folder, run.host, run.pid)
         if state is Owner.DEAD or (state is Owner.UNKNOWN and other_hosts):
-            yield _recover_rank(_Writing(run_folder, traces, say), folder, run)
+            yield _recover_rank(run_folder, places, folder, run)
             if not keep:
                 delete_live_folder(run_folder, folder)
 
 
-def _recover_rank(writing: "_Writing", folder: Path, run: LiveRun) -> RecoveredRank:
-    processes = read_live_folder(folder)
-    cycle = _cycle(run, read_live_window(folder), processes)
-    if cycle is not None:
-        writing.write(run, cycle)
-    threads = [_describe(track) for process in processes for track in process.tracks]
-    threads = [it for it in threads if it.num_spans or it.num_open]
-    return RecoveredRank(run, folder, threads, writing.traces, writing.merges)
-
-
-class _Writing:
-    """Writes a recovered cycle as each handler of its run would have, into places that we may write to."""
-
-    def __init__(
-        self, run_folder: Path, named: Collection[str | os.PathLike[str]], say: Callable[[str], object]
-    ) -> None:
-        self._run = RunFolder(run_folder)
-        self._named = [Path(os.path.realpath(it)) for it in named]
-        self._say = say
-        self.traces: list[Path] = []
-        self.merges: list[tuple[Path, Path, bool]] = []
-
-    def write(self, run: LiveRun, cycle: Cycle) -> None:
-        """Writes the cycle, once for each different place and name."""
-        for recipe in dict.fromkeys(self._usable(it, run, cycle) for it in run.recipes or [_DEFAULT_RECIPE]):
+def _recover_rank(run_folder: Path, places: TracePlaces, live_folder: Path, run: LiveRun) -> RecoveredRank:
+    found = RecoveredRank(run, live_folder, [], [], [])
+    for cycle in _cycles(live_folder, run):
+        found.threads.extend(map(_describe, cycle.threads))
+        for recipe in places.choose(run, cycle):
             folder = Path(recipe.folder)
             handler = JSONTraceHandler.reopen(folder, recipe, run.run_name, cycle.ranks, cycle.attempt)
-            self.traces.append(handler.write(cycle))
+            found.traces.append(handler.write(cycle))
             if recipe.remote:
-                self._queue(recipe.remote, cycle)
+                queue_recovered(run_folder, recipe.remote, found.traces[-1], cycle)
             if recipe.merged:
-                self.merges.append((folder, folder / recipe.merged, recipe.in_pairs))
-
-    def _usable(self, recipe: TraceRecipe, run: LiveRun, cycle: Cycle) -> TraceRecipe:
-        """The recipe with our own folder and names in place of those that lead elsewhere."""
-        folder = self._folder(recipe, run)
-        filename, merged = recipe.filename, recipe.merged
-        try:
-            name = FileNameFormat(filename).fill(run.run_name, cycle.ranks, cycle.timestamp)
-            RunFolder(folder).path_of(name)
-            RunFolder(folder).path_of(merged or name)
-        except (OSError, FileNameError) as error:
-            self._say(f"Rank {run.rank}'s traces get other names than their run gave them. {error}")
-            filename, merged = _DEFAULT_RECIPE.filename, _DEFAULT_RECIPE.merged
-        return msgspec.structs.replace(recipe, folder=str(folder), filename=filename, merged=merged)
-
-    def _folder(self, recipe: TraceRecipe, run: LiveRun) -> Path:
-        """The recipe's folder if it is in the run's or was named again; else the one that we would choose."""
-        try:
-            return self._run.make_folder(recipe.folder)
-        except OSError:
-            wanted = os.path.abspath(self._run.path / recipe.folder.replace("\0", ""))
-        folder = Path(os.path.realpath(wanted))
-        if folder in self._named:
-            return folder
-        chosen = self._run.make_folder(_DEFAULT_RECIPE.folder)
-        self._say(
-            f"Rank {run.rank}'s traces are written to {chosen}. Its run wrote them to {wanted!r}, outside of its "
-            "folder, where they go only with --traces DIR."
-        )
-        return chosen
-
-    def _queue(self, url: str, cycle: Cycle) -> None:
-        try:
-            queue_recovered(self._run.path, url, self.traces[-1], cycle)
-        except (FileNameError, SettingsError) as error:
-            self._say(f"{self.traces[-1]} is not put into the queue for uploads. {error}")
+                found.merges.append((folder, folder / recipe.merged, recipe.in_pairs))
+    return found
 
 
-def _describe(track: LiveTrack) -> RecoveredThread:
-    return RecoveredThread(track.name, track.num_spans, len(track.open_spans))
+def _describe(thread: ThreadRecords) -> RecoveredThread:
+    num_spans = num_open = 0
+    for part in thread.parts:
+        columns = record_columns(part.read())
+        num_spans += columns.kind.tobytes().count(Kind.SPAN)
+        num_open += columns.flags.tobytes().count(Flag.CUT)
+    return RecoveredThread(thread.name, num_spans - num_open, num_open)
 
 
-def _cycle(run: LiveRun, window: LiveWindow | None, processes: list[LiveProcess]) -> Cycle | None:
-    """All that a rank's processes left, as the cycle its last window would have become; None if that is nothing."""
-    tracks = [track for process in processes for track in process.tracks]
-    if not any(track.parts or track.open_spans for track in tracks):
-        return None
-    cut_ns = max(_last_moment(track) for track in tracks)
-    names: list[SpanName] = []
-    threads: list[ThreadRecords] = []
-    for process in processes:
-        threads += [_thread(track, cut_ns, len(names)) for track in process.tracks]
-        names += [SpanName(name.name, name.categories) for name in process.names]
-    anchor = Anchor(tracks[0].monotonic_ns, tracks[0].unix_ns)
-    begin = timestamp_from_fields(window.timestamp) if window else Timestamp()
+def _cycles(live_folder: Path, run: LiveRun) -> Iterator[Cycle]:
+    """What a rank's processes left, as the cycles that its unsaved windows would have become."""
+    processes = sorted(read_live_folder(live_folder), key=lambda process: process.pid != run.pid)
+    log, _ = read_windows(live_folder)
+    last_ns = max((_last_moment(track) for process in processes for track in process.tracks), default=0)
+    owner = next((process for process in processes if process.pid == run.pid), None)
+    for window in find_unsaved_windows(log, owner, last_ns):
+        names: list[SpanName] = []
+        threads: list[ThreadRecords] = []
+        for process in processes:
+            ids = range(len(names), len(names) + len(process.names))
+            for track in process.tracks:
+                if process is owner:
+                    threads.append(_own_records(track, window))
+                else:
+                    threads.append(child_records_in_window(track, ids, window.began_ns, window.closed_ns))
+            names += [SpanName(name.name, name.categories) for name in process.names]
+        threads = [thread for thread in threads if thread.num_records]
+        if threads:
+            yield _cycle(run, window, _anchor(processes), names, threads)
+
+
+def _own_records(track: LiveTrack, window: UnsavedWindow) -> ThreadRecords:
+    """What a thread of the process that opened the window recorded in it; spans still open end where it does."""
+    cut = [
+        span._replace(end=max(span.begin, window.closed_ns), flags=Flag.CUT, series=0)
+        for span in track.open_spans
+        if span.series == window.number
+    ]
+    parts = [part for part in track.parts if part.window == window.number]
+    return ThreadRecords(
+        track.tid, track.name, track.is_main, [*parts, PartInMemory(pack_records(cut))], track.num_dropped
+    )
+
+
+def _anchor(processes: list[LiveProcess]) -> Anchor:
+    """One moment on both clocks, which all processes of a machine share."""
+    track = next(track for process in processes for track in process.tracks)
+    return Anchor(track.monotonic_ns, track.unix_ns)
+
+
+def _cycle(
+    run: LiveRun, window: UnsavedWindow, anchor: Anchor, names: list[SpanName], threads: list[ThreadRecords]
+) -> Cycle:
     return Cycle(
-        number=window.cycle if window else 0,
+        number=window.cycle,
         run_name=run.run_name,
         ranks=Ranks(run.rank, run.local_rank, run.world_size, run.local_world_size, run.node_rank),
         attempt=Attempt(run.run_id, run.restart, run.pid),
         pid=run.pid,
-        begin_timestamp=begin,
-        timestamp=_end(begin, threads, names),
+        begin_timestamp=window.begin,
+        timestamp=window.end or _end(window.begin, threads, names),
         begin=anchor,
         end=anchor,
         names=names,
-        recorded=WindowRecords(lambda: [thread for thread in threads if thread.num_records]),
+        recorded=WindowRecords(lambda: threads),
         metadata={"distributedInfo": {"rank": run.rank, "world_size": run.world_size}, "recovered": True},
     )
 
 
 def _last_moment(track: LiveTrack) -> int:
     """The latest moment that is known of a track: records stand in the order in which they ended."""
-    last = [it[-RECORD_BYTES:] for it in track.parts if it]
+    last = [part.read()[-RECORD_BYTES:] for part in track.parts if len(part)]
     ends = [int(it.end) if it.kind == Kind.SPAN else it.begin for part in last for it in unpack_records(part)]
     return max([*ends, *(it.begin for it in track.open_spans)], default=0)
-
-
-def _thread(track: LiveTrack, cut_ns: int, first_name: int) -> ThreadRecords:
-    """A track's records, with its ids of names moved up by ``first_name``: each process counts its own from 0."""
-    parts = track.parts_cut_at(cut_ns)
-    if first_name:
-        parts = [pack_records(_renamed(record, first_name) for record in unpack_records(part)) for part in parts]
-    return ThreadRecords(track.tid, track.name, track.is_main, list(map(PartInMemory, parts)), track.num_dropped)
-
-
-def _renamed(record: Record, first_name: int) -> Record:
-    series = record.series + first_name if record.kind == Kind.COUNTER else record.series
-    return record._replace(name=record.name + first_name, series=series)
 
 
 def _end(begin: Timestamp, threads: list[ThreadRecords], names: list[SpanName]) -> Timestamp:

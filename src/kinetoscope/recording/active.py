@@ -8,7 +8,7 @@ markers are therefore moved: they record into the active profiler's recorder, or
 import contextlib
 import os
 from collections.abc import Iterable
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from kinetoscope.recording import compiler
 from kinetoscope.recording.action import ProfilerAction
@@ -17,8 +17,12 @@ from kinetoscope.recording.parents_run import find_parents_run
 from kinetoscope.recording.recorder import INSTANT_ON_BEGIN, INSTANT_ON_END
 from kinetoscope.recording.recorder_choice import ProcessRecorder
 
+if TYPE_CHECKING:
+    from kinetoscope.recording.profiler import Profiler
+
 _idle = ProcessRecorder()
-_current = _idle
+_home = _current = _idle  # where library markers record while this process has no active profiler, and where now
+_profiler: "Profiler | None" = None
 _markers: dict[MarkerSettings, Marker] = {}
 _plain: dict[str, Marker] = {}
 _nothing = contextlib.nullcontext()
@@ -58,20 +62,24 @@ def _library_marker(settings: MarkerSettings) -> Marker:
     return _markers.get(settings) or _markers.setdefault(settings, Marker(_current, settings))
 
 
-def activate(recorder: ProcessRecorder) -> None:
-    """Makes library markers record into ``recorder``."""
+def active_profiler() -> "Profiler | None":
+    """The profiler of this process that has started and is not closed; None if there is none."""
+    return _profiler
+
+
+def activate(profiler: "Profiler", recorder: ProcessRecorder) -> None:
+    """Makes ``profiler`` the active one: library markers record into its ``recorder``."""
+    global _profiler
+    _profiler = profiler
     _move_to(recorder)
 
 
 def deactivate(recorder: ProcessRecorder) -> None:
     """Makes library markers idle again, unless another recorder has become the active one since."""
+    global _profiler
     if _current is recorder:
-        _move_to(_idle)
-
-
-def is_active() -> bool:
-    """Whether some profiler of this process is active."""
-    return _current is not _idle
+        _profiler = None
+        _move_to(_home)
 
 
 def _move_to(recorder: ProcessRecorder) -> None:
@@ -83,10 +91,17 @@ def _move_to(recorder: ProcessRecorder) -> None:
 
 def _join_parents_run() -> None:
     """Records into the run of which this process is a worker, if it is one and has no profiler of its own."""
-    run_file = find_parents_run() if _idle.keeps_files and not is_active() else None
+    run_file = find_parents_run() if _idle.keeps_files and _current is _idle else None
     if run_file is not None:
         _idle.follow(run_file)
 
 
+def _after_fork_in_child() -> None:
+    """A child has no profiler yet. Where its parent has one, that one's recorder goes on recording for the parent."""
+    global _home, _profiler
+    _home, _profiler = _current, None
+    _join_parents_run()
+
+
 _join_parents_run()
-os.register_at_fork(after_in_child=_join_parents_run)
+os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -6,10 +6,10 @@ when a window has closed. Runs on the writer thread.
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from kinetoscope.formats.chunk import LiveProcess, LiveTrack, delete_read, read_live_folder
+from kinetoscope.formats.chunk import LiveTrack, delete_read, read_live_folder
 from kinetoscope.formats.record import Flag, Kind, Record, pack_records
 from kinetoscope.recording.recorder import NameTable, ThreadRecords
 
@@ -19,9 +19,21 @@ def take_child_records(folder: Path, names: NameTable, began_ns: int, closed_ns:
 
     A span that was open when the window closed is cut there.
     """
-    children = read_live_folder(folder, without_pid=os.getpid())
-    taken = [_thread_records(child, track, names, began_ns, closed_ns) for child in children for track in child.tracks]
+    taken = []
+    for child in read_live_folder(folder, without_pid=os.getpid()):
+        ids = [names.intern(it.name, it.categories) for it in child.names]
+        taken += [child_records_in_window(track, ids, began_ns, closed_ns) for track in child.tracks]
     return [it for it in taken if it.num_records or it.num_dropped]
+
+
+def child_records_in_window(track: LiveTrack, ids: Sequence[int], began_ns: int, closed_ns: int) -> ThreadRecords:
+    """What a worker process's thread recorded in the window between two moments. Each record belongs to the window in
+    which it began; a span that ended later, or is still open, is cut at the window's end.
+
+    ``ids`` are the ids by which the names of the worker's records are to go.
+    """
+    packed = pack_records(_renamed(it, ids, closed_ns) for it in _in_window(track, len(ids), began_ns, closed_ns))
+    return ThreadRecords.of(track.tid, track.name, False, packed, track.num_dropped)
 
 
 def delete_child_records(folder: Path, closed_ns: int) -> None:
@@ -29,14 +41,6 @@ def delete_child_records(folder: Path, closed_ns: int) -> None:
     has ended or gone on to the next one."""
     for pid in {int(it.stem) for it in folder.glob("*.names")} - {os.getpid()}:
         delete_read(folder, pid, closed_ns)
-
-
-def _thread_records(
-    child: LiveProcess, track: LiveTrack, names: NameTable, began_ns: int, closed_ns: int
-) -> ThreadRecords:
-    ids = [names.intern(it.name, it.categories) for it in child.names]
-    packed = pack_records(_renamed(it, ids, closed_ns) for it in _in_window(track, len(ids), began_ns, closed_ns))
-    return ThreadRecords.of(track.tid, track.name, False, packed, track.num_dropped)
 
 
 def _in_window(track: LiveTrack, num_names: int, began_ns: int, closed_ns: int) -> Iterator[Record]:
@@ -49,7 +53,7 @@ def _in_window(track: LiveTrack, num_names: int, began_ns: int, closed_ns: int) 
             yield record._replace(end=closed_ns, flags=Flag.CUT)
 
 
-def _renamed(record: Record, ids: list[int], closed_ns: int) -> Record:
+def _renamed(record: Record, ids: Sequence[int], closed_ns: int) -> Record:
     series = ids[record.series] if record.kind == Kind.COUNTER and record.series < len(ids) else 0
     record = record._replace(name=ids[record.name], series=series)
     if record.kind == Kind.SPAN and record.end > closed_ns:

@@ -18,20 +18,20 @@ from typing import Any
 
 import msgspec
 
-from kinetoscope.errors import TraceFileError
+from kinetoscope.errors import TraceFileError, UnsafePathError
 from kinetoscope.formats.live_run import (
     LiveRun,
-    LiveWindow,
     TraceRecipe,
     delete_pointer,
     is_live_folder,
     live_folders,
     read_live_run,
     write_live_run,
-    write_live_window,
     write_pointer,
 )
 from kinetoscope.formats.owner_lock import Owner, OwnerLock, owner_state
+from kinetoscope.formats.window_log import Event, WindowClosed, WindowLog, WindowOpened, WindowSaved
+from kinetoscope.recording.cycle import Cycle
 from kinetoscope.recording.parents_run import RUN_FILE_VARIABLE
 from kinetoscope.recording.recorder_choice import ProcessRecorder
 from kinetoscope.training.attempt import Attempt
@@ -70,6 +70,7 @@ class LiveFolder:
         self._submit = submit
         self.path: Path | None = None
         self._pointer: Callable[[], object] | None = None
+        self._windows: WindowLog | None = None
         self._lock: OwnerLock | None = None
         self._said = False
 
@@ -89,6 +90,7 @@ class LiveFolder:
             self.path = self._make(run_folder, wanted)
             self._lock = OwnerLock(self.path)  # before run.json, without which nobody asks for it
             self._write_run(run_folder, wanted, run)
+            self._windows = WindowLog(self.path)
             self._recorder.open_folder(str(self.path), run.rank, limit_bytes)
         except OSError as error:
             self._warn(self.path or wanted, error)
@@ -96,18 +98,29 @@ class LiveFolder:
         else:
             os.environ[RUN_FILE_VARIABLE] = str(self._recorder.run_file)
 
-    def note_window(self, cycle: int, timestamp: Any) -> None:
-        """Writes down, on the writer thread, that a window has opened: `recover` names its trace by that."""
+    def note_opened(self, cycle: int, timestamp: Any) -> None:
+        """Writes down, on the writer thread, that the window of a cycle has opened."""
         if self.path is not None:
-            window = LiveWindow(cycle, timestamp_fields(timestamp))
-            self._submit("Noting the window", lambda: self._write_window(window))
+            window, began_ns = self._recorder.window, self._recorder.window_began_ns
+            self._note(WindowOpened(window, cycle, began_ns, timestamp_fields(timestamp)))
 
-    def _write_window(self, window: LiveWindow) -> None:
+    def note_closed(self, cycle: Cycle) -> None:
+        """Writes down, on the writer thread, that a cycle's window has closed; and, once every handler has had the
+        cycle, that it is saved."""
         if self.path is not None:
+            recorded = cycle.recorded
+            self._note(WindowClosed(recorded.window, recorded.closed_ns, timestamp_fields(cycle.timestamp)))
+            cycle.contributions.afterwards.append(lambda: self._write_down(WindowSaved(recorded.window)))
+
+    def _note(self, event: Event) -> None:
+        self._submit("Noting what happens to a window", lambda: self._write_down(event))
+
+    def _write_down(self, event: Event) -> None:
+        if self.path is not None and self._windows is not None:
             try:
                 if self._lock is not None:
                     self._lock.renew()
-                write_live_window(self.path, window)
+                self._windows.append(event)
             except OSError as error:
                 self._warn(self.path, error)
 
@@ -202,11 +215,13 @@ def live_run(run_name: str, attempt: Attempt, ranks: Ranks, recipes: list[TraceR
 
 def report_leftovers(run_folder: Path) -> None:
     """Says in the log that killed processes of an earlier attempt left something, and how to get it."""
+    found: list[Path] = []
     try:
-        found = list(live_folders(run_folder, on_skipped=_log.warning))
-    except OSError as error:
-        _log.warning("What an earlier attempt may have left cannot be read. %s", error)
-        found = []
+        found += live_folders(run_folder, on_skipped=_log.warning)
+    except UnsafePathError as error:
+        _log.warning("What an earlier attempt may have left is not looked at. %s", error)
+    except OSError:
+        pass  # whoever writes into the folder next says what is wrong with it
     for folder in found:
         try:
             run = read_live_run(folder)

@@ -1,12 +1,14 @@
 """recording: the plain training loop. It tells the profiler where the run is, as a trainer's engine would."""
 
 import contextlib
-from collections.abc import Iterable, Iterator
+import threading
+from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
 from time import monotonic
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from kinetoscope.errors import ProfilerStateError
+from kinetoscope.recording.data_wait import DataLoaderWatch
 from kinetoscope.recording.marker import Marker
 from kinetoscope.training.event import Event
 
@@ -25,6 +27,11 @@ class _OpenSpan:
         self._marker = marker
         self._token: Any = None
 
+    @property
+    def is_open(self) -> bool:
+        """Whether it is being recorded."""
+        return self._token is not None
+
     def begin(self) -> None:
         self._token = self._marker.begin()
 
@@ -37,123 +44,374 @@ class _OpenSpan:
         self._marker.abandon(token)
 
 
+class Batches(Generic[T]):
+    """What `Profiler.batches` gives: iterating over it is an epoch, or an evaluation. It has the iterable's length.
+
+    A ``for`` loop holds an iterator of its own: a loop that is left ends there, whoever still holds this object.
+    """
+
+    def __init__(self, loop: "Loop", iterable: Iterable[T], length: int | None) -> None:
+        self._loop = loop
+        self._iterable = iterable
+        self._length = length
+        self._own: Iterator[T] | None = None
+
+    def __iter__(self) -> Iterator[T]:
+        return self._own or self._loop.iterate(self._iterable, self._length)
+
+    def __next__(self) -> T:
+        if self._own is None:
+            self._own = self._loop.iterate(self._iterable, self._length)
+        return next(self._own)
+
+    def __len__(self) -> int:
+        if self._length is not None:
+            return self._length
+        return len(self._iterable)  # pyright: ignore[reportArgumentType] - raises TypeError where nobody knows
+
+
+class _Epoch:
+    """An epoch that goes on. ``iterable`` is what a loop over `batches` takes its batches from, None in other loops; it
+    ``is_implied`` where a loop just calls `step`."""
+
+    __slots__ = ("is_implied", "iterable")
+
+    def __init__(self, is_implied: bool) -> None:
+        self.is_implied = is_implied
+        self.iterable: object = None
+
+
+class _Batch:
+    """What is known of the batch that goes on.
+
+    In a loop that calls `step`, nobody tells when a batch begins. It is *expected* from the end of the one before, and
+    begins anew when a DataLoader has delivered.
+    """
+
+    __slots__ = ("added", "began_s", "goes_on", "is_expected", "span", "was_told")
+
+    def __init__(self, marker: Marker) -> None:
+        self.span = _OpenSpan(marker)
+        self.is_expected = False
+        self.goes_on = False
+        self.was_told = False
+        self.began_s = 0.0
+        self.added: tuple[int, int] = (0, 0)
+        """Samples and tokens that `step` told of in a loop over `batches`."""
+
+    def begin(self, *, is_expected: bool = False) -> None:
+        self.is_expected, self.goes_on = is_expected, not is_expected
+        self.began_s = monotonic()
+        self.span.begin()
+
+    def forget(self) -> None:
+        """There is no such batch."""
+        self.span.abandon()
+        self.is_expected = self.goes_on = self.was_told = False
+
+    def end(self) -> timedelta:
+        """Ends it; returns how long it took."""
+        self.span.end()
+        self.is_expected = self.goes_on = self.was_told = False
+        return timedelta(seconds=monotonic() - self.began_s)
+
+
 class Loop:
     """Advances the timestamp of a run that has no trainer, fires its events, and records `event/epoch`,
-    `event/dataloader` and `event/batch` spans. Drives `Profiler.batches`, `Profiler.step` and `Profiler.epoch`."""
+    `event/dataloader`, `event/batch` and, for evaluations, `event/eval` and `event/eval_batch` spans.
+
+    Drives `Profiler.batches`, `Profiler.step`, `Profiler.epoch` and `Profiler.eval`.
+    """
 
     def __init__(self, profiler: "Profiler") -> None:
         self._profiler = profiler
-        self._epoch = _OpenSpan(profiler.marker("event/epoch", categories=("epoch",)))
-        self._dataloader = _OpenSpan(profiler.marker("event/dataloader", categories=("dataloader",)))
-        self._batch = _OpenSpan(profiler.marker("event/batch", categories=("batch",)))
+        self._epoch_span = _OpenSpan(profiler.marker("event/epoch", categories=("epoch",)))
+        self._dataloader = profiler.marker("event/dataloader", categories=("dataloader",))
+        self._batch = _Batch(profiler.marker("event/batch", categories=("batch",)))
+        self._eval = profiler.marker("event/eval", categories=("eval",))
+        self._eval_batch = profiler.marker("event/eval_batch", categories=("eval",))
+        self._watch = DataLoaderWatch(self._fetch_watched)
+        self._thread = threading.get_ident()
         # Which epoch is going on: a generator that is closed late must not end somebody else's.
-        self._current: object = None
-        self._batch_began = 0.0
+        self._current: _Epoch | None = None
+        # The last epoch was left by `break` or an error: a window that is saved now still belongs to it.
+        self._was_left = False
+        self._num_evaluations = 0
+        self._is_fetching = self._has_fetched = False
 
-    def batches(self, iterable: Iterable[T], length: int | None) -> Iterator[T]:
-        if self._profiler.is_forked:
+    # -- loops over batches -----------------------------------------------------------------------------------
+
+    def iterate(self, iterable: Iterable[T], length: int | None) -> Iterator[T]:
+        """Yields the items of ``iterable`` as the batches of an epoch; as an evaluation within one of its batches."""
+        if self._is_over():
             yield from iterable
-            return
-        epoch = self._begin_epoch(_length(iterable) if length is None else length)
-        completed = False
+        elif self._is_evaluation(iterable):
+            yield from self._evaluate(iterable)
+        else:
+            yield from self._train(iterable, _length(iterable) if length is None else length)
+
+    def _is_evaluation(self, iterable: object) -> bool:
+        """Whether this loop lies within an evaluation or a batch.
+
+        A loop over what the current epoch iterates over is the next epoch: the loop before was left, and somebody still
+        holds its iterator.
+        """
+        epoch = self._current
+        if self._num_evaluations or epoch is None or not self._batch.goes_on:
+            return self._num_evaluations > 0
+        if epoch.iterable is iterable:
+            self._end_batch()
+            self._end_epoch(epoch, was_left=True)
+        return epoch.iterable is not iterable
+
+    def _train(self, iterable: Iterable[T], length: int | None) -> Iterator[T]:
+        self._batch.forget()
+        if self._current is not None and self._current.is_implied:
+            self._end_epoch(self._current, was_left=True)
+        is_ours = self._current is None  # else it is that of `Profiler.epoch`, which ends it
+        epoch = self._current or self._begin_epoch(length)
+        epoch.iterable = iterable
+        is_complete = was_left = False
         try:
             iterator = iter(iterable)
-            while (item := self._next(iterator)) is not None:
+            while (item := self._fetch_next(iterator)) is not None:
                 self._begin_batch()
                 yield item[0]
                 del item  # not ours to keep alive while the next batch is loaded
-                self._end_batch(0, 0)
-            completed = True
+                if self._current is epoch:
+                    self._end_batch()
+                elif self._current is None:  # taken for left, and goes on all the same
+                    epoch, is_ours = self._begin_epoch(length), True
+            is_complete = True
         except GeneratorExit:
             # The loop was left by `break`, so its last batch is done, and so is the epoch. (Or by an exception: Python
             # closes the generator in the same way, and the failed batch is counted. The Profiler's exit follows.)
-            if self._current is epoch:
-                self._end_batch(0, 0)
-                completed = True
+            was_left = True
             raise
         finally:
-            self._end_epoch(epoch, completed)
+            if was_left and self._current is epoch:
+                self._end_batch()
+            epoch.iterable = None
+            if is_ours:
+                self._end_epoch(epoch, is_complete=is_complete, was_left=was_left)
+
+    def _fetch_next(self, iterator: Iterator[T]) -> tuple[T] | None:
+        """The next batch, alone in a tuple; None at the end."""
+        self._tell(Event.BEFORE_DATALOADER)
+        try:
+            item = (self._fetch(iterator.__next__),)
+        except StopIteration:
+            return None
+        self._tell(Event.AFTER_DATALOADER)
+        return item
+
+    def _fetch(self, fetch: Callable[[], T]) -> T:
+        """Waits for data, in a span."""
+        token = self._dataloader.begin()
+        self._is_fetching = True
+        try:
+            return fetch()
+        except StopIteration:
+            self._dataloader.abandon(token)
+            raise
+        finally:
+            self._is_fetching = False
+            self._dataloader.end(token)
+
+    def _begin_batch(self) -> None:
+        self._tell_of_batch()
+        self._batch.begin()
+
+    # -- loops that call `step` -------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """The run begins. Nobody knows yet how its loop is written: if it calls `step`, its first batch begins here."""
+        self._thread = threading.get_ident()
+        self._epoch_span.begin()
+        self._batch.begin(is_expected=True)
+        self._watch.install()
 
     def step(self, samples: int, tokens: int) -> None:
-        if self._profiler.is_forked:
+        """Ends a batch. In a loop over `batches` the batch ends with its pass; then this adds samples and tokens."""
+        if self._is_over() or self._num_evaluations:
+            return
+        if self._current is not None and self._current.iterable is not None:
+            self._batch.added = (self._batch.added[0] + samples, self._batch.added[1] + tokens)
             return
         if self._current is None:
-            self._begin_epoch(None)
-            self._begin_batch()
+            self._begin_epoch(None, is_implied=True)
+        if not (self._batch.is_expected or self._batch.goes_on):  # nobody told when it began: after a loop over batches
+            self._batch.begin()
+        if not self._batch.was_told:
+            self._tell_of_batch()
         self._end_batch(samples, tokens)
-        self._begin_batch()
+        self._batch.begin(is_expected=True)
+        self._watch.install()
 
     @contextlib.contextmanager
     def epoch(self, length: int | None) -> Iterator[None]:
-        if self._profiler.is_forked:
+        """An epoch whose batches `step` counts, or a loop over `batches`."""
+        if self._is_over() or self._current is not None:
+            if self._current is not None:
+                self._profiler.report("An epoch is going on already, and epochs do not nest: the inner one is ignored.")
             yield
             return
+        self._batch.forget()
         epoch = self._begin_epoch(length)
-        self._begin_batch()
-        completed = False
+        self._batch.begin(is_expected=True)
+        is_complete = False
         try:
             yield
-            completed = True
+            is_complete = True
         finally:
-            self._batch.abandon()  # the stretch after the last step is no batch
-            self._end_epoch(epoch, completed)
+            self._batch.forget()  # the stretch after the last step is no batch
+            self._end_epoch(epoch, is_complete=is_complete)
+
+    def _fetch_watched(self, fetch: Callable[[], T]) -> T:
+        """A DataLoader's iterator is asked for its next batch. In a loop that calls `step`, the first fetch after it is
+        the wait for the batch that comes."""
+        is_ours = threading.get_ident() == self._thread and not self._is_fetching
+        if not is_ours or self._num_evaluations or not self._profiler.is_running or self._profiler.is_forked:
+            return fetch()
+        self._has_fetched = True
+        return self._fetch_expected(fetch) if self._batch.is_expected else self._fetch(fetch)
+
+    def _fetch_expected(self, fetch: Callable[[], T]) -> T:
+        self._batch.forget()
+        has_begun = self._current is not None  # else this is before the first `step`, which tells of the epoch
+        if has_begun:
+            self._tell(Event.BEFORE_DATALOADER)
+        try:
+            item = self._fetch(fetch)
+        except BaseException:
+            self._batch.begin(is_expected=True)
+            raise
+        if has_begun:
+            self._tell(Event.AFTER_DATALOADER)
+            self._tell_of_batch()
+        self._batch.begin()
+        return item
+
+    # -- evaluation -------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def evaluation(self) -> Iterator[None]:
+        """An evaluation. Between batches nothing but its span is recorded."""
+        if self._is_over():
+            yield
+            return
+        token = self._eval.begin()
+        is_between = self._num_evaluations == 0 and self._is_between_batches()
+        is_expected = is_between and self._batch.is_expected
+        if is_between:
+            self._batch.forget()
+            self._profiler.pause()
+        self._num_evaluations += 1
+        self._tell(Event.EVAL_START)
+        try:
+            yield
+        finally:
+            self._tell(Event.EVAL_END)
+            self._num_evaluations -= 1
+            if is_between:
+                self._profiler.resume()
+            self._eval.end(token)
+            if is_expected:
+                self._batch.begin(is_expected=True)
+
+    def _is_between_batches(self) -> bool:
+        """In a loop that calls `step` only a DataLoader tells that the batch that is expected has not begun."""
+        return not self._batch.goes_on and (self._has_fetched or not self._batch.is_expected or self._current is None)
+
+    def _evaluate(self, iterable: Iterable[T]) -> Iterator[T]:
+        """A loop over evaluation batches. It may be left and stay referenced, so it changes nothing of the loop's."""
+        is_alone = self._num_evaluations == 0
+        token = self._eval.begin() if is_alone else None
+        try:
+            if is_alone:
+                self._tell(Event.EVAL_START)
+            for item in iterable:
+                self._tell(Event.EVAL_BATCH_START)
+                batch = self._eval_batch.begin()
+                try:
+                    yield item
+                finally:
+                    self._eval_batch.end(batch)
+                del item
+                self._tell(Event.EVAL_BATCH_END)
+        finally:
+            if is_alone:
+                self._tell(Event.EVAL_END)
+            self._eval.end(token)
+
+    # -- batches and epochs -----------------------------------------------------------------------------------
 
     def end(self, clean: bool) -> None:
         """The run ends. A clean end completes the epoch of a loop that uses `step` without `epoch`."""
+        self._watch.remove()
+        if self._current is None:
+            self._epoch_span.abandon()
+        if clean or not self._batch.goes_on or self._current is None:
+            self._batch.forget()
         if clean and self._current is not None:
-            self._batch.abandon()
-            self._end_epoch(self._current, completed=True)
+            self._tell(Event.EPOCH_END)
+            self._current = None
+            self._epoch_span.end()
 
-    def _next(self, iterator: Iterator[T]) -> tuple[T] | None:
-        """The next batch, alone in a tuple; None at the end."""
-        self._profiler.fire(Event.BEFORE_DATALOADER)
-        self._dataloader.begin()
-        try:
-            item = (next(iterator),)
-        except StopIteration:
-            self._dataloader.abandon()
-            return None
-        except BaseException:
-            self._dataloader.end()
-            raise
-        self._dataloader.end()
-        self._profiler.fire(Event.AFTER_DATALOADER)
-        return item
+    def _is_over(self) -> bool:
+        """Whether nothing is to be recorded any more, or not here in a forked child.
 
-    def _begin_batch(self) -> None:
-        self._batch_began = monotonic()
-        self._profiler.fire(Event.BATCH_START)
-        self._batch.begin()
+        Raises `ProfilerStateError` before the run.
+        """
+        if self._profiler.is_new:
+            raise ProfilerStateError("This Profiler is not running. Put the loop inside `with profiler:`.")
+        return self._profiler.is_forked or not self._profiler.is_running
 
-    def _end_batch(self, samples: int, tokens: int) -> None:
-        self._batch.end()
+    def _tell(self, event: Event) -> None:
+        if self._profiler.is_running:
+            self._profiler.fire(event)
+
+    def _tell_of_batch(self) -> None:
+        self._tell(Event.BATCH_START)
+        self._batch.was_told = True
+
+    def _end_batch(self, samples: int = 0, tokens: int = 0) -> None:
+        added, self._batch.added = self._batch.added, (0, 0)
+        duration = self._batch.end()
         if self._profiler.is_running:
             state = self._profiler.state
-            duration = timedelta(seconds=monotonic() - self._batch_began)
-            state.timestamp = state.timestamp.to_next_batch(samples, tokens, duration)
+            state.timestamp = state.timestamp.to_next_batch(samples + added[0], tokens + added[1], duration)
             self._profiler.batch_ended()
 
-    def _begin_epoch(self, length: int | None) -> object:
-        if not self._profiler.is_running:
-            raise ProfilerStateError("This Profiler is not running. Put the loop inside `with profiler:`.")
-        if self._current is not None:
-            raise ProfilerStateError("An epoch is going on already, and epochs do not nest. End the first one.")
-        self._current = epoch = object()
+    def _begin_epoch(self, length: int | None, *, is_implied: bool = False) -> _Epoch:
+        """Begins an epoch. The first one, if it is implied, has had its span since the run began."""
+        self._current = epoch = _Epoch(is_implied)
+        state, left_at = self._profiler.state, None
+        if self._was_left:
+            self._was_left, left_at = False, state.timestamp
+            state.timestamp = state.timestamp.to_next_epoch()
         if length is not None:
-            self._profiler.state.dataloader_len = length
-        self._profiler.epoch_started()
-        self._epoch.begin()
+            state.dataloader_len = length
+        if not is_implied:
+            self._epoch_span.abandon()
+        self._profiler.epoch_started(left_at)
+        if not self._epoch_span.is_open:
+            self._epoch_span.begin()
         return epoch
 
-    def _end_epoch(self, epoch: object, completed: bool) -> None:
+    def _end_epoch(self, epoch: _Epoch, *, is_complete: bool = False, was_left: bool = False) -> None:
         if self._current is not epoch:
             return
         self._current = None
-        self._epoch.end()
-        if completed and self._profiler.is_running:
-            self._profiler.fire(Event.EPOCH_END)
+        self._epoch_span.end()
+        if not self._profiler.is_running:
+            return
+        if is_complete or was_left:
+            self._tell(Event.EPOCH_END)
+        if is_complete:
             state = self._profiler.state
             state.timestamp = state.timestamp.to_next_epoch()
+        self._was_left = not is_complete
 
 
 def _length(iterable: Iterable[Any]) -> int | None:

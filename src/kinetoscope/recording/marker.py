@@ -80,13 +80,11 @@ class Marker(ProcessSpan):
     marker.counter({"loss": 0.25})                  # values at this moment
     """
 
-    __slots__ = ("_started", "settings")
+    __slots__ = ("settings",)
 
     def __init__(self, recorder: ProcessRecorder, settings: MarkerSettings) -> None:
         super().__init__(recorder, _intern(recorder, settings), settings.mask, settings.edges)
         self.settings = settings
-        # Which threads of which process have started this marker: a forked child has started none.
-        self._started: dict[tuple[int, int], Any] = {}
 
     @property
     def name(self) -> str:
@@ -107,13 +105,13 @@ class Marker(ProcessSpan):
         """
         if compiler.is_compiling():
             return
-        thread = _thread_key()
-        if thread in self._started:
+        started = _started_here()
+        if self in started:
             raise MarkerError(
                 f"Marker {self.name!r} was started on this thread and not finished. To nest a marker in itself use "
                 "`with marker:`, and `token = marker.begin()`, `marker.end(token)` across threads or tasks."
             )
-        self._started[thread] = self.begin()
+        started[self] = self.begin()
 
     def finish(self) -> None:
         """Ends the span that `start` began on this thread.
@@ -122,13 +120,13 @@ class Marker(ProcessSpan):
         """
         if compiler.is_compiling():
             return
-        thread = _thread_key()
-        if thread not in self._started:
+        started = _started_here()
+        if self not in started:
             raise MarkerError(
                 f"Marker {self.name!r} cannot finish: this thread has not started it. If another thread or task did, "
                 "use `token = marker.begin()` there and `marker.end(token)` here."
             )
-        self.end(self._started.pop(thread))
+        self.end(started.pop(self))
 
     def plain_values(self, values: Mapping[str, Any] | float) -> dict[str, int | float]:
         """What ``counter(values)`` records: of a mapping its numbers; one number is named after the marker.
@@ -181,8 +179,21 @@ def _intern(recorder: ProcessRecorder, settings: MarkerSettings) -> int:
     return recorder.names.intern(settings.name, settings.categories, settings.args)
 
 
-def _thread_key() -> tuple[int, int]:
-    return os.getpid(), threading.get_ident()
+class _Started(threading.local):
+    """What this thread has started and not finished: the token of each marker. It goes with the thread."""
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        self.tokens: dict[Marker, Any] = {}
+
+
+_started = _Started()
+
+
+def _started_here() -> dict[Marker, Any]:
+    if _started.pid != os.getpid():  # a forked child has started nothing
+        _started.__init__()
+    return _started.tokens
 
 
 def _around_function(marker: Marker, function: Callable[..., Any]) -> Callable[..., Any]:

@@ -33,15 +33,16 @@ class NativeRecorder(_native.Recorder):
         self._parked: dict[int, ParkedWindow] = {}
         self._files: NamesFile | None = None
         self._parents_folder: str | None = None
-        self._window_began_ns = 0
+        self.window_began_ns = 0
+        """When the last window opened, on the monotonic clock."""
         _living.add(self)
 
     def open_window(self) -> None:
-        self._window_began_ns = time.monotonic_ns()
+        self.window_began_ns = time.monotonic_ns()
         super().open_window()
 
     def close_window(self) -> WindowRecords:
-        window, began_ns = self.window, self._window_began_ns
+        window, began_ns = self.window, self.window_began_ns
         taken, closed_ns = self.take_at_close(), time.monotonic_ns()
         folder = Path(self._folder) if self._folder is not None else None
 
@@ -58,7 +59,7 @@ class NativeRecorder(_native.Recorder):
             if folder is not None:
                 delete_child_records(folder, closed_ns)
 
-        return WindowRecords(threads, release)
+        return WindowRecords(threads, release, window, closed_ns)
 
     def prepare(self) -> None:
         """Sees to it that there is space to record into, and puts away what filled its space. For the writer thread."""

@@ -6,7 +6,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 from functools import cached_property
 from pathlib import Path
@@ -25,7 +25,7 @@ from kinetoscope.recording.delivery import Delivery, second_link
 from kinetoscope.recording.guard import Guard
 from kinetoscope.recording.listeners import Listeners
 from kinetoscope.recording.live_folder import LIVE_BYTES_MAX, LiveFolder, live_run
-from kinetoscope.recording.loop import Loop
+from kinetoscope.recording.loop import Batches, Loop
 from kinetoscope.recording.marker import RECORDING_ACTIONS, Marker, MarkerSettings
 from kinetoscope.recording.recorder import ACTION_BITS
 from kinetoscope.recording.recorder_choice import ProcessRecorder, say_if_slow
@@ -147,6 +147,7 @@ class Profiler(Callback):
         self._guard = Guard(strict)
         self._window = Window(self._recorder, self._clock, self.ranks, self.attempt)
         self._action = ProfilerAction.SKIP
+        self._is_paused = self._is_entered = False
         self._phase = _Phase.NEW
         self._close_by = 0.0
         self._termination = TerminationHandler(self._save_on_signal)
@@ -198,21 +199,34 @@ class Profiler(Callback):
             self.report(f"Marker {asked.name!r} exists with {settings}; now asked for with {asked}: the first stay.")
         return known
 
-    def batches(self, iterable: Iterable[T], *, length: int | None = None) -> Iterator[T]:
-        """Yields the batches of one epoch, and records the wait for each and the batch itself as spans.
+    def batches(self, iterable: Iterable[T], *, length: int | None = None) -> Batches[T]:
+        """An iterable over the batches of one epoch: records the wait for each and the batch itself as spans.
 
         ``length`` is the number of batches, taken from ``len(iterable)`` if it has one; a schedule needs it to save
-        at the epoch's last batch.
+        at the epoch's last batch. Inside a batch, or inside `eval`, the batches are an evaluation's: they are recorded
+        as such, and not counted.
         """
-        return self._loop.batches(iterable, length)
+        return Batches(self._loop, iterable, length)
 
     def step(self, *, samples: int = 0, tokens: int = 0) -> None:
-        """Ends a batch of ``samples`` samples and ``tokens`` tokens, in a loop that does not use `batches`."""
+        """Ends a batch of ``samples`` samples and ``tokens`` tokens, in a loop that does not use `batches`.
+
+        The wait for a torch DataLoader is recorded as in `batches`. In a loop that uses `batches`, this only says how
+        many samples and tokens the batch had.
+        """
         self._loop.step(samples, tokens)
 
     def epoch(self, length: int | None = None) -> contextlib.AbstractContextManager[None]:
         """A context around one epoch of ``length`` batches, in a loop that uses `step`."""
         return self._loop.epoch(length)
+
+    def eval(self) -> contextlib.AbstractContextManager[None]:
+        """A context around an evaluation: a span, and so are its batches if `batches` gives them.
+
+        Inside a training batch it is recorded as that batch is. Between batches only the evaluation's own span is
+        recorded: its batches, markers and torch operators are not. Nothing in it counts as a batch of the run.
+        """
+        return self._loop.evaluation()
 
     def get_action(self) -> ProfilerAction:
         """The action of the current batch."""
@@ -264,11 +278,14 @@ class Profiler(Callback):
     # -- beginning and end ------------------------------------------------------------------------------------
 
     def __enter__(self) -> Self:
-        return self.start()
+        self.start()
+        self._is_entered = True
+        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._is_entered = False
         self._close(self.close_timeout_s, clean=kind is None)
         if kind is None and self._guard.strict and self._guard.errors:
             raise self._guard.errors[0]
@@ -289,6 +306,7 @@ class Profiler(Callback):
             self._close(self._grace_s, clean=False)
             raise
         self.apply_action()
+        self._loop.begin()
         return self
 
     def close(self, state: Any = None, logger: Any = None) -> None:
@@ -314,16 +332,27 @@ class Profiler(Callback):
         return self._phase is _Phase.RUNNING
 
     @property
+    def is_new(self) -> bool:
+        """Before start."""
+        return self._phase is _Phase.NEW
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether nothing is recorded for the time of an evaluation between batches."""
+        return self._is_paused
+
+    @property
     def is_forked(self) -> bool:
         """Whether this is a child process's copy of its parent's profiler: it records nothing and saves nothing."""
         return self._pid != os.getpid()
 
-    def epoch_started(self) -> None:
-        """Acts on the first batch of an epoch. An active stretch that the epoch's end has cut short is saved."""
+    def epoch_started(self, left_at: Any = None) -> None:
+        """Acts on the first batch of an epoch. An active stretch that the epoch's end has cut short is saved, at the
+        timestamp ``left_at`` if the epoch before was left in its middle."""
         before = self.next_action()
         self.fire(Event.EPOCH_START)
         if self.is_broken_off(before):
-            self.save_window()
+            self.save_window(timestamp=left_at)
         self.apply_action()
 
     def batch_ended(self) -> None:
@@ -340,8 +369,26 @@ class Profiler(Callback):
         """Raises `ProfilerStateError` if this profiler was used before or another one is active."""
         if self._phase is not _Phase.NEW:
             raise ProfilerStateError("This Profiler has been started before. Make a new one for another run.")
-        if active.is_active():
+        if (other := active.active_profiler()) is not None:
+            other.give_way()
+
+    def give_way(self) -> None:
+        """Another profiler starts: this one is closed and saved if it was left open.
+
+        Raises `ProfilerStateError` inside this one's `with` block.
+        """
+        if self._is_entered:
             raise ProfilerStateError("Another Profiler is active in this process. Close it before starting this one.")
+        _log.warning(
+            "The Profiler of run %r was not closed. It is closed and saved now, since another one starts. Use `with "
+            "profiler:`, or call close() at the end of the run.",
+            self.state.run_name,
+        )
+        self.close_abandoned()
+
+    def close_abandoned(self) -> None:
+        """For faces: closes all that belongs to a run which nobody else will close."""
+        self._close(self.close_timeout_s, clean=False)
 
     def renew(self) -> None:
         """Makes a profiler that is closed ready for another run; does nothing to one that is not."""
@@ -358,7 +405,7 @@ class Profiler(Callback):
     def begin_run(self) -> None:
         """Begins to be this process's profiler, once handlers and sources are set up."""
         self._open_live_folder()
-        active.activate(self._recorder)
+        active.activate(self, self._recorder)
         self._phase = _Phase.RUNNING
         self._termination.install()
         atexit.register(self._at_exit)
@@ -395,16 +442,30 @@ class Profiler(Callback):
         timestamp = self.state.timestamp
         self._recorder.batch = int(getattr(timestamp.batch, "value", timestamp.batch))
         if self._window.set_action(self._action, timestamp):
-            self._live.note_window(self._window.num_cycles, timestamp)
+            self._live.note_opened(self._window.num_cycles, timestamp)
         compiler.teach_dynamo(Marker)
 
-    def save_window(self, *, measure: bool = True) -> None:
-        """Closes the window and hands its cycle to the writer thread; ``measure`` its clock once more before."""
+    def pause(self) -> None:
+        """Records nothing until `resume`. An open window stays open, and spans that are open now do too."""
+        self._is_paused = True
+        self._recorder.action = 0
+
+    def resume(self) -> None:
+        """Records again what the current action says."""
+        self._is_paused = False
+        if self.is_running:
+            self._recorder.action = ACTION_BITS[self._action]
+
+    def save_window(self, *, measure: bool = True, timestamp: Any = None) -> None:
+        """Closes the window, at ``timestamp`` or where the run now is, and hands its cycle to the writer thread;
+        ``measure`` its clock once more before."""
         listener = self._recorder.listener
-        cycle = self._window.close(self.state.run_name, self.state.timestamp, _distributed_info(self.ranks))
+        timestamp = self.state.timestamp if timestamp is None else timestamp
+        cycle = self._window.close(self.state.run_name, timestamp, _distributed_info(self.ranks))
         if isinstance(listener, Listeners):
             listener.cut(self._clock.monotonic_ns())
         if cycle is not None:
+            self._live.note_closed(cycle)
             self._clocks.pass_on(cycle, self._delivery.cycle, measure=measure)
 
     def drain(self, timeout_s: float) -> bool:

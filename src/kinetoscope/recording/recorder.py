@@ -69,10 +69,13 @@ class ThreadRecords:
 @dataclass(frozen=True, slots=True)
 class WindowRecords:
     """What was recorded in a window that has closed: ``threads`` takes it out of the recorder, on whichever thread
-    calls it; ``release`` deletes the files that kept it safe until it was saved."""
+    calls it; ``release`` deletes the files that kept it safe until it was saved. ``window`` is the recorder's number
+    for it, and ``closed_ns`` when it closed on the monotonic clock; both are 0 for a recorder that keeps no files."""
 
     threads: Callable[[], list[ThreadRecords]]
     release: Callable[[], object] = lambda: None
+    window: int = 0
+    closed_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True)

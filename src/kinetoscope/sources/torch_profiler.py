@@ -120,6 +120,17 @@ class TorchProfiler(Callback):
             else:
                 self.profiler.step()
 
+    def eval_start(self, state: Any, logger: Any) -> None:
+        self._toggle(state, is_on=False)
+
+    def eval_end(self, state: Any, logger: Any) -> None:
+        self._toggle(state, is_on=True)
+
+    def _toggle(self, state: Any, *, is_on: bool) -> None:
+        """An evaluation between batches is not recorded."""
+        if self.profiler is not None and getattr(state.profiler, "is_paused", False):
+            self.profiler.toggle_collection_dynamic(is_on, self.profiler.activities)
+
     def close(self, state: Any, logger: Any) -> None:
         torch_profiler, self.profiler = self.profiler, None
         if torch_profiler is not None:

@@ -7,8 +7,9 @@ import msgspec
 
 from kinetoscope.errors import TraceFileError
 from kinetoscope.formats.chunk import LiveName, LiveProcess, LiveTrack, read_live_folder
-from kinetoscope.formats.live_run import read_live_run, read_live_window
+from kinetoscope.formats.live_run import read_live_run
 from kinetoscope.formats.record import Flag, Kind, Record
+from kinetoscope.formats.window_log import read_windows
 from kinetoscope.table.columns import KINDS, import_polars
 from kinetoscope.table.events import TraceAbout, complete_frame
 from kinetoscope.table.trace import Trace
@@ -22,7 +23,7 @@ def read_live(folder: Path) -> Trace:
     Nothing is cached, and nothing in the folder is changed. Raises `TraceFileError` if nothing is in it.
     """
     pl = import_polars()
-    run, window = read_live_run(folder), read_live_window(folder)
+    run, (windows, _) = read_live_run(folder), read_windows(folder)
     processes = read_live_folder(folder)
     rows = _Rows()
     for process in processes:
@@ -34,7 +35,7 @@ def read_live(folder: Path) -> Trace:
     schema |= dict.fromkeys(("ts", "dur", "batch"), pl.Int64)
     frame = complete_frame(pl.DataFrame(rows.columns, schema={name: schema[name] for name in rows.columns}))
     own = {"rank": run.rank, "run_name": run.run_name, "host": run.host, "live": True}
-    own |= {"cycle": window.cycle} if window else {}
+    own |= {"cycle": windows[-1].cycle} if windows else {}
     header = {"distributedInfo": {"rank": run.rank, "world_size": run.world_size}, "kinetoscope": own}
     about = TraceAbout(rows.tracks, header, rows.notes(), has_clock=True)
     return Trace(str(folder), about, frame.lazy())

@@ -129,6 +129,9 @@ def _number(value: Any) -> int | float:
 def timestamp_from_fields(fields: Mapping[str, int | float]) -> Timestamp:
     """The timestamp that has these fields, as `timestamp_fields` gives them. Since they may come from a damaged file,
     unknown ones are passed over, and numbers that no run has become the nearest that one could have."""
-    counts = {name: int(min(max(fields[name], 0), _LARGEST_COUNT)) for name in COUNTS if name in fields}
-    seconds = {name: min(max(fields[name], 0), _LONGEST_S) for name in DURATIONS if name in fields}
-    return Timestamp(**counts, **{name: timedelta(seconds=value) for name, value in seconds.items()})
+    values: dict[str, Any] = {}
+    for name in COUNTS:
+        values[name] = int(min(max(fields.get(name, 0), 0), _LARGEST_COUNT))
+    for name in DURATIONS:
+        values[name] = timedelta(seconds=min(max(fields.get(name, 0), 0), _LONGEST_S))
+    return Timestamp(**values)

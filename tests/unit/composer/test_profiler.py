@@ -20,6 +20,7 @@ from kinetoscope.composer import (
     TraceHandler,
     cyclic_schedule,
 )
+from kinetoscope.testing import MemoryTraceHandler
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="TorchProfiler needs torch")
 NO_TORCH = {"torch_prof_profile_memory": False, "torch_prof_with_flops": False}
@@ -184,12 +185,16 @@ def test_a_closed_profiler_serves_another_engine():
     assert not Path("run/live").exists()
 
 
-def test_a_second_profiler_beside_an_active_one_is_refused():
-    engine = Engine(only_markers(cyclic_schedule(), []))
-    engine.run(Event.FIT_START)
-    with pytest.raises(RuntimeError, match="Another Profiler is active"):
-        Engine(only_markers(cyclic_schedule(), []))
-    engine.close()
+def test_a_trainer_that_was_never_closed_is_closed_and_saved_when_another_one_starts(caplog):
+    handler = MemoryTraceHandler()
+    first = Engine(only_markers(cyclic_schedule(warmup=0, active=4), handler))
+    first.run(Event.FIT_START, Event.EPOCH_START, Event.BATCH_START)
+    with first.state.profiler.marker("forward"):
+        pass
+    second = Engine(only_markers(cyclic_schedule(), []))
+    assert [name for name, _, _ in handler.spans() if name == "forward"] == ["forward"]
+    assert "was not closed" in caplog.text
+    second.close()
 
 
 def test_a_source_outside_its_profiler_says_what_is_missing():

@@ -7,10 +7,10 @@ import threading
 
 import pytest
 
-from kinetoscope import Callback, Event, ProfilerAction, State, Timestamp, TraceHandler, cyclic_schedule
+from kinetoscope import Callback, ProfilerAction, State, Timestamp, TraceHandler, cyclic_schedule
 from kinetoscope.errors import ProfilerStateError, SettingsError
 from kinetoscope.recording.profiler import Profiler
-from kinetoscope.testing import FakeClock, MemoryTraceHandler
+from kinetoscope.testing import MemoryTraceHandler
 
 ALWAYS = lambda state: ProfilerAction.ACTIVE  # noqa: E731
 NEVER = lambda state: ProfilerAction.SKIP  # noqa: E731
@@ -172,126 +172,6 @@ def test_the_records_of_a_window_lie_between_its_anchors():
     for cycle in handler.cycles:
         for _, record, _ in cycle.records():
             assert cycle.begin.monotonic_ns <= record.begin <= record.end <= cycle.end.monotonic_ns
-
-
-# -- the loop ----------------------------------------------------------------------------------------------------
-
-
-class Diary(Callback):
-    """Writes down the events it is told of."""
-
-    def __init__(self):
-        self.events = []
-
-    def run_event(self, event, state, logger=None):
-        raise AssertionError("the profiler calls the methods themselves")
-
-
-for _event in Event:
-    setattr(Diary, _event.value, lambda self, state, logger, name=_event.value: self.events.append(name))
-
-
-def test_a_loop_fires_the_events_of_a_run_in_order():
-    diary = Diary()
-    with Profiler(NEVER, [], sources=[diary]) as profiler:
-        run_batches(profiler, 2)
-    batch = ["before_dataloader", "after_dataloader", "batch_start", "batch_end"]
-    epoch = ["epoch_start", *batch, *batch, "before_dataloader", "epoch_end"]
-    assert diary.events == ["init", "fit_start", *epoch, "fit_end"]
-
-
-def test_batches_waits_for_data_in_a_span_of_its_own():
-    clock, handler = FakeClock(), MemoryTraceHandler()
-
-    def slow():
-        for item in range(2):
-            clock.advance(1000)
-            yield item
-
-    with Profiler(ALWAYS, handler, clock=clock) as profiler:
-        for _ in profiler.batches(slow()):
-            clock.advance(300)
-    assert [end - begin for _, begin, end in handler.spans("event/dataloader")] == [1000, 1000]
-    assert [end - begin for _, begin, end in handler.spans("event/batch")] == [300, 300]
-    assert [end - begin for _, begin, end in handler.spans("event/epoch")] == [2600]
-
-
-def test_step_counts_batches_samples_and_tokens():
-    with Profiler(NEVER) as profiler:
-        with profiler.epoch(length=2):
-            profiler.step(samples=8, tokens=100)
-            profiler.step(samples=8, tokens=100)
-        timestamp = profiler.state.timestamp
-    assert (timestamp.epoch, timestamp.batch, timestamp.batch_in_epoch) == (1, 2, 0)
-    assert (timestamp.sample, timestamp.token) == (16, 200)
-
-
-def test_step_records_the_batches_that_batches_would():
-    handler = MemoryTraceHandler()
-    with Profiler(cyclic_schedule(skip_first=1, warmup=1, active=2), handler) as profiler:
-        for _ in range(2):
-            with profiler.epoch():
-                for _ in range(6):
-                    profiler.step()
-    assert [int(it.timestamp.batch) for it in handler.cycles] == [4, 10]
-    assert len(handler.spans("event/batch")) == 6
-
-
-def test_a_loop_left_by_break_has_completed_its_batch_and_its_epoch():
-    with Profiler(NEVER) as profiler:
-        for batch in profiler.batches(range(10)):
-            if batch == 3:
-                break
-        assert (profiler.state.timestamp.epoch, profiler.state.timestamp.batch) == (1, 4)
-        run_batches(profiler, 2)
-        assert profiler.state.timestamp.epoch == 2
-
-
-def test_a_batch_is_not_kept_alive_while_the_next_one_is_loaded():
-    import weakref
-
-    class Tensor:
-        pass
-
-    alive = []
-
-    def load():
-        for _ in range(3):
-            alive.append(sum(ref() is not None for ref in refs))
-            item = Tensor()
-            refs.append(weakref.ref(item))
-            yield item
-            del item
-
-    refs = []
-    with Profiler(NEVER) as profiler:
-        for batch in profiler.batches(load()):
-            del batch
-    assert alive == [0, 0, 0]
-
-
-def test_a_loop_outside_the_profiler_is_told_where_it_belongs():
-    profiler = Profiler(NEVER)
-    with pytest.raises(ProfilerStateError, match="with profiler"):
-        next(iter(profiler.batches(range(3))))
-
-
-def test_epochs_do_not_nest():
-    with Profiler(NEVER) as profiler, profiler.epoch():
-        with pytest.raises(ProfilerStateError, match="nest"):
-            with profiler.epoch():
-                pass
-
-
-def test_an_error_of_the_data_loader_flies_on():
-    def broken():
-        yield 1
-        raise OSError("disk gone")
-
-    with pytest.raises(OSError, match="disk gone"):
-        with Profiler(ALWAYS, MemoryTraceHandler()) as profiler:
-            for _ in profiler.batches(broken()):
-                pass
 
 
 # -- states ------------------------------------------------------------------------------------------------------
