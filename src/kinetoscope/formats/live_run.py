@@ -71,6 +71,20 @@ def is_live_folder(folder: Path) -> bool:
     return RunFolder(folder).is_file(_RUN)
 
 
+def contributed_folder(folder: Path, cycle: int) -> Path:
+    """Where, in a live folder, trace files lie that were contributed to an unsaved cycle."""
+    return folder / "contributed" / str(cycle)
+
+
+def contributed_files(folder: Path, cycle: int) -> list[Path]:
+    """Those that are complete. Links are passed over, which may lead anywhere."""
+    live, place = RunFolder(folder), f"contributed/{cycle}"
+    with suppress(OSError):
+        names = (f"{place}/{name}" for name in live.names(place) if not name.startswith("."))
+        return [live.path / name for name in names if live.is_file(name)]
+    return []
+
+
 def live_folders(run_folder: Path, on_skipped: Callable[[str], object] = lambda reason: None) -> Iterator[Path]:
     """The live folders of a run's processes, also those that are elsewhere because the run's folder is on a network.
 
@@ -135,12 +149,15 @@ def _folder_behind(run: RunFolder, name: str) -> Path | None:
         return run.path_of(f"{_LIVE}/{name}")
     try:
         path, _, token = run.read(f"{_LIVE}/{name}", _POINTER_BYTES).decode(errors="replace").strip().partition("\n")
-        if _is_ours_alone(path) and not is_live_folder(Path(path)):
-            return None
-        if _is_ours_alone(path) and token and read_live_run(Path(path)).token == token:
-            return Path(path)
     except FileNotFoundError:
         return None
+    try:
+        if _is_ours_alone(path) and token and read_live_run(Path(path)).token == token:
+            return Path(path)
+    except (FileNotFoundError, TraceFileError):
+        if not is_live_folder(Path(path)):
+            return None
+        raise
     raise UnsafePathError(
         f"{run.path / _LIVE / name} is not followed: it does not name a folder that is yours alone and holds the same "
         "token, as the process that made both would have left them. Delete it if you do not know whose it is."

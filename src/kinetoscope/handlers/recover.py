@@ -8,7 +8,13 @@ from pathlib import Path
 from kinetoscope.clock.anchor import Anchor
 from kinetoscope.errors import TraceFileError
 from kinetoscope.formats.chunk import LiveProcess, LiveTrack, read_live_folder
-from kinetoscope.formats.live_run import LiveRun, delete_live_folder, live_folders, read_live_run
+from kinetoscope.formats.live_run import (
+    LiveRun,
+    contributed_files,
+    delete_live_folder,
+    live_folders,
+    read_live_run,
+)
 from kinetoscope.formats.owner_lock import Owner, owner_state
 from kinetoscope.formats.record import RECORD_BYTES, Flag, Kind, pack_records, record_columns, unpack_records
 from kinetoscope.formats.window_log import read_windows
@@ -16,12 +22,13 @@ from kinetoscope.handlers.json_trace_handler import JSONTraceHandler
 from kinetoscope.handlers.trace_places import TracePlaces
 from kinetoscope.handlers.unsaved_windows import UnsavedWindow, find_unsaved_windows
 from kinetoscope.recording.child_records import child_records_in_window
-from kinetoscope.recording.cycle import Cycle
+from kinetoscope.recording.cycle import Contributions, Cycle
 from kinetoscope.recording.recorder import PartInMemory, SpanName, ThreadRecords, WindowRecords
 from kinetoscope.storage.remote_name import queue_recovered
 from kinetoscope.training.attempt import Attempt
 from kinetoscope.training.ranks import Ranks
 from kinetoscope.training.timestamp import Timestamp
+from kinetoscope.writing.partial_files import remove_partials
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +70,8 @@ def recover(
     """
     run_folder = Path(run_folder)
     places = TracePlaces(run_folder, traces, say)
+    if not keep:
+        _remove_partials(run_folder)
     found = list(live_folders(run_folder, say))
     if not found:
         raise TraceFileError(
@@ -76,6 +85,15 @@ def recover(
             yield _recover_rank(run_folder, places, folder, run)
             if not keep:
                 delete_live_folder(run_folder, folder)
+
+
+def _remove_partials(run_folder: Path) -> None:
+    """Deletes what dead processes left half-written beside traces; not behind links, which may lead anywhere."""
+    for pattern in ("*/.manifest", "*/attempt*/.manifest"):
+        for manifests in run_folder.glob(pattern):
+            folder = manifests.parent.relative_to(run_folder)
+            if (run_folder / folder).resolve() == run_folder.resolve() / folder:
+                remove_partials(run_folder / folder)
 
 
 def _recover_rank(run_folder: Path, places: TracePlaces, live_folder: Path, run: LiveRun) -> RecoveredRank:
@@ -121,7 +139,8 @@ def _cycles(live_folder: Path, run: LiveRun) -> Iterator[Cycle]:
             names += [SpanName(name.name, name.categories) for name in process.names]
         threads = [thread for thread in threads if thread.num_records]
         if threads:
-            yield _cycle(run, window, _anchor(processes), names, threads)
+            contributions = Contributions(window.cycle, contributed_files(live_folder, window.cycle))
+            yield _cycle(run, window, _anchor(processes), names, threads, contributions)
 
 
 def _own_records(track: LiveTrack, window: UnsavedWindow) -> ThreadRecords:
@@ -144,7 +163,12 @@ def _anchor(processes: list[LiveProcess]) -> Anchor:
 
 
 def _cycle(
-    run: LiveRun, window: UnsavedWindow, anchor: Anchor, names: list[SpanName], threads: list[ThreadRecords]
+    run: LiveRun,
+    window: UnsavedWindow,
+    anchor: Anchor,
+    names: list[SpanName],
+    threads: list[ThreadRecords],
+    contributions: Contributions,
 ) -> Cycle:
     return Cycle(
         number=window.cycle,
@@ -158,6 +182,7 @@ def _cycle(
         end=anchor,
         names=names,
         recorded=WindowRecords(lambda: threads),
+        contributions=contributions,
         metadata={"distributedInfo": {"rank": run.rank, "world_size": run.world_size}, "recovered": True},
     )
 

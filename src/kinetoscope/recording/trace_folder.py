@@ -26,6 +26,7 @@ from kinetoscope.training.ranks import Ranks
 from kinetoscope.training.run_folder import RunFolder, is_name_inside
 from kinetoscope.training.timestamp import Timestamp, timestamp_fields, timestamp_from_fields
 from kinetoscope.writing.atomic_file import check_writable
+from kinetoscope.writing.partial_files import remove_partials
 
 
 class TraceFolder:
@@ -56,6 +57,7 @@ class TraceFolder:
         self.run_folder = base.parent
         self._check_names()
         self.path = self._make(attempt.traces_folder(base))
+        remove_partials(self.path)
         if not self._overwrite:
             self._check_empty(attempt)
         append_entry(self.path, ranks.rank, _started(ranks, attempt))

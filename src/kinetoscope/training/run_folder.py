@@ -5,7 +5,6 @@ Every name is relative to the folder, and walked part by part from an open direc
 """
 
 import os
-import secrets
 import shutil
 import stat
 from collections.abc import Iterator
@@ -92,18 +91,16 @@ class RunFolder:
     def open(self, name: str, mode: Literal["rb", "r+b", "ab", "ab+", "xb"] = "rb") -> BinaryIO:
         """Opens an ordinary file, without a buffer. Its folder has to be there. One that is to be changed may have no
         second name (a hard link): the file would change under that too."""
-        parts = _parts(name)
-        if not parts:
-            raise UnsafePathError(f"{name!r} names no file.")
-        with self._folder(parts[:-1], name) as folder:
+        parents, last = _place(name)
+        with self._folder(parents, name) as folder:
 
             def opener(path: str, flags: int) -> int:
                 return os.open(path, flags | _FILE, 0o666, dir_fd=folder)
 
             try:
-                stream = FileIO(parts[-1], mode, opener=opener)
+                stream = FileIO(last, mode, opener=opener)
             except OSError as error:
-                raise self._explained(error, folder, parts[-1], name) from error
+                raise self._explained(error, folder, last, name) from error
         self._check(stream, name, is_changed=mode != "rb")
         return cast("BinaryIO", stream)
 
@@ -118,9 +115,11 @@ class RunFolder:
             return bytes(content)
 
     def write(self, name: str, content: bytes) -> None:
-        """Writes a file whole or not at all, in place of what has this name. Its folder has to be there."""
-        parts = _parts(name)
-        partial = "/".join([*parts[:-1], f".{parts[-1]}.{os.getpid()}-{secrets.token_hex(4)}.partial"])
+        """Writes a file whole or not at all, in place of what has this name. Its folder has to be there, and nobody
+        else may write the same file at this moment."""
+        parents, last = _place(name)
+        partial = "/".join([*parents, f".{last}.partial"])
+        self.delete(partial)  # of a process that died
         try:
             with self.open(partial, "xb") as stream:
                 left = memoryview(content)
@@ -132,36 +131,34 @@ class RunFolder:
 
     def rename(self, old: str, new: str) -> None:
         """Gives a file in a folder another name in the same folder."""
-        *parents, last = _parts(old)
-        *parents_then, last_then = _parts(new)
-        if parents != parents_then:
+        parents, last = _place(old)
+        new_parents, new_last = _place(new)
+        if parents != new_parents:
             raise UnsafePathError(f"{old} and {new} are in two folders.")
         with self._folder(parents, old) as folder:
-            os.replace(last, last_then, src_dir_fd=folder, dst_dir_fd=folder)
+            os.replace(last, new_last, src_dir_fd=folder, dst_dir_fd=folder)
 
     def delete(self, name: str) -> None:
         """Deletes a file, or a link itself, if it is there."""
-        parts = _parts(name)
+        parents, last = _place(name)
         try:
-            with self._folder(parts[:-1], name) as folder:
-                os.unlink(parts[-1] if parts else ".", dir_fd=folder)
+            with self._folder(parents, name) as folder:
+                os.unlink(last, dir_fd=folder)
         except FileNotFoundError:
             return
 
     def delete_folder(self, name: str) -> None:
-        """Deletes a folder and all that is in it; of links in it, only these. The folder itself cannot be ``.``."""
-        parts = _parts(name)
-        if not parts:
-            raise UnsafePathError(f"{self.path} itself is not deleted.")
+        """Deletes a folder and all that is in it; of links in it, only these."""
+        parents, last = _place(name)
         self.status(name)
-        with self._folder(parts[:-1], name) as folder:
-            shutil.rmtree(parts[-1], dir_fd=folder)
+        with self._folder(parents, name) as folder:
+            shutil.rmtree(last, dir_fd=folder)
 
     def delete_empty(self, name: str) -> None:
         """Deletes a folder that has nothing in it. Raises OSError if it has."""
-        parts = _parts(name)
-        with self._folder(parts[:-1], name) as folder:
-            os.rmdir(parts[-1] if parts else ".", dir_fd=folder)
+        parents, last = _place(name)
+        with self._folder(parents, name) as folder:
+            os.rmdir(last, dir_fd=folder)
 
     # -- inside -----------------------------------------------------------------------------------------------
 
@@ -218,6 +215,14 @@ def is_name_inside(name: str) -> bool:
         return bool(_parts(name))
     except UnsafePathError:
         return False
+
+
+def _place(name: str) -> tuple[list[str], str]:
+    """The parts of the name of the folder in which something is, and its name there."""
+    parts = _parts(name)
+    if not parts:
+        raise UnsafePathError(f"{name!r} is not used: it names the folder itself.")
+    return parts[:-1], parts[-1]
 
 
 def _parts(name: str) -> list[str]:
