@@ -115,16 +115,23 @@ def live_folder_of(run_folder: Path, start: str) -> Path | None:
 
 
 def delete_live_folder(run_folder: Path, folder: Path) -> None:
-    """Deletes one of `live_folders`; and the pointers in the run's folder to what is not there any more."""
+    """Deletes one of `live_folders`. Raises OSError if it cannot be."""
     run = RunFolder(run_folder)
     if folder.parent == run.path / _LIVE:
         run.delete_folder(f"{_LIVE}/{folder.name}")
     else:
         RunFolder(folder.parent).delete_folder(folder.name)
+
+
+def delete_what_is_empty(run_folder: Path) -> None:
+    """Deletes the pointers to live folders that are not there any more, and ``live`` if nothing else is in it."""
+    run = RunFolder(run_folder)
     for name in run.names(_LIVE):
         with suppress(OSError, TraceFileError):
             if name.endswith(_POINTER) and _folder_behind(run, name) is None:
                 run.delete(f"{_LIVE}/{name}")
+    with suppress(OSError):
+        run.delete_empty(_LIVE)
 
 
 def write_pointer(run_folder: Path, name: str, folder: Path, token: str) -> None:
@@ -176,7 +183,7 @@ def read_live_run(folder: Path) -> LiveRun:
     """Raises `TraceFileError` if the folder does not say whose it is."""
     try:
         return msgspec.json.decode(RunFolder(folder).read(_RUN), type=LiveRun)
-    except (OSError, msgspec.MsgspecError, RecursionError) as error:
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise TraceFileError(
             f"Cannot read {folder / _RUN}: {error}. Is this the live folder of a Kinetoscope run?"
         ) from error

@@ -2,6 +2,7 @@
 
 import os
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,18 @@ class TraceFolder:
         name = self._used.choose(self._filename.fill(self._run_name, self._ranks, timestamp))
         RunFolder(self.path).make_folder(os.path.dirname(name) or ".")
         return self.path / name
+
+    def written_for(self, timestamp: Any) -> Iterator[Path]:
+        """The files that are there under the names that `path_for` gives for ``timestamp``."""
+        names, wanted = UsedNames(), self._filename.fill(self._run_name, self._ranks, timestamp)
+        folder = RunFolder(self.path)
+        while folder.is_file(name := names.choose(wanted)):
+            yield self.path / name
+
+    def is_noted(self, path: Path) -> bool:
+        """Whether a manifest lists ``path``."""
+        name = str(path.relative_to(self.path))
+        return any(trace.path == name for manifest in read_manifest(self.path) for trace in manifest.traces)
 
     def add(self, path: Path, cycle: int, timestamp: Any) -> list[Path]:
         """Notes a finished file; returns those that it makes one too many. The caller deletes them, or whoever merges

@@ -7,7 +7,7 @@ Every name is relative to the folder, and walked part by part from an open direc
 import os
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from io import FileIO
 from pathlib import Path
@@ -61,11 +61,11 @@ class RunFolder:
 
     def is_file(self, name: str) -> bool:
         """Whether there is an ordinary file of this name, reached without a link."""
-        try:
-            found = self.status(name)
-        except (UnsafePathError, NotADirectoryError):
-            return False
-        return found is not None and stat.S_ISREG(found.st_mode)
+        return self._is(name, stat.S_ISREG)
+
+    def is_folder(self, name: str) -> bool:
+        """Whether there is a folder of this name, reached without a link."""
+        return self._is(name, stat.S_ISDIR)
 
     def names(self, name: str = ".") -> list[str]:
         """The names of what is in a folder, each as it is there, in order; none if there is no such folder."""
@@ -161,6 +161,13 @@ class RunFolder:
             os.rmdir(last, dir_fd=folder)
 
     # -- inside -----------------------------------------------------------------------------------------------
+
+    def _is(self, name: str, kind: Callable[[int], bool]) -> bool:
+        try:
+            found = self.status(name)
+        except (UnsafePathError, NotADirectoryError):
+            return False
+        return found is not None and kind(found.st_mode)
 
     @contextmanager
     def _folder(self, parts: list[str], name: str, *, make: bool = False) -> Iterator[int]:
