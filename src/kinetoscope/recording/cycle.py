@@ -1,6 +1,6 @@
 """recording: the Cycle, what one rank recorded in one window. It flows from the Profiler to the trace handlers."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -9,6 +9,7 @@ from typing import Any
 from kinetoscope.clock.anchor import Anchor, ClockLine
 from kinetoscope.clock.relation import ClockRelation
 from kinetoscope.formats.record import Record
+from kinetoscope.recording.lasting import LastingSpan
 from kinetoscope.recording.recorder import SpanName, ThreadRecords, WindowRecords
 from kinetoscope.training.attempt import Attempt
 from kinetoscope.training.ranks import Ranks
@@ -40,6 +41,7 @@ class Cycle:
     window opened and closed (completed batches). Records carry nanoseconds on the monotonic clock; ``clock`` turns them
     into unix time. ``files`` are Chrome JSON traces that sources contributed, complete and on disk by the time a
     handler is given the cycle. ``relation`` is how this rank's clock runs beside rank 0's, if that was found out.
+    ``damages`` says what of a killed process's records could not be read.
     """
 
     number: int
@@ -56,6 +58,9 @@ class Cycle:
     contributions: Contributions = field(default_factory=Contributions)
     relation: ClockRelation | None = None
     metadata: dict[str, Any] = field(default_factory=dict)
+    damages: list[str] = field(default_factory=list)
+    lasting: Sequence[LastingSpan] = ()
+    """Spans that were open in the window and are not among its records, since they began before it."""
 
     @cached_property
     def threads(self) -> list[ThreadRecords]:
