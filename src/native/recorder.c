@@ -264,33 +264,47 @@ static PyObject *set_folder(PyObject *self, PyObject *arguments)
     return new_none();
 }
 
+/* Maps a parent's control. Returns 0 with OSError set if there is none, or one that is cut short or of another version. */
+static int open_run_file(PyObject *path, Region *file)
+{
+    int error = region_open(file, PyBytes_AsString(path), sizeof(Control));
+    if (error != 0 && error != EINVAL) {
+        errno = error;
+        PyErr_SetFromErrnoWithFilename(PyExc_OSError, PyBytes_AsString(path));
+        return 0;
+    }
+    const Control *control = file->start;
+    if (error == 0 && memcmp(control->magic, CONTROL_MAGIC, sizeof control->magic) == 0 &&
+        control->version == FORMAT_VERSION)
+        return 1;
+    PyObject *name = PyUnicode_DecodeFSDefault(PyBytes_AsString(path));
+    if (name != NULL)
+        PyErr_Format(PyExc_OSError, "%R was not written by this version of Kinetoscope, or was cut short.", name);
+    Py_XDECREF(name);
+    return 0;
+}
+
 /* In a child process: records what the parent's control in `run_file` asks for, into files of its own in `folder`. A span
  * that ends after its window has closed is recorded even so, since the parent reads the files some time later. */
 static PyObject *follow_parent(PyObject *self, PyObject *arguments)
 {
     Recorder *recorder = (Recorder *)self;
-    const char *folder, *run_file;
+    PyObject *folder, *run_file;
     long long limit_bytes;
-    if (!PyArg_ParseTuple(arguments, "ssL", &folder, &run_file, &limit_bytes))
+    if (!PyArg_ParseTuple(arguments, "O&O&L", PyUnicode_FSConverter, &folder, PyUnicode_FSConverter, &run_file,
+                          &limit_bytes))
         return NULL;
     Region file = {NULL, 0, 0};
-    int error = region_open(&file, run_file, 4096);
-    if (error != 0) {
-        errno = error;
-        return PyErr_SetFromErrno(PyExc_OSError);
-    }
-    const Control *control = file.start;
-    Store *store = store_new(folder, control->rank, limit_bytes);
-    if (store == NULL || memcmp(control->magic, CONTROL_MAGIC, sizeof control->magic) != 0 ||
-        control->version != FORMAT_VERSION) {
-        region_unmap(&file);
+    Store *store = open_run_file(run_file, &file) ? store_new(PyBytes_AsString(folder), 0, limit_bytes) : NULL;
+    Py_DECREF(folder);
+    Py_DECREF(run_file);
+    if (store == NULL || !use_store(recorder, store)) {
         store_drop(store);
-        PyErr_Format(PyExc_OSError, "%s was not written by this version of Kinetoscope.", run_file);
-        return NULL;
+        region_unmap(&file);
+        return PyErr_Occurred() ? NULL : PyErr_NoMemory();
     }
+    store->rank = ((const Control *)file.start)->rank;
     store->is_child = 1;
-    if (!use_store(recorder, store))
-        return PyErr_NoMemory();
     use_control(recorder, &file, 1);
     return new_none();
 }

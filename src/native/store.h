@@ -56,7 +56,8 @@ void region_touch(Region *region);
 int region_map_again(const Store *store, Region *region, const char *suffix);
 /* Makes a region larger; what it holds stays. Returns 0 or an errno; then the region is what it was. */
 int region_grow(const Store *store, Region *region, size_t bytes, const char *suffix);
-/* Maps a file somebody else keeps, for reading. Returns 0 or an errno. */
+/* Maps the first `bytes` of a file, for reading. Returns 0 or an errno: EINVAL for one that is shorter, or no plain file,
+ * since reading what is mapped behind a file's end is a SIGBUS. */
 int region_open(Region *region, const char *path, size_t bytes);
 void region_unmap(Region *region);
 /* Gives back the space after `bytes` on disk or in memory. */
