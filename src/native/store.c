@@ -184,28 +184,3 @@ void region_unlink(const Store *store, Region *region, const char *suffix)
         unlink(path);
     }
 }
-
-TrackFile *track_file_new(Store *store, uint32_t number)
-{
-    TrackFile *file = malloc(sizeof *file);
-    if (file != NULL)
-        *file = (TrackFile){1, store_keep(store), number};
-    return file;
-}
-
-TrackFile *track_file_keep(TrackFile *file)
-{
-    if (file != NULL)
-        file->refs++;
-    return file;
-}
-
-void track_file_drop(TrackFile *file)
-{
-    if (file == NULL || --file->refs > 0)
-        return;
-    Region region = {NULL, 0, file->number};
-    region_unlink(file->store, &region, "track");
-    store_drop(file->store);
-    free(file);
-}

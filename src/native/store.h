@@ -28,17 +28,6 @@ Store *store_keep(Store *store);
 void store_drop(Store *store);
 int store_is_ours(const Store *store);
 
-/* A track's file, which is deleted when neither its track nor a chunk of that needs it any more. */
-typedef struct {
-    int refs;
-    Store *store;
-    uint32_t number;
-} TrackFile;
-
-TrackFile *track_file_new(Store *store, uint32_t number);
-TrackFile *track_file_keep(TrackFile *file);
-void track_file_drop(TrackFile *file);
-
 /* A stretch of memory that is mapped to a file, or not. */
 typedef struct {
     void *start; /* NULL: not mapped */

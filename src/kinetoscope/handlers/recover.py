@@ -143,9 +143,8 @@ def _own_records(track: LiveTrack, window: UnsavedWindow) -> ThreadRecords:
         if span.series == window.number
     ]
     parts = [part for part in track.parts if part.window == window.number]
-    return ThreadRecords(
-        track.tid, track.name, track.is_main, [*parts, PartInMemory(pack_records(cut))], track.num_dropped
-    )
+    num_dropped = track.num_dropped_between(window.began_ns, window.closed_ns)
+    return ThreadRecords(track.tid, track.name, track.is_main, [*parts, PartInMemory(pack_records(cut))], num_dropped)
 
 
 def _anchor(processes: list[LiveProcess]) -> Anchor:
@@ -180,10 +179,11 @@ def _cycle(
 
 
 def _last_moment(track: LiveTrack) -> int:
-    """The latest moment that is known of a track: records stand in the order in which they ended."""
+    """The latest moment that is known of a track: records stand in the order in which they ended, and those that found
+    no space came after them."""
     last = [part.read()[-RECORD_BYTES:] for part in track.parts if len(part)]
     ends = [int(it.end) if it.kind == Kind.SPAN else it.begin for part in last for it in unpack_records(part)]
-    return max([*ends, *(it.begin for it in track.open_spans)], default=0)
+    return max([track.dropped_ns, *ends, *(it.begin for it in track.open_spans)])
 
 
 def _end(begin: Timestamp, threads: list[ThreadRecords], names: list[SpanName]) -> Timestamp:
