@@ -13,7 +13,7 @@ import pytest
 
 import kinetoscope
 from kinetoscope import Profiler, ProfilerAction
-from kinetoscope.formats.chunk import read_live_folder
+from kinetoscope.formats.live_records import read_live_folder
 from kinetoscope.formats.live_run import live_folders
 from kinetoscope.recording.recorder_choice import IS_PURE
 from kinetoscope.testing import MemoryTraceHandler
@@ -156,7 +156,7 @@ os.kill(os.getpid(), 9)
 def test_after_a_kill_every_span_is_found_with_the_thread_that_recorded_it_ended_or_not(tmp_path):
     assert run(KILLED, tmp_path).returncode == -signal.SIGKILL
     (folder,) = live_folders(tmp_path)
-    (process,) = read_live_folder(folder)
+    (process,) = read_live_folder(folder).processes
     threads = {track.name: track for track in process.tracks if re.search(r"\d$", track.name)}
     for name, track in threads.items():
         own = [process.names[record.name].name for record in (*track.records(), *track.open_spans)]

@@ -1,6 +1,7 @@
 """recording: the folder in which one rank's trace files collect. Finished files are noted in its manifest."""
 
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,17 @@ class TraceFolder:
     def path_for(self, timestamp: Any) -> Path:
         """Where the trace of the cycle that ends at ``timestamp`` goes; never where this run has put one before."""
         return Path(self._used.choose(str(self.path / self._filename.fill(self._run_name, self._ranks, timestamp))))
+
+    def written_for(self, timestamp: Any) -> Iterator[Path]:
+        """The files that are there under the names that `path_for` gives for ``timestamp``."""
+        names, wanted = UsedNames(), str(self.path / self._filename.fill(self._run_name, self._ranks, timestamp))
+        while (path := Path(names.choose(wanted))).exists():
+            yield path
+
+    def is_noted(self, path: Path) -> bool:
+        """Whether a manifest lists ``path``."""
+        name = str(path.relative_to(self.path))
+        return any(trace.path == name for manifest in read_manifest(self.path) for trace in manifest.traces)
 
     def add(self, path: Path, cycle: int, timestamp: Any) -> list[Path]:
         """Notes a finished file; returns those that it makes one too many. The caller deletes them, or whoever merges
