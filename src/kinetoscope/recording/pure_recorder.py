@@ -19,6 +19,7 @@ from kinetoscope.recording import compiler
 from kinetoscope.recording.recorder import (
     INSTANT_ON_BEGIN,
     INSTANT_ON_END,
+    NO_NAME,
     NameTable,
     SpanListener,
     ThreadRecords,
@@ -46,11 +47,11 @@ class _Thread:
         self.open: list[tuple[Any, ...]] = []
         self.records: list[tuple[Any, ...]] = []
 
-    @property
-    def has_ended(self) -> bool:
-        """Whether nobody will record here any more."""
+    def is_done(self, window: int) -> bool:
+        """Whether the thread has ended and has no span open in this window: nobody will record here any more."""
         owner = self.owner()
-        return not self.open and (owner is None or not owner.is_alive())
+        has_ended = owner is None or not owner.is_alive()
+        return has_ended and not any(entry[3] == window for entry in list(self.open) if window)
 
 
 class _ThisThread(threading.local):
@@ -81,6 +82,7 @@ class PureRecorder:
 
     def open_window(self) -> None:
         self._num_windows += 1
+        self._packed_up = bytearray()  # of threads that recorded while the last window closed
         self._window_begin = self.now()
         self.window = self._num_windows
 
@@ -125,7 +127,7 @@ class PureRecorder:
     def _pack_up(self, thread: _Thread) -> bool:
         """Keeps the little that a thread has recorded which has ended, and nothing else of it. False if it has not, or
         if it has recorded more than a thread that begins should wait for."""
-        if not thread.has_ended or len(thread.records) > _FEW_RECORDS:
+        if not thread.is_done(self.window) or len(thread.records) > _FEW_RECORDS:
             return False
         records = list(_without_doubles(thread.records, self._window_begin)) if self.window else []
         if records:
@@ -181,6 +183,8 @@ class PureSpan:
             # A null entry: a span that began unrecorded must not end another one.
             thread.open.append((self, id(_caller(1)), 0, 0, 0, thread))
             return self
+        if self.name_id == NO_NAME:
+            self.name_id = self.intern()
         entry = (self, id(_caller(1)), recorder.now(), recorder.window, recorder.batch, thread)
         thread.open.append(entry)
         if recorder.listener is not None or self.edges:
@@ -214,6 +218,8 @@ class PureSpan:
         recorder = self._recorder
         if not recorder.action & self.mask:
             return None
+        if self.name_id == NO_NAME:
+            self.name_id = self.intern()
         thread = recorder.local.thread
         entry = (self, _NO_FRAME, recorder.now(), recorder.window, recorder.batch, thread)
         thread.open.append(entry)
@@ -232,6 +238,8 @@ class PureSpan:
     def instant(self) -> None:
         recorder = self._recorder
         if recorder.action & self.mask and not compiler.is_compiling():
+            if self.name_id == NO_NAME:
+                self.name_id = self.intern()
             now = recorder.now()
             thread = recorder.local.thread
             if recorder.window:
@@ -243,6 +251,8 @@ class PureSpan:
     def counter(self, values: Any) -> None:
         recorder = self._recorder
         if recorder.action & self.mask and not compiler.is_compiling():
+            if self.name_id == NO_NAME:
+                self.name_id = self.intern()
             values = self.plain_values(values)
             now = recorder.now()
             if recorder.window:
@@ -252,6 +262,9 @@ class PureSpan:
                     records.append((now, value, self.name_id, recorder.batch, 0, _COUNTER, 0, series_id))
             if recorder.listener is not None:
                 recorder.listener.on_counter(self.name_id, now, values)
+
+    def intern(self) -> int:
+        raise NotImplementedError("A span that begins without a name says here which it is.")
 
     def plain_values(self, values: Any) -> dict[str, int | float]:
         if not isinstance(values, Mapping):

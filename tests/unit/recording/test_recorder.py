@@ -502,6 +502,20 @@ def test_a_thread_that_ends_inside_a_span_is_forgotten_once_that_was_cut(native,
     native.recorder.close_folder()
 
 
+def test_a_span_that_a_thread_leaves_open_when_it_ends_is_cut_at_the_windows_end(twin):
+    span = twin.span()
+    twin.open()
+    for work in (span.begin, span.instant, span.instant):
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+    assert sorted((it.kind, it.flags) for it in twin.records()) == [
+        (Kind.SPAN, Flag.CUT),
+        (Kind.INSTANT, 0),
+        (Kind.INSTANT, 0),
+    ]
+
+
 def test_a_thread_goes_on_where_one_that_has_ended_stopped_and_has_its_own_records(twin):
     spans = [twin.span(f"span {number}") for number in range(200)]
     tids = []
