@@ -259,7 +259,7 @@ def record_m():
 
 
 @pytest.mark.parametrize("server", ["plain", "preloaded"])
-@pytest.mark.parametrize("name", [b"run", b"two\nlines\r"])
+@pytest.mark.parametrize("name", [b"run", b"caf\xe9 two\nlines\r"])
 def test_children_of_a_fork_server_that_was_there_before_the_run_record_into_it(tmp_path, server, name):
     (tmp_path / "early.py").write_text(EARLY_SERVER)
     (tmp_path / "tests_of_children.py").write_text(CHILDREN)

@@ -141,7 +141,7 @@ def test_another_processs_trace_of_the_same_name_does_not_stand_for_a_window_tha
     assert len(spans(folder / "ep0-ba6-rank0.2.json", "work")) == 4 * 1000
 
 
-@pytest.mark.parametrize("name", ["café".encode(), b"two\nlines", b"a\\012b (deleted)"])
+@pytest.mark.parametrize("name", [b"caf\xe9", "café".encode(), b"two\nlines", b"a\\012b (deleted)"])
 def test_a_run_is_recovered_whatever_bytes_its_folders_name_has(tmp_path, name):
     run = os.fsencode(tmp_path) + b"/" + name
     done = subprocess.run([sys.executable, "-c", WORKER, run], capture_output=True)
