@@ -1,6 +1,9 @@
 """recording: the folder in which one rank's trace files collect. Finished files are noted in its manifest."""
 
+import logging
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +22,8 @@ from kinetoscope.training.ranks import Ranks
 from kinetoscope.training.timestamp import Timestamp, timestamp_fields, timestamp_from_fields
 from kinetoscope.writing.atomic_file import check_writable
 from kinetoscope.writing.partial_files import remove_partials
+
+_log = logging.getLogger("kinetoscope")
 
 
 class TraceFolder:
@@ -64,22 +69,45 @@ class TraceFolder:
         """The format of its files' names."""
         return self._filename.text
 
-    def path_for(self, timestamp: Any) -> Path:
-        """Where the trace of the cycle that ends at ``timestamp`` goes; never where this run has put one before."""
-        return Path(self._used.choose(str(self.path / self._filename.fill(self._run_name, self._ranks, timestamp))))
+    @contextmanager
+    def new_trace(self, cycle: int, timestamp: Any) -> Iterator[Path]:
+        """Where to write, within the block, the trace of the cycle that ends at ``timestamp``; never where this run has
+        put one before. At the end of the block it is noted in the manifest.
 
-    def add(self, path: Path, cycle: int, timestamp: Any) -> list[Path]:
-        """Notes a finished file; returns those that it makes one too many. The caller deletes them, or whoever merges
-        the folder does, when nobody needs them any more."""
-        name = str(path.relative_to(self.path))
-        fields, size = timestamp_fields(timestamp), path.stat().st_size
-        finished = TraceFinished(self._ranks.rank, name, size_bytes=size, timestamp=fields, cycle=cycle)
-        append_entry(self.path, self._ranks.rank, finished)
+        If the block fails, or the manifest cannot be written, there is no trace, and its name is free again.
+        """
+        wanted = str(self.path / self._filename.fill(self._run_name, self._ranks, timestamp))
+        path = Path(self._used.choose(wanted))
+        try:
+            yield path
+            self._list(path, cycle, timestamp)
+        except BaseException:
+            self._used.give_back(str(path))
+            raise
+
+    def _list(self, path: Path, cycle: int, timestamp: Any) -> None:
+        name, fields = str(path.relative_to(self.path)), timestamp_fields(timestamp)
+        try:
+            size = path.stat().st_size
+            finished = TraceFinished(self._ranks.rank, name, size_bytes=size, timestamp=fields, cycle=cycle)
+            append_entry(self.path, self._ranks.rank, finished)
+        except OSError:
+            path.unlink(missing_ok=True)
+            raise
         self._kept.append(path)
+
+    def expire(self) -> list[Path]:
+        """Notes that the oldest traces are too many, and returns these. The caller deletes them, or whoever merges the
+        folder does, when nobody needs them any more."""
         num_expired = max(0, len(self._kept) - self._num_traces_to_keep) if self._num_traces_to_keep >= 0 else 0
-        expired, self._kept = self._kept[:num_expired], self._kept[num_expired:]
-        for old in expired:
-            append_entry(self.path, self._ranks.rank, TraceExpired(str(old.relative_to(self.path))))
+        expired = self._kept[:num_expired]
+        try:
+            for old in expired:
+                append_entry(self.path, self._ranks.rank, TraceExpired(str(old.relative_to(self.path))))
+        except OSError as error:
+            _log.warning("More than num_traces_to_keep traces are kept in %s for now: %s.", self.path, error)
+            return []
+        self._kept = self._kept[num_expired:]
         return expired
 
     def close(self) -> None:
