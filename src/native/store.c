@@ -174,6 +174,12 @@ void region_unlink(const Store *store, Region *region, const char *suffix)
     }
 }
 
+void region_unlink_unless_left(const Store *store, Region *region, const char *suffix)
+{
+    if (!store->is_left)
+        region_unlink(store, region, suffix);
+}
+
 TrackFile *track_file_new(Store *store, uint32_t number)
 {
     TrackFile *file = malloc(sizeof *file);
@@ -194,7 +200,7 @@ void track_file_drop(TrackFile *file)
     if (file == NULL || --file->refs > 0)
         return;
     Region region = {NULL, 0, file->number};
-    region_unlink(file->store, &region, "track");
+    region_unlink_unless_left(file->store, &region, "track");
     store_drop(file->store);
     free(file);
 }

@@ -56,11 +56,15 @@ class NamesFile:
         line = json.dumps({"name": name.name, "categories": name.categories}) + "\n"
         os.write(self._file, line.encode())
 
-    def delete(self) -> None:
-        """Closes and deletes the file."""
+    def close(self) -> None:
+        """Closes the file."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
+
+    def delete(self) -> None:
+        """Closes and deletes the file."""
+        self.close()
         with contextlib.suppress(OSError):
             self.path.unlink()
 

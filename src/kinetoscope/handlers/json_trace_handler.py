@@ -227,6 +227,8 @@ def _description(cycle: Cycle) -> dict[str, Any]:
         "world_size": cycle.ranks.world_size,
         "cycle": cycle.number,
         "dropped": sum(thread.num_dropped for thread in cycle.threads),
+        "lost_cycles": cycle.num_lost_cycles,
+        "lost_records": cycle.num_lost_records,
         "pid": cycle.pid,
         "begin": timestamp_fields(cycle.begin_timestamp),
         "end": timestamp_fields(cycle.timestamp),

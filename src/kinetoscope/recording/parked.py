@@ -86,6 +86,12 @@ class ParkedWindow:
         self._full_spool, self._spool = spool, None
         _warn_once(spool, error)
 
+    def set_aside(self) -> None:
+        """Gives back the memory of what was added, and the space that it does not use."""
+        _native.seal_chunks(
+            [it.chunk for thread in self._threads.values() for it in thread.parts if it.spooled is None]
+        )
+
     def threads(self) -> list[ThreadRecords]:
         """All that was added, by thread."""
         return [ThreadRecords(it.tid, it.name, it.is_main, it.parts, it.num_dropped) for it in self._threads.values()]
