@@ -97,5 +97,5 @@ def read_live_run(folder: Path) -> LiveRun:
     path = folder / _RUN
     try:
         return msgspec.json.decode(path.read_bytes(), type=LiveRun)
-    except (OSError, msgspec.MsgspecError) as error:
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise TraceFileError(f"Cannot read {path}: {error}. Is this the live folder of a Kinetoscope run?") from error

@@ -7,7 +7,7 @@ from typing import Any, Self
 
 import kinetoscope
 from kinetoscope.errors import TraceFileError
-from kinetoscope.formats.chrome import ChromeWriter, choose_base_ns, read_chrome
+from kinetoscope.formats.chrome import ChromeWriter, choose_base_ns, read_chrome, read_header
 from kinetoscope.formats.compression import compressed_by_name
 from kinetoscope.formats.live_run import TraceRecipe
 from kinetoscope.formats.nesting import nest
@@ -27,6 +27,7 @@ from kinetoscope.training.timestamp import Timestamp, timestamp_fields
 from kinetoscope.writing.atomic_file import atomic_file
 
 _FROM_KINETO = ("schemaVersion", "deviceProperties", "distributedInfo", "record_shapes", "with_stack", "with_flops")
+_SAME_MOMENT_NS = 10_000_000_000
 
 
 class JSONTraceHandler(TraceHandler):
@@ -147,6 +148,14 @@ class JSONTraceHandler(TraceHandler):
                 writer.write(self._in_layout(events))
                 drain.write(writer)
 
+    def find_written(self, cycle: Cycle) -> Path | None:
+        """For `recover`: the file in which a process wrote this cycle before it was killed, now in the manifest if it
+        was not yet; None if there is none."""
+        path = next((it for it in self._folder.written_for(cycle.timestamp) if _holds(it, cycle)), None)
+        if path is not None and not self._folder.is_noted(path):
+            self._folder.add(path, cycle.number, cycle.timestamp)
+        return path
+
     def metadata(self, cycle: Cycle, base_ns: int) -> list[dict[str, Any]]:
         """The events at the beginning of a file, which say what its tracks are. Its times count from ``base_ns``."""
         return self._tracks.metadata()
@@ -189,7 +198,7 @@ def _contributed(cycle: Cycle) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """The events of the files contributed to a cycle, and the header of the cycle's file."""
     header = {**cycle.metadata, "kinetoscope": _description(cycle)}
     events: list[dict[str, Any]] = []
-    notes = header["kinetoscope"]["repaired"] = []
+    notes = header["kinetoscope"]["repaired"] = list(cycle.damages)
     for file in cycle.files:
         try:
             trace = read_chrome(file)
@@ -200,6 +209,17 @@ def _contributed(cycle: Cycle) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         header |= {key: trace.header[key] for key in _FROM_KINETO if key in trace.header}
         events += _without_our_names(trace.events, cycle)
     return events, header
+
+
+def _holds(path: Path, cycle: Cycle) -> bool:
+    """Whether a trace file is the one of this cycle: another process may have written one of the same name."""
+    try:
+        own = read_header(path)["kinetoscope"]
+        begin_ns = own["clock"]["anchors"][0]["unix_ns"]
+        is_same = (own["rank"], own["pid"], own["cycle"]) == (cycle.ranks.rank, cycle.pid, cycle.number)
+        return is_same and abs(begin_ns - cycle.begin.unix_ns) < _SAME_MOMENT_NS
+    except (TraceFileError, OSError, LookupError, TypeError):
+        return False
 
 
 def _number_of(tid: Any) -> str:

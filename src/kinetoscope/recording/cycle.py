@@ -46,6 +46,7 @@ class Cycle:
     into unix time. ``files`` are Chrome JSON traces that sources contributed, complete and on disk by the time a
     handler is given the cycle. ``relation`` is how this rank's clock runs beside rank 0's, if that was found out.
     ``num_lost_cycles`` with ``num_lost_records`` were given up so far in this run, because they could not be saved.
+    ``damages`` says what of a killed process's records could not be read.
     """
 
     number: int
@@ -64,6 +65,7 @@ class Cycle:
     num_lost_cycles: int = 0
     num_lost_records: int = 0
     metadata: dict[str, Any] = field(default_factory=dict)
+    damages: list[str] = field(default_factory=list)
     lasting: Sequence[LastingSpan] = ()
     """Spans that were open in the window and are not among its records, since they began before it."""
 

@@ -76,24 +76,35 @@ class TraceFolder:
 
         If the block fails, or the manifest cannot be written, there is no trace, and its name is free again.
         """
-        wanted = str(self.path / self._filename.fill(self._run_name, self._ranks, timestamp))
-        path = Path(self._used.choose(wanted))
+        path = Path(self._used.choose(self._name_for(timestamp)))
+        is_written = False
         try:
             yield path
-            self._list(path, cycle, timestamp)
+            is_written = True
+            self.add(path, cycle, timestamp)
         except BaseException:
             self._used.give_back(str(path))
+            if is_written:
+                path.unlink(missing_ok=True)
             raise
 
-    def _list(self, path: Path, cycle: int, timestamp: Any) -> None:
-        name, fields = str(path.relative_to(self.path)), timestamp_fields(timestamp)
-        try:
-            size = path.stat().st_size
-            finished = TraceFinished(self._ranks.rank, name, size_bytes=size, timestamp=fields, cycle=cycle)
-            append_entry(self.path, self._ranks.rank, finished)
-        except OSError:
-            path.unlink(missing_ok=True)
-            raise
+    def written_for(self, timestamp: Any) -> Iterator[Path]:
+        """The files that are there under the names that `new_trace` gives for ``timestamp``."""
+        names, wanted = UsedNames(), self._name_for(timestamp)
+        while (path := Path(names.choose(wanted))).exists():
+            yield path
+
+    def is_noted(self, path: Path) -> bool:
+        """Whether a manifest lists ``path``."""
+        name = str(path.relative_to(self.path))
+        return any(trace.path == name for manifest in read_manifest(self.path) for trace in manifest.traces)
+
+    def add(self, path: Path, cycle: int, timestamp: Any) -> None:
+        """Notes a finished file in the manifest. Raises OSError if that cannot be written."""
+        name = str(path.relative_to(self.path))
+        fields, size = timestamp_fields(timestamp), path.stat().st_size
+        finished = TraceFinished(self._ranks.rank, name, size_bytes=size, timestamp=fields, cycle=cycle)
+        append_entry(self.path, self._ranks.rank, finished)
         self._kept.append(path)
 
     def expire(self) -> list[Path]:
@@ -115,6 +126,9 @@ class TraceFolder:
         if not hasattr(self, "path"):
             return
         append_entry(self.path, self._ranks.rank, RankClosed(self._ranks.rank))
+
+    def _name_for(self, timestamp: Any) -> str:
+        return str(self.path / self._filename.fill(self._run_name, self._ranks, timestamp))
 
     @property
     def saved_traces(self) -> list[tuple[Timestamp, list[Path | None]]]:

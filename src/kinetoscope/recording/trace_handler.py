@@ -45,6 +45,6 @@ class TraceHandler(Callback):
     def process_cycle(self, cycle: Cycle) -> None:
         """A window has closed, and everything that belongs to it is complete.
 
-        If this raises an OSError or MemoryError, the same cycle comes again, behind later ones: what was written of it by
-        then should be gone. Any other error switches the handler off.
+        If this raises an OSError or MemoryError, the same cycle comes again, behind later ones: what was written of it
+        by then should be gone. Any other error switches the handler off.
         """

@@ -9,7 +9,7 @@ import pytest
 
 from kinetoscope import JSONTraceHandler, Profiler, ProfilerAction
 from kinetoscope.composer import Profiler as ComposerProfiler
-from kinetoscope.formats.chunk import read_live_folder
+from kinetoscope.formats.live_records import read_live_folder
 from kinetoscope.recording.ending import Ending
 from kinetoscope.recording.parents_run import RUN_FILE_VARIABLE
 from kinetoscope.recording.recorder_choice import IS_PURE
@@ -73,7 +73,8 @@ def record(profiler, num_spans=5):
 
 
 def parts_in(live_folder):
-    return [part for process in read_live_folder(live_folder) for track in process.tracks for part in track.parts]
+    tracks = [track for process in read_live_folder(live_folder).processes for track in process.tracks]
+    return [part for track in tracks for part in track.parts]
 
 
 class CtrlC:
