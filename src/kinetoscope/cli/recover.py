@@ -16,6 +16,8 @@ examples:
       after a kill -9, an out-of-memory kill or a crash: writes the trace files that a clean end would have written
   kinetoscope recover runs/digits --keep
       the same, and leaves what it was made from where it is
+  kinetoscope recover /local/live --traces /shared/runs/digits/traces
+      of a run with live_folder=/local/live: what a run's folder says of other places is followed only if you name them
 
 Spans that were open when a process died end with the last thing it recorded, and are marked as cut. What torch's own
 profiler had recorded in the open window is lost: it lives in the process's memory.
@@ -27,6 +29,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EXAMPLES
     parser.add_argument("run_folder", metavar="RUN_FOLDER", help="the folder of the run: the one with `live` in it")
     parser.add_argument(
+        "--traces",
+        metavar="DIR",
+        action="append",
+        default=[],
+        help="a folder outside of RUN_FOLDER to which the run wrote traces: only with this are they written there",
+    )
+    parser.add_argument(
         "--other-hosts",
         action="store_true",
         help="also what ranks of other machines left; only when you know that they no longer run",
@@ -36,7 +45,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Recovers every killed rank, then merges; returns the exit code."""
-    found = list(recover(arguments.run_folder, keep=arguments.keep, other_hosts=arguments.other_hosts))
+    settings = {"keep": arguments.keep, "other_hosts": arguments.other_hosts, "traces": arguments.traces}
+    found = list(recover(arguments.run_folder, **settings, say=partial(print, file=sys.stderr)))
     if not found:
         print(
             f"Nothing to recover in {arguments.run_folder}: its processes still run, or are another machine's. If you "

@@ -21,6 +21,7 @@ from kinetoscope.recording.trace_folder import TraceFolder
 from kinetoscope.recording.trace_handler import TraceHandler
 from kinetoscope.storage.remote_name import RemoteName, name_on_node
 from kinetoscope.storage.uploads import uploads_of
+from kinetoscope.training.attempt import Attempt
 from kinetoscope.training.file_names import FileNameFormat
 from kinetoscope.training.ranks import Ranks
 from kinetoscope.training.timestamp import Timestamp, timestamp_fields
@@ -102,18 +103,18 @@ class JSONTraceHandler(TraceHandler):
             )
 
     @classmethod
-    def reopen(cls, folder: Path, recipe: TraceRecipe, run_name: str, ranks: Ranks) -> Self:
+    def reopen(cls, folder: Path, recipe: TraceRecipe, run_name: str, ranks: Ranks, attempt: Attempt) -> Self:
         """A handler that goes on writing for a rank that was killed; it does not merge."""
-        handler = cls(str(folder.parent), recipe.filename, merged_trace_filename=recipe.merged or None)
+        handler = cls(filename=recipe.filename, merged_trace_filename="merged" if recipe.merged else None)
         handler.in_pairs = recipe.in_pairs
         handler._tracks = RankTracks(ranks.rank)
-        handler._folder.reopen(folder, run_name, ranks)
+        handler._folder.reopen(folder, run_name, ranks, attempt)
         return handler
 
     @property
     def recipe(self) -> TraceRecipe:
         """How this handler names its traces, for `recover`; known once the run has begun."""
-        folder = os.path.relpath(self._folder.path, self._folder.run_folder)
+        folder = os.path.abspath(self._folder.path)
         return TraceRecipe(folder, self._folder.filename, self._merged_path, self.in_pairs, self._remote.url)
 
     def process_cycle(self, cycle: Cycle) -> None:

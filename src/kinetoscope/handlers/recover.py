@@ -1,25 +1,29 @@
 """handlers: recovery. What killed processes left flows in; the traces they would have saved flow out."""
 
 import os
-import shutil
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from kinetoscope.errors import KinetoscopeError, TraceFileError
-from kinetoscope.formats.live_run import LiveRun, TraceRecipe, is_live_folder, live_folders, read_live_run
+from kinetoscope.formats.live_run import (
+    LiveRun,
+    delete_live_folder,
+    delete_what_is_empty,
+    is_live_folder,
+    live_folders,
+    read_live_run,
+)
 from kinetoscope.formats.owner_lock import Owner, owner_state
 from kinetoscope.formats.record import Flag, Kind, record_columns
 from kinetoscope.formats.window_log import WindowLog, WindowSaved
 from kinetoscope.handlers.json_trace_handler import JSONTraceHandler
 from kinetoscope.handlers.recovered_cycles import RankRecords
+from kinetoscope.handlers.trace_places import TracePlaces
 from kinetoscope.recording.recorder import ThreadRecords
 from kinetoscope.storage.remote_name import queue_recovered
+from kinetoscope.training.run_folder import RunFolder
 from kinetoscope.writing.partial_files import remove_partials
-
-# For a run none of whose handlers writes files: what was recorded is in its live folder all the same.
-_DEFAULT_RECIPE = TraceRecipe("traces", "ep{epoch}-ba{batch}-rank{rank}.json", "merged_trace.json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,19 +58,27 @@ class UnrecoveredRank:
 
 
 def recover(
-    run_folder: str | os.PathLike[str], *, keep: bool = False, other_hosts: bool = False
+    run_folder: str | os.PathLike[str],
+    *,
+    keep: bool = False,
+    other_hosts: bool = False,
+    traces: Collection[str | os.PathLike[str]] = (),
+    say: Callable[[str], object] = lambda sentence: None,
 ) -> Iterator[RecoveredRank | UnrecoveredRank]:
     """Makes traces of what the killed processes of a run left behind, rank by rank: one for each window that was not
     saved.
 
     Their live folders are deleted once the traces are written, unless ``keep``. Processes that still run are passed
-    over, and so are those of other machines, which cannot be asked, unless ``other_hosts``. Raises `TraceFileError` if
-    ``run_folder`` holds nothing to recover.
+    over, and so are those of other machines, which cannot be asked, unless ``other_hosts``. What the folder says of
+    places outside of it is not obeyed: traces go there only if that place is among ``traces``, else to ``traces`` in
+    the run's folder; ``say`` is called with a sentence for each thing that is done otherwise than the folder says.
+    Raises `TraceFileError` if ``run_folder`` holds nothing to recover.
     """
     run_folder = Path(run_folder)
+    places = TracePlaces(run_folder, traces, say)
     if not keep:
         _remove_partials(run_folder)
-    found, without_run = list(live_folders(run_folder)), list(_folders_without_run(run_folder))
+    found, without_run = list(live_folders(run_folder, say)), list(_folders_without_run(run_folder))
     if not found and not without_run:
         raise TraceFileError(
             f"Nothing to recover in {run_folder}: it has no live folder. Pass the run's folder (the one with `live` "
@@ -77,28 +89,22 @@ def recover(
             run = read_live_run(folder)
             state = owner_state(folder, run.host, run.pid)
             if state is Owner.DEAD or (state is Owner.UNKNOWN and other_hosts):
-                yield _recover_rank(run_folder, folder, run, keep)
+                yield _recover_rank(run_folder, places, folder, run, keep)
         except (KinetoscopeError, OSError) as error:
             yield UnrecoveredRank(folder, error)
     for folder in without_run:
         yield UnrecoveredRank(folder, TraceFileError("Its run.json is gone, which says whose it is."))
     if not keep:
-        _delete_what_is_empty(run_folder / "live")
+        delete_what_is_empty(run_folder)
 
 
 def _folders_without_run(run_folder: Path) -> Iterator[Path]:
     """Folders among the live ones that do not say whose they are; not those that a process is just making."""
-    for path in sorted((run_folder / "live").glob("*")):
-        if path.is_dir() and not is_live_folder(path) and owner_state(path, "", 0) is not Owner.ALIVE:
+    run = RunFolder(run_folder)
+    for name in run.names("live"):
+        path = run.path / "live" / name
+        if run.is_folder(f"live/{name}") and not is_live_folder(path) and owner_state(path, "", 0) is not Owner.ALIVE:
             yield path
-
-
-def _delete_what_is_empty(live: Path) -> None:
-    for left in live.glob("*.elsewhere"):
-        if not Path(left.read_text(encoding="utf-8").strip()).exists():
-            left.unlink()
-    with suppress(OSError):
-        live.rmdir()
 
 
 def _remove_partials(run_folder: Path) -> None:
@@ -110,15 +116,15 @@ def _remove_partials(run_folder: Path) -> None:
                 remove_partials(run_folder / folder)
 
 
-def _recover_rank(run_folder: Path, live_folder: Path, run: LiveRun, keep: bool) -> RecoveredRank:
+def _recover_rank(run_folder: Path, places: TracePlaces, live_folder: Path, run: LiveRun, keep: bool) -> RecoveredRank:
     left, log = RankRecords(live_folder, run), WindowLog(live_folder)
     found = RecoveredRank(run, live_folder, damages=left.damages)
     for window in left.windows():
         cycle = window.cycle
         found.threads.extend(map(_describe, cycle.threads))
-        for recipe in run.recipes or [_DEFAULT_RECIPE]:
-            folder = run_folder / recipe.folder
-            handler = JSONTraceHandler.reopen(folder, recipe, run.run_name, cycle.ranks)
+        for recipe in places.choose(run, cycle):
+            folder = Path(recipe.folder)
+            handler = JSONTraceHandler.reopen(folder, recipe, run.run_name, cycle.ranks, cycle.attempt)
             found.traces.append(handler.find_written(cycle) or handler.write(cycle))
             if recipe.remote:
                 queue_recovered(run_folder, recipe.remote, found.traces[-1], cycle)
@@ -127,7 +133,7 @@ def _recover_rank(run_folder: Path, live_folder: Path, run: LiveRun, keep: bool)
         if not keep:
             log.append(WindowSaved(window.number))
     if not keep:
-        shutil.rmtree(live_folder)
+        delete_live_folder(run_folder, live_folder)
     return found
 
 

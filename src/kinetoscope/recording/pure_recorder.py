@@ -18,6 +18,7 @@ from kinetoscope.recording import compiler
 from kinetoscope.recording.recorder import (
     INSTANT_ON_BEGIN,
     INSTANT_ON_END,
+    NO_NAME,
     NameTable,
     SpanListener,
     ThreadRecords,
@@ -155,6 +156,8 @@ class PureSpan:
             # A null entry: a span that began unrecorded must not end another one.
             thread.open.append((self, id(_caller(1)), 0, 0, 0, thread))
             return self
+        if self.name_id == NO_NAME:
+            self.name_id = self.intern()
         entry = (self, id(_caller(1)), recorder.now(), recorder.window, recorder.batch, thread)
         thread.open.append(entry)
         if recorder.listener is not None or self.edges:
@@ -188,6 +191,8 @@ class PureSpan:
         recorder = self._recorder
         if not recorder.action & self.mask:
             return None
+        if self.name_id == NO_NAME:
+            self.name_id = self.intern()
         thread = recorder.local.thread
         entry = (self, _NO_FRAME, recorder.now(), recorder.window, recorder.batch, thread)
         thread.open.append(entry)
@@ -206,6 +211,8 @@ class PureSpan:
     def instant(self) -> None:
         recorder = self._recorder
         if recorder.action & self.mask and not compiler.is_compiling():
+            if self.name_id == NO_NAME:
+                self.name_id = self.intern()
             now = recorder.now()
             thread = recorder.local.thread
             if recorder.window:
@@ -217,6 +224,8 @@ class PureSpan:
     def counter(self, values: Any) -> None:
         recorder = self._recorder
         if recorder.action & self.mask and not compiler.is_compiling():
+            if self.name_id == NO_NAME:
+                self.name_id = self.intern()
             values = self.plain_values(values)
             now = recorder.now()
             if recorder.window:
@@ -226,6 +235,9 @@ class PureSpan:
                     records.append((now, value, self.name_id, recorder.batch, 0, _COUNTER, 0, series_id))
             if recorder.listener is not None:
                 recorder.listener.on_counter(self.name_id, now, values)
+
+    def intern(self) -> int:
+        raise NotImplementedError("A span that begins without a name says here which it is.")
 
     def plain_values(self, values: Any) -> dict[str, int | float]:
         if not isinstance(values, Mapping):

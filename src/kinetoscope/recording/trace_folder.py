@@ -1,13 +1,20 @@
 """recording: the folder in which one rank's trace files collect. Finished files are noted in its manifest."""
 
 import logging
+import os
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from kinetoscope.errors import FolderNotEmptyError, SettingsError
+from kinetoscope.errors import (
+    FileNameError,
+    FolderNotEmptyError,
+    FolderNotWritableError,
+    SettingsError,
+    UnsafePathError,
+)
 from kinetoscope.formats.manifest import (
     RankClosed,
     RankStarted,
@@ -19,6 +26,7 @@ from kinetoscope.formats.manifest import (
 from kinetoscope.training.attempt import Attempt
 from kinetoscope.training.file_names import FileNameFormat, UsedNames
 from kinetoscope.training.ranks import Ranks
+from kinetoscope.training.run_folder import RunFolder, is_name_inside
 from kinetoscope.training.timestamp import Timestamp, timestamp_fields, timestamp_from_fields
 from kinetoscope.writing.atomic_file import check_writable
 from kinetoscope.writing.partial_files import remove_partials
@@ -52,17 +60,22 @@ class TraceFolder:
         self._run_name, self._ranks = run_name, ranks
         base = Path(self._folder.fill(run_name, ranks)).expanduser()
         self.run_folder = base.parent
-        self.path = check_writable(attempt.traces_folder(base))
+        self._check_names()
+        self.path = self._make(attempt.traces_folder(base))
         remove_partials(self.path)
         if not self._overwrite:
             self._check_empty(attempt)
         append_entry(self.path, ranks.rank, _started(ranks, attempt))
 
-    def reopen(self, path: Path, run_name: str, ranks: Ranks) -> None:
-        """Adds to a folder that a killed process of this rank had opened; what it saved stays as it is."""
+    def reopen(self, path: Path, run_name: str, ranks: Ranks, attempt: Attempt) -> None:
+        """Adds to a folder that a killed process of this rank had opened, or takes its place where that could not be
+        used; what it saved stays as it is."""
         self._run_name, self._ranks = run_name, ranks
-        self.path, self.run_folder = check_writable(path), path.parent
-        self._used = UsedNames(map(str, self.path.iterdir()))
+        self.run_folder = path.parent
+        self.path = self._make(path)
+        self._used = UsedNames(it.name for it in self.path.iterdir())
+        if not any(it.rank == ranks.rank and it.started for it in read_manifest(self.path)):
+            append_entry(self.path, ranks.rank, _started(ranks, attempt))
 
     @property
     def filename(self) -> str:
@@ -76,23 +89,25 @@ class TraceFolder:
 
         If the block fails, or the manifest cannot be written, there is no trace, and its name is free again.
         """
-        path = Path(self._used.choose(self._name_for(timestamp)))
+        name = self._used.choose(self._filename.fill(self._run_name, self._ranks, timestamp))
         is_written = False
         try:
-            yield path
+            RunFolder(self.path).make_folder(os.path.dirname(name) or ".")
+            yield self.path / name
             is_written = True
-            self.add(path, cycle, timestamp)
+            self.add(self.path / name, cycle, timestamp)
         except BaseException:
-            self._used.give_back(str(path))
+            self._used.give_back(name)
             if is_written:
-                path.unlink(missing_ok=True)
+                (self.path / name).unlink(missing_ok=True)
             raise
 
     def written_for(self, timestamp: Any) -> Iterator[Path]:
         """The files that are there under the names that `new_trace` gives for ``timestamp``."""
-        names, wanted = UsedNames(), self._name_for(timestamp)
-        while (path := Path(names.choose(wanted))).exists():
-            yield path
+        names, wanted = UsedNames(), self._filename.fill(self._run_name, self._ranks, timestamp)
+        folder = RunFolder(self.path)
+        while folder.is_file(name := names.choose(wanted)):
+            yield self.path / name
 
     def is_noted(self, path: Path) -> bool:
         """Whether a manifest lists ``path``."""
@@ -127,9 +142,6 @@ class TraceFolder:
             return
         append_entry(self.path, self._ranks.rank, RankClosed(self._ranks.rank))
 
-    def _name_for(self, timestamp: Any) -> str:
-        return str(self.path / self._filename.fill(self._run_name, self._ranks, timestamp))
-
     @property
     def saved_traces(self) -> list[tuple[Timestamp, list[Path | None]]]:
         """For each cycle the timestamp and the file of every rank; None for a file that cannot be seen from here."""
@@ -138,8 +150,28 @@ class TraceFolder:
             for trace in manifest.kept:
                 nobody: list[Path | None] = [None] * self._ranks.world_size
                 _, paths = cycles.setdefault(trace.cycle, (timestamp_from_fields(trace.timestamp), nobody))
-                paths[trace.rank] = self.path / trace.path
+                if manifest.rank < len(paths):
+                    paths[manifest.rank] = self.path / trace.path
         return [cycles[number] for number in sorted(cycles)]
+
+    def _make(self, folder: Path) -> Path:
+        """Makes the folder, if it can be written to and none of it, below the run's folder, is a link to another."""
+        try:
+            run = RunFolder(self.run_folder)
+            run.make_folder(str(folder.relative_to(self.run_folder)))
+        except UnsafePathError as error:
+            raise FolderNotWritableError(f"The trace folder {folder} cannot be used. {error}") from error
+        except OSError:
+            pass  # what is wrong is found by writing to it, and said
+        return check_writable(folder)
+
+    def _check_names(self) -> None:
+        name = self._filename.fill(self._run_name, self._ranks, Timestamp())
+        if not is_name_inside(name):
+            raise FileNameError(
+                f"{self._filename.argument}={self._filename.text!r} gives {name!r}, which is no name of a file in "
+                "the trace folder. Leave out '..', leading slashes and control characters, in run_name too."
+            )
 
     def _check_empty(self, attempt: Attempt) -> None:
         """Other ranks of this attempt may have begun before: then their manifests say so, and their files are ours.
