@@ -76,7 +76,7 @@ class LiveFolder:
         self._submit = submit
         self._make_room = make_room
         self._variable_before: str | None = None
-        self._is_open = False
+        self._is_closed = False
         self.path: Path | None = None
         self.run_folder: Path | None = None
         self._pointer: Callable[[], object] | None = None
@@ -103,7 +103,6 @@ class LiveFolder:
             self._write_run(run_folder, wanted, run)
             self._windows = WindowLog(self.path)
             self._recorder.open_folder(str(self.path), run.rank, limit_bytes)
-            self._is_open = True
         except OSError as error:
             self._warn(self.path or wanted, error)
             self._delete()
@@ -138,12 +137,13 @@ class LiveFolder:
                 self._warn(self.path, error)
 
     def close(self, *, is_saved: bool) -> None:
-        """Goes back to memory, and deletes the folder if everything in it ``is_saved``. Else it stays, for `recover` or
-        until this is called again."""
-        if self._is_open:
-            self._is_open = False
-            self._say_trouble()
-            self._give_variable_back()
+        """Gives back all space to record into, and deletes the folder if everything in it ``is_saved``. Else it stays,
+        for `recover` or until this is called again."""
+        if self._recorder.keeps_files and not self._is_closed:
+            self._is_closed = True
+            if self.path is not None:
+                self._say_trouble()
+                self._give_variable_back()
             self._recorder.close_folder(leave_files=not is_saved)
         if is_saved:
             self._delete()

@@ -1,6 +1,7 @@
 """recording: the face of the recorder in C (`src/native`). Same interface and same records as `pure_recorder`."""
 
 import contextlib
+import logging
 import os
 import sys
 import threading
@@ -26,7 +27,7 @@ class NativeRecorder(_native.Recorder):
     def __init__(self, clock: Clock | None = None) -> None:
         now = (clock or SystemClock()).monotonic_ns
         # The C code reads the machine's clock by itself, and asks any other one.
-        super().__init__(None if now is time.monotonic_ns else now, self._describe_thread, self._intern_series)
+        super().__init__(None if now is time.monotonic_ns else now)
         self.names = NameTable()
         self.run_file: str | None = None
         self._folder: str | None = None
@@ -54,7 +55,7 @@ class NativeRecorder(_native.Recorder):
             parked.add(taken)
             taken.clear()  # this may be called again, if it fails
             children = take_child_records(folder, self.names, began_ns, closed_ns) if folder is not None else []
-            return parked.threads() + children
+            return _report_dropped(parked.threads() + children)
 
         def release() -> None:
             taken.clear()
@@ -100,22 +101,21 @@ class NativeRecorder(_native.Recorder):
         return self.used_bytes > self._limit_bytes - self._limit_bytes // 4
 
     def close_folder(self, *, leave_files: bool = False) -> None:
-        """Goes back to memory and deletes this recorder's files; chunks already taken go with their owner.
+        """Gives back the space it has, in files or in memory; chunks already taken go with their owner.
 
-        With ``leave_files`` they stay for `recover`: then only windows that are released delete theirs.
+        With ``leave_files`` their files stay for `recover`: then only windows that are released delete theirs.
         """
         files, self._files = self._files, None
         self.run_file = self._folder = None
         self._limit_bytes = _MEMORY_LIMIT_BYTES
         self.names.on_new = None
-        if files is None:
-            return
         if leave_files:
             self.leave_files()
-            files.close()
-        else:
-            files.delete()
         self.set_folder(None, 0, _MEMORY_LIMIT_BYTES)
+        if files is not None and leave_files:
+            files.close()
+        elif files is not None:
+            files.delete()
 
     def forget_parent(self) -> None:
         """Starts anew in a forked child, whose parent keeps its events and files, and records into the same run."""
@@ -137,7 +137,7 @@ class NativeRecorder(_native.Recorder):
             self.follow_parent(folder, run_file, _CHILD_LIMIT_BYTES)
             self._parents_folder = folder
 
-    def _describe_thread(self) -> tuple[int, str, bool]:
+    def describe_thread(self) -> tuple[int, str, bool]:
         """What a track says of the calling thread, which is about to record for the first time."""
         thread = threading.current_thread()
         is_main = thread is threading.main_thread()
@@ -153,7 +153,8 @@ class NativeRecorder(_native.Recorder):
             self._files = NamesFile(folder, os.getpid(), self.names.names)
             self.names.on_new = self._files.append
 
-    def _intern_series(self, name: str) -> int:
+    def intern_series(self, name: str) -> int:
+        """The id of the name of a counter's value."""
         return self.names.intern(name)
 
 
@@ -169,6 +170,18 @@ class NativeSpan(_native.Span):
         return dict(values)
 
 
+def _report_dropped(threads: list[ThreadRecords]) -> list[ThreadRecords]:
+    num_dropped = sum(thread.num_dropped for thread in threads)
+    if num_dropped:
+        _log.warning(
+            "%d records found no space and are missing from the trace that is saved now: what was not saved yet took "
+            "all of live_bytes_max. Save more often, record less, or raise live_bytes_max.",
+            num_dropped,
+        )
+    return threads
+
+
+_log = logging.getLogger("kinetoscope")
 _ROUNDS_AT_ONCE = 64  # other jobs of the writer thread want their turn
 _MEMORY_LIMIT_BYTES = 256 << 20
 _CHILD_LIMIT_BYTES = 64 << 20  # in one window
