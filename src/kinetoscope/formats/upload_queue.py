@@ -14,6 +14,8 @@ from pathlib import Path
 
 import msgspec
 
+from kinetoscope.formats.own_json import decode_struct, encode_struct
+
 _FOLDER, _UPLOADED = ".uploads", "uploaded.jsonl"
 _WAITING, _LEFT_ASIDE, _EXPENDABLE = ".json", ".aside", ".expendable"
 _RESERVE, _RESERVE_BYTES = "reserve", 64 << 10
@@ -71,7 +73,7 @@ class WaitingUpload:
         """Notes that the upload is done, unless the disk is too full for that; then removes it. Whether the file may
         go."""
         with suppress(OSError), (self.entry.parent / _UPLOADED).open("ab", buffering=0) as stream:
-            stream.write(msgspec.json.encode(confirmed) + b"\n")
+            stream.write(encode_struct(confirmed) + b"\n")
         return self.remove()
 
 
@@ -94,7 +96,7 @@ def add_upload(run_folder: Path, rank: int, file: Path, url: str, *, left_aside:
     upload = Upload(os.path.relpath(file.absolute(), run_folder.absolute()), url)
     partial = entry.with_suffix(".partial")
     try:
-        partial.write_bytes(msgspec.json.encode(upload))
+        partial.write_bytes(encode_struct(upload))
         partial.replace(entry)
     finally:
         partial.unlink(missing_ok=True)
@@ -126,7 +128,7 @@ def read_confirmed(run_folder: Path, rank: int) -> Iterator[ConfirmedUpload]:
     with suppress(FileNotFoundError):
         for line in (queue_folder(run_folder, rank) / _UPLOADED).read_bytes().splitlines():
             with suppress(msgspec.DecodeError, UnicodeDecodeError):
-                yield msgspec.json.decode(line, type=ConfirmedUpload)
+                yield decode_struct(line, ConfirmedUpload)
 
 
 def ranks_with_uploads(run_folder: Path) -> list[int]:
@@ -153,7 +155,7 @@ def delete_when_uploaded(run_folder: Path, file: Path) -> None:
 def _read_entry(entry: Path, run_folder: Path) -> WaitingUpload | None:
     """None if it was removed in the meantime, or is none of ours."""
     try:
-        upload = msgspec.json.decode(entry.read_bytes(), type=Upload)
+        upload = decode_struct(entry.read_bytes(), Upload)
     except (OSError, msgspec.MsgspecError):
         return None
     return WaitingUpload(upload, entry, run_folder.absolute())
