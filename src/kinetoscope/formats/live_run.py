@@ -15,7 +15,7 @@ class TraceRecipe(msgspec.Struct, frozen=True):
     """How a handler names its traces. ``folder`` is relative to the run's; ``merged`` is empty if nobody merges.
 
     ``in_pairs``: as `JSONTraceHandler.in_pairs` has it. ``remote`` is the format of the URLs to which its traces are
-    uploaded; empty if they are not, or not through the run's queue.
+    uploaded, ``merged_remote`` that of the merged file; empty if they are not, or not through the run's queue.
     """
 
     folder: str
@@ -23,10 +23,11 @@ class TraceRecipe(msgspec.Struct, frozen=True):
     merged: str
     in_pairs: bool = False
     remote: str = ""
+    merged_remote: str = ""
 
 
 class LiveRun(msgspec.Struct, frozen=True):
-    """Whose live folder it is: a rank of an attempt of a run, as process ``pid`` on ``host``."""
+    """Whose live folder it is: a rank of an attempt of a run, as process ``pid`` on ``host``. See `Attempt`."""
 
     run_name: str
     rank: int
@@ -39,6 +40,7 @@ class LiveRun(msgspec.Struct, frozen=True):
     pid: int
     host: str
     recipes: list[TraceRecipe]
+    start: str = ""
 
 
 def write_live_run(folder: Path, run: LiveRun) -> None:

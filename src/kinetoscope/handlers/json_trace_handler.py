@@ -21,6 +21,7 @@ from kinetoscope.recording.trace_folder import TraceFolder
 from kinetoscope.recording.trace_handler import TraceHandler
 from kinetoscope.storage.remote_name import RemoteName, name_on_node
 from kinetoscope.storage.uploads import uploads_of
+from kinetoscope.training.attempt import Attempt
 from kinetoscope.training.file_names import FileNameFormat
 from kinetoscope.training.ranks import Ranks
 from kinetoscope.training.timestamp import Timestamp, timestamp_fields
@@ -83,6 +84,7 @@ class JSONTraceHandler(TraceHandler):
         self._rank = profiler.ranks.rank
         self._tracks = RankTracks(self._rank)
         self._folder.open(state.run_name, profiler.ranks, profiler.attempt)
+        profiler.agree_on_attempt(self._folder.path, self._folder.note_agreed)
         self._uploads = uploads_of(profiler, self._folder.run_folder)
         self._remote.open(profiler, state.run_name, self._uploads)
         self._merged_remote.open(profiler, state.run_name, self._uploads, shared=True)
@@ -94,26 +96,33 @@ class JSONTraceHandler(TraceHandler):
                 self._folder.path,
                 self._folder.path / self._merged_path,
                 node_rank=profiler.ranks.node_rank,
-                attempt=profiler.attempt.name,
+                start=profiler.attempt.start,
                 run_folder=self._folder.run_folder,
                 as_list=self.in_pairs,
                 upload=(self._rank, url) if url else None,
             )
 
     @classmethod
-    def reopen(cls, folder: Path, recipe: TraceRecipe, run_name: str, ranks: Ranks) -> Self:
+    def reopen(cls, folder: Path, recipe: TraceRecipe, run_name: str, ranks: Ranks, attempt: Attempt) -> Self:
         """A handler that goes on writing for a rank that was killed; it does not merge."""
         handler = cls(str(folder.parent), recipe.filename, merged_trace_filename=recipe.merged or None)
         handler.in_pairs = recipe.in_pairs
         handler._tracks = RankTracks(ranks.rank)
-        handler._folder.reopen(folder, run_name, ranks)
+        handler._folder.reopen(folder, run_name, ranks, attempt)
         return handler
 
     @property
     def recipe(self) -> TraceRecipe:
         """How this handler names its traces, for `recover`; known once the run has begun."""
         folder = os.path.relpath(self._folder.path, self._folder.run_folder)
-        return TraceRecipe(folder, self._folder.filename, self._merged_path, self.in_pairs, self._remote.url)
+        return TraceRecipe(
+            folder,
+            self._folder.filename,
+            self._merged_path,
+            self.in_pairs,
+            self._remote.url,
+            self._merged_remote.shared_url if self._merged_path else "",
+        )
 
     def process_cycle(self, cycle: Cycle) -> None:
         """Writes the cycle's file; local rank 0 also sees to the merged one."""

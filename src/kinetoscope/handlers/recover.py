@@ -37,6 +37,16 @@ class RecoveredThread:
 
 
 @dataclass(frozen=True, slots=True)
+class RecoveredMerge:
+    """A folder whose manifest now lists recovered traces, and its merged file, which is uploaded to ``url`` if any."""
+
+    folder: Path
+    output: Path
+    as_list: bool
+    url: str
+
+
+@dataclass(frozen=True, slots=True)
 class RecoveredRank:
     """What was found of one killed rank, and the traces it was made into."""
 
@@ -44,8 +54,7 @@ class RecoveredRank:
     live_folder: Path
     threads: list[RecoveredThread]
     traces: list[Path]
-    merges: list[tuple[Path, Path, bool]]
-    """Folders whose manifests now list the traces, the merged file of each, and whether that is a bare list."""
+    merges: list[RecoveredMerge]
 
 
 def recover(
@@ -82,12 +91,13 @@ def _recover_rank(run_folder: Path, live_folder: Path, run: LiveRun) -> Recovere
         found.threads.extend(map(_describe, cycle.threads))
         for recipe in run.recipes or [_DEFAULT_RECIPE]:
             folder = run_folder / recipe.folder
-            handler = JSONTraceHandler.reopen(folder, recipe, run.run_name, cycle.ranks)
+            handler = JSONTraceHandler.reopen(folder, recipe, run.run_name, cycle.ranks, cycle.attempt)
             found.traces.append(handler.write(cycle))
             if recipe.remote:
                 queue_recovered(run_folder, recipe.remote, found.traces[-1], cycle)
             if recipe.merged:
-                found.merges.append((folder, folder / recipe.merged, recipe.in_pairs))
+                merge = RecoveredMerge(folder, folder / recipe.merged, recipe.in_pairs, recipe.merged_remote)
+                found.merges.append(merge)
     return found
 
 
@@ -148,7 +158,7 @@ def _cycle(
         number=window.cycle,
         run_name=run.run_name,
         ranks=Ranks(run.rank, run.local_rank, run.world_size, run.local_world_size, run.node_rank),
-        attempt=Attempt(run.run_id, run.restart, run.pid),
+        attempt=Attempt(run.run_id, run.restart, run.pid, run.start),
         pid=run.pid,
         begin_timestamp=window.begin,
         timestamp=window.end or _end(window.begin, threads, names),

@@ -38,6 +38,7 @@ from kinetoscope.training.event import Event
 from kinetoscope.training.ranks import Ranks, current_ranks
 from kinetoscope.training.remote_url import check_url
 from kinetoscope.training.state import State
+from kinetoscope.writing.atomic_file import working_folder
 
 _log = logging.getLogger("kinetoscope")
 T = TypeVar("T")
@@ -134,7 +135,10 @@ class Profiler(Callback):
         self.sources = list(sources)
         self.resumption_epoch = self._resumption_batch = 0
         self._recorder = ProcessRecorder(self._clock)
-        self._live_folder, self._live_bytes_max = live_folder, live_bytes_max
+        if live_folder and isinstance(live_folder, str | os.PathLike):
+            live_folder = working_folder() / live_folder
+        self._live_folder = live_folder
+        self._live_bytes_max = live_bytes_max
         self._markers: dict[Any, Marker] = {}
         self._warned: set[str] = set()
         self._pid = os.getpid()
@@ -259,6 +263,11 @@ class Profiler(Callback):
         if message not in self._warned:
             self._warned.add(message)
             _log.warning(message)
+
+    def agree_on_attempt(self, folder: Path, take: Callable[[str], object]) -> None:
+        """For handlers, before the run begins: ``take`` gets the id that all ranks of this attempt agree on which write
+        into ``folder``, on another thread; never, where there is no store to agree through."""
+        self._clocks.agree(str(folder), take)
 
     def seconds_to_close(self) -> float:
         """For handlers: how much of the time that closing may take is left."""
