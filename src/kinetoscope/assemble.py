@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from kinetoscope.handlers.json_trace_handler import JSONTraceHandler
 from kinetoscope.recording.profiler import Profiler
-from kinetoscope.recording.schedule import CyclePlan, Schedule, ScheduleState
+from kinetoscope.recording.schedule import Schedule, cyclic_schedule
 from kinetoscope.recording.trace_folder import choose_run_folder
 from kinetoscope.sources.system_profiler import SystemProfiler
 from kinetoscope.training.attempt import restart_count
 from kinetoscope.training.ranks import current_ranks, run_name_all_ranks_agree_on
 
 if TYPE_CHECKING:
-    from kinetoscope.recording.action import ProfilerAction
     from kinetoscope.sources.torch_profiler import TorchProfiler
 
 
@@ -74,7 +73,7 @@ def profile(
     if handlers is None:
         handlers = JSONTraceHandler(f"{folder}/traces", **keep)
     return Profiler(
-        schedule or _once,
+        schedule or cyclic_schedule(skip_first=1, warmup=1, active=4, per="run"),
         handlers if isinstance(handlers, Sequence) else [handlers],
         sources=sources,
         run_name=run_name or Path(folder).name,
@@ -82,14 +81,6 @@ def profile(
         strict=strict,
         grace_s=grace_s,
     )
-
-
-_PLAN = CyclePlan(skip_first=1, wait=0, warmup=1, active=4, repeat=1)
-
-
-def _once(state: ScheduleState) -> "ProfilerAction":
-    """Skip one batch, warm up with one, record four; once in a run, not once in every epoch."""
-    return _PLAN.action(int(state.timestamp.batch))
 
 
 _MOST_FOLDERS = 1000

@@ -233,14 +233,6 @@ int kineto_setup(PyObject *module);
 
 int scan_setup(PyObject *module);
 
-/* -- straighten.c: an event that no strict parser takes, as one that all do -- */
-
-/* A static method of those who take events. */
-PyObject *straighten(PyObject *nobody, PyObject *arguments);
-#define STRAIGHTEN_METHOD                                                                                              \
-    {"straighten", straighten, METH_VARARGS | METH_STATIC,                                                             \
-     "(notes_not_finite, window, at, look_end, end): a damaged event as strict JSON; None if Python should read it."}
-
 /* -- text_object.c: traces on their way into a merged one -- */
 
 int text_setup(PyObject *module);

@@ -5,10 +5,12 @@ from typing import Any
 
 from kinetoscope.composer.marker import EngineMarker
 from kinetoscope.recording.action import ProfilerAction
+from kinetoscope.recording.lasting import LastingSpans
 from kinetoscope.recording.marker import Marker, MarkerSettings
 
 _PARTS = ("forward", "loss", "backward")
 _OF_MICROBATCH = frozenset(prefix + part for prefix in ("", "before_", "after_") for part in _PARTS)
+_LASTING = frozenset(("fit", "epoch", "eval"))
 _ENGINE = "event/"
 
 MakeMarker = Callable[[MarkerSettings, type[Marker]], Marker]
@@ -19,11 +21,13 @@ class EngineMarkers:
 
     The spans of a microbatch (forward, loss, backward, and what callbacks do around them) carry its number in their
     args: each microbatch has markers of its own. It begins with a batch, or where the backward pass of the one before
-    ends, as the engine's own markers tell. ``make`` gives the marker with some settings, made if need be.
+    ends, as the engine's own markers tell. ``make`` gives the marker with some settings, made if need be. The run's
+    ``lasting()`` spans are told of fits, epochs and evaluations.
     """
 
-    def __init__(self, make: MakeMarker) -> None:
+    def __init__(self, make: MakeMarker, lasting: Callable[[], LastingSpans]) -> None:
         self._make = make
+        self._lasting = lasting
         self._known_by_microbatch: list[dict[str, tuple[Any, ...]]] = [{}]
         self._microbatch = 0
         self._known = self._known_by_microbatch[0]
@@ -66,10 +70,21 @@ class EngineMarkers:
         settings = MarkerSettings(name, recorded, on_start, on_finish, categories, args)
         marker = self._make(settings, EngineMarker if is_engine else Marker)
         if isinstance(marker, EngineMarker):
-            marker.on_start = self._begin_batch if event == "batch" else None
-            marker.on_finish = self._end_microbatch if event == "backward" else None
+            self._follow(marker, event)
         self._known[name] = (marker, _copy(actions), on_start, on_finish, _copy(categories))
         return marker
+
+    def _follow(self, marker: EngineMarker, event: str) -> None:
+        if event in _LASTING:
+            marker.on_start = lambda: self._begin_lasting(marker)
+            marker.on_finish = lambda: self._lasting().end(marker)
+        else:
+            marker.on_start = self._begin_batch if event == "batch" else None
+            marker.on_finish = self._end_microbatch if event == "backward" else None
+
+    def _begin_lasting(self, marker: EngineMarker) -> None:
+        self._lasting().end(marker)  # one that the engine never ended
+        self._lasting().begin(marker, is_recorded=marker.is_recorded)
 
     def _number(self, event: str) -> int:
         """The microbatch's; that of the one before for callbacks that come after its backward pass has ended."""

@@ -24,6 +24,11 @@ class EngineMarker(Marker):
         self.on_start: Callable[[], object] | None = None
         self.on_finish: Callable[[], object] | None = None
 
+    @property
+    def is_recorded(self) -> bool:
+        """Whether it was started while recording, and has not finished."""
+        return self._token is not None
+
     def start(self) -> None:
         """Begins a span; ends the one before, if that was never finished."""
         if self._token is not None:

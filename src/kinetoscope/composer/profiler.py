@@ -106,7 +106,7 @@ class Profiler(engine.Profiler, TrainerCallback):
                     num_traces_to_keep=torch_prof_num_traces_to_keep,
                 )
             )
-        self._engine_markers = EngineMarkers(self.marker_with)
+        self._engine_markers = EngineMarkers(self.marker_with, lambda: self.lasting)
         self._saves_at_next_event = self._acts_at_next_event = False
         self._has_begun = False
         self._engine_list = EngineList([], [])

@@ -19,7 +19,7 @@ from typing import Any, BinaryIO, Self, cast
 import msgspec
 
 from kinetoscope.errors import TraceFileError
-from kinetoscope.formats.chrome_stream import NOT_STRICT, ChromeStream, Event, Stop, not_a_trace, stream_chrome
+from kinetoscope.formats.chrome_stream import NOT_STRICT, ChromeStream, Event, OneByOne, not_a_trace, stream_chrome
 from kinetoscope.formats.chrome_times import FURTHEST_NS, event_to_nanoseconds
 from kinetoscope.formats.compression import UnpackedStream, read_unpacked
 
@@ -31,7 +31,6 @@ _SECOND_NS = 1_000_000_000
 _UNIX_NS = 10**18  # September 2001: a time stamp beyond it counts from 1970, one before it from the file's base
 _DOUBLES_LOSE_DIGITS_FROM_US = 2**42  # there a double is right to half a nanosecond, and times 1000 no more
 _CHUNK_BYTES = 1 << 20
-_SEPARATORS = re.compile(rb"[ \t\n\r,]*")
 # A string that ends in a backslash. Perfetto's scanner takes the quote after it for an escaped one and loses the whole
 # trace, unless the last backslash is written by its number.
 _BACKSLASH_AT_END = re.compile(rb'(?<!\\)((?:\\\\)*)\\\\"')
@@ -120,27 +119,11 @@ def nothing_left(name: str) -> TraceFileError:
     return not_a_trace(name, "it is damaged, and no complete event is left in it")
 
 
-class _Collecting:
+class _Collecting(OneByOne):
     """Takes all events as the lenient reader reads them."""
-
-    straighten = None
 
     def __init__(self) -> None:
         self.events: list[Event] = []
-        self.num_stray = 0
-
-    def take(self, text: bytearray, start: int, end: int, is_first: bool) -> tuple[int, Stop]:
-        match = _SEPARATORS.match(text, start, end)
-        at = match.end() if match else start
-        if at == end:
-            return start, Stop.MORE
-        if text[at : at + 1] != b"]":
-            return start, Stop.ODD
-        self.num_stray += text.count(b",", start, at)
-        return at + 1, Stop.END
-
-    def take_straightened(self, text: bytes, num_not_finite: int) -> bool:
-        return False
 
     def take_odd(self, event: Event, text: bytes) -> bool:
         if not event_to_nanoseconds(event, 0):

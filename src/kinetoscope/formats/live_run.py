@@ -55,6 +55,20 @@ def is_live_folder(folder: Path) -> bool:
     return (folder / _RUN).is_file()
 
 
+def contributed_folder(folder: Path, cycle: int) -> Path:
+    """Where, in a live folder, trace files lie that were contributed to an unsaved cycle."""
+    return folder / "contributed" / str(cycle)
+
+
+def contributed_files(folder: Path, cycle: int) -> list[Path]:
+    """Those that are complete. Links are passed over, which may lead anywhere."""
+    holder = contributed_folder(folder, cycle)
+    if holder.is_symlink() or holder.parent.is_symlink() or not holder.is_dir():
+        return []
+    files = (path for path in sorted(holder.iterdir()) if not path.name.startswith("."))
+    return [path for path in files if path.is_file() and not path.is_symlink()]
+
+
 def live_folders(run_folder: Path) -> Iterator[Path]:
     """The live folders of a run's processes, also those that are elsewhere because the run's folder is on a network."""
     for path in sorted((run_folder / "live").glob("*")):

@@ -60,6 +60,18 @@ def _same_moment(one: dict[str, Any], other: dict[str, Any]) -> bool:
     return other["ph"] == "C" and all(one[key] == other[key] for key in ("name", "ts"))
 
 
+def lasting_events(cycle: Cycle) -> Iterator[MarkerEvent]:
+    """The spans that began before a cycle's window, clipped to it; what they really are is in their args."""
+    unix_ns, window = cycle.clock.unix_ns, (cycle.begin.monotonic_ns, cycle.end.monotonic_ns)
+    for span in cycle.lasting:
+        begin, end = max(span.begin_ns, window[0]), min(window[1] if span.end_ns is None else span.end_ns, window[1])
+        args: dict[str, Any] = {"cut": "open when its window opened or closed", "begin_ns": unix_ns(span.begin_ns)}
+        if span.end_ns is not None:
+            args["end_ns"] = unix_ns(span.end_ns)
+        event = MarkerEvent(ph="X", name=span.name.name, cat=category_of(span.name), pid=cycle.pid, tid=span.tid)
+        yield MarkerEvent(event, ts=unix_ns(begin), dur=unix_ns(end) - unix_ns(begin), args=args)
+
+
 def thread_names(cycle: Cycle) -> Iterator[dict[str, Any]]:
     """The events that name a cycle's threads."""
     for thread in cycle.threads:

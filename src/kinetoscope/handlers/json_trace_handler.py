@@ -13,7 +13,7 @@ from kinetoscope.formats.live_run import TraceRecipe
 from kinetoscope.formats.nesting import nest
 from kinetoscope.formats.pairs import in_pairs
 from kinetoscope.formats.tracks import RankTracks
-from kinetoscope.handlers.cycle_events import MarkerEvent, thread_events, thread_names
+from kinetoscope.handlers.cycle_events import MarkerEvent, lasting_events, thread_events, thread_names
 from kinetoscope.handlers.merge_process import MergeProcess
 from kinetoscope.handlers.native_drain import Drain, StandIn
 from kinetoscope.recording.cycle import Cycle
@@ -183,6 +183,7 @@ class JSONTraceHandler(TraceHandler):
 def _our_events(cycle: Cycle, drain: Drain) -> Iterator[dict[str, Any]]:
     """What the markers recorded, but for the threads that ``drain`` takes on: of these, what stands for them."""
     yield from thread_names(cycle)
+    yield from lasting_events(cycle)
     for thread in cycle.threads:
         stand_in = drain.plan(thread)
         yield from thread_events(cycle, thread) if stand_in is None else (stand_in,)

@@ -9,19 +9,20 @@ from pathlib import Path
 from kinetoscope.clock.anchor import Anchor
 from kinetoscope.errors import TraceFileError
 from kinetoscope.formats.chunk import LiveProcess, LiveTrack, read_live_folder
-from kinetoscope.formats.live_run import LiveRun, TraceRecipe, live_folders, read_live_run
+from kinetoscope.formats.live_run import LiveRun, TraceRecipe, contributed_files, live_folders, read_live_run
 from kinetoscope.formats.owner_lock import Owner, owner_state
 from kinetoscope.formats.record import RECORD_BYTES, Flag, Kind, pack_records, record_columns, unpack_records
 from kinetoscope.formats.window_log import read_windows
 from kinetoscope.handlers.json_trace_handler import JSONTraceHandler
 from kinetoscope.handlers.unsaved_windows import UnsavedWindow, find_unsaved_windows
 from kinetoscope.recording.child_records import child_records_in_window
-from kinetoscope.recording.cycle import Cycle
+from kinetoscope.recording.cycle import Contributions, Cycle
 from kinetoscope.recording.recorder import PartInMemory, SpanName, ThreadRecords, WindowRecords
 from kinetoscope.storage.remote_name import queue_recovered
 from kinetoscope.training.attempt import Attempt
 from kinetoscope.training.ranks import Ranks
 from kinetoscope.training.timestamp import Timestamp
+from kinetoscope.writing.partial_files import remove_partials
 
 # For a run none of whose handlers writes files: what was recorded is in its live folder all the same.
 _DEFAULT_RECIPE = TraceRecipe("traces", "ep{epoch}-ba{batch}-rank{rank}.json", "merged_trace.json")
@@ -67,6 +68,8 @@ def recover(
     ``run_folder`` holds nothing to recover, or something that cannot be read.
     """
     run_folder = Path(run_folder)
+    if not keep:
+        _remove_partials(run_folder)
     found = list(live_folders(run_folder))
     if not found:
         raise TraceFileError(
@@ -83,6 +86,15 @@ def recover(
     for left in (run_folder / "live").glob("*.elsewhere"):
         if not keep and not Path(left.read_text(encoding="utf-8").strip()).exists():
             left.unlink()
+
+
+def _remove_partials(run_folder: Path) -> None:
+    """Deletes what dead processes left half-written beside traces; not behind links, which may lead anywhere."""
+    for pattern in ("*/.manifest", "*/attempt*/.manifest"):
+        for manifests in run_folder.glob(pattern):
+            folder = manifests.parent.relative_to(run_folder)
+            if (run_folder / folder).resolve() == run_folder.resolve() / folder:
+                remove_partials(run_folder / folder)
 
 
 def _recover_rank(run_folder: Path, live_folder: Path, run: LiveRun) -> RecoveredRank:
@@ -129,7 +141,8 @@ def _cycles(live_folder: Path, run: LiveRun) -> Iterator[Cycle]:
             names += [SpanName(name.name, name.categories) for name in process.names]
         threads = [thread for thread in threads if thread.num_records]
         if threads:
-            yield _cycle(run, window, _anchor(processes), names, threads)
+            contributions = Contributions(window.cycle, contributed_files(live_folder, window.cycle))
+            yield _cycle(run, window, _anchor(processes), names, threads, contributions)
 
 
 def _own_records(track: LiveTrack, window: UnsavedWindow) -> ThreadRecords:
@@ -152,7 +165,12 @@ def _anchor(processes: list[LiveProcess]) -> Anchor:
 
 
 def _cycle(
-    run: LiveRun, window: UnsavedWindow, anchor: Anchor, names: list[SpanName], threads: list[ThreadRecords]
+    run: LiveRun,
+    window: UnsavedWindow,
+    anchor: Anchor,
+    names: list[SpanName],
+    threads: list[ThreadRecords],
+    contributions: Contributions,
 ) -> Cycle:
     return Cycle(
         number=window.cycle,
@@ -166,6 +184,7 @@ def _cycle(
         end=anchor,
         names=names,
         recorded=WindowRecords(lambda: threads),
+        contributions=contributions,
         metadata={"distributedInfo": {"rank": run.rank, "world_size": run.world_size}, "recovered": True},
     )
 

@@ -1,6 +1,6 @@
 """recording: the Cycle, what one rank recorded in one window. It flows from the Profiler to the trace handlers."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -9,6 +9,7 @@ from typing import Any
 from kinetoscope.clock.anchor import Anchor, ClockLine
 from kinetoscope.clock.relation import ClockRelation
 from kinetoscope.formats.record import Record
+from kinetoscope.recording.lasting import LastingSpan
 from kinetoscope.recording.recorder import SpanName, ThreadRecords, WindowRecords
 from kinetoscope.training.attempt import Attempt
 from kinetoscope.training.ranks import Ranks
@@ -16,11 +17,12 @@ from kinetoscope.training.ranks import Ranks
 
 @dataclass(frozen=True, slots=True)
 class Contributions:
-    """Trace files that sources add to a cycle. Filled on the writer thread, before a handler sees the cycle.
+    """Trace files that sources add to the cycle of that number. Filled on the writer thread, before a handler sees it.
 
     Once every handler has seen the cycle, what is named in ``temporary`` is deleted, and ``afterwards`` is called.
     """
 
+    cycle: int = 0
     files: list[Path] = field(default_factory=list)
     temporary: list[Path] = field(default_factory=list)
     afterwards: list[Callable[[], object]] = field(default_factory=list)
@@ -55,6 +57,8 @@ class Cycle:
     contributions: Contributions = field(default_factory=Contributions)
     relation: ClockRelation | None = None
     metadata: dict[str, Any] = field(default_factory=dict)
+    lasting: Sequence[LastingSpan] = ()
+    """Spans that were open in the window and are not among its records, since they began before it."""
 
     @cached_property
     def threads(self) -> list[ThreadRecords]:

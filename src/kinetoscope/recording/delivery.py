@@ -1,11 +1,6 @@
 """recording: delivery. Cycles and contributed files flow in; trace handlers get them on the writer thread, in order."""
 
-import os
-import shutil
-import tempfile
-import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from kinetoscope.recording.cycle import Contributions, Cycle
@@ -52,20 +47,3 @@ class Delivery:
         for handler in self._get_handlers():
             if overrides(handler, method):
                 self._guard(handler, getattr(handler, method), (argument,))
-
-
-def second_link(file: Path) -> Path:
-    """Another name for ``file``, beside it, so that its owner may delete the first one.
-
-    A copy among the temporary files where there can be no second name. Raises OSError if the file cannot be read.
-    """
-    kept = file.with_name(f".{file.name}.kinetoscope-{os.getpid()}-{time.monotonic_ns()}")
-    try:
-        os.link(file, kept)
-    except FileNotFoundError:
-        raise
-    except OSError:
-        handle, name = tempfile.mkstemp(prefix="kinetoscope-", suffix=file.name)
-        os.close(handle)
-        return Path(shutil.copyfile(file, name))
-    return kept

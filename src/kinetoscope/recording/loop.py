@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from kinetoscope.errors import ProfilerStateError
 from kinetoscope.recording.data_wait import DataLoaderWatch
+from kinetoscope.recording.lasting import LastingSpans
 from kinetoscope.recording.marker import Marker
 from kinetoscope.training.event import Event
 
@@ -27,11 +28,6 @@ class _OpenSpan:
         self._marker = marker
         self._token: Any = None
 
-    @property
-    def is_open(self) -> bool:
-        """Whether it is being recorded."""
-        return self._token is not None
-
     def begin(self) -> None:
         self._token = self._marker.begin()
 
@@ -42,6 +38,32 @@ class _OpenSpan:
     def abandon(self) -> None:
         token, self._token = self._token, None
         self._marker.abandon(token)
+
+
+class _LastingSpan(_OpenSpan):
+    """One that may outlast windows."""
+
+    __slots__ = ("_lasting", "is_open")
+
+    def __init__(self, marker: Marker, lasting: LastingSpans) -> None:
+        super().__init__(marker)
+        self._lasting = lasting
+        self.is_open = False
+
+    def begin(self) -> None:
+        super().begin()
+        self.is_open = True
+        self._lasting.begin(self._marker, is_recorded=self._token is not None)
+
+    def end(self) -> None:
+        super().end()
+        self.is_open = False
+        self._lasting.end(self._marker)
+
+    def abandon(self) -> None:
+        super().abandon()
+        self.is_open = False
+        self._lasting.end(self._marker, is_one=False)
 
 
 class Batches(Generic[T]):
@@ -125,7 +147,7 @@ class Loop:
 
     def __init__(self, profiler: "Profiler") -> None:
         self._profiler = profiler
-        self._epoch_span = _OpenSpan(profiler.marker("event/epoch", categories=("epoch",)))
+        self._epoch_span = _LastingSpan(profiler.marker("event/epoch", categories=("epoch",)), profiler.lasting)
         self._dataloader = profiler.marker("event/dataloader", categories=("dataloader",))
         self._batch = _Batch(profiler.marker("event/batch", categories=("batch",)))
         self._eval = profiler.marker("event/eval", categories=("eval",))
@@ -300,7 +322,7 @@ class Loop:
         if self._is_over():
             yield
             return
-        token = self._eval.begin()
+        span = self._begin_evaluation()
         is_between = self._num_evaluations == 0 and self._is_between_batches()
         is_expected = is_between and self._batch.is_expected
         if is_between:
@@ -315,9 +337,14 @@ class Loop:
             self._num_evaluations -= 1
             if is_between:
                 self._profiler.resume()
-            self._eval.end(token)
+            span.end()
             if is_expected:
                 self._batch.begin(is_expected=True)
+
+    def _begin_evaluation(self) -> _LastingSpan:
+        span = _LastingSpan(self._eval, self._profiler.lasting)
+        span.begin()
+        return span
 
     def _is_between_batches(self) -> bool:
         """In a loop that calls `step` only a DataLoader tells that the batch that is expected has not begun."""
@@ -326,7 +353,7 @@ class Loop:
     def _evaluate(self, iterable: Iterable[T]) -> Iterator[T]:
         """A loop over evaluation batches. It may be left and stay referenced, so it changes nothing of the loop's."""
         is_alone = self._num_evaluations == 0
-        token = self._eval.begin() if is_alone else None
+        span = self._begin_evaluation() if is_alone else None
         try:
             if is_alone:
                 self._tell(Event.EVAL_START)
@@ -340,9 +367,9 @@ class Loop:
                 del item
                 self._tell(Event.EVAL_BATCH_END)
         finally:
-            if is_alone:
+            if span is not None:
                 self._tell(Event.EVAL_END)
-            self._eval.end(token)
+                span.end()
 
     # -- batches and epochs -----------------------------------------------------------------------------------
 

@@ -151,11 +151,11 @@ class Marker(ProcessSpan):
         return functools.wraps(function)(self._wrapper(function))
 
     def _wrapper(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        if inspect.isasyncgenfunction(function):
+        if _is(inspect.isasyncgenfunction, function):
             return _around_async_generator(self, function)
-        if inspect.iscoroutinefunction(function):
+        if _is(inspect.iscoroutinefunction, function):
             return _around_coroutine(self, function)
-        if inspect.isgeneratorfunction(function):
+        if _is(inspect.isgeneratorfunction, function):
             return _around_generator(self, function)
         return _around_function(self, function)
 
@@ -194,6 +194,13 @@ def _started_here() -> dict[Marker, Any]:
     if _started.pid != os.getpid():  # a forked child has started nothing
         _started.__init__()
     return _started.tokens
+
+
+def _is(kind: Callable[[Any], bool], function: Any) -> bool:
+    """Whether a call of ``function`` is of that kind: a function's own, or that of an object's ``__call__``."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    return kind(function) or kind(type(function).__call__)
 
 
 def _around_function(marker: Marker, function: Callable[..., Any]) -> Callable[..., Any]:

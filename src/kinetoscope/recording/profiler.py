@@ -6,7 +6,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from enum import Enum
 from functools import cached_property
 from pathlib import Path
@@ -19,10 +19,12 @@ from kinetoscope.errors import ProfilerStateError, SettingsError
 from kinetoscope.formats.live_run import TraceRecipe
 from kinetoscope.recording import active, compiler
 from kinetoscope.recording.action import ProfilerAction
+from kinetoscope.recording.arguments import check_callbacks, check_kind, check_number, check_schedule, check_state
 from kinetoscope.recording.clock_comparison import ClockComparison
 from kinetoscope.recording.cycle import Contributions
-from kinetoscope.recording.delivery import Delivery, second_link
+from kinetoscope.recording.delivery import Delivery
 from kinetoscope.recording.guard import Guard
+from kinetoscope.recording.lasting import LastingSpans
 from kinetoscope.recording.listeners import Listeners
 from kinetoscope.recording.live_folder import LIVE_BYTES_MAX, LiveFolder, live_run
 from kinetoscope.recording.loop import Batches, Loop
@@ -30,6 +32,7 @@ from kinetoscope.recording.marker import RECORDING_ACTIONS, Marker, MarkerSettin
 from kinetoscope.recording.recorder import ACTION_BITS
 from kinetoscope.recording.recorder_choice import ProcessRecorder, say_if_slow
 from kinetoscope.recording.schedule import Schedule
+from kinetoscope.recording.temporary_files import TemporaryFiles
 from kinetoscope.recording.termination import TerminationHandler
 from kinetoscope.recording.window import Window
 from kinetoscope.training.attempt import current_attempt
@@ -118,10 +121,12 @@ class Profiler(Callback):
             state = positional.pop(0)
         schedule = positional.pop(0) if positional else schedule
         trace_handlers = positional.pop(0) if positional else trace_handlers
-        if positional or not callable(schedule):
-            raise SettingsError(f"schedule must be a function from State to ProfilerAction, not {schedule!r}.")
-        if upload_to is not None:
-            check_url(upload_to, "upload_to")
+        if positional:
+            raise SettingsError(f"A Profiler takes a state, a schedule and trace handlers, not also {positional[0]!r}.")
+        check_schedule(schedule)
+        if state is not None:
+            check_state(state)
+        _check_settings(run_name, upload_to, grace_s, close_timeout_s, live_folder, live_bytes_max)
         self.upload_to = upload_to
         self.remote_store: Any = None
         """Where remote names without a scheme go when there is no ``upload_to``: a `RemoteStore`, or None."""
@@ -132,8 +137,11 @@ class Profiler(Callback):
         self.attempt = current_attempt(self.ranks)
         self.state: Any = State(run_name=run_name or "run") if state is None else state
         self.state.profiler = self
-        self.sources = list(sources)
+        self.sources = check_callbacks(sources, "sources")
         self.resumption_epoch = self._resumption_batch = 0
+        self.first_batch = 0
+        """The batch of the run at which it began here: above 0 where it was resumed."""
+        self._note_first_batch()
         self._recorder = ProcessRecorder(self._clock)
         if live_folder and isinstance(live_folder, str | os.PathLike):
             live_folder = working_folder() / live_folder
@@ -150,6 +158,8 @@ class Profiler(Callback):
         """Everything that belongs to one run, from its beginning to its close."""
         self._guard = Guard(strict)
         self._window = Window(self._recorder, self._clock, self.ranks, self.attempt)
+        self.lasting = LastingSpans(self._recorder, self._clock)
+        """For what drives a run: spans that may outlast windows."""
         self._action = ProfilerAction.SKIP
         self._is_paused = self._is_entered = False
         self._phase = _Phase.NEW
@@ -159,6 +169,7 @@ class Profiler(Callback):
         self._delivery = Delivery(self._guard, lambda: self._trace_handlers, save_cost)
         self._clocks = ClockComparison(self._clock, self.ranks, self.attempt)
         self._live = LiveFolder(self._recorder, self._delivery.writer.submit)
+        self._temporary = TemporaryFiles(lambda: self._live.path)
         self.uploads: dict[Path, Any] = {}
         """For handlers and sources: what uploads from each run folder, so that they share it."""
 
@@ -171,7 +182,7 @@ class Profiler(Callback):
 
     @trace_handlers.setter
     def trace_handlers(self, handlers: Any) -> None:
-        self._trace_handlers = list(handlers) if isinstance(handlers, Sequence | set | tuple) else [handlers]
+        self._trace_handlers = check_callbacks(handlers, "trace_handlers")
         self._connect()
 
     def marker(
@@ -248,15 +259,19 @@ class Profiler(Callback):
         is read in the training thread. A file that is not there is reported in the log.
         """
         try:
-            kept = second_link(Path(filepath))
+            contribution = self._temporary.keep(Path(filepath), self._window.num_cycles)
         except OSError as error:
             self._guard.keep(f"Taking over the trace file {filepath}", error)
         else:
-            self.contribute(lambda contributions: contributions.add_temporary(kept))
+            self.contribute(contribution)
 
     def contribute(self, make: Callable[[Contributions], object]) -> None:
         """For sources: calls ``make`` on the writer thread, to add files to the cycle that is being recorded now."""
         self._delivery.contribution(make, self._window.contributions)
+
+    def temporary_folder(self, cycle: int) -> Path:
+        """For sources, on the writer thread: where files lie that last only until the cycle is saved."""
+        return self._temporary.folder(cycle)
 
     def report(self, message: str) -> None:
         """For sources: says something in the log, once."""
@@ -281,8 +296,13 @@ class Profiler(Callback):
     @resumption_batch_idx.setter
     def resumption_batch_idx(self, batch: int) -> None:
         self._resumption_batch = int(batch)
+        self._note_first_batch()
         epoch = self.state.timestamp.epoch
         self.resumption_epoch = int(getattr(epoch, "value", epoch))
+
+    def _note_first_batch(self) -> None:
+        batch = self.state.timestamp.batch
+        self.first_batch = int(getattr(batch, "value", batch))
 
     # -- beginning and end ------------------------------------------------------------------------------------
 
@@ -413,6 +433,7 @@ class Profiler(Callback):
 
     def begin_run(self) -> None:
         """Begins to be this process's profiler, once handlers and sources are set up."""
+        self._note_first_batch()
         self._open_live_folder()
         active.activate(self, self._recorder)
         self._phase = _Phase.RUNNING
@@ -470,7 +491,8 @@ class Profiler(Callback):
         ``measure`` its clock once more before."""
         listener = self._recorder.listener
         timestamp = self.state.timestamp if timestamp is None else timestamp
-        cycle = self._window.close(self.state.run_name, timestamp, _distributed_info(self.ranks))
+        lasting = self.lasting.take(self._recorder.window)
+        cycle = self._window.close(self.state.run_name, timestamp, _distributed_info(self.ranks), lasting)
         if isinstance(listener, Listeners):
             listener.cut(self._clock.monotonic_ns())
         if cycle is not None:
@@ -532,6 +554,7 @@ class Profiler(Callback):
         self._clocks.finish(self.seconds_to_close())
         if self._delivery.writer.close(timeout_s=1.0):
             self._live.close()
+            self._temporary.close()
         active.deactivate(self._recorder)
         atexit.unregister(self._at_exit)
         self._phase = _Phase.CLOSED
@@ -574,6 +597,21 @@ class Profiler(Callback):
     def _at_exit(self) -> None:
         self._delivery.writer.close(self._grace_s)  # from here on its jobs run on this thread: none may be started now
         self._close(self._grace_s, clean=False)
+
+
+def _check_settings(
+    run_name: Any, upload_to: Any, grace_s: Any, close_timeout_s: Any, live_folder: Any, live_bytes_max: Any
+) -> None:
+    if run_name is not None:
+        check_kind(run_name, "run_name", (str,), "a text")
+    if upload_to is not None:
+        check_kind(upload_to, "upload_to", (str,), "a URL")
+        check_url(upload_to, "upload_to")
+    if live_folder is not None:
+        check_kind(live_folder, "live_folder", (str, os.PathLike, bool), "a folder, or False for none")
+    check_number(grace_s, "grace_s", "seconds")
+    check_number(close_timeout_s, "close_timeout_s", "seconds")
+    check_number(live_bytes_max, "live_bytes_max", "bytes")
 
 
 def _wants(callback: Any, method: str) -> bool:

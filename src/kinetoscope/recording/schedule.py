@@ -73,33 +73,53 @@ class ScheduleState(Protocol):
 Schedule = Callable[[ScheduleState], ProfilerAction]
 
 
-def cyclic_schedule(skip_first: int = 0, wait: int = 0, warmup: int = 1, active: int = 4, repeat: int = 1) -> Schedule:
-    """A schedule that, in every epoch, skips ``skip_first`` batches and then repeats wait, warm up, record.
+@dataclass(frozen=True, slots=True)
+class CyclicSchedule:
+    """What `cyclic_schedule` gives: a `CyclePlan` of the batches of each epoch, or of the run."""
 
-    All arguments count batches; ``repeat=0`` repeats until the epoch ends. In the epoch in which a run was
-    resumed, ``skip_first`` counts from the batch it resumed at. The last active batch of a cycle, and the last
-    batch of an epoch when it falls inside an active stretch, is ACTIVE_AND_SAVE.
+    plan: CyclePlan
+    per: str
+
+    def __call__(self, state: ScheduleState) -> ProfilerAction:
+        """The action for the batch at which ``state`` is."""
+        if self.per == "run":
+            return self.plan.action(_plain(state.timestamp.batch) - _first_batch_of_run(state))
+        batch, length = _plain(state.timestamp.batch_in_epoch), _plain(state.dataloader_len)
+        if length is not None and batch >= length:
+            return ProfilerAction.SKIP
+        action = self.plan.action(batch - _resumption_batch(state))
+        if action is ProfilerAction.ACTIVE and length is not None and batch == length - 1:
+            return ProfilerAction.ACTIVE_AND_SAVE
+        return action
+
+
+def cyclic_schedule(
+    skip_first: int = 0, wait: int = 0, warmup: int = 1, active: int = 4, repeat: int = 1, *, per: str = "epoch"
+) -> Schedule:
+    """A schedule that skips ``skip_first`` batches and then repeats wait, warm up, record; in every epoch, or once.
+
+    All arguments count batches. The last active batch of a cycle is ACTIVE_AND_SAVE. Where a run was resumed,
+    ``skip_first`` counts from the batch it resumed at.
+
+    - ``per="epoch"``: each epoch begins anew, and ``repeat=0`` repeats until it ends. Its last batch is ACTIVE_AND_SAVE
+      when it falls inside an active stretch.
+    - ``per="run"``: batches are counted across epochs, whose ends change nothing, and ``repeat=0`` repeats for ever.
 
     >>> schedule = cyclic_schedule(skip_first=1, warmup=1, active=2)
     >>> from kinetoscope import State, Timestamp
     >>> [str(schedule(State(timestamp=Timestamp(batch_in_epoch=n)))) for n in range(5)]
     ['skip', 'warmup', 'active', 'active_and_save', 'skip']
 
-    Raises `ScheduleError` for a negative argument or ``active < 1``.
+    Raises `ScheduleError` for a negative argument, ``active < 1``, or a ``per`` that is neither.
     """
-    plan = CyclePlan(skip_first=skip_first, wait=wait, warmup=warmup, active=active, repeat=repeat)
+    if per not in ("epoch", "run"):
+        raise ScheduleError(f'per says what batches are counted in, "epoch" or "run"; not {per!r}.')
+    return CyclicSchedule(CyclePlan(skip_first=skip_first, wait=wait, warmup=warmup, active=active, repeat=repeat), per)
 
-    def schedule(state: ScheduleState) -> ProfilerAction:
-        timestamp = state.timestamp
-        batch, length = _plain(timestamp.batch_in_epoch), _plain(state.dataloader_len)
-        if length is not None and batch >= length:
-            return ProfilerAction.SKIP
-        action = plan.action(batch - _resumption_batch(state))
-        if action is ProfilerAction.ACTIVE and length is not None and batch == length - 1:
-            return ProfilerAction.ACTIVE_AND_SAVE
-        return action
 
-    return schedule
+def _first_batch_of_run(state: ScheduleState) -> int:
+    """The batch of the run at which this process began or resumed it."""
+    return _plain(getattr(getattr(state, "profiler", None), "first_batch", 0))
 
 
 def _resumption_batch(state: ScheduleState) -> int:

@@ -23,6 +23,7 @@ from kinetoscope.training.file_names import FileNameFormat, UsedNames
 from kinetoscope.training.ranks import Ranks
 from kinetoscope.training.timestamp import Timestamp, timestamp_fields, timestamp_from_fields
 from kinetoscope.writing.atomic_file import check_writable, working_folder
+from kinetoscope.writing.partial_files import remove_partials
 
 
 class TraceFolder:
@@ -54,6 +55,7 @@ class TraceFolder:
         base = self._here / Path(self._folder.fill(run_name, ranks)).expanduser()
         self.run_folder = base.parent
         self.path = check_writable(attempt.traces_folder(base))
+        remove_partials(self.path)
         if not self._overwrite:
             self._check_empty(attempt)
         self._begin(attempt)

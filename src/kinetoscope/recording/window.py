@@ -1,12 +1,14 @@
 """recording: windows. Actions flow in, one per batch; a Cycle flows out when a window closes."""
 
 import os
+from collections.abc import Sequence
 from typing import Any
 
 from kinetoscope.clock.anchor import Anchor, take_anchor
 from kinetoscope.clock.clock import Clock
 from kinetoscope.recording.action import ProfilerAction
 from kinetoscope.recording.cycle import Contributions, Cycle
+from kinetoscope.recording.lasting import LastingSpan
 from kinetoscope.recording.recorder import ACTION_BITS, Recorder
 from kinetoscope.training.attempt import Attempt
 from kinetoscope.training.ranks import Ranks
@@ -26,7 +28,7 @@ class Window:
         self._begin: Anchor | None = None
         self._begin_timestamp: Any = None
         self._num_cycles = 0
-        self.contributions = Contributions()
+        self.contributions = Contributions(cycle=0)
 
     @property
     def is_open(self) -> bool:
@@ -47,7 +49,9 @@ class Window:
         """How many windows have closed: the number of the cycle to come."""
         return self._num_cycles
 
-    def close(self, run_name: str, timestamp: Any, metadata: dict[str, Any]) -> Cycle | None:
+    def close(
+        self, run_name: str, timestamp: Any, metadata: dict[str, Any], lasting: Sequence[LastingSpan] = ()
+    ) -> Cycle | None:
         """Closes the window at this nanosecond and gives its cycle; None if no window is open."""
         self._recorder.action = 0
         if self._begin is None:
@@ -68,7 +72,8 @@ class Window:
             recorded=recorded,
             contributions=self.contributions,
             metadata=metadata,
+            lasting=lasting,
         )
         self._num_cycles += 1
-        self._begin, self.contributions = None, Contributions()
+        self._begin, self.contributions = None, Contributions(cycle=self._num_cycles)
         return cycle

@@ -4,6 +4,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from time import monotonic
 from typing import Any
 
@@ -13,6 +14,7 @@ from kinetoscope.errors import SettingsError
 from kinetoscope.recording.action import ProfilerAction
 from kinetoscope.sources import nvml
 from kinetoscope.training.callback import Callback
+from kinetoscope.writing.own_thread import OwnThread
 
 _GIB = 1 << 30
 _JOIN_S = 5.0
@@ -35,7 +37,8 @@ class SystemProfiler(Callback):
     window is open, once more at its last batch, and never otherwise.
 
     ``profile_gpu``: by default where there is a driver and the package nvidia-ml-py; on the first rank of each node,
-    which records all of the node's GPUs. What cannot be read is said in the log once, and tried again.
+    which records all of the node's GPUs. What cannot be read is said in the log once, and tried again; a reader that
+    fails in a way nobody expects is left out from then on.
 
     Raises `SettingsError` for an interval that is not positive, and for ``profile_gpu=True`` without nvidia-ml-py.
     """
@@ -78,7 +81,7 @@ class SystemProfiler(Callback):
     def fit_start(self, state: Any, logger: Any) -> None:
         if self._thread is None:
             self._closing = False
-            self._thread = threading.Thread(target=self._loop, args=(state,), name="kinetoscope-system", daemon=True)
+            self._thread = OwnThread(partial(self._loop, state), "kinetoscope-system")
             self._thread.start()
 
     def batch_start(self, state: Any, logger: Any) -> None:
@@ -102,7 +105,7 @@ class SystemProfiler(Callback):
 
     def _loop(self, state: Any) -> None:
         gpus = self._open_gpus(state.profiler)
-        readers = [*self._readers, gpus] if gpus else self._readers
+        readers = [*self._readers, gpus] if gpus else list(self._readers)
         while not self._closing:
             self._wake.wait(self._interval_s if self._recording else None)
             self._wake.clear()
@@ -116,25 +119,38 @@ class SystemProfiler(Callback):
             return None
         try:
             return nvml.open_gpus()
-        except OSError as error:
+        except Exception as error:  # whatever a driver's package raises, the rest of the machine is worth reading
             if self._is_gpu_wanted:
-                profiler.report(f"No GPU is read: {error}")
+                profiler.report(f"No GPU is read: {_described(error)}")
             return None
 
     def _read_all(self, readers: list[Callable[[], Iterator[Reading]]], profiler: Any) -> None:
-        for reader in readers:
+        """What cannot be read now may come back, unless nobody expects it: then that reader is taken from the list."""
+        for reader in list(readers):
             try:
-                for name, values in reader():
-                    marker = self._markers.get(name)
-                    if marker is None:
-                        marker = self._markers[name] = profiler.marker(name, categories=("system",))
-                    marker.counter(values)
+                self._read(reader, profiler)
             except (psutil.Error, OSError, RuntimeError) as error:
-                # What cannot be read now may come back, and the others are worth reading anyway.
-                name = getattr(reader, "__name__", None) or repr(reader)
-                if name not in self._failed:
-                    self._failed.add(name)
-                    profiler.report(f"The machine's {name} cannot be read at the moment: {error}")
+                self._report(reader, f"cannot be read at the moment: {error}", profiler)
+            except Exception as error:
+                readers.remove(reader)
+                self._report(reader, f"cannot be read, and is left out from now on: {_described(error)}", profiler)
+
+    def _read(self, reader: Callable[[], Iterator[Reading]], profiler: Any) -> None:
+        for name, values in reader():
+            marker = self._markers.get(name)
+            if marker is None:
+                marker = self._markers[name] = profiler.marker(name, categories=("system",))
+            marker.counter(values)
+
+    def _report(self, reader: Any, trouble: str, profiler: Any) -> None:
+        name = getattr(reader, "__name__", None) or repr(reader)
+        if name not in self._failed:
+            self._failed.add(name)
+            profiler.report(f"The machine's {name} {trouble}")
+
+
+def _described(error: Exception) -> str:
+    return str(error) if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
 
 
 class _Cpu:
@@ -142,6 +158,9 @@ class _Cpu:
 
     def __init__(self) -> None:
         psutil.cpu_percent(interval=None)
+
+    def __repr__(self) -> str:
+        return "cpu"
 
     def __call__(self) -> Iterator[Reading]:
         yield "cpu", {"percent": psutil.cpu_percent(interval=None)}
@@ -152,6 +171,9 @@ class _Process:
 
     def __init__(self) -> None:
         self._last: tuple[float, float] | None = None
+
+    def __repr__(self) -> str:
+        return "process"
 
     def __call__(self) -> Iterator[Reading]:
         processor_s, resident_bytes, num_threads = _read_process()

@@ -150,15 +150,20 @@ class TorchProfiler(Callback):
 
     def _hand_over(self, state: Any, results: KinetoResults | None) -> None:
         if results is not None:
-            state.profiler.contribute(partial(self._save, results, state.timestamp, self._num_windows))
+            save = partial(self._save, state.profiler, results, state.timestamp, self._num_windows)
+            state.profiler.contribute(save)
             self._num_windows += 1
 
     def note_results(self, results: KinetoResults) -> None:
         """For faces: told of each window on the writer thread, once it is saved."""
 
-    def _save(self, results: KinetoResults, timestamp: Any, window: int, contributions: Contributions) -> None:
-        path = self._folder.path_for(timestamp)
-        results.export_chrome_trace(path)
+    def _save(
+        self, profiler: Any, results: KinetoResults, timestamp: Any, window: int, contributions: Contributions
+    ) -> None:
+        temporary, path = profiler.temporary_folder(contributions.cycle), self._folder.path_for(timestamp)
+        if not self._writes_file:
+            path = temporary / path.name.lstrip(".")
+        results.export_chrome_trace(path, temporary_folder=temporary)
         if self._writes_file:
             contributions.files.append(path)
             expired = self._folder.add(path, window, timestamp)

@@ -15,6 +15,7 @@ import warnings
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Self
 
@@ -30,6 +31,7 @@ from kinetoscope.errors import ProfilerStateError
 from kinetoscope.formats.compression import compressed_by_name
 from kinetoscope.torch.metadata import encode_value
 from kinetoscope.writing.atomic_file import atomic_file, make_folder
+from kinetoscope.writing.partial_files import partial_file, remove_partials
 
 _ENABLED = "ENABLE_PYTORCH_EXECUTION_TRACE"
 _EXTRAS = "ENABLE_PYTORCH_EXECUTION_TRACE_EXTRAS"
@@ -74,6 +76,7 @@ class ExecutionTraceObserver(ITraceObserver):
         self.resources_dir = ""
         self.output_file_path = ""
         self.output_file_path_observer = ""
+        self._plain_file = ExitStack()
 
     def __del__(self) -> None:
         self.unregister_callback()
@@ -101,9 +104,10 @@ class ExecutionTraceObserver(ITraceObserver):
         if self._registered or not self._claim():
             return self
         path = os.fspath(output_file_path)
-        make_folder(Path(path).parent)
-        self.output_file_path = path
-        self.output_file_path_observer = _plain_file_for(path)
+        remove_partials(make_folder(Path(path).parent))
+        self.output_file_path = self.output_file_path_observer = path
+        if path.endswith(".gz"):
+            self.output_file_path_observer = str(self._plain_file.enter_context(partial_file(Path(path))))
         self._registered = _add_execution_trace_observer(self.output_file_path_observer)
         return self
 
@@ -198,21 +202,13 @@ class ExecutionTraceObserver(ITraceObserver):
         target, plain = Path(self.output_file_path), Path(self.output_file_path_observer)
         with atomic_file(target) as stream, compressed_by_name(stream, target) as packed, plain.open("rb") as source:
             shutil.copyfileobj(source, packed, 1 << 20)
-        plain.unlink()
+        self._plain_file.close()
 
     def _try(self, deed: str, action: Callable[[], None]) -> None:
         try:
             action()
         except (OSError, RuntimeError, ImportError) as error:
             warnings.warn(f"The execution trace {self.output_file_path} could not {deed}: {error}", stacklevel=3)
-
-
-def _plain_file_for(path: str) -> str:
-    if not path.endswith(".gz"):
-        return path
-    number, plain = tempfile.mkstemp(suffix=".et.json")
-    os.close(number)
-    return plain
 
 
 def _record_process_groups() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from kinetoscope.errors import FolderNotWritableError, TraceFolderError
 from kinetoscope.writing.atomic_file import make_folder
+from kinetoscope.writing.partial_files import remove_partials
 
 
 def tensorboard_trace_handler(
@@ -25,6 +26,7 @@ def tensorboard_trace_handler(
     is complete when the profiler is left; called by anybody else, it returns when the file is there. Raises
     `TraceFolderError`, a RuntimeError, naming ``dir_name`` if that cannot be made.
     """
+    remove_partials(Path(os.fspath(dir_name)))
     return TensorboardTraceHandler(Path(os.fspath(dir_name)), worker_name, use_gzip, use_python_export)
 
 

@@ -8,8 +8,6 @@ the whole lies anywhere. Elsewhere it writes a temporary file, as torch would.
 import contextlib
 import fcntl
 import os
-import shutil
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,12 +17,14 @@ from typing import Any, Protocol
 from kinetoscope.errors import ProfilerStateError
 from kinetoscope.torch.kineto_library import LIBRARY, saves_without_lock
 from kinetoscope.writing.atomic_file import make_folder
+from kinetoscope.writing.partial_files import temporary_folder
 from kinetoscope.writing.writer_thread import is_beside_training
 
 _PIPE_BYTES = 1 << 20  # as much as Linux gives anybody: the less often do we ask for Python's lock
 # Beside the training, Kineto's thread gives way to it, and to what reads from it. Where every processor is busy a tenth
 # of one is left to it, so that it comes to its end all the same.
 _GIVES_WAY = 10
+_NAME = "trace.json"
 _FILL_S = 0.004  # in which Kineto writes some hundred kilobytes
 
 
@@ -45,12 +45,15 @@ class TextStream(Protocol):
 
 
 @contextmanager
-def kineto_stream(kineto_results: Any, folder: Path) -> Iterator[TextStream]:
-    """Kineto's text, which it gives only once; ``folder`` is where there is room for a file, where one is needed.
+def kineto_stream(kineto_results: Any, folder: Path, pipes: Path | None = None) -> Iterator[TextStream]:
+    """Kineto's text, which it gives only once.
+
+    ``folder`` is where there is room for a file, where one is needed; ``pipes`` where a pipe gets its name, by default
+    among the system's temporary files.
 
     Raises `ProfilerStateError`, at the end of the block at the latest, if Kineto does not save.
     """
-    pipe = _filling_pipe(kineto_results) if saves_without_lock(kineto_results) else None
+    pipe = _filling_pipe(kineto_results, pipes) if saves_without_lock(kineto_results) else None
     if pipe is None:
         with _temporary_file(kineto_results, folder) as stream:
             yield stream
@@ -88,14 +91,9 @@ def second_stream(kineto_results: Any, folder: Path, error: ProfilerStateError) 
 
 def _unnamed_file(folder: Path, save: Callable[[str], object]) -> "_File":
     """What ``save`` writes to the name it is given, which is gone by then."""
-    make_folder(folder)
-    number, name = tempfile.mkstemp(prefix=".kineto-", suffix=".json", dir=folder)
-    os.close(number)
-    try:
-        save(name)
+    with temporary_folder(make_folder(folder)) as place:
+        save(name := f"{place}/{_NAME}")
         return _File(name)
-    finally:
-        os.unlink(name)
 
 
 def _unsaved(error: Exception) -> ProfilerStateError:
@@ -124,10 +122,10 @@ class _File:
         self._stream.close()
 
 
-def _filling_pipe(kineto_results: Any) -> "_Pipe | None":
+def _filling_pipe(kineto_results: Any, pipes: Path | None) -> "_Pipe | None":
     """A pipe into which Kineto saves; None where there can be none, or no thread: at the interpreter's end."""
     try:
-        return _Pipe(kineto_results)
+        return _Pipe(kineto_results, pipes)
     except (OSError, RuntimeError):
         return None
 
@@ -135,15 +133,13 @@ def _filling_pipe(kineto_results: Any) -> "_Pipe | None":
 class _Pipe:
     """A named pipe that Kineto takes for its file. It writes to the name with ``.tmp`` and renames that."""
 
-    def __init__(self, kineto_results: Any) -> None:
+    def __init__(self, kineto_results: Any, pipes: Path | None) -> None:
         from kinetoscope import _kineto_save
 
         self.is_written = bytearray(1)
         self._error: Exception | None = None
         with contextlib.ExitStack() as undo:
-            folder = tempfile.mkdtemp(prefix="kinetoscope-")
-            undo.callback(shutil.rmtree, folder, ignore_errors=True)
-            path = f"{folder}/trace.json"
+            path = f"{undo.enter_context(temporary_folder(pipes))}/{_NAME}"
             os.mkfifo(f"{path}.tmp")
             self._end_to_read = os.open(f"{path}.tmp", os.O_RDONLY | os.O_NONBLOCK)
             undo.callback(os.close, self._end_to_read)

@@ -88,24 +88,24 @@ class Window:
         place = sum(1 for other in self.columns.shown() if other < index)
         return self.events()[place]
 
-    def text(self, folder: Path) -> TraceText:
-        """What Kineto saved, which it does at the first call; ``folder`` is where there is room for a file."""
+    def text(self, folder: Path, pipes: Path | None) -> TraceText:
+        """What Kineto saved, which it does at the first call; by way of the folders that `kineto_stream` asks for."""
         if self._text is None:
             self._true_names = find_true_names(self.kineto_results)
-            self._text = self._read_text(folder)
+            self._text = self._read_text(folder, pipes)
         return self._text
 
-    def _read_text(self, folder: Path) -> TraceText:
+    def _read_text(self, folder: Path, pipes: Path | None) -> TraceText:
         try:
-            with kineto_stream(self.kineto_results, folder) as stream:
+            with kineto_stream(self.kineto_results, folder, pipes) as stream:
                 return read_text(stream, self._true_names.in_order)
         except ProfilerStateError as error:
             with second_stream(self.kineto_results, folder, error) as stream:
                 return read_text(stream, None)
 
-    def source(self, folder: Path) -> tuple[TraceText, NamesBySpan]:
+    def source(self, folder: Path, pipes: Path | None) -> tuple[TraceText, NamesBySpan]:
         """What Kineto saved, and the true names of what it calls otherwise."""
-        return self.text(folder), self._true_names.by_span
+        return self.text(folder, pipes), self._true_names.by_span
 
     def _check_events(self) -> None:
         if getattr(self.autograd_profile.experimental_config, "trace_only", False):
@@ -128,17 +128,19 @@ class KinetoResults:
         self.trace_id = windows[-1].trace_id
         self._lock = threading.Lock()
 
-    def export_chrome_trace(self, path: str | os.PathLike[str]) -> None:
+    def export_chrome_trace(self, path: str | os.PathLike[str], *, temporary_folder: Path | None = None) -> None:
         """Writes the window as a Chrome trace, compressed if ``path`` ends in ``.gz``.
 
         Folders are made as needed. The file appears when it is complete; it is valid JSON, its strings are those
         that were recorded, and the spans of a track nest. Raises `FolderNotWritableError` where it cannot be
-        written; exporting again, there or elsewhere, is always possible.
+        written; exporting again, there or elsewhere, is always possible. What is needed on the way goes into
+        ``temporary_folder``, by default among the system's temporary files or, where it may be large, beside ``path``.
         """
         target = Path(os.fspath(path))
         header = {"traceName": target.name, "trace_id": self.trace_id, **decode_all(self.metadata)}
         with self._lock:
-            sources = [window.source(target.parent) for window in reversed(self.windows)]
+            folders = temporary_folder or target.parent, temporary_folder
+            sources = [window.source(*folders) for window in reversed(self.windows)]
             if len(sources) == 1 and sources[0][0].is_right:
                 copy_trace(sources[0][0], target, header)
             else:

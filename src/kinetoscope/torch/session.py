@@ -25,6 +25,7 @@ from torch.profiler import ProfilerActivity
 
 from kinetoscope.errors import ProfilerStateError, SettingsError
 from kinetoscope.torch.activities import ActivitySelection
+from kinetoscope.writing.own_thread import spare_own_threads
 
 
 class Phase(Enum):
@@ -117,6 +118,8 @@ class Session:
             if not self._warms_a_device():
                 self.autograd_profile._prepare_trace()
             self.autograd_profile._start_trace()
+            if self.options.with_stack:
+                spare_own_threads()
         # torch's configuration does not tell what it was made with; a recording of all threads is on no thread.
         self.all_threads = not torch.autograd._profiler_enabled()
         self._thread = threading.get_ident()

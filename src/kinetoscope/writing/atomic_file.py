@@ -1,15 +1,13 @@
 """writing: files that appear under their name only when they are complete."""
 
-import itertools
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
 from kinetoscope.errors import FolderNotWritableError
-
-_serial = itertools.count()
+from kinetoscope.writing.partial_files import partial_file
 
 
 @contextmanager
@@ -20,17 +18,20 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
     Raises `FolderNotWritableError` where the folder cannot be made or written to, OSError when the disk is full.
     """
     make_folder(path.parent)
-    partial = path.with_name(f".{path.name}.{os.getpid()}-{next(_serial)}.partial")
-    try:
-        stream = partial.open("wb")
-    except OSError as error:
-        raise FolderNotWritableError(f"Cannot write {path}: {error.strerror}. Choose another folder.") from error
-    try:
-        with stream:
+    with _partial(path) as partial:
+        with partial.open("wb") as stream:
             yield stream
         partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+
+
+@contextmanager
+def _partial(path: Path) -> Iterator[Path]:
+    with ExitStack() as stack:
+        try:
+            partial = stack.enter_context(partial_file(path))
+        except OSError as error:
+            raise FolderNotWritableError(f"Cannot write {path}: {error.strerror}. Choose another folder.") from error
+        yield partial
 
 
 def make_folder(folder: Path) -> Path:

@@ -7,6 +7,8 @@ from collections import deque
 from collections.abc import Callable
 from time import monotonic
 
+from kinetoscope.writing.own_thread import OwnThread
+
 _log = logging.getLogger("kinetoscope")
 _here = threading.local()
 
@@ -97,7 +99,7 @@ class WriterThread:
     def _start(self) -> None:
         if self._thread is None:
             try:
-                thread = threading.Thread(target=self._loop, name=self._name, daemon=True)
+                thread = OwnThread(self._loop, self._name)
                 thread.start()
                 self._thread = thread
             except RuntimeError as error:

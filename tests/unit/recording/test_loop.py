@@ -1,14 +1,16 @@
 """The plain loop, as people write it: epochs, steps, evaluations, loops that are left."""
 
 import contextlib
+import json
 import threading
 
 import pytest
 
-from kinetoscope import Callback, Event, ProfilerAction, active_profiler, cyclic_schedule
+from kinetoscope import Callback, Event, JSONTraceHandler, ProfilerAction, active_profiler, cyclic_schedule
 from kinetoscope.errors import ProfilerStateError
 from kinetoscope.recording.profiler import Profiler
 from kinetoscope.testing import FakeClock, MemoryTraceHandler
+from trace_processor.trace_processor import load
 
 ALWAYS = lambda state: ProfilerAction.ACTIVE  # noqa: E731
 NEVER = lambda state: ProfilerAction.SKIP  # noqa: E731
@@ -479,6 +481,46 @@ def test_a_dataloader_in_a_loop_over_batches_is_waited_for_once():
         for _ in profiler.batches(data.DataLoader(SlowRows(clock, 2), batch_size=1)):
             clock.advance(300)
     assert [end - begin for _, begin, end in handler.spans("event/dataloader")] == [1000, 1000]
+
+
+# -- spans that outlast windows ----------------------------------------------------------------------------------
+
+
+def test_an_epoch_and_an_evaluation_that_outlast_a_window_are_drawn_clipped_to_it(tmp_path):
+    clock = FakeClock()
+    handler = JSONTraceHandler(str(tmp_path / "traces"))
+    with Profiler(cyclic_schedule(skip_first=2, warmup=0, active=1, repeat=2), handler, clock=clock) as profiler:
+        began_ns = clock.unix_ns()
+        for _ in profiler.batches(range(6)):
+            clock.advance(1000)
+    for path, window in zip(sorted((tmp_path / "traces").glob("ep*.json")), (2, 3), strict=True):
+        trace = json.loads(path.read_text())
+        (epoch,) = [event for event in trace["traceEvents"] if event["name"] == "event/epoch"]
+        (batch,) = [event for event in trace["traceEvents"] if event["name"] == "event/batch"]
+        assert epoch["dur"] == 1.0, "the file is as long as its window"
+        assert epoch["ts"] == batch["ts"]
+        assert epoch["tid"] == batch["tid"]
+        assert epoch["args"]["begin_ns"] == began_ns
+        assert "cut" in epoch["args"]
+        assert "end_ns" not in epoch["args"], "it goes on"
+        assert trace["baseTimeNanoseconds"] + round(epoch["ts"] * 1000) == began_ns + window * 1000
+        with load(path) as perfetto:
+            assert perfetto.errors() == {}
+
+
+def test_an_epoch_that_ends_within_a_window_says_when_it_began_and_ended():
+    clock, handler = FakeClock(), MemoryTraceHandler()
+    plan = lambda state: ProfilerAction.SKIP if state.timestamp.batch < 2 else ProfilerAction.ACTIVE  # noqa: E731
+    with Profiler(plan, handler, clock=clock) as profiler:
+        for _ in range(2):
+            for _ in profiler.batches(range(3)):
+                clock.advance(1000)
+        with profiler.eval():
+            clock.advance(50)
+    (cycle,) = handler.cycles
+    assert [(span.name.name, span.begin_ns, span.end_ns) for span in cycle.lasting] == [("event/epoch", 1, 3001)]
+    assert handler.spans("event/epoch") == [("event/epoch", 3001, 6001)]
+    assert handler.spans("event/eval") == [("event/eval", 6001, 6051)]
 
 
 # -- profilers that nobody closed --------------------------------------------------------------------------------

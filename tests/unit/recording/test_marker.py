@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import copy
+import functools
 import inspect
 import logging
 import pickle
@@ -308,6 +309,46 @@ def test_a_decorated_async_generator_function_stays_one_and_passes_everything_th
     assert log == ["ready", "hello", "caught", "closed"]
     assert run.names() == ["async generator"]
     assert run.handler.cut_spans() == []
+
+
+def test_a_decorated_object_whose_call_is_a_coroutine_has_a_span_that_lasts_until_it_is_done():
+    run = Run(tick_ns=0)
+
+    class Client:
+        async def __call__(self, answer):
+            await asyncio.sleep(0)
+            run.clock.advance(70)
+            return answer
+
+    with run as profiler:
+        for asked in (Client(), functools.partial(Client(), "done")):
+            ask = profiler.marker("client")(asked)
+            assert inspect.iscoroutinefunction(ask)
+            assert asyncio.run(ask() if isinstance(asked, functools.partial) else ask("done")) == "done"
+    assert run.durations("client") == [70, 70]
+
+
+def test_a_decorated_object_whose_call_is_a_generator_has_a_span_that_lasts_until_it_is_used_up():
+    run = Run(tick_ns=0)
+
+    class Loader:
+        def __call__(self):
+            yield 1
+            run.clock.advance(30)
+
+    class Stream:
+        async def __call__(self):
+            yield 1
+            run.clock.advance(50)
+
+    async def consume(stream):
+        return [item async for item in stream()]
+
+    with run as profiler:
+        assert list(profiler.marker("loader")(Loader())()) == [1]
+        assert asyncio.run(consume(profiler.marker("stream")(Stream()))) == [1]
+    assert run.durations("loader") == [30]
+    assert run.durations("stream") == [50]
 
 
 def test_a_decorated_method_works_on_its_object():

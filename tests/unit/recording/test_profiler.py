@@ -77,6 +77,35 @@ def test_a_schedule_that_is_none_is_refused_by_name():
         Profiler(None, MemoryTraceHandler())
 
 
+@pytest.mark.parametrize(
+    ("arguments", "settings", "words"),
+    [
+        ((cyclic_schedule,), {}, r"schedule.* call it, as in cyclic_schedule\(active=4\)"),
+        ((ProfilerAction,), {}, "schedule must be a function"),
+        ((ALWAYS, MemoryTraceHandler), {}, r"trace_handlers.* Pass an instance: MemoryTraceHandler\(\)"),
+        ((ALWAYS, [MemoryTraceHandler]), {}, "trace_handlers holds the class"),
+        ((ALWAYS, "traces"), {}, "trace_handlers holds 'traces'"),
+        ((ALWAYS, ["traces"]), {}, "trace_handlers holds 'traces'"),
+        ((ALWAYS, (MemoryTraceHandler() for _ in range(2))), {}, "trace_handlers is a generator. Pass a list"),
+        ((ALWAYS, object()), {}, "trace_handlers holds .* no method of Callback"),
+        ((ALWAYS, None), {}, "trace_handlers holds None"),
+        ((ALWAYS, [], 7), {}, "not also 7"),
+        ((ALWAYS,), {"sources": [Callback]}, "sources holds the class Callback"),
+        ((ALWAYS,), {"sources": "cpu"}, "sources holds 'cpu'"),
+        ((ALWAYS,), {"state": 3}, "state must have .* no run_name and no timestamp"),
+        ((ALWAYS,), {"run_name": 3}, "run_name must be a text, not 3"),
+        ((ALWAYS,), {"upload_to": 3}, "upload_to must be a URL, not 3"),
+        ((ALWAYS,), {"grace_s": "x"}, "grace_s is a number of seconds.* not 'x'"),
+        ((ALWAYS,), {"close_timeout_s": float("nan")}, "close_timeout_s is a number of seconds"),
+        ((ALWAYS,), {"live_bytes_max": -1}, "live_bytes_max is a number of bytes, at least 0; not -1"),
+        ((ALWAYS,), {"live_folder": 3}, "live_folder must be a folder, or False"),
+    ],
+)
+def test_an_argument_that_cannot_work_is_refused_at_once_by_name(arguments, settings, words):
+    with pytest.raises(SettingsError, match=words):
+        Profiler(*arguments, **settings)
+
+
 def test_a_place_to_upload_to_is_a_url():
     with pytest.raises(SettingsError, match="upload_to='bucket/runs' is no URL"):
         Profiler(ALWAYS, MemoryTraceHandler(), upload_to="bucket/runs")

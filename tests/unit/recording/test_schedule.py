@@ -4,7 +4,9 @@ from hypothesis import strategies as st
 
 from kinetoscope import ProfilerAction, State, Timestamp, cyclic_schedule
 from kinetoscope.errors import ScheduleError
+from kinetoscope.recording.profiler import Profiler
 from kinetoscope.recording.schedule import CyclePlan
+from kinetoscope.testing import MemoryTraceHandler
 
 S, W, A, AS = ProfilerAction.SKIP, ProfilerAction.WARMUP, ProfilerAction.ACTIVE, ProfilerAction.ACTIVE_AND_SAVE
 
@@ -53,6 +55,32 @@ def test_every_epoch_begins_anew():
 def test_skip_first_counts_from_the_batch_at_which_the_run_was_resumed():
     schedule = cyclic_schedule(skip_first=1, warmup=1, active=1)
     assert actions(schedule, 7, epoch=2, profiler=Resumed)[3:] == [S, W, AS, S]
+
+
+def test_a_schedule_per_run_counts_across_epochs_which_neither_save_nor_begin_anew():
+    handler = MemoryTraceHandler()
+    schedule = cyclic_schedule(skip_first=3, warmup=1, active=4, repeat=0, per="run")
+    with Profiler(schedule, handler) as profiler:
+        for _ in range(5):
+            for _ in profiler.batches(range(3)):
+                pass
+    assert [int(cycle.timestamp.batch) for cycle in handler.cycles] == [8, 13, 15]
+    assert [int(cycle.begin_timestamp.batch) for cycle in handler.cycles] == [3, 8, 13]
+
+
+def test_a_schedule_per_run_counts_from_where_the_run_was_resumed():
+    handler = MemoryTraceHandler()
+    state = State(timestamp=Timestamp(epoch=4, batch=1000, batch_in_epoch=10))
+    schedule = cyclic_schedule(skip_first=1, warmup=0, active=2, per="run")
+    with Profiler(schedule, handler, state=state) as profiler:
+        for _ in profiler.batches(range(8)):
+            pass
+    assert [int(cycle.timestamp.batch) for cycle in handler.cycles] == [1003]
+
+
+def test_batches_can_be_counted_in_the_epoch_or_the_run_only():
+    with pytest.raises(ScheduleError, match='"epoch" or "run"'):
+        cyclic_schedule(per="step")
 
 
 def test_a_resumption_shifts_no_later_epoch():

@@ -9,6 +9,7 @@ import pytest
 from kinetoscope import ProfilerAction, SystemProfiler
 from kinetoscope.errors import SettingsError
 from kinetoscope.recording.profiler import Profiler
+from kinetoscope.sources import nvml
 from kinetoscope.testing import MemoryTraceHandler
 
 EVERYTHING = {"profile_cpu": True, "profile_memory": True, "profile_disk": True, "profile_net": True}
@@ -78,3 +79,40 @@ def test_its_thread_is_joined_at_close():
 def test_an_interval_that_is_not_positive_is_refused(interval):
     with pytest.raises(SettingsError, match="stats_thread_interval_seconds"):
         SystemProfiler(stats_thread_interval_seconds=interval)
+
+
+@pytest.mark.parametrize("error", [KeyError("MemFree"), NotImplementedError(), AttributeError("x"), psutil.Error("y")])
+def test_a_reader_that_raises_anything_is_said_once_and_the_others_go_on(monkeypatch, caplog, error):
+    def fail(interval=None):
+        raise error
+
+    source = SystemProfiler(profile_memory=True, stats_thread_interval_seconds=0.01)
+    monkeypatch.setattr(psutil, "cpu_percent", fail)
+    found = counters(source, batches=5)
+    assert "cpu" not in found
+    assert len(found["process"]) > 2
+    assert len(found["memory/virtual"]) > 2
+    assert [record.message for record in caplog.records if "cpu cannot be read" in record.message] == caplog.messages
+    assert len(caplog.messages) == 1
+
+
+def test_a_reader_that_raises_what_nobody_expects_is_not_asked_again(monkeypatch):
+    asked = []
+
+    def fail(interval=None):
+        asked.append(interval)
+        raise KeyError("MemFree")
+
+    source = SystemProfiler(stats_thread_interval_seconds=0.01)
+    monkeypatch.setattr(psutil, "cpu_percent", fail)
+    assert len(counters(source, batches=5)["process"]) > 2
+    assert len(asked) == 1
+
+
+def test_gpus_that_cannot_be_opened_for_any_reason_leave_the_other_readers_alone(monkeypatch, caplog):
+    def fail():
+        raise AttributeError("nvmlDeviceGetCount")
+
+    monkeypatch.setattr(nvml, "open_gpus", fail)
+    assert counters(SystemProfiler(stats_thread_interval_seconds=0.01))["process"]
+    assert "No GPU is read" not in caplog.text  # nobody asked for one

@@ -1,0 +1,63 @@
+"""recording: checks what a Profiler is given. A wrong argument fails at construction, and the error names it."""
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from types import GeneratorType
+from typing import Any
+
+from kinetoscope.errors import SettingsError
+from kinetoscope.recording.schedule import cyclic_schedule
+from kinetoscope.recording.trace_handler import TraceHandler
+from kinetoscope.training.callback import Callback
+
+_METHODS = {name for kind in (TraceHandler, Callback) for name in dir(kind) if not name.startswith("_")}
+
+
+def check_schedule(schedule: Any) -> Any:
+    """A function from State to ProfilerAction."""
+    if schedule is cyclic_schedule:
+        raise SettingsError("schedule must be what cyclic_schedule gives: call it, as in cyclic_schedule(active=4).")
+    if not callable(schedule) or isinstance(schedule, type):
+        raise SettingsError(f"schedule must be a function from State to ProfilerAction, not {schedule!r}.")
+    return schedule
+
+
+def check_callbacks(given: Any, argument: str) -> list[Any]:
+    """One trace handler or source, or several, as a list. They may be of any class that has some of the methods."""
+    several = isinstance(given, Sequence | set | frozenset) and not isinstance(given, str | bytes)
+    callbacks = list(given) if several else [given]
+    for callback in callbacks:
+        _check_callback(callback, argument)
+    return callbacks
+
+
+def _check_callback(callback: Any, argument: str) -> None:
+    if isinstance(callback, type):
+        raise SettingsError(f"{argument} holds the class {callback.__name__}. Pass an instance: {callback.__name__}().")
+    if isinstance(callback, GeneratorType):
+        raise SettingsError(f"{argument} is a generator. Pass a list.")
+    if isinstance(callback, str | bytes | os.PathLike | Mapping):
+        raise SettingsError(
+            f"{argument} holds {callback!r}. Pass objects such as JSONTraceHandler(...), or a list of them."
+        )
+    if not any(callable(getattr(callback, name, None)) for name in _METHODS):
+        raise SettingsError(f"{argument} holds {callback!r}, which has no method of Callback or TraceHandler.")
+
+
+def check_number(value: Any, argument: str, unit: str, *, least: float = 0) -> None:
+    """A number of at least ``least``."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= least:
+        raise SettingsError(f"{argument} is a number of {unit}, at least {least}; not {value!r}.")
+
+
+def check_kind(value: Any, argument: str, kinds: Iterable[type], words: str) -> None:
+    """One of some types."""
+    if not isinstance(value, tuple(kinds)):
+        raise SettingsError(f"{argument} must be {words}, not {value!r}.")
+
+
+def check_state(state: Any) -> None:
+    """Something with the attributes of a `State` that are read."""
+    missing = [name for name in ("run_name", "timestamp") if not hasattr(state, name)]
+    if missing:
+        raise SettingsError(f"state must have the attributes of State; {state!r} has no {' and no '.join(missing)}.")

@@ -1,0 +1,152 @@
+"""writing: files and folders on their way. Their names and locks tell those of dead processes, which may go.
+
+Each is called ``.{name}.{machine}-{random}.partial`` and locked by its owner as long as it is needed. The kernel gives
+the lock back when the owner ends, however it ends, and asks for no pid: in containers every attempt has the same one.
+
+A lock that is free proves death only on one machine: some network file systems do not tell other machines of locks, and
+some have none. So what another machine wrote, or what cannot be locked, goes once nobody has written to it for a day.
+
+`flock`, and not `lockf`: a process loses the latter as soon as it closes any descriptor of the file, which is before a
+file has its name. A forked child keeps the former, so what its parent left goes only after the child has ended as well.
+"""
+
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import socket
+import stat
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import cache, partial
+from pathlib import Path
+
+_NAME = re.compile(r"\..*\.([0-9a-f]{8})-[0-9a-f]{8}\.partial", re.DOTALL)
+_MOST_LETTERS = 40  # of the name: four bytes each at most, so that the whole is no longer than a name may be
+_DAY_S = 86_400.0
+_LOCK = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+@contextmanager
+def partial_file(path: Path) -> Iterator[Path]:
+    """A new empty file beside ``path``, for what is to become it; deleted at the end, unless it has been moved.
+
+    Raises OSError if it cannot be made.
+    """
+    with _made(path.parent, path.name, partial(Path.touch, exist_ok=False)) as file:
+        yield file
+
+
+@contextmanager
+def temporary_folder(parent: Path | None = None) -> Iterator[Path]:
+    """A new folder for this user alone, deleted at the end; in ``parent``, or among the system's temporary files.
+
+    There, what killed processes of this user have left goes at the first call. Raises OSError if it cannot be made.
+    """
+    parent = parent or _system_folder(tempfile.gettempdir())
+    with _made(parent, "kinetoscope", partial(Path.mkdir, mode=0o700)) as folder:
+        yield folder
+
+
+def remove_partials(folder: Path) -> None:
+    """Deletes what processes of this user that are dead have left half-written in ``folder``. Never raises."""
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            if found := _NAME.fullmatch(entry.name):
+                with suppress(OSError):
+                    _remove_if_left(Path(entry.path), found[1])
+
+
+@contextmanager
+def _made(parent: Path, name: str, make: Callable[[Path], object]) -> Iterator[Path]:
+    path, lock = _make_and_lock(parent, name, make)
+    try:
+        yield path
+    finally:
+        _remove(path)
+        os.close(lock)
+
+
+def _make_and_lock(parent: Path, name: str, make: Callable[[Path], object]) -> tuple[Path, int]:
+    while True:
+        path = parent / f".{name[:_MOST_LETTERS]}.{_machine()}-{os.urandom(4).hex()}.partial"
+        make(path)
+        lock = _lock(path)
+        if lock is not None:
+            return path, lock
+        _remove(path)  # somebody saw it before it was locked, and took it for a dead one's
+
+
+def _lock(path: Path) -> int | None:
+    """A descriptor that holds the lock; None if somebody else removes it."""
+    try:
+        descriptor = os.open(path, _LOCK | (os.O_RDONLY if path.is_dir() else os.O_RDWR))  # NFS wants to write
+    except FileNotFoundError:
+        return None
+    if _is_locked(path, descriptor):
+        return descriptor
+    os.close(descriptor)
+    return None
+
+
+def _is_locked(path: Path, descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # there are no locks here
+        return True
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.lstat())
+    except FileNotFoundError:
+        return False
+
+
+def _remove_if_left(path: Path, machine: str) -> None:
+    status = path.lstat()
+    if status.st_uid != os.geteuid() or not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
+        return
+    descriptor = os.open(path, _LOCK | os.O_RDONLY)
+    try:
+        if _is_left(descriptor, machine):
+            _remove(path)
+    finally:
+        os.close(descriptor)
+
+
+def _is_left(descriptor: int, machine: str) -> bool:
+    """Whether the owner is dead. The lock that this takes lasts as long as the descriptor is open."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: two that ask are no owners
+        proves_death = machine == _machine()
+    except BlockingIOError:
+        return False
+    except OSError:
+        proves_death = False
+    return proves_death or time.time() - os.fstat(descriptor).st_mtime > _DAY_S
+
+
+def _remove(path: Path) -> None:
+    try:
+        path.unlink(missing_ok=True)
+    except OSError:  # a folder; macOS says so by another error than Linux
+        shutil.rmtree(path, ignore_errors=True)
+
+
+@cache
+def _system_folder(folder: str) -> Path:
+    remove_partials(Path(folder))
+    return Path(folder)
+
+
+@cache
+def _machine() -> str:
+    """The same for all containers of a machine, until it is started again."""
+    try:
+        name = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8")
+    except OSError:
+        name = socket.gethostname()
+    return hashlib.sha256(name.encode()).hexdigest()[:8]

@@ -1,0 +1,83 @@
+"""Python's garbage collector belongs to the user: what they set stays, whatever happens beside it."""
+
+import gc
+import threading
+
+import pytest
+
+from kinetoscope.torch.collector import collector_at_rest
+
+
+@pytest.fixture(autouse=True)
+def as_it_was():
+    thresholds = gc.get_threshold()
+    yield
+    gc.set_threshold(*thresholds)
+    gc.enable()
+
+
+def num_collections():
+    return sum(generation["collections"] for generation in gc.get_stats())
+
+
+def test_the_collector_rests_while_much_is_built_and_works_again_afterwards():
+    thresholds = gc.get_threshold()
+    with collector_at_rest():
+        before = num_collections()
+        built = [[] for _ in range(100_000)]
+        assert num_collections() - before <= 1
+    assert len(built) == 100_000
+    assert gc.isenabled()
+    assert gc.get_threshold() == thresholds
+
+
+def test_a_collector_that_was_off_stays_off():
+    gc.disable()
+    with collector_at_rest():
+        assert not gc.isenabled()
+    assert not gc.isenabled()
+
+
+def test_a_collector_that_training_switches_off_meanwhile_stays_off():
+    with collector_at_rest():
+        training = threading.Thread(target=gc.disable)
+        training.start()
+        training.join()
+    assert not gc.isenabled()
+
+
+def test_training_that_collects_by_hand_finds_the_collector_on_and_leaves_it_on():
+    with collector_at_rest():
+        assert gc.isenabled()
+
+
+def test_thresholds_that_training_sets_meanwhile_stay():
+    with collector_at_rest():
+        gc.set_threshold(50_000, 20, 30)
+    assert gc.get_threshold() == (50_000, 20, 30)
+
+
+def test_two_threads_that_build_at_once_leave_the_thresholds_as_they_were():
+    thresholds = gc.get_threshold()
+    entered, leave = threading.Event(), threading.Event()
+
+    def build():
+        with collector_at_rest():
+            entered.set()
+            assert leave.wait(10)
+
+    other = threading.Thread(target=build)
+    with collector_at_rest():
+        other.start()
+        assert entered.wait(10)
+    assert gc.get_threshold() != thresholds
+    leave.set()
+    other.join()
+    assert gc.get_threshold() == thresholds
+
+
+def test_an_error_while_building_leaves_the_thresholds_as_they_were():
+    thresholds = gc.get_threshold()
+    with pytest.raises(KeyError), collector_at_rest(), collector_at_rest():
+        raise KeyError
+    assert gc.get_threshold() == thresholds
