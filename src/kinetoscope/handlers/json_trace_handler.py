@@ -232,6 +232,7 @@ def _description(cycle: Cycle) -> dict[str, Any]:
         "cycle": cycle.number,
         "dropped": sum(thread.num_dropped for thread in cycle.threads),
         "pid": cycle.pid,
+        "start": cycle.attempt.start,
         "begin": timestamp_fields(cycle.begin_timestamp),
         "end": timestamp_fields(cycle.timestamp),
         "clock": {

@@ -87,15 +87,16 @@ class _Waiting:
         """The attempt once every rank is done, or once ``wait_s`` is over."""
         deadline = time.monotonic() + wait_s
         attempt = read()
-        while not self._all_done(attempt.members) and time.monotonic() < deadline:
+        while not self._all_done(attempt) and time.monotonic() < deadline:
             time.sleep(min(_POLL_S, max(0.0, deadline - time.monotonic())))
             attempt = read()
         return attempt
 
-    def _all_done(self, manifests: list[RankManifest]) -> bool:
-        num_expected = len(set(self.ranks)) if self.ranks is not None else _num_local_ranks(manifests)
-        num_there = len({manifest.rank for manifest in manifests})
-        return num_there >= num_expected and all(map(self._is_done, manifests))
+    def _all_done(self, attempt: ListedAttempt) -> bool:
+        num_expected = len(set(self.ranks)) if self.ranks is not None else _num_local_ranks(attempt.members)
+        ended = [other for other in attempt.others if self._is_done(other)]  # these will not come
+        num_there = len({manifest.rank for manifest in [*attempt.members, *ended]})
+        return num_there >= num_expected and all(map(self._is_done, attempt.members))
 
     def _is_done(self, manifest: RankManifest) -> bool:
         started = manifest.started
