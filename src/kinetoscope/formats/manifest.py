@@ -4,67 +4,76 @@ One JSON object per line, appended by the processes of the one rank: nobody wait
 say of which start they are; without that they are the last one's.
 """
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 
 from kinetoscope.errors import TraceFileError
 from kinetoscope.formats.json_lines import append_line
+from kinetoscope.training.run_folder import RunFolder, is_name_inside
+
+_FOLDER = ".manifest"
+_MANIFEST = re.compile(r"rank(0|[1-9][0-9]{0,8})\.jsonl")
+Number = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
+Start = Annotated[str, msgspec.Meta(pattern=r"^[^/\x00-\x1f\x7f-\x9f]*\Z", max_length=128)]
+"""`Attempt.start`: files are called after it."""
 
 
 class RankStarted(msgspec.Struct, frozen=True, tag="started"):
     """An attempt of a rank begins to write into the folder. ``start`` is the name of its live folder."""
 
-    rank: int
-    local_rank: int
-    node_rank: int
-    world_size: int
-    local_world_size: int
-    pid: int
+    rank: Number
+    local_rank: Number
+    node_rank: Number
+    world_size: Number
+    local_world_size: Number
+    pid: Number
     host: str
     attempt: str
-    start: str = ""
+    start: Start = ""
 
 
 class RanksBeside(msgspec.Struct, frozen=True, tag="beside"):
     """The starts of other ranks of this launch and node that were alive when ``start`` began."""
 
-    starts: list[str]
-    start: str = ""
+    starts: list[Start]
+    start: Start = ""
 
 
 class AttemptAgreed(msgspec.Struct, frozen=True, tag="agreed"):
     """The ranks have agreed, through the run's store, on ``attempt``, which no other attempt is called."""
 
     attempt: str
-    start: str = ""
+    start: Start = ""
 
 
 class TraceFinished(msgspec.Struct, frozen=True, tag="finished"):
     """A trace is complete under its name; ``path`` is relative to the folder, ``cycle`` counts from 0."""
 
-    rank: int
+    rank: Number
     path: str
     size_bytes: int
     timestamp: dict[str, float | int]
-    cycle: int
-    start: str = ""
+    cycle: Number
+    start: Start = ""
 
 
 class TraceExpired(msgspec.Struct, frozen=True, tag="expired"):
     """A trace is one more than its rank was asked to keep: it goes once it is merged, or at once if nobody merges."""
 
     path: str
-    start: str = ""
+    start: Start = ""
 
 
 class RankClosed(msgspec.Struct, frozen=True, tag="closed"):
     """The rank writes nothing more in this attempt."""
 
-    rank: int
-    start: str = ""
+    rank: Number
+    start: Start = ""
 
 
 Entry = RankStarted | RanksBeside | AttemptAgreed | TraceFinished | TraceExpired | RankClosed
@@ -84,13 +93,39 @@ class RankManifest:
     closed: bool = False
     agreed: str = ""
     beside: set[str] = field(default_factory=set)
-    traces: list[TraceFinished] = field(default_factory=list)
     expired: set[str] = field(default_factory=set)
+    _traces: dict[str, TraceFinished] = field(default_factory=dict)
 
     @property
     def start(self) -> str:
         """The name of the start; empty if it is not known."""
         return self.started.start if self.started is not None else ""
+
+    @property
+    def traces(self) -> list[TraceFinished]:
+        """The traces, each once, in the order in which they were finished."""
+        return list(self._traces.values())
+
+    def add(self, entry: Entry) -> None:
+        """Takes note of the next line of this start."""
+        match entry:
+            case RankStarted():
+                self.started = entry
+            case RanksBeside():
+                self.beside.update(entry.starts)
+            case AttemptAgreed():
+                self.agreed = entry.attempt
+            case TraceFinished():
+                self._traces[entry.path] = entry
+            case TraceExpired():
+                self.expired.add(entry.path)
+            case RankClosed():
+                self.closed = True
+
+    def forget(self, path: str) -> None:
+        """Takes note that another trace has taken the place of the one of this name."""
+        self._traces.pop(path, None)
+        self.expired.discard(path)
 
     @property
     def kept(self) -> list[TraceFinished]:
@@ -103,64 +138,50 @@ def append_entry(folder: Path, rank: int, entry: Entry) -> None:
 
     Where a process died in mid-line, the line is ended first. Raises OSError when the disk is full.
     """
-    path = _path(folder, rank)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    append_line(path, msgspec.json.encode(entry))
+    traces = RunFolder(folder)
+    traces.make_folder(_FOLDER)
+    append_line(traces, f"{_FOLDER}/rank{rank}.jsonl", msgspec.json.encode(entry))
 
 
 def read_manifest(folder: Path) -> list[RankManifest]:
-    """The last start of each rank that wrote into ``folder``, by rank; a torn line is passed over."""
+    """The last start of each rank that wrote into ``folder``, by rank. A torn line is passed over, and so is one that
+    names a trace outside of the folder."""
     return [starts[-1] for starts in read_starts(folder)]
 
 
 def read_starts(folder: Path) -> list[list[RankManifest]]:
-    """For each rank that wrote into ``folder``, by rank, all its starts, the last one last."""
-    paths = (folder / ".manifest").glob("rank*.jsonl")
-    ranks = (_read_rank(path) for path in paths if path.stem.removeprefix("rank").isdigit())
-    return sorted(ranks, key=lambda starts: starts[0].rank)
+    """For each rank that wrote into ``folder``, by rank, all its starts, the last one last; else as `read_manifest`."""
+    traces = RunFolder(folder)
+    found = (_MANIFEST.fullmatch(name) for name in traces.names(_FOLDER))
+    return sorted((_read_rank(traces, int(it[1])) for it in found if it), key=lambda starts: starts[0].rank)
 
 
-def _path(folder: Path, rank: int) -> Path:
-    return folder / ".manifest" / f"rank{rank}.jsonl"
-
-
-def _read_rank(path: Path) -> list[RankManifest]:
-    rank = int(path.stem.removeprefix("rank"))
-    starts: list[RankManifest] = []
-    for entry in _entries(path):
-        if isinstance(entry, RankStarted) or not starts:
+def _read_rank(traces: RunFolder, rank: int) -> list[RankManifest]:
+    starts = [RankManifest(rank)]
+    by_name: dict[str, RankManifest] = {}
+    writers: dict[str, RankManifest] = {}
+    for entry in _entries(traces, f"{_FOLDER}/rank{rank}.jsonl"):
+        if isinstance(entry, RankStarted):
             starts.append(RankManifest(rank))
-        _apply(starts, entry)
-    return starts or [RankManifest(rank)]
+            by_name[entry.start] = starts[-1]
+        manifest = by_name.get(entry.start, starts[-1])
+        if isinstance(entry, (TraceFinished, TraceExpired)) and not is_name_inside(entry.path):
+            continue
+        if isinstance(entry, TraceFinished):
+            writers.get(entry.path, manifest).forget(entry.path)
+            writers[entry.path] = manifest
+        manifest.add(entry)
+    return starts[1:] or starts
 
 
-def _entries(path: Path) -> Iterator[Entry]:
+def _entries(traces: RunFolder, name: str) -> Iterator[Entry]:
     try:
-        lines: Iterable[bytes] = path.read_bytes().splitlines()
+        lines: Iterable[bytes] = traces.read(name).splitlines()
     except OSError as error:
-        raise TraceFileError(f"Cannot read the manifest {path}: {error.strerror}. Check who owns it.") from error
+        reason = error.strerror or error
+        raise TraceFileError(f"Cannot read the manifest {traces.path / name}: {reason}. Check who owns it.") from error
     for line in lines:
         try:
             yield _DECODER.decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             continue  # torn: the rank died while it wrote it, and what it spoke of is not complete either
-
-
-def _apply(starts: list[RankManifest], entry: Entry) -> None:
-    manifest = next((it for it in reversed(starts) if it.start == entry.start), starts[-1])
-    match entry:
-        case RankStarted():
-            starts[-1].started = entry
-        case RanksBeside():
-            manifest.beside.update(entry.starts)
-        case AttemptAgreed():
-            manifest.agreed = entry.attempt
-        case TraceFinished():
-            for other in starts:  # whichever wrote it before
-                other.traces = [trace for trace in other.traces if trace.path != entry.path]
-                other.expired.discard(entry.path)
-            manifest.traces.append(entry)
-        case TraceExpired():
-            manifest.expired.add(entry.path)
-        case RankClosed():
-            manifest.closed = True

@@ -4,7 +4,8 @@ Ranks belong together if they have agreed on an id through the run's store. Wher
 no store or no time, they do if they were started by one launch and one was alive when the other began.
 """
 
-from collections.abc import Collection
+from collections import defaultdict
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -55,8 +56,8 @@ def find_attempt(
     last = [starts[-1] for starts in by_rank]
     start = max((manifest.start for manifest in last), default="") if start is None else start
     members = _together([manifest for manifest in manifests if manifest.start == start], manifests)
-    there = {manifest.rank for manifest in members}
-    is_latest = all(manifest in members for manifest in last if manifest.rank in there)
+    there, belonging = {manifest.rank for manifest in members}, set(map(id, members))
+    is_latest = all(id(manifest) in belonging for manifest in last if manifest.rank in there)
     return ListedAttempt(members, [manifest for manifest in last if manifest.rank not in there], is_latest)
 
 
@@ -66,20 +67,38 @@ def _of_node(starts: list[RankManifest], node_rank: int) -> list[RankManifest]:
 
 def _together(members: list[RankManifest], manifests: list[RankManifest]) -> list[RankManifest]:
     """All that belong to the ``members``, by rank: those that belong to one of them, and so on."""
-    agreed = {manifest.agreed for manifest in members if manifest.agreed}
+    links = _Links(manifests)
+    agreed = next((manifest.agreed for manifest in members if manifest.agreed), "")
+    found = {id(member) for member in members}
     for member in members:  # which grows meanwhile
-        for other in manifests:
-            if other in members or not _belong_together(member, other) or (other.agreed and agreed - {other.agreed}):
-                continue
-            members.append(other)
-            agreed |= {other.agreed} - {""}
-    return [manifest for manifest in manifests if manifest in members]
+        for other in links.of(member):
+            if id(other) not in found and (not other.agreed or not agreed or other.agreed == agreed):
+                agreed = agreed or other.agreed
+                found.add(id(other))
+                members.append(other)
+    return [manifest for manifest in manifests if id(manifest) in found]
 
 
-def _belong_together(one: RankManifest, other: RankManifest) -> bool:
-    if one.agreed and other.agreed:
-        return one.agreed == other.agreed
-    return other.start in one.beside or one.start in other.beside
+class _Links:
+    """Which starts belong to which."""
+
+    def __init__(self, manifests: list[RankManifest]) -> None:
+        self._by_start: dict[str, list[RankManifest]] = defaultdict(list)
+        self._by_id: dict[str, list[RankManifest]] = defaultdict(list)
+        self._beside: dict[str, set[str]] = defaultdict(set)
+        for manifest in manifests:
+            self._by_start[manifest.start].append(manifest)
+            self._by_id[manifest.agreed].append(manifest)
+            self._beside[manifest.start] |= manifest.beside
+            for start in manifest.beside:
+                self._beside[start].add(manifest.start)
+
+    def of(self, manifest: RankManifest) -> Iterator[RankManifest]:
+        """Those with the same id; and where one of two has none, those that ran beside it."""
+        if manifest.agreed:
+            yield from self._by_id.pop(manifest.agreed, ())
+        for start in self._beside[manifest.start]:
+            yield from (other for other in self._by_start[start] if not (manifest.agreed and other.agreed))
 
 
 def _left_out(other: RankManifest, folder: Path) -> str:
