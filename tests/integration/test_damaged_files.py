@@ -126,6 +126,19 @@ def test_ctrl_c_ends_a_command_with_one_sentence_and_leaves_no_part_of_a_file(la
     assert os.listdir(tmp_path) == ["in.json"]
 
 
+def test_ctrl_c_ends_the_work_on_several_files(large, tmp_path):
+    for name in ("in.json", "other.json"):
+        os.link(large, tmp_path / name)
+    with OnTerminal(["check", "in.json", "other.json", "--repair", "fixed"], tmp_path) as command:
+        command.read_until(lambda: any(tmp_path.glob("fixed/.*.partial")))
+        command.process.send_signal(signal.SIGINT)
+        command.read_until(lambda: False)
+        assert command.process.wait(LONGEST_WAIT_S) == 130, command.said
+    assert command.said.count("kinetoscope check: interrupted") == 1
+    assert "Traceback" not in command.said
+    assert not any(tmp_path.glob("fixed/.*"))
+
+
 def test_ctrl_c_ends_a_command_that_waits_for_a_pipe(tmp_path):
     pytest.importorskip("polars")
     command = [sys.executable, "-m", "kinetoscope", "info", "-"]
