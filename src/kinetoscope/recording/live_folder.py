@@ -7,6 +7,7 @@ import contextlib
 import errno
 import logging
 import os
+import re
 import secrets
 import shutil
 import socket
@@ -247,6 +248,7 @@ def live_run(run_name: str, attempt: Attempt, ranks: Ranks, recipes: list[TraceR
         pid=attempt.pid,
         host=socket.gethostname(),
         recipes=recipes,
+        start=attempt.start,
     )
 
 
@@ -280,16 +282,16 @@ def is_on_network(path: Path, mounts: str = "/proc/self/mountinfo") -> bool:
     """Whether ``path``, or the folder in which it will be made, is on a network file system."""
     path = Path(os.path.realpath(path))
     best, kind = "", ""
-    with contextlib.suppress(OSError), open(mounts, encoding="utf-8") as file:
+    with contextlib.suppress(OSError), open(mounts, "rb") as file:
         for line in file:
-            mount_point, file_system = _parse_mount(line)
+            mount_point, file_system = _parse_mount(os.fsdecode(line))
             if len(mount_point) >= len(best) and path.is_relative_to(mount_point):
                 best, kind = mount_point, file_system
     return kind.startswith(_NETWORK)
 
 
 def _parse_mount(line: str) -> tuple[str, str]:
-    """Mount point and kind of file system, from a line of mountinfo (proc(5)); spaces are written as octal escapes."""
+    """Mount point and kind of file system, from a line of mountinfo (proc(5)), where a space is written as \\040."""
     fields, _, after = line.partition(" - ")
-    mount_point = fields.split()[4].replace("\\040", " ").replace("\\011", "\t").replace("\\134", "\\")
+    mount_point = re.sub(r"\\([0-7]{3})", lambda escape: chr(int(escape[1], 8)), fields.split(" ")[4])
     return mount_point, after.split()[0]

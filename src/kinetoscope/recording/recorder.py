@@ -125,7 +125,7 @@ class NameTable:
 
     def intern(self, name: str, categories: tuple[str, ...] = (), args: tuple[tuple[str, int], ...] = ()) -> int:
         """The id of a name, the same one every time."""
-        key = name, categories, args
+        key: tuple[Any, ...] = name, categories, args
         known = self._ids.get(key)
         if known is not None:
             return known
