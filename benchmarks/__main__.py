@@ -28,7 +28,6 @@ _SUITES = {
     "torch_loop": "benchmarks.torch.loop",
     "torch_memory": "benchmarks.torch.memory",
     "merging": "benchmarks.files.merging",
-    "broken_files": "benchmarks.files.broken",
 }
 _NEEDS = {"composer_trainer": "composer"}  # `make bench-composer` has it
 _RESULTS = Path(__file__).parent / "results"

@@ -61,7 +61,6 @@ TARGETS = {
     ],
     "reading": [
         Target("json.load / load to columns", ">=", 4.5),
-        Target("json.load / load to columns, in Python", ">=", 1.5),
         Target("load to columns: memory over the columns", "<=", 64),
         Target("second load, but args", "<=", 0.3),
         Target("JSON / Parquet", ">=", 15),
@@ -95,21 +94,6 @@ TARGETS = {
     "torch_memory": [
         Target("peak of export and key_averages() / stock's", "<=", 1 / 3),
         Target("growth over the last 180 of 300 profiles, beyond stock's", "<=", 1),
-    ],
-    "broken_files": [
-        Target(kind, "<=", 10)
-        for kind in (
-            "bare quotes",
-            "bare backslash",
-            "control character",
-            "bytes that are not UTF-8",
-            "NaN",
-            "NaN for a time",
-            "a time that is a string",
-            "comma behind the last field",
-            "comma missing",
-            "string without its end",
-        )
     ],
     "merging": [
         Target("merge to .json / byte copy", "<=", 4),

@@ -19,17 +19,16 @@ from benchmarks.suite import Measure, SuiteResult
 _QUICK_BYTES = 10_000_000
 _TIMEOUT_S = 120
 
-_JSON, _NATIVE, _TWIN, _CACHED = "json.load", "load to columns", "load to columns, in Python", "second load, but args"
+_JSON, _COLUMNS, _CACHED = "json.load", "load to columns", "second load, but args"
 
 # What a process does with the file's name; it is timed without its imports.
 _WORKS = {
     _JSON: "import json, sys; file = open(sys.argv[1], encoding='utf-8')\ndef work(): return json.load(file)",
-    _NATIVE: "import sys, kinetoscope, polars\nfrom kinetoscope.table.load import read_trace\n"
+    _COLUMNS: "import sys, kinetoscope, polars\nfrom kinetoscope.table.load import read_trace\n"
     "def work(): return read_trace(sys.argv[1])",
     _CACHED: "import sys, kinetoscope, polars; polars.LazyFrame({'a': [1]}).collect()\n"
     "def work(): return kinetoscope.load(sys.argv[1]).events.drop('args').collect()",
 }
-_WORKS[_TWIN] = _WORKS[_NATIVE]
 _PROGRAM = """
 import os, time
 os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:1])
@@ -77,7 +76,7 @@ def _write_cache(trace: Path) -> int:
 
 
 def _read(name: str, trace: Path) -> _Reading:
-    environment = os.environ | {"POLARS_MAX_THREADS": "1", "KINETOSCOPE_PURE": "1" if name == _TWIN else "0"}
+    environment = os.environ | {"POLARS_MAX_THREADS": "1", "KINETOSCOPE_PURE": "0"}
     command = [sys.executable, "-c", _PROGRAM.format(work=_WORKS[name]), str(trace)]
     done = subprocess.run(command, env=environment, check=True, timeout=_TIMEOUT_S, stdout=subprocess.PIPE, text=True)
     return _Reading(*map(float, done.stdout.split()))
@@ -88,9 +87,8 @@ def _result(readings: Mapping[str, list[_Reading]], trace_bytes: int, parquet_by
         suite="reading",
         title=f"a trace of {trace_bytes / 1e6:.0f} MB into columns",
         measures=[
-            _ratio(readings, _NATIVE, trace_bytes),
-            _ratio(readings, _TWIN, trace_bytes),
-            *(_memory(readings, name) for name in (_NATIVE, _TWIN)),
+            _ratio(readings, _COLUMNS, trace_bytes),
+            _memory(readings, _COLUMNS),
             Measure(_CACHED, min(it.seconds for it in readings[_CACHED]), "s"),
             Measure("JSON / Parquet", trace_bytes / parquet_bytes, "x", f"{parquet_bytes / 1e6:.1f} MB"),
         ],

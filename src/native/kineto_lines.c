@@ -25,6 +25,7 @@ typedef struct {
     PyObject_HEAD
     KinetoText lines;
     PyObject *names; /* keeps the texts of `lines.renamed` */
+    PyObject *prefixes; /* and those of `lines.own` */
     Bytes text;      /* what was read; `first` is where that begins which is no line yet */
     size_t first;
     Bytes out; /* the lines of the last call */
@@ -61,20 +62,39 @@ static int take_renamed(LinesObject *self)
     return 1;
 }
 
+/* Takes from a tuple of bytes what the names of our own frames begin with; 0 with an error set. */
+static int take_prefixes(LinesObject *self)
+{
+    OwnFrames *own = &self->lines.own;
+    own->num_prefixes = (size_t)PyTuple_Size(self->prefixes);
+    own->prefixes = calloc(own->num_prefixes + 1, sizeof *own->prefixes);
+    if (own->prefixes == NULL)
+        return PyErr_NoMemory() != NULL;
+    for (size_t i = 0; i < own->num_prefixes; i++) {
+        char *text;
+        Py_ssize_t length;
+        if (PyBytes_AsStringAndSize(PyTuple_GetItem(self->prefixes, (Py_ssize_t)i), &text, &length) < 0)
+            return 0;
+        own->prefixes[i] = (OwnPrefix){text, (size_t)length};
+    }
+    return 1;
+}
+
 static PyObject *lines_new(PyTypeObject *type, PyObject *arguments, PyObject *Py_UNUSED(names))
 {
     long long shift;
-    PyObject *renamed;
+    PyObject *renamed, *prefixes;
     const char *text;
     Py_ssize_t length;
-    if (!PyArg_ParseTuple(arguments, "LO!y#", &shift, &PyList_Type, &renamed, &text, &length))
+    if (!PyArg_ParseTuple(arguments, "LO!O!y#", &shift, &PyList_Type, &renamed, &PyTuple_Type, &prefixes, &text, &length))
         return NULL;
     LinesObject *self = (LinesObject *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
     if (self == NULL)
         return NULL;
     self->lines.shift = shift;
     self->names = PyList_GetSlice(renamed, 0, PyList_Size(renamed)); /* which nobody else can change */
-    if (self->names == NULL || !take_renamed(self)) {
+    self->prefixes = Py_NewRef(prefixes);
+    if (self->names == NULL || !take_renamed(self) || !take_prefixes(self)) {
         Py_DECREF(self);
         return NULL;
     }
@@ -86,7 +106,10 @@ static void lines_dealloc(LinesObject *self)
 {
     PyTypeObject *type = Py_TYPE((PyObject *)self);
     Py_XDECREF(self->names);
+    Py_XDECREF(self->prefixes);
     free(self->lines.renamed);
+    free(self->lines.own.prefixes);
+    free(self->lines.own.frames);
     free(self->lines.spans);
     free(self->lines.metadata);
     bytes_free(&self->text);
@@ -305,6 +328,21 @@ static PyObject *lines_have_strays(LinesObject *self, void *Py_UNUSED(closure))
     return PyBool_FromLong(self->lines.has_strays);
 }
 
+static PyObject *lines_own_frames(LinesObject *self, void *Py_UNUSED(closure))
+{
+    PyObject *dict = lines_enter(self) ? PyDict_New() : NULL;
+    for (size_t i = 0; dict != NULL && i < self->lines.own.num_frames; i++) {
+        OwnFrame frame = self->lines.own.frames[i];
+        PyObject *number = PyLong_FromLongLong(frame.number);
+        PyObject *above = frame.above != NO_FRAME ? PyLong_FromLongLong(frame.above) : new_none();
+        if (number == NULL || above == NULL || PyDict_SetItem(dict, number, above) < 0)
+            Py_CLEAR(dict);
+        Py_XDECREF(number);
+        Py_XDECREF(above);
+    }
+    return dict;
+}
+
 static PyMethodDef lines_methods[] = {
     {"read", (PyCFunction)lines_read, METH_VARARGS,
      "(fd, is_written): makes lines of what comes; why it stopped, and the lines."},
@@ -319,6 +357,7 @@ static PyGetSetDef lines_values[] = {
     {"rest", (getter)lines_rest, NULL, "What was read and is no line.", NULL},
     {"are_true", (getter)lines_are_true, NULL, "Whether every name that was to be put right has been.", NULL},
     {"have_strays", (getter)lines_have_strays, NULL, "Whether frames were of a thread without a number.", NULL},
+    {"own_frames", (getter)lines_own_frames, NULL, "Of each frame of ours the number, and that of the one above.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
@@ -327,7 +366,8 @@ static PyType_Slot lines_slots[] = {
     {Py_tp_dealloc, lines_dealloc},
     {Py_tp_methods, lines_methods},
     {Py_tp_getset, lines_values},
-    {Py_tp_doc, "(shift_ns, renamed, text): what Kineto saves, a line per event; `text` is its beginning."},
+    {Py_tp_doc, "(shift_ns, renamed, prefixes, text): what Kineto saves, a line per event; `text` is its beginning, and `prefixes` are\n"
+                "what the names of our own frames begin with."},
     {0, NULL},
 };
 

@@ -21,8 +21,11 @@ typedef struct {
 typedef struct {
     char phase;
     int is_frame, is_stray; /* a Python frame; one of a thread whose number Kineto does not know */
+    enum FrameFate fate;
     int64_t begin, duration;
     uint64_t track;
+    const char *name; /* with its quotes */
+    size_t name_length;
 } Facts;
 
 static void skip_space(Copy *copy)
@@ -266,13 +269,13 @@ static void move_stray(Copy *copy, Facts *facts, char *value)
 }
 
 /* Keeps what matters of a field whose value has just been written at `value`, and puts it right. */
-static int note(Copy *copy, Facts *facts, Piece key, char *value, int64_t shift)
+static int note(KinetoText *lines, Copy *copy, Facts *facts, Piece key, char *value)
 {
     if (IS(key, "ph")) {
         facts->phase = copy->out - value == 3 ? value[1] : '\0';
     } else if (IS(key, "ts")) {
         int64_t begin = nanoseconds(value, copy->out);
-        facts->begin = begin - shift;
+        facts->begin = begin - lines->shift;
         return begin >= 0 && write_shifted(copy, value, facts->begin);
     } else if (IS(key, "dur")) {
         return (facts->duration = nanoseconds(value, copy->out)) >= 0;
@@ -284,8 +287,13 @@ static int note(Copy *copy, Facts *facts, Piece key, char *value, int64_t shift)
     } else if (IS(key, "tid")) {
         move_stray(copy, facts, value);
         facts->track = hash(facts->track, value, copy->out);
+    } else if (IS(key, "name")) {
+        facts->name = value;
+        facts->name_length = (size_t)(copy->out - value);
+    } else if (IS(key, "args") && facts->is_frame) {
+        facts->fate = own_frames_judge(&lines->own, facts->name, facts->name_length, value, &copy->out);
     }
-    return 1;
+    return facts->fate != FRAME_FAILED;
 }
 
 static int copy_renamed(Copy *copy, const Renamed *renamed)
@@ -307,8 +315,8 @@ static int copy_renamed(Copy *copy, const Renamed *renamed)
 
 static int is_activity(char phase) { return phase == 'X' || phase == 'i'; }
 
-/* One event, `shift` nanoseconds earlier; `renamed` is its true name, or NULL. */
-static int copy_event(Copy *copy, Facts *facts, const Renamed *renamed, int64_t shift)
+/* One event, earlier by the shift; `renamed` is its true name, or NULL. */
+static int copy_event(KinetoText *lines, Copy *copy, Facts *facts, const Renamed *renamed)
 {
     *facts = (Facts){.track = UINT64_C(14695981039346656037)};
     if (!take(copy, '{'))
@@ -323,9 +331,11 @@ static int copy_event(Copy *copy, Facts *facts, const Renamed *renamed, int64_t 
             if (!copy_renamed(copy, renamed))
                 return 0;
             renamed = NULL;
-        } else if (!copy_value(copy, 0) || !note(copy, facts, key, value, shift)) {
+        } else if (!copy_value(copy, 0)) {
             return 0;
         }
+        if (!note(lines, copy, facts, key, value))
+            return 0;
     } while (take(copy, ','));
     return take(copy, '}') && facts->phase != '\0' && (renamed == NULL || !is_activity(facts->phase));
 }
@@ -353,7 +363,6 @@ static int note_line(KinetoText *lines, const Facts *facts)
             return 0;
         lines->metadata[lines->num_metadata++] = lines->at;
     }
-    lines->number += is_activity(facts->phase);
     lines->has_strays |= facts->is_stray;
     return 1;
 }
@@ -376,14 +385,17 @@ static enum KinetoStop write_line(KinetoText *lines, const char *end)
         return KINETO_FULL;
     memcpy(copy.out, ",\n" + 2 - separator, separator);
     copy.out += separator;
-    if (!copy_event(&copy, &facts, renamed, lines->shift))
-        return copy.out >= copy.out_end ? KINETO_FULL : KINETO_DAMAGED;
+    if (!copy_event(lines, &copy, &facts, renamed))
+        return facts.fate == FRAME_FAILED ? KINETO_FAILED : copy.out >= copy.out_end ? KINETO_FULL : KINETO_DAMAGED;
+    lines->next_renamed += renamed != NULL && is_activity(facts.phase);
+    lines->number += is_activity(facts.phase);
+    lines->text = copy.at;
+    if (facts.fate == FRAME_GOES)
+        return KINETO_MORE;
     lines->at += separator;
     if (!note_line(lines, &facts))
         return KINETO_FAILED;
-    lines->next_renamed += renamed != NULL && is_activity(facts.phase);
     lines->at += (uint64_t)(copy.out - lines->into) - separator;
-    lines->text = copy.at;
     lines->into = copy.out;
     return KINETO_MORE;
 }

@@ -3,7 +3,7 @@
  *     text as it comes ──► kineto_write_lines: each event checked, one a line, names made true ──► the trace that is kept
  *                                     └──► a TextSpan of each ──► kineto_crossings: which of them do not nest?
  *
- * Only what every viewer reads passes: strict JSON in ASCII. At anything else the first function stops, and what is left
+ * Our own Python frames are left out, and their children get the parent above. Only what every viewer reads passes: strict JSON in ASCII. At anything else the first function stops, and what is left
  * goes through Python (`torch/repair.py`), which takes what comes and means the same. */
 
 #ifndef KINETOSCOPE_KINETO_TEXT_H
@@ -11,6 +11,8 @@
 
 #include <stddef.h>
 #include <stdint.h>
+
+#include "own_frames.h"
 
 /* Why it stopped; `_Stop` in torch/trace_text.py. */
 enum KinetoStop { KINETO_MORE, KINETO_FULL, KINETO_ENDED, KINETO_DAMAGED, KINETO_FAILED };
@@ -43,6 +45,7 @@ typedef struct {
     uint64_t *metadata; /* where lines are that say something of processes and threads */
     size_t num_metadata, metadata_capacity;
     int has_strays;
+    OwnFrames own; /* which get no line */
 } KinetoText;
 
 /* Reads whole events until something is to be done; `text` then stands behind the last of them. */

@@ -32,7 +32,7 @@
 #define MOST_DIGITS 18
 #define MOST_TIME_DIGITS 19 /* microseconds since 1970 with three decimals */
 #define MOST_FIELDS 60
-#define FURTHEST_TIME_NS ((uint64_t)1 << 62)
+#define FURTHEST_TIME_NS UINT64_C(4000000000000000000) /* as in chrome_times.py */
 #define DOUBLES_LOSE_DIGITS_FROM_US 8796093022208.0 /* 2**43 */
 
 /* The texts that every event may have; those of arguments come after them. */
@@ -1241,7 +1241,6 @@ static PyMethodDef scanner_methods[] = {
     {"scan", scanner_scan, METH_VARARGS,
      "(window, at, end, is_first): takes events; where it stopped, why (0 more, 1 end of the list, 2 odd), commas astray."},
     {"take", scanner_take, METH_VARARGS, "(is_last): the blocks that are full, or all."},
-    STRAIGHTEN_METHOD,
     {"texts", scanner_texts, METH_VARARGS, "(column): the texts of a column so far, as they stand in the file."},
     {NULL, NULL, 0, NULL},
 };

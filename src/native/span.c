@@ -21,6 +21,28 @@ static uint64_t num_spans;
 
 static inline int is_active(const Span *span) { return (span->recorder->control->action & span->mask) != 0; }
 
+#define NO_NAME UINT32_MAX /* of a span that has not been recorded; NO_NAME in kinetoscope/recording/recorder.py */
+
+/* Asks the span for the id of its name in its recorder. */
+static int give_name(Span *span)
+{
+    PyObject *recorder;
+    do {
+        recorder = (PyObject *)span->recorder;
+        PyObject *id = PyObject_CallMethod((PyObject *)span, "intern", NULL);
+        if (id == NULL)
+            return -1;
+        unsigned long name = PyLong_AsUnsignedLong(id);
+        Py_DECREF(id);
+        if (PyErr_Occurred())
+            return -1;
+        span->name_id = (uint32_t)name;
+    } while (recorder != (PyObject *)span->recorder); /* it was attached to another one meanwhile */
+    return 0;
+}
+
+static ALWAYS_INLINE int has_name(Span *span) { return LIKELY(span->name_id != NO_NAME) || give_name(span) == 0; }
+
 /* -- beginning and ending -- */
 
 static int tell_listener(Recorder *recorder, const char *method, const char *format, uint32_t name, PyObject *entry,
@@ -39,6 +61,8 @@ static int tell_listener(Recorder *recorder, const char *method, const char *for
 
 static ALWAYS_INLINE int record_instant(Span *span)
 {
+    if (!has_name(span))
+        return -1;
     Recorder *recorder = span->recorder;
     int64_t now = recorder_now(recorder);
     if (recorder_failed(now))
@@ -232,9 +256,12 @@ static PyObject *exit_get(PyObject *descriptor, PyObject *object, PyObject *Py_U
     if (UNLIKELY(!is_span(object)))
         return NULL;
     Span *span = (Span *)object;
+    int is_recording = is_active(span);
+    if (is_recording && !has_name(span))
+        return NULL;
     if (UNLIKELY(span->handed != NULL))
         forget_handed(span);
-    if (!is_active(span)) {
+    if (!is_recording) {
         span->handed = new_none();
         return Py_NewRef(skipped_exit);
     }
@@ -264,11 +291,12 @@ static PyObject *span_enter(PyObject *self, PyObject *Py_UNUSED(nothing))
         return result < 0 ? NULL : Py_NewRef(self);
     }
     /* An inactive one as well: a span that began unrecorded must not end another one. */
-    Entry *entry = take_entry(span);
+    int is_recording = is_active(span);
+    Entry *entry = !is_recording || has_name(span) ? take_entry(span) : NULL;
     if (entry == NULL)
         return NULL;
     Py_INCREF((PyObject *)entry);
-    int result = begin_entry(span, entry, 1, is_active(span));
+    int result = begin_entry(span, entry, 1, is_recording);
     if (result < 0)
         give_up(entry);
     Py_DECREF((PyObject *)entry);
@@ -351,7 +379,7 @@ static PyObject *span_begin(PyObject *self, PyObject *Py_UNUSED(nothing))
     Span *span = (Span *)self;
     if (!is_active(span))
         return new_none();
-    Entry *entry = take_entry(span);
+    Entry *entry = has_name(span) ? take_entry(span) : NULL;
     if (entry == NULL)
         return NULL;
     Py_INCREF((PyObject *)entry);
@@ -413,6 +441,8 @@ static ALWAYS_INLINE int plain_number(PyObject *number, Value *value)
     return FLAG_FLOAT;
 }
 
+#define MOST_SERIES (1 << 16)
+
 /* The id of a value's name; -1 with an error set. */
 static int64_t series_id(Recorder *recorder, PyObject *name)
 {
@@ -421,8 +451,10 @@ static int64_t series_id(Recorder *recorder, PyObject *name)
         return PyLong_AsLongLong(id);
     if (PyErr_Occurred())
         return -1;
+    if (PyDict_Size(recorder->series) >= MOST_SERIES)
+        PyDict_Clear(recorder->series);
     Py_INCREF(name);
-    id = PyObject_CallFunctionObjArgs(recorder->intern, name, NULL);
+    id = PyObject_CallMethod((PyObject *)recorder, "intern_series", "O", name);
     int64_t result = id == NULL || PyDict_SetItem(recorder->series, name, id) < 0 ? -1 : PyLong_AsLongLong(id);
     Py_XDECREF(id);
     Py_DECREF(name);
@@ -556,6 +588,8 @@ static PyObject *span_counter(PyObject *self, PyObject *values)
     Span *span = (Span *)self;
     if (!is_active(span))
         return new_none();
+    if (!has_name(span))
+        return NULL;
     int result = PyDict_CheckExact(values) ? record_plain_dict(span, values) : record_one_number(span, values);
     if (UNLIKELY(result > 0))
         result = record_any_counter(span, values);
@@ -568,6 +602,7 @@ static void set_recorder(Span *span, PyObject *recorder, uint32_t name_id)
 {
     PyObject *old = (PyObject *)span->recorder;
     forget_handed(span);
+    Py_CLEAR(span->enter); /* which holds the span */
     span->recorder = (Recorder *)Py_NewRef(recorder);
     span->name_id = name_id;
     span->own_series = -1;

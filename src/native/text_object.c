@@ -290,7 +290,6 @@ static PyMethodDef text_methods[] = {
      "if sequence is not 0."},
     {"rewrite", (PyCFunction)text_rewrite, METH_VARARGS,
      "(text, start, end, is_first, look): where it stopped, why, and lines."},
-    STRAIGHTEN_METHOD,
     {"finish_writing", (PyCFunction)text_finish_writing, METH_NOARGS, "What had to wait for the end."},
     {NULL, NULL, 0, NULL},
 };

@@ -114,6 +114,25 @@ def test_a_forgotten_close_is_made_good_at_exit(tmp_path):
     assert span_names(tmp_path).count("train") == 3
 
 
+def test_a_forgotten_close_is_made_good_at_exit_for_torchs_operators_too(tmp_path):
+    pytest.importorskip("torch")
+    status, _, err = run(
+        tmp_path,
+        """
+        import torch
+        from kinetoscope import TorchProfiler
+        sources = [TorchProfiler(folder + "/../torch_traces")]
+        profiler = Profiler(always, JSONTraceHandler(folder), sources=sources).start()
+        for batch in profiler.batches(range(3)):
+            with profiler.marker("train"):
+                torch.ones(3) + 1
+        """,
+    )
+    assert status == 0, err
+    names = span_names(tmp_path)
+    assert (names.count("train"), names.count("aten::add")) == (3, 3)
+
+
 def test_a_forked_child_saves_nothing_has_no_part_in_its_parents_tracks_and_its_sigterm_kills_it(tmp_path):
     status, out, err = run(
         tmp_path,

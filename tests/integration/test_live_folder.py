@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from kinetoscope import JSONTraceHandler, Profiler, ProfilerAction
-from kinetoscope.formats.chunk import read_live_folder
+from kinetoscope.formats.live_records import read_live_folder
 from kinetoscope.formats.record import Kind, record_columns
 from kinetoscope.recording.live_folder import is_on_network
 from kinetoscope.recording.recorder_choice import IS_PURE
@@ -79,7 +79,7 @@ def test_a_kill_loses_no_finished_span_and_tears_no_record(tmp_path, num_threads
         told[int(number)] = int(count)
 
     (folder,) = live_folders(tmp_path)
-    (process,) = read_live_folder(folder)
+    (process,) = read_live_folder(folder).processes
     names = [it.name for it in process.names]
     tracks = {it.name: it for it in process.tracks}
     for number, count in told.items():
@@ -109,7 +109,7 @@ def test_a_clean_close_leaves_no_live_folder(tmp_path):
         with marker:
             pass
         with marker:
-            (process,) = read_live_folder(folder)
+            (process,) = read_live_folder(folder).processes
             (track,) = process.tracks
             assert [process.names[it.name].name for it in track.records()] == ["m"]
             assert "m" in [process.names[it.name].name for it in track.open_spans]
@@ -305,7 +305,7 @@ def record_some(tmp_path, folder, num=100):
         for _ in range(num):
             with marker:
                 pass
-        processes = [process for path in live_folders(folder) for process in read_live_folder(path)]
+        processes = [process for path in live_folders(folder) for process in read_live_folder(path).processes]
         num_live = sum(len(part) for process in processes for track in process.tracks for part in track.parts)
     assert len(handler.spans("m")) == num
     return num_live

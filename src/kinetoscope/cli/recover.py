@@ -1,11 +1,12 @@
 """cli: ``kinetoscope recover``. A run's folder flows in; traces of what its killed processes left flow out."""
 
 import argparse
+import sys
 from functools import partial
 from pathlib import Path
 
 from kinetoscope.formats.upload_queue import delete_when_uploaded, read_queue
-from kinetoscope.handlers.recover import RecoveredRank, recover
+from kinetoscope.handlers.recover import RecoveredRank, UnrecoveredRank, recover
 from kinetoscope.merge.manifest_merge import merge_manifest
 from kinetoscope.training.attempt import Attempt
 
@@ -15,6 +16,8 @@ examples:
       after a kill -9, an out-of-memory kill or a crash: writes the trace files that a clean end would have written
   kinetoscope recover runs/digits --keep
       the same, and leaves what it was made from where it is
+  kinetoscope recover /local/live --traces /shared/runs/digits/traces
+      of a run with live_folder=/local/live: what a run's folder says of other places is followed only if you name them
 
 Spans that were open when a process died end with the last thing it recorded, and are marked as cut. What torch's own
 profiler had recorded in the open window is lost: it lives in the process's memory.
@@ -26,6 +29,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EXAMPLES
     parser.add_argument("run_folder", metavar="RUN_FOLDER", help="the folder of the run: the one with `live` in it")
     parser.add_argument(
+        "--traces",
+        metavar="DIR",
+        action="append",
+        default=[],
+        help="a folder outside of RUN_FOLDER to which the run wrote traces: only with this are they written there",
+    )
+    parser.add_argument(
         "--other-hosts",
         action="store_true",
         help="also what ranks of other machines left; only when you know that they no longer run",
@@ -35,15 +45,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Recovers every killed rank, then merges; returns the exit code."""
-    ranks = list(recover(arguments.run_folder, keep=arguments.keep, other_hosts=arguments.other_hosts))
-    if not ranks:
+    settings = {"keep": arguments.keep, "other_hosts": arguments.other_hosts, "traces": arguments.traces}
+    found = list(recover(arguments.run_folder, **settings, say=partial(print, file=sys.stderr)))
+    if not found:
         print(
             f"Nothing to recover in {arguments.run_folder}: its processes still run, or are another machine's. If you "
             "know that those are dead, pass --other-hosts."
         )
         return 0
+    ranks = [rank for rank in found if isinstance(rank, RecoveredRank)]
+    failed = [rank for rank in found if isinstance(rank, UnrecoveredRank)]
     for rank in ranks:
         print(_summary(rank))
+    for rank in failed:
+        print(f"kinetoscope recover: {rank.live_folder} stays as it is. {rank.error}", file=sys.stderr)
     run_folder = Path(arguments.run_folder)
     delete = partial(delete_when_uploaded, run_folder)
     for folder, output, as_list, node_rank, attempt in _merges(ranks):
@@ -60,7 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
             print(f"Merged {report.num_files} files of {len(report.ranks)} ranks into {report.output}.")
     if num_waiting := sum(len(read_queue(Path(arguments.run_folder), rank.run.rank)) for rank in ranks):
         print(f"{num_waiting} files wait to be uploaded: kinetoscope upload {arguments.run_folder}")
-    return 0
+    return 1 if failed else 0
 
 
 def _merges(ranks: list[RecoveredRank]) -> list[tuple]:
@@ -78,4 +93,5 @@ def _summary(rank: RecoveredRank) -> str:
     num_open = sum(thread.num_open for thread in rank.threads)
     lines = [f"Rank {rank.run.rank}: {num_spans:,} finished spans and {num_open} open ones in {rank.live_folder}."]
     lines += [f"  {it.name}: {it.num_spans:,} finished, {it.num_open} open" for it in rank.threads]
-    return "\n".join(lines + [f"  Written to {path}" for path in rank.traces])
+    lines += [f"  Written to {path}" for path in rank.traces]
+    return "\n".join(lines + [f"  Damaged: {damage}" for damage in rank.damages])

@@ -5,6 +5,7 @@ from typing import Any
 
 from kinetoscope.composer.marker import EngineMarker
 from kinetoscope.recording.action import ProfilerAction
+from kinetoscope.recording.known_markers import MOST_IDLE
 from kinetoscope.recording.lasting import LastingSpans
 from kinetoscope.recording.marker import Marker, MarkerSettings
 
@@ -71,8 +72,16 @@ class EngineMarkers:
         marker = self._make(settings, EngineMarker if is_engine else Marker)
         if isinstance(marker, EngineMarker):
             self._follow(marker, event)
+        if len(self._known) >= MOST_IDLE:
+            self._forget_names_of_others()
         self._known[name] = (marker, _copy(actions), on_start, on_finish, _copy(categories))
         return marker
+
+    def _forget_names_of_others(self) -> None:
+        """The engine asks for few names, but a callback may ask for ever new ones."""
+        for name, known in list(self._known.items()):
+            if not isinstance(known[0], EngineMarker):
+                del self._known[name]
 
     def _follow(self, marker: EngineMarker, event: str) -> None:
         if event in _LASTING:

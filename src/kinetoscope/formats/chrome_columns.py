@@ -6,9 +6,10 @@ that analysis needs, and two columns of bytes: ``args`` as they stand in the fil
 fields that have no column.
 """
 
+import contextlib
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -89,17 +90,16 @@ MORE, LIST_END, ODD = range(3)
 class Scanner(Protocol):
     """Makes rows of ordinary events."""
 
-    @property
-    def straighten(self) -> Callable[..., Any] | None:
-        """`chrome_stream.Straighten`, with ``False`` before its arguments; None in the scanner in Python."""
-        ...
-
     def scan(self, window: bytearray | bytes, at: int, end: int, is_first: bool, /) -> tuple[int, int, int]:
         """Takes the events of ``window[at:end]`` as far as it can.
 
         Returns where it stopped (behind the last event taken, or at the bracket that ends the list), why, and how
         many commas were too many or missing. ``is_first``: there was no event before, so none needs a comma.
         """
+        ...
+
+    def add(self, event: bytes, /) -> bool:
+        """Takes one event, alone; False if it is no ordinary one."""
         ...
 
     def take(self, is_last: bool, /) -> list[Any]:
@@ -112,22 +112,28 @@ class Scanner(Protocol):
 
 
 class Columns(dict[str, list[Any]]):
-    """A block of rows as lists; columns that no row has may be missing.
+    """A block of rows as lists; columns that no row has may be missing."""
 
-    Instead of ``ts`` and ``dur`` there may be ``ts_us`` and ``dur_us``: microseconds, as doubles which lose no
-    nanosecond.
-    """
+
+class NativeScanner:
+    """The scanner in C. Raises ImportError at construction where that was not built."""
+
+    def __init__(self) -> None:
+        from kinetoscope import _native
+
+        scanner = _native.Scanner(_names(), len(TEXTS), len(NUMBERS), _keys())
+        self.scan, self.take, self.texts = scanner.scan, scanner.take, scanner.texts
+
+    def add(self, event: bytes, /) -> bool:
+        """See `Scanner`."""
+        return self.scan(event, 0, len(event), True)[0] == len(event)
 
 
 def new_scanner() -> Scanner:
     """The scanner in C; the one in Python where that was not built, or if ``KINETOSCOPE_PURE=1``."""
     if os.environ.get("KINETOSCOPE_PURE", "0") in ("", "0"):
-        try:
-            from kinetoscope import _native
-
-            return _native.Scanner(_names(), len(TEXTS), len(NUMBERS), _keys())
-        except ImportError:
-            pass
+        with contextlib.suppress(ImportError):
+            return NativeScanner()
     from kinetoscope.formats.chrome_twin import TwinScanner
 
     return TwinScanner()

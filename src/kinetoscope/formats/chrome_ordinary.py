@@ -8,7 +8,7 @@ import json
 import math
 from collections import Counter
 from decimal import Decimal
-from typing import Any
+from typing import Any, TypeGuard
 
 import msgspec
 
@@ -21,22 +21,41 @@ _TIME_FIELDS = ("ts", "dur")
 _KNOWN_FIELDS = frozenset({"ph", "args", *_TEXT_FIELDS, *_PLACE_FIELDS, *_TIME_FIELDS})
 
 
+def is_ordinary(event: dict[str, Any]) -> bool:
+    """Whether the fields of an event, its times as they stand in the file, are of the types that the format says."""
+    return (
+        _is_phase(event.get("ph"))
+        and all(type(event[name]) is str for name in _TEXT_FIELDS if name in event)
+        and all(_is_place(event[name]) for name in _PLACE_FIELDS if name in event)
+        and all(type(event[name]) in (int, float, Decimal) for name in _TIME_FIELDS if name in event)
+        and isinstance(event.get("args", {}), dict)
+        and len(event.keys() - _KNOWN_FIELDS) <= MOST_FIELDS
+    )
+
+
+def _is_phase(value: Any) -> bool:
+    return isinstance(value, str) and len(value) == 1 and " " <= value < "\x7f" and value not in '"\\'
+
+
+def _is_place(value: Any) -> TypeGuard[int | str]:
+    return type(value) is str or (type(value) is int and abs(value) < _LARGEST)
+
+
 def ordinary_event(event: dict[str, Any], counts: Counter[str]) -> bytes | None:
     """The event as strict JSON that scanners take; None, and a count of the reason, if it cannot be one.
 
     Its times are nanoseconds, as `chrome_times.event_to_nanoseconds` leaves them.
     """
-    phase = event.get("ph")
-    if not isinstance(phase, str) or len(phase) != 1 or not " " <= phase < "\x7f" or phase in '"\\':
+    if not _is_phase(event.get("ph")):
         counts["no_event"] += 1
         return None
     fields = _own_fields(event)
-    others = [(key, value) for key, value in event.items() if key not in fields and key not in _KNOWN_FIELDS]
+    others = [(key, value) for key, value in event.items() if key not in _KNOWN_FIELDS]
     fields |= dict(others[: MOST_FIELDS - 1])
     if len(others) >= MOST_FIELDS:
         fields["other_fields"] = dict(others[MOST_FIELDS - 1 :])
     try:
-        return strict_text(fields, counts)
+        return msgspec.json.encode(_plain(fields, counts))
     except RecursionError:
         counts["lost"] += 1
         return None
@@ -68,27 +87,12 @@ def _as_text(value: Any) -> str:
 def _as_place(value: Any) -> int | str:
     if isinstance(value, float | Decimal) and math.isfinite(value) and value == int(value) and abs(value) < _LARGEST:
         return int(value)
-    if isinstance(value, int) and not isinstance(value, bool) and abs(value) < _LARGEST:
-        return value
-    return value if isinstance(value, str) else json.dumps(value, default=str)
+    return value if _is_place(value) else json.dumps(value, default=str)
 
 
 def _microseconds(time_ns: int) -> msgspec.Raw:
     whole, rest = divmod(abs(time_ns), 1000)
     return msgspec.Raw(f"{'-' * (time_ns < 0)}{whole}.{rest:03}".encode())
-
-
-def strict_text(event: dict[str, Any], counts: Counter[str]) -> bytes:
-    """The event as strict JSON, its fields as they are; what JSON or UTF-8 does not have is replaced, and counted.
-
-    Raises RecursionError where it is nested too deep.
-    """
-    try:
-        text = msgspec.json.encode(event)
-    except (UnicodeEncodeError, OverflowError):  # halves of characters, or integers of more than 64 bits
-        return msgspec.json.encode(_plain(event, counts))
-    # NaN is written as null without a word: where a null stands, look what it was.
-    return msgspec.json.encode(_plain(event, counts)) if b"null" in text else text
 
 
 def _plain(value: Any, counts: Counter[str]) -> Any:

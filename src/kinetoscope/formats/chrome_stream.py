@@ -1,8 +1,7 @@
 """formats: Chrome JSON as it comes. A stream flows in piece by piece; its events flow, as text, into who takes them.
 
 Memory stays flat, whatever the size of the file. This is the one lenient reader: what its taker does not take is read
-event by event, in C where that is sure (`Straighten`), mended where it is no JSON (`chrome_repair`), or left out, and
-counted. Work is bounded whatever the bytes are.
+event by event, mended where it is no JSON (`chrome_repair`), or left out, and counted.
 """
 
 import contextlib
@@ -19,38 +18,35 @@ from typing import Any, Protocol
 import msgspec
 
 from kinetoscope.errors import TraceFileError
-from kinetoscope.formats.chrome_repair import Damage, mend, reach_of, read_event, read_fields, read_strict
+from kinetoscope.formats.chrome_repair import Damage, is_strict, mend, reach_of, read_event, read_fields
 from kinetoscope.formats.chrome_times import event_to_nanoseconds
 from kinetoscope.formats.compression import UnpackedStream
 
 Event = dict[str, Any]
 
+CLOSING_BRACKET = ord("]")
+
 _PIECE_BYTES = 1 << 18  # what fits the processor's cache
 _LARGEST_EVENT_BYTES = 1 << 26  # what is longer is taken for damage: a quote that nobody closed
 _LOOK_BYTES = 1 << 12  # where the end of an odd event is looked for first
-_LOOK_AHEAD_BYTES = 1 << 20  # and how far it is looked for, before it is given up
+# How far that end is looked for, before the event is given up: objects of Python take up to 30 times the size of text.
+_LOOK_AHEAD_BYTES = 1 << 23
 _MOST_MENDED_BYTES = 1 << 16
 _MOST_STARTS = 16
 _LONGEST_BEGINNING = 256  # of an event, up to its first colon
 _NEAR_THE_END = 16
-_MOST_IN_A_ROW = 64
-# Bytes that are read in vain: at first, as a multiple of those that are not, and what any failure costs at least.
-_WORK_AT_FIRST = 1 << 24
-_MOST_WORK = 2
-_LEAST_WORK = 400
-# Pieces lost: how many more than twice the events that were read, before more and more of what follows is passed over.
-_MOST_LOST = 1 << 12
-_PASSED_OVER_PER_LOST = 16
+# How many bytes may be read in vain, how many a lost piece counts at least, how many each byte of an event pays back.
+# In debt, no end is looked for far ahead, and what follows a lost piece is passed over: the more, the larger the debt.
+_MOST_VAIN = 1 << 24
+_LEAST_VAIN = 400
+_VAIN_PER_BYTE = 16
+_VAIN_PER_BYTE_PASSED_OVER = 25
 _MOST_PASSED_OVER = 1 << 16
-_CREDIT_OF_AN_EVENT = 2
-_SHORTEST_EVENT = len('{"ph":"i","ts":1}')
 _EVENTS = re.compile(rb'(?<!\\)"traceEvents"[ \t\n\r]*:[ \t\n\r]*\[')
 _SEPARATORS = re.compile(rb"[ \t\n\r,]*")
 _NEXT_EVENT = re.compile(rb'\{[ \t\n\r]*"(?:ph|name|cat|pid|tid|ts|id|args)"[ \t\n\r]*:')
 _SPACE = b" \t\r\n"
-_WITHOUT_AN_END = (Damage.ESCAPES, Damage.COMMAS, Damage.LOST)  # they reach to where the next event seems to begin
 _MARK = b"\xef\xbb\xbf"  # some editors put it before UTF-8
-_CLOSING_BRACKET = ord("]")
 _NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
@@ -69,18 +65,8 @@ class Stop(IntEnum):
     """Here is something that it does not take."""
 
 
-Straighten = Callable[[bytearray, int, int, int], tuple[int, bytes, int, int, int] | None]
-"""(window, at, look_end, end): the size of the event there, the event as strict JSON, its `Damage`, how many numbers in
-it are not finite, and how far it was read in vain; None if it is not sure. A lost event reaches to the next one."""
-
-
 class EventTaker(Protocol):
     """Takes events as text."""
-
-    @property
-    def straighten(self) -> Straighten | None:
-        """What makes strict text of damaged events, in C; None: they all are read here."""
-        ...
 
     @property
     def num_stray(self) -> int:
@@ -94,16 +80,33 @@ class EventTaker(Protocol):
         """
         ...
 
-    def take_straightened(self, text: bytes, num_not_finite: int) -> bool:
-        """Takes a damaged event that became strict JSON, NaN and infinities null; False if it is odd besides."""
-        ...
-
     def take_odd(self, event: Event, text: bytes) -> bool:
         """Takes an event that `take` did not; False if it will not.
 
         ``text`` is what stands in the file, if it is JSON; else b"". Times are microseconds, or whatever stands there.
         """
         ...
+
+
+class OneByOne:
+    """A taker that takes no text, so that `take_odd` gets every event."""
+
+    num_stray = 0
+
+    def take(self, text: bytearray, start: int, end: int, is_first: bool) -> tuple[int, Stop]:
+        at = skip_separators(text, start, end)
+        if at == end:
+            return start, Stop.MORE
+        if text[at] != CLOSING_BRACKET:
+            return start, Stop.ODD
+        self.num_stray += text.count(b",", start, at)
+        return at + 1, Stop.END
+
+
+def skip_separators(text: bytearray | bytes, start: int, end: int) -> int:
+    """Where the next event, or what is in its place, begins; ``end`` if that is not there yet."""
+    match = _SEPARATORS.match(text, start, end)
+    return match.end() if match else start
 
 
 @dataclass(slots=True)
@@ -129,7 +132,7 @@ def stream_chrome(
     """
     name = os.fspath(path)
     with open_trace(name) as file:
-        return ChromeStream(UnpackedStream(file, name), name, taker, on_bytes, file.tell).read(on_header)
+        return ChromeStream(UnpackedStream(file, name), name, taker, on_bytes).read(on_header)
 
 
 def open_trace(name: str) -> io.FileIO:
@@ -165,25 +168,21 @@ class ChromeStream:
         name: str,
         taker: EventTaker,
         on_bytes: Callable[[int], None] | None = None,
-        tell: Callable[[], int] = int,
     ) -> None:
         self._name = name
         self._stream = stream
-        self._tell = tell
         self._taker = taker
         self._on_bytes = on_bytes
-        self._told_bytes = 0
+        self._num_unpacked = self._num_told = 0
         self._buffer = bytearray(_PIECE_BYTES)
         self._begin = self._end = 0
         self._is_over = False
         self._trace = StreamedTrace()
         self._is_strict = self._are_fields_strict = True
         self._is_first = True
-        self._num_in_a_row = 1
-        self._work_left = _WORK_AT_FIRST
+        self._vain_left = _MOST_VAIN
         self._damages: Counter[int] = Counter()
-        self._num_stray = self._num_strangers = 0
-        self._num_without_phase = self._lost_balance = self._num_passed_over = 0
+        self._num_stray = self._num_strangers = self._num_passed_over = 0
 
     def read(self, on_header: Callable[[dict[str, Any]], None] | None = None) -> StreamedTrace:
         """Reads all of it. Raises `TraceFileError` when it is empty, binary or no trace."""
@@ -193,6 +192,8 @@ class ChromeStream:
         is_closed = self._read_events()
         if is_closed:
             self._read_rest(is_list)
+        self._begin = self._end
+        self._tell(0)
         self._report(is_closed)
         return self._trace
 
@@ -209,13 +210,17 @@ class ChromeStream:
         with memoryview(self._buffer) as view, view[self._end :] as room:
             num_read = self._stream.readinto(room)
         self._end += num_read
-        self._work_left += _MOST_WORK * num_read
+        self._num_unpacked += num_read
         self._is_over = num_read == 0
-        if self._on_bytes is not None:
-            position = self._tell()
-            self._on_bytes(position - self._told_bytes)
-            self._told_bytes = position
         return num_read > 0
+
+    def _tell(self, least_bytes: int = _PIECE_BYTES) -> None:
+        """Says how far into the file it has come, if that is ``least_bytes`` further than before."""
+        num_done = self._num_unpacked - (self._end - self._begin)
+        num_bytes = self._stream.num_packed * num_done // max(1, self._num_unpacked) - self._num_told
+        if self._on_bytes is not None and num_bytes >= least_bytes:
+            self._num_told += num_bytes
+            self._on_bytes(num_bytes)
 
     def _text(self, most_bytes: int | None = None) -> bytes:
         end = self._end if most_bytes is None else min(self._end, self._begin + most_bytes)
@@ -223,8 +228,7 @@ class ChromeStream:
 
     def _next_place(self) -> int:
         """Where the next event, or what is in its place, begins."""
-        match = _SEPARATORS.match(self._buffer, self._begin, self._end)
-        return match.end() if match else self._begin
+        return skip_separators(self._buffer, self._begin, self._end)
 
     def _skip_space(self) -> bytes:
         """Goes to the first byte that is no white space, and gives it; b"" at the end."""
@@ -284,100 +288,61 @@ class ChromeStream:
     def _read_events(self) -> bool:
         """Gives all events away; whether their list is closed."""
         while True:
+            self._tell()
             place = self._next_place()
             self._begin, stop = self._taker.take(self._buffer, self._begin, self._end, self._is_first)
             if self._begin > place:
-                self._is_first, self._num_in_a_row = False, 1
-            self._weigh(self._begin - place, is_left_out=False)
+                self._is_first = False
+                self._count_event(self._begin - place)
             if stop == Stop.END:
                 return True
-            if stop == Stop.ODD:
-                self._read_odd_ones()
-            elif not self._more():
+            if stop == Stop.MORE:
+                if self._more():
+                    continue
                 if self._next_place() == self._end:
                     return False
-                self._read_odd_ones()
+            self._read_odd()
 
-    def _read_odd_ones(self) -> None:
-        """Reads an event that was not taken; and where one is odd, the next ones often are."""
-        for _ in range(self._num_in_a_row):
-            place = self._next_place()
-            if place == self._end or self._buffer[place] == _CLOSING_BRACKET:
-                return
-            self._num_stray += abs(self._buffer.count(b",", self._begin, place) - (not self._is_first))
-            self._begin, self._is_first = place, True  # what is behind the comma needs no other
-            num_lost, num_left_out = self._num_lost(), self._num_left_out()
-            if not self._read_straightened() and not self._read_odd():
-                return
-            self._weigh(self._begin - place, is_left_out=self._num_left_out() > num_left_out)
-            if self._num_lost() > num_lost:
-                self._lost_balance += 1
-                self._pass_over()
-        self._num_in_a_row = min(_MOST_IN_A_ROW, 2 * self._num_in_a_row)
+    def _count_event(self, num_bytes: int) -> None:
+        self._vain_left = min(_MOST_VAIN, self._vain_left + _VAIN_PER_BYTE * num_bytes)
 
-    def _num_lost(self) -> int:
-        return self._damages[Damage.LOST] + self._num_strangers + self._num_without_phase
-
-    def _num_left_out(self) -> int:
-        return self._num_lost() + self._damages[Damage.TIMELESS]
-
-    def _weigh(self, num_bytes: int, *, is_left_out: bool) -> None:
-        """Counts an event that was read, if it is one, against what was lost."""
-        if num_bytes >= _SHORTEST_EVENT and not is_left_out:
-            self._lost_balance = max(0, self._lost_balance - _CREDIT_OF_AN_EVENT)
+    def _count_vain(self, num_bytes: int = 0) -> None:
+        most_debt = _VAIN_PER_BYTE_PASSED_OVER * _MOST_PASSED_OVER
+        self._vain_left = max(-most_debt, self._vain_left - max(_LEAST_VAIN, num_bytes))
 
     def _pass_over(self) -> None:
-        """Where nearly everything is lost, goes on the further ahead the longer that lasts."""
-        distance = min(_MOST_PASSED_OVER, _PASSED_OVER_PER_LOST * (self._lost_balance - _MOST_LOST))
-        if distance <= 0:
+        """Goes on further ahead, where nearly nothing could be read for long."""
+        distance = -self._vain_left // _VAIN_PER_BYTE_PASSED_OVER
+        if distance > 0:
+            match = _NEXT_EVENT.search(self._buffer, self._begin + distance, self._end)
+            reached = match.start() if match else max(self._begin, self._end - _LONGEST_BEGINNING)
+            self._num_passed_over += reached - self._begin
+            self._begin, self._is_first = reached, True
+
+    def _read_odd(self) -> None:
+        """Reads an event that was not taken; or more of the text, so that it may be taken after all."""
+        place = self._next_place()
+        if place == self._end or self._buffer[place] == CLOSING_BRACKET:
             return
-        match = _NEXT_EVENT.search(self._buffer, self._begin + distance, self._end)
-        reached = match.start() if match else max(self._begin, self._end - _LONGEST_BEGINNING)
-        self._num_passed_over += reached - self._begin
-        self._begin = reached
-
-    def _read_straightened(self) -> bool:
-        """Reads one event that C understands, or knows to be lost; False if that is to be found out here."""
-        look_end = min(self._end, self._begin + self._look_ahead_bytes())
-        straighten = self._taker.straighten
-        found = straighten and straighten(self._buffer, self._begin, look_end, self._end)
-        if not found:
-            return False
-        size, text, damage, num_not_finite, num_vain = found
-        if Damage.NONE < damage < Damage.TIMELESS and not self._taker.take_straightened(text, num_not_finite):
-            return False
-        self._begin += size
-        self._damages[damage] += 1
-        self._is_first = damage in _WITHOUT_AN_END
-        if self._is_first:
-            self._work_left -= max(_LEAST_WORK, num_vain)
-        self._is_strict = self._is_strict and damage <= Damage.TYPES
-        if damage == Damage.NONE:
-            self._take_value(read_strict(text), text)
-        return True
-
-    def _look_ahead_bytes(self) -> int:
-        return _LOOK_AHEAD_BYTES if self._work_left > 0 else _LOOK_BYTES
-
-    def _read_odd(self) -> bool:
-        """Reads one event; False if more of the text is there now, so that it may be taken after all."""
+        self._num_stray += abs(self._buffer.count(b",", self._begin, place) - (not self._is_first))
+        self._begin, self._is_first = place, True  # what is behind the comma needs no other
         window = _LOOK_BYTES
         while True:
             text = self._text(window).decode("latin-1")  # a character for each byte, so that its end can be found again
             is_all = len(text) == self._end - self._begin
             reached = self._try_to_read(text, is_whole=is_all and self._is_over)
             if reached is None:
-                return True
-            look_ahead = self._look_ahead_bytes()
+                return
+            look_ahead = _LOOK_AHEAD_BYTES if self._vain_left > 0 else _LOOK_BYTES
             is_cut = reached >= len(text) - _NEAR_THE_END and not (is_all and self._is_over)
             if is_cut and is_all and len(text) < look_ahead:
                 if self._more():
-                    return False
+                    return
             elif is_cut and window < look_ahead:
-                window *= 8
+                window = min(8 * window, look_ahead)
             else:
                 self._give_up_event()
-                return True
+                return
 
     def _try_to_read(self, text: str, *, is_whole: bool) -> int | None:
         """Reads the event at the beginning of a text; if it cannot be read, how far it could."""
@@ -391,7 +356,7 @@ class ChromeStream:
             if reached < len(text) or is_whole:  # a number that reaches the end may go on
                 self._take_odd(event, reached)
                 return None
-        self._work_left -= max(_LEAST_WORK, reached)
+        self._count_vain(reached)
         return reached
 
     def _take_odd(self, event: Any, size: int) -> None:
@@ -400,11 +365,9 @@ class ChromeStream:
         self._is_first = False
         if not text.isascii():
             event, _ = read_event(self._decoded(text), 0)
-        try:
-            msgspec.json.decode(text, type=msgspec.Raw if text.isascii() else Any)
-        except _NOT_JSON:
+        if not is_strict(text, event):
             self._is_strict, text = False, b""
-        self._take_value(event, text)
+        self._take_value(event, text, size)
 
     def _decoded(self, text: bytes) -> str:
         try:
@@ -413,12 +376,16 @@ class ChromeStream:
             self._damages[Damage.NOT_UTF8] += 1
             return text.decode(errors="replace")
 
-    def _take_value(self, event: Any, text: bytes) -> None:
+    def _take_value(self, event: Any, text: bytes, size: int) -> None:
+        """Gives an event away, which has ``size`` bytes in the file; or counts what is none."""
+        if isinstance(event, dict) and isinstance(event.get("ph"), str):
+            self._count_event(size)
+        else:
+            self._count_vain()
+            self._pass_over()
         if not isinstance(event, dict):
             self._num_strangers += 1
-            return
-        self._num_without_phase += not event.get("ph") or not isinstance(event["ph"], str)
-        if not self._taker.take_odd(event, text):
+        elif not self._taker.take_odd(event, text):
             has_times = event_to_nanoseconds({key: event[key] for key in ("ts", "dur") if key in event}, 0)
             self._damages[Damage.LOST if has_times else Damage.TIMELESS] += 1
 
@@ -437,8 +404,10 @@ class ChromeStream:
         self._begin = following
         event, damage = mend(piece.decode(errors="replace"))
         self._damages[damage] += 1
-        if damage != Damage.LOST:
-            self._take_value(event, b"")
+        if damage == Damage.LOST:
+            self._pass_over()
+        else:
+            self._take_value(event, b"", size)
 
     # -- behind the events --
 

@@ -1,35 +1,37 @@
-"""formats: the live folder. Chunk, track and names files, live or left by a killed process, flow in; records flow out.
+"""formats: names, spools, tracks and chunks, the files of a live folder. The bytes of one flow in, and what they say
+flows out; `live_records` puts them together.
 
 `src/native/record.h` explains the files byte by byte. This reader needs nothing but Python.
 """
 
 import contextlib
 import json
-import mmap
 import os
 import struct
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 from isal import isal_zlib
 
 from kinetoscope.errors import TraceFileError
-from kinetoscope.formats.record import RECORD_BYTES, Kind, Record, record_columns, unpack_records
-from kinetoscope.training.attempt import is_process_alive
+from kinetoscope.formats.record import RECORD_BYTES, Flag, Kind, Record, pack_records, record_columns, unpack_records
 
-_VERSION = 1
-_CHUNK = struct.Struct("<8sIIIIII32x")
+MOST_CHUNK_BYTES = 64 << 20
+"""No chunk, however packed, is larger: a recorder's largest has 4 MiB."""
+
+_VERSION = 2
+_CHUNK = struct.Struct("<8sIIIIIIIIqq8x")
 _CHUNK_MAGIC = b"KSCHUNK\0"
-_TRACK = struct.Struct("<8sIIIIIIqqQII128s64x")
+_TRACK = struct.Struct("<8sIIIIIIqqQII128sq56x")
 _TRACK_MAGIC = b"KSTRACK\0"
-_SPOOLED = struct.Struct("<8sIIIIIII28x")
 _SPOOL_MAGIC = b"KSSPOOL\0"
 _SPOOL_LEVEL = 1  # measured on records of a training loop: 400 MB/s and 3 times smaller; level 2 gains nothing
 _MOST_PIECES = 512  # of one writev
+_MOST_NAME_BYTES = 1 << 20
+_LATEST_NS = 1 << 62
+_PIECE_BYTES, _SEARCH_BYTES = 64 << 10, 1 << 20
 
 
 # -- the names file -----------------------------------------------------------------------------------------------
@@ -44,17 +46,16 @@ class NamesFile:
     def __init__(self, folder: str | os.PathLike[str], pid: int, names: Iterable[Any]) -> None:
         self.path = Path(folder) / f"{pid}.names"
         self._file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-        try:
-            for name in list(names):
-                self.append(name)
-        except OSError:
-            self.delete()
-            raise
+        self._unwritten = b""
+        for name in list(names):
+            self.append(name)
 
     def append(self, name: Any) -> None:
-        """Writes down the next name: the line's number is its id."""
-        line = json.dumps({"name": name.name, "categories": name.categories}) + "\n"
-        os.write(self._file, line.encode())
+        """Writes down the next name: the line's number is its id. What a full disk does not take comes before the next
+        name, so that the lines after it keep their numbers."""
+        self._unwritten += json.dumps({"name": name.name, "categories": name.categories}).encode() + b"\n"
+        with contextlib.suppress(OSError):
+            self._unwritten = self._unwritten[os.write(self._file, self._unwritten) :]
 
     def delete(self) -> None:
         """Closes and deletes the file."""
@@ -72,13 +73,30 @@ class LiveName(NamedTuple):
     categories: tuple[str, ...]
 
 
-def read_names(path: Path) -> list[LiveName]:
-    """The names in a names file; a last line that was not finished is left out."""
-    names = []
-    for line in path.read_bytes().split(b"\n")[:-1]:
-        fields = json.loads(line)
-        names.append(LiveName(fields["name"], tuple(fields["categories"])))
-    return names
+def read_names(content: bytes) -> tuple[list[LiveName], list[str]]:
+    """The names in a names file, and a sentence for each that cannot be read: a placeholder keeps its number.
+
+    A last line that was not finished is left out.
+    """
+    names: list[LiveName] = []
+    damages: list[str] = []
+    for number, line in enumerate(content.split(b"\n")[:-1]):
+        try:
+            names.append(_read_name(line))
+        except (ValueError, TypeError, KeyError, RecursionError):
+            names.append(LiveName(f"unreadable name {number}", ()))
+            damages.append(f"line {number + 1} cannot be read; what it named is called {names[-1].name!r}")
+    return names, damages
+
+
+def _read_name(line: bytes) -> LiveName:
+    if len(line) > _MOST_NAME_BYTES:
+        raise ValueError("no name is as long as this")
+    fields = json.loads(line)
+    name, categories = fields["name"], tuple(fields["categories"])
+    if not all(isinstance(text, str) for text in (name, *categories)):
+        raise TypeError("names are text")
+    return LiveName(name, categories)
 
 
 # -- the spool ----------------------------------------------------------------------------------------------------
@@ -143,8 +161,9 @@ class Spool:
     def _entry(self, chunk: Any) -> tuple[bytes, bytes]:
         with memoryview(chunk) as records:
             packed = isal_zlib.compress(records, _SPOOL_LEVEL)
-        fields = (_SPOOL_MAGIC, _VERSION, os.getpid(), chunk.track, chunk.window, chunk.sequence, len(chunk))
-        return _SPOOLED.pack(*fields, len(packed)), packed
+        header = ChunkHeader(*_CHUNK.unpack(chunk.header))
+        header = header._replace(magic=_SPOOL_MAGIC, num_records=len(chunk), packed_bytes=len(packed))
+        return _CHUNK.pack(*header), packed
 
     def _added(self, entry: tuple[bytes, bytes], num_records: int) -> SpooledRecords:
         header, packed = entry
@@ -163,155 +182,102 @@ def _write_all(file: int, pieces: list[bytes]) -> None:
             written += os.write(file, b"".join(piece)[written:])
 
 
-def _read_spool(path: Path) -> Iterator[tuple["_ChunkHeader", bytes]]:
-    """What was spooled; an entry that was not finished is left out."""
-    content = _read(path)
-    offset = 0
-    while offset + _SPOOLED.size <= len(content):
-        *fields, length = _SPOOLED.unpack_from(content, offset)
-        header = _ChunkHeader(*fields)
-        offset += _SPOOLED.size + length
-        if header.magic != _SPOOL_MAGIC or offset > len(content):
-            return
-        _check_version(path, header.version)
-        yield header, zlib.decompress(content[offset - length : offset])
+class SpoolEntry(NamedTuple):
+    """What a spool took over of one chunk: where it stands in the file, packed."""
+
+    header: "ChunkHeader"
+    offset: int
+    num_bytes: int
+
+    def unpack(self, packed: bytes) -> bytes:
+        """The records; fewer if the entry is damaged, and never more than its header tells of."""
+        unpacker, records = zlib.decompressobj(), bytearray()
+        with contextlib.suppress(zlib.error):
+            for first in range(0, len(packed), _PIECE_BYTES):
+                room = self.header.num_records * RECORD_BYTES - len(records)
+                if room > 0:
+                    records += unpacker.decompress(packed[first : first + _PIECE_BYTES], room)
+        return bytes(records[: len(records) - len(records) % RECORD_BYTES])
+
+
+def read_spool(file: BinaryIO, damages: list[str]) -> Iterator[SpoolEntry]:
+    """The entries of a spool, also those behind a damaged one; ``damages`` gets a sentence for each of these.
+
+    One that was not finished is among them, with what there is of it.
+    """
+    offset, length = _next_entry(file, 0), os.fstat(file.fileno()).st_size
+    if offset:
+        damages.append("it does not begin with an entry")
+    while offset + _CHUNK.size <= length:
+        header = ChunkHeader(*_CHUNK.unpack(os.pread(file.fileno(), _CHUNK.size, offset)))
+        first = offset + _CHUNK.size
+        end = first + header.packed_bytes
+        follows = os.pread(file.fileno(), len(_SPOOL_MAGIC), end)
+        offset = end if follows in (_SPOOL_MAGIC, b"") else _next_entry(file, first)
+        if follows != _SPOOL_MAGIC and offset < length:
+            damages.append(f"what stands at byte {end:,} is no entry")
+        if header.version != _VERSION or max(header.num_records * RECORD_BYTES, header.packed_bytes) > MOST_CHUNK_BYTES:
+            damages.append(f"the entry before byte {end:,} is left out: it is of another version, or too large")
+        else:
+            yield SpoolEntry(header, first, min(end, offset, length) - first)
+
+
+def _next_entry(file: BinaryIO, offset: int) -> int:
+    """Where the next entry of a spool begins; the end of the file if there is none."""
+    while piece := os.pread(file.fileno(), _SEARCH_BYTES, offset):
+        found = piece.find(_SPOOL_MAGIC)
+        if found >= 0:
+            return offset + found
+        if len(piece) < len(_SPOOL_MAGIC):
+            break
+        offset += len(piece) - len(_SPOOL_MAGIC) + 1
+    return os.fstat(file.fileno()).st_size
 
 
 # -- tracks and chunks --------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class LivePart:
-    """Some of a thread's records: as long as there are records.
+class TrackHeader(NamedTuple):
+    """Whose a track is. ``monotonic_ns`` and ``unix_ns`` are one moment on two clocks."""
 
-    ``window`` is the number of their window if their process opens windows itself. A child process's records may be of
-    several windows.
-    """
-
-    window: int
-    packed: bytes = field(repr=False)
-
-    def __len__(self) -> int:
-        return len(self.packed) // RECORD_BYTES
-
-    def read(self) -> bytes:
-        """The records, 32 bytes each."""
-        return self.packed
-
-
-@dataclass(slots=True)
-class LiveTrack:
-    """What one thread recorded and has not been saved, and the spans that it has open.
-
-    ``parts`` are its records, oldest first. ``monotonic_ns`` and ``unix_ns`` are one moment on two clocks;
-    records have nanoseconds on the monotonic clock.
-    """
-
-    number: int
+    magic: bytes
+    version: int
     pid: int
+    track: int
     tid: int
-    name: str
     rank: int
-    is_main: bool
+    is_main: int
     monotonic_ns: int
     unix_ns: int
-    num_dropped: int = 0
-    parts: list[LivePart] = field(default_factory=list, repr=False)
-    open_spans: list[Record] = field(default_factory=list)
-    """Spans in progress; their ``end`` is 0, and their ``series`` the number of the window in which they began."""
-
-    def records(self) -> Iterator[Record]:
-        """Every record, oldest first."""
-        return chain.from_iterable(unpack_records(part.read()) for part in self.parts)
+    num_dropped: int
+    num_slots: int
+    reserved: int
+    name: bytes
+    dropped_ns: int
 
 
-@dataclass(slots=True)
-class LiveProcess:
-    """What one process keeps in a live folder."""
+def read_track(content: bytes) -> tuple[TrackHeader, list[Record]] | None:
+    """A track file's header and the spans that are open; None if nothing was begun in it.
 
-    pid: int
-    names: list[LiveName]
-    tracks: list[LiveTrack]
-
-
-def read_live_folder(folder: str | os.PathLike[str], *, without_pid: int = 0) -> list[LiveProcess]:
-    """Everything that stands in a live folder, whether its processes still run or were killed.
-
-    What was spooled counts as well. The files of the process ``without_pid`` are not looked at.
-    Raises `TraceFileError` if a file is of another version.
+    Raises `TraceFileError` if it cannot be read.
     """
-    folder = Path(folder)
-    names_files = {int(it.stem): it for it in sorted(folder.glob("*.names"))}
-    return [_read_process(folder, pid, names) for pid, names in names_files.items() if pid != without_pid]
+    if not content.strip(b"\0"):
+        return None
+    header = TrackHeader(*_unpack(_TRACK, _TRACK_MAGIC, content))
+    if not _is_moment(header.monotonic_ns, header.unix_ns) or not 0 <= header.dropped_ns < _LATEST_NS:
+        raise TraceFileError("its clocks say nothing")
+    slots = unpack_records(_whole_records(content, _TRACK.size))
+    return header, [slot._replace(end=0) for slot in slots if slot.kind == Kind.SPAN]
 
 
-def delete_read(folder: Path, pid: int, read_to_ns: int) -> None:
-    """Deletes what a child process has left and nobody needs any more, everything until ``read_to_ns`` having been
-    read: the chunks that are full, and all its files if it has ended."""
-    has_ended = not is_process_alive(pid)
-    is_needed = False
-    for path in folder.glob(f"{pid}-*.chunk"):
-        content = _read(path)
-        written = _written(content)
-        is_later = any(it > read_to_ns for it in record_columns(written).begin)
-        is_needed |= is_later
-        if not is_later and (has_ended or len(written) // RECORD_BYTES == (len(content) - _CHUNK.size) // RECORD_BYTES):
-            path.unlink(missing_ok=True)
-    if has_ended and not is_needed:
-        for path in [*folder.glob(f"{pid}-*.track"), folder / f"{pid}.names"]:
-            path.unlink(missing_ok=True)
+def _is_moment(monotonic_ns: int, unix_ns: int) -> bool:
+    return 0 < monotonic_ns < _LATEST_NS and 0 < unix_ns < _LATEST_NS
 
 
-def _read_process(folder: Path, pid: int, names: Path) -> LiveProcess:
-    # The open spans before the chunks: one that ends meanwhile is then found twice, rather than not at all.
-    tracks = {it.number: it for it in _read_tracks(folder.glob(f"{pid}-*.track"))}
-    # And the chunks before the spool that takes them over.
-    chunks = dict(_read_chunks(folder.glob(f"{pid}-*.chunk")))
-    for path in folder.glob(f"{pid}-*.spool"):
-        chunks |= {header._replace(magic=_CHUNK_MAGIC): records for header, records in _read_spool(path)}
-    in_order = {header.sequence: (header, records) for header, records in chunks.items()}
-    for _, (header, records) in sorted(in_order.items()):
-        if header.track in tracks:
-            tracks[header.track].parts.append(LivePart(header.window, records))
-    for track in tracks.values():
-        track.open_spans = [it for it in track.open_spans if not _has_ended(it, track.parts)]
-    return LiveProcess(pid, read_names(names), [tracks[number] for number in sorted(tracks)])
+class ChunkHeader(NamedTuple):
+    """Whose a chunk's first records are, and in which window they were recorded. ``monotonic_ns`` and ``unix_ns`` are
+    one moment on two clocks."""
 
-
-def _has_ended(span: Record, parts: list[LivePart]) -> bool:
-    """Whether there is a record of a span that was open a moment ago."""
-    begin = struct.pack("<q", span.begin)
-    for part in map(LivePart.read, parts):
-        offset = part.find(begin)
-        while offset >= 0:
-            if offset % RECORD_BYTES == 0:
-                (ended,) = unpack_records(part[offset : offset + RECORD_BYTES])
-                if (ended.begin, ended.name, ended.depth) == (span.begin, span.name, span.depth):
-                    return True
-            offset = part.find(begin, offset + 1)
-    return False
-
-
-def _read_tracks(paths: Iterable[Path]) -> Iterator[LiveTrack]:
-    for path in paths:
-        content = _read(path)
-        if len(content) < _TRACK.size:
-            continue
-        magic, version, pid, number, tid, rank, is_main, monotonic, unix, dropped, _, _, name = _TRACK.unpack_from(
-            content
-        )
-        if magic != _TRACK_MAGIC:  # allocated, and not begun
-            continue
-        _check_version(path, version)
-        slots = content[_TRACK.size : len(content) - (len(content) - _TRACK.size) % RECORD_BYTES]
-        open_spans = [it for it in unpack_records(slots) if it.kind == Kind.SPAN]
-        text = name.rstrip(b"\0").decode(errors="replace")
-        track = LiveTrack(number, pid, tid, text, rank, bool(is_main), monotonic, unix, dropped)
-        track.open_spans = [it._replace(end=0) for it in open_spans]
-        yield track
-
-
-class _ChunkHeader(NamedTuple):
     magic: bytes
     version: int
     pid: int
@@ -319,39 +285,85 @@ class _ChunkHeader(NamedTuple):
     window: int
     sequence: int
     num_records: int
+    packed_bytes: int
+    rank: int
+    monotonic_ns: int
+    unix_ns: int
+
+    @property
+    def has_clock(self) -> bool:
+        return _is_moment(self.monotonic_ns, self.unix_ns)
 
 
-def _read_chunks(paths: Iterable[Path]) -> Iterator[tuple[_ChunkHeader, bytes]]:
-    """The chunks in which anything was recorded."""
-    for path in paths:
-        content = _read(path)
-        if len(content) < _CHUNK.size:
-            continue
-        header = _ChunkHeader(*_CHUNK.unpack_from(content))
-        if header.magic == _CHUNK_MAGIC and header.track:
-            _check_version(path, header.version)
-            yield header, _written(content)
+def read_chunk(content: bytes) -> tuple[ChunkHeader, bytes] | None:
+    """A chunk's header and its records, up to the last one that was written, with the track marks among them; None if
+    nothing was begun in it.
+
+    Raises `TraceFileError` if it cannot be read.
+    """
+    if not content.strip(b"\0"):
+        return None
+    header = ChunkHeader(*_unpack(_CHUNK, _CHUNK_MAGIC, content))
+    records = _whole_records(content, _CHUNK.size)
+    num_written = len(record_columns(records).kind.tobytes().rstrip(b"\0"))
+    return header, records[: num_written * RECORD_BYTES]
 
 
-def _written(content: bytes) -> bytes:
-    """A chunk's records up to the first place where none was written yet."""
-    records = content[_CHUNK.size : len(content) - (len(content) - _CHUNK.size) % RECORD_BYTES]
-    num_written = record_columns(records).kind.tobytes().find(0)
-    return records if num_written < 0 else records[: num_written * RECORD_BYTES]
+def num_chunk_records(content: bytes) -> int:
+    """How many records a chunk file has space for."""
+    return max(0, len(content) - _CHUNK.size) // RECORD_BYTES
 
 
-def _read(path: Path) -> bytes:
-    """The file's bytes; none if its process has deleted it by now."""
-    try:
-        with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
-            return mapped[:]
-    except (FileNotFoundError, ValueError):
-        return b""
-
-
-def _check_version(path: Path, version: int) -> None:
+def _check_version(version: int) -> None:
     if version != _VERSION:
         raise TraceFileError(
-            f"Cannot read {path}: it is of version {version}, and this Kinetoscope reads version {_VERSION}. "
-            "Read it with the Kinetoscope that wrote it."
+            f"it is of version {version}, and this Kinetoscope reads version {_VERSION}; read it with the "
+            "Kinetoscope that wrote it"
         )
+
+
+def _unpack(layout: struct.Struct, magic: bytes, content: bytes) -> tuple[Any, ...]:
+    if len(content) < layout.size:
+        raise TraceFileError(f"it has {len(content):,} bytes, too few for its header")
+    fields = layout.unpack_from(content)
+    if fields[0] != magic:
+        raise TraceFileError("it does not begin as such a file does")
+    _check_version(fields[1])
+    return fields
+
+
+def _whole_records(content: bytes, first: int) -> bytes:
+    return content[first : len(content) - (len(content) - first) % RECORD_BYTES]
+
+
+# -- records ------------------------------------------------------------------------------------------------------
+
+_ORDINARY = {(Kind.SPAN, 0), (Kind.SPAN, Flag.CUT), (Kind.INSTANT, 0), (Kind.COUNTER, 0), (Kind.COUNTER, Flag.FLOAT)}
+
+
+def readable_records(packed: bytes, num_names: int) -> bytes:
+    """The records that mean something where there are so many names: usually ``packed`` itself."""
+    if not packed or _are_all_readable(packed, num_names):
+        return packed
+    return pack_records(record for record in unpack_records(packed) if _is_readable(record, num_names))
+
+
+def _are_all_readable(packed: bytes, num_names: int) -> bool:
+    columns = record_columns(packed)
+    return (
+        set(zip(columns.kind, columns.flags, strict=True)) <= _ORDINARY
+        and max(columns.name) < num_names
+        and max(columns.series) < num_names
+        and all(map(_is_in_order, columns.kind, columns.begin, columns.end))
+    )
+
+
+def _is_readable(record: Record, num_names: int) -> bool:
+    is_known = (record.kind, record.flags) in _ORDINARY and record.name < num_names
+    has_value = record.kind != Kind.COUNTER or record.series < num_names
+    return is_known and has_value and _is_in_order(record.kind, record.begin, record.end)
+
+
+def _is_in_order(kind: int, begin: int, end: float) -> bool:
+    """Whether the begin is a time, and the end of a span a later one."""
+    return 0 <= begin < _LATEST_NS and (kind != Kind.SPAN or begin <= end < _LATEST_NS)

@@ -78,6 +78,11 @@ class UnpackedStream:
         elif magic.startswith(_ZSTD_MAGIC):
             self._read = _zstandard_reader(self._packed, name)
 
+    @property
+    def num_packed(self) -> int:
+        """How many bytes of the stream were read so far."""
+        return self._packed.num_bytes
+
     def readinto(self, into: memoryview) -> int:
         """Fills ``into`` from its beginning as far as there is content; returns how many bytes that were."""
         if self._read is None:

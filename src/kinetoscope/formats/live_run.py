@@ -1,18 +1,27 @@
 """formats: what a live folder says of its run, in ``run.json``. `recover` needs it."""
 
-from collections.abc import Iterator
+import os
+import stat
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 
-from kinetoscope.errors import TraceFileError
+from kinetoscope.errors import TraceFileError, UnsafePathError
+from kinetoscope.training.run_folder import RunFolder
 
+_LIVE, _POINTER = "live", ".elsewhere"
+_POINTER_BYTES = 1 << 16
 _RUN = "run.json"
+Number = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
+Positive = Annotated[int, msgspec.Meta(ge=1, lt=2**31)]
 
 
 class TraceRecipe(msgspec.Struct, frozen=True):
-    """How a handler names its traces. ``folder`` is relative to the run's; ``merged`` is empty if nobody merges.
+    """How a handler names its traces. ``folder`` is relative to the run's, or absolute where it is outside of that;
+    ``merged`` is empty if nobody merges.
 
     ``in_pairs``: as `JSONTraceHandler.in_pairs` has it. ``remote`` is the format of the URLs to which its traces are
     uploaded; empty if they are not, or not through the run's queue.
@@ -24,33 +33,42 @@ class TraceRecipe(msgspec.Struct, frozen=True):
     in_pairs: bool = False
     remote: str = ""
 
+    def within(self, run_folder: Path) -> "TraceRecipe":
+        """The same with a folder relative to ``run_folder``, if it is in that."""
+        try:
+            return msgspec.structs.replace(self, folder=RunFolder(run_folder).name_of(self.folder))
+        except UnsafePathError:
+            return self
+
 
 class LiveRun(msgspec.Struct, frozen=True):
-    """Whose live folder it is: a rank of an attempt of a run, as process ``pid`` on ``host``."""
+    """Whose live folder it is: a rank of an attempt of a run, as process ``pid`` on ``host``.
+
+    A live folder outside of its run's folder has a random ``token``, which the pointer to it there holds too.
+    """
 
     run_name: str
-    rank: int
-    local_rank: int
-    world_size: int
-    local_world_size: int
-    node_rank: int
+    rank: Number
+    local_rank: Number
+    world_size: Positive
+    local_world_size: Positive
+    node_rank: Number
     run_id: str
-    restart: int
-    pid: int
+    restart: Number
+    pid: Number
     host: str
     recipes: list[TraceRecipe]
+    token: str = ""
 
 
 def write_live_run(folder: Path, run: LiveRun) -> None:
     """Whole or not at all: a kill may come at any moment. Raises OSError if it cannot be written."""
-    partial = folder / f"{_RUN}.partial"
-    partial.write_bytes(msgspec.json.encode(run))
-    partial.replace(folder / _RUN)
+    RunFolder(folder).write(_RUN, msgspec.json.encode(run))
 
 
 def is_live_folder(folder: Path) -> bool:
     """Whether a process keeps, or has left, in ``folder`` what it has not saved."""
-    return (folder / _RUN).is_file()
+    return RunFolder(folder).is_file(_RUN)
 
 
 def contributed_folder(folder: Path, cycle: int) -> Path:
@@ -60,42 +78,112 @@ def contributed_folder(folder: Path, cycle: int) -> Path:
 
 def contributed_files(folder: Path, cycle: int) -> list[Path]:
     """Those that are complete. Links are passed over, which may lead anywhere."""
-    holder = contributed_folder(folder, cycle)
-    if holder.is_symlink() or holder.parent.is_symlink() or not holder.is_dir():
-        return []
-    files = (path for path in sorted(holder.iterdir()) if not path.name.startswith("."))
-    return [path for path in files if path.is_file() and not path.is_symlink()]
+    live, place = RunFolder(folder), f"contributed/{cycle}"
+    with suppress(OSError):
+        names = (f"{place}/{name}" for name in live.names(place) if not name.startswith("."))
+        return [live.path / name for name in names if live.is_file(name)]
+    return []
 
 
-def live_folders(run_folder: Path) -> Iterator[Path]:
-    """The live folders of a run's processes, also those that are elsewhere because the run's folder is on a network."""
-    for path in sorted((run_folder / "live").glob("*")):
-        folder = _folder_behind(path)
+def live_folders(run_folder: Path, on_skipped: Callable[[str], object] = lambda reason: None) -> Iterator[Path]:
+    """The live folders of a run's processes, also those that are elsewhere because the run's folder is on a network.
+
+    What leads anywhere else is passed over, and ``on_skipped`` told why. Raises OSError if ``live`` itself does.
+    """
+    run = RunFolder(run_folder)
+    for name in run.names(_LIVE):
+        try:
+            folder = _folder_behind(run, name)
+        except (OSError, TraceFileError) as error:
+            on_skipped(f"{error}")
+            continue
         if folder is not None and is_live_folder(folder):
             yield folder
 
 
 def live_folder_of(run_folder: Path, start: str) -> Path | None:
     """The live folder of the process whose start has this name (`Attempt.start`); None if there is none."""
-    for path in (run_folder / "live").glob("*"):
-        if path.stem == start and (folder := _folder_behind(path)) is not None and is_live_folder(folder):
+    run = RunFolder(run_folder)
+    for name in (start, start + _POINTER) if start else ():
+        try:
+            folder = _folder_behind(run, name)
+        except (OSError, TraceFileError):
+            continue
+        if folder is not None and is_live_folder(folder):
             return folder
     return None
 
 
-def _folder_behind(path: Path) -> Path | None:
-    """``path`` itself, or the folder elsewhere that it names; None if its process has deleted it meanwhile."""
-    if path.suffix != ".elsewhere":
-        return path
-    with suppress(FileNotFoundError):
-        return Path(path.read_text(encoding="utf-8").strip())
-    return None
+def delete_live_folder(run_folder: Path, folder: Path) -> None:
+    """Deletes one of `live_folders`. Raises OSError if it cannot be."""
+    run = RunFolder(run_folder)
+    if folder.parent == run.path / _LIVE:
+        run.delete_folder(f"{_LIVE}/{folder.name}")
+    else:
+        RunFolder(folder.parent).delete_folder(folder.name)
+
+
+def delete_what_is_empty(run_folder: Path) -> None:
+    """Deletes the pointers to live folders that are not there any more, and ``live`` if nothing else is in it."""
+    run = RunFolder(run_folder)
+    for name in run.names(_LIVE):
+        with suppress(OSError, TraceFileError):
+            if name.endswith(_POINTER) and _folder_behind(run, name) is None:
+                run.delete(f"{_LIVE}/{name}")
+    with suppress(OSError):
+        run.delete_empty(_LIVE)
+
+
+def write_pointer(run_folder: Path, name: str, folder: Path, token: str) -> None:
+    """Writes into the run's folder where its live folder of this name is, once that says whose it is and holds
+    ``token``. Raises OSError if that cannot be written."""
+    run = RunFolder(run_folder)
+    run.make_folder(_LIVE)
+    run.write(f"{_LIVE}/{name}{_POINTER}", f"{folder}\n{token}\n".encode())
+
+
+def delete_pointer(run_folder: Path, name: str) -> None:
+    """Deletes what `write_pointer` wrote. Raises OSError if it cannot be."""
+    RunFolder(run_folder).delete(f"{_LIVE}/{name}{_POINTER}")
+
+
+def _folder_behind(run: RunFolder, name: str) -> Path | None:
+    """A live folder in the run's folder, or the one elsewhere that a pointer there names; None if it is gone.
+
+    Raises `UnsafePathError` for a pointer to a folder that is not ours alone, or does not hold the same token.
+    """
+    if not name.endswith(_POINTER):
+        return run.path_of(f"{_LIVE}/{name}")
+    try:
+        path, _, token = run.read(f"{_LIVE}/{name}", _POINTER_BYTES).decode(errors="replace").strip().partition("\n")
+    except FileNotFoundError:
+        return None
+    try:
+        if _is_ours_alone(path) and token and read_live_run(Path(path)).token == token:
+            return Path(path)
+    except (FileNotFoundError, TraceFileError):
+        if not is_live_folder(Path(path)):
+            return None
+        raise
+    raise UnsafePathError(
+        f"{run.path / _LIVE / name} is not followed: it does not name a folder that is yours alone and holds the same "
+        "token, as the process that made both would have left them. Delete it if you do not know whose it is."
+    )
+
+
+def _is_ours_alone(path: str) -> bool:
+    """Whether it is a folder of this user, that no other may look into. Raises FileNotFoundError if it is not there."""
+    if not path.startswith("/") or "\0" in path:
+        return False
+    found = os.stat(path, follow_symlinks=False)
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and stat.S_IMODE(found.st_mode) == stat.S_IRWXU
 
 
 def read_live_run(folder: Path) -> LiveRun:
     """Raises `TraceFileError` if the folder does not say whose it is."""
-    path = folder / _RUN
     try:
-        return msgspec.json.decode(path.read_bytes(), type=LiveRun)
-    except (OSError, msgspec.MsgspecError) as error:
-        raise TraceFileError(f"Cannot read {path}: {error}. Is this the live folder of a Kinetoscope run?") from error
+        return msgspec.json.decode(RunFolder(folder).read(_RUN), type=LiveRun)
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise TraceFileError(
+            f"Cannot read {folder / _RUN}: {error}. Is this the live folder of a Kinetoscope run?"
+        ) from error

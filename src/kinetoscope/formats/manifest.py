@@ -3,25 +3,32 @@
 One JSON object per line, appended by the one writer thread of the one rank: nobody waits for anybody.
 """
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 
 from kinetoscope.errors import TraceFileError
 from kinetoscope.formats.json_lines import append_line
+from kinetoscope.training.run_folder import RunFolder, is_name_inside
+
+_FOLDER = ".manifest"
+_MANIFEST = re.compile(r"rank(0|[1-9][0-9]{0,8})\.jsonl")
+Number = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
 
 
 class RankStarted(msgspec.Struct, frozen=True, tag="started"):
     """An attempt of a rank begins to write into the folder. ``start`` is the name of its live folder."""
 
-    rank: int
-    local_rank: int
-    node_rank: int
-    world_size: int
-    local_world_size: int
-    pid: int
+    rank: Number
+    local_rank: Number
+    node_rank: Number
+    world_size: Number
+    local_world_size: Number
+    pid: Number
     host: str
     attempt: str
     start: str = ""
@@ -30,11 +37,11 @@ class RankStarted(msgspec.Struct, frozen=True, tag="started"):
 class TraceFinished(msgspec.Struct, frozen=True, tag="finished"):
     """A trace is complete under its name; ``path`` is relative to the folder, ``cycle`` counts from 0."""
 
-    rank: int
+    rank: Number
     path: str
     size_bytes: int
     timestamp: dict[str, float | int]
-    cycle: int
+    cycle: Number
 
 
 class TraceExpired(msgspec.Struct, frozen=True, tag="expired"):
@@ -46,7 +53,7 @@ class TraceExpired(msgspec.Struct, frozen=True, tag="expired"):
 class RankClosed(msgspec.Struct, frozen=True, tag="closed"):
     """The rank writes nothing more in this attempt."""
 
-    rank: int
+    rank: Number
 
 
 Entry = RankStarted | TraceFinished | TraceExpired | RankClosed
@@ -64,8 +71,29 @@ class RankManifest:
     rank: int
     started: RankStarted | None = None
     closed: bool = False
-    traces: list[TraceFinished] = field(default_factory=list)
     expired: set[str] = field(default_factory=set)
+    _traces: dict[str, TraceFinished] = field(default_factory=dict)
+
+    @property
+    def traces(self) -> list[TraceFinished]:
+        """The traces, each once, in the order in which they were finished."""
+        return list(self._traces.values())
+
+    def add(self, entry: Entry) -> None:
+        """Takes note of the manifest's next line."""
+        match entry:
+            case RankStarted():
+                self.started, self.closed = entry, False
+                self._traces = {}
+                self.expired = set()
+            case TraceFinished():
+                self._traces.pop(entry.path, None)
+                self._traces[entry.path] = entry
+                self.expired.discard(entry.path)
+            case TraceExpired():
+                self.expired.add(entry.path)
+            case RankClosed():
+                self.closed = True
 
     @property
     def kept(self) -> list[TraceFinished]:
@@ -78,51 +106,35 @@ def append_entry(folder: Path, rank: int, entry: Entry) -> None:
 
     Where a process died in mid-line, the line is ended first. Raises OSError when the disk is full.
     """
-    path = _path(folder, rank)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    append_line(path, msgspec.json.encode(entry))
+    traces = RunFolder(folder)
+    traces.make_folder(_FOLDER)
+    append_line(traces, f"{_FOLDER}/rank{rank}.jsonl", msgspec.json.encode(entry))
 
 
 def read_manifest(folder: Path) -> list[RankManifest]:
-    """The manifests of all ranks that wrote into ``folder``, by rank; a torn line is passed over."""
-    paths = (folder / ".manifest").glob("rank*.jsonl")
-    manifests = (_read_rank(path) for path in paths if path.stem.removeprefix("rank").isdigit())
-    return sorted(manifests, key=lambda manifest: manifest.rank)
+    """The manifests of all ranks that wrote into ``folder``, by rank. A torn line is passed over, and so is one that
+    names a trace outside of the folder."""
+    traces = RunFolder(folder)
+    found = (_MANIFEST.fullmatch(name) for name in traces.names(_FOLDER))
+    return sorted((_read_rank(traces, int(it[1])) for it in found if it), key=lambda manifest: manifest.rank)
 
 
-def _path(folder: Path, rank: int) -> Path:
-    return folder / ".manifest" / f"rank{rank}.jsonl"
-
-
-def _read_rank(path: Path) -> RankManifest:
-    manifest = RankManifest(int(path.stem.removeprefix("rank")))
-    for entry in _entries(path):
-        _apply(manifest, entry)
+def _read_rank(traces: RunFolder, rank: int) -> RankManifest:
+    manifest = RankManifest(rank)
+    for entry in _entries(traces, f"{_FOLDER}/rank{rank}.jsonl"):
+        if not isinstance(entry, (TraceFinished, TraceExpired)) or is_name_inside(entry.path):
+            manifest.add(entry)
     return manifest
 
 
-def _entries(path: Path) -> Iterator[Entry]:
+def _entries(traces: RunFolder, name: str) -> Iterator[Entry]:
     try:
-        lines: Iterable[bytes] = path.read_bytes().splitlines()
+        lines: Iterable[bytes] = traces.read(name).splitlines()
     except OSError as error:
-        raise TraceFileError(f"Cannot read the manifest {path}: {error.strerror}. Check who owns it.") from error
+        reason = error.strerror or error
+        raise TraceFileError(f"Cannot read the manifest {traces.path / name}: {reason}. Check who owns it.") from error
     for line in lines:
         try:
             yield _DECODER.decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             continue  # torn: the rank died while it wrote it, and what it spoke of is not complete either
-
-
-def _apply(manifest: RankManifest, entry: Entry) -> None:
-    match entry:
-        case RankStarted():
-            manifest.started, manifest.closed = entry, False
-            manifest.traces = []
-            manifest.expired = set()
-        case TraceFinished():
-            manifest.traces = [trace for trace in manifest.traces if trace.path != entry.path] + [entry]
-            manifest.expired.discard(entry.path)
-        case TraceExpired():
-            manifest.expired.add(entry.path)
-        case RankClosed():
-            manifest.closed = True

@@ -8,10 +8,12 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 
 from kinetoscope.formats.json_lines import append_line
+from kinetoscope.training.run_folder import RunFolder
 
 _LOG = "windows.jsonl"
 _MOST_LOG_BYTES = 256 << 10  # then the lines of windows that are saved go
@@ -19,28 +21,32 @@ Fields = dict[str, int | float]
 """The fields of a timestamp, as `timestamp_fields` gives them."""
 
 
+Number = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
+Nanoseconds = Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
+
+
 class WindowOpened(msgspec.Struct, frozen=True, tag="opened"):
     """A window has opened: the recorder's number for it, its cycle's, and where the run was. ``began_ns`` is on the
     monotonic clock."""
 
-    window: int
-    cycle: int
-    began_ns: int
+    window: Number
+    cycle: Number
+    began_ns: Nanoseconds
     timestamp: Fields
 
 
 class WindowClosed(msgspec.Struct, frozen=True, tag="closed"):
     """A window has closed, and is yet to be saved."""
 
-    window: int
-    closed_ns: int
+    window: Number
+    closed_ns: Nanoseconds
     timestamp: Fields
 
 
 class WindowSaved(msgspec.Struct, frozen=True, tag="saved"):
     """Every handler has what was recorded in a window: `recover` leaves it out."""
 
-    window: int
+    window: Number
 
 
 Event = WindowOpened | WindowClosed | WindowSaved
@@ -52,7 +58,7 @@ class WindowLog:
     """Writes the log of one live folder."""
 
     def __init__(self, folder: Path) -> None:
-        self._path = folder / _LOG
+        self._folder = RunFolder(folder)
         self._lines: list[tuple[int, bytes]] = []
         self._last_saved = 0
         self._num_bytes = 0
@@ -67,15 +73,13 @@ class WindowLog:
         if self._num_bytes > _MOST_LOG_BYTES:
             self._write_anew()
         else:
-            append_line(self._path, line)
+            append_line(self._folder, _LOG, line)
             self._num_bytes += len(line) + 1
 
     def _write_anew(self) -> None:
         """Whole or not at all: a kill may come at any moment."""
         content = b"".join(line + b"\n" for _, line in self._lines)
-        partial = self._path.with_suffix(".partial")
-        partial.write_bytes(content)
-        partial.replace(self._path)
+        self._folder.write(_LOG, content)
         self._num_bytes = len(content)
 
 
@@ -109,17 +113,17 @@ def read_windows(folder: Path) -> tuple[list[LiveWindow], list[str]]:
     """
     windows: dict[int, LiveWindow] = {}
     damages: list[str] = []
-    for number, line in _lines(folder / _LOG):
+    for number, line in _lines(RunFolder(folder)):
         try:
             event = _DECODER.decode(line)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             damages.append(f"{_LOG}: line {number} is left out, it cannot be read: {error}.")
         else:
             windows.setdefault(event.window, LiveWindow(event.window)).apply(event)
     return [windows[number] for number in sorted(windows)], damages
 
 
-def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
+def _lines(folder: RunFolder) -> Iterator[tuple[int, bytes]]:
     """The finished lines with their numbers, which count from 1."""
     with suppress(FileNotFoundError):
-        yield from enumerate(path.read_bytes().split(b"\n")[:-1], 1)
+        yield from enumerate(folder.read(_LOG).split(b"\n")[:-1], 1)

@@ -7,7 +7,7 @@ from typing import Any, Self
 
 import kinetoscope
 from kinetoscope.errors import TraceFileError
-from kinetoscope.formats.chrome import ChromeWriter, choose_base_ns, read_chrome
+from kinetoscope.formats.chrome import ChromeWriter, choose_base_ns, read_chrome, read_header
 from kinetoscope.formats.compression import compressed_by_name
 from kinetoscope.formats.live_run import TraceRecipe
 from kinetoscope.formats.nesting import nest
@@ -21,12 +21,14 @@ from kinetoscope.recording.trace_folder import TraceFolder
 from kinetoscope.recording.trace_handler import TraceHandler
 from kinetoscope.storage.remote_name import RemoteName, name_on_node
 from kinetoscope.storage.uploads import uploads_of
+from kinetoscope.training.attempt import Attempt
 from kinetoscope.training.file_names import FileNameFormat
 from kinetoscope.training.ranks import Ranks
 from kinetoscope.training.timestamp import Timestamp, timestamp_fields
 from kinetoscope.writing.atomic_file import atomic_file
 
 _FROM_KINETO = ("schemaVersion", "deviceProperties", "distributedInfo", "record_shapes", "with_stack", "with_flops")
+_SAME_MOMENT_NS = 10_000_000_000
 
 
 class JSONTraceHandler(TraceHandler):
@@ -101,18 +103,18 @@ class JSONTraceHandler(TraceHandler):
             )
 
     @classmethod
-    def reopen(cls, folder: Path, recipe: TraceRecipe, run_name: str, ranks: Ranks) -> Self:
+    def reopen(cls, folder: Path, recipe: TraceRecipe, run_name: str, ranks: Ranks, attempt: Attempt) -> Self:
         """A handler that goes on writing for a rank that was killed; it does not merge."""
-        handler = cls(str(folder.parent), recipe.filename, merged_trace_filename=recipe.merged or None)
+        handler = cls(filename=recipe.filename, merged_trace_filename="merged" if recipe.merged else None)
         handler.in_pairs = recipe.in_pairs
         handler._tracks = RankTracks(ranks.rank)
-        handler._folder.reopen(folder, run_name, ranks)
+        handler._folder.reopen(folder, run_name, ranks, attempt)
         return handler
 
     @property
     def recipe(self) -> TraceRecipe:
         """How this handler names its traces, for `recover`; known once the run has begun."""
-        folder = os.path.relpath(self._folder.path, self._folder.run_folder)
+        folder = os.path.abspath(self._folder.path)
         return TraceRecipe(folder, self._folder.filename, self._merged_path, self.in_pairs, self._remote.url)
 
     def process_cycle(self, cycle: Cycle) -> None:
@@ -142,6 +144,14 @@ class JSONTraceHandler(TraceHandler):
         if not self._merged_name.text:  # else they go when they are merged
             for old in expired:
                 self._uploads.delete_when_uploaded(old)
+        return path
+
+    def find_written(self, cycle: Cycle) -> Path | None:
+        """For `recover`: the file in which a process wrote this cycle before it was killed, now in the manifest if it
+        was not yet; None if there is none."""
+        path = next((it for it in self._folder.written_for(cycle.timestamp) if _holds(it, cycle)), None)
+        if path is not None and not self._folder.is_noted(path):
+            self._folder.add(path, cycle.number, cycle.timestamp)
         return path
 
     def metadata(self, cycle: Cycle, base_ns: int) -> list[dict[str, Any]]:
@@ -184,7 +194,7 @@ def _contributed(cycle: Cycle) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """The events of the files contributed to a cycle, and the header of the cycle's file."""
     header = {**cycle.metadata, "kinetoscope": _description(cycle)}
     events: list[dict[str, Any]] = []
-    notes = header["kinetoscope"]["repaired"] = []
+    notes = header["kinetoscope"]["repaired"] = list(cycle.damages)
     for file in cycle.files:
         try:
             trace = read_chrome(file)
@@ -195,6 +205,17 @@ def _contributed(cycle: Cycle) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         header |= {key: trace.header[key] for key in _FROM_KINETO if key in trace.header}
         events += _without_our_names(trace.events, cycle)
     return events, header
+
+
+def _holds(path: Path, cycle: Cycle) -> bool:
+    """Whether a trace file is the one of this cycle: another process may have written one of the same name."""
+    try:
+        own = read_header(path)["kinetoscope"]
+        begin_ns = own["clock"]["anchors"][0]["unix_ns"]
+        is_same = (own["rank"], own["pid"], own["cycle"]) == (cycle.ranks.rank, cycle.pid, cycle.number)
+        return is_same and abs(begin_ns - cycle.begin.unix_ns) < _SAME_MOMENT_NS
+    except (TraceFileError, OSError, LookupError, TypeError):
+        return False
 
 
 def _number_of(tid: Any) -> str:

@@ -8,7 +8,7 @@ taken from the window before, and from the process's own records, which stand be
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from kinetoscope.formats.chunk import LiveProcess
+from kinetoscope.formats.live_records import LiveProcess
 from kinetoscope.formats.record import record_columns
 from kinetoscope.formats.window_log import LiveWindow
 from kinetoscope.training.timestamp import Timestamp, timestamp_from_fields

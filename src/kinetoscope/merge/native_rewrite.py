@@ -6,7 +6,7 @@ written anew in Python, and goes in again.
 """
 
 from collections.abc import Callable, Iterator
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 from kinetoscope import _native
@@ -21,13 +21,11 @@ from kinetoscope.merge.input_file import InputFile, Plan, batches_by_pid, file_s
 
 _LOOK_CANONICAL = 1
 _LOOK_AGAIN = 2
-_LOOK_STRAIGHTENED = 8
 _ROLES = (None, Role.LOOP, Role.BACKWARD)
 _MOST_PENDING = 1 << 20  # spans of 32 bytes that wait for earlier ones of their track
 _MOST_ACTIONS_KEPT = 100_000  # spans cut or moved; a file with more is looked at twice
 _COUNTS = ("events", "clipped", "moved", "repeated_flows", "lone_begins", "lone_ends")
 _ALWAYS = (-(2**63), 2**63 - 1)
-_STRAIGHTEN = partial(_native.TraceText.straighten, True)
 
 _Output = tuple[bytes, bytes, bool, int, int, int, int]
 """A pid and a tid as text, whether it is kept, from when and until when, and two numbers for Perfetto."""
@@ -110,8 +108,6 @@ class NativeRewriter:
 class _Survey:
     """One file, looked at: takes its events and knows them by the facts that C tells."""
 
-    straighten = _STRAIGHTEN
-
     def __init__(self, most_pending: int, align_on: str | None, checks: bool) -> None:
         self._checks = checks
         self._most_pending = most_pending
@@ -134,9 +130,6 @@ class _Survey:
 
     def take(self, text: bytearray, start: int, end: int, is_first: bool) -> tuple[int, Stop]:
         return self.text.survey(text, start, end, is_first, 0)
-
-    def take_straightened(self, text: bytes, num_not_finite: int) -> bool:
-        return self.text.survey(text, 0, len(text), True, _LOOK_STRAIGHTENED)[0] == len(text)
 
     def take_odd(self, event: Event, text: bytes) -> bool:
         if not event_to_nanoseconds(event, 0):
@@ -242,7 +235,6 @@ class _Places:
 class _Writing:
     """Takes the events of a file for the second time, and writes them."""
 
-    straighten = _STRAIGHTEN
     num_stray = 0  # the survey said it
 
     def __init__(
@@ -258,20 +250,15 @@ class _Writing:
         self._put(lines)
         return position, stop
 
-    def take_straightened(self, text: bytes, num_not_finite: int) -> bool:
-        return self._rewrite(text, _LOOK_STRAIGHTENED)
-
     def take_odd(self, event: Event, text: bytes) -> bool:
         if not event_to_nanoseconds(event, 0):
             return False
         if self._renumber is not None:
             self._renumber(event)
-        return self._rewrite(encode_event(with_plain_places(event), 0), _LOOK_CANONICAL)
-
-    def _rewrite(self, text: bytes, look: int) -> bool:
-        position, _, lines = self._text.rewrite(text, 0, len(text), True, look)
+        anew = encode_event(with_plain_places(event), 0)
+        position, _, lines = self._text.rewrite(anew, 0, len(anew), True, _LOOK_CANONICAL)
         self._put(lines)
-        return position == len(text)
+        return position == len(anew)
 
 
 def _stretch(file: InputFile) -> tuple[int, int, int]:

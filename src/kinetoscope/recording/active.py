@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, cast
 
 from kinetoscope.recording import compiler
 from kinetoscope.recording.action import ProfilerAction
+from kinetoscope.recording.known_markers import KnownMarkers
 from kinetoscope.recording.marker import RECORDING_ACTIONS, Marker, MarkerSettings
 from kinetoscope.recording.parents_run import find_parents_run
 from kinetoscope.recording.recorder import INSTANT_ON_BEGIN, INSTANT_ON_END
@@ -23,8 +24,7 @@ if TYPE_CHECKING:
 _idle = ProcessRecorder()
 _home = _current = _idle  # where library markers record while this process has no active profiler, and where now
 _profiler: "Profiler | None" = None
-_markers: dict[MarkerSettings, Marker] = {}
-_plain: dict[str, Marker] = {}
+_known = KnownMarkers()
 _nothing = contextlib.nullcontext()
 
 
@@ -43,10 +43,7 @@ def marker(
     if compiler.is_compiling():
         return cast("Marker", _nothing)
     if actions is RECORDING_ACTIONS and not (record_instant_on_start or record_instant_on_finish or categories):
-        known = _plain.get(name)
-        if known is None:
-            known = _plain[name] = _library_marker(MarkerSettings(name))
-        return known
+        return _known.recent.get(name) or _library_marker(MarkerSettings(name))
     settings = MarkerSettings(name, actions, record_instant_on_start, record_instant_on_finish, categories)
     return _library_marker(settings)
 
@@ -59,7 +56,8 @@ def marker_from_settings(name: str, actions: Iterable[str], edges: int, categori
 
 def _library_marker(settings: MarkerSettings) -> Marker:
     compiler.teach_dynamo(Marker)
-    return _markers.get(settings) or _markers.setdefault(settings, Marker(_current, settings))
+    key = settings.name if settings == MarkerSettings(settings.name) else settings
+    return _known.get(key) or _known.add(key, Marker(_current, settings))
 
 
 def active_profiler() -> "Profiler | None":
@@ -85,8 +83,8 @@ def deactivate(recorder: ProcessRecorder) -> None:
 def _move_to(recorder: ProcessRecorder) -> None:
     global _current
     _current = recorder
-    for it in list(_markers.values()):
-        it.record_into(recorder)
+    for marker in _known.living():
+        marker.record_into(recorder)
 
 
 def _join_parents_run() -> None:

@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from kinetoscope.formats.chunk import LiveTrack, delete_read, read_live_folder
+from kinetoscope.formats.live_records import LiveTrack, delete_read, live_pids, read_live_folder
 from kinetoscope.formats.record import Flag, Kind, Record, pack_records
 from kinetoscope.recording.recorder import NameTable, ThreadRecords
 
@@ -20,7 +20,7 @@ def take_child_records(folder: Path, names: NameTable, began_ns: int, closed_ns:
     A span that was open when the window closed is cut there.
     """
     taken = []
-    for child in read_live_folder(folder, without_pid=os.getpid()):
+    for child in read_live_folder(folder, without_pid=os.getpid()).processes:
         ids = [names.intern(it.name, it.categories) for it in child.names]
         taken += [child_records_in_window(track, ids, began_ns, closed_ns) for track in child.tracks]
     return [it for it in taken if it.num_records or it.num_dropped]
@@ -33,13 +33,14 @@ def child_records_in_window(track: LiveTrack, ids: Sequence[int], began_ns: int,
     ``ids`` are the ids by which the names of the worker's records are to go.
     """
     packed = pack_records(_renamed(it, ids, closed_ns) for it in _in_window(track, len(ids), began_ns, closed_ns))
-    return ThreadRecords.of(track.tid, track.name, False, packed, track.num_dropped)
+    num_dropped = track.num_dropped_between(began_ns, closed_ns)
+    return ThreadRecords.of(track.tid, track.name, False, packed, num_dropped)
 
 
 def delete_child_records(folder: Path, closed_ns: int) -> None:
     """Deletes the files of other processes with nothing in them that was recorded after a moment, once their process
     has ended or gone on to the next one."""
-    for pid in {int(it.stem) for it in folder.glob("*.names")} - {os.getpid()}:
+    for pid in live_pids(folder) - {os.getpid()}:
         delete_read(folder, pid, closed_ns)
 
 

@@ -41,6 +41,7 @@ class Cycle:
     window opened and closed (completed batches). Records carry nanoseconds on the monotonic clock; ``clock`` turns them
     into unix time. ``files`` are Chrome JSON traces that sources contributed, complete and on disk by the time a
     handler is given the cycle. ``relation`` is how this rank's clock runs beside rank 0's, if that was found out.
+    ``damages`` says what of a killed process's records could not be read.
     """
 
     number: int
@@ -57,6 +58,7 @@ class Cycle:
     contributions: Contributions = field(default_factory=Contributions)
     relation: ClockRelation | None = None
     metadata: dict[str, Any] = field(default_factory=dict)
+    damages: list[str] = field(default_factory=list)
     lasting: Sequence[LastingSpan] = ()
     """Spans that were open in the window and are not among its records, since they began before it."""
 

@@ -33,12 +33,12 @@ class LastingSpans:
 
     def begin(self, marker: Any, *, is_recorded: bool) -> None:
         """A span of ``marker`` has begun on this thread."""
-        name = self._recorder.names.names[marker.name_id]
-        self._spans.append(LastingSpan(name, self._now(), self._recorder.window if is_recorded else 0))
+        window = self._recorder.window if is_recorded else 0
+        self._spans.append(LastingSpan(marker.settings.span_name, self._now(), window))
 
     def end(self, marker: Any, *, is_one: bool = True) -> None:
         """The latest open span of ``marker`` has ended, or turned out to be none."""
-        name = self._recorder.names.names[marker.name_id]
+        name = marker.settings.span_name
         span = next((span for span in reversed(self._spans) if span.end_ns is None and span.name == name), None)
         if span is not None:
             span.end_ns = self._now()

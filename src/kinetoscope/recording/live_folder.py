@@ -4,23 +4,30 @@ A run folder flows in; the recorder writes chunk files until the run is closed c
 """
 
 import contextlib
+import errno
 import logging
 import os
+import secrets
 import shutil
 import socket
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from kinetoscope.errors import TraceFileError
+import msgspec
+
+from kinetoscope.errors import TraceFileError, UnsafePathError
 from kinetoscope.formats.live_run import (
     LiveRun,
     TraceRecipe,
+    delete_pointer,
     is_live_folder,
     live_folders,
     read_live_run,
     write_live_run,
+    write_pointer,
 )
 from kinetoscope.formats.owner_lock import Owner, OwnerLock, owner_state
 from kinetoscope.formats.window_log import Event, WindowClosed, WindowLog, WindowOpened, WindowSaved
@@ -29,10 +36,12 @@ from kinetoscope.recording.parents_run import RUN_FILE_VARIABLE
 from kinetoscope.recording.recorder_choice import ProcessRecorder
 from kinetoscope.training.attempt import Attempt
 from kinetoscope.training.ranks import Ranks
+from kinetoscope.training.run_folder import RunFolder
 from kinetoscope.training.timestamp import timestamp_fields
 
 _log = logging.getLogger("kinetoscope")
 LIVE_BYTES_MAX = 256 << 20
+_MOST_TRIES = 10
 _NETWORK = (
     "nfs",
     "cifs",
@@ -60,7 +69,7 @@ class LiveFolder:
         self._recorder = recorder
         self._submit = submit
         self.path: Path | None = None
-        self._pointer: Path | None = None
+        self._pointer: Callable[[], object] | None = None
         self._windows: WindowLog | None = None
         self._lock: OwnerLock | None = None
         self._said = False
@@ -78,9 +87,9 @@ class LiveFolder:
             return
         wanted = attempt.live_folder(run_folder)
         try:
-            self.path = self._make(wanted)
+            self.path = self._make(run_folder, wanted)
             self._lock = OwnerLock(self.path)  # before run.json, without which nobody asks for it
-            write_live_run(self.path, run)
+            self._write_run(run_folder, wanted, run)
             self._windows = WindowLog(self.path)
             self._recorder.open_folder(str(self.path), run.rank, limit_bytes)
         except OSError as error:
@@ -116,26 +125,32 @@ class LiveFolder:
                 self._warn(self.path, error)
 
     def close(self) -> None:
-        """Deletes the folder: everything in it has been saved."""
-        if self._recorder.keeps_files:
-            self._recorder.request = None
-        if self.path is None:
+        """Gives back all space to record into, and deletes the folder: everything in it has been saved."""
+        if not self._recorder.keeps_files:
             return
-        self._say_trouble()
-        os.environ.pop(RUN_FILE_VARIABLE, None)
+        self._recorder.request = None
+        if self.path is not None:
+            self._say_trouble()
+            os.environ.pop(RUN_FILE_VARIABLE, None)
         self._recorder.close_folder()
         self._delete()
 
-    def _make(self, wanted: Path) -> Path:
+    def _make(self, run_folder: Path, wanted: Path) -> Path:
         """Makes a folder that was not there: ``wanted``, or one elsewhere. Raises OSError if that cannot be done."""
-        if not is_on_network(wanted):
-            _make_new(wanted)
-            return wanted
-        local = Path(tempfile.mkdtemp(prefix=f"kinetoscope-{wanted.name}-"))
-        wanted.parent.mkdir(parents=True, exist_ok=True)
-        self._pointer = wanted.with_name(f"{wanted.name}.elsewhere")
-        self._pointer.write_text(f"{local}\n", encoding="utf-8")
-        return local
+        if is_on_network(wanted):
+            return Path(tempfile.mkdtemp(prefix=f"kinetoscope-{wanted.name}-"))
+        _make_new(run_folder, wanted)
+        return wanted
+
+    def _write_run(self, run_folder: Path, wanted: Path, run: LiveRun) -> None:
+        """Writes down whose folder it is, and if it is elsewhere, where ``wanted`` would be, that it is."""
+        folder = self.path or wanted
+        token = "" if folder == wanted else secrets.token_hex(16)
+        recipes = [recipe.within(run_folder) for recipe in run.recipes]
+        write_live_run(folder, msgspec.structs.replace(run, recipes=recipes, token=token))
+        if token:
+            self._pointer = partial(delete_pointer, run_folder, wanted.name)
+            write_pointer(run_folder, wanted.name, folder, token)
 
     def _prepare(self) -> None:
         self._recorder.prepare()
@@ -158,7 +173,8 @@ class LiveFolder:
     def _delete(self) -> None:
         path, self.path = self.path, None
         if self._pointer is not None:
-            self._pointer.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                self._pointer()
         if path is not None:
             shutil.rmtree(path, ignore_errors=True)
         if self._lock is not None:
@@ -169,12 +185,15 @@ class LiveFolder:
                 path.parent.rmdir()  # `live` itself, unless another process is still in it
 
 
-def _make_new(folder: Path) -> None:
-    """Raises FileExistsError if it is there already."""
-    try:
-        folder.mkdir(parents=True)
-    except FileNotFoundError:  # `live` went meanwhile, with the last process that was in it
-        folder.mkdir(parents=True)
+def _make_new(run_folder: Path, folder: Path) -> None:
+    """Makes a folder in ``live`` in the run's folder. Raises FileExistsError if it is there already."""
+    run = RunFolder(run_folder)
+    for _ in range(_MOST_TRIES):
+        with contextlib.suppress(FileNotFoundError):  # `live` went meanwhile, with the last process that was in it
+            run.make_folder(folder.parent.name)
+            with run.open_folder(folder.parent.name) as live:
+                return os.mkdir(folder.name, dir_fd=live)
+    raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(folder))
 
 
 def live_run(run_name: str, attempt: Attempt, ranks: Ranks, recipes: list[TraceRecipe]) -> LiveRun:
@@ -196,7 +215,14 @@ def live_run(run_name: str, attempt: Attempt, ranks: Ranks, recipes: list[TraceR
 
 def report_leftovers(run_folder: Path) -> None:
     """Says in the log that killed processes of an earlier attempt left something, and how to get it."""
-    for folder in live_folders(run_folder):
+    found: list[Path] = []
+    try:
+        found += live_folders(run_folder, on_skipped=_log.warning)
+    except UnsafePathError as error:
+        _log.warning("What an earlier attempt may have left is not looked at. %s", error)
+    except OSError:
+        pass  # whoever writes into the folder next says what is wrong with it
+    for folder in found:
         try:
             run = read_live_run(folder)
         except TraceFileError as error:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 from kinetoscope.errors import MarkerError
 from kinetoscope.recording import compiler
 from kinetoscope.recording.action import ProfilerAction
-from kinetoscope.recording.recorder import ACTION_BITS, INSTANT_ON_BEGIN, INSTANT_ON_END
+from kinetoscope.recording.recorder import ACTION_BITS, INSTANT_ON_BEGIN, INSTANT_ON_END, NO_NAME, SpanName
 from kinetoscope.recording.recorder_choice import ProcessRecorder, ProcessSpan
 
 if TYPE_CHECKING:
@@ -64,6 +64,11 @@ class MarkerSettings:
         """What tells the markers of one profiler apart: the name, with the args that every event of it carries."""
         return (self.name, self.args) if self.args else self.name
 
+    @property
+    def span_name(self) -> SpanName:
+        """What a recorder knows of the marker."""
+        return SpanName(self.name, self.categories, self.args)
+
     def __str__(self) -> str:
         actions = ", ".join(action for action in ProfilerAction if action in self.actions)
         return f"actions=({actions}), categories={self.categories}, instants={self.edges}"
@@ -82,10 +87,10 @@ class Marker(ProcessSpan):
     It records in the batches whose action is among its actions. What lies between windows is not recorded.
     """
 
-    __slots__ = ("settings",)
+    __slots__ = ("__weakref__", "settings")
 
     def __init__(self, recorder: ProcessRecorder, settings: MarkerSettings) -> None:
-        super().__init__(recorder, _intern(recorder, settings), settings.mask, settings.edges)
+        super().__init__(recorder, NO_NAME, settings.mask, settings.edges)
         self.settings = settings
 
     @property
@@ -98,7 +103,16 @@ class Marker(ProcessSpan):
 
     def record_into(self, recorder: ProcessRecorder) -> None:
         """Makes the marker record into another recorder from now on."""
-        self.attach(recorder, _intern(recorder, self.settings))
+        self.attach(recorder, NO_NAME)
+
+    def rest(self) -> None:
+        """Lets go of what makes the next ``with`` quick: then nothing keeps a marker that nobody else holds."""
+        self.attach(self._recorder, self.name_id)
+
+    def intern(self) -> int:
+        """The id of the name in the recorder: asked for when the marker records for the first time."""
+        settings = self.settings
+        return self._recorder.names.intern(settings.name, settings.categories, settings.args)
 
     def start(self) -> None:
         """Begins a span that `finish` on the same thread will end.
@@ -175,10 +189,6 @@ class Marker(ProcessSpan):
 
     def __repr__(self) -> str:
         return f"<Marker {self.name!r} {self.settings}>"
-
-
-def _intern(recorder: ProcessRecorder, settings: MarkerSettings) -> int:
-    return recorder.names.intern(settings.name, settings.categories, settings.args)
 
 
 class _Started(threading.local):

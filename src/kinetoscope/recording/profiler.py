@@ -24,6 +24,7 @@ from kinetoscope.recording.clock_comparison import ClockComparison
 from kinetoscope.recording.cycle import Contributions
 from kinetoscope.recording.delivery import Delivery
 from kinetoscope.recording.guard import Guard
+from kinetoscope.recording.known_markers import KnownMarkers
 from kinetoscope.recording.lasting import LastingSpans
 from kinetoscope.recording.listeners import Listeners
 from kinetoscope.recording.live_folder import LIVE_BYTES_MAX, LiveFolder, live_run
@@ -143,7 +144,7 @@ class Profiler(Callback):
         self._note_first_batch()
         self._recorder = ProcessRecorder(self._clock)
         self._live_folder, self._live_bytes_max = live_folder, live_bytes_max
-        self._markers: dict[Any, Marker] = {}
+        self._markers = KnownMarkers()
         self._warned: set[str] = set()
         self._pid = os.getpid()
         self._wanted: dict[Event, list[tuple[Any, Callable[..., Any]]]] = {}
@@ -193,7 +194,8 @@ class Profiler(Callback):
 
         Records while the action is among ``actions``; with the two flags, also an instant where a span begins or ends;
         ``categories`` are words to filter by in a viewer. Asked again without options it is the same marker; asked with
-        other options, the first ones stay, and a warning says so once.
+        other options, the first ones stay, and a warning says so once. Of markers that nobody holds, the latest some
+        thousands are remembered: for what changes from batch to batch, use one name and a counter.
         """
         return self.marker_with(
             MarkerSettings(name, actions, record_instant_on_start, record_instant_on_finish, categories)
@@ -204,7 +206,7 @@ class Profiler(Callback):
         known = self._markers.get(asked.key)
         if known is None:
             compiler.teach_dynamo(kind)
-            return self._markers.setdefault(asked.key, kind(self._recorder, asked))
+            return self._markers.add(asked.key, kind(self._recorder, asked))
         if asked not in (known.settings, MarkerSettings(asked.name, args=asked.args)):
             settings = known.settings
             self.report(f"Marker {asked.name!r} exists with {settings}; now asked for with {asked}: the first stay.")

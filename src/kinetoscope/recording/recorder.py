@@ -1,5 +1,7 @@
 """recording: what a recorder is. The pure one in `pure_recorder` and its native twin both have this interface."""
 
+import logging
+import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,6 +10,16 @@ from typing import Any, Protocol, Self
 
 from kinetoscope.formats.record import RECORD_BYTES, Record, unpack_records
 from kinetoscope.recording.action import ProfilerAction
+
+_log = logging.getLogger("kinetoscope")
+MOST_NAMES = 1 << 16
+"""How many names a recorder keeps as they are; in further ones digits become #, for which there is some more space."""
+_MORE_NAMES = 1 << 10
+_NUMBER = re.compile(r"\d+")
+_ANY_OTHER = "(names beyond the most that are kept)"
+
+NO_NAME = 0xFFFF_FFFF
+"""The name id of a span that has not been recorded: it asks for one with `Span.intern` when it is."""
 
 ACTION_BITS: Mapping[ProfilerAction, int] = {action: 1 << bit for bit, action in enumerate(ProfilerAction)}
 """One bit per action. A span is recorded when its mask has the bit of the current action."""
@@ -91,7 +103,8 @@ class SpanName:
 class NameTable:
     """Interned names: each pair of name and categories has one small number for as long as the recorder lives.
 
-    ``on_new`` is told of each new name, in the order of their ids.
+    ``on_new`` is told of each new name, in the order of their ids. After `MOST_NAMES`, names that differ only in their
+    digits share a number.
     """
 
     names: list[SpanName] = field(default_factory=list)
@@ -111,12 +124,27 @@ class NameTable:
         if known is not None:
             return known
         with self._lock:
+            if key not in self._ids and len(self.names) >= MOST_NAMES:
+                key = self._shared_key(*key)
             if key not in self._ids:
-                self.names.append(SpanName(name, categories, args))
+                self.names.append(SpanName(*key))
                 self._ids[key] = len(self.names) - 1
                 if self.on_new is not None:
                     self.on_new(self.names[-1])
             return self._ids[key]
+
+    def _shared_key(self, name: str, categories: tuple[str, ...], args: tuple[tuple[str, int], ...]) -> tuple[Any, ...]:
+        """What stands for a name for which there is no number any more."""
+        if len(self.names) == MOST_NAMES:
+            _log.warning(
+                "%d different names were recorded; %r is one more. From here on the digits of new names become #. Use "
+                "one name, and put what changes into a counter.",
+                MOST_NAMES,
+                name,
+            )
+        shared = _NUMBER.sub("#", name), categories, args
+        is_kept = shared in self._ids or len(self.names) < MOST_NAMES + _MORE_NAMES
+        return shared if is_kept else (_ANY_OTHER, (), ())
 
 
 class SpanListener(Protocol):
@@ -156,6 +184,10 @@ class Span(Protocol):
 
     def attach(self, recorder: Any, name_id: int) -> None:
         """Makes the span record into ``recorder`` from now on."""
+        ...
+
+    def intern(self) -> int:
+        """For subclasses that begin with `NO_NAME`: the id of the name, which is about to be recorded."""
         ...
 
     def begin(self) -> Any:

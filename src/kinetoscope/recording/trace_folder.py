@@ -1,10 +1,18 @@
 """recording: the folder in which one rank's trace files collect. Finished files are noted in its manifest."""
 
+import os
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from kinetoscope.errors import FolderNotEmptyError, SettingsError
+from kinetoscope.errors import (
+    FileNameError,
+    FolderNotEmptyError,
+    FolderNotWritableError,
+    SettingsError,
+    UnsafePathError,
+)
 from kinetoscope.formats.manifest import (
     RankClosed,
     RankStarted,
@@ -16,6 +24,7 @@ from kinetoscope.formats.manifest import (
 from kinetoscope.training.attempt import Attempt
 from kinetoscope.training.file_names import FileNameFormat, UsedNames
 from kinetoscope.training.ranks import Ranks
+from kinetoscope.training.run_folder import RunFolder, is_name_inside
 from kinetoscope.training.timestamp import Timestamp, timestamp_fields, timestamp_from_fields
 from kinetoscope.writing.atomic_file import check_writable
 from kinetoscope.writing.partial_files import remove_partials
@@ -47,17 +56,22 @@ class TraceFolder:
         self._run_name, self._ranks = run_name, ranks
         base = Path(self._folder.fill(run_name, ranks)).expanduser()
         self.run_folder = base.parent
-        self.path = check_writable(attempt.traces_folder(base))
+        self._check_names()
+        self.path = self._make(attempt.traces_folder(base))
         remove_partials(self.path)
         if not self._overwrite:
             self._check_empty(attempt)
         append_entry(self.path, ranks.rank, _started(ranks, attempt))
 
-    def reopen(self, path: Path, run_name: str, ranks: Ranks) -> None:
-        """Adds to a folder that a killed process of this rank had opened; what it saved stays as it is."""
+    def reopen(self, path: Path, run_name: str, ranks: Ranks, attempt: Attempt) -> None:
+        """Adds to a folder that a killed process of this rank had opened, or takes its place where that could not be
+        used; what it saved stays as it is."""
         self._run_name, self._ranks = run_name, ranks
-        self.path, self.run_folder = check_writable(path), path.parent
-        self._used = UsedNames(map(str, self.path.iterdir()))
+        self.run_folder = path.parent
+        self.path = self._make(path)
+        self._used = UsedNames(it.name for it in self.path.iterdir())
+        if not any(it.rank == ranks.rank and it.started for it in read_manifest(self.path)):
+            append_entry(self.path, ranks.rank, _started(ranks, attempt))
 
     @property
     def filename(self) -> str:
@@ -66,7 +80,21 @@ class TraceFolder:
 
     def path_for(self, timestamp: Any) -> Path:
         """Where the trace of the cycle that ends at ``timestamp`` goes; never where this run has put one before."""
-        return Path(self._used.choose(str(self.path / self._filename.fill(self._run_name, self._ranks, timestamp))))
+        name = self._used.choose(self._filename.fill(self._run_name, self._ranks, timestamp))
+        RunFolder(self.path).make_folder(os.path.dirname(name) or ".")
+        return self.path / name
+
+    def written_for(self, timestamp: Any) -> Iterator[Path]:
+        """The files that are there under the names that `path_for` gives for ``timestamp``."""
+        names, wanted = UsedNames(), self._filename.fill(self._run_name, self._ranks, timestamp)
+        folder = RunFolder(self.path)
+        while folder.is_file(name := names.choose(wanted)):
+            yield self.path / name
+
+    def is_noted(self, path: Path) -> bool:
+        """Whether a manifest lists ``path``."""
+        name = str(path.relative_to(self.path))
+        return any(trace.path == name for manifest in read_manifest(self.path) for trace in manifest.traces)
 
     def add(self, path: Path, cycle: int, timestamp: Any) -> list[Path]:
         """Notes a finished file; returns those that it makes one too many. The caller deletes them, or whoever merges
@@ -96,8 +124,28 @@ class TraceFolder:
             for trace in manifest.kept:
                 nobody: list[Path | None] = [None] * self._ranks.world_size
                 _, paths = cycles.setdefault(trace.cycle, (timestamp_from_fields(trace.timestamp), nobody))
-                paths[trace.rank] = self.path / trace.path
+                if manifest.rank < len(paths):
+                    paths[manifest.rank] = self.path / trace.path
         return [cycles[number] for number in sorted(cycles)]
+
+    def _make(self, folder: Path) -> Path:
+        """Makes the folder, if it can be written to and none of it, below the run's folder, is a link to another."""
+        try:
+            run = RunFolder(self.run_folder)
+            run.make_folder(str(folder.relative_to(self.run_folder)))
+        except UnsafePathError as error:
+            raise FolderNotWritableError(f"The trace folder {folder} cannot be used. {error}") from error
+        except OSError:
+            pass  # what is wrong is found by writing to it, and said
+        return check_writable(folder)
+
+    def _check_names(self) -> None:
+        name = self._filename.fill(self._run_name, self._ranks, Timestamp())
+        if not is_name_inside(name):
+            raise FileNameError(
+                f"{self._filename.argument}={self._filename.text!r} gives {name!r}, which is no name of a file in "
+                "the trace folder. Leave out '..', leading slashes and control characters, in run_name too."
+            )
 
     def _check_empty(self, attempt: Attempt) -> None:
         """Other ranks of this attempt may have begun before: then their manifests say so, and their files are ours.

@@ -1,5 +1,6 @@
 """storage: remote names. A format and where the run uploads flow in; the place of one file flows out."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -71,11 +72,15 @@ class RemoteName:
 
 
 def queue_recovered(run_folder: Path, url: str, file: Path, cycle: Any) -> None:
-    """Puts a trace that was made after the end of its run into the queue, for `kinetoscope upload` to send. ``url`` is
-    the format its rank's traces have; ``cycle`` is what it was made of. Raises OSError if that cannot be written."""
+    """Puts a trace that was made after the end of its run into the queue, for `kinetoscope upload` to send, unless it
+    is in there or was uploaded. ``url`` is the format its rank's traces have; ``cycle`` is what it was made of.
+    Raises OSError if that cannot be written."""
     rank = cycle.ranks.rank
     waiting = (it.upload for it in read_queue(run_folder, rank, left_aside=True))
-    used = UsedNames(it.url for it in (*read_confirmed(run_folder, rank), *waiting))
+    before = [*read_confirmed(run_folder, rank), *waiting]
+    if os.path.relpath(file.absolute(), run_folder.absolute()) in {it.path for it in before}:
+        return
+    used = UsedNames(it.url for it in before)
     wanted = FileNameFormat(url).fill(cycle.run_name, cycle.ranks, cycle.timestamp)
     add_upload(run_folder, rank, file, used.choose(_of_attempt(wanted, cycle.attempt.restart)))
 

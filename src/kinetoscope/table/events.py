@@ -26,8 +26,6 @@ _LATEST_BASE_NS = 2**62
 _BASE_FIELD = "baseTimeNanoseconds"
 _STRINGS = ("name", "category", "id_text")
 _HALVES = list(b"BEbeSF")
-_DOUBLES = ("ts_us", "dur_us")
-_NO_FRACTIONS_FROM = 1.5 * 2**52  # a double beyond it is a whole number: adding it rounds
 _KIND_OF_PHASE = {"X": "span", "B": "span", "b": "span", "S": "span", "E": "end", "e": "end", "F": "end"}
 _KIND_OF_PHASE |= dict.fromkeys("iIRnTp", "instant") | dict.fromkeys("stf", "flow") | {"C": "counter", "M": "metadata"}
 
@@ -84,23 +82,13 @@ def block_frame(block: Any) -> "pl.DataFrame":
     pl = import_polars()
     if isinstance(block, Columns):
         schema = {name: dtype for name, dtype in _schema(pl).items() if name in block}
-        return pl.DataFrame(block, schema=schema, orient="col").select(
-            _nanoseconds(name).alias(name.removesuffix("_us")) if name in _DOUBLES else name for name in schema
-        )
+        return pl.DataFrame({name: block[name] for name in schema}, schema=schema)
     return pl.DataFrame([pl.Series(values=column).alias(column.name) for column in block])
 
 
-def _nanoseconds(name: str) -> "pl.Expr":
-    """A column of doubles of microseconds as integers, to the next nanosecond; halves go to the even one."""
-    pl = import_polars()
-    whole = pl.col(name).floor()
-    rest = ((pl.col(name) - whole) * 1000 + _NO_FRACTIONS_FROM) - _NO_FRACTIONS_FROM
-    return whole.cast(pl.Int64) * 1000 + rest.cast(pl.Int64)
-
-
 def _schema(pl: Any) -> dict[str, Any]:
-    texts, doubles = dict.fromkeys(TEXTS, pl.UInt32), dict.fromkeys(_DOUBLES, pl.Float64)
-    return {"phase": pl.UInt8} | texts | doubles | dict.fromkeys(NUMBERS, pl.Int64) | dict.fromkeys(BYTES, pl.Binary)
+    texts, numbers = dict.fromkeys(TEXTS, pl.UInt32), dict.fromkeys(NUMBERS, pl.Int64)
+    return {"phase": pl.UInt8} | texts | numbers | dict.fromkeys(BYTES, pl.Binary)
 
 
 def _dictionaries(texts: dict[str, list[bytes]]) -> "tuple[dict[str, pl.Series], list[tuple[Any, Any]]]":
@@ -223,8 +211,7 @@ def _close_open_ended(frame: "pl.DataFrame") -> "pl.DataFrame":
 def complete_frame(frame: "pl.DataFrame") -> "pl.DataFrame":
     """The frame with the columns that no event had, and all of them in order."""
     pl = import_polars()
-    schema = {name: dtype for name, dtype in _schema(pl).items() if name not in _DOUBLES}
-    wanted = {"kind": pl.Enum(KINDS), "phase": pl.Categorical} | schema | dict.fromkeys(_STRINGS, pl.Categorical)
+    wanted = {"kind": pl.Enum(KINDS), "phase": pl.Categorical} | _schema(pl) | dict.fromkeys(_STRINGS, pl.Categorical)
     wanted |= dict.fromkeys(ARGUMENT_TEXTS, pl.Categorical) | {"phase": pl.Categorical}
     if "name" not in frame.columns:
         frame = frame.with_columns(pl.lit("", dtype=pl.Categorical).alias("name"))

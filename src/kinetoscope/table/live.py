@@ -6,7 +6,8 @@ from typing import Any
 import msgspec
 
 from kinetoscope.errors import TraceFileError
-from kinetoscope.formats.chunk import LiveName, LiveProcess, LiveTrack, read_live_folder
+from kinetoscope.formats.chunk import LiveName
+from kinetoscope.formats.live_records import LiveProcess, LiveTrack, read_live_folder
 from kinetoscope.formats.live_run import read_live_run
 from kinetoscope.formats.record import Flag, Kind, Record
 from kinetoscope.formats.window_log import read_windows
@@ -23,10 +24,10 @@ def read_live(folder: Path) -> Trace:
     Nothing is cached, and nothing in the folder is changed. Raises `TraceFileError` if nothing is in it.
     """
     pl = import_polars()
-    run, (windows, _) = read_live_run(folder), read_windows(folder)
-    processes = read_live_folder(folder)
+    run, (windows, damages) = read_live_run(folder), read_windows(folder)
+    left = read_live_folder(folder)
     rows = _Rows()
-    for process in processes:
+    for process in left.processes:
         rows.add_process(process, run.rank)
     if not rows.columns["name"]:
         raise TraceFileError(f"Nothing in {folder} yet: its process has recorded nothing that is not saved.")
@@ -37,7 +38,7 @@ def read_live(folder: Path) -> Trace:
     own = {"rank": run.rank, "run_name": run.run_name, "host": run.host, "live": True}
     own |= {"cycle": windows[-1].cycle} if windows else {}
     header = {"distributedInfo": {"rank": run.rank, "world_size": run.world_size}, "kinetoscope": own}
-    about = TraceAbout(rows.tracks, header, rows.notes(), has_clock=True)
+    about = TraceAbout(rows.tracks, header, [*rows.notes(), *left.damages, *damages], has_clock=True)
     return Trace(str(folder), about, frame.lazy())
 
 

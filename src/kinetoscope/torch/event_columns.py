@@ -14,6 +14,7 @@ import torch
 from torch.profiler import DeviceType
 
 from kinetoscope.torch.kineto_event import ask_each, question
+from kinetoscope.torch.own_frames import PREFIXES, OwnFrames
 
 MEMORY = "[memory]"
 OUT_OF_MEMORY = "[OutOfMemory]"
@@ -42,6 +43,7 @@ class EventColumns:
     ``sources`` are Kineto's own objects, for what is asked of few events only. ``parents`` holds the index of the
     enclosing event or -1, ``children`` those inside, and ``kernels`` what an operator launched. ``memory_only`` are
     the events that stand for memory that was taken or given back outside any other, each with its place among them.
+    ``own_frames`` are our own Python frames, which are no events here.
     """
 
     use_device: str | None
@@ -59,6 +61,7 @@ class EventColumns:
     parents: list[int] = field(default_factory=list)
     children: dict[int, list[int]] = field(default_factory=dict)
     removed: set[int] = field(default_factory=set)
+    own_frames: OwnFrames = field(default_factory=OwnFrames)
 
     def __len__(self) -> int:
         return len(self.names)
@@ -116,6 +119,9 @@ def read_columns(kineto_results: Any, use_device: str | None) -> EventColumns:
     raw_names = ask_each(events, "name")
     names = {name: _shown_name(name) for name in set(raw_names)}
     columns = EventColumns(use_device)
+    if any(name.startswith(PREFIXES) for name in names):
+        events = _without_own_frames(events, raw_names, columns.own_frames)
+        raw_names = ask_each(events, "name")
     _fill(columns, events, [names[name] for name in raw_names], base_ns)
     _add_memory(columns, _named(MEMORY, events, raw_names), base_ns)
     for event in _named(OUT_OF_MEMORY, events, raw_names):
@@ -126,6 +132,18 @@ def read_columns(kineto_results: Any, use_device: str | None) -> EventColumns:
     _find_parents(columns)
     _remove_repetitions(columns)
     return columns
+
+
+def _without_own_frames(events: list[Any], names: list[str], own: OwnFrames) -> list[Any]:
+    frames = zip(
+        names,
+        ask_each(events, "python_id"),
+        ask_each(events, "python_parent_id"),
+        ask_each(events, "is_python_function"),
+        strict=True,
+    )
+    are_own = [is_frame and own.takes(name, number, parent) for name, number, parent, is_frame in frames]
+    return [event for event, is_own in zip(events, are_own, strict=True) if not is_own]
 
 
 def _named(name: str, events: Sequence[Any], names: Sequence[str]) -> list[Any]:

@@ -140,6 +140,14 @@ def _children(events: WindowEvents, index: int) -> list[WindowEvent]:
     return [events.by_index[child] for child in events.columns.children.get(index, ())]
 
 
+_python_parent_id = _asked("python_parent_id", lambda: -1)
+
+
+def _python_parent(events: WindowEvents, index: int) -> int:
+    parent = _python_parent_id(events, index)
+    return events.columns.own_frames.above.get(parent, parent)
+
+
 _extra_metadata = question("extra_meta")
 
 
@@ -194,6 +202,6 @@ _ATTRIBUTES: dict[str, _Make] = {
     "structured_input_strides": _asked("structured_input_strides", _none),
     "input_dtypes": _asked("dtypes", _none),
     "python_id": _asked("python_id", lambda: -1),
-    "python_parent_id": _asked("python_parent_id", lambda: -1),
+    "python_parent_id": _python_parent,
     "python_module_id": _asked("python_module_id", lambda: -1),
 }

@@ -13,6 +13,7 @@ from torch.profiler import DeviceType
 from kinetoscope.errors import SettingsError
 from kinetoscope.torch.event_columns import EventColumns, stacks_of
 from kinetoscope.torch.kineto_event import question
+from kinetoscope.torch.own_frames import without_own
 
 _NOT_A_FRAME = (
     ("autograd/__init__", "_make_grads"),
@@ -192,7 +193,7 @@ def _sum(total: float, values: Sequence[float], indexes: Iterable[int]) -> float
 def recorded_stacks(columns: EventColumns) -> list[list[str]]:
     """The stacks as torch has them: empty unless its configuration is ``verbose``."""
     own = [
-        [] if index in columns.memory_only else [frame for frame in event.stack() if is_frame(frame)]
+        [] if index in columns.memory_only else [frame for frame in without_own(event.stack()) if is_frame(frame)]
         for index, event in enumerate(columns.sources)
     ]
     return stacks_of(columns, own)

@@ -3,6 +3,7 @@
 # torch.autograd does not export what its own profiler uses of it.
 # pyright: reportPrivateImportUsage=false
 
+import atexit
 import logging
 import os
 import warnings
@@ -104,10 +105,11 @@ class profile(KinetoProfile):  # noqa: N801 - torch's name
         self._background = BackgroundExport()
         self._must_end = False
         self._busy = False  # between two actions, when nobody may stop the profiler
-        # Python keeps signal handlers alive, and so must not keep the profiler by ours.
+        # Python keeps what it calls at the end alive, and so must not keep the profiler by it.
         save = weakref.WeakMethod(self._save_before_the_end)
-        self._termination = TerminationHandler(lambda: call() if (call := save()) else True)
-        weakref.finalize(self, self._termination.remove)
+        self._save_if_alive = lambda: call() if (call := save()) else True
+        self._termination = TerminationHandler(self._save_if_alive)
+        weakref.finalize(self, self._forget_the_end, self._termination, self._save_if_alive)
         # Kineto reads the variable once, as torch is imported; without its daemon nobody counts the steps.
         self._counts_steps = bool(os.environ.get("KINETO_USE_DAEMON"))
         KinetoStepTracker.init_step_count(PROFILER_STEP_NAME)
@@ -137,12 +139,16 @@ class profile(KinetoProfile):  # noqa: N801 - torch's name
                 self.execution_trace_observer.cleanup()
 
     def start(self) -> None:
-        """Begins with the action of the current step; raises `ProfilerStateError` while another profiler runs."""
+        """Begins with the action of the current step; raises `ProfilerStateError` while another profiler runs.
+
+        If nobody calls `stop`, the window is handed over when the profiler is dropped, or the process ends.
+        """
         self._termination.install()
+        atexit.register(self._save_if_alive)
         try:
             self._transit_action(NONE, self.current_action)
         except BaseException:
-            self._termination.remove()
+            self._forget_the_end(self._termination, self._save_if_alive)
             raise
         self._stopped = False
         self._open_step_span()
@@ -163,7 +169,7 @@ class profile(KinetoProfile):  # noqa: N801 - torch's name
             try:
                 self._background.close()
             finally:
-                self._termination.remove()
+                self._forget_the_end(self._termination, self._save_if_alive)
 
     def step(self) -> None:
         """Tells the profiler that the next step begins."""
@@ -257,15 +263,28 @@ class profile(KinetoProfile):  # noqa: N801 - torch's name
         elif self.on_trace_ready:
             self.on_trace_ready(self)
 
+    def __del__(self) -> None:
+        session = getattr(self, "_session", None)  # there is none where the constructor has failed
+        if session is not None and session.recording and session.may_end_here and not session.is_forked:
+            warnings.warn("A torch profiler was dropped while it ran. Stop it first.", ResourceWarning, stacklevel=2)
+            self._save_before_the_end()
+
+    @staticmethod
+    def _forget_the_end(termination: TerminationHandler, save: Callable[[], bool]) -> None:
+        atexit.unregister(save)
+        termination.remove()
+
     def _save_before_the_end(self) -> bool:
-        """On SIGTERM: hands over what was recorded; False if that has to wait until an action has changed."""
+        """Hands over what was recorded; False if that has to wait until an action has changed."""
+        if self._session.is_forked:
+            return True
         if self._busy:
             self._must_end = True
             return False
         try:
             self.stop()
         except Exception as error:
-            _log.error("The torch profiler could not save its window on SIGTERM: %s", error, exc_info=error)
+            _log.error("The torch profiler could not save its window at the end: %s", error, exc_info=error)
         return True
 
     def _open_step_span(self) -> None:

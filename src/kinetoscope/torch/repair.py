@@ -19,6 +19,7 @@ from kinetoscope.formats.chrome import ChromeTrace, ChromeWriter, Event, choose_
 from kinetoscope.formats.nesting import nest
 from kinetoscope.torch.export import trace_stream
 from kinetoscope.torch.kineto_library import odd_names
+from kinetoscope.torch.own_frames import OwnFrames, drop_own_frames
 from kinetoscope.torch.strays import STRAY_TID, move_strays, stray_name
 from kinetoscope.torch.trace_text import Renamed, TraceText
 
@@ -116,6 +117,7 @@ def _read_true(text: TraceText, changed_names: NamesBySpan) -> ChromeTrace:
     move_strays(trace.events)
     for event in trace.events if changed_names else ():
         _restore_name(event, changed_names.get((event.get("ts", 0), event.get("dur", 0)), ()))
+    drop_own_frames(trace.events, OwnFrames(dict(text.own_frames)))
     return trace
 
 

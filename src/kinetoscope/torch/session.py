@@ -11,6 +11,7 @@ orders through that Kineto survives, whoever else has used it in the meantime.
 import contextlib
 import copy
 import inspect
+import os
 import threading
 import warnings
 import weakref
@@ -87,6 +88,7 @@ class Session:
     autograd_profile: Any = None
     all_threads: bool = field(default=False, init=False)
     _thread: int = field(default=0, init=False)
+    _pid: int = field(default_factory=os.getpid, init=False)
 
     @property
     def recording(self) -> bool:
@@ -146,17 +148,27 @@ class Session:
 
     def check_thread(self) -> None:
         """Raises `ProfilerStateError` if the recording belongs to another thread, where alone it can be stopped."""
-        if self.recording and not self.all_threads and self._thread != threading.get_ident():
+        if self.recording and not self.may_end_here:
             raise ProfilerStateError(
                 "The profiler was started on another thread, and Kineto stops only on the thread that started it. "
                 "Call step() and stop() there, or record with profile_all_threads."
             )
 
+    @property
+    def is_forked(self) -> bool:
+        """Whether this is a child process's copy of a session: Kineto's threads are not there to end it."""
+        return self._pid != os.getpid()
+
     def __del__(self) -> None:
-        if self.phase is not Phase.IDLE:
+        if self.phase is not Phase.IDLE and not self.is_forked:
             warnings.warn("A torch profiler was dropped while it ran. Stop it first.", ResourceWarning, stacklevel=2)
-            if not self.recording or self.all_threads or self._thread == threading.get_ident():
+            if not self.recording or self.may_end_here:
                 self.stop()
+
+    @property
+    def may_end_here(self) -> bool:
+        """Whether this thread may stop the recording."""
+        return self.all_threads or self._thread == threading.get_ident()
 
     def _end(self) -> None:
         try:

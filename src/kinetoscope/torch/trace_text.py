@@ -17,6 +17,7 @@ from kinetoscope.formats.chrome import encode_text
 from kinetoscope.recording.recorder_choice import IS_PURE
 from kinetoscope.torch.kineto_stream import TextStream
 from kinetoscope.torch.nested_lines import nest_lines
+from kinetoscope.torch.own_frames import PREFIXES
 from kinetoscope.torch.packed_text import SEPARATOR, PackedText
 from kinetoscope.torch.strays import stray_name_line
 
@@ -54,6 +55,7 @@ class TraceText:
 
     The ``lines`` are an event each, one that every viewer reads, its time ``shift_ns`` after what it says.
     ``remainder`` is the text that follows in Kineto's file, if that is not at its end there.
+    ``own_frames``: those of ours that the lines lack, as `OwnFrames.above` has them, where there is a remainder.
     ``is_right``: there is none, all names are true, and the spans of each track nest.
     """
 
@@ -61,6 +63,7 @@ class TraceText:
     lines: PackedText = field(default_factory=PackedText)
     shift_ns: int = 0
     remainder: PackedText = field(default_factory=PackedText)
+    own_frames: dict[int, int | None] = field(default_factory=dict)
     is_right: bool = False
 
     @property
@@ -90,7 +93,7 @@ def read_text(stream: TextStream, renamed: Sequence[Renamed] | None) -> TraceTex
 
     shift_ns = _shift_ns(rest)
     names = [(it.number, it.raw.encode(), encode_text(it.name)) for it in renamed]
-    found = KinetoLines(shift_ns, names, rest)
+    found = KinetoLines(shift_ns, names, _own_prefixes(), rest)
     lines, is_at_end = _read_lines(stream, found)
     remainder = PackedText() if is_at_end else _remainder(found.rest, stream)
     nested = nest_lines(lines, found) if is_at_end and found.are_true else None
@@ -99,8 +102,14 @@ def read_text(stream: TextStream, renamed: Sequence[Renamed] | None) -> TraceTex
         lines=nested or lines,
         shift_ns=shift_ns,
         remainder=remainder,
+        own_frames={} if is_at_end else found.own_frames,
         is_right=nested is not None,
     )
+
+
+def _own_prefixes() -> tuple[bytes, ...]:
+    """What the names of our own frames begin with, as they stand in the text."""
+    return tuple(encode_text(prefix).removesuffix(b'"') for prefix in PREFIXES)
 
 
 def _read_lines(stream: TextStream, found: Any) -> tuple[PackedText, bool]:

@@ -1,5 +1,6 @@
 """training: file-name formats such as ``ep{epoch}-ba{batch}-rank{rank}.json``, filled in per rank and moment."""
 
+import re
 import string
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -8,11 +9,13 @@ from typing import Any
 
 from kinetoscope.errors import FileNameError
 from kinetoscope.training.ranks import Ranks
-from kinetoscope.training.timestamp import COUNTS, DURATIONS, timestamp_fields
+from kinetoscope.training.timestamp import COUNTS, DURATIONS, Timestamp, timestamp_fields
 
 RANK_VARIABLES = ("rank", "local_rank", "world_size", "local_world_size", "node_rank")
 RUN_VARIABLES = ("run_name", *RANK_VARIABLES)
 TIMESTAMP_VARIABLES = COUNTS + DURATIONS
+_TOO_WIDE = re.compile("[0-9]{3}")
+_MOST_SHOWN = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +23,7 @@ class FileNameFormat:
     """A format for file names. ``argument`` is what error messages call it; ``has_timestamp`` says whether the
     variables of a timestamp may occur.
 
-    Raises `FileNameError` at construction for a variable that does not exist.
+    Raises `FileNameError` at construction for a variable that does not exist, or that cannot be written as asked for.
     """
 
     text: str
@@ -31,17 +34,29 @@ class FileNameFormat:
         known = RUN_VARIABLES + (TIMESTAMP_VARIABLES if self.has_timestamp else ())
         for variable in sorted(self.variables() - set(known)):
             listing = ", ".join(f"{{{name}}}" for name in known)
-            raise FileNameError(
-                f"{self.argument}={self.text!r} has an unknown variable {{{variable}}}. Known variables: {listing}."
-            )
+            raise FileNameError(f"{self._shown} has an unknown variable {{{variable}}}. Known variables: {listing}.")
+        if any("{" in how or _TOO_WIDE.search(how) for _, how in self._fields):
+            raise FileNameError(f"{self._shown} pads to 100 characters or more: names of files are short.")
+        try:
+            self.fill("run", Ranks(), Timestamp())
+        except ValueError as error:
+            raise FileNameError(f"{self._shown} is not a format: {error}.") from None
 
     def variables(self) -> set[str]:
         """The names of the variables that occur in the format."""
+        return {name for name, _ in self._fields}
+
+    @property
+    def _fields(self) -> list[tuple[str, str]]:
+        """The variables in the format, and how each is to be written, such as ``03d``."""
         try:
-            fields = [name for _, name, _, _ in string.Formatter().parse(self.text) if name is not None]
+            return [(name, how or "") for _, name, how, _ in string.Formatter().parse(self.text) if name is not None]
         except ValueError as error:
-            raise FileNameError(f"{self.argument}={self.text!r} is not a format: {error}.") from None
-        return {name.split(".")[0].split("[")[0] for name in fields}
+            raise FileNameError(f"{self._shown} is not a format: {error}.") from None
+
+    @property
+    def _shown(self) -> str:
+        return f"{self.argument}={self.text[:_MOST_SHOWN]!r}"
 
     def fill(self, run_name: str, ranks: Ranks, timestamp: Any = None) -> str:
         """The name for this run, rank and moment; ``timestamp`` may be left out if no variable needs it."""

@@ -5,10 +5,9 @@ Every name is relative to the folder, and walked part by part from an open direc
 """
 
 import os
-import secrets
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from io import FileIO
 from pathlib import Path
@@ -62,11 +61,11 @@ class RunFolder:
 
     def is_file(self, name: str) -> bool:
         """Whether there is an ordinary file of this name, reached without a link."""
-        try:
-            found = self.status(name)
-        except (UnsafePathError, NotADirectoryError):
-            return False
-        return found is not None and stat.S_ISREG(found.st_mode)
+        return self._is(name, stat.S_ISREG)
+
+    def is_folder(self, name: str) -> bool:
+        """Whether there is a folder of this name, reached without a link."""
+        return self._is(name, stat.S_ISDIR)
 
     def names(self, name: str = ".") -> list[str]:
         """The names of what is in a folder, each as it is there, in order; none if there is no such folder."""
@@ -92,18 +91,16 @@ class RunFolder:
     def open(self, name: str, mode: Literal["rb", "r+b", "ab", "ab+", "xb"] = "rb") -> BinaryIO:
         """Opens an ordinary file, without a buffer. Its folder has to be there. One that is to be changed may have no
         second name (a hard link): the file would change under that too."""
-        parts = _parts(name)
-        if not parts:
-            raise UnsafePathError(f"{name!r} names no file.")
-        with self._folder(parts[:-1], name) as folder:
+        parents, last = _place(name)
+        with self._folder(parents, name) as folder:
 
             def opener(path: str, flags: int) -> int:
                 return os.open(path, flags | _FILE, 0o666, dir_fd=folder)
 
             try:
-                stream = FileIO(parts[-1], mode, opener=opener)
+                stream = FileIO(last, mode, opener=opener)
             except OSError as error:
-                raise self._explained(error, folder, parts[-1], name) from error
+                raise self._explained(error, folder, last, name) from error
         self._check(stream, name, is_changed=mode != "rb")
         return cast("BinaryIO", stream)
 
@@ -118,9 +115,11 @@ class RunFolder:
             return bytes(content)
 
     def write(self, name: str, content: bytes) -> None:
-        """Writes a file whole or not at all, in place of what has this name. Its folder has to be there."""
-        parts = _parts(name)
-        partial = "/".join([*parts[:-1], f".{parts[-1]}.{os.getpid()}-{secrets.token_hex(4)}.partial"])
+        """Writes a file whole or not at all, in place of what has this name. Its folder has to be there, and nobody
+        else may write the same file at this moment."""
+        parents, last = _place(name)
+        partial = "/".join([*parents, f".{last}.partial"])
+        self.delete(partial)  # of a process that died
         try:
             with self.open(partial, "xb") as stream:
                 left = memoryview(content)
@@ -132,38 +131,43 @@ class RunFolder:
 
     def rename(self, old: str, new: str) -> None:
         """Gives a file in a folder another name in the same folder."""
-        *parents, last = _parts(old)
-        *parents_then, last_then = _parts(new)
-        if parents != parents_then:
+        parents, last = _place(old)
+        new_parents, new_last = _place(new)
+        if parents != new_parents:
             raise UnsafePathError(f"{old} and {new} are in two folders.")
         with self._folder(parents, old) as folder:
-            os.replace(last, last_then, src_dir_fd=folder, dst_dir_fd=folder)
+            os.replace(last, new_last, src_dir_fd=folder, dst_dir_fd=folder)
 
     def delete(self, name: str) -> None:
         """Deletes a file, or a link itself, if it is there."""
-        parts = _parts(name)
+        parents, last = _place(name)
         try:
-            with self._folder(parts[:-1], name) as folder:
-                os.unlink(parts[-1] if parts else ".", dir_fd=folder)
+            with self._folder(parents, name) as folder:
+                os.unlink(last, dir_fd=folder)
         except FileNotFoundError:
             return
 
     def delete_folder(self, name: str) -> None:
-        """Deletes a folder and all that is in it; of links in it, only these. The folder itself cannot be ``.``."""
-        parts = _parts(name)
-        if not parts:
-            raise UnsafePathError(f"{self.path} itself is not deleted.")
+        """Deletes a folder and all that is in it; of links in it, only these."""
+        parents, last = _place(name)
         self.status(name)
-        with self._folder(parts[:-1], name) as folder:
-            shutil.rmtree(parts[-1], dir_fd=folder)
+        with self._folder(parents, name) as folder:
+            shutil.rmtree(last, dir_fd=folder)
 
     def delete_empty(self, name: str) -> None:
         """Deletes a folder that has nothing in it. Raises OSError if it has."""
-        parts = _parts(name)
-        with self._folder(parts[:-1], name) as folder:
-            os.rmdir(parts[-1] if parts else ".", dir_fd=folder)
+        parents, last = _place(name)
+        with self._folder(parents, name) as folder:
+            os.rmdir(last, dir_fd=folder)
 
     # -- inside -----------------------------------------------------------------------------------------------
+
+    def _is(self, name: str, kind: Callable[[int], bool]) -> bool:
+        try:
+            found = self.status(name)
+        except (UnsafePathError, NotADirectoryError):
+            return False
+        return found is not None and kind(found.st_mode)
 
     @contextmanager
     def _folder(self, parts: list[str], name: str, *, make: bool = False) -> Iterator[int]:
@@ -210,6 +214,22 @@ class RunFolder:
         stream.close()
         why = "has a second name elsewhere (a hard link)" if stat.S_ISREG(found.st_mode) else "is no ordinary file"
         raise UnsafePathError(f"{self.path / name} is not used: it {why}.")
+
+
+def is_name_inside(name: str) -> bool:
+    """Whether this may be the name of something in a folder: relative, without ``..`` and control characters."""
+    try:
+        return bool(_parts(name))
+    except UnsafePathError:
+        return False
+
+
+def _place(name: str) -> tuple[list[str], str]:
+    """The parts of the name of the folder in which something is, and its name there."""
+    parts = _parts(name)
+    if not parts:
+        raise UnsafePathError(f"{name!r} is not used: it names the folder itself.")
+    return parts[:-1], parts[-1]
 
 
 def _parts(name: str) -> list[str]:

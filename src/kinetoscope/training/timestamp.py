@@ -7,6 +7,8 @@ from typing import Any
 COUNTS = ("epoch", "batch", "batch_in_epoch", "sample", "sample_in_epoch", "token", "token_in_epoch")
 DURATIONS = ("total_wct", "epoch_wct", "batch_wct")
 _ZERO = timedelta()
+_LARGEST_COUNT = 2**63 - 1
+_LONGEST_S = 10**12
 
 
 class Count(int):
@@ -125,8 +127,11 @@ def _number(value: Any) -> int | float:
 
 
 def timestamp_from_fields(fields: Mapping[str, int | float]) -> Timestamp:
-    """The timestamp that has these fields, as `timestamp_fields` gives them."""
-    values: dict[str, Any] = {
-        name: timedelta(seconds=value) if name in DURATIONS else int(value) for name, value in fields.items()
-    }
+    """The timestamp that has these fields, as `timestamp_fields` gives them. Since they may come from a damaged file,
+    unknown ones are passed over, and numbers that no run has become the nearest that one could have."""
+    values: dict[str, Any] = {}
+    for name in COUNTS:
+        values[name] = int(min(max(fields.get(name, 0), 0), _LARGEST_COUNT))
+    for name in DURATIONS:
+        values[name] = timedelta(seconds=min(max(fields.get(name, 0), 0), _LONGEST_S))
     return Timestamp(**values)

@@ -142,3 +142,102 @@ def test_a_thousand_schedules_legal_or_not_leave_a_process_that_can_be_profiled(
     )
     assert done.returncode == 0, done.stderr[-3000:]
     assert int(done.stdout) >= 1000
+
+
+# No `with` and no `stop`: in a function the profiler is dropped before the process ends, beside one it is not.
+FORGOTTEN = """
+import os, sys, threading, torch
+from kinetoscope.torch import profile, tensorboard_trace_handler
+def export(p):
+    print("ready", flush=True)
+    p.export_chrome_trace(sys.argv[1] + "/trace.json")
+handler = {handler}
+"""
+IN_THE_SCRIPT = """
+p = profile(on_trace_ready=handler)
+p.start()
+torch.ones(3) + 1
+{ending}
+"""
+IN_A_FUNCTION = """
+def train():
+    p = profile(on_trace_ready=handler)
+    p.start()
+    torch.ones(3) + 1
+    {ending}
+train()
+"""
+FORGOTTEN_ENDINGS = {
+    "its last line": ("pass", 0),
+    "SystemExit": ("sys.exit(3)", 3),
+    "an exception": ("raise KeyError('training')", 1),
+    "Ctrl-C": ("raise KeyboardInterrupt", -signal.SIGINT),
+}
+
+
+@pytest.mark.parametrize("ending", FORGOTTEN_ENDINGS)
+@pytest.mark.parametrize(
+    ("handler", "place"),
+    [("export", IN_A_FUNCTION), ("tensorboard_trace_handler(sys.argv[1])", IN_THE_SCRIPT)],
+    ids=["in a function", "in the script"],
+)
+def test_a_profiler_that_nobody_stops_hands_its_window_over_at_the_end_of_the_process(handler, place, ending, tmp_path):
+    statement, code = FORGOTTEN_ENDINGS[ending]
+    program = FORGOTTEN.format(handler=handler) + place.format(ending=statement)
+    done = run(program, str(tmp_path))
+    assert done.returncode == code, done.stderr
+    assert done.stdout == ("ready\n" if handler == "export" else "")
+    [path] = tmp_path.iterdir()
+    assert "aten::add" in {event["name"] for event in json.loads(path.read_text())["traceEvents"]}
+
+
+def test_an_exception_that_leaves_the_with_block_hands_the_window_over_once(tmp_path):
+    program = FORGOTTEN.format(handler="export") + "with profile(on_trace_ready=export):\n    torch.ones(3) + {}\n"
+    done = run(program, str(tmp_path))
+    assert (done.returncode, done.stdout) == (1, "ready\n"), done.stderr
+    json.loads((tmp_path / "trace.json").read_text())
+
+
+def test_a_handler_that_fails_at_the_end_of_the_process_is_reported_and_changes_nothing_else(tmp_path):
+    program = FORGOTTEN.format(handler="lambda p: 1 / 0") + IN_THE_SCRIPT.format(ending="sys.exit(3)")
+    done = run(program, str(tmp_path))
+    assert done.returncode == 3
+    assert "The torch profiler could not save its window at the end: division by zero" in done.stderr
+
+
+IN_A_FORKED_CHILD = """
+import atexit
+for way in "dropped", "at exit":
+    child = os.fork()
+    if child == 0:
+        if way == "dropped":
+            del p
+        atexit._run_exitfuncs()
+        os._exit(0)  # Kineto itself hangs where a child exits that was forked while it recorded
+    assert os.waitpid(child, 0)[1] == 0
+"""
+
+
+def test_a_forked_child_hands_nothing_over_however_it_ends(tmp_path):
+    program = FORGOTTEN.format(handler="export") + IN_THE_SCRIPT.format(ending=IN_A_FORKED_CHILD)
+    done = run(program, str(tmp_path))
+    assert (done.returncode, done.stdout) == (0, "ready\n"), done.stderr
+    json.loads((tmp_path / "trace.json").read_text())
+
+
+ON_ANOTHER_THREAD = """
+kept, started = [], threading.Event()
+def record():
+    kept.append(profile(on_trace_ready=handler))
+    kept[0].start()
+    started.set()
+    threading.Event().wait()
+threading.Thread(target=record, daemon=True).start()
+started.wait()
+"""
+
+
+def test_a_profiler_of_another_thread_cannot_be_stopped_at_the_end_and_the_log_says_so(tmp_path):
+    done = run(FORGOTTEN.format(handler="export") + ON_ANOTHER_THREAD, str(tmp_path))
+    assert done.stdout == ""
+    assert "could not save its window at the end: The profiler was started on another thread" in done.stderr

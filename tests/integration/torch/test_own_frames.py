@@ -5,9 +5,11 @@ import time
 
 import pytest
 
+import kinetoscope
 from kinetoscope import JSONTraceHandler, Profiler, SystemProfiler, TorchProfiler, cyclic_schedule
 
 torch = pytest.importorskip("torch")
+profile = pytest.importorskip("kinetoscope.torch").profile
 
 
 def traces_of_a_run(folder, *, num_windows):
@@ -35,3 +37,74 @@ def test_equal_windows_have_as_many_events_though_the_one_before_is_saved_meanwh
     first, *others = map(len, traces_of_a_run(tmp_path, num_windows=4))
     assert max(others) - min(others) < 0.05 * min(others)
     assert first < 1.2 * min(others)  # what happens once only: imports, caches
+
+
+def called_by_us(events):
+    """What each frame's parent is called, by the frame's own name without its line."""
+    name = {event["args"]["Python id"]: function(event["name"]) for event in frames(events)}
+    return {function(event["name"]): name.get(event["args"]["Python parent id"]) for event in frames(events)}
+
+
+def function(name):
+    return name.rpartition(" ")[2]
+
+
+def record(folder=None):
+    """A window in which the user's functions call each other through our wrappers, and its events if ``folder``."""
+    marker = kinetoscope.marker("square")
+
+    @marker
+    def square(x):
+        return multiply(x)
+
+    @marker
+    def multiply(x):
+        with marker:
+            return helper(x)
+
+    def helper(x):
+        return x * x
+
+    def train():
+        return square(torch.ones(4))
+
+    with profile(with_stack=True) as profiler:
+        train()
+    if folder is not None:
+        profiler.export_chrome_trace(folder / "trace.json")
+        return json.loads((folder / "trace.json").read_text())["traceEvents"]
+    return profiler
+
+
+def test_a_function_that_our_wrapper_calls_is_the_child_of_the_users_function_above(tmp_path):
+    parents = called_by_us(record(tmp_path))
+    assert parents["helper"] == "multiply"
+    assert parents["multiply"] == "square"
+    assert parents["square"] == "train"
+    assert parents["train"] == "record"
+
+
+def test_neither_our_frames_nor_what_they_call_of_python_itself_are_in_the_trace(tmp_path):
+    events = frames(record(tmp_path))
+    assert [event["name"] for event in events if "kinetoscope" in event["name"] and "test" not in event["name"]] == []
+    assert [event["name"] for event in events if " of Marker object" in event["name"]] == []
+    numbers = {event["args"]["Python id"] for event in events}
+    assert {event["args"]["Python parent id"] for event in events} <= numbers | {None}
+
+
+def test_neither_events_nor_tables_nor_stacks_show_our_frames(tmp_path):
+    profiler = record()
+    profiler.export_stacks(tmp_path / "stacks")
+    shown = [event.name for event in profiler.events()]
+    shown += [row.key for row in profiler.key_averages()]
+    shown += [part for line in (tmp_path / "stacks").read_text().splitlines() for part in line.split(";")]
+    assert any(name.endswith("helper") for name in shown)
+    assert [name for name in shown if "kinetoscope/" in name and "tests/" not in name] == []
+    assert "kinetoscope/" not in profiler.key_averages().table(row_limit=-1)
+
+
+def test_an_events_parent_is_the_users_function_above_our_wrapper():
+    by_name = {function(event.name): event for event in record().events() if event.is_python_function}
+    assert by_name["helper"].python_parent_id == by_name["multiply"].python_id
+    assert by_name["square"].python_parent_id == by_name["train"].python_id
+    assert by_name["helper"].cpu_parent is by_name["multiply"]

@@ -1,4 +1,7 @@
-"""Tables from columns: the rows and numbers of stock, field by field, on the same results of Kineto."""
+"""Tables from columns: the rows and numbers of stock, field by field, on the same results of Kineto.
+
+Our own Python frames are left out of what stock gets to see as well.
+"""
 
 import copy
 import pickle
@@ -10,6 +13,7 @@ from torch.autograd.profiler_util import EventList, FunctionEvent, FunctionEvent
 
 from kinetoscope.errors import SettingsError
 from kinetoscope.torch import profile, record_function, schedule
+from kinetoscope.torch.own_frames import OwnFrames, without_own
 from older_torch import as_in_2_13, experimental_config
 
 FIELDS = [
@@ -52,7 +56,45 @@ def record(options: dict) -> profile:
     rest = {name: value for name, value in options.items() if name not in config}
     with profile(**rest, experimental_config=experimental_config(**config)) as profiler:
         train()
+    profiler.profiler.kineto_results = WithoutOurFrames(profiler.profiler.kineto_results)
     return profiler
+
+
+class WithoutOurFrames:
+    """Kineto's results as torch asks for them, less our frames."""
+
+    def __init__(self, results) -> None:
+        self._results = results
+        self._own = OwnFrames()
+
+    def __getattr__(self, name: str):
+        return getattr(self._results, name)
+
+    def events(self) -> list:
+        return [EventAmongOthers(event, self._own) for event in self._results.events() if not self._is_ours(event)]
+
+    def _is_ours(self, event) -> bool:
+        if not getattr(event, "is_python_function", bool)():
+            return False
+        return self._own.takes(event.name(), event.python_id(), event.python_parent_id())
+
+
+class EventAmongOthers:
+    """An event of Kineto, around which our frames are gone."""
+
+    def __init__(self, event, own: OwnFrames) -> None:
+        self._event = event
+        self._own = own
+
+    def __getattr__(self, name: str):
+        return getattr(self._event, name)
+
+    def stack(self) -> list[str]:
+        return without_own(self._event.stack())
+
+    def python_parent_id(self) -> int:
+        parent = self._event.python_parent_id()
+        return self._own.above.get(parent, parent)
 
 
 def rows_of(averages) -> list[dict]:

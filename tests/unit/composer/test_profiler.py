@@ -1,5 +1,6 @@
 """The Composer face where Composer is not: any engine may call it. (`tests/compat/composer` has the real one.)"""
 
+import gc
 import importlib.util
 import json
 import subprocess
@@ -20,6 +21,7 @@ from kinetoscope.composer import (
     TraceHandler,
     cyclic_schedule,
 )
+from kinetoscope.recording.known_markers import MOST_IDLE
 from kinetoscope.testing import MemoryTraceHandler
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="TorchProfiler needs torch")
@@ -113,6 +115,18 @@ def test_a_marker_may_be_used_once_the_profiler_is_bound():
     with profiler.marker("mine"):
         pass
     assert told == [("mine", True), ("mine", False)]
+    profiler.close()
+
+
+def test_ever_new_names_of_a_callback_are_not_all_kept():
+    profiler = only_markers(lambda state: ProfilerAction.SKIP, MemoryTraceHandler())
+    profiler.bind_to_state(State())
+    for number in range(3 * MOST_IDLE):
+        with profiler.marker(f"step {number}"):
+            pass
+    gc.collect()
+    markers = [it for it in gc.get_objects() if isinstance(it, kinetoscope.Marker) and it.name.startswith("step ")]
+    assert len(markers) <= MOST_IDLE
     profiler.close()
 
 

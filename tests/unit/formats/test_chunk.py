@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from kinetoscope.formats.chunk import read_live_folder
+from kinetoscope.formats.live_records import read_live_folder
 from kinetoscope.formats.record import unpack_records
 from kinetoscope.recording.recorder_choice import IS_PURE
 
@@ -34,7 +34,7 @@ def record(recorder, num):
 
 
 def values_in(folder):
-    (process,) = read_live_folder(folder)
+    (process,) = read_live_folder(folder).processes
     (track,) = process.tracks
     return [it.end for it in track.records()]
 

@@ -75,7 +75,7 @@ def written(cycle, folder, *, drained=True, in_pairs=False):
     with pytest.MonkeyPatch.context() as patch:
         if not drained:
             patch.setattr(Drain, "plan", lambda self, thread: None)
-        return JSONTraceHandler.reopen(folder, recipe, "run", cycle.ranks).write(cycle)
+        return JSONTraceHandler.reopen(folder, recipe, "run", cycle.ranks, cycle.attempt).write(cycle)
 
 
 def in_order(path):

@@ -7,12 +7,12 @@ import shutil
 import socket
 import threading
 
-from kinetoscope.formats.live_run import LiveRun, write_live_run
+from kinetoscope.formats.live_run import LiveRun, delete_pointer, write_live_run, write_pointer
 from kinetoscope.recording.live_folder import report_leftovers
 
 
 def of_another_rank() -> LiveRun:
-    return LiveRun("run", 1, 1, 2, 2, 0, "id", 0, os.getpid(), socket.gethostname(), [])
+    return LiveRun("run", 1, 1, 2, 2, 0, "id", 0, os.getpid(), socket.gethostname(), [], "token")
 
 
 def test_ranks_that_end_meanwhile_are_no_leftovers(tmp_path, caplog):
@@ -23,11 +23,12 @@ def test_ranks_that_end_meanwhile_are_no_leftovers(tmp_path, caplog):
         for number in itertools.count():
             if stop.is_set():
                 break
-            folder, pointer = tmp_path / "live" / f"{number}", tmp_path / "live" / f"{number}.elsewhere"
+            folder = tmp_path / "live" / f"{number}"
             folder.mkdir(parents=True, exist_ok=True)
+            folder.chmod(0o700)
             write_live_run(folder, of_another_rank())
-            pointer.write_text(f"{folder}\n")
-            pointer.unlink()
+            write_pointer(tmp_path, f"{number}", folder, "token")
+            delete_pointer(tmp_path, f"{number}")
             shutil.rmtree(folder)
 
     others = threading.Thread(target=come_and_go)

@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 from kineto_pieces import Pieces
 from kinetoscope.recording.recorder_choice import IS_PURE
+from kinetoscope.torch.export import copy_trace
+from kinetoscope.torch.repair import rewrite_trace
 from kinetoscope.torch.trace_text import Renamed, TraceText, read_text
 
 BASE_NS = 1_790_857_026_000_000_000
@@ -161,3 +163,58 @@ def test_frames_of_threads_without_a_number_that_overlap_say_whose_track_theirs_
     text = read_text(Pieces(kineto(*events).replace(b'"pid": 17', f'"pid": {os.getpid()}'.encode())), [])
     names = [event["args"]["name"] for event in events_of(text) if event.get("name") == "thread_name"]
     assert names == ["Python threads without a number", "Python threads without a number (overlap 1)"]
+
+
+def frame(name: str, number: int, parent: int | str, args: str = "") -> str:
+    """A Python function as Kineto writes it."""
+    numbers = f'"Python parent id": {parent}, "Python id": {number}{args}'
+    return span(name, begin_us=number, args=numbers).replace("cpu_op", "python_function")
+
+
+FRAMES = [
+    frame("train.py(1): <module>", 1, "null"),
+    frame("kinetoscope/recording/loop.py(2): batches", 2, 1),
+    frame("kinetoscope/recording/loop.py(3): _next", 3, 2),
+    frame("<built-in function next>", 4, 3),
+    frame("data.py(4): __next__", 5, 4),
+    frame("<built-in function len>", 6, 5),
+    frame("kinetoscope_plugin.py(5): mine", 7, 3),
+    frame("kinetoscope/writing/writer_thread.py(6): _loop", 8, "null"),
+    frame("json.py(7): dumps", 9, 8),
+]
+
+
+def parents_of(path) -> dict[str, int | None]:
+    return {event["name"]: event["args"]["Python parent id"] for event in json.loads(path.read_text())["traceEvents"]}
+
+
+@pytest.mark.parametrize("num_lines", range(len(FRAMES) + 1))
+def test_our_frames_go_and_their_children_are_those_of_the_frame_above(tmp_path, num_lines):
+    odd = frame("odd.py(8): odd", 10, "null", ', "note": "\u00e9"')  # from where on Python reads
+    text = read_text(Pieces(kineto(*FRAMES[:num_lines], odd, *FRAMES[num_lines:])), [])
+    rewrite_trace([(text, {})], tmp_path / "trace.json", {})
+    assert parents_of(tmp_path / "trace.json") == {
+        "train.py(1): <module>": None,
+        "data.py(4): __next__": 1,
+        "<built-in function len>": 5,
+        "kinetoscope_plugin.py(5): mine": 1,
+        "json.py(7): dumps": None,
+        "odd.py(8): odd": None,
+    }
+
+
+@needs_native
+def test_without_our_frames_a_text_is_as_right_as_with_them(tmp_path):
+    text = read_text(Pieces(kineto(*FRAMES)), [])
+    assert text.is_right
+    copy_trace(text, tmp_path / "trace.json", {})
+    assert parents_of(tmp_path / "trace.json")["data.py(4): __next__"] == 1
+
+
+@needs_native
+def test_names_that_kineto_changes_are_put_right_behind_frames_of_ours():
+    renamed = [Renamed(1, "kinetoscope/\u00e9.py(1): f", "unknown"), Renamed(2, "a\tb", "unknown")]
+    events = [frame("train.py(1): f", 1, "null"), frame("unknown", 2, 1), span("unknown", 5)]
+    text = read_text(Pieces(kineto(*events)), renamed)
+    assert [event["name"] for event in events_of(text)] == ["train.py(1): f", "a\tb"]
+    assert text.is_right

@@ -31,6 +31,20 @@ def test_an_unknown_variable_is_refused_at_construction_naming_it_and_the_known_
     assert isinstance(caught.value, ValueError)
 
 
+@pytest.mark.parametrize(
+    "text", ["{rank:999999999999}", "{rank:100}{rank}", "{epoch:.999d}", "{rank:{epoch}}", "{rank:{epoch:03d}d}"]
+)
+def test_a_name_longer_than_any_file_can_have_is_refused_before_it_is_made(text):
+    with pytest.raises(FileNameError, match="100 characters"):
+        FileNameFormat(text)
+
+
+@pytest.mark.parametrize("text", ["{rank.real}", "{run_name.__class__}", "{run_name[0]}", "{rank:x-y}", "{run_name:d}"])
+def test_what_could_not_be_filled_in_later_is_refused_at_once(text):
+    with pytest.raises(FileNameError, match=r"unknown variable|is not a format"):
+        FileNameFormat(text)
+
+
 def test_the_refusal_lists_the_known_variables():
     with pytest.raises(FileNameError, match=r"\{rnak\}.*Known variables: \{run_name\}, \{rank\}"):
         FileNameFormat("{rnak}")

@@ -153,6 +153,14 @@ def test_a_file_of_terabytes_that_holds_nothing_is_not_read(run):
         run.read("huge")
 
 
+@pytest.mark.parametrize("deed", ["open", "append", "read", "write", "delete_folder", "delete_empty"])
+@pytest.mark.parametrize("name", [".", "./", "././."])
+def test_the_folder_itself_is_no_file_and_is_not_deleted(run, deed, name):
+    with pytest.raises(UnsafePathError, match="folder itself"):
+        DEEDS[deed](run, name)
+    assert run.names(name) == run.names()
+
+
 def test_a_name_too_long_for_the_file_system_is_an_error_of_the_file_system(run):
     with pytest.raises(OSError, match="File name too long"):
         run.read("x" * 5000)

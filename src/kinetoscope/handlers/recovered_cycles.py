@@ -1,0 +1,133 @@
+"""handlers: what a killed rank had recorded. Its live folder flows in; the cycles that its unsaved windows would have
+become flow out.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from kinetoscope.clock.anchor import Anchor
+from kinetoscope.formats.live_records import LiveTrack, read_live_folder
+from kinetoscope.formats.live_run import LiveRun, contributed_files
+from kinetoscope.formats.record import RECORD_BYTES, Flag, Kind, pack_records, unpack_records
+from kinetoscope.formats.window_log import read_windows
+from kinetoscope.handlers.unsaved_windows import UnsavedWindow, find_unsaved_windows
+from kinetoscope.recording.child_records import child_records_in_window
+from kinetoscope.recording.cycle import Contributions, Cycle
+from kinetoscope.recording.recorder import PartInMemory, SpanName, ThreadRecords, WindowRecords
+from kinetoscope.training.attempt import Attempt
+from kinetoscope.training.ranks import Ranks
+from kinetoscope.training.timestamp import Timestamp
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveredWindow:
+    """A window that was not saved, and the cycle that it would have become."""
+
+    number: int
+    cycle: Cycle
+
+
+class RankRecords:
+    """What the processes of one rank left in its live folder. Raises OSError if the folder cannot be read."""
+
+    def __init__(self, live_folder: Path, run: LiveRun) -> None:
+        self._folder, self._run = live_folder, run
+        left = read_live_folder(live_folder)
+        self._log, damages_of_log = read_windows(live_folder)
+        self._owner = next((process for process in left.processes if process.pid == run.pid), None)
+        # Ids of names stay as they are in the first one, which has the most records.
+        self._processes = sorted(left.processes, key=lambda process: process is not self._owner)
+        self.damages = left.damages + damages_of_log
+        """What could not be read, a sentence each."""
+
+    def windows(self) -> Iterator[RecoveredWindow]:
+        """The windows that were not saved and have something in them."""
+        windows = find_unsaved_windows(self._log, self._owner, max(map(_last_moment, self._tracks()), default=0))
+        for window in windows:
+            names, threads = self._recorded_in(window)
+            files = contributed_files(self._folder, window.cycle)
+            if threads or files:
+                yield RecoveredWindow(window.number, self._cycle(window, names, threads, files))
+
+    def _tracks(self) -> Iterator[LiveTrack]:
+        return (track for process in self._processes for track in process.tracks)
+
+    def _recorded_in(self, window: UnsavedWindow) -> tuple[list[SpanName], list[ThreadRecords]]:
+        """What all processes recorded in a window, and the names that its records' ids stand for."""
+        names: list[SpanName] = []
+        threads: list[ThreadRecords] = []
+        for process in self._processes:
+            ids = range(len(names), len(names) + len(process.names))
+            for track in process.tracks:
+                if process is self._owner:
+                    threads.append(_own_records(track, window))
+                else:
+                    threads.append(child_records_in_window(track, ids, window.began_ns, window.closed_ns))
+            names += [SpanName(name.name, name.categories) for name in process.names]
+        return names, [thread for thread in threads if thread.num_records]
+
+    def _cycle(
+        self, window: UnsavedWindow, names: list[SpanName], threads: list[ThreadRecords], files: list[Path]
+    ) -> Cycle:
+        run = self._run
+        begin, end = self._anchors(window)
+        return Cycle(
+            number=window.cycle,
+            run_name=run.run_name,
+            ranks=Ranks(run.rank, run.local_rank, run.world_size, run.local_world_size, run.node_rank),
+            attempt=Attempt(run.run_id, run.restart, run.pid),
+            pid=run.pid,
+            begin_timestamp=window.begin,
+            timestamp=window.end or _end(window.begin, threads, names),
+            begin=begin,
+            end=end,
+            names=names,
+            recorded=WindowRecords(lambda: threads),
+            contributions=Contributions(window.cycle, files),
+            metadata={"distributedInfo": {"rank": run.rank, "world_size": run.world_size}, "recovered": True},
+            damages=self.damages,
+        )
+
+    def _anchors(self, window: UnsavedWindow) -> tuple[Anchor, Anchor]:
+        """The window's begin and end on both clocks. All processes of a machine share these: any track serves."""
+        track = next(self._tracks(), None)
+        known = Anchor(track.monotonic_ns, track.unix_ns) if track is not None else Anchor(0, 0)
+        began_ns = window.began_ns or known.monotonic_ns
+        closed_ns = max(began_ns, window.closed_ns)
+        to_unix_ns = known.unix_ns - known.monotonic_ns
+        return Anchor(began_ns, began_ns + to_unix_ns), Anchor(closed_ns, closed_ns + to_unix_ns)
+
+
+def _own_records(track: LiveTrack, window: UnsavedWindow) -> ThreadRecords:
+    """What a thread of the process that opened the window recorded in it; spans still open end where it does."""
+    cut = [
+        span._replace(end=max(span.begin, window.closed_ns), flags=Flag.CUT, series=0)
+        for span in track.open_spans
+        if span.series == window.number
+    ]
+    parts = [part for part in track.parts if part.window == window.number] + [PartInMemory(pack_records(cut))]
+    num_dropped = track.num_dropped_between(window.began_ns, window.closed_ns)
+    return ThreadRecords(track.tid, track.name, track.is_main, parts, num_dropped)
+
+
+def _last_moment(track: LiveTrack) -> int:
+    """The latest moment that is known of a track: records stand in the order in which they ended, and those that found
+    no space came after them."""
+    last = unpack_records(track.parts[-1].read()[-RECORD_BYTES:]) if track.parts else ()
+    ends = [int(record.end) if record.kind == Kind.SPAN else record.begin for record in last]
+    return max([track.dropped_ns, *ends, *(span.begin for span in track.open_spans)])
+
+
+def _end(begin: Timestamp, threads: list[ThreadRecords], names: list[SpanName]) -> Timestamp:
+    """Where the run was when it died: the window's first batch, and those whose spans had ended by then."""
+    batches = {
+        record.batch
+        for thread in threads
+        for record in thread.records()
+        if record.kind == Kind.SPAN and not record.flags and names[record.name].name == "event/batch"
+    }
+    timestamp = begin
+    for _ in batches:
+        timestamp = timestamp.to_next_batch()
+    return timestamp

@@ -1,0 +1,64 @@
+"""recording: markers, found again by what they were asked for with. However many names come, few are kept."""
+
+import logging
+import weakref
+from typing import Any
+
+from kinetoscope.recording.marker import Marker
+from kinetoscope.recording.recorder import MOST_NAMES
+
+_log = logging.getLogger("kinetoscope")
+MOST_IDLE = 4096
+_warned = False
+
+
+class KnownMarkers:
+    """Each marker that somebody holds, has started or is in, and of the others some thousands: the latest.
+
+    ``recent`` has those that are held here, so that the usual look-up is one in a dict.
+    """
+
+    def __init__(self) -> None:
+        self.recent: dict[Any, Marker] = {}
+        self._living: weakref.WeakValueDictionary[Any, Marker] = weakref.WeakValueDictionary()
+
+    def get(self, key: Any) -> Marker | None:
+        """The marker of that key, if it is still known."""
+        known = self.recent.get(key)
+        if known is None and (known := self._living.get(key)) is not None:
+            known = self.add(key, known)
+        return known
+
+    def add(self, key: Any, marker: Marker) -> Marker:
+        """The marker that stands for ``key`` from now on: ``marker``, unless another thread was quicker."""
+        if len(self.recent) >= MOST_IDLE:
+            self._forget_idle(marker.name)
+        known = self.recent.setdefault(key, marker)
+        self._living[key] = known
+        return known
+
+    def living(self) -> list[Marker]:
+        """All markers there are."""
+        return [marker for reference in self._living.valuerefs() if (marker := reference()) is not None]
+
+    def _forget_idle(self, name: str) -> None:
+        """Lets go of those that nobody else holds."""
+        _warn_of_many(name)
+        recent, self.recent = self.recent, {}
+        for marker in recent.values():
+            marker.rest()
+
+
+def _warn_of_many(name: str) -> None:
+    global _warned
+    if not _warned:
+        _warned = True
+        _log.warning(
+            "More than %d different markers were asked for; the latest is %r. Each new name takes time and memory, and "
+            "once %d have been recorded, the digits of further ones become #. Give such markers one name, and put what "
+            'changes into a counter, as in marker("step").counter({"number": 7}). The batch is in the args of every '
+            "span anyway.",
+            MOST_IDLE,
+            name,
+            MOST_NAMES,
+        )

@@ -1,0 +1,270 @@
+"""`kinetoscope recover` on live folders that are damaged: what cannot be read is named, and the rest is recovered."""
+
+import contextlib
+import io
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kinetoscope.cli import main
+from kinetoscope.recording.recorder_choice import IS_PURE
+from trace_processor.trace_processor import load
+
+pytestmark = pytest.mark.skipif(IS_PURE, reason="the recorder in Python keeps everything in memory: a kill loses it")
+
+NUM_MUTATED = int(os.environ.get("KINETOSCOPE_MUTATED_FOLDERS", "50"))
+NUM_WORK = 26_000
+
+# Two threads and a forked worker, a spool, and windows in all three states when the process is killed.
+TRAIN = f"""
+import os, sys, threading
+from kinetoscope import JSONTraceHandler, Profiler, ProfilerAction
+def schedule(state):
+    return ProfilerAction.ACTIVE if state.timestamp.batch % 2 else ProfilerAction.ACTIVE_AND_SAVE
+with Profiler(schedule, JSONTraceHandler(sys.argv[1] + "/traces"), strict=True) as profiler:
+    work, loss = profiler.marker("work"), profiler.marker("loss")
+    def record(number):
+        for _ in range(number):
+            with work:
+                pass
+        loss.counter({{"train": 0.5, "test": 7}})
+        loss.instant()
+    for batch in profiler.batches(range(10)):
+        record(10)
+        if batch == 3:
+            profiler.drain(30)
+            profiler._delivery.writer.submit("Being slow", threading.Event().wait)
+        if batch >= 4:
+            thread = threading.Thread(target=record, args=(10,), name="beside")
+            thread.start()
+            thread.join()
+            if os.fork() == 0:
+                record(10)
+                os._exit(0)
+            os.wait()
+        if batch == 7:
+            record({NUM_WORK})
+            profiler._recorder.prepare()
+            record(10)
+            with profiler.marker("open"):
+                os.kill(os.getpid(), 9)
+"""
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("killed")
+    done = subprocess.run([sys.executable, "-c", TRAIN, str(folder / "run")], capture_output=True, text=True)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    return folder / "run"
+
+
+@pytest.fixture
+def run(killed, tmp_path):
+    """The folder of a killed run, which a test then damages."""
+    return Path(shutil.copytree(killed, tmp_path / "run"))
+
+
+def live_folder(run):
+    (folder,) = (run / "live").iterdir()
+    return folder
+
+
+def recover(run):
+    """The exit code of `kinetoscope recover`, and what it says."""
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+        code = main(["recover", str(run)])
+    return code, said.getvalue()
+
+
+def count_spans(run, name="work"):
+    traces = [json.loads(path.read_text()) for path in (run / "traces").glob("ep*.json")]
+    return sum(event["ph"] == "X" and event["name"] == name for trace in traces for event in trace["traceEvents"])
+
+
+def notes(run):
+    return [
+        note
+        for path in (run / "traces").glob("ep*.json")
+        for note in json.loads(path.read_text())["kinetoscope"]["repaired"]
+    ]
+
+
+@pytest.fixture(scope="module")
+def num_spans(killed, tmp_path_factory):
+    """How many spans there are if nothing is damaged."""
+    run = Path(shutil.copytree(killed, tmp_path_factory.mktemp("whole") / "run"))
+    code, said = recover(run)
+    assert code == 0, said
+    assert "Damaged" not in said
+    assert list(live_folder(killed).glob("*.spool"))
+    return count_spans(run)
+
+
+def test_nothing_is_missing_where_nothing_is_damaged(num_spans):
+    assert num_spans == 8 * 10 + 2 * 4 * 10 + NUM_WORK + 10
+
+
+def file_of(run, suffix):
+    """The file of a kind that has the most in it."""
+    return max(live_folder(run).glob(f"*{suffix}"), key=lambda path: len(path.read_bytes().replace(b"\0", b"")))
+
+
+@pytest.mark.parametrize("suffix", [".names", ".track", ".chunk", ".spool", "windows.jsonl"])
+@pytest.mark.parametrize("content", [b"", b"garbage", bytes(range(256)) * 300], ids=["empty", "short", "long"])
+def test_a_file_of_garbage_is_named_and_the_others_are_recovered(run, num_spans, suffix, content):
+    path = file_of(run, suffix)
+    path.write_bytes(content)
+    code, said = recover(run)
+    assert code == 0, said
+    assert count_spans(run) >= 60
+    if content and suffix != "windows.jsonl":
+        assert path.name in said
+        assert path.name in " ".join(notes(run))
+
+
+def test_a_file_that_is_called_like_no_other_is_named(run, num_spans):
+    (live_folder(run) / "mine.names").write_text("hello\n")
+    code, said = recover(run)
+    assert code == 0
+    assert "mine.names" in said
+    assert count_spans(run) == num_spans
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: os.symlink("/etc/passwd", path)])
+def test_what_is_no_ordinary_file_is_named_and_not_read(run, num_spans, make):
+    make(live_folder(run) / "77-1.chunk")
+    code, said = recover(run)
+    assert code == 0
+    assert "77-1.chunk" in said
+    assert count_spans(run) == num_spans
+
+
+def test_records_of_a_thread_whose_track_file_is_gone_are_recovered(run, num_spans):
+    file_of(run, ".track").unlink()
+    code, _ = recover(run)
+    assert code == 0
+    assert count_spans(run) == num_spans
+
+
+def test_a_name_that_cannot_be_read_gets_another_one_and_no_span_is_lost(run, num_spans):
+    for path in live_folder(run).glob("*.names"):
+        lines = path.read_bytes().split(b"\n")
+        path.write_bytes(b"\n".join(b"{" if b'"work"' in line else line for line in lines))
+    code, said = recover(run)
+    assert code == 0
+    number = next(int(word.strip("'.")) for word in said.split("unreadable name ")[1].split())
+    assert count_spans(run, f"unreadable name {number}") + count_spans(run) == num_spans
+
+
+def test_a_damaged_entry_of_a_spool_does_not_hide_those_behind_it(run, num_spans):
+    path = file_of(run, ".spool")
+    content = bytearray(path.read_bytes())
+    second = content.find(b"KSSPOOL\0", 8)
+    assert second > 0
+    content[:4] = b"????"
+    path.write_bytes(content)
+    code, said = recover(run)
+    assert code == 0
+    assert path.name in said
+    assert num_spans - 9000 < count_spans(run) < num_spans
+
+
+def test_a_spool_entry_that_claims_to_be_huge_is_left_out(run, num_spans):
+    path = file_of(run, ".spool")
+    content = bytearray(path.read_bytes())
+    content[28:32] = b"\xff" * 4
+    path.write_bytes(content)
+    code, said = recover(run)
+    assert code == 0
+    assert path.name in said
+    assert num_spans - 9000 < count_spans(run) < num_spans
+
+
+def test_files_of_another_version_are_named_and_the_others_are_recovered(run, num_spans):
+    path = file_of(run, ".chunk")
+    content = bytearray(path.read_bytes())
+    content[8:12] = (99).to_bytes(4, "little")
+    path.write_bytes(content)
+    code, said = recover(run)
+    assert code == 0
+    assert path.name in said
+    assert "version 99" in said
+    assert count_spans(run) < num_spans
+
+
+@pytest.mark.parametrize(
+    ("offset", "value"), [(16, b"\xff\xff\xff\xff"), (26, b"\x63"), (26, b"\x00"), (27, b"\xff"), (8, b"\xff" * 8)]
+)
+def test_a_damaged_record_is_counted_and_those_beside_it_are_recovered(run, num_spans, offset, value):
+    path = file_of(run, ".chunk")
+    content = bytearray(path.read_bytes())
+    place = 64 + 32 * 5 + offset
+    content[place : place + len(value)] = value
+    path.write_bytes(content)
+    code, said = recover(run)
+    assert code == 0
+    assert "1 records of" in said
+    assert count_spans(run) == num_spans - 1
+
+
+def test_a_rank_that_cannot_be_read_is_named_and_the_others_are_recovered(run, num_spans):
+    other = run / "live" / "other"
+    other.mkdir()
+    (other / "run.json").write_text('{"run_na')
+    code, said = recover(run)
+    assert code == 1
+    assert f"{other} stays as it is" in said
+    assert count_spans(run) == num_spans
+    assert [path.name for path in (run / "live").iterdir()] == ["other"]
+
+
+# -- mutated at random ---------------------------------------------------------------------------------------------
+
+
+def mutate(folder, chance):
+    """Damages one file or a few as disks, people and other programs do."""
+    files = sorted(path for path in folder.iterdir() if path.suffix != ".lock")
+    for _ in range(chance.choice([1, 1, 1, 3])):
+        path = chance.choice(files)
+        content = bytearray(path.read_bytes()) if path.exists() else bytearray()
+        end = len(content) if chance.random() < 0.3 else min(len(content), 2000)
+        place = chance.randrange(end) if end else 0
+        what = chance.randrange(7)
+        if what <= 2 and content:
+            content[place] = chance.randrange(256)
+        elif what == 3:
+            del content[place:]
+        elif what == 4:
+            content[place : place + chance.randrange(1, 64)] = chance.randbytes(chance.randrange(64))
+        elif what == 5:
+            other = chance.choice(files)
+            content = bytearray(other.read_bytes()) if other.exists() else bytearray()
+        elif what == 6:
+            path.unlink(missing_ok=True)
+            continue
+        path.write_bytes(content)
+
+
+@pytest.mark.parametrize("part", range(10))
+def test_whatever_byte_is_damaged_recover_says_so_or_makes_good_traces(killed, tmp_path, part):
+    for seed in range(part, NUM_MUTATED, 10):
+        run = Path(shutil.copytree(killed, tmp_path / str(seed)))
+        mutate(live_folder(run), random.Random(seed))
+        code, said = recover(run)
+        assert code in (0, 1), (seed, said)
+        assert (code == 1) == ("stays as it is" in said), (seed, said)
+        for path in (run / "traces").glob("*.json"):
+            json.loads(path.read_text())
+        if seed % 10 == part and seed < 10:
+            with load(run / "traces" / "merged_trace.json") as trace:
+                assert trace.errors() == {}, seed
+        shutil.rmtree(run)

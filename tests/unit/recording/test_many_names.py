@@ -1,0 +1,130 @@
+"""Ever new names, as in ``kinetoscope.marker(f"step {number}")``: few are kept, and what is recorded is right."""
+
+import gc
+import tracemalloc
+
+import pytest
+
+import kinetoscope
+from kinetoscope import ProfilerAction
+from kinetoscope.recording import known_markers, recorder
+from kinetoscope.recording.known_markers import MOST_IDLE
+from kinetoscope.recording.profiler import Profiler
+from kinetoscope.testing import MemoryTraceHandler
+
+MANY = 3 * MOST_IDLE
+
+
+@pytest.fixture(autouse=True)
+def no_warning_yet(monkeypatch):
+    monkeypatch.setattr(known_markers, "_warned", False)
+
+
+def ask_for_many(ask=kinetoscope.marker):
+    for number in range(MANY):
+        with ask(f"other {number}"):
+            pass
+
+
+def record_all(state):
+    return ProfilerAction.ACTIVE
+
+
+def skip_but_for_the_last(state):
+    return ProfilerAction.ACTIVE if state.timestamp.batch >= MANY - 2 else ProfilerAction.SKIP
+
+
+def bytes_of_many(ask):
+    """How much memory ever new names take, with a garbage collector that the user has switched off."""
+    ask_for_many(ask)
+    gc.disable()
+    tracemalloc.start()
+    try:
+        ask_for_many(ask)
+        before = tracemalloc.get_traced_memory()[0]
+        for number in range(MANY):
+            ask(f"one more {number}").instant()
+            with ask(f"and one more {number}"):
+                pass
+        return tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+        gc.enable()
+
+
+def test_ever_new_names_of_a_library_take_no_more_and_more_memory():
+    assert bytes_of_many(kinetoscope.marker) < 1 << 20
+
+
+def test_ever_new_names_take_no_more_and_more_memory_in_batches_that_are_skipped():
+    with Profiler(lambda state: ProfilerAction.SKIP, MemoryTraceHandler(), strict=True) as profiler:
+        assert bytes_of_many(profiler.marker) < 1 << 20
+
+
+def test_names_that_change_with_the_step_are_recorded_as_they_are_and_no_others_are_kept(tmp_path):
+    handler = MemoryTraceHandler()
+    with Profiler(skip_but_for_the_last, handler, strict=True, live_folder=tmp_path) as profiler:
+        for number in profiler.batches(range(MANY)):
+            with kinetoscope.marker(f"step {number}"), profiler.marker(f"inner {number}"):
+                kinetoscope.marker("loss").counter(number)
+        written = sum(len(path.read_text().splitlines()) for path in tmp_path.rglob("*.names"))
+        assert written < 50
+    steps = [name for name, *_ in handler.spans() if name.startswith(("step", "inner"))]
+    assert sorted(steps) == sorted(f"{name} {number}" for name in ("inner", "step") for number in (MANY - 2, MANY - 1))
+
+
+def test_a_warning_says_once_what_to_do_instead(caplog):
+    ask_for_many()
+    ask_for_many()
+    assert len(caplog.messages) == 1
+    assert "counter" in caplog.messages[0]
+    assert "'other " in caplog.messages[0]
+
+
+def test_a_marker_that_somebody_holds_stays_the_one_of_its_name_and_goes_on_recording():
+    handler = MemoryTraceHandler()
+    held = kinetoscope.marker("held")
+    with_categories = kinetoscope.marker("held", categories=("x",))
+    ask_for_many()
+    with Profiler(record_all, handler, strict=True) as profiler:
+        own = profiler.marker("own", categories=("y",))
+        ask_for_many(profiler.marker)
+        ask_for_many()
+        assert kinetoscope.marker("held") is held
+        assert kinetoscope.marker("held", categories=("x",)) is with_categories
+        assert profiler.marker("own") is own
+        for _ in profiler.batches(range(1)):
+            with held, own:
+                pass
+    assert {"held", "own"} <= {name for name, *_ in handler.spans()}
+
+
+def test_a_marker_that_is_started_or_open_is_the_same_after_many_others():
+    handler = MemoryTraceHandler()
+    with Profiler(record_all, handler, strict=True) as profiler:
+        for _ in profiler.batches(range(1)):
+            kinetoscope.marker("started").start()
+            with kinetoscope.marker("open"), profiler.marker("own"):
+                ask_for_many()
+                ask_for_many(profiler.marker)
+            kinetoscope.marker("started").finish()
+    assert {"started", "open", "own"} <= {name for name, *_ in handler.spans()}
+    assert handler.cut_spans() == []
+
+
+def test_more_names_than_are_kept_share_one_but_for_their_digits(monkeypatch, caplog):
+    monkeypatch.setattr(recorder, "MOST_NAMES", 20)
+    monkeypatch.setattr(recorder, "_MORE_NAMES", 3)
+    handler = MemoryTraceHandler()
+    with Profiler(record_all, handler, strict=True) as profiler:
+        for _ in profiler.batches(range(1)):
+            for number in range(50):
+                kinetoscope.marker(f"step {number}").instant()
+            for letter in "abcdef":
+                kinetoscope.marker(f"letter {letter}").instant()
+    names = [name for name, *_ in handler.instants()]
+    assert len(names) == 56
+    assert names[:10] == [f"step {number}" for number in range(10)]
+    assert names[40:50] == ["step #"] * 10
+    assert len(set(names[50:])) < 4
+    assert len([message for message in caplog.messages if "digits" in message]) == 1
