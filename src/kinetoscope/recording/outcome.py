@@ -1,11 +1,17 @@
 """recording: what a run came to. Its counts flow in; a sentence flows out: what there is and where, or why nothing."""
 
+import logging
 import os
+import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from kinetoscope.recording.live_folder import run_folder_of
 from kinetoscope.recording.schedule import CyclicSchedule
+
+_log = logging.getLogger("kinetoscope")
 
 
 @dataclass(slots=True)
@@ -47,8 +53,10 @@ def _reason(schedule: Any, counts: RunCounts) -> str:
     )
 
 
-def what_there_is(counts: RunCounts, places: list[Path], run_folder: Path | None) -> str:
-    """What a run has saved, where, and which command comes next."""
+def what_there_is(counts: RunCounts, handlers: Iterable[Any]) -> str:
+    """What a run has saved, where its ``handlers`` say (``saved_to``), and which command comes next."""
+    places = [place for handler in handlers if isinstance(place := getattr(handler, "saved_to", None), Path)]
+    run_folder = run_folder_of(handlers)
     windows = f"{counts.num_saved} window" + "s" * (counts.num_saved != 1)
     where = f" in {' and '.join(map(_short, places))}" if places else ""
     lines = [f"Kinetoscope: {windows} of {counts.num_batches} batches recorded{where}."]
@@ -57,6 +65,14 @@ def what_there_is(counts: RunCounts, places: list[Path], run_folder: Path | None
     if counts.num_unsaved and run_folder is not None:
         lines.append(f"{counts.num_unsaved} more could not be saved: kinetoscope recover {_short(run_folder)}")
     return " ".join(lines)
+
+
+def say_outcome(line: str) -> None:
+    """Prints a line where a person sees it; else it goes into the log."""
+    if sys.stderr is not None and sys.stderr.isatty():
+        print(line, file=sys.stderr)
+    else:
+        _log.info(line)
 
 
 def _short(path: Path) -> str:
