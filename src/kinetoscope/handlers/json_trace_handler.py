@@ -70,6 +70,10 @@ class JSONTraceHandler(TraceHandler):
         self._merge: MergeProcess | None = None
         self._num_written = self._num_merged = 0
 
+    def settle(self, folder: str, *, overwrite: bool, num_traces_to_keep: int) -> None:
+        """For who assembles a Profiler: its folder and rules, each where this has none of its own but the default."""
+        self._folder.settle(folder, overwrite=overwrite, num_traces_to_keep=num_traces_to_keep)
+
     @property
     def run_folder(self) -> Path:
         """The folder in which the folder of traces is; known once the run has begun."""
@@ -85,6 +89,7 @@ class JSONTraceHandler(TraceHandler):
         self._rank = profiler.ranks.rank
         self._tracks = RankTracks(self._rank)
         self._folder.open(state.run_name, profiler.ranks, profiler.attempt)
+        profiler.agree_on_attempt(self._folder.path, self._folder.note_agreed)
         self._uploads = uploads_of(profiler, self._folder.run_folder)
         self._remote.open(profiler, state.run_name, self._uploads)
         self._merged_remote.open(profiler, state.run_name, self._uploads, shared=True)
@@ -96,7 +101,7 @@ class JSONTraceHandler(TraceHandler):
                 self._folder.path,
                 self._folder.path / self._merged_path,
                 node_rank=profiler.ranks.node_rank,
-                attempt=profiler.attempt.name,
+                start=profiler.attempt.start,
                 run_folder=self._folder.run_folder,
                 as_list=self.in_pairs,
                 upload=(self._rank, url) if url else None,
@@ -112,10 +117,23 @@ class JSONTraceHandler(TraceHandler):
         return handler
 
     @property
+    def saved_to(self) -> Path:
+        """Where the traces are: the merged one if it is there, else their folder; known once the run has begun."""
+        merged = self._folder.path / self._merged_path
+        return merged if self._merged_path and merged.exists() else self._folder.path
+
+    @property
     def recipe(self) -> TraceRecipe:
         """How this handler names its traces, for `recover`; known once the run has begun."""
         folder = os.path.abspath(self._folder.path)
-        return TraceRecipe(folder, self._folder.filename, self._merged_path, self.in_pairs, self._remote.url)
+        return TraceRecipe(
+            folder,
+            self._folder.filename,
+            self._merged_path,
+            self.in_pairs,
+            self._remote.url,
+            self._merged_remote.shared_url if self._merged_path else "",
+        )
 
     def process_cycle(self, cycle: Cycle) -> None:
         """Writes the cycle's file; local rank 0 also sees to the merged one."""
@@ -251,6 +269,7 @@ def _description(cycle: Cycle) -> dict[str, Any]:
         "lost_cycles": cycle.num_lost_cycles,
         "lost_records": cycle.num_lost_records,
         "pid": cycle.pid,
+        "start": cycle.attempt.start,
         "begin": timestamp_fields(cycle.begin_timestamp),
         "end": timestamp_fields(cycle.timestamp),
         "clock": {
