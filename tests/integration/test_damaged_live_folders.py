@@ -20,7 +20,7 @@ from trace_processor.trace_processor import load
 pytestmark = pytest.mark.skipif(IS_PURE, reason="the recorder in Python keeps everything in memory: a kill loses it")
 
 NUM_MUTATED = int(os.environ.get("KINETOSCOPE_MUTATED_FOLDERS", "50"))
-NUM_WORK = 12_000
+NUM_WORK = 26_000
 
 # Two threads and a forked worker, a spool, and windows in all three states when the process is killed.
 TRAIN = f"""
@@ -140,11 +140,12 @@ def test_a_file_that_is_called_like_no_other_is_named(run, num_spans):
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: os.symlink("/etc/passwd", path)])
-def test_what_is_no_ordinary_file_is_named_and_not_read(run, num_spans, make):
-    make(live_folder(run) / "77-1.chunk")
+@pytest.mark.parametrize("name", ["77-1.chunk", "77-1.spool", "77-1.track", "77.names"])
+def test_what_is_no_ordinary_file_is_named_and_not_read(run, num_spans, make, name):
+    make(live_folder(run) / name)
     code, said = recover(run)
     assert code == 0
-    assert "77-1.chunk" in said
+    assert name in said
     assert count_spans(run) == num_spans
 
 

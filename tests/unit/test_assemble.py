@@ -1,13 +1,16 @@
 """kinetoscope.profile: the defaults, and what they leave on disk."""
 
 import importlib.util
+import os
+import socket
 import time
 
 import pytest
 
 import kinetoscope
 from kinetoscope import ProfilerAction, SystemProfiler
-from kinetoscope.errors import FileNameError, FolderNotEmptyError
+from kinetoscope.errors import FileNameError, FolderNotEmptyError, SettingsError
+from kinetoscope.formats.manifest import RankStarted, append_entry
 from kinetoscope.testing import MemoryTraceHandler
 
 
@@ -41,6 +44,35 @@ def test_time_in_out_is_the_moment_the_run_began(tmp_path):
     profiler = run(kinetoscope.profile(f"{tmp_path}/{{time}}", torch=False))
     assert profiler.state.run_name.startswith(time.strftime("%Y%m%d-"))
     assert (tmp_path / profiler.state.run_name / "traces").is_dir()
+
+
+def test_a_second_run_of_two_ranks_gets_a_folder_of_its_own_though_both_share_all_they_have(tmp_path, monkeypatch):
+    for variable, value in {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_PORT": "29500"}.items():
+        monkeypatch.setenv(variable, value)
+    for rank, number in (("0", ""), ("1", ""), ("0", "-2"), ("1", "-2")):
+        monkeypatch.setenv("RANK", rank)
+        profiler = kinetoscope.profile(f"{tmp_path}/{{time}}", torch=False, system=False)
+        assert profiler.state.run_name == f"{socket.gethostname()}-29500{number}"
+        append_entry(tmp_path / profiler.state.run_name / "traces", int(rank), _started(profiler))
+
+
+def test_a_restarted_job_stays_in_its_folder(tmp_path, monkeypatch):
+    environment = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "job7"}
+    for variable, value in environment.items():
+        monkeypatch.setenv(variable, value)
+    for number in ("", "-2"):
+        profiler = kinetoscope.profile(f"{tmp_path}/{{time}}", torch=False, system=False)
+        assert profiler.state.run_name == f"job7{number}"
+        append_entry(tmp_path / profiler.state.run_name / "traces", 0, _started(profiler))
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
+    assert kinetoscope.profile(f"{tmp_path}/{{time}}", torch=False).state.run_name == "job7-2"
+
+
+def _started(profiler):
+    ranks, attempt = profiler.ranks, profiler.attempt
+    return RankStarted(
+        ranks.rank, ranks.local_rank, 0, 2, 2, os.getpid(), socket.gethostname(), attempt.name, attempt.start
+    )
 
 
 def test_sources_can_be_left_out_or_brought_along(tmp_path):
@@ -78,3 +110,27 @@ def test_out_may_use_the_variables_of_file_names(tmp_path):
 def test_an_unknown_variable_in_out_is_refused_by_name(tmp_path):
     with pytest.raises(FileNameError, match=r"\{b\}"):
         kinetoscope.profile(tmp_path / "a{b}c", torch=False)
+
+
+def test_a_torch_profiler_and_a_handler_brought_along_write_below_out_and_overwrite_as_asked(tmp_path, monkeypatch):
+    pytest.importorskip("torch")
+    monkeypatch.chdir(tmp_path)
+    for _ in range(2):
+        torch = kinetoscope.TorchProfiler(record_shapes=True)
+        handler = kinetoscope.JSONTraceHandler()
+        run(kinetoscope.profile("runs/mine", torch=torch, handlers=handler, system=False, overwrite=True))
+    assert {path.split("/")[2] for path in files(tmp_path)} == {"traces", "torch_traces"}
+    assert "runs/mine/torch_traces/rank0.6.pt.trace.json" in files(tmp_path)
+    assert "runs/mine/traces/merged_trace.json" in files(tmp_path)
+
+
+def test_a_folder_of_a_torch_profilers_own_stays(tmp_path):
+    pytest.importorskip("torch")
+    own = kinetoscope.TorchProfiler(str(tmp_path / "elsewhere"))
+    run(kinetoscope.profile(tmp_path / "mine", torch=own, system=False))
+    assert "elsewhere/rank0.6.pt.trace.json" in files(tmp_path)
+
+
+def test_what_is_no_torch_profiler_is_refused_by_name(tmp_path):
+    with pytest.raises(SettingsError, match="torch holds 'yes'"):
+        kinetoscope.profile(tmp_path, torch="yes")

@@ -2,9 +2,11 @@
 
 import argparse
 import importlib
+import io
 import os
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from kinetoscope.errors import KinetoscopeError
 
@@ -21,27 +23,54 @@ _VERBS = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one verb; 0 if it did what was asked, 1 with one line on stderr if it could not, 2 for wrong usage."""
+    _print_any_path()
     arguments_given = list(sys.argv[1:] if argv is None else argv)
-    parser = _parser(arguments_given)
-    arguments = parser.parse_args(arguments_given)
-    if arguments.verb is None:
-        parser.print_help()
-        return 2
+    name = " ".join(["kinetoscope", *arguments_given[:1]])
     try:
-        return arguments.run(arguments)
+        return _run(arguments_given)
     except BrokenPipeError:  # whoever read our output has had enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except KinetoscopeError as error:
-        print(f"kinetoscope {arguments.verb}: {error}", file=sys.stderr)
+        print(f"{name}: {error}", file=sys.stderr)
         return 1
     except OSError as error:
         where = f" {error.filename}" if error.filename else ""
-        print(f"kinetoscope {arguments.verb}: Cannot read or write{where}: {error.strerror}.", file=sys.stderr)
+        print(f"{name}: Cannot read or write{where}: {error.strerror}.", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print(f"kinetoscope {arguments.verb}: interrupted; nothing was written.", file=sys.stderr)
+        print(f"{name}: interrupted; no incomplete file is left.", file=sys.stderr)
         return 130
+
+
+class _Version(argparse.Action):
+    """Prints the version and exits; what it says is looked up only then."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(nargs=0, **settings)
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        from kinetoscope import __version__
+        from kinetoscope.recording.recorder_choice import WHY_PURE
+
+        print(f"kinetoscope {__version__} ({f'in Python only: {WHY_PURE}' if WHY_PURE else 'native'})")
+        parser.exit()
+
+
+def _print_any_path() -> None:
+    """A path that is no text is printed byte by byte as it is."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="surrogateescape")
+
+
+def _run(argv: list[str]) -> int:
+    parser = _parser(argv)
+    arguments = parser.parse_args(argv)
+    if arguments.verb is None:
+        parser.print_help()
+        return 2
+    return arguments.run(arguments)
 
 
 def _parser(argv: list[str]) -> argparse.ArgumentParser:
@@ -50,6 +79,7 @@ def _parser(argv: list[str]) -> argparse.ArgumentParser:
         description="A profiler for training runs: every rank, one clock, one trace that every viewer opens.",
         epilog="kinetoscope VERB --help shows what a verb takes, with examples.",
     )
+    parser.add_argument("--version", action=_Version, help="say which version this is, and whether its C is in use")
     verbs = parser.add_subparsers(dest="verb", metavar="VERB")
     for verb, summary in _VERBS.items():
         verb_parser = verbs.add_parser(

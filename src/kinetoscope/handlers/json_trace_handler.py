@@ -73,6 +73,10 @@ class JSONTraceHandler(TraceHandler):
         self._merge: MergeProcess | None = None
         self._num_written = self._num_merged = 0
 
+    def settle(self, folder: str, *, overwrite: bool, num_traces_to_keep: int) -> None:
+        """For who assembles a Profiler: its folder and rules, each where this has none of its own but the default."""
+        self._folder.settle(folder, overwrite=overwrite, num_traces_to_keep=num_traces_to_keep)
+
     @property
     def run_folder(self) -> Path:
         """The folder in which the folder of traces is; known once the run has begun."""
@@ -88,6 +92,7 @@ class JSONTraceHandler(TraceHandler):
         self._rank = profiler.ranks.rank
         self._tracks = RankTracks(self._rank)
         self._folder.open(state.run_name, profiler.ranks, profiler.attempt)
+        profiler.agree_on_attempt(self._folder.path, self._folder.note_agreed)
         self._uploads = uploads_of(profiler, self._folder.run_folder)
         self._remote.open(profiler, state.run_name, self._uploads)
         self._merged_remote.open(profiler, state.run_name, self._uploads, shared=True)
@@ -99,7 +104,7 @@ class JSONTraceHandler(TraceHandler):
                 self._folder.path,
                 self._folder.path / self._merged_path,
                 node_rank=profiler.ranks.node_rank,
-                attempt=profiler.attempt.name,
+                start=profiler.attempt.start,
                 run_folder=self._folder.run_folder,
                 as_list=self.in_pairs,
                 upload=(self._rank, url) if url else None,
@@ -115,10 +120,23 @@ class JSONTraceHandler(TraceHandler):
         return handler
 
     @property
+    def saved_to(self) -> Path:
+        """Where the traces are: the merged one if it is there, else their folder; known once the run has begun."""
+        merged = self._folder.path / self._merged_path
+        return merged if self._merged_path and merged.exists() else self._folder.path
+
+    @property
     def recipe(self) -> TraceRecipe:
         """How this handler names its traces, for `recover`; known once the run has begun."""
         folder = os.path.abspath(self._folder.path)
-        return TraceRecipe(folder, self._folder.filename, self._merged_path, self.in_pairs, self._remote.url)
+        return TraceRecipe(
+            folder,
+            self._folder.filename,
+            self._merged_path,
+            self.in_pairs,
+            self._remote.url,
+            self._merged_remote.shared_url if self._merged_path else "",
+        )
 
     def process_cycle(self, cycle: Cycle) -> None:
         """Writes the cycle's file; local rank 0 also sees to the merged one."""
@@ -128,20 +146,23 @@ class JSONTraceHandler(TraceHandler):
 
     def write(self, cycle: Cycle) -> Path:
         """Writes the cycle's file and notes it in the manifest; returns its path."""
-        path = self._folder.path_for(cycle.timestamp)
+        with self._folder.new_trace(cycle.number, cycle.timestamp) as path:
+            self._write_to(path, cycle)
+        self._num_written += 1
+        self._remote.put(path, cycle.timestamp)
+        expired = self._folder.expire()
+        if not self._merged_name.text:  # else they go when they are merged
+            for old in expired:
+                self._uploads.delete_when_uploaded(old)
+        return path
+
+    def _write_to(self, path: Path, cycle: Cycle) -> None:
         header, write_events = self._as_text(cycle) or self._as_events(cycle)
         with atomic_file(path) as file, compressed_by_name(file, path) as stream:
             base_ns = choose_base_ns(cycle.begin.unix_ns)
             with ChromeWriter(stream, base_ns=base_ns, header=header, as_list=self.in_pairs) as writer:
                 writer.write(self.metadata(cycle, base_ns))
                 write_events(writer)
-        self._num_written += 1
-        expired = self._folder.add(path, cycle.number, cycle.timestamp)
-        self._remote.put(path, cycle.timestamp)
-        if not self._merged_name.text:  # else they go when they are merged
-            for old in expired:
-                self._uploads.delete_when_uploaded(old)
-        return path
 
     def _as_text(self, cycle: Cycle) -> _Contents | None:
         """The cycle without objects of Python; None where that cannot be."""
@@ -190,9 +211,11 @@ class JSONTraceHandler(TraceHandler):
             self._merge_and_upload(timeout_s, self._num_written)
 
     def close(self, state: Any, logger: Any) -> None:
-        self._folder.close()
-        if self._num_written > self._num_merged or state.profiler.ranks.local_world_size > 1:
-            self._merge_and_upload(state.profiler.seconds_to_close(), None)
+        try:
+            self._folder.close()
+        finally:  # a full disk is no reason not to merge
+            if self._num_written > self._num_merged or state.profiler.ranks.local_world_size > 1:
+                self._merge_and_upload(state.profiler.seconds_to_close(), None)
 
     def _merge_and_upload(self, timeout_s: float, num_cycles: int | None) -> None:
         self._num_merged = self._num_written
@@ -270,7 +293,10 @@ def _description(cycle: Cycle) -> dict[str, Any]:
         "world_size": cycle.ranks.world_size,
         "cycle": cycle.number,
         "dropped": sum(thread.num_dropped for thread in cycle.threads),
+        "lost_cycles": cycle.num_lost_cycles,
+        "lost_records": cycle.num_lost_records,
         "pid": cycle.pid,
+        "start": cycle.attempt.start,
         "begin": timestamp_fields(cycle.begin_timestamp),
         "end": timestamp_fields(cycle.timestamp),
         "clock": {

@@ -29,19 +29,20 @@ class MergeProcess:
         output: Path,
         *,
         node_rank: int,
-        attempt: str,
+        start: str,
         run_folder: Path,
         as_list: bool = False,
         upload: tuple[int, str] | None = None,
     ) -> None:
         self._output = output
         self._command = [sys.executable, "-m", "kinetoscope", "merge", "--from-manifest", str(folder), str(output)]
-        self._command += ["--node-rank", str(node_rank), "--attempt", attempt, "--run-folder", str(run_folder)]
+        self._command += ["--node-rank", str(node_rank), "--attempt-of", start, "--run-folder", str(run_folder)]
         self._command += ["--as-list"] * as_list
         self._command += [] if upload is None else ["--upload-if-left", str(upload[0]), upload[1]]
         self._process = SideProcess(self._report)
         self._last_start = monotonic()
         self._failed = False
+        self._said: set[str] = set()
 
     def start_if_due(self) -> None:
         """Merges what is there, unless that was done within the last minute or is being done now."""
@@ -69,9 +70,16 @@ class MergeProcess:
 
     def _start(self, *options: str) -> None:
         self._last_start = monotonic()
-        self._process.start([*self._command, *options])
+        try:
+            self._process.start([*self._command, *options])
+        except OSError as error:
+            self._failed = True
+            _log.error("Merging into %s cannot be started: %s.", self._output, error)
 
     def _report(self, status: int, errors: str) -> None:
         self._failed = status != 0
         if status:
             _log.error("Merging into %s failed: %s", self._output, errors or f"exit status {status}")
+        elif errors and errors not in self._said:
+            self._said.add(errors)
+            _log.warning("%s", errors)

@@ -82,12 +82,15 @@ class ThreadRecords:
 class WindowRecords:
     """What was recorded in a window that has closed: ``threads`` takes it out of the recorder, on whichever thread
     calls it; ``release`` deletes the files that kept it safe until it was saved. ``window`` is the recorder's number
-    for it, and ``closed_ns`` when it closed on the monotonic clock; both are 0 for a recorder that keeps no files."""
+    for it, and ``closed_ns`` when it closed on the monotonic clock; both are 0 for a recorder that keeps no files.
+    ``set_aside`` has it take less space until it is saved; ``in_files`` says whether files keep it safe."""
 
     threads: Callable[[], list[ThreadRecords]]
     release: Callable[[], object] = lambda: None
     window: int = 0
     closed_ns: int = 0
+    set_aside: Callable[[], object] = lambda: None
+    in_files: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +100,9 @@ class SpanName:
     name: str
     categories: tuple[str, ...] = ()
     args: tuple[tuple[str, int], ...] = ()
+
+
+_Key = tuple[str, tuple[str, ...], tuple[tuple[str, int], ...]]
 
 
 @dataclass(slots=True)
@@ -109,7 +115,7 @@ class NameTable:
 
     names: list[SpanName] = field(default_factory=list)
     on_new: Callable[[SpanName], None] | None = None
-    _ids: dict[tuple[Any, ...], int] = field(default_factory=dict)
+    _ids: dict[_Key, int] = field(default_factory=dict)
     _lock: Any = field(default_factory=threading.RLock, repr=False)
 
     def forget_parent(self) -> None:
@@ -119,7 +125,7 @@ class NameTable:
 
     def intern(self, name: str, categories: tuple[str, ...] = (), args: tuple[tuple[str, int], ...] = ()) -> int:
         """The id of a name, the same one every time."""
-        key = name, categories, args
+        key: tuple[Any, ...] = name, categories, args
         known = self._ids.get(key)
         if known is not None:
             return known
@@ -133,7 +139,7 @@ class NameTable:
                     self.on_new(self.names[-1])
             return self._ids[key]
 
-    def _shared_key(self, name: str, categories: tuple[str, ...], args: tuple[tuple[str, int], ...]) -> tuple[Any, ...]:
+    def _shared_key(self, name: str, categories: tuple[str, ...], args: tuple[tuple[str, int], ...]) -> _Key:
         """What stands for a name for which there is no number any more."""
         if len(self.names) == MOST_NAMES:
             _log.warning(

@@ -1,8 +1,10 @@
 """recording: the folder in which one rank's trace files collect. Finished files are noted in its manifest."""
 
+import logging
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,40 +13,57 @@ from kinetoscope.errors import (
     FolderNotEmptyError,
     FolderNotWritableError,
     SettingsError,
+    TraceFileError,
     UnsafePathError,
 )
+from kinetoscope.formats.live_run import live_folder_of
 from kinetoscope.formats.manifest import (
+    AttemptAgreed,
     RankClosed,
+    RanksBeside,
     RankStarted,
     TraceExpired,
     TraceFinished,
     append_entry,
     read_manifest,
 )
+from kinetoscope.formats.owner_lock import Owner, owner_state
 from kinetoscope.training.attempt import Attempt
 from kinetoscope.training.file_names import FileNameFormat, UsedNames
 from kinetoscope.training.ranks import Ranks
 from kinetoscope.training.run_folder import RunFolder, is_name_inside
 from kinetoscope.training.timestamp import Timestamp, timestamp_fields, timestamp_from_fields
-from kinetoscope.writing.atomic_file import check_writable
+from kinetoscope.writing.atomic_file import check_writable, working_folder
 from kinetoscope.writing.partial_files import remove_partials
+
+_log = logging.getLogger("kinetoscope")
 
 
 class TraceFolder:
     """Names the trace files of one rank, checks their folder, and keeps at most ``num_traces_to_keep`` (-1: all).
 
-    Raises `FileNameError` for a format with unknown variables, `SettingsError` for an impossible number.
+    A relative ``folder`` is one in the folder where the process was when this was made. Raises `FileNameError` for a
+    format with unknown variables, `SettingsError` for an impossible number.
     """
 
     def __init__(self, folder: str, filename: str, *, overwrite: bool, num_traces_to_keep: int) -> None:
         if num_traces_to_keep < -1:
             raise SettingsError(f"num_traces_to_keep is a number of traces, or -1 for all; not {num_traces_to_keep}.")
         self._folder = FileNameFormat(str(folder), "folder", has_timestamp=False)
+        self._here = working_folder()
         self._filename = FileNameFormat(filename, "filename")
         self._overwrite = overwrite
         self._num_traces_to_keep = num_traces_to_keep
         self._used = UsedNames()
         self._kept: list[Path] = []
+
+    def settle(self, folder: str, *, overwrite: bool, num_traces_to_keep: int) -> None:
+        """Takes the run's folder and rules, each where it has none of its own but the default."""
+        if self._folder.text == f"{{run_name}}/{os.path.basename(folder)}":
+            self._folder = FileNameFormat(folder, "folder", has_timestamp=False)
+        self._overwrite |= overwrite
+        if self._num_traces_to_keep < 0:
+            self._num_traces_to_keep = num_traces_to_keep
 
     def open(self, run_name: str, ranks: Ranks, attempt: Attempt) -> None:
         """Makes the folder and writes down that this rank has begun.
@@ -54,38 +73,57 @@ class TraceFolder:
         """
         self._filename.check_ranks_differ(ranks, self._folder.text)
         self._run_name, self._ranks = run_name, ranks
-        base = Path(self._folder.fill(run_name, ranks)).expanduser()
+        base = self._here / Path(self._folder.fill(run_name, ranks)).expanduser()
         self.run_folder = base.parent
         self._check_names()
         self.path = self._make(attempt.traces_folder(base))
         remove_partials(self.path)
         if not self._overwrite:
             self._check_empty(attempt)
-        append_entry(self.path, ranks.rank, _started(ranks, attempt))
+        self._begin(attempt)
+        self._note_ranks_beside(attempt)
 
     def reopen(self, path: Path, run_name: str, ranks: Ranks, attempt: Attempt) -> None:
         """Adds to a folder that a killed process of this rank had opened, or takes its place where that could not be
         used; what it saved stays as it is."""
-        self._run_name, self._ranks = run_name, ranks
+        self._run_name, self._ranks, self._start = run_name, ranks, attempt.start
         self.run_folder = path.parent
         self.path = self._make(path)
         self._used = UsedNames(it.name for it in self.path.iterdir())
         if not any(it.rank == ranks.rank and it.started for it in read_manifest(self.path)):
-            append_entry(self.path, ranks.rank, _started(ranks, attempt))
+            self._begin(attempt)
+
+    def note_agreed(self, attempt: str) -> None:
+        """Writes down the id of this attempt that the ranks have agreed on. Raises OSError when the disk is full."""
+        append_entry(self.path, self._ranks.rank, AttemptAgreed(attempt, self._start))
 
     @property
     def filename(self) -> str:
         """The format of its files' names."""
         return self._filename.text
 
-    def path_for(self, timestamp: Any) -> Path:
-        """Where the trace of the cycle that ends at ``timestamp`` goes; never where this run has put one before."""
+    @contextmanager
+    def new_trace(self, cycle: int, timestamp: Any) -> Iterator[Path]:
+        """Where to write, within the block, the trace of the cycle that ends at ``timestamp``; never where this run has
+        put one before. At the end of the block it is noted in the manifest.
+
+        If the block fails, or the manifest cannot be written, there is no trace, and its name is free again.
+        """
         name = self._used.choose(self._filename.fill(self._run_name, self._ranks, timestamp))
-        RunFolder(self.path).make_folder(os.path.dirname(name) or ".")
-        return self.path / name
+        is_written = False
+        try:
+            RunFolder(self.path).make_folder(os.path.dirname(name) or ".")
+            yield self.path / name
+            is_written = True
+            self.add(self.path / name, cycle, timestamp)
+        except BaseException:
+            self._used.give_back(name)
+            if is_written:
+                (self.path / name).unlink(missing_ok=True)
+            raise
 
     def written_for(self, timestamp: Any) -> Iterator[Path]:
-        """The files that are there under the names that `path_for` gives for ``timestamp``."""
+        """The files that are there under the names that `new_trace` gives for ``timestamp``."""
         names, wanted = UsedNames(), self._filename.fill(self._run_name, self._ranks, timestamp)
         folder = RunFolder(self.path)
         while folder.is_file(name := names.choose(wanted)):
@@ -96,25 +134,33 @@ class TraceFolder:
         name = str(path.relative_to(self.path))
         return any(trace.path == name for manifest in read_manifest(self.path) for trace in manifest.traces)
 
-    def add(self, path: Path, cycle: int, timestamp: Any) -> list[Path]:
-        """Notes a finished file; returns those that it makes one too many. The caller deletes them, or whoever merges
-        the folder does, when nobody needs them any more."""
+    def add(self, path: Path, cycle: int, timestamp: Any) -> None:
+        """Notes a finished file in the manifest. Raises OSError if that cannot be written."""
         name = str(path.relative_to(self.path))
         fields, size = timestamp_fields(timestamp), path.stat().st_size
-        finished = TraceFinished(self._ranks.rank, name, size_bytes=size, timestamp=fields, cycle=cycle)
+        finished = TraceFinished(self._ranks.rank, name, size, fields, cycle, self._start)
         append_entry(self.path, self._ranks.rank, finished)
         self._kept.append(path)
+
+    def expire(self) -> list[Path]:
+        """Notes that the oldest traces are too many, and returns these. The caller deletes them, or whoever merges the
+        folder does, when nobody needs them any more."""
         num_expired = max(0, len(self._kept) - self._num_traces_to_keep) if self._num_traces_to_keep >= 0 else 0
-        expired, self._kept = self._kept[:num_expired], self._kept[num_expired:]
-        for old in expired:
-            append_entry(self.path, self._ranks.rank, TraceExpired(str(old.relative_to(self.path))))
+        expired = self._kept[:num_expired]
+        try:
+            for old in expired:
+                append_entry(self.path, self._ranks.rank, TraceExpired(str(old.relative_to(self.path)), self._start))
+        except OSError as error:
+            _log.warning("More than num_traces_to_keep traces are kept in %s for now: %s.", self.path, error)
+            return []
+        self._kept = self._kept[num_expired:]
         return expired
 
     def close(self) -> None:
         """Writes down that this rank will add no more; does nothing if it never opened the folder."""
         if not hasattr(self, "path"):
             return
-        append_entry(self.path, self._ranks.rank, RankClosed(self._ranks.rank))
+        append_entry(self.path, self._ranks.rank, RankClosed(self._ranks.rank, self._start))
 
     @property
     def saved_traces(self) -> list[tuple[Timestamp, list[Path | None]]]:
@@ -127,6 +173,26 @@ class TraceFolder:
                 if manifest.rank < len(paths):
                     paths[manifest.rank] = self.path / trace.path
         return [cycles[number] for number in sorted(cycles)]
+
+    def _begin(self, attempt: Attempt) -> None:
+        self._start = attempt.start
+        append_entry(self.path, self._ranks.rank, _started(self._ranks, attempt))
+
+    def _note_ranks_beside(self, attempt: Attempt) -> None:
+        """Writes down who is alive now: where there is no store, that shows which ranks belong together.
+
+        Of two that begin at the same moment one sees the other, as each has written down before that it begins.
+        """
+        if self._ranks.local_world_size > 1:
+            others = [it.started for it in read_manifest(self.path) if it.rank != self._ranks.rank and not it.closed]
+            starts = [it.start for it in others if it is not None and self._is_beside(it, attempt)]
+            append_entry(self.path, self._ranks.rank, RanksBeside(starts, attempt.start))
+
+    def _is_beside(self, other: RankStarted, attempt: Attempt) -> bool:
+        """Whether another rank of this launch and node is alive."""
+        if (other.attempt, other.node_rank) != (attempt.name, self._ranks.node_rank):
+            return False
+        return owner_state(live_folder_of(self.run_folder, other.start), other.host, other.pid) is Owner.ALIVE
 
     def _make(self, folder: Path) -> Path:
         """Makes the folder, if it can be written to and none of it, below the run's folder, is a link to another."""
@@ -159,6 +225,34 @@ class TraceFolder:
                 f"The trace folder {self.path} is not empty (it holds {strangers[0].name!r}). Choose another folder or "
                 "run name, delete it, or pass overwrite=True."
             )
+
+
+def choose_run_folder(folders: Iterable[str], ranks: Ranks, restart: int) -> str:
+    """The first of the ``folders`` in which no earlier run has been: what the ranks share, a later run may share too.
+
+    After a restart, the last one that is there. With several nodes, the first.
+    """
+    folders = list(folders)
+    if ranks.num_nodes > 1:
+        return folders[0]
+    if restart:
+        return next((folder for folder in reversed(folders) if Path(folder).exists()), folders[0])
+    return next((folder for folder in folders if not _is_used(Path(folder).expanduser(), ranks)), folders[-1])
+
+
+def _is_used(run_folder: Path, ranks: Ranks) -> bool:
+    """Whether this rank has written into the folder before, or another one that has ended since."""
+    try:
+        manifests = [it for path in run_folder.glob("*/.manifest") for it in read_manifest(path.parent)]
+    except TraceFileError:
+        return True
+    return any(it.rank == ranks.rank or it.closed or _is_dead(it.started, run_folder) for it in manifests)
+
+
+def _is_dead(started: RankStarted | None, run_folder: Path) -> bool:
+    if started is None:
+        return False
+    return owner_state(live_folder_of(run_folder, started.start), started.host, started.pid) is Owner.DEAD
 
 
 def _started(ranks: Ranks, attempt: Attempt) -> RankStarted:
