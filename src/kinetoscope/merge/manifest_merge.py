@@ -13,6 +13,7 @@ from kinetoscope.formats.manifest import RankManifest, read_manifest
 from kinetoscope.formats.owner_lock import Owner, owner_state
 from kinetoscope.merge.input_file import own_header
 from kinetoscope.merge.merge_traces import MergeReport, Progress, merge_traces
+from kinetoscope.training.run_folder import RunFolder
 
 _POLL_S = 0.1
 
@@ -37,15 +38,16 @@ def merge_manifest(
     Waits up to ``wait_s`` seconds until every local rank has closed its manifest, or has ``num_cycles`` traces in it; a
     rank whose process is dead, as its live folder in ``run_folder`` (``folder``'s parent unless given) shows, is not
     waited for. ``ranks`` merges, and waits for, those ranks only; ``attempt`` only those of that attempt, where the
-    folder holds manifests of an earlier run. Traces that have expired
-    are deleted (by ``delete``, if given) once they are in the merged file, and stay in it when it is merged again.
+    folder holds manifests of an earlier run. Traces that have expired are deleted (by ``delete``, if given) once they
+    are in the merged file, and stay in it when it is merged again. A manifest can name nothing outside of ``folder``.
     """
     folder, output = Path(folder), Path(output_file)
+    traces = RunFolder(folder)
     waiting = _Waiting(run_folder or folder.parent, ranks, num_cycles)
     manifests = waiting.wait(lambda: _chosen(folder, node_rank, ranks, attempt), wait_s)
     listed = [trace.path for manifest in manifests for trace in manifest.traces]
-    merged_before = _sources_of(output) & set(listed)
-    gone = {path for path in listed if not (folder / path).exists()}
+    merged_before = _sources_of(output, traces) & set(listed)
+    gone = {path for path in listed if not traces.is_file(path)}
     # What was deleted lives on in the merged file only: then that one is merged again with what is new.
     kept_in_output = merged_before if merged_before & gone else set()
     paths = [folder / path for path in listed if path not in gone | kept_in_output]
@@ -53,14 +55,17 @@ def merge_manifest(
         paths.insert(0, output)
     if not paths:
         return None
-    notes = [f"{path} is not in this trace: it was deleted before." for path in sorted(gone - kept_in_output)]
+    notes = [
+        f"{path} is not in this trace: it is no file there, or was deleted before."
+        for path in sorted(gone - kept_in_output)
+    ]
     sources = [path for path in listed if path not in gone - kept_in_output]
     report = merge_traces(
         output, *paths, align_on=align_on, notes=notes, sources=sources, on_progress=on_progress, as_list=as_list
     )
     for manifest in manifests:
         for path in manifest.expired & set(sources):
-            (delete or _delete)(folder / path)
+            delete(folder / path) if delete is not None else traces.delete(path)
     return report
 
 
@@ -111,13 +116,15 @@ def _num_local_ranks(manifests: list[RankManifest]) -> int:
     return max((manifest.started.local_world_size for manifest in manifests if manifest.started), default=1)
 
 
-def _delete(path: Path) -> None:
-    path.unlink(missing_ok=True)
+def _sources_of(output: Path, traces: RunFolder) -> set[str]:
+    """The names of the traces that an earlier merge has put into ``output``; none if there is no such file.
 
-
-def _sources_of(output: Path) -> set[str]:
-    """The names of the traces that an earlier merge has put into ``output``; none if there is no such file."""
+    Raises `UnsafePathError` if it is in the folder of the traces, and is a link or a pipe to elsewhere.
+    """
+    if Path(os.path.realpath(output.parent)) == traces.path and traces.status(output.name) is not None:
+        traces.open(output.name).close()
     try:
-        return set(own_header(read_header(output)).get("sources", ()))
+        sources = own_header(read_header(output)).get("sources")
     except TraceFileError:
         return set()
+    return {name for name in sources if isinstance(name, str)} if isinstance(sources, list) else set()
