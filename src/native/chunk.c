@@ -1,4 +1,4 @@
-/* A chunk: where one thread's records go until it is full, and where they are read from afterwards. */
+/* A chunk: where a thread's records go until it is full, and where they are read from afterwards. */
 
 #include "native.h"
 
@@ -56,18 +56,21 @@ Chunk *chunk_new(Store *store, size_t bytes, int in_background)
 
 Record *chunk_begin(Chunk *chunk, const Track *track, uint32_t window, uint32_t sequence, Record **end)
 {
-    chunk->track_file = track_file_keep(track->file);
-    chunk->track = track->number;
-    chunk->window = window;
-    chunk->sequence = sequence;
     ChunkHeader *header = chunk->region.start;
     uint32_t num_records = (uint32_t)((chunk->region.bytes - sizeof *header) / sizeof(Record));
-    memcpy(header->magic, CHUNK_MAGIC, sizeof header->magic);
-    header->version = FORMAT_VERSION;
-    header->pid = (uint32_t)chunk->store->pid;
-    header->window = window;
-    header->sequence = sequence;
-    header->num_records = num_records;
+    chunk->header = (ChunkHeader){
+        .magic = CHUNK_MAGIC,
+        .version = FORMAT_VERSION,
+        .pid = (uint32_t)chunk->store->pid,
+        .window = window,
+        .sequence = sequence,
+        .num_records = num_records,
+        .rank = chunk->store->rank,
+        .monotonic_ns = read_clock(CLOCK_MONOTONIC),
+        .unix_ns = read_clock(CLOCK_REALTIME),
+    };
+    *header = chunk->header;
+    chunk->header.track = track->number;
     __atomic_store_n(&header->track, track->number, __ATOMIC_RELEASE);
     Record *first = (Record *)(header + 1);
     *end = first + num_records;
@@ -160,8 +163,8 @@ PyObject *discard_chunks(PyObject *Py_UNUSED(module), PyObject *chunks)
 
 static PyObject *chunk_read(PyObject *self, PyObject *Py_UNUSED(nothing)) { return PyMemoryView_FromObject(self); }
 
-/* Maps the records if need be, and gives up the files: the chunk's own, and the track's that it holds. */
-static PyObject *chunk_leave_files(PyObject *self, PyObject *Py_UNUSED(nothing))
+/* Maps the records if need be, and gives up the file. */
+static PyObject *chunk_leave_file(PyObject *self, PyObject *Py_UNUSED(nothing))
 {
     Chunk *chunk = (Chunk *)self;
     int is_unmapped = chunk->region.file != 0 && chunk->region.start == NULL;
@@ -173,8 +176,6 @@ static PyObject *chunk_leave_files(PyObject *self, PyObject *Py_UNUSED(nothing))
     region_unlink(chunk->store, &chunk->region, "chunk");
     chunk->region.file = 0;
     charge(chunk, 0);
-    track_file_drop(chunk->track_file);
-    chunk->track_file = NULL;
     return new_none();
 }
 
@@ -219,30 +220,38 @@ static void chunk_dealloc(PyObject *self)
     charge(chunk, 0);
     region_unmap(&chunk->region);
     region_unlink(chunk->store, &chunk->region, "chunk");
-    track_file_drop(chunk->track_file);
     store_drop(chunk->store);
     PyObject_Free(self);
     Py_DECREF((PyObject *)type);
 }
 
 static PyMethodDef chunk_methods[] = {
-    {"leave_files", chunk_leave_files, METH_NOARGS, "Deletes its files; the records can be read all the same."},
+    {"leave_file", chunk_leave_file, METH_NOARGS, "Deletes its file; the records can be read all the same."},
     {"read", chunk_read, METH_NOARGS, "The records, as a memoryview."},
     {NULL, NULL, 0, NULL},
 };
 
+static PyObject *chunk_header(PyObject *self, void *Py_UNUSED(closure))
+{
+    return PyBytes_FromStringAndSize((const char *)&((Chunk *)self)->header, sizeof(ChunkHeader));
+}
+
+static PyGetSetDef chunk_properties[] = {
+    {"header", chunk_header, NULL, "The bytes before its records.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
 static PyMemberDef chunk_members[] = {
-    {"track", T_UINT, offsetof(Chunk, track), READONLY, "The number of the thread's track."},
-    {"window", T_UINT, offsetof(Chunk, window), READONLY, "The number of its window."},
-    {"sequence", T_UINT, offsetof(Chunk, sequence), READONLY, "Counts the chunks of this process."},
+    {"num_marks", T_UINT, offsetof(Chunk, num_marks), READONLY, "How many threads have written to it."},
     {NULL, 0, 0, 0, NULL},
 };
 
 static PyType_Slot chunk_slots[] = {
     {Py_tp_methods, chunk_methods},
     {Py_tp_members, chunk_members},
+    {Py_tp_getset, chunk_properties},
     {Py_tp_dealloc, chunk_dealloc},
-    {Py_tp_doc, "Records of one thread: a buffer, and as long as there are records. Its file goes with the object."},
+    {Py_tp_doc, "Records, and marks that say whose they are: a buffer. Its file goes with the object."},
     {Py_sq_length, chunk_length},
     {Py_bf_getbuffer, chunk_getbuffer},
     {Py_bf_releasebuffer, chunk_releasebuffer},

@@ -1,6 +1,6 @@
 /* kinetoscope._native: the objects of the recorder, and who holds whom.
  *
- *     Span ──► Recorder ──► Track (one per thread) ──► Chunk (where its records go now)
+ *     Span ──► Recorder ──► Track (one per running thread) ──► Chunk (where its records go now)
  *       ▲                     │  ▲
  *       └──────── Entry ◄─────┘  │      an Entry is a span in progress, and one slot of its track
  *                   └────────────┘
@@ -37,9 +37,9 @@ typedef struct {
     PyObject_HEAD
     Store *store;
     Region region;
-    TrackFile *track_file; /* without which nobody could tell whose records these are; NULL in memory */
-    uint32_t track, window, sequence;
-    uint32_t num_records; /* those written, once the chunk is full or its window closed */
+    ChunkHeader header;   /* as it stands in the region, which may be unmapped */
+    uint32_t num_marks;   /* of threads that wrote to it, one after the other */
+    uint32_t num_records; /* those written, once the chunk is full or its window closed; marks are records too */
     int is_sealed;    /* its mapping and its unused space were given back */
     int is_discarded; /* its records were put elsewhere */
     int num_exports;      /* buffers that look at it */
@@ -95,7 +95,7 @@ extern PyTypeObject *entry_type;
 int span_setup(PyObject *module);
 PyObject *entry_new(Track *track, uint32_t slot, Entry **entry);
 
-/* -- track.c: what one thread has recorded, and its open spans -- */
+/* -- track.c: what one thread has recorded, and its open spans. When it has ended, a new thread takes the track over. -- */
 
 /* Tells whether a thread still runs: its thread-local storage and its tracks share one. */
 typedef struct {
@@ -109,19 +109,20 @@ struct Track {
     Track *next_track;
     Pulse *pulse;
     int is_foreign; /* inherited by a forked child, in whose parent the files live on */
-    uint32_t number;
+    uint32_t number; /* of the thread that has it now, like the next three */
     uint32_t tid;
     int is_main;
     PyObject *name;
 
     Record *next, *end; /* within the current chunk */
     Record *first;
-    Chunk *chunk;
+    Chunk *chunk, *spare;
+    size_t chunk_bytes; /* how large the next chunk is made */
     PyObject *filled; /* list of chunks of this window */
     uint64_t num_dropped;
+    uint32_t dropped_window;
 
-    TrackFile *file; /* of the head; NULL while that is in memory only */
-    Region head;     /* a TrackHeader and the slots */
+    Region head; /* a TrackHeader and the slots */
     int head_is_final;
     Record *slots;
     PyObject **exits; /* of each slot its entry's bound __exit__, which holds the entry */
@@ -133,7 +134,15 @@ struct Track {
 Track *track_look_up(Recorder *recorder);
 void track_keep(Track *track);
 void track_drop(Track *track);
+/* Whether its thread runs no more and has no span open. */
+int track_is_vacant(const Track *track);
 int track_is_done(const Track *track);
+/* From here on its thread gets chunks of the usual size, and has a spare one. */
+void track_expect_much(Track *track);
+/* Makes the spare chunk that a track lacks, without the GIL. Returns 0 if that cannot be done now. */
+int track_prepare_spare(Track *track);
+/* Whether its thread records so much that a spare chunk should wait for it, and none does. */
+int track_lacks_spare(const Track *track);
 /* Readies the slots for recording: in a file, if the recorder has a folder by now. */
 void track_finish_head(Track *track);
 Entry *track_make_entry(Track *track);
@@ -162,17 +171,13 @@ struct Recorder {
     uint32_t num_windows;
     PyObject *listener;
     PyObject *now;      /* a clock of somebody else's; NULL: the machine's */
-    PyObject *describe; /* () -> (tid, name, is_main) of the calling thread */
-    PyObject *intern;   /* (name) -> id of a counter's value */
     PyObject *request;  /* asks for `prepare` to be called, on another thread; or NULL */
-    PyObject *series;   /* dict of the ids that `intern` gave */
-    PyObject *spares;   /* list of chunks for whoever needs the next one */
+    PyObject *series;   /* dict of the ids that its method `intern_series` gave */
     Store *store;
     Track *tracks;
     uint64_t serial; /* of no other recorder, nor of this one before a fork */
     uint64_t num_begun;
-    uint32_t num_tracks, num_chunks;
-    size_t chunk_bytes;
+    uint32_t num_tracks, num_chunks; /* track numbers and chunks that were ever given out */
     int is_requested, wants_request;
     Recorder *next, *previous;
 };

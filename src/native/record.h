@@ -7,12 +7,23 @@
  *     16  uint32  name     line of the names file
  *     20  uint32  batch    batch of the training loop
  *     24  uint16  depth    how many spans were open on the thread at the begin
- *     26  uint8   kind     1 span, 2 instant, 3 counter; 0: nothing was written here
+ *     26  uint8   kind     1 span, 2 instant, 3 counter, 6 a track mark (see below); 0: nothing was written here
  *     27  uint8   flags    1 cut at the window's end, 2 the value is a double
  *     28  uint32  series   for a counter the line of the value's name in the names file
  *
  * The last eight bytes are stored last, by one instruction: a process may be killed between any two instructions, and
  * what was stored by then stays in the file. So a record whose kind is not 0 is whole.
+ *
+ * A chunk is written by one thread at a time. When that has ended, another may go on with it. A track mark says whose the
+ * records after it are, up to the next mark; each chunk begins with one. `kinetoscope/formats/track_marks.py` reads them:
+ *
+ *      0  bytes    name     20 bytes of the thread's name in UTF-8, filled up with zeros; a mark of the same track right
+ *                           behind this one has 20 more. A mark at a chunk's end may lack some.
+ *     20  uint32   track    the number of the thread's track: no two threads of a process have the same
+ *     24  uint16            0
+ *     26  uint8   kind     6
+ *     27  uint8   flags    4 it is the process's main thread
+ *     28  uint32  tid      the system's number of the thread
  *
  * A live folder belongs to one run of one process, and holds for each process that records there (a forked child has
  * its own files in the same folder):
@@ -20,13 +31,14 @@
  *     {pid}-{n}.run       a Control: what is recorded now. Child processes (dataloader workers) that were told of the
  *                         folder map it, and record when it says so, into files of their own
  *     {pid}.names         one JSON line per name: {"name": ..., "categories": [...]}; the first line is name 0
- *     {pid}-{n}.track     one per thread: a TrackHeader, then its open spans
+ *     {pid}-{n}.track     one per running thread: a TrackHeader, then its open spans. A new thread takes over the file of
+ *                         one that has ended.
  *     {pid}-{n}.chunk     a ChunkHeader, then records in the order in which they ended; a thread fills one after the
  *                         other. The space after the last record is zero.
  *     {pid}-{w}.spool     what filled whole chunks while window w was open, packed: `kinetoscope/formats/chunk.py` writes
  *                         it. For each chunk there is a ChunkHeader (with SPOOL_MAGIC, as many records as there are, and
- *                         in the first four reserved bytes the length of what follows), then the records, deflated. A
- *                         chunk's own file is deleted afterwards, so for a moment there may be both.
+ *                         the length of what follows), then the records, deflated. A chunk's own file is deleted
+ *                         afterwards, so for a moment there may be both.
  *
  * The open spans of a track are slots, not a stack: tasks and generators leave in any order. A slot is a record of
  * kind 1 while its span is open, with the window's number where a counter has its series. A span that ends is written
@@ -48,11 +60,11 @@
 #define SPOOL_MAGIC "KSSPOOL"
 #define TRACK_MAGIC "KSTRACK"
 #define CONTROL_MAGIC "KSRUN\0\0"
-#define FORMAT_VERSION 1
+#define FORMAT_VERSION 2
 
-enum Kind { KIND_SPAN = 1, KIND_INSTANT = 2, KIND_COUNTER = 3 };
+enum Kind { KIND_SPAN = 1, KIND_INSTANT = 2, KIND_COUNTER = 3, KIND_MARK = 6 };
 enum Bracket { KIND_BEGIN = 4, KIND_END = 5 }; /* a span's two ends, in memory only: see pairs.c */
-enum Flag { FLAG_CUT = 1, FLAG_FLOAT = 2 };
+enum Flag { FLAG_CUT = 1, FLAG_FLOAT = 2, FLAG_MAIN = 4 };
 
 typedef union {
     int64_t integer;
@@ -71,14 +83,19 @@ typedef struct {
     char magic[8];
     uint32_t version;
     uint32_t pid;
-    uint32_t track; /* 0 while the chunk is a spare one */
+    uint32_t track; /* whose chunk it is at first; 0 while it is a spare one */
     uint32_t window;
     uint32_t sequence; /* chunks of one process in the order in which they were begun */
     uint32_t num_records; /* how many there is space for */
-    uint8_t reserved[32];
+    uint32_t packed_bytes; /* in a spool only */
+    uint32_t rank;
+    int64_t monotonic_ns; /* one moment on two clocks */
+    int64_t unix_ns;
+    uint8_t reserved[8];
 } ChunkHeader;
 
 #define THREAD_NAME_BYTES 128
+#define MARK_NAME_BYTES 20
 
 typedef struct {
     char magic[8];
@@ -90,11 +107,12 @@ typedef struct {
     uint32_t is_main;
     int64_t monotonic_ns; /* one moment on two clocks */
     int64_t unix_ns;
-    uint64_t num_dropped; /* records of this window that found no space */
+    uint64_t num_dropped; /* records of one window that found no space */
     uint32_t num_slots;
     uint32_t reserved;
     char name[THREAD_NAME_BYTES];
-    uint8_t reserved_too[64];
+    int64_t dropped_ns; /* when the last of them was dropped, on the monotonic clock */
+    uint8_t reserved_too[56];
 } TrackHeader;
 
 typedef struct {

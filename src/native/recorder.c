@@ -7,7 +7,6 @@
 #include <stddef.h>
 #include <string.h>
 
-#define FIRST_CHUNK_BYTES ((size_t)256 << 10)
 #define DEFAULT_LIMIT_BYTES ((int64_t)256 << 20)
 
 PyTypeObject *recorder_type;
@@ -55,18 +54,13 @@ static void use_control(Recorder *recorder, const Region *file, int is_child)
 static int use_store(Recorder *recorder, Store *store)
 {
     for (Track *track = recorder->tracks; track != NULL; track = track->next_track) {
+        Py_CLEAR(track->spare);
         if (!track_move_head_to_memory(track))
             return 0;
         track->head_is_final = 0;
     }
-    Store *old = recorder->store;
+    store_drop(recorder->store);
     recorder->store = store;
-    PyObject *spares = recorder->spares, *none = PyList_New(0);
-    if (none == NULL)
-        return 0;
-    recorder->spares = none;
-    Py_DECREF(spares);
-    store_drop(old);
     return 1;
 }
 
@@ -166,13 +160,14 @@ static PyObject *close_window(PyObject *self, PyObject *Py_UNUSED(nothing))
     return taken;
 }
 
-/* Of the chunks to which no thread writes any more: those that are full, and those of threads that have ended. */
+/* Of the chunks that are full. Those of threads that have ended wait for threads to come, unless space is short. */
 static PyObject *take_filled(PyObject *self, PyObject *Py_UNUSED(nothing))
 {
     Recorder *recorder = (Recorder *)self;
     uint32_t window = recorder->control->window;
-    for (Track *track = recorder->tracks; track != NULL; track = track->next_track)
-        if (!__atomic_load_n(&track->pulse->is_alive, __ATOMIC_ACQUIRE) && track->num_open == 0)
+    int is_short = recorder->store->used_bytes > recorder->store->limit_bytes / 2;
+    for (Track *track = recorder->tracks; is_short && track != NULL; track = track->next_track)
+        if (track_is_vacant(track))
             track_detach_chunk(track);
     PyObject *taken = take_all(recorder);
     return taken == NULL ? NULL : Py_BuildValue("(IN)", window, taken);
@@ -180,34 +175,19 @@ static PyObject *take_filled(PyObject *self, PyObject *Py_UNUSED(nothing))
 
 /* -- in the background -- */
 
-static Py_ssize_t num_spares_wanted(Recorder *recorder)
-{
-    Py_ssize_t count = 0;
-    for (Track *track = recorder->tracks; track != NULL; track = track->next_track)
-        count += track->chunk != NULL;
-    return count > 0 ? count : 1;
-}
-
-static int prepare_spares(Recorder *recorder)
-{
-    while (PyList_Size(recorder->spares) < num_spares_wanted(recorder)) {
-        Store *store = store_keep(recorder->store);
-        Chunk *chunk = chunk_new(store, recorder->chunk_bytes, 1);
-        int is_wanted = chunk != NULL && store == recorder->store; /* not if the folder was changed meanwhile */
-        int error = is_wanted ? PyList_Append(recorder->spares, (PyObject *)chunk) : 0;
-        store_drop(store);
-        Py_XDECREF((PyObject *)chunk);
-        if (error < 0 || !is_wanted)
-            return error;
-    }
-    return 0;
-}
-
 static PyObject *ready_spares(PyObject *self, PyObject *Py_UNUSED(nothing))
 {
     Recorder *recorder = (Recorder *)self;
     recorder->is_requested = 0;
-    return prepare_spares(recorder) < 0 ? NULL : new_none();
+    for (Track *track = recorder->tracks; track != NULL;) {
+        if (!track_lacks_spare(track))
+            track = track->next_track;
+        else if (track_prepare_spare(track))
+            track = recorder->tracks; /* they may be others by now */
+        else
+            break;
+    }
+    return new_none();
 }
 
 /* -- in a folder -- */
@@ -254,14 +234,36 @@ static PyObject *set_folder(PyObject *self, PyObject *arguments)
     region_unlink(recorder->store, &shared, "run");
     if (!use_store(recorder, store))
         return PyErr_NoMemory();
-    if (folder != Py_None)
-        share_control(recorder);
-    Track *track = folder != Py_None ? track_of_this_thread(recorder) : NULL;
-    if (track != NULL)
-        track_finish_head(track);
-    if (PyErr_Occurred() || prepare_spares(recorder) < 0)
+    if (folder == Py_None)
+        return new_none();
+    share_control(recorder);
+    Track *track = track_of_this_thread(recorder);
+    if (track == NULL)
         return NULL;
+    track_finish_head(track);
+    track_expect_much(track); /* who opens the folder trains */
+    track_prepare_spare(track);
     return new_none();
+}
+
+/* Maps a parent's control. Returns 0 with OSError set if there is none, or one that is cut short or of another version. */
+static int open_run_file(PyObject *path, Region *file)
+{
+    int error = region_open(file, PyBytes_AsString(path), sizeof(Control));
+    if (error != 0 && error != EINVAL) {
+        errno = error;
+        PyErr_SetFromErrnoWithFilename(PyExc_OSError, PyBytes_AsString(path));
+        return 0;
+    }
+    const Control *control = file->start;
+    if (error == 0 && memcmp(control->magic, CONTROL_MAGIC, sizeof control->magic) == 0 &&
+        control->version == FORMAT_VERSION)
+        return 1;
+    PyObject *name = PyUnicode_DecodeFSDefault(PyBytes_AsString(path));
+    if (name != NULL)
+        PyErr_Format(PyExc_OSError, "%R was not written by this version of Kinetoscope, or was cut short.", name);
+    Py_XDECREF(name);
+    return 0;
 }
 
 /* In a child process: records what the parent's control in `run_file` asks for, into files of its own in `folder`. A span
@@ -269,28 +271,22 @@ static PyObject *set_folder(PyObject *self, PyObject *arguments)
 static PyObject *follow_parent(PyObject *self, PyObject *arguments)
 {
     Recorder *recorder = (Recorder *)self;
-    const char *folder, *run_file;
+    PyObject *folder, *run_file;
     long long limit_bytes;
-    if (!PyArg_ParseTuple(arguments, "ssL", &folder, &run_file, &limit_bytes))
+    if (!PyArg_ParseTuple(arguments, "O&O&L", PyUnicode_FSConverter, &folder, PyUnicode_FSConverter, &run_file,
+                          &limit_bytes))
         return NULL;
     Region file = {NULL, 0, 0};
-    int error = region_open(&file, run_file, 4096);
-    if (error != 0) {
-        errno = error;
-        return PyErr_SetFromErrno(PyExc_OSError);
-    }
-    const Control *control = file.start;
-    Store *store = store_new(folder, control->rank, limit_bytes);
-    if (store == NULL || memcmp(control->magic, CONTROL_MAGIC, sizeof control->magic) != 0 ||
-        control->version != FORMAT_VERSION) {
-        region_unmap(&file);
+    Store *store = open_run_file(run_file, &file) ? store_new(PyBytes_AsString(folder), 0, limit_bytes) : NULL;
+    Py_DECREF(folder);
+    Py_DECREF(run_file);
+    if (store == NULL || !use_store(recorder, store)) {
         store_drop(store);
-        PyErr_Format(PyExc_OSError, "%s was not written by this version of Kinetoscope.", run_file);
-        return NULL;
+        region_unmap(&file);
+        return PyErr_Occurred() ? NULL : PyErr_NoMemory();
     }
+    store->rank = ((const Control *)file.start)->rank;
     store->is_child = 1;
-    if (!use_store(recorder, store))
-        return PyErr_NoMemory();
     use_control(recorder, &file, 1);
     return new_none();
 }
@@ -403,15 +399,13 @@ static PyObject *recorder_new(PyTypeObject *type, PyObject *Py_UNUSED(arguments)
         return NULL;
     recorder->control = &recorder->own_control;
     recorder->serial = ++num_serials;
-    recorder->chunk_bytes = FIRST_CHUNK_BYTES;
     recorder->store = store_new(NULL, 0, DEFAULT_LIMIT_BYTES);
-    recorder->spares = PyList_New(0);
     recorder->series = PyDict_New();
     recorder->next = living;
     if (living != NULL)
         living->previous = recorder;
     living = recorder;
-    if (recorder->store == NULL || recorder->spares == NULL || recorder->series == NULL) {
+    if (recorder->store == NULL || recorder->series == NULL) {
         Py_DECREF((PyObject *)recorder);
         return PyErr_NoMemory();
     }
@@ -420,18 +414,11 @@ static PyObject *recorder_new(PyTypeObject *type, PyObject *Py_UNUSED(arguments)
 
 static int recorder_init(PyObject *self, PyObject *arguments, PyObject *names)
 {
-    static char *keywords[] = {"now", "describe", "intern", NULL};
-    Recorder *recorder = (Recorder *)self;
-    PyObject *now, *describe, *intern;
-    if (!PyArg_ParseTupleAndKeywords(arguments, names, "OOO", keywords, &now, &describe, &intern))
+    static char *keywords[] = {"now", NULL};
+    PyObject *now;
+    if (!PyArg_ParseTupleAndKeywords(arguments, names, "O", keywords, &now))
         return -1;
-    set_callable(&recorder->now, now);
-    set_callable(&recorder->describe, describe);
-    set_callable(&recorder->intern, intern);
-    if (recorder->describe != NULL && recorder->intern != NULL)
-        return 0;
-    PyErr_SetString(PyExc_TypeError, "A recorder needs describe and intern; only now may be None.");
-    return -1;
+    return set_callable(&((Recorder *)self)->now, now);
 }
 
 static int recorder_traverse(PyObject *self, visitproc visit, void *arg)
@@ -440,8 +427,6 @@ static int recorder_traverse(PyObject *self, visitproc visit, void *arg)
     Py_VISIT(Py_TYPE(self));
     Py_VISIT(recorder->listener);
     Py_VISIT(recorder->now);
-    Py_VISIT(recorder->describe);
-    Py_VISIT(recorder->intern);
     Py_VISIT(recorder->request);
     for (Track *track = recorder->tracks; track != NULL; track = track->next_track)
         for (uint32_t slot = 0; slot < track->num_made; slot++)
@@ -451,10 +436,11 @@ static int recorder_traverse(PyObject *self, visitproc visit, void *arg)
 
 static int recorder_clear(PyObject *self)
 {
-    /* What a span calls stays, since a finalizer in the same cycle may still use one. */
+    /* A finalizer in the same cycle may still use a span: that finds a recorder at rest, and the machine's clock. */
     Recorder *recorder = (Recorder *)self;
     memset(&recorder->own_control, 0, sizeof recorder->own_control);
     recorder->control = &recorder->own_control;
+    Py_CLEAR(recorder->now);
     Py_CLEAR(recorder->listener);
     Py_CLEAR(recorder->request);
     leave_tracks(recorder);
@@ -481,10 +467,6 @@ static void recorder_dealloc(PyObject *self)
     recorder_clear(self);
     region_unmap(&recorder->control_file);
     region_unlink(recorder->store, &recorder->control_file, "run");
-    Py_CLEAR(recorder->now);
-    Py_CLEAR(recorder->describe);
-    Py_CLEAR(recorder->intern);
-    Py_CLEAR(recorder->spares);
     Py_CLEAR(recorder->series);
     store_drop(recorder->store);
     freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);

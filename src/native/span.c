@@ -454,7 +454,7 @@ static int64_t series_id(Recorder *recorder, PyObject *name)
     if (PyDict_Size(recorder->series) >= MOST_SERIES)
         PyDict_Clear(recorder->series);
     Py_INCREF(name);
-    id = PyObject_CallFunctionObjArgs(recorder->intern, name, NULL);
+    id = PyObject_CallMethod((PyObject *)recorder, "intern_series", "O", name);
     int64_t result = id == NULL || PyDict_SetItem(recorder->series, name, id) < 0 ? -1 : PyLong_AsLongLong(id);
     Py_XDECREF(id);
     Py_DECREF(name);

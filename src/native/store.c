@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define LONGEST_PATH 4096
@@ -98,18 +99,28 @@ int region_create(const Store *store, Region *region, size_t bytes, const char *
     return error;
 }
 
+static int map_for_reading(int file, Region *region, size_t bytes)
+{
+    struct stat status;
+    if (fstat(file, &status) != 0)
+        return errno;
+    if (!S_ISREG(status.st_mode) || status.st_size < (off_t)bytes)
+        return EINVAL;
+    void *start = mmap(NULL, bytes, PROT_READ, MAP_SHARED, file, 0);
+    if (start == MAP_FAILED)
+        return errno;
+    region->start = start;
+    region->bytes = bytes;
+    return 0;
+}
+
 int region_open(Region *region, const char *path, size_t bytes)
 {
-    int file = open(path, O_RDONLY | O_CLOEXEC);
+    int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe that nobody writes to is not waited for */
     if (file < 0)
         return errno;
-    void *start = mmap(NULL, bytes, PROT_READ, MAP_SHARED, file, 0);
-    int error = start == MAP_FAILED ? errno : 0;
+    int error = map_for_reading(file, region, bytes);
     close(file);
-    if (error == 0) {
-        region->start = start;
-        region->bytes = bytes;
-    }
     return error;
 }
 
@@ -172,29 +183,4 @@ void region_unlink(const Store *store, Region *region, const char *suffix)
         write_path(path, store, region, suffix);
         unlink(path);
     }
-}
-
-TrackFile *track_file_new(Store *store, uint32_t number)
-{
-    TrackFile *file = malloc(sizeof *file);
-    if (file != NULL)
-        *file = (TrackFile){1, store_keep(store), number};
-    return file;
-}
-
-TrackFile *track_file_keep(TrackFile *file)
-{
-    if (file != NULL)
-        file->refs++;
-    return file;
-}
-
-void track_file_drop(TrackFile *file)
-{
-    if (file == NULL || --file->refs > 0)
-        return;
-    Region region = {NULL, 0, file->number};
-    region_unlink(file->store, &region, "track");
-    store_drop(file->store);
-    free(file);
 }

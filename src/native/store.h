@@ -28,17 +28,6 @@ Store *store_keep(Store *store);
 void store_drop(Store *store);
 int store_is_ours(const Store *store);
 
-/* A track's file, which is deleted when neither its track nor a chunk of that needs it any more. */
-typedef struct {
-    int refs;
-    Store *store;
-    uint32_t number;
-} TrackFile;
-
-TrackFile *track_file_new(Store *store, uint32_t number);
-TrackFile *track_file_keep(TrackFile *file);
-void track_file_drop(TrackFile *file);
-
 /* A stretch of memory that is mapped to a file, or not. */
 typedef struct {
     void *start; /* NULL: not mapped */
@@ -56,7 +45,8 @@ void region_touch(Region *region);
 int region_map_again(const Store *store, Region *region, const char *suffix);
 /* Makes a region larger; what it holds stays. Returns 0 or an errno; then the region is what it was. */
 int region_grow(const Store *store, Region *region, size_t bytes, const char *suffix);
-/* Maps a file somebody else keeps, for reading. Returns 0 or an errno. */
+/* Maps the first `bytes` of a file, for reading. Returns 0 or an errno: EINVAL for one that is shorter, or no plain file,
+ * since reading what is mapped behind a file's end is a SIGBUS. */
 int region_open(Region *region, const char *path, size_t bytes);
 void region_unmap(Region *region);
 /* Gives back the space after `bytes` on disk or in memory. */

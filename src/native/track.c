@@ -1,4 +1,4 @@
-/* Tracks: one per thread and recorder. */
+/* Tracks: one per running thread and recorder. */
 
 #include "native.h"
 
@@ -8,6 +8,9 @@
 #include <string.h>
 
 #define FIRST_HEAD_BYTES 4096
+/* Many threads record next to nothing and end: they begin with little space. Whoever fills it gets more. */
+#define SMALL_CHUNK_BYTES ((size_t)4 << 10)
+#define USUAL_CHUNK_BYTES ((size_t)256 << 10)
 #define LARGEST_CHUNK_BYTES ((size_t)4 << 20)
 
 /* -- this thread -- */
@@ -21,9 +24,10 @@ static void pulse_drop(Pulse *pulse)
         free(pulse);
 }
 
-/* Runs when a thread ends, without the GIL. */
+/* Runs when a thread ends, without the GIL. Should the thread record once more, it looks for its track again. */
 static void pulse_stop(void *pulse)
 {
+    this_thread = (ThisThread){0};
     __atomic_store_n(&((Pulse *)pulse)->is_alive, 0, __ATOMIC_RELEASE);
     pulse_drop(pulse);
 }
@@ -51,40 +55,116 @@ int track_setup(void)
     return 0;
 }
 
-/* -- making and finding -- */
+/* -- whose a track is -- */
 
-static int describe_thread(Track *track)
+static const char *name_of(const Track *track, size_t *length)
 {
-    PyObject *answer = PyObject_CallNoArgs(track->recorder->describe);
-    PyObject *name;
-    int done = answer != NULL && PyArg_ParseTuple(answer, "IUp", &track->tid, &name, &track->is_main);
-    if (done)
-        track->name = Py_NewRef(name);
-    Py_XDECREF(answer);
-    return done;
+    Py_ssize_t bytes = 0;
+    const char *name = PyUnicode_AsUTF8AndSize(track->name, &bytes);
+    if (name == NULL)
+        PyErr_Clear();
+    *length = bytes < THREAD_NAME_BYTES ? (size_t)bytes : THREAD_NAME_BYTES;
+    return name;
 }
 
-static Track *track_new(Recorder *recorder, Pulse *pulse)
+/* Says at the current chunk's next place whose the records from here on are. */
+static void put_mark(Track *track)
+{
+    size_t length;
+    const char *name = name_of(track, &length);
+    uint64_t tail = record_tail(0, KIND_MARK, track->is_main ? FLAG_MAIN : 0, track->tid);
+    track->chunk->num_marks++;
+    for (size_t at = 0; (at == 0 || at < length) && track->next < track->end; at += MARK_NAME_BYTES) {
+        size_t rest = length - at < MARK_NAME_BYTES ? length - at : MARK_NAME_BYTES;
+        Record *record = track->next++;
+        if (rest > 0)
+            memcpy(record, name + at, rest);
+        record->batch = track->number;
+        record_publish(record, tail);
+    }
+}
+
+static void write_header(Track *track)
+{
+    TrackHeader *header = track->head.start;
+    Store *store = track->recorder->store;
+    memset(header->magic, 0, sizeof header->magic);
+    __atomic_thread_fence(__ATOMIC_RELEASE);
+    header->version = FORMAT_VERSION;
+    header->pid = (uint32_t)store->pid;
+    header->track = track->number;
+    header->tid = track->tid;
+    header->rank = store->rank;
+    header->is_main = (uint32_t)track->is_main;
+    header->monotonic_ns = read_clock(CLOCK_MONOTONIC);
+    header->unix_ns = read_clock(CLOCK_REALTIME);
+    header->num_slots = (uint32_t)((track->head.bytes - sizeof *header) / sizeof(Record));
+    size_t length;
+    const char *name = name_of(track, &length);
+    memset(header->name, 0, sizeof header->name);
+    if (length > 0)
+        memcpy(header->name, name, length);
+    __atomic_thread_fence(__ATOMIC_RELEASE);
+    memcpy(header->magic, TRACK_MAGIC, sizeof header->magic);
+}
+
+/* -- making and finding -- */
+
+static Track *track_new(Recorder *recorder)
 {
     Track *track = calloc(1, sizeof *track);
-    if (track == NULL) {
+    PyObject *filled = track != NULL ? PyList_New(0) : NULL;
+    if (filled == NULL) {
+        free(track);
         PyErr_NoMemory();
         return NULL;
     }
     track->refs = 1;
     track->recorder = recorder;
-    track->pulse = pulse;
-    __atomic_add_fetch(&pulse->refs, 1, __ATOMIC_RELAXED);
-    track->filled = PyList_New(0);
-    if (track->filled == NULL || !describe_thread(track)) {
-        track_leave(track);
-        track_drop(track);
-        return NULL;
-    }
-    track->number = ++recorder->num_tracks;
+    track->filled = filled;
     track->next_track = recorder->tracks;
     recorder->tracks = track;
     return track;
+}
+
+static Track *find_own(const Recorder *recorder, const Pulse *pulse)
+{
+    Track *track = recorder->tracks;
+    while (track != NULL && (track->pulse != pulse || track->is_foreign))
+        track = track->next_track;
+    return track;
+}
+
+int track_is_vacant(const Track *track)
+{
+    return !__atomic_load_n(&track->pulse->is_alive, __ATOMIC_ACQUIRE) && track->num_open == 0 && !track->is_foreign;
+}
+
+static Track *find_vacant(const Recorder *recorder)
+{
+    Track *track = recorder->tracks;
+    while (track != NULL && !track_is_vacant(track))
+        track = track->next_track;
+    return track;
+}
+
+/* Makes a track the calling thread's, who is (tid, name, is_main). Runs no Python code. */
+static void set_thread(Track *track, Pulse *pulse, uint32_t tid, PyObject *name, int is_main)
+{
+    pulse_drop(track->pulse);
+    __atomic_add_fetch(&pulse->refs, 1, __ATOMIC_RELAXED);
+    track->pulse = pulse;
+    Py_XDECREF(track->name);
+    track->name = Py_NewRef(name);
+    track->tid = tid;
+    track->is_main = is_main;
+    track->number = ++track->recorder->num_tracks;
+    if (track->chunk == NULL)
+        track->chunk_bytes = is_main ? USUAL_CHUNK_BYTES : SMALL_CHUNK_BYTES;
+    else
+        put_mark(track);
+    if (track->head.start != NULL)
+        write_header(track);
 }
 
 static Track *find_or_make(Recorder *recorder)
@@ -94,10 +174,19 @@ static Track *find_or_make(Recorder *recorder)
         PyErr_NoMemory();
         return NULL;
     }
-    for (Track *track = recorder->tracks; track != NULL; track = track->next_track)
-        if (track->pulse == pulse && !track->is_foreign)
-            return track;
-    return track_new(recorder, pulse);
+    Track *track = find_own(recorder, pulse);
+    if (track != NULL)
+        return track;
+    unsigned int tid;
+    int is_main;
+    PyObject *name, *answer = PyObject_CallMethod((PyObject *)recorder, "describe_thread", NULL);
+    if (answer != NULL && PyArg_ParseTuple(answer, "IUp", &tid, &name, &is_main)) {
+        track = find_own(recorder, pulse); /* what was called may have recorded, too */
+        if (track == NULL && ((track = find_vacant(recorder)) != NULL || (track = track_new(recorder)) != NULL))
+            set_thread(track, pulse, tid, name, is_main);
+    }
+    Py_XDECREF(answer);
+    return track;
 }
 
 Track *track_look_up(Recorder *recorder)
@@ -132,47 +221,26 @@ void track_clear_objects(Track *track)
 
 void track_leave(Track *track)
 {
+    region_unmap(&track->head);
+    region_unlink(track->recorder->store, &track->head, "track"); /* in a forked child it stays: it is the parent's */
     track->recorder = NULL;
+    track->slots = NULL;
     track->next = track->end = track->first = NULL;
     Py_CLEAR(track->chunk);
+    Py_CLEAR(track->spare);
     Py_CLEAR(track->filled);
     Py_CLEAR(track->name);
     track_clear_objects(track);
-    region_unmap(&track->head);
-    track->slots = NULL;
-    track_file_drop(track->file); /* in a forked child nothing is deleted: the store is the parent's */
-    track->file = NULL;
 }
 
+/* A span that is open when its window closes has been cut: it needs its slot no more. */
 int track_is_done(const Track *track)
 {
-    return !__atomic_load_n(&track->pulse->is_alive, __ATOMIC_ACQUIRE) && track->num_open == 0 && track->chunk == NULL &&
-           PyList_Size(track->filled) == 0;
+    return !__atomic_load_n(&track->pulse->is_alive, __ATOMIC_ACQUIRE) && track->chunk == NULL &&
+           (track->num_open == 0 || track->recorder->control->window == 0) && PyList_Size(track->filled) == 0;
 }
 
 /* -- slots and entries -- */
-
-static void write_header(Track *track)
-{
-    TrackHeader *header = track->head.start;
-    Store *store = track->recorder->store;
-    header->version = FORMAT_VERSION;
-    header->pid = (uint32_t)store->pid;
-    header->track = track->number;
-    header->tid = track->tid;
-    header->rank = store->rank;
-    header->is_main = (uint32_t)track->is_main;
-    header->monotonic_ns = read_clock(CLOCK_MONOTONIC);
-    header->unix_ns = read_clock(CLOCK_REALTIME);
-    header->num_slots = (uint32_t)((track->head.bytes - sizeof *header) / sizeof(Record));
-    Py_ssize_t length = 0;
-    const char *name = PyUnicode_AsUTF8AndSize(track->name, &length);
-    if (name == NULL)
-        PyErr_Clear();
-    else
-        memcpy(header->name, name, length < THREAD_NAME_BYTES ? (size_t)length : THREAD_NAME_BYTES);
-    memcpy(header->magic, TRACK_MAGIC, sizeof header->magic);
-}
 
 static int set_num_slots(Track *track)
 {
@@ -212,8 +280,7 @@ int track_move_head_to_memory(Track *track)
     memcpy(memory.start, track->head.start, track->head.bytes);
     memset((TrackHeader *)track->head.start + 1, 0, track->head.bytes - sizeof(TrackHeader));
     region_unmap(&track->head);
-    track_file_drop(track->file);
-    track->file = NULL;
+    region_unlink(store, &track->head, "track");
     track->head = memory;
     return set_num_slots(track);
 }
@@ -237,14 +304,11 @@ void track_finish_head(Track *track)
         return;
     Region head = {NULL, 0, ++store->num_files};
     size_t bytes = track->head.start != NULL ? track->head.bytes : FIRST_HEAD_BYTES;
-    TrackFile *file = track_file_new(store, head.file);
-    int error = file == NULL ? ENOMEM : region_create(store, &head, bytes, "track");
+    int error = region_create(store, &head, bytes, "track");
     if (error != 0) {
-        track_file_drop(file);
         store->error = error;
         return;
     }
-    track->file = file;
     Region old = track->head;
     track->head = head;
     if (old.start != NULL) {
@@ -289,15 +353,39 @@ Entry *track_replace_entry(Track *track, uint32_t slot)
 
 /* -- records -- */
 
-static Chunk *take_spare(Recorder *recorder)
+static size_t following_chunk_bytes(const Track *track)
 {
-    Py_ssize_t last = PyList_Size(recorder->spares) - 1;
-    if (last < 0)
-        return NULL;
-    Chunk *chunk = (Chunk *)Py_NewRef(PyList_GetItem(recorder->spares, last));
-    if (PyList_SetSlice(recorder->spares, last, last + 1, NULL) < 0)
-        PyErr_Clear();
-    return chunk;
+    if (track->chunk_bytes < USUAL_CHUNK_BYTES)
+        return track->chunk_bytes * 4;
+    int is_shared = track->chunk != NULL && track->chunk->num_marks > 1;
+    return is_shared || track->chunk_bytes >= LARGEST_CHUNK_BYTES ? track->chunk_bytes : track->chunk_bytes * 2;
+}
+
+void track_expect_much(Track *track)
+{
+    if (track->chunk_bytes < USUAL_CHUNK_BYTES)
+        track->chunk_bytes = USUAL_CHUNK_BYTES;
+}
+
+int track_lacks_spare(const Track *track)
+{
+    return track->spare == NULL && track->chunk_bytes >= USUAL_CHUNK_BYTES && !track_is_vacant(track);
+}
+
+int track_prepare_spare(Track *track)
+{
+    Recorder *recorder = track->recorder;
+    Store *store = store_keep(recorder->store);
+    track_keep(track);
+    Chunk *chunk = chunk_new(store, track->chunk_bytes, 1);
+    /* The track, or its recorder's folder, may have gone meanwhile. */
+    int is_wanted = chunk != NULL && track->recorder == recorder && recorder->store == store && track->spare == NULL;
+    if (is_wanted)
+        track->spare = (Chunk *)Py_NewRef((PyObject *)chunk);
+    Py_XDECREF((PyObject *)chunk);
+    track_drop(track);
+    store_drop(store);
+    return is_wanted;
 }
 
 void track_detach_chunk(Track *track)
@@ -319,17 +407,24 @@ void track_detach_chunk(Track *track)
 
 static int dropped(Track *track)
 {
+    uint32_t window = track->recorder->control->window;
+    if (track->dropped_window != window)
+        track->num_dropped = 0; /* in a child process nobody takes what was dropped in the window before */
+    track->dropped_window = window;
     track->num_dropped++;
-    if (track->head.start != NULL)
-        ((TrackHeader *)track->head.start)->num_dropped = track->num_dropped;
+    TrackHeader *header = track->head.start;
+    if (header != NULL) {
+        header->num_dropped = track->num_dropped;
+        header->dropped_ns = read_clock(CLOCK_MONOTONIC);
+    }
     return 0;
 }
 
 int track_refill(Track *track)
 {
     Recorder *recorder = track->recorder;
-    if (track->chunk != NULL && recorder->chunk_bytes < LARGEST_CHUNK_BYTES)
-        recorder->chunk_bytes *= 2; /* a thread that fills its chunks is worth larger ones */
+    if (track->chunk != NULL)
+        track->chunk_bytes = following_chunk_bytes(track);
     if (recorder->store->spent_window != recorder->control->window) {
         recorder->store->spent_window = recorder->control->window;
         recorder->store->spent_bytes = 0;
@@ -337,14 +432,14 @@ int track_refill(Track *track)
     track_detach_chunk(track);
     if (!track->head_is_final)
         track_finish_head(track);
-    Chunk *chunk = take_spare(recorder);
-    if (chunk == NULL)
-        chunk = chunk_new(recorder->store, recorder->chunk_bytes, 0);
+    Chunk *chunk = track->spare != NULL ? track->spare : chunk_new(recorder->store, track->chunk_bytes, 0);
+    track->spare = NULL;
     if (chunk == NULL)
         return dropped(track);
     track->chunk = chunk;
     track->first = chunk_begin(chunk, track, recorder->control->window, ++recorder->num_chunks, &track->end);
     track->next = track->first;
+    put_mark(track);
     recorder->wants_request = 1;
     return 1;
 }

@@ -22,26 +22,31 @@ _VERBS = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one verb; 0 if it did what was asked, 1 with one line on stderr if it could not, 2 for wrong usage."""
     arguments_given = list(sys.argv[1:] if argv is None else argv)
-    parser = _parser(arguments_given)
-    arguments = parser.parse_args(arguments_given)
-    if arguments.verb is None:
-        parser.print_help()
-        return 2
+    name = " ".join(["kinetoscope", *arguments_given[:1]])
     try:
-        return arguments.run(arguments)
+        return _run(arguments_given)
     except BrokenPipeError:  # whoever read our output has had enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except KinetoscopeError as error:
-        print(f"kinetoscope {arguments.verb}: {error}", file=sys.stderr)
+        print(f"{name}: {error}", file=sys.stderr)
         return 1
     except OSError as error:
         where = f" {error.filename}" if error.filename else ""
-        print(f"kinetoscope {arguments.verb}: Cannot read or write{where}: {error.strerror}.", file=sys.stderr)
+        print(f"{name}: Cannot read or write{where}: {error.strerror}.", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print(f"kinetoscope {arguments.verb}: interrupted; nothing was written.", file=sys.stderr)
+        print(f"{name}: interrupted; no incomplete file is left.", file=sys.stderr)
         return 130
+
+
+def _run(argv: list[str]) -> int:
+    parser = _parser(argv)
+    arguments = parser.parse_args(argv)
+    if arguments.verb is None:
+        parser.print_help()
+        return 2
+    return arguments.run(arguments)
 
 
 def _parser(argv: list[str]) -> argparse.ArgumentParser:

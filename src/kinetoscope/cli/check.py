@@ -6,11 +6,10 @@ import json
 import os
 import sys
 from collections import Counter
-from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
 
 from kinetoscope.cli.inputs import trace_inputs
-from kinetoscope.cli.progress import progress_of_many
+from kinetoscope.cli.progress import Progress, work_on_each
 from kinetoscope.cli.wording import counted
 from kinetoscope.errors import SettingsError, TraceFileError
 from kinetoscope.merge.check import FileCheck, Finding, check_trace, compare_checks, unreadable
@@ -44,39 +43,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Checks, and repairs if asked; returns the exit code."""
     with trace_inputs(arguments.inputs) as files:
-        with ThreadPoolExecutor(max(1, arguments.jobs)) as executor:
-            if arguments.repair:
-                checks, repaired = _repair(files, Path(arguments.repair), executor)
-            else:
-                checks, repaired = _check(files, executor), None
+        if arguments.repair:
+            checks, repaired = _repair(files, Path(arguments.repair), arguments.jobs)
+        else:
+            checks, repaired = work_on_each("checking", check_trace, files, arguments.jobs), None
     together = compare_checks(checks)
     told = _as_json(checks, together, repaired) if arguments.json else _as_text(checks, together, repaired)
     print(files.shown(told), file=sys.stderr if arguments.repair == str(STDOUT) else sys.stdout)
     return int(bool(together) or any(check.findings for check in checks))
 
 
-def _check(files: list[Path], executor: Executor) -> list[FileCheck]:
-    with progress_of_many("checking") as one_more:
-        futures = [executor.submit(check_trace, file, one_more()) for file in files]
-        return [future.result() for future in futures]
-
-
-def _repair(files: list[Path], output: Path, executor: Executor) -> tuple[list[FileCheck], list[RepairedTrace]]:
+def _repair(files: list[Path], output: Path, jobs: int) -> tuple[list[FileCheck], list[RepairedTrace]]:
     """What was wrong with each file, and those that were repaired: all that could be read."""
-    checks: list[FileCheck] = []
-    repaired: list[RepairedTrace] = []
-    with progress_of_many("repairing") as one_more:
-        futures = [
-            executor.submit(repair_trace, file, target, one_more())
-            for file, target in zip(files, _targets(files, output), strict=True)
-        ]
-        for file, future in zip(files, futures, strict=True):
-            try:
-                repaired.append(future.result())
-                checks.append(repaired[-1].check)
-            except TraceFileError as error:
-                checks.append(unreadable(str(file), error))
-    return checks, repaired
+    pairs = list(zip(files, _targets(files, output), strict=True))
+    results = work_on_each("repairing", _repair_one, pairs, jobs)
+    repaired = [result for result in results if isinstance(result, RepairedTrace)]
+    return [result.check if isinstance(result, RepairedTrace) else result for result in results], repaired
+
+
+def _repair_one(pair: tuple[Path, Path], on_progress: Progress) -> RepairedTrace | FileCheck:
+    file, target = pair
+    try:
+        return repair_trace(file, target, on_progress)
+    except TraceFileError as error:
+        return unreadable(str(file), error)
 
 
 def _targets(files: list[Path], output: Path) -> list[Path]:

@@ -5,14 +5,14 @@ import json
 import os
 import sys
 import tempfile
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from pathlib import Path
 
 from kinetoscope.cli.inputs import TraceInputs, trace_inputs
-from kinetoscope.cli.progress import Progress, progress_of_many
+from kinetoscope.cli.progress import Progress, work_on_each
 from kinetoscope.cli.wording import sized
 from kinetoscope.errors import SettingsError
 from kinetoscope.merge.convert import convert_trace
+from kinetoscope.merge.merge_traces import ByteProgress
 from kinetoscope.merge.trace_output import is_perfetto
 
 _PARQUET = ".parquet"
@@ -49,8 +49,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Converts; returns the exit code."""
     with trace_inputs(arguments.inputs) as files:
         pairs = _pairs(files, arguments)
-        with ThreadPoolExecutor(max(1, arguments.jobs)) as executor:
-            converted = _convert(pairs, executor)
+        notes = work_on_each("converting", _convert_one, pairs, arguments.jobs)
+        converted = [(source, target, said) for (source, target), said in zip(pairs, notes, strict=True)]
         _tell(converted, files, arguments)
     return 0
 
@@ -68,25 +68,18 @@ def _stem(file: Path) -> str:
     return file.name.removesuffix(".gz").removesuffix(".zst").removesuffix(".json").removesuffix(_PARQUET)
 
 
-def _convert(pairs: list[tuple[Path, Path]], executor: Executor) -> list[tuple[Path, Path, list[str]]]:
-    """Converts every file, and tells of the first that cannot be once the others are done."""
-    with progress_of_many("converting") as one_more:
-        futures: list[Future[list[str]]] = [
-            executor.submit(_convert_one, source, target, one_more()) for source, target in pairs
-        ]
-        return [(*pair, future.result()) for pair, future in zip(pairs, futures, strict=True)]
-
-
-def _convert_one(source: Path, target: Path, on_progress: Progress | None) -> list[str]:
+def _convert_one(pair: tuple[Path, Path], on_progress: Progress) -> list[str]:
+    source, target = pair
     if _PARQUET not in (source.suffix, target.suffix):
         return convert_trace(source, target, on_progress)
     from kinetoscope.table.convert import convert_parquet  # needs polars
 
+    on_bytes = ByteProgress([os.fspath(source)], on_progress, num_passes=1).advance
     if not is_perfetto(target):
-        return convert_parquet(source, target)
+        return convert_parquet(source, target, on_bytes)
     with tempfile.TemporaryDirectory(prefix="kinetoscope-") as folder:
         between = Path(folder, _stem(source) + ".json")
-        return [*convert_parquet(source, between), *convert_trace(between, target, on_progress)]
+        return [*convert_parquet(source, between, on_bytes), *convert_trace(between, target, on_progress)]
 
 
 def _tell(converted: list[tuple[Path, Path, list[str]]], files: TraceInputs, arguments: argparse.Namespace) -> None:

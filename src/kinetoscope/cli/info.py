@@ -2,14 +2,16 @@
 
 import argparse
 import json
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from datetime import UTC, datetime
+from functools import partial
 
+from kinetoscope.cli.progress import Progress, work_on_each
 from kinetoscope.cli.wording import counted, sized
-from kinetoscope.table.load import load
+from kinetoscope.merge.merge_traces import ByteProgress
+from kinetoscope.table.load import find_traces, is_single, load_one
 from kinetoscope.table.summary import TraceSummary, summarize_trace
-from kinetoscope.table.trace import Trace, TraceSet
+from kinetoscope.table.trace import Trace
 
 _MOST_CATEGORIES = 8
 _MOST_TRACES = 40
@@ -34,9 +36,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Prints what is in the traces; 1 if one of them needed repairs, else 0."""
-    with ThreadPoolExecutor() as executor:
-        loaded = [load(name, cache=not arguments.no_cache, executor=executor) for name in arguments.inputs]
-    traces: list[Trace] = [trace for it in loaded for trace in (it if isinstance(it, TraceSet) else [it])]
+    names = [found for name in arguments.inputs for found in ([name] if is_single(name) else find_traces(name))]
+    traces = work_on_each("reading", partial(_load, cache=not arguments.no_cache), names)
     summaries = [summarize_trace(it) for it in traces]
     if arguments.json:
         for summary in summaries:
@@ -44,6 +45,10 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         _print(summaries)
     return int(any(it.repairs for it in summaries))
+
+
+def _load(name: str, on_progress: Progress, *, cache: bool) -> Trace:
+    return load_one(name, cache=cache, on_bytes=ByteProgress([name], on_progress, num_passes=1).advance)
 
 
 def _print(summaries: list[TraceSummary]) -> None:

@@ -102,7 +102,7 @@ def _upload(arguments: argparse.Namespace) -> None:
         time.sleep(_BETWEEN_LOOKS_S)  # another process may have looked for the last time just before
 
 
-def _merge(arguments: argparse.Namespace, wait_s: float, on_progress: Progress | None) -> MergeReport | None:
+def _merge(arguments: argparse.Namespace, wait_s: float, on_progress: Progress) -> MergeReport | None:
     ranks = _numbers(arguments.ranks) if arguments.ranks else None
     if arguments.from_manifest:
         run_folder = arguments.run_folder or Path(arguments.from_manifest).parent

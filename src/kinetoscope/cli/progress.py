@@ -1,42 +1,69 @@
-"""cli: progress bars. Bytes done flow in; a bar on stderr flows out, where somebody looks at it."""
+"""cli: work on files. Files flow in, their results out; a bar on stderr shows bytes done, and Ctrl-C ends the work."""
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
+from threading import Event
+from typing import TypeVar
 
 Progress = Callable[[int, int], None]
-OneOfMany = Callable[[], Progress | None]
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 @contextmanager
-def progress_bar(verb: str) -> Iterator[Progress | None]:
-    """A callback that draws a bar; None where stderr is no terminal."""
+def progress_bar(verb: str) -> Iterator[Progress]:
+    """A callback that draws a bar, where stderr is a terminal."""
     if not sys.stderr.isatty():
-        yield None
+        yield lambda done, total: None
         return
     from rich.console import Console
     from rich.progress import Progress as Bar
 
     with Bar(console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(verb, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+        yield lambda done, total: bar.update(task, completed=done, total=total or None)
 
 
-@contextmanager
-def progress_of_many(verb: str) -> Iterator[OneOfMany]:
-    """What makes a callback for each of many files, one after the other or at a time, that share one bar."""
-    done: dict[int, tuple[int, int]] = {}
+def work_on_each(
+    verb: str, work: Callable[[Item, Progress], Result], items: Sequence[Item], jobs: int | None = None
+) -> list[Result]:
+    """What ``work`` makes of each item, ``jobs`` at a time, with one bar for all; it tells its callback how far it is.
 
-    def one_more() -> Progress | None:
-        number = len(done)
-        done[number] = 0, 0
+    Raises the first error once the others are done, and KeyboardInterrupt as soon as the work under way has stopped:
+    its callback raises that too.
+    """
+    with progress_bar(verb) as tell:
+        shared = _Shared(tell, len(items))
+        if len(items) == 1:
+            return [work(items[0], shared.progress_of(0))]  # on the main thread, where Ctrl-C also ends waiting
+        with ThreadPoolExecutor(max(1, jobs) if jobs is not None else None) as executor:
+            try:
+                futures = [executor.submit(work, item, shared.progress_of(number)) for number, item in enumerate(items)]
+                wait(futures)
+            except KeyboardInterrupt:
+                shared.is_stopped.set()
+                executor.shutdown(wait=False, cancel_futures=True)
+                raise
+    return [future.result() for future in futures]
 
-        def tell(num_done: int, num_all: int) -> None:
-            done[number] = num_done, num_all
-            if on_all is not None:
-                on_all(sum(it for it, _ in done.values()), sum(it for _, it in done.values()))
 
-        return tell if on_all is not None else None
+class _Shared:
+    """How far the work on each of several items is."""
 
-    with progress_bar(verb) as on_all:
-        yield one_more
+    def __init__(self, tell: Progress, num_items: int) -> None:
+        self.is_stopped = Event()
+        self._tell = tell
+        self._done = [(0, 0)] * num_items
+
+    def progress_of(self, number: int) -> Progress:
+        """The callback for one of the items."""
+
+        def progress(done: int, total: int) -> None:
+            if self.is_stopped.is_set():
+                raise KeyboardInterrupt
+            self._done[number] = done, total
+            self._tell(sum(done for done, _ in self._done), sum(total for _, total in self._done))
+
+        return progress

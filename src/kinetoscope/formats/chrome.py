@@ -5,12 +5,11 @@ Format: "Trace Event Format" (Google), with ``baseTimeNanoseconds`` as Kineto wr
 """
 
 import contextlib
-import io
 import json
 import math
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from types import TracebackType
@@ -19,9 +18,9 @@ from typing import Any, BinaryIO, Self, cast
 import msgspec
 
 from kinetoscope.errors import TraceFileError
-from kinetoscope.formats.chrome_stream import NOT_STRICT, ChromeStream, Event, OneByOne, not_a_trace, stream_chrome
+from kinetoscope.formats.chrome_stream import NOT_STRICT, Event, OneByOne, not_a_trace, stream_chrome
 from kinetoscope.formats.chrome_times import FURTHEST_NS, event_to_nanoseconds
-from kinetoscope.formats.compression import UnpackedStream, read_unpacked
+from kinetoscope.formats.compression import read_unpacked
 
 _BASE_FIELD = "baseTimeNanoseconds"
 _HEADER_EVENT = (
@@ -73,11 +72,32 @@ def read_chrome(path: str | os.PathLike[str]) -> ChromeTrace:
     try:
         document: Any = msgspec.json.decode(content)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        trace = _salvage(name, content)
-    else:
-        trace = _whole(name, document, content)
+        return collect_chrome(name)
+    trace = _whole(name, document, content)
     if packing_damage:
         trace.repairs.insert(0, packing_damage)
+    return _settled(trace)
+
+
+def collect_chrome(
+    path: str | os.PathLike[str],
+    keep: Callable[[Event], Event] = lambda event: event,
+    on_bytes: Callable[[int], None] | None = None,
+) -> ChromeTrace:
+    """The same trace, read event by event: in memory are those that came so far, as ``keep`` leaves them.
+
+    ``on_bytes`` is called now and then with the bytes of the file that were read since.
+    """
+    taker = _Collecting(keep)
+    name = os.fspath(path)
+    streamed = stream_chrome(name, taker, on_bytes=on_bytes)
+    if not taker.events and (NOT_STRICT in streamed.repairs or taker.num_stray):
+        raise nothing_left(name)
+    return _settled(ChromeTrace(name, streamed.header, 0, taker.events, False, streamed.repairs))
+
+
+def _settled(trace: ChromeTrace) -> ChromeTrace:
+    """The trace with the header and the clock that its events tell of."""
     _take_header_event(trace)
     _find_clock(trace)
     return trace
@@ -105,15 +125,6 @@ def _whole(name: str, document: Any, content: bytes) -> ChromeTrace:
     return trace
 
 
-def _salvage(name: str, content: bytes) -> ChromeTrace:
-    """What can be read of a damaged trace, its times in nanoseconds since its base."""
-    taker = _Collecting()
-    streamed = ChromeStream(UnpackedStream(io.BytesIO(content), name), name, taker).read()
-    if not taker.events:
-        raise nothing_left(name)
-    return ChromeTrace(name, streamed.header, 0, taker.events, False, streamed.repairs or [NOT_STRICT])
-
-
 def nothing_left(name: str) -> TraceFileError:
     """The error for a file so damaged that there is nothing to go on with."""
     return not_a_trace(name, "it is damaged, and no complete event is left in it")
@@ -122,13 +133,14 @@ def nothing_left(name: str) -> TraceFileError:
 class _Collecting(OneByOne):
     """Takes all events as the lenient reader reads them."""
 
-    def __init__(self) -> None:
+    def __init__(self, keep: Callable[[Event], Event] = lambda event: event) -> None:
         self.events: list[Event] = []
+        self._keep = keep
 
     def take_odd(self, event: Event, text: bytes) -> bool:
         if not event_to_nanoseconds(event, 0):
             return False
-        self.events.append(event)
+        self.events.append(self._keep(event))
         return True
 
 

@@ -21,12 +21,11 @@ from kinetoscope.formats.record import RECORD_BYTES, Flag, Kind, Record, pack_re
 MOST_CHUNK_BYTES = 64 << 20
 """No chunk, however packed, is larger: a recorder's largest has 4 MiB."""
 
-_VERSION = 1
-_CHUNK = struct.Struct("<8sIIIIII32x")
+_VERSION = 2
+_CHUNK = struct.Struct("<8sIIIIIIIIqq8x")
 _CHUNK_MAGIC = b"KSCHUNK\0"
-_TRACK = struct.Struct("<8sIIIIIIqqQII128s64x")
+_TRACK = struct.Struct("<8sIIIIIIqqQII128sq56x")
 _TRACK_MAGIC = b"KSTRACK\0"
-_SPOOLED = struct.Struct("<8sIIIIIII28x")
 _SPOOL_MAGIC = b"KSSPOOL\0"
 _SPOOL_LEVEL = 1  # measured on records of a training loop: 400 MB/s and 3 times smaller; level 2 gains nothing
 _MOST_PIECES = 512  # of one writev
@@ -162,8 +161,9 @@ class Spool:
     def _entry(self, chunk: Any) -> tuple[bytes, bytes]:
         with memoryview(chunk) as records:
             packed = isal_zlib.compress(records, _SPOOL_LEVEL)
-        fields = (_SPOOL_MAGIC, _VERSION, os.getpid(), chunk.track, chunk.window, chunk.sequence, len(chunk))
-        return _SPOOLED.pack(*fields, len(packed)), packed
+        header = ChunkHeader(*_CHUNK.unpack(chunk.header))
+        header = header._replace(magic=_SPOOL_MAGIC, num_records=len(chunk), packed_bytes=len(packed))
+        return _CHUNK.pack(*header), packed
 
     def _added(self, entry: tuple[bytes, bytes], num_records: int) -> SpooledRecords:
         header, packed = entry
@@ -208,15 +208,15 @@ def read_spool(file: BinaryIO, damages: list[str]) -> Iterator[SpoolEntry]:
     offset, length = _next_entry(file, 0), os.fstat(file.fileno()).st_size
     if offset:
         damages.append("it does not begin with an entry")
-    while offset + _SPOOLED.size <= length:
-        *fields, num_bytes = _SPOOLED.unpack(os.pread(file.fileno(), _SPOOLED.size, offset))
-        header, first = ChunkHeader(*fields), offset + _SPOOLED.size
-        end = first + num_bytes
+    while offset + _CHUNK.size <= length:
+        header = ChunkHeader(*_CHUNK.unpack(os.pread(file.fileno(), _CHUNK.size, offset)))
+        first = offset + _CHUNK.size
+        end = first + header.packed_bytes
         follows = os.pread(file.fileno(), len(_SPOOL_MAGIC), end)
         offset = end if follows in (_SPOOL_MAGIC, b"") else _next_entry(file, first)
         if follows != _SPOOL_MAGIC and offset < length:
             damages.append(f"what stands at byte {end:,} is no entry")
-        if header.version != _VERSION or max(header.num_records * RECORD_BYTES, num_bytes) > MOST_CHUNK_BYTES:
+        if header.version != _VERSION or max(header.num_records * RECORD_BYTES, header.packed_bytes) > MOST_CHUNK_BYTES:
             damages.append(f"the entry before byte {end:,} is left out: it is of another version, or too large")
         else:
             yield SpoolEntry(header, first, min(end, offset, length) - first)
@@ -253,6 +253,7 @@ class TrackHeader(NamedTuple):
     num_slots: int
     reserved: int
     name: bytes
+    dropped_ns: int
 
 
 def read_track(content: bytes) -> tuple[TrackHeader, list[Record]] | None:
@@ -263,14 +264,19 @@ def read_track(content: bytes) -> tuple[TrackHeader, list[Record]] | None:
     if not content.strip(b"\0"):
         return None
     header = TrackHeader(*_unpack(_TRACK, _TRACK_MAGIC, content))
-    if not (0 < header.monotonic_ns < _LATEST_NS and 0 < header.unix_ns < _LATEST_NS):
+    if not _is_moment(header.monotonic_ns, header.unix_ns) or not 0 <= header.dropped_ns < _LATEST_NS:
         raise TraceFileError("its clocks say nothing")
     slots = unpack_records(_whole_records(content, _TRACK.size))
     return header, [slot._replace(end=0) for slot in slots if slot.kind == Kind.SPAN]
 
 
+def _is_moment(monotonic_ns: int, unix_ns: int) -> bool:
+    return 0 < monotonic_ns < _LATEST_NS and 0 < unix_ns < _LATEST_NS
+
+
 class ChunkHeader(NamedTuple):
-    """Whose a chunk's records are, and in which window the first of them was recorded."""
+    """Whose a chunk's first records are, and in which window they were recorded. ``monotonic_ns`` and ``unix_ns`` are
+    one moment on two clocks."""
 
     magic: bytes
     version: int
@@ -279,10 +285,19 @@ class ChunkHeader(NamedTuple):
     window: int
     sequence: int
     num_records: int
+    packed_bytes: int
+    rank: int
+    monotonic_ns: int
+    unix_ns: int
+
+    @property
+    def has_clock(self) -> bool:
+        return _is_moment(self.monotonic_ns, self.unix_ns)
 
 
 def read_chunk(content: bytes) -> tuple[ChunkHeader, bytes] | None:
-    """A chunk's header and its records, up to the last one that was written; None if nothing was begun in it.
+    """A chunk's header and its records, up to the last one that was written, with the track marks among them; None if
+    nothing was begun in it.
 
     Raises `TraceFileError` if it cannot be read.
     """

@@ -29,6 +29,7 @@ from kinetoscope.formats.chunk import (
     readable_records,
 )
 from kinetoscope.formats.record import RECORD_BYTES, Kind, Record, record_columns, unpack_records
+from kinetoscope.formats.track_marks import MARK, Stretch, TrackMark, stretches
 from kinetoscope.training.attempt import is_process_alive
 from kinetoscope.training.run_folder import RunFolder
 
@@ -75,6 +76,8 @@ class LiveTrack:
     monotonic_ns: int
     unix_ns: int
     num_dropped: int = 0
+    """How many records found no space in the window of ``dropped_ns``, when the last of them did not."""
+    dropped_ns: int = 0
     parts: list[LivePart] = field(default_factory=list, repr=False)
     open_spans: list[Record] = field(default_factory=list)
     """Spans in progress; their ``end`` is 0, and their ``series`` the number of the window in which they began."""
@@ -82,6 +85,10 @@ class LiveTrack:
     def records(self) -> Iterator[Record]:
         """Every record, oldest first."""
         return chain.from_iterable(unpack_records(part.read()) for part in self.parts)
+
+    def num_dropped_between(self, began_ns: int, closed_ns: int) -> int:
+        """How many records of the window between two moments found no space."""
+        return self.num_dropped if began_ns <= self.dropped_ns <= closed_ns else 0
 
 
 @dataclass(slots=True)
@@ -131,7 +138,7 @@ def delete_read(folder: Path, pid: int, read_to_ns: int) -> None:
         content = path.read_bytes()
         with suppress(TraceFileError):
             _, records = read_chunk(content) or (None, b"")
-            is_later = any(begin > read_to_ns for begin in record_columns(records).begin)
+            is_later = _has_begun_after(read_to_ns, records)
             is_needed |= is_later
             is_full = len(records) // RECORD_BYTES == num_chunk_records(content)
             if not is_later and (has_ended or is_full):
@@ -139,6 +146,11 @@ def delete_read(folder: Path, pid: int, read_to_ns: int) -> None:
     if has_ended and not is_needed:
         for path in [*folder.glob(f"{pid}-*.track"), folder / f"{pid}.names"]:
             path.unlink(missing_ok=True)
+
+
+def _has_begun_after(moment_ns: int, records: bytes) -> bool:
+    columns = record_columns(records)
+    return any(begin > moment_ns and kind != MARK for begin, kind in zip(columns.begin, columns.kind, strict=True))
 
 
 class _Reader:
@@ -151,6 +163,7 @@ class _Reader:
         self._chunks: dict[int, list[_Chunk]] = defaultdict(list)
         self._names: dict[int, list[LiveName]] = {}
         self._num_kept_bytes = 0
+        self._last: tuple[_Chunk | None, bytes] = None, b""
         self.damages: list[str] = []
 
     # -- file by file -----------------------------------------------------------------------------------------
@@ -167,8 +180,7 @@ class _Reader:
             with self._naming_damage(name):
                 header, records = self._read_chunk(name)
                 if header is not None and header.track:
-                    load = self._keep(name, records)
-                    self._chunks[pid].append(_Chunk(header, LivePart(header.window, _num_records(records), load)))
+                    self._chunks[pid].append(_Chunk(header, _num_records(records), self._keep(name, records)))
 
     def read_spools(self) -> None:
         for pid, name in self._files("spool"):
@@ -220,7 +232,7 @@ class _Reader:
                 return entry.unpack(os.pread(file.fileno(), entry.num_bytes, entry.offset))
             return b""
 
-        return _Chunk(entry.header, LivePart(entry.header.window, entry.header.num_records, load))
+        return _Chunk(entry.header, entry.header.num_records, load)
 
     # -- together ---------------------------------------------------------------------------------------------
 
@@ -233,11 +245,7 @@ class _Reader:
         names, tracks = self._names.get(pid, []), self._tracks[pid]
         num_damaged: Counter[str] = Counter()
         for chunk in sorted(self._chunks[pid], key=lambda chunk: chunk.header.sequence):
-            track = tracks.get(chunk.header.track) or self._add_stand_in(pid, chunk.header.track)
-            part = _readable(chunk.part, len(names))
-            num_damaged[track.name if track else "an unknown thread"] += len(chunk.part) - len(part if track else ())
-            if track is not None and len(part):
-                track.parts.append(part)
+            num_damaged.update(self._give_out(chunk, pid, len(names)))
         for track in tracks.values():
             spans = [it for it in track.open_spans if it.name < len(names) and not _has_ended(it, track.parts)]
             track.open_spans = spans
@@ -248,24 +256,60 @@ class _Reader:
         ]
         return LiveProcess(pid, names, [tracks[number] for number in sorted(tracks)])
 
-    def _add_stand_in(self, pid: int, number: int) -> LiveTrack | None:
-        """A track for the records of a thread whose own track file cannot be read: all of a folder's have one clock."""
-        known = next((track for tracks in self._tracks.values() for track in tracks.values()), None)
-        if known is None:
+    def _give_out(self, chunk: "_Chunk", pid: int, num_names: int) -> dict[str, int]:
+        """Gives a chunk's records to their threads' tracks, and returns how many of each thread were not good."""
+        packed = self._read(chunk)
+        num_damaged = Counter({_lost_mark(chunk.header).name: chunk.num_records - _num_records(packed)})
+        for stretch in stretches(packed, _lost_mark(chunk.header)):
+            track = self._tracks[pid].get(stretch.mark.track) or self._add_ended(pid, chunk.header, stretch.mark)
+            whole = self._part(chunk, stretch)
+            part = _readable(whole, num_names) if track is not None else None
+            num_damaged[stretch.mark.name] += len(whole) - len(part or ())
+            if track is not None and part:
+                track.parts.append(part)
+        return num_damaged
+
+    def _add_ended(self, pid: int, header: ChunkHeader, mark: TrackMark) -> LiveTrack | None:
+        """A track for the records of a thread that has ended, or whose track file cannot be read: all of a folder's
+        have one clock. None if that is not known."""
+        known = next((track for tracks in self._tracks.values() for track in tracks.values()), header)
+        if known is header and not header.has_clock:
             return None
-        name = f"thread {number}, whose name is lost"
-        track = LiveTrack(number, pid, number, name, known.rank, False, known.monotonic_ns, known.unix_ns)
-        return self._tracks[pid].setdefault(number, track)
+        clock = known.monotonic_ns, known.unix_ns
+        track = LiveTrack(mark.track, pid, mark.tid, mark.name, known.rank, mark.is_main, *clock)
+        return self._tracks[pid].setdefault(mark.track, track)
+
+    def _part(self, chunk: "_Chunk", stretch: Stretch) -> LivePart:
+        def load() -> bytes:
+            return self._read(chunk)[stretch.first * RECORD_BYTES : stretch.end * RECORD_BYTES]
+
+        return LivePart(chunk.header.window, stretch.end - stretch.first, load)
+
+    def _read(self, chunk: "_Chunk") -> bytes:
+        """A chunk's records. The last chunk is remembered: threads that share one are read one after the other."""
+        last, packed = self._last
+        if last is not chunk:
+            packed = chunk.load()
+            self._last = chunk, packed
+        return packed
 
 
 @dataclass(frozen=True, slots=True)
 class _Chunk:
+    """A chunk in its file or in a spool; ``load`` gives its records, and the marks among them."""
+
     header: ChunkHeader
-    part: LivePart
+    num_records: int
+    load: Callable[[], bytes]
 
 
 def _key(header: ChunkHeader) -> tuple[int, int, int]:
     return header.sequence, header.track, header.window
+
+
+def _lost_mark(header: ChunkHeader) -> TrackMark:
+    """For what stands before a chunk's first mark, because that was damaged."""
+    return TrackMark(header.track, header.track, f"thread {header.track}, whose name is lost", False)
 
 
 def _num_records(packed: bytes) -> int:
@@ -283,6 +327,7 @@ def _track(header: TrackHeader, open_spans: list[Record]) -> LiveTrack:
         monotonic_ns=header.monotonic_ns,
         unix_ns=header.unix_ns,
         num_dropped=header.num_dropped,
+        dropped_ns=header.dropped_ns if header.num_dropped else 0,
         open_spans=open_spans,
     )
 

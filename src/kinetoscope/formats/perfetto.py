@@ -6,13 +6,14 @@ the trace processor knows from Chrome. Format: protos/perfetto/trace/trace_packe
 `src/native/perfetto.c` writes the same from text.
 """
 
+import heapq
 import itertools
 import struct
 from collections.abc import Iterable, Iterator
 from typing import Any, BinaryIO
 
 Event = dict[str, Any]
-_Moment = tuple[int, int, float, int, bytes]  # the track, when, in which order at that moment, and the packet
+_Moment = tuple[int, int, float, int, int, bytes]  # when, the track, in which order at that moment, and the packet
 
 SUFFIXES = (".pftrace", ".perfetto-trace")
 
@@ -81,20 +82,25 @@ class PerfettoWriter:
         self._descriptions: dict[int, dict[str, Any]] = {}
         self._num_sequences = _OWN_SEQUENCE
         self._chunk = bytearray()
+        self._serial = itertools.count()
         self._put(number_field(13, _STATE_CLEARED))
 
     def write(self, events: Iterable[Event]) -> None:
         """Adds events, whose ``ts`` (unix) and ``dur`` are integers of nanoseconds."""
-        events = list(events)
+        self.write_in_order(sorted(events, key=_when))
+
+    def write_in_order(self, events: Iterable[Event]) -> None:
+        """Adds events that come in the order of their begin: in memory are those that are open."""
+        waiting: list[_Moment] = []
         for event in events:
             if event.get("ph") == "M":
                 self._describe(event)
-        moments = sorted(self._moments(events), key=lambda moment: moment[:4])
-        for _, together in itertools.groupby(moments, key=lambda moment: moment[:2]):
-            for _, time_ns, _, _, body in _with_flows(list(together)):
-                self._put(number_field(8, time_ns) + number_field(13, _NEEDS_STATE) + bytes_field(11, body))
-                if len(self._chunk) >= _CHUNK_BYTES:
-                    self._flush()
+            while waiting and waiting[0][0] < _when(event):
+                self._put_next(waiting)
+            for moment in self._moments(event):
+                heapq.heappush(waiting, moment)
+        while waiting:
+            self._put_next(waiting)
         self._write_descriptions()
         self._flush()
 
@@ -107,6 +113,16 @@ class PerfettoWriter:
         self._num_sequences += 1
         return self._num_sequences
 
+    def _put_next(self, waiting: list[_Moment]) -> None:
+        """Writes what is next on some track, with all that is there at that moment."""
+        together = [heapq.heappop(waiting)]
+        while waiting and waiting[0][:2] == together[0][:2]:
+            together.append(heapq.heappop(waiting))
+        for time_ns, *_, body in _with_flows(together):
+            self._put(number_field(8, time_ns) + number_field(13, _NEEDS_STATE) + bytes_field(11, body))
+        if len(self._chunk) >= _CHUNK_BYTES:
+            self._flush()
+
     def _put(self, packet: bytes) -> None:
         self._chunk += bytes_field(1, number_field(10, _OWN_SEQUENCE) + packet)
 
@@ -116,14 +132,15 @@ class PerfettoWriter:
 
     # -- events --
 
-    def _moments(self, events: list[Event]) -> Iterator[_Moment]:
-        for event in events:
-            if "ts" not in event:
-                continue
-            uuid = track_uuid(event["pid"], event["tid"])
-            moments = [(uuid, when, kind, order, body) for when, kind, order, body in self._packets(event)]
-            self._put_interned()
-            yield from moments
+    def _moments(self, event: Event) -> list[_Moment]:
+        if "ts" not in event:
+            return []
+        uuid = track_uuid(event["pid"], event["tid"])
+        moments = [
+            (when, uuid, kind, order, next(self._serial), body) for when, kind, order, body in self._packets(event)
+        ]
+        self._put_interned()
+        return moments
 
     def _packets(self, event: Event) -> Iterator[tuple[int, float, int, bytes]]:
         begin, phase = event["ts"], event.get("ph")
@@ -239,6 +256,10 @@ class PerfettoWriter:
             track = number_field(1, uuid) + number_field(5, parent) + bytes_field(2, title) + bytes_field(8, b"")
             self._put(bytes_field(60, track))
         return uuid
+
+
+def _when(event: Event) -> int:
+    return event.get("ts", 0)
 
 
 def _with_flows(moments: list[_Moment]) -> list[_Moment]:

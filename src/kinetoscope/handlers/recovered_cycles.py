@@ -3,7 +3,7 @@ become flow out.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from kinetoscope.clock.anchor import Anchor
@@ -45,7 +45,7 @@ class RankRecords:
         """The windows that were not saved and have something in them."""
         windows = find_unsaved_windows(self._log, self._owner, max(map(_last_moment, self._tracks()), default=0))
         for window in windows:
-            names, threads = self._recorded_in(window, is_last=window is windows[-1])
+            names, threads = self._recorded_in(window)
             files = contributed_files(self._folder, window.cycle)
             if threads or files:
                 yield RecoveredWindow(window.number, self._cycle(window, names, threads, files))
@@ -53,7 +53,7 @@ class RankRecords:
     def _tracks(self) -> Iterator[LiveTrack]:
         return (track for process in self._processes for track in process.tracks)
 
-    def _recorded_in(self, window: UnsavedWindow, *, is_last: bool) -> tuple[list[SpanName], list[ThreadRecords]]:
+    def _recorded_in(self, window: UnsavedWindow) -> tuple[list[SpanName], list[ThreadRecords]]:
         """What all processes recorded in a window, and the names that its records' ids stand for."""
         names: list[SpanName] = []
         threads: list[ThreadRecords] = []
@@ -61,10 +61,9 @@ class RankRecords:
             ids = range(len(names), len(names) + len(process.names))
             for track in process.tracks:
                 if process is self._owner:
-                    thread = _own_records(track, window)
+                    threads.append(_own_records(track, window))
                 else:
-                    thread = child_records_in_window(track, ids, window.began_ns, window.closed_ns)
-                threads.append(thread if is_last else replace(thread, num_dropped=0))
+                    threads.append(child_records_in_window(track, ids, window.began_ns, window.closed_ns))
             names += [SpanName(name.name, name.categories) for name in process.names]
         return names, [thread for thread in threads if thread.num_records]
 
@@ -108,14 +107,16 @@ def _own_records(track: LiveTrack, window: UnsavedWindow) -> ThreadRecords:
         if span.series == window.number
     ]
     parts = [part for part in track.parts if part.window == window.number] + [PartInMemory(pack_records(cut))]
-    return ThreadRecords(track.tid, track.name, track.is_main, parts, track.num_dropped)
+    num_dropped = track.num_dropped_between(window.began_ns, window.closed_ns)
+    return ThreadRecords(track.tid, track.name, track.is_main, parts, num_dropped)
 
 
 def _last_moment(track: LiveTrack) -> int:
-    """The latest moment that is known of a track: records stand in the order in which they ended."""
+    """The latest moment that is known of a track: records stand in the order in which they ended, and those that found
+    no space came after them."""
     last = unpack_records(track.parts[-1].read()[-RECORD_BYTES:]) if track.parts else ()
     ends = [int(record.end) if record.kind == Kind.SPAN else record.begin for record in last]
-    return max([*ends, *(span.begin for span in track.open_spans)], default=0)
+    return max([track.dropped_ns, *ends, *(span.begin for span in track.open_spans)])
 
 
 def _end(begin: Timestamp, threads: list[ThreadRecords], names: list[SpanName]) -> Timestamp:

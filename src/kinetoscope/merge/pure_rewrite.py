@@ -1,16 +1,24 @@
 """merge: one file after another, in Python. Whole files flow in; their events, ready for the merged trace, flow out.
 
-The twin of `native_rewrite`, and its judge: it serves where there is no compiler. It holds the events of one file.
+The twin of `native_rewrite`, and its judge: it serves where there is no compiler. It holds the events of one file; what
+nobody asks for before they are written, such as most args, lies packed.
 """
 
+import pickle
+import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from kinetoscope.formats.chrome import ChromeTrace, Event, read_chrome
+from kinetoscope.formats.chrome import ChromeTrace, Event, collect_chrome
 from kinetoscope.formats.nesting import nest
+from kinetoscope.formats.perfetto import PerfettoWriter
 from kinetoscope.formats.tracks import Descriptions, plain_pid, plain_tid, renumber_ids, with_plain_places
 from kinetoscope.merge.input_file import InputFile, Moment, Plan, batches_by_pid, file_state, notes_of
+
+_LIGHT_FIELDS = ("ph", "name", "cat", "pid", "tid", "ts", "dur", "id", "id2", "bind_id")
+_ARGS_ASKED_FOR = frozenset({"kinetoscope", "batch"})
+_PACKED = "packed"  # the field that holds the others
 
 
 class PureRewriter:
@@ -21,9 +29,8 @@ class PureRewriter:
     ) -> InputFile:
         """What the file holds; ``checks`` counts what may be wrong with it. Raises `TraceFileError`."""
         state = file_state(path)
-        trace = read_chrome(path)
+        trace = collect_chrome(path, _packed, on_bytes)
         timed = [event for event in trace.events if "ts" in event and event.get("ph") != "M"]
-        on_bytes(state[0])
         return InputFile(
             path=path,
             position=position,
@@ -43,7 +50,7 @@ class PureRewriter:
 
     def rewrite(self, file: InputFile, plan: Plan, writer: Any, on_bytes: Callable[[int], None]) -> None:
         """Writes the events of ``file``, as ``plan`` says; adds to its counts."""
-        trace = read_chrome(file.path)
+        trace = collect_chrome(file.path, _packed, on_bytes)
         file.require_unchanged()
         if plan.keeps_places or not file.is_ours:
             counts = nest(trace.events)
@@ -53,9 +60,37 @@ class PureRewriter:
         if plan.windows:
             windows = {rank: _Window(*moment) for rank, moment in plan.windows.items()}
             events = [event for event in events if event["pid"] in windows and windows[event["pid"]].keeps(event)]
-        writer.write(events)
         plan.num_events += len(events)
-        on_bytes(file.state[0])
+        if isinstance(writer, PerfettoWriter):
+            events.sort(key=lambda event: event.get("ts", 0))
+            writer.write_in_order(map(_unpacked, events))
+        else:
+            writer.write(map(_unpacked, events))
+
+
+def _packed(event: Event) -> Event:
+    """The event with the fields that are asked for as they are, and the others packed."""
+    args = event.get("args")
+    is_light = event.get("ph") == "M" or not isinstance(args, dict) or not _ARGS_ASKED_FOR.isdisjoint(args)
+    names = (*_LIGHT_FIELDS, "args") if is_light else _LIGHT_FIELDS
+    light = {name: _shared(event[name]) for name in names if name in event}
+    heavy = {name: value for name, value in event.items() if name not in light}
+    return light | {_PACKED: pickle.dumps(heavy)} if heavy else light
+
+
+def _shared(value: Any) -> Any:
+    """The value; the same object for each string that is the same."""
+    return sys.intern(value) if type(value) is str else value
+
+
+def _unpacked(event: Event) -> Event:
+    """The event with all its fields; its args also say what nesting did."""
+    if _PACKED not in event:
+        return event
+    heavy = pickle.loads(event.pop(_PACKED))
+    if "args" in heavy:
+        heavy["args"] |= event.get("args", {})
+    return event | heavy
 
 
 def _latest(timed: list[Event]) -> int | None:

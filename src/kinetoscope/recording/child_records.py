@@ -33,7 +33,8 @@ def child_records_in_window(track: LiveTrack, ids: Sequence[int], began_ns: int,
     ``ids`` are the ids by which the names of the worker's records are to go.
     """
     packed = pack_records(_renamed(it, ids, closed_ns) for it in _in_window(track, len(ids), began_ns, closed_ns))
-    return ThreadRecords.of(track.tid, track.name, False, packed, track.num_dropped)
+    num_dropped = track.num_dropped_between(began_ns, closed_ns)
+    return ThreadRecords.of(track.tid, track.name, False, packed, num_dropped)
 
 
 def delete_child_records(folder: Path, closed_ns: int) -> None:

@@ -125,13 +125,13 @@ class LiveFolder:
                 self._warn(self.path, error)
 
     def close(self) -> None:
-        """Deletes the folder: everything in it has been saved."""
-        if self._recorder.keeps_files:
-            self._recorder.request = None
-        if self.path is None:
+        """Gives back all space to record into, and deletes the folder: everything in it has been saved."""
+        if not self._recorder.keeps_files:
             return
-        self._say_trouble()
-        os.environ.pop(RUN_FILE_VARIABLE, None)
+        self._recorder.request = None
+        if self.path is not None:
+            self._say_trouble()
+            os.environ.pop(RUN_FILE_VARIABLE, None)
         self._recorder.close_folder()
         self._delete()
 

@@ -1,6 +1,7 @@
 """recording: the face of the recorder in C (`src/native`). Same interface and same records as `pure_recorder`."""
 
 import contextlib
+import logging
 import os
 import sys
 import threading
@@ -26,7 +27,7 @@ class NativeRecorder(_native.Recorder):
     def __init__(self, clock: Clock | None = None) -> None:
         now = (clock or SystemClock()).monotonic_ns
         # The C code reads the machine's clock by itself, and asks any other one.
-        super().__init__(None if now is time.monotonic_ns else now, self._describe_thread, self._intern_series)
+        super().__init__(None if now is time.monotonic_ns else now)
         self.names = NameTable()
         self.run_file: str | None = None
         self._folder: str | None = None
@@ -50,7 +51,7 @@ class NativeRecorder(_native.Recorder):
             parked = self._parked_window(window)
             parked.add(taken)
             children = take_child_records(folder, self.names, began_ns, closed_ns) if folder is not None else []
-            return parked.threads() + children
+            return _report_dropped(parked.threads() + children)
 
         def release() -> None:
             taken.clear()
@@ -90,13 +91,13 @@ class NativeRecorder(_native.Recorder):
         self.run_file = str(next(Path(folder).glob(f"{os.getpid()}-*.run")))
 
     def close_folder(self) -> None:
-        """Goes back to memory and deletes this recorder's files; chunks already taken go with their owner."""
+        """Gives back the space it has, in files or in memory; chunks already taken go with their owner."""
         files, self._files = self._files, None
         self.run_file = self._folder = None
         self._parked.clear()
         self.names.on_new = None
+        self.set_folder(None, 0, _MEMORY_LIMIT_BYTES)
         if files is not None:
-            self.set_folder(None, 0, _MEMORY_LIMIT_BYTES)
             files.delete()
 
     def forget_parent(self) -> None:
@@ -119,7 +120,7 @@ class NativeRecorder(_native.Recorder):
             self.follow_parent(folder, run_file, _CHILD_LIMIT_BYTES)
             self._parents_folder = folder
 
-    def _describe_thread(self) -> tuple[int, str, bool]:
+    def describe_thread(self) -> tuple[int, str, bool]:
         """What a track says of the calling thread, which is about to record for the first time."""
         thread = threading.current_thread()
         is_main = thread is threading.main_thread()
@@ -135,7 +136,8 @@ class NativeRecorder(_native.Recorder):
             self._files = NamesFile(folder, os.getpid(), self.names.names)
             self.names.on_new = self._files.append
 
-    def _intern_series(self, name: str) -> int:
+    def intern_series(self, name: str) -> int:
+        """The id of the name of a counter's value."""
         return self.names.intern(name)
 
 
@@ -151,6 +153,18 @@ class NativeSpan(_native.Span):
         return dict(values)
 
 
+def _report_dropped(threads: list[ThreadRecords]) -> list[ThreadRecords]:
+    num_dropped = sum(thread.num_dropped for thread in threads)
+    if num_dropped:
+        _log.warning(
+            "%d records found no space and are missing from the trace that is saved now: what was not saved yet took "
+            "all of live_bytes_max. Save more often, record less, or raise live_bytes_max.",
+            num_dropped,
+        )
+    return threads
+
+
+_log = logging.getLogger("kinetoscope")
 _ROUNDS_AT_ONCE = 64  # other jobs of the writer thread want their turn
 _MEMORY_LIMIT_BYTES = 256 << 20
 _CHILD_LIMIT_BYTES = 64 << 20  # in one window

@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from kinetoscope.clock.clock import Clock, SystemClock
-from kinetoscope.formats.record import Flag, Kind, pack_records
+from kinetoscope.formats.record import RECORD_BYTES, Flag, Kind, pack_records
+from kinetoscope.formats.track_marks import TrackMark, pack_mark, stretches
 from kinetoscope.recording import compiler
 from kinetoscope.recording.recorder import (
     INSTANT_ON_BEGIN,
@@ -27,6 +28,7 @@ from kinetoscope.recording.recorder import (
 
 _caller = sys._getframe
 _NO_FRAME = 0
+_FEW_RECORDS = 128
 _SPAN, _INSTANT, _COUNTER = int(Kind.SPAN), int(Kind.INSTANT), int(Kind.COUNTER)
 
 
@@ -45,10 +47,11 @@ class _Thread:
         self.open: list[tuple[Any, ...]] = []
         self.records: list[tuple[Any, ...]] = []
 
-    def is_done(self) -> bool:
-        """Whether the thread has ended and everything it recorded was taken."""
+    def is_done(self, window: int) -> bool:
+        """Whether the thread has ended and has no span open in this window: nobody will record here any more."""
         owner = self.owner()
-        return not self.records and (owner is None or not owner.is_alive())
+        has_ended = owner is None or not owner.is_alive()
+        return has_ended and not any(entry[3] == window for entry in list(self.open) if window)
 
 
 class _ThisThread(threading.local):
@@ -79,17 +82,21 @@ class PureRecorder:
 
     def open_window(self) -> None:
         self._num_windows += 1
+        self._packed_up = bytearray()  # of threads that recorded while the last window closed
         self._window_begin = self.now()
         self.window = self._num_windows
 
     def close_window(self) -> WindowRecords:
         begin, boundary = self._window_begin, self.now()
-        taken = [(thread, self._take(thread, boundary)) for thread in self.threads()]
+        with self._lock:
+            taken = [(thread, self._take(thread, boundary)) for thread in self._threads]
+            packed_up, self._packed_up = self._packed_up, bytearray()
         self.window = 0
 
         def finish() -> list[ThreadRecords]:
             packed = [(thread, pack_records(_without_doubles(records, begin))) for thread, records in taken]
-            return [ThreadRecords.of(it.tid, it.name, it.is_main, records) for it, records in packed if records]
+            threads = [ThreadRecords.of(it.tid, it.name, it.is_main, records) for it, records in packed if records]
+            return threads + _unpack_threads(bytes(packed_up))
 
         return WindowRecords(finish)
 
@@ -115,14 +122,34 @@ class PureRecorder:
 
     def _register(self, thread: _Thread) -> None:
         with self._lock:
-            self._threads = [it for it in self._threads if not it.is_done()] + [thread]
+            self._threads = [it for it in self._threads if not self._pack_up(it)] + [thread]
+
+    def _pack_up(self, thread: _Thread) -> bool:
+        """Keeps the little that a thread has recorded which has ended, and nothing else of it. False if it has not, or
+        if it has recorded more than a thread that begins should wait for."""
+        if not thread.is_done(self.window) or len(thread.records) > _FEW_RECORDS:
+            return False
+        records = list(_without_doubles(thread.records, self._window_begin)) if self.window else []
+        if records:
+            self._num_packed_up += 1
+            mark = TrackMark(self._num_packed_up, thread.tid, thread.name, thread.is_main)
+            self._packed_up += pack_mark(mark) + pack_records(records)
+        return True
 
     def _forget_threads(self) -> None:
         """Starts anew with no threads: at the beginning, and in a forked child, whose parent keeps its events."""
         self.action = self.window = 0
         self._lock = threading.RLock()
         self._threads: list[_Thread] = []
+        self._packed_up, self._num_packed_up = bytearray(), 0
         self.local = _ThisThread(self._register)
+
+
+def _unpack_threads(packed: bytes) -> list[ThreadRecords]:
+    return [
+        ThreadRecords.of(mark.tid, mark.name, mark.is_main, packed[first * RECORD_BYTES : end * RECORD_BYTES])
+        for mark, first, end in stretches(packed, TrackMark(0, 0, "", False))
+    ]
 
 
 def _without_doubles(records: list[tuple[Any, ...]], window_begin: int) -> Iterator[tuple[Any, ...]]:

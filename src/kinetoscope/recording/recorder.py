@@ -99,6 +99,9 @@ class SpanName:
     args: tuple[tuple[str, int], ...] = ()
 
 
+_Key = tuple[str, tuple[str, ...], tuple[tuple[str, int], ...]]
+
+
 @dataclass(slots=True)
 class NameTable:
     """Interned names: each pair of name and categories has one small number for as long as the recorder lives.
@@ -109,7 +112,7 @@ class NameTable:
 
     names: list[SpanName] = field(default_factory=list)
     on_new: Callable[[SpanName], None] | None = None
-    _ids: dict[tuple[Any, ...], int] = field(default_factory=dict)
+    _ids: dict[_Key, int] = field(default_factory=dict)
     _lock: Any = field(default_factory=threading.RLock, repr=False)
 
     def forget_parent(self) -> None:
@@ -133,7 +136,7 @@ class NameTable:
                     self.on_new(self.names[-1])
             return self._ids[key]
 
-    def _shared_key(self, name: str, categories: tuple[str, ...], args: tuple[tuple[str, int], ...]) -> tuple[Any, ...]:
+    def _shared_key(self, name: str, categories: tuple[str, ...], args: tuple[tuple[str, int], ...]) -> _Key:
         """What stands for a name for which there is no number any more."""
         if len(self.names) == MOST_NAMES:
             _log.warning(

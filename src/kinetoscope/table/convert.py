@@ -1,7 +1,7 @@
 """table: Parquet and back. A trace file of one format flows in; a file of the other flows out."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from kinetoscope.formats.chrome import ChromeWriter
 from kinetoscope.formats.chrome_columns import decode_json_text
 from kinetoscope.formats.compression import compressed_by_name
 from kinetoscope.table.cache import SUFFIX, read_parquet, write_parquet
+from kinetoscope.table.columns import import_polars
 from kinetoscope.table.events import TraceAbout
 from kinetoscope.table.load import read_trace
 from kinetoscope.writing.atomic_file import atomic_file
@@ -21,14 +22,17 @@ _COLUMNS = ("phase", "name", "category", "track", "ts", "dur", "id", "id_text", 
 _PHASES_WITH_DURATION = frozenset("X")
 
 
-def convert_parquet(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> list[str]:
+def convert_parquet(
+    source: str | os.PathLike[str], target: str | os.PathLike[str], on_bytes: Callable[[int], None] | None = None
+) -> list[str]:
     """Writes the trace in ``source`` to ``target``, of which one is Parquet by its name; returns what was repaired.
 
     Back in Chrome JSON every event has its fields and arguments again, in the order of the file; what was repaired
-    stays repaired. Raises `TraceFileError` if ``source`` cannot be read, `OutputError` if ``target`` cannot be written.
+    stays repaired. ``on_bytes`` is called now and then with the bytes of ``source`` that were read since. Raises
+    `TraceFileError` if ``source`` cannot be read, `OutputError` if ``target`` cannot be written.
     """
     if os.fspath(target).endswith(SUFFIX):
-        trace = read_trace(os.fspath(source))
+        trace = read_trace(os.fspath(source), on_bytes)
         write_parquet(trace, target)
         return trace.about.repairs
     about, events = read_parquet(source)
@@ -37,7 +41,7 @@ def convert_parquet(source: str | os.PathLike[str], target: str | os.PathLike[st
     try:
         with atomic_file(output) as stream, compressed_by_name(stream, output) as packed:
             with ChromeWriter(packed, base_ns=about.base_ns, header=header) as writer:
-                writer.write(_events(about, events))
+                writer.write(_events(about, events, os.path.getsize(source), on_bytes or (lambda num_bytes: None)))
     except KinetoscopeError:
         raise
     except OSError as error:
@@ -45,12 +49,15 @@ def convert_parquet(source: str | os.PathLike[str], target: str | os.PathLike[st
     return about.repairs
 
 
-def _events(about: TraceAbout, events: Any) -> Iterator[dict[str, Any]]:
-    first = 0
-    while len(rows := events.slice(first, _ROWS).select(_COLUMNS).collect()):
+def _events(
+    about: TraceAbout, events: Any, size_bytes: int, on_bytes: Callable[[int], None]
+) -> Iterator[dict[str, Any]]:
+    num_events = events.select(import_polars().len()).collect().item()
+    for first in range(0, num_events, _ROWS):
+        rows = events.slice(first, _ROWS).select(_COLUMNS).collect()
         for row in rows.iter_rows(named=True):
             yield _event(row, *about.tracks[row["track"]])
-        first += _ROWS
+        on_bytes(size_bytes * len(rows) // num_events)
 
 
 def _event(row: dict[str, Any], pid: Any, tid: Any) -> dict[str, Any]:

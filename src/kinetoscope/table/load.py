@@ -2,8 +2,9 @@
 
 import glob
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
+from functools import partial
 from pathlib import Path
 
 from kinetoscope.errors import TraceFileError
@@ -43,29 +44,28 @@ def load(
         spans = kinetoscope.load("runs/digits/traces").spans.collect()
     """
     import_polars()
-    if isinstance(source, (str, os.PathLike)):
-        name = os.fspath(source)
-        if name == STDIN or is_url(name) or os.path.isfile(name):
-            return load_trace(name, cache=cache)
-        if is_live_folder(Path(name)):
-            return read_live(Path(name))
-        names = find_traces(name)
-    else:
+    if not isinstance(source, (str, os.PathLike)):
         names = [os.fspath(it) for it in source]
-    return TraceSet(list((executor.map if executor else map)(_Loading(cache), names)))
+    elif is_single(name := os.fspath(source)):
+        return load_one(name, cache=cache)
+    else:
+        names = find_traces(name)
+    return TraceSet(list((executor.map if executor else map)(partial(load_one, cache=cache), names)))
 
 
-class _Loading:
-    """Loads one of several; a class, so that processes can take it too."""
-
-    def __init__(self, cache: bool) -> None:
-        self._cache = cache
-
-    def __call__(self, name: str) -> Trace:
-        return read_live(Path(name)) if is_live_folder(Path(name)) else load_trace(name, cache=self._cache)
+def is_single(name: str) -> bool:
+    """Whether ``name`` is one trace: a file, a URL, ``-``, or the live folder of one rank."""
+    return name == STDIN or is_url(name) or os.path.isfile(name) or is_live_folder(Path(name))
 
 
-def load_trace(name: str, *, cache: bool = True) -> Trace:
+def load_one(name: str, *, cache: bool = True, on_bytes: Callable[[int], None] | None = None) -> Trace:
+    """The trace in one file or live folder; ``on_bytes`` is called now and then with the bytes read since."""
+    if is_live_folder(Path(name)):
+        return read_live(Path(name))
+    return load_trace(name, cache=cache, on_bytes=on_bytes)
+
+
+def load_trace(name: str, *, cache: bool = True, on_bytes: Callable[[int], None] | None = None) -> Trace:
     """The trace in one file; see `load`."""
     if name.endswith(SUFFIX):
         return Trace(name, *read_parquet(name))
@@ -77,18 +77,18 @@ def load_trace(name: str, *, cache: bool = True) -> Trace:
             pass  # of another version of the file or of ours: it is made anew
         else:
             return Trace(name, about, events)
-    trace = read_trace(name)
+    trace = read_trace(name, on_bytes)
     if mark is not None:
         _keep(trace, name, mark)
     return Trace(name, trace.about, trace.frame.lazy())
 
 
-def read_trace(name: str) -> TraceEvents:
+def read_trace(name: str, on_bytes: Callable[[int], None] | None = None) -> TraceEvents:
     """Reads one file of Chrome JSON, without a cache."""
     with open_source(name) as stream:
         try:
             scan, frames = ChromeScan(new_scanner()), []
-            scan.read(UnpackedStream(stream, name), name, lambda block: frames.append(block_frame(block)))
+            scan.read(UnpackedStream(stream, name), name, lambda block: frames.append(block_frame(block)), on_bytes)
         except OSError as error:
             raise TraceFileError(f"Cannot read the trace {name}: {error.strerror or error}. Check the path.") from error
     return build_events(frames, scan.texts(), scan.header, scan.repairs, name)

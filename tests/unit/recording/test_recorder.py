@@ -484,6 +484,57 @@ def test_threads_that_ended_are_forgotten_once_they_were_taken(twin):
         assert len(twin.close()) == 20
 
 
+def test_a_thread_that_ends_inside_a_span_is_forgotten_once_that_was_cut(native, tmp_path):
+    native.recorder.open_folder(str(tmp_path), 0, 1 << 20)
+    span, tokens = native.span(), []
+    native.open()
+    for _ in range(20):
+        thread = threading.Thread(target=lambda: tokens.append(span.begin()))
+        thread.start()
+        thread.join()
+    records = native.records()
+    assert [it.flags for it in records] == [Flag.CUT] * 20
+    native.open()
+    assert len(list(tmp_path.glob("*.track"))) == 1  # this thread's
+    for token in tokens:
+        span.end(token)
+    assert native.records() == []
+    native.recorder.close_folder()
+
+
+def test_a_span_that_a_thread_leaves_open_when_it_ends_is_cut_at_the_windows_end(twin):
+    span = twin.span()
+    twin.open()
+    for work in (span.begin, span.instant, span.instant):
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+    assert sorted((it.kind, it.flags) for it in twin.records()) == [
+        (Kind.SPAN, Flag.CUT),
+        (Kind.INSTANT, 0),
+        (Kind.INSTANT, 0),
+    ]
+
+
+def test_a_thread_goes_on_where_one_that_has_ended_stopped_and_has_its_own_records(twin):
+    spans = [twin.span(f"span {number}") for number in range(200)]
+    tids = []
+
+    def record(span):
+        tids.append(threading.get_native_id())
+        with span:
+            span.instant()
+
+    twin.open()
+    for span in spans:
+        thread = threading.Thread(target=record, args=(span,))
+        thread.start()
+        thread.join()
+    names = twin.recorder.names.names
+    found = [(it.tid, [names[record.name].name for record in it.records()]) for it in twin.close()]
+    assert sorted(found) == sorted((tid, [f"span {number}"] * 2) for number, tid in enumerate(tids))
+
+
 def test_a_window_that_closes_while_threads_record_doubles_no_span(twin):
     twin = Twin(type(twin.recorder), twin.span_type, SystemClock())
     span = twin.span()

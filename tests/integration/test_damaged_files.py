@@ -1,0 +1,177 @@
+"""Large damaged files, as the command line reads them: with a bar, until Ctrl-C, and in little memory."""
+
+import fcntl
+import json
+import os
+import pty
+import re
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO
+
+import pytest
+
+FILE_BYTES = 8_000_000
+EXCUSED_BYTES = 5 * FILE_BYTES  # as 1 GB for a file of 200 MB
+LONGEST_WAIT_S = 100
+COMMANDS = {
+    "info": ["info", "--no-cache", "in.json"],
+    "check": ["check", "in.json"],
+    "repair": ["check", "in.json", "--repair", "out.json"],
+    "merge": ["merge", "out.json", "in.json"],
+    "convert": ["convert", "in.json", "out.pftrace"],
+    "columns": ["convert", "in.json", "out.parquet"],
+}
+BARS = {"info": "reading", "check": "checking", "repair": "repairing", "merge": "merging"}
+PEAK = """
+import sys
+from kinetoscope.cli import main
+main(sys.argv[1:])
+peak = next(line for line in open("/proc/self/status") if line.startswith("VmHWM"))
+print("peak:", 1024 * int(peak.split()[1]), file=sys.stderr)
+"""
+
+
+def damaged_event(number: int) -> bytes:
+    """One that is no strict JSON: its name has quotes that nobody escaped; every hundredth is lost altogether."""
+    args = {"External id": number, "Input Dims": [[64, 64], [64, 64]], "Input type": ["float", "float"]}
+    event = {"ph": "X", "name": "aten::mm", "cat": "cpu_op", "pid": 1, "tid": 1, "ts": 10 * number, "dur": 5}
+    text = json.dumps(event | {"args": args}, indent=1)
+    return text.replace('"name": "', '"name": ' if number % 100 == 99 else '"name": "say "x" ').encode() + b",\n"
+
+
+def write_trace(path: Path, num_bytes: int) -> None:
+    with path.open("wb") as file:
+        file.write(b'{"baseTimeNanoseconds": 1790857026000000000, "traceEvents": [\n')
+        for number in range(num_bytes // len(damaged_event(100_000))):
+            file.write(damaged_event(number))
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("damaged") / "in.json"
+    write_trace(path, FILE_BYTES)
+    return path
+
+
+@pytest.fixture(params=COMMANDS)
+def verb(request) -> str:
+    if request.param in ("info", "columns"):
+        pytest.importorskip("polars")
+    return request.param
+
+
+class OnTerminal:
+    """A command whose stderr is a terminal; a context, so that it never outlives the test."""
+
+    def __init__(self, arguments: list[str], folder: Path) -> None:
+        self._terminal, terminal = pty.openpty()
+        command = [sys.executable, "-m", "kinetoscope", *arguments]
+        self.process = subprocess.Popen(
+            command, cwd=folder, env=os.environ | {"TERM": "xterm"}, stdout=subprocess.DEVNULL, stderr=terminal
+        )
+        os.close(terminal)
+        self.said = ""
+
+    def __enter__(self) -> "OnTerminal":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.process.kill()
+        self.process.wait()
+        os.close(self._terminal)
+
+    def read_until(self, is_reached: Callable[[], bool]) -> None:
+        """Takes in what is said, until something holds, or nothing more is said."""
+        until = time.monotonic() + LONGEST_WAIT_S
+        while not is_reached():
+            assert time.monotonic() < until, self.said
+            if select.select([self._terminal], [], [], 0.002)[0]:
+                try:
+                    self.said += os.read(self._terminal, 1 << 16).decode(errors="replace")
+                except OSError:  # the command has ended
+                    return
+
+
+def test_a_bar_shows_how_far_a_damaged_file_was_read(large, tmp_path, verb):
+    os.link(large, tmp_path / "in.json")
+    with OnTerminal(COMMANDS[verb], tmp_path) as command:
+        command.read_until(lambda: False)
+        assert command.process.wait(LONGEST_WAIT_S) in (0, 1)
+    assert BARS.get(verb, "converting") in command.said
+    shares = {int(share) for share in re.findall(r"(\d+)%", command.said)}
+    assert len(shares) > 4, command.said
+
+
+def test_ctrl_c_ends_a_command_with_one_sentence_and_leaves_no_part_of_a_file(large, tmp_path, verb):
+    os.link(large, tmp_path / "in.json")
+    with OnTerminal(COMMANDS[verb], tmp_path) as command:
+        if verb in ("repair", "merge", "convert"):
+            command.read_until(lambda: any(tmp_path.glob(".out.*.partial")))
+        else:
+            command.read_until(lambda: re.search(r"[1-9]\d*%", command.said) is not None)
+        command.process.send_signal(signal.SIGINT)
+        command.read_until(lambda: False)
+        assert command.process.wait(LONGEST_WAIT_S) == 130, command.said
+    name = COMMANDS[verb][0]
+    assert command.said.count(f"kinetoscope {name}: interrupted") == 1
+    assert "Traceback" not in command.said
+    assert os.listdir(tmp_path) == ["in.json"]
+
+
+def test_ctrl_c_ends_a_command_that_waits_for_a_pipe(tmp_path):
+    pytest.importorskip("polars")
+    command = [sys.executable, "-m", "kinetoscope", "info", "-"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        process.stdin.write(b"[" + b" " * 1_000_000)
+        process.stdin.flush()
+        wait_until(lambda: num_unread(process.stdin) == 0 and state_of(process) == "S")
+        process.send_signal(signal.SIGINT)
+        assert process.wait(LONGEST_WAIT_S) == 130
+        assert process.stderr is not None
+        assert process.stderr.read().count(b"\n") == 1
+
+
+def wait_until(is_reached: Callable[[], bool]) -> None:
+    until = time.monotonic() + LONGEST_WAIT_S
+    while not is_reached():
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+def num_unread(pipe: IO[bytes]) -> int:
+    return struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)))[0]
+
+
+def state_of(process: subprocess.Popen[bytes]) -> str:
+    """``S`` for one that waits."""
+    return Path(f"/proc/{process.pid}/stat").read_text().rpartition(") ")[2][0]
+
+
+@pytest.mark.parametrize("pure", ["0", "1"])
+def test_memory_stays_within_five_times_a_damaged_file(large, tmp_path, pure, verb):
+    def peak_bytes() -> int:
+        command = [sys.executable, "-c", PEAK, *COMMANDS[verb]]
+        done = subprocess.run(
+            command,
+            cwd=tmp_path,
+            env=os.environ | {"KINETOSCOPE_PURE": pure},
+            capture_output=True,
+            check=True,
+            timeout=300,
+        )
+        return int(done.stderr.split()[-1])
+
+    write_trace(tmp_path / "in.json", 100_000)
+    before = peak_bytes()
+    (tmp_path / "in.json").unlink()
+    os.link(large, tmp_path / "in.json")
+    assert peak_bytes() - before < EXCUSED_BYTES
