@@ -210,11 +210,14 @@ def test_what_is_recovered_of_a_killed_run_is_uploaded_too_and_nothing_is_delete
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     assert {path.name for path in (tmp_path / "run" / "traces").glob("*rank0.json")} >= set(waiting)
-    [recovered] = {Path(line.split()[-1]).name for line in done.stdout.splitlines() if "Written to" in line}
-    assert f"{len(waiting) + 1} files wait to be uploaded: kinetoscope upload run" in done.stdout
+    recovered = {Path(line.split()[-1]).name for line in done.stdout.splitlines() if "Written to" in line}
+    now_waiting = {it.file.name for it in read_queue(tmp_path / "run", 0)}
+    assert recovered
+    assert now_waiting == {*waiting, *recovered}
+    assert "files wait to be uploaded: kinetoscope upload run" in done.stdout
     assert (tmp_path / "run" / "traces" / "merged_trace.json").exists()
     assert upload(tmp_path / "run", s3.environment()).returncode == 0
-    assert {f"recovered/recovered/traces/{name}" for name in (*waiting, recovered)} <= set(s3.names())
+    assert {f"recovered/recovered/traces/{name}" for name in now_waiting} <= set(s3.names())
 
 
 def test_a_merged_trace_that_is_finished_only_after_the_run_is_uploaded_as_well(tmp_path, s3):
