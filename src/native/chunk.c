@@ -219,7 +219,7 @@ static void chunk_dealloc(PyObject *self)
     PyTypeObject *type = Py_TYPE(self);
     charge(chunk, 0);
     region_unmap(&chunk->region);
-    region_unlink(chunk->store, &chunk->region, "chunk");
+    region_unlink_unless_left(chunk->store, &chunk->region, "chunk");
     store_drop(chunk->store);
     PyObject_Free(self);
     Py_DECREF((PyObject *)type);

@@ -231,7 +231,7 @@ static PyObject *set_folder(PyObject *self, PyObject *arguments)
     recorder->control_file.start = NULL;
     use_control(recorder, NULL, 0);
     region_unmap(&shared);
-    region_unlink(recorder->store, &shared, "run");
+    region_unlink_unless_left(recorder->store, &shared, "run");
     if (!use_store(recorder, store))
         return PyErr_NoMemory();
     if (folder == Py_None)
@@ -243,6 +243,12 @@ static PyObject *set_folder(PyObject *self, PyObject *arguments)
     track_finish_head(track);
     track_expect_much(track); /* who opens the folder trains */
     track_prepare_spare(track);
+    return new_none();
+}
+
+static PyObject *leave_files(PyObject *self, PyObject *Py_UNUSED(nothing))
+{
+    ((Recorder *)self)->store->is_left = 1;
     return new_none();
 }
 
@@ -481,6 +487,7 @@ static PyMethodDef recorder_methods[] = {
     {"take_filled", take_filled, METH_NOARGS, "(window, the same of the chunks filled so far); the window stays open."},
     {"ready_spares", ready_spares, METH_NOARGS, "Readies a chunk for each thread that will need one."},
     {"set_folder", set_folder, METH_VARARGS, "(folder or None, rank, limit_bytes): where chunks are kept from now on."},
+    {"leave_files", leave_files, METH_NOARGS, "Its files stay when it goes, and when what was taken out of it does."},
     {"follow_parent", follow_parent, METH_VARARGS,
      "(folder, run_file, limit_bytes): records what the parent's run file asks for, into files of its own."},
     {"forget", forget, METH_NOARGS, "Starts anew, in memory, without threads and listeners: for a forked child."},

@@ -184,3 +184,9 @@ void region_unlink(const Store *store, Region *region, const char *suffix)
         unlink(path);
     }
 }
+
+void region_unlink_unless_left(const Store *store, Region *region, const char *suffix)
+{
+    if (!store->is_left)
+        region_unlink(store, region, suffix);
+}

@@ -17,6 +17,7 @@ typedef struct {
     int64_t limit_bytes;
     int64_t used_bytes; /* of all chunks that exist */
     uint32_t num_files;
+    int is_left;          /* files stay when what they belong to goes: `recover` needs them */
     int is_child;         /* files are left to the parent, which reads and deletes them */
     int64_t spent_bytes;  /* by a child, in files it has filled in this window and does not see any more */
     uint32_t spent_window;
@@ -52,5 +53,7 @@ void region_unmap(Region *region);
 /* Gives back the space after `bytes` on disk or in memory. */
 void region_trim(const Store *store, Region *region, size_t bytes, const char *suffix);
 void region_unlink(const Store *store, Region *region, const char *suffix);
+/* The same, unless the store's files are left. */
+void region_unlink_unless_left(const Store *store, Region *region, const char *suffix);
 
 #endif

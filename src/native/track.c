@@ -222,7 +222,8 @@ void track_clear_objects(Track *track)
 void track_leave(Track *track)
 {
     region_unmap(&track->head);
-    region_unlink(track->recorder->store, &track->head, "track"); /* in a forked child it stays: it is the parent's */
+    /* In a forked child it stays: it is the parent's. */
+    region_unlink_unless_left(track->recorder->store, &track->head, "track");
     track->recorder = NULL;
     track->slots = NULL;
     track->next = track->end = track->first = NULL;
@@ -280,7 +281,7 @@ int track_move_head_to_memory(Track *track)
     memcpy(memory.start, track->head.start, track->head.bytes);
     memset((TrackHeader *)track->head.start + 1, 0, track->head.bytes - sizeof(TrackHeader));
     region_unmap(&track->head);
-    region_unlink(store, &track->head, "track");
+    region_unlink_unless_left(store, &track->head, "track");
     track->head = memory;
     return set_num_slots(track);
 }

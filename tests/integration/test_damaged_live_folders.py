@@ -140,11 +140,12 @@ def test_a_file_that_is_called_like_no_other_is_named(run, num_spans):
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: os.symlink("/etc/passwd", path)])
-def test_what_is_no_ordinary_file_is_named_and_not_read(run, num_spans, make):
-    make(live_folder(run) / "77-1.chunk")
+@pytest.mark.parametrize("name", ["77-1.chunk", "77-1.spool", "77-1.track", "77.names"])
+def test_what_is_no_ordinary_file_is_named_and_not_read(run, num_spans, make, name):
+    make(live_folder(run) / name)
     code, said = recover(run)
     assert code == 0
-    assert "77-1.chunk" in said
+    assert name in said
     assert count_spans(run) == num_spans
 
 

@@ -188,32 +188,168 @@ def test_a_forked_child_may_have_a_profiler_of_its_own(tmp_path):
     assert "of the child" not in span_names(tmp_path, "merged_trace.json")
 
 
-def test_a_disk_that_is_full_does_not_stop_training(tmp_path):
+@pytest.fixture
+def small_disk(tmp_path):
+    """The folder of traces is on a file system of 256 KiB."""
     if os.geteuid() != 0:
         pytest.skip("mounting a small file system needs root")
-    (tmp_path / "traces").mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(tmp_path / "traces")]
+    traces = tmp_path / "traces"
+    traces.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(traces)]
     if subprocess.run(mount, capture_output=True).returncode:
         pytest.skip("this machine does not let us mount")
-    try:
-        status, out, err = run(
-            tmp_path,
-            """
-            schedule = kinetoscope.cyclic_schedule(warmup=0, active=1, repeat=0)
-            with Profiler(schedule, JSONTraceHandler(folder)) as profiler:
-                for batch in profiler.batches(range(20)):
-                    for n in range(500):
-                        with profiler.marker("train"):
-                            pass
-            print("trained", profiler.state.timestamp.batch)
-            """,
-        )
-        assert (status, out.split()) == (0, ["trained", "20"])
-        assert "No space left" in err
-        left = [path for path in (tmp_path / "traces").iterdir() if "partial" in path.name]
-        assert left == []
-    finally:
-        subprocess.run(["umount", str(tmp_path / "traces")], check=True)
+    yield traces
+    subprocess.run(["umount", str(traces)], check=True)
+
+
+def recover(tmp_path):
+    command = [sys.executable, "-m", "kinetoscope", "recover", str(tmp_path)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
+
+
+def test_a_disk_that_is_full_does_not_stop_training_and_recover_finds_what_it_did_not_take(tmp_path, small_disk):
+    status, out, err = run(
+        tmp_path,
+        """
+        schedule = kinetoscope.cyclic_schedule(warmup=0, active=1, repeat=0)
+        with Profiler(schedule, JSONTraceHandler(folder, merged_trace_filename=None)) as profiler:
+            for batch in profiler.batches(range(20)):
+                for n in range(500):
+                    with profiler.marker("train"):
+                        pass
+        print("trained", profiler.state.timestamp.batch)
+        """,
+    )
+    assert (status, out.split()) == (0, ["trained", "20"])
+    assert "No space left" in err
+    assert [path for path in small_disk.iterdir() if "partial" in path.name] == []
+    if not IS_PURE:
+        num_saved = span_names(tmp_path).count("train")
+        assert 0 < num_saved < 20 * 500
+        subprocess.run(["mount", "-o", "remount,size=16m", str(small_disk)], check=True)
+        assert recover(tmp_path).returncode == 0
+        assert span_names(tmp_path).count("train") == 20 * 500
+        assert list((tmp_path / "live").glob("*")) == []
+
+
+def test_a_disk_that_is_full_for_a_while_costs_no_span(tmp_path, small_disk):
+    status, _, err = run(
+        tmp_path,
+        """
+        def room():
+            disk = os.statvfs(folder)
+            return disk.f_bavail * disk.f_frsize
+
+        def fill():
+            with open(folder + "/.filler", "wb", buffering=0) as file:
+                while room():
+                    file.write(bytes(room()))
+
+        schedule = kinetoscope.cyclic_schedule(warmup=0, active=1, repeat=0)
+        with Profiler(schedule, JSONTraceHandler(folder, merged_trace_filename=None)) as profiler:
+            for batch in profiler.batches(range(20)):
+                if batch == 5:
+                    assert profiler.drain(60)
+                    fill()
+                if batch == 15:
+                    assert profiler.drain(60)
+                    os.remove(folder + "/.filler")
+                for n in range(50):
+                    with profiler.marker("train"):
+                        pass
+        """,
+    )
+    assert status == 0, err
+    assert err.count("could not save") == 1
+    assert span_names(tmp_path).count("train") == 20 * 50
+    assert len(list(small_disk.glob("ep*.json"))) == 20
+    assert not (tmp_path / "live").exists()
+
+
+@pytest.mark.skipif(IS_PURE, reason="the recorder in Python keeps everything in memory")
+def test_a_kill_while_a_cycle_waits_to_be_saved_again_loses_none(tmp_path):
+    status, _, err = run(
+        tmp_path,
+        """
+        schedule = kinetoscope.cyclic_schedule(warmup=0, active=1, repeat=0)
+        with Profiler(schedule, JSONTraceHandler(folder, merged_trace_filename=None)) as profiler:
+            for batch in profiler.batches(range(10)):
+                if batch == 3:
+                    assert profiler.drain(60)
+                    os.rename(folder, folder + "-aside")
+                    open(folder, "w").close()
+                if batch == 9:
+                    assert profiler.drain(60)
+                    os.remove(folder)
+                    os.rename(folder + "-aside", folder)
+                    os.kill(os.getpid(), signal.SIGKILL)
+                for n in range(50):
+                    with profiler.marker("train"):
+                        pass
+        """,
+    )
+    assert status == -signal.SIGKILL, err
+    assert span_names(tmp_path).count("train") == 3 * 50
+    assert recover(tmp_path).returncode == 0
+    assert span_names(tmp_path).count("train") == 9 * 50
+
+
+BLOCKED_SAVE = """
+class Blocked(JSONTraceHandler):
+    def process_cycle(self, cycle):
+        print("saving", flush=True)
+        time.sleep(600)
+
+count = 0
+try:
+    with Profiler(always, Blocked(folder), live_folder=os.path.dirname(folder)) as profiler:
+        while True:
+            with profiler.marker("train"):
+                count += 1
+            if count == 1000:
+                print("ready", flush=True)
+except BaseException as error:
+    library_marker = kinetoscope.marker("nobody records this")
+    with Profiler(always):
+        print(count, type(error).__name__, signal.getsignal(signal.SIGTERM) != signal.SIG_DFL, flush=True)
+    is_default = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    print(is_default, signal.getsignal(signal.SIGTERM).name, flush=True)
+    raise
+"""
+
+
+@pytest.mark.parametrize("delay_s", [0.0, 0.05, 0.5])
+def test_ctrl_c_twice_ends_the_process_though_a_save_takes_long_and_recover_has_every_span(tmp_path, delay_s):
+    process = start(tmp_path, BLOCKED_SAVE)
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(signal.SIGINT)
+    assert process.stdout.readline() == "saving\n"
+    time.sleep(delay_s)  # wherever it is by then
+    process.send_signal(signal.SIGINT)
+    status, out, err = finish(process)
+    assert status == -signal.SIGINT, err
+    count, *rest = out.split()
+    assert rest == ["KeyboardInterrupt", "True", "True", "SIG_DFL"]
+    if IS_PURE:
+        assert "they are lost when this process ends" in err
+        return
+    assert "kinetoscope recover" in err
+    assert recover(tmp_path).returncode == 0
+    assert abs(span_names(tmp_path).count("train") - int(count)) <= 1  # Ctrl-C may come between the span and the count
+    assert list((tmp_path / "live").glob("*")) == []
+
+
+def test_a_sigterm_that_came_while_the_run_ended_ends_the_process_afterwards(tmp_path):
+    process = start(tmp_path, BLOCKED_SAVE)
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(signal.SIGINT)
+    assert process.stdout.readline() == "saving\n"
+    process.send_signal(signal.SIGTERM)
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(0.5)  # the save goes on
+    process.send_signal(signal.SIGINT)
+    status, _, err = finish(process)
+    assert status == -signal.SIGTERM, err
 
 
 def test_a_rank_that_died_does_not_keep_the_others_from_their_merged_trace(tmp_path):

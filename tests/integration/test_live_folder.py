@@ -259,10 +259,11 @@ def record_m():
 
 
 @pytest.mark.parametrize("server", ["plain", "preloaded"])
-def test_children_of_a_fork_server_that_was_there_before_the_run_record_into_it(tmp_path, server):
+@pytest.mark.parametrize("name", [b"run", b"caf\xe9 two\nlines\r"])
+def test_children_of_a_fork_server_that_was_there_before_the_run_record_into_it(tmp_path, server, name):
     (tmp_path / "early.py").write_text(EARLY_SERVER)
     (tmp_path / "tests_of_children.py").write_text(CHILDREN)
-    command = [sys.executable, tmp_path / "early.py", tmp_path, server]
+    command = [sys.executable, tmp_path / "early.py", os.fsencode(tmp_path) + b"/" + name, server]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.stdout == "['m'] 0\n", done.stderr
 
@@ -354,13 +355,15 @@ def test_a_read_only_folder_costs_one_warning(tmp_path, small_disk, caplog):
 
 def test_network_file_systems_are_known_by_their_kind(tmp_path):
     mounts = tmp_path / "mountinfo"
-    mounts.write_text(
-        "22 1 8:1 / / rw - ext4 /dev/sda rw\n23 22 0:4 / /data\\040one rw shared:1 - nfs4 server:/data rw\n"
-        "24 23 0:5 / /data\\040one/local rw - xfs /dev/sdb rw\n"
+    mounts.write_bytes(
+        b"25 22 0:4 / /caf\xe9\\134040 rw shared:1 - nfs4 server:/data rw\n"
+        b"22 1 8:1 / / rw - ext4 /dev/sda rw\n23 22 0:4 / /data\\040one rw shared:1 - nfs4 server:/data rw\n"
+        b"24 23 0:5 / /data\\040one/local rw - xfs /dev/sdb rw\n"
     )
     assert is_on_network(Path("/data one/runs/x"), str(mounts))
     assert not is_on_network(Path("/data one/local/x"), str(mounts))
     assert not is_on_network(Path("/data one more"), str(mounts))
+    assert is_on_network(Path(os.fsdecode(b"/caf\xe9\\040/runs")), str(mounts))
 
 
 # -- long runs -------------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import pytest
 
@@ -98,6 +99,59 @@ def test_each_span_of_a_worker_is_in_one_trace_also_when_its_window_was_saved_be
     ]
     assert [name for _, name in found] == [f"item {number}" for number in range(12)]
     assert len({path for path, _ in found}) == 5
+
+
+# Killed right after its first trace has got its name: before or after that is written down in the manifest.
+SAVING = """
+import os, sys
+from kinetoscope import JSONTraceHandler, Profiler, ProfilerAction
+from kinetoscope.recording.trace_folder import TraceFolder
+class Killed(JSONTraceHandler):
+    def process_cycle(self, cycle):
+        if sys.argv[2] == "before":
+            TraceFolder.add = lambda *arguments: os.kill(os.getpid(), 9)
+        super().process_cycle(cycle)
+        os.kill(os.getpid(), 9)
+def schedule(state):
+    return ProfilerAction.ACTIVE if state.timestamp.batch % 3 else ProfilerAction.ACTIVE_AND_SAVE
+with Profiler(schedule, Killed(sys.argv[1] + "/traces"), strict=True) as profiler:
+    for batch in profiler.batches(range(1)):
+        with profiler.marker("work"):
+            pass
+    profiler.drain(30)
+"""
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+@pytest.mark.parametrize("keep", [[], ["--keep"]])
+def test_a_window_that_was_saved_right_before_the_kill_is_not_written_again(tmp_path, moment, keep):
+    done = subprocess.run([sys.executable, "-c", SAVING, str(tmp_path / "run"), moment], capture_output=True)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    for options in [keep, []] if keep else [[]]:
+        assert recover(tmp_path, *options).returncode == 0
+    assert sum(len(spans(path, "work")) for path in (tmp_path / "run" / "traces").glob("ep*.json")) == 1
+    assert len(spans(tmp_path / "run" / "traces" / "merged_trace.json", "work")) == 1
+
+
+def test_another_processs_trace_of_the_same_name_does_not_stand_for_a_window_that_was_not_saved(killed):
+    folder = killed / "run" / "traces"
+    other = json.loads((folder / "ep0-ba3-rank0.json").read_text())
+    (folder / "ep0-ba6-rank0.json").write_text(json.dumps(other))
+    assert recover(killed).returncode == 0
+    assert len(spans(folder / "ep0-ba6-rank0.2.json", "work")) == 4 * 1000
+
+
+@pytest.mark.parametrize("name", [b"caf\xe9", "café".encode(), b"two\nlines", b"a\\012b (deleted)"])
+def test_a_run_is_recovered_whatever_bytes_its_folders_name_has(tmp_path, name):
+    run = os.fsencode(tmp_path) + b"/" + name
+    done = subprocess.run([sys.executable, "-c", WORKER, run], capture_output=True)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    strict = os.environ | {"PYTHONIOENCODING": "utf-8:strict"}  # as it is in most people's terminals
+    done = subprocess.run([sys.executable, "-m", "kinetoscope", "recover", run], capture_output=True, env=strict)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count(run) > 3  # it says what it wrote, as the file system has it
+    traces = list(Path(os.fsdecode(run), "traces").glob("ep*.json"))
+    assert sum(len(spans(path, f"item {number}")) for path in traces for number in range(12)) == 12
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 import argparse
 import importlib
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -21,6 +22,7 @@ _VERBS = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one verb; 0 if it did what was asked, 1 with one line on stderr if it could not, 2 for wrong usage."""
+    _print_any_path()
     arguments_given = list(sys.argv[1:] if argv is None else argv)
     name = " ".join(["kinetoscope", *arguments_given[:1]])
     try:
@@ -38,6 +40,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print(f"{name}: interrupted; no incomplete file is left.", file=sys.stderr)
         return 130
+
+
+def _print_any_path() -> None:
+    """A path that is no text is printed byte by byte as it is."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="surrogateescape")
 
 
 def _run(argv: list[str]) -> int:

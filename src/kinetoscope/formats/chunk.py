@@ -57,11 +57,15 @@ class NamesFile:
         with contextlib.suppress(OSError):
             self._unwritten = self._unwritten[os.write(self._file, self._unwritten) :]
 
-    def delete(self) -> None:
-        """Closes and deletes the file."""
+    def close(self) -> None:
+        """Closes the file."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
+
+    def delete(self) -> None:
+        """Closes and deletes the file."""
+        self.close()
         with contextlib.suppress(OSError):
             self.path.unlink()
 

@@ -140,7 +140,7 @@ def delete_read(folder: Path, pid: int, read_to_ns: int) -> None:
             _, records = read_chunk(content) or (None, b"")
             is_later = _has_begun_after(read_to_ns, records)
             is_needed |= is_later
-            is_full = len(records) // RECORD_BYTES == num_chunk_records(content)
+            is_full = 0 < _num_records(records) == num_chunk_records(content)  # a child may just be making it
             if not is_later and (has_ended or is_full):
                 path.unlink(missing_ok=True)
     if has_ended and not is_needed:

@@ -5,7 +5,6 @@ One JSON object per line, appended by the writer thread of the folder's process.
 """
 
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -113,7 +112,7 @@ def read_windows(folder: Path) -> tuple[list[LiveWindow], list[str]]:
     """
     windows: dict[int, LiveWindow] = {}
     damages: list[str] = []
-    for number, line in _lines(RunFolder(folder)):
+    for number, line in _lines(RunFolder(folder), damages):
         try:
             event = _DECODER.decode(line)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -123,7 +122,13 @@ def read_windows(folder: Path) -> tuple[list[LiveWindow], list[str]]:
     return [windows[number] for number in sorted(windows)], damages
 
 
-def _lines(folder: RunFolder) -> Iterator[tuple[int, bytes]]:
+def _lines(folder: RunFolder, damages: list[str]) -> Iterator[tuple[int, bytes]]:
     """The finished lines with their numbers, which count from 1."""
-    with suppress(FileNotFoundError):
-        yield from enumerate(folder.read(_LOG).split(b"\n")[:-1], 1)
+    try:
+        content = folder.read(_LOG)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        damages.append(f"{_LOG} is left out: {(error.strerror or str(error)).rstrip('.')}.")
+        return
+    yield from enumerate(content.split(b"\n")[:-1], 1)

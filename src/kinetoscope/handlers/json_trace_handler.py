@@ -125,7 +125,17 @@ class JSONTraceHandler(TraceHandler):
 
     def write(self, cycle: Cycle) -> Path:
         """Writes the cycle's file and notes it in the manifest; returns its path."""
-        path = self._folder.path_for(cycle.timestamp)
+        with self._folder.new_trace(cycle.number, cycle.timestamp) as path:
+            self._write_to(path, cycle)
+        self._num_written += 1
+        self._remote.put(path, cycle.timestamp)
+        expired = self._folder.expire()
+        if not self._merged_name.text:  # else they go when they are merged
+            for old in expired:
+                self._uploads.delete_when_uploaded(old)
+        return path
+
+    def _write_to(self, path: Path, cycle: Cycle) -> None:
         contributed, header = _contributed(cycle)
         taken_tids = {_number_of(event.get("tid")) for event in contributed}
         drain = Drain(cycle, taken_tids, in_pairs=self.in_pairs)
@@ -138,13 +148,6 @@ class JSONTraceHandler(TraceHandler):
                 writer.write(self.metadata(cycle, base_ns))
                 writer.write(self._in_layout(events))
                 drain.write(writer)
-        self._num_written += 1
-        expired = self._folder.add(path, cycle.number, cycle.timestamp)
-        self._remote.put(path, cycle.timestamp)
-        if not self._merged_name.text:  # else they go when they are merged
-            for old in expired:
-                self._uploads.delete_when_uploaded(old)
-        return path
 
     def find_written(self, cycle: Cycle) -> Path | None:
         """For `recover`: the file in which a process wrote this cycle before it was killed, now in the manifest if it
@@ -171,9 +174,11 @@ class JSONTraceHandler(TraceHandler):
             self._merge_and_upload(timeout_s, self._num_written)
 
     def close(self, state: Any, logger: Any) -> None:
-        self._folder.close()
-        if self._num_written > self._num_merged or state.profiler.ranks.local_world_size > 1:
-            self._merge_and_upload(state.profiler.seconds_to_close(), None)
+        try:
+            self._folder.close()
+        finally:  # a full disk is no reason not to merge
+            if self._num_written > self._num_merged or state.profiler.ranks.local_world_size > 1:
+                self._merge_and_upload(state.profiler.seconds_to_close(), None)
 
     def _merge_and_upload(self, timeout_s: float, num_cycles: int | None) -> None:
         self._num_merged = self._num_written
@@ -243,6 +248,8 @@ def _description(cycle: Cycle) -> dict[str, Any]:
         "world_size": cycle.ranks.world_size,
         "cycle": cycle.number,
         "dropped": sum(thread.num_dropped for thread in cycle.threads),
+        "lost_cycles": cycle.num_lost_cycles,
+        "lost_records": cycle.num_lost_records,
         "pid": cycle.pid,
         "begin": timestamp_fields(cycle.begin_timestamp),
         "end": timestamp_fields(cycle.timestamp),

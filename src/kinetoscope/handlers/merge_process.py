@@ -69,7 +69,11 @@ class MergeProcess:
 
     def _start(self, *options: str) -> None:
         self._last_start = monotonic()
-        self._process.start([*self._command, *options])
+        try:
+            self._process.start([*self._command, *options])
+        except OSError as error:
+            self._failed = True
+            _log.error("Merging into %s cannot be started: %s.", self._output, error)
 
     def _report(self, status: int, errors: str) -> None:
         self._failed = status != 0

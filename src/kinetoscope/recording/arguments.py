@@ -9,6 +9,7 @@ from kinetoscope.errors import SettingsError
 from kinetoscope.recording.schedule import cyclic_schedule
 from kinetoscope.recording.trace_handler import TraceHandler
 from kinetoscope.training.callback import Callback
+from kinetoscope.training.remote_url import check_url
 
 _METHODS = {name for kind in (TraceHandler, Callback) for name in dir(kind) if not name.startswith("_")}
 
@@ -61,3 +62,19 @@ def check_state(state: Any) -> None:
     missing = [name for name in ("run_name", "timestamp") if not hasattr(state, name)]
     if missing:
         raise SettingsError(f"state must have the attributes of State; {state!r} has no {' and no '.join(missing)}.")
+
+
+def check_settings(
+    run_name: Any, upload_to: Any, grace_s: Any, close_timeout_s: Any, live_folder: Any, live_bytes_max: Any
+) -> None:
+    """A Profiler's settings, beside its schedule, handlers and sources."""
+    if run_name is not None:
+        check_kind(run_name, "run_name", (str,), "a text")
+    if upload_to is not None:
+        check_kind(upload_to, "upload_to", (str,), "a URL")
+        check_url(upload_to, "upload_to")
+    if live_folder is not None:
+        check_kind(live_folder, "live_folder", (str, os.PathLike, bool), "a folder, or False for none")
+    check_number(grace_s, "grace_s", "seconds")
+    check_number(close_timeout_s, "close_timeout_s", "seconds")
+    check_number(live_bytes_max, "live_bytes_max", "bytes")

@@ -114,7 +114,7 @@ class ClockComparison:
         if job is not None:
             job()
 
-    def _report(self, job: str, error: Exception) -> None:
+    def _report(self, job: str, error: BaseException) -> None:
         if not self._said and not self._stop.is_set():
             self._said = True
             _log.warning(

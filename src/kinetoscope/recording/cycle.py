@@ -1,6 +1,7 @@
 """recording: the Cycle, what one rank recorded in one window. It flows from the Profiler to the trace handlers."""
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -20,12 +21,15 @@ class Contributions:
     """Trace files that sources add to the cycle of that number. Filled on the writer thread, before a handler sees it.
 
     Once every handler has seen the cycle, what is named in ``temporary`` is deleted, and ``afterwards`` is called.
+    ``again`` is what a source could not add yet, and ``untold`` pairs handlers with files that they could not take.
     """
 
     cycle: int = 0
     files: list[Path] = field(default_factory=list)
     temporary: list[Path] = field(default_factory=list)
     afterwards: list[Callable[[], object]] = field(default_factory=list)
+    again: list[Callable[["Contributions"], object]] = field(default_factory=list)
+    untold: list[tuple[Any, Path]] = field(default_factory=list)
 
     def add_temporary(self, file: Path) -> None:
         """Adds a file that is to be deleted afterwards."""
@@ -41,6 +45,7 @@ class Cycle:
     window opened and closed (completed batches). Records carry nanoseconds on the monotonic clock; ``clock`` turns them
     into unix time. ``files`` are Chrome JSON traces that sources contributed, complete and on disk by the time a
     handler is given the cycle. ``relation`` is how this rank's clock runs beside rank 0's, if that was found out.
+    ``num_lost_cycles`` with ``num_lost_records`` were given up so far in this run, because they could not be saved.
     ``damages`` says what of a killed process's records could not be read.
     """
 
@@ -57,6 +62,8 @@ class Cycle:
     recorded: WindowRecords = field(repr=False)
     contributions: Contributions = field(default_factory=Contributions)
     relation: ClockRelation | None = None
+    num_lost_cycles: int = 0
+    num_lost_records: int = 0
     metadata: dict[str, Any] = field(default_factory=dict)
     damages: list[str] = field(default_factory=list)
     lasting: Sequence[LastingSpan] = ()
@@ -84,11 +91,12 @@ class Cycle:
 
     def release(self) -> None:
         """Deletes what kept the cycle safe until it was saved: its part of the live folder, and temporary files."""
-        for file in self.contributions.temporary:
-            file.unlink(missing_ok=True)
-        for job in self.contributions.afterwards:
-            job()
-        self.recorded.release()
+        with ExitStack() as last_first:  # each of them, whatever another raises
+            last_first.callback(self.recorded.release)
+            for file in self.contributions.temporary:
+                last_first.callback(file.unlink, missing_ok=True)
+            for job in reversed(self.contributions.afterwards):
+                last_first.callback(job)
 
     def records(self) -> Iterator[tuple[ThreadRecords, Record, SpanName]]:
         """Every record with its thread and name, thread by thread, in the order in which they ended."""

@@ -1,49 +1,206 @@
-"""recording: delivery. Cycles and contributed files flow in; trace handlers get them on the writer thread, in order."""
+"""recording: delivery. Cycles and contributed files flow in; trace handlers get them on the writer thread, in order.
 
+What a handler cannot save, since the disk is full perhaps, is kept, and given to it again with the next cycle and at
+the end of the run: then it comes after cycles that were recorded later.
+"""
+
+import logging
+import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from kinetoscope.recording.cycle import Contributions, Cycle
-from kinetoscope.recording.guard import Guard
+from kinetoscope.recording.guard import Guard, name_of
 from kinetoscope.recording.listeners import overrides
 from kinetoscope.recording.marker import Marker
+from kinetoscope.recording.unsaved import Save, UnsavedCycles
 from kinetoscope.writing.writer_thread import WriterThread
+
+_log = logging.getLogger("kinetoscope")
+_PASSING = (OSError, MemoryError)
+"""What may go better next time. Anything else is a fault of the handler, which is switched off."""
+_MOST_HELD = 2  # results of sources, which may take a good part of the memory there is
+Make = Callable[[Contributions], object]
 
 
 class Delivery:
     """Hands what was recorded to the handlers that ``get_handlers`` names, through one `WriterThread`.
 
-    What a save costs is a span of ``cost``, in the trace of the next window if that is open by then.
+    What a save costs is a span of ``cost``, in the trace of the next window if that is open by then. What could not be
+    saved is ``unsaved``, at most ``limit_bytes`` of it.
     """
 
-    def __init__(self, guard: Guard, get_handlers: Callable[[], list[Any]], cost: Marker) -> None:
+    def __init__(self, guard: Guard, get_handlers: Callable[[], list[Any]], cost: Marker, limit_bytes: int) -> None:
         self._guard = guard
         self._get_handlers = get_handlers
         self._cost = cost
-        self.writer = WriterThread(on_error=guard.keep)
+        self._held: list[tuple[Make, Contributions]] = []
+        self._said: set[object] = set()
+        self.unsaved = UnsavedCycles(limit_bytes)
+        self.num_saved = 0
+        """How many cycles every handler has taken."""
+        self.writer = WriterThread(on_error=guard.report)
 
     def cycle(self, cycle: Cycle) -> None:
         """Delivers a finished cycle, after everything that was contributed to it."""
         self.writer.submit(f"Saving cycle {cycle.number}", lambda: self._deliver(cycle))
 
-    def contribution(self, make: Callable[[Contributions], object], to: Contributions) -> None:
+    def contribution(self, make: Make, to: Contributions) -> None:
         """Lets a source add trace files to a cycle's contributions."""
         self.writer.submit("Taking over a trace file", lambda: self._contribute(make, to))
 
+    def try_again(self) -> None:
+        """At the end of the run: tries once more, and for the last time, to save what could not be saved."""
+        if self.unsaved:
+            self.writer.submit("Saving what could not be saved before", self._try_all)
+
+    def make_room(self, is_short: Callable[[], bool] = lambda: False) -> None:
+        """On the writer thread: gives up the oldest of what is not saved while that takes too much space, or there
+        ``is_short`` of it for what is being recorded."""
+        while (save := self.unsaved.give_up_oldest(is_short)) is not None:
+            self._release(save.cycle)
+
+    # -- cycles -----------------------------------------------------------------------------------------------
+
     def _deliver(self, cycle: Cycle) -> None:
-        if not cycle.is_empty:
+        save = Save(cycle, [it for it in self._get_handlers() if overrides(it, "process_cycle")])
+        earlier = self.unsaved.to_try()
+        self.unsaved.keep(save)  # until it is saved, whatever happens
+        for other in earlier:
+            if not self._try(other):
+                break
+        self._try(save)
+
+    def _try_all(self) -> None:
+        for save in self.unsaved.to_try():
+            self._try(save, is_last=True)
+
+    def _try(self, save: Save, *, is_last: bool = False) -> bool:
+        """Gives a cycle to the handlers that have yet to take it; whether they all have now."""
+        cycle = save.cycle
+        cycle.num_lost_cycles, cycle.num_lost_records = self.unsaved.num_lost, self.unsaved.num_lost_records
+        self.unsaved.keep(save)
+        try:
+            self._give(save, is_last)
+        except Exception as error:  # what was recorded cannot be read
+            self._say_once(f"Cycle {cycle.number} could not be read", error, "reading")
+        if save.is_to_try or save.is_for_recover:
+            cycle.recorded.set_aside()
+            self.make_room()
+            return False
+        self.unsaved.drop(save)
+        self.num_saved += 1
+        self._release(cycle)
+        if not self.unsaved and self._said:
+            self._said.clear()
+            _log.info("What could not be saved before is saved now.")
+        return True
+
+    def _give(self, save: Save, is_last: bool) -> None:
+        contributions = save.cycle.contributions
+        self._contribute_again(contributions)
+        if contributions.again and not is_last:
+            return
+        self._forget(contributions)
+        save.num_records = sum(thread.num_records for thread in save.cycle.threads)
+        if save.cycle.is_empty:
+            save.waiting.clear()
+        elif save.waiting:
             with self._cost:
-                self._tell("process_cycle", cycle)
-        cycle.release()
+                for handler in list(save.waiting):
+                    self._give_to(handler, save)
 
-    def _contribute(self, make: Callable[[Contributions], object], to: Contributions) -> None:
+    def _give_to(self, handler: Any, save: Save) -> None:
+        is_taken = self._tell(handler, f"save cycle {save.cycle.number}", handler.process_cycle, save.cycle)
+        if is_taken:
+            save.num_took += 1
+            save.waiting.remove(handler)
+        elif self._guard.is_off(handler):
+            save.missed.append(handler)
+            save.waiting.remove(handler)
+
+    def _release(self, cycle: Cycle) -> None:
+        self._forget(cycle.contributions)
+        try:
+            cycle.release()
+        except OSError as error:
+            self._guard.report(f"Deleting what kept cycle {cycle.number} safe", error)
+
+    # -- contributed files ------------------------------------------------------------------------------------
+
+    def _contribute(self, make: Make, to: Contributions) -> None:
         num_before = len(to.files)
-        with self._cost:
-            make(to)
+        try:
+            with self._cost:
+                make(to)
+        except _PASSING as error:
+            self._hold(make, to, error)
+        except Exception as error:
+            self._guard.report("Taking over a trace file", error)
         for file in to.files[num_before:]:
-            self._tell("process_chrome_json_trace_file", file)
+            for handler in self._get_handlers():
+                if overrides(handler, "process_chrome_json_trace_file"):
+                    self._tell_of_file(handler, file, to)
 
-    def _tell(self, method: str, argument: Any) -> None:
-        for handler in self._get_handlers():
-            if overrides(handler, method):
-                self._guard(handler, getattr(handler, method), (argument,))
+    def _tell_of_file(self, handler: Any, file: Path, to: Contributions) -> None:
+        is_taken = self._tell(handler, f"take over {file}", handler.process_chrome_json_trace_file, file)
+        if not is_taken and not self._guard.is_off(handler):
+            to.untold.append((handler, file))
+
+    def _contribute_again(self, to: Contributions) -> None:
+        makes, told = list(to.again), list(to.untold)
+        to.again.clear()
+        to.untold.clear()
+        for handler, file in told:
+            self._tell_of_file(handler, file, to)
+        for make in makes:
+            self._held.remove((make, to))
+            self._contribute(make, to)
+
+    def _hold(self, make: Make, to: Contributions, error: BaseException) -> None:
+        """Keeps what a source could not write down, to be tried again; only the last few, since they are in memory."""
+        self._say_once("A source could not write its trace", error)
+        to.again.append(make)
+        self._held.append((make, to))
+        if len(self._held) > _MOST_HELD:
+            lost, contributions = self._held.pop(0)
+            contributions.again.remove(lost)
+            _log.error("A trace of a source is lost: it could not be written, and %d later ones wait.", _MOST_HELD)
+
+    def _forget(self, contributions: Contributions) -> None:
+        contributions.again.clear()
+        self._held = [(make, to) for make, to in self._held if to is not contributions]
+
+    # -- calls ------------------------------------------------------------------------------------------------
+
+    def _tell(self, handler: Any, what: str, method: Callable[[Any], object], argument: Any) -> bool:
+        """Calls a handler, unless it was switched off; whether that went well. If not, it may next time, or the handler
+        is switched off now."""
+        if self._guard.is_off(handler):
+            return False
+        try:
+            method(argument)
+        except _PASSING as error:
+            self._say_once(f"{name_of(handler)} could not {what}", error, id(handler))
+        except BaseException as error:
+            if not isinstance(error, Exception) and threading.current_thread() is threading.main_thread():
+                raise  # Ctrl-C
+            self._guard.switch_off(handler, error)
+            self._guard.keep(error)
+        else:
+            return True
+        return False
+
+    def _say_once(self, what: str, error: BaseException, key: object = None) -> None:
+        """Says what could not be saved, once for each ``key`` until everything is saved again."""
+        self._guard.keep(error)
+        if (key or what) not in self._said:
+            self._said.add(key or what)
+            _log.error(
+                "%s: %s: %s. What was recorded is kept, within live_bytes_max, and tried again with each cycle to come "
+                "and at the end of the run.",
+                what,
+                type(error).__name__,
+                str(error).rstrip("."),
+            )

@@ -7,11 +7,12 @@ import contextlib
 import errno
 import logging
 import os
+import re
 import secrets
 import shutil
 import socket
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -60,15 +61,25 @@ _NETWORK = (
 
 
 class LiveFolder:
-    """The live folder of one process. ``submit(name, job)`` runs a job on the writer thread.
+    """The live folder of one process. ``submit(name, job)`` runs a job on the writer thread; ``make_room(is_short)``
+    gives up what could not be saved while there is too little space.
 
     Nothing here raises: where files cannot be kept, the recorder stays in memory, and one warning says why.
     """
 
-    def __init__(self, recorder: ProcessRecorder, submit: Callable[[str, Callable[[], object]], None]) -> None:
+    def __init__(
+        self,
+        recorder: ProcessRecorder,
+        submit: Callable[[str, Callable[[], object]], None],
+        make_room: Callable[[Callable[[], bool]], object],
+    ) -> None:
         self._recorder = recorder
         self._submit = submit
+        self._make_room = make_room
+        self._variable_before: str | None = None
+        self._is_closed = False
         self.path: Path | None = None
+        self.run_folder: Path | None = None
         self._pointer: Callable[[], object] | None = None
         self._windows: WindowLog | None = None
         self._lock: OwnerLock | None = None
@@ -82,6 +93,7 @@ class LiveFolder:
     def open(self, run_folder: Path, run: LiveRun, attempt: Attempt, limit_bytes: int) -> None:
         """Keeps what is recorded from now on below ``run_folder``, or where that is on a network file system, in local
         temporary storage; then a file in the run folder says where."""
+        self.run_folder = run_folder
         report_leftovers(run_folder)
         if not self._recorder.keeps_files:
             return
@@ -96,6 +108,7 @@ class LiveFolder:
             self._warn(self.path or wanted, error)
             self._delete()
         else:
+            self._variable_before = os.environ.get(RUN_FILE_VARIABLE)
             os.environ[RUN_FILE_VARIABLE] = str(self._recorder.run_file)
 
     def note_opened(self, cycle: int, timestamp: Any) -> None:
@@ -124,16 +137,28 @@ class LiveFolder:
             except OSError as error:
                 self._warn(self.path, error)
 
-    def close(self) -> None:
-        """Gives back all space to record into, and deletes the folder: everything in it has been saved."""
-        if not self._recorder.keeps_files:
-            return
-        self._recorder.request = None
-        if self.path is not None:
-            self._say_trouble()
+    def close(self, *, is_saved: bool) -> None:
+        """Gives back all space to record into, and deletes the folder if everything in it ``is_saved``. Else it stays,
+        for `recover` or until this is called again."""
+        if self._recorder.keeps_files and not self._is_closed:
+            self._is_closed = True
+            if self.path is not None:
+                self._say_trouble()
+                self._give_variable_back()
+            self._recorder.close_folder(leave_files=not is_saved)
+        if is_saved:
+            self._delete()
+
+    def stop_preparing(self) -> None:
+        """Asks the writer thread for nothing more."""
+        if self._recorder.keeps_files:
+            self._recorder.request = None
+
+    def _give_variable_back(self) -> None:
+        if self._variable_before is None:
             os.environ.pop(RUN_FILE_VARIABLE, None)
-        self._recorder.close_folder()
-        self._delete()
+        else:
+            os.environ[RUN_FILE_VARIABLE] = self._variable_before
 
     def _make(self, run_folder: Path, wanted: Path) -> Path:
         """Makes a folder that was not there: ``wanted``, or one elsewhere. Raises OSError if that cannot be done."""
@@ -154,6 +179,7 @@ class LiveFolder:
 
     def _prepare(self) -> None:
         self._recorder.prepare()
+        self._make_room(self._recorder.is_short)
         self._say_trouble()
 
     def _say_trouble(self) -> None:
@@ -183,6 +209,18 @@ class LiveFolder:
         if path is not None:
             with contextlib.suppress(OSError):
                 path.parent.rmdir()  # `live` itself, unless another process is still in it
+
+
+def run_folder_of(handlers: Iterable[Any]) -> Path | None:
+    """The run folder of the first handler that has one."""
+    folders = (getattr(handler, "run_folder", None) for handler in handlers)
+    return next((folder for folder in folders if isinstance(folder, Path)), None)
+
+
+def recipe_of(handler: Any) -> TraceRecipe | None:
+    """How `recover` can make the traces of a handler, once the run has begun; None if it cannot."""
+    recipe = getattr(handler, "recipe", None)
+    return recipe if isinstance(recipe, TraceRecipe) else None
 
 
 def _make_new(run_folder: Path, folder: Path) -> None:
@@ -243,16 +281,16 @@ def is_on_network(path: Path, mounts: str = "/proc/self/mountinfo") -> bool:
     """Whether ``path``, or the folder in which it will be made, is on a network file system."""
     path = Path(os.path.realpath(path))
     best, kind = "", ""
-    with contextlib.suppress(OSError), open(mounts, encoding="utf-8") as file:
+    with contextlib.suppress(OSError), open(mounts, "rb") as file:
         for line in file:
-            mount_point, file_system = _parse_mount(line)
+            mount_point, file_system = _parse_mount(os.fsdecode(line))
             if len(mount_point) >= len(best) and path.is_relative_to(mount_point):
                 best, kind = mount_point, file_system
     return kind.startswith(_NETWORK)
 
 
 def _parse_mount(line: str) -> tuple[str, str]:
-    """Mount point and kind of file system, from a line of mountinfo (proc(5)); spaces are written as octal escapes."""
+    """Mount point and kind of file system, from a line of mountinfo (proc(5)), where a space is written as \\040."""
     fields, _, after = line.partition(" - ")
-    mount_point = fields.split()[4].replace("\\040", " ").replace("\\011", "\t").replace("\\134", "\\")
+    mount_point = re.sub(r"\\([0-7]{3})", lambda escape: chr(int(escape[1], 8)), fields.split(" ")[4])
     return mount_point, after.split()[0]

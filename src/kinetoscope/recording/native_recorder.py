@@ -32,6 +32,8 @@ class NativeRecorder(_native.Recorder):
         self.run_file: str | None = None
         self._folder: str | None = None
         self._parked: dict[int, ParkedWindow] = {}
+        self._unreleased: set[int] = set()
+        self._limit_bytes = _MEMORY_LIMIT_BYTES
         self._files: NamesFile | None = None
         self._parents_folder: str | None = None
         self.window_began_ns = 0
@@ -46,21 +48,25 @@ class NativeRecorder(_native.Recorder):
         window, began_ns = self.window, self.window_began_ns
         taken, closed_ns = self.take_at_close(), time.monotonic_ns()
         folder = Path(self._folder) if self._folder is not None else None
+        self._unreleased.add(window)
+        parked = self._parked_window(window)
 
         def threads() -> list[ThreadRecords]:
-            parked = self._parked_window(window)
             parked.add(taken)
+            taken.clear()  # this may be called again, if it fails
             children = take_child_records(folder, self.names, began_ns, closed_ns) if folder is not None else []
             return _report_dropped(parked.threads() + children)
 
         def release() -> None:
             taken.clear()
-            if window in self._parked:
-                self._parked.pop(window).release()
-            if folder is not None:
+            self._parked.pop(window, None)
+            parked.release()
+            self._unreleased.discard(window)
+            # A file may hold what a process recorded in several windows: it stays while one of them is needed.
+            if folder is not None and not any(other < window for other in self._unreleased):
                 delete_child_records(folder, closed_ns)
 
-        return WindowRecords(threads, release, window, closed_ns)
+        return WindowRecords(threads, release, window, closed_ns, parked.set_aside, folder is not None)
 
     def prepare(self) -> None:
         """Sees to it that there is space to record into, and puts away what filled its space. For the writer thread."""
@@ -87,24 +93,35 @@ class NativeRecorder(_native.Recorder):
             raise error
         self.names.on_new = names.append
         self._files = names
-        self._folder = folder
+        self._folder, self._limit_bytes = folder, limit_bytes
         self.run_file = str(next(Path(folder).glob(f"{os.getpid()}-*.run")))
 
-    def close_folder(self) -> None:
-        """Gives back the space it has, in files or in memory; chunks already taken go with their owner."""
+    def is_short(self) -> bool:
+        """Whether there is little space left to record into, within the limit."""
+        return self.used_bytes > self._limit_bytes - self._limit_bytes // 4
+
+    def close_folder(self, *, leave_files: bool = False) -> None:
+        """Gives back the space it has, in files or in memory; chunks already taken go with their owner.
+
+        With ``leave_files`` their files stay for `recover`: then only windows that are released delete theirs.
+        """
         files, self._files = self._files, None
         self.run_file = self._folder = None
-        self._parked.clear()
+        self._limit_bytes = _MEMORY_LIMIT_BYTES
         self.names.on_new = None
+        if leave_files:
+            self.leave_files()
         self.set_folder(None, 0, _MEMORY_LIMIT_BYTES)
-        if files is not None:
+        if files is not None and leave_files:
+            files.close()
+        elif files is not None:
             files.delete()
 
     def forget_parent(self) -> None:
         """Starts anew in a forked child, whose parent keeps its events and files, and records into the same run."""
         self.forget()
         self._files = self._folder = self._parents_folder = None
-        self._parked = {}
+        self._parked, self._unreleased = {}, set()
         self.names.forget_parent()
         run_file, self.run_file = self.run_file, None
         if run_file is not None:

@@ -35,10 +35,10 @@ def _parent_of(pid: int) -> int:
 
 def _mapped_run_file(pid: int) -> str | None:
     """The control file that a process has mapped, whose name begins with the process's number."""
-    with open(f"/proc/{pid}/maps", encoding="utf-8", errors="surrogateescape") as maps:
+    with open(f"/proc/{pid}/maps", "rb") as maps:
         for line in maps:
-            path = line.rstrip("\n").partition("/")
-            name = os.path.basename(path[2])
+            path = os.fsdecode(b"/" + line.rstrip(b"\n").partition(b"/")[2])
+            name = os.path.basename(path)
             if name.startswith(f"{pid}-") and name.endswith(".run"):
-                return "/" + path[2]
+                return path if os.path.exists(path) else path.replace("\\012", "\n")  # the one escape there is, proc(5)
     return None

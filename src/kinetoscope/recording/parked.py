@@ -139,6 +139,10 @@ class ParkedWindow:
         self._full_spool, self._spool = spool, None
         _warn_once(spool, error)
 
+    def set_aside(self) -> None:
+        """Gives back the memory of what was added, and the space that it does not use."""
+        _native.seal_chunks(_chunks_of(self._chunks))
+
     def threads(self) -> list[ThreadRecords]:
         """All that was added, by thread."""
         if self._spool is None:

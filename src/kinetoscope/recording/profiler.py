@@ -4,8 +4,6 @@ import atexit
 import contextlib
 import logging
 import os
-import sys
-import time
 from collections.abc import Callable, Iterable
 from enum import Enum
 from functools import cached_property
@@ -16,10 +14,9 @@ from typing import Any, Self, TypeVar, overload
 from kinetoscope.clock.anchor import take_anchor
 from kinetoscope.clock.clock import Clock, SystemClock
 from kinetoscope.errors import ProfilerStateError, SettingsError
-from kinetoscope.formats.live_run import TraceRecipe
 from kinetoscope.recording import active, compiler
 from kinetoscope.recording.action import ProfilerAction
-from kinetoscope.recording.arguments import check_callbacks, check_kind, check_number, check_schedule, check_state
+from kinetoscope.recording.arguments import check_callbacks, check_schedule, check_settings, check_state
 from kinetoscope.recording.clock_comparison import ClockComparison
 from kinetoscope.recording.cycle import Contributions
 from kinetoscope.recording.delivery import Delivery
@@ -27,20 +24,20 @@ from kinetoscope.recording.guard import Guard
 from kinetoscope.recording.known_markers import KnownMarkers
 from kinetoscope.recording.lasting import LastingSpans
 from kinetoscope.recording.listeners import Listeners
-from kinetoscope.recording.live_folder import LIVE_BYTES_MAX, LiveFolder, live_run
+from kinetoscope.recording.live_folder import LIVE_BYTES_MAX, LiveFolder, live_run, recipe_of, run_folder_of
 from kinetoscope.recording.loop import Batches, Loop
 from kinetoscope.recording.marker import RECORDING_ACTIONS, Marker, MarkerSettings
 from kinetoscope.recording.recorder import ACTION_BITS
 from kinetoscope.recording.recorder_choice import ProcessRecorder, say_if_slow
+from kinetoscope.recording.run_end import RunEnd
 from kinetoscope.recording.schedule import Schedule
 from kinetoscope.recording.temporary_files import TemporaryFiles
 from kinetoscope.recording.termination import TerminationHandler
 from kinetoscope.recording.window import Window
 from kinetoscope.training.attempt import current_attempt
-from kinetoscope.training.callback import Callback
+from kinetoscope.training.callback import Callback, wanted_events
 from kinetoscope.training.event import Event
-from kinetoscope.training.ranks import Ranks, current_ranks
-from kinetoscope.training.remote_url import check_url
+from kinetoscope.training.ranks import current_ranks
 from kinetoscope.training.state import State
 
 _log = logging.getLogger("kinetoscope")
@@ -74,7 +71,8 @@ class Profiler(Callback):
     - ``grace_s``: how long saving may take after SIGTERM, in seconds; ``close_timeout_s``: at a regular close.
     - ``live_folder``: where what is not yet saved is kept, so that a kill loses none of it; by default ``live`` in the
       run folder of the first handler that has one. False keeps it in memory. ``live_bytes_max`` bounds it: what is
-      recorded beyond that, until something is saved, is dropped, and the trace says how much.
+      recorded beyond that, until something is saved, is dropped, and the trace says how much. Windows that could not be
+      saved stay as well, and are tried again; before anything is dropped, the oldest of these goes.
     - ``clock``: where time comes from; for tests.
 
     Raises `SettingsError` for an argument that cannot work.
@@ -126,7 +124,7 @@ class Profiler(Callback):
         check_schedule(schedule)
         if state is not None:
             check_state(state)
-        _check_settings(run_name, upload_to, grace_s, close_timeout_s, live_folder, live_bytes_max)
+        check_settings(run_name, upload_to, grace_s, close_timeout_s, live_folder, live_bytes_max)
         self.upload_to = upload_to
         self.remote_store: Any = None
         """Where remote names without a scheme go when there is no ``upload_to``: a `RemoteStore`, or None."""
@@ -160,13 +158,14 @@ class Profiler(Callback):
         self._action = ProfilerAction.SKIP
         self._is_paused = self._is_entered = False
         self._phase = _Phase.NEW
-        self._close_by = 0.0
+        self._unclosed = list(self.sources)
         self._termination = TerminationHandler(self._save_on_signal)
         save_cost = self.marker("kinetoscope/save", categories=("kinetoscope",))
-        self._delivery = Delivery(self._guard, lambda: self._trace_handlers, save_cost)
+        self._delivery = Delivery(self._guard, lambda: self._trace_handlers, save_cost, self._live_bytes_max)
         self._clocks = ClockComparison(self._clock, self.ranks, self.attempt)
-        self._live = LiveFolder(self._recorder, self._delivery.writer.submit)
+        self._live = LiveFolder(self._recorder, self._delivery.writer.submit, self._delivery.make_room)
         self._temporary = TemporaryFiles(lambda: self._live.path)
+        self._end = RunEnd(self._guard, self._clocks, self._delivery, self._live, self._temporary)
         self.uploads: dict[Path, Any] = {}
         """For handlers and sources: what uploads from each run folder, so that they share it."""
 
@@ -259,7 +258,7 @@ class Profiler(Callback):
         try:
             contribution = self._temporary.keep(Path(filepath), self._window.num_cycles)
         except OSError as error:
-            self._guard.keep(f"Taking over the trace file {filepath}", error)
+            self._guard.report(f"Taking over the trace file {filepath}", error)
         else:
             self.contribute(contribution)
 
@@ -279,7 +278,7 @@ class Profiler(Callback):
 
     def seconds_to_close(self) -> float:
         """For handlers: how much of the time that closing may take is left."""
-        return max(0.0, self._close_by - time.monotonic())
+        return self._end.seconds_left
 
     @property
     def resumption_batch_idx(self) -> int:
@@ -309,8 +308,8 @@ class Profiler(Callback):
     ) -> None:
         self._is_entered = False
         self._close(self.close_timeout_s, clean=kind is None)
-        if kind is None and self._guard.strict and self._guard.errors:
-            raise self._guard.errors[0]
+        if kind is None:
+            self._guard.raise_first()
 
     def start(self) -> Self:
         """Begins the run: what ``with profiler:`` does on entry.
@@ -332,7 +331,11 @@ class Profiler(Callback):
         return self
 
     def close(self, state: Any = None, logger: Any = None) -> None:
-        """Saves what was recorded, waits for it to be written, and lets go of every thread and hook."""
+        """Saves what was recorded, waits for it to be written, and lets go of every thread and hook.
+
+        Ctrl-C meanwhile ends the waiting. What is not saved by then stays in the live folder, for another `close` or
+        for ``kinetoscope recover``.
+        """
         self.__exit__(None, None, None)
 
     def post_close(self) -> None:
@@ -486,8 +489,7 @@ class Profiler(Callback):
         ``measure`` its clock once more before."""
         listener = self._recorder.listener
         timestamp = self.state.timestamp if timestamp is None else timestamp
-        lasting = self.lasting.take(self._recorder.window)
-        cycle = self._window.close(self.state.run_name, timestamp, _distributed_info(self.ranks), lasting)
+        cycle = self._window.close(self.state.run_name, timestamp, self.lasting.take(self._recorder.window))
         if isinstance(listener, Listeners):
             listener.cut(self._clock.monotonic_ns())
         if cycle is not None:
@@ -507,14 +509,11 @@ class Profiler(Callback):
     # -- inside -----------------------------------------------------------------------------------------------
 
     def _open_live_folder(self) -> None:
-        if self._live_folder in (None, True):
-            folders = [getattr(it, "run_folder", None) for it in self._trace_handlers]
-            folder = next((it for it in folders if isinstance(it, Path)), None)
-        else:
-            folder = self._live_folder
+        asked = self._live_folder
+        folder = run_folder_of(self._trace_handlers) if asked in (None, True) else asked
         self._live.prepare_ahead()
         if folder:
-            recipes = [it.recipe for it in self._trace_handlers if isinstance(getattr(it, "recipe", None), TraceRecipe)]
+            recipes = [recipe for it in self._trace_handlers if (recipe := recipe_of(it))]
             run = live_run(self.state.run_name, self.attempt, self.ranks, recipes)
             self._live.open(Path(folder), run, self.attempt, self._live_bytes_max)
 
@@ -523,37 +522,39 @@ class Profiler(Callback):
 
     def _connect(self) -> None:
         """Looks up once which callback wants which event, so that events nobody wants cost nothing."""
-        callbacks = [*self.sources, *self._trace_handlers]
-        self._wanted = {
-            event: [(it, getattr(it, event.value)) for it in callbacks if _wants(it, event.value)] for event in Event
-        }
+        self._wanted = wanted_events([*self.sources, *self._trace_handlers])
         state, names = self.state, self._recorder.names
         listeners = Listeners(self._trace_handlers, names, state, take_anchor(self._clock), self._guard)
         self._recorder.listener = listeners if listeners else None
 
-    def _close(self, timeout_s: float, *, clean: bool) -> None:
-        """Ends the run, once. Whatever fails in here is reported, and the rest is done all the same."""
-        if self._phase in (_Phase.CLOSING, _Phase.CLOSED) or self.is_forked:
+    def _close(self, timeout_s: float, *, clean: bool, at_exit: bool = False) -> None:
+        """Ends the run, or finishes what an earlier close could not. Whatever fails in here is reported, and the rest
+        is done all the same."""
+        is_over = self._phase is _Phase.CLOSED and not self._end.is_unfinished
+        if self._phase is _Phase.CLOSING or is_over or self.is_forked:
             return
-        was_running, self._phase = self._phase is _Phase.RUNNING, _Phase.CLOSING
-        self._guard.closing = True
-        self._close_by = time.monotonic() + timeout_s
-        if was_running:
+        with self._end.begin(timeout_s) as ending:
+            was_running, self._phase = self._phase is _Phase.RUNNING, _Phase.CLOSING
+            if at_exit:
+                ending.take(self._end.stop_writer)
             # In the phase CLOSING no batch can end any more: an epoch that does, does so without one.
-            self.end_run(clean)
-        for source in self.sources:
-            self._guard(source, source.close, (self.state, None))
-        self.save_window(measure=clean)
-        self._clocks.finish_windows(self.seconds_to_close())
-        self.close_handlers()
-        self._clocks.finish(self.seconds_to_close())
-        if self._delivery.writer.close(timeout_s=1.0):
-            self._live.close()
-            self._temporary.close()
-        active.deactivate(self._recorder)
-        atexit.unregister(self._at_exit)
-        self._phase = _Phase.CLOSED
-        self._termination.remove()
+            if was_running:
+                ending.take(self.end_run, clean)
+            ending.take(self._close_sources)
+            ending.take(self.save_window, measure=clean)
+            ending.take(self._end.finish_windows)
+            ending.take(self.close_handlers)
+            ending.take(self._end.finish_clocks)
+            ending.take(lambda: self._end.finish_files(is_window_open=self._window.is_open))
+            ending.take(active.deactivate, self._recorder)
+            ending.take(atexit.unregister, self._at_exit)
+            self._phase = _Phase.CLOSED
+            ending.take(self._termination.remove)
+
+    def _close_sources(self) -> None:
+        while self._unclosed:
+            source = self._unclosed.pop(0)
+            self._guard.end(source, source.close, (self.state, None))
 
     def end_run(self, clean: bool) -> None:
         """While closing: the run's last events, before the last window is saved."""
@@ -562,26 +563,23 @@ class Profiler(Callback):
 
     def close_handlers(self) -> None:
         """While closing: waits for what is being written, and lets handlers, sources and uploads end."""
-        if not self.drain_or_give_up():
+        if not self.drain_or_give_up() or not self._end.is_there_news_for_handlers():
             return
         for handler in self._trace_handlers:
-            self._guard(handler, handler.close, (self.state, None))
+            self._guard.end(handler, handler.close, (self.state, None))
         for callback in (*self.sources, *self._trace_handlers):
-            self._guard(callback, callback.post_close)
+            self._guard.end(callback, callback.post_close)
         self.finish_uploads()
 
     def drain_or_give_up(self) -> bool:
-        """While closing: waits until everything is written; False, and a word in the log, if time is up before."""
-        writer = self._delivery.writer
-        done = writer.drain(self.seconds_to_close())
-        if not done:
-            _log.error("Time to close is up, and %d saves are not done: they are given up.", writer.num_waiting + 1)
-        return done
+        """While closing: waits until everything is written, and tries again what could not be saved; False, and a word
+        in the log, if time is up before."""
+        return self._end.drain_or_give_up()
 
     def finish_uploads(self) -> None:
         """While closing: waits for uploads."""
         for uploads in self.uploads.values():
-            self._guard(uploads, uploads.finish, (self.seconds_to_close(),))
+            self._guard(uploads, lambda uploads=uploads: uploads.finish(self.seconds_to_close()))
 
     def _save_on_signal(self) -> bool:
         if self._phase is _Phase.CLOSING:
@@ -590,35 +588,4 @@ class Profiler(Callback):
         return True
 
     def _at_exit(self) -> None:
-        self._delivery.writer.close(self._grace_s)  # from here on its jobs run on this thread: none may be started now
-        self._close(self._grace_s, clean=False)
-
-
-def _check_settings(
-    run_name: Any, upload_to: Any, grace_s: Any, close_timeout_s: Any, live_folder: Any, live_bytes_max: Any
-) -> None:
-    if run_name is not None:
-        check_kind(run_name, "run_name", (str,), "a text")
-    if upload_to is not None:
-        check_kind(upload_to, "upload_to", (str,), "a URL")
-        check_url(upload_to, "upload_to")
-    if live_folder is not None:
-        check_kind(live_folder, "live_folder", (str, os.PathLike, bool), "a folder, or False for none")
-    check_number(grace_s, "grace_s", "seconds")
-    check_number(close_timeout_s, "close_timeout_s", "seconds")
-    check_number(live_bytes_max, "live_bytes_max", "bytes")
-
-
-def _wants(callback: Any, method: str) -> bool:
-    """Whether a callback wants an event: it overrides `Callback`'s method, or is no Callback but has one."""
-    own = getattr(type(callback), method, None)
-    return own is not None and own is not getattr(Callback, method)
-
-
-def _distributed_info(ranks: Ranks) -> dict[str, Any]:
-    """What a trace says of the run's ranks, in the words of Kineto's own traces."""
-    info: dict[str, Any] = {"rank": ranks.rank, "world_size": ranks.world_size}
-    distributed = getattr(sys.modules.get("torch"), "distributed", None)
-    if distributed is not None and distributed.is_available() and distributed.is_initialized():
-        info["backend"] = distributed.get_backend()
-    return {"distributedInfo": info}
+        self._close(self._grace_s, clean=False, at_exit=True)

@@ -82,12 +82,15 @@ class ThreadRecords:
 class WindowRecords:
     """What was recorded in a window that has closed: ``threads`` takes it out of the recorder, on whichever thread
     calls it; ``release`` deletes the files that kept it safe until it was saved. ``window`` is the recorder's number
-    for it, and ``closed_ns`` when it closed on the monotonic clock; both are 0 for a recorder that keeps no files."""
+    for it, and ``closed_ns`` when it closed on the monotonic clock; both are 0 for a recorder that keeps no files.
+    ``set_aside`` has it take less space until it is saved; ``in_files`` says whether files keep it safe."""
 
     threads: Callable[[], list[ThreadRecords]]
     release: Callable[[], object] = lambda: None
     window: int = 0
     closed_ns: int = 0
+    set_aside: Callable[[], object] = lambda: None
+    in_files: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +125,7 @@ class NameTable:
 
     def intern(self, name: str, categories: tuple[str, ...] = (), args: tuple[tuple[str, int], ...] = ()) -> int:
         """The id of a name, the same one every time."""
-        key = name, categories, args
+        key: tuple[Any, ...] = name, categories, args
         known = self._ids.get(key)
         if known is not None:
             return known

@@ -59,8 +59,10 @@ class TemporaryFiles:
         self._undo.close()
 
     def _copy(self, stream: BinaryIO, kept: Path) -> Path:
-        with stream, atomic_file(kept) as copy:
+        stream.seek(0)  # this may be called again, after an error
+        with atomic_file(kept) as copy:
             shutil.copyfileobj(stream, copy, 1 << 20)
+        stream.close()
         return kept
 
     def _in_live_folder(self, cycle: int) -> Path | None:

@@ -1,8 +1,10 @@
 """recording: the folder in which one rank's trace files collect. Finished files are noted in its manifest."""
 
+import logging
 import os
 import socket
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,8 @@ from kinetoscope.training.run_folder import RunFolder, is_name_inside
 from kinetoscope.training.timestamp import Timestamp, timestamp_fields, timestamp_from_fields
 from kinetoscope.writing.atomic_file import check_writable
 from kinetoscope.writing.partial_files import remove_partials
+
+_log = logging.getLogger("kinetoscope")
 
 
 class TraceFolder:
@@ -78,14 +82,28 @@ class TraceFolder:
         """The format of its files' names."""
         return self._filename.text
 
-    def path_for(self, timestamp: Any) -> Path:
-        """Where the trace of the cycle that ends at ``timestamp`` goes; never where this run has put one before."""
+    @contextmanager
+    def new_trace(self, cycle: int, timestamp: Any) -> Iterator[Path]:
+        """Where to write, within the block, the trace of the cycle that ends at ``timestamp``; never where this run has
+        put one before. At the end of the block it is noted in the manifest.
+
+        If the block fails, or the manifest cannot be written, there is no trace, and its name is free again.
+        """
         name = self._used.choose(self._filename.fill(self._run_name, self._ranks, timestamp))
-        RunFolder(self.path).make_folder(os.path.dirname(name) or ".")
-        return self.path / name
+        is_written = False
+        try:
+            RunFolder(self.path).make_folder(os.path.dirname(name) or ".")
+            yield self.path / name
+            is_written = True
+            self.add(self.path / name, cycle, timestamp)
+        except BaseException:
+            self._used.give_back(name)
+            if is_written:
+                (self.path / name).unlink(missing_ok=True)
+            raise
 
     def written_for(self, timestamp: Any) -> Iterator[Path]:
-        """The files that are there under the names that `path_for` gives for ``timestamp``."""
+        """The files that are there under the names that `new_trace` gives for ``timestamp``."""
         names, wanted = UsedNames(), self._filename.fill(self._run_name, self._ranks, timestamp)
         folder = RunFolder(self.path)
         while folder.is_file(name := names.choose(wanted)):
@@ -96,18 +114,26 @@ class TraceFolder:
         name = str(path.relative_to(self.path))
         return any(trace.path == name for manifest in read_manifest(self.path) for trace in manifest.traces)
 
-    def add(self, path: Path, cycle: int, timestamp: Any) -> list[Path]:
-        """Notes a finished file; returns those that it makes one too many. The caller deletes them, or whoever merges
-        the folder does, when nobody needs them any more."""
+    def add(self, path: Path, cycle: int, timestamp: Any) -> None:
+        """Notes a finished file in the manifest. Raises OSError if that cannot be written."""
         name = str(path.relative_to(self.path))
         fields, size = timestamp_fields(timestamp), path.stat().st_size
         finished = TraceFinished(self._ranks.rank, name, size_bytes=size, timestamp=fields, cycle=cycle)
         append_entry(self.path, self._ranks.rank, finished)
         self._kept.append(path)
+
+    def expire(self) -> list[Path]:
+        """Notes that the oldest traces are too many, and returns these. The caller deletes them, or whoever merges the
+        folder does, when nobody needs them any more."""
         num_expired = max(0, len(self._kept) - self._num_traces_to_keep) if self._num_traces_to_keep >= 0 else 0
-        expired, self._kept = self._kept[:num_expired], self._kept[num_expired:]
-        for old in expired:
-            append_entry(self.path, self._ranks.rank, TraceExpired(str(old.relative_to(self.path))))
+        expired = self._kept[:num_expired]
+        try:
+            for old in expired:
+                append_entry(self.path, self._ranks.rank, TraceExpired(str(old.relative_to(self.path))))
+        except OSError as error:
+            _log.warning("More than num_traces_to_keep traces are kept in %s for now: %s.", self.path, error)
+            return []
+        self._kept = self._kept[num_expired:]
         return expired
 
     def close(self) -> None:

@@ -43,4 +43,8 @@ class TraceHandler(Callback):
         """Somebody contributed a complete file of Chrome JSON events; it is there during this call."""
 
     def process_cycle(self, cycle: Cycle) -> None:
-        """A window has closed, and everything that belongs to it is complete."""
+        """A window has closed, and everything that belongs to it is complete.
+
+        If this raises an OSError or MemoryError, the same cycle comes again, behind later ones: what was written of it
+        by then should be gone. Any other error switches the handler off.
+        """

@@ -1,6 +1,7 @@
 """recording: windows. Actions flow in, one per batch; a Cycle flows out when a window closes."""
 
 import os
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -49,9 +50,7 @@ class Window:
         """How many windows have closed: the number of the cycle to come."""
         return self._num_cycles
 
-    def close(
-        self, run_name: str, timestamp: Any, metadata: dict[str, Any], lasting: Sequence[LastingSpan] = ()
-    ) -> Cycle | None:
+    def close(self, run_name: str, timestamp: Any, lasting: Sequence[LastingSpan] = ()) -> Cycle | None:
         """Closes the window at this nanosecond and gives its cycle; None if no window is open."""
         self._recorder.action = 0
         if self._begin is None:
@@ -71,9 +70,18 @@ class Window:
             names=self._recorder.names.names,
             recorded=recorded,
             contributions=self.contributions,
-            metadata=metadata,
+            metadata=_distributed_info(self._ranks),
             lasting=lasting,
         )
         self._num_cycles += 1
         self._begin, self.contributions = None, Contributions(cycle=self._num_cycles)
         return cycle
+
+
+def _distributed_info(ranks: Ranks) -> dict[str, Any]:
+    """What a trace says of the run's ranks, in the words of Kineto's own traces."""
+    info: dict[str, Any] = {"rank": ranks.rank, "world_size": ranks.world_size}
+    distributed = getattr(sys.modules.get("torch"), "distributed", None)
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        info["backend"] = distributed.get_backend()
+    return {"distributedInfo": info}

@@ -152,6 +152,8 @@ class TorchProfiler(Callback):
         if results is not None:
             save = partial(self._save, state.profiler, results, state.timestamp, self._num_windows)
             state.profiler.contribute(save)
+            if self._memory_filename.text:
+                state.profiler.contribute(partial(self._save_memory, results, state.timestamp))
             self._num_windows += 1
 
     def note_results(self, results: KinetoResults) -> None:
@@ -160,22 +162,26 @@ class TorchProfiler(Callback):
     def _save(
         self, profiler: Any, results: KinetoResults, timestamp: Any, window: int, contributions: Contributions
     ) -> None:
-        temporary, path = profiler.temporary_folder(contributions.cycle), self._folder.path_for(timestamp)
-        if not self._writes_file:
-            path = temporary / path.name.lstrip(".")
-        results.export_chrome_trace(path, temporary_folder=temporary)
+        """Writes a window's trace; after an error it may be called again."""
+        temporary = profiler.temporary_folder(contributions.cycle)
         if self._writes_file:
+            with self._folder.new_trace(window, timestamp) as path:
+                results.export_chrome_trace(path, temporary_folder=temporary)
             contributions.files.append(path)
-            expired = self._folder.add(path, window, timestamp)
             self._remote.put(path, timestamp)
+            expired = self._folder.expire()
             contributions.afterwards.extend(partial(self._uploads.delete_when_uploaded, old) for old in expired)
         else:
+            path = temporary / f"window{window}.pt.trace.json"
+            results.export_chrome_trace(path, temporary_folder=temporary)
             contributions.add_temporary(path)
-        if self._memory_filename.text:
-            name = self._memory_filename.fill(self._run_name, self._ranks, timestamp)
-            results.memory_timeline().save(self._folder.path / name)
-            self._memory_remote.put(self._folder.path / name, timestamp)
         self.note_results(results)
+
+    def _save_memory(self, results: KinetoResults, timestamp: Any, contributions: Contributions) -> None:
+        del contributions  # the timeline is a page, and no trace
+        name = self._memory_filename.fill(self._run_name, self._ranks, timestamp)
+        results.memory_timeline().save(self._folder.path / name)
+        self._memory_remote.put(self._folder.path / name, timestamp)
 
 
 def _check_memory_options(**options: bool) -> None:

@@ -90,7 +90,10 @@ class Uploads:
     def delete_when_uploaded(self, file: Path) -> None:
         """Deletes ``file`` once its upload is confirmed; at once if it was uploaded before or never was to be."""
         if file not in self._not_queued and file not in self._refused:
-            delete_when_uploaded(self._run_folder, file)
+            try:
+                delete_when_uploaded(self._run_folder, file)
+            except OSError as error:
+                _log.warning("%s cannot be deleted: %s.", file, error.strerror)
 
     def finish(self, timeout_s: float) -> None:
         """Waits until everything is uploaded or given up, at most ``timeout_s`` seconds; says what is left."""

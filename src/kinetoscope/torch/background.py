@@ -14,7 +14,7 @@ class BackgroundExport:
 
     def __init__(self) -> None:
         self._writer: WriterThread | None = None
-        self._errors: list[Exception] = []
+        self._errors: list[BaseException] = []
 
     def export(self, results: KinetoResults, path: Path) -> None:
         """Writes the window to ``path``, soon."""
@@ -33,5 +33,5 @@ class BackgroundExport:
                 errors[0].add_note(f"Another trace was not written either: {error!r}")
             raise errors[0]
 
-    def _note(self, name: str, error: Exception) -> None:
+    def _note(self, name: str, error: BaseException) -> None:
         self._errors.append(error)

@@ -1,5 +1,6 @@
 """training: the Callback, an object with one method per event of a run."""
 
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from kinetoscope.training.event import Event
@@ -16,7 +17,7 @@ class Callback:
         getattr(self, event.value)(state, logger)
 
     def close(self, state: Any, logger: Any) -> None:
-        """Called once when the run ends, however it ends."""
+        """Called when the run ends, however it ends; again if another close of the Profiler saves what was left."""
 
     def post_close(self) -> None:
         """Called after every callback was closed: the place to let go of resources that other closes may use."""
@@ -34,3 +35,15 @@ def _event_method(event: Event) -> Any:
 
 for _event in Event:
     setattr(Callback, _event.value, _event_method(_event))
+
+
+def wanted_events(callbacks: Iterable[Any]) -> dict[Event, list[tuple[Any, Callable[..., Any]]]]:
+    """For each event, the callbacks that want it, each with its method."""
+    callbacks = list(callbacks)
+    return {event: [(it, getattr(it, event.value)) for it in callbacks if _wants(it, event.value)] for event in Event}
+
+
+def _wants(callback: Any, method: str) -> bool:
+    """Whether a callback wants an event: it overrides `Callback`'s method, or is no Callback but has one."""
+    own = getattr(type(callback), method, None)
+    return own is not None and own is not getattr(Callback, method)

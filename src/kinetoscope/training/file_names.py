@@ -105,3 +105,7 @@ class UsedNames:
             name = f"{wanted.removesuffix(suffix)}.{number}{suffix}"
         self._used.add(name)
         return name
+
+    def give_back(self, name: str) -> None:
+        """Makes a name that was chosen free again: nothing was written there."""
+        self._used.discard(name)

@@ -11,6 +11,8 @@ from kinetoscope.writing.own_thread import OwnThread
 
 _log = logging.getLogger("kinetoscope")
 _here = threading.local()
+# A signal that comes just before a wait begins is seen by Python only when the wait ends.
+_LONGEST_WAIT_S = 0.25
 
 Job = Callable[[], object]
 
@@ -24,13 +26,13 @@ def is_beside_training() -> bool:
 class WriterThread:
     """Runs jobs one after the other on a thread of its own, which starts with the first job.
 
-    A job that raises is reported to ``on_error(name, error)`` and the next one runs all the same. The thread
-    is a daemon, so that a job which hangs cannot keep the process alive; `close` waits for it, within bounds.
+    A job that raises, SystemExit too, is reported to ``on_error(name, error)`` and the next one runs all the same. The
+    thread is a daemon, so that a job which hangs cannot keep the process alive; `close` waits for it, within bounds.
     In a forked child there is no thread and no job: whatever was queued is the parent's to do.
     """
 
     def __init__(
-        self, name: str = "kinetoscope-writer", on_error: Callable[[str, Exception], None] | None = None
+        self, name: str = "kinetoscope-writer", on_error: Callable[[str, BaseException], None] | None = None
     ) -> None:
         self._name = name
         self._on_error = on_error or _log_error
@@ -71,12 +73,14 @@ class WriterThread:
         """Drains, then ends and joins the thread; False if jobs are left after ``timeout_s``."""
         if self._pid != os.getpid():
             return True  # and touch no lock: at the fork, the parent's thread may have held it
-        done = self.drain(timeout_s)
-        with self._changed:
-            self._closing = True
-            self._changed.notify_all()
-        if done and self._thread is not None:
-            self._thread.join(timeout_s)
+        try:
+            done = self.drain(timeout_s)
+        finally:  # drain may be interrupted
+            with self._changed:
+                self._closing = True
+                self._changed.notify_all()
+        if done and (thread := self._thread) is not None:
+            thread.join(timeout_s)
         return done
 
     @property
@@ -94,7 +98,7 @@ class WriterThread:
             left = deadline - monotonic()
             if left <= 0 or self._thread is None or not self._thread.is_alive():
                 break
-            self._changed.wait(left)
+            self._changed.wait(min(left, _LONGEST_WAIT_S))
 
     def _start(self) -> None:
         if self._thread is None:
@@ -114,12 +118,20 @@ class WriterThread:
 
     def _loop(self) -> None:
         _here.writer = self
-        while (item := self._next()) is not None:
-            self._run(*item)
-            del item  # a finished job's cycle must not stay alive until the next one comes
-            with self._changed:
-                self._running = False
-                self._changed.notify_all()
+        try:
+            while (item := self._next()) is not None:
+                self._run(*item)
+                del item  # a finished job's cycle must not stay alive until the next one comes
+                self._end_job()
+        except BaseException:  # of `on_error`: whoever waits does the rest, or the next job starts another thread
+            self._thread = None
+            self._end_job()
+            raise
+
+    def _end_job(self) -> None:
+        with self._changed:
+            self._running = False
+            self._changed.notify_all()
 
     def _next(self) -> tuple[str, Job] | None:
         with self._changed:
@@ -133,9 +145,11 @@ class WriterThread:
     def _run(self, name: str, job: Job) -> None:
         try:
             job()
-        except Exception as error:
+        except BaseException as error:
+            if not isinstance(error, Exception) and threading.current_thread() is not self._thread:
+                raise  # Ctrl-C, on a thread that is not ours
             self._on_error(name, error)
 
 
-def _log_error(name: str, error: Exception) -> None:
+def _log_error(name: str, error: BaseException) -> None:
     _log.error("%s failed: %s", name, error, exc_info=error)

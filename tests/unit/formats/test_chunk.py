@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from kinetoscope.formats.live_records import read_live_folder
+from kinetoscope.formats.live_records import delete_read, read_live_folder
 from kinetoscope.formats.record import unpack_records
 from kinetoscope.recording.recorder_choice import IS_PURE
 
@@ -87,3 +87,11 @@ def test_a_spool_that_finds_no_space_leaves_the_records_in_their_chunks(tmp_path
     (warning,) = [it.getMessage() for it in caplog.records]
     assert "live_bytes_max" in warning
     (tmp_path / f"{os.getpid()}-1.spool").unlink()
+
+
+def test_a_file_that_a_worker_is_just_making_is_not_deleted(tmp_path):
+    pid = os.getpid()
+    for name in (f"{pid}.names", f"{pid}-1.track", f"{pid}-2.chunk"):
+        (tmp_path / name).touch()
+    delete_read(tmp_path, pid, read_to_ns=1 << 60)
+    assert len(list(tmp_path.iterdir())) == 3

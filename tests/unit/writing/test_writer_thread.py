@@ -2,6 +2,8 @@ import os
 import threading
 import time
 
+import pytest
+
 from kinetoscope.writing.writer_thread import WriterThread, is_beside_training
 
 
@@ -140,3 +142,32 @@ def test_a_job_knows_whether_somebody_waits_for_it():
     waiting.join()
     writer.submit("right here", lambda: found.append(is_beside_training()))
     assert found == [True, False, False]
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), GeneratorExit(), KeyboardInterrupt()])
+def test_a_job_that_would_end_its_thread_is_reported_and_the_next_one_runs(error):
+    reported, seen = [], []
+    writer = WriterThread(on_error=lambda name, error: reported.append(error))
+    writer.submit("bad", lambda: (_ for _ in ()).throw(error))
+    writer.submit("good", lambda: seen.append(1))
+    assert writer.drain(60)
+    assert writer.close(60)
+    assert (reported, seen) == ([error], [1])
+
+
+def test_who_waits_learns_of_a_thread_that_has_died_and_does_the_rest(monkeypatch):
+    monkeypatch.setattr(threading, "excepthook", lambda arguments: None)
+    seen, forward = [], threading.Event()
+    writer = WriterThread(on_error=lambda name, error: 1 / 0)
+    writer.submit("bad", lambda: forward.wait(60) and 1 / 0)
+    writer.submit("good", lambda: seen.append(1))
+    (thread,) = [it for it in threading.enumerate() if it.name == "kinetoscope-writer"]
+    waiting = threading.Thread(target=writer.close, args=(600,))
+    waiting.start()
+    while not writer.is_awaited:
+        time.sleep(0.001)
+    forward.set()
+    thread.join(60)
+    waiting.join(60)
+    assert not waiting.is_alive()
+    assert seen == [1]

@@ -1,0 +1,147 @@
+"""Two ranks with DataLoader workers are killed at any moment; an independent witness counted what they had recorded.
+
+Each process tells the witness of every span that it has finished, under a name that no other span has. What was saved
+before the kill and what `kinetoscope recover` finds are together these spans, each of them once.
+"""
+
+import fcntl
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+
+import pytest
+
+from kinetoscope.recording.recorder_choice import IS_PURE
+
+pytest.importorskip("torch")
+pytestmark = pytest.mark.skipif(IS_PURE, reason="the recorder in Python keeps everything in memory: a kill loses it")
+
+NUM_KILLS = int(os.environ.get("KINETOSCOPE_KILLS", "3"))
+NUM_RANKS, NUM_WORKERS = 2, 2
+
+# The lock is there so that no kill comes between the end of a span and the word to the witness.
+TRAIN = """
+import fcntl, os, sys, time
+folder, rank = sys.argv[1], int(sys.argv[2])
+os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
+os.environ |= {"MASTER_ADDR": "localhost", "MASTER_PORT": "29876"}
+import kinetoscope
+from kinetoscope import JSONTraceHandler, Profiler, ProfilerAction
+from torch.utils.data import DataLoader
+
+class Witness:
+    def __init__(self):
+        self.pid = 0
+
+    def record(self, marker, name):
+        if self.pid != os.getpid():
+            self.begin(marker)
+        self.number += 1
+        name = f"{name} {rank}-{self.pid}-{self.number}"
+        span = marker(name)
+        token = span.begin()
+        for _ in range(500):
+            pass
+        fcntl.flock(self.lock, fcntl.LOCK_SH)
+        span.end(token)
+        if token is not None:
+            os.write(self.file, f"{name}\\n".encode())
+        fcntl.flock(self.lock, fcntl.LOCK_UN)
+
+    def begin(self, marker):
+        self.pid, self.number = os.getpid(), 0
+        self.file = os.open(folder + "/witness", os.O_WRONLY | os.O_APPEND)
+        self.lock = os.open(folder + "/lock", os.O_RDONLY)
+        first = marker("first")  # makes this process's files
+        while (token := first.begin()) is None:
+            time.sleep(0.001)
+        first.end(token)
+
+witness = Witness()
+
+class Items:
+    def __len__(self):
+        return 40
+
+    def __getitem__(self, index):
+        for _ in range(3):
+            witness.record(kinetoscope.marker, "item")
+        return index
+
+def schedule(state):
+    return ProfilerAction.ACTIVE if (state.timestamp.batch + 1) % 4 else ProfilerAction.ACTIVE_AND_SAVE
+
+with Profiler(schedule, JSONTraceHandler(folder + "/run/traces"), strict=True) as profiler:
+    loader = DataLoader(Items(), batch_size=4, num_workers=2)
+    for _ in range(1000):
+        for _ in profiler.batches(loader):
+            for _ in range(5):
+                witness.record(profiler.marker, "work")
+"""
+
+
+def start(folder, rank):
+    command = [sys.executable, "-c", TRAIN, folder, str(rank)]
+    # Workers have it too: when nobody holds it any more, all are dead.
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
+
+
+def wait_until_witnessed(folder, ranks, num_spans):
+    """Until each rank has told of so many spans, and has saved some."""
+    deadline = time.monotonic() + 300
+    while time.monotonic() < deadline:
+        lines = (folder / "witness").read_text().splitlines()
+        told = Counter(line.split()[1].split("-")[0] for line in lines)
+        saved = [list((folder / "run" / "traces").glob(f"*rank{rank}.json")) for rank in range(NUM_RANKS)]
+        if all(saved) and all(told[str(rank)] >= num_spans for rank in range(NUM_RANKS)):
+            return
+        assert all(rank.poll() is None for rank in ranks), ranks[0].communicate()
+        time.sleep(0.01)
+    raise AssertionError(f"the ranks recorded too little: {told}")
+
+
+def kill(folder, ranks):
+    """Kills all processes of all ranks, none of them between the end of a span and its word to the witness."""
+    with open(folder / "lock", "rb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for rank in ranks:
+            os.killpg(rank.pid, signal.SIGKILL)
+        for rank in ranks:
+            rank.communicate()
+
+
+def spans_in(path):
+    """Of each span of a trace that the witness may know: its name, and whether it is cut."""
+    events = json.loads(path.read_text())["traceEvents"]
+    spans = [event for event in events if event["ph"] == "X" and event["name"].startswith(("item ", "work "))]
+    return [(event["name"], "cut" in event["args"]) for event in spans]
+
+
+@pytest.mark.parametrize("trial", range(NUM_KILLS))
+def test_what_was_saved_and_what_is_recovered_are_the_spans_that_a_witness_counted(tmp_path, trial):
+    (tmp_path / "witness").touch()
+    (tmp_path / "lock").touch()
+    ranks = [start(tmp_path, rank) for rank in range(NUM_RANKS)]
+    try:
+        wait_until_witnessed(tmp_path, ranks, random.Random(trial).randrange(50, 1500))
+    finally:
+        kill(tmp_path, ranks)
+    traces = tmp_path / "run" / "traces"
+    done = subprocess.run(
+        [sys.executable, "-m", "kinetoscope", "recover", tmp_path / "run"], capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Damaged" not in done.stdout
+    witnessed = Counter((tmp_path / "witness").read_text().splitlines())
+    found = [span for path in traces.glob("ep*.json") for span in spans_in(path)]
+    was_open = [(name, is_cut) for name, is_cut in found if name not in witnessed]
+    assert Counter(name for name, _ in found if name in witnessed) == witnessed
+    # What the witness does not know is what each process was about to end.
+    assert all(is_cut for _, is_cut in was_open)
+    assert max(Counter(name.split("-")[1] for name, _ in was_open).values(), default=0) <= 1
+    assert not (tmp_path / "run" / "live").exists()

@@ -1,0 +1,237 @@
+"""The end of a run: every part of it happens, whatever another part raises, and the process is as it was before."""
+
+import atexit
+import os
+import signal
+import threading
+
+import pytest
+
+from kinetoscope import JSONTraceHandler, Profiler, ProfilerAction
+from kinetoscope.composer import Profiler as ComposerProfiler
+from kinetoscope.formats.live_records import read_live_folder
+from kinetoscope.recording.ending import Ending
+from kinetoscope.recording.parents_run import RUN_FILE_VARIABLE
+from kinetoscope.recording.recorder_choice import IS_PURE
+from kinetoscope.recording.trace_handler import TraceHandler
+from kinetoscope.testing import MemoryTraceHandler
+from kinetoscope.training.callback import Callback
+
+ALWAYS = lambda state: ProfilerAction.ACTIVE  # noqa: E731
+
+
+@pytest.fixture(autouse=True)
+def the_process_is_as_it_was_before(monkeypatch):
+    """What `conftest` does not look at: Ctrl-C, the environment, what is called at exit. Then another one may run."""
+    called_at_exit = []
+    monkeypatch.setattr(atexit, "register", called_at_exit.append)
+    monkeypatch.setattr(atexit, "unregister", lambda it: called_at_exit.remove(it) if it in called_at_exit else None)
+    interrupt = signal.getsignal(signal.SIGINT)
+    yield
+    assert signal.getsignal(signal.SIGINT) is interrupt
+    assert RUN_FILE_VARIABLE not in os.environ
+    assert [it for it in called_at_exit if isinstance(getattr(it, "__self__", None), Profiler)] == []
+    with Profiler(ALWAYS):
+        pass
+
+
+class Raising(Callback):
+    """A source that raises as it closes."""
+
+    def __init__(self, error):
+        self.error, self.num_closed = error, 0
+
+    def close(self, state, logger):
+        self.num_closed += 1
+        raise self.error
+
+    def post_close(self):
+        self.num_closed += 1
+        raise self.error
+
+
+class Blocking(TraceHandler):
+    """A handler that keeps the writer thread until it is let go."""
+
+    def __init__(self):
+        self.has_begun, self.may_end = threading.Event(), threading.Event()
+        self.num_spans, self.num_closed = 0, 0
+
+    def process_cycle(self, cycle):
+        self.has_begun.set()
+        assert self.may_end.wait(60)
+        self.num_spans += sum(thread.num_records for thread in cycle.threads)
+
+    def close(self, state, logger):
+        self.num_closed += 1
+
+
+def record(profiler, num_spans=5):
+    for _ in range(num_spans):
+        with profiler.marker("work"):
+            pass
+
+
+def parts_in(live_folder):
+    tracks = [track for process in read_live_folder(live_folder).processes for track in process.tracks]
+    return [part for track in tracks for part in track.parts]
+
+
+class CtrlC:
+    """Presses Ctrl-C once the profiler waits for a save."""
+
+    def __init__(self, profiler, handler, signals=(signal.SIGINT,)):
+        self._thread = threading.Thread(target=self._press, args=(profiler, handler, signals))
+        self._thread.start()
+
+    def _press(self, profiler, handler, signals):
+        assert handler.has_begun.wait(60)
+        while not profiler._delivery.writer.is_awaited:
+            handler.may_end.wait(0.001)
+        for number in signals:
+            os.kill(os.getpid(), number)
+
+    def join(self):
+        self._thread.join(60)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(3), GeneratorExit()])
+def test_what_a_source_raises_as_it_closes_is_raised_when_everything_is_saved(tmp_path, error):
+    first, second, handler = Raising(error), Raising(error), MemoryTraceHandler()
+    json_handler = JSONTraceHandler(f"{tmp_path}/traces", merged_trace_filename=None)
+    profiler = Profiler(ALWAYS, [handler, json_handler], sources=[first, second]).start()
+    record(profiler)
+    with pytest.raises(type(error)):
+        profiler.close()
+    assert (first.num_closed, second.num_closed) == (2, 2)
+    assert len(handler.spans("work")) == 5
+    assert len(list((tmp_path / "traces").glob("ep*.json"))) == 1
+    assert not (tmp_path / "live").exists()
+    profiler.close()
+    assert first.num_closed == 2
+
+
+def test_an_error_in_the_loop_and_another_in_a_close_leave_nothing_behind():
+    with pytest.raises(KeyboardInterrupt):
+        with Profiler(ALWAYS, sources=[Raising(KeyboardInterrupt())]):
+            raise ValueError("diverged")
+
+
+def test_a_source_that_was_switched_off_is_closed_all_the_same():
+    class Failing(Callback):
+        is_closed = False
+
+        def batch_end(self, state, logger):
+            raise RuntimeError("broken")
+
+        def close(self, state, logger):
+            self.is_closed = True
+
+    source = Failing()
+    with Profiler(ALWAYS, sources=[source]) as profiler:
+        for _ in profiler.batches(range(2)):
+            pass
+    assert source.is_closed
+
+
+def test_ctrl_c_ends_the_wait_for_a_save_and_another_close_finishes_it(tmp_path):
+    handler = Blocking()
+    profiler = Profiler(ALWAYS, handler, live_folder=tmp_path).start()
+    record(profiler)
+    pressing = CtrlC(profiler, handler)
+    with pytest.raises(KeyboardInterrupt):
+        profiler.close()
+    pressing.join()
+    assert (tmp_path / "live").exists() is not IS_PURE
+    assert handler.num_closed == 0
+    with Profiler(ALWAYS, MemoryTraceHandler(), live_folder=tmp_path):  # another run in between
+        pass
+    handler.may_end.set()
+    profiler.close()
+    assert (handler.num_spans, handler.num_closed) == (5, 1)
+    assert not (tmp_path / "live").exists()
+    profiler.close()
+    assert handler.num_closed == 1
+
+
+def test_without_another_close_the_writer_thread_saves_in_the_background_what_it_had(tmp_path):
+    handler = Blocking()
+    profiler = Profiler(ALWAYS, handler, live_folder=tmp_path).start()
+    record(profiler)
+    pressing = CtrlC(profiler, handler)
+    with pytest.raises(KeyboardInterrupt):
+        profiler.close()
+    pressing.join()
+    handler.may_end.set()
+    assert profiler.drain(60)
+    assert handler.num_spans == 5
+    assert [len(part) for path in tmp_path.glob("live/*") for part in parts_in(path)] == []  # nothing to recover
+    profiler.close()
+    assert not (tmp_path / "live").exists()
+
+
+def test_ctrl_c_in_the_close_of_a_handler_ends_that_and_the_others_close():
+    class Slow(TraceHandler):
+        def close(self, state, logger):
+            os.kill(os.getpid(), signal.SIGINT)
+            threading.Event().wait(60)
+
+    class Other(TraceHandler):
+        seconds_left = None
+
+        def close(self, state, logger):
+            self.seconds_left = state.profiler.seconds_to_close()
+
+    other = Other()
+    profiler = Profiler(ALWAYS, [Slow(), other]).start()
+    with pytest.raises(KeyboardInterrupt):
+        profiler.close()
+    assert other.seconds_left == 0.0
+
+
+def test_ctrl_c_between_two_steps_waits_for_the_step_and_then_nothing_is_waited_for():
+    steps = []
+    with pytest.raises(KeyboardInterrupt), Ending(60.0, on_error=None) as ending:
+        ending.take(os.kill, os.getpid(), signal.SIGINT)
+        ending.take(steps.append, "a step")
+        ending.take(lambda: steps.append(ending.wait_for(lambda: ending.seconds_left)))
+    assert steps == ["a step", 0.0]
+
+
+def test_a_handler_of_ones_own_for_ctrl_c_is_left_alone():
+    pressed = []
+    before = signal.signal(signal.SIGINT, lambda number, frame: pressed.append(number))
+    try:
+        with Profiler(ALWAYS, MemoryTraceHandler()) as profiler:
+            profiler.contribute(lambda contributions: os.kill(os.getpid(), signal.SIGINT))
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert pressed == [signal.SIGINT]
+
+
+def test_a_run_within_the_worker_of_another_run_gives_the_workers_environment_back(tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setenv(RUN_FILE_VARIABLE, "/run/of/the/parent")
+        with Profiler(ALWAYS, MemoryTraceHandler(), live_folder=tmp_path):
+            assert (os.environ[RUN_FILE_VARIABLE] == "/run/of/the/parent") is IS_PURE
+        assert os.environ[RUN_FILE_VARIABLE] == "/run/of/the/parent"
+
+
+def test_the_composer_face_ends_likewise(tmp_path, monkeypatch):
+    from kinetoscope import State
+
+    monkeypatch.chdir(tmp_path)
+    handler, state = Blocking(), State(run_name="run")
+    no_sources = {"sys_prof_cpu": False, "torch_prof_profile_memory": False, "torch_prof_with_flops": False}
+    profiler = ComposerProfiler(ALWAYS, [handler], **no_sources)
+    profiler.bind_to_state(state)
+    profiler.init(state, None)
+    profiler.fit_start(state, None)
+    record(profiler)
+    pressing = CtrlC(profiler, handler)
+    with pytest.raises(KeyboardInterrupt):
+        profiler.close()
+    pressing.join()
+    handler.may_end.set()
+    profiler.close()
+    assert handler.num_spans == 5
