@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 from kinetoscope.handlers.json_trace_handler import JSONTraceHandler
 from kinetoscope.recording.profiler import Profiler
 from kinetoscope.recording.schedule import Schedule, cyclic_schedule
+from kinetoscope.recording.trace_folder import choose_run_folder
 from kinetoscope.sources.system_profiler import SystemProfiler
+from kinetoscope.training.attempt import restart_count
 from kinetoscope.training.ranks import current_ranks, run_name_all_ranks_agree_on
 
 if TYPE_CHECKING:
@@ -81,10 +83,15 @@ def profile(
     )
 
 
+_MOST_FOLDERS = 1000
+
+
 def _run_folder(out: str) -> str:
     """``out`` with its time filled in, the same on all ranks."""
     head, found, tail = out.partition("{time}")
     if not found:
         return out
-    now = time.strftime("%Y%m%d-%H%M%S")
-    return head + run_name_all_ranks_agree_on(current_ranks(), now) + tail
+    ranks = current_ranks()
+    name = run_name_all_ranks_agree_on(ranks, time.strftime("%Y%m%d-%H%M%S"))
+    folders = (f"{head}{name}{number}{tail}" for number in ("", *map("-{}".format, range(2, _MOST_FOLDERS))))
+    return choose_run_folder(folders, ranks, restart_count())

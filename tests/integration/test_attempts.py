@@ -3,9 +3,11 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -143,3 +145,209 @@ def test_a_live_folder_of_the_same_name_is_not_deleted(tmp_path, monkeypatch, ca
     assert (tmp_path / "live" / "twice" / "somebody").read_text() == "else's"
     assert "cannot be used" in caplog.text
     assert os.listdir(tmp_path / "live") == ["twice"]
+
+
+# -- ranks that find each other ------------------------------------------------------------------------------------
+
+# One rank; with "store" it has a process group. It goes on when all ranks have begun, and with a store, have agreed.
+RANK = """
+import os, sys, time
+from pathlib import Path
+from kinetoscope import JSONTraceHandler, Profiler, ProfilerAction
+
+folder, how = sys.argv[1:3]
+settings = {"overwrite": True} if "overwrite" in how else {}
+if "store" in how:
+    import torch.distributed
+    torch.distributed.init_process_group("gloo")
+if "url" in how:
+    settings |= {"remote_file_name": None, "merged_trace_remote_file_name": f"file://{folder}/store/merged.json"}
+handler = JSONTraceHandler(folder + "/traces", **settings)
+rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+manifests = Path(folder, "traces", ".manifest")
+
+def wait_until(condition):
+    until = time.monotonic() + 100
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+def last_start(rank):
+    manifest = manifests / f"rank{rank}.jsonl"
+    *before, last = manifest.read_text().split('"started"') if manifest.exists() else ("",)
+    return last if len(before) == 1 + ("overwrite" in how) else ""
+
+with Profiler(lambda state: ProfilerAction.ACTIVE, handler) as profiler:
+    if "alone" not in how:
+        wait_until(lambda: all(map(last_start, range(world_size))))
+    if "store" in how:
+        wait_until(lambda: all('"agreed"' in last_start(rank) for rank in range(world_size)))
+    for batch in profiler.batches(range(3)):
+        with profiler.marker(f"of rank {rank}"):
+            pass
+    if f"kill{rank}" in how:
+        os.kill(os.getpid(), 9)
+"""
+WRAPPED = ["timeout", "200", "bash", "-c", '"$@"; exit $?', "bash"]
+
+
+def rank_script(tmp_path: Path) -> Path:
+    script = tmp_path / "rank.py"
+    script.write_text(textwrap.dedent(RANK))
+    return script
+
+
+def free_port() -> int:
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        return listening.getsockname()[1]
+
+
+def run_ranks(tmp_path: Path, how: str, *, port: int = 0, ranks: tuple[int, ...] = (0, 1)) -> list[str]:
+    """Two ranks, each below wrappers of its own, as ``for rank in 0 1; do timeout 200 bash -c ... & done`` has them.
+
+    Returns what each wrote to its log.
+    """
+    shared = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
+    shared |= {"MASTER_PORT": str(port or free_port()), "OMP_NUM_THREADS": "1"}
+    command = [*WRAPPED, sys.executable, str(rank_script(tmp_path)), str(tmp_path / "run"), how]
+    processes = [
+        subprocess.Popen(
+            command,
+            env=os.environ | shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
+            stdin=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in ranks
+    ]
+    logs = [process.communicate(timeout=300)[1] for process in processes]
+    statuses = [128 + signal.SIGKILL if f"kill{rank}" in how else 0 for rank in ranks]
+    assert [process.returncode for process in processes] == statuses, logs
+    return logs
+
+
+def spans_by_rank(trace: Path) -> dict[int, int]:
+    """How many spans of their own the ranks of a merged trace have."""
+    events = json.loads(trace.read_text())["traceEvents"]
+    return Counter(it["pid"] for it in events if it["ph"] == "X" and it["name"] == f"of rank {it['pid']}")
+
+
+def notes_of(trace: Path) -> str:
+    return " ".join(json.loads(trace.read_text())["kinetoscope"]["notes"])
+
+
+def merged_trace(tmp_path: Path) -> Path:
+    return tmp_path / "run" / "traces" / "merged_trace.json"
+
+
+def test_ranks_below_wrappers_are_merged_under_torchrun(tmp_path):
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--no-python"]
+    command = [*torchrun, *WRAPPED, sys.executable, str(rank_script(tmp_path)), str(tmp_path / "run"), "store"]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=300, env=os.environ | {"OMP_NUM_THREADS": "1"}
+    )
+    assert done.returncode == 0, done.stderr
+    assert spans_by_rank(merged_trace(tmp_path)) == {0: 3, 1: 3}
+    assert "same launch" not in notes_of(merged_trace(tmp_path))
+
+
+def test_ranks_below_wrappers_are_merged_without_a_launcher(tmp_path):
+    logs = run_ranks(tmp_path, "store")
+    assert spans_by_rank(merged_trace(tmp_path)) == {0: 3, 1: 3}
+    assert "same launch" not in notes_of(merged_trace(tmp_path)) + "".join(logs)
+
+
+def test_ranks_without_a_store_are_merged_if_they_ran_at_the_same_time_and_the_trace_says_so(tmp_path):
+    logs = run_ranks(tmp_path, "no process group")
+    assert spans_by_rank(merged_trace(tmp_path)) == {0: 3, 1: 3}
+    sentence = "Ranks 0, 1 are merged because they had the same launch and ran at the same time"
+    assert sentence in notes_of(merged_trace(tmp_path))
+    assert sentence in logs[0]
+    assert sentence in kinetoscope("info", merged_trace(tmp_path)).stdout
+
+
+def test_a_merged_trace_without_a_rank_whose_file_is_there_says_so_in_header_log_and_info(tmp_path):
+    port = free_port()
+    run_ranks(tmp_path, "alone", port=port, ranks=(1,))
+    (log,) = run_ranks(tmp_path, "alone", port=port, ranks=(0,))
+    assert spans_by_rank(merged_trace(tmp_path)) == {0: 3}
+    sentence = "Rank 1 is not in this trace, though its files lie beside it"
+    assert sentence in notes_of(merged_trace(tmp_path))
+    assert sentence in log
+    assert sentence in kinetoscope("info", merged_trace(tmp_path)).stdout
+    by_hand = kinetoscope("merge", tmp_path / "all.json", tmp_path / "run" / "traces")
+    assert by_hand.returncode == 0, by_hand.stderr
+    assert spans_by_rank(tmp_path / "all.json") == {0: 3, 1: 3}
+
+
+# -- a kill, and what `recover` makes of it ------------------------------------------------------------------------
+
+
+@needs_files
+def test_recovering_one_killed_rank_keeps_the_others_in_the_merged_trace_and_queues_it_for_upload(tmp_path):
+    run_ranks(tmp_path, "store kill1 url")
+    assert spans_by_rank(merged_trace(tmp_path)) == {0: 3}
+    done = kinetoscope("recover", tmp_path / "run")
+    assert done.returncode == 0, done.stderr
+    assert spans_by_rank(merged_trace(tmp_path)) == {0: 3, 1: 3}
+    (entry,) = (tmp_path / "run" / ".uploads" / "rank1").glob("*.json")
+    assert json.loads(entry.read_text())["path"] == "traces/merged_trace.json"
+    assert json.loads(entry.read_text())["url"].endswith("/store/merged.json")
+
+
+@needs_files
+@pytest.mark.parametrize("how", ["store", "no process group"])
+def test_recovering_a_killed_attempt_does_not_touch_the_merged_trace_of_the_next_one(tmp_path, how):
+    port = free_port()
+    run_ranks(tmp_path, f"{how} kill0 kill1", port=port)
+    run_ranks(tmp_path, f"{how} overwrite", port=port)
+    finished = merged_trace(tmp_path).read_bytes()
+    assert spans_by_rank(merged_trace(tmp_path)) == {0: 3, 1: 3}
+    done = kinetoscope("recover", tmp_path / "run")
+    assert done.returncode == 0, done.stderr
+    assert merged_trace(tmp_path).read_bytes() == finished
+    (recovered,) = (tmp_path / "run" / "traces").glob("merged_trace-*.json")
+    assert spans_by_rank(recovered) == {0: 3, 1: 3}
+    assert str(recovered) in done.stdout
+
+
+@needs_files
+def test_a_merged_trace_made_by_hand_is_not_replaced_by_what_is_recovered(tmp_path):
+    run_ranks(tmp_path, "no process group kill1")
+    merged_trace(tmp_path).write_text(json.dumps({"traceEvents": [{"ph": "X", "pid": 7, "tid": 7, "ts": 1, "dur": 1}]}))
+    by_hand = merged_trace(tmp_path).read_bytes()
+    done = kinetoscope("recover", tmp_path / "run")
+    assert done.returncode == 0, done.stderr
+    assert merged_trace(tmp_path).read_bytes() == by_hand
+    (recovered,) = (tmp_path / "run" / "traces").glob("merged_trace-*.json")
+    assert spans_by_rank(recovered) == {0: 3, 1: 3}
+
+
+# -- where the files go --------------------------------------------------------------------------------------------
+
+
+def test_files_stay_where_out_was_when_training_goes_to_another_folder(tmp_path, monkeypatch):
+    import kinetoscope as face
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "elsewhere").mkdir()
+    with face.profile("run", torch=False, system=False) as profiler:
+        monkeypatch.chdir("elsewhere")
+        for _ in profiler.batches(range(7)):
+            pass
+    assert merged_trace(tmp_path).exists()
+    assert not list((tmp_path / "elsewhere").iterdir())
+
+
+def test_a_relative_live_folder_stays_where_it_was(tmp_path, monkeypatch):
+    from kinetoscope import Profiler, ProfilerAction
+    from kinetoscope.testing import MemoryTraceHandler
+
+    monkeypatch.chdir(tmp_path)
+    profiler = Profiler(lambda state: ProfilerAction.ACTIVE, MemoryTraceHandler(), live_folder="run")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir("elsewhere")
+    with profiler:
+        assert (tmp_path / "run" / "live").exists() != IS_PURE
+    assert not list((tmp_path / "elsewhere").iterdir())

@@ -24,6 +24,8 @@ os.environ |= {"WORLD_SIZE": str(world_size), "LOCAL_WORLD_SIZE": str(world_size
 plan = [ProfilerAction.SKIP, ProfilerAction.ACTIVE, ProfilerAction.ACTIVE_AND_SAVE] + [ProfilerAction.ACTIVE] * 1000
 profiler = Profiler(lambda state: plan[state.timestamp.batch], JSONTraceHandler(folder + "/traces"), strict=True)
 with profiler:
+    while len(os.listdir(folder + "/traces/.manifest")) < world_size:
+        time.sleep(0.01)
     work = profiler.marker("work", categories=("mine",))
     for batch in profiler.batches(range(100)):
         with profiler.marker("outer"):
@@ -37,18 +39,20 @@ with profiler:
 """
 
 
-def train(tmp_path, *, rank=0, world_size=1, kill_at=6):
+def command(tmp_path, *, rank=0, world_size=1, kill_at=6):
     script = tmp_path / "train.py"
     script.write_text(textwrap.dedent(TRAIN))
-    arguments = [str(tmp_path / "run"), str(rank), str(world_size), str(kill_at)]
-    return subprocess.run(
-        [sys.executable, str(script), *arguments], capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL
-    )
+    return [sys.executable, str(script), str(tmp_path / "run"), str(rank), str(world_size), str(kill_at)]
+
+
+def train(tmp_path, *, kill_at=6):
+    train = command(tmp_path, kill_at=kill_at)
+    return subprocess.run(train, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
 
 
 def recover(tmp_path, *options):
-    command = [sys.executable, "-m", "kinetoscope", "recover", str(tmp_path / "run"), *options]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
+    recover = [sys.executable, "-m", "kinetoscope", "recover", str(tmp_path / "run"), *options]
+    return subprocess.run(recover, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
 
 
 def spans(path, name):
@@ -202,8 +206,8 @@ def test_a_new_run_in_the_same_folder_starts_and_names_the_command(killed):
 
 
 def test_all_ranks_are_recovered_into_one_merged_trace(tmp_path):
-    for rank in (0, 1):
-        assert train(tmp_path, rank=rank, world_size=2).returncode == -signal.SIGKILL
+    ranks = [subprocess.Popen(command(tmp_path, rank=rank, world_size=2)) for rank in (0, 1)]
+    assert [rank.wait(60) for rank in ranks] == [-signal.SIGKILL] * 2
     done = recover(tmp_path)
     assert done.returncode == 0, done.stderr
     merged = tmp_path / "run" / "traces" / "merged_trace.json"

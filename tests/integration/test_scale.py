@@ -22,6 +22,8 @@ from kinetoscope import JSONTraceHandler, Profiler, cyclic_schedule
 TWO_WINDOWS = """
 schedule = cyclic_schedule(warmup=0, active=2, repeat=2)
 with Profiler(schedule, JSONTraceHandler("run/traces"), run_name="many") as profiler:
+    while len(os.listdir("run/traces/.manifest")) < int(sys.argv[1]):
+        time.sleep(0.01)
     for batch in profiler.batches(range(4)):
         with profiler.marker("train"):
             time.sleep(0.001)
@@ -51,16 +53,20 @@ def start(tmp_path, rank, num_ranks, per_node, program, *arguments):
     return subprocess.Popen(command, cwd=tmp_path, env=environment, text=True, **pipes)
 
 
-def finish(processes):
+def finish(processes, *, says=""):
+    """What the processes print; none may log anything but one line with ``says`` in it."""
     results = [process.communicate(timeout=150) for process in processes]
     assert [process.returncode for process in processes] == [0] * len(processes), results
-    assert not [errors for _, errors in results if errors]
+    lines = [line for _, errors in results for line in errors.splitlines()]
+    assert all(says and says in line for line in lines), lines
     return [out for out, _ in results]
 
 
 def test_each_rank_writes_its_traces_and_each_node_merges_its_own(tmp_path):
     for first in range(0, NUM_RANKS, AT_A_TIME):
-        finish([start(tmp_path, first + it, NUM_RANKS, PER_NODE, TWO_WINDOWS) for it in range(AT_A_TIME)])
+        together = [first + it for it in range(AT_A_TIME)]
+        ranks = [start(tmp_path, it, NUM_RANKS, PER_NODE, TWO_WINDOWS, str(first + AT_A_TIME)) for it in together]
+        finish(ranks, says="are merged because they had the same launch and ran at the same time")
     traces = tmp_path / "run" / "traces"
     assert len(list(traces.glob("ep0-ba*-rank*.json"))) == 2 * NUM_RANKS
     others = [f"merged_trace.node{node}.json" for node in range(1, NUM_RANKS // PER_NODE)]

@@ -1,7 +1,9 @@
 """TorchProfiler in a real loop: Kineto's windows are those of the schedule, and its files join the cycles."""
 
+import gc
 import gzip
 import json
+import weakref
 
 import pytest
 
@@ -137,3 +139,46 @@ def test_torch_records_no_operator_of_an_evaluation_between_batches(tmp_path):
     names = [event["name"] for event in files[0]["traceEvents"]]
     assert names.count("aten::mm") == 4
     assert "aten::sigmoid" not in names
+
+
+@pytest.mark.parametrize("writes_file", [True, False])
+@pytest.mark.parametrize("broken", ["torch_traces", "traces"])
+def test_a_folder_that_cannot_be_written_for_one_cycle_costs_no_operator(tmp_path, writes_file, broken):
+    source = TorchProfiler(f"{tmp_path}/torch_traces", "rank{rank}.{batch}.json" if writes_file else None)
+    handler = JSONTraceHandler(f"{tmp_path}/traces", merged_trace_filename=None)
+    folder, aside = tmp_path / broken, tmp_path / "aside"
+    with Profiler(cyclic_schedule(warmup=1, active=1, repeat=0), handler, sources=[source]) as profiler:
+        for batch in profiler.batches(range(6)):
+            if batch == 2:
+                assert profiler.drain(60)
+                folder.rename(aside)
+                folder.write_text("")
+            torch.ones(8, 8) @ torch.ones(8, 8)
+            if batch == 4:
+                assert profiler.drain(60)
+                folder.unlink()
+                aside.rename(folder)
+    paths = [*tmp_path.glob("traces/*.json"), *tmp_path.glob("torch_traces/*.json")]
+    assert len(paths) == 3 * (1 + writes_file)
+    assert all("aten::mm" in path.read_text() for path in paths)
+    assert not (tmp_path / "live").exists()
+
+
+def test_an_export_that_failed_keeps_no_results_of_kineto_alive(tmp_path, caplog):
+    source = TorchProfiler(f"{tmp_path}/torch_traces")
+    alive = weakref.WeakSet()
+    take_over = source.note_results
+
+    def note(results):
+        alive.add(results)
+        take_over(results)
+        raise RuntimeError("a bug behind the export")
+
+    source.note_results = note
+    with Profiler(cyclic_schedule(warmup=1, active=1, repeat=0), Files(), sources=[source]) as profiler:
+        for _ in profiler.batches(range(6)):
+            torch.ones(8, 8) @ torch.ones(8, 8)
+        assert profiler.drain(60)
+        gc.collect()
+        assert "a bug behind the export" in caplog.text
+        assert len(alive) == 0

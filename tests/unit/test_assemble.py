@@ -1,6 +1,8 @@
 """kinetoscope.profile: the defaults, and what they leave on disk."""
 
 import importlib.util
+import os
+import socket
 import time
 
 import pytest
@@ -8,6 +10,7 @@ import pytest
 import kinetoscope
 from kinetoscope import ProfilerAction, SystemProfiler
 from kinetoscope.errors import FileNameError, FolderNotEmptyError
+from kinetoscope.formats.manifest import RankStarted, append_entry
 from kinetoscope.testing import MemoryTraceHandler
 
 
@@ -41,6 +44,35 @@ def test_time_in_out_is_the_moment_the_run_began(tmp_path):
     profiler = run(kinetoscope.profile(f"{tmp_path}/{{time}}", torch=False))
     assert profiler.state.run_name.startswith(time.strftime("%Y%m%d-"))
     assert (tmp_path / profiler.state.run_name / "traces").is_dir()
+
+
+def test_a_second_run_of_two_ranks_gets_a_folder_of_its_own_though_both_share_all_they_have(tmp_path, monkeypatch):
+    for variable, value in {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_PORT": "29500"}.items():
+        monkeypatch.setenv(variable, value)
+    for rank, number in (("0", ""), ("1", ""), ("0", "-2"), ("1", "-2")):
+        monkeypatch.setenv("RANK", rank)
+        profiler = kinetoscope.profile(f"{tmp_path}/{{time}}", torch=False, system=False)
+        assert profiler.state.run_name == f"{socket.gethostname()}-29500{number}"
+        append_entry(tmp_path / profiler.state.run_name / "traces", int(rank), _started(profiler))
+
+
+def test_a_restarted_job_stays_in_its_folder(tmp_path, monkeypatch):
+    environment = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "job7"}
+    for variable, value in environment.items():
+        monkeypatch.setenv(variable, value)
+    for number in ("", "-2"):
+        profiler = kinetoscope.profile(f"{tmp_path}/{{time}}", torch=False, system=False)
+        assert profiler.state.run_name == f"job7{number}"
+        append_entry(tmp_path / profiler.state.run_name / "traces", 0, _started(profiler))
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
+    assert kinetoscope.profile(f"{tmp_path}/{{time}}", torch=False).state.run_name == "job7-2"
+
+
+def _started(profiler):
+    ranks, attempt = profiler.ranks, profiler.attempt
+    return RankStarted(
+        ranks.rank, ranks.local_rank, 0, 2, 2, os.getpid(), socket.gethostname(), attempt.name, attempt.start
+    )
 
 
 def test_sources_can_be_left_out_or_brought_along(tmp_path):

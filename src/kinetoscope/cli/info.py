@@ -83,6 +83,7 @@ def _text(it: TraceSummary) -> str:
     rest = len(it.categories) - len(shown)
     more = [f"{rest} more"] if rest else []
     lines.append("  categories  " + ", ".join([*(f"{name} {count:,}" for name, count in shown), *more]))
+    lines += [f"  note        {note}" for note in it.notes]
     return "\n".join(lines + [f"  repaired    {repair}" for repair in it.repairs])
 
 

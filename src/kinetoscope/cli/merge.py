@@ -64,7 +64,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cycles", metavar="N", type=int, help="with --wait: not for ranks that have saved N cycles")
     parser.add_argument("--node-rank", metavar="N", type=int, default=0, help="the node whose ranks are merged")
     parser.add_argument("--run-folder", metavar="F", type=Path, help="the run's folder, if not above FOLDER")
-    parser.add_argument("--attempt", metavar="NAME", help="with --from-manifest: only ranks of this attempt")
+    parser.add_argument(
+        "--attempt-of", metavar="START", help="with --from-manifest: the attempt of this start, not the last one"
+    )
     parser.add_argument("--again-if-left", metavar="S", type=float, help=argparse.SUPPRESS)
     parser.add_argument("--upload-if-left", metavar=("RANK", "URL"), nargs=2, help=argparse.SUPPRESS)
     parser.add_argument("--as-list", action="store_true", help="write a bare list of events, as Composer does")
@@ -112,7 +114,7 @@ def _merge(arguments: argparse.Namespace, wait_s: float, on_progress: Progress) 
             wait_s,
             ranks,
             node_rank=arguments.node_rank,
-            attempt=arguments.attempt,
+            start=arguments.attempt_of,
             align_on=arguments.align_on,
             on_progress=on_progress,
             as_list=arguments.as_list,

@@ -5,10 +5,10 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from kinetoscope.formats.upload_queue import delete_when_uploaded, read_queue
-from kinetoscope.handlers.recover import RecoveredRank, UnrecoveredRank, recover
+from kinetoscope.formats.upload_queue import add_upload, delete_when_uploaded, read_queue
+from kinetoscope.handlers.recover import RecoveredMerge, RecoveredRank, UnrecoveredRank, recover
+from kinetoscope.merge.attempts import find_attempt
 from kinetoscope.merge.manifest_merge import merge_manifest
-from kinetoscope.training.attempt import Attempt
 
 _EXAMPLES = """\
 examples:
@@ -59,33 +59,45 @@ def run(arguments: argparse.Namespace) -> int:
         print(_summary(rank))
     for rank in failed:
         print(f"kinetoscope recover: {rank.live_folder} stays as it is. {rank.error}", file=sys.stderr)
-    run_folder = Path(arguments.run_folder)
-    delete = partial(delete_when_uploaded, run_folder)
-    for folder, output, as_list, node_rank, attempt in _merges(ranks):
-        report = merge_manifest(
-            folder,
-            output,
-            as_list=as_list,
-            node_rank=node_rank,
-            attempt=attempt,
-            run_folder=run_folder,
-            delete=delete,
-        )
-        if report:
-            print(f"Merged {report.num_files} files of {len(report.ranks)} ranks into {report.output}.")
+    for (merge, _), of_merge in _by_merge(ranks).items():
+        _merge(Path(arguments.run_folder), merge, of_merge)
     if num_waiting := sum(len(read_queue(Path(arguments.run_folder), rank.run.rank)) for rank in ranks):
         print(f"{num_waiting} files wait to be uploaded: kinetoscope upload {arguments.run_folder}")
     return 1 if failed else 0
 
 
-def _merges(ranks: list[RecoveredRank]) -> list[tuple]:
-    """What to merge, once for each folder of each node."""
-    found = {}
+def _by_merge(ranks: list[RecoveredRank]) -> dict[tuple[RecoveredMerge, int], list[RecoveredRank]]:
+    """Which ranks are in each merged file of each node."""
+    found: dict[tuple[RecoveredMerge, int], list[RecoveredRank]] = {}
     for rank in ranks:
-        attempt = Attempt(rank.run.run_id, rank.run.restart, rank.run.pid).name
-        for merge in rank.merges:
-            found[*merge, rank.run.node_rank, attempt] = None
-    return list(found)
+        for merge in dict.fromkeys(rank.merges):
+            found.setdefault((merge, rank.run.node_rank), []).append(rank)
+    return found
+
+
+def _merge(run_folder: Path, merge: RecoveredMerge, ranks: list[RecoveredRank]) -> None:
+    """Merges the attempts of the ``ranks``, each with all that its other ranks have saved, and queues the files."""
+    merged: set[str] = set()
+    for run in (rank.run for rank in ranks):
+        if run.start in merged:
+            continue
+        attempt = find_attempt(merge.folder, run.node_rank, run.start)
+        merged |= attempt.starts
+        report = merge_manifest(
+            merge.folder,
+            merge.output,
+            as_list=merge.as_list,
+            node_rank=run.node_rank,
+            start=run.start,
+            run_folder=run_folder,
+            replaces=False,
+            delete=partial(delete_when_uploaded, run_folder),
+        )
+        if report:
+            print(f"Merged {report.num_files} files of {len(report.ranks)} ranks into {report.output}.")
+            if merge.url:
+                url = merge.url if report.output == merge.output else attempt.own_name(merge.url)
+                add_upload(run_folder, run.rank, report.output, url)
 
 
 def _summary(rank: RecoveredRank) -> str:

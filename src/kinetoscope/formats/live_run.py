@@ -10,6 +10,7 @@ from typing import Annotated
 import msgspec
 
 from kinetoscope.errors import TraceFileError, UnsafePathError
+from kinetoscope.formats.manifest import Start
 from kinetoscope.training.run_folder import RunFolder
 
 _LIVE, _POINTER = "live", ".elsewhere"
@@ -24,7 +25,7 @@ class TraceRecipe(msgspec.Struct, frozen=True):
     ``merged`` is empty if nobody merges.
 
     ``in_pairs``: as `JSONTraceHandler.in_pairs` has it. ``remote`` is the format of the URLs to which its traces are
-    uploaded; empty if they are not, or not through the run's queue.
+    uploaded, ``merged_remote`` that of the merged file; empty if they are not, or not through the run's queue.
     """
 
     folder: str
@@ -32,6 +33,7 @@ class TraceRecipe(msgspec.Struct, frozen=True):
     merged: str
     in_pairs: bool = False
     remote: str = ""
+    merged_remote: str = ""
 
     def within(self, run_folder: Path) -> "TraceRecipe":
         """The same with a folder relative to ``run_folder``, if it is in that."""
@@ -42,7 +44,7 @@ class TraceRecipe(msgspec.Struct, frozen=True):
 
 
 class LiveRun(msgspec.Struct, frozen=True):
-    """Whose live folder it is: a rank of an attempt of a run, as process ``pid`` on ``host``.
+    """Whose live folder it is: a rank of an attempt of a run, as process ``pid`` on ``host``. See `Attempt`.
 
     A live folder outside of its run's folder has a random ``token``, which the pointer to it there holds too.
     """
@@ -58,6 +60,7 @@ class LiveRun(msgspec.Struct, frozen=True):
     pid: Number
     host: str
     recipes: list[TraceRecipe]
+    start: Start = ""
     token: str = ""
 
 

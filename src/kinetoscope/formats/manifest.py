@@ -1,6 +1,7 @@
 """formats: the manifest, ``{folder}/.manifest/rank{r}.jsonl``. What a rank has finished flows in; who merges reads it.
 
-One JSON object per line, appended by the one writer thread of the one rank: nobody waits for anybody.
+One JSON object per line, appended by the processes of the one rank: nobody waits for anybody. Entries but the first
+say of which start they are; without that they are the last one's.
 """
 
 import re
@@ -18,6 +19,8 @@ from kinetoscope.training.run_folder import RunFolder, is_name_inside
 _FOLDER = ".manifest"
 _MANIFEST = re.compile(r"rank(0|[1-9][0-9]{0,8})\.jsonl")
 Number = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
+Start = Annotated[str, msgspec.Meta(pattern=r"^[^/\x00-\x1f\x7f-\x9f]*\Z", max_length=128)]
+"""`Attempt.start`: files are called after it."""
 
 
 class RankStarted(msgspec.Struct, frozen=True, tag="started"):
@@ -31,7 +34,21 @@ class RankStarted(msgspec.Struct, frozen=True, tag="started"):
     pid: Number
     host: str
     attempt: str
-    start: str = ""
+    start: Start = ""
+
+
+class RanksBeside(msgspec.Struct, frozen=True, tag="beside"):
+    """The starts of other ranks of this launch and node that were alive when ``start`` began."""
+
+    starts: list[Start]
+    start: Start = ""
+
+
+class AttemptAgreed(msgspec.Struct, frozen=True, tag="agreed"):
+    """The ranks have agreed, through the run's store, on ``attempt``, which no other attempt is called."""
+
+    attempt: str
+    start: Start = ""
 
 
 class TraceFinished(msgspec.Struct, frozen=True, tag="finished"):
@@ -42,37 +59,47 @@ class TraceFinished(msgspec.Struct, frozen=True, tag="finished"):
     size_bytes: int
     timestamp: dict[str, float | int]
     cycle: Number
+    start: Start = ""
 
 
 class TraceExpired(msgspec.Struct, frozen=True, tag="expired"):
     """A trace is one more than its rank was asked to keep: it goes once it is merged, or at once if nobody merges."""
 
     path: str
+    start: Start = ""
 
 
 class RankClosed(msgspec.Struct, frozen=True, tag="closed"):
     """The rank writes nothing more in this attempt."""
 
     rank: Number
+    start: Start = ""
 
 
-Entry = RankStarted | TraceFinished | TraceExpired | RankClosed
+Entry = RankStarted | RanksBeside | AttemptAgreed | TraceFinished | TraceExpired | RankClosed
 
 _DECODER = msgspec.json.Decoder(Entry)
 
 
 @dataclass(slots=True)
 class RankManifest:
-    """What one rank has told: its last start, whether it closed since, its traces and those of them that expired.
+    """What one rank has told in one of its starts: whether it closed since, its traces and those of them that expired.
 
-    Only the last start counts: an earlier run in the same folder is none of this one's business.
+    ``agreed`` is the attempt's id, empty where none is known; ``beside`` names starts of other ranks.
     """
 
     rank: int
     started: RankStarted | None = None
     closed: bool = False
+    agreed: str = ""
+    beside: set[str] = field(default_factory=set)
     expired: set[str] = field(default_factory=set)
     _traces: dict[str, TraceFinished] = field(default_factory=dict)
+
+    @property
+    def start(self) -> str:
+        """The name of the start; empty if it is not known."""
+        return self.started.start if self.started is not None else ""
 
     @property
     def traces(self) -> list[TraceFinished]:
@@ -80,20 +107,25 @@ class RankManifest:
         return list(self._traces.values())
 
     def add(self, entry: Entry) -> None:
-        """Takes note of the manifest's next line."""
+        """Takes note of the next line of this start."""
         match entry:
             case RankStarted():
-                self.started, self.closed = entry, False
-                self._traces = {}
-                self.expired = set()
+                self.started = entry
+            case RanksBeside():
+                self.beside.update(entry.starts)
+            case AttemptAgreed():
+                self.agreed = entry.attempt
             case TraceFinished():
-                self._traces.pop(entry.path, None)
                 self._traces[entry.path] = entry
-                self.expired.discard(entry.path)
             case TraceExpired():
                 self.expired.add(entry.path)
             case RankClosed():
                 self.closed = True
+
+    def forget(self, path: str) -> None:
+        """Takes note that another trace has taken the place of the one of this name."""
+        self._traces.pop(path, None)
+        self.expired.discard(path)
 
     @property
     def kept(self) -> list[TraceFinished]:
@@ -112,19 +144,34 @@ def append_entry(folder: Path, rank: int, entry: Entry) -> None:
 
 
 def read_manifest(folder: Path) -> list[RankManifest]:
-    """The manifests of all ranks that wrote into ``folder``, by rank. A torn line is passed over, and so is one that
+    """The last start of each rank that wrote into ``folder``, by rank. A torn line is passed over, and so is one that
     names a trace outside of the folder."""
+    return [starts[-1] for starts in read_starts(folder)]
+
+
+def read_starts(folder: Path) -> list[list[RankManifest]]:
+    """For each rank that wrote into ``folder``, by rank, all its starts, the last one last; else as `read_manifest`."""
     traces = RunFolder(folder)
     found = (_MANIFEST.fullmatch(name) for name in traces.names(_FOLDER))
-    return sorted((_read_rank(traces, int(it[1])) for it in found if it), key=lambda manifest: manifest.rank)
+    return sorted((_read_rank(traces, int(it[1])) for it in found if it), key=lambda starts: starts[0].rank)
 
 
-def _read_rank(traces: RunFolder, rank: int) -> RankManifest:
-    manifest = RankManifest(rank)
+def _read_rank(traces: RunFolder, rank: int) -> list[RankManifest]:
+    starts = [RankManifest(rank)]
+    by_name: dict[str, RankManifest] = {}
+    writers: dict[str, RankManifest] = {}
     for entry in _entries(traces, f"{_FOLDER}/rank{rank}.jsonl"):
-        if not isinstance(entry, (TraceFinished, TraceExpired)) or is_name_inside(entry.path):
-            manifest.add(entry)
-    return manifest
+        if isinstance(entry, RankStarted):
+            starts.append(RankManifest(rank))
+            by_name[entry.start] = starts[-1]
+        manifest = by_name.get(entry.start, starts[-1])
+        if isinstance(entry, (TraceFinished, TraceExpired)) and not is_name_inside(entry.path):
+            continue
+        if isinstance(entry, TraceFinished):
+            writers.get(entry.path, manifest).forget(entry.path)
+            writers[entry.path] = manifest
+        manifest.add(entry)
+    return starts[1:] or starts
 
 
 def _entries(traces: RunFolder, name: str) -> Iterator[Entry]:

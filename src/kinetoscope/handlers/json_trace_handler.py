@@ -85,6 +85,7 @@ class JSONTraceHandler(TraceHandler):
         self._rank = profiler.ranks.rank
         self._tracks = RankTracks(self._rank)
         self._folder.open(state.run_name, profiler.ranks, profiler.attempt)
+        profiler.agree_on_attempt(self._folder.path, self._folder.note_agreed)
         self._uploads = uploads_of(profiler, self._folder.run_folder)
         self._remote.open(profiler, state.run_name, self._uploads)
         self._merged_remote.open(profiler, state.run_name, self._uploads, shared=True)
@@ -96,7 +97,7 @@ class JSONTraceHandler(TraceHandler):
                 self._folder.path,
                 self._folder.path / self._merged_path,
                 node_rank=profiler.ranks.node_rank,
-                attempt=profiler.attempt.name,
+                start=profiler.attempt.start,
                 run_folder=self._folder.run_folder,
                 as_list=self.in_pairs,
                 upload=(self._rank, url) if url else None,
@@ -115,7 +116,14 @@ class JSONTraceHandler(TraceHandler):
     def recipe(self) -> TraceRecipe:
         """How this handler names its traces, for `recover`; known once the run has begun."""
         folder = os.path.abspath(self._folder.path)
-        return TraceRecipe(folder, self._folder.filename, self._merged_path, self.in_pairs, self._remote.url)
+        return TraceRecipe(
+            folder,
+            self._folder.filename,
+            self._merged_path,
+            self.in_pairs,
+            self._remote.url,
+            self._merged_remote.shared_url if self._merged_path else "",
+        )
 
     def process_cycle(self, cycle: Cycle) -> None:
         """Writes the cycle's file; local rank 0 also sees to the merged one."""
@@ -251,6 +259,7 @@ def _description(cycle: Cycle) -> dict[str, Any]:
         "lost_cycles": cycle.num_lost_cycles,
         "lost_records": cycle.num_lost_records,
         "pid": cycle.pid,
+        "start": cycle.attempt.start,
         "begin": timestamp_fields(cycle.begin_timestamp),
         "end": timestamp_fields(cycle.timestamp),
         "clock": {

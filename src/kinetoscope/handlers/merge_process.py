@@ -29,19 +29,20 @@ class MergeProcess:
         output: Path,
         *,
         node_rank: int,
-        attempt: str,
+        start: str,
         run_folder: Path,
         as_list: bool = False,
         upload: tuple[int, str] | None = None,
     ) -> None:
         self._output = output
         self._command = [sys.executable, "-m", "kinetoscope", "merge", "--from-manifest", str(folder), str(output)]
-        self._command += ["--node-rank", str(node_rank), "--attempt", attempt, "--run-folder", str(run_folder)]
+        self._command += ["--node-rank", str(node_rank), "--attempt-of", start, "--run-folder", str(run_folder)]
         self._command += ["--as-list"] * as_list
         self._command += [] if upload is None else ["--upload-if-left", str(upload[0]), upload[1]]
         self._process = SideProcess(self._report)
         self._last_start = monotonic()
         self._failed = False
+        self._said: set[str] = set()
 
     def start_if_due(self) -> None:
         """Merges what is there, unless that was done within the last minute or is being done now."""
@@ -79,3 +80,6 @@ class MergeProcess:
         self._failed = status != 0
         if status:
             _log.error("Merging into %s failed: %s", self._output, errors or f"exit status {status}")
+        elif errors and errors not in self._said:
+            self._said.add(errors)
+            _log.warning("%s", errors)

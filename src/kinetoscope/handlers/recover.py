@@ -36,6 +36,16 @@ class RecoveredThread:
 
 
 @dataclass(frozen=True, slots=True)
+class RecoveredMerge:
+    """A folder whose manifest now lists recovered traces, and its merged file, which is uploaded to ``url`` if any."""
+
+    folder: Path
+    output: Path
+    as_list: bool
+    url: str
+
+
+@dataclass(frozen=True, slots=True)
 class RecoveredRank:
     """What was found of one killed rank, and the traces it was made into."""
 
@@ -43,8 +53,7 @@ class RecoveredRank:
     live_folder: Path
     threads: list[RecoveredThread] = field(default_factory=list)
     traces: list[Path] = field(default_factory=list)
-    merges: list[tuple[Path, Path, bool]] = field(default_factory=list)
-    """Folders whose manifests now list the traces, the merged file of each, and whether that is a bare list."""
+    merges: list[RecoveredMerge] = field(default_factory=list)
     damages: list[str] = field(default_factory=list)
     """What could not be read, a sentence each."""
 
@@ -129,7 +138,8 @@ def _recover_rank(run_folder: Path, places: TracePlaces, live_folder: Path, run:
             if recipe.remote:
                 queue_recovered(run_folder, recipe.remote, found.traces[-1], cycle)
             if recipe.merged:
-                found.merges.append((folder, folder / recipe.merged, recipe.in_pairs))
+                merge = RecoveredMerge(folder, folder / recipe.merged, recipe.in_pairs, recipe.merged_remote)
+                found.merges.append(merge)
         if not keep:
             log.append(WindowSaved(window.number))
     if not keep:

@@ -41,7 +41,7 @@ class TracePlaces:
 
     def _choose(self, recipe: TraceRecipe, run: LiveRun, cycle: Cycle) -> TraceRecipe:
         folder = self._folder(recipe, run)
-        filename, merged, remote = recipe.filename, recipe.merged, recipe.remote
+        filename, merged = recipe.filename, recipe.merged
         try:
             name = FileNameFormat(filename).fill(run.run_name, cycle.ranks, cycle.timestamp)
             RunFolder(folder).path_of(name)
@@ -49,13 +49,21 @@ class TracePlaces:
         except (OSError, FileNameError) as error:
             self._say(f"Rank {run.rank}'s traces get other names than its run gave them. {error}")
             filename, merged = _OURS.filename, _OURS.merged
+        remote = self._checked(recipe.remote, run, cycle)
+        # The merged file's is a URL already, and no format.
+        merged_remote = self._checked(recipe.merged_remote.replace("{", "{{").replace("}", "}}"), run, cycle)
+        merged_remote = recipe.merged_remote if merged_remote else ""
+        return TraceRecipe(str(folder), filename, merged, recipe.in_pairs, remote, merged_remote)
+
+    def _checked(self, remote: str, run: LiveRun, cycle: Cycle) -> str:
+        """The format of URLs ``remote``; empty if it does not give any."""
         try:
             if remote:
                 check_url(FileNameFormat(remote).fill(run.run_name, cycle.ranks, cycle.timestamp), "remote")
         except (FileNameError, SettingsError) as error:
             self._say(f"Rank {run.rank}'s traces do not wait to be uploaded. {error}")
-            remote = ""
-        return TraceRecipe(str(folder), filename, merged, recipe.in_pairs, remote)
+            return ""
+        return remote
 
     def _folder(self, recipe: TraceRecipe, run: LiveRun) -> Path:
         try:

@@ -1,20 +1,24 @@
 """merge: what the manifests list. The ranks of one node flow in as they finish; their merged trace flows out."""
 
+import logging
 import os
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from kinetoscope.errors import TraceFileError
 from kinetoscope.formats.chrome import read_header
 from kinetoscope.formats.live_run import live_folder_of
-from kinetoscope.formats.manifest import RankManifest, read_manifest
+from kinetoscope.formats.manifest import RankManifest
 from kinetoscope.formats.owner_lock import Owner, owner_state
+from kinetoscope.merge.attempts import ListedAttempt, find_attempt
 from kinetoscope.merge.input_file import own_header
 from kinetoscope.merge.merge_traces import MergeReport, Progress, merge_traces
 from kinetoscope.training.run_folder import RunFolder
 
+_log = logging.getLogger("kinetoscope")
 _POLL_S = 0.1
 
 
@@ -25,28 +29,35 @@ def merge_manifest(
     ranks: Collection[int] | None = None,
     *,
     node_rank: int = 0,
-    attempt: str | None = None,
+    start: str | None = None,
     align_on: str | None = None,
     on_progress: Progress | None = None,
     as_list: bool = False,
     num_cycles: int | None = None,
     run_folder: Path | None = None,
+    replaces: bool = True,
     delete: Callable[[Path], object] | None = None,
 ) -> MergeReport | None:
     """Merges the traces that the ranks of node ``node_rank`` have listed in ``folder``; None if there is none yet.
 
-    Waits up to ``wait_s`` seconds until every local rank has closed its manifest, or has ``num_cycles`` traces in it; a
-    rank whose process is dead, as its live folder in ``run_folder`` (``folder``'s parent unless given) shows, is not
-    waited for. ``ranks`` merges, and waits for, those ranks only; ``attempt`` only those of that attempt, where the
-    folder holds manifests of an earlier run. Traces that have expired are deleted (by ``delete``, if given) once they
-    are in the merged file, and stay in it when it is merged again. A manifest can name nothing outside of ``folder``.
+    Only those of one attempt: the one that ``start`` belongs to, or the last one that began. The notes say which ranks'
+    files lie there and are not in it. Waits up to ``wait_s`` seconds until every local rank has closed its manifest, or
+    has ``num_cycles`` traces in it; a rank whose process is dead, as its live folder in ``run_folder`` (``folder``'s
+    parent unless given) shows, is not waited for. ``ranks`` merges, and waits for, those ranks only. Traces that have
+    expired are deleted (by ``delete``, if given) once they are in the merged file, and stay in it when it is merged
+    again. Without ``replaces`` a merged file with anything else in it stays, and this one gets a name of its own. A
+    manifest can name nothing outside of ``folder``.
     """
     folder, output = Path(folder), Path(output_file)
     traces = RunFolder(folder)
     waiting = _Waiting(run_folder or folder.parent, ranks, num_cycles)
-    manifests = waiting.wait(lambda: _chosen(folder, node_rank, ranks, attempt), wait_s)
-    listed = [trace.path for manifest in manifests for trace in manifest.traces]
-    merged_before = _sources_of(output, traces) & set(listed)
+    attempt = waiting.wait(lambda: find_attempt(folder, node_rank, start, ranks), wait_s)
+    listed = [trace.path for manifest in attempt.members for trace in manifest.traces]
+    _check_no_link(traces, output)
+    if not replaces and not _is_contained(output, attempt, listed):
+        output = Path(attempt.own_name(str(output)))
+        _check_no_link(traces, output)
+    merged_before = _listed_in(_said_of(output), "sources") & set(listed)
     gone = {path for path in listed if not traces.is_file(path)}
     # What was deleted lives on in the merged file only: then that one is merged again with what is new.
     kept_in_output = merged_before if merged_before & gone else set()
@@ -55,7 +66,10 @@ def merge_manifest(
         paths.insert(0, output)
     if not paths:
         return None
-    notes = [
+    notes = attempt.notes(folder)
+    for note in notes:
+        _log.warning("%s: %s", output, note)
+    notes += [
         f"{path} is not in this trace: it is no file there, or was deleted before."
         for path in sorted(gone - kept_in_output)
     ]
@@ -63,21 +77,10 @@ def merge_manifest(
     report = merge_traces(
         output, *paths, align_on=align_on, notes=notes, sources=sources, on_progress=on_progress, as_list=as_list
     )
-    for manifest in manifests:
+    for manifest in attempt.members:
         for path in manifest.expired & set(sources):
             delete(folder / path) if delete is not None else traces.delete(path)
     return report
-
-
-def _chosen(folder: Path, node_rank: int, ranks: Collection[int] | None, attempt: str | None) -> list[RankManifest]:
-    return [
-        manifest
-        for manifest in read_manifest(folder)
-        if manifest.started is not None
-        and manifest.started.node_rank == node_rank
-        and (ranks is None or manifest.rank in ranks)
-        and (attempt is None or manifest.started.attempt == attempt)
-    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,18 +91,20 @@ class _Waiting:
     ranks: Collection[int] | None
     num_cycles: int | None
 
-    def wait(self, read: Callable[[], list[RankManifest]], wait_s: float) -> list[RankManifest]:
-        """The manifests once every rank is done, or once ``wait_s`` is over."""
+    def wait(self, read: Callable[[], ListedAttempt], wait_s: float) -> ListedAttempt:
+        """The attempt once every rank is done, or once ``wait_s`` is over."""
         deadline = time.monotonic() + wait_s
-        manifests = read()
-        while not self._all_done(manifests) and time.monotonic() < deadline:
+        attempt = read()
+        while not self._all_done(attempt) and time.monotonic() < deadline:
             time.sleep(min(_POLL_S, max(0.0, deadline - time.monotonic())))
-            manifests = read()
-        return manifests
+            attempt = read()
+        return attempt
 
-    def _all_done(self, manifests: list[RankManifest]) -> bool:
-        num_expected = len(set(self.ranks)) if self.ranks is not None else _num_local_ranks(manifests)
-        return len(manifests) >= num_expected and all(map(self._is_done, manifests))
+    def _all_done(self, attempt: ListedAttempt) -> bool:
+        num_expected = len(set(self.ranks)) if self.ranks is not None else _num_local_ranks(attempt.members)
+        ended = [other for other in attempt.others if self._is_done(other)]  # these will not come
+        num_there = len({manifest.rank for manifest in [*attempt.members, *ended]})
+        return num_there >= num_expected and all(map(self._is_done, attempt.members))
 
     def _is_done(self, manifest: RankManifest) -> bool:
         started = manifest.started
@@ -116,15 +121,30 @@ def _num_local_ranks(manifests: list[RankManifest]) -> int:
     return max((manifest.started.local_world_size for manifest in manifests if manifest.started), default=1)
 
 
-def _sources_of(output: Path, traces: RunFolder) -> set[str]:
-    """The names of the traces that an earlier merge has put into ``output``; none if there is no such file.
+def _is_contained(output: Path, attempt: ListedAttempt, listed: list[str]) -> bool:
+    """Whether nothing is lost where a merge of what the attempt has listed takes the place of ``output``."""
+    if not output.exists():
+        return attempt.is_latest
+    said, ranks = _said_of(output), {manifest.rank for manifest in attempt.members}
+    sources = _listed_in(said, "sources")
+    return attempt.is_latest and bool(sources) and sources <= set(listed) and _listed_in(said, "ranks") <= ranks
 
-    Raises `UnsafePathError` if it is in the folder of the traces, and is a link or a pipe to elsewhere.
-    """
+
+def _said_of(output: Path) -> dict[str, Any]:
+    """What a merged file says of itself; nothing if there is no such file."""
+    try:
+        return own_header(read_header(output))
+    except TraceFileError:
+        return {}
+
+
+def _listed_in(said: dict[str, Any], field: str) -> set[Any]:
+    """The names or numbers in a list in a header, which may hold anything."""
+    found = said.get(field)
+    return {item for item in found if isinstance(item, (str, int))} if isinstance(found, list) else set()
+
+
+def _check_no_link(traces: RunFolder, output: Path) -> None:
+    """Raises `UnsafePathError` if a merged file in the folder of the traces is a link or a pipe to elsewhere."""
     if Path(os.path.realpath(output.parent)) == traces.path and traces.status(output.name) is not None:
         traces.open(output.name).close()
-    try:
-        sources = own_header(read_header(output)).get("sources")
-    except TraceFileError:
-        return set()
-    return {name for name in sources if isinstance(name, str)} if isinstance(sources, list) else set()

@@ -151,7 +151,7 @@ class _Merging:
         ranks = sorted(self._plan.tracks)
         files = [file for file, _ in self._files]
         repairs = (f"{Path(file.path).name}: {repair}" for file in files for repair in file.repairs)
-        self._notes = [*notes, *notes_on_clocks(files), *_notes_on_overlap(files), *repairs]
+        self._notes = [*notes, *notes_on_clocks(files), *_notes_on_starts(files), *_notes_on_overlap(files), *repairs]
         own: dict[str, Any] = {
             "version": _version(),
             "merged": True,
@@ -194,6 +194,20 @@ class ByteProgress:
         self._done += size_bytes
         if self._tell is not None:
             self._tell(self._done, self._total)
+
+
+def _notes_on_starts(files: Sequence[InputFile]) -> Iterator[str]:
+    """What there is to say of ranks whose files were written by several starts: perhaps nobody meant to mix them."""
+    starts: dict[int, set[str]] = {}
+    for file in files:
+        if start := own_header(file.header).get("start"):
+            starts.setdefault(file.rank, set()).add(str(start))
+    ranks = sorted(rank for rank, names in starts.items() if len(names) > 1)
+    if ranks:
+        yield (
+            f"The traces of rank {_listed(ranks[:_MOST_RANKS_LISTED])} are of several starts of a run: to tell them "
+            "apart, merge those of each start on their own."
+        )
 
 
 def _notes_on_overlap(files: Sequence[InputFile]) -> Iterator[str]:

@@ -1,4 +1,5 @@
 """recording: this rank's clock beside rank 0's. Closed windows flow in; they flow on with what is known of the clock.
+And the id of the attempt, which ranks agree on through the same store.
 
 Runs on a thread of its own: neither training nor the saving of traces waits for another rank.
 """
@@ -15,7 +16,7 @@ from kinetoscope.clock.identity import clock_identity
 from kinetoscope.clock.relation import ClockRelation, same_clock
 from kinetoscope.clock.sync import STORE_ERRORS, ClockClient, ClockServer
 from kinetoscope.recording.cycle import Cycle
-from kinetoscope.training.attempt import Attempt
+from kinetoscope.training.attempt import Attempt, agree_on_attempt
 from kinetoscope.training.ranks import Ranks
 from kinetoscope.writing.writer_thread import WriterThread
 
@@ -33,13 +34,24 @@ class ClockComparison:
     def __init__(self, clock: Clock, ranks: Ranks, attempt: Attempt) -> None:
         self._clock = clock
         self._ranks = ranks
-        self._prefix = f"kinetoscope/{attempt.name}/"
+        self._attempt = attempt
+        self._prefix = f"kinetoscope/{attempt.restart}/"
+        self._agreements: list[Callable[[Any], object]] = []
         self._thread = WriterThread("kinetoscope-clock", on_error=self._report)
         self._stop = threading.Event()
         self._client: ClockClient | None = None
         self._relation: ClockRelation | None = None
         self._pending: dict[int, Callable[[], None]] = {}
         self._begun = self._said = self._compares = False
+
+    def agree(self, folder: str, take: Callable[[str], object]) -> None:
+        """Before `begin`: has the ranks that write into ``folder`` agree on an id of this attempt.
+
+        ``take`` gets it, on another thread, as soon as there is a store to agree through; never, where there is none.
+        """
+        key = f"{self._prefix}attempt/{folder}/"
+        own = self._ranks.rank, self._attempt.start
+        self._agreements.append(lambda store: take(agree_on_attempt(store, key, *own)))
 
     def begin(self) -> None:
         """Begins to compare, if there is another rank and a store to reach it by. May be called again."""
@@ -48,7 +60,7 @@ class ClockComparison:
         self._begun = True
         self._compares = self._ranks.rank > 0
         job = self._serve if self._ranks.rank == 0 else self._ask
-        self._thread.submit("Comparing clocks", lambda: job(store))
+        self._thread.submit("Comparing clocks", lambda: job(_own_connection(store)))
 
     def pass_on(self, cycle: Cycle, deliver: Callable[[Cycle], None], *, measure: bool) -> None:
         """Has ``cycle`` delivered with what is known of its clock, after one more measurement if ``measure``."""
@@ -87,16 +99,21 @@ class ClockComparison:
         self._relation = self._known()
         self._client, self._compares = None, False
 
+    def _agree(self, store: Any) -> None:
+        for agreement in self._agreements:
+            with suppress(*STORE_ERRORS):  # then it stays unknown, and merging says what it goes by
+                agreement(store)
+
     def _serve(self, store: Any) -> None:
-        server = ClockServer(
-            _own_connection(store), self._prefix, self._clock, clock_identity(), self._ranks.world_size
-        )
+        server = ClockServer(store, self._prefix, self._clock, clock_identity(), self._ranks.world_size)
         self._relation = same_clock(server.reference)
+        self._agree(store)
         server.serve(self._stop)
         server.serve_the_last(_LAST_TIMEOUT_S)
 
     def _ask(self, store: Any) -> None:
-        client = self._client = ClockClient(_own_connection(store), self._prefix, self._clock, clock_identity())
+        self._agree(store)
+        client = self._client = ClockClient(store, self._prefix, self._clock, clock_identity())
         client.begin(_BEGIN_TIMEOUT_S, self._stop)
         if client.relation is not None and client.relation.is_same:
             self._let_go()

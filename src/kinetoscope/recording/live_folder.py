@@ -248,6 +248,7 @@ def live_run(run_name: str, attempt: Attempt, ranks: Ranks, recipes: list[TraceR
         pid=attempt.pid,
         host=socket.gethostname(),
         recipes=recipes,
+        start=attempt.start,
     )
 
 

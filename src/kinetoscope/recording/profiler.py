@@ -39,6 +39,7 @@ from kinetoscope.training.callback import Callback, wanted_events
 from kinetoscope.training.event import Event
 from kinetoscope.training.ranks import current_ranks
 from kinetoscope.training.state import State
+from kinetoscope.writing.atomic_file import working_folder
 
 _log = logging.getLogger("kinetoscope")
 T = TypeVar("T")
@@ -141,6 +142,8 @@ class Profiler(Callback):
         """The batch of the run at which it began here: above 0 where it was resumed."""
         self._note_first_batch()
         self._recorder = ProcessRecorder(self._clock)
+        if live_folder and isinstance(live_folder, str | os.PathLike):
+            live_folder = working_folder() / live_folder
         self._live_folder, self._live_bytes_max = live_folder, live_bytes_max
         self._markers = KnownMarkers()
         self._warned: set[str] = set()
@@ -275,6 +278,11 @@ class Profiler(Callback):
         if message not in self._warned:
             self._warned.add(message)
             _log.warning(message)
+
+    def agree_on_attempt(self, folder: Path, take: Callable[[str], object]) -> None:
+        """For handlers, before the run begins: ``take`` gets the id that all ranks of this attempt agree on which write
+        into ``folder``, on another thread; never, where there is no store to agree through."""
+        self._clocks.agree(str(folder), take)
 
     def seconds_to_close(self) -> float:
         """For handlers: how much of the time that closing may take is left."""

@@ -3,7 +3,7 @@
 import logging
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,22 +13,27 @@ from kinetoscope.errors import (
     FolderNotEmptyError,
     FolderNotWritableError,
     SettingsError,
+    TraceFileError,
     UnsafePathError,
 )
+from kinetoscope.formats.live_run import live_folder_of
 from kinetoscope.formats.manifest import (
+    AttemptAgreed,
     RankClosed,
+    RanksBeside,
     RankStarted,
     TraceExpired,
     TraceFinished,
     append_entry,
     read_manifest,
 )
+from kinetoscope.formats.owner_lock import Owner, owner_state
 from kinetoscope.training.attempt import Attempt
 from kinetoscope.training.file_names import FileNameFormat, UsedNames
 from kinetoscope.training.ranks import Ranks
 from kinetoscope.training.run_folder import RunFolder, is_name_inside
 from kinetoscope.training.timestamp import Timestamp, timestamp_fields, timestamp_from_fields
-from kinetoscope.writing.atomic_file import check_writable
+from kinetoscope.writing.atomic_file import check_writable, working_folder
 from kinetoscope.writing.partial_files import remove_partials
 
 _log = logging.getLogger("kinetoscope")
@@ -37,13 +42,15 @@ _log = logging.getLogger("kinetoscope")
 class TraceFolder:
     """Names the trace files of one rank, checks their folder, and keeps at most ``num_traces_to_keep`` (-1: all).
 
-    Raises `FileNameError` for a format with unknown variables, `SettingsError` for an impossible number.
+    A relative ``folder`` is one in the folder where the process was when this was made. Raises `FileNameError` for a
+    format with unknown variables, `SettingsError` for an impossible number.
     """
 
     def __init__(self, folder: str, filename: str, *, overwrite: bool, num_traces_to_keep: int) -> None:
         if num_traces_to_keep < -1:
             raise SettingsError(f"num_traces_to_keep is a number of traces, or -1 for all; not {num_traces_to_keep}.")
         self._folder = FileNameFormat(str(folder), "folder", has_timestamp=False)
+        self._here = working_folder()
         self._filename = FileNameFormat(filename, "filename")
         self._overwrite = overwrite
         self._num_traces_to_keep = num_traces_to_keep
@@ -58,24 +65,29 @@ class TraceFolder:
         """
         self._filename.check_ranks_differ(ranks, self._folder.text)
         self._run_name, self._ranks = run_name, ranks
-        base = Path(self._folder.fill(run_name, ranks)).expanduser()
+        base = self._here / Path(self._folder.fill(run_name, ranks)).expanduser()
         self.run_folder = base.parent
         self._check_names()
         self.path = self._make(attempt.traces_folder(base))
         remove_partials(self.path)
         if not self._overwrite:
             self._check_empty(attempt)
-        append_entry(self.path, ranks.rank, _started(ranks, attempt))
+        self._begin(attempt)
+        self._note_ranks_beside(attempt)
 
     def reopen(self, path: Path, run_name: str, ranks: Ranks, attempt: Attempt) -> None:
         """Adds to a folder that a killed process of this rank had opened, or takes its place where that could not be
         used; what it saved stays as it is."""
-        self._run_name, self._ranks = run_name, ranks
+        self._run_name, self._ranks, self._start = run_name, ranks, attempt.start
         self.run_folder = path.parent
         self.path = self._make(path)
         self._used = UsedNames(it.name for it in self.path.iterdir())
         if not any(it.rank == ranks.rank and it.started for it in read_manifest(self.path)):
-            append_entry(self.path, ranks.rank, _started(ranks, attempt))
+            self._begin(attempt)
+
+    def note_agreed(self, attempt: str) -> None:
+        """Writes down the id of this attempt that the ranks have agreed on. Raises OSError when the disk is full."""
+        append_entry(self.path, self._ranks.rank, AttemptAgreed(attempt, self._start))
 
     @property
     def filename(self) -> str:
@@ -118,7 +130,7 @@ class TraceFolder:
         """Notes a finished file in the manifest. Raises OSError if that cannot be written."""
         name = str(path.relative_to(self.path))
         fields, size = timestamp_fields(timestamp), path.stat().st_size
-        finished = TraceFinished(self._ranks.rank, name, size_bytes=size, timestamp=fields, cycle=cycle)
+        finished = TraceFinished(self._ranks.rank, name, size, fields, cycle, self._start)
         append_entry(self.path, self._ranks.rank, finished)
         self._kept.append(path)
 
@@ -129,7 +141,7 @@ class TraceFolder:
         expired = self._kept[:num_expired]
         try:
             for old in expired:
-                append_entry(self.path, self._ranks.rank, TraceExpired(str(old.relative_to(self.path))))
+                append_entry(self.path, self._ranks.rank, TraceExpired(str(old.relative_to(self.path)), self._start))
         except OSError as error:
             _log.warning("More than num_traces_to_keep traces are kept in %s for now: %s.", self.path, error)
             return []
@@ -140,7 +152,7 @@ class TraceFolder:
         """Writes down that this rank will add no more; does nothing if it never opened the folder."""
         if not hasattr(self, "path"):
             return
-        append_entry(self.path, self._ranks.rank, RankClosed(self._ranks.rank))
+        append_entry(self.path, self._ranks.rank, RankClosed(self._ranks.rank, self._start))
 
     @property
     def saved_traces(self) -> list[tuple[Timestamp, list[Path | None]]]:
@@ -153,6 +165,26 @@ class TraceFolder:
                 if manifest.rank < len(paths):
                     paths[manifest.rank] = self.path / trace.path
         return [cycles[number] for number in sorted(cycles)]
+
+    def _begin(self, attempt: Attempt) -> None:
+        self._start = attempt.start
+        append_entry(self.path, self._ranks.rank, _started(self._ranks, attempt))
+
+    def _note_ranks_beside(self, attempt: Attempt) -> None:
+        """Writes down who is alive now: where there is no store, that shows which ranks belong together.
+
+        Of two that begin at the same moment one sees the other, as each has written down before that it begins.
+        """
+        if self._ranks.local_world_size > 1:
+            others = [it.started for it in read_manifest(self.path) if it.rank != self._ranks.rank and not it.closed]
+            starts = [it.start for it in others if it is not None and self._is_beside(it, attempt)]
+            append_entry(self.path, self._ranks.rank, RanksBeside(starts, attempt.start))
+
+    def _is_beside(self, other: RankStarted, attempt: Attempt) -> bool:
+        """Whether another rank of this launch and node is alive."""
+        if (other.attempt, other.node_rank) != (attempt.name, self._ranks.node_rank):
+            return False
+        return owner_state(live_folder_of(self.run_folder, other.start), other.host, other.pid) is Owner.ALIVE
 
     def _make(self, folder: Path) -> Path:
         """Makes the folder, if it can be written to and none of it, below the run's folder, is a link to another."""
@@ -185,6 +217,34 @@ class TraceFolder:
                 f"The trace folder {self.path} is not empty (it holds {strangers[0].name!r}). Choose another folder or "
                 "run name, delete it, or pass overwrite=True."
             )
+
+
+def choose_run_folder(folders: Iterable[str], ranks: Ranks, restart: int) -> str:
+    """The first of the ``folders`` in which no earlier run has been: what the ranks share, a later run may share too.
+
+    After a restart, the last one that is there. In a world of one, or of several nodes, the first.
+    """
+    folders = list(folders)
+    if ranks.world_size == 1 or ranks.num_nodes > 1:
+        return folders[0]
+    if restart:
+        return next((folder for folder in reversed(folders) if Path(folder).exists()), folders[0])
+    return next((folder for folder in folders if not _is_used(Path(folder).expanduser(), ranks)), folders[-1])
+
+
+def _is_used(run_folder: Path, ranks: Ranks) -> bool:
+    """Whether this rank has written into the folder before, or another one that has ended since."""
+    try:
+        manifests = [it for path in run_folder.glob("*/.manifest") for it in read_manifest(path.parent)]
+    except TraceFileError:
+        return True
+    return any(it.rank == ranks.rank or it.closed or _is_dead(it.started, run_folder) for it in manifests)
+
+
+def _is_dead(started: RankStarted | None, run_folder: Path) -> bool:
+    if started is None:
+        return False
+    return owner_state(live_folder_of(run_folder, started.start), started.host, started.pid) is Owner.DEAD
 
 
 def _started(ranks: Ranks, attempt: Attempt) -> RankStarted:

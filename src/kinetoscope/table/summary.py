@@ -33,6 +33,8 @@ class TraceSummary:
     num_batches: int
     categories: dict[str, int]
     repairs: list[str]
+    notes: list[str]
+    """What its merging had to say."""
 
 
 def summarize_trace(trace: Trace) -> TraceSummary:
@@ -69,6 +71,7 @@ def summarize_trace(trace: Trace) -> TraceSummary:
         num_batches=(num_batches or 0) // max(1, len(trace.ranks)) or num_steps,
         categories=_categories(trace),
         repairs=trace.repairs,
+        notes=trace.notes,
     )
 
 

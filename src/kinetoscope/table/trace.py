@@ -108,6 +108,12 @@ class Trace:
         return bool(self._own_header.get("merged"))
 
     @property
+    def notes(self) -> list[str]:
+        """If it is merged, what there was to say then, in sentences: files that were left out, say."""
+        notes = self._own_header.get("notes")
+        return [note for note in notes if isinstance(note, str)] if isinstance(notes, list) else []
+
+    @property
     def world_size(self) -> int | None:
         """How many ranks the run had, if the file says so."""
         size = self._distributed_info.get("world_size")

@@ -5,8 +5,12 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from kinetoscope.training.ranks import Ranks
+
+# What launchers give to all processes of a job: torchrun, Slurm and its steps, MPI, and whatever starts torch's ranks.
+_SHARED = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "SLURM_STEP_ID", "PMIX_NAMESPACE", "MASTER_ADDR", "MASTER_PORT")
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +27,7 @@ class Attempt:
 
     @property
     def name(self) -> str:
-        """What all ranks of this attempt share."""
+        """What all ranks of this attempt share, and perhaps those of a later one: ports and run ids are used again."""
         return f"{self.run_id}-{self.restart}"
 
     def traces_folder(self, folder: Path) -> Path:
@@ -37,8 +41,30 @@ class Attempt:
 
 def current_attempt(ranks: Ranks, environment: Mapping[str, str] = os.environ) -> Attempt:
     """The attempt this process belongs to, from the launcher's environment variables."""
-    restart = int(environment.get("TORCHELASTIC_RESTART_COUNT") or environment.get("SLURM_RESTART_COUNT") or 0)
-    return Attempt(_run_id(ranks, environment), restart, os.getpid(), _new_start())
+    start = _new_start()
+    run_id = launch_name(environment) if ranks.world_size > 1 else start
+    return Attempt(run_id, restart_count(environment), os.getpid(), start)
+
+
+def restart_count(environment: Mapping[str, str] = os.environ) -> int:
+    """How often the launcher has started this job again."""
+    return int(environment.get("TORCHELASTIC_RESTART_COUNT") or environment.get("SLURM_RESTART_COUNT") or 0)
+
+
+def launch_name(environment: Mapping[str, str] = os.environ) -> str:
+    """What this run's processes share, also where a wrapper such as ``timeout`` or ``nsys`` starts each of them."""
+    values = (environment.get(variable, "") for variable in _SHARED)
+    return "-".join(value.replace("/", "_") for value in values if value not in ("", "none")) or "run"
+
+
+def agree_on_attempt(store: Any, key: str, rank: int, start: str) -> str:
+    """An id for the ranks to share: the first one's ``start``. Asked for again, they get another one.
+
+    ``store`` is torch.distributed's. Waits for no other rank; raises what the store raises.
+    """
+    time = store.add(f"{key}{rank}", 1)
+    agreed = store.compare_set(f"{key}of-{time}", "", start)
+    return agreed.decode() if isinstance(agreed, bytes) else agreed
 
 
 def _new_start() -> str:

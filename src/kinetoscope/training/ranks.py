@@ -40,16 +40,19 @@ def current_ranks(environment: Mapping[str, str] = os.environ) -> Ranks:
 def run_name_all_ranks_agree_on(ranks: Ranks, now: str, environment: Mapping[str, str] = os.environ) -> str:
     """A name for the run that every rank arrives at without asking another.
 
-    A launcher's run id where there is one; ``now`` in a world of one; on a single node the id of the launching
-    process. Raises `SettingsError` where ranks of several nodes have nothing in common to go by.
+    A launcher's run id where there is one; ``now`` in a world of one; on a single node its name, and the port where
+    there is one. Another run may arrive at the same name.
+
+    Raises `SettingsError` where ranks of several nodes have nothing in common to go by.
     """
-    for variable in ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID"):
-        if (run_id := environment.get(variable, "none")) != "none":
-            return run_id.replace("/", "-")
+    for variables in (("TORCHELASTIC_RUN_ID",), ("SLURM_JOB_ID", "SLURM_STEP_ID"), ("PMIX_NAMESPACE",)):
+        values = [environment.get(variable, "none") for variable in variables]
+        if values[0] != "none":
+            return "-".join(value.replace("/", "-") for value in values if value != "none")
     if ranks.world_size == 1:
         return now
     if ranks.num_nodes == 1:
-        return f"{socket.gethostname()}-{os.getppid()}"
+        return "-".join(filter(None, (socket.gethostname(), environment.get("MASTER_PORT"))))
     raise SettingsError(
         "Ranks on several nodes cannot agree on a run name by themselves. "
         "Pass run_name=..., or start the job with an id (torchrun --rdzv-id)."

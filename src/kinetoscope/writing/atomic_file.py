@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -43,6 +43,13 @@ def make_folder(folder: Path) -> Path:
             f"Cannot make the folder {folder}: {error.strerror}. Choose another folder, or ask for access to it."
         ) from error
     return folder
+
+
+def working_folder() -> Path:
+    """Where the process is now, so that it may go elsewhere later; the relative one if it has been deleted."""
+    with suppress(FileNotFoundError):
+        return Path.cwd()
+    return Path()
 
 
 def check_writable(folder: Path) -> Path:

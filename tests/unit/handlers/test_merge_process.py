@@ -37,10 +37,10 @@ def stop_while_it_reads(pid: int, path: Path) -> None:
 
 def test_a_merge_that_outlasts_the_run_merges_what_was_saved_meanwhile_as_well(tmp_path, monkeypatch):
     monkeypatch.setattr(merge_process, "_LEAST_SECONDS_BETWEEN", 0.0)
-    started = RankStarted(0, 0, 0, 1, 1, os.getpid(), os.uname().nodename, "a-0")
+    started = RankStarted(0, 0, 0, 1, 1, os.getpid(), os.uname().nodename, "a-0", "now")
     append_entry(tmp_path, 0, started)
     large, output = save(tmp_path, 0, 200_000), tmp_path / "merged.json"
-    merge = MergeProcess(tmp_path, output, node_rank=0, attempt="a-0", run_folder=tmp_path)
+    merge = MergeProcess(tmp_path, output, node_rank=0, start="now", run_folder=tmp_path)
     merge.start_if_due()
     pid = merge._process.pid
     stop_while_it_reads(pid, large)

@@ -9,15 +9,25 @@ from pathlib import Path
 
 import pytest
 
-from kinetoscope.formats.manifest import RankClosed, RankStarted, TraceExpired, TraceFinished, append_entry
+from kinetoscope.formats.manifest import (
+    AttemptAgreed,
+    RankClosed,
+    RankStarted,
+    TraceExpired,
+    TraceFinished,
+    append_entry,
+)
 from kinetoscope.merge.manifest_merge import merge_manifest
 
 NO_PROCESS = 2**22 + 1
 
 
 def start(folder: Path, rank: int, node_rank: int = 0, pid: int | None = None, num_local: int = 2) -> None:
-    started = RankStarted(rank, rank % 2, node_rank, 4, num_local, pid or os.getpid(), socket.gethostname(), "a-0")
-    append_entry(folder, rank, started)
+    host, name = socket.gethostname(), f"start of {rank}"
+    append_entry(
+        folder, rank, RankStarted(rank, rank % 2, node_rank, 4, num_local, pid or os.getpid(), host, "a-0", name)
+    )
+    append_entry(folder, rank, AttemptAgreed("this one"))
 
 
 def finish(folder: Path, rank: int, name: str) -> Path:
@@ -103,12 +113,13 @@ def test_expired_traces_are_deleted_once_merged_and_stay_in_the_merged_trace(tmp
 def test_ranks_of_an_earlier_run_in_the_same_folder_are_not_merged(tmp_path):
     start(tmp_path, 0)
     finish(tmp_path, 0, "0.json")
-    old = RankStarted(1, 1, 0, 2, 2, NO_PROCESS, socket.gethostname(), "of last week")
+    old = RankStarted(1, 1, 0, 2, 2, NO_PROCESS, socket.gethostname(), "a-0", "last week")
     append_entry(tmp_path, 1, old)
     finish(tmp_path, 1, "1.json")
-    report = merge_manifest(tmp_path, tmp_path / "out.json", attempt="a-0")
+    report = merge_manifest(tmp_path, tmp_path / "out.json", start="start of 0")
     assert report is not None
     assert report.ranks == [0]
+    assert "Rank 1 is not in this trace, though its files lie beside it" in report.notes[0]
 
 
 @pytest.mark.parametrize("as_list", [False, True])

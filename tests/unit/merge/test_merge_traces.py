@@ -150,6 +150,12 @@ def test_names_and_order_of_processes_come_once(tmp_path):
     ]
 
 
+def test_files_of_two_starts_of_a_rank_are_not_merged_silently(tmp_path):
+    files = [write(tmp_path / f"{n}.json", [], kinetoscope={"rank": 0, "start": f"start {n}"}) for n in range(2)]
+    assert "The traces of rank 0 are of several starts" in merge_traces(tmp_path / "out.json", *files).notes[0]
+    assert not merge_traces(tmp_path / "out.json", files[0], files[0]).notes
+
+
 def test_the_header_names_the_ranks_up_to_a_limit(tmp_path):
     files = [write(tmp_path / f"rank{rank}.json", [cpu(1)], distributedInfo={"rank": rank}) for rank in range(66)]
     header = json.loads(merge_traces(tmp_path / "out.json", *reversed(files)).output.read_text())

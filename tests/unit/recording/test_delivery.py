@@ -3,13 +3,14 @@
 import gc
 import json
 import logging
+import os
 import shutil
 import weakref
 from contextlib import contextmanager
 
 import pytest
 
-from kinetoscope import JSONTraceHandler, Profiler, ProfilerAction
+from kinetoscope import JSONTraceHandler, Profiler, ProfilerAction, marker
 from kinetoscope.formats.live_records import read_live_folder
 from kinetoscope.formats.manifest import read_manifest
 from kinetoscope.recording.recorder_choice import IS_PURE
@@ -318,3 +319,30 @@ def test_an_error_keeps_nothing_alive_that_was_about_to_be_saved(strict, error):
         assert "process_cycle" in "".join(caught.value.__notes__)
     else:
         profiler.close()
+
+
+@native_only
+def test_what_a_worker_recorded_in_an_unsaved_cycle_stays_when_a_later_one_is_saved(tmp_path):
+    class NeverTheFirst(JSONTraceHandler):
+        def process_cycle(self, cycle):
+            if cycle.number == 0:
+                raise OSError("no space left")
+            super().process_cycle(cycle)
+
+    def fork_a_worker():
+        if (child := os.fork()) == 0:
+            with marker("in the worker"):
+                pass
+            os._exit(0)
+        os.waitpid(child, 0)
+
+    handler = NeverTheFirst(f"{tmp_path}/run/traces", merged_trace_filename=None)
+    with Profiler(every_second_batch_is_a_cycle, handler) as profiler:
+        for _ in range(2):
+            for batch in profiler.batches(range(2)):
+                if batch == 1:
+                    fork_a_worker()
+            assert profiler.drain(60)
+        (folder,) = live_folders(tmp_path)
+        assert live_names(folder).count("in the worker") >= 1
+    shutil.rmtree(folder)

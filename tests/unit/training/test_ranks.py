@@ -1,3 +1,5 @@
+import os
+
 import pytest
 
 from kinetoscope.errors import SettingsError
@@ -33,6 +35,32 @@ def test_the_launchers_run_id_names_the_run():
 def test_ranks_of_several_nodes_with_nothing_in_common_are_told_what_to_do():
     with pytest.raises(SettingsError, match="run_name"):
         run_name_all_ranks_agree_on(Ranks(0, 0, 16, 8, 0), "now", {"TORCHELASTIC_RUN_ID": "none"})
+
+
+@pytest.mark.parametrize(
+    "shared",
+    [
+        {"MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "29500"},
+        {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0"},
+        {"PMIX_NAMESPACE": "mpirun-1"},
+        {"TORCHELASTIC_RUN_ID": "job7"},
+    ],
+)
+def test_ranks_below_wrappers_share_their_attempt_with_each_other_and_with_no_other_job(shared, monkeypatch):
+    ranks = [Ranks(rank, rank, 2, 2, 0) for rank in (0, 1)]
+    names, folders = set(), set()
+    for rank, parent in zip(ranks, (100, 200), strict=True):
+        monkeypatch.setattr(os, "getppid", lambda parent=parent: parent)
+        names.add(current_attempt(rank, shared).name)
+        folders.add(run_name_all_ranks_agree_on(rank, "now", shared))
+    assert (len(names), len(folders)) == (1, 1)
+    for variable in shared:
+        assert current_attempt(ranks[0], shared | {variable: "8"}).name not in names
+
+
+def test_no_two_starts_have_the_same_name():
+    starts = {current_attempt(Ranks(), {}).start for _ in range(100)}
+    assert len(starts) == 100
 
 
 def test_all_ranks_of_a_node_share_an_attempt_and_two_runs_do_not():
