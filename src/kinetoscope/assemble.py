@@ -3,11 +3,11 @@
 import importlib.util
 import os
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kinetoscope.handlers.json_trace_handler import JSONTraceHandler
+from kinetoscope.recording.arguments import check_callbacks
 from kinetoscope.recording.profiler import Profiler
 from kinetoscope.recording.schedule import Schedule, cyclic_schedule
 from kinetoscope.recording.trace_folder import choose_run_folder
@@ -37,6 +37,7 @@ def profile(
     upload_to: str | None = None,
     strict: bool = False,
     grace_s: float = 10.0,
+    quiet: bool = False,
 ) -> Profiler:
     """A Profiler with our defaults, which leaves its traces below ``out``.
 
@@ -48,7 +49,8 @@ def profile(
     - ``schedule``: when to record; by default batch 0 is skipped, batch 1 warms up, batches 2 to 5 are recorded, once.
     - ``torch``, ``system``: whether to record torch's operators and the machine's counters, or a `TorchProfiler` and a
       `SystemProfiler` with settings of your own. Without torch installed there are no operators.
-    - ``handlers``: what happens to the traces; by default a `JSONTraceHandler` writes and merges them.
+    - ``handlers``: what happens to the traces; by default a `JSONTraceHandler` writes and merges them. Theirs and a
+      `TorchProfiler`'s files lie below ``out`` too, unless they were given a folder.
     - ``record_shapes``, ``profile_memory``, ``with_stack``, ``with_flops``: as for `TorchProfiler`;
       ``system_interval_s``: seconds between two readings of the machine; the others as for `JSONTraceHandler` and
       `Profiler`.
@@ -69,18 +71,27 @@ def profile(
         options |= {"with_stack": with_stack, "with_flops": with_flops}
         sources.append(TorchProfiler(f"{folder}/torch_traces", **options, **keep))
     elif torch and torch is not True:
-        sources.append(torch)
+        sources += _settled(check_callbacks(torch, "torch"), f"{folder}/torch_traces", keep)
     if handlers is None:
-        handlers = JSONTraceHandler(f"{folder}/traces", **keep)
+        handlers = JSONTraceHandler()
     return Profiler(
         schedule or cyclic_schedule(skip_first=1, warmup=1, active=4, per="run"),
-        handlers if isinstance(handlers, Sequence) else [handlers],
+        _settled(check_callbacks(handlers, "handlers"), f"{folder}/traces", keep),
         sources=sources,
         run_name=run_name or Path(folder).name,
         upload_to=upload_to,
         strict=strict,
         grace_s=grace_s,
+        quiet=quiet,
     )
+
+
+def _settled(callbacks: list[Any], folder: str, keep: dict[str, Any]) -> list[Any]:
+    """Sources or handlers, whose files lie in ``folder`` unless they were given another one."""
+    for callback in callbacks:
+        if (settle := getattr(callback, "settle", None)) is not None:
+            settle(folder, **keep)
+    return callbacks
 
 
 _MOST_FOLDERS = 1000

@@ -113,6 +113,7 @@ static int take_into(PyObject *list, Track *track)
     return result;
 }
 
+/* Takes away the tracks that nobody needs any more. Their files are deleted without the GIL. */
 static void remove_ended_tracks(Recorder *recorder)
 {
     for (Track **link = &recorder->tracks; *link != NULL;) {
@@ -122,10 +123,24 @@ static void remove_ended_tracks(Recorder *recorder)
             continue;
         }
         *link = track->next_track;
+        Region head = track->head;
+        track->head = (Region){NULL, 0, 0};
         track_leave(track);
         track_drop(track);
-        link = &recorder->tracks; /* leaving may have run anything */
+        Store *store = store_keep(recorder->store);
+        Py_BEGIN_ALLOW_THREADS
+        region_unmap(&head);
+        region_unlink(store, &head, "track");
+        Py_END_ALLOW_THREADS
+        store_drop(store);
+        link = &recorder->tracks; /* they may be others by now */
     }
+}
+
+static PyObject *remove_ended(PyObject *self, PyObject *Py_UNUSED(nothing))
+{
+    remove_ended_tracks((Recorder *)self);
+    return new_none();
 }
 
 static PyObject *take_all(Recorder *recorder)
@@ -134,8 +149,6 @@ static PyObject *take_all(Recorder *recorder)
     for (Track *track = recorder->tracks; list != NULL && track != NULL; track = track->next_track)
         if (take_into(list, track) < 0)
             Py_CLEAR(list);
-    if (list != NULL)
-        remove_ended_tracks(recorder);
     if (list != NULL && PyList_Reverse(list) < 0)
         Py_CLEAR(list);
     return list;
@@ -170,6 +183,7 @@ static PyObject *take_filled(PyObject *self, PyObject *Py_UNUSED(nothing))
         if (track_is_vacant(track))
             track_detach_chunk(track);
     PyObject *taken = take_all(recorder);
+    remove_ended_tracks(recorder);
     return taken == NULL ? NULL : Py_BuildValue("(IN)", window, taken);
 }
 
@@ -485,6 +499,7 @@ static PyMethodDef recorder_methods[] = {
     {"take_at_close", close_window, METH_NOARGS,
      "Stops keeping, cuts the open spans, and gives [(track, tid, name, is_main, num_dropped, [Chunk])] of all threads."},
     {"take_filled", take_filled, METH_NOARGS, "(window, the same of the chunks filled so far); the window stays open."},
+    {"remove_ended", remove_ended, METH_NOARGS, "Gives back what is left of threads that have ended."},
     {"ready_spares", ready_spares, METH_NOARGS, "Readies a chunk for each thread that will need one."},
     {"set_folder", set_folder, METH_VARARGS, "(folder or None, rank, limit_bytes): where chunks are kept from now on."},
     {"leave_files", leave_files, METH_NOARGS, "Its files stay when it goes, and when what was taken out of it does."},

@@ -234,11 +234,19 @@ void track_leave(Track *track)
     track_clear_objects(track);
 }
 
-/* A span that is open when its window closes has been cut: it needs its slot no more. */
+/* Whether a span is open that is to be recorded: one that was cut at its window's end needs its slot no more. */
+static int has_span_to_record(const Track *track)
+{
+    for (uint32_t slot = 0; slot < track->num_made; slot++)
+        if (tail_kind(track->slots[slot].tail) == KIND_SPAN)
+            return 1;
+    return 0;
+}
+
 int track_is_done(const Track *track)
 {
     return !__atomic_load_n(&track->pulse->is_alive, __ATOMIC_ACQUIRE) && track->chunk == NULL &&
-           (track->num_open == 0 || track->recorder->control->window == 0) && PyList_Size(track->filled) == 0;
+           PyList_Size(track->filled) == 0 && !has_span_to_record(track);
 }
 
 /* -- slots and entries -- */

@@ -2,6 +2,7 @@
 
 import doctest
 import importlib
+import json
 import re
 from pathlib import Path
 
@@ -11,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 MODULES = ["kinetoscope.testing", "kinetoscope.recording.schedule"]
 
 
-def test_the_code_in_the_readme_profiles_a_real_loop(tmp_path, monkeypatch):
+def test_the_code_in_the_readme_profiles_a_real_loop_and_once_more_when_it_is_run_again(tmp_path, monkeypatch):
     torch = pytest.importorskip("torch")
     monkeypatch.chdir(tmp_path)
     (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
@@ -24,7 +25,12 @@ def test_the_code_in_the_readme_profiles_a_real_loop(tmp_path, monkeypatch):
         "optimizer": torch.optim.SGD(model.parameters()),
     }
     exec(code, names)
-    assert (tmp_path / "runs" / "mine" / "traces" / "merged_trace.json").exists()
+    exec(code, names)
+    traces = list((tmp_path / "runs").glob("*/traces/merged_trace.json"))
+    assert len(traces) == 2
+    for path in traces:
+        events = [event["name"] for event in json.loads(path.read_text())["traceEvents"]]
+        assert events.count("forward") == 5, "one batch of warm-up and four that are recorded"
 
 
 @pytest.mark.parametrize("module", MODULES)

@@ -213,3 +213,12 @@ def test_a_name_that_means_nothing_is_said_to_mean_nothing(tmp_path):
     (tmp_path / "folder").mkdir()
     done = kinetoscope("merge", tmp_path / "out.json", tmp_path / "folder")
     assert (done.returncode, b"has none that ends in .json" in done.stderr) == (1, True)
+
+
+def test_the_version_says_whether_the_part_in_c_is_in_use():
+    said = kinetoscope("--version")
+    assert said.returncode == 0
+    assert said.stdout.decode().startswith("kinetoscope 0.1.0 (")
+    command = [sys.executable, "-m", "kinetoscope", "--version"]
+    pure = subprocess.run(command, env=os.environ | {"KINETOSCOPE_PURE": "1"}, capture_output=True, check=True)
+    assert pure.stdout == b"kinetoscope 0.1.0 (in Python only: KINETOSCOPE_PURE is set)\n"

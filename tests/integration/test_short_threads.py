@@ -19,6 +19,8 @@ from kinetoscope.recording.recorder_choice import IS_PURE
 from kinetoscope.testing import MemoryTraceHandler
 
 native_only = pytest.mark.skipif(IS_PURE, reason="the recorder in Python keeps no files")
+# AddressSanitizer keeps back 8 MiB of what was freed.
+MOST_KIB = 9 * 1024 if "libasan" in os.environ.get("LD_PRELOAD", "") else 1024
 
 
 def run(script, *arguments):
@@ -81,8 +83,8 @@ def test_ten_thousand_short_threads_lose_no_span_and_leave_nothing_in_memory(tmp
     assert done.returncode == 0, done.stderr
     num_spans, num_dropped, num_unlike, grown_kib, more_maps = map(int, done.stdout.split())
     assert (num_spans, num_dropped, num_unlike) == (10_000, 0, 0)
-    assert grown_kib <= 1024
-    assert more_maps < 50
+    assert grown_kib <= MOST_KIB
+    assert more_maps < 200
 
 
 AT_ONCE = """
@@ -207,6 +209,35 @@ def test_what_is_dropped_is_counted_in_the_log(tmp_path, caplog):
     assert str(num_dropped) in message
 
 
+def fill_up_and_wait(is_full, may_end):
+    for _ in range(50_000):
+        record_m()
+    is_full.set()
+    may_end.wait()
+
+
+@native_only
+def test_what_a_worker_dropped_is_counted_in_its_own_window_only(tmp_path, monkeypatch):
+    monkeypatch.setattr("kinetoscope.recording.native_recorder._CHILD_LIMIT_BYTES", 512 << 10)
+    context = multiprocessing.get_context("fork")
+    is_full, may_end = context.Event(), context.Event()
+    handler = MemoryTraceHandler()
+    with Profiler(lambda state: ProfilerAction.ACTIVE_AND_SAVE, handler, live_folder=tmp_path) as profiler:
+        worker = context.Process(target=fill_up_and_wait, args=(is_full, may_end))
+        for batch in profiler.batches(range(2)):
+            if batch == 0:
+                worker.start()
+                assert is_full.wait(60)
+            else:
+                profiler.drain(60)
+        may_end.set()
+        worker.join()
+    first, second = ([thread.num_dropped for thread in cycle.threads] for cycle in handler.cycles[:2])
+    assert sum(first) == 50_000 - len(handler.spans("m"))
+    assert sum(first) > 0
+    assert sum(second) == 0
+
+
 # -- profilers -------------------------------------------------------------------------------------------------------
 
 MANY_PROFILERS = """
@@ -239,7 +270,7 @@ print(resident_kib() - before)
 def test_profilers_that_are_closed_leave_nothing_in_memory(tmp_path, kind, first, last):
     done = run(MANY_PROFILERS, kind, tmp_path, first, last)
     assert done.returncode == 0, done.stderr
-    assert int(done.stdout) <= 1024
+    assert int(done.stdout) <= MOST_KIB
 
 
 @native_only

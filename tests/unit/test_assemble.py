@@ -9,7 +9,7 @@ import pytest
 
 import kinetoscope
 from kinetoscope import ProfilerAction, SystemProfiler
-from kinetoscope.errors import FileNameError, FolderNotEmptyError
+from kinetoscope.errors import FileNameError, FolderNotEmptyError, SettingsError
 from kinetoscope.formats.manifest import RankStarted, append_entry
 from kinetoscope.testing import MemoryTraceHandler
 
@@ -110,3 +110,27 @@ def test_out_may_use_the_variables_of_file_names(tmp_path):
 def test_an_unknown_variable_in_out_is_refused_by_name(tmp_path):
     with pytest.raises(FileNameError, match=r"\{b\}"):
         kinetoscope.profile(tmp_path / "a{b}c", torch=False)
+
+
+def test_a_torch_profiler_and_a_handler_brought_along_write_below_out_and_overwrite_as_asked(tmp_path, monkeypatch):
+    pytest.importorskip("torch")
+    monkeypatch.chdir(tmp_path)
+    for _ in range(2):
+        torch = kinetoscope.TorchProfiler(record_shapes=True)
+        handler = kinetoscope.JSONTraceHandler()
+        run(kinetoscope.profile("runs/mine", torch=torch, handlers=handler, system=False, overwrite=True))
+    assert {path.split("/")[2] for path in files(tmp_path)} == {"traces", "torch_traces"}
+    assert "runs/mine/torch_traces/rank0.6.pt.trace.json" in files(tmp_path)
+    assert "runs/mine/traces/merged_trace.json" in files(tmp_path)
+
+
+def test_a_folder_of_a_torch_profilers_own_stays(tmp_path):
+    pytest.importorskip("torch")
+    own = kinetoscope.TorchProfiler(str(tmp_path / "elsewhere"))
+    run(kinetoscope.profile(tmp_path / "mine", torch=own, system=False))
+    assert "elsewhere/rank0.6.pt.trace.json" in files(tmp_path)
+
+
+def test_what_is_no_torch_profiler_is_refused_by_name(tmp_path):
+    with pytest.raises(SettingsError, match="torch holds 'yes'"):
+        kinetoscope.profile(tmp_path, torch="yes")

@@ -6,6 +6,7 @@ import io
 import os
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from kinetoscope.errors import KinetoscopeError
 
@@ -42,6 +43,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
 
 
+class _Version(argparse.Action):
+    """Prints the version and exits; what it says is looked up only then."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(nargs=0, **settings)
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        from kinetoscope import __version__
+        from kinetoscope.recording.recorder_choice import WHY_PURE
+
+        print(f"kinetoscope {__version__} ({f'in Python only: {WHY_PURE}' if WHY_PURE else 'native'})")
+        parser.exit()
+
+
 def _print_any_path() -> None:
     """A path that is no text is printed byte by byte as it is."""
     for stream in (sys.stdout, sys.stderr):
@@ -64,6 +79,7 @@ def _parser(argv: list[str]) -> argparse.ArgumentParser:
         description="A profiler for training runs: every rank, one clock, one trace that every viewer opens.",
         epilog="kinetoscope VERB --help shows what a verb takes, with examples.",
     )
+    parser.add_argument("--version", action=_Version, help="say which version this is, and whether its C is in use")
     verbs = parser.add_subparsers(dest="verb", metavar="VERB")
     for verb, summary in _VERBS.items():
         verb_parser = verbs.add_parser(

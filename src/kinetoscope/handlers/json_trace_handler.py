@@ -70,6 +70,10 @@ class JSONTraceHandler(TraceHandler):
         self._merge: MergeProcess | None = None
         self._num_written = self._num_merged = 0
 
+    def settle(self, folder: str, *, overwrite: bool, num_traces_to_keep: int) -> None:
+        """For who assembles a Profiler: its folder and rules, each where this has none of its own but the default."""
+        self._folder.settle(folder, overwrite=overwrite, num_traces_to_keep=num_traces_to_keep)
+
     @property
     def run_folder(self) -> Path:
         """The folder in which the folder of traces is; known once the run has begun."""
@@ -111,6 +115,12 @@ class JSONTraceHandler(TraceHandler):
         handler._tracks = RankTracks(ranks.rank)
         handler._folder.reopen(folder, run_name, ranks, attempt)
         return handler
+
+    @property
+    def saved_to(self) -> Path:
+        """Where the traces are: the merged one if it is there, else their folder; known once the run has begun."""
+        merged = self._folder.path / self._merged_path
+        return merged if self._merged_path and merged.exists() else self._folder.path
 
     @property
     def recipe(self) -> TraceRecipe:

@@ -40,6 +40,8 @@ class Delivery:
         self.unsaved = UnsavedCycles(limit_bytes)
         self.num_saved = 0
         """How many cycles every handler has taken."""
+        self.num_recorded = 0
+        """How many of them had anything in them."""
         self.writer = WriterThread(on_error=guard.report)
 
     def cycle(self, cycle: Cycle) -> None:
@@ -91,6 +93,7 @@ class Delivery:
             return False
         self.unsaved.drop(save)
         self.num_saved += 1
+        self.num_recorded += bool(save.num_took)
         self._release(cycle)
         if not self.unsaved and self._said:
             self._said.clear()

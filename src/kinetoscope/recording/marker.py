@@ -83,6 +83,8 @@ class Marker(ProcessSpan):
     token = marker.begin(); marker.end(token)       # across threads and tasks
     marker.instant()                                # a moment
     marker.counter({"loss": 0.25})                  # values at this moment
+
+    It records in the batches whose action is among its actions. What lies between windows is not recorded.
     """
 
     __slots__ = ("__weakref__", "settings")

@@ -53,6 +53,7 @@ class NativeRecorder(_native.Recorder):
 
         def threads() -> list[ThreadRecords]:
             parked.add(taken)
+            self.remove_ended()
             taken.clear()  # this may be called again, if it fails
             children = take_child_records(folder, self.names, began_ns, closed_ns) if folder is not None else []
             return _report_dropped(parked.threads() + children)

@@ -27,6 +27,7 @@ from kinetoscope.recording.listeners import Listeners
 from kinetoscope.recording.live_folder import LIVE_BYTES_MAX, LiveFolder, live_run, recipe_of, run_folder_of
 from kinetoscope.recording.loop import Batches, Loop
 from kinetoscope.recording.marker import RECORDING_ACTIONS, Marker, MarkerSettings
+from kinetoscope.recording.outcome import RunCounts, say_outcome, what_there_is, why_nothing
 from kinetoscope.recording.recorder import ACTION_BITS
 from kinetoscope.recording.recorder_choice import ProcessRecorder, say_if_slow
 from kinetoscope.recording.run_end import RunEnd
@@ -74,6 +75,8 @@ class Profiler(Callback):
       run folder of the first handler that has one. False keeps it in memory. ``live_bytes_max`` bounds it: what is
       recorded beyond that, until something is saved, is dropped, and the trace says how much. Windows that could not be
       saved stay as well, and are tried again; before anything is dropped, the oldest of these goes.
+    - ``quiet``: do not say at the end of the run what was recorded and where. Otherwise rank 0 prints that line on
+      stderr if it is a terminal, and else logs it. A run that recorded nothing always says why.
     - ``clock``: where time comes from; for tests.
 
     Raises `SettingsError` for an argument that cannot work.
@@ -94,6 +97,7 @@ class Profiler(Callback):
         close_timeout_s: float = 300.0,
         live_folder: str | os.PathLike[str] | bool | None = None,
         live_bytes_max: int = LIVE_BYTES_MAX,
+        quiet: bool = False,
         clock: Clock | None = None,
     ) -> None: ...
     @overload
@@ -113,6 +117,7 @@ class Profiler(Callback):
         close_timeout_s: float = 300.0,
         live_folder: str | os.PathLike[str] | bool | None = None,
         live_bytes_max: int = LIVE_BYTES_MAX,
+        quiet: bool = False,
         clock: Clock | None = None,
     ) -> None:
         positional = list(arguments)
@@ -145,6 +150,7 @@ class Profiler(Callback):
         if live_folder and isinstance(live_folder, str | os.PathLike):
             live_folder = working_folder() / live_folder
         self._live_folder, self._live_bytes_max = live_folder, live_bytes_max
+        self._is_quiet = quiet
         self._markers = KnownMarkers()
         self._warned: set[str] = set()
         self._pid = os.getpid()
@@ -159,7 +165,8 @@ class Profiler(Callback):
         self.lasting = LastingSpans(self._recorder, self._clock)
         """For what drives a run: spans that may outlast windows."""
         self._action = ProfilerAction.SKIP
-        self._is_paused = self._is_entered = False
+        self._is_paused = self._is_entered = self._has_told = False
+        self._longest_epoch = 0
         self._phase = _Phase.NEW
         self._unclosed = list(self.sources)
         self._termination = TerminationHandler(self._save_on_signal)
@@ -455,6 +462,7 @@ class Profiler(Callback):
         self.attempt = current_attempt(self.ranks)
         self._window = Window(self._recorder, self._clock, self.ranks, self.attempt)
         self._clocks = ClockComparison(self._clock, self.ranks, self.attempt)
+        self._end = RunEnd(self._guard, self._clocks, self._delivery, self._live, self._temporary)
         self._connect()
 
     def call(self, owner: Any, method: Callable[..., Any], *arguments: Any) -> Any:
@@ -467,6 +475,8 @@ class Profiler(Callback):
         Spans follow once sources and handlers have had their event: see `apply_action`.
         """
         before, self._action = self._action, self.schedule(self.state)
+        in_epoch = self.state.timestamp.batch_in_epoch
+        self._longest_epoch = max(self._longest_epoch, int(getattr(in_epoch, "value", in_epoch)))
         return before
 
     def is_broken_off(self, before: ProfilerAction) -> bool:
@@ -562,7 +572,13 @@ class Profiler(Callback):
     def _close_sources(self) -> None:
         while self._unclosed:
             source = self._unclosed.pop(0)
-            self._guard.end(source, source.close, (self.state, None))
+            self._end_callback(source, "close", self.state, None)
+
+    def _end_callback(self, callback: Any, method: str, *arguments: Any) -> None:
+        """Calls a method of a source or handler, if it has one, although the run is ending."""
+        found = getattr(callback, method, None)
+        if found is not None:
+            self._guard.end(callback, found, arguments)
 
     def end_run(self, clean: bool) -> None:
         """While closing: the run's last events, before the last window is saved."""
@@ -574,9 +590,9 @@ class Profiler(Callback):
         if not self.drain_or_give_up() or not self._end.is_there_news_for_handlers():
             return
         for handler in self._trace_handlers:
-            self._guard.end(handler, handler.close, (self.state, None))
+            self._end_callback(handler, "close", self.state, None)
         for callback in (*self.sources, *self._trace_handlers):
-            self._guard.end(callback, callback.post_close)
+            self._end_callback(callback, "post_close")
         self.finish_uploads()
 
     def drain_or_give_up(self) -> bool:
@@ -588,6 +604,25 @@ class Profiler(Callback):
         """While closing: waits for uploads."""
         for uploads in self.uploads.values():
             self._guard(uploads, lambda uploads=uploads: uploads.finish(self.seconds_to_close()))
+        self._tell_outcome()
+
+    def _tell_outcome(self) -> None:
+        """Once, on rank 0: says what there is and where, or why there is nothing."""
+        if self._has_told or self.ranks.rank or not self._trace_handlers:
+            return
+        self._has_told = True
+        batch = self.state.timestamp.batch
+        counts = RunCounts(
+            num_batches=int(getattr(batch, "value", batch)) - self.first_batch,
+            longest_epoch=self._longest_epoch,
+            num_windows=self._window.num_cycles,
+            num_saved=self._delivery.num_recorded,
+            num_unsaved=len(self._delivery.unsaved),
+        )
+        if not counts.num_saved:
+            _log.warning(why_nothing(self._schedule, counts))
+        elif not self._is_quiet:
+            say_outcome(what_there_is(counts, self._trace_handlers))
 
     def _save_on_signal(self) -> bool:
         if self._phase is _Phase.CLOSING:

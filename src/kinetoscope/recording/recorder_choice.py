@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 _log = logging.getLogger("kinetoscope")
 
 
-def _is_pure() -> bool:
-    """Whether the recorder in Python serves: by `KINETOSCOPE_PURE=1`, or because there is no other one."""
+def _why_pure() -> str:
+    """Why the recorder in Python serves; empty if the one in C does."""
     if os.environ.get("KINETOSCOPE_PURE", "0") not in ("", "0"):
-        return True
+        return "KINETOSCOPE_PURE is set"
     try:
         from kinetoscope import _native
-    except ImportError:
-        return True
+    except ImportError as error:
+        return f"the module in C was not built, or cannot be loaded here ({error})"
     _choose_clock(_native.use_tsc)
-    return False
+    return ""
 
 
 def _choose_clock(use_tsc: Callable[[], None]) -> None:
@@ -29,7 +29,8 @@ def _choose_clock(use_tsc: Callable[[], None]) -> None:
             _log.warning("%s CLOCK_MONOTONIC is used.", error)
 
 
-IS_PURE = _is_pure()
+WHY_PURE = _why_pure()
+IS_PURE = bool(WHY_PURE)
 """Whether the recorder in Python serves."""
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ else:
     from kinetoscope.recording.native_recorder import NativeRecorder as ProcessRecorder
     from kinetoscope.recording.native_recorder import NativeSpan as ProcessSpan
 
-__all__ = ["IS_PURE", "ProcessRecorder", "ProcessSpan", "say_if_slow"]
+__all__ = ["IS_PURE", "WHY_PURE", "ProcessRecorder", "ProcessSpan", "say_if_slow"]
 
 _said = False
 

@@ -34,6 +34,11 @@ class CyclePlan:
         if self.active < 1:
             raise ScheduleError("active must be at least 1: a cycle that records nothing has nothing to save.")
 
+    @property
+    def first_recorded(self) -> int:
+        """The index of the first batch that is not skipped."""
+        return self.skip_first + (0 if self.skip_first_wait else self.wait)
+
     def action(self, index: int) -> ProfilerAction:
         """The action for batch ``index`` (the first batch is 0)."""
         position = index - self.skip_first

@@ -5,6 +5,7 @@ import signal
 import threading
 from collections.abc import Callable
 from types import FrameType
+from typing import Any
 
 
 class TerminationHandler:
@@ -25,7 +26,7 @@ class TerminationHandler:
     def install(self) -> None:
         """Installs the handler, over the default one only and on the main thread only."""
         on_main_thread = threading.current_thread() is threading.main_thread()
-        if on_main_thread and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        if on_main_thread and _is_nobodys(signal.getsignal(signal.SIGTERM)):
             signal.signal(signal.SIGTERM, self._on_signal)
             self._installed = True
 
@@ -46,3 +47,11 @@ class TerminationHandler:
             return
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
+
+
+def _is_nobodys(handler: Any) -> bool:
+    """Whether SIGTERM does what it always does: there is no handler, or ours of the process that this one was forked
+    from."""
+    owner = getattr(handler, "__self__", None)
+    is_inherited = isinstance(owner, TerminationHandler) and owner._pid != os.getpid()
+    return handler is signal.SIG_DFL or is_inherited

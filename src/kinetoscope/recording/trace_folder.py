@@ -57,6 +57,14 @@ class TraceFolder:
         self._used = UsedNames()
         self._kept: list[Path] = []
 
+    def settle(self, folder: str, *, overwrite: bool, num_traces_to_keep: int) -> None:
+        """Takes the run's folder and rules, each where it has none of its own but the default."""
+        if self._folder.text == f"{{run_name}}/{os.path.basename(folder)}":
+            self._folder = FileNameFormat(folder, "folder", has_timestamp=False)
+        self._overwrite |= overwrite
+        if self._num_traces_to_keep < 0:
+            self._num_traces_to_keep = num_traces_to_keep
+
     def open(self, run_name: str, ranks: Ranks, attempt: Attempt) -> None:
         """Makes the folder and writes down that this rank has begun.
 
@@ -222,10 +230,10 @@ class TraceFolder:
 def choose_run_folder(folders: Iterable[str], ranks: Ranks, restart: int) -> str:
     """The first of the ``folders`` in which no earlier run has been: what the ranks share, a later run may share too.
 
-    After a restart, the last one that is there. In a world of one, or of several nodes, the first.
+    After a restart, the last one that is there. With several nodes, the first.
     """
     folders = list(folders)
-    if ranks.world_size == 1 or ranks.num_nodes > 1:
+    if ranks.num_nodes > 1:
         return folders[0]
     if restart:
         return next((folder for folder in reversed(folders) if Path(folder).exists()), folders[0])

@@ -78,6 +78,10 @@ class TorchProfiler(Callback):
         self.profiler: profile | None = None
         """The `kinetoscope.torch.profile` that runs; None before the run has begun and after it has ended."""
 
+    def settle(self, folder: str, *, overwrite: bool, num_traces_to_keep: int) -> None:
+        """For who assembles a Profiler: its folder and rules, each where this has none of its own but the default."""
+        self._folder.settle(folder, overwrite=overwrite, num_traces_to_keep=num_traces_to_keep)
+
     @property
     def saved_traces(self) -> list[Any]:
         """``[(Timestamp, [Path of each rank])]`` of the traces that are kept."""
