@@ -19,6 +19,7 @@ from typing import IO
 import pytest
 
 FILE_BYTES = 8_000_000
+LONG_READING = 3  # times that file: what is interrupted must not be done before
 EXCUSED_BYTES = 5 * FILE_BYTES  # as 1 GB for a file of 200 MB
 LONGEST_WAIT_S = 100
 COMMANDS = {
@@ -58,6 +59,13 @@ def write_trace(path: Path, num_bytes: int) -> None:
 def large(tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("damaged") / "in.json"
     write_trace(path, FILE_BYTES)
+    return path
+
+
+@pytest.fixture(scope="module")
+def larger(large) -> Path:
+    path = large.with_name("larger.json")
+    path.write_bytes(large.read_bytes() * LONG_READING)
     return path
 
 
@@ -106,12 +114,11 @@ def test_a_bar_shows_how_far_a_damaged_file_was_read(large, tmp_path, verb):
         command.read_until(lambda: False)
         assert command.process.wait(LONGEST_WAIT_S) in (0, 1)
     assert BARS.get(verb, "converting") in command.said
-    shares = {int(share) for share in re.findall(r"(\d+)%", command.said)}
-    assert len(shares) > 4, command.said
+    assert re.search(r"[1-9]\d*%", command.said), command.said
 
 
-def test_ctrl_c_ends_a_command_with_one_sentence_and_leaves_no_part_of_a_file(large, tmp_path, verb):
-    os.link(large, tmp_path / "in.json")
+def test_ctrl_c_ends_a_command_with_one_sentence_and_leaves_no_part_of_a_file(larger, tmp_path, verb):
+    os.link(larger, tmp_path / "in.json")
     with OnTerminal(COMMANDS[verb], tmp_path) as command:
         if verb in ("repair", "merge", "convert"):
             command.read_until(lambda: any(tmp_path.glob(".out.*.partial")))
@@ -124,6 +131,19 @@ def test_ctrl_c_ends_a_command_with_one_sentence_and_leaves_no_part_of_a_file(la
     assert command.said.count(f"kinetoscope {name}: interrupted") == 1
     assert "Traceback" not in command.said
     assert os.listdir(tmp_path) == ["in.json"]
+
+
+def test_ctrl_c_ends_the_work_on_several_files(larger, tmp_path):
+    for name in ("in.json", "other.json"):
+        os.link(larger, tmp_path / name)
+    with OnTerminal(["check", "in.json", "other.json", "--repair", "fixed"], tmp_path) as command:
+        command.read_until(lambda: any(tmp_path.glob("fixed/.*.partial")))
+        command.process.send_signal(signal.SIGINT)
+        command.read_until(lambda: False)
+        assert command.process.wait(LONGEST_WAIT_S) == 130, command.said
+    assert command.said.count("kinetoscope check: interrupted") == 1
+    assert "Traceback" not in command.said
+    assert not any(tmp_path.glob("fixed/.*"))
 
 
 def test_ctrl_c_ends_a_command_that_waits_for_a_pipe(tmp_path):

@@ -84,7 +84,7 @@ def test_ten_thousand_short_threads_lose_no_span_and_leave_nothing_in_memory(tmp
     num_spans, num_dropped, num_unlike, grown_kib, more_maps = map(int, done.stdout.split())
     assert (num_spans, num_dropped, num_unlike) == (10_000, 0, 0)
     assert grown_kib <= MOST_KIB
-    assert more_maps < 50
+    assert more_maps < 200
 
 
 AT_ONCE = """

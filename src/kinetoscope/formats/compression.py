@@ -5,7 +5,6 @@ import struct
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from isal import igzip, isal_zlib
@@ -35,29 +34,12 @@ def read_unpacked(path: str | os.PathLike[str]) -> tuple[bytes, str]:
 
     A stream that ends too early gives what it held up to there. Raises OSError when the file cannot be read.
     """
-    content = Path(path).read_bytes()
-    if content.startswith(_ZSTD_MAGIC):
-        return _unpack_zstandard(content, os.fspath(path))
-    if not content.startswith(_GZIP_MAGIC):
-        return content, ""
-    unpacked = bytearray()
-    damage = ""
-    while content.startswith(_GZIP_MAGIC) and not damage:
-        content, damage = _unpack_member(content, unpacked)
-    return bytes(unpacked), damage
-
-
-def _unpack_member(content: bytes, unpacked: bytearray) -> tuple[bytes, str]:
-    """Adds one gzip member to ``unpacked``; returns what follows it, and what was wrong with it."""
-    unpacker = isal_zlib.decompressobj(wbits=_GZIP_WINDOW)
-    for start in range(0, len(content), _PIECE_BYTES):
-        try:
-            unpacked += unpacker.decompress(content[start : start + _PIECE_BYTES])
-        except _GZIP_ERROR as error:
-            return b"", f"The gzip data is damaged ({error})."
-        if unpacker.eof:
-            return unpacker.unused_data + content[start + _PIECE_BYTES :], ""
-    return b"", "The gzip data ends too early."
+    unpacked, room = bytearray(), memoryview(bytearray(_PIECE_BYTES))
+    with open(path, "rb", buffering=0) as file:
+        stream = UnpackedStream(file, os.fspath(path))
+        while num_bytes := stream.readinto(room):
+            unpacked += room[:num_bytes]
+    return bytes(unpacked), stream.damage
 
 
 class UnpackedStream:
@@ -237,18 +219,6 @@ def write_gzip(stream: BinaryIO, blocks: Iterable[Block]) -> None:
         crc = isal_zlib.crc32_combine(crc, block.crc, block.num_bytes)
         num_bytes += block.num_bytes
     stream.write(_NO_MORE + struct.pack("<II", crc, num_bytes & 0xFFFFFFFF))
-
-
-def _unpack_zstandard(content: bytes, name: str) -> tuple[bytes, str]:
-    zstandard = _zstandard(name)
-    unpacked = bytearray()
-    try:
-        with zstandard.ZstdDecompressor().stream_reader(content, read_across_frames=True) as reader:
-            while piece := reader.read(_PIECE_BYTES):
-                unpacked += piece
-    except zstandard.ZstdError as error:
-        return bytes(unpacked), f"The zstandard data is damaged ({error})."
-    return bytes(unpacked), ""
 
 
 def _zstandard(name: str) -> Any:
