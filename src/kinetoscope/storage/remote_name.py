@@ -1,10 +1,9 @@
 """storage: remote names. A format and where the run uploads flow in; the place of one file flows out."""
 
-import os
 from pathlib import Path
 from typing import Any
 
-from kinetoscope.formats.upload_queue import add_upload, read_confirmed, read_queue
+from kinetoscope.formats.upload_queue import add_upload, path_in_queue, read_confirmed, read_queue
 from kinetoscope.storage.uploads import Uploads
 from kinetoscope.training.file_names import FileNameFormat, UsedNames
 from kinetoscope.training.ranks import Ranks
@@ -45,10 +44,17 @@ class RemoteName:
         Raises `FileNameError` if two ranks would upload to one name, unless it is ``shared`` by those of a node.
         """
         self._run_name, self._ranks, self._restart = run_name, profiler.ranks, profiler.attempt.restart
-        if self._format.text and uploads.prepare(self._format.text):
+        if self._format.text and uploads.prepare(self._format.text, self._folder(uploads)):
             if not shared:
                 self._format.check_ranks_differ(profiler.ranks)
             self._uploads = uploads
+
+    def _folder(self, uploads: Uploads) -> str:
+        """The URL below which all files of this name go in this run. Raises `SettingsError` if that is none."""
+        url = uploads.url_of(self._format.fill_folder(self._run_name, self._ranks))
+        if url:
+            check_url(url, self._format.argument)
+        return url
 
     def put(self, file: Path, timestamp: Any = None) -> None:
         """Has ``file`` uploaded, under the name that belongs to ``timestamp``."""
@@ -78,7 +84,7 @@ def queue_recovered(run_folder: Path, url: str, file: Path, cycle: Any) -> None:
     rank = cycle.ranks.rank
     waiting = (it.upload for it in read_queue(run_folder, rank, left_aside=True))
     before = [*read_confirmed(run_folder, rank), *waiting]
-    if os.path.relpath(file.absolute(), run_folder.absolute()) in {it.path for it in before}:
+    if path_in_queue(run_folder, file) in {it.path for it in before}:
         return
     used = UsedNames(it.url for it in before)
     wanted = FileNameFormat(url).fill(cycle.run_name, cycle.ranks, cycle.timestamp)
