@@ -239,3 +239,262 @@ def test_recover_goes_through_no_link_in_the_runs_folder(run, outside, name):
     assert "symbolic link" in done.stderr
     assert "Traceback" not in done.stderr
     assert seen(outside) == before
+
+
+# -- merging what a manifest lists ---------------------------------------------------------------------------------
+
+
+def write_manifest(run, *lines, rank=0):
+    started = {"type": "started", "rank": rank, "local_rank": 0, "node_rank": 0, "world_size": 1}
+    started |= {"local_world_size": 1, "pid": 1, "host": "elsewhere", "attempt": "a-0"}
+    folder = run / "traces" / ".manifest"
+    folder.mkdir(parents=True, exist_ok=True)
+    closed = {"type": "closed", "rank": rank}
+    text = "".join(json.dumps(it) + "\n" for it in (started, *lines, closed))
+    (folder / f"rank{rank}.jsonl").write_text(text)
+
+
+def finished(path, **fields):
+    return {"type": "finished", "rank": 0, "path": path, "size_bytes": 1, "timestamp": {}, "cycle": 0} | fields
+
+
+def write_trace(path, name="span", **header):
+    event = {"ph": "X", "name": name, "pid": 0, "tid": 1, "ts": 1.0, "dur": 1.0}
+    header = {"baseTimeNanoseconds": 10**18, "kinetoscope": {"rank": 0} | header}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(header | {"traceEvents": [event]}))
+
+
+@pytest.fixture
+def saved(tmp_path):
+    """The folder of a run that has saved one trace."""
+    run = tmp_path / "somewhere" / "run"
+    write_trace(run / "traces" / "own.json")
+    return run
+
+
+@pytest.mark.parametrize(
+    "path", ["../../../outside/traces/secret.json", "{outside}/traces/secret.json", "link", "sub/secret.json"]
+)
+def test_a_merge_neither_reads_nor_deletes_what_a_manifest_names_outside_of_its_folder(saved, outside, path):
+    write_trace(outside / "traces" / "secret.json", name="secret")
+    (saved / "traces" / "link").symlink_to(outside / "traces" / "secret.json")
+    (saved / "traces" / "sub").symlink_to(outside / "traces")
+    path = path.format(outside=outside)
+    write_manifest(saved, finished(path), {"type": "expired", "path": path}, finished("own.json"))
+    before = seen(outside)
+    merged = saved / "traces" / "merged_trace.json"
+    done = kinetoscope("merge", "--from-manifest", saved / "traces", merged)
+    assert done.returncode == 0, done.stderr
+    assert seen(outside) == before
+    assert spans(merged, "span")
+    assert not spans(merged, "secret")
+
+
+def test_a_merge_deletes_what_expired_in_its_own_folder(saved):
+    write_trace(saved / "traces" / "sub" / "new.json")
+    write_manifest(saved, finished("own.json"), {"type": "expired", "path": "own.json"}, finished("sub/new.json"))
+    kinetoscope("merge", "--from-manifest", saved / "traces", saved / "traces" / "merged_trace.json")
+    assert not (saved / "traces" / "own.json").exists()
+    assert (saved / "traces" / "sub" / "new.json").exists()
+
+
+@pytest.mark.parametrize("sources", ["own.json", 7, None, {"own.json": 1}, [["own.json"], {}, None, "own.json"], True])
+def test_a_merged_trace_may_say_anything_of_its_sources(saved, sources):
+    merged = saved / "traces" / "merged_trace.json"
+    write_trace(merged, merged=True, sources=sources)
+    write_manifest(saved, finished("own.json"), finished("gone.json"))
+    done = kinetoscope("merge", "--from-manifest", saved / "traces", merged)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert spans(merged, "span")
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe"])
+def test_a_merge_into_a_folder_from_somebody_else_goes_through_no_link_or_pipe(saved, outside, kind):
+    merged = saved / "traces" / "merged_trace.json"
+    merged.symlink_to(outside / "file") if kind == "link" else os.mkfifo(merged)
+    write_manifest(saved, finished("own.json"))
+    before = seen(outside)
+    done = kinetoscope("merge", "--from-manifest", saved / "traces", merged)
+    assert done.returncode == 1
+    assert "merged_trace.json" in done.stderr
+    assert seen(outside) == before
+
+
+@pytest.mark.parametrize("rank", [5, 10**8, -1, "0", None])
+def test_saved_traces_passes_over_ranks_that_the_run_does_not_have(saved, rank):
+    from kinetoscope.recording.trace_folder import TraceFolder
+    from kinetoscope.training.attempt import Attempt
+    from kinetoscope.training.ranks import Ranks
+
+    write_manifest(saved, finished("own.json", rank=rank), rank=rank if isinstance(rank, int) and rank >= 0 else 3)
+    write_manifest(saved, finished("own.json", timestamp={"epoch": 1e300, "no_such": 1, "total_wct": 1e300}))
+    folder = TraceFolder("x", "{rank}.json", overwrite=True, num_traces_to_keep=-1)
+    folder.reopen(saved / "traces", "run", Ranks(0, 0, 2, 2, 0), Attempt("a", 0, 1))
+    [(_, paths)] = folder.saved_traces
+    assert paths == [saved / "traces" / "own.json", None]
+
+
+# -- uploads -------------------------------------------------------------------------------------------------------
+
+
+def queue(run, path, url, number=0, is_expendable=True):
+    """An entry of the queue, as anybody could write one, that says that its file may go when it is uploaded."""
+    folder = run / ".uploads" / "rank0"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{number:020}-1-1.json").write_text(json.dumps({"path": path, "url": url}))
+    if is_expendable:
+        (folder / f"{number:020}-1-1.expendable").touch()
+
+
+@pytest.fixture
+def store(tmp_path):
+    pytest.importorskip("fsspec")
+    return tmp_path / "store"
+
+
+def test_upload_without_a_url_sends_nothing_and_lists_what_waits(saved, store):
+    queue(saved, "traces/own.json", f"file://{store}/own.json")
+    done = kinetoscope("upload", saved)
+    assert done.returncode == 1
+    assert f"traces/own.json -> file://{store}/own.json" in done.stdout
+    assert "1 files wait" in done.stdout
+    assert not store.exists()
+    assert kinetoscope("upload", saved, "--to", f"file://{store}").returncode == 0
+    assert (store / "own.json").exists()
+    assert not (saved / "traces" / "own.json").exists()
+    done = kinetoscope("upload", saved)
+    assert (done.returncode, done.stdout) == (0, "Nothing waits to be uploaded.\n")
+    assert kinetoscope("upload", saved, "--list").returncode == 2
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["../../outside/file", "{outside}/file", "link", "sub/file", "/etc/hostname", "a\0b", "", ".", "traces", "pipe"],
+)
+def test_a_file_that_is_not_in_the_runs_folder_is_not_sent_and_not_deleted(saved, outside, store, path):
+    (saved / "link").symlink_to(outside / "file")
+    (saved / "sub").symlink_to(outside)
+    os.mkfifo(saved / "pipe")
+    queue(saved, path.format(outside=outside), f"file://{store}/stolen")
+    queue(saved, "traces/own.json", f"file://{store}/own.json", 1)
+    before = seen(outside)
+    done = kinetoscope("upload", saved, "--to", f"file://{store}", "--retry-for", "0.1")
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert seen(outside) == before
+    assert [it.name for it in store.iterdir()] == ["own.json"]
+    assert "1 files were not uploaded" in done.stderr
+
+
+def test_a_file_outside_is_sent_when_its_folder_is_named_again(saved, outside, store):
+    queue(saved, "../../outside/file", f"file://{store}/file", is_expendable=False)
+    (outside / "link").symlink_to(saved / "traces" / "own.json")
+    queue(saved, "../../outside/link", f"file://{store}/link", 1)
+    done = kinetoscope("upload", saved, "--to", f"file://{store}", "--also", outside, "--retry-for", "0.1")
+    assert (store / "file").read_text() == "somebody's own"
+    assert [it.name for it in store.iterdir()] == ["file"]
+    assert "symbolic link" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "file://{store}2/x",
+        "file://{store}/../elsewhere/x",
+        "file://{store}/%2e%2e/x",
+        "local://{store}/x",
+        "simplecache::file://{store}/x",
+        "file://{store}/x::file://{store}2/x",
+        "memory://x",
+        "file://{store}/x?auto_mkdir=1",
+        "{store}/x",
+        "",
+        "file://",
+        "file://{store}/a\x1b[31mb",
+    ],
+)
+def test_a_file_that_goes_elsewhere_is_left(saved, store, url):
+    store.mkdir()
+    queue(saved, "traces/own.json", url.format(store=store))
+    done = kinetoscope("upload", saved, "--to", f"file://{store}")
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert "\x1b" not in done.stderr + kinetoscope("upload", saved).stdout
+    assert not list(store.iterdir())
+    assert (saved / "traces" / "own.json").exists()
+    assert sorted(it.name for it in store.parent.iterdir()) == ["somewhere", "store"]
+
+
+@pytest.mark.parametrize("url", ["simplecache::s3://b", "s3://b/..", "s3://b?x", "https://host@evil/", "b", "file://b"])
+def test_upload_takes_no_url_that_says_more_than_a_place(saved, url):
+    pytest.importorskip("fsspec")
+    queue(saved, "traces/own.json", "s3://b/x")
+    done = kinetoscope("upload", saved, "--to", url)
+    assert done.returncode == 1
+    assert "--to=" in done.stderr
+
+
+@pytest.mark.parametrize("name", [".uploads", ".uploads/rank0", ".uploads/rank0/lock", ".uploads/rank0/uploaded.jsonl"])
+def test_the_queue_itself_may_not_be_behind_a_link(saved, outside, store, name):
+    queue(saved, "traces/own.json", f"file://{store}/own.json")
+    (outside / "rank0").mkdir()
+    shutil.copy(saved / ".uploads/rank0/00000000000000000000-1-1.json", outside / "rank0")
+    place = saved / name
+    shutil.rmtree(place, ignore_errors=True)
+    place.symlink_to(outside / ("file" if name.endswith(("lock", "jsonl")) else ""))
+    before = seen(outside)
+    done = kinetoscope("upload", saved, "--to", f"file://{store}", "--retry-for", "0.1")
+    assert "Traceback" not in done.stderr
+    assert seen(outside) == before
+    assert done.returncode == (0 if name.endswith("jsonl") else 1)
+
+
+RUN = """
+import sys
+from kinetoscope import JSONTraceHandler, Profiler, ProfilerAction
+handler = JSONTraceHandler(sys.argv[1] + "/traces", overwrite=True, remote_file_name=sys.argv[3])
+with Profiler(lambda state: ProfilerAction.ACTIVE_AND_SAVE, handler, upload_to=sys.argv[2], run_name="r") as profiler:
+    for batch in profiler.batches(range(1)):
+        with profiler.marker("work"):
+            pass
+"""
+
+
+def start_again(run, upload_to, remote="{run_name}/{batch}.json"):
+    """A run that starts in a folder that was there."""
+    command = [sys.executable, "-c", RUN, str(run), upload_to, remote]
+    return subprocess.run(command, capture_output=True, text=True, timeout=180, stdin=subprocess.DEVNULL)
+
+
+def test_a_run_uploads_leftovers_only_below_its_own_places_and_says_so(saved, outside, store):
+    (saved / "traces" / "second.json").write_text("[]")
+    queue(saved, "traces/own.json", f"file://{store}2/own.json", 0)
+    queue(saved, "../../outside/file", f"file://{store}/up/stolen", 1)
+    queue(saved, "traces/second.json", f"file://{store}/up/second.json", 2)
+    before = seen(outside)
+    done = start_again(saved, f"file://{store}/up", f"file://{store}/named/{{rank}}/{{batch}}.json")
+    assert done.returncode == 0, done.stderr
+    assert seen(outside) == before
+    assert sorted(str(it.relative_to(store)) for it in store.rglob("*.json")) == [
+        "named/0/1.json",
+        "up/r/traces/merged_trace.json",
+        "up/second.json",
+    ]
+    assert not Path(f"{store}2").exists()
+    assert "2 files that an earlier start" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["live", "traces", "traces/.manifest", ".uploads", "traces/.manifest/rank0.jsonl"])
+def test_a_run_that_starts_in_the_folder_goes_through_no_link(saved, outside, store, name):
+    write_manifest(saved, finished("own.json"))
+    place = saved / name
+    if place.exists():
+        shutil.move(place, outside / "moved")
+    else:
+        (outside / "moved").mkdir()
+    place.symlink_to(outside / "moved")
+    before = seen(outside)
+    done = start_again(saved, f"file://{store}")
+    assert seen(outside) == before
+    assert "symbolic link" in done.stderr

@@ -17,7 +17,7 @@ from kinetoscope.formats.upload_queue import add_upload, delete_when_uploaded
 from kinetoscope.merge.manifest_merge import merge_manifest
 from kinetoscope.merge.merge_traces import MergeReport, Progress, merge_traces
 from kinetoscope.merge.window import Window
-from kinetoscope.storage.draining import RETRY_BESIDE_TRAINING_FOR_S, upload_waiting
+from kinetoscope.storage.draining import RETRY_BESIDE_TRAINING_FOR_S, AllowedUploads, upload_waiting
 from kinetoscope.writing.side_process import is_left
 
 _NICENESS = 10
@@ -97,8 +97,10 @@ def run(arguments: argparse.Namespace) -> int:
 def _upload(arguments: argparse.Namespace) -> None:
     """Uploads the merged trace of a run that has ended since."""
     rank, url = int(arguments.upload_if_left[0]), arguments.upload_if_left[1]
-    add_upload(arguments.run_folder, rank, Path(arguments.output), url)
-    while upload_waiting(arguments.run_folder, rank, retry_for_s=RETRY_BESIDE_TRAINING_FOR_S).is_busy:
+    output = Path(arguments.output)
+    add_upload(arguments.run_folder, rank, output, url)
+    settings = {"retry_for_s": RETRY_BESIDE_TRAINING_FOR_S, "allowed": AllowedUploads([url], [output.parent])}
+    while upload_waiting(arguments.run_folder, rank, **settings).is_busy:
         time.sleep(_BETWEEN_LOOKS_S)  # another process may have looked for the last time just before
 
 

@@ -1,6 +1,7 @@
 """cli: numbers as people say them. Counts and sizes flow in; words flow out."""
 
 _KILO = 1000
+_MOST_SHOWN = 1000
 
 
 def counted(count: int, thing: str) -> str:
@@ -16,3 +17,9 @@ def sized(num_bytes: int) -> str:
     if size >= _KILO:
         size, unit = size / _KILO, "MB"
     return f"{size:.1f} {unit}"
+
+
+def printable(text: str) -> str:
+    """A text of somebody else's on one line, of a length to be read, without what would steer a terminal."""
+    shown = text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."
+    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in shown)

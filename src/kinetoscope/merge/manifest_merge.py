@@ -16,6 +16,7 @@ from kinetoscope.formats.owner_lock import Owner, owner_state
 from kinetoscope.merge.attempts import ListedAttempt, find_attempt
 from kinetoscope.merge.input_file import own_header
 from kinetoscope.merge.merge_traces import MergeReport, Progress, merge_traces
+from kinetoscope.training.run_folder import RunFolder
 
 _log = logging.getLogger("kinetoscope")
 _POLL_S = 0.1
@@ -44,16 +45,20 @@ def merge_manifest(
     has ``num_cycles`` traces in it; a rank whose process is dead, as its live folder in ``run_folder`` (``folder``'s
     parent unless given) shows, is not waited for. ``ranks`` merges, and waits for, those ranks only. Traces that have
     expired are deleted (by ``delete``, if given) once they are in the merged file, and stay in it when it is merged
-    again. Without ``replaces`` a merged file with anything else in it stays, and this one gets a name of its own.
+    again. Without ``replaces`` a merged file with anything else in it stays, and this one gets a name of its own. A
+    manifest can name nothing outside of ``folder``.
     """
     folder, output = Path(folder), Path(output_file)
+    traces = RunFolder(folder)
     waiting = _Waiting(run_folder or folder.parent, ranks, num_cycles)
     attempt = waiting.wait(lambda: find_attempt(folder, node_rank, start, ranks), wait_s)
     listed = [trace.path for manifest in attempt.members for trace in manifest.traces]
+    _check_no_link(traces, output)
     if not replaces and not _is_contained(output, attempt, listed):
         output = Path(attempt.own_name(str(output)))
-    merged_before = set(_said_of(output).get("sources", ())) & set(listed)
-    gone = {path for path in listed if not (folder / path).exists()}
+        _check_no_link(traces, output)
+    merged_before = _listed_in(_said_of(output), "sources") & set(listed)
+    gone = {path for path in listed if not traces.is_file(path)}
     # What was deleted lives on in the merged file only: then that one is merged again with what is new.
     kept_in_output = merged_before if merged_before & gone else set()
     paths = [folder / path for path in listed if path not in gone | kept_in_output]
@@ -64,14 +69,17 @@ def merge_manifest(
     notes = attempt.notes(folder)
     for note in notes:
         _log.warning("%s: %s", output, note)
-    notes += [f"{path} is not in this trace: it was deleted before." for path in sorted(gone - kept_in_output)]
+    notes += [
+        f"{path} is not in this trace: it is no file there, or was deleted before."
+        for path in sorted(gone - kept_in_output)
+    ]
     sources = [path for path in listed if path not in gone - kept_in_output]
     report = merge_traces(
         output, *paths, align_on=align_on, notes=notes, sources=sources, on_progress=on_progress, as_list=as_list
     )
     for manifest in attempt.members:
         for path in manifest.expired & set(sources):
-            (delete or _delete)(folder / path)
+            delete(folder / path) if delete is not None else traces.delete(path)
     return report
 
 
@@ -113,17 +121,13 @@ def _num_local_ranks(manifests: list[RankManifest]) -> int:
     return max((manifest.started.local_world_size for manifest in manifests if manifest.started), default=1)
 
 
-def _delete(path: Path) -> None:
-    path.unlink(missing_ok=True)
-
-
 def _is_contained(output: Path, attempt: ListedAttempt, listed: list[str]) -> bool:
     """Whether nothing is lost where a merge of what the attempt has listed takes the place of ``output``."""
     if not output.exists():
         return attempt.is_latest
     said, ranks = _said_of(output), {manifest.rank for manifest in attempt.members}
-    sources = set(said.get("sources", ()))
-    return attempt.is_latest and bool(sources) and sources <= set(listed) and set(said.get("ranks", ())) <= ranks
+    sources = _listed_in(said, "sources")
+    return attempt.is_latest and bool(sources) and sources <= set(listed) and _listed_in(said, "ranks") <= ranks
 
 
 def _said_of(output: Path) -> dict[str, Any]:
@@ -132,3 +136,15 @@ def _said_of(output: Path) -> dict[str, Any]:
         return own_header(read_header(output))
     except TraceFileError:
         return {}
+
+
+def _listed_in(said: dict[str, Any], field: str) -> set[Any]:
+    """The names or numbers in a list in a header, which may hold anything."""
+    found = said.get(field)
+    return {item for item in found if isinstance(item, (str, int))} if isinstance(found, list) else set()
+
+
+def _check_no_link(traces: RunFolder, output: Path) -> None:
+    """Raises `UnsafePathError` if a merged file in the folder of the traces is a link or a pipe to elsewhere."""
+    if Path(os.path.realpath(output.parent)) == traces.path and traces.status(output.name) is not None:
+        traces.open(output.name).close()

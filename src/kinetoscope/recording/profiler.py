@@ -446,6 +446,8 @@ class Profiler(Callback):
         """Begins to be this process's profiler, once handlers and sources are set up."""
         self._note_first_batch()
         self._open_live_folder()
+        for uploads in self.uploads.values():
+            self._guard(uploads, uploads.resume)
         active.activate(self, self._recorder)
         self._phase = _Phase.RUNNING
         self._termination.install()

@@ -45,10 +45,17 @@ class RemoteName:
         Raises `FileNameError` if two ranks would upload to one name, unless it is ``shared`` by those of a node.
         """
         self._run_name, self._ranks, self._restart = run_name, profiler.ranks, profiler.attempt.restart
-        if self._format.text and uploads.prepare(self._format.text):
+        if self._format.text and uploads.prepare(self._format.text, self._folder(uploads)):
             if not shared:
                 self._format.check_ranks_differ(profiler.ranks)
             self._uploads = uploads
+
+    def _folder(self, uploads: Uploads) -> str:
+        """The URL below which all files of this name go in this run. Raises `SettingsError` if that is none."""
+        url = uploads.url_of(self._format.fill_folder(self._run_name, self._ranks))
+        if url:
+            check_url(url, self._format.argument)
+        return url
 
     def put(self, file: Path, timestamp: Any = None) -> None:
         """Has ``file`` uploaded, under the name that belongs to ``timestamp``."""

@@ -3,12 +3,15 @@
 import base64
 import hashlib
 import os
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from kinetoscope.errors import UploadError
 from kinetoscope.formats.upload_queue import ConfirmedUpload, WaitingUpload
+from kinetoscope.training.remote_url import check_url
+from kinetoscope.training.run_folder import RunFolder
 from kinetoscope.writing.atomic_file import atomic_file
 
 # s3fs sends files from 100 MiB in parts of 50 MiB; then S3's ETag is the MD5 of the parts' MD5s.
@@ -27,31 +30,35 @@ class _Digest:
     etag_of_parts: str
 
 
-def transfer(upload: WaitingUpload, num_tries: int = 1) -> ConfirmedUpload:
+def transfer(upload: WaitingUpload, num_tries: int = 1, also: Collection[Path] = ()) -> ConfirmedUpload:
     """Uploads a file and confirms it: the store has as many bytes, with the same checksum.
 
-    Raises `UploadError` if the store holds something else afterwards or the file changed meanwhile, FileNotFoundError
-    if it is gone, and whatever the store's library raises.
+    The file is in the run's folder or in one of ``also``. Raises `UnsafePathError` for one that is not, `UploadError`
+    if the store holds something else afterwards or the file changed meanwhile, FileNotFoundError if it is gone,
+    `SettingsError` for a URL that is none, and whatever the store's library raises.
     """
-    before = _identity(upload.file)
-    digest = _digest(upload.file)
+    check_url(upload.upload.url, "url")
+    folder, name = upload.place(also)
+    before = _identity(folder, name)
+    digest = _digest(folder, name)
     store, path = _open_store(upload.upload.url)
-    _put(store, upload.file, path)
+    _put(store, folder.path / name, path)
     _confirm(store, path, digest)
-    if _identity(upload.file) != before:
-        raise UploadError(f"{upload.file} changed while it was uploaded.")
+    if _identity(folder, name) != before:
+        raise UploadError(f"{folder.path / name} changed while it was uploaded.")
     return ConfirmedUpload(upload.upload.path, upload.upload.url, digest.size_bytes, digest.md5, num_tries)
 
 
-def _identity(file: Path) -> tuple[int, int, int]:
-    status = file.stat()
+def _identity(folder: RunFolder, name: str) -> tuple[int, int, int]:
+    with folder.open(name) as stream:
+        status = os.fstat(stream.fileno())
     return status.st_ino, status.st_mtime_ns, status.st_size
 
 
-def _digest(file: Path) -> _Digest:
+def _digest(folder: RunFolder, name: str) -> _Digest:
     whole, parts, part = hashlib.md5(usedforsecurity=False), [], hashlib.md5(usedforsecurity=False)
     size_bytes = 0
-    with file.open("rb") as stream:
+    with folder.open(name) as stream:
         while piece := stream.read(_READ_BYTES):
             whole.update(piece)
             part.update(piece)

@@ -1,20 +1,25 @@
 """storage: a rank's uploads. Finished files flow in, on the writer thread; a process beside training sends them."""
 
 import logging
+import shlex
 import sys
 from contextlib import suppress
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
+from kinetoscope.errors import UnsafePathError
 from kinetoscope.formats.upload_queue import (
+    WaitingUpload,
     add_upload,
     delete_when_uploaded,
     keep_reserve,
     read_queue,
     release_reserve,
 )
+from kinetoscope.storage.draining import AllowedUploads
 from kinetoscope.storage.remote_store import RemoteStore
+from kinetoscope.training.run_folder import RunFolder
 from kinetoscope.writing.side_process import SideProcess
 
 _log = logging.getLogger("kinetoscope")
@@ -37,15 +42,20 @@ class Uploads:
         self._upload_to = (upload_to or "").rstrip("/")
         self._remote_store = remote_store
         self._process = SideProcess(self._report)
+        self._allowed = [self._upload_to] if self._upload_to else []
+        self._outside: list[Path] = []
         self._tried: set[Path] = set()
         self._not_queued: dict[Path, str] = {}
         self._refused: set[Path] = set()
-        self._said_full = False
+        self._said_full = self._said_left = False
 
-    def prepare(self, remote_name: str) -> bool:
-        """Whether there is a place for files of this name to go to; if so, what they need is there from now on."""
+    def prepare(self, remote_name: str, folder: str) -> bool:
+        """Whether there is a place for files of this name to go to; if so, what they need is there from now on, and all
+        that goes into ``folder``, that of their names, may be uploaded."""
         if not self.url_of(remote_name):
             return self._remote_store is not None
+        if "://" in remote_name and folder not in self._allowed:
+            self._allowed.append(folder)
         with suppress(OSError):
             keep_reserve(self._run_folder, self._rank)
         return True
@@ -57,8 +67,9 @@ class Uploads:
         return f"{self._upload_to}/{remote_name}" if self._upload_to else ""
 
     def resume(self) -> None:
-        """Takes up what an earlier process of this rank could not finish."""
-        if waiting := self._waiting():
+        """Takes up what an earlier process of this rank could not finish, as far as it goes where this one's files go:
+        anybody may have written the queue."""
+        if waiting := self._allowed_ones():
             _log.info("Resuming %d uploads that an earlier start of this run left.", len(waiting))
             self._start()
 
@@ -68,9 +79,11 @@ class Uploads:
         if not url:
             self._put_elsewhere(file, remote_name)
             return
+        if not self._is_inside(file):
+            self._outside.append(file.parent)
         self._not_queued[file] = url
         if not self._queue_all():
-            release_reserve(self._run_folder, self._rank)  # the disk is full: this is what the reserve is for
+            self._release_reserve()  # the disk is full: this is what the reserve is for
             self._queue_all()
         self._start()
 
@@ -88,18 +101,50 @@ class Uploads:
         self._queue_all()
         if not self._process.wait(until):
             self._say_it_goes_on()
-        elif {it.entry for it in self._waiting()} - self._tried:
+        elif {it.entry for it in self._allowed_ones()} - self._tried:
             self._start()
             if not self._process.wait(until):
                 self._say_it_goes_on()
-        release_reserve(self._run_folder, self._rank)
+        self._release_reserve()
         for file in self._not_queued:
             _log.error(
-                "%s was not uploaded: the disk has no space for its place in the queue. It is still there.", file
+                "%s was not uploaded: its place in the queue could not be written (is the disk full?). It is still "
+                "there.",
+                file,
             )
 
-    def _waiting(self) -> list[Any]:
-        return read_queue(self._run_folder, self._rank)
+    def _release_reserve(self) -> None:
+        with suppress(OSError):
+            release_reserve(self._run_folder, self._rank)
+
+    def _is_inside(self, file: Path) -> bool:
+        try:
+            RunFolder(self._run_folder).name_of(file)
+        except UnsafePathError:
+            return False
+        return True
+
+    def _waiting(self) -> list[WaitingUpload]:
+        try:
+            return read_queue(self._run_folder, self._rank)
+        except OSError as error:
+            _log.debug("The queue for uploads cannot be read: %s", error)
+            return []
+
+    def _allowed_ones(self) -> list[WaitingUpload]:
+        """What waits and may be uploaded; of the rest the log is told, once."""
+        allowed = AllowedUploads(self._allowed, self._outside)
+        waiting = self._waiting()
+        left = [upload for upload in waiting if allowed.reason_against(upload)]
+        if left and not self._said_left:
+            self._said_left = True
+            _log.warning(
+                "%d files that an earlier start of this run left wait for places to which this one does not upload, or "
+                "lie outside of the run's folder: they stay. To see them: kinetoscope upload %s",
+                len(left),
+                self._run_folder,
+            )
+        return [upload for upload in waiting if upload not in left]
 
     def _queue_all(self) -> bool:
         """Puts files into the queue; False if the disk does not take them."""
@@ -135,9 +180,10 @@ class Uploads:
         if self._process.is_running:
             return
         self._tried = {it.entry for it in self._waiting()}
-        command = [sys.executable, "-m", "kinetoscope", "upload", str(self._run_folder)]
+        command = [sys.executable, "-m", "kinetoscope", "upload", str(self._run_folder), "--from-training"]
+        command += ["--rank", str(self._rank), *(f"--to={url}" for url in self._allowed)]
         try:
-            self._process.start([*command, "--rank", str(self._rank), "--from-training"])
+            self._process.start([*command, *(f"--also={folder}" for folder in self._outside)])
         except OSError as error:
             _log.error("Uploading cannot be started: %s. %s", error, self._how_to_upload())
 
@@ -146,7 +192,7 @@ class Uploads:
             _log.error("Not everything was uploaded. %s %s", errors or f"Exit status {status}.", self._how_to_upload())
 
     def _say_it_goes_on(self) -> None:
-        names = [it.upload.path for it in self._waiting()]
+        names = [it.upload.path for it in self._allowed_ones()]
         if not names:
             return
         more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
@@ -159,7 +205,8 @@ class Uploads:
         )
 
     def _how_to_upload(self) -> str:
-        return f"To upload what is left: kinetoscope upload {self._run_folder}"
+        to = "".join(f" --to {shlex.quote(url)}" for url in self._allowed)
+        return f"To upload what is left: kinetoscope upload {shlex.quote(str(self._run_folder))}{to}"
 
 
 def uploads_of(profiler: Any, run_folder: Path) -> Uploads:
@@ -168,5 +215,4 @@ def uploads_of(profiler: Any, run_folder: Path) -> Uploads:
     if uploads is None:
         uploads = Uploads(run_folder, profiler.ranks.rank, profiler.upload_to, profiler.remote_store)
         profiler.uploads[run_folder] = uploads
-        uploads.resume()
     return uploads

@@ -4,12 +4,13 @@ import re
 import string
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import PurePath
 from typing import Any
 
 from kinetoscope.errors import FileNameError
 from kinetoscope.training.ranks import Ranks
-from kinetoscope.training.timestamp import COUNTS, DURATIONS, Timestamp, timestamp_fields
+from kinetoscope.training.timestamp import COUNTS, DURATIONS, Timestamp, timestamp_fields, timestamp_from_fields
 
 RANK_VARIABLES = ("rank", "local_rank", "world_size", "local_world_size", "node_rank")
 RUN_VARIABLES = ("run_name", *RANK_VARIABLES)
@@ -65,6 +66,13 @@ class FileNameFormat:
         if timestamp is not None:
             values |= timestamp_fields(timestamp)
         return self.text.format(**values)
+
+    def fill_folder(self, run_name: str, ranks: Ranks) -> str:
+        """The folder, as far up as needed, in which all files of this name are, of this run and rank."""
+        moments = (Timestamp(), timestamp_from_fields(dict.fromkeys(TIMESTAMP_VARIABLES, 1)))
+        first, second = (self.fill(run_name, ranks, moment).split("/")[:-1] for moment in moments)
+        shared = takewhile(lambda parts: parts[0] == parts[1], zip(first, second, strict=False))
+        return "/".join(part for part, _ in shared)
 
     def check_ranks_differ(self, ranks: Ranks, folder: str = "") -> None:
         """Raises `FileNameError` if two ranks of this world would write the same file in ``folder``."""

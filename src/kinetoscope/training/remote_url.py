@@ -1,7 +1,10 @@
-"""training: URLs of object stores. What a user wrote flows in; an error, or nothing, flows out."""
+"""training: URLs of object stores. What a user or a file of a run names flows in; a place in a store, or an error,
+flows out."""
 
 import importlib.util
 import re
+from dataclasses import dataclass
+from urllib.parse import unquote
 
 from kinetoscope.errors import SettingsError
 
@@ -11,19 +14,72 @@ _LIBRARIES = {
     ("gs", "gcs"): ("gcsfs", "kinetoscope[gcs]"),
     ("az", "abfs", "abfss", "adl"): ("adlfs", "kinetoscope[azure]"),
 }
+_WITHOUT_HOST = ("file", "local")
+_CONTAINER_AT_ACCOUNT = ("az", "abfs", "abfss", "adl")
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
 _USER_IN_URL = re.compile(r"://[^/@]*:[^/@]*@")
+_MOST_SHOWN = 200
 
 
-def check_url(url: str, argument: str) -> None:
-    """Raises `SettingsError` for a URL nothing can be uploaded to: no scheme, credentials in it, a missing library."""
-    scheme, found, _ = url.partition("://")
-    if not found:
-        raise SettingsError(f"{argument}={url!r} is no URL. Pass one such as 's3://bucket/runs' or 'file:///mnt/runs'.")
-    if _USER_IN_URL.search(url) or re.search(r"[?&](sig|token|key|.*signature)=", url, re.IGNORECASE):
+@dataclass(frozen=True, slots=True)
+class RemotePlace:
+    """A place in a store: the scheme in lower case, the host or bucket, and the parts of the path."""
+
+    scheme: str
+    host: str
+    parts: tuple[str, ...]
+
+    def is_below(self, other: "RemotePlace") -> bool:
+        """Whether it is ``other`` itself or lies in it."""
+        is_same_store = (self.scheme, self.host) == (other.scheme, other.host)
+        return is_same_store and self.parts[: len(other.parts)] == other.parts
+
+
+def parse_url(url: str, argument: str) -> RemotePlace:
+    """The place that a URL names.
+
+    Raises `SettingsError` for one that says more than a place: credentials, options behind ``?``, ``..``, chains of
+    file systems (``a::b``).
+    """
+    scheme, found, rest = url.partition("://")
+    if found and (_USER_IN_URL.search(url) or re.search(r"[?&](sig|token|key|.*signature)=", url, re.IGNORECASE)):
         raise SettingsError(
             f"{argument} holds credentials ({scheme}://...). They would end up in logs and files: leave them out, and "
             "give them to the store's own library by its environment variables or its configuration file."
         )
+    host, _, path = rest.partition("/")
+    if not found or not rest or not ("::" in url or _SCHEME.fullmatch(scheme)):
+        raise SettingsError(
+            f"{argument}={url[:_MOST_SHOWN]!r} is no URL. Pass one such as 's3://bucket/runs' or 'file:///mnt/runs'."
+        )
+    if reason := _what_is_too_much(url, scheme.lower(), host, path):
+        raise SettingsError(
+            f"{argument}={url[:_MOST_SHOWN]!r} cannot be uploaded to: it has {reason}. Pass a place only, such as "
+            "'s3://bucket/runs', and give a store's options to its own library."
+        )
+    return RemotePlace(scheme.lower(), host, tuple(part for part in path.split("/") if part not in ("", ".")))
+
+
+def check_url(url: str, argument: str) -> None:
+    """Raises `SettingsError` for a URL nothing can be uploaded to: what `parse_url` refuses, and a missing library."""
+    scheme = parse_url(url, argument).scheme
     library, extra = next((found for schemes, found in _LIBRARIES.items() if scheme in schemes), ("fsspec", "fsspec"))
     if missing := [it for it in ("fsspec", library) if importlib.util.find_spec(it) is None]:
         raise SettingsError(f"{argument}={url!r} needs {missing[-1]}, which is not installed: pip install '{extra}'")
+
+
+def _what_is_too_much(url: str, scheme: str, host: str, path: str) -> str:
+    """What a URL has that is more than a place; "" for nothing."""
+    if "::" in url:
+        return "a chain of file systems (::) in it"
+    if "?" in url:
+        return "options (?) in it"
+    if "\\" in url or not url.isprintable():
+        return "a backslash or a control character in it"
+    if ".." in unquote(path).split("/"):
+        return "'..' in it"
+    if "@" in host and scheme not in _CONTAINER_AT_ACCOUNT:
+        return "a user (@) in it"
+    if scheme in _WITHOUT_HOST and host:
+        return "no whole path (file:/// has three slashes)"
+    return ""

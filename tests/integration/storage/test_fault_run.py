@@ -75,6 +75,7 @@ def fill(disk):
 def upload_the_rest(tmp_path, rank, environment):
     """`kinetoscope upload`, once the process that a killed rank left behind has done what it can."""
     command = [sys.executable, "-m", "kinetoscope", "upload", str(tmp_path / f"node{rank}"), "--retry-for", "30"]
+    command += ["--to", f"s3://{BUCKET}/faults"]
     until = time.monotonic() + 120 + DURATION_S
     while time.monotonic() < until:
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)

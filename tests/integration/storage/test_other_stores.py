@@ -40,7 +40,7 @@ def upload_three(tmp_path, base, environment):
         contents[url] = os.urandom(size)
         file.write_bytes(contents[url])
         add_upload(run_folder, 0, file, url)
-    command = [sys.executable, "-m", "kinetoscope", "upload", str(run_folder), "--retry-for", "5"]
+    command = [sys.executable, "-m", "kinetoscope", "upload", str(run_folder), "--to", base, "--retry-for", "5"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert [it.url for it in read_confirmed(run_folder, 0)] == list(contents)

@@ -80,3 +80,10 @@ def test_a_file_that_a_later_start_has_written_over_is_the_later_ones(tmp_path):
         start(tmp_path, 0, name)
         finish(tmp_path, 0, "same.json", name)
     assert merge_manifest(tmp_path, tmp_path / "merged.json", start="first") is None
+
+
+def test_a_start_whose_name_leads_to_another_folder_is_passed_over(tmp_path):
+    start(tmp_path, 0, "../../elsewhere")
+    start(tmp_path, 1, "plain", beside=("../../elsewhere",))
+    assert starts_with(tmp_path) == {"plain"}
+    assert find_attempt(tmp_path, 0).own_name("a/merged.json.gz") == "a/merged-plain.json.gz"

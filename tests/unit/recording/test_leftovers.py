@@ -12,7 +12,7 @@ from kinetoscope.recording.live_folder import report_leftovers
 
 
 def of_another_rank() -> LiveRun:
-    return LiveRun("run", 1, 1, 2, 2, 0, "id", 0, os.getpid(), socket.gethostname(), [], "token")
+    return LiveRun("run", 1, 1, 2, 2, 0, "id", 0, os.getpid(), socket.gethostname(), [], token="token")
 
 
 def test_ranks_that_end_meanwhile_are_no_leftovers(tmp_path, caplog):

@@ -50,6 +50,19 @@ def test_the_refusal_lists_the_known_variables():
         FileNameFormat("{rnak}")
 
 
+@pytest.mark.parametrize(
+    ("text", "folder"),
+    [
+        ("s3://bucket/{run_name}/ep{epoch}-ba{batch}-rank{rank}.json", "s3://bucket/digits"),
+        ("s3://bucket/{run_name}/{rank}/{epoch:03d}/{batch}.json", "s3://bucket/digits/5"),
+        ("s3://bucket/{rank}.json", "s3://bucket"),
+        ("{batch}.json", ""),
+    ],
+)
+def test_all_files_of_a_name_are_in_one_folder(text, folder):
+    assert FileNameFormat(text).fill_folder("digits", RANKS) == folder
+
+
 def test_a_folder_cannot_depend_on_the_moment():
     with pytest.raises(FileNameError, match="batch"):
         FileNameFormat("{run_name}/{batch}", "folder", has_timestamp=False)

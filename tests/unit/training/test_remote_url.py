@@ -3,7 +3,7 @@
 import pytest
 
 from kinetoscope.errors import SettingsError
-from kinetoscope.training.remote_url import check_url
+from kinetoscope.training.remote_url import check_url, parse_url
 
 
 @pytest.mark.parametrize("url", ["s3://bucket/runs", "file:///mnt/runs", "memory://runs", "s3://bucket/a@b:c"])
@@ -30,3 +30,62 @@ def test_a_missing_library_is_an_error_that_says_what_to_install(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "gcsfs" else object())
     with pytest.raises(SettingsError, match=r"pip install 'kinetoscope\[gcs\]'"):
         check_url("gs://bucket/runs", "upload_to")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "simplecache::s3://bucket/runs",
+        "s3://bucket/runs::file:///etc",
+        "s3://bucket/runs/../other",
+        "s3://bucket/runs/%2e%2e/other",
+        "s3://bucket/runs?versionId=1",
+        "webhdfs://host/runs?user.name=root",
+        "https://host@evil/runs",
+        "https://host\\@evil/runs",
+        "s3://bucket/ru\nns",
+        "s3://bucket/\x1b[2J",
+        "file://host/runs",
+        "file://~/runs",
+        "file://",
+        "bucket/runs",
+        "://runs",
+        "s 3://bucket",
+        "",
+    ],
+)
+def test_a_url_that_says_more_than_a_place_is_refused(url):
+    with pytest.raises(SettingsError, match="--to="):
+        parse_url(url, "--to")
+
+
+@pytest.mark.parametrize(
+    ("url", "place"),
+    [
+        ("s3://bucket/runs", "s3://bucket/runs"),
+        ("s3://bucket/runs/mine/a.json", "s3://bucket/runs"),
+        ("S3://bucket//runs/./a.json", "s3://bucket/runs/"),
+        ("s3://bucket/a", "s3://bucket"),
+        ("file:///mnt/runs/a", "file:///mnt"),
+        ("abfs://container@account.dfs.core.windows.net/a", "abfs://container@account.dfs.core.windows.net"),
+        ("s3://bucket/spaces and @: and +", "s3://bucket"),
+    ],
+)
+def test_a_place_is_below_another_by_its_scheme_host_and_path(url, place):
+    assert parse_url(url, "url").is_below(parse_url(place, "--to"))
+
+
+@pytest.mark.parametrize(
+    ("url", "place"),
+    [
+        ("s3://bucket/runs2/a", "s3://bucket/runs"),
+        ("s3://bucket2/runs/a", "s3://bucket/runs"),
+        ("gs://bucket/runs/a", "s3://bucket/runs"),
+        ("s3://bucket", "s3://bucket/runs"),
+        ("s3://Bucket/runs/a", "s3://bucket/runs"),
+        ("file:///mnt/run", "file:///mnt/runs"),
+        ("memory://evil/runs", "memory://host/runs"),
+    ],
+)
+def test_a_place_that_only_looks_alike_is_not_below(url, place):
+    assert not parse_url(url, "url").is_below(parse_url(place, "--to"))
