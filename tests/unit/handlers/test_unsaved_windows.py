@@ -49,6 +49,11 @@ def test_a_window_whose_close_is_not_in_the_log_ends_before_the_next_one_begins(
     assert spans_of_time(windows) == [(1, 1000, 2099), (2, 2100, LAST_NS)]
 
 
+def test_a_damaged_begin_does_not_make_a_window_lie_across_others():
+    windows = find_unsaved_windows([logged(1, closed=False)], recorded({1: 1100, 2: 5}), LAST_NS)
+    assert spans_of_time(windows) == [(1, 1000, 1105), (2, 1106, LAST_NS)]
+
+
 def test_without_a_log_all_that_is_there_is_in_one_window_or_another():
     windows = find_unsaved_windows([], recorded({4: 4100, 5: 5100}), LAST_NS)
     assert spans_of_time(windows) == [(4, 0, 5099), (5, 5100, LAST_NS)]
