@@ -58,7 +58,7 @@ def what_there_is(counts: RunCounts, handlers: Iterable[Any]) -> str:
     """What a run has saved, where its ``handlers`` say (``saved_to``), and which command comes next."""
     places = [place for handler in handlers if isinstance(place := getattr(handler, "saved_to", None), Path)]
     run_folder = run_folder_of(handlers)
-    where = f" in {' and '.join(map(_short, places))}" if places else ""
+    where = f", saved to {' and '.join(map(_short, places))}" if places else ""
     lines = [
         f"Kinetoscope: {counted(counts.num_saved, 'window')} recorded of {counted(counts.num_batches, 'batch')}{where}."
     ]
