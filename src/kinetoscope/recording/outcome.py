@@ -60,7 +60,7 @@ def what_there_is(counts: RunCounts, handlers: Iterable[Any]) -> str:
     run_folder = run_folder_of(handlers)
     where = f", saved to {' and '.join(map(_short, places))}" if places else ""
     lines = [
-        f"Kinetoscope: {counted(counts.num_saved, 'window')} recorded of {counted(counts.num_batches, 'batch')}{where}."
+        f"Kinetoscope: {counted(counts.num_saved, 'window')} recorded in {counted(counts.num_batches, 'batch')}{where}."
     ]
     if places:
         lines.append(f"Open it in https://ui.perfetto.dev, or run: kinetoscope info {_short(run_folder or places[0])}")
