@@ -9,6 +9,7 @@ from kinetoscope.formats.upload_queue import add_upload, delete_when_uploaded, r
 from kinetoscope.handlers.recover import RecoveredMerge, RecoveredRank, UnrecoveredRank, recover
 from kinetoscope.merge.attempts import find_attempt
 from kinetoscope.merge.manifest_merge import merge_manifest
+from kinetoscope.training.wording import counted
 
 _EXAMPLES = """\
 examples:
@@ -62,7 +63,8 @@ def run(arguments: argparse.Namespace) -> int:
     for (merge, _), of_merge in _by_merge(ranks).items():
         _merge(Path(arguments.run_folder), merge, of_merge)
     if num_waiting := sum(len(read_queue(Path(arguments.run_folder), rank.run.rank)) for rank in ranks):
-        print(f"{num_waiting} files wait to be uploaded: kinetoscope upload {arguments.run_folder}")
+        waiting = counted(num_waiting, "file")
+        print(f"Still to be uploaded: {waiting}. To see them: kinetoscope upload {arguments.run_folder}")
     return 1 if failed else 0
 
 
@@ -94,7 +96,8 @@ def _merge(run_folder: Path, merge: RecoveredMerge, ranks: list[RecoveredRank]) 
             delete=partial(delete_when_uploaded, run_folder),
         )
         if report:
-            print(f"Merged {report.num_files} files of {len(report.ranks)} ranks into {report.output}.")
+            files, of_ranks = counted(report.num_files, "file"), counted(len(report.ranks), "rank")
+            print(f"Merged {files} of {of_ranks} into {report.output}.")
             if merge.url:
                 url = merge.url if report.output == merge.output else attempt.own_name(merge.url)
                 add_upload(run_folder, run.rank, report.output, url)

@@ -14,6 +14,7 @@ from kinetoscope.formats.window_log import SavedWindows, read_windows
 from kinetoscope.table.columns import KINDS, import_polars
 from kinetoscope.table.events import TraceAbout, complete_frame
 from kinetoscope.table.trace import Trace
+from kinetoscope.training.wording import counted
 
 _KINDS = {Kind.SPAN: ("span", "X"), Kind.INSTANT: ("instant", "i"), Kind.COUNTER: ("counter", "C")}
 
@@ -71,7 +72,7 @@ class _Rows:
 
     def notes(self) -> list[str]:
         """Sentences on what is missing."""
-        return [f"{self._num_dropped} records found no space and are missing."] if self._num_dropped else []
+        return [f"{counted(self._num_dropped, 'record')} found no space."] if self._num_dropped else []
 
     def _add_record(self, record: Record, track: LiveTrack, number: int, names: list[LiveName]) -> None:
         if record.kind not in _KINDS or record.name >= len(names) or self._saved.hold(record.begin):
