@@ -9,7 +9,7 @@ from pathlib import Path
 
 from kinetoscope.cli.inputs import TraceInputs, trace_inputs
 from kinetoscope.cli.progress import Progress, work_on_each
-from kinetoscope.cli.wording import sized
+from kinetoscope.cli.wording import printable_lines, sized
 from kinetoscope.errors import SettingsError
 from kinetoscope.merge.convert import convert_trace
 from kinetoscope.merge.merge_traces import ByteProgress
@@ -94,4 +94,4 @@ def _tell(converted: list[tuple[Path, Path, list[str]]], files: TraceInputs, arg
         size = f" ({sized(target.stat().st_size)})" if target.is_file() else ""
         print(f"Converted {files.shown(source)} to {target}{size}.", file=stream)
         for note in notes:
-            print(f"  {note}", file=stream)
+            print(f"  {printable_lines(note)}", file=stream)

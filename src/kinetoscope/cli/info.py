@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from functools import partial
 
 from kinetoscope.cli.progress import Progress, work_on_each
-from kinetoscope.cli.wording import counted, sized
+from kinetoscope.cli.wording import counted, printable_lines, sized
 from kinetoscope.merge.merge_traces import ByteProgress
 from kinetoscope.table.load import find_traces, is_single, load_one
 from kinetoscope.table.summary import TraceSummary, summarize_trace
@@ -58,7 +58,7 @@ def _print(summaries: list[TraceSummary]) -> None:
     if len(summaries) > 1:
         console.print(_line_of_all(summaries))
     for summary in summaries[:_MOST_TRACES]:
-        console.print(_text(summary), markup=False)
+        console.print(printable_lines(_text(summary)), markup=False)
     if len(summaries) > _MOST_TRACES:
         console.print(f"... and {len(summaries) - _MOST_TRACES} more traces; --json lists all.")
 

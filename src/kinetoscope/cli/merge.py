@@ -11,7 +11,7 @@ from pathlib import Path
 
 from kinetoscope.cli.inputs import trace_inputs
 from kinetoscope.cli.progress import progress_bar
-from kinetoscope.cli.wording import counted, sized
+from kinetoscope.cli.wording import counted, printable_lines, sized
 from kinetoscope.errors import SettingsError
 from kinetoscope.formats.upload_queue import add_upload, delete_when_uploaded
 from kinetoscope.merge.manifest_merge import merge_manifest
@@ -159,7 +159,7 @@ def _tell(report: MergeReport | None, arguments: argparse.Namespace) -> None:
         said = dataclasses.asdict(report) | {"output": str(report.output)} if report else None
         print(json.dumps(said), file=stream)
     elif report:
-        print(_summary(report), file=stream)
+        print(printable_lines(_summary(report)), file=stream)
     else:
         print(f"Nothing to merge yet: no finished traces in {arguments.from_manifest}.", file=stream)
 
