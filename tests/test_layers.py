@@ -23,7 +23,7 @@ ALLOWED: dict[str, set[str]] = {
     "storage": {"training", "writing", "formats"},
     "sources": {"training", "clock", "writing", "recording", "torch", "storage"},
     "merge": {"training", "clock", "writing", "formats", "_native"},
-    "handlers": {"training", "clock", "writing", "formats", "recording", "storage", "_native"},
+    "handlers": {"training", "clock", "writing", "formats", "recording", "storage", "merge", "_native"},
     "assemble": LIVE,
     "testing": LIVE,
     "table": {"training", "clock", "formats", "writing"},

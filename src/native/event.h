@@ -49,6 +49,7 @@ enum {
     LOOK_CANONICAL = 1, /* it was written anew already: take its strings as they are */
     LOOK_AGAIN = 2,     /* the same text was found to be valid before: what its lengths say holds */
     LOOK_INTO_ARGS = 4, /* tell their members, where that costs nothing */
+    LOOK_FIXED = 8,     /* its times are ours and exact: to nest, others give way */
 };
 
 #define EVENT_MOST_US INT64_C(4000000000000000) /* 126 years: added to a base of unix nanoseconds it still fits */

@@ -334,7 +334,8 @@ static int copy_event(KinetoText *lines, Copy *copy, Facts *facts, const Renamed
         } else if (!copy_value(copy, 0)) {
             return 0;
         }
-        if (!note(lines, copy, facts, key, value))
+        /* What was cut off here must not be noted: written anew it may be shorter, and look as if there were room. */
+        if (copy->out >= copy->out_end || !note(lines, copy, facts, key, value))
             return 0;
     } while (take(copy, ','));
     return take(copy, '}') && facts->phase != '\0' && (renamed == NULL || !is_activity(facts->phase));

@@ -4,7 +4,8 @@
 
 #include <stdlib.h>
 
-static const int64_t limits_ns[] = {[SPAN_FRAME] = 1000000, [SPAN_DEVICE] = 1000, [SPAN_OTHER] = 5000};
+static const int64_t limits_ns[] = {[SPAN_FRAME] = 1000000, [SPAN_DEVICE] = 1000, [SPAN_OTHER] = 5000,
+                                    [SPAN_FIXED] = -1};
 
 static inline int64_t end_of(const NestSpan *span) { return span->begin + span->dur; }
 
@@ -13,6 +14,13 @@ int nest_compare(const NestSpan *one, const NestSpan *other)
     if (one->begin != other->begin)
         return one->begin < other->begin ? -1 : 1;
     return one->dur != other->dur ? (one->dur > other->dur ? -1 : 1) : 0;
+}
+
+int nest_compare_serials(const void *one, const void *other)
+{
+    const NestSpan *first = one, *second = other;
+    int order = nest_compare(first, second);
+    return order != 0 ? order : first->serial < second->serial ? -1 : 1;
 }
 
 /* The action of a span, made if need be; NULL if there is no memory. */
@@ -128,7 +136,7 @@ static NestSpan repeats_pop(NestLevel *level)
 enum Resolution { PLACED_ON, CUT_BEGIN, MOVED };
 
 /* Settles the overlap of `outer`, which is open, and `span`, which begins within it and ends later, at the least cost. */
-static enum Resolution resolve(NestLevel *level, NestSpan *span, Text thread, NestOutcome *outcome)
+static enum Resolution resolve(NestLevel *level, NestSpan *span, NestOutcome *outcome)
 {
     NestSpan *outer = &level->open[level->num_open - 1];
     int64_t late = end_of(span) - end_of(outer), early = end_of(outer) - span->begin;
@@ -151,7 +159,6 @@ static enum Resolution resolve(NestLevel *level, NestSpan *span, Text thread, Ne
         say_clipped(span, early, "begin", outcome);
         return CUT_BEGIN;
     }
-    say_moved(level, span, outer, thread, outcome);
     return MOVED;
 }
 
@@ -167,22 +174,36 @@ static NestLevel *level_behind(NestLevel *level, NestOutcome *outcome)
     return level->next;
 }
 
+/* Sends one of two away: the later one, unless its times are fixed and the other's are not. Whether it was the outer one. */
+static int move(NestLevel *level, NestSpan *span, Text thread, NestOutcome *outcome)
+{
+    NestSpan *outer = &level->open[level->num_open - 1];
+    int outer_goes = span->kind == SPAN_FIXED && outer->kind != SPAN_FIXED;
+    NestSpan *leaving = outer_goes ? outer : span;
+    say_moved(level, leaving, outer_goes ? span : outer, thread, outcome);
+    NestLevel *next = level_behind(level, outcome);
+    if (next == NULL ||
+        !array_grow((void **)&next->moved, next->num_moved, &next->moved_capacity, sizeof *next->moved)) {
+        outcome->has_failed = 1;
+        return outer_goes;
+    }
+    next->moved[next->num_moved++] = *leaving;
+    level->num_open -= (size_t)outer_goes;
+    return outer_goes;
+}
+
 static void place_now(NestLevel *level, NestSpan span, Text thread, NestOutcome *outcome)
 {
     while (level->num_open > 0 && end_of(&level->open[level->num_open - 1]) <= span.begin)
         level->num_open--;
     while (level->num_open > 0 && end_of(&level->open[level->num_open - 1]) < end_of(&span)) {
-        enum Resolution resolution = resolve(level, &span, thread, outcome);
+        enum Resolution resolution = resolve(level, &span, outcome);
         if (resolution == CUT_BEGIN) {
             repeats_push(level, span, outcome);
             return;
         }
-        if (resolution == MOVED) {
-            NestLevel *next = level_behind(level, outcome);
-            if (next != NULL)
-                nest_place(next, span, thread, outcome);
+        if (outcome->has_failed || (resolution == MOVED && !move(level, &span, thread, outcome)))
             return;
-        }
     }
     if (!array_grow((void **)&level->open, level->num_open, &level->open_capacity, sizeof *level->open)) {
         outcome->has_failed = 1;
@@ -201,20 +222,29 @@ void nest_place(NestLevel *level, NestSpan span, Text thread, NestOutcome *outco
 void nest_finish(NestLevel *level, Text thread, NestOutcome *outcome)
 {
     for (; level != NULL; level = level->next) {
+        if (level->num_moved > 0)
+            qsort(level->moved, level->num_moved, sizeof *level->moved, nest_compare_serials);
+        for (size_t i = 0; i < level->num_moved; i++)
+            nest_place(level, level->moved[i], thread, outcome);
         while (level->num_repeats > 0)
             place_now(level, repeats_pop(level), thread, outcome);
-        level->num_open = 0;
+        level->num_open = level->num_moved = 0;
     }
+}
+
+static void free_spans(NestLevel *level)
+{
+    free(level->open);
+    free(level->repeats);
+    free(level->moved);
 }
 
 void nest_free(NestLevel *level)
 {
-    free(level->open);
-    free(level->repeats);
+    free_spans(level);
     for (NestLevel *next = level->next, *after; next != NULL; next = after) {
         after = next->next;
-        free(next->open);
-        free(next->repeats);
+        free_spans(next);
         free(next);
     }
     memset(level, 0, sizeof *level);

@@ -10,7 +10,7 @@
 #define NO_ACTION UINT32_MAX
 #define NEST_LAST_LEVEL 1000 /* behind so many overlap tracks, what does not fit is cut until it does */
 
-enum SpanKind { SPAN_FRAME, SPAN_DEVICE, SPAN_OTHER };
+enum SpanKind { SPAN_FRAME, SPAN_DEVICE, SPAN_OTHER, SPAN_FIXED };
 
 typedef struct {
     int64_t begin, dur;
@@ -48,14 +48,17 @@ struct NestLevel {
     NestRepeat *repeats; /* a heap of those that begin later than they did */
     size_t num_repeats, repeats_capacity;
     uint64_t num_repeated;
+    NestSpan *moved; /* to this one from the level before, whose spans all come first */
+    size_t num_moved, moved_capacity;
     uint32_t level;
     NestLevel *next;
 };
 
-/* In the order in which they must come. */
+/* In the order in which they must come; with their serials, none comes like another. */
 int nest_compare(const NestSpan *one, const NestSpan *other);
+int nest_compare_serials(const void *one, const void *other);
 void nest_place(NestLevel *level, NestSpan span, Text thread, NestOutcome *outcome);
-/* Places what still waits, on this level and on those behind it. */
+/* Places what still waits on this level, and all that moved to those behind it. */
 void nest_finish(NestLevel *level, Text thread, NestOutcome *outcome);
 void nest_free(NestLevel *level);
 void nest_free_outcome(NestOutcome *outcome);

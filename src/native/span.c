@@ -93,27 +93,40 @@ static int announce_end(Span *span, Entry *entry, Recorder *recorder, uint32_t n
     return tell_listener(recorder, "on_end", "IOL", name, (PyObject *)entry, end);
 }
 
+/* Whether a child's parent closed the window while the child looked at it and then at the clock: the span would begin
+ * after the end of its window, and be in none. */
+static ALWAYS_INLINE int has_closed(const Entry *entry, const Recorder *recorder)
+{
+    return entry->window != 0 && recorder->is_child &&
+           entry->window != __atomic_load_n(&recorder->control->window, __ATOMIC_ACQUIRE);
+}
+
 /* Begins an entry, which gets a record at its end if a window is open now. The clock is read last. */
 static ALWAYS_INLINE int begin_entry(Span *span, Entry *entry, int is_explicit, int is_recording)
 {
     Track *track = entry->track;
     Recorder *recorder = track->recorder;
-    entry->window = is_recording ? recorder->control->window : 0;
     entry->is_explicit = (uint8_t)is_explicit;
     entry->is_told = (uint8_t)is_recording;
     entry->order = ++recorder->num_begun;
-    if (UNLIKELY(!track->head_is_final) && entry->window != 0)
-        track_finish_head(track);
-    Record *slot = &track->slots[entry->slot];
-    slot->name = span->name_id;
-    slot->batch = recorder->control->batch;
-    uint64_t tail = record_tail(track->num_open, KIND_SPAN, 0, entry->window);
-    int64_t now = is_recording ? recorder_now(recorder) : 0;
-    if (recorder_failed(now)) {
-        Py_CLEAR(entry->span);
-        track_free_entry(track, entry);
-        return -1;
-    }
+    Record *slot;
+    uint64_t tail;
+    int64_t now;
+    do {
+        entry->window = is_recording ? recorder->control->window : 0;
+        if (UNLIKELY(!track->head_is_final) && entry->window != 0)
+            track_finish_head(track);
+        slot = &track->slots[entry->slot];
+        slot->name = span->name_id;
+        slot->batch = recorder->control->batch;
+        tail = record_tail(track->num_open, KIND_SPAN, 0, entry->window);
+        now = is_recording ? recorder_now(recorder) : 0;
+        if (recorder_failed(now)) {
+            Py_CLEAR(entry->span);
+            track_free_entry(track, entry);
+            return -1;
+        }
+    } while (UNLIKELY(has_closed(entry, recorder)));
     entry->state = ENTRY_OPEN;
     track->num_open++;
     slot = &track->slots[entry->slot];
@@ -388,7 +401,11 @@ static PyObject *span_begin(PyObject *self, PyObject *Py_UNUSED(nothing))
         Py_DECREF((PyObject *)entry);
         return NULL;
     }
-    return (PyObject *)entry;
+    if (entry->window != 0 || !span->recorder->is_child)
+        return (PyObject *)entry;
+    int error = end_entry(entry, -1); /* the parent has just closed the window: this is not recorded */
+    Py_DECREF((PyObject *)entry);
+    return error < 0 ? NULL : new_none();
 }
 
 static PyObject *finish_token(PyObject *token, int is_end)

@@ -230,13 +230,6 @@ static int has_id_phase(const Event *event) { return event->phase != 0 && strchr
 
 /* -- the first pass -- */
 
-static int compare_spans(const void *one, const void *other)
-{
-    const NestSpan *first = one, *second = other;
-    int order = nest_compare(first, second);
-    return order != 0 ? order : first->serial < second->serial ? -1 : 1;
-}
-
 /* Nests the first `count` of the spans that wait on a track. */
 static void nest_pending(TraceText *text, TextTrack *track, size_t count)
 {
@@ -262,7 +255,7 @@ static void relieve(TraceText *text)
             fullest = &text->tracks[i];
     }
     if (fullest->is_unsorted)
-        qsort(fullest->pending, fullest->num_pending, sizeof *fullest->pending, compare_spans);
+        qsort(fullest->pending, fullest->num_pending, sizeof *fullest->pending, nest_compare_serials);
     fullest->is_unsorted = 0;
     nest_pending(text, fullest, (fullest->num_pending + 1) / 2);
 }
@@ -279,11 +272,11 @@ static enum SpanKind kind_of(Text category)
                : SPAN_OTHER;
 }
 
-static void collect(TraceText *text, TextTrack *track, const Event *event)
+static void collect(TraceText *text, TextTrack *track, const Event *event, unsigned look)
 {
     Text name = event->fields[FIELD_NAME];
     NestSpan span = {.begin = event->ts, .dur = event->dur, .serial = text->serial, .action = NO_ACTION};
-    span.kind = kind_of(event->fields[FIELD_CAT]);
+    span.kind = look & LOOK_FIXED ? SPAN_FIXED : kind_of(event->fields[FIELD_CAT]);
     span.name = table_intern(&text->names, name.at != NULL ? name.at : "", name.length);
     if (!array_grow((void **)&track->pending, track->num_pending, &track->pending_capacity, sizeof *track->pending)) {
         text->has_failed = 1;
@@ -335,7 +328,7 @@ static void check_event(TraceText *text, TextTrack *track, const Event *event)
     }
 }
 
-static void survey_span(TraceText *text, TextTrack *track, const Event *event)
+static void survey_span(TraceText *text, TextTrack *track, const Event *event, unsigned look)
 {
     Text name = event->fields[FIELD_NAME];
     if (name.at != NULL && track->role == ROLE_NONE) {
@@ -359,7 +352,7 @@ static void survey_span(TraceText *text, TextTrack *track, const Event *event)
     if (text->num_spans++ == 0 || event->ts + event->dur > text->latest_end_ns)
         text->latest_end_ns = event->ts + event->dur;
     if (text->nests)
-        collect(text, track, event);
+        collect(text, track, event, look);
 }
 
 static void survey_time(TraceText *text, const Event *event)
@@ -408,7 +401,7 @@ static void survey_event(TraceText *text, const Event *event, unsigned look, Byt
             track->first_serial = text->serial;
         track->is_device |= is_device_category(event->fields[FIELD_CAT]);
         if (event->phase == 'X')
-            survey_span(text, track, event);
+            survey_span(text, track, event, look);
         else if (text->checks)
             check_event(text, track, event);
         if (event->fields[FIELD_ID].at != NULL && has_id_phase(event))
@@ -438,7 +431,7 @@ void trace_finish(TraceText *text)
         TextTrack *track = &text->tracks[i];
         if (track->num_pending > 0) {
             if (track->is_unsorted)
-                qsort(track->pending, track->num_pending, sizeof *track->pending, compare_spans);
+                qsort(track->pending, track->num_pending, sizeof *track->pending, nest_compare_serials);
             nest_pending(text, track, track->num_pending);
         }
         size_t num_actions = text->outcome.num_actions;

@@ -50,9 +50,9 @@ def train(tmp_path, *, kill_at=6):
     return subprocess.run(train, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
 
 
-def recover(tmp_path, *options):
+def recover(tmp_path, *options, text=True):
     recover = [sys.executable, "-m", "kinetoscope", "recover", str(tmp_path / "run"), *options]
-    return subprocess.run(recover, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
+    return subprocess.run(recover, capture_output=True, text=text, timeout=60, stdin=subprocess.DEVNULL)
 
 
 def spans(path, name):
@@ -156,6 +156,15 @@ def test_a_run_is_recovered_whatever_bytes_its_folders_name_has(tmp_path, name):
     assert done.stdout.count(run) > 3  # it says what it wrote, as the file system has it
     traces = list(Path(os.fsdecode(run), "traces").glob("ep*.json"))
     assert sum(len(spans(path, f"item {number}")) for path in traces for number in range(12)) == 12
+
+
+def test_traces_in_a_folder_whose_name_is_no_text_are_saved_recovered_and_merged(tmp_path):
+    script = WORKER.replace('"/traces"', 'os.fsdecode(b"/tr\\xe9ces")')
+    done = subprocess.run([sys.executable, "-c", script, str(tmp_path / "run")], capture_output=True)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert recover(tmp_path, text=False).returncode == 0
+    merged = Path(os.fsdecode(os.fsencode(tmp_path / "run") + b"/tr\xe9ces/merged_trace.json"))
+    assert sum(len(spans(merged, f"item {number}")) for number in range(12)) == 12
 
 
 @pytest.fixture

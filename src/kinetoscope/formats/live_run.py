@@ -11,6 +11,7 @@ import msgspec
 
 from kinetoscope.errors import TraceFileError, UnsafePathError
 from kinetoscope.formats.manifest import Start
+from kinetoscope.formats.own_json import decode_struct, encode_struct
 from kinetoscope.training.run_folder import RunFolder
 
 _LIVE, _POINTER = "live", ".elsewhere"
@@ -66,7 +67,7 @@ class LiveRun(msgspec.Struct, frozen=True):
 
 def write_live_run(folder: Path, run: LiveRun) -> None:
     """Whole or not at all: a kill may come at any moment. Raises OSError if it cannot be written."""
-    RunFolder(folder).write(_RUN, msgspec.json.encode(run))
+    RunFolder(folder).write(_RUN, encode_struct(run))
 
 
 def is_live_folder(folder: Path) -> bool:
@@ -142,7 +143,7 @@ def write_pointer(run_folder: Path, name: str, folder: Path, token: str) -> None
     ``token``. Raises OSError if that cannot be written."""
     run = RunFolder(run_folder)
     run.make_folder(_LIVE)
-    run.write(f"{_LIVE}/{name}{_POINTER}", f"{folder}\n{token}\n".encode())
+    run.write(f"{_LIVE}/{name}{_POINTER}", os.fsencode(f"{folder}\n{token}\n"))
 
 
 def delete_pointer(run_folder: Path, name: str) -> None:
@@ -158,7 +159,8 @@ def _folder_behind(run: RunFolder, name: str) -> Path | None:
     if not name.endswith(_POINTER):
         return run.path_of(f"{_LIVE}/{name}")
     try:
-        path, _, token = run.read(f"{_LIVE}/{name}", _POINTER_BYTES).decode(errors="replace").strip().partition("\n")
+        content = os.fsdecode(run.read(f"{_LIVE}/{name}", _POINTER_BYTES))
+        path, _, token = content.removesuffix("\n").rpartition("\n")
     except FileNotFoundError:
         return None
     try:
@@ -185,7 +187,7 @@ def _is_ours_alone(path: str) -> bool:
 def read_live_run(folder: Path) -> LiveRun:
     """Raises `TraceFileError` if the folder does not say whose it is."""
     try:
-        return msgspec.json.decode(RunFolder(folder).read(_RUN), type=LiveRun)
+        return decode_struct(RunFolder(folder).read(_RUN), LiveRun)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise TraceFileError(
             f"Cannot read {folder / _RUN}: {error}. Is this the live folder of a Kinetoscope run?"

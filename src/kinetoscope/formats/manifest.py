@@ -14,6 +14,7 @@ import msgspec
 
 from kinetoscope.errors import TraceFileError
 from kinetoscope.formats.json_lines import append_line
+from kinetoscope.formats.own_json import decode_struct, encode_struct
 from kinetoscope.training.run_folder import RunFolder, is_name_inside
 
 _FOLDER = ".manifest"
@@ -78,8 +79,6 @@ class RankClosed(msgspec.Struct, frozen=True, tag="closed"):
 
 Entry = RankStarted | RanksBeside | AttemptAgreed | TraceFinished | TraceExpired | RankClosed
 
-_DECODER = msgspec.json.Decoder(Entry)
-
 
 @dataclass(slots=True)
 class RankManifest:
@@ -140,7 +139,7 @@ def append_entry(folder: Path, rank: int, entry: Entry) -> None:
     """
     traces = RunFolder(folder)
     traces.make_folder(_FOLDER)
-    append_line(traces, f"{_FOLDER}/rank{rank}.jsonl", msgspec.json.encode(entry))
+    append_line(traces, f"{_FOLDER}/rank{rank}.jsonl", encode_struct(entry))
 
 
 def read_manifest(folder: Path) -> list[RankManifest]:
@@ -182,6 +181,6 @@ def _entries(traces: RunFolder, name: str) -> Iterator[Entry]:
         raise TraceFileError(f"Cannot read the manifest {traces.path / name}: {reason}. Check who owns it.") from error
     for line in lines:
         try:
-            yield _DECODER.decode(line)
+            yield decode_struct(line, Entry)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             continue  # torn: the rank died while it wrote it, and what it spoke of is not complete either

@@ -7,9 +7,11 @@ Viewers draw a track as a stack and drop what does not fit on it (Perfetto count
 
 import heapq
 import itertools
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 from kinetoscope.formats.tracks import plain_pid, plain_tid
@@ -83,18 +85,21 @@ class _TrackNester:
         self._open: list[Event] = []
         self._moved: list[Event] = []
         self._serial = itertools.count()
-        self._queue: list[tuple[int, int, int, Event]] = []
+        self._cut: list[tuple[int, int, int, Event]] = []
 
     def place(self, spans: list[Event]) -> list[Event]:
         """Makes ``spans`` nest; returns those that cannot, for another track."""
-        self._queue = [self._entry(span) for span in spans]
-        heapq.heapify(self._queue)
-        while self._queue:
-            self._place(heapq.heappop(self._queue)[-1])
+        longest_first = sorted(spans, key=itemgetter("dur"), reverse=True)
+        for span in sorted(longest_first, key=itemgetter("ts")):
+            self._place_cut_ones(before=(span["ts"], -span["dur"]))
+            self._place(span)
+        self._place_cut_ones(before=(math.inf, 0))
         return self._moved
 
-    def _entry(self, span: Event) -> tuple[int, int, int, Event]:
-        return span["ts"], -span["dur"], next(self._serial), span
+    def _place_cut_ones(self, before: tuple[float, int]) -> None:
+        """Places the spans whose begin was cut, as far as they come before a (begin, -duration)."""
+        while self._cut and self._cut[0][:2] < before:
+            self._place(heapq.heappop(self._cut)[-1])
 
     def _place(self, span: Event) -> None:
         while self._open and _end(self._open[-1]) <= span["ts"]:
@@ -137,7 +142,7 @@ class _TrackNester:
         span["ts"] += cut_ns
         span["dur"] -= cut_ns
         _say(span, f"clipped {_microseconds(cut_ns)} at its begin to nest")
-        heapq.heappush(self._queue, self._entry(span))
+        heapq.heappush(self._cut, (span["ts"], -span["dur"], next(self._serial), span))
         return False
 
     def _move(self, outer: Event, span: Event) -> bool:

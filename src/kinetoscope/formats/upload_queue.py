@@ -17,6 +17,7 @@ import msgspec
 
 from kinetoscope.errors import UnsafePathError
 from kinetoscope.formats.json_lines import append_line
+from kinetoscope.formats.own_json import decode_struct, encode_struct
 from kinetoscope.training.run_folder import RunFolder, is_name_inside
 
 _FOLDER, _UPLOADED = ".uploads", "uploaded.jsonl"
@@ -93,7 +94,7 @@ class WaitingUpload:
         """Notes that the upload is done, unless the disk is too full for that; then removes it. Whether the file may
         go."""
         with suppress(OSError):
-            append_line(self._folder, f"{os.path.dirname(self._name)}/{_UPLOADED}", msgspec.json.encode(confirmed))
+            append_line(self._folder, f"{os.path.dirname(self._name)}/{_UPLOADED}", encode_struct(confirmed))
         return self.remove()
 
     @property
@@ -129,12 +130,16 @@ def add_upload(run_folder: Path, rank: int, file: Path, url: str, *, left_aside:
     run.make_folder(queue_name(rank))
     before = [it for it in read_queue(run_folder, rank, left_aside=True) if it.upload.url == url]
     suffix = _LEFT_ASIDE if left_aside else _WAITING
-    place = Path(os.path.realpath(file.parent), file.name)
-    upload = Upload(os.path.relpath(place, run.path), url)
+    upload = Upload(path_in_queue(run_folder, file), url)
     entry = f"{time.time_ns():020}-{os.getpid()}-{next(_serial)}{suffix}"
-    run.write(f"{queue_name(rank)}/{entry}", msgspec.json.encode(upload))
+    run.write(f"{queue_name(rank)}/{entry}", encode_struct(upload))
     for replaced in before:
         replaced.remove()
+
+
+def path_in_queue(run_folder: Path, file: Path) -> str:
+    """What the queue calls a file: its path, seen from the run's folder."""
+    return os.path.relpath(Path(os.path.realpath(file.parent), file.name), os.path.realpath(run_folder))
 
 
 def keep_reserve(run_folder: Path, rank: int) -> None:
@@ -167,7 +172,7 @@ def read_confirmed(run_folder: Path, rank: int) -> Iterator[ConfirmedUpload]:
         lines = RunFolder(run_folder).read(f"{queue_name(rank)}/{_UPLOADED}", _UPLOADED_BYTES).splitlines()
         for line in lines:
             with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-                yield msgspec.json.decode(line, type=ConfirmedUpload)
+                yield decode_struct(line, ConfirmedUpload)
 
 
 def ranks_with_uploads(run_folder: Path) -> list[int]:
@@ -205,7 +210,7 @@ def _read_entry(run: RunFolder, entry: Path) -> WaitingUpload | None:
     """None if it was removed in the meantime, or is none of ours."""
     try:
         content = run.read(str(entry.relative_to(run.path)), _ENTRY_BYTES)
-        upload = msgspec.json.decode(content, type=Upload)
+        upload = decode_struct(content, Upload)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
     return WaitingUpload(upload, entry, run.path)

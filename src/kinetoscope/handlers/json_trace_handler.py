@@ -1,7 +1,7 @@
 """handlers: a Chrome JSON file per rank and cycle, and one merged file per node. Cycles flow in, files flow out."""
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Self
 
@@ -14,6 +14,7 @@ from kinetoscope.formats.nesting import nest
 from kinetoscope.formats.pairs import in_pairs
 from kinetoscope.formats.tracks import RankTracks
 from kinetoscope.handlers.cycle_events import MarkerEvent, lasting_events, thread_events, thread_names
+from kinetoscope.handlers.cycle_text import cycle_text
 from kinetoscope.handlers.merge_process import MergeProcess
 from kinetoscope.handlers.native_drain import Drain, StandIn
 from kinetoscope.recording.cycle import Cycle
@@ -29,6 +30,8 @@ from kinetoscope.writing.atomic_file import atomic_file
 
 _FROM_KINETO = ("schemaVersion", "deviceProperties", "distributedInfo", "record_shapes", "with_stack", "with_flops")
 _SAME_MOMENT_NS = 10_000_000_000
+_Contents = tuple[dict[str, Any], Callable[[ChromeWriter], None]]
+"""The header of a file, and what writes its events."""
 
 
 class JSONTraceHandler(TraceHandler):
@@ -154,18 +157,34 @@ class JSONTraceHandler(TraceHandler):
         return path
 
     def _write_to(self, path: Path, cycle: Cycle) -> None:
+        header, write_events = self._as_text(cycle) or self._as_events(cycle)
+        with atomic_file(path) as file, compressed_by_name(file, path) as stream:
+            base_ns = choose_base_ns(cycle.begin.unix_ns)
+            with ChromeWriter(stream, base_ns=base_ns, header=header, as_list=self.in_pairs) as writer:
+                writer.write(self.metadata(cycle, base_ns))
+                write_events(writer)
+
+    def _as_text(self, cycle: Cycle) -> _Contents | None:
+        """The cycle without objects of Python; None where that cannot be."""
+        text = None if self.in_pairs else cycle_text(cycle)
+        if text is None:
+            return None
+        text.place(self._tracks)
+        return _header(cycle) | _from_kineto(text.trace.header), text.write
+
+    def _as_events(self, cycle: Cycle) -> _Contents:
         contributed, header = _contributed(cycle)
         taken_tids = {_number_of(event.get("tid")) for event in contributed}
         drain = Drain(cycle, taken_tids, in_pairs=self.in_pairs)
         events = [*_our_events(cycle, drain), *contributed]
         nest(events, is_fixed=lambda event: isinstance(event, MarkerEvent))
         events = self._tracks.adopt(events)
-        with atomic_file(path) as file, compressed_by_name(file, path) as stream:
-            base_ns = choose_base_ns(cycle.begin.unix_ns)
-            with ChromeWriter(stream, base_ns=base_ns, header=header, as_list=self.in_pairs) as writer:
-                writer.write(self.metadata(cycle, base_ns))
-                writer.write(self._in_layout(events))
-                drain.write(writer)
+
+        def write(writer: ChromeWriter) -> None:
+            writer.write(self._in_layout(events))
+            drain.write(writer)
+
+        return header, write
 
     def find_written(self, cycle: Cycle) -> Path | None:
         """For `recover`: the file in which a process wrote this cycle before it was killed, now in the manifest if it
@@ -215,9 +234,9 @@ def _our_events(cycle: Cycle, drain: Drain) -> Iterator[dict[str, Any]]:
 
 def _contributed(cycle: Cycle) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """The events of the files contributed to a cycle, and the header of the cycle's file."""
-    header = {**cycle.metadata, "kinetoscope": _description(cycle)}
+    header = _header(cycle)
     events: list[dict[str, Any]] = []
-    notes = header["kinetoscope"]["repaired"] = list(cycle.damages)
+    notes = header["kinetoscope"]["repaired"]
     for file in cycle.files:
         try:
             trace = read_chrome(file)
@@ -225,9 +244,17 @@ def _contributed(cycle: Cycle) -> tuple[list[dict[str, Any]], dict[str, Any]]:
             notes.append(f"left out {file.name}: {error}")
             continue
         notes += trace.repairs
-        header |= {key: trace.header[key] for key in _FROM_KINETO if key in trace.header}
+        header |= _from_kineto(trace.header)
         events += _without_our_names(trace.events, cycle)
     return events, header
+
+
+def _header(cycle: Cycle) -> dict[str, Any]:
+    return {**cycle.metadata, "kinetoscope": _description(cycle) | {"repaired": list(cycle.damages)}}
+
+
+def _from_kineto(header: dict[str, Any]) -> dict[str, Any]:
+    return {key: header[key] for key in _FROM_KINETO if key in header}
 
 
 def _holds(path: Path, cycle: Cycle) -> bool:

@@ -19,8 +19,8 @@ from kinetoscope.formats.perfetto import PerfettoWriter, process_uuid, track_uui
 from kinetoscope.formats.tracks import Descriptions, IdNumbers, Role, with_plain_places
 from kinetoscope.merge.input_file import InputFile, Plan, batches_by_pid, file_state, notes_of
 
-_LOOK_CANONICAL = 1
-_LOOK_AGAIN = 2
+LOOK_CANONICAL = 1
+LOOK_AGAIN = 2
 _ROLES = (None, Role.LOOP, Role.BACKWARD)
 _MOST_PENDING = 1 << 20  # spans of 32 bytes that wait for earlier ones of their track
 _MOST_ACTIONS_KEPT = 100_000  # spans cut or moved; a file with more is looked at twice
@@ -35,7 +35,7 @@ class NativeRewriter:
     """Looks at one file, and rewrites it."""
 
     def __init__(self) -> None:
-        self._survey: _Survey | None = None
+        self._survey: Survey | None = None
         self._align_on: str | None = None
         self._checks = False
 
@@ -76,7 +76,7 @@ class NativeRewriter:
         survey = self._survey or _look(file.path, self._align_on, _say_nothing, self._checks)
         facts = survey.facts
         numbers = IdNumbers(plan.next_id, *_plain_ids(facts))
-        outputs, added = _same_places(survey) if plan.keeps_places else (list(_outputs(survey, file, plan)), [])
+        outputs, added = _same_places(survey) if plan.keeps_places else (list(track_outputs(survey, file, plan)), [])
         survey.text.plan(
             outputs,
             file.base_ns + file.shift_ns - writer.base_ns,
@@ -87,11 +87,11 @@ class NativeRewriter:
             writer.begin_sequence() if isinstance(writer, PerfettoWriter) else 0,
             _stretch(file),
         )
-        look = _LOOK_AGAIN if survey.trace.is_strict else 0
+        look = LOOK_AGAIN if survey.trace.is_strict else 0
         put = writer.write_packets if isinstance(writer, PerfettoWriter) else writer.write_lines
         renumber = None if plan.keeps_places else numbers.renumber
         try:
-            stream_chrome(file.path, _Writing(survey.text, put, renumber, look), on_bytes=on_bytes)
+            stream_chrome(file.path, Writing(survey.text, put, renumber, look), on_bytes=on_bytes)
         except MemoryError:
             file.require_unchanged()  # else there are tracks that nobody has looked at
             raise
@@ -105,7 +105,7 @@ class NativeRewriter:
         self._survey = None
 
 
-class _Survey:
+class Survey:
     """One file, looked at: takes its events and knows them by the facts that C tells."""
 
     def __init__(self, most_pending: int, align_on: str | None, checks: bool) -> None:
@@ -135,7 +135,7 @@ class _Survey:
         if not event_to_nanoseconds(event, 0):
             return False
         anew = encode_event(with_plain_places(event), 0)
-        return self.text.survey(anew, 0, len(anew), True, _LOOK_CANONICAL)[0] == len(anew)
+        return self.text.survey(anew, 0, len(anew), True, LOOK_CANONICAL)[0] == len(anew)
 
     @cached_property
     def metadata(self) -> list[Event]:
@@ -160,10 +160,10 @@ class _Survey:
                 yield event
 
 
-def _look(path: str, align_on: str | None, on_bytes: Callable[[int], None], checks: bool = False) -> _Survey:
+def _look(path: str, align_on: str | None, on_bytes: Callable[[int], None], checks: bool = False) -> Survey:
     most_pending = _MOST_PENDING
     while True:
-        survey = _Survey(most_pending, align_on, checks)
+        survey = Survey(most_pending, align_on, checks)
         survey.end(stream_chrome(path, survey, survey.begin, on_bytes))
         if not survey.facts["is_late"]:
             return survey
@@ -175,8 +175,8 @@ def _say_nothing(num_bytes: int) -> None:
     pass
 
 
-def _same_places(survey: _Survey) -> tuple[list[_Output], list[Event]]:
-    """As `_outputs`, where events stay on their tracks, but for what overlaps; and the metadata of the new tracks."""
+def _same_places(survey: Survey) -> tuple[list[_Output], list[Event]]:
+    """As `track_outputs`, where events stay on their tracks, but for overlaps; and the metadata of the new tracks."""
     events = [*survey.metadata, *({"pid": pid, "tid": tid} for pid, tid, *_ in survey.tracks)]
     num_known, overlaps, outputs = len(events), OverlapTracks(events), []
     for pid, tid, _, _, _, num_levels in survey.tracks:
@@ -185,7 +185,7 @@ def _same_places(survey: _Survey) -> tuple[list[_Output], list[Event]]:
     return outputs, events[num_known:]
 
 
-def _outputs(survey: _Survey, file: InputFile, plan: Plan) -> Iterator[_Output]:
+def track_outputs(survey: Survey, file: InputFile, plan: Plan) -> Iterator[_Output]:
     """Where the events of each track, and of the overlap tracks beside it, go, in the order in which C counts them."""
     places = _Places(survey, file, plan)
     for number, (pid, _, _, _, _, num_levels) in enumerate(survey.tracks):
@@ -204,7 +204,7 @@ def _outputs(survey: _Survey, file: InputFile, plan: Plan) -> Iterator[_Output]:
 class _Places:
     """The tids of a file's tracks in the merged trace, given out in the order in which their events come."""
 
-    def __init__(self, survey: _Survey, file: InputFile, plan: Plan) -> None:
+    def __init__(self, survey: Survey, file: InputFile, plan: Plan) -> None:
         self.tids: dict[tuple[int, int], int] = {}
         by_rank: dict[int, list[int]] = {}
         for number, (pid, *_) in enumerate(survey.tracks):
@@ -213,7 +213,7 @@ class _Places:
             if rank in plan.tracks:
                 self._place(rank, numbers, survey, file, plan)
 
-    def _place(self, rank: int, numbers: list[int], survey: _Survey, file: InputFile, plan: Plan) -> None:
+    def _place(self, rank: int, numbers: list[int], survey: Survey, file: InputFile, plan: Plan) -> None:
         events = [event for event in survey.metadata if file.rank_of(event.get("pid")) == rank]
         events += [{"pid": survey.tracks[number][0], "tid": survey.tracks[number][1]} for number in numbers]
         overlaps = OverlapTracks(events)
@@ -232,7 +232,7 @@ class _Places:
             self.tids[number, level] = tracks.place(pid, tid, described, role, is_ours=file.is_ours)
 
 
-class _Writing:
+class Writing:
     """Takes the events of a file for the second time, and writes them."""
 
     num_stray = 0  # the survey said it
@@ -256,7 +256,7 @@ class _Writing:
         if self._renumber is not None:
             self._renumber(event)
         anew = encode_event(with_plain_places(event), 0)
-        position, _, lines = self._text.rewrite(anew, 0, len(anew), True, _LOOK_CANONICAL)
+        position, _, lines = self._text.rewrite(anew, 0, len(anew), True, LOOK_CANONICAL)
         self._put(lines)
         return position == len(anew)
 

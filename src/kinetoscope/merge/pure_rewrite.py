@@ -38,7 +38,7 @@ class PureRewriter:
             header=trace.header,
             base_ns=trace.base_ns,
             has_clock=trace.has_clock,
-            pids=[event.get("pid") for event in trace.events],
+            pids=list({plain_pid(event.get("pid")) for event in trace.events}),
             earliest_ns=min((event["ts"] for event in timed), default=None),
             latest_ns=_latest(timed),
             aligned_at_ns=min((event["ts"] for event in timed if event.get("name") == align_on), default=None),

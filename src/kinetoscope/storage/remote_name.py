@@ -1,10 +1,9 @@
 """storage: remote names. A format and where the run uploads flow in; the place of one file flows out."""
 
-import os
 from pathlib import Path
 from typing import Any
 
-from kinetoscope.formats.upload_queue import add_upload, read_confirmed, read_queue
+from kinetoscope.formats.upload_queue import add_upload, path_in_queue, read_confirmed, read_queue
 from kinetoscope.storage.uploads import Uploads
 from kinetoscope.training.file_names import FileNameFormat, UsedNames
 from kinetoscope.training.ranks import Ranks
@@ -85,7 +84,7 @@ def queue_recovered(run_folder: Path, url: str, file: Path, cycle: Any) -> None:
     rank = cycle.ranks.rank
     waiting = (it.upload for it in read_queue(run_folder, rank, left_aside=True))
     before = [*read_confirmed(run_folder, rank), *waiting]
-    if os.path.relpath(file.absolute(), run_folder.absolute()) in {it.path for it in before}:
+    if path_in_queue(run_folder, file) in {it.path for it in before}:
         return
     used = UsedNames(it.url for it in before)
     wanted = FileNameFormat(url).fill(cycle.run_name, cycle.ranks, cycle.timestamp)

@@ -78,6 +78,23 @@ def test_every_event_comes_back_whatever_the_pieces(args, num_bytes):
 
 
 @needs_native
+def test_wherever_the_room_for_lines_ends_all_of_a_long_text_is_made_into_lines(tmp_path):
+    from kinetoscope._native import KinetoLines
+
+    event = f'{{"ph":"X","name":"a","pid":1,"tid":1,"ts":{BEGIN_US}.125,"dur":1\n  }},'.encode()
+    events = event * (12_000_000 // len(event))  # of lines there is room for eight million bytes at once
+    (tmp_path / "end").write_bytes(b"]}")
+    for num_more in range(len(event)):  # so that the room ends at each place of a line
+        found = KinetoLines(BEGIN_US * 1000 - 1000, [], (), event.replace(b"a", b"a" * num_more) + events)
+        stop, num_ends = 1, 0
+        with open(tmp_path / "end", "rb", buffering=0) as end:
+            while stop == 1:  # full
+                stop, lines = found.read(end.fileno(), bytearray(b"\1"))
+                num_ends += bytes(lines).count(b"}")
+        assert (stop, num_ends) == (2, 1 + len(events) // len(event))
+
+
+@needs_native
 def test_times_count_from_a_base_near_the_events_so_that_a_double_holds_them():
     text = read_text(Pieces(kineto(span(), span(begin_us=9.001))), [])
     [document] = text.documents()

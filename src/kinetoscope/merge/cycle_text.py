@@ -1,0 +1,142 @@
+"""merge: a cycle and the trace contributed to it, as one text, in C. Our lines and a file flow in; lines flow out.
+
+So a long window takes no memory of Python's and holds its lock for moments only, while training goes on. Both nest
+together; our times are exact, so where spans overlap it is the file's that give way.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Any, BinaryIO, cast
+
+from kinetoscope import _native
+from kinetoscope.errors import TraceFileError
+from kinetoscope.formats.chrome import ChromeWriter, Event, find_base_ns
+from kinetoscope.formats.chrome_stream import StreamedTrace, stream_chrome
+from kinetoscope.formats.tracks import RankTracks, plain_pid, plain_tid
+from kinetoscope.merge.input_file import InputFile, Plan, file_state
+from kinetoscope.merge.native_rewrite import LOOK_AGAIN, LOOK_CANONICAL, Survey, Writing, track_outputs
+
+_LOOK_AT_OURS = LOOK_CANONICAL | 8  # LOOK_FIXED in `src/native/event.h`
+_ANY_NUMBER = 1 << 40  # of spans may wait for earlier ones: all of ours come before all of the file's
+_KEPT_IDS = 0, True
+_WHOLE = False, False, 0, (0, 0, 1)  # no window, new places, no packets, not stretched
+
+WriteOurs = Callable[[ChromeWriter], None]
+
+
+def read_cycle_text(path: str, write_ours: WriteOurs, names: Sequence[Event]) -> "CycleText | None":
+    """The file with the events that ``write_ours`` writes to a `ChromeWriter`; it is called at each pass.
+
+    ``names`` are the metadata events that name our threads, whatever the file calls them. None where the file cannot be
+    read as it stands, where its times do not count from a base, or where ids are no numbers: that needs Python's care.
+    """
+    state = file_state(path)
+    survey = _CycleSurvey(write_ours, names)
+    try:
+        survey.end(stream_chrome(path, survey, survey.begin))
+    except (TraceFileError, _NotForCError):
+        return None
+    is_odd = survey.trace.repairs or survey.facts["has_odd_ids"] or survey.facts["has_unix_times"]
+    return None if is_odd else CycleText(path, state, survey, write_ours)
+
+
+class CycleText:
+    """What `read_cycle_text` found. First `place` gives out tracks, then `write` writes it."""
+
+    def __init__(self, path: str, state: tuple[int, int], survey: "_CycleSurvey", write_ours: WriteOurs) -> None:
+        self._path, self._state = path, state
+        self._survey = survey
+        self._write_ours = write_ours
+
+    @property
+    def trace(self) -> StreamedTrace:
+        """What the file holds beside its events."""
+        return self._survey.trace
+
+    def place(self, tracks: RankTracks) -> None:
+        """Gives everything its track among those of its rank."""
+        self._file = InputFile(
+            path=self._path,
+            position=0,
+            state=self._state,
+            header={"distributedInfo": {"rank": tracks.rank}},
+            base_ns=self._survey.base_ns,
+            has_clock=True,
+            pids=[],
+            earliest_ns=None,
+            latest_ns=None,
+            aligned_at_ns=None,
+            batches={},
+            repairs=[],
+        )
+        self._outputs = list(track_outputs(self._survey, self._file, Plan({tracks.rank: tracks})))
+
+    def write(self, writer: ChromeWriter) -> None:
+        """Writes our events, then the file's. Raises `TraceFileError` if that has changed meanwhile."""
+        text = self._survey.text
+        text.plan(self._outputs, self._survey.base_ns - writer.base_ns, *_KEPT_IDS, *_WHOLE)
+
+        def rewrite(lines: bytes, is_first: bool) -> int:
+            position, _, rewritten = text.rewrite(lines, 0, len(lines), is_first, _LOOK_AT_OURS)
+            writer.write_lines(rewritten)
+            return position
+
+        self._write_ours(_writer_to(rewrite, self._survey.base_ns))
+        stream_chrome(self._path, Writing(text, writer.write_lines, None, LOOK_AGAIN))
+        writer.write_lines(text.finish_writing())
+        self._file.require_unchanged()
+
+
+class _CycleSurvey(Survey):
+    """Takes our events as soon as the file has said what its times count from, and then the file's."""
+
+    def __init__(self, write_ours: WriteOurs, names: Sequence[Event]) -> None:
+        super().__init__(_ANY_NUMBER, None, False)
+        self._write_ours = write_ours
+        self._names = names
+        self.base_ns = 0
+
+    def begin(self, header: dict[str, Any]) -> None:
+        self.base_ns = find_base_ns(header, ())
+        if not self.base_ns:
+            raise _NotForCError
+        self.text = _native.TraceText(True, _ANY_NUMBER, b"", False)
+
+        def survey(lines: bytes, is_first: bool) -> int:
+            return self.text.survey(lines, 0, len(lines), is_first, _LOOK_AT_OURS)[0]
+
+        self._write_ours(_writer_to(survey, self.base_ns))
+
+    @cached_property
+    def metadata(self) -> list[Event]:
+        """What the file says of processes and threads, but for the names of our threads; and those."""
+        named = {_named(event) for event in self._names}
+        return [event for event in super().metadata if _named(event) not in named] + list(self._names)
+
+
+def _named(event: Event) -> tuple[Any, Any] | None:
+    """The track that a metadata event names."""
+    is_name = event.get("ph") == "M" and event.get("name") == "thread_name"
+    return (plain_pid(event.get("pid")), plain_tid(event.get("tid"))) if is_name else None
+
+
+def _writer_to(take: Callable[[bytes, bool], int], base_ns: int) -> ChromeWriter:
+    return ChromeWriter(cast("BinaryIO", _Lines(take)), base_ns=base_ns, header={})
+
+
+class _Lines:
+    """A stream of lines, some whole ones at each write, for what takes them and says where it stopped."""
+
+    def __init__(self, take: Callable[[bytes, bool], int]) -> None:
+        self._take = take
+        self._is_first = True
+
+    def write(self, lines: bytes) -> int:
+        if len(lines) and self._take(lines, self._is_first) != len(lines):
+            raise _NotForCError
+        self._is_first = self._is_first and not len(lines)
+        return len(lines)
+
+
+class _NotForCError(Exception):
+    """Here is something that C does not take."""

@@ -1,0 +1,191 @@
+"""A cycle with a contributed trace, written by C: the same file as the one that Python writes, in little memory."""
+
+import json
+import tempfile
+import tracemalloc
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from kinetoscope.clock.anchor import Anchor
+from kinetoscope.formats.live_run import TraceRecipe
+from kinetoscope.formats.record import Flag, Kind, Record, pack_records
+from kinetoscope.handlers import json_trace_handler
+from kinetoscope.handlers.cycle_text import cycle_text
+from kinetoscope.handlers.json_trace_handler import JSONTraceHandler
+from kinetoscope.recording.cycle import Contributions, Cycle
+from kinetoscope.recording.recorder import SpanName, ThreadRecords, WindowRecords
+from kinetoscope.recording.recorder_choice import IS_PURE
+from kinetoscope.training.attempt import Attempt
+from kinetoscope.training.ranks import Ranks
+from kinetoscope.training.timestamp import Timestamp
+from trace_processor.trace_processor import load
+
+pytestmark = pytest.mark.skipif(IS_PURE, reason="the module in C was not built, or is not wanted")
+
+NAMES = [SpanName("work"), SpanName("event/batch", ("loop",)), SpanName('a "quote" and ünïcödé \\', ("kernel",))]
+BEGIN_NS, UNIX_NS = 5_000_000_000, 1_700_000_000_123_456_789
+BASE_NS = 1_699_999_999_000_000_000
+PID = 4000
+
+
+def marker(begin_ns, duration_ns, name=0):
+    begin_ns += BEGIN_NS
+    return Record(begin_ns, begin_ns + duration_ns, name, 7, 0, Kind.SPAN, Flag.NONE)
+
+
+def op(begin_ns, duration_ns, *, name="aten::mm", cat="cpu_op", pid=PID, tid=PID, **fields):
+    """A span of Kineto's; times count from the window's begin."""
+    ts = (UNIX_NS - BASE_NS + begin_ns) / 1000
+    return {"ph": "X", "name": name, "cat": cat, "pid": pid, "tid": tid, "ts": ts, "dur": duration_ns / 1000} | fields
+
+
+def thread_name(name, pid=PID, tid=PID):
+    return {"ph": "M", "name": "thread_name", "pid": pid, "tid": tid, "args": {"name": name}}
+
+
+def contributed(folder, events, header=None):
+    path = Path(folder) / "contributed.json"
+    header = {"baseTimeNanoseconds": BASE_NS, "deviceProperties": [{"id": 0}]} if header is None else header
+    path.write_text(json.dumps(header | {"traceEvents": events}))
+    return path
+
+
+def a_cycle(file, *threads):
+    tracks = [ThreadRecords.of(PID + i, f"thread {i}", i == 0, pack_records(it)) for i, it in enumerate(threads)]
+    return Cycle(
+        number=0,
+        run_name="run",
+        ranks=Ranks(3, 3, 8, 8),
+        attempt=Attempt("run", 0, PID),
+        pid=PID,
+        begin_timestamp=Timestamp(),
+        timestamp=Timestamp(batch=1),
+        begin=Anchor(BEGIN_NS, UNIX_NS),
+        end=Anchor(BEGIN_NS + 10**9, UNIX_NS + 10**9),
+        names=NAMES,
+        recorded=WindowRecords(lambda: tracks),
+        contributions=Contributions(0, [file]),
+    )
+
+
+def written(cycle, folder, *, by_c=True):
+    recipe = TraceRecipe("traces", f"{'c' if by_c else 'python'}.json", "")
+    with pytest.MonkeyPatch.context() as patch:
+        if not by_c:
+            patch.setattr(json_trace_handler, "cycle_text", lambda cycle: None)
+        return JSONTraceHandler.reopen(Path(folder), recipe, "run", cycle.ranks, cycle.attempt).write(cycle)
+
+
+def tracks_of(path):
+    """What each track of a file is called, with where it stands and what is on it; and the header."""
+    trace = json.loads(path.read_text())
+    events = trace.pop("traceEvents")
+    titles = {event["tid"]: event["args"]["name"] for event in events if event["name"] == "thread_name"}
+    found = Counter()
+    for event in events:
+        tid = event.pop("tid")
+        title = titles[tid] if not event["name"].startswith("process_") else ""
+        found[title, json.dumps(event, sort_keys=True)] += 1
+    return found, trace
+
+
+def assert_same(events, *threads):
+    with tempfile.TemporaryDirectory() as folder:
+        cycle = a_cycle(contributed(folder, events), *threads)
+        assert cycle_text(cycle) is not None
+        by_c, by_python = written(cycle, folder), written(cycle, folder, by_c=False)
+        assert tracks_of(by_c) == tracks_of(by_python)
+        with load(by_c) as trace:
+            assert trace.errors() == {}
+
+
+TIMES = st.tuples(st.integers(0, 40_000), st.integers(0, 20_000))
+# Not event/batch, which tells what a track is for: where it moves from its thread, C still counts it as that one's.
+MARKERS = st.builds(lambda time, name: marker(*time, name), TIMES, st.sampled_from([0, 2]))
+OPS = st.builds(
+    lambda time, cat, tid: op(*time, cat=cat, tid=tid),
+    TIMES,
+    st.sampled_from(["cpu_op", "python_function", "user_annotation"]),
+    st.sampled_from([PID, PID + 1, str(PID), 77]),
+)
+KERNELS = st.builds(lambda time: op(*time, name="gemm", cat="kernel", pid=0, tid=7, args={"stream": 7}), TIMES)
+
+
+@given(st.lists(OPS | KERNELS, max_size=12), st.lists(MARKERS, max_size=8), st.lists(MARKERS, max_size=4))
+@example([op(0, 100_000), op(10, 20), op(20, 120_000)], [marker(50_000, 100_000)], [])  # the outer one moves
+@example([op(0, 1000), op(500, 1000)], [marker(900, 1000)], [])
+def test_whatever_overlaps_the_file_is_the_one_that_python_writes(ops, markers, others):
+    described = [thread_name("python3.12"), thread_name("pt_main", tid=77)]
+    markers, others = (sorted(some, key=lambda record: record.end) for some in (markers, others))
+    assert_same([*described, *ops], markers, others)
+
+
+def test_flows_instants_counters_and_what_describes_processes_are_the_same():
+    events = [
+        {"ph": "M", "name": "process_name", "pid": PID, "args": {"name": "python"}},
+        {"ph": "M", "name": "process_labels", "pid": 0, "args": {"labels": "GPU 0"}},
+        thread_name("stream 7", pid=0, tid=7),
+        op(0, 10_000, args={"External id": 5, "text": 'a "quote" \\'}),
+        op(2000, 1000, name="gemm", cat="kernel", pid=0, tid=7),
+        {"ph": "s", "id": 5, "name": "ac2g", "cat": "ac2g", "pid": PID, "tid": PID, "ts": 1_123_456.789 + 0.5},
+        {"ph": "f", "id": 5, "bp": "e", "name": "ac2g", "cat": "ac2g", "pid": 0, "tid": 7, "ts": 1_123_458.789},
+        {"ph": "i", "s": "t", "name": "[memory]", "pid": PID, "tid": PID, "ts": 1_123_457.5, "args": {"Bytes": 12}},
+        {
+            "ph": "X",
+            "name": "Iteration Start",
+            "cat": "Trace",
+            "pid": "Traces",
+            "tid": "Trace Kineto",
+            "ts": 1_123_457.0,
+            "dur": 2,
+        },
+    ]
+    assert_same(events, [marker(100, 5000, 1)], [marker(3, 4)])
+
+
+def test_a_marker_keeps_its_nanoseconds_and_what_overlaps_it_gives_way(tmp_path):
+    cycle = a_cycle(
+        contributed(tmp_path, [op(1000, 3003), op(5000, 900_000)]), [marker(0, 4001), marker(10_000, 10**6)]
+    )
+    events = json.loads(written(cycle, tmp_path).read_text())["traceEvents"]
+    spans = {(event["name"], event["dur"]): event for event in events if event["ph"] == "X"}
+    assert spans["aten::mm", 3.001]["args"]["kinetoscope"] == "clipped 0.002 us at its end to nest"
+    assert spans["work", 4.001]["tid"] == spans["work", 1000.0]["tid"]
+    moved = spans["aten::mm", 900.0]
+    assert moved["tid"] != spans["work", 1000.0]["tid"]
+    assert moved["args"]["kinetoscope"] == f"moved from thread {PID}: it overlaps work"
+
+
+@pytest.mark.parametrize(
+    ("header", "events"),
+    [
+        ({}, [op(0, 100)]),
+        (None, [op(0, 100), {"ph": "s", "id": "0x5", "name": "f", "cat": "f", "pid": 1, "tid": 1, "ts": 2}]),
+        (None, [op(0, 100), "no event"]),
+    ],
+    ids=["no base", "odd ids", "damaged"],
+)
+def test_what_needs_pythons_care_gets_it(tmp_path, header, events):
+    cycle = a_cycle(contributed(tmp_path, events, header), [marker(0, 4000)])
+    assert cycle_text(cycle) is None
+    names = {event["name"] for event in json.loads(written(cycle, tmp_path).read_text())["traceEvents"]}
+    assert {"work", "aten::mm"} <= names
+
+
+def test_a_long_window_takes_no_memory_of_pythons(tmp_path):
+    args = {"External id": 1, "Record function id": 0, "Ev Idx": 3}
+    ops = [op(number * 1000, 500, args=args) for number in range(40_000)]
+    file = contributed(tmp_path, ops)
+    cycle = a_cycle(file, [marker(number * 1000, 900) for number in range(40_000)])
+    tracemalloc.start()
+    try:
+        path = written(cycle, tmp_path)
+        _, most_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(json.loads(path.read_text())["traceEvents"]) > 80_000
+    assert most_bytes < 4 << 20 < file.stat().st_size  # as objects they take 60 MB
