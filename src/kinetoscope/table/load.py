@@ -106,7 +106,10 @@ def _keep(trace: TraceEvents, name: str, mark: str) -> None:
 def find_traces(name: str) -> list[str]:
     """The trace files and live folders that a folder or a glob names. Raises `TraceFileError` if there are none."""
     path = Path(name)
-    found = _in_folder(path) if path.is_dir() else sorted(glob.glob(name, recursive=True)) if _is_glob(name) else []
+    try:
+        found = _in_folder(path) if path.is_dir() else sorted(glob.glob(name, recursive=True)) if _is_glob(name) else []
+    except OSError as error:
+        raise TraceFileError(f"Cannot read the folder {name}: {error.strerror or error}. Check the path.") from error
     if not found:
         raise TraceFileError(
             f"No trace in {name}: it names no file that ends in {', '.join(_SUFFIXES)}. "
