@@ -75,6 +75,8 @@ class FaultyProxy:
         self.fault_share = fault_share
         self._random = random.Random(seed)
         self.met: Counter[str] = Counter()
+        self.requests: list[tuple[str, bytes]] = []
+        """Every request: its first line, and its body."""
         self.closing = threading.Event()
         proxy = self
 
@@ -102,6 +104,8 @@ class FaultyProxy:
         try:
             request = _read_request(client)
             if request:
+                head, _, body = request.partition(b"\r\n\r\n")
+                self.requests.append((head.partition(b"\r\n")[0].decode(errors="replace"), body))
                 self._answer(client, request)
         except OSError:
             pass  # the client went away, as it may

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from kinetoscope.errors import KinetoscopeError
+from kinetoscope.training.wording import printable_lines
 
 # The verb and what it does; its module has add_arguments(parser) and run(arguments) -> exit code.
 _VERBS = {
@@ -32,11 +33,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except KinetoscopeError as error:
-        print(f"{name}: {error}", file=sys.stderr)
+        print(f"{name}: {printable_lines(error)}", file=sys.stderr)
         return 1
     except OSError as error:
         where = f" {error.filename}" if error.filename else ""
-        print(f"{name}: Cannot read or write{where}: {error.strerror}.", file=sys.stderr)
+        print(f"{name}: Cannot read or write{printable_lines(where)}: {error.strerror}.", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print(f"{name}: interrupted; no incomplete file is left.", file=sys.stderr)

@@ -14,7 +14,7 @@ from kinetoscope.errors import SettingsError, TraceFileError
 from kinetoscope.merge.check import FileCheck, Finding, check_trace, compare_checks, unreadable
 from kinetoscope.merge.repair import RepairedTrace, repair_trace
 from kinetoscope.merge.trace_output import STDOUT
-from kinetoscope.training.wording import counted
+from kinetoscope.training.wording import counted, printable_lines
 
 _EXAMPLES = """\
 examples:
@@ -48,8 +48,11 @@ def run(arguments: argparse.Namespace) -> int:
         else:
             checks, repaired = work_on_each("checking", check_trace, files, arguments.jobs), None
     together = compare_checks(checks)
-    told = _as_json(checks, together, repaired) if arguments.json else _as_text(checks, together, repaired)
-    print(files.shown(told), file=sys.stderr if arguments.repair == str(STDOUT) else sys.stdout)
+    told = files.shown((_as_json if arguments.json else _as_text)(checks, together, repaired))
+    print(
+        told if arguments.json else printable_lines(told),
+        file=sys.stderr if arguments.repair == str(STDOUT) else sys.stdout,
+    )
     return int(bool(together) or any(check.findings for check in checks))
 
 

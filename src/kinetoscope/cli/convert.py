@@ -13,7 +13,7 @@ from kinetoscope.errors import SettingsError
 from kinetoscope.merge.convert import convert_trace
 from kinetoscope.merge.merge_traces import ByteProgress
 from kinetoscope.merge.trace_output import is_perfetto
-from kinetoscope.training.wording import sized
+from kinetoscope.training.wording import printable_lines, sized
 
 _PARQUET = ".parquet"
 _EXAMPLES = """\
@@ -94,4 +94,4 @@ def _tell(converted: list[tuple[Path, Path, list[str]]], files: TraceInputs, arg
         size = f" ({sized(target.stat().st_size)})" if target.is_file() else ""
         print(f"Converted {files.shown(source)} to {target}{size}.", file=stream)
         for note in notes:
-            print(f"  {note}", file=stream)
+            print(f"  {printable_lines(note)}", file=stream)

@@ -11,7 +11,7 @@ from kinetoscope.merge.merge_traces import ByteProgress
 from kinetoscope.table.load import find_traces, is_single, load_one
 from kinetoscope.table.summary import TraceSummary, summarize_trace
 from kinetoscope.table.trace import Trace
-from kinetoscope.training.wording import counted, sized
+from kinetoscope.training.wording import counted, printable_lines, sized
 
 _MOST_CATEGORIES = 8
 _MOST_TRACES = 40
@@ -58,7 +58,7 @@ def _print(summaries: list[TraceSummary]) -> None:
     if len(summaries) > 1:
         console.print(_line_of_all(summaries))
     for summary in summaries[:_MOST_TRACES]:
-        console.print(_text(summary), markup=False)
+        console.print(printable_lines(_text(summary)), markup=False)
     if len(summaries) > _MOST_TRACES:
         console.print(f"... and {len(summaries) - _MOST_TRACES} more traces; --json lists all.")
 

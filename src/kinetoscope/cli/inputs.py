@@ -74,7 +74,9 @@ def _expand(name: str, output: Path | None) -> list[Path]:
     if path.is_file():
         return [path]
     found = sorted(path.iterdir()) if path.is_dir() else sorted(map(Path, glob.glob(name, recursive=True)))
-    traces = [file for file in found if file.name.endswith(SUFFIXES) and not _is_merged(file, output)]
+    traces = [
+        file for file in found if file.name.endswith(SUFFIXES) and file.is_file() and not _is_merged(file, output)
+    ]
     if not traces:
         raise MergeError(_none_there(name, found))
     return traces

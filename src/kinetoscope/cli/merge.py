@@ -17,7 +17,7 @@ from kinetoscope.merge.manifest_merge import merge_manifest
 from kinetoscope.merge.merge_traces import MergeReport, Progress, merge_traces
 from kinetoscope.merge.window import Window
 from kinetoscope.storage.draining import RETRY_BESIDE_TRAINING_FOR_S, AllowedUploads, upload_waiting
-from kinetoscope.training.wording import counted, sized
+from kinetoscope.training.wording import counted, printable_lines, sized
 from kinetoscope.writing.side_process import is_left
 
 _NICENESS = 10
@@ -159,7 +159,7 @@ def _tell(report: MergeReport | None, arguments: argparse.Namespace) -> None:
         said = dataclasses.asdict(report) | {"output": str(report.output)} if report else None
         print(json.dumps(said), file=stream)
     elif report:
-        print(_summary(report), file=stream)
+        print(printable_lines(_summary(report)), file=stream)
     else:
         print(f"Nothing to merge yet: no finished traces in {arguments.from_manifest}.", file=stream)
 

@@ -9,7 +9,7 @@ from kinetoscope.formats.upload_queue import add_upload, delete_when_uploaded, r
 from kinetoscope.handlers.recover import RecoveredMerge, RecoveredRank, UnrecoveredRank, recover
 from kinetoscope.merge.attempts import find_attempt
 from kinetoscope.merge.manifest_merge import merge_manifest
-from kinetoscope.training.wording import counted
+from kinetoscope.training.wording import counted, printable, printable_lines
 
 _EXAMPLES = """\
 examples:
@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Recovers every killed rank, then merges; returns the exit code."""
     settings = {"keep": arguments.keep, "other_hosts": arguments.other_hosts, "traces": arguments.traces}
-    found = list(recover(arguments.run_folder, **settings, say=partial(print, file=sys.stderr)))
+    found = list(recover(arguments.run_folder, **settings, say=_say))
     if not found:
         print(
             f"Nothing to recover in {arguments.run_folder}: its processes still run, or are another machine's. If you "
@@ -57,15 +57,20 @@ def run(arguments: argparse.Namespace) -> int:
     ranks = [rank for rank in found if isinstance(rank, RecoveredRank)]
     failed = [rank for rank in found if isinstance(rank, UnrecoveredRank)]
     for rank in ranks:
-        print(_summary(rank))
+        print(printable_lines(_summary(rank)))
     for rank in failed:
-        print(f"kinetoscope recover: {rank.live_folder} stays as it is. {rank.error}", file=sys.stderr)
+        reason = printable_lines(f"{rank.live_folder} stays as it is. {rank.error}")
+        print(f"kinetoscope recover: {reason}", file=sys.stderr)
     for (merge, _), of_merge in _by_merge(ranks).items():
         _merge(Path(arguments.run_folder), merge, of_merge)
     if num_waiting := sum(len(read_queue(Path(arguments.run_folder), rank.run.rank)) for rank in ranks):
         waiting = counted(num_waiting, "file")
         print(f"Still to be uploaded: {waiting}. To see them: kinetoscope upload {arguments.run_folder}")
     return 1 if failed else 0
+
+
+def _say(sentence: str) -> None:
+    print(printable_lines(sentence), file=sys.stderr)
 
 
 def _by_merge(ranks: list[RecoveredRank]) -> dict[tuple[RecoveredMerge, int], list[RecoveredRank]]:
@@ -107,6 +112,6 @@ def _summary(rank: RecoveredRank) -> str:
     num_spans = sum(thread.num_spans for thread in rank.threads.values())
     num_open = sum(thread.num_open for thread in rank.threads.values())
     lines = [f"Rank {rank.run.rank}: {num_spans:,} finished spans and {num_open} open ones in {rank.live_folder}."]
-    lines += [f"  {it.name}: {it.num_spans:,} finished, {it.num_open} open" for it in rank.threads.values()]
+    lines += [f"  {printable(it.name)}: {it.num_spans:,} finished, {it.num_open} open" for it in rank.threads.values()]
     lines += [f"  Written to {path}" for path in rank.traces]
     return "\n".join(lines + [f"  Damaged: {damage}" for damage in rank.damages])

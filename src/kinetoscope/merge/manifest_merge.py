@@ -52,6 +52,8 @@ def merge_manifest(
     traces = RunFolder(folder)
     waiting = _Waiting(run_folder or folder.parent, ranks, num_cycles)
     attempt = waiting.wait(lambda: find_attempt(folder, node_rank, start, ranks), wait_s)
+    if not attempt.members:
+        return None
     listed = [trace.path for manifest in attempt.members for trace in manifest.traces]
     _check_no_link(traces, output)
     if not replaces and not _is_contained(output, attempt, listed):

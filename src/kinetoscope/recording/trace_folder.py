@@ -158,7 +158,7 @@ class TraceFolder:
 
     def close(self) -> None:
         """Writes down that this rank will add no more; does nothing if it never opened the folder."""
-        if not hasattr(self, "path"):
+        if not hasattr(self, "_start"):
             return
         append_entry(self.path, self._ranks.rank, RankClosed(self._ranks.rank, self._start))
 
@@ -175,8 +175,13 @@ class TraceFolder:
         return [cycles[number] for number in sorted(cycles)]
 
     def _begin(self, attempt: Attempt) -> None:
+        try:
+            append_entry(self.path, self._ranks.rank, _started(self._ranks, attempt))
+        except OSError as error:
+            raise FolderNotWritableError(
+                f"The trace folder {self.path} cannot be used: {error.strerror or error}. Choose another folder."
+            ) from error
         self._start = attempt.start
-        append_entry(self.path, self._ranks.rank, _started(self._ranks, attempt))
 
     def _note_ranks_beside(self, attempt: Attempt) -> None:
         """Writes down who is alive now: where there is no store, that shows which ranks belong together.

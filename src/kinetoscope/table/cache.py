@@ -13,6 +13,7 @@ import msgspec
 from kinetoscope.errors import OutputError, TraceFileError
 from kinetoscope.table.columns import import_polars
 from kinetoscope.table.events import TraceAbout, TraceEvents
+from kinetoscope.training.run_folder import RunFolder
 from kinetoscope.writing.atomic_file import atomic_file
 
 if TYPE_CHECKING:
@@ -41,6 +42,11 @@ def cache_path(name: str) -> Path:
     """Where the cache of the file ``name`` is."""
     path = Path(name)
     return path.parent / FOLDER / (path.name + SUFFIX)
+
+
+def has_cache(name: str) -> bool:
+    """Whether the file ``name`` has a cache, and not a link in its place."""
+    return RunFolder(os.path.dirname(name) or ".").is_file(f"{FOLDER}/{os.path.basename(name)}{SUFFIX}")
 
 
 def write_parquet(trace: TraceEvents, path: str | os.PathLike[str], fingerprint: str | None = None) -> None:

@@ -4,6 +4,7 @@ import glob
 import os
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -12,12 +13,13 @@ from kinetoscope.formats.chrome_columns import new_scanner
 from kinetoscope.formats.chrome_scan import ChromeScan
 from kinetoscope.formats.compression import UnpackedStream
 from kinetoscope.formats.live_run import is_live_folder, live_folders
-from kinetoscope.table.cache import SUFFIX, cache_path, read_parquet, write_parquet
+from kinetoscope.table.cache import FOLDER, SUFFIX, cache_path, has_cache, read_parquet, write_parquet
 from kinetoscope.table.columns import import_polars
 from kinetoscope.table.events import TraceEvents, block_frame, build_events
 from kinetoscope.table.live import read_live
 from kinetoscope.table.source import STDIN, fingerprint, is_url, open_source
 from kinetoscope.table.trace import Trace, TraceSet
+from kinetoscope.training.run_folder import RunFolder
 
 PathLike = str | os.PathLike[str]
 
@@ -70,7 +72,7 @@ def load_trace(name: str, *, cache: bool = True, on_bytes: Callable[[int], None]
     if name.endswith(SUFFIX):
         return Trace(name, *read_parquet(name))
     mark = fingerprint(name) if cache else None
-    if mark is not None and cache_path(name).exists():
+    if mark is not None and has_cache(name):
         try:
             about, events = read_parquet(cache_path(name), mark)
         except TraceFileError:
@@ -96,18 +98,18 @@ def read_trace(name: str, on_bytes: Callable[[int], None] | None = None) -> Trac
 
 def _keep(trace: TraceEvents, name: str, mark: str) -> None:
     """Writes the cache; where that is not possible, the file is read again next time."""
-    path = cache_path(name)
-    try:
-        path.parent.mkdir(exist_ok=True)
-        write_parquet(trace, path, mark)
-    except OSError:
-        return
+    with suppress(OSError):
+        RunFolder(os.path.dirname(name) or ".").make_folder(FOLDER)  # none elsewhere, behind a link
+        write_parquet(trace, cache_path(name), mark)
 
 
 def find_traces(name: str) -> list[str]:
     """The trace files and live folders that a folder or a glob names. Raises `TraceFileError` if there are none."""
     path = Path(name)
-    found = _in_folder(path) if path.is_dir() else sorted(glob.glob(name, recursive=True)) if _is_glob(name) else []
+    try:
+        found = _in_folder(path) if path.is_dir() else sorted(glob.glob(name, recursive=True)) if _is_glob(name) else []
+    except OSError as error:
+        raise TraceFileError(f"Cannot read the folder {name}: {error.strerror or error}. Check the path.") from error
     if not found:
         raise TraceFileError(
             f"No trace in {name}: it names no file that ends in {', '.join(_SUFFIXES)}. "
@@ -122,7 +124,7 @@ def _is_glob(name: str) -> bool:
 
 def _in_folder(folder: Path) -> list[str]:
     files = _traces_of(folder)
-    if not files and (folder / "traces").is_dir():
+    if not files and RunFolder(folder).status("traces") is not None:
         files = _traces_of(folder / "traces")
     return [*files, *map(str, live_folders(folder))]
 

@@ -1,6 +1,7 @@
 """training: numbers as people say them. Counts and sizes flow in; words flow out."""
 
 _KILO = 1000
+_STEERING = frozenset(map(chr, [*range(32), *range(127, 160)]))
 _MOST_SHOWN = 1000
 
 
@@ -22,5 +23,13 @@ def sized(num_bytes: int) -> str:
 
 def printable(text: str) -> str:
     """A text of somebody else's on one line, of a length to be read, without what would steer a terminal."""
-    shown = text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."
-    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in shown)
+    return _escaped(text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}...")
+
+
+def printable_lines(text: object) -> str:
+    """A text in which names of somebody else's may stand: each of its lines without what would steer a terminal."""
+    return "\n".join(map(_escaped, str(text).split("\n")))
+
+
+def _escaped(text: str) -> str:
+    return "".join(ascii(letter)[1:-1] if letter in _STEERING else letter for letter in text)

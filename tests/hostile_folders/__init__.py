@@ -1,0 +1,1 @@
+"""Run folders as somebody who wishes us ill would send them, made by chance from a seed; a visit of all commands."""

@@ -1,0 +1,215 @@
+"""Makes a killed run's folder hostile: what its files say, and what its files are, leads outside."""
+
+import gzip
+import json
+import os
+import random
+import shutil
+import struct
+from pathlib import Path
+
+NUM_CHANGES = 8
+HUGE = 1 << 40
+_JSON = (".json", ".jsonl", ".names", ".aside")
+
+
+class Outside:
+    """The places beside the run's folder that nobody may touch, and what a hostile file calls them."""
+
+    def __init__(self, folder: Path, bucket: str) -> None:
+        self.folder = folder
+        self.names = [
+            "../../outside/file",
+            "../../../outside/folder",
+            str(folder / "file"),
+            str(folder / "folder"),
+            str(folder),
+            "..",
+            "",
+            ".",
+            "/",
+            "link",
+            "link/file",
+            "link/new/x.json",
+            "{run_name}/../../../outside/{rank}.json",
+            "a\0b",
+            "\0",
+            "a\x1b[2J\x07b\nc",
+            "x" * 5000,
+            "\ud800",
+            "{rank:99999999999}",
+            "{rank}{run_name.__class__}",
+            "{",
+            f"file://{folder}/new",
+            f"s3://other-{bucket}/x.json",
+            f"s3://{bucket}/elsewhere/x.json",
+            f"s3://{bucket}/allowed/../elsewhere/x.json",
+            f"s3://{bucket}/allowed/x?versionId=1",
+            f"simplecache::s3://{bucket}/allowed/x.json",
+            f"s3://{bucket}/allowed/x::file://{folder}/new",
+            "https://host@evil.invalid/x",
+            "gs://bucket/x",
+        ]
+        self.others = [-1, 0, 1, 10**9, 10**30, 1.5, -1e308, 1e308, True, None, [], {}, [[[]]], {"a": {"b": 1}}]
+
+    def value(self, chance: random.Random) -> object:
+        """Something that no file of ours says."""
+        return chance.choice(self.names if chance.random() < 0.6 else self.others)
+
+
+def make_outside(folder: Path, killed: Path) -> None:
+    """What nobody may touch: files, and the live folder of another killed run of this user."""
+    (folder / "folder" / "below").mkdir(parents=True)
+    (folder / "file").write_text("SECRET")
+    (folder / "folder" / "file.json").write_text('{"traceEvents": [], "SECRET": 1}')
+    (folder / "folder" / "below" / "file").write_text("SECRET")
+    [live] = (killed / "live").iterdir()
+    shutil.copytree(live, folder / "live")
+    (folder / "live").chmod(0o700)
+    said = json.loads((folder / "live" / "run.json").read_text())
+    (folder / "live" / "run.json").write_text(json.dumps(said | {"token": "another"}))
+
+
+def make_hostile(run: Path, outside: Outside, seed: int) -> list[str]:
+    """Changes a run's folder; says how."""
+    chance = random.Random(seed)
+    (run / "link").symlink_to(outside.folder)
+    changes = [_change_field, _change_field, _change_field, _add_entries, _replace, _replace, _add_name, _add_pointer]
+    return [chance.choice(changes)(run, outside, chance) for _ in range(NUM_CHANGES)]
+
+
+def _change_field(run: Path, outside: Outside, chance: random.Random) -> str:
+    files = [it for it in sorted(run.rglob("*")) if it.name.endswith(_JSON) and _is_ordinary(it)]
+    if not files:
+        return "nothing"
+    file = chance.choice(files)
+    try:
+        lines = [json.loads(line) for line in file.read_text().splitlines() if line]
+    except (ValueError, OSError):
+        return f"{file.name} is damaged already"
+    place = chance.randrange(len(lines) or 1)
+    if not lines or not isinstance(lines[place], dict):
+        return f"{file.name} has nothing to change"
+    where = _set_somewhere(lines[place], outside.value(chance), chance)
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return f"{file.relative_to(run)}, line {place}: {where}"
+
+
+def _is_ordinary(path: Path) -> bool:
+    """Whether we may write to it: it is there, ours alone, and was not made huge before."""
+    if not path.is_file() or path.is_symlink():
+        return False
+    return path.stat().st_nlink == 1 and path.stat().st_size < HUGE
+
+
+def _set_somewhere(fields: object, value: object, chance: random.Random) -> str:
+    """Puts a value in place of one somewhere in nested lists and dicts."""
+    keys = list(fields) if isinstance(fields, dict) else list(range(len(fields)))  # type: ignore[arg-type]
+    if not keys:
+        return "nothing"
+    key = chance.choice(keys)
+    below = fields[key]  # type: ignore[index]
+    if isinstance(below, (dict, list)) and below and chance.random() < 0.8:
+        return f"{key}.{_set_somewhere(below, value, chance)}"
+    fields[key] = value  # type: ignore[index]
+    return f"{key}={str(value)[:40]!a}"
+
+
+def _add_entries(run: Path, outside: Outside, chance: random.Random) -> str:
+    """Lines of a manifest, and entries of the queue, as a run writes them, that name something outside."""
+    path, url = (
+        chance.choice(outside.names),
+        chance.choice([*outside.names[-9:], "s3://kinetoscope-tests/allowed/y.json"]),
+    )
+    finished = {"type": "finished", "rank": 0, "path": path, "size_bytes": 1, "timestamp": {}, "cycle": 9}
+    manifest = run / "traces" / ".manifest" / "rank0.jsonl"
+    queue = run / ".uploads" / "rank0"
+    number = chance.randrange(10**6)
+    if not _is_ordinary(manifest) or queue.is_symlink():
+        return "nothing"
+    try:
+        with manifest.open("a") as stream:
+            stream.write(json.dumps(finished) + "\n" + json.dumps({"type": "expired", "path": path}) + "\n")
+        (queue / f"{number:020}-1-1.json").write_text(json.dumps({"path": path, "url": url}))
+        (queue / f"{number:020}-1-1.expendable").touch()
+    except OSError:
+        return "nothing"
+    return f"entries for {path[:40]!a} to {url[:40]!a}"
+
+
+def _replace(run: Path, outside: Outside, chance: random.Random) -> str:
+    """Puts something else in place of a file or a folder."""
+    path = chance.choice([it for it in sorted(run.rglob("*")) if it.name != "link"])
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+    kind = chance.choice(["link", "link", "link", "folder", "pipe", "second", "huge", "empty", "bytes", "bomb"])
+    if kind == "pipe" and path in (run / "traces", run / "traces" / "ep0-ba2-rank0.json"):
+        kind = (
+            "link"  # commands are given these two by name, and wait for what comes through a pipe that they are given
+        )
+    if kind == "link":
+        path.symlink_to(outside.folder / chance.choice(["file", "folder", "live", "live/run.json", "nothing", ""]))
+    elif kind == "folder":
+        path.mkdir()
+    elif kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "second":
+        os.link(outside.folder / "file", path)
+    elif kind == "huge":
+        with path.open("wb") as stream:
+            stream.truncate(HUGE)
+    elif kind == "bomb":
+        path.write_bytes(gzip.compress(bytes(64 << 20), 9))
+    else:
+        path.write_bytes(chance.randbytes(1000) if kind == "bytes" else b"")
+    return f"{path.relative_to(run)} is a {kind}"
+
+
+def _add_name(run: Path, outside: Outside, chance: random.Random) -> str:
+    """Adds a file whose name is odd."""
+    folders = [it for it in sorted(run.rglob("*")) if it.is_dir() and not it.is_symlink()]
+    names = [
+        "rank\u00b2",
+        "rank99999999999.jsonl",
+        "rank-1",
+        "a\x1b[2Jb.json",
+        "-rf.json",
+        "x" * 240 + ".json",
+        "~",
+        "*.json",
+    ]
+    names += [
+        "99999999999.names",
+        "1-1.chunk",
+        "1-1.track",
+        "1-1.spool",
+        "x.partial",
+        "y.aside",
+        "{rank}.json",
+        "..json",
+    ]
+    path = chance.choice([run, *folders]) / chance.choice(names)
+    if os.path.lexists(path):
+        return "nothing"
+    content = chance.choice(
+        [b"", b"{}", b'{"traceEvents": []}', struct.pack("<8sIIIIII", b"KSSPOOL\0", 1, 1, 1, 1, 1, 2**32 - 1)]
+    )
+    path.write_bytes(content)
+    return f"{path.name[:40]!a} is there"
+
+
+def _add_pointer(run: Path, outside: Outside, chance: random.Random) -> str:
+    """Adds a pointer to a live folder elsewhere."""
+    path = run / "live" / f"{chance.randrange(100)}.elsewhere"
+    if os.path.lexists(path) or path.parent.is_symlink():
+        return "nothing"
+    target = chance.choice(
+        [outside.folder / "live", outside.folder / "folder", outside.folder, "/", "../../outside/live"]
+    )
+    try:
+        path.write_text(f"{target}\n{chance.choice(['', 'token', 'a' * 10**5])}\n")
+    except OSError:
+        return "nothing"
+    return f"{path.name} points to {target}"

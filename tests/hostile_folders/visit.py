@@ -1,0 +1,107 @@
+"""Runs every command on a run's folder, in this one process; tells what became of each as a line of JSON.
+
+Arguments: the folder, a folder for what is written, a seed for the order, and the URL that uploads may go to.
+"""
+
+import contextlib
+import ctypes
+import io
+import json
+import os
+import random
+import resource
+import signal
+import sys
+import time
+import traceback
+from pathlib import Path
+
+import kinetoscope
+from kinetoscope import JSONTraceHandler, Profiler, ProfilerAction
+from kinetoscope.cli import main
+from kinetoscope.errors import KinetoscopeError
+
+_BECOME_SUBREAPER = 36  # prctl(2): processes that are left become ours, and can be waited for
+_MOST_S = 5  # an upload that a store refuses is tried again for minutes
+
+
+def visit(run: str, out: str, seed: int, url: str) -> None:
+    """Runs the commands, in an order of its own for each seed."""
+    traces = f"{run}/traces"
+    commands = {
+        "info": ["info", run],
+        "check": ["check", traces, "--repair", f"{out}/repaired", "--jobs", "1"],
+        "convert": ["convert", traces, f"{out}/converted", "--to", ".json.gz", "--jobs", "1"],
+        "parquet": ["convert", f"{traces}/ep0-ba2-rank0.json", f"{out}/one.parquet"],
+        "list": ["upload", run],
+        "merge": ["merge", f"{out}/merged.json", traces],
+        "from manifest": ["merge", "--from-manifest", traces, f"{traces}/merged_trace.json", "--run-folder", run],
+        "upload": ["upload", run, "--to", url, "--retry-for", "0.2"],
+        "recover": ["recover", run],
+    }
+    deeds = {name: lambda command=command: main(command) for name, command in commands.items()}
+    deeds |= {"load": lambda: _load(run), "start": lambda: _start(run, url)}
+    order = sorted(deeds)
+    random.Random(seed).shuffle(order)
+    for name in order:
+        print(json.dumps({"command": name} | _tell(deeds[name])), flush=True)
+    _wait_for_all()
+    peak = max(resource.getrusage(it).ru_maxrss for it in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    print(json.dumps({"peak_bytes": peak << 10}), flush=True)
+
+
+def _tell(deed) -> dict:
+    """What a command wrote and returned; a traceback, if it had one."""
+    written, began_s = io.StringIO(), time.monotonic()
+    with contextlib.redirect_stdout(written), contextlib.redirect_stderr(written):
+        try:
+            status = deed()
+        except SystemExit as error:
+            status = error.code
+        except Exception:
+            traceback.print_exc()
+            status = "raised"
+    return {"status": status, "written": written.getvalue(), "seconds": time.monotonic() - began_s}
+
+
+def _load(run: str) -> int:
+    try:
+        loaded = kinetoscope.load(run)
+        loaded.spans.collect()
+        loaded.tracks.collect()
+    except KinetoscopeError:
+        return 1
+    return 0
+
+
+def _start(run: str, url: str) -> int:
+    """A run that starts with the same folder: what it saves is its own matter, but it must not end training."""
+    handler = JSONTraceHandler(f"{run}/traces", overwrite=True)
+    try:
+        with Profiler(
+            lambda state: ProfilerAction.ACTIVE_AND_SAVE, handler, upload_to=url, close_timeout_s=3
+        ) as run_again:
+            for _ in run_again.batches(range(2)):
+                with run_again.marker("work"):
+                    pass
+        list(handler.saved_traces)
+    except KinetoscopeError:
+        return 1
+    return 0
+
+
+def _wait_for_all() -> None:
+    """Waits for the processes that a command has left."""
+    until = time.monotonic() + _MOST_S
+    with contextlib.suppress(ChildProcessError):
+        while time.monotonic() < until:
+            pid, _ = os.waitpid(-1, os.WNOHANG)
+            if not pid:
+                time.sleep(0.02)
+        for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split():
+            os.kill(int(pid), signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    ctypes.CDLL(None).prctl(_BECOME_SUBREAPER, 1, 0, 0, 0)
+    visit(sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4])

@@ -1,0 +1,126 @@
+"""Every command on run folders that somebody made to do harm: nothing outside is read into a file, written, deleted or
+sent. ``KINETOSCOPE_HOSTILE_FOLDERS=200`` is the long form (`make test-long`)."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hostile_folders.making import Outside, make_hostile, make_outside
+from kinetoscope.recording.recorder_choice import IS_PURE
+
+pytestmark = pytest.mark.skipif(
+    IS_PURE, reason="the recorder in Python keeps everything in memory: a kill leaves nothing"
+)
+pytest.importorskip("polars")
+pytest.importorskip("s3fs")
+pytest.importorskip("moto")
+
+from object_store.s3 import BUCKET, FaultyProxy, S3Server  # noqa: E402
+
+NUM_FOLDERS = int(os.environ.get("KINETOSCOPE_HOSTILE_FOLDERS", "30"))
+ALLOWED = f"/{BUCKET}/allowed/"
+MOST_BYTES = 1 << 30
+
+RUN = """
+import os, sys, time
+from pathlib import Path
+from kinetoscope import JSONTraceHandler, Profiler, ProfilerAction
+from kinetoscope.formats.upload_queue import add_upload
+def plan(state): return ProfilerAction.ACTIVE_AND_SAVE if state.timestamp.batch in (1, 3) else ProfilerAction.ACTIVE
+run, url = Path(sys.argv[1]), sys.argv[2]
+with Profiler(plan, JSONTraceHandler(f"{run}/traces", num_traces_to_keep=1, remote_file_name=None)) as profiler:
+    for batch in profiler.batches(range(100)):
+        with profiler.marker("work"):
+            pass
+        if batch == 5:
+            profiler.drain(60)
+            add_upload(run, 0, run / "traces" / "ep0-ba2-rank0.json", f"{url}/ep0-ba2-rank0.json")
+            os.kill(os.getpid(), 9)
+"""
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory):
+    """A run with saved windows and an open one, a merged trace, a cache and a queue."""
+    folder = tmp_path_factory.mktemp("killed") / "run"
+    done = subprocess.run([sys.executable, "-c", RUN, folder, f"s3://{BUCKET}/allowed"], stdin=subprocess.DEVNULL)
+    assert done.returncode == -signal.SIGKILL
+    traces = folder / "traces"
+    for arguments in (["merge", traces / "merged_trace.json", traces], ["info", folder]):
+        subprocess.run([sys.executable, "-m", "kinetoscope", *map(str, arguments)], check=True, capture_output=True)
+    [live] = (folder / "live").iterdir()
+    (live / "contributed" / "2").mkdir(parents=True)
+    shutil.copy(traces / "ep0-ba2-rank0.json", live / "contributed" / "2" / "kineto.json")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    server = S3Server(tmp_path_factory.mktemp("s3"))
+    server.files().mkdir(f"other-{BUCKET}")
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def store(server):
+    """The store, behind a proxy that remembers every request."""
+    proxy = FaultyProxy(server.port, fault_share=0.0)
+    yield proxy
+    proxy.close()
+
+
+def seen(folder):
+    """All that a command could change about a folder."""
+    paths = [folder, *sorted(folder.rglob("*"))]
+    states = [path.lstat() for path in paths]
+    contents = [path.read_bytes() if path.is_file() else None for path in paths]
+    return [(str(p), s.st_ino, s.st_mode, s.st_mtime_ns, c) for p, s, c in zip(paths, states, contents, strict=True)]
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("seed", range(NUM_FOLDERS))
+def test_no_command_touches_anything_outside_of_a_hostile_folder(tmp_path, killed, server, store, seed):
+    outside = tmp_path / "outside"
+    make_outside(outside, killed)
+    run = Path(shutil.copytree(killed, tmp_path / "given" / "run"))
+    changes = make_hostile(run, Outside(outside, BUCKET), seed)
+    (tmp_path / "out").mkdir()
+    (tmp_path / "home").mkdir()
+    before, places = seen(outside), sorted(os.listdir(tmp_path))
+
+    environment = server.environment(store.endpoint) | {
+        "HOME": str(tmp_path / "home"),
+        "TMPDIR": str(tmp_path / "home"),
+    }
+    environment |= {
+        "http_proxy": store.endpoint,
+        "https_proxy": store.endpoint,
+        "STORAGE_EMULATOR_HOST": store.endpoint,
+    }
+    environment |= {"no_proxy": "127.0.0.1"}
+    visit = Path(__file__).parent.parent / "hostile_folders" / "visit.py"
+    command = [sys.executable, visit, run, tmp_path / "out", str(seed), f"s3://{BUCKET}/allowed"]
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=240
+    )
+
+    told = [json.loads(line) for line in done.stdout.splitlines()]
+    story = "\n".join([*changes, *(f"{it.get('command')}: {it.get('status')}\n{it.get('written')}" for it in told)])
+    assert done.returncode == 0, f"{done.stderr}\n{story}"
+    assert seen(outside) == before, story
+    assert sorted(os.listdir(tmp_path)) == places, story
+    assert sorted(os.listdir(tmp_path / "given")) == ["run"], story
+    written = done.stderr + "".join(it.get("written", "") for it in told)
+    assert "Traceback" not in written, f"{done.stderr}\n{story}"
+    assert "\x1b" not in written
+    sent = [(line, body) for line, body in store.requests if not line.split()[1].startswith(ALLOWED)]
+    assert not sent, story
+    assert all(b"SECRET" not in body for _, body in store.requests), story
+    assert told[-1]["peak_bytes"] < MOST_BYTES, story
