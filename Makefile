@@ -32,11 +32,11 @@ test: $(VENV)/test.stamp  ## Run all tests
 test-pure: $(VENV)/test.stamp  ## Run all tests with the recorder, scanner and merger in Python
 	KINETOSCOPE_PURE=1 $(PYTEST)
 
-test-long: $(VENV)/test.stamp  ## Run in full what `make test` shortens: faults, a stall, 64 ranks, 100 comparisons of clocks, 50 kills, 1,000 damaged folders
+test-long: $(VENV)/test.stamp  ## Run in full what `make test` shortens: faults, a stall, 64 ranks, 100 comparisons of clocks, 50 kills, 1,000 damaged and 200 hostile folders
 	KINETOSCOPE_FAULT_RUN_S=120 KINETOSCOPE_STALL_S=30 KINETOSCOPE_NUM_RANKS=64 KINETOSCOPE_CLOCK_RUNS=100 \
-	KINETOSCOPE_KILLS=50 KINETOSCOPE_MUTATED_FOLDERS=1000 \
+	KINETOSCOPE_KILLS=50 KINETOSCOPE_MUTATED_FOLDERS=1000 KINETOSCOPE_HOSTILE_FOLDERS=200 \
 	$(BIN)/python -m pytest --timeout 900 tests/integration/storage/test_fault_run.py tests/integration/test_scale.py tests/integration/clock \
-		tests/integration/test_kills.py tests/integration/test_damaged_live_folders.py
+		tests/integration/test_kills.py tests/integration/test_damaged_live_folders.py tests/integration/test_hostile_folders.py
 
 test-busy: $(VENV)/test.stamp  ## Run all tests beside four processes that spin: none may depend on another process being quick
 	spinning=; for number in 1 2 3 4; do sh -c 'while :; do :; done' & spinning="$$spinning $$!"; done; \
@@ -47,6 +47,7 @@ test-sanitized: $(VENV)/test.stamp  ## Run all tests with what is in C under Add
 	KINETOSCOPE_REQUIRE_NATIVE=1 KINETOSCOPE_SANITIZE=1 $(BIN)/python setup.py --quiet build --build-base build/sanitized
 	PYTHONPATH=$$(echo build/sanitized/lib*) PYTHONMALLOC=malloc \
 	LD_PRELOAD="$$(echo $$(for it in libasan libubsan libstdc++; do gcc -print-file-name=$$it.so; done))" \
+	KINETOSCOPE_HOSTILE_FOLDERS=3 \
 	ASAN_OPTIONS=detect_leaks=0:quarantine_size_mb=8:suppressions=$(CURDIR)/tests/sanitizers/address.supp \
 	$(PYTEST) --timeout 600
 

@@ -30,6 +30,8 @@
  *
  *     {pid}-{n}.run       a Control: what is recorded now. Child processes (dataloader workers) that were told of the
  *                         folder map it, and record when it says so, into files of their own
+ *     run.json, windows.jsonl, owner.lock: whose the folder is, which windows are saved, and whether its owner lives:
+ *                         `kinetoscope/formats/live_run.py`, `window_log.py` and `owner_lock.py`
  *     {pid}.names         one JSON line per name: {"name": ..., "categories": [...]}; the first line is name 0
  *     {pid}-{n}.track     one per running thread: a TrackHeader, then its open spans. A new thread takes over the file of
  *                         one that has ended.

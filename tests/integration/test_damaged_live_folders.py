@@ -217,6 +217,21 @@ def test_a_damaged_record_is_counted_and_those_beside_it_are_recovered(run, num_
     assert count_spans(run) == num_spans - 1
 
 
+@pytest.mark.parametrize("earlier_ns", [2_000_000, 10**15])
+def test_a_record_that_reaches_out_of_its_window_does_not_lie_across_other_windows(run, num_spans, earlier_ns):
+    path = file_of(run, ".chunk")
+    content = bytearray(path.read_bytes())
+    place = 64 + 32 * 5
+    begin = int.from_bytes(content[place : place + 8], "little")
+    content[place : place + 8] = max(0, begin - earlier_ns).to_bytes(8, "little")
+    path.write_bytes(content)
+    code, _ = recover(run)
+    assert code == 0
+    assert count_spans(run) == num_spans
+    with load(run / "traces" / "merged_trace.json") as trace:
+        assert trace.errors() == {}
+
+
 def test_a_rank_that_cannot_be_read_is_named_and_the_others_are_recovered(run, num_spans):
     other = run / "live" / "other"
     other.mkdir()

@@ -358,7 +358,7 @@ def test_upload_without_a_url_sends_nothing_and_lists_what_waits(saved, store):
     done = kinetoscope("upload", saved)
     assert done.returncode == 1
     assert f"traces/own.json -> file://{store}/own.json" in done.stdout
-    assert "1 files wait" in done.stdout
+    assert "Still to be uploaded: 1 file." in done.stdout
     assert not store.exists()
     assert kinetoscope("upload", saved, "--to", f"file://{store}").returncode == 0
     assert (store / "own.json").exists()
@@ -384,7 +384,7 @@ def test_a_file_that_is_not_in_the_runs_folder_is_not_sent_and_not_deleted(saved
     assert "Traceback" not in done.stderr
     assert seen(outside) == before
     assert [it.name for it in store.iterdir()] == ["own.json"]
-    assert "1 files were not uploaded" in done.stderr
+    assert "Not uploaded, and still there: 1 file." in done.stderr
 
 
 def test_a_file_outside_is_sent_when_its_folder_is_named_again(saved, outside, store):
@@ -482,7 +482,7 @@ def test_a_run_uploads_leftovers_only_below_its_own_places_and_says_so(saved, ou
         "up/second.json",
     ]
     assert not Path(f"{store}2").exists()
-    assert "2 files that an earlier start" in done.stderr
+    assert "An earlier start of this run left 2 files for places" in done.stderr
 
 
 @pytest.mark.parametrize("name", ["live", "traces", "traces/.manifest", ".uploads", "traces/.manifest/rank0.jsonl"])

@@ -43,7 +43,7 @@ def run(tmp_path):
 def test_a_running_job_can_be_looked_at(run: Path):
     before = sorted(run.rglob("*"))
     (trace,) = kinetoscope.load(run)
-    spans = trace.spans.collect()
+    spans = trace.spans.filter(~pl.col("name").cast(pl.String).str.starts_with("event/")).collect()
     assert spans.group_by(pl.col("name").cast(pl.String)).len().sort("name").rows() == [("step", 100), ("waiting", 1)]
     assert spans.filter(pl.col("name") == "step")["category"].unique().to_list() == ["training"]
     assert b"still open" in spans.filter(pl.col("name") == "waiting")["args"][0]
@@ -54,6 +54,51 @@ def test_a_running_job_can_be_looked_at(run: Path):
     after = set(run.rglob("*"))
     assert set(before) <= after
     assert not any("cache" in path.name for path in after)  # the run itself may have made a file meanwhile
+
+
+# A worker records one item per batch; the window of the first two is saved.
+WITH_WORKER = """
+import os, sys
+from kinetoscope import Profiler, ProfilerAction
+from kinetoscope.testing import MemoryTraceHandler
+asked, answered = os.pipe(), os.pipe()
+def schedule(state):
+    return ProfilerAction.ACTIVE_AND_SAVE if state.timestamp.batch == 1 else ProfilerAction.ACTIVE
+profiler = Profiler(schedule, MemoryTraceHandler(), live_folder=sys.argv[1]).start()
+if os.fork() == 0:
+    while os.read(asked[0], 1) == b"+":
+        with profiler.marker("item"):
+            pass
+        os.write(answered[1], b"+")
+    os._exit(0)
+for batch in profiler.batches(range(3)):
+    os.write(asked[1], b"+")
+    os.read(answered[0], 1)
+    if batch == 2:
+        profiler.drain(30)
+        print("ready", flush=True)
+        sys.stdin.readline()
+os.write(asked[1], b"-")
+profiler.close()
+"""
+
+
+def test_what_a_worker_recorded_in_a_saved_window_is_not_shown_as_unsaved(tmp_path):
+    command = [sys.executable, "-c", WITH_WORKER, str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        (trace,) = kinetoscope.load(tmp_path)
+        assert trace.spans.filter(pl.col("name").cast(pl.String) == "item").collect()["batch"].to_list() == [2]
+        process.communicate("go on\n", timeout=30)
+
+
+def test_a_damaged_live_folder_is_shown_with_a_note(run: Path):
+    (folder,) = (run / "live").iterdir()
+    (folder / "77-1.chunk").write_bytes(b"garbage")
+    trace = kinetoscope.load(folder)
+    assert any("77-1.chunk" in note for note in trace.repairs)
+    assert trace.instants.collect()["name"].to_list() == ["done"]
 
 
 def test_a_live_folder_itself_is_one_trace(run: Path):

@@ -8,8 +8,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from kinetoscope.cli.wording import printable_lines
 from kinetoscope.errors import KinetoscopeError
+from kinetoscope.training.wording import printable_lines
 
 # The verb and what it does; its module has add_arguments(parser) and run(arguments) -> exit code.
 _VERBS = {

@@ -10,11 +10,11 @@ from pathlib import Path
 
 from kinetoscope.cli.inputs import trace_inputs
 from kinetoscope.cli.progress import Progress, work_on_each
-from kinetoscope.cli.wording import counted, printable_lines
 from kinetoscope.errors import SettingsError, TraceFileError
 from kinetoscope.merge.check import FileCheck, Finding, check_trace, compare_checks, unreadable
 from kinetoscope.merge.repair import RepairedTrace, repair_trace
 from kinetoscope.merge.trace_output import STDOUT
+from kinetoscope.training.wording import counted, printable_lines
 
 _EXAMPLES = """\
 examples:

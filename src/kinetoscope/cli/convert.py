@@ -9,11 +9,11 @@ from pathlib import Path
 
 from kinetoscope.cli.inputs import TraceInputs, trace_inputs
 from kinetoscope.cli.progress import Progress, work_on_each
-from kinetoscope.cli.wording import printable_lines, sized
 from kinetoscope.errors import SettingsError
 from kinetoscope.merge.convert import convert_trace
 from kinetoscope.merge.merge_traces import ByteProgress
 from kinetoscope.merge.trace_output import is_perfetto
+from kinetoscope.training.wording import printable_lines, sized
 
 _PARQUET = ".parquet"
 _EXAMPLES = """\

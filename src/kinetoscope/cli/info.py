@@ -7,11 +7,11 @@ from datetime import UTC, datetime
 from functools import partial
 
 from kinetoscope.cli.progress import Progress, work_on_each
-from kinetoscope.cli.wording import counted, printable_lines, sized
 from kinetoscope.merge.merge_traces import ByteProgress
 from kinetoscope.table.load import find_traces, is_single, load_one
 from kinetoscope.table.summary import TraceSummary, summarize_trace
 from kinetoscope.table.trace import Trace
+from kinetoscope.training.wording import counted, printable_lines, sized
 
 _MOST_CATEGORIES = 8
 _MOST_TRACES = 40

@@ -5,11 +5,11 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from kinetoscope.cli.wording import printable, printable_lines
 from kinetoscope.formats.upload_queue import add_upload, delete_when_uploaded, read_queue
 from kinetoscope.handlers.recover import RecoveredMerge, RecoveredRank, UnrecoveredRank, recover
 from kinetoscope.merge.attempts import find_attempt
 from kinetoscope.merge.manifest_merge import merge_manifest
+from kinetoscope.training.wording import counted, printable, printable_lines
 
 _EXAMPLES = """\
 examples:
@@ -64,7 +64,8 @@ def run(arguments: argparse.Namespace) -> int:
     for (merge, _), of_merge in _by_merge(ranks).items():
         _merge(Path(arguments.run_folder), merge, of_merge)
     if num_waiting := sum(len(read_queue(Path(arguments.run_folder), rank.run.rank)) for rank in ranks):
-        print(f"{num_waiting} files wait to be uploaded: kinetoscope upload {arguments.run_folder}")
+        waiting = counted(num_waiting, "file")
+        print(f"Still to be uploaded: {waiting}. To see them: kinetoscope upload {arguments.run_folder}")
     return 1 if failed else 0
 
 
@@ -100,16 +101,17 @@ def _merge(run_folder: Path, merge: RecoveredMerge, ranks: list[RecoveredRank]) 
             delete=partial(delete_when_uploaded, run_folder),
         )
         if report:
-            print(f"Merged {report.num_files} files of {len(report.ranks)} ranks into {report.output}.")
+            files, of_ranks = counted(report.num_files, "file"), counted(len(report.ranks), "rank")
+            print(f"Merged {files} of {of_ranks} into {report.output}.")
             if merge.url:
                 url = merge.url if report.output == merge.output else attempt.own_name(merge.url)
                 add_upload(run_folder, run.rank, report.output, url)
 
 
 def _summary(rank: RecoveredRank) -> str:
-    num_spans = sum(thread.num_spans for thread in rank.threads)
-    num_open = sum(thread.num_open for thread in rank.threads)
+    num_spans = sum(thread.num_spans for thread in rank.threads.values())
+    num_open = sum(thread.num_open for thread in rank.threads.values())
     lines = [f"Rank {rank.run.rank}: {num_spans:,} finished spans and {num_open} open ones in {rank.live_folder}."]
-    lines += [f"  {printable(it.name)}: {it.num_spans:,} finished, {it.num_open} open" for it in rank.threads]
+    lines += [f"  {printable(it.name)}: {it.num_spans:,} finished, {it.num_open} open" for it in rank.threads.values()]
     lines += [f"  Written to {path}" for path in rank.traces]
     return "\n".join(lines + [f"  Damaged: {damage}" for damage in rank.damages])

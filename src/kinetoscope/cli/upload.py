@@ -7,11 +7,11 @@ import sys
 from collections import defaultdict
 from pathlib import Path
 
-from kinetoscope.cli.wording import counted, printable
 from kinetoscope.formats.upload_queue import WaitingUpload, ranks_with_uploads, read_queue
 from kinetoscope.storage.draining import RETRY_BESIDE_TRAINING_FOR_S, AllowedUploads, UploadReport, upload_waiting
 from kinetoscope.storage.redaction import without_credentials
 from kinetoscope.training.remote_url import check_url
+from kinetoscope.training.wording import counted, printable
 
 _NICENESS = 10
 _MOST_NAMED = 20
@@ -81,7 +81,7 @@ def _list(folder: Path, waiting: list[WaitingUpload]) -> int:
         for upload in uploads:
             print(f"  {_shown(upload.upload.path)} -> {_shown(upload.upload.url)}")
     print(
-        f"{len(waiting)} files wait to be uploaded. To upload what goes to a place of yours: "
+        f"Still to be uploaded: {counted(len(waiting), 'file')}. To upload what goes to a place of yours: "
         f"kinetoscope upload {shlex.quote(str(folder))} --to URL"
     )
     return 1
@@ -90,13 +90,14 @@ def _list(folder: Path, waiting: list[WaitingUpload]) -> int:
 def _summary(folder: Path, reports: list[UploadReport]) -> str:
     confirmed = [it for report in reports for it in report.confirmed]
     size = sum(it.size_bytes for it in confirmed) / 1e6
-    lines = [f"Uploaded {len(confirmed)} files of {folder} ({size:.1f} MB)." if confirmed else "Nothing was uploaded."]
+    done = f"Uploaded {counted(len(confirmed), 'file')} of {folder} ({size:.1f} MB)."
+    lines = [done if confirmed else "Nothing was uploaded."]
     lines += [f"Another process is uploading what rank {it.rank} left." for it in reports if it.is_busy]
     return "\n".join(lines)
 
 
 def _failures(failures: list[tuple[WaitingUpload, str]]) -> str:
-    lines = [f"{len(failures)} files were not uploaded; they are still there:"]
+    lines = [f"Not uploaded, and still there: {counted(len(failures), 'file')}."]
     lines += [
         f"  {_shown(it.upload.path)} -> {_shown(it.upload.url)}: {_shown(reason)}"
         for it, reason in failures[:_MOST_NAMED]

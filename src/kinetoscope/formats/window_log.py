@@ -4,6 +4,7 @@ are not saved flows out, for `recover`.
 One JSON object per line, appended by the writer thread of the folder's process.
 """
 
+from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -120,6 +121,21 @@ def read_windows(folder: Path) -> tuple[list[LiveWindow], list[str]]:
         else:
             windows.setdefault(event.window, LiveWindow(event.window)).apply(event)
     return [windows[number] for number in sorted(windows)], damages
+
+
+class SavedWindows:
+    """Tells what was recorded in windows that are saved; ``windows`` are those of `read_windows`."""
+
+    def __init__(self, windows: list[LiveWindow]) -> None:
+        known = [(window.began_ns, window.is_saved) for window in windows if window.began_ns is not None]
+        self._began_ns = [began_ns for began_ns, _ in known]
+        self._are_saved = [is_saved for _, is_saved in known]
+
+    def hold(self, begin_ns: int) -> bool:
+        """Whether what began at this moment, on the monotonic clock, is saved. What began before all that are known
+        was saved long ago."""
+        place = bisect_right(self._began_ns, begin_ns) - 1
+        return self._are_saved[place] if place >= 0 else bool(self._began_ns)
 
 
 def _lines(folder: RunFolder, damages: list[str]) -> Iterator[tuple[int, bytes]]:

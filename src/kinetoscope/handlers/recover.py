@@ -26,13 +26,13 @@ from kinetoscope.training.run_folder import RunFolder
 from kinetoscope.writing.partial_files import remove_partials
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class RecoveredThread:
-    """What was found of one thread: finished spans, and those that were open when the process died."""
+    """What was found of one thread: finished spans, and those that were open at the end of a window."""
 
     name: str
-    num_spans: int
-    num_open: int
+    num_spans: int = 0
+    num_open: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,8 @@ class RecoveredRank:
 
     run: LiveRun
     live_folder: Path
-    threads: list[RecoveredThread] = field(default_factory=list)
+    threads: dict[int, RecoveredThread] = field(default_factory=dict)
+    """By the system's number of the thread."""
     traces: list[Path] = field(default_factory=list)
     merges: list[RecoveredMerge] = field(default_factory=list)
     damages: list[str] = field(default_factory=list)
@@ -130,7 +131,7 @@ def _recover_rank(run_folder: Path, places: TracePlaces, live_folder: Path, run:
     found = RecoveredRank(run, live_folder, damages=left.damages)
     for window in left.windows():
         cycle = window.cycle
-        found.threads.extend(map(_describe, cycle.threads))
+        _count(cycle.threads, found.threads)
         for recipe in places.choose(run, cycle):
             folder = Path(recipe.folder)
             handler = JSONTraceHandler.reopen(folder, recipe, run.run_name, cycle.ranks, cycle.attempt)
@@ -147,10 +148,12 @@ def _recover_rank(run_folder: Path, places: TracePlaces, live_folder: Path, run:
     return found
 
 
-def _describe(thread: ThreadRecords) -> RecoveredThread:
-    num_spans = num_open = 0
-    for part in thread.parts:
-        columns = record_columns(part.read())
-        num_spans += columns.kind.tobytes().count(Kind.SPAN)
-        num_open += columns.flags.tobytes().count(Flag.CUT)
-    return RecoveredThread(thread.name, num_spans - num_open, num_open)
+def _count(threads: list[ThreadRecords], counts: dict[int, RecoveredThread]) -> None:
+    """Adds what threads recorded in one window to what they did in others."""
+    for thread in threads:
+        count = counts.setdefault(thread.tid, RecoveredThread(thread.name))
+        for part in thread.parts:
+            columns = record_columns(part.read())
+            num_cut = columns.flags.tobytes().count(Flag.CUT)
+            count.num_spans += columns.kind.tobytes().count(Kind.SPAN) - num_cut
+            count.num_open += num_cut

@@ -4,17 +4,26 @@ become flow out.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from kinetoscope.clock.anchor import Anchor
 from kinetoscope.formats.live_records import LiveTrack, read_live_folder
 from kinetoscope.formats.live_run import LiveRun, contributed_files
-from kinetoscope.formats.record import RECORD_BYTES, Flag, Kind, pack_records, unpack_records
+from kinetoscope.formats.record import (
+    RECORD_BYTES,
+    Flag,
+    Kind,
+    Record,
+    pack_records,
+    record_columns,
+    unpack_records,
+)
 from kinetoscope.formats.window_log import read_windows
 from kinetoscope.handlers.unsaved_windows import UnsavedWindow, find_unsaved_windows
 from kinetoscope.recording.child_records import child_records_in_window
 from kinetoscope.recording.cycle import Contributions, Cycle
-from kinetoscope.recording.recorder import PartInMemory, SpanName, ThreadRecords, WindowRecords
+from kinetoscope.recording.recorder import PartInMemory, RecordPart, SpanName, ThreadRecords, WindowRecords
 from kinetoscope.training.attempt import Attempt
 from kinetoscope.training.ranks import Ranks
 from kinetoscope.training.timestamp import Timestamp
@@ -106,9 +115,26 @@ def _own_records(track: LiveTrack, window: UnsavedWindow) -> ThreadRecords:
         for span in track.open_spans
         if span.series == window.number
     ]
-    parts = [part for part in track.parts if part.window == window.number] + [PartInMemory(pack_records(cut))]
+    parts = [_within(part, window) for part in track.parts if part.window == window.number]
+    parts.append(PartInMemory(pack_records(cut)))
     num_dropped = track.num_dropped_between(window.began_ns, window.closed_ns)
     return ThreadRecords(track.tid, track.name, track.is_main, parts, num_dropped)
+
+
+def _within(part: RecordPart, window: UnsavedWindow) -> RecordPart:
+    """The part; if a damaged record reaches out of its window, without what it says of the time before and after: it
+    would lie across the spans of other windows."""
+    columns = record_columns(part.read())
+    ends = (end for end, kind in zip(columns.end, columns.kind, strict=True) if kind == Kind.SPAN)
+    if min(columns.begin) >= window.began_ns and max(chain(columns.begin, ends)) <= window.closed_ns:
+        return part
+    return PartInMemory(pack_records(_clipped(record, window) for record in unpack_records(part.read())))
+
+
+def _clipped(record: Record, window: UnsavedWindow) -> Record:
+    begin = min(max(record.begin, window.began_ns), window.closed_ns)
+    end = min(max(record.end, begin), window.closed_ns) if record.kind == Kind.SPAN else record.end
+    return record._replace(begin=begin, end=end)
 
 
 def _last_moment(track: LiveTrack) -> int:

@@ -8,8 +8,8 @@ taken from the window before, and from the process's own records, which stand be
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from kinetoscope.formats.live_records import LiveProcess
-from kinetoscope.formats.record import record_columns
+from kinetoscope.formats.live_records import LivePart, LiveProcess
+from kinetoscope.formats.record import RECORD_BYTES, Kind, record_columns, unpack_records
 from kinetoscope.formats.window_log import LiveWindow
 from kinetoscope.training.timestamp import Timestamp, timestamp_from_fields
 
@@ -67,6 +67,7 @@ def _complete(
         cycle = before.cycle + window.number - before.number
         is_closed = before.end is not None
         began_ns = before.closed_ns + 1 if is_closed else _first_moment(owner, window.number, last_ns)
+        began_ns = max(began_ns, before.began_ns + 1)
     return UnsavedWindow(
         number=window.number,
         cycle=cycle if window.cycle is None else window.cycle,
@@ -82,9 +83,17 @@ def _timestamp(fields: dict[str, int | float] | None) -> Timestamp | None:
 
 
 def _first_moment(owner: LiveProcess | None, window: int, last_ns: int) -> int:
-    """When the first thing began that a process recorded in a window."""
+    """When the first thing began that a process recorded in a window: after all that it recorded in the ones before,
+    whatever a damaged record says."""
     tracks = owner.tracks if owner is not None else []
-    parts = [part for track in tracks for part in track.parts if part.window == window and len(part)]
-    begins = [min(record_columns(part.read()).begin) for part in parts]
+    parts = [part for track in tracks for part in track.parts if len(part)]
+    begins = [min(record_columns(part.read()).begin) for part in parts if part.window == window]
     begins += [span.begin for track in tracks for span in track.open_spans if span.series == window]
-    return min(begins, default=last_ns)
+    before_ns = max((_end_of(part) for part in parts if part.window < window), default=-1)
+    return max(min(begins, default=last_ns), before_ns + 1)
+
+
+def _end_of(part: LivePart) -> int:
+    """Records stand in the order in which they ended."""
+    (last,) = unpack_records(part.read()[-RECORD_BYTES:])
+    return int(last.end) if last.kind == Kind.SPAN else last.begin

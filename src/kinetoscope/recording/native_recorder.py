@@ -17,6 +17,7 @@ from kinetoscope.formats.chunk import NamesFile
 from kinetoscope.recording.child_records import delete_child_records, take_child_records
 from kinetoscope.recording.parked import ParkedWindow
 from kinetoscope.recording.recorder import NameTable, ThreadRecords, WindowRecords
+from kinetoscope.training.wording import counted
 
 
 class NativeRecorder(_native.Recorder):
@@ -175,9 +176,9 @@ def _report_dropped(threads: list[ThreadRecords]) -> list[ThreadRecords]:
     num_dropped = sum(thread.num_dropped for thread in threads)
     if num_dropped:
         _log.warning(
-            "%d records found no space and are missing from the trace that is saved now: what was not saved yet took "
-            "all of live_bytes_max. Save more often, record less, or raise live_bytes_max.",
-            num_dropped,
+            "%s found no space, and the trace that is saved now lacks them: what was not saved yet took all of "
+            "live_bytes_max. Save more often, record less, or raise live_bytes_max.",
+            counted(num_dropped, "record"),
         )
     return threads
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from kinetoscope.recording.live_folder import run_folder_of
 from kinetoscope.recording.schedule import CyclicSchedule
+from kinetoscope.training.wording import counted
 
 _log = logging.getLogger("kinetoscope")
 
@@ -41,7 +42,7 @@ def _reason(schedule: Any, counts: RunCounts) -> str:
             "profiler.batches(loader):`, or call profiler.step() at the end of each batch."
         )
     if not isinstance(schedule, CyclicSchedule):
-        return f"the schedule answered skip for each of the {counts.num_batches} batches."
+        return f"the schedule answered skip for {_all(counts.num_batches)}."
     first = schedule.plan.first_recorded + 1
     if schedule.per == "run":
         return (
@@ -57,14 +58,19 @@ def what_there_is(counts: RunCounts, handlers: Iterable[Any]) -> str:
     """What a run has saved, where its ``handlers`` say (``saved_to``), and which command comes next."""
     places = [place for handler in handlers if isinstance(place := getattr(handler, "saved_to", None), Path)]
     run_folder = run_folder_of(handlers)
-    windows = f"{counts.num_saved} window" + "s" * (counts.num_saved != 1)
-    where = f" in {' and '.join(map(_short, places))}" if places else ""
-    lines = [f"Kinetoscope: {windows} of {counts.num_batches} batches recorded{where}."]
+    where = f", saved to {' and '.join(map(_short, places))}" if places else ""
+    lines = [
+        f"Kinetoscope: {counted(counts.num_saved, 'window')} recorded in {counted(counts.num_batches, 'batch')}{where}."
+    ]
     if places:
         lines.append(f"Open it in https://ui.perfetto.dev, or run: kinetoscope info {_short(run_folder or places[0])}")
     if counts.num_unsaved and run_folder is not None:
         lines.append(f"{counts.num_unsaved} more could not be saved: kinetoscope recover {_short(run_folder)}")
     return " ".join(lines)
+
+
+def _all(num_batches: int) -> str:
+    return "the only batch" if num_batches == 1 else f"each of the {num_batches:,} batches"
 
 
 def say_outcome(line: str) -> None:

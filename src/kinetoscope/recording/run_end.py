@@ -11,6 +11,7 @@ from kinetoscope.recording.ending import Ending
 from kinetoscope.recording.guard import Guard
 from kinetoscope.recording.live_folder import LiveFolder
 from kinetoscope.recording.temporary_files import TemporaryFiles
+from kinetoscope.training.wording import counted
 
 _log = logging.getLogger("kinetoscope")
 _LAST_WAIT_S = 1.0
@@ -99,9 +100,9 @@ class RunEnd:
     def _say_left(self, why: str, num_left: int) -> None:
         folder = self._live.path
         _log.error(
-            "%s, and %d saves are not done. %s",
+            "%s, and %s not done. %s",
             why,
-            num_left,
+            f"{counted(num_left, 'save')} {'is' if num_left == 1 else 'are'}",
             f"What was recorded of them stays in {folder}. Call close() once more, or when this process has ended: "
             f"kinetoscope recover {self._live.run_folder}"
             if folder is not None

@@ -9,6 +9,7 @@ from typing import Any
 from kinetoscope.formats.record import RECORD_BYTES
 from kinetoscope.recording.cycle import Cycle
 from kinetoscope.recording.live_folder import recipe_of
+from kinetoscope.training.wording import counted
 
 _log = logging.getLogger("kinetoscope")
 
@@ -73,11 +74,11 @@ class UnsavedCycles:
         self.num_lost += 1
         self.num_lost_records += oldest.num_records
         _log.error(
-            "Cycle %d with its %d records is lost: it could not be saved, and there is no more space for it within "
-            "live_bytes_max. %d cycles with %d records were lost so far.",
+            "Cycle %d with its %s is lost: it could not be saved, and there is no more space for it within "
+            "live_bytes_max. Lost so far: %s with %s.",
             oldest.cycle.number,
-            oldest.num_records,
-            self.num_lost,
-            self.num_lost_records,
+            counted(oldest.num_records, "record"),
+            counted(self.num_lost, "cycle"),
+            counted(self.num_lost_records, "record"),
         )
         return oldest

@@ -20,6 +20,7 @@ from kinetoscope.formats.upload_queue import (
 from kinetoscope.storage.draining import AllowedUploads
 from kinetoscope.storage.remote_store import RemoteStore
 from kinetoscope.training.run_folder import RunFolder
+from kinetoscope.training.wording import counted
 from kinetoscope.writing.side_process import SideProcess
 
 _log = logging.getLogger("kinetoscope")
@@ -70,7 +71,7 @@ class Uploads:
         """Takes up what an earlier process of this rank could not finish, as far as it goes where this one's files go:
         anybody may have written the queue."""
         if waiting := self._allowed_ones():
-            _log.info("Resuming %d uploads that an earlier start of this run left.", len(waiting))
+            _log.info("Resuming %s that an earlier start of this run left.", counted(len(waiting), "upload"))
             self._start()
 
     def put(self, file: Path, remote_name: str) -> None:
@@ -139,9 +140,9 @@ class Uploads:
         if left and not self._said_left:
             self._said_left = True
             _log.warning(
-                "%d files that an earlier start of this run left wait for places to which this one does not upload, or "
-                "lie outside of the run's folder: they stay. To see them: kinetoscope upload %s",
-                len(left),
+                "An earlier start of this run left %s for places to which this one does not upload, or outside of the "
+                "run's folder. Nothing is done with them. To see them: kinetoscope upload %s",
+                counted(len(left), "file"),
                 self._run_folder,
             )
         return [upload for upload in waiting if upload not in left]

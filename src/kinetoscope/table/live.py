@@ -10,10 +10,11 @@ from kinetoscope.formats.chunk import LiveName
 from kinetoscope.formats.live_records import LiveProcess, LiveTrack, read_live_folder
 from kinetoscope.formats.live_run import read_live_run
 from kinetoscope.formats.record import Flag, Kind, Record
-from kinetoscope.formats.window_log import read_windows
+from kinetoscope.formats.window_log import SavedWindows, read_windows
 from kinetoscope.table.columns import KINDS, import_polars
 from kinetoscope.table.events import TraceAbout, complete_frame
 from kinetoscope.table.trace import Trace
+from kinetoscope.training.wording import counted
 
 _KINDS = {Kind.SPAN: ("span", "X"), Kind.INSTANT: ("instant", "i"), Kind.COUNTER: ("counter", "C")}
 
@@ -26,7 +27,7 @@ def read_live(folder: Path) -> Trace:
     pl = import_polars()
     run, (windows, damages) = read_live_run(folder), read_windows(folder)
     left = read_live_folder(folder)
-    rows = _Rows()
+    rows = _Rows(SavedWindows(windows))
     for process in left.processes:
         rows.add_process(process, run.rank)
     if not rows.columns["name"]:
@@ -43,9 +44,11 @@ def read_live(folder: Path) -> Trace:
 
 
 class _Rows:
-    """Records on their way into columns."""
+    """Records on their way into columns, but for those of windows that are ``saved``: workers' files may still hold
+    them."""
 
-    def __init__(self) -> None:
+    def __init__(self, saved: SavedWindows) -> None:
+        self._saved = saved
         names = ("kind", "phase", "name", "category", "track", "ts", "dur", "batch", "args")
         self.columns: dict[str, list[Any]] = {name: [] for name in names}
         self.tracks: list[tuple[Any, Any]] = []
@@ -69,11 +72,11 @@ class _Rows:
 
     def notes(self) -> list[str]:
         """Sentences on what is missing."""
-        return [f"{self._num_dropped} records found no space and are missing."] if self._num_dropped else []
+        return [f"{counted(self._num_dropped, 'record')} found no space."] if self._num_dropped else []
 
     def _add_record(self, record: Record, track: LiveTrack, number: int, names: list[LiveName]) -> None:
-        if record.kind not in _KINDS or record.name >= len(names):
-            return  # a name that was written down after we looked
+        if record.kind not in _KINDS or record.name >= len(names) or self._saved.hold(record.begin):
+            return
         kind, phase = _KINDS[Kind(record.kind)]
         name = names[record.name]
         ts = record.begin - track.monotonic_ns + track.unix_ns

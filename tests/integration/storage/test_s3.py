@@ -79,7 +79,7 @@ def test_a_store_that_does_not_answer_is_given_up_on_and_says_so(tmp_path, s3, p
     run_folder = queue(tmp_path, "hang", 1000)
     done = upload(run_folder, s3.environment(proxy.endpoint, read_timeout_s=0.5), "--retry-for", "1")
     assert done.returncode == 1
-    assert "1 files were not uploaded; they are still there" in done.stderr
+    assert "Not uploaded, and still there: 1 file." in done.stderr
     assert len(read_queue(run_folder, 0)) == 1
     proxy.fault_share = 0.0
     assert upload(run_folder, s3.environment(proxy.endpoint)).returncode == 0
@@ -95,7 +95,7 @@ def test_no_access_no_bucket_and_no_server_are_reported_without_credentials(tmp_
     assert "NoSuchBucket" in bucket.stderr or "FileNotFoundError" in bucket.stderr
     command = [sys.executable, "-m", "kinetoscope", "upload", str(run_folder)]
     listed = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
-    assert "1 files wait" in listed.stdout
+    assert "Still to be uploaded: 1 file." in listed.stdout
     for text in (done.stdout + done.stderr, bucket.stdout + bucket.stderr, listed.stdout, _all_text(run_folder)):
         assert SECRET not in text
         assert "AKIATESTINGTESTING" not in text
@@ -212,7 +212,7 @@ def test_what_is_recovered_of_a_killed_run_is_uploaded_too_and_nothing_is_delete
     assert {path.name for path in (tmp_path / "run" / "traces").glob("*rank0.json")} >= set(waiting)
     recovered = {Path(line.split()[-1]).name for line in done.stdout.splitlines() if "Written to" in line}
     expected = {*waiting, *recovered, "merged_trace.json"}
-    assert f"{len(expected)} files wait to be uploaded: kinetoscope upload run" in done.stdout
+    assert f"Still to be uploaded: {len(expected)} files. To see them: kinetoscope upload run" in done.stdout
     assert (tmp_path / "run" / "traces" / "merged_trace.json").exists()
     assert upload(tmp_path / "run", s3.environment()).returncode == 0
     assert {f"recovered/recovered/traces/{name}" for name in expected} <= set(s3.names())

@@ -17,6 +17,7 @@ from kinetoscope.recording.recorder_choice import IS_PURE
 from kinetoscope.recording.trace_handler import TraceHandler
 from kinetoscope.testing import MemoryTraceHandler
 from kinetoscope.training.callback import Callback
+from kinetoscope.training.wording import counted
 
 native_only = pytest.mark.skipif(IS_PURE, reason="the recorder in Python keeps everything in memory")
 
@@ -247,7 +248,7 @@ def test_the_oldest_unsaved_cycle_goes_when_they_take_too_much_and_the_next_trac
     assert {header(path)["dropped"] for path in paths} == {0}
     lost_records = header(paths[-1])["lost_records"]
     assert num_lost * 8_000 <= lost_records <= num_lost * 8_010
-    assert f"{num_lost} cycles with {lost_records} records were lost so far" in caplog.text
+    assert f"Lost so far: {counted(num_lost, 'cycle')} with {counted(lost_records, 'record')}." in caplog.text
 
 
 @native_only

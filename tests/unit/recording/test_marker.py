@@ -548,6 +548,8 @@ def test_asking_for_a_marker_with_other_options_keeps_the_first_and_warns_once_n
         assert profiler.marker("m", categories=["second"]) is first
         assert profiler.marker("m", categories=["second"]) is first
         assert first.categories == ("first",)
+        with first:
+            pass
     (record,) = caplog.records
     assert "first" in record.message
     assert "second" in record.message

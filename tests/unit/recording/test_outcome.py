@@ -26,7 +26,7 @@ def test_a_line_in_the_log_says_what_there_is_and_which_command_comes_next(tmp_p
     run(kinetoscope.profile("runs/mine", torch=False, system=False))
     (line,) = [message for message in caplog.messages if message.startswith("Kinetoscope:")]
     assert line == (
-        "Kinetoscope: 1 window of 6 batches recorded in runs/mine/traces/merged_trace.json. Open it in "
+        "Kinetoscope: 1 window recorded in 6 batches, saved to runs/mine/traces/merged_trace.json. Open it in "
         "https://ui.perfetto.dev, or run: kinetoscope info runs/mine"
     )
 
@@ -59,7 +59,7 @@ profiler.close()
         pass
     os.close(terminal)
     assert process.wait(60) == 0
-    assert said.count(b"Kinetoscope: 1 window of 6 batches") == 1
+    assert said.count(b"Kinetoscope: 1 window recorded in 6 batches") == 1
 
 
 def test_handlers_and_sources_may_lack_any_method(caplog):

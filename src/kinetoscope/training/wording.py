@@ -1,4 +1,4 @@
-"""cli: numbers as people say them. Counts and sizes flow in; words flow out."""
+"""training: numbers as people say them. Counts and sizes flow in; words flow out."""
 
 _KILO = 1000
 _STEERING = frozenset(map(chr, [*range(32), *range(127, 160)]))
@@ -7,7 +7,8 @@ _MOST_SHOWN = 1000
 
 def counted(count: int, thing: str) -> str:
     """How many there are of something, such as ``1 file`` or ``2,000 events``."""
-    return f"{count:,} {thing}" if count == 1 else f"{count:,} {thing}s"
+    plural = "es" if thing.endswith("ch") else "s"
+    return f"{count:,} {thing}" if count == 1 else f"{count:,} {thing}{plural}"
 
 
 def sized(num_bytes: int) -> str:
