@@ -27,6 +27,7 @@ with atheris.instrument_imports(include=["kinetoscope.formats", "kinetoscope.mer
     from kinetoscope.merge.repair import repair_trace
 
 from corpus import write_corpus
+
 from merged_traces import meaning
 
 _SMALL_WINDOW_BYTES = 1 << 10  # so that small files go through several

@@ -104,9 +104,7 @@ class _Change:
 class _TrackNester:
     """Places spans on one track in order of their begin; ``_open`` are those that enclose the present moment."""
 
-    def __init__(
-        self, is_fixed: Callable[[Event], bool], changes: dict[int, _Change], is_last: bool = False
-    ) -> None:
+    def __init__(self, is_fixed: Callable[[Event], bool], changes: dict[int, _Change], is_last: bool = False) -> None:
         self._is_fixed = is_fixed
         self._changes = changes
         self._is_last = is_last

@@ -209,7 +209,9 @@ def test_a_profiler_that_is_taken_out_of_the_list_in_mid_batch_saves_what_there_
     callback = InForward(lambda state: state.callbacks.remove(state.profiler))
     train(Profiler(ALWAYS, [JSONTraceHandler()]), num_batches=4, callbacks=[callback])
     assert len(spans_of(read_events())["event/batch"]) >= 2
-    assert any("taken out of the Trainer's callbacks" in it.getMessage() for it in caplog.records if it.name == "kinetoscope")
+    assert any(
+        "taken out of the Trainer's callbacks" in it.getMessage() for it in caplog.records if it.name == "kinetoscope"
+    )
     assert threads_of_ours() == []
 
 

@@ -126,7 +126,8 @@ def test_a_moved_span_has_one_note_with_the_track_where_it_ended_up(tmp_path):
     assert notes == [f"moved from thread 1 to overlap {k}: it overlaps task 0" for k in range(1, 40)]
     names = {event["tid"]: event["args"]["name"] for event in result["traceEvents"] if event["name"] == "thread_name"}
     assert names[result["traceEvents"][39]["tid"]] == "thread 1 (overlap 39)"
-    assert repair_trace(tmp_path / "in.json", tmp_path / "out.json").done == ["Spans cut, so that all nest: 0; moved: 39."]
+    again = repair_trace(tmp_path / "in.json", tmp_path / "out.json")
+    assert again.done == ["Spans cut, so that all nest: 0; moved: 39."]
 
 
 @both
