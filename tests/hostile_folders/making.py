@@ -1,5 +1,6 @@
 """Makes a killed run's folder hostile: what its files say, and what its files are, leads outside."""
 
+import contextlib
 import gzip
 import json
 import os
@@ -8,7 +9,9 @@ import shutil
 import struct
 from pathlib import Path
 
-NUM_CHANGES = 8
+import polars
+
+NUM_CHANGES = 10
 HUGE = 1 << 40
 _JSON = (".json", ".jsonl", ".names", ".aside")
 
@@ -74,7 +77,8 @@ def make_hostile(run: Path, outside: Outside, seed: int) -> list[str]:
     """Changes a run's folder; says how."""
     chance = random.Random(seed)
     (run / "link").symlink_to(outside.folder)
-    changes = [_change_field, _change_field, _change_field, _add_entries, _replace, _replace, _add_name, _add_pointer]
+    changes = [_change_field, _change_field, _change_recipe, _add_entries, _replace, _replace, _add_name, _add_pointer]
+    changes.append(_change_parquet)
     return [chance.choice(changes)(run, outside, chance) for _ in range(NUM_CHANGES)]
 
 
@@ -83,16 +87,58 @@ def _change_field(run: Path, outside: Outside, chance: random.Random) -> str:
     if not files:
         return "nothing"
     file = chance.choice(files)
-    try:
-        lines = [json.loads(line) for line in file.read_text().splitlines() if line]
-    except (ValueError, OSError):
-        return f"{file.name} is damaged already"
+    lines = _documents(file)
     place = chance.randrange(len(lines) or 1)
     if not lines or not isinstance(lines[place], dict):
         return f"{file.name} has nothing to change"
     where = _set_somewhere(lines[place], outside.value(chance), chance)
     file.write_text("".join(json.dumps(line) + "\n" for line in lines))
     return f"{file.relative_to(run)}, line {place}: {where}"
+
+
+def _documents(file: Path) -> list[object]:
+    """What is in a file of JSON: one document, or one in each line; nothing if it is damaged."""
+    text = file.read_text(errors="replace")
+    for documents in ([text], [line for line in text.splitlines() if line]):
+        with contextlib.suppress(ValueError):
+            return list(map(json.loads, documents))
+    return []
+
+
+def _change_recipe(run: Path, outside: Outside, chance: random.Random) -> str:
+    """Changes what a killed run says of its handler: where its traces go, and how they are called."""
+    for file in sorted(run.glob("live/*/run.json")):
+        try:
+            said = json.loads(file.read_text()) if _is_ordinary(file) else {}
+            name, value = (
+                chance.choice(["folder", "filename", "merged", "remote", "merged_remote"]),
+                chance.choice(outside.names),
+            )
+            said["recipes"][0][name] = value
+        except (ValueError, LookupError, TypeError):
+            continue
+        file.write_text(json.dumps(said))
+        return f"recipe: {name}={value[:40]!a}"
+    return "nothing"
+
+
+def _change_parquet(run: Path, outside: Outside, chance: random.Random) -> str:
+    """Changes what a Parquet file says of itself, or takes a column away."""
+    files = [it for it in sorted(run.rglob("*.parquet")) if _is_ordinary(it)]
+    if not files:
+        return "nothing"
+    file = chance.choice(files)
+    try:
+        frame, said = polars.read_parquet(file), json.loads(polars.read_parquet_metadata(file)["kinetoscope"])
+    except (polars.exceptions.PolarsError, OSError, KeyError):
+        return "nothing"
+    where = _set_somewhere(said, outside.value(chance), chance)
+    if chance.random() < 0.3:
+        column = chance.choice(frame.columns)
+        frame = frame.drop(column) if chance.random() < 0.5 else frame.with_columns(polars.lit("x").alias(column))
+        where += f", {column}"
+    frame.write_parquet(file, metadata={"kinetoscope": json.dumps(said)})
+    return f"{file.name}: {where}"
 
 
 def _is_ordinary(path: Path) -> bool:

@@ -33,6 +33,7 @@ def visit(run: str, out: str, seed: int, url: str) -> None:
         "check": ["check", traces, "--repair", f"{out}/repaired", "--jobs", "1"],
         "convert": ["convert", traces, f"{out}/converted", "--to", ".json.gz", "--jobs", "1"],
         "parquet": ["convert", f"{traces}/ep0-ba2-rank0.json", f"{out}/one.parquet"],
+        "back": ["convert", f"{traces}/some.parquet", f"{out}/back.json"],
         "list": ["upload", run],
         "merge": ["merge", f"{out}/merged.json", traces],
         "from manifest": ["merge", "--from-manifest", traces, f"{traces}/merged_trace.json", "--run-folder", run],

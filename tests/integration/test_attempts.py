@@ -149,7 +149,8 @@ def test_a_live_folder_of_the_same_name_is_not_deleted(tmp_path, monkeypatch, ca
 
 # -- ranks that find each other ------------------------------------------------------------------------------------
 
-# One rank; with "store" it has a process group. It goes on when all ranks have begun, and with a store, have agreed.
+# One rank; with "store" it has a process group. It goes on when all ranks have seen who runs beside them, and with a
+# store, have agreed.
 RANK = """
 import os, sys, time
 from pathlib import Path
@@ -179,7 +180,7 @@ def last_start(rank):
 
 with Profiler(lambda state: ProfilerAction.ACTIVE, handler) as profiler:
     if "alone" not in how:
-        wait_until(lambda: all(map(last_start, range(world_size))))
+        wait_until(lambda: all('"beside"' in last_start(rank) for rank in range(world_size)))
     if "store" in how:
         wait_until(lambda: all('"agreed"' in last_start(rank) for rank in range(world_size)))
     for batch in profiler.batches(range(3)):

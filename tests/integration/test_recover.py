@@ -73,6 +73,7 @@ with Profiler(schedule, JSONTraceHandler(sys.argv[1] + "/traces"), strict=True) 
         while (number := os.read(asked[0], 1)[0]) < 255:
             with profiler.marker(f"item {number}"):
                 pass
+            profiler.marker("queue", categories=("worker",)).counter({"waiting": number, "done": 100 + number})
             os.write(answered[1], b"x")
         os._exit(0)
     for batch in profiler.batches(range(100)):
@@ -103,6 +104,9 @@ def test_each_span_of_a_worker_is_in_one_trace_also_when_its_window_was_saved_be
     ]
     assert [name for _, name in found] == [f"item {number}" for number in range(12)]
     assert len({path for path, _ in found}) == 5
+    events = [event for path in traces for event in json.loads(path.read_text())["traceEvents"]]
+    counted = [event["args"] for event in events if event["ph"] == "C" and event["name"] == "queue"]
+    assert counted == [{"waiting": number, "done": 100 + number} for number in range(12)]
 
 
 # Killed right after its first trace has got its name: before or after that is written down in the manifest.

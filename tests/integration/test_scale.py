@@ -17,13 +17,14 @@ NUM_RANKS, PER_NODE, AT_A_TIME = int(os.environ.get("KINETOSCOPE_NUM_RANKS", "16
 STALL_S = float(os.environ.get("KINETOSCOPE_STALL_S", "4"))
 PRELUDE = """
 import os, sys, time
+from pathlib import Path
 from kinetoscope import JSONTraceHandler, Profiler, cyclic_schedule
 """
 TWO_WINDOWS = """
 schedule = cyclic_schedule(warmup=0, active=2, repeat=2)
 with Profiler(schedule, JSONTraceHandler("run/traces"), run_name="many") as profiler:
-    while len(os.listdir("run/traces/.manifest")) < int(sys.argv[1]):
-        time.sleep(0.01)
+    while sum('"beside"' in path.read_text() for path in Path("run/traces/.manifest").iterdir()) < int(sys.argv[1]):
+        time.sleep(0.1)
     for batch in profiler.batches(range(4)):
         with profiler.marker("train"):
             time.sleep(0.001)

@@ -92,6 +92,6 @@ def _tell(converted: list[tuple[Path, Path, list[str]]], files: TraceInputs, arg
         return
     for source, target, notes in converted:
         size = f" ({sized(target.stat().st_size)})" if target.is_file() else ""
-        print(f"Converted {files.shown(source)} to {target}{size}.", file=stream)
+        print(printable_lines(f"Converted {files.shown(source)} to {target}{size}."), file=stream)
         for note in notes:
             print(f"  {printable_lines(note)}", file=stream)

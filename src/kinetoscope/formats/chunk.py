@@ -100,7 +100,12 @@ def _read_name(line: bytes) -> LiveName:
     name, categories = fields["name"], tuple(fields["categories"])
     if not all(isinstance(text, str) for text in (name, *categories)):
         raise TypeError("names are text")
-    return LiveName(name, categories)
+    return LiveName(_whole_text(name), tuple(map(_whole_text, categories)))
+
+
+def _whole_text(text: str) -> str:
+    """A text without lone surrogates, which no file and no table takes."""
+    return text.encode(errors="backslashreplace").decode()
 
 
 # -- the spool ----------------------------------------------------------------------------------------------------

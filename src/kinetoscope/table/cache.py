@@ -12,7 +12,7 @@ import msgspec
 
 from kinetoscope.errors import OutputError, TraceFileError
 from kinetoscope.table.columns import import_polars
-from kinetoscope.table.events import TraceAbout, TraceEvents
+from kinetoscope.table.events import TraceAbout, TraceEvents, event_schema
 from kinetoscope.training.run_folder import RunFolder
 from kinetoscope.writing.atomic_file import atomic_file
 
@@ -26,12 +26,15 @@ _KEY = "kinetoscope"
 _LEVEL = 1
 
 
+Place = str | int | float | bool | None
+
+
 class _Header(msgspec.Struct):
     """What a Parquet file says of its trace beside the events."""
 
     version: int
     fingerprint: str | None
-    tracks: list[tuple[Any, Any]]
+    tracks: list[tuple[Place, Place]]
     header: dict[str, Any]
     repairs: list[str]
     base_ns: int
@@ -56,12 +59,12 @@ def write_parquet(trace: TraceEvents, path: str | os.PathLike[str], fingerprint:
     """
     about = trace.about
     said = _Header(_VERSION, fingerprint, about.tracks, about.header, about.repairs, about.base_ns, about.has_clock)
-    metadata = {_KEY: msgspec.json.encode(said).decode()}
     pl = import_polars()
     try:
+        metadata = {_KEY: msgspec.json.encode(said).decode()}
         with atomic_file(Path(path)) as stream:
             trace.frame.write_parquet(stream, compression="zstd", compression_level=_LEVEL, metadata=metadata)
-    except pl.exceptions.PolarsError as error:  # such as a full disk
+    except (pl.exceptions.PolarsError, UnicodeEncodeError) as error:  # such as a full disk; text that is no Unicode
         raise OutputError(f"Cannot write {os.fspath(path)}: {error}.") from error
 
 
@@ -85,4 +88,19 @@ def read_parquet(path: str | os.PathLike[str], fingerprint: str | None = None) -
         raise TraceFileError(f"Cannot use {os.fspath(path)}: the trace has changed since.")
     tracks = [(pid, tid) for pid, tid in about.tracks]
     events = pl.scan_parquet(path, glob=False)
+    if not _fits(events, len(tracks)):
+        raise TraceFileError(f"Cannot read {os.fspath(path)}: its events are not those of a trace. Convert it again.")
     return TraceAbout(tracks, about.header, about.repairs, about.base_ns, about.has_clock), events
+
+
+def _fits(events: "pl.LazyFrame", num_tracks: int) -> bool:
+    """Whether events have the columns of ours, and no track that is not there."""
+    pl = import_polars()
+    try:
+        schema = events.collect_schema()
+        if any(schema.get(name) != dtype for name, dtype in event_schema().items()):
+            return False
+        last = events.select(pl.col("track").max()).collect().item()
+    except (OSError, pl.exceptions.PolarsError):
+        return False
+    return last is None or last < num_tracks

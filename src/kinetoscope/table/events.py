@@ -208,11 +208,17 @@ def _close_open_ended(frame: "pl.DataFrame") -> "pl.DataFrame":
     )
 
 
+def event_schema() -> dict[str, Any]:
+    """The columns of a trace's events, in order, and their types."""
+    pl = import_polars()
+    wanted = {"kind": pl.Enum(KINDS), "phase": pl.Categorical} | _schema(pl) | dict.fromkeys(_STRINGS, pl.Categorical)
+    return wanted | dict.fromkeys(ARGUMENT_TEXTS, pl.Categorical) | {"phase": pl.Categorical}
+
+
 def complete_frame(frame: "pl.DataFrame") -> "pl.DataFrame":
     """The frame with the columns that no event had, and all of them in order."""
     pl = import_polars()
-    wanted = {"kind": pl.Enum(KINDS), "phase": pl.Categorical} | _schema(pl) | dict.fromkeys(_STRINGS, pl.Categorical)
-    wanted |= dict.fromkeys(ARGUMENT_TEXTS, pl.Categorical) | {"phase": pl.Categorical}
+    wanted = event_schema()
     if "name" not in frame.columns:
         frame = frame.with_columns(pl.lit("", dtype=pl.Categorical).alias("name"))
     missing = [pl.lit(None, dtype=dtype).alias(name) for name, dtype in wanted.items() if name not in frame.columns]

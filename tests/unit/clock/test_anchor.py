@@ -14,6 +14,22 @@ def test_an_anchor_reads_both_clocks_at_one_moment():
     assert anchor == Anchor(monotonic_ns=70, unix_ns=5000, bound_ns=0)
 
 
+def test_an_anchor_is_the_pair_of_readings_that_were_closest_together():
+    class Interrupted(FakeClock):
+        """A clock whose readings take long, but for the second pair."""
+
+        waits = iter([9000, 9000, 10, 10, 7000, 7000])
+
+        def unix_ns(self):
+            self.advance(next(self.waits))
+            now = super().unix_ns()
+            self.advance(next(self.waits))
+            return now
+
+    anchor = take_anchor(Interrupted(monotonic_ns=0, unix_ns=5_000), tries=3)
+    assert anchor == Anchor(monotonic_ns=18_010, unix_ns=23_010, bound_ns=10)
+
+
 def test_the_machines_own_clocks_are_read_within_a_bound():
     anchor = take_anchor(SystemClock())
     assert 0 <= anchor.bound_ns < SECOND

@@ -84,6 +84,30 @@ def test_a_window_is_saved_as_a_bare_list_of_pairs():
         assert not [it for it in events if it["ph"] == "X"]
 
 
+class FormattingLogger:
+    """Takes files to a store, and fills in formats in both of their names, as the loggers of Composer's Trainer do."""
+
+    def __init__(self):
+        self.files = {}
+
+    def has_file_upload_destination(self):
+        return True
+
+    def upload_file(self, *, remote_file_name, file_path, overwrite):
+        self.files[remote_file_name.format(rank=0)] = Path(file_path.format(rank=0)).read_bytes()
+
+
+def test_files_whose_names_have_braces_reach_the_store_under_these_names(tmp_path, monkeypatch):
+    (tmp_path / "{rank} of {mine}").mkdir()
+    monkeypatch.chdir(tmp_path / "{rank} of {mine}")
+    logger = FormattingLogger()
+    handler = JSONTraceHandler(remote_file_name="{{kept}}/{batch}.json", merged_trace_filename=None)
+    engine = Engine(only_markers(cyclic_schedule(warmup=0, active=2), [handler]), logger)
+    engine.fit(2)
+    engine.close()
+    assert logger.files == {"{kept}/2.json": Path("run/traces/ep0-ba2-rank0.json").read_bytes()}
+
+
 def test_an_engine_that_has_no_markers_of_its_own_for_microbatches_has_one_of_them():
     engine = Engine(only_markers(cyclic_schedule(warmup=0, active=1), [JSONTraceHandler()]))
     engine.fit(1)

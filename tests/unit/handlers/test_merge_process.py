@@ -12,6 +12,7 @@ from kinetoscope.formats.manifest import RankClosed, RankStarted, TraceFinished,
 from kinetoscope.handlers import merge_process
 from kinetoscope.handlers.merge_process import MergeProcess
 
+LONGEST_WAIT_S = 150
 EVENT = {"ph": "X", "name": "x", "cat": "marker", "pid": 0, "tid": 9, "ts": 1, "dur": 1, "args": {"n": 1}}
 
 
@@ -26,7 +27,7 @@ def save(folder: Path, cycle: int, num_events: int) -> Path:
 
 def stop_while_it_reads(pid: int, path: Path) -> None:
     """Halts a process as soon as it has opened a file."""
-    until = time.monotonic() + 30
+    until = time.monotonic() + LONGEST_WAIT_S
     while time.monotonic() < until:
         if any(os.path.realpath(fd) == str(path) for fd in Path(f"/proc/{pid}/fd").iterdir()):
             os.kill(pid, signal.SIGSTOP)
@@ -50,7 +51,7 @@ def test_a_merge_that_outlasts_the_run_merges_what_was_saved_meanwhile_as_well(t
         assert not merge.finish(timeout_s=0.1)
     finally:
         os.kill(pid, signal.SIGCONT)
-    assert merge._process.wait(time.monotonic() + 60)
+    assert merge._process.wait(time.monotonic() + LONGEST_WAIT_S)
     names = [event["name"] for event in json.loads(output.read_text())["traceEvents"] if event["ph"] == "X"]
     assert names.count("cycle 1") == 1
     assert names.count("cycle 0") == 200_000

@@ -133,6 +133,21 @@ def test_a_thread_with_contributed_events_gets_all_of_them_on_its_track(tmp_path
     assert len({event["tid"] for event in json.loads(paths[0].read_text())["traceEvents"] if event["ph"] == "X"}) == 2
 
 
+@pytest.mark.parametrize("in_pairs", [False, True])
+def test_an_op_of_one_of_several_files_that_reaches_out_of_a_marker_is_cut_as_the_marker_ends(tmp_path, in_pairs):
+    file, another, traces = tmp_path / "kineto.json", tmp_path / "another.json", tmp_path / "traces"
+    traces.mkdir()
+    op = {"ph": "X", "name": "aten::mm", "pid": 4000, "tid": 4000, "ts": 9, "dur": 1.5}
+    file.write_text(json.dumps({"baseTimeNanoseconds": UNIX_NS, "traceEvents": [op]}))
+    another.write_text(json.dumps({"baseTimeNanoseconds": UNIX_NS, "traceEvents": [op | {"tid": 5}]}))
+    cycle = a_cycle([span(0, 10_000)])
+    cycle.files.extend([file, another])
+    with load(written(cycle, traces, in_pairs=in_pairs)) as processor:
+        assert processor.errors() == {}
+        durations = processor.query("select dur from slice where name = 'aten::mm' order by dur")
+    assert [row["dur"] for row in durations] == [1000, 1500]
+
+
 def test_values_of_one_call_are_one_event_and_the_last_of_a_series_counts():
     values = [counter(5, 1, 0), counter(5, 2.5, 1), counter(5, 3, 6), counter(5, math.nan, 3), counter(5, 4, 3)]
     infinite = [counter(6, math.inf, 2), counter(6, -math.inf, 4), counter(7, math.nan)]

@@ -2,6 +2,8 @@
 
 import threading
 import time
+from itertools import count
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -9,7 +11,7 @@ import pytest
 from kinetoscope import ProfilerAction, SystemProfiler
 from kinetoscope.errors import SettingsError
 from kinetoscope.recording.profiler import Profiler
-from kinetoscope.sources import nvml
+from kinetoscope.sources import nvml, system_profiler
 from kinetoscope.testing import MemoryTraceHandler
 
 EVERYTHING = {"profile_cpu": True, "profile_memory": True, "profile_disk": True, "profile_net": True}
@@ -51,6 +53,21 @@ def test_disks_and_network_cards_have_totals_and_rates_each_under_its_own_name()
         assert last(found[f"network/{card}"], "received_bytes_per_s") >= 0
     for disk in psutil.disk_io_counters(perdisk=True) or {}:
         assert last(found[f"disk/{disk}"], "write_bytes") >= 0
+
+
+def test_a_disk_that_works_half_of_the_time_is_50_percent_busy(monkeypatch):
+    seconds = count(step=2)
+    totals = count(step=1000)
+    monkeypatch.setattr(system_profiler, "monotonic", lambda: next(seconds))
+    monkeypatch.setattr(
+        psutil,
+        "disk_io_counters",
+        lambda **how: {"sda": SimpleNamespace(read_bytes=0, write_bytes=(busy_ms := next(totals)), busy_time=busy_ms)},
+    )
+    source = SystemProfiler(profile_cpu=False, profile_disk=True, stats_thread_interval_seconds=0.01)
+    found = counters(source)["disk/sda"]
+    assert {value for _, series, value in found if series == "busy_percent"} == {50.0}
+    assert {value for _, series, value in found if series == "write_bytes_per_s"} == {500.0}
 
 
 def test_a_short_window_is_read_at_its_beginning_and_at_its_last_batch():

@@ -1,0 +1,28 @@
+"""SIGTERM in a process that was forked from a run's."""
+
+import os
+import signal
+
+from kinetoscope.recording.termination import TerminationHandler
+
+
+def test_a_dataloader_worker_that_was_forked_while_its_parent_saves_dies_of_sigterm_at_once():
+    reached, told = os.pipe()
+
+    def save():
+        os.write(told, b"saved")
+        return False  # as the parent answers, whose save is going on: it waits for its end
+
+    handler = TerminationHandler(save)
+    handler.install()
+    try:
+        if (child := os.fork()) == 0:
+            os.kill(os.getpid(), signal.SIGTERM)
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+    finally:
+        handler.remove()
+    os.close(told)
+    assert os.waitstatus_to_exitcode(status) == -signal.SIGTERM
+    assert os.read(reached, 5) == b"", "the worker must not save its parent's trace"
+    os.close(reached)
