@@ -83,6 +83,7 @@ class KinetoLines:
     """What Kineto saves, a line per event; `kinetoscope.torch.trace_text` is its face."""
 
     are_true: bool
+    doubtful_names: bytes
     have_strays: bool
     metadata: list[int]
     rest: bytes

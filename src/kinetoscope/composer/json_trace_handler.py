@@ -56,6 +56,7 @@ class JSONTraceHandler(GuardedCallback, json_trace_handler.JSONTraceHandler, Tra
 
     def close(self, state: Any, logger: Any) -> None:
         if self._is_open:
+            state.profiler.close_if_left_out()
             self._is_open = False
             super().close(state, logger)
 

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from kinetoscope.composer.callback import TrainerCallback
-from kinetoscope.composer.engine_list import EngineList
 from kinetoscope.composer.engine_markers import EngineMarkers
 from kinetoscope.composer.json_trace_handler import JSONTraceHandler
 from kinetoscope.composer.remote import logger_store
@@ -109,14 +108,13 @@ class Profiler(engine.Profiler, TrainerCallback):
         self._engine_markers = EngineMarkers(self.marker_with, lambda: self.lasting)
         self._saves_at_next_event = self._acts_at_next_event = False
         self._has_begun = False
-        self._engine_list = EngineList([], [])
         super().__init__(schedule, handlers, sources=self._callbacks, strict=strict)
 
     # -- what a Trainer and its engine touch ------------------------------------------------------------------
 
     def bind_to_state(self, state: Any) -> None:
         """Makes ``state`` the run's, and has the engine call this profiler, its sources and its handlers, in that
-        order. During a batch of a real Trainer this profiler calls those of them that are ours."""
+        order."""
         self.renew()
         self.bind(state)
         state.profiler = self
@@ -124,9 +122,6 @@ class Profiler(engine.Profiler, TrainerCallback):
         state.callbacks.append(self)
         state.callbacks.extend(self._callbacks)
         state.callbacks.extend(self.trace_handlers)
-        if type(state).__module__.startswith("composer."):
-            others = [it for it in (*self._callbacks, *self.trace_handlers) if type(it) in _OURS]
-            self._engine_list = EngineList(state.callbacks, others)
 
     def marker(
         self,
@@ -147,17 +142,10 @@ class Profiler(engine.Profiler, TrainerCallback):
         if self._acts_at_next_event:
             self.call(self, self._act)
         name = event.value
-        if name in self._engine_list.unwanted:
-            return
         if name == "init":
             self.init(state, logger)
         elif name in _HANDLED:
             self.call(self, getattr(self, name), state, logger)
-        self._engine_list.pass_on(event, state, logger)
-
-    def close(self, state: Any = None, logger: Any = None) -> None:
-        self._engine_list.step_in()  # behind this profiler, so that the engine closes them next
-        super().close(state, logger)
 
     def close_abandoned(self) -> None:
         """A Trainer was never closed: does what it would have done for this profiler, its sources and its handlers."""
@@ -168,6 +156,15 @@ class Profiler(engine.Profiler, TrainerCallback):
         for callback in callbacks:
             self.call(callback, callback.post_close)
         self.post_close()
+
+    def close_if_left_out(self) -> None:
+        """For handlers, which are closed after this profiler: if it still runs, the engine does not know of it."""
+        if self.is_running:
+            _log.warning(
+                "The Profiler was taken out of the Trainer's callbacks during the run, so it was not told when batches "
+                "ended. What was recorded is saved now. Leave it in the list until the Trainer is closed."
+            )
+            self.close()
 
     # -- events -----------------------------------------------------------------------------------------------
 
@@ -245,7 +242,6 @@ class Profiler(engine.Profiler, TrainerCallback):
             self.call(source, source.fit_end, state, logger)
 
 
-_OURS = (SystemProfiler, TorchProfiler, JSONTraceHandler)
 _HANDLED = frozenset(
     {
         "after_load",

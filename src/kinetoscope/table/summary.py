@@ -39,7 +39,7 @@ class TraceSummary:
     categories: dict[str, int]
     repairs: list[str]
     notes: list[str]
-    """What its merging had to say."""
+    """What there is to say of it, in sentences: files that were left out when it was merged, records that were lost."""
 
 
 def summarize_trace(trace: "Trace") -> TraceSummary:

@@ -13,7 +13,7 @@ from kinetoscope.table.events import TraceAbout
 from kinetoscope.table.nested import nest_spans
 from kinetoscope.table.summary import render_summary, summarize_trace
 from kinetoscope.table.tracks import build_tracks, counter_rows
-from kinetoscope.training.wording import printable_lines
+from kinetoscope.training.wording import counted, printable_lines
 
 if TYPE_CHECKING:
     import polars as pl
@@ -130,9 +130,10 @@ class Trace:
 
     @property
     def notes(self) -> list[str]:
-        """If it is merged, what there was to say then, in sentences: files that were left out, say."""
+        """What there is to say in sentences: files that were left out of a merge, records that were lost."""
         notes = self._own_header.get("notes")
-        return [note for note in notes if isinstance(note, str)] if isinstance(notes, list) else []
+        said = [note for note in notes if isinstance(note, str)] if isinstance(notes, list) else []
+        return said + _losses(self._own_header)
 
     @property
     def world_size(self) -> int | None:
@@ -148,17 +149,43 @@ class Trace:
 
     @property
     def _own_header(self) -> dict[str, Any]:
-        header = self.header.get("kinetoscope")
-        return header if isinstance(header, dict) else {}
+        return _part(self.header, "kinetoscope")
 
     @property
     def _distributed_info(self) -> dict[str, Any]:
-        info = self.header.get("distributedInfo")
-        return info if isinstance(info, dict) else {}
+        return _part(self.header, "distributedInfo")
 
     def _of_kind(self, kind: str) -> "pl.LazyFrame":
         pl = import_polars()
         return self._events.filter(pl.col("kind") == kind)
+
+
+def _losses(own: dict[str, Any]) -> list[str]:
+    """What a trace of ours, or one of those merged, says to be missing, in sentences."""
+    files = own.get("files")
+    headers = [_part(file, "header", "kinetoscope") for file in files] if isinstance(files, list) else [own]
+    dropped = sum(_count(header, "dropped") for header in headers)
+    said = [f"{counted(dropped, 'record')} found no space."] if dropped else []
+    lost: dict[str, tuple[int, int]] = {}  # by the start of a rank: each of its files says what was lost so far
+    for header in headers:
+        start, now = str(header.get("start")), (_count(header, "lost_cycles"), _count(header, "lost_records"))
+        lost[start] = max(lost.get(start, now), now)
+    if num_cycles := sum(cycles for cycles, _ in lost.values()):
+        records = counted(sum(records for _, records in lost.values()), "record")
+        said.append(f"{counted(num_cycles, 'cycle')} with {records} could not be saved.")
+    return said
+
+
+def _part(said: Any, *names: str) -> dict[str, Any]:
+    """What stands under some names within one another in a file of anybody's; nothing if it is not there."""
+    for name in names:
+        said = said.get(name) if isinstance(said, dict) else None
+    return said if isinstance(said, dict) else {}
+
+
+def _count(header: dict[str, Any], name: str) -> int:
+    count = header.get(name)
+    return count if isinstance(count, int) else 0
 
 
 class TraceSet(Sequence[Trace]):

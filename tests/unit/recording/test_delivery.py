@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from kinetoscope import JSONTraceHandler, Profiler, ProfilerAction, marker
+from kinetoscope import JSONTraceHandler, Profiler, ProfilerAction, load, marker, merge_traces
 from kinetoscope.formats.live_records import read_live_folder
 from kinetoscope.formats.manifest import read_manifest
 from kinetoscope.recording.recorder_choice import IS_PURE
@@ -248,6 +248,11 @@ def test_the_oldest_unsaved_cycle_goes_when_they_take_too_much_and_the_next_trac
     assert {header(path)["dropped"] for path in paths} == {0}
     lost_records = header(paths[-1])["lost_records"]
     assert num_lost * 8_000 <= lost_records <= num_lost * 8_010
+    sentence = f"{num_lost} cycle{'s' * (num_lost > 1)} with {lost_records:,} records could not be saved"
+    merge_traces(tmp_path / "merged.json", *paths)
+    pytest.importorskip("polars")
+    for trace in (paths[-1], tmp_path / "merged.json"):
+        assert sentence in " ".join(load(trace).notes)
     assert f"Lost so far: {counted(num_lost, 'cycle')} with {counted(lost_records, 'record')}." in caplog.text
 
 
