@@ -32,6 +32,8 @@ class ProfilerAction(StrEnum):
     def __ne__(self, other: object) -> bool:
         return not self == other
 
+    def __format__(self, format_spec: str) -> str:
+        return format(str(self), format_spec)
+
     __hash__ = StrEnum.__hash__
     __str__ = Enum.__str__
-    __format__ = Enum.__format__

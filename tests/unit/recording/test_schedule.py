@@ -14,11 +14,12 @@ S, W, A, AS = ProfilerAction.SKIP, ProfilerAction.WARMUP, ProfilerAction.ACTIVE,
 
 
 def test_an_action_equals_its_name_and_its_value_in_any_case():
+    action = ProfilerAction.ACTIVE_AND_SAVE
     for text in ("active_and_save", "ACTIVE_AND_SAVE", "Active_And_Save"):
-        assert ProfilerAction.ACTIVE_AND_SAVE == text
-        assert text == ProfilerAction.ACTIVE_AND_SAVE
-        assert not ProfilerAction.ACTIVE_AND_SAVE != text  # noqa: SIM202 - both operators
-        assert ProfilerAction(text) is ProfilerAction.ACTIVE_AND_SAVE
+        assert action == text
+        assert text == action
+        assert not action != text  # noqa: SIM202 - each operator is asked
+        assert ProfilerAction(text) is action
     assert ProfilerAction.ACTIVE != "active_and_save"
     assert ProfilerAction.ACTIVE != "something else"
     assert ProfilerAction.ACTIVE != 2
