@@ -163,12 +163,14 @@ class Descriptions:
         self.keys: dict[tuple[Any, Any], TrackKey] = {}
         self._kernel_pids: set[Any] = set(map(plain_pid, kernel_pids))
         for event in events:
-            if event.get("ph") == "M" and isinstance(args := event.get("args"), dict):
-                self._take(event, args)
+            if event.get("ph") == "M":
+                self._take(event, event.get("args"))
             elif isinstance(category := event.get("cat"), str) and category in _DEVICE_CATEGORIES:
                 self._kernel_pids.add(plain_pid(event.get("pid")))
 
-    def _take(self, event: Event, args: Event) -> None:
+    def _take(self, event: Event, args: Any) -> None:
+        if not isinstance(args, dict):
+            return
         pid, tid = plain_pid(event.get("pid")), plain_tid(event.get("tid"))
         label = str(args.get("labels", ""))
         match event.get("name"):
@@ -213,7 +215,7 @@ def role_of(name: str) -> Role | None:
 
 def _order(track: Track) -> tuple[Any, ...]:
     number = track.original_tid if isinstance(track.original_tid, int) else 0
-    return track.role, str(track.device), number, str(track.original_tid), track.overlap
+    return track.role, str(track.device), number, str(track.original_tid), track.overlap, str(track.key)
 
 
 def plain_pid(pid: Any) -> Any:

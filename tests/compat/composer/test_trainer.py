@@ -18,6 +18,7 @@ from composer_training.traces import read_events, spans_of
 from composer_training.training import BATCH_SIZE, make_batches, make_model, make_trainer
 from kinetoscope import composer as face
 from kinetoscope.composer import JSONTraceHandler, Profiler, ProfilerAction, cyclic_schedule
+from kinetoscope.composer.json_trace_merger import merge_traces
 from trace_processor.trace_processor import load
 
 NO_TORCH = {"torch_prof_profile_memory": False, "torch_prof_with_flops": False}
@@ -209,7 +210,9 @@ def test_a_profiler_that_is_taken_out_of_the_list_in_mid_batch_saves_what_there_
     callback = InForward(lambda state: state.callbacks.remove(state.profiler))
     train(Profiler(ALWAYS, [JSONTraceHandler()]), num_batches=4, callbacks=[callback])
     assert len(spans_of(read_events())["event/batch"]) >= 2
-    assert any("taken out of the Trainer's callbacks" in it.getMessage() for it in caplog.records)
+    assert any(
+        "taken out of the Trainer's callbacks" in it.getMessage() for it in caplog.records if it.name == "kinetoscope"
+    )
     assert threads_of_ours() == []
 
 
@@ -549,12 +552,26 @@ merge_traces("again.json", "traces/ep0-ba5-rank0.json")
     assert len(spans_of(read_events("again.json"))["event/batch"]) == 5
 
 
-def test_composers_own_merger_reads_our_traces(tmp_path):
-    from composer.profiler.json_trace_merger import merge_traces
+def test_composers_own_merger_reads_our_traces_and_the_merged_one():
+    from composer.profiler.json_trace_merger import merge_traces as composers_merge
 
     train(profile_only_markers(cyclic_schedule(warmup=0, active=2)), num_batches=3)
-    merge_traces("composers.json", "run/traces/ep0-ba2-rank0.json")
-    assert len(spans_of(read_events("composers.json"))["event/batch"]) == 2
+    for path in ("run/traces/ep0-ba2-rank0.json", "run/traces/merged_trace.json"):
+        composers_merge("composers.json", path)
+        assert len(spans_of(read_events("composers.json"))["event/batch"]) == 2, path
+
+
+def test_what_composers_merger_made_of_our_traces_merges_again_with_others_on_the_same_clock():
+    from composer.profiler.json_trace_merger import merge_traces as composers_merge
+
+    train(profile_only_markers(cyclic_schedule(warmup=0, active=1, repeat=2)), num_batches=3)
+    first, second = "run/traces/ep0-ba1-rank0.json", "run/traces/ep0-ba2-rank0.json"
+    composers_merge("composers.json", first)
+    merge_traces("ours.json", "composers.json", second)
+    ours, whole = (spans_of(read_events(path)) for path in ("ours.json", "run/traces/merged_trace.json"))
+    assert [(it["ts"], it["end"]) for it in ours["event/batch"]] == [
+        (it["ts"], it["end"]) for it in whole["event/batch"]
+    ]
 
 
 def test_our_actions_equal_composers():
