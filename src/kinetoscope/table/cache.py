@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 FOLDER = ".kinetoscope_cache"
 SUFFIX = ".parquet"
-_VERSION = 1  # of the columns and of what they mean: counted up when either changes
+_VERSION = 2  # of the columns and of what they mean: counted up when either changes
 _KEY = "kinetoscope"
 _LEVEL = 1
 
