@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _UNIX_NS = 10**18  # September 2001: a time beyond it counts from 1970, one before it from the file's base
 _LATEST_BASE_NS = 2**62
 _BASE_FIELD = "baseTimeNanoseconds"
+_MOST_BEFORE_HEADER = 7
 _STRINGS = ("name", "category", "id_text")
 _STORED_AS_STRINGS = ("name", "category")
 """The texts that people search: `.str` works on them at once. The others are categories, of a quarter of the size."""
@@ -164,14 +165,16 @@ def _base_ns(header: dict[str, Any]) -> int:
 
 
 def _header_of_a_list(frames: "list[pl.DataFrame]") -> dict[str, Any]:
-    """What a bare list of ours has in its first metadata event, with the base; nothing for anybody else's."""
+    """What a bare list of ours has in its first metadata event, with the base; nothing for anybody else's.
+
+    Composer's merger adds an event or two before it.
+    """
     pl = import_polars()
     for frame in frames:
-        first = frame.lazy().filter(pl.col("phase") == ord("M")).head(1).collect()
+        first = frame.lazy().filter(pl.col("phase") == ord("M")).head(_MOST_BEFORE_HEADER + 1).collect()
         if len(first):
-            args = first["args"][0] if "args" in first.columns else None
-            header = decode_json_text(args) if args else {}
-            return header if isinstance(header, dict) and _BASE_FIELD in header else {}
+            found = map(decode_json_text, filter(None, first["args"] if "args" in first.columns else ()))
+            return next((header for header in found if isinstance(header, dict) and _BASE_FIELD in header), {})
     return {}
 
 

@@ -154,6 +154,16 @@ def test_begins_and_ends_are_one_span_each(tmp_path):
     assert [it.split()[:4] for it in trace.repairs] == [["1", "spans", "have", "no"], ["1", "ends", "have", "no"]]
 
 
+def test_a_list_with_metadata_before_its_header_has_the_headers_clock(tmp_path):
+    events = [
+        {"ph": "M", "name": "thread_sort_index", "pid": 0, "tid": 1, "args": {"sort_index": 99999}},
+        {"ph": "M", "name": "kinetoscope_header", "pid": 0, "tid": 1, "args": {"baseTimeNanoseconds": BASE_NS}},
+        {"ph": "X", "name": "a", "pid": 0, "tid": 1, "ts": 2, "dur": 1},
+    ]
+    (tmp_path / "list.json").write_text(json.dumps(events))
+    assert kinetoscope.load(tmp_path / "list.json").spans.collect()["ts"].to_list() == [BASE_NS + 2000]
+
+
 def test_asynchronous_spans_are_paired_by_their_ids(tmp_path):
     halves = [("b", "1", 0), ("b", "2", 1), ("n", "1", 2), ("e", "1", 3), ("e", "2", 7)]
     events = [{"ph": ph, "cat": "x", "id": id, "name": id, "pid": 1, "tid": 1, "ts": ts} for ph, id, ts in halves]
