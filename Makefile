@@ -4,6 +4,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 COMPOSER_VENV := .venv-composer
+TORCH ?= 2.15.0
+TORCH_VENV ?= .venv-torch-$(TORCH)
+TORCH_TESTS := tests/unit/torch tests/integration/torch tests/integration/test_torch_profiler.py tests/integration/test_compile.py
 PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 # Tests of what is there twice, in C and in Python: for these it matters which of the two runs.
 TWINS := $(addprefix tests/unit/,clock formats handlers merge recording sources table torch writing) tests/integration/torch \
@@ -11,7 +14,7 @@ TWINS := $(addprefix tests/unit/,clock formats handlers merge recording sources 
 	recover.py short_threads.py torch_profiler.py)
 PACKAGE := pyproject.toml $(wildcard setup.py src/native/*)
 
-.PHONY: help demo test test-pure test-long test-busy test-sanitized fuzz test-composer bench-composer check bench clean
+.PHONY: help demo test test-torch test-pure test-long test-busy test-sanitized fuzz test-composer bench-composer check bench clean
 
 help:  ## Say what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -75,6 +78,16 @@ test-composer: $(COMPOSER_VENV)/stamp  ## Run the tests of the Composer face in 
 bench-composer: $(COMPOSER_VENV)/stamp  ## Measure a Trainer with our profiler, with Composer's and with none
 	$(COMPOSER_VENV)/bin/python -m benchmarks --only composer_trainer
 
+# Of most versions there are only builds with CUDA, of several GB; they run without a GPU as well.
+$(TORCH_VENV)/stamp: $(PACKAGE)
+	$(PYTHON) -m venv $(TORCH_VENV)
+	$(TORCH_VENV)/bin/pip install --quiet --upgrade pip
+	$(TORCH_VENV)/bin/pip install --quiet --no-cache-dir torch==$(TORCH) --group test-torch --editable .
+	touch $@
+
+test-torch: $(TORCH_VENV)/stamp  ## Run the tests of kinetoscope.torch with another torch, as in TORCH=2.15.0, in an environment of its own
+	$(TORCH_VENV)/bin/python -m pytest --numprocesses 2 --dist loadfile $(TORCH_TESTS)
+
 check: $(VENV)/dev.stamp  ## Lint, formatting, types and the layers of the house
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -84,5 +97,5 @@ check: $(VENV)/dev.stamp  ## Lint, formatting, types and the layers of the house
 bench: $(VENV)/bench.stamp  ## Measure, print the ratios, write benchmarks/results
 	KINETO_LOG_LEVEL=99 TORCH_CPP_LOG_LEVEL=ERROR $(BIN)/python -m benchmarks
 
-clean:  ## Remove the virtual environment and everything built
-	rm -rf $(VENV) $(COMPOSER_VENV) build dist src/*.egg-info runs .pytest_cache .ruff_cache .hypothesis
+clean:  ## Remove the virtual environments and everything built
+	rm -rf $(VENV) $(COMPOSER_VENV) .venv-torch-* build dist src/*.egg-info runs .pytest_cache .ruff_cache .hypothesis

@@ -24,6 +24,7 @@ values = st.recursive(
 args = st.none() | st.just({}) | st.dictionaries(texts | st.just("kinetoscope"), values, max_size=3)
 ids = st.integers(0, 5) | st.sampled_from(["3", "0x1f", 2**60, "abc", 7.5])
 categories = st.sampled_from(["cpu_op", "kernel", "python_function", "gpu_memcpy", "user_annotation"])
+odd_names = st.sampled_from([["a"], {"b": 1}, None, True, 7, 2.5, ""])
 
 
 def optional(**fields: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
@@ -32,12 +33,12 @@ def optional(**fields: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, An
 
 spans = st.builds(
     lambda fixed, more: fixed | more,
-    st.fixed_dictionaries({"ph": st.just("X"), "ts": times, "name": texts, "cat": categories}),
+    st.fixed_dictionaries({"ph": st.just("X"), "ts": times, "name": texts | odd_names, "cat": categories | odd_names}),
     optional(dur=times, pid=places, tid=places, args=args, bind_id=ids, extra=values),
 )
 others = st.builds(
     lambda fixed, more: fixed | more,
-    st.fixed_dictionaries({"ph": st.sampled_from([*"BEiCsftbneM", "", "XX"]), "name": texts}),
+    st.fixed_dictionaries({"ph": st.sampled_from([*"BEiCsftbneM", "", "XX"]), "name": texts | odd_names}),
     optional(ts=times, pid=places, tid=places, id=ids, args=args, s=st.sampled_from("gpt"), bp=st.just("e")),
 )
 names = st.fixed_dictionaries(

@@ -71,7 +71,7 @@ def _read_and_packed(results: Any, folder: Path) -> None:
 
 
 def _names(results: Any, folder: Path) -> None:
-    from kinetoscope.torch.repair import find_true_names
+    from kinetoscope.torch.true_names import find_true_names
 
     find_true_names(results)
 

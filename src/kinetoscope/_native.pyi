@@ -83,6 +83,7 @@ class KinetoLines:
     """What Kineto saves, a line per event; `kinetoscope.torch.trace_text` is its face."""
 
     are_true: bool
+    doubtful_names: bytes
     have_strays: bool
     metadata: list[int]
     rest: bytes
@@ -140,3 +141,5 @@ class TraceText:
         self, text: bytes | bytearray, start: int, end: int, is_first: bool, look: int, /
     ) -> tuple[int, int, memoryview]: ...
     def finish_writing(self) -> memoryview: ...
+
+def nest_spans(stream: object, /) -> list[Column]: ...

@@ -112,6 +112,7 @@ static void lines_dealloc(LinesObject *self)
     free(self->lines.own.frames);
     free(self->lines.spans);
     free(self->lines.metadata);
+    bytes_free(&self->lines.doubtful);
     bytes_free(&self->text);
     bytes_free(&self->out);
     ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
@@ -328,6 +329,14 @@ static PyObject *lines_have_strays(LinesObject *self, void *Py_UNUSED(closure))
     return PyBool_FromLong(self->lines.has_strays);
 }
 
+static PyObject *lines_doubtful_names(LinesObject *self, void *Py_UNUSED(closure))
+{
+    const Bytes *names = &self->lines.doubtful;
+    if (!lines_enter(self))
+        return NULL;
+    return names->has_failed ? PyErr_NoMemory() : PyBytes_FromStringAndSize(names->at, (Py_ssize_t)names->length);
+}
+
 static PyObject *lines_own_frames(LinesObject *self, void *Py_UNUSED(closure))
 {
     PyObject *dict = lines_enter(self) ? PyDict_New() : NULL;
@@ -356,6 +365,7 @@ static PyGetSetDef lines_values[] = {
     {"metadata", (getter)lines_metadata, NULL, "Where the lines are that tell of processes and threads.", NULL},
     {"rest", (getter)lines_rest, NULL, "What was read and is no line.", NULL},
     {"are_true", (getter)lines_are_true, NULL, "Whether every name that was to be put right has been.", NULL},
+    {"doubtful_names", (getter)lines_doubtful_names, NULL, "Names that Kineto may have changed, a line each.", NULL},
     {"have_strays", (getter)lines_have_strays, NULL, "Whether frames were of a thread without a number.", NULL},
     {"own_frames", (getter)lines_own_frames, NULL, "Of each frame of ours the number, and that of the one above.", NULL},
     {NULL, NULL, NULL, NULL, NULL},

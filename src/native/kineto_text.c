@@ -351,6 +351,31 @@ static const char *last_end(const char *at, const char *end)
     return at;
 }
 
+/* Whether Kineto may have changed the name: an unprintable one into "unknown", a backslash into a slash, and since torch 2.14
+ * a quote into an apostrophe. Python's frames have slashes of their own, and those without a file apostrophes. */
+static int is_doubtful(const Facts *facts)
+{
+    const char *name = facts->name + 1, *end = name + facts->name_length - 2;
+    size_t length = (size_t)(end - name);
+    if (length == sizeof "unknown" - 1 && memcmp(name, "unknown", length) == 0)
+        return 1;
+    if (!facts->is_frame)
+        return memchr(name, '/', length) != NULL || memchr(name, '\'', length) != NULL;
+    return length > 0 && *name != '<' && memchr(name, '\'', length) != NULL;
+}
+
+/* Keeps the name, once unless others come between. */
+static void keep_doubtful(KinetoText *lines, const Facts *facts)
+{
+    uint64_t name = hash(0, facts->name, facts->name + facts->name_length);
+    uint64_t *last = &lines->last_doubtful[name % DOUBTFUL_NAMES];
+    if (*last == name)
+        return;
+    *last = name;
+    bytes_put(&lines->doubtful, facts->name + 1, facts->name_length - 2);
+    bytes_put_char(&lines->doubtful, '\n');
+}
+
 static int note_line(KinetoText *lines, const Facts *facts)
 {
     if (facts->phase == 'X') {
@@ -393,6 +418,8 @@ static enum KinetoStop write_line(KinetoText *lines, const char *end)
     lines->text = copy.at;
     if (facts.fate == FRAME_GOES)
         return KINETO_MORE;
+    if (renamed == NULL && is_activity(facts.phase) && facts.name_length > 2 && is_doubtful(&facts))
+        keep_doubtful(lines, &facts);
     lines->at += separator;
     if (!note_line(lines, &facts))
         return KINETO_FAILED;

@@ -12,10 +12,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "bytes.h"
 #include "own_frames.h"
 
 /* Why it stopped; `_Stop` in torch/trace_text.py. */
 enum KinetoStop { KINETO_MORE, KINETO_FULL, KINETO_ENDED, KINETO_DAMAGED, KINETO_FAILED };
+
+#define DOUBTFUL_NAMES 256 /* of which is known that they are kept */
 
 #define KINETO_SLACK 256 /* bytes that may be read, and written, behind the end of a buffer */
 
@@ -44,6 +47,8 @@ typedef struct {
     size_t num_spans, spans_capacity;
     uint64_t *metadata; /* where lines are that say something of processes and threads */
     size_t num_metadata, metadata_capacity;
+    Bytes doubtful; /* names that Kineto may have changed, a line each */
+    uint64_t last_doubtful[DOUBTFUL_NAMES];
     int has_strays;
     OwnFrames own; /* which get no line */
 } KinetoText;

@@ -34,60 +34,75 @@ static NestAction *action_of(NestSpan *span, NestOutcome *outcome)
             return NULL;
         }
         span->action = (uint32_t)outcome->num_actions++;
-        outcome->actions[span->action] = (NestAction){.serial = span->serial};
+        outcome->actions[span->action] = (NestAction){.serial = span->serial, .beside = TABLE_FULL};
     }
-    NestAction *action = &outcome->actions[span->action];
+    return &outcome->actions[span->action];
+}
+
+/* Cuts a span at its begin or at its end. */
+static void cut(NestSpan *span, int64_t from_begin, int64_t from_end, NestOutcome *outcome)
+{
+    NestAction *action = action_of(span, outcome);
+    if (action == NULL)
+        return;
+    outcome->num_clipped += action->cut_begin == 0 && action->cut_end == 0;
+    action->cut_begin += from_begin;
+    action->cut_end += from_end;
+    action->begin = span->begin += from_begin;
+    action->dur = span->dur -= from_begin + from_end;
+}
+
+static void send_on(const NestLevel *level, NestSpan *span, const NestSpan *staying, NestOutcome *outcome)
+{
+    NestAction *action = action_of(span, outcome);
+    if (action == NULL)
+        return;
+    if (level->level == 0) {
+        action->beside = staying->name;
+        outcome->num_moved++;
+    }
+    action->level = level->level + 1;
     action->begin = span->begin;
     action->dur = span->dur;
-    if (action->said.length > 0)
-        bytes_put_literal(&action->said, "; ");
-    return action;
 }
 
-static void say_clipped(NestSpan *span, int64_t cut_ns, const char *where, NestOutcome *outcome)
+static void say_cut(int64_t cut_ns, const char *where, Bytes *said)
 {
-    NestAction *action = action_of(span, outcome);
-    if (action == NULL)
+    if (cut_ns == 0)
         return;
-    bytes_put_literal(&action->said, "clipped ");
-    bytes_put_us(&action->said, cut_ns);
-    bytes_put_literal(&action->said, " us at its ");
-    bytes_put(&action->said, where, strlen(where));
-    bytes_put_literal(&action->said, " to nest");
-    outcome->num_clipped++;
+    if (said->length > 0)
+        bytes_put_literal(said, "; ");
+    bytes_put_literal(said, "clipped ");
+    bytes_put_us(said, cut_ns);
+    bytes_put_literal(said, " us at its ");
+    bytes_put(said, where, strlen(where));
+    bytes_put_literal(said, " to nest");
 }
 
-/* A JSON scalar as it reads within a string. */
-static void put_plain(Bytes *bytes, const char *at, size_t length)
+void nest_say(const NestAction *action, const Table *names, Text thread, unsigned overlap, Bytes *said)
 {
-    if (at == NULL)
-        bytes_put_literal(bytes, "None");
-    else if (*at == '"')
-        bytes_put(bytes, at + 1, length - 2);
-    else
-        bytes_put(bytes, at, length);
-}
-
-static void say_moved(NestLevel *level, NestSpan *span, const NestSpan *staying, Text thread, NestOutcome *outcome)
-{
-    NestAction *action = action_of(span, outcome);
-    if (action == NULL)
-        return;
-    action->level = level->level + 1;
-    bytes_put_literal(&action->said, "moved from thread ");
-    put_plain(&action->said, thread.at, thread.length);
-    if (level->level > 0) {
-        bytes_put_literal(&action->said, " (overlap ");
-        bytes_put_number(&action->said, level->level);
-        bytes_put_char(&action->said, ')');
-    }
-    bytes_put_literal(&action->said, ": it overlaps ");
     size_t length = 0;
-    const char *name = staying->name == TABLE_FULL ? "another span" : table_key(outcome->names, staying->name, &length);
-    if (staying->name == TABLE_FULL)
-        length = strlen(name);
-    put_plain(&action->said, length > 0 ? name : NULL, length);
-    outcome->num_moved++;
+    const char *name = action->beside != TABLE_FULL ? table_key(names, action->beside, &length) : NULL;
+    say_cut(action->cut_begin, "begin", said);
+    say_cut(action->cut_end, "end", said);
+    if (action->level == 0)
+        return;
+    if (said->length > 0)
+        bytes_put_literal(said, "; ");
+    bytes_put_literal(said, "moved from thread ");
+    if (thread.at == NULL)
+        bytes_put_literal(said, "None");
+    else if (*thread.at == '"')
+        bytes_put(said, thread.at + 1, thread.length - 2);
+    else
+        bytes_put(said, thread.at, thread.length);
+    bytes_put_literal(said, " to overlap ");
+    bytes_put_number(said, overlap);
+    bytes_put_literal(said, ": it overlaps ");
+    if (length > 0 && *name == '"')
+        bytes_put(said, name + 1, length - 2);
+    else
+        bytes_put_literal(said, "another span");
 }
 
 /* -- the heap of spans that were cut at their begin -- */
@@ -143,20 +158,16 @@ static enum Resolution resolve(NestLevel *level, NestSpan *span, NestOutcome *ou
     int cut_end = late <= limits_ns[span->kind] || level->level == NEST_LAST_LEVEL;
     int cut_outer = early <= limits_ns[outer->kind], cut_begin = early <= limits_ns[span->kind];
     if (cut_end && (late <= early || (!cut_outer && !cut_begin))) {
-        span->dur -= late;
-        say_clipped(span, late, "end", outcome);
+        cut(span, 0, late, outcome);
         return PLACED_ON;
     }
     if (cut_outer) {
-        outer->dur -= early;
-        say_clipped(outer, early, "end", outcome);
+        cut(outer, 0, early, outcome);
         level->num_open--;
         return PLACED_ON;
     }
     if (cut_begin) {
-        span->begin += early;
-        span->dur -= early;
-        say_clipped(span, early, "begin", outcome);
+        cut(span, early, 0, outcome);
         return CUT_BEGIN;
     }
     return MOVED;
@@ -175,12 +186,12 @@ static NestLevel *level_behind(NestLevel *level, NestOutcome *outcome)
 }
 
 /* Sends one of two away: the later one, unless its times are fixed and the other's are not. Whether it was the outer one. */
-static int move(NestLevel *level, NestSpan *span, Text thread, NestOutcome *outcome)
+static int move(NestLevel *level, NestSpan *span, NestOutcome *outcome)
 {
     NestSpan *outer = &level->open[level->num_open - 1];
     int outer_goes = span->kind == SPAN_FIXED && outer->kind != SPAN_FIXED;
     NestSpan *leaving = outer_goes ? outer : span;
-    say_moved(level, leaving, outer_goes ? span : outer, thread, outcome);
+    send_on(level, leaving, outer_goes ? span : outer, outcome);
     NestLevel *next = level_behind(level, outcome);
     if (next == NULL ||
         !array_grow((void **)&next->moved, next->num_moved, &next->moved_capacity, sizeof *next->moved)) {
@@ -192,7 +203,7 @@ static int move(NestLevel *level, NestSpan *span, Text thread, NestOutcome *outc
     return outer_goes;
 }
 
-static void place_now(NestLevel *level, NestSpan span, Text thread, NestOutcome *outcome)
+static void place_now(NestLevel *level, NestSpan span, NestOutcome *outcome)
 {
     while (level->num_open > 0 && end_of(&level->open[level->num_open - 1]) <= span.begin)
         level->num_open--;
@@ -202,7 +213,7 @@ static void place_now(NestLevel *level, NestSpan span, Text thread, NestOutcome 
             repeats_push(level, span, outcome);
             return;
         }
-        if (outcome->has_failed || (resolution == MOVED && !move(level, &span, thread, outcome)))
+        if (outcome->has_failed || (resolution == MOVED && !move(level, &span, outcome)))
             return;
     }
     if (!array_grow((void **)&level->open, level->num_open, &level->open_capacity, sizeof *level->open)) {
@@ -212,22 +223,22 @@ static void place_now(NestLevel *level, NestSpan span, Text thread, NestOutcome 
     level->open[level->num_open++] = span;
 }
 
-void nest_place(NestLevel *level, NestSpan span, Text thread, NestOutcome *outcome)
+void nest_place(NestLevel *level, NestSpan span, NestOutcome *outcome)
 {
     while (level->num_repeats > 0 && nest_compare(&level->repeats[0].span, &span) < 0)
-        place_now(level, repeats_pop(level), thread, outcome);
-    place_now(level, span, thread, outcome);
+        place_now(level, repeats_pop(level), outcome);
+    place_now(level, span, outcome);
 }
 
-void nest_finish(NestLevel *level, Text thread, NestOutcome *outcome)
+void nest_finish(NestLevel *level, NestOutcome *outcome)
 {
     for (; level != NULL; level = level->next) {
         if (level->num_moved > 0)
             qsort(level->moved, level->num_moved, sizeof *level->moved, nest_compare_serials);
         for (size_t i = 0; i < level->num_moved; i++)
-            nest_place(level, level->moved[i], thread, outcome);
+            nest_place(level, level->moved[i], outcome);
         while (level->num_repeats > 0)
-            place_now(level, repeats_pop(level), thread, outcome);
+            place_now(level, repeats_pop(level), outcome);
         level->num_open = level->num_moved = 0;
     }
 }
@@ -252,8 +263,6 @@ void nest_free(NestLevel *level)
 
 void nest_free_outcome(NestOutcome *outcome)
 {
-    for (size_t i = 0; i < outcome->num_actions; i++)
-        bytes_free(&outcome->actions[i].said);
     free(outcome->actions);
     memset(outcome, 0, sizeof *outcome);
 }

@@ -23,12 +23,12 @@ typedef struct {
 typedef struct {
     uint64_t serial;
     int64_t begin, dur;
-    uint32_t level; /* the overlap track it is on; 0 is its own */
-    Bytes said;     /* for its args, already within a JSON string */
+    int64_t cut_begin, cut_end;
+    uint32_t level;  /* the overlap track it is on; 0 is its own */
+    uint32_t beside; /* the name of the span on its own track that it overlaps, where it moved */
 } NestAction;
 
 typedef struct {
-    const Table *names; /* as JSON, with their quotes */
     NestAction *actions;
     size_t num_actions, actions_capacity;
     uint64_t num_clipped, num_moved;
@@ -57,9 +57,12 @@ struct NestLevel {
 /* In the order in which they must come; with their serials, none comes like another. */
 int nest_compare(const NestSpan *one, const NestSpan *other);
 int nest_compare_serials(const void *one, const void *other);
-void nest_place(NestLevel *level, NestSpan span, Text thread, NestOutcome *outcome);
+void nest_place(NestLevel *level, NestSpan span, NestOutcome *outcome);
 /* Places what still waits on this level, and all that moved to those behind it. */
-void nest_finish(NestLevel *level, Text thread, NestOutcome *outcome);
+void nest_finish(NestLevel *level, NestOutcome *outcome);
+/* Says what was done to a span of a thread, for its args, as within a JSON string. `names` are as JSON, with their quotes;
+ * `overlap` is the number of the track that it is on now. */
+void nest_say(const NestAction *action, const Table *names, Text thread, unsigned overlap, Bytes *said);
 void nest_free(NestLevel *level);
 void nest_free_outcome(NestOutcome *outcome);
 

@@ -32,7 +32,6 @@ static PyObject *text_new(PyTypeObject *type, PyObject *arguments, PyObject *Py_
         return NULL;
     self->text.nests = nests;
     self->text.checks = checks;
-    self->text.outcome.names = &self->text.names;
     self->text.most_pending = most_pending > 0 ? (size_t)most_pending : 1;
     self->text.names.most_bytes = (size_t)32 << 20;
     bytes_put(&self->text.align_on, align_on, (size_t)length);
@@ -204,7 +203,7 @@ static PyObject *text_facts(TextObject *self, PyObject *Py_UNUSED(nothing))
     return facts;
 }
 
-/* (pid, tid, is kept, from, to, uuids of track and process) of one output, from a tuple; 0 with an error set. */
+/* (pid, tid, is kept, from, to, uuids of track and process, overlap) of one output, from a tuple; 0 with an error set. */
 static int take_output(TraceText *text, TextOutput *output, PyObject *given)
 {
     const char *pid, *tid;
@@ -212,8 +211,8 @@ static int take_output(TraceText *text, TextOutput *output, PyObject *given)
     int is_kept;
     long long from_ns, to_ns;
     unsigned long long track, process;
-    if (!PyTuple_Check(given) || !PyArg_ParseTuple(given, "y#y#pLLKK", &pid, &pid_length, &tid, &tid_length, &is_kept,
-                                                   &from_ns, &to_ns, &track, &process))
+    if (!PyTuple_Check(given) || !PyArg_ParseTuple(given, "y#y#pLLKKI", &pid, &pid_length, &tid, &tid_length, &is_kept,
+                                                   &from_ns, &to_ns, &track, &process, &output->overlap))
         return 0;
     /* Places in the bytes, until all of them are there. */
     output->pid = (Text){(const char *)(uintptr_t)text->output_texts.length, (size_t)pid_length};

@@ -222,8 +222,8 @@ static int is_consumed(const Event *event)
     return event->phase == 'M' && name.at != NULL &&
            (is_header(event) || TEXT_IS(name, "\"thread_name\"") || TEXT_IS(name, "\"thread_sort_index\"") ||
             TEXT_IS(name, "\"process_name\"") || TEXT_IS(name, "\"process_sort_index\"") ||
-            TEXT_IS(name, "\"process_labels\"") || TEXT_IS(name, "\"clock_sync_timestamp_us\"") ||
-            TEXT_IS(name, "\"clock_sync_error_bound\""));
+            TEXT_IS(name, "\"process_labels\"") || TEXT_IS(name, "\"global_rank\"") ||
+            TEXT_IS(name, "\"clock_sync_timestamp_us\"") || TEXT_IS(name, "\"clock_sync_error_bound\""));
 }
 
 static int has_id_phase(const Event *event) { return event->phase != 0 && strchr("stfbneSTpFNOD", event->phase) != NULL; }
@@ -233,10 +233,9 @@ static int has_id_phase(const Event *event) { return event->phase != 0 && strchr
 /* Nests the first `count` of the spans that wait on a track. */
 static void nest_pending(TraceText *text, TextTrack *track, size_t count)
 {
-    Text thread = thread_of(text, track);
     size_t num_actions = text->outcome.num_actions;
     for (size_t i = 0; i < count; i++)
-        nest_place(&track->nested, track->pending[i], thread, &text->outcome);
+        nest_place(&track->nested, track->pending[i], &text->outcome);
     track->was_cut |= text->outcome.num_actions > num_actions;
     track->last_begin = track->pending[count - 1].begin;
     track->last_dur = track->pending[count - 1].dur;
@@ -399,7 +398,7 @@ static void survey_event(TraceText *text, const Event *event, unsigned look, Byt
         track->has_events = 1;
         if (track->first_serial == UINT64_MAX)
             track->first_serial = text->serial;
-        track->is_device |= is_device_category(event->fields[FIELD_CAT]);
+        track->is_device |= event->phase != 'M' && is_device_category(event->fields[FIELD_CAT]);
         if (event->phase == 'X')
             survey_span(text, track, event, look);
         else if (text->checks)
@@ -425,6 +424,23 @@ static int compare_actions(const void *one, const void *other)
     return first < second ? -1 : first > second;
 }
 
+/* Of the names, only those of spans that others were moved away from are told later. */
+static void keep_names(TraceText *text)
+{
+    Table kept = {0};
+    for (size_t i = 0; i < text->outcome.num_actions; i++) {
+        NestAction *action = &text->outcome.actions[i];
+        if (action->beside == TABLE_FULL)
+            continue;
+        size_t length;
+        const char *name = table_key(&text->names, action->beside, &length);
+        action->beside = table_intern(&kept, name, length);
+        text->has_failed |= action->beside == TABLE_FULL;
+    }
+    table_free(&text->names);
+    text->names = kept;
+}
+
 void trace_finish(TraceText *text)
 {
     for (size_t i = 0; i < text->num_tracks; i++) {
@@ -435,7 +451,7 @@ void trace_finish(TraceText *text)
             nest_pending(text, track, track->num_pending);
         }
         size_t num_actions = text->outcome.num_actions;
-        nest_finish(&track->nested, thread_of(text, track), &text->outcome);
+        nest_finish(&track->nested, &text->outcome);
         track->was_cut |= text->outcome.num_actions > num_actions;
         for (NestLevel *level = track->nested.next; level != NULL; level = level->next)
             track->num_levels++;
@@ -446,9 +462,7 @@ void trace_finish(TraceText *text)
     }
     if (text->outcome.num_actions > 0)
         qsort(text->outcome.actions, text->outcome.num_actions, sizeof *text->outcome.actions, compare_actions);
-    for (size_t i = 0; i < text->outcome.num_actions; i++)
-        text->has_failed |= text->outcome.actions[i].said.has_failed;
-    table_free(&text->names);
+    keep_names(text);
     text->has_failed |= text->outcome.has_failed | text->steps.has_failed;
     text->serial = 0;
     uint32_t num_outputs = 0;
@@ -532,7 +546,7 @@ static void put_args(Bytes *out, Text args, const Bytes *said)
 typedef struct {
     const TextOutput *output;
     Text pid, tid; /* none where the event has none, and keeps it so */
-    const NestAction *action;
+    const Bytes *said; /* what nesting did to it, or NULL */
     int64_t ts, dur;
     int64_t id_shift;
     int shifts_ids;
@@ -551,7 +565,7 @@ static int is_rewritten(const Event *event, int field, const Rewrite *rewrite)
     case FIELD_BIND_ID:
         return rewrite->shifts_ids;
     case FIELD_ARGS:
-        return rewrite->action != NULL;
+        return rewrite->said != NULL;
     default:
         return 0;
     }
@@ -574,7 +588,7 @@ static void put_field(Bytes *out, const Event *event, int field, const Rewrite *
         bytes_put_us(out, rewrite->dur);
         break;
     case FIELD_ARGS:
-        put_args(out, event->fields[FIELD_ARGS], &rewrite->action->said);
+        put_args(out, event->fields[FIELD_ARGS], rewrite->said);
         break;
     default:
         event_plain_id(event->fields[field], &id);
@@ -604,7 +618,7 @@ static inline char *write_text(char *to, const char *at, size_t length)
 static int put_usual_event(Bytes *out, const Event *event, const Rewrite *rewrite)
 {
     const Text *fields = event->fields;
-    if (rewrite->action != NULL || fields[FIELD_PID].at == NULL || fields[FIELD_TID].at == NULL ||
+    if (rewrite->said != NULL || fields[FIELD_PID].at == NULL || fields[FIELD_TID].at == NULL ||
         fields[FIELD_ID].at != NULL || fields[FIELD_BIND_ID].at != NULL ||
         (event->phase == 'X' && fields[FIELD_TS].at != NULL && fields[FIELD_DUR].at == NULL))
         return 0;
@@ -654,7 +668,7 @@ static void put_event(Bytes *out, const Event *event, const Rewrite *rewrite)
         put_missing(out, event, FIELD_TID, "\"tid\":", rewrite, &has_members);
     if (event->phase == 'X' && event->fields[FIELD_TS].at != NULL)
         put_missing(out, event, FIELD_DUR, "\"dur\":", rewrite, &has_members);
-    if (rewrite->action != NULL)
+    if (rewrite->said != NULL)
         put_missing(out, event, FIELD_ARGS, "\"args\":", rewrite, &has_members);
     bytes_put_char(out, '}');
 }
@@ -664,7 +678,7 @@ static void put_packets(TraceText *text, const TextTrack *track, const Event *ev
 {
     PacketPlace place = {.number = (uint32_t)(rewrite->output - text->outputs), .track = rewrite->output->track,
                          .process = rewrite->output->process, .ts = rewrite->ts,
-                         .dur = rewrite->dur, .said = rewrite->action != NULL ? &rewrite->action->said : NULL};
+                         .dur = rewrite->dur, .said = rewrite->said};
     place.is_disordered = track->is_disordered || track->num_levels > 1 || track->was_cut;
     if (event->fields[FIELD_ID].at != NULL)
         place.has_id = event_plain_id(event->fields[FIELD_ID], &place.id);
@@ -740,8 +754,7 @@ static void rewrite_event(TraceText *text, const Event *event, unsigned look, By
         return;
     }
     const TextOutput *output = &text->outputs[number];
-    Rewrite rewrite = {.output = output, .pid = output->pid, .tid = output->tid, .action = action,
-                       .id_shift = text->id_shift};
+    Rewrite rewrite = {.output = output, .pid = output->pid, .tid = output->tid, .id_shift = text->id_shift};
     if (text->keeps_places) {
         rewrite.pid = event->fields[FIELD_PID];
         rewrite.tid = action != NULL && action->level > 0 ? output->tid : event->fields[FIELD_TID];
@@ -757,6 +770,12 @@ static void rewrite_event(TraceText *text, const Event *event, unsigned look, By
     rewrite.dur = end - rewrite.ts;
     rewrite.ts += text->shift_ns;
     text->num_written++;
+    if (action != NULL) {
+        text->said.length = 0;
+        nest_say(action, &text->names, thread_of(text, track), output->overlap, &text->said);
+        text->has_failed |= text->said.has_failed;
+        rewrite.said = &text->said;
+    }
     if (text->writes_packets)
         put_packets(text, track, event, &rewrite, out);
     else
@@ -797,6 +816,7 @@ void trace_free(TraceText *text)
     bytes_free(&text->steps);
     bytes_free(&text->align_on);
     bytes_free(&text->output_texts);
+    bytes_free(&text->said);
     nest_free_outcome(&text->outcome);
     memset(text, 0, sizeof *text);
 }

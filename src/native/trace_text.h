@@ -45,6 +45,7 @@ typedef struct {
     int64_t from_ns, to_ns;
     uint8_t is_kept;
     uint64_t track, process; /* uuids, for Perfetto */
+    unsigned overlap; /* its number among the overlap tracks; 0 if it is none */
 } TextOutput;
 
 typedef struct {
@@ -75,6 +76,7 @@ typedef struct {
     TextOutput *outputs;
     size_t num_outputs;
     Bytes output_texts;
+    Bytes said; /* what nesting did to the event at hand */
     int64_t shift_ns, id_shift;
     int64_t stretch_begin_ns, stretch_gain_ns, stretch_over_ns; /* `over` is above 0; see Stretch in merge/alignment.py */
     int writes_packets;

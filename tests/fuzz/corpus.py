@@ -16,8 +16,8 @@ _TRACES = [
 ]
 _OVERLAPPING = [
     _SPAN | {"cat": "python_function", "name": "ProfilerStep#1", "args": {"kinetoscope": "said before"}},
-    _SPAN | {"ts": 2, "dur": 900.5, "tid": "8"},
-    _SPAN | {"ts": 2, "dur": 900.5},
+    _SPAN | {"ts": 2, "dur": 900.5, "tid": "8", "name": ["aten::mm"]},
+    _SPAN | {"ts": 2, "dur": 900.5, "name": 7, "cat": {"a": True}},
     _SPAN | {"ts": 3.125, "dur": 9000, "cat": "kernel", "bind_id": 7, "id": 7},
     {"ph": "M", "name": "thread_name", "pid": 7, "tid": 8, "ts": 0, "args": {"name": "main"}},
     {"ph": "M", "name": "thread_sort_index", "pid": 7, "tid": 8, "args": {"sort_index": 3}},

@@ -28,6 +28,8 @@ with atheris.instrument_imports(include=["kinetoscope.formats", "kinetoscope.mer
 
 from corpus import write_corpus
 
+from merged_traces import meaning
+
 _SMALL_WINDOW_BYTES = 1 << 10  # so that small files go through several
 _TMPFS = Path("/dev/shm")
 _MENDED = {"syntax", "nesting"}
@@ -42,14 +44,21 @@ def go_through(data: bytes) -> None:
     repaired = [_repaired(source, target, pure) for pure in ("0", "1")]
     if repaired[0] != repaired[1]:
         raise AssertionError(f"C and Python repair differently:\n{repaired[0]}\n{repaired[1]}")
-    os.environ["KINETOSCOPE_PURE"] = "0"
     if repaired[0] is None:
         return
+    merged = [_merged(source, target, pure) for pure in ("0", "1")]
+    if merged[0] != merged[1]:
+        raise AssertionError(f"C and Python merge differently:\n{merged[0]}\n{merged[1]}")
+
+
+def _merged(source: Path, target: Path, pure: str) -> Any:
+    """What the merged trace means; None if it has no clock."""
+    os.environ["KINETOSCOPE_PURE"] = pure
     try:
         merge_traces(target, source)
     except MergeError:
-        return  # it has no clock
-    _require_whole(target)
+        return None
+    return meaning(_require_whole(target))
 
 
 def _repaired(source: Path, target: Path, pure: str) -> Any:

@@ -34,17 +34,12 @@ class GuardedCallback:
         super().__init_subclass__(**options)
         cls._handled = None
 
-    @classmethod
-    def handled_events(cls) -> frozenset[str]:
-        """The names of the events that the class handles."""
-        if cls._handled is None:
-            cls._handled = _handled_by(cls)
-        return cls._handled
-
     def run_event(self, event: Any, state: Any, logger: Any = None) -> None:
         """Called by the engine at each event."""
-        name = event.value
-        if name not in (self._handled or self.handled_events()):
+        handled, name = self._handled, event.value
+        if handled is None:
+            handled = type(self)._handled = _handled_by(type(self))
+        if name not in handled:
             return
         method = getattr(self, name)
         if name == "init" or not hasattr(state.profiler, "call"):

@@ -5,13 +5,12 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from kinetoscope.composer.callback import TrainerCallback
-from kinetoscope.composer.engine_list import EngineList
 from kinetoscope.composer.engine_markers import EngineMarkers
 from kinetoscope.composer.json_trace_handler import JSONTraceHandler
 from kinetoscope.composer.remote import logger_store
 from kinetoscope.composer.system_profiler import SystemProfiler
 from kinetoscope.composer.torch_profiler import TorchProfiler
-from kinetoscope.errors import SettingsError
+from kinetoscope.errors import ProfilerStateError, SettingsError
 from kinetoscope.recording import profiler as engine
 from kinetoscope.recording.action import ProfilerAction
 from kinetoscope.recording.marker import RECORDING_ACTIONS, Marker
@@ -109,14 +108,14 @@ class Profiler(engine.Profiler, TrainerCallback):
         self._engine_markers = EngineMarkers(self.marker_with, lambda: self.lasting)
         self._saves_at_next_event = self._acts_at_next_event = False
         self._has_begun = False
-        self._engine_list = EngineList([], [])
         super().__init__(schedule, handlers, sources=self._callbacks, strict=strict)
+        self.state = None
 
     # -- what a Trainer and its engine touch ------------------------------------------------------------------
 
     def bind_to_state(self, state: Any) -> None:
         """Makes ``state`` the run's, and has the engine call this profiler, its sources and its handlers, in that
-        order. During a batch of a real Trainer this profiler calls those of them that are ours."""
+        order."""
         self.renew()
         self.bind(state)
         state.profiler = self
@@ -124,9 +123,6 @@ class Profiler(engine.Profiler, TrainerCallback):
         state.callbacks.append(self)
         state.callbacks.extend(self._callbacks)
         state.callbacks.extend(self.trace_handlers)
-        if type(state).__module__.startswith("composer."):
-            others = [it for it in (*self._callbacks, *self.trace_handlers) if type(it) in _OURS]
-            self._engine_list = EngineList(state.callbacks, others)
 
     def marker(
         self,
@@ -143,21 +139,17 @@ class Profiler(engine.Profiler, TrainerCallback):
         return self._engine_markers.get(name, actions, record_instant_on_start, record_instant_on_finish, categories)
 
     def run_event(self, event: Any, state: Any, logger: Any = None) -> None:
-        """Called by the engine at each event, before the sources and handlers are."""
+        """Called by the engine at each event, before the sources and handlers are. Before `bind_to_state` it does
+        nothing."""
+        if self.state is None:
+            return
         if self._acts_at_next_event:
             self.call(self, self._act)
         name = event.value
-        if name in self._engine_list.unwanted:
-            return
         if name == "init":
             self.init(state, logger)
         elif name in _HANDLED:
             self.call(self, getattr(self, name), state, logger)
-        self._engine_list.pass_on(event, state, logger)
-
-    def close(self, state: Any = None, logger: Any = None) -> None:
-        self._engine_list.step_in()  # behind this profiler, so that the engine closes them next
-        super().close(state, logger)
 
     def close_abandoned(self) -> None:
         """A Trainer was never closed: does what it would have done for this profiler, its sources and its handlers."""
@@ -168,6 +160,29 @@ class Profiler(engine.Profiler, TrainerCallback):
         for callback in callbacks:
             self.call(callback, callback.post_close)
         self.post_close()
+
+    def get_action(self) -> ProfilerAction:
+        """The action of the current batch; SKIP before `bind_to_state`."""
+        return ProfilerAction.SKIP if self.state is None else super().get_action()
+
+    def check_is_startable(self) -> None:
+        """Raises `ProfilerStateError` before `bind_to_state`, and as `kinetoscope.Profiler.start` does."""
+        if self.state is None:
+            raise ProfilerStateError("Profiler.bind_to_state() comes first; a Trainer calls it: Trainer(profiler=...).")
+        super().check_is_startable()
+
+    def close(self, state: Any = None, logger: Any = None) -> None:
+        if self.state is not None:
+            super().close(state, logger)
+
+    def close_if_left_out(self) -> None:
+        """For handlers, which are closed after this profiler: if it still runs, the engine does not know of it."""
+        if self.is_running:
+            _log.warning(
+                "The Profiler was taken out of the Trainer's callbacks during the run, so it was not told when batches "
+                "ended. What was recorded is saved now. Leave it in the list until the Trainer is closed."
+            )
+            self.close()
 
     # -- events -----------------------------------------------------------------------------------------------
 
@@ -226,7 +241,8 @@ class Profiler(engine.Profiler, TrainerCallback):
 
     def post_close(self) -> None:
         """Everything of ours is closed: waits for uploads."""
-        self.finish_uploads()
+        if self.state is not None:
+            self.finish_uploads()
 
     # -- inside -----------------------------------------------------------------------------------------------
 
@@ -245,7 +261,6 @@ class Profiler(engine.Profiler, TrainerCallback):
             self.call(source, source.fit_end, state, logger)
 
 
-_OURS = (SystemProfiler, TorchProfiler, JSONTraceHandler)
 _HANDLED = frozenset(
     {
         "after_load",

@@ -54,12 +54,19 @@ def nest(events: list[Event], is_fixed: Callable[[Event], bool] = lambda event: 
     tracks = OverlapTracks(events)
     counts = NestingCounts()
     for track, spans in _spans_by_track(events).items():
-        moved = _TrackNester(is_fixed, counts, str(track[1])).place(spans)
+        changes: dict[int, _Change] = {}
+        moved = _TrackNester(is_fixed, changes).place(spans)
         for k in itertools.count(1):
             if not moved:
                 break
-            tracks.move(moved, track, k)
-            moved = _TrackNester(is_fixed, counts, f"{track[1]} (overlap {k})", k == _LAST_OVERLAP_TRACK).place(moved)
+            number = tracks.move(moved, track, k)
+            for span in moved:
+                changes[id(span)].overlap = number
+            moved = _TrackNester(is_fixed, changes, k == _LAST_OVERLAP_TRACK).place(moved)
+        for change in changes.values():
+            change.say(str(track[1]))
+            counts.clipped += bool(change.cut_begin_ns or change.cut_end_ns)
+            counts.moved += bool(change.overlap)
     return counts
 
 
@@ -72,15 +79,34 @@ def _spans_by_track(events: Iterable[Event]) -> dict[Track, list[Event]]:
     return tracks
 
 
+@dataclass(slots=True)
+class _Change:
+    """What nesting did to one span."""
+
+    span: Event
+    cut_begin_ns: int = 0
+    cut_end_ns: int = 0
+    overlap: int = 0
+    """The number of the overlap track it ended up on; 0 if it stayed on its own."""
+    beside: Any = None
+    """The name of the span on its own track that it overlaps."""
+
+    def say(self, thread: str) -> None:
+        """Says it in the span's args."""
+        for cut_ns, where in ((self.cut_begin_ns, "begin"), (self.cut_end_ns, "end")):
+            if cut_ns:
+                _say(self.span, f"clipped {_microseconds(cut_ns)} at its {where} to nest")
+        if self.overlap:
+            other = self.beside if isinstance(self.beside, str) else "another span"
+            _say(self.span, f"moved from thread {thread} to overlap {self.overlap}: it overlaps {other}")
+
+
 class _TrackNester:
     """Places spans on one track in order of their begin; ``_open`` are those that enclose the present moment."""
 
-    def __init__(
-        self, is_fixed: Callable[[Event], bool], counts: NestingCounts, thread: str, is_last: bool = False
-    ) -> None:
+    def __init__(self, is_fixed: Callable[[Event], bool], changes: dict[int, _Change], is_last: bool = False) -> None:
         self._is_fixed = is_fixed
-        self._counts = counts
-        self._thread = thread
+        self._changes = changes
         self._is_last = is_last
         self._open: list[Event] = []
         self._moved: list[Event] = []
@@ -122,16 +148,18 @@ class _TrackNester:
             allowed.append(choices[0])
         if allowed:
             cut_ns, _, victim, cut = min(allowed, key=lambda choice: choice[:2])
-            self._counts.clipped += 1
             return cut(victim, cut_ns)
         return self._move(outer, span)
 
     def _limit_ns(self, event: Event) -> int:
         return -1 if self._is_fixed(event) else _LIMITS_NS.get(str(event.get("cat")), _OTHER_NS)
 
+    def _change_of(self, span: Event) -> _Change:
+        return self._changes.setdefault(id(span), _Change(span))
+
     def _cut_end(self, span: Event, cut_ns: int) -> bool:
         span["dur"] -= cut_ns
-        _say(span, f"clipped {_microseconds(cut_ns)} at its end to nest")
+        self._change_of(span).cut_end_ns += cut_ns
         return True
 
     def _cut_outer(self, outer: Event, cut_ns: int) -> bool:
@@ -141,16 +169,17 @@ class _TrackNester:
     def _cut_begin(self, span: Event, cut_ns: int) -> bool:
         span["ts"] += cut_ns
         span["dur"] -= cut_ns
-        _say(span, f"clipped {_microseconds(cut_ns)} at its begin to nest")
+        self._change_of(span).cut_begin_ns += cut_ns
         heapq.heappush(self._cut, (span["ts"], -span["dur"], next(self._serial), span))
         return False
 
     def _move(self, outer: Event, span: Event) -> bool:
         """Sends one of the two away: the later one, unless it is fixed and the other is not."""
-        self._counts.moved += 1
         outer_goes = self._is_fixed(span) and not self._is_fixed(outer)
         leaving, staying = (self._open.pop(), span) if outer_goes else (span, outer)
-        _say(leaving, f"moved from thread {self._thread}: it overlaps {staying.get('name')}")
+        change = self._change_of(leaving)
+        if not change.overlap:
+            change.beside = staying.get("name")
         self._moved.append(leaving)
         return outer_goes
 
@@ -165,7 +194,8 @@ def _microseconds(duration_ns: int) -> str:
 
 def _say(event: Event, what: str) -> None:
     """Adds ``what`` to the event's args, in a copy: events of one recorder may share their args."""
-    args = event.get("args") or {}
+    args = event.get("args")
+    args = {} if args is None else args
     if not isinstance(args, dict) or not isinstance(before := args.get("kinetoscope", ""), str):
         return
     event["args"] = args | {"kinetoscope": f"{before}; {what}" if "kinetoscope" in args else what}
@@ -198,14 +228,16 @@ class OverlapTracks:
         elif event.get("name") == "thread_sort_index" and isinstance(index := args.get("sort_index"), int):
             self._sort_indexes[pid, tid] = index
 
-    def move(self, spans: Iterable[Event], track: Track, k: int) -> None:
-        """Puts ``spans`` of ``track`` on its k-th overlap track, which is made."""
-        overlap_tid = self.add(track, k)
+    def move(self, spans: Iterable[Event], track: Track, k: int) -> int:
+        """Puts ``spans`` of ``track`` on its k-th new overlap track, which is made; returns that one's number."""
+        overlap_tid, number = self.add(track, k)
         for span in spans:
             span["tid"] = overlap_tid
+        return number
 
-    def add(self, track: Track, k: int) -> int:
-        """Makes the k-th overlap track of ``track`` beside those it had; returns its tid, which nobody else has."""
+    def add(self, track: Track, k: int) -> tuple[int, int]:
+        """Makes the k-th overlap track of ``track`` beside those it had; returns its tid, which nobody else has, and its
+        number among all of them."""
         pid, tid = track
         k += self._num_before.get(track, 0)
         overlap_tid = self._free_tid()
@@ -214,7 +246,7 @@ class OverlapTracks:
         sort_index = self._sort_indexes.get(track, tid if isinstance(tid, int) else 0)
         self._describe(pid, overlap_tid, "thread_name", name=f"{name} (overlap {k})", overlap_of=tid, overlap=k)
         self._describe(pid, overlap_tid, "thread_sort_index", sort_index=sort_index)
-        return overlap_tid
+        return overlap_tid, k
 
     def _free_tid(self) -> int:
         """A tid above all pids of Linux (2**22), where nobody else is; Perfetto reads tids as 32 bits."""

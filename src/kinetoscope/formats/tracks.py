@@ -20,10 +20,9 @@ _DEVICE_CATEGORIES = frozenset({"kernel", "gpu_memcpy", "gpu_memset", "Kernel", 
 _CONSUMED = frozenset(
     {
         *("process_name", "process_labels", "process_sort_index", "thread_name", "thread_sort_index"),
-        *("clock_sync_timestamp_us", "clock_sync_error_bound"),  # Composer's; true in one file alone
+        *("global_rank", "clock_sync_timestamp_us", "clock_sync_error_bound"),  # Composer's; true in one file alone
     }
 )
-_CLOCK_OF_ONE_FILE = frozenset({"clock_sync_timestamp_us", "clock_sync_error_bound"})  # Composer's; true in it alone
 _NUMBER = re.compile("[0-9]{1,18}")
 _LOOP_SPANS = ("ProfilerStep#", "event/batch")
 _BACKWARD_SPANS = ("autograd::engine::evaluate_function",)
@@ -117,6 +116,14 @@ class RankTracks:
             events.append(self._describe("thread_sort_index", track.tid, sort_index=track.sort_index(place)))
         return events
 
+    def notes_for_composer(self, base_ns: int) -> list[Event]:
+        """What Composer's own merger looks for in a list whose times count from ``base_ns``: the rank, and a moment
+        that is the same on every rank."""
+        return [
+            self._describe("global_rank", 0, value=self.rank),
+            self._describe("clock_sync_timestamp_us", 0, value=-base_ns // 1000),
+        ]
+
     def _describe(self, name: str, tid: int, /, **args: Any) -> Event:
         tid = tid or next((track.tid for track in self._tracks.values()), 1)
         return {"ph": "M", "name": name, "pid": self.rank, "tid": tid, "args": args}
@@ -163,12 +170,14 @@ class Descriptions:
         self.keys: dict[tuple[Any, Any], TrackKey] = {}
         self._kernel_pids: set[Any] = set(map(plain_pid, kernel_pids))
         for event in events:
-            if event.get("ph") == "M" and isinstance(args := event.get("args"), dict):
-                self._take(event, args)
+            if event.get("ph") == "M":
+                self._take(event, event.get("args"))
             elif isinstance(category := event.get("cat"), str) and category in _DEVICE_CATEGORIES:
                 self._kernel_pids.add(plain_pid(event.get("pid")))
 
-    def _take(self, event: Event, args: Event) -> None:
+    def _take(self, event: Event, args: Any) -> None:
+        if not isinstance(args, dict):
+            return
         pid, tid = plain_pid(event.get("pid")), plain_tid(event.get("tid"))
         label = str(args.get("labels", ""))
         match event.get("name"):
@@ -213,7 +222,7 @@ def role_of(name: str) -> Role | None:
 
 def _order(track: Track) -> tuple[Any, ...]:
     number = track.original_tid if isinstance(track.original_tid, int) else 0
-    return track.role, str(track.device), number, str(track.original_tid), track.overlap
+    return track.role, str(track.device), number, str(track.original_tid), track.overlap, str(track.key)
 
 
 def plain_pid(pid: Any) -> Any:

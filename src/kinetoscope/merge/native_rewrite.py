@@ -27,8 +27,9 @@ _MOST_ACTIONS_KEPT = 100_000  # spans cut or moved; a file with more is looked a
 _COUNTS = ("events", "clipped", "moved", "repeated_flows", "lone_begins", "lone_ends")
 _ALWAYS = (-(2**63), 2**63 - 1)
 
-_Output = tuple[bytes, bytes, bool, int, int, int, int]
-"""A pid and a tid as text, whether it is kept, from when and until when, and two numbers for Perfetto."""
+_Output = tuple[bytes, bytes, bool, int, int, int, int, int]
+"""A pid and a tid as text, whether it is kept, from when and until when, two numbers for Perfetto, and the number of the
+overlap track, 0 for none."""
 
 
 class NativeRewriter:
@@ -180,8 +181,8 @@ def _same_places(survey: Survey) -> tuple[list[_Output], list[Event]]:
     events = [*survey.metadata, *({"pid": pid, "tid": tid} for pid, tid, *_ in survey.tracks)]
     num_known, overlaps, outputs = len(events), OverlapTracks(events), []
     for pid, tid, _, _, _, num_levels in survey.tracks:
-        tids = [b"", *(str(overlaps.add((pid, tid), level)).encode() for level in range(1, num_levels))]
-        outputs += [(b"", new_tid, True, *_ALWAYS, 0, 0) for new_tid in tids]
+        added = [overlaps.add((pid, tid), level) for level in range(1, num_levels)]
+        outputs += [(b"", str(new_tid).encode(), True, *_ALWAYS, 0, 0, number) for new_tid, number in [(0, 0), *added]]
     return outputs, events[num_known:]
 
 
@@ -196,16 +197,17 @@ def track_outputs(survey: Survey, file: InputFile, plan: Plan) -> Iterator[_Outp
         if plan.windows:
             from_ns, to_ns = (_fit(file.file_ns(it) - file.base_ns) for it in (from_ns, to_ns))
         for level in range(num_levels):
-            tid = places.tids.get((number, level), 0)
+            tid, overlap = places.tids.get((number, level), (0, 0))
             uuids = track_uuid(rank, tid), process_uuid(rank)
-            yield str(rank).encode(), str(tid).encode(), is_kept, from_ns, to_ns, *uuids
+            yield str(rank).encode(), str(tid).encode(), is_kept, from_ns, to_ns, *uuids, overlap
 
 
 class _Places:
-    """The tids of a file's tracks in the merged trace, given out in the order in which their events come."""
+    """The tids of a file's tracks in the merged trace, given out in the order in which their events come; and the numbers
+    of those that are overlap tracks."""
 
     def __init__(self, survey: Survey, file: InputFile, plan: Plan) -> None:
-        self.tids: dict[tuple[int, int], int] = {}
+        self.tids: dict[tuple[int, int], tuple[int, int]] = {}
         by_rank: dict[int, list[int]] = {}
         for number, (pid, *_) in enumerate(survey.tracks):
             by_rank.setdefault(file.rank_of(pid), []).append(number)
@@ -220,16 +222,17 @@ class _Places:
         places = []
         for number in numbers:
             pid, tid, first, _, _, num_levels = survey.tracks[number]
-            places.append((first, 0, number, tid))
+            places.append((first, 0, number, (tid, 0)))
             places += [(first, level, number, overlaps.add((pid, tid), level)) for level in range(1, num_levels)]
         kernel_pids = {survey.tracks[number][0] for number in numbers if survey.tracks[number][3]}
         described = Descriptions(events, kernel_pids)
         tracks = plan.tracks[rank]
         if not file.is_merged:
             tracks.note_host(file.host)
-        for _, level, number, tid in sorted(places, key=lambda place: place[:3]):
+        for _, level, number, (tid, overlap) in sorted(places, key=lambda place: place[:3]):
             pid, role = survey.tracks[number][0], survey.tracks[number][4]
-            self.tids[number, level] = tracks.place(pid, tid, described, role, is_ours=file.is_ours)
+            placed = tracks.place(pid, tid, described, role, is_ours=file.is_ours)
+            self.tids[number, level] = placed, overlap
 
 
 class Writing:

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import PurePath
 from types import GeneratorType
 from typing import Any
 
@@ -37,7 +38,7 @@ def _check_callback(callback: Any, argument: str) -> None:
         raise SettingsError(f"{argument} holds the class {callback.__name__}. Pass an instance: {callback.__name__}().")
     if isinstance(callback, GeneratorType):
         raise SettingsError(f"{argument} is a generator. Pass a list.")
-    if isinstance(callback, str | bytes | os.PathLike | Mapping):
+    if isinstance(callback, str | bytes | PurePath | Mapping):
         raise SettingsError(
             f"{argument} holds {callback!r}. Pass objects such as JSONTraceHandler(...), or a list of them."
         )

@@ -164,7 +164,10 @@ class TraceFolder:
 
     @property
     def saved_traces(self) -> list[tuple[Timestamp, list[Path | None]]]:
-        """For each cycle the timestamp and the file of every rank; None for a file that cannot be seen from here."""
+        """For each cycle the timestamp and the file of every rank; None for a file that cannot be seen from here.
+        Empty before the run has begun."""
+        if not hasattr(self, "_start"):
+            return []
         cycles: dict[int, tuple[Timestamp, list[Path | None]]] = {}
         for manifest in read_manifest(self.path):
             for trace in manifest.kept:
@@ -224,11 +227,12 @@ class TraceFolder:
         attempts = {it.rank: it.started.attempt for it in read_manifest(self.path) if it.started is not None}
         if attempt.name in attempts.values() and self._ranks.rank not in attempts:
             return
-        strangers = [it for it in self.path.iterdir() if not _is_ours_now(it)]
-        if strangers:
+        stranger = _first_file(path for path in self.path.iterdir() if not _is_ours_now(path))
+        if stranger is not None:
+            name = str(stranger.relative_to(self.path))
             raise FolderNotEmptyError(
-                f"The trace folder {self.path} is not empty (it holds {strangers[0].name!r}). Choose another folder or "
-                "run name, delete it, or pass overwrite=True."
+                f"The trace folder {self.path} is not empty (it holds {name!r}). Choose another folder or run name, "
+                "delete it, or pass overwrite=True."
             )
 
 
@@ -272,6 +276,16 @@ def _started(ranks: Ranks, attempt: Attempt) -> RankStarted:
         attempt=attempt.name,
         start=attempt.start,
     )
+
+
+def _first_file(paths: Iterable[Path]) -> Path | None:
+    """The first of the ``paths``, and of what is below them, that is more than a folder; None if there is none."""
+    waiting = list(paths)
+    for path in waiting:
+        if path.is_symlink() or not path.is_dir() or not os.access(path, os.R_OK | os.X_OK):
+            return path
+        waiting.extend(path.iterdir())
+    return None
 
 
 def _is_ours_now(path: Path) -> bool:

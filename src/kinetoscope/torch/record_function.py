@@ -19,6 +19,7 @@ from torch.autograd import _record_function_with_args_enter as _begin
 from torch.compiler import is_compiling
 
 from kinetoscope.torch.execution_trace import running_observers
+from kinetoscope.torch.known_names import note_name, plain_names
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -50,6 +51,8 @@ class record_function:  # noqa: N801 - torch's name
             return self
         # The quickest first. A profiler of all threads is not seen by the last, an execution trace only by the first.
         if running_observers or autograd_profiler._is_profiler_enabled or _records_on_this_thread():
+            if self.name not in plain_names:
+                note_name(self.name)
             record = _begin(self.name) if self.args is None else _begin_with(self.name, self.args)
             self._open = (self._open, record)
         return self

@@ -5,88 +5,23 @@ printable ASCII "unknown". Its spans may overlap on one track, of which viewers 
 """
 
 import json
-import re
 import tempfile
-import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import chain
-from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 from kinetoscope.formats.chrome import ChromeTrace, ChromeWriter, Event, choose_base_ns, read_chrome
 from kinetoscope.formats.nesting import nest
 from kinetoscope.torch.export import trace_stream
-from kinetoscope.torch.kineto_library import odd_names
 from kinetoscope.torch.own_frames import OwnFrames, drop_own_frames
 from kinetoscope.torch.strays import STRAY_TID, move_strays, stray_name
-from kinetoscope.torch.trace_text import Renamed, TraceText
+from kinetoscope.torch.trace_text import TraceText
+from kinetoscope.torch.true_names import NamesBySpan, ways_to_write
 
-_CHANGED_BY_KINETO = re.compile(r"[^ !#-\[\]-~]")
 # Kineto gives each field a line; that of torch before 2.7 or so all of these fields one.
 _AFTER_A_NAME = (",\n", ', "pid": ')
 _FLOW_BITS = 40  # ids of one window stay below, and all together exact in a double
-_SLICE = 2_000  # names that are read before other threads get their turn: about a millisecond's worth
-_PAUSE_S = 0.0001
-
-NamesBySpan = dict[tuple[int, int], list[str]]
-"""The true names of the spans that begin at a unix nanosecond and last so many."""
-
-
-@dataclass(frozen=True, slots=True)
-class TrueNames:
-    """The names that Kineto does not write as they were: by when they are, and by the number of the activity.
-
-    Versions of torch before 2.13 do not tell the order in which Kineto writes: then ``in_order`` is None.
-    """
-
-    by_span: NamesBySpan = field(default_factory=dict)
-    in_order: list[Renamed] | None = field(default_factory=list)
-
-
-def find_true_names(kineto_results: Any) -> TrueNames:
-    """The true names of what Kineto's file will call otherwise."""
-    odd = odd_names(kineto_results)
-    if odd is not None:
-        return _collected(odd)
-    if hasattr(kineto_results, "trace_activities"):
-        return _true_names(kineto_results.trace_activities(), "timestamp", "duration")
-    names = _true_names(kineto_results.events(), "start_ns", "duration_ns")
-    return TrueNames(names.by_span, None) if names.by_span else names
-
-
-def _collected(odd: Iterable[tuple[int, str, int, int]]) -> TrueNames:
-    names = TrueNames({}, in_order := [])
-    for number, name, begin_ns, duration_ns in odd:
-        names.by_span.setdefault((begin_ns, duration_ns), []).append(name)
-        in_order.append(Renamed(number, name, _as_kineto_writes(name)))
-    return names
-
-
-def _true_names(events: list[Any], begin: str, duration: str) -> TrueNames:
-    """Uses ``events`` up, from the last to the first, so that giving them back takes its time in slices as well."""
-    by_span: NamesBySpan = {}
-    in_order: list[Renamed] = []
-    # Through the class, since looking a method up on each object costs more than the call.
-    name_of = type(events[0]).name if events else str
-    known: set[str] = set()
-    changed: set[str] = set()
-    while events:
-        part = events[-_SLICE:]
-        del events[-_SLICE:]
-        names = list(map(name_of, part))
-        new = set(names) - known
-        known |= new
-        changed.update(filter(_CHANGED_BY_KINETO.search, new))
-        for place, name in enumerate(names) if not changed.isdisjoint(names) else ():
-            if name in changed:
-                span = getattr(part[place], begin)(), getattr(part[place], duration)()
-                by_span.setdefault(span, []).append(name)
-                in_order.append(Renamed(len(events) + place, name, _as_kineto_writes(name)))
-        del part
-        time.sleep(_PAUSE_S)
-    return TrueNames(by_span, sorted(in_order, key=attrgetter("number")))
 
 
 def rewrite_trace(sources: Sequence[tuple[TraceText, NamesBySpan]], target: Path, additions: Mapping[str, Any]) -> None:
@@ -131,7 +66,7 @@ def _read(document: bytes) -> ChromeTrace:
 
 def _escaped(text: bytes, changed_names: NamesBySpan) -> bytes:
     """The text with its names escaped that Kineto writes with their quotes as they are."""
-    written = {it for names in changed_names.values() for name in names for it in _ways_to_write(name)}
+    written = {it for names in changed_names.values() for name in names for it in ways_to_write(name)}
     for name in filter(lambda name: '"' in name, written):
         for after in _AFTER_A_NAME:  # a name has no line breaks: so the line is found for certain
             text = text.replace(f'"name": "{name}"{after}'.encode(), f'"name": {json.dumps(name)}{after}'.encode())
@@ -161,15 +96,5 @@ def _joined(parts: Iterable[list[Event]]) -> list[Event]:
 
 def _restore_name(event: dict[str, Any], true_names: Iterable[str]) -> None:
     for name in true_names:
-        if event["name"] in _ways_to_write(name):
+        if event["name"] in ways_to_write(name):
             event["name"] = name
-
-
-def _as_kineto_writes(name: str) -> str:
-    return _ways_to_write(name)[0]
-
-
-def _ways_to_write(name: str) -> tuple[str, ...]:
-    """The newest first: older versions wrote what is not printable, too."""
-    written = name.replace("\\", "/").replace("\n", "")
-    return (written,) if written.isascii() and written.isprintable() else ("unknown", written)

@@ -3,6 +3,7 @@
 import os
 import threading
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from time import perf_counter_ns
@@ -19,11 +20,13 @@ from kinetoscope.torch.events import WindowEvents, list_events, torch_is_known
 from kinetoscope.torch.export import copy_trace
 from kinetoscope.torch.key_averages import Grouping, average_events
 from kinetoscope.torch.kineto_stream import kineto_stream, second_stream
+from kinetoscope.torch.known_names import note_names, odd_names
 from kinetoscope.torch.memory_timeline import MemoryTimeline, build_memory_timeline
 from kinetoscope.torch.metadata import decode_all
-from kinetoscope.torch.repair import NamesBySpan, TrueNames, find_true_names, rewrite_trace
+from kinetoscope.torch.repair import rewrite_trace
 from kinetoscope.torch.stacks import stack_lines
 from kinetoscope.torch.trace_text import TraceText, read_text
+from kinetoscope.torch.true_names import NamesBySpan, TrueNames, find_true_names
 from kinetoscope.writing.atomic_file import atomic_file
 
 
@@ -91,8 +94,17 @@ class Window:
     def text(self, folder: Path, pipes: Path | None) -> TraceText:
         """What Kineto saved, which it does at the first call; by way of the folders that `kineto_stream` asks for."""
         if self._text is None:
-            self._true_names = find_true_names(self.kineto_results)
-            self._text = self._read_text(folder, pipes)
+            names_are_odd = bool(odd_names)
+            if names_are_odd:
+                self._true_names = find_true_names(self.kineto_results)
+            text = self._read_text(folder, pipes)
+            if not names_are_odd and text.may_be_renamed:
+                self._true_names = find_true_names(self.kineto_results)
+                if self._true_names.by_span:
+                    text = replace(text, is_right=False)
+                else:
+                    note_names(text.doubtful_names)
+            self._text = text
         return self._text
 
     def _read_text(self, folder: Path, pipes: Path | None) -> TraceText:

@@ -16,6 +16,7 @@ from kinetoscope.errors import TraceFileError
 from kinetoscope.formats.chrome import encode_text
 from kinetoscope.recording.recorder_choice import IS_PURE
 from kinetoscope.torch.kineto_stream import TextStream
+from kinetoscope.torch.known_names import plain_names
 from kinetoscope.torch.nested_lines import nest_lines
 from kinetoscope.torch.own_frames import PREFIXES
 from kinetoscope.torch.packed_text import SEPARATOR, PackedText
@@ -56,6 +57,7 @@ class TraceText:
     The ``lines`` are an event each, one that every viewer reads, its time ``shift_ns`` after what it says.
     ``remainder`` is the text that follows in Kineto's file, if that is not at its end there.
     ``own_frames``: those of ours that the lines lack, as `OwnFrames.above` has them, where there is a remainder.
+    ``doubtful_names``: those of the lines that Kineto may have changed.
     ``is_right``: there is none, all names are true, and the spans of each track nest.
     """
 
@@ -64,7 +66,13 @@ class TraceText:
     shift_ns: int = 0
     remainder: PackedText = field(default_factory=PackedText)
     own_frames: dict[int, int | None] = field(default_factory=dict)
+    doubtful_names: frozenset[str] = frozenset()
     is_right: bool = False
+
+    @property
+    def may_be_renamed(self) -> bool:
+        """Whether Kineto may have changed names of it: some look so, or part of the text was not looked at."""
+        return bool(self.remainder) or not self.doubtful_names <= plain_names
 
     @property
     def header(self) -> dict[str, Any]:
@@ -103,6 +111,7 @@ def read_text(stream: TextStream, renamed: Sequence[Renamed] | None) -> TraceTex
         shift_ns=shift_ns,
         remainder=remainder,
         own_frames={} if is_at_end else found.own_frames,
+        doubtful_names=frozenset(found.doubtful_names.decode("ascii").splitlines()),
         is_right=nested is not None,
     )
 

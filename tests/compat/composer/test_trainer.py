@@ -18,6 +18,7 @@ from composer_training.traces import read_events, spans_of
 from composer_training.training import BATCH_SIZE, make_batches, make_model, make_trainer
 from kinetoscope import composer as face
 from kinetoscope.composer import JSONTraceHandler, Profiler, ProfilerAction, cyclic_schedule
+from kinetoscope.composer.json_trace_merger import merge_traces
 from trace_processor.trace_processor import load
 
 NO_TORCH = {"torch_prof_profile_memory": False, "torch_prof_with_flops": False}
@@ -158,19 +159,61 @@ class Watches(Callback):
         self.kinds.setdefault(event.value, []).append(kinds[kinds.index("Profiler") :])
 
 
-def test_within_a_batch_the_engine_works_for_the_profiler_alone_and_between_batches_the_list_is_whole():
+def test_the_trainers_list_of_callbacks_is_the_same_at_every_event():
     class Mine(face.TraceHandler):
         pass
 
     profiler, watch = Profiler(ALWAYS, [Mine(), JSONTraceHandler()], strict=True), Watches()
     trainer = train(profiler, num_batches=3, duration="2ep", callbacks=[watch], eval_dataloader=make_batches(2))
     whole = ["Profiler", "SystemProfiler", "TorchProfiler", "Mine", "JSONTraceHandler"]
-    for event in ("before_train_batch", "after_forward", "batch_end"):
-        assert watch.kinds[event] == [["Profiler", "Mine"]] * 6, event
-    for event in ("epoch_start", "before_dataloader", "batch_checkpoint", "eval_start", "epoch_checkpoint", "fit_end"):
-        seen = watch.kinds[event]
+    assert {"before_dataloader", "after_forward", "batch_end", "eval_start", "fit_end"} <= watch.kinds.keys()
+    for event, seen in watch.kinds.items():
         assert seen == [whole] * len(seen), event
     assert [type(it).__name__ for it in trainer.state.callbacks][-5:] == whole
+
+
+class InForward(Callback):
+    """Does something with the state in the forward pass of one batch."""
+
+    def __init__(self, do, number=1):
+        self.do, self.number = do, number
+        self.result = None
+
+    def after_forward(self, state, logger):
+        if state.timestamp.batch == self.number:
+            self.result = self.do(state)
+
+
+def test_a_state_saved_in_mid_batch_names_every_callback_of_ours():
+    callback = InForward(lambda state: list(state.state_dict()["callbacks"]))
+    train(Profiler(ALWAYS, [JSONTraceHandler()], strict=True), num_batches=3, callbacks=[callback])
+    names = callback.result
+    assert names[names.index("Profiler") :] == ["Profiler", "SystemProfiler", "TorchProfiler", "JSONTraceHandler"]
+
+
+def test_a_callback_may_change_the_list_in_mid_batch_and_the_change_stays():
+    class Late(Callback):
+        batches = 0
+
+        def batch_end(self, state, logger):
+            self.batches += 1
+
+    late = Late()
+    callback = InForward(lambda state: state.callbacks.insert(0, late))
+    trainer = train(Profiler(ALWAYS, [JSONTraceHandler()], strict=True), num_batches=4, callbacks=[callback])
+    assert trainer.state.callbacks[0] is late
+    assert late.batches == 3
+    assert len(spans_of(read_events())["event/batch"]) == 4
+
+
+def test_a_profiler_that_is_taken_out_of_the_list_in_mid_batch_saves_what_there_was_and_says_so(caplog):
+    callback = InForward(lambda state: state.callbacks.remove(state.profiler))
+    train(Profiler(ALWAYS, [JSONTraceHandler()]), num_batches=4, callbacks=[callback])
+    assert len(spans_of(read_events())["event/batch"]) >= 2
+    assert any(
+        "taken out of the Trainer's callbacks" in it.getMessage() for it in caplog.records if it.name == "kinetoscope"
+    )
+    assert threads_of_ours() == []
 
 
 def test_a_run_that_failed_in_a_batch_closes_every_callback_of_ours():
@@ -509,12 +552,26 @@ merge_traces("again.json", "traces/ep0-ba5-rank0.json")
     assert len(spans_of(read_events("again.json"))["event/batch"]) == 5
 
 
-def test_composers_own_merger_reads_our_traces(tmp_path):
-    from composer.profiler.json_trace_merger import merge_traces
+def test_composers_own_merger_reads_our_traces_and_the_merged_one():
+    from composer.profiler.json_trace_merger import merge_traces as composers_merge
 
     train(profile_only_markers(cyclic_schedule(warmup=0, active=2)), num_batches=3)
-    merge_traces("composers.json", "run/traces/ep0-ba2-rank0.json")
-    assert len(spans_of(read_events("composers.json"))["event/batch"]) == 2
+    for path in ("run/traces/ep0-ba2-rank0.json", "run/traces/merged_trace.json"):
+        composers_merge("composers.json", path)
+        assert len(spans_of(read_events("composers.json"))["event/batch"]) == 2, path
+
+
+def test_what_composers_merger_made_of_our_traces_merges_again_with_others_on_the_same_clock():
+    from composer.profiler.json_trace_merger import merge_traces as composers_merge
+
+    train(profile_only_markers(cyclic_schedule(warmup=0, active=1, repeat=2)), num_batches=3)
+    first, second = "run/traces/ep0-ba1-rank0.json", "run/traces/ep0-ba2-rank0.json"
+    composers_merge("composers.json", first)
+    merge_traces("ours.json", "composers.json", second)
+    ours, whole = (spans_of(read_events(path)) for path in ("ours.json", "run/traces/merged_trace.json"))
+    assert [(it["ts"], it["end"]) for it in ours["event/batch"]] == [
+        (it["ts"], it["end"]) for it in whole["event/batch"]
+    ]
 
 
 def test_our_actions_equal_composers():
@@ -522,6 +579,9 @@ def test_our_actions_equal_composers():
 
     assert issubclass(Theirs, StringEnum)
     assert [Theirs(it.value) for it in ProfilerAction] == list(Theirs)
+    assert list(ProfilerAction) == list(Theirs)
+    assert [ours != theirs for ours in ProfilerAction for theirs in Theirs].count(False) == len(Theirs)
+    assert [(str(it), f"{it}", repr(it)) for it in ProfilerAction] == [(str(it), f"{it}", repr(it)) for it in Theirs]
 
 
 def test_an_earlier_runs_traces_are_not_overwritten_unasked():

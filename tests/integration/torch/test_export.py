@@ -21,17 +21,18 @@ from kinetoscope.formats.compression import read_unpacked
 from kinetoscope.recording.recorder_choice import IS_PURE
 from kinetoscope.torch import (
     kineto_stream,
+    known_names,
     profile,
     record_function,
-    repair,
+    results,
     schedule,
     tensorboard_trace_handler,
 )
 from kinetoscope.torch.export import copy_trace
-from kinetoscope.torch.kineto_library import odd_names
-from kinetoscope.torch.repair import find_true_names, rewrite_trace
+from kinetoscope.torch.repair import rewrite_trace
 from kinetoscope.torch.results import KinetoResults
 from kinetoscope.torch.trace_text import read_text
+from kinetoscope.torch.true_names import find_true_names
 from older_torch import as_in_2_13
 from trace_processor import trace_processor
 
@@ -98,6 +99,33 @@ def test_perfetto_finds_no_error_and_every_span(tmp_path, options, names):
         assert trace.errors() == {}
         [row] = trace.query("select count(*) as n from slice where dur > 0 or name != ''")
     assert row["n"] >= sum(event["ph"] == "X" for event in events if event["name"])
+
+
+@pytest.fixture
+def no_known_names():
+    """As in a process that has just begun."""
+    known_names.odd_names.clear()
+    known_names.plain_names.clear()
+
+
+@pytest.mark.parametrize("name", ['say "hi"', "back\\slash", "tab\there", "Grüße", "it's", "train/forward"])
+def test_names_that_others_give_come_back_as_they_were(tmp_path, no_known_names, name):
+    for number in range(2):
+        with profile() as profiler:
+            with torch.profiler.record_function(name):
+                torch.ones(3)
+        profiler.export_chrome_trace(tmp_path / f"{number}.json")
+    assert [annotations(tmp_path / f"{number}.json") for number in range(2)] == [[name], [name]]
+
+
+@pytest.mark.skipif(IS_PURE, reason="the module in C tells which names are ordinary")
+@pytest.mark.parametrize("options", OPTIONS, ids=names_of)
+def test_ordinary_names_are_not_looked_up(tmp_path, no_known_names, monkeypatch, options):
+    """It takes Python's lock for microseconds per event."""
+    looked_up = []
+    monkeypatch.setattr(results, "find_true_names", looked_up.append)
+    record(["plain", "train/forward", "it's [3]"], **options).export_chrome_trace(tmp_path / "trace.json")
+    assert looked_up == []
 
 
 @settings(max_examples=25, deadline=None)
@@ -306,17 +334,6 @@ def test_acc_events_exports_the_cycles_of_all(tmp_path):
         assert trace.errors() == {}
         [row] = trace.query("select count(*) as n from flow")
     assert row["n"] == 6
-
-
-@pytest.mark.parametrize("options", OPTIONS, ids=names_of)
-def test_names_read_in_kinetos_library_are_those_that_torch_gives(monkeypatch, options):
-    results = record(**options).profiler.kineto_results
-    if odd_names(results) is None:
-        pytest.skip("this torch, or this build of ours, has no way but through Python")
-    names = find_true_names(results)
-    monkeypatch.setattr(repair, "odd_names", lambda results: None)
-    assert names == find_true_names(results)
-    assert len(names.in_order or ()) > 3
 
 
 @as_in_2_13

@@ -110,7 +110,7 @@ def test_a_large_overlap_moves_to_a_named_track_behind_the_first():
     assert nest(events).moved == 1
     moved = events[3]
     assert moved["tid"] != 7
-    assert moved["args"]["kinetoscope"] == "moved from thread 7: it overlaps cpu_op@0"
+    assert moved["args"]["kinetoscope"] == "moved from thread 7 to overlap 1: it overlaps cpu_op@0"
     name, order = events[4:]
     assert (name["tid"], name["args"]["name"]) == (moved["tid"], "main (overlap 1)")
     assert (order["tid"], order["args"]["sort_index"]) == (moved["tid"], 5)

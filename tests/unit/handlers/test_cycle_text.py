@@ -157,7 +157,7 @@ def test_a_marker_keeps_its_nanoseconds_and_what_overlaps_it_gives_way(tmp_path)
     assert spans["work", 4.001]["tid"] == spans["work", 1000.0]["tid"]
     moved = spans["aten::mm", 900.0]
     assert moved["tid"] != spans["work", 1000.0]["tid"]
-    assert moved["args"]["kinetoscope"] == f"moved from thread {PID}: it overlaps work"
+    assert moved["args"]["kinetoscope"] == f"moved from thread {PID} to overlap 1: it overlaps work"
 
 
 @pytest.mark.parametrize(

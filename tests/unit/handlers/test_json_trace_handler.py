@@ -202,6 +202,19 @@ def test_a_folder_that_is_not_empty_is_refused_naming_it_and_nothing_in_it_is_to
     assert names(tmp_path) == ["precious.json"]
 
 
+def test_empty_folders_in_the_trace_folder_are_no_content(tmp_path):
+    (tmp_path / "cwd" / "deeper").mkdir(parents=True)
+    record(JSONTraceHandler(str(tmp_path)))
+    assert (tmp_path / "merged_trace.json").exists()
+
+
+def test_a_file_deep_in_the_trace_folder_is_refused_naming_it(tmp_path):
+    (tmp_path / "cwd" / "deeper").mkdir(parents=True)
+    (tmp_path / "cwd" / "deeper" / "precious.json").write_text("{}")
+    with pytest.raises(FolderNotEmptyError, match=r"cwd/deeper/precious\.json.*overwrite=True"):
+        record(JSONTraceHandler(str(tmp_path)))
+
+
 def test_a_second_run_into_the_same_folder_is_refused(tmp_path, monkeypatch):
     record(JSONTraceHandler(str(tmp_path), merged_trace_filename=None))
     with pytest.raises(FolderNotEmptyError):

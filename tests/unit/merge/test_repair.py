@@ -109,6 +109,42 @@ def test_spans_that_overlap_move_and_nobody_else_does(tmp_path):
 
 
 @both
+@pytest.mark.parametrize("name", [["a"], {"b": "c"}, None, True, 7, 2.5])
+def test_a_span_moved_beside_one_whose_name_is_no_string_says_so_in_valid_json(tmp_path, name):
+    trace = {"baseTimeNanoseconds": BASE_NS, "traceEvents": [span(0, 500, name=name), span(250, 500)]}
+    first, moved, *_ = repaired(tmp_path, trace)["traceEvents"]
+    assert first["name"] == name
+    assert moved["args"]["kinetoscope"] == "moved from thread 1 to overlap 1: it overlaps another span"
+
+
+@both
+def test_a_moved_span_has_one_note_with_the_track_where_it_ended_up(tmp_path):
+    tasks = [span(10 * number, 10_000, name=f"task {number}") for number in range(40)]
+    trace = {"baseTimeNanoseconds": BASE_NS, "traceEvents": tasks}
+    result = repaired(tmp_path, trace)
+    notes = [event["args"]["kinetoscope"] for event in result["traceEvents"] if event["ph"] == "X" and "args" in event]
+    assert notes == [f"moved from thread 1 to overlap {k}: it overlaps task 0" for k in range(1, 40)]
+    names = {event["tid"]: event["args"]["name"] for event in result["traceEvents"] if event["name"] == "thread_name"}
+    assert names[result["traceEvents"][39]["tid"]] == "thread 1 (overlap 39)"
+    again = repair_trace(tmp_path / "in.json", tmp_path / "out.json")
+    assert again.done == ["Spans cut, so that all nest: 0; moved: 39."]
+
+
+@both
+def test_a_note_names_the_overlap_track_by_its_number_where_others_were_there_before(tmp_path):
+    overlap = {"name": "thread 1 (overlap 1)", "overlap_of": 1, "overlap": 1}
+    trace = {"baseTimeNanoseconds": BASE_NS}
+    trace["traceEvents"] = [
+        {"ph": "M", "name": "thread_name", "pid": 1, "tid": 16777217, "args": overlap},
+        span(0, 500, tid=16777217),
+        span(0, 500),
+        span(250, 500),
+    ]
+    moved = repaired(tmp_path, trace)["traceEvents"][3]
+    assert moved["args"]["kinetoscope"] == "moved from thread 1 to overlap 2: it overlaps a"
+
+
+@both
 def test_also_a_file_that_says_it_is_ours_is_made_to_nest(tmp_path):
     trace = {"baseTimeNanoseconds": BASE_NS, "kinetoscope": {"rank": 3}}
     trace["traceEvents"] = [span(0, 500), span(250, 500)]

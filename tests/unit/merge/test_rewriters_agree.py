@@ -13,6 +13,7 @@ from kinetoscope.errors import MergeError, TraceFileError
 from kinetoscope.merge.check import check_trace
 from kinetoscope.merge.merge_traces import merge_traces
 from kinetoscope.merge.window import Window
+from merged_traces import meaning
 from odd_events import BASE_NS, QUIET, categories, events, others, spans
 from trace_processor.trace_processor import load
 
@@ -28,20 +29,7 @@ def merged(output: Path, file: Path, monkeypatch: pytest.MonkeyPatch, *, pure: b
         return type(error)
     trace = json.loads(output.read_bytes())
     counts = report.num_events, report.num_clipped, report.num_moved
-    return counts, meaning(trace["traceEvents"]), trace["kinetoscope"]
-
-
-def meaning(events: list[dict[str, Any]]) -> list[Any]:
-    """The events, with each track called by its name: which number a new track gets is nobody's business."""
-    tracks = {
-        (event["pid"], event["tid"]): (event["args"]["name"], json.dumps(event["args"]["origin"][:2]))
-        for event in events
-        if event["name"] == "thread_name" and "origin" in event.get("args", {})
-    }
-    shown: list[dict[str, Any]] = [event | {"tid": tracks.get((event["pid"], event["tid"]), "?")} for event in events]
-    return [
-        event for event in shown if not (event.get("ph") == "M" and event["name"].startswith(("thread_", "process_")))
-    ]
+    return counts, meaning(trace)
 
 
 def agree(text: bytes, folder: Path, monkeypatch: pytest.MonkeyPatch, **how: Any) -> Any:
@@ -126,7 +114,7 @@ def test_both_make_the_same_of_broken_events(tmp_path, monkeypatch, events, inde
 @pytest.mark.parametrize("kind", ["bare quotes", "control character", "NaN in a field", "two commas"])
 def test_a_file_whose_every_event_is_broken_is_merged(tmp_path, monkeypatch, kind):
     event = {"ph": "X", "name": "a", "pid": 1, "tid": 1, "ts": 1, "dur": 1, "args": {"b": 1}}
-    counts, _, _ = agree(broken_trace([break_event(event, kind)] * 20), tmp_path, monkeypatch)
+    counts, _ = agree(broken_trace([break_event(event, kind)] * 20), tmp_path, monkeypatch)
     assert counts == (20, 0, 0)
     with load(tmp_path / "out.json") as trace:
         assert trace.errors() == {}
@@ -136,7 +124,7 @@ def test_a_file_whose_every_event_is_broken_is_merged(tmp_path, monkeypatch, kin
 def test_what_is_no_json_is_written_as_json(tmp_path, monkeypatch, literal):
     event = f'{{"ph": "X", "name": "a", "pid": 1, "tid": 1, "ts": 1, "dur": 1, "args": {{"loss": {literal}}}}}'
     text = f'{{"baseTimeNanoseconds": {BASE_NS}, "traceEvents": [{event}, {event}]}}'
-    counts, _, _ = agree(text.encode(), tmp_path, monkeypatch)
+    counts, _ = agree(text.encode(), tmp_path, monkeypatch)
     assert counts == (2, 0, 0)
     trace = json.loads((tmp_path / "out.json").read_bytes(), parse_constant=pytest.fail)
     assert trace["traceEvents"][0]["args"] == {"loss": None, "not_finite": {"loss": literal}}

@@ -4,6 +4,8 @@ import json
 import logging
 import os
 import threading
+from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -88,6 +90,7 @@ def test_a_schedule_that_is_none_is_refused_by_name():
         ((ALWAYS, ["traces"]), {}, "trace_handlers holds 'traces'"),
         ((ALWAYS, (MemoryTraceHandler() for _ in range(2))), {}, "trace_handlers is a generator. Pass a list"),
         ((ALWAYS, object()), {}, "trace_handlers holds .* no method of Callback"),
+        ((ALWAYS, Path("traces")), {}, "trace_handlers holds .*Path"),
         ((ALWAYS, None), {}, "trace_handlers holds None"),
         ((ALWAYS, [], 7), {}, "not also 7"),
         ((ALWAYS,), {"sources": [Callback]}, "sources holds the class Callback"),
@@ -109,6 +112,14 @@ def test_an_argument_that_cannot_work_is_refused_at_once_by_name(arguments, sett
 def test_a_place_to_upload_to_is_a_url():
     with pytest.raises(SettingsError, match="upload_to='bucket/runs' is no URL"):
         Profiler(ALWAYS, MemoryTraceHandler(), upload_to="bucket/runs")
+
+
+def test_a_mock_is_a_trace_handler_though_it_can_be_taken_for_a_path():
+    handler = MagicMock()
+    with Profiler(ALWAYS, [handler]) as profiler:
+        run_batches(profiler, 1)
+    (cycle,) = handler.process_cycle.call_args.args
+    assert cycle.timestamp.batch == 1
 
 
 def test_trace_handlers_can_be_set():

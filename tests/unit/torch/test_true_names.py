@@ -5,7 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from kinetoscope.torch.repair import find_true_names
+from kinetoscope.torch.known_names import note_name
+from kinetoscope.torch.true_names import find_true_names
 
 
 @dataclass
@@ -29,7 +30,7 @@ class Activity:
 
 
 def names_of(*activities: Activity):
-    return find_true_names(SimpleNamespace(trace_activities=lambda: list(activities)))
+    return find_true_names(SimpleNamespace(trace_activities=lambda: list(activities), events=lambda: list(activities)))
 
 
 def test_plain_names_are_as_kineto_writes_them():
@@ -57,3 +58,27 @@ def test_the_order_holds_over_many_activities():
 def test_before_torch_2_13_nothing_tells_the_order():
     before = SimpleNamespace(events=lambda: [Activity("plain", 0, 1), Activity("q\t", 5, 9)])
     assert (find_true_names(before).by_span, find_true_names(before).in_order) == ({(5, 4): ["q\t"]}, None)
+
+
+def since_torch_2_14(*events: Activity, activity: str):
+    """Results whose activity has apostrophes for the quotes of the event."""
+    return SimpleNamespace(trace_activities=lambda: [Activity(activity, 5, 9)], events=lambda: list(events))
+
+
+def test_since_torch_2_14_quotes_are_those_of_the_events():
+    names = find_true_names(since_torch_2_14(Activity('say "it\'s"\n', 5, 9), activity="say 'it's'\n"))
+    assert names.by_span == {(5, 4): ['say "it\'s"\n']}
+    assert [it.raw for it in names.in_order or ()] == ["say 'it's'"]
+
+
+def test_an_apostrophe_stays_one_where_no_event_has_a_quote_then():
+    names = find_true_names(since_torch_2_14(Activity('it"s', 6, 9), Activity("it's", 5, 9), activity="it's"))
+    assert names.by_span == {}
+
+
+def test_where_only_the_trace_was_recorded_quotes_are_those_of_a_name_that_was_used():
+    note_name('which "is" known')
+    assert find_true_names(since_torch_2_14(activity="which 'is' known")).by_span == {(5, 4): ['which "is" known']}
+    note_name("used 'both' ways")
+    note_name('used "both" ways')
+    assert find_true_names(since_torch_2_14(activity="used 'both' ways")).by_span == {}

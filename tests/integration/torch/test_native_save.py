@@ -1,0 +1,64 @@
+"""Kineto saves in our module in C++ only where both were compiled alike; else torch saves, and a line says so."""
+
+import json
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+import kinetoscope
+
+SOURCE = Path(kinetoscope.__file__).parents[2] / "src" / "native" / "kineto_save.cpp"
+EXPORTS = """
+import importlib.util, logging, sys
+logging.basicConfig(format="%(levelname)s %(message)s", level=logging.INFO)
+import torch
+if len(sys.argv) > 2:
+    torch.__version__ = sys.argv[2]
+import kinetoscope
+if sys.argv[1]:
+    spec = importlib.util.spec_from_file_location("kinetoscope._kineto_save", sys.argv[1])
+    kinetoscope._kineto_save = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(kinetoscope._kineto_save)
+from kinetoscope.torch import profile
+for number in range(2):
+    with profile() as profiler:
+        torch.ones(3)
+    profiler.export_chrome_trace(f"trace{number}.json")
+"""
+
+
+def export(folder: Path, *arguments: str) -> str:
+    """What a process that exports two windows has logged."""
+    child = subprocess.run([sys.executable, "-c", EXPORTS, *arguments], cwd=folder, capture_output=True, text=True)
+    assert child.returncode == 0, child.stderr
+    for number in range(2):
+        events = json.loads((folder / f"trace{number}.json").read_text())["traceEvents"]
+        assert "aten::ones" in {event["name"] for event in events}
+    return child.stderr
+
+
+def built_with(folder: Path, *flags: str) -> str:
+    compiler = shutil.which("g++")
+    if compiler is None:
+        pytest.skip("there is no g++ to build the module with")
+    module = folder / "_kineto_save.abi3.so"
+    headers = sysconfig.get_path("include")
+    options = ["-std=c++17", "-O0", "-shared", "-fPIC", "-DPy_LIMITED_API=0x030B0000", f"-I{headers}", *flags]
+    subprocess.run([compiler, *options, str(SOURCE), "-o", str(module)], check=True)
+    return str(module)
+
+
+def test_a_build_with_the_old_strings_leaves_saving_to_torch_and_ends_no_training(tmp_path):
+    log = export(tmp_path, built_with(tmp_path, "-D_GLIBCXX_USE_CXX11_ABI=0"))
+    assert [line for line in log.splitlines() if "saves its traces" in line and line.startswith("INFO")]
+
+
+def test_a_torch_that_was_never_tried_saves_by_itself_and_one_line_says_so(tmp_path):
+    log = export(tmp_path, "", "9.1.0")
+    [line] = [line for line in log.splitlines() if "saves its traces" in line]
+    assert line.startswith("INFO")
+    assert "9.1.0" in line

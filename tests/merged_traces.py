@@ -1,0 +1,18 @@
+"""What the tests and fuzzers of merging share: a merged trace as what it means."""
+
+from typing import Any
+
+
+def meaning(trace: dict[str, Any]) -> dict[str, Any]:
+    """The trace, each track called by what it was in its file: which number a new track gets is nobody's business."""
+    events: list[dict[str, Any]] = trace["traceEvents"]
+    origins = [(event, event["args"].get("origin")) for event in events if names_a(event, "thread_name")]
+    tracks: dict[Any, Any] = {(event["pid"], event["tid"]): origin for event, origin in origins}
+    shown = [
+        event | {"tid": None if names_a(event, "process") else tracks[event["pid"], event["tid"]]} for event in events
+    ]
+    return trace | {"traceEvents": shown}
+
+
+def names_a(event: dict[str, Any], what: str) -> bool:
+    return event.get("ph") == "M" and str(event.get("name")).startswith(what)
