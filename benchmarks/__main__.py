@@ -20,6 +20,7 @@ _SUITES = {
     "training_loop": "benchmarks.recording.training_loop",
     "drain": "benchmarks.recording.drain",
     "reading": "benchmarks.files.reading",
+    "nested": "benchmarks.files.nested",
     "torch_record_function": "benchmarks.torch.record_function",
     "torch_results": "benchmarks.torch.results",
     "system_profiler": "benchmarks.sources.system_profiler",

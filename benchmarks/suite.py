@@ -65,6 +65,10 @@ TARGETS = {
         Target("second load, but args", "<=", 0.3),
         Target("JSON / Parquet", ">=", 15),
     ],
+    "nested": [
+        Target("nested() of Kineto's spans", "<=", 30),
+        Target("nested() of spans in the order of their ends", "<=", 30),
+    ],
     "torch_record_function": [
         Target("record_function off / stock's", "<=", 1 / 10),
         Target("record_function on / stock's", "<=", 1 / 2.5),

@@ -26,7 +26,7 @@ ALLOWED: dict[str, set[str]] = {
     "handlers": {"training", "clock", "writing", "formats", "recording", "storage", "merge", "_native"},
     "assemble": LIVE,
     "testing": LIVE,
-    "table": {"training", "clock", "formats", "writing"},
+    "table": {"training", "clock", "formats", "writing", "_native"},
     "analysis": {"table"},
     "report": {"analysis", "table", "pages"},
     "composer": LIVE,

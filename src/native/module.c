@@ -1,5 +1,6 @@
 /* kinetoscope._native: the module. It keeps state per process, so it does not support sub-interpreters. */
 
+#include "column.h"
 #include "native.h"
 
 static PyObject *use_tsc(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(nothing))
@@ -23,6 +24,9 @@ static PyMethodDef functions[] = {
     {"drain_chrome", drain_chrome, METH_VARARGS,
      "(records, first, are_last, into, (names, categories, args), place, clock): writes lines; how many bytes, the next record,\n"
      "and whether that waits for the part after this one."},
+    {"nest_spans", nest_spans, METH_O,
+     "(stream): of each span, of which Arrow's stream has the begin, the duration and the track: what it has of its own\n"
+     "time, the row of the span around it, and how deep it lies."},
     {NULL, NULL, 0, NULL},
 };
 
@@ -41,7 +45,7 @@ PyMODINIT_FUNC PyInit__native(void)
     PyObject *module = PyModule_Create(&definition);
     if (module != NULL && (track_setup() < 0 || chunk_setup(module) < 0 || recorder_setup(module) < 0 ||
                            span_setup(module) < 0 || sample_setup(module) < 0 ||
-                           scan_setup(module) < 0 || text_setup(module) < 0 ||
+                           column_setup() < 0 || scan_setup(module) < 0 || text_setup(module) < 0 ||
                            kineto_setup(module) < 0))
         Py_CLEAR(module);
     return module;

@@ -238,6 +238,10 @@ int kineto_setup(PyObject *module);
 
 int scan_setup(PyObject *module);
 
+/* -- nested.c: which span lies in which -- */
+
+PyObject *nest_spans(PyObject *module, PyObject *stream);
+
 /* -- text_object.c: traces on their way into a merged one -- */
 
 int text_setup(PyObject *module);

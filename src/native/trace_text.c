@@ -222,8 +222,8 @@ static int is_consumed(const Event *event)
     return event->phase == 'M' && name.at != NULL &&
            (is_header(event) || TEXT_IS(name, "\"thread_name\"") || TEXT_IS(name, "\"thread_sort_index\"") ||
             TEXT_IS(name, "\"process_name\"") || TEXT_IS(name, "\"process_sort_index\"") ||
-            TEXT_IS(name, "\"process_labels\"") || TEXT_IS(name, "\"clock_sync_timestamp_us\"") ||
-            TEXT_IS(name, "\"clock_sync_error_bound\""));
+            TEXT_IS(name, "\"process_labels\"") || TEXT_IS(name, "\"global_rank\"") ||
+            TEXT_IS(name, "\"clock_sync_timestamp_us\"") || TEXT_IS(name, "\"clock_sync_error_bound\""));
 }
 
 static int has_id_phase(const Event *event) { return event->phase != 0 && strchr("stfbneSTpFNOD", event->phase) != NULL; }

@@ -43,8 +43,8 @@ def run(tmp_path):
 def test_a_running_job_can_be_looked_at(run: Path):
     before = sorted(run.rglob("*"))
     (trace,) = kinetoscope.load(run)
-    spans = trace.spans.filter(~pl.col("name").cast(pl.String).str.starts_with("event/")).collect()
-    assert spans.group_by(pl.col("name").cast(pl.String)).len().sort("name").rows() == [("step", 100), ("waiting", 1)]
+    spans = trace.spans.filter(~pl.col("name").str.starts_with("event/")).collect()
+    assert spans.group_by("name").len().sort("name").rows() == [("step", 100), ("waiting", 1)]
     assert spans.filter(pl.col("name") == "step")["category"].unique().to_list() == ["training"]
     assert b"still open" in spans.filter(pl.col("name") == "waiting")["args"][0]
     assert trace.counters.collect()["value"].sum() == sum(range(100)) / 4
@@ -89,7 +89,7 @@ def test_what_a_worker_recorded_in_a_saved_window_is_not_shown_as_unsaved(tmp_pa
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
         (trace,) = kinetoscope.load(tmp_path)
-        assert trace.spans.filter(pl.col("name").cast(pl.String) == "item").collect()["batch"].to_list() == [2]
+        assert trace.spans.filter(pl.col("name") == "item").collect()["batch"].to_list() == [2]
         process.communicate("go on\n", timeout=30)
 
 

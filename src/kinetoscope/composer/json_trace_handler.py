@@ -61,9 +61,5 @@ class JSONTraceHandler(GuardedCallback, json_trace_handler.JSONTraceHandler, Tra
             super().close(state, logger)
 
     def metadata(self, cycle: Cycle, base_ns: int) -> list[dict[str, Any]]:
-        """Ours, and what Composer's own merger looks for: the rank, and a moment that is the same on every rank."""
-        rank = cycle.ranks.rank
-        events = super().metadata(cycle, base_ns)
-        for name, value in (("global_rank", rank), ("clock_sync_timestamp_us", -base_ns // 1000)):
-            events.append({"ph": "M", "name": name, "pid": rank, "tid": events[0]["tid"], "args": {"value": value}})
-        return events
+        """Ours, and what Composer's own merger looks for."""
+        return super().metadata(cycle, base_ns) + self._tracks.notes_for_composer(base_ns)

@@ -10,7 +10,7 @@ from kinetoscope.composer.json_trace_handler import JSONTraceHandler
 from kinetoscope.composer.remote import logger_store
 from kinetoscope.composer.system_profiler import SystemProfiler
 from kinetoscope.composer.torch_profiler import TorchProfiler
-from kinetoscope.errors import SettingsError
+from kinetoscope.errors import ProfilerStateError, SettingsError
 from kinetoscope.recording import profiler as engine
 from kinetoscope.recording.action import ProfilerAction
 from kinetoscope.recording.marker import RECORDING_ACTIONS, Marker
@@ -109,6 +109,7 @@ class Profiler(engine.Profiler, TrainerCallback):
         self._saves_at_next_event = self._acts_at_next_event = False
         self._has_begun = False
         super().__init__(schedule, handlers, sources=self._callbacks, strict=strict)
+        self.state = None
 
     # -- what a Trainer and its engine touch ------------------------------------------------------------------
 
@@ -138,7 +139,10 @@ class Profiler(engine.Profiler, TrainerCallback):
         return self._engine_markers.get(name, actions, record_instant_on_start, record_instant_on_finish, categories)
 
     def run_event(self, event: Any, state: Any, logger: Any = None) -> None:
-        """Called by the engine at each event, before the sources and handlers are."""
+        """Called by the engine at each event, before the sources and handlers are. Before `bind_to_state` it does
+        nothing."""
+        if self.state is None:
+            return
         if self._acts_at_next_event:
             self.call(self, self._act)
         name = event.value
@@ -156,6 +160,20 @@ class Profiler(engine.Profiler, TrainerCallback):
         for callback in callbacks:
             self.call(callback, callback.post_close)
         self.post_close()
+
+    def get_action(self) -> ProfilerAction:
+        """The action of the current batch; SKIP before `bind_to_state`."""
+        return ProfilerAction.SKIP if self.state is None else super().get_action()
+
+    def check_is_startable(self) -> None:
+        """Raises `ProfilerStateError` before `bind_to_state`, and as `kinetoscope.Profiler.start` does."""
+        if self.state is None:
+            raise ProfilerStateError("Profiler.bind_to_state() comes first; a Trainer calls it: Trainer(profiler=...).")
+        super().check_is_startable()
+
+    def close(self, state: Any = None, logger: Any = None) -> None:
+        if self.state is not None:
+            super().close(state, logger)
 
     def close_if_left_out(self) -> None:
         """For handlers, which are closed after this profiler: if it still runs, the engine does not know of it."""
@@ -223,7 +241,8 @@ class Profiler(engine.Profiler, TrainerCallback):
 
     def post_close(self) -> None:
         """Everything of ours is closed: waits for uploads."""
-        self.finish_uploads()
+        if self.state is not None:
+            self.finish_uploads()
 
     # -- inside -----------------------------------------------------------------------------------------------
 

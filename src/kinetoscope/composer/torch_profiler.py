@@ -36,12 +36,17 @@ class TorchProfiler(GuardedCallback, torch_profiler.TorchProfiler, TrainerCallba
         with_flops: bool = True,
         num_traces_to_keep: int = -1,
     ) -> None:
+        self.remote_file_name = path_in_bucket(remote_file_name, "remote_file_name")
+        self.memory_remote_file_name = path_in_bucket(memory_remote_file_name, "memory_remote_file_name")
+        self.filename, self.memory_filename = filename, memory_filename
+        if use_gzip:
+            self.filename, self.remote_file_name = map(_packed, (self.filename, self.remote_file_name))
         super().__init__(
             folder,
-            filename,
-            path_in_bucket(remote_file_name, "remote_file_name"),
+            self.filename,
+            self.remote_file_name,
             memory_filename,
-            path_in_bucket(memory_remote_file_name, "memory_remote_file_name"),
+            self.memory_remote_file_name,
             overwrite=overwrite,
             use_gzip=use_gzip,
             record_shapes=record_shapes,
@@ -102,3 +107,7 @@ class TorchProfiler(GuardedCallback, torch_profiler.TorchProfiler, TrainerCallba
 
     def _make(self, state: Any) -> profile:
         return self.make_profile(state, lambda: state.profiler.schedule(state))
+
+
+def _packed(name: str | None) -> str | None:
+    return f"{name}.gz" if name and not name.endswith(".gz") else name

@@ -104,15 +104,16 @@ def _settled(trace: ChromeTrace) -> ChromeTrace:
 
 
 def read_header(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """What a Chrome JSON file says before its events, or, in a bare list of ours, in the first: the rest is not read.
+    """What a Chrome JSON file says before its events, or, in a bare list of ours, in the metadata that it begins with:
+    the rest is not read.
 
     Raises `TraceFileError` when the file is empty, binary or no trace.
     """
     header: dict[str, Any] = {}
-    taker = _FirstEvent()
+    taker = _FirstMetadata()
     with contextlib.suppress(_EnoughError):
         stream_chrome(path, taker, header.update)
-    return header_in([event for event in taker.events if event.get("ph") == "M"]) | header
+    return header_in(taker.events) | header
 
 
 def _whole(name: str, document: Any, content: bytes) -> ChromeTrace:
@@ -148,12 +149,16 @@ class _EnoughError(Exception):
     """What is looked for was found."""
 
 
-class _FirstEvent(_Collecting):
-    """Takes one event."""
+class _FirstMetadata(_Collecting):
+    """Takes the metadata that a list begins with, up to a header."""
 
     def take_odd(self, event: Event, text: bytes) -> bool:
+        if event.get("ph") != "M":
+            raise _EnoughError
         super().take_odd(event, text)
-        raise _EnoughError
+        if event.get("name") == _HEADER_EVENT:
+            raise _EnoughError
+        return True
 
 
 def _take_header_event(trace: ChromeTrace) -> None:
@@ -164,10 +169,11 @@ def _take_header_event(trace: ChromeTrace) -> None:
 
 
 def header_in(metadata: Sequence[Event]) -> dict[str, Any]:
-    """The header that a bare list of ours holds in its first metadata event; empty for any other list."""
-    first = metadata[0] if metadata else {}
-    args = first.get("args")
-    return args if first.get("name") == _HEADER_EVENT and isinstance(args, dict) else {}
+    """The header that a bare list of ours holds in a metadata event, in its first one unless another program has added
+    some; empty for any other list."""
+    found = next((event for event in metadata if event.get("name") == _HEADER_EVENT), {})
+    args = found.get("args")
+    return args if isinstance(args, dict) else {}
 
 
 def _read_content(name: str) -> tuple[bytes, str]:
@@ -250,14 +256,17 @@ class ChromeWriter:
     """Writes a Chrome JSON object, one line per event, to a binary stream as the events come.
 
     ``header`` gives the fields beside the events. ``as_list`` writes a bare list, as Composer does: then the header
-    is in a first event, which viewers pass over. What no JSON can hold is made to fit: lone surrogates become
-    text such as ``\\ud800``, numpy scalars numbers, anything else its ``str``. NaN and infinities become null and
-    are named under ``not_finite`` (where a counter's series is, since Perfetto takes only numbers from a counter's
-    args, left out of the args, and named beside them).
+    is in a first event, of process ``rank``, which viewers pass over. What no JSON can hold is made to fit: lone
+    surrogates become text such as ``\\ud800``, numpy scalars numbers, anything else its ``str``. NaN and infinities
+    become null and are named under ``not_finite`` (where a counter's series is, since Perfetto takes only numbers from
+    a counter's args, left out of the args, and named beside them).
     """
 
-    def __init__(self, stream: BinaryIO, *, base_ns: int, header: Mapping[str, Any], as_list: bool = False) -> None:
+    def __init__(
+        self, stream: BinaryIO, *, base_ns: int, header: Mapping[str, Any], as_list: bool = False, rank: int = 0
+    ) -> None:
         self._stream = stream
+        self._rank = rank
         self._base_ns = base_ns
         self._header = {"schemaVersion": 1, "displayTimeUnit": "ms"} | dict(header) | {_BASE_FIELD: base_ns}
         self._separator = b"\n"
@@ -266,7 +275,8 @@ class ChromeWriter:
     def __enter__(self) -> Self:
         if self._as_list:
             self._stream.write(b"[")
-            self.write([{"ph": "M", "name": _HEADER_EVENT, "args": self._header}])
+            # Composer's merger, and others, leave out what has no pid and tid.
+            self.write([{"ph": "M", "name": _HEADER_EVENT, "pid": self._rank, "tid": 1, "args": self._header}])
             return self
         fields = (encode_json(key) + b": " + encode_json(value) for key, value in self._header.items())
         self._stream.write(b"{\n" + b",\n".join(fields) + b',\n"traceEvents": [')

@@ -160,7 +160,8 @@ class JSONTraceHandler(TraceHandler):
         header, write_events = self._as_text(cycle) or self._as_events(cycle)
         with atomic_file(path) as file, compressed_by_name(file, path) as stream:
             base_ns = choose_base_ns(cycle.begin.unix_ns)
-            with ChromeWriter(stream, base_ns=base_ns, header=header, as_list=self.in_pairs) as writer:
+            as_list, rank = self.in_pairs, self._tracks.rank
+            with ChromeWriter(stream, base_ns=base_ns, header=header, as_list=as_list, rank=rank) as writer:
                 writer.write(self.metadata(cycle, base_ns))
                 write_events(writer)
 

@@ -16,6 +16,7 @@ _RANK_IN_NAME = re.compile(r"rank[_-]?([0-9]{1,9})(?![0-9])")
 _STEP = "ProfilerStep#"
 _BATCH = "event/batch"
 _COMPOSERS_NOTES = ("clock_sync_timestamp_us", "global_rank")
+_RANKS_NOTED = "global_ranks"
 
 FileState = tuple[int, int]
 """Of a file: its size in bytes, and when it was changed last, by the clock of its file system; zeros for no file."""
@@ -55,6 +56,9 @@ class InputFile:
 
     def __post_init__(self) -> None:
         self.is_merged = bool(own_header(self.header).get("merged"))
+        if not self.is_merged and len(self.notes.get(_RANKS_NOTED, ())) > 1:  # Composer merged it
+            self.is_merged = True
+            self.header.pop("kinetoscope", None)  # which is that of one of its files
         of_pids = sorted({pid for pid in self.pids if _is_rank(pid)}) if self.is_merged else []
         self.ranks = of_pids or [self.position if self.is_merged else self._own_rank()]
 
@@ -172,6 +176,8 @@ def notes_of(metadata: Iterable[Event]) -> dict[str, Any]:
         name, args = event.get("name"), event.get("args")
         if event.get("ph") == "M" and name in _COMPOSERS_NOTES and isinstance(args, dict):
             found.setdefault(name, args.get("value"))
+            if name == "global_rank" and _is_rank(rank := args.get("value")):
+                found.setdefault(_RANKS_NOTED, set()).add(rank)
     return found
 
 

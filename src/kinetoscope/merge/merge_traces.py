@@ -85,8 +85,9 @@ def merge_traces(
     merging.plan(window)
     output = Path(output_file)
     header = merging.header(notes if is_perfetto(output) else [*notes, *merging.notes_on_distance()], sources)
-    with trace_output(output, base_ns=merging.base_ns(), header=header, as_list=as_list) as writer:
-        merging.write_to(writer)
+    lowest = min(merging.ranks)
+    with trace_output(output, base_ns=merging.base_ns(), header=header, as_list=as_list, rank=lowest) as writer:
+        merging.write_to(writer, for_composer=as_list)
     return merging.report(output)
 
 
@@ -122,12 +123,19 @@ class _Merging:
             files = [file for file, _ in self._files]
             self._plan.windows = window.of_ranks(files, list(self._plan.tracks))
 
-    def write_to(self, writer: TraceWriter) -> None:
-        """Writes all files, then what is to be said of their tracks."""
+    @property
+    def ranks(self) -> list[int]:
+        """The ranks that are kept."""
+        return list(self._plan.tracks)
+
+    def write_to(self, writer: TraceWriter, *, for_composer: bool) -> None:
+        """Writes all files, then what is to be said of their tracks, to Composer's merger too if it is to read them."""
         for file, rewriter in self._files:
             rewriter.rewrite(file, self._plan, writer, self._progress.advance)
         for tracks in self._plan.tracks.values():
             writer.write(tracks.metadata())
+            if for_composer:
+                writer.write(tracks.notes_for_composer(writer.base_ns))
 
     def base_ns(self) -> int:
         """What time stamps in the merged file count from."""

@@ -33,17 +33,18 @@ class TraceWriter(Protocol):
 
 @contextmanager
 def trace_output(
-    path: Path, *, base_ns: int, header: Mapping[str, Any], as_list: bool = False
+    path: Path, *, base_ns: int, header: Mapping[str, Any], as_list: bool = False, rank: int = 0
 ) -> Iterator[TraceWriter]:
     """A writer for the trace that becomes ``path`` when the block ends well, and nothing at all when it does not.
 
-    ``-`` is the standard output, as JSON; ``as_list`` writes JSON as a bare list of events.
+    ``-`` is the standard output, as JSON; ``as_list`` writes JSON as a bare list of events, whose lowest rank is
+    ``rank``.
     """
     with binary_output(path) as stream, compressed_by_name(stream, path) as packed:
         if is_perfetto(path):
             yield PerfettoWriter(packed)
             return
-        with ChromeWriter(packed, base_ns=base_ns, header=header, as_list=as_list) as writer:
+        with ChromeWriter(packed, base_ns=base_ns, header=header, as_list=as_list, rank=rank) as writer:
             yield writer
 
 

@@ -157,14 +157,14 @@ class Marker(ProcessSpan):
         return dict(_numbers(self.name, values))
 
     @overload
-    def __call__(self, function: None = None) -> "Marker": ...
+    def __call__(self, func: None = None) -> "Marker": ...
     @overload
-    def __call__(self, function: Callable[P, T]) -> Callable[P, T]: ...
-    def __call__(self, function: Callable[..., Any] | None = None) -> Any:
-        """Decorates ``function``: each call is a span. With no function, gives the decorator (``@marker()``)."""
-        if function is None:
+    def __call__(self, func: Callable[P, T]) -> Callable[P, T]: ...
+    def __call__(self, func: Callable[..., Any] | None = None) -> Any:
+        """Decorates ``func``: each call is a span. With no function, gives the decorator (``@marker()``)."""
+        if func is None:
             return self
-        return functools.wraps(function)(self._wrapper(function))
+        return functools.wraps(func)(self._wrapper(func))
 
     def _wrapper(self, function: Callable[..., Any]) -> Callable[..., Any]:
         if _is(inspect.isasyncgenfunction, function):

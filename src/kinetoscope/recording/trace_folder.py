@@ -164,7 +164,10 @@ class TraceFolder:
 
     @property
     def saved_traces(self) -> list[tuple[Timestamp, list[Path | None]]]:
-        """For each cycle the timestamp and the file of every rank; None for a file that cannot be seen from here."""
+        """For each cycle the timestamp and the file of every rank; None for a file that cannot be seen from here.
+        Empty before the run has begun."""
+        if not hasattr(self, "_start"):
+            return []
         cycles: dict[int, tuple[Timestamp, list[Path | None]]] = {}
         for manifest in read_manifest(self.path):
             for trace in manifest.kept:

@@ -59,7 +59,9 @@ class SystemProfiler(Callback):
             )
         if profile_gpu:
             nvml.require()
-        self._interval_s = stats_thread_interval_seconds
+        self.profile_cpu, self.profile_memory = profile_cpu, profile_memory
+        self.profile_disk, self.profile_net = profile_disk, profile_net
+        self.stats_thread_interval_seconds = stats_thread_interval_seconds
         self._readers: list[Callable[[], Iterator[Reading]]] = []
         if profile_cpu:
             self._readers += [_Cpu(), _Process()]
@@ -107,7 +109,7 @@ class SystemProfiler(Callback):
         gpus = self._open_gpus(state.profiler)
         readers = [*self._readers, gpus] if gpus else list(self._readers)
         while not self._closing:
-            self._wake.wait(self._interval_s if self._recording else None)
+            self._wake.wait(self.stats_thread_interval_seconds if self._recording else None)
             self._wake.clear()
             if self._recording and not self._closing:
                 self._read_all(readers, state.profiler)

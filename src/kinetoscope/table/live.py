@@ -32,8 +32,8 @@ def read_live(folder: Path) -> Trace:
         rows.add_process(process, run.rank)
     if not rows.columns["name"]:
         raise TraceFileError(f"Nothing in {folder} yet: its process has recorded nothing that is not saved.")
-    texts = dict.fromkeys(("phase", "name", "category"), pl.Categorical)
-    schema = {"kind": pl.Enum(KINDS), "track": pl.UInt32, "args": pl.Binary} | texts
+    schema = {"kind": pl.Enum(KINDS), "phase": pl.Categorical, "name": pl.String, "category": pl.String}
+    schema |= {"track": pl.UInt32, "args": pl.Binary}
     schema |= dict.fromkeys(("ts", "dur", "batch"), pl.Int64)
     frame = complete_frame(pl.DataFrame(rows.columns, schema={name: schema[name] for name in rows.columns}))
     own = {"rank": run.rank, "run_name": run.run_name, "host": run.host, "live": True}

@@ -1,13 +1,18 @@
-"""table: what is in a trace, in a few figures. A trace flows in; a `TraceSummary` flows out."""
+"""table: what is in a trace, in a few figures. A trace flows in; a `TraceSummary`, and a text of it, flow out."""
 
 import os
 from dataclasses import dataclass
-from typing import Any
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
 
 from kinetoscope.table.columns import import_polars
-from kinetoscope.table.trace import Trace
+from kinetoscope.training.wording import counted, sized
+
+if TYPE_CHECKING:
+    from kinetoscope.table.trace import Trace
 
 _BATCH, _STEP = "event/batch", "ProfilerStep#"
+_MOST_CATEGORIES = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,18 +42,17 @@ class TraceSummary:
     """What there is to say of it, in sentences: files that were left out when it was merged, records that were lost."""
 
 
-def summarize_trace(trace: Trace) -> TraceSummary:
+def summarize_trace(trace: "Trace") -> TraceSummary:
     """Counts what is in a trace, in one pass over four of its columns."""
     pl = import_polars()
     kinds = dict(trace.events.group_by(pl.col("kind").cast(pl.String)).len().collect().rows())
     spans = trace.events.filter(pl.col("kind") == "span")
-    name = pl.col("name").cast(pl.String)
     figures = spans.select(
         pl.col("ts").min().alias("begin_ns"),
         (pl.col("ts") + pl.col("dur")).max().alias("end_ns"),
         pl.col("track").n_unique().alias("num_tracks"),
-        (name == _BATCH).sum().alias("num_batches"),
-        name.filter(name.str.starts_with(_STEP)).n_unique().alias("num_steps"),
+        (pl.col("name") == _BATCH).sum().alias("num_batches"),
+        pl.col("name").filter(pl.col("name").str.starts_with(_STEP)).n_unique().alias("num_steps"),
     ).collect()
     begin_ns, end_ns, num_tracks, num_batches, num_steps = figures.row(0)
     return TraceSummary(
@@ -75,10 +79,55 @@ def summarize_trace(trace: Trace) -> TraceSummary:
     )
 
 
-def _categories(trace: Trace) -> dict[str, int]:
+def render_summary(summary: TraceSummary) -> str:
+    """A trace in some lines, to be read."""
+    lines = [summary.name + (f" ({sized(summary.size_bytes)})" if summary.size_bytes is not None else "")]
+    lines.append(f"  rank        {_rank(summary)}" + (f" on {summary.host}" if summary.host else ""))
+    lines.append(f"  clock       {_clock(summary)}")
+    lines.append(f"  time        {_time(summary)}, {counted(summary.num_batches, 'batch')}")
+    lines.append(
+        f"  events      {counted(summary.num_spans, 'span')} on {counted(summary.num_tracks, 'track')}, "
+        f"{counted(summary.num_instants, 'instant')}, {counted(summary.num_counters, 'counter')}, "
+        f"{counted(summary.num_flows, 'flow end')}"
+    )
+    shown = list(summary.categories.items())[:_MOST_CATEGORIES]
+    rest = len(summary.categories) - len(shown)
+    more = [f"{rest} more"] if rest else []
+    lines.append("  categories  " + ", ".join([*(f"{name} {count:,}" for name, count in shown), *more]))
+    lines += [f"  note        {note}" for note in summary.notes]
+    return "\n".join(lines + [f"  repaired    {repair}" for repair in summary.repairs])
+
+
+def _rank(summary: TraceSummary) -> str:
+    of = f" of {summary.world_size}" if summary.world_size else ""
+    if summary.rank is not None:
+        return f"{summary.rank}{of}"
+    if len(summary.ranks) > 1:
+        return f"{len(summary.ranks)} ranks, {summary.ranks[0]} to {summary.ranks[-1]}{of}"
+    return f"unknown{of}"
+
+
+def _clock(summary: TraceSummary) -> str:
+    if not summary.has_clock:
+        return "its own: other traces can be aligned with summary only on a span that both have"
+    bound = "" if summary.clock_bound_ns is None else f", read to within {summary.clock_bound_ns / 1e3:.1f} us"
+    return f"unix time{bound}"
+
+
+def _time(summary: TraceSummary) -> str:
+    if summary.begin_ns is None or summary.end_ns is None:
+        return "no spans"
+    length = f"{(summary.end_ns - summary.begin_ns) / 1e9:.3f} s"
+    if not summary.has_clock:
+        return length
+    begin = datetime.fromtimestamp(summary.begin_ns / 1e9, UTC)
+    return f"{length} from {begin:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _categories(trace: "Trace") -> dict[str, int]:
     """The number of spans of each category, the most frequent first."""
     pl = import_polars()
-    counts = trace.events.filter(pl.col("kind") == "span").group_by(pl.col("category").cast(pl.String)).len().collect()
+    counts = trace.events.filter(pl.col("kind") == "span").group_by("category").len().collect()
     ordered = sorted(counts.rows(), key=lambda row: (-row[1], row[0] or ""))
     return {category or "none": count for category, count in ordered}
 

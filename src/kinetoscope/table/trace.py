@@ -10,12 +10,15 @@ import msgspec
 
 from kinetoscope.table.columns import FLOW_COLUMNS, INSTANT_COLUMNS, SPAN_COLUMNS, import_polars
 from kinetoscope.table.events import TraceAbout
+from kinetoscope.table.nested import nest_spans
+from kinetoscope.table.summary import render_summary, summarize_trace
 from kinetoscope.table.tracks import build_tracks, counter_rows
-from kinetoscope.training.wording import counted
+from kinetoscope.training.wording import counted, printable_lines
 
 if TYPE_CHECKING:
     import polars as pl
 
+_ASYNCHRONOUS = ("b", "S")
 _RANK_IN_NAME = re.compile(r"rank[_-]?(\d+)")
 
 
@@ -39,8 +42,10 @@ class Trace:
         self._events = events
 
     def __repr__(self) -> str:
-        rank = "" if self.rank is None else f", rank {self.rank}"
-        return f"<kinetoscope.Trace {self.name}{rank}>"
+        try:
+            return f"<kinetoscope.Trace {printable_lines(render_summary(summarize_trace(self)))}>"
+        except (OSError, import_polars().exceptions.PolarsError):  # its Parquet file has gone
+            return f"<kinetoscope.Trace {self.name}: it cannot be read any more>"
 
     @property
     def events(self) -> "pl.LazyFrame":
@@ -52,6 +57,21 @@ class Trace:
         """One row per span: see `kinetoscope.table.columns.SPAN_COLUMNS`."""
         return self._of_kind("span").select(SPAN_COLUMNS)
 
+    def nested(self) -> "pl.LazyFrame":
+        """The spans of threads and streams, and how they lie in each other: four columns more.
+
+        ``row`` counts these spans; ``parent`` is the row of the innermost span of the track that holds a span whole,
+        null if none does; ``depth`` counts the spans around it; ``self_ns`` is its duration without what those
+        directly in it cover. Spans that overlap lie side by side. Asynchronous spans (``phase`` ``b`` and ``S``), which
+        lie in no stack, are left out, and so are those without a time.
+
+            trace.nested().group_by("name").agg(pl.col("self_ns").sum()).sort("self_ns").collect()
+        """
+        pl = import_polars()
+        spans = self._of_kind("span").filter(~pl.col("phase").is_in(_ASYNCHRONOUS)).drop_nulls(("ts", "dur"))
+        measured = nest_spans(spans.select("ts", "dur", "track").collect())
+        return pl.concat([spans.select(SPAN_COLUMNS).with_row_index("row"), measured.lazy()], how="horizontal")
+
     @property
     def instants(self) -> "pl.LazyFrame":
         """One row per moment, with its arguments."""
@@ -62,7 +82,7 @@ class Trace:
         """One row per value: ``ts``, ``track``, ``name``, ``category``, ``series``, ``value``."""
         pl = import_polars()
         rows = self._of_kind("counter").select("ts", "track", "name", "category", "args").collect()
-        schema = {"ts": pl.Int64, "track": pl.UInt32} | dict.fromkeys(("name", "category", "series"), pl.Categorical)
+        schema = {"ts": pl.Int64, "track": pl.UInt32} | dict.fromkeys(("name", "category", "series"), pl.String)
         return pl.DataFrame(counter_rows(rows.iter_rows()), schema=schema | {"value": pl.Float64}).lazy()
 
     @property
@@ -200,9 +220,18 @@ class TraceSet(Sequence[Trace]):
         return [it for it in self._traces if it.rank == rank]
 
     @property
+    def events(self) -> "pl.LazyFrame":
+        """The events of all traces."""
+        return self._all([it.events for it in self._traces])
+
+    @property
     def spans(self) -> "pl.LazyFrame":
         """The spans of all traces."""
         return self._all([it.spans for it in self._traces])
+
+    def nested(self) -> "pl.LazyFrame":
+        """The spans of all traces, nested; ``row`` and ``parent`` count those of one trace."""
+        return self._all([it.nested() for it in self._traces])
 
     @property
     def instants(self) -> "pl.LazyFrame":

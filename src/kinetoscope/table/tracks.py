@@ -88,7 +88,7 @@ def _plain(value: Any, column: str) -> Any:
 def _measured(events: "pl.LazyFrame") -> "pl.DataFrame":
     pl = import_polars()
     spans = events.filter(pl.col("kind") == "span")
-    is_device = pl.col("category").cast(pl.String).is_in(list(_DEVICE_CATEGORIES))
+    is_device = pl.col("category").is_in(list(_DEVICE_CATEGORIES))
     return (
         spans.group_by("track")
         .agg(

@@ -18,6 +18,7 @@ from composer_training.traces import read_events, spans_of
 from composer_training.training import BATCH_SIZE, make_batches, make_model, make_trainer
 from kinetoscope import composer as face
 from kinetoscope.composer import JSONTraceHandler, Profiler, ProfilerAction, cyclic_schedule
+from kinetoscope.composer.json_trace_merger import merge_traces
 from trace_processor.trace_processor import load
 
 NO_TORCH = {"torch_prof_profile_memory": False, "torch_prof_with_flops": False}
@@ -551,12 +552,26 @@ merge_traces("again.json", "traces/ep0-ba5-rank0.json")
     assert len(spans_of(read_events("again.json"))["event/batch"]) == 5
 
 
-def test_composers_own_merger_reads_our_traces(tmp_path):
-    from composer.profiler.json_trace_merger import merge_traces
+def test_composers_own_merger_reads_our_traces_and_the_merged_one():
+    from composer.profiler.json_trace_merger import merge_traces as composers_merge
 
     train(profile_only_markers(cyclic_schedule(warmup=0, active=2)), num_batches=3)
-    merge_traces("composers.json", "run/traces/ep0-ba2-rank0.json")
-    assert len(spans_of(read_events("composers.json"))["event/batch"]) == 2
+    for path in ("run/traces/ep0-ba2-rank0.json", "run/traces/merged_trace.json"):
+        composers_merge("composers.json", path)
+        assert len(spans_of(read_events("composers.json"))["event/batch"]) == 2, path
+
+
+def test_what_composers_merger_made_of_our_traces_merges_again_with_others_on_the_same_clock():
+    from composer.profiler.json_trace_merger import merge_traces as composers_merge
+
+    train(profile_only_markers(cyclic_schedule(warmup=0, active=1, repeat=2)), num_batches=3)
+    first, second = "run/traces/ep0-ba1-rank0.json", "run/traces/ep0-ba2-rank0.json"
+    composers_merge("composers.json", first)
+    merge_traces("ours.json", "composers.json", second)
+    ours, whole = (spans_of(read_events(path)) for path in ("ours.json", "run/traces/merged_trace.json"))
+    assert [(it["ts"], it["end"]) for it in ours["event/batch"]] == [
+        (it["ts"], it["end"]) for it in whole["event/batch"]
+    ]
 
 
 def test_our_actions_equal_composers():
@@ -564,6 +579,9 @@ def test_our_actions_equal_composers():
 
     assert issubclass(Theirs, StringEnum)
     assert [Theirs(it.value) for it in ProfilerAction] == list(Theirs)
+    assert list(ProfilerAction) == list(Theirs)
+    assert [ours != theirs for ours in ProfilerAction for theirs in Theirs].count(False) == len(Theirs)
+    assert [(str(it), f"{it}", repr(it)) for it in ProfilerAction] == [(str(it), f"{it}", repr(it)) for it in Theirs]
 
 
 def test_an_earlier_runs_traces_are_not_overwritten_unasked():

@@ -18,6 +18,7 @@ from kinetoscope.composer import (
     Profiler,
     ProfilerAction,
     SystemProfiler,
+    TorchProfiler,
     TraceHandler,
     cyclic_schedule,
 )
@@ -180,6 +181,58 @@ def test_a_later_marker_of_the_same_name_keeps_the_first_settings_and_says_so(ca
     assert profiler.marker("mine") is first
     assert first.categories == ("a",)
     assert len(caplog.records) == 1
+
+
+def test_a_profiler_has_no_state_before_it_is_bound():
+    profiler = only_markers(cyclic_schedule(), [])
+    assert profiler.state is None
+    state = State()
+    profiler.bind_to_state(state)
+    assert profiler.state is state
+    profiler.close()
+
+
+def test_a_profiler_that_nobody_bound_may_be_in_a_list_of_callbacks_and_does_nothing():
+    unbound, engine = Profiler(cyclic_schedule(), [MemoryTraceHandler()]), Engine(only_markers(cyclic_schedule(), []))
+    engine.state.callbacks.append(unbound)
+    unbound.run_event(Event.INIT, engine.state, None)
+    engine.fit(2)
+    assert unbound.get_action() is ProfilerAction.SKIP
+    assert unbound.marker("mine").name == "mine"
+    engine.close()
+    unbound.close()
+    with pytest.raises(RuntimeError, match="bind_to_state"):
+        unbound.start()
+
+
+def test_nothing_is_saved_before_a_run_has_begun():
+    assert JSONTraceHandler().saved_traces == []
+    assert TorchProfiler().saved_traces == []
+
+
+def test_the_torch_profiler_tells_its_settings():
+    profiler = TorchProfiler(filename="{rank}.json", remote_file_name=None, memory_remote_file_name=None)
+    assert (profiler.filename, profiler.remote_file_name) == ("{rank}.json", None)
+    assert (profiler.memory_filename, profiler.memory_remote_file_name) == (None, None)
+    options = {"record_shapes": True, "with_stack": True}
+    names = {"memory_filename": "{batch}.html", "memory_remote_file_name": "gs://bucket/memory/{batch}.html"}
+    packed = TorchProfiler(remote_file_name="s3://bucket/a/{batch}.json", use_gzip=True, **names, **options)
+    assert packed.filename == "rank{rank}.{batch}.pt.trace.json.gz"
+    assert packed.remote_file_name == "a/{batch}.json.gz"
+    assert (packed.memory_filename, packed.memory_remote_file_name) == ("{batch}.html", "memory/{batch}.html")
+
+
+def test_the_system_profiler_tells_its_settings():
+    profiler = SystemProfiler(profile_cpu=False, profile_disk=True, stats_thread_interval_seconds=0.25)
+    assert (profiler.profile_cpu, profiler.profile_memory) == (False, False)
+    assert (profiler.profile_disk, profiler.profile_net) == (True, False)
+    assert profiler.stats_thread_interval_seconds == 0.25
+
+
+def test_a_marker_decorates_a_function_that_is_passed_by_name():
+    marker = only_markers(cyclic_schedule(), []).marker("mine")
+    assert marker(func=len)("abc") == 3
+    assert marker(func=None) is marker
 
 
 def test_the_callbacks_of_a_profiler_follow_its_options():

@@ -246,6 +246,40 @@ def test_a_merged_trace_that_is_a_bare_list_keeps_its_ranks_when_it_is_merged_ag
     assert not [event for event in merged["traceEvents"] if event["name"] == "kinetoscope_header"]
 
 
+@pytest.mark.parametrize("pure", ["0", "1"])
+def test_a_merged_list_says_what_composers_merger_asks_for_once_however_often_it_is_merged(tmp_path, monkeypatch, pure):
+    monkeypatch.setenv("KINETOSCOPE_PURE", pure)
+    files = [write(tmp_path / f"rank{rank}.json", [cpu(rank)]) for rank in (0, 1)]
+    merge_traces(tmp_path / "list.json", *files, as_list=True)
+    merge_traces(tmp_path / "list.json", tmp_path / "list.json", as_list=True)
+    events = json.loads((tmp_path / "list.json").read_text())
+    assert all("pid" in event and "tid" in event for event in events)
+    ranks = [(event["pid"], event["args"]["value"]) for event in events if event["name"] == "global_rank"]
+    assert ranks == [(0, 0), (1, 1)]
+    syncs = [event for event in events if event["name"] == "clock_sync_timestamp_us"]
+    assert [event["pid"] for event in syncs] == [0, 1]
+    assert {1000 * event["args"]["value"] for event in syncs} == {-events[0]["args"]["baseTimeNanoseconds"]}
+
+
+@pytest.mark.parametrize("pure", ["0", "1"])
+def test_ranks_that_composer_merged_stay_apart_when_they_are_merged_again(tmp_path, monkeypatch, pure):
+    monkeypatch.setenv("KINETOSCOPE_PURE", pure)
+    events = [
+        event
+        for rank in (0, 1)
+        for event in (
+            {"ph": "M", "name": "thread_sort_index", "pid": rank, "tid": 7, "args": {"sort_index": 99999}},
+            {"ph": "M", "name": "global_rank", "pid": rank, "tid": 7, "args": {"value": rank}},
+            {"ph": "M", "name": "clock_sync_timestamp_us", "pid": rank, "tid": 7, "args": {"value": 1000 + rank}},
+            {"ph": "X", "name": "work", "pid": rank, "tid": 7, "ts": 1.7e15 + rank, "dur": 2},
+        )
+    ]
+    (tmp_path / "composers.json").write_text(json.dumps(events))
+    report = merge_traces(tmp_path / "out.json", tmp_path / "composers.json")
+    assert report.ranks == [0, 1]
+    assert [(span["pid"], span["tid"], span["ts"]) for span in spans(report.output)] == [(0, 7, 0), (1, 7, 1)]
+
+
 def test_a_cycle_added_to_a_merged_trace_lands_on_the_tracks_of_its_rank(tmp_path):
     first = write(tmp_path / "a-rank0.json", [cpu(1), kernel(1)])
     second = write(tmp_path / "b-rank0.json", [cpu(100), kernel(100)])

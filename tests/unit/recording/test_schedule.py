@@ -1,3 +1,5 @@
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,6 +11,28 @@ from kinetoscope.recording.schedule import CyclePlan
 from kinetoscope.testing import MemoryTraceHandler
 
 S, W, A, AS = ProfilerAction.SKIP, ProfilerAction.WARMUP, ProfilerAction.ACTIVE, ProfilerAction.ACTIVE_AND_SAVE
+
+
+def test_an_action_equals_its_name_and_its_value_in_any_case():
+    action = ProfilerAction.ACTIVE_AND_SAVE
+    for text in ("active_and_save", "ACTIVE_AND_SAVE", "Active_And_Save"):
+        assert action == text
+        assert text == action
+        assert not action != text  # noqa: SIM202 - each operator is asked
+        assert ProfilerAction(text) is action
+    assert ProfilerAction.ACTIVE != "active_and_save"
+    assert ProfilerAction.ACTIVE != "something else"
+    assert ProfilerAction.ACTIVE != 2
+
+
+def test_an_action_prints_as_the_member_that_it_is():
+    assert f"{ProfilerAction.SKIP}" == str(ProfilerAction.SKIP) == "ProfilerAction.SKIP"
+    assert repr(ProfilerAction.SKIP) == "<ProfilerAction.SKIP: 'skip'>"
+
+
+def test_an_action_is_a_key_under_its_value():
+    assert {ProfilerAction.SKIP: 1}["skip"] == 1
+    assert json.dumps(ProfilerAction.SKIP) == '"skip"'
 
 
 def actions(schedule, num_batches, *, epoch=0, profiler=None, length=None):

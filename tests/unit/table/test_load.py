@@ -51,6 +51,7 @@ def write(path: Path, events: list[dict] | None = None, **header: Any) -> Path:
 @pytest.fixture(params=["file", "cache", "parquet"])
 def trace(request, tmp_path) -> Trace:
     """The same trace, read from its file, from the cache of an earlier reading, or from Parquet alone."""
+    (tmp_path / ".manifest").mkdir()  # as in a run's folder: what is kept is beside the file
     path = write(tmp_path / "trace.json")
     trace = kinetoscope.load(path)
     if request.param == "cache":
@@ -110,6 +111,7 @@ def test_a_changed_file_is_read_again(tmp_path):
 
 
 def test_a_damaged_cache_is_made_anew(tmp_path):
+    (tmp_path / ".manifest").mkdir()
     path = write(tmp_path / "trace.json")
     kinetoscope.load(path)
     kept = next((tmp_path / ".kinetoscope_cache").iterdir())
@@ -150,6 +152,16 @@ def test_begins_and_ends_are_one_span_each(tmp_path):
         ("last", 0),
     ]
     assert [it.split()[:4] for it in trace.repairs] == [["1", "spans", "have", "no"], ["1", "ends", "have", "no"]]
+
+
+def test_a_list_with_metadata_before_its_header_has_the_headers_clock(tmp_path):
+    events = [
+        {"ph": "M", "name": "thread_sort_index", "pid": 0, "tid": 1, "args": {"sort_index": 99999}},
+        {"ph": "M", "name": "kinetoscope_header", "pid": 0, "tid": 1, "args": {"baseTimeNanoseconds": BASE_NS}},
+        {"ph": "X", "name": "a", "pid": 0, "tid": 1, "ts": 2, "dur": 1},
+    ]
+    (tmp_path / "list.json").write_text(json.dumps(events))
+    assert kinetoscope.load(tmp_path / "list.json").spans.collect()["ts"].to_list() == [BASE_NS + 2000]
 
 
 def test_asynchronous_spans_are_paired_by_their_ids(tmp_path):
