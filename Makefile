@@ -8,6 +8,10 @@ TORCH ?= 2.15.0
 TORCH_VENV ?= .venv-torch-$(TORCH)
 TORCH_TESTS := tests/unit/torch tests/integration/torch tests/integration/test_torch_profiler.py tests/integration/test_compile.py
 PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist loadfile
+# Tests of what is there twice, in C and in Python: for these it matters which of the two runs.
+TWINS := $(addprefix tests/unit/,clock formats handlers merge recording sources table torch writing) tests/integration/torch \
+	$(addprefix tests/integration/test_,damaged_live_folders.py endings.py kills.py live_folder.py long_window.py merge_command.py \
+	recover.py short_threads.py torch_profiler.py)
 PACKAGE := pyproject.toml $(wildcard setup.py src/native/*)
 
 .PHONY: help demo test test-torch test-pure test-long test-busy test-sanitized fuzz test-composer bench-composer check bench clean
@@ -32,8 +36,8 @@ demo: $(VENV)/demo.stamp  ## Profile a real two-rank training run into runs/digi
 test: $(VENV)/test.stamp  ## Run all tests
 	$(PYTEST)
 
-test-pure: $(VENV)/test.stamp  ## Run all tests with the recorder, scanner and merger in Python
-	KINETOSCOPE_PURE=1 $(PYTEST)
+test-pure: $(VENV)/test.stamp  ## Run the tests of rooms with a twin in C with what is in Python alone
+	KINETOSCOPE_PURE=1 $(PYTEST) $(TWINS)
 
 test-long: $(VENV)/test.stamp  ## Run in full what `make test` shortens: faults, a stall, 64 ranks, 100 comparisons of clocks, 50 kills, 1,000 damaged and 200 hostile folders
 	KINETOSCOPE_FAULT_RUN_S=120 KINETOSCOPE_STALL_S=30 KINETOSCOPE_NUM_RANKS=64 KINETOSCOPE_CLOCK_RUNS=100 \
@@ -46,13 +50,12 @@ test-busy: $(VENV)/test.stamp  ## Run all tests beside four processes that spin:
 	trap "kill $$spinning" EXIT INT TERM; $(PYTEST) --timeout 900
 
 # The sanitizers are loaded before everything else, and libstdc++ with them, or they do not see torch throw.
-test-sanitized: $(VENV)/test.stamp  ## Run all tests with what is in C under AddressSanitizer and UndefinedBehaviorSanitizer
+test-sanitized: $(VENV)/test.stamp  ## Run the tests of rooms with C under AddressSanitizer and UndefinedBehaviorSanitizer
 	KINETOSCOPE_REQUIRE_NATIVE=1 KINETOSCOPE_SANITIZE=1 $(BIN)/python setup.py --quiet build --build-base build/sanitized
 	PYTHONPATH=$$(echo build/sanitized/lib*) PYTHONMALLOC=malloc \
 	LD_PRELOAD="$$(echo $$(for it in libasan libubsan libstdc++; do gcc -print-file-name=$$it.so; done))" \
-	KINETOSCOPE_HOSTILE_FOLDERS=3 \
 	ASAN_OPTIONS=detect_leaks=0:quarantine_size_mb=8:suppressions=$(CURDIR)/tests/sanitizers/address.supp \
-	$(PYTEST) --timeout 600
+	$(PYTEST) --timeout 600 $(TWINS)
 
 FUZZ_S ?= 60
 FUZZING := -max_total_time=$(FUZZ_S) -timeout=10 -rss_limit_mb=1024 -max_len=8192

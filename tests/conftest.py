@@ -13,6 +13,14 @@ hypothesis.settings.register_profile("any-machine", deadline=None)
 hypothesis.settings.load_profile("any-machine")
 
 
+@pytest.fixture(autouse=True, scope="session")
+def caches_are_of_this_test_run(tmp_path_factory):
+    """What `kinetoscope.load` keeps does not go to the home of whoever tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
 @pytest.fixture(autouse=True)
 def nothing_is_left_behind():
     """No thread of ours, no signal handler, no active profiler may outlive a test."""

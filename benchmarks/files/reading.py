@@ -69,6 +69,7 @@ def _memory_folder() -> str | None:
 
 def _write_cache(trace: Path) -> int:
     """The size of the Parquet file, which is the cache."""
+    (trace.parent / ".manifest").mkdir()  # as in a run's folder: the cache is beside the file
     command = [sys.executable, "-c", "import sys, kinetoscope; kinetoscope.load(sys.argv[1])", str(trace)]
     subprocess.run(command, check=True, timeout=_TIMEOUT_S)
     (kept,) = (trace.parent / ".kinetoscope_cache").iterdir()

@@ -21,7 +21,7 @@ import pytest
 FILE_BYTES = 8_000_000
 LONG_READING = 3  # times that file: what is interrupted must not be done before
 EXCUSED_BYTES = 5 * FILE_BYTES  # as 1 GB for a file of 200 MB
-LONGEST_WAIT_S = 100
+LONGEST_WAIT_S = 150
 COMMANDS = {
     "info": ["info", "--no-cache", "in.json"],
     "check": ["check", "in.json"],

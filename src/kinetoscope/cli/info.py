@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EXAMPLES
     parser.add_argument("inputs", metavar="INPUT", nargs="+", help="trace files, folders, globs, URLs, or - for stdin")
     parser.add_argument("--json", action="store_true", help="one JSON object per trace, a line each")
-    parser.add_argument("--no-cache", action="store_true", help="neither read nor write .kinetoscope_cache")
+    parser.add_argument("--no-cache", action="store_true", help="neither read nor write what was kept of traces")
 
 
 def run(arguments: argparse.Namespace) -> int:

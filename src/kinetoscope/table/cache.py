@@ -1,7 +1,7 @@
 """table: a trace as one Parquet file. Its events flow in and out; its tracks and header stand in the file's metadata.
 
-The cache of ``trace.json`` is ``.kinetoscope_cache/trace.json.parquet`` beside it. It holds what it was made from: a
-file that has another size, another time of change, or was read by another version, is read again.
+As a cache it says what it was made from: a file that has another size, another time of change, or was read by another
+version, is read again. `cache_place` says where it is.
 """
 
 import os
@@ -13,14 +13,11 @@ import msgspec
 from kinetoscope.errors import OutputError, TraceFileError
 from kinetoscope.table.columns import import_polars
 from kinetoscope.table.events import TraceAbout, TraceEvents, event_schema
-from kinetoscope.training.run_folder import RunFolder
 from kinetoscope.writing.atomic_file import atomic_file
 
 if TYPE_CHECKING:
     import polars as pl
 
-FOLDER = ".kinetoscope_cache"
-SUFFIX = ".parquet"
 _VERSION = 2  # of the columns and of what they mean: counted up when either changes
 _KEY = "kinetoscope"
 _LEVEL = 1
@@ -39,17 +36,6 @@ class _Header(msgspec.Struct):
     repairs: list[str]
     base_ns: int
     has_clock: bool
-
-
-def cache_path(name: str) -> Path:
-    """Where the cache of the file ``name`` is."""
-    path = Path(name)
-    return path.parent / FOLDER / (path.name + SUFFIX)
-
-
-def has_cache(name: str) -> bool:
-    """Whether the file ``name`` has a cache, and not a link in its place."""
-    return RunFolder(os.path.dirname(name) or ".").is_file(f"{FOLDER}/{os.path.basename(name)}{SUFFIX}")
 
 
 def write_parquet(trace: TraceEvents, path: str | os.PathLike[str], fingerprint: str | None = None) -> None:

@@ -13,7 +13,8 @@ from kinetoscope.formats.chrome_columns import new_scanner
 from kinetoscope.formats.chrome_scan import ChromeScan
 from kinetoscope.formats.compression import UnpackedStream
 from kinetoscope.formats.live_run import is_live_folder, live_folders
-from kinetoscope.table.cache import FOLDER, SUFFIX, cache_path, has_cache, read_parquet, write_parquet
+from kinetoscope.table.cache import read_parquet, write_parquet
+from kinetoscope.table.cache_place import SUFFIX, CachePlace
 from kinetoscope.table.columns import import_polars
 from kinetoscope.table.events import TraceEvents, block_frame, build_events
 from kinetoscope.table.live import read_live
@@ -37,8 +38,9 @@ def load(
     several names: then a `TraceSet`. The folder of a run, its ``traces`` and its live folder do, also while the run
     still records: what is there so far is loaded.
 
-    A file that was read once is kept as Parquet in ``.kinetoscope_cache`` beside it, and read from there next time,
-    unless it has changed; ``cache=False`` neither reads nor writes that. Several files are read by ``executor``,
+    A file that was read once is kept as Parquet, and read from there next time, unless it has changed: in the folder of
+    a run in ``.kinetoscope_cache`` beside it, elsewhere in the user's cache (``~/.cache/kinetoscope``, at most 2 GB).
+    ``cache=False`` neither reads nor writes that. Several files are read by ``executor``,
     where one is given. A damaged file is read as far as it makes sense, and ``repairs`` says what was done.
 
     Raises `TraceFileError` where there is no trace, and `MissingExtraError` without polars.
@@ -72,16 +74,13 @@ def load_trace(name: str, *, cache: bool = True, on_bytes: Callable[[int], None]
     if name.endswith(SUFFIX):
         return Trace(name, *read_parquet(name))
     mark = fingerprint(name) if cache else None
-    if mark is not None and has_cache(name):
-        try:
-            about, events = read_parquet(cache_path(name), mark)
-        except TraceFileError:
-            pass  # of another version of the file or of ours: it is made anew
-        else:
-            return Trace(name, about, events)
+    place = _cache_place(name) if mark is not None else None
+    if place is not None and (kept := place.find()) is not None:
+        with suppress(TraceFileError):  # of another version of the file or of ours: it is made anew
+            return Trace(name, *read_parquet(kept, mark))
     trace = read_trace(name, on_bytes)
-    if mark is not None:
-        _keep(trace, name, mark)
+    if place is not None:
+        _keep(trace, place, mark)
     return Trace(name, trace.about, trace.frame.lazy())
 
 
@@ -96,11 +95,17 @@ def read_trace(name: str, on_bytes: Callable[[int], None] | None = None) -> Trac
     return build_events(frames, scan.texts(), scan.header, scan.repairs, name)
 
 
-def _keep(trace: TraceEvents, name: str, mark: str) -> None:
+def _cache_place(name: str) -> CachePlace | None:
+    with suppress(OSError):
+        return CachePlace(name)
+    return None
+
+
+def _keep(trace: TraceEvents, place: CachePlace, mark: str | None) -> None:
     """Writes the cache; where that is not possible, the file is read again next time."""
     with suppress(OSError):
-        RunFolder(os.path.dirname(name) or ".").make_folder(FOLDER)  # none elsewhere, behind a link
-        write_parquet(trace, cache_path(name), mark)
+        write_parquet(trace, place.make(), mark)
+        place.make_room()
 
 
 def find_traces(name: str) -> list[str]:

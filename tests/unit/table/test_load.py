@@ -51,6 +51,7 @@ def write(path: Path, events: list[dict] | None = None, **header: Any) -> Path:
 @pytest.fixture(params=["file", "cache", "parquet"])
 def trace(request, tmp_path) -> Trace:
     """The same trace, read from its file, from the cache of an earlier reading, or from Parquet alone."""
+    (tmp_path / ".manifest").mkdir()  # as in a run's folder: what is kept is beside the file
     path = write(tmp_path / "trace.json")
     trace = kinetoscope.load(path)
     if request.param == "cache":
@@ -110,6 +111,7 @@ def test_a_changed_file_is_read_again(tmp_path):
 
 
 def test_a_damaged_cache_is_made_anew(tmp_path):
+    (tmp_path / ".manifest").mkdir()
     path = write(tmp_path / "trace.json")
     kinetoscope.load(path)
     kept = next((tmp_path / ".kinetoscope_cache").iterdir())
