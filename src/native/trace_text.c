@@ -389,6 +389,7 @@ static void survey_event(TraceText *text, const Event *event, unsigned look, Byt
     if (*fault != EVENT_FINE || text->has_failed)
         return;
     text->num_events += !is_header(event);
+    text->has_phases |= event->phase != 0;
     if (event->phase == 'M')
         text->has_failed |=
             table_intern(&text->metadata, event->begin, (size_t)(event->end - event->begin)) == TABLE_FULL;

@@ -97,6 +97,7 @@ class RankRecords:
             metadata={"distributedInfo": {"rank": run.rank, "world_size": run.world_size}, "recovered": True},
             damages=self.damages,
             base_ns=run.base_ns,
+            epochs=window.epochs,
         )
 
     def _anchors(self, window: UnsavedWindow) -> tuple[Anchor, Anchor]:

@@ -10,7 +10,15 @@ from functools import cached_property
 from typing import Any
 
 from kinetoscope import _native
-from kinetoscope.formats.chrome import Event, encode_event, encode_text, find_base_ns, header_in, nothing_left
+from kinetoscope.formats.chrome import (
+    Event,
+    encode_event,
+    encode_text,
+    find_base_ns,
+    header_in,
+    nothing_left,
+    without_events,
+)
 from kinetoscope.formats.chrome_repair import read_event
 from kinetoscope.formats.chrome_stream import NOT_STRICT, Stop, StreamedTrace, stream_chrome
 from kinetoscope.formats.chrome_times import event_to_nanoseconds
@@ -51,6 +59,8 @@ class NativeRewriter:
         header = header_in(metadata) | survey.trace.header
         if not facts["num_events"] and (NOT_STRICT in survey.trace.repairs or survey.num_stray):
             raise nothing_left(path)
+        if not facts["has_phases"] and (facts["num_events"] or survey.trace.num_strangers):
+            raise without_events(path)
         base_ns = find_base_ns(header, (event for event in metadata if event.get("ph") == "M"))
         batches = batches_by_pid(survey.steps(base_ns))
         if facts["num_actions"] <= _MOST_ACTIONS_KEPT:
