@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from kinetoscope.errors import SettingsError
-from kinetoscope.formats.chrome import choose_base_ns
+from kinetoscope.formats.trace_base import choose_base_ns
 from kinetoscope.merge.check import FileCheck, Finding, findings_of
 from kinetoscope.merge.input_file import InputFile, Plan
 from kinetoscope.merge.merge_traces import ByteProgress, make_rewriter
@@ -59,7 +59,7 @@ def repair_trace(
 
 
 def _base_ns(file: InputFile) -> int:
-    return choose_base_ns(file.earliest_ns or 0) if file.has_clock else 0
+    return choose_base_ns(file.earliest_ns or 0, file.base_ns) if file.has_clock else 0
 
 
 def _kept(header: dict[str, Any]) -> dict[str, Any]:
