@@ -17,7 +17,7 @@ from kinetoscope.merge.input_file import InputFile, Plan
 from kinetoscope.merge.merge_traces import ByteProgress, make_rewriter
 from kinetoscope.merge.trace_output import is_perfetto, trace_output
 
-_REPAIRED_KINDS = ("syntax", "nesting")
+_REPAIRED_KINDS = ("syntax", "events", "nesting", "tracks", "times", "flows")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +52,22 @@ def repair_trace(
     progress = ByteProgress([os.fspath(path)], on_progress)
     rewriter = make_rewriter()
     file = rewriter.survey(os.fspath(path), 0, None, progress.advance, checks=True)
-    plan = Plan(keeps_places=True)
-    with trace_output(target, base_ns=_base_ns(file), header=_kept(file.header)) as writer:
+    plan, base_ns = Plan(keeps_places=True), _base_ns(file)
+    file.shift_ns = _shift_ns(file, base_ns)
+    with trace_output(target, base_ns=base_ns, header=_kept(file.header)) as writer:
         rewriter.rewrite(file, plan, writer, progress.advance)
     return RepairedTrace(target, findings_of(file), _done(file, plan))
 
 
 def _base_ns(file: InputFile) -> int:
-    return choose_base_ns(file.earliest_ns or 0) if file.has_clock else 0
+    return max(0, choose_base_ns(file.earliest_ns or 0)) if file.has_clock else 0
+
+
+def _shift_ns(file: InputFile, base_ns: int) -> int:
+    """How far all times must move so that viewers take them, where what they count from is not enough."""
+    earliest_ns = file.earliest_ns or 0
+    is_rounded = file.counts["rounded"] > 0 and not file.has_clock
+    return base_ns - choose_base_ns(earliest_ns) if earliest_ns < base_ns or is_rounded else 0
 
 
 def _kept(header: dict[str, Any]) -> dict[str, Any]:
@@ -67,6 +75,17 @@ def _kept(header: dict[str, Any]) -> dict[str, Any]:
 
 
 def _done(file: InputFile, plan: Plan) -> list[str]:
-    if not plan.num_clipped and not plan.num_moved:
-        return list(file.repairs)
-    return [*file.repairs, f"Spans cut, so that all nest: {plan.num_clipped:,}; moved: {plan.num_moved:,}."]
+    sentences = {
+        f"Spans cut, so that all nest: {plan.num_clipped:,}; moved: {plan.num_moved:,}.": plan.num_clipped
+        + plan.num_moved,
+        f"All times are {file.shift_ns / 1e9:+,} s from what they were, as viewers need.": file.shift_ns,
+        f"Events left out that viewers cannot show: {file.counts['hidden'] + file.counts['hidden_flows']:,}.": (
+            file.counts["hidden"] + file.counts["hidden_flows"]
+        ),
+        f"Events mended so that viewers show them: {file.counts['mended']:,}.": file.counts["mended"],
+        f"Threads written as viewers read them: {file.counts['misread']:,}.": file.counts["misread"],
+        f"Flows that began again under an id of their own: {file.counts['repeated_flows']:,}.": (
+            file.counts["repeated_flows"]
+        ),
+    }
+    return [*file.repairs, *(sentence for sentence, count in sentences.items() if count)]
