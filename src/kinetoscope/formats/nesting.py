@@ -58,7 +58,8 @@ def nest(
     Times are integers of nanoseconds. An event that pokes out of another is clipped if little is cut off, and moves
     to a track ``<thread name> (overlap k)`` otherwise, whose metadata events are appended to ``events``; what was
     done is said in its args under ``kinetoscope``. Events that ``is_fixed`` holds for keep their times: where two of
-    them overlap, the later one moves. ``place`` says which track a pid and tid mean. Takes O(n log n), and once more for each overlap track.
+    them overlap, the later one moves. ``place`` says which track a pid and tid mean. Takes O(n log n), and once more
+    for each overlap track.
     """
     tracks = OverlapTracks(events, place)
     counts = NestingCounts()

@@ -116,7 +116,7 @@ def viewer_place(pid: Any, tid: Any) -> Place:
 
 
 def misread_tids(places: Iterable[Place], tracks: Iterable[Place]) -> dict[Place, Any]:
-    """Those of ``tracks``, by `viewer_place`, that viewers mistake for others or take for two, and a tid to write for each.
+    """Those of ``tracks``, by `viewer_place`, that viewers mistake for others or for two, and a tid to write for each.
 
     ``places`` are pids and tids as they are written. "7" and 7 are two threads to viewers, and what is no number of 32
     bits is the main one.

@@ -75,17 +75,17 @@ def _kept(header: dict[str, Any]) -> dict[str, Any]:
 
 
 def _done(file: InputFile, plan: Plan) -> list[str]:
-    sentences = {
-        f"Spans cut, so that all nest: {plan.num_clipped:,}; moved: {plan.num_moved:,}.": plan.num_clipped
-        + plan.num_moved,
-        f"All times are {file.shift_ns / 1e9:+,} s from what they were, as viewers need.": file.shift_ns,
-        f"Events left out that viewers cannot show: {file.counts['hidden'] + file.counts['hidden_flows']:,}.": (
-            file.counts["hidden"] + file.counts["hidden_flows"]
+    counts = file.counts
+    num_hidden, shift_s = counts["hidden"] + counts["hidden_flows"], file.shift_ns / 1e9
+    sentences = [
+        (
+            plan.num_clipped + plan.num_moved,
+            f"Spans cut, so that all nest: {plan.num_clipped:,}; moved: {plan.num_moved:,}.",
         ),
-        f"Events mended so that viewers show them: {file.counts['mended']:,}.": file.counts["mended"],
-        f"Threads written as viewers read them: {file.counts['misread']:,}.": file.counts["misread"],
-        f"Flows that began again under an id of their own: {file.counts['repeated_flows']:,}.": (
-            file.counts["repeated_flows"]
-        ),
-    }
-    return [*file.repairs, *(sentence for sentence, count in sentences.items() if count)]
+        (num_hidden, f"Events left out, as no viewer can show them: {num_hidden:,}."),
+        (counts["mended"], f"Events made such as viewers take them: {counts['mended']:,}."),
+        (counts["misread"], f"Threads whose number is written as viewers read it: {counts['misread']:,}."),
+        (counts["repeated_flows"], f"Flows that now have an id of their own: {counts['repeated_flows']:,}."),
+        (file.shift_ns, f"All times moved by {shift_s:+,.6f} s, to where viewers take them."),
+    ]
+    return [*file.repairs, *(sentence for count, sentence in sentences if count)]

@@ -1,4 +1,4 @@
-"""merge/check.py and merge/repair.py: "nothing wrong" means that Perfetto counts no error, and a repair reaches that."""
+"""merge/check.py and merge/repair.py: what Perfetto counts as an error is found, and gone after a repair."""
 
 import json
 from pathlib import Path
