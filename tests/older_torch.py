@@ -1,10 +1,14 @@
-"""Tests with a torch older than the one we develop against: what it does not have is skipped, with its version."""
+"""Tests with another torch than the one we develop against: what it does not have is skipped, with its version."""
 
 import pytest
 import torch
 
 VERSION = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
-as_in_2_13 = pytest.mark.skipif(VERSION < (2, 13), reason=f"torch 2.13 has other arguments than {torch.__version__}")
+as_in_2_13 = pytest.mark.skipif(VERSION != (2, 13), reason=f"torch 2.13 is other than {torch.__version__} there")
+since_2_13 = pytest.mark.skipif(VERSION < (2, 13), reason=f"torch 2.13 has what {torch.__version__} lacks")
+needs_frames_among_events = pytest.mark.skipif(
+    VERSION < (2, 12), reason=f"Python's frames are no events in torch {torch.__version__}"
+)
 
 
 def experimental_config(**options):

@@ -76,6 +76,7 @@ def drain_chrome(
     names_categories_args: tuple[tuple[bytes, ...], tuple[bytes, ...], tuple[bytes, ...]],
     place: bytes,
     clock: tuple[int, int, int, int],
+    epochs: bytes,
     /,
 ) -> tuple[int, int, bool]: ...
 

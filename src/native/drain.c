@@ -97,6 +97,11 @@ static int is_same_text(const Text *one, const Text *other)
     return one == other || (one->length == other->length && memcmp(one->start, other->start, one->length) == 0);
 }
 
+typedef struct {
+    int64_t begin; /* on the monotonic clock */
+    int64_t number;
+} Epoch;
+
 /* How a thread's records become lines. */
 typedef struct {
     const Text *names;      /* JSON strings, by id */
@@ -107,6 +112,8 @@ typedef struct {
     int64_t start;          /* on the monotonic clock */
     int64_t offset;         /* from the trace's base to the start, in unix time */
     int64_t drift, elapsed; /* how far unix time moves away meanwhile */
+    const Epoch *epochs;    /* in order; the first begins before all records */
+    size_t num_epochs;
 } Style;
 
 /* Nanoseconds since the trace's base, as `ClockLine.unix_ns` has them: divided as Python divides, downwards. */
@@ -162,6 +169,19 @@ static char *put_head(char *at, const Style *style, const Record *record, char p
     return put_microseconds(at, begin);
 }
 
+static int64_t epoch_at(const Style *style, int64_t moment)
+{
+    size_t low = 0, high = style->num_epochs; /* the last one that has begun is in [low, high) */
+    while (high - low > 1) {
+        size_t middle = low + (high - low) / 2;
+        if (style->epochs[middle].begin <= moment)
+            low = middle;
+        else
+            high = middle;
+    }
+    return style->epochs[low].number;
+}
+
 static char *put_span_or_instant(char *at, const Style *style, const Record *record)
 {
     int64_t begin = since_base(style, record->begin);
@@ -181,7 +201,9 @@ static char *put_span_or_instant(char *at, const Style *style, const Record *rec
         at = put_head(at, style, record, 'i', begin);
         at = PUT(at, ",\"s\":\"t\"");
     }
-    at = PUT(at, ",\"args\":{\"batch\":");
+    at = PUT(at, ",\"args\":{\"epoch\":");
+    at = put_integer(at, epoch_at(style, record->begin));
+    at = PUT(at, ",\"batch\":");
     at = put_unsigned(at, record->batch);
     at = put_text(at, &style->args[record->name]);
     if (tail_flags(record->tail) & FLAG_CUT)
@@ -324,7 +346,7 @@ static Text *texts_of(PyObject *tuple)
 
 static int style_is_valid(const Style *style)
 {
-    return is_near(style->start) && is_near(style->offset) && is_near(style->elapsed) &&
+    return style->num_epochs > 0 && is_near(style->start) && is_near(style->offset) && is_near(style->elapsed) &&
            style->drift > -style->elapsed && style->drift < style->elapsed;
 }
 
@@ -333,7 +355,7 @@ static PyObject *drain(const Style *style, const Py_buffer *packed, Py_ssize_t f
 {
     Py_ssize_t count = packed->len / (Py_ssize_t)sizeof(Record);
     if (first < 0 || first > count || !style_is_valid(style)) {
-        PyErr_SetString(PyExc_ValueError, "There is no such record, or the clock runs too far off.");
+        PyErr_SetString(PyExc_ValueError, "There is no such record, no epoch, or the clock runs too far off.");
         return NULL;
     }
     const Record *records = packed->buf;
@@ -351,15 +373,18 @@ static PyObject *drain(const Style *style, const Py_buffer *packed, Py_ssize_t f
 PyObject *drain_chrome(PyObject *Py_UNUSED(module), PyObject *arguments)
 {
     Py_buffer packed, into;
-    Py_ssize_t first, place_length;
+    Py_ssize_t first, place_length, epochs_length;
     int are_last;
     PyObject *names, *categories, *args;
     long long start, offset, drift, elapsed;
+    const char *epochs;
     Style style = {0};
-    if (!PyArg_ParseTuple(arguments, "y*npw*(O!O!O!)y#(LLLL)", &packed, &first, &are_last, &into, &PyTuple_Type, &names,
+    if (!PyArg_ParseTuple(arguments, "y*npw*(O!O!O!)y#(LLLL)y#", &packed, &first, &are_last, &into, &PyTuple_Type, &names,
                           &PyTuple_Type, &categories, &PyTuple_Type, &args, &style.place.start, &place_length, &start,
-                          &offset, &drift, &elapsed))
+                          &offset, &drift, &elapsed, &epochs, &epochs_length))
         return NULL;
+    style.epochs = (const Epoch *)(const void *)epochs;
+    style.num_epochs = (size_t)epochs_length / sizeof(Epoch);
     style.place.length = (size_t)place_length;
     style.num_names = (uint32_t)PyTuple_Size(names);
     style.start = start, style.offset = offset, style.drift = drift, style.elapsed = elapsed;

@@ -192,6 +192,7 @@ static PyObject *text_facts(TextObject *self, PyObject *Py_UNUSED(nothing))
         put_fact(facts, "highest_id", number_if(text->has_ids, text->highest_id)) < 0 ||
         put_fact(facts, "has_odd_ids", PyBool_FromLong(text->has_odd_ids)) < 0 ||
         put_fact(facts, "has_unix_times", PyBool_FromLong(text->has_unix_times)) < 0 ||
+        put_fact(facts, "has_phases", PyBool_FromLong(text->has_phases)) < 0 ||
         put_fact(facts, "is_late", PyBool_FromLong(text->is_late)) < 0 ||
         put_fact(facts, "num_actions", PyLong_FromSize_t(text->outcome.num_actions)) < 0 ||
         put_fact(facts, "num_events", PyLong_FromUnsignedLongLong(text->num_events)) < 0 ||

@@ -426,6 +426,7 @@ static void survey_event(TraceText *text, const Event *event, unsigned look, Byt
         return;
     text->num_events += !is_header(event);
     text->num_negative += event->fields[FIELD_TS].at != NULL && event->ts < 0;
+    text->has_phases |= event->phase != 0;
     if (event->phase == 'M')
         text->has_failed |=
             table_intern(&text->metadata, event->begin, (size_t)(event->end - event->begin)) == TABLE_FULL;

@@ -73,7 +73,7 @@ typedef struct {
     size_t most_pending, num_pending;
     uint64_t serial, num_events, num_timed, num_spans;
     int64_t earliest_ns, latest_ns, latest_end_ns, aligned_ns, lowest_id, highest_id;
-    int nests, has_ids, has_odd_ids, has_aligned, has_unix_times, is_late, has_failed;
+    int nests, has_ids, has_odd_ids, has_aligned, has_unix_times, has_phases, is_late, has_failed;
     uint64_t num_stray; /* commas between events that are missing or too many */
     uint32_t *lengths; /* of each event that ends with its args, 0 for others: so that the second pass need not look */
     size_t num_lengths, lengths_capacity, next_length;

@@ -51,7 +51,7 @@ def test_a_trace_becomes_perfettos_and_not_back(file, tmp_path):
         assert loaded.errors() == {}
         assert loaded.query("select count(*) as n from slice") == [{"n": 50}]
     back = kinetoscope("convert", tmp_path / "out.pftrace", tmp_path / "back.json")
-    assert (back.returncode, back.stderr.count(b"\n")) == (1, 1)
+    assert (back.returncode, back.stderr.count(b"\n")) == (2, 1)
     assert not (tmp_path / "back.json").exists()
 
 
@@ -73,7 +73,7 @@ def test_many_files_go_into_a_folder(file, tmp_path):
 
 def test_a_name_that_says_nothing_is_refused(file, tmp_path):
     done = kinetoscope("convert", file, tmp_path / "out.txt")
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert b".pftrace" in done.stderr
 
 
@@ -144,7 +144,7 @@ def test_two_files_of_one_name_do_not_take_each_others_place(file, tmp_path):
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "rank0.json").write_bytes(trace())
     done = kinetoscope("check", file, tmp_path / "other", "--repair", tmp_path / "fixed")
-    assert (done.returncode, done.stdout, (tmp_path / "fixed").exists()) == (1, b"", False)
+    assert (done.returncode, done.stdout, (tmp_path / "fixed").exists()) == (2, b"", False)
     assert b"rank0.json" in done.stderr
 
 

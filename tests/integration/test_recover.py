@@ -60,6 +60,30 @@ def spans(path, name):
     return [event for event in events if event["ph"] == "X" and event["name"] == name]
 
 
+OVER_EPOCHS = """
+import os, sys
+from kinetoscope import JSONTraceHandler, Profiler, ProfilerAction
+with Profiler(lambda state: ProfilerAction.ACTIVE, JSONTraceHandler(sys.argv[1] + "/traces"), strict=True) as profiler:
+    for epoch in range(3):
+        for batch in profiler.batches(range(2)):
+            with profiler.marker("work"):
+                pass
+    profiler.drain(30)
+    os.kill(os.getpid(), 9)
+"""
+
+
+def test_recovered_spans_say_in_which_epoch_they_began(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text(OVER_EPOCHS)
+    done = subprocess.run([sys.executable, str(script), str(tmp_path / "run")], capture_output=True, text=True)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert recover(tmp_path).returncode == 0
+    (trace,) = (tmp_path / "run" / "traces").glob("ep*.json")
+    found = [(span["args"]["epoch"], span["args"]["batch"]) for span in spans(trace, "work")]
+    assert found == [(0, 0), (0, 1), (1, 2), (1, 3), (2, 4), (2, 5)]
+
+
 # In every batch a worker records a span of its own, and the process waits for it. Two windows are saved and three are
 # not: the writer thread is busy from batch 5 on.
 WORKER = """

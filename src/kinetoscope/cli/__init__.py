@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from kinetoscope.errors import KinetoscopeError
+from kinetoscope.errors import KinetoscopeError, SettingsError
 from kinetoscope.training.wording import printable_lines
 
 # The verb and what it does; its module has add_arguments(parser) and run(arguments) -> exit code.
@@ -34,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     except KinetoscopeError as error:
         print(f"{name}: {printable_lines(error)}", file=sys.stderr)
-        return 1
+        return 2 if isinstance(error, SettingsError) else 1
     except OSError as error:
         where = f" {error.filename}" if error.filename else ""
         print(f"{name}: Cannot read or write{printable_lines(where)}: {error.strerror}.", file=sys.stderr)

@@ -9,6 +9,7 @@ from collections import Counter
 from pathlib import Path
 
 from kinetoscope.cli.inputs import trace_inputs
+from kinetoscope.cli.outputs import add_force, require_free
 from kinetoscope.cli.progress import Progress, work_on_each
 from kinetoscope.errors import SettingsError, TraceFileError
 from kinetoscope.merge.check import FileCheck, Finding, check_trace, compare_checks, unreadable
@@ -36,6 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--repair", metavar="OUT", help="write a valid trace to OUT (- is stdout); of several files, to that folder"
     )
+    add_force(parser)
     parser.add_argument("--jobs", metavar="N", type=int, default=os.cpu_count(), help="files at a time (all cores)")
     parser.add_argument("--json", action="store_true", help="say as JSON what was found")
 
@@ -44,7 +46,9 @@ def run(arguments: argparse.Namespace) -> int:
     """Checks, and repairs if asked; returns the exit code."""
     with trace_inputs(arguments.inputs) as files:
         if arguments.repair:
-            checks, repaired = _repair(files, Path(arguments.repair), arguments.jobs)
+            targets = _targets(files, Path(arguments.repair))
+            require_free(targets, force=arguments.force)
+            checks, repaired = _repair(files, targets, arguments.jobs)
         else:
             checks, repaired = work_on_each("checking", check_trace, files, arguments.jobs), None
     together = compare_checks(checks)
@@ -56,10 +60,9 @@ def run(arguments: argparse.Namespace) -> int:
     return int(bool(together) or any(check.findings for check in checks))
 
 
-def _repair(files: list[Path], output: Path, jobs: int) -> tuple[list[FileCheck], list[RepairedTrace]]:
+def _repair(files: list[Path], targets: list[Path], jobs: int) -> tuple[list[FileCheck], list[RepairedTrace]]:
     """What was wrong with each file, and those that were repaired: all that could be read."""
-    pairs = list(zip(files, _targets(files, output), strict=True))
-    results = work_on_each("repairing", _repair_one, pairs, jobs)
+    results = work_on_each("repairing", _repair_one, list(zip(files, targets, strict=True)), jobs)
     repaired = [result for result in results if isinstance(result, RepairedTrace)]
     return [result.check if isinstance(result, RepairedTrace) else result for result in results], repaired
 

@@ -8,6 +8,7 @@ import tempfile
 from pathlib import Path
 
 from kinetoscope.cli.inputs import TraceInputs, trace_inputs
+from kinetoscope.cli.outputs import add_force, require_free
 from kinetoscope.cli.progress import Progress, work_on_each
 from kinetoscope.errors import SettingsError
 from kinetoscope.merge.convert import convert_trace
@@ -35,13 +36,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of ``convert``."""
     parser.epilog = _EXAMPLES
     parser.usage = (
-        "kinetoscope convert INPUT OUTPUT [--json]\n"
-        "       kinetoscope convert INPUT... FOLDER --to SUFFIX [--jobs N] [--json]"
+        "kinetoscope convert INPUT OUTPUT [--force] [--json]\n"
+        "       kinetoscope convert INPUT... FOLDER --to SUFFIX [--jobs N] [--force] [--json]"
     )
     parser.add_argument("inputs", metavar="INPUT", nargs="+", help="trace files, folders of them, globs, or -")
     parser.add_argument("output", metavar="OUTPUT", help="the file to write; its name says how; - is stdout")
     parser.add_argument("--to", metavar="SUFFIX", help="OUTPUT is a folder; files in it get this suffix")
     parser.add_argument("--jobs", metavar="N", type=int, default=os.cpu_count(), help="files at a time (all cores)")
+    add_force(parser)
     parser.add_argument("--json", action="store_true", help="say as JSON what was written")
 
 
@@ -49,6 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Converts; returns the exit code."""
     with trace_inputs(arguments.inputs) as files:
         pairs = _pairs(files, arguments)
+        require_free((target for _, target in pairs), force=arguments.force)
         notes = work_on_each("converting", _convert_one, pairs, arguments.jobs)
         converted = [(source, target, said) for (source, target), said in zip(pairs, notes, strict=True)]
         _tell(converted, files, arguments)

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from kinetoscope.cli.inputs import trace_inputs
+from kinetoscope.cli.outputs import add_force, require_free
 from kinetoscope.cli.progress import progress_bar
 from kinetoscope.errors import SettingsError
 from kinetoscope.formats.upload_queue import add_upload, delete_when_uploaded
@@ -44,7 +45,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of ``merge``."""
     parser.epilog = _EXAMPLES
     parser.usage = (
-        "kinetoscope merge OUTPUT INPUT... [--align-on SPAN] [--ranks N,M-K] [--batches N-M | --last S] [--nice]\n"
+        "kinetoscope merge OUTPUT INPUT... [--align-on SPAN] [--ranks N,M-K] [--batches N-M | --last S] [--nice]"
+        " [--force]\n"
         "       kinetoscope merge --from-manifest FOLDER OUTPUT [--wait S] [--node-rank N]"
     )
     parser.add_argument(
@@ -58,6 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     window = parser.add_mutually_exclusive_group()
     window.add_argument("--batches", metavar="N-M", help="only these batches: ProfilerStep#N, or event/batch")
     window.add_argument("--last", metavar="S", type=float, help="only the last S seconds")
+    add_force(parser)
     parser.add_argument("--json", action="store_true", help="say as JSON what was merged")
     parser.add_argument("--from-manifest", metavar="FOLDER", help="merge what the ranks list as finished in FOLDER")
     parser.add_argument("--wait", metavar="S", type=float, default=0.0, help="seconds to wait for ranks still writing")
@@ -123,6 +126,7 @@ def _merge(arguments: argparse.Namespace, wait_s: float, on_progress: Progress) 
             delete=partial(delete_when_uploaded, run_folder),
         )
     output = Path(arguments.output)
+    require_free([output], force=arguments.force)
     with trace_inputs(arguments.inputs, output) as files:
         return merge_traces(
             output,

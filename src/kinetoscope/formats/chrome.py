@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, Self, cast
 import msgspec
 
 from kinetoscope.errors import TraceFileError
-from kinetoscope.formats.chrome_stream import NOT_STRICT, Event, OneByOne, not_a_trace, stream_chrome
+from kinetoscope.formats.chrome_stream import NOT_STRICT, Event, OneByOne, not_a_trace, require_trace, stream_chrome
 from kinetoscope.formats.chrome_times import FURTHEST_NS, event_to_nanoseconds
 from kinetoscope.formats.compression import read_unpacked
 
@@ -93,6 +93,8 @@ def collect_chrome(
     streamed = stream_chrome(name, taker, on_bytes=on_bytes)
     if not taker.events and (NOT_STRICT in streamed.repairs or taker.num_stray):
         raise nothing_left(name)
+    if (taker.events or streamed.num_strangers) and not any(map(has_phase, taker.events)):
+        raise without_events(name)
     return _settled(ChromeTrace(name, streamed.header, 0, taker.events, False, streamed.repairs))
 
 
@@ -131,6 +133,31 @@ def nothing_left(name: str) -> TraceFileError:
     return not_a_trace(name, "it is damaged, and no complete event is left in it")
 
 
+def without_events(name: str) -> TraceFileError:
+    """The error for a file whose list is one of something else."""
+    return not_a_trace(name, 'it has no event: nothing in its list has a phase ("ph")')
+
+
+def has_phase(event: Event) -> bool:
+    """Whether an object is an event: its phase is one character."""
+    phase = event.get("ph")
+    return isinstance(phase, str) and len(phase) == 1
+
+
+def require_event(path: str | os.PathLike[str]) -> None:
+    """Raises `TraceFileError` if a file is no trace. An empty list of events is one; else it is read up to its first
+    event."""
+    name, taker = os.fspath(path), _FirstEvent()
+    try:
+        streamed = stream_chrome(name, taker)
+    except _EnoughError:
+        return
+    if NOT_STRICT in streamed.repairs:
+        raise nothing_left(name)
+    if taker.num_entries or streamed.num_strangers:
+        raise without_events(name)
+
+
 class _Collecting(OneByOne):
     """Takes all events as the lenient reader reads them."""
 
@@ -147,6 +174,18 @@ class _Collecting(OneByOne):
 
 class _EnoughError(Exception):
     """What is looked for was found."""
+
+
+class _FirstEvent(OneByOne):
+    """Looks for an event."""
+
+    num_entries = 0
+
+    def take_odd(self, event: Event, text: bytes) -> bool:
+        if has_phase(event):
+            raise _EnoughError
+        self.num_entries += 1
+        return True
 
 
 class _FirstMetadata(_Collecting):
@@ -181,8 +220,7 @@ def _read_content(name: str) -> tuple[bytes, str]:
         content, damage = read_unpacked(name)
     except OSError as error:
         raise TraceFileError(f"Cannot read the trace {name}: {error.strerror}. Check the path.") from error
-    if not content.strip():
-        raise TraceFileError(f"Cannot read the trace {name}: it is empty. Was the run stopped while it was written?")
+    require_trace(name, content.lstrip()[:8], damage)
     return content, damage
 
 

@@ -20,7 +20,7 @@ import msgspec
 from kinetoscope.errors import TraceFileError
 from kinetoscope.formats.chrome_repair import Damage, is_strict, mend, reach_of, read_event, read_fields
 from kinetoscope.formats.chrome_times import event_to_nanoseconds
-from kinetoscope.formats.compression import UnpackedStream
+from kinetoscope.formats.compression import UnpackedStream, is_packed
 
 Event = dict[str, Any]
 
@@ -28,6 +28,7 @@ CLOSING_BRACKET = ord("]")
 
 _PIECE_BYTES = 1 << 18  # what fits the processor's cache
 _LARGEST_EVENT_BYTES = 1 << 26  # what is longer is taken for damage: a quote that nobody closed
+_MOST_WITHOUT_EVENTS = 1 << 25
 _LOOK_BYTES = 1 << 12  # where the end of an odd event is looked for first
 # How far that end is looked for, before the event is given up: objects of Python take up to 30 times the size of text.
 _LOOK_AHEAD_BYTES = 1 << 23
@@ -47,6 +48,7 @@ _SEPARATORS = re.compile(rb"[ \t\n\r,]*")
 _NEXT_EVENT = re.compile(rb'\{[ \t\n\r]*"(?:ph|name|cat|pid|tid|ts|id|args)"[ \t\n\r]*:')
 _SPACE = b" \t\r\n"
 _MARK = b"\xef\xbb\xbf"  # some editors put it before UTF-8
+_UTF_16 = (b"\xff\xfe", b"\xfe\xff", b"[\0", b"{\0", b"\0[", b"\0{")  # marked, or by its first bracket
 _NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
@@ -117,6 +119,8 @@ class StreamedTrace:
     repairs: list[str] = field(default_factory=list)
     is_strict: bool = True
     """Whether its events are JSON as they stand."""
+    num_strangers: int = 0
+    """How many entries are no objects, and so no events."""
 
 
 def stream_chrome(
@@ -180,6 +184,7 @@ class ChromeStream:
         self._trace = StreamedTrace()
         self._is_strict = self._are_fields_strict = True
         self._is_first = True
+        self._has_events = False
         self._vain_left = _MOST_VAIN
         self._damages: Counter[int] = Counter()
         self._num_stray = self._num_strangers = self._num_passed_over = 0
@@ -247,13 +252,14 @@ class ChromeStream:
         if first == b"\xef":
             self._begin += 3
             first = self._skip_space()
-        require_trace(self._name, self._text(8))
+        require_trace(self._name, self._text(8), self._stream.damage)
         if first == b"[":
             self._begin += 1
             return True
         while (begin := self._start_of_events()) is None:
             if not self._more():
-                raise not_a_trace(self._name, 'it has no list "traceEvents"')
+                as_far = f" as far as it can be unpacked. {self._stream.damage}".rstrip(".")
+                raise not_a_trace(self._name, 'it has no list "traceEvents"' + (as_far if self._stream.damage else ""))
         self._begin = begin
         return False
 
@@ -304,9 +310,12 @@ class ChromeStream:
             self._read_odd()
 
     def _count_event(self, num_bytes: int) -> None:
+        self._has_events = True
         self._vain_left = min(_MOST_VAIN, self._vain_left + _VAIN_PER_BYTE * num_bytes)
 
     def _count_vain(self, num_bytes: int = 0) -> None:
+        if not self._has_events and self._num_unpacked - (self._end - self._begin) > _MOST_WITHOUT_EVENTS:
+            raise not_a_trace(self._name, f"there is no event in its first {_MOST_WITHOUT_EVENTS >> 20} MB")
         most_debt = _VAIN_PER_BYTE_PASSED_OVER * _MOST_PASSED_OVER
         self._vain_left = max(-most_debt, self._vain_left - max(_LEAST_VAIN, num_bytes))
 
@@ -425,7 +434,7 @@ class ChromeStream:
             self._trace.header |= self._read_fields(members)
 
     def _report(self, is_closed: bool) -> None:
-        self._trace.is_strict = self._is_strict
+        self._trace.is_strict, self._trace.num_strangers = self._is_strict, self._num_strangers
         sentences = {
             self._stream.damage: bool(self._stream.damage),
             NOT_STRICT: not self._is_strict or not is_closed,
@@ -446,11 +455,27 @@ class ChromeStream:
         self._trace.repairs += [sentence.format(count) for sentence, count in counts.items() if count]
 
 
-def require_trace(name: str, beginning: bytes) -> None:
-    """Raises `TraceFileError` if nothing that begins so, white space aside, can be a trace."""
+def require_trace(name: str, beginning: bytes, damage: str = "") -> None:
+    """Raises `TraceFileError` if nothing that begins so, white space aside, can be a trace.
+
+    ``damage`` says why there is no more of it, if its packed data is damaged.
+    """
     first = beginning.removeprefix(_MARK).lstrip(_SPACE)[:1]
+    if not first and damage:
+        raise TraceFileError(
+            f"Cannot read the trace {name}: nothing of it can be unpacked. {damage} Copy it once more."
+        )
     if not first:
         raise TraceFileError(f"Cannot read the trace {name}: it is empty. Was the run stopped while it was written?")
+    if is_packed(beginning):
+        raise TraceFileError(
+            f"Cannot read the trace {name}: it is packed twice. Unpack it once, with gunzip or unzstd."
+        )
+    if beginning.startswith(_UTF_16):
+        raise TraceFileError(
+            f"Cannot read the trace {name}: it is UTF-16, and a trace is UTF-8. "
+            "Write it anew: iconv -f UTF-16 -t UTF-8 IN.json > OUT.json"
+        )
     if first not in (b"{", b"["):
         raise not_a_trace(name, f"it begins with {beginning[:8]!r} and is not JSON")
 

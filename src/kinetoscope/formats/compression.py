@@ -29,6 +29,11 @@ _BOMB_RATIO = 400
 _LEVEL = 2  # measured on 152 MB of Kineto JSON: 0.13 s and 10.9 times smaller; gzip at level 9 took 8 s
 
 
+def is_packed(beginning: bytes) -> bool:
+    """Whether what begins so is gzip or zstandard."""
+    return beginning.startswith((_GZIP_MAGIC, _ZSTD_MAGIC))
+
+
 def read_unpacked(path: str | os.PathLike[str]) -> tuple[bytes, str]:
     """The content of a file, unpacked if it is gzip or zstandard, and a sentence about damage to it ("" for none).
 

@@ -53,6 +53,10 @@ def double_field(number: int, value: float) -> bytes:
     return varint(number << 3 | 1) + struct.pack("<d", value)
 
 
+BEGINNING = bytes_field(1, number_field(10, _OWN_SEQUENCE) + number_field(13, _STATE_CLEARED))
+"""The first packet of every file of ours: that nothing was said yet in its own sequence."""
+
+
 def process_uuid(pid: int) -> int:
     """What a process is called in the trace."""
     return (pid + 1 & 0x3FFFFFFF) << 32
@@ -83,7 +87,7 @@ class PerfettoWriter:
         self._num_sequences = _OWN_SEQUENCE
         self._chunk = bytearray()
         self._serial = itertools.count()
-        self._put(number_field(13, _STATE_CLEARED))
+        stream.write(BEGINNING)
 
     def write(self, events: Iterable[Event]) -> None:
         """Adds events, whose ``ts`` (unix) and ``dur`` are integers of nanoseconds."""

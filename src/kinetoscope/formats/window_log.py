@@ -6,7 +6,7 @@ One JSON object per line, appended by the writer thread of the folder's process.
 
 from bisect import bisect_right
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
@@ -35,6 +35,14 @@ class WindowOpened(msgspec.Struct, frozen=True, tag="opened"):
     timestamp: Fields
 
 
+class EpochBegan(msgspec.Struct, frozen=True, tag="epoch"):
+    """Another epoch has begun in a window, on the monotonic clock: the one of that number."""
+
+    window: Number
+    began_ns: Nanoseconds
+    epoch: Number
+
+
 class WindowClosed(msgspec.Struct, frozen=True, tag="closed"):
     """A window has closed, and is yet to be saved."""
 
@@ -49,7 +57,7 @@ class WindowSaved(msgspec.Struct, frozen=True, tag="saved"):
     window: Number
 
 
-Event = WindowOpened | WindowClosed | WindowSaved
+Event = WindowOpened | EpochBegan | WindowClosed | WindowSaved
 
 _DECODER = msgspec.json.Decoder(Event)
 
@@ -94,12 +102,15 @@ class LiveWindow:
     closed_ns: int | None = None
     end_timestamp: Fields | None = None
     is_saved: bool = False
+    epochs: list[tuple[int, int]] = field(default_factory=list)
 
     def apply(self, event: Event) -> None:
         """Takes in one more line about this window."""
         match event:
             case WindowOpened():
                 self.cycle, self.began_ns, self.timestamp = event.cycle, event.began_ns, event.timestamp
+            case EpochBegan():
+                self.epochs.append((event.began_ns, event.epoch))
             case WindowClosed():
                 self.closed_ns, self.end_timestamp = event.closed_ns, event.timestamp
             case WindowSaved():

@@ -17,7 +17,7 @@ def thread_events(cycle: Cycle, thread: ThreadRecords) -> Iterator[MarkerEvent]:
     unix_ns = cycle.clock.unix_ns
     counter: MarkerEvent | None = None
     for record in thread.records():
-        event = _event(cycle.pid, thread, record, cycle.names[record.name])
+        event = _event(cycle, thread, record)
         event["ts"] = unix_ns(record.begin)
         if record.kind == Kind.SPAN:
             event["dur"] = unix_ns(int(record.end)) - event["ts"]
@@ -39,8 +39,9 @@ def thread_events(cycle: Cycle, thread: ThreadRecords) -> Iterator[MarkerEvent]:
 _PHASES = {Kind.SPAN: "X", Kind.INSTANT: "i", Kind.COUNTER: "C"}
 
 
-def _event(pid: int, thread: ThreadRecords, record: Record, name: SpanName) -> MarkerEvent:
-    args: dict[str, Any] = {"batch": record.batch, **dict(name.args)}
+def _event(cycle: Cycle, thread: ThreadRecords, record: Record) -> MarkerEvent:
+    pid, name = cycle.pid, cycle.names[record.name]
+    args: dict[str, Any] = {"epoch": cycle.epoch_at(record.begin), "batch": record.batch, **dict(name.args)}
     if record.flags & Flag.CUT:
         args["cut"] = "open when its window closed"
     category = category_of(name)

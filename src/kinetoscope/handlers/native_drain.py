@@ -4,9 +4,11 @@ The lines mean the same as what `thread_events` and `ChromeWriter` make of the r
 and on which nobody else has events, can go this way.
 """
 
+from array import array
 from collections import Counter
 from collections.abc import Collection, Iterator
 from functools import cached_property
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from kinetoscope.formats.chrome import ChromeWriter, encode_text
@@ -73,7 +75,7 @@ class Drain:
         room = bytearray(min(_MOST_ROOM_BYTES, num_records * _ROOM_PER_RECORD))
         while next_one < num_records:
             num_bytes, next_one, is_waiting = _native.drain_chrome(
-                packed, next_one, are_last, room, self._texts, place, clock
+                packed, next_one, are_last, room, self._texts, place, clock, self._epochs
             )
             writer.write_lines(memoryview(room)[:num_bytes])
             if is_waiting:
@@ -107,6 +109,11 @@ class Drain:
         spans = (record.name for record in unpack_records(one_of_each) if record.kind == Kind.SPAN)
         names = (self._cycle.names[number].name for number in spans)
         return next((name for name in names if role_of(name) is not None), "")
+
+    @cached_property
+    def _epochs(self) -> bytes:
+        """When each epoch began, and which, as pairs of 64-bit integers."""
+        return array("q", chain.from_iterable(self._cycle.epoch_begins)).tobytes()
 
     @cached_property
     def _names(self) -> tuple[bytes, ...]:

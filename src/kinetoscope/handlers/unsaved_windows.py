@@ -5,7 +5,7 @@ The writer thread writes the log, and may have been behind when the process was 
 taken from the window before, and from the process's own records, which stand beside the number of their window.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from kinetoscope.formats.live_records import LivePart, LiveProcess
@@ -17,6 +17,7 @@ from kinetoscope.training.timestamp import Timestamp, timestamp_from_fields
 @dataclass(frozen=True, slots=True)
 class UnsavedWindow:
     """A window that was opened and not saved: when it began and closed, and where the run was then. No two overlap.
+    ``epochs`` are as `Cycle` has them.
 
     One that was still open has None as its ``end``, and ends with the last thing that is known.
     """
@@ -27,6 +28,7 @@ class UnsavedWindow:
     closed_ns: int
     begin: Timestamp
     end: Timestamp | None
+    epochs: Sequence[tuple[int, int]] = ()
 
 
 def find_unsaved_windows(log: Iterable[LiveWindow], owner: LiveProcess | None, last_ns: int) -> list[UnsavedWindow]:
@@ -75,6 +77,7 @@ def _complete(
         closed_ns=last_ns if window.closed_ns is None else window.closed_ns,
         begin=_timestamp(window.timestamp) or (before and (before.end or before.begin)) or Timestamp(),
         end=_timestamp(window.end_timestamp),
+        epochs=sorted(window.epochs),
     )
 
 

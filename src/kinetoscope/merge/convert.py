@@ -5,7 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from kinetoscope.errors import SettingsError
-from kinetoscope.formats.chrome_stream import open_trace, require_trace
+from kinetoscope.formats.chrome import require_event
+from kinetoscope.formats.chrome_stream import open_trace
 from kinetoscope.formats.compression import UnpackedStream, compressed_by_name
 from kinetoscope.formats.perfetto import SUFFIXES as PERFETTO_SUFFIXES
 from kinetoscope.merge.merge_traces import merge_traces
@@ -44,10 +45,10 @@ def convert_trace(
 def _repack(source: str | os.PathLike[str], target: Path, on_progress: Progress | None) -> list[str]:
     room = memoryview(bytearray(_PIECE_BYTES))
     name = os.fspath(source)
+    require_event(name)
     with open_trace(name) as file:
         stream = UnpackedStream(file, name)
         size_bytes, num_bytes = os.path.getsize(name), stream.readinto(room)
-        require_trace(name, bytes(room[:num_bytes]))
         with binary_output(target) as raw, compressed_by_name(raw, target) as packed:
             while num_bytes:
                 packed.write(room[:num_bytes])

@@ -16,8 +16,10 @@ from kinetoscope.formats.chrome import (
     encode_json,
     encode_text,
     find_base_ns,
+    has_phase,
     header_in,
     nothing_left,
+    without_events,
 )
 from kinetoscope.formats.chrome_repair import read_event
 from kinetoscope.formats.chrome_stream import NOT_STRICT, Stop, StreamedTrace, stream_chrome
@@ -60,6 +62,8 @@ class NativeRewriter:
         header = header_in(metadata) | survey.trace.header
         if not survey.num_events and (NOT_STRICT in survey.trace.repairs or survey.num_stray):
             raise nothing_left(path)
+        if not survey.has_phases and (survey.num_events or survey.trace.num_strangers):
+            raise without_events(path)
         base_ns = find_base_ns(header, (event for event in metadata if event.get("ph") == "M"))
         batches = batches_by_pid(survey.steps(base_ns))
         if facts["num_actions"] <= _MOST_ACTIONS_KEPT:
@@ -127,6 +131,7 @@ class Survey:
         self.trace = StreamedTrace()
         self.facts: dict[str, Any] = {}
         self._num_hidden = self._num_mended = 0
+        self._has_phases = False
 
     def begin(self, header: dict[str, Any]) -> None:
         nests = self._checks or "kinetoscope" not in header
@@ -148,11 +153,17 @@ class Survey:
             return False
         shown = made_viewable(event) if self._checks else event
         self._num_hidden += shown is None
+        self._has_phases |= has_phase(event)
         self._num_mended += shown is not event and shown is not None
         if shown is None:
             return True
         anew = encode_event(with_plain_places(shown), 0)
         return self.text.survey(anew, 0, len(anew), True, LOOK_CANONICAL)[0] == len(anew)
+
+    @property
+    def has_phases(self) -> bool:
+        """Whether one of them has a phase, as all events of a trace have."""
+        return self.facts["has_phases"] or self._has_phases
 
     @property
     def num_events(self) -> int:

@@ -7,6 +7,7 @@ from kinetoscope.errors import MergeError, SettingsError
 from kinetoscope.merge.input_file import InputFile, Moment
 
 _SECOND_NS = 1_000_000_000
+_MOST_LISTED = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,9 +35,14 @@ class Window:
         """When the window is on each rank that has it, in unix nanoseconds. Raises `MergeError` if none has."""
         windows = self._last_seconds(files, ranks) if self.last_s is not None else self._batches(files, ranks)
         if not windows:
+            there = {batch for file in files for rank in ranks for batch in file.batches_of(rank)}
             raise MergeError(
-                f"Nothing to merge: no file has one of the batches {self.first_batch} to {self.last_batch} "
-                "(ProfilerStep#N, or event/batch). First file: " + files[0].path + ". Choose other batches."
+                f"Nothing to merge: no file has one of the batches {self.first_batch} to {self.last_batch}. "
+                + (
+                    f"There are {_listed(there)}."
+                    if there
+                    else "There is no batch at all (ProfilerStep#N, event/batch)."
+                )
             )
         return windows
 
@@ -56,3 +62,17 @@ class Window:
     def _chosen(self, file: InputFile, rank: int) -> list[Moment]:
         first, last = self.first_batch or 0, self.last_batch or 0
         return [moment for batch, moment in file.batches_of(rank).items() if first <= batch <= last]
+
+
+def _listed(batches: set[int]) -> str:
+    """Numbers as a user would pass them, such as ``3-5, 9``."""
+    runs: list[list[int]] = []
+    for batch in sorted(batches):
+        if runs and batch == runs[-1][1] + 1:
+            runs[-1][1] = batch
+        else:
+            runs.append([batch, batch])
+    shown = [f"{first}-{last}" if last > first else str(first) for first, last in runs]
+    return ", ".join(shown[:_MOST_LISTED]) + (
+        f" and {len(shown) - _MOST_LISTED} more" if len(shown) > _MOST_LISTED else ""
+    )

@@ -1,5 +1,6 @@
 """recording: the Cycle, what one rank recorded in one window. It flows from the Profiler to the trace handlers."""
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -68,6 +69,8 @@ class Cycle:
     damages: list[str] = field(default_factory=list)
     lasting: Sequence[LastingSpan] = ()
     """Spans that were open in the window and are not among its records, since they began before it."""
+    epochs: Sequence[tuple[int, int]] = ()
+    """When epochs began within the window, in monotonic nanoseconds, and their numbers, in order."""
 
     @cached_property
     def threads(self) -> list[ThreadRecords]:
@@ -78,6 +81,16 @@ class Cycle:
     def clock(self) -> ClockLine:
         """From monotonic to unix nanoseconds within this window."""
         return ClockLine(self.begin, self.end)
+
+    @cached_property
+    def epoch_begins(self) -> list[tuple[int, int]]:
+        """``epochs``, behind the one in which the window opened, whose begin is before all moments."""
+        epoch = self.begin_timestamp.epoch
+        return [(-(2**63), int(getattr(epoch, "value", epoch))), *self.epochs]
+
+    def epoch_at(self, moment_ns: int) -> int:
+        """The epoch at a monotonic moment within the window."""
+        return self.epoch_begins[bisect_right(self.epochs, moment_ns, key=lambda begin: begin[0])][1]
 
     @property
     def files(self) -> list[Path]:

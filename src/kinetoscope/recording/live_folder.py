@@ -31,7 +31,7 @@ from kinetoscope.formats.live_run import (
     write_pointer,
 )
 from kinetoscope.formats.owner_lock import Owner, OwnerLock, owner_state
-from kinetoscope.formats.window_log import Event, WindowClosed, WindowLog, WindowOpened, WindowSaved
+from kinetoscope.formats.window_log import EpochBegan, Event, WindowClosed, WindowLog, WindowOpened, WindowSaved
 from kinetoscope.recording.cycle import Cycle
 from kinetoscope.recording.parents_run import RUN_FILE_VARIABLE
 from kinetoscope.recording.recorder_choice import ProcessRecorder
@@ -116,6 +116,11 @@ class LiveFolder:
         if self.path is not None:
             window, began_ns = self._recorder.window, self._recorder.window_began_ns
             self._note(WindowOpened(window, cycle, began_ns, timestamp_fields(timestamp)))
+
+    def note_epoch(self, began_ns: int, epoch: int) -> None:
+        """Writes down, on the writer thread, that an epoch has begun in the window that is open."""
+        if self.path is not None:
+            self._note(EpochBegan(self._recorder.window, began_ns, epoch))
 
     def note_closed(self, cycle: Cycle) -> None:
         """Writes down, on the writer thread, that a cycle's window has closed; and, once every handler has had the

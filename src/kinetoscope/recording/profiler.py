@@ -487,6 +487,8 @@ class Profiler(Callback):
         """Lets the current action take effect on every span that begins from now on."""
         timestamp = self.state.timestamp
         self._recorder.batch = int(getattr(timestamp.batch, "value", timestamp.batch))
+        if began := self._window.enter_epoch(int(getattr(timestamp.epoch, "value", timestamp.epoch))):
+            self._live.note_epoch(*began)
         if self._window.set_action(self._action, timestamp):
             self._live.note_opened(self._window.num_cycles, timestamp)
         compiler.teach_dynamo(Marker)

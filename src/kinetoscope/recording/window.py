@@ -28,6 +28,8 @@ class Window:
         self._attempt = attempt
         self._begin: Anchor | None = None
         self._begin_timestamp: Any = None
+        self._epoch = 0
+        self._epochs: list[tuple[int, int]] = []
         self._num_cycles = 0
         self.contributions = Contributions(cycle=0)
 
@@ -44,6 +46,17 @@ class Window:
             self._recorder.open_window()
         self._recorder.action = ACTION_BITS[action]
         return opens
+
+    def enter_epoch(self, epoch: int) -> tuple[int, int] | None:
+        """What is recorded from now on belongs to ``epoch``; says when, and to which, if another one has begun in the
+        window."""
+        if epoch == self._epoch:
+            return None
+        self._epoch = epoch
+        if not self.is_open:
+            return None
+        self._epochs.append((self._clock.monotonic_ns(), epoch))
+        return self._epochs[-1]
 
     @property
     def num_cycles(self) -> int:
@@ -72,9 +85,11 @@ class Window:
             contributions=self.contributions,
             metadata=_distributed_info(self._ranks),
             lasting=lasting,
+            epochs=self._epochs,
         )
         self._num_cycles += 1
-        self._begin, self.contributions = None, Contributions(cycle=self._num_cycles)
+        self._begin, self._epochs = None, []
+        self.contributions = Contributions(cycle=self._num_cycles)
         return cycle
 
 

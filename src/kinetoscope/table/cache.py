@@ -54,6 +54,15 @@ def write_parquet(trace: TraceEvents, path: str | os.PathLike[str], fingerprint:
         raise OutputError(f"Cannot write {os.fspath(path)}: {error}.") from error
 
 
+def is_our_parquet(path: str | os.PathLike[str]) -> bool:
+    """Whether a Parquet file is a trace of ours, of any version."""
+    pl = import_polars()
+    try:
+        return _KEY in pl.read_parquet_metadata(path)
+    except (OSError, pl.exceptions.PolarsError):
+        return False
+
+
 def read_parquet(path: str | os.PathLike[str], fingerprint: str | None = None) -> "tuple[TraceAbout, pl.LazyFrame]":
     """The trace in a Parquet file of ours; its events are read when they are asked for.
 

@@ -4,6 +4,7 @@ What counts as an event, whose child it is and whose memory it is, is as `torch.
 numbers are stock's to the last bit: that is why times are floats of microseconds here.
 """
 
+import inspect
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -11,10 +12,12 @@ from itertools import accumulate, compress
 from typing import Any, cast
 
 import torch
+from torch.autograd.profiler_util import MemRecordsAcc
 from torch.profiler import DeviceType
 
 from kinetoscope.torch.kineto_event import ask_each, question
 from kinetoscope.torch.own_frames import PREFIXES, OwnFrames
+from kinetoscope.torch.torch_version import VERSION
 
 MEMORY = "[memory]"
 OUT_OF_MEMORY = "[OutOfMemory]"
@@ -32,6 +35,8 @@ _CPU = DeviceType.CPU.value
 _HOST_MEMORY = {_CPU, DeviceType.MKLDNN.value, DeviceType.IDEEP.value}
 _DEVICE_MEMORY = {it.value for it in (DeviceType.CUDA, DeviceType.PrivateUse1, DeviceType.HIP, DeviceType.XPU)}
 _RUNS_KERNELS = {it.value for it in (DeviceType.CUDA, DeviceType.PrivateUse1, DeviceType.XPU)}
+# torch up to 2.9 or so compares moments with ends that it has rounded to floats of microseconds.
+_ROUNDS_ENDS = "start_us" in inspect.signature(MemRecordsAcc.in_interval).parameters
 _BACKWARD = 1  # the scope of autograd's functions
 _STEP, _ANY_STEP = "ProfilerStep#", "ProfilerStep*"
 
@@ -189,7 +194,8 @@ def _add_memory(columns: EventColumns, records: list[Any], base_ns: int) -> None
     covered = [0] * (len(records) + 1)
     for index, event in enumerate(columns.sources):
         if columns.devices[index] == _CPU:
-            first, last = bisect_left(moments, event.start_ns()), bisect_right(moments, event.end_ns())
+            first = bisect_left(moments, _end_as_torch_has_it(event.start_ns()))
+            last = bisect_right(moments, _end_as_torch_has_it(event.end_ns()))
             columns.host_bytes[index] = host[last] - host[first]
             columns.device_bytes[index] = device[last] - device[first]
             covered[first] += 1
@@ -197,6 +203,10 @@ def _add_memory(columns: EventColumns, records: list[Any], base_ns: int) -> None
     for record, depth in zip(records, accumulate(covered), strict=False):
         if not depth:
             _append_memory_event(columns, record, base_ns)
+
+
+def _end_as_torch_has_it(moment_ns: int) -> float:
+    return moment_ns / 1000 * 1000 if _ROUNDS_ENDS else moment_ns
 
 
 def _bytes_if(record: Any, devices: set[int]) -> int:
@@ -225,7 +235,7 @@ def _link_kernels(columns: EventColumns) -> None:
             continue
         if correlation := event.linked_correlation_id():
             linked.setdefault(correlation, []).append(index)
-        elif columns.in_tree(index):
+        elif columns.in_tree(index) and _may_launch(event):
             operators.append(index)
     for operator in operators:
         for index in linked.get(columns.sources[operator].correlation_id(), ()):
@@ -233,6 +243,13 @@ def _link_kernels(columns: EventColumns) -> None:
                 columns.kernels.setdefault(operator, []).append(index)
             elif columns.devices[index] == _CPU:
                 columns.threads[index] = columns.threads[operator]
+
+
+def _may_launch(event: Any) -> bool:
+    """Whether torch looks for kernels that the event launched: newer versions leave out what is no operator."""
+    if VERSION < (2, 14):
+        return True
+    return event.activity_type() != "overhead" if VERSION == (2, 14) else event.external_id() != 0
 
 
 def _sort(columns: EventColumns) -> None:

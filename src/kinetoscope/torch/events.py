@@ -7,10 +7,12 @@ place in the columns, and makes each attribute when it is asked for.
 # torch declares as attributes what is made on demand here.
 # pyright: reportAttributeAccessIssue=false
 
+import logging
 from collections.abc import Callable
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
+import torch
 from torch.autograd import profiler_util
 from torch.autograd.profiler_util import EventList, FunctionEvent, Interval, Kernel
 from torch.profiler import DeviceType
@@ -19,6 +21,8 @@ from kinetoscope.torch.collector import collector_at_rest
 from kinetoscope.torch.event_columns import EventColumns, readable_name
 from kinetoscope.torch.key_averages import recorded_stacks
 from kinetoscope.torch.kineto_event import question
+
+_log = logging.getLogger("kinetoscope")
 
 
 class WindowEvents:
@@ -62,7 +66,7 @@ class WindowEvent(FunctionEvent):
         self._index = index
 
     def __getattr__(self, name: str) -> Any:
-        make = _ATTRIBUTES.get(name)
+        make = _ATTRIBUTES.get(name) if name in _ATTRIBUTES_OF_TORCH else None
         if make is None:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         value = make(self._events, self._index)
@@ -70,7 +74,7 @@ class WindowEvent(FunctionEvent):
         return value
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return object.__new__, (FunctionEvent,), {name: getattr(self, name) for name in _ATTRIBUTES}
+        return object.__new__, (FunctionEvent,), {name: getattr(self, name) for name in _ATTRIBUTES_OF_TORCH}
 
 
 def list_events(columns: EventColumns, **options: Any) -> tuple[WindowEvents, EventList]:
@@ -82,9 +86,17 @@ def list_events(columns: EventColumns, **options: Any) -> tuple[WindowEvents, Ev
     return events, listed
 
 
+@cache
 def torch_is_known() -> bool:
-    """Whether this torch's events have no attribute that ours lack."""
-    return set(vars(FunctionEvent(0, "", 0, 0, 0))) <= _ATTRIBUTES.keys()
+    """Whether this torch's events have no attribute that ours lack; if they have, a line in the log says so."""
+    unknown = _ATTRIBUTES_OF_TORCH - _ATTRIBUTES.keys()
+    if unknown:
+        _log.info(
+            "events() takes longer with torch %s: its events have what this version of Kinetoscope does not know, %s.",
+            torch.__version__,
+            ", ".join(sorted(unknown)),
+        )
+    return not unknown
 
 
 _Make = Callable[[WindowEvents, int], Any]
@@ -156,6 +168,16 @@ def _metadata(events: WindowEvents, index: int) -> Any:
     return profiler_util._build_metadata(extra) if extra else None
 
 
+_ask_typed_metadata = question("typed_metadata")
+
+
+def _typed_metadata(events: WindowEvents, index: int) -> Any:
+    return None if events.memory(index) else _ask_typed_metadata(events.columns.sources[index]) or None
+
+
+_ATTRIBUTES_OF_TORCH = frozenset(vars(FunctionEvent(0, "", 0, 0, 0)))
+"""What torch's own events hold; versions differ."""
+
 _ATTRIBUTES: dict[str, _Make] = {
     "id": _id,
     "node_id": _always(-1),
@@ -192,12 +214,15 @@ _ATTRIBUTES: dict[str, _Make] = {
     "total_cpu_percent": _always(-1),
     "total_device_percent": _always(-1),
     "_metadata_json": _asked("metadata_json", _none),
+    "metadata_json": _asked("metadata_json", _none),
+    "metadata": _typed_metadata,
     "flow_id": _asked("flow_id", _none),
     "flow_type": _asked("flow_type", _none),
     "flow_start": _asked("flow_start", _none),
     "external_id": _asked("external_id", int),
     "linked_correlation_id": _asked("linked_correlation_id", int),
     "event_metadata": _metadata,
+    "_event_metadata": _metadata,
     "structured_input_shapes": _asked("structured_input_shapes", _none),
     "structured_input_strides": _asked("structured_input_strides", _none),
     "input_dtypes": _asked("dtypes", _none),

@@ -3,6 +3,7 @@
 # torch declares its floats as int, and as attributes what is a property here.
 # pyright: reportIncompatibleVariableOverride=false, reportAttributeAccessIssue=false
 
+import inspect
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -40,6 +41,12 @@ _COLUMNS = [
     "is_user_annotation",
 ]
 
+_torchs_arguments = inspect.signature(EventList.key_averages).parameters
+INCLUDES_PYTHON_FUNCTIONS: bool = (
+    _torchs_arguments["include_python_functions"].default if "include_python_functions" in _torchs_arguments else True
+)
+"""Whether torch's tables have Python's frames where nobody says: up to 2.13 they have."""
+
 FindEvent = Callable[[int], FunctionEvent]
 """Makes the object of the event at an index, which takes all of torch's; so only when somebody asks."""
 
@@ -51,7 +58,7 @@ class Grouping:
     by_input_shape: bool = False
     by_stack_n: int = 0
     by_overload_name: bool = False
-    include_python_functions: bool = True
+    include_python_functions: bool = INCLUDES_PYTHON_FUNCTIONS
 
 
 class EventAverage(FunctionEventAvg):

@@ -23,6 +23,7 @@ _UNKNOWN: dict[str, Any] = {
     "python_parent_id": -1,
     "structured_input_shapes": None,
     "structured_input_strides": None,
+    "typed_metadata": None,
 }
 
 
@@ -33,6 +34,11 @@ def question(method: str) -> Callable[[Any], Any]:
         return asked
     answer = _UNKNOWN[method]
     return lambda event: answer
+
+
+def frames_are_events() -> bool:
+    """Whether Python's frames are among the events, as since torch 2.12."""
+    return hasattr(_EVENT, "is_python_function")
 
 
 def ask_each(events: Sequence[Any], method: str) -> list[Any]:

@@ -11,6 +11,8 @@ from typing import Any
 
 import torch
 
+from kinetoscope.torch.torch_version import VERSION
+
 LIBRARY = str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so")
 _TRIED = frozenset((2, minor) for minor in range(9, 16))
 """The versions of torch with which it was tried; before 2.9 torch does not tell where its results are."""
@@ -20,16 +22,15 @@ _log = logging.getLogger("kinetoscope")
 
 def saves_without_lock(kineto_results: Any) -> bool:
     """Whether Kineto can save these results while other threads run Python."""
-    version = torch.__version__
-    if tuple(map(int, version.split(".")[:2])) not in _TRIED:
-        _say_who_saves(f"this version of Kinetoscope was not tried with torch {version}")
+    if VERSION not in _TRIED:
+        _say_who_saves(f"this version of Kinetoscope was not tried with torch {torch.__version__}")
         return False
     try:
         from kinetoscope import _kineto_save
     except ImportError:
         return False
     if not _kineto_save.can_save(kineto_results, LIBRARY):
-        _say_who_saves(f"Kinetoscope was compiled otherwise than torch {version}")
+        _say_who_saves(f"Kinetoscope was compiled otherwise than torch {torch.__version__}")
         return False
     return True
 

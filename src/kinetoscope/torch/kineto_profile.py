@@ -16,7 +16,7 @@ from torch.profiler._memory_profiler import MemoryProfile
 from kinetoscope.errors import NothingRecordedError, SettingsError
 from kinetoscope.torch import cuda_graphs
 from kinetoscope.torch.activities import Activity, select_activities
-from kinetoscope.torch.key_averages import Grouping
+from kinetoscope.torch.key_averages import INCLUDES_PYTHON_FUNCTIONS, Grouping
 from kinetoscope.torch.memory_timeline import MemoryTimeline
 from kinetoscope.torch.metadata import check_json, distributed_info, encode_value, hand_to_kineto
 from kinetoscope.torch.results import KinetoResults, Window
@@ -176,13 +176,12 @@ class KinetoProfile:
         group_by_input_shape: bool = False,
         group_by_stack_n: int = 0,
         group_by_overload_name: bool = False,
-        *,
-        include_python_functions: bool = True,
+        include_python_functions: bool = INCLUDES_PYTHON_FUNCTIONS,
     ) -> EventList:
         """The events of the last finished window, added up by operator and as asked for.
 
-        Of all finished windows with ``acc_events``. ``include_python_functions=False`` leaves the frames of
-        ``with_stack`` out of the rows.
+        Of all finished windows with ``acc_events``. ``include_python_functions`` says whether the frames of
+        ``with_stack`` are among the rows: as the installed torch has it, where nobody says.
         """
         grouping = Grouping(
             by_input_shape=group_by_input_shape,

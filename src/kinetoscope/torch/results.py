@@ -1,5 +1,6 @@
 """torch: a finished window. Kineto's results flow in once; traces, tables and stacks flow out, as often as asked."""
 
+import inspect
 import os
 import threading
 from collections.abc import Mapping
@@ -187,7 +188,11 @@ class KinetoResults:
         """Writes the stacks with the microseconds of ``metric``, a line each, as flame graph tools read them."""
         if not all(window.has_stacks for window in self.windows):
             raise NothingRecordedError("No stacks were recorded, so there are none to export. Use with_stack=True.")
-        lines = [line for window in reversed(self.windows) for line in stack_lines(window.columns, metric)]
+        lines = [
+            line
+            for window in reversed(self.windows)
+            for line in stack_lines(window.columns, metric, window.kineto_results)
+        ]
         with atomic_file(Path(os.fspath(path))) as stream:
             stream.writelines(lines)
 
@@ -206,8 +211,10 @@ class KinetoResults:
             kept = EventList((it for it in events if not it.is_python_function), **list_options(self.windows[-1]))
             kept._tree_built = True
             events = kept
-        options = (True,) if grouping.by_overload_name else ()  # older versions of torch lack it
-        return events.key_averages(grouping.by_input_shape, grouping.by_stack_n, *options)
+        options = {"group_by_overload_name": grouping.by_overload_name, "include_python_functions": True}
+        known = inspect.signature(EventList.key_averages).parameters  # older versions of torch lack these
+        options = {name: value for name, value in options.items() if name in known}
+        return events.key_averages(grouping.by_input_shape, grouping.by_stack_n, **options)
 
 
 def list_options(window: Window) -> dict[str, Any]:

@@ -49,9 +49,12 @@ def find_true_names(kineto_results: Any) -> TrueNames:
 
 
 def ways_to_write(name: str) -> tuple[str, ...]:
-    """How Kineto may write a name: older versions wrote what is not printable, too; newer ones have no quotes."""
+    """How Kineto may write a name, its usual way first.
+
+    Older versions write what is not printable as well; in newer ones it may have no quotes, also if torch writes it.
+    """
     written = name.replace("\\", "/").replace("\n", "")
-    ways = (written,) if written.isascii() and written.isprintable() else (UNKNOWN, written)
+    ways = (written, name) if written.isascii() and written.isprintable() else (UNKNOWN, written, name)
     return (*ways, *(way.replace('"', "'") for way in ways if '"' in way))
 
 

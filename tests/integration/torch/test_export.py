@@ -33,7 +33,7 @@ from kinetoscope.torch.repair import rewrite_trace
 from kinetoscope.torch.results import KinetoResults
 from kinetoscope.torch.trace_text import read_text
 from kinetoscope.torch.true_names import find_true_names
-from older_torch import as_in_2_13
+from older_torch import since_2_13
 from trace_processor import trace_processor
 
 ODD_NAMES = [
@@ -336,7 +336,7 @@ def test_acc_events_exports_the_cycles_of_all(tmp_path):
     assert row["n"] == 6
 
 
-@as_in_2_13
+@since_2_13
 @pytest.mark.skipif(IS_PURE, reason="there is only the way through Python")
 @pytest.mark.parametrize("options", OPTIONS, ids=names_of)
 def test_lines_and_the_way_through_python_give_the_same_trace(tmp_path, options):

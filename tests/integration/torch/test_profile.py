@@ -11,7 +11,7 @@ import torch.profiler
 
 from kinetoscope.errors import ProfilerStateError, ScheduleError
 from kinetoscope.torch import ProfilerAction, profile, record_function, schedule
-from older_torch import as_in_2_13
+from older_torch import since_2_13
 
 NONE, WARMUP = ProfilerAction.NONE, ProfilerAction.WARMUP
 RECORD, SAVE = ProfilerAction.RECORD, ProfilerAction.RECORD_AND_SAVE
@@ -281,7 +281,7 @@ def test_a_schedule_that_answers_nonsense_changes_nothing(answer):
     assert windows == [1]
 
 
-@as_in_2_13
+@since_2_13
 def test_the_trace_id_is_what_the_callback_gives_for_each_window():
     windows = []
     serial = iter("abcdefgh")

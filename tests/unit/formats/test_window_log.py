@@ -1,6 +1,6 @@
 """The log of windows: what a reader makes of it, whenever its writer was killed."""
 
-from kinetoscope.formats.window_log import WindowClosed, WindowLog, WindowOpened, WindowSaved, read_windows
+from kinetoscope.formats.window_log import EpochBegan, WindowClosed, WindowLog, WindowOpened, WindowSaved, read_windows
 
 
 def opened(window):
@@ -19,6 +19,15 @@ def test_a_window_is_known_by_all_that_was_written_of_it(tmp_path):
     assert (first.cycle, first.began_ns, first.closed_ns, first.is_saved) == (0, 1000, 1999, True)
     assert (second.cycle, second.began_ns, second.closed_ns, second.is_saved) == (1, 2000, None, False)
     assert first.end_timestamp == second.timestamp == {"batch": 2}
+    assert damages == []
+
+
+def test_a_window_knows_the_epochs_that_began_in_it(tmp_path):
+    log = WindowLog(tmp_path)
+    for event in (opened(1), EpochBegan(1, 1200, 3), EpochBegan(1, 1500, 4), closed(1)):
+        log.append(event)
+    (window,), damages = read_windows(tmp_path)
+    assert window.epochs == [(1200, 3), (1500, 4)]
     assert damages == []
 
 

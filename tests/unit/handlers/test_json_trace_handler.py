@@ -56,7 +56,7 @@ def test_a_span_has_true_nanoseconds_its_threads_track_its_categories_and_its_ba
     begin_ns = trace["baseTimeNanoseconds"] + round(span["ts"] * 1000)
     assert begin_ns == 1_700_000_000_123_456_789
     assert span["dur"] == 1234.567
-    assert (span["ph"], span["cat"], span["args"]) == ("X", "a,b", {"batch": 0})
+    assert (span["ph"], span["cat"], span["args"]) == ("X", "a,b", {"epoch": 0, "batch": 0})
     (thread,) = [event for event in trace["traceEvents"] if event["name"] == "thread_name"]
     assert (thread["tid"], thread["args"]["name"]) == (span["tid"], "MainThread")
 
@@ -189,6 +189,17 @@ def test_what_is_not_kept_is_in_the_merged_file(tmp_path):
     record(handler, batches=3)
     assert names(tmp_path) == ["ep0-ba3-rank0.json", "merged_trace.json"]
     assert len(events(tmp_path / "merged_trace.json", "event/batch")) == 3
+
+
+def test_spans_of_a_window_that_goes_over_epochs_say_in_which_one_they_began(tmp_path):
+    with Profiler(lambda state: ProfilerAction.ACTIVE, JSONTraceHandler(str(tmp_path)), strict=True) as profiler:
+        for _ in range(3):
+            for _ in profiler.batches(range(2)):
+                with profiler.marker("work"):
+                    profiler.marker("moment").instant()
+    for name in ("work", "moment"):
+        found = [event["args"] for event in events(tmp_path / "merged_trace.json", name)]
+        assert [(args["epoch"], args["batch"]) for args in found] == [(0, 0), (0, 1), (1, 2), (1, 3), (2, 4), (2, 5)]
 
 
 # -- folders and names ------------------------------------------------------------------------------------------

@@ -96,6 +96,16 @@ def check_same(cycle, *, in_pairs=False):
         assert in_order(drained) == in_order(plain)
 
 
+@pytest.mark.parametrize("in_pairs", [False, True])
+@pytest.mark.parametrize(
+    "epochs", [[], [(BEGIN_NS + 4, 10)], [(BEGIN_NS + 4, 10), (BEGIN_NS + 5, 11), (BEGIN_NS + 7, 12)]]
+)
+def test_each_span_has_the_epoch_in_which_it_began(in_pairs, epochs):
+    cycle = a_cycle([span(1, 2), span(3, 4), span(4, 5), span(0, 6), instant(6), span(8, 9)])
+    cycle.begin_timestamp, cycle.epochs = Timestamp(epoch=9), epochs
+    check_same(cycle, in_pairs=in_pairs)
+
+
 def is_drained(cycle):
     return [bool(Drain(cycle).plan(thread)) for thread in cycle.threads]
 

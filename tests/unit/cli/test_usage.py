@@ -1,0 +1,118 @@
+"""Wrong usage is exit code 2 and one line; a window that is not there is told apart from it."""
+
+import json
+
+import pytest
+
+from kinetoscope.cli import main
+
+BASE_NS = 1_790_857_026_000_000_000
+
+
+@pytest.fixture(autouse=True)
+def two_traces(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for rank in range(2):
+        steps = [
+            {"ph": "X", "name": f"ProfilerStep#{step}", "pid": 1, "tid": 1, "ts": 100 * step, "dur": 50}
+            for step in (3, 4, 5, 9, 10 + 2 * rank)
+        ]
+        header = {"baseTimeNanoseconds": BASE_NS, "distributedInfo": {"rank": rank}}
+        (tmp_path / f"rank{rank}.json").write_text(json.dumps(header | {"traceEvents": steps}))
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "merge out.json rank0.json --ranks none",
+        "merge out.json rank0.json --batches 5-x",
+        "merge out.json rank0.json --last -1",
+        "merge out.json",
+        "convert rank0.json out.txt",
+        "convert rank0.json rank1.json out.json",
+        "check rank0.json --repair out.pftrace",
+        "check rank0.json rank1.json --repair -",
+        "upload . --to nowhere",
+    ],
+)
+def test_wrong_usage_is_exit_code_2_and_one_line(command, capsys, tmp_path):
+    assert main(command.split()) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
+    assert not list(tmp_path.glob("out*"))
+
+
+def test_batches_that_no_file_has_are_answered_with_those_that_there_are(capsys):
+    assert main(["merge", "out.json", "rank0.json", "rank1.json", "--batches", "20-30"]) == 1
+    said = capsys.readouterr().err
+    assert "batches 20 to 30" in said
+    assert "There are 3-5, 9-10, 12." in said
+
+
+def test_traces_without_batches_are_said_to_have_none(capsys, tmp_path):
+    trace = json.loads((tmp_path / "rank0.json").read_text())
+    trace["traceEvents"] = [event | {"name": "step"} for event in trace["traceEvents"]]
+    (tmp_path / "rank0.json").write_text(json.dumps(trace))
+    assert main(["merge", "out.json", "rank0.json", "--batches", "3"]) == 1
+    assert "no batch at all" in capsys.readouterr().err
+
+
+def foreign(**header):
+    return json.dumps(header | {"traceEvents": [{"ph": "X", "name": "theirs", "pid": 1, "tid": 1, "ts": 1, "dur": 1}]})
+
+
+COMMANDS = [
+    "merge out.json rank0.json rank1.json",
+    "merge out.json.gz rank0.json",
+    "merge out.pftrace rank0.json",
+    "convert rank0.json out.pftrace",
+    "convert rank0.json out.json.gz",
+    "convert rank0.json out.parquet",
+    "check rank0.json --repair out.json",
+    "convert rank0.json rank1.json many --to .json.gz",
+    "check rank0.json rank1.json --repair many",
+]
+
+
+def output_of(command, folder):
+    """The file that a command writes, or one of them."""
+    name = next(word for word in command.split() if word.startswith(("out", "many")))
+    return folder / (name if name != "many" else "many/rank1.json" + ".gz" * ("--to" in command))
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_what_somebody_else_wrote_is_replaced_only_with_force(command, capsys, tmp_path):
+    if "parquet" in command:
+        pytest.importorskip("polars")
+    output = output_of(command, tmp_path)
+    output.parent.mkdir(exist_ok=True)
+    output.write_text(foreign())
+    assert main(command.split()) == 2
+    said = capsys.readouterr().err
+    assert str(output.relative_to(tmp_path)) in said
+    assert "--force" in said
+    assert output.read_text() == foreign()
+    assert not output.with_name("rank0.json.gz").exists(), "nothing is written before all is known to be free"
+    assert main([*command.split(), "--force"]) in (0, 1)
+    assert output.read_bytes() != foreign().encode()
+
+
+@pytest.mark.parametrize(
+    "command", [it for it in COMMANDS if it.startswith("merge") or "pftrace" in it or "parquet" in it]
+)
+def test_what_kinetoscope_wrote_is_replaced_without_a_word(command, tmp_path, capsys):
+    if "parquet" in command:
+        pytest.importorskip("polars")
+    for _ in range(2):
+        assert main(command.split()) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_an_empty_file_may_be_written_to(tmp_path):
+    (tmp_path / "out.json").touch()
+    assert main(["merge", "out.json", "rank0.json"]) == 0
+
+
+def test_an_input_of_somebody_elses_is_not_replaced_by_its_own_repair(tmp_path, capsys):
+    before = (tmp_path / "rank0.json").read_text()
+    assert main(["check", "rank0.json", "--repair", "rank0.json"]) == 2
+    assert (tmp_path / "rank0.json").read_text() == before

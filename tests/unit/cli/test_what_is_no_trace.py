@@ -1,0 +1,82 @@
+"""Every verb refuses what is no trace in one line that says what it is, and writes nothing."""
+
+import gzip
+import json
+
+import pytest
+
+from kinetoscope.cli import main
+
+SPAN = {"ph": "X", "name": "a", "pid": 1, "tid": 1, "ts": 1, "dur": 1}
+TRACE = json.dumps({"baseTimeNanoseconds": 1_790_857_026_000_000_000, "traceEvents": [SPAN]})
+PACKED = gzip.compress(TRACE.encode())
+BOMB = gzip.compress(b"[" + b'{"a":' * 9_000_000, 1)
+
+VERBS = {
+    "info": ["info", "{file}"],
+    "check": ["check", "{file}"],
+    "repair": ["check", "{file}", "--repair", "out.json"],
+    "merge": ["merge", "out.json", "{file}"],
+    "convert": ["convert", "{file}", "out.json.gz"],
+    "perfetto": ["convert", "{file}", "out.pftrace"],
+    "parquet": ["convert", "{file}", "out.parquet"],
+}
+
+
+@pytest.fixture(params=VERBS)
+def refusal(request, tmp_path, monkeypatch, capsys):
+    """What a verb says of a file with some content, once it has refused it."""
+    if request.param in ("info", "parquet"):
+        pytest.importorskip("polars")
+    monkeypatch.chdir(tmp_path)
+
+    def of(content, name="in.json"):
+        (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+        assert main([argument.format(file=name) for argument in VERBS[request.param]]) == 1
+        assert [path.name for path in tmp_path.iterdir()] == [name]
+        said = capsys.readouterr()
+        (line,) = [line for line in (said.out + said.err).splitlines() if "Cannot read the trace" in line]
+        return line
+
+    return of
+
+
+@pytest.mark.parametrize(
+    "document",
+    [{"name": "package", "version": "1.0"}, {"traceEvents": {"a": 1}}, {"traceEvents": [{"name": "a", "ts": 1}]}],
+)
+def test_an_object_without_events(refusal, document):
+    said = refusal(json.dumps(document))
+    assert 'no list "traceEvents"' in said or "no event" in said
+
+
+@pytest.mark.parametrize(
+    "entries", [[{"x": 1}, {"y": 2}], [1, 2, "three"], [{"ph": None, "name": "a"}], [{"ph": "no"}]]
+)
+def test_a_list_of_something_else(refusal, entries):
+    said = refusal(json.dumps(entries))
+    assert "no event" in said
+    assert "phase" in said or "entries that are not events" in said
+
+
+@pytest.mark.parametrize("kept", [5, 12])
+def test_a_packed_file_of_which_nothing_can_be_unpacked_is_called_damaged_and_not_empty(refusal, kept):
+    said = refusal(PACKED[:kept] + b"\xff" * (len(PACKED) - kept if kept > 10 else 0), "in.json.gz")
+    assert "damaged" in said or "ends too early" in said
+    assert "empty" not in said
+
+
+def test_what_is_packed_twice_is_said_to_be(refusal):
+    assert "packed twice" in refusal(gzip.compress(PACKED), "in.json.gz")
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be"])
+def test_utf_16_is_named_with_the_way_out(refusal, encoding):
+    said = refusal(TRACE.encode(encoding))
+    assert "UTF-16" in said
+    assert "iconv" in said
+
+
+@pytest.mark.parametrize("refusal", ["info", "check"], indirect=True)
+def test_a_bomb_of_nested_objects_is_given_up_at_its_first_32_mb(refusal):
+    assert "no event in its first 32 MB" in refusal(BOMB, "in.json.gz")
