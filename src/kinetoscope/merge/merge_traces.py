@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from kinetoscope.errors import MergeError
-from kinetoscope.formats.chrome import choose_base_ns
+from kinetoscope.formats.trace_base import choose_base_ns
 from kinetoscope.formats.tracks import RankTracks
 from kinetoscope.merge.alignment import align, describe_clocks, notes_on_clocks
 from kinetoscope.merge.input_file import InputFile, Plan, own_header
@@ -139,13 +139,16 @@ class _Merging:
 
     def base_ns(self) -> int:
         """What time stamps in the merged file count from."""
+        return choose_base_ns(self._earliest_ns(), *(file.base_ns for file, _ in self._files))
+
+    def _earliest_ns(self) -> int:
         begins = [file.common_ns(file.earliest_ns) for file, _ in self._files if file.earliest_ns is not None]
-        return choose_base_ns(min(begins, default=0))
+        return min(begins, default=0)
 
     def notes_on_distance(self) -> list[str]:
         """What there is to say where times are so far apart that JSON's numbers cannot tell nanoseconds apart."""
         ends = [file.common_ns(file.latest_ns) for file, _ in self._files if file.latest_ns is not None]
-        distance_ns = max(ends, default=0) - self.base_ns()
+        distance_ns = max(ends, default=0) - self._earliest_ns()
         if distance_ns < _DOUBLES_LOSE_NANOSECONDS_FROM:
             return []
         return [

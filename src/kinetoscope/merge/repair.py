@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from kinetoscope.errors import SettingsError
-from kinetoscope.formats.chrome import choose_base_ns
+from kinetoscope.formats.trace_base import choose_base_ns
 from kinetoscope.merge.check import FileCheck, Finding, findings_of
 from kinetoscope.merge.input_file import InputFile, Plan
 from kinetoscope.merge.merge_traces import ByteProgress, make_rewriter
 from kinetoscope.merge.trace_output import is_perfetto, trace_output
 
+_SECOND_NS = 10**9
 _REPAIRED_KINDS = ("syntax", "events", "nesting", "tracks", "times", "flows")
 
 
@@ -60,14 +61,14 @@ def repair_trace(
 
 
 def _base_ns(file: InputFile) -> int:
-    return max(0, choose_base_ns(file.earliest_ns or 0)) if file.has_clock else 0
+    return max(0, choose_base_ns(file.earliest_ns or 0, file.base_ns)) if file.has_clock else 0
 
 
 def _shift_ns(file: InputFile, base_ns: int) -> int:
-    """How far all times must move so that viewers take them, where what they count from is not enough."""
+    """How far all times must move so that viewers take them, where what they count from is not enough: full seconds."""
     earliest_ns = file.earliest_ns or 0
     is_rounded = file.counts["rounded"] > 0 and not file.has_clock
-    return base_ns - choose_base_ns(earliest_ns) if earliest_ns < base_ns or is_rounded else 0
+    return base_ns - earliest_ns // _SECOND_NS * _SECOND_NS if earliest_ns < base_ns or is_rounded else 0
 
 
 def _kept(header: dict[str, Any]) -> dict[str, Any]:
@@ -86,6 +87,6 @@ def _done(file: InputFile, plan: Plan) -> list[str]:
         (counts["mended"], f"Events made such as viewers take them: {counts['mended']:,}."),
         (counts["misread"], f"Threads whose number is written as viewers read it: {counts['misread']:,}."),
         (counts["repeated_flows"], f"Flows that now have an id of their own: {counts['repeated_flows']:,}."),
-        (file.shift_ns, f"All times moved by {shift_s:+,.6f} s, to where viewers take them."),
+        (file.shift_ns, f"All times moved by {shift_s:+,.0f} s, to where viewers take them."),
     ]
     return [*file.repairs, *(sentence for count, sentence in sentences if count)]

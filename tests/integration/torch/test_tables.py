@@ -123,8 +123,15 @@ def test_events_have_what_stocks_have(options):
         for name, value in vars(theirs).items():
             assert shown(getattr(mine, name), place_of) == shown(value, place_of), name
         assert mine.self_cpu_time_total == theirs.self_cpu_time_total
-    assert ours.table(sort_by="cpu_time_total") == stock.table(sort_by="cpu_time_total")
+    assert table_of(ours) == table_of(stock)
     assert rows_of(ours.key_averages()) == rows_of(stock.key_averages())
+
+
+def table_of(events: EventList) -> str:
+    try:
+        return events.table(sort_by="cpu_time_total")
+    except TypeError as error:  # torch up to 2.9 or so has none where memory comes with FLOPS
+        return str(error)
 
 
 def shown(value, place_of: dict[int, int]):
