@@ -155,6 +155,13 @@ class Plan:
         self.num_moved += counts.moved
 
 
+def nesting_notes(plan: Plan) -> list[str]:
+    """What there is to say about spans that overlapped."""
+    if not plan.num_clipped and not plan.num_moved:
+        return []
+    return [f"Spans cut, so that all nest: {plan.num_clipped:,}; moved: {plan.num_moved:,}."]
+
+
 def file_state(path: str) -> FileState:
     """What tells a file from the same one at another time."""
     try:

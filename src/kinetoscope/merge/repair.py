@@ -13,7 +13,7 @@ from typing import Any
 from kinetoscope.errors import SettingsError
 from kinetoscope.formats.trace_base import choose_base_ns
 from kinetoscope.merge.check import FileCheck, Finding, findings_of
-from kinetoscope.merge.input_file import InputFile, Plan
+from kinetoscope.merge.input_file import InputFile, Plan, nesting_notes
 from kinetoscope.merge.merge_traces import ByteProgress, make_rewriter
 from kinetoscope.merge.trace_output import is_perfetto, trace_output
 
@@ -79,14 +79,10 @@ def _done(file: InputFile, plan: Plan) -> list[str]:
     counts = file.counts
     num_hidden, shift_s = counts["hidden"] + counts["hidden_flows"], file.shift_ns / 1e9
     sentences = [
-        (
-            plan.num_clipped + plan.num_moved,
-            f"Spans cut, so that all nest: {plan.num_clipped:,}; moved: {plan.num_moved:,}.",
-        ),
         (num_hidden, f"Events left out, as no viewer can show them: {num_hidden:,}."),
         (counts["mended"], f"Events made such as viewers take them: {counts['mended']:,}."),
         (counts["misread"], f"Threads whose number is written as viewers read it: {counts['misread']:,}."),
         (counts["repeated_flows"], f"Flows that now have an id of their own: {counts['repeated_flows']:,}."),
         (file.shift_ns, f"All times moved by {shift_s:+,.0f} s, to where viewers take them."),
     ]
-    return [*file.repairs, *(sentence for count, sentence in sentences if count)]
+    return [*file.repairs, *nesting_notes(plan), *(sentence for count, sentence in sentences if count)]
