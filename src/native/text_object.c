@@ -132,7 +132,8 @@ static PyObject *text_finish(TextObject *self, PyObject *Py_UNUSED(nothing))
     return self->text.has_failed ? PyErr_NoMemory() : new_none();
 }
 
-/* (pid, tid, first event, is a device's, role, tracks with those of overlaps) of each track; pid and tid as written. */
+/* (pid, tid, first event, is a device's, role, tracks with those of overlaps, whether its tid is written as a number, as
+ * text) of each track; pid and tid as they are written. */
 static PyObject *tracks_of(const TraceText *text)
 {
     PyObject *tracks = PyList_New((Py_ssize_t)text->num_tracks);
@@ -141,9 +142,9 @@ static PyObject *tracks_of(const TraceText *text)
         size_t length;
         const char *key = table_key(&text->track_keys, (uint32_t)i, &length);
         PyObject *described = Py_BuildValue(
-            "y#y#KiiI", key, (Py_ssize_t)track->pid_length, key + track->pid_length + 1,
+            "y#y#KiiIii", key, (Py_ssize_t)track->pid_length, key + track->pid_length + 1,
             (Py_ssize_t)(length - track->pid_length - 1), (unsigned long long)track->first_serial, (int)track->is_device,
-            (int)track->role, (unsigned)track->num_levels);
+            (int)track->role, (unsigned)track->num_levels, (int)track->has_number_tid, (int)track->has_text_tid);
         if (described == NULL || PyList_SetItem(tracks, (Py_ssize_t)i, described) < 0)
             Py_CLEAR(tracks);
     }
@@ -196,6 +197,9 @@ static PyObject *text_facts(TextObject *self, PyObject *Py_UNUSED(nothing))
         put_fact(facts, "num_actions", PyLong_FromSize_t(text->outcome.num_actions)) < 0 ||
         put_fact(facts, "num_events", PyLong_FromUnsignedLongLong(text->num_events)) < 0 ||
         put_fact(facts, "num_repeated_flows", PyLong_FromUnsignedLongLong(text->num_repeated_flows)) < 0 ||
+        put_fact(facts, "num_hidden_flows", PyLong_FromUnsignedLongLong(text->num_hidden_flows)) < 0 ||
+        put_fact(facts, "num_negative", PyLong_FromUnsignedLongLong(text->num_negative)) < 0 ||
+        put_fact(facts, "num_rounded", PyLong_FromUnsignedLongLong(text->num_rounded)) < 0 ||
         put_fact(facts, "num_lone_begins", PyLong_FromUnsignedLongLong(text->num_lone_begins)) < 0 ||
         put_fact(facts, "num_lone_ends", PyLong_FromUnsignedLongLong(text->num_lone_ends)) < 0 ||
         put_fact(facts, "num_clipped", PyLong_FromUnsignedLongLong(text->outcome.num_clipped)) < 0 ||

@@ -6,6 +6,7 @@
 
 #include "json.h"
 
+#define ROUNDED_NS (INT64_C(1000) << 43) /* from here on, doubles of microseconds do not tell nanoseconds apart */
 #define UNIX_NS INT64_C(1000000000000000000) /* September 2001 */
 
 /* -- what both passes share -- */
@@ -101,6 +102,12 @@ static int is_canonical(Text text)
     return *text.at == '"' ? memchr(text.at, '\\', text.length) == NULL : is_plain_number(text);
 }
 
+/* Whether Python must look first if viewers show the event, and how. */
+static int needs_viewers(const TraceText *text, const Event *event, unsigned look)
+{
+    return text->checks && !(look & LOOK_CANONICAL) && !viewers_show(event);
+}
+
 static int is_well_placed(const Event *event, unsigned look)
 {
     return (look & LOOK_CANONICAL) || (is_canonical(event->fields[FIELD_PID]) && is_canonical(event->fields[FIELD_TID]));
@@ -156,17 +163,32 @@ static int is_last_place(const TraceText *text, Text pid, Text tid)
            memcmp(key + pid.length + 1, tid.at != NULL ? tid.at : "", tid.length) == 0;
 }
 
+/* The number of the track of a pid and a tid. Where viewers count, a tid of 0, or none, is the main thread's. */
+static uint32_t track_number(TraceText *text, Text *pid, Text tid)
+{
+    *pid = none_if_null(*pid);
+    tid = plain_tid(none_if_null(tid));
+    if (text->checks && pid->at == NULL)
+        *pid = (Text){"0", 1};
+    if (text->checks && (tid.at == NULL || TEXT_IS(tid, "0")))
+        tid = *pid;
+    return intern_place(&text->track_keys, *pid, tid);
+}
+
 /* The track of a place that was not seen before, made if it is new; TABLE_FULL if there is no memory. */
 static uint32_t track_of_place(TraceText *text, Text pid, Text tid)
 {
-    pid = none_if_null(pid);
-    uint32_t number = intern_place(&text->track_keys, pid, plain_tid(none_if_null(tid)));
+    uint32_t number = track_number(text, &pid, tid);
     if (number == text->num_tracks && number != TABLE_FULL) {
         if (!array_grow((void **)&text->tracks, number, &text->tracks_capacity, sizeof *text->tracks))
             return TABLE_FULL;
         text->tracks[text->num_tracks++] =
             (TextTrack){.first_serial = UINT64_MAX, .pid_length = (uint32_t)pid.length, .num_levels = 1,
-                        .first_output = NO_OUTPUT};
+                        .first_output = NO_OUTPUT, .flows.latest_end = INT64_MIN};
+    }
+    if (number != TABLE_FULL && none_if_null(tid).at != NULL) {
+        text->tracks[number].has_text_tid |= *tid.at == '"';
+        text->tracks[number].has_number_tid |= *tid.at != '"';
     }
     return number;
 }
@@ -304,26 +326,39 @@ static void survey_id(TraceText *text, Text id)
     text->has_ids = 1;
 }
 
-/* Flows that begin twice, and ends of what never began. */
+/* The number of a flow among those that began; those that have the same id, category and name are one to viewers. */
+static uint32_t flow_number(TraceText *text, const Event *event)
+{
+    const Text *fields = event->fields;
+    Text id = fields[FIELD_ID], category = fields[FIELD_CAT], name = fields[FIELD_NAME];
+    int is_text = *id.at == '"';
+    Bytes key = {0};
+    bytes_put(&key, id.at + is_text, id.length - 2 * (size_t)is_text);
+    bytes_put_char(&key, 0);
+    bytes_put(&key, category.at != NULL ? category.at : "", category.length);
+    bytes_put_char(&key, 0);
+    bytes_put(&key, name.at != NULL ? name.at : "", name.length);
+    uint32_t number = key.has_failed ? TABLE_FULL : table_intern(&text->flows, key.at, key.length);
+    text->has_failed |= number == TABLE_FULL;
+    bytes_free(&key);
+    return number;
+}
+
+/* Flows that begin twice or lie in no span, ends of what never began, times that viewers do not take. */
 static void check_event(TraceText *text, TextTrack *track, const Event *event)
 {
-    Text id = event->fields[FIELD_ID], category = event->fields[FIELD_CAT];
-    if (event->phase == 'B') {
-        track->num_open++;
-        text->num_lone_begins++;
-    } else if (event->phase == 'E' && track->num_open > 0) {
-        track->num_open--;
-        text->num_lone_begins--;
-    } else if (event->phase == 'E') {
-        text->num_lone_ends++;
-    } else if (event->phase == 's' && id.at != NULL) {
-        Bytes key = {0};
+    uint64_t num_open = track->flows.num_open;
+    enum FlowAnswer answer = flow_place_note(&track->flows, event);
+    text->num_hidden_flows += answer == FLOW_HAS_NONE;
+    if (answer == FLOW_IS_EARLY)
+        text->has_failed |= !flow_place_wait(&track->flows, event->ts);
+    text->num_rounded += event->phase == 'X' && event->ts % 1000 != 0 && (event->ts >= ROUNDED_NS || event->ts <= -ROUNDED_NS);
+    text->num_lone_begins += track->flows.num_open - num_open;
+    text->num_lone_ends += event->phase == 'E' && num_open == 0;
+    if (event->phase == 's' && event->fields[FIELD_ID].at != NULL) {
         size_t before = text->flows.num_entries;
-        bytes_put(&key, id.at, id.length);
-        bytes_put(&key, category.at != NULL ? category.at : "", category.length);
-        text->has_failed |= key.has_failed || table_intern(&text->flows, key.at, key.length) == TABLE_FULL;
+        flow_number(text, event);
         text->num_repeated_flows += text->flows.num_entries == before;
-        bytes_free(&key);
     }
 }
 
@@ -380,8 +415,9 @@ static void survey_event(TraceText *text, const Event *event, unsigned look, Byt
 {
     (void)out;
     Text name = event->fields[FIELD_NAME];
-    if (!(look & LOOK_CANONICAL) && text->align_on.length > 0 && name.at != NULL &&
-        memchr(name.at, '\\', name.length) != NULL) {
+    int is_other_text = !(look & LOOK_CANONICAL) && text->align_on.length > 0 && name.at != NULL &&
+                        memchr(name.at, '\\', name.length) != NULL;
+    if (is_other_text || needs_viewers(text, event, look)) {
         *fault = EVENT_ODD; /* only if it is written as the name to align on is can the two be compared */
         return;
     }
@@ -389,6 +425,7 @@ static void survey_event(TraceText *text, const Event *event, unsigned look, Byt
     if (*fault != EVENT_FINE || text->has_failed)
         return;
     text->num_events += !is_header(event);
+    text->num_negative += event->fields[FIELD_TS].at != NULL && event->ts < 0;
     text->has_phases |= event->phase != 0;
     if (event->phase == 'M')
         text->has_failed |=
@@ -396,13 +433,12 @@ static void survey_event(TraceText *text, const Event *event, unsigned look, Byt
     else if (event->fields[FIELD_TS].at != NULL)
         survey_time(text, event);
     if (track != NULL) {
-        track->has_events = 1;
         if (track->first_serial == UINT64_MAX)
             track->first_serial = text->serial;
         track->is_device |= event->phase != 'M' && is_device_category(event->fields[FIELD_CAT]);
         if (event->phase == 'X')
             survey_span(text, track, event, look);
-        else if (text->checks)
+        if (text->checks)
             check_event(text, track, event);
         if (event->fields[FIELD_ID].at != NULL && has_id_phase(event))
             survey_id(text, event->fields[FIELD_ID]);
@@ -454,6 +490,7 @@ void trace_finish(TraceText *text)
         size_t num_actions = text->outcome.num_actions;
         nest_finish(&track->nested, &text->outcome);
         track->was_cut |= text->outcome.num_actions > num_actions;
+        text->num_hidden_flows += flow_place_finish(&track->flows);
         for (NestLevel *level = track->nested.next; level != NULL; level = level->next)
             track->num_levels++;
         nest_free(&track->nested);
@@ -550,6 +587,7 @@ typedef struct {
     const Bytes *said; /* what nesting did to it, or NULL */
     int64_t ts, dur;
     int64_t id_shift;
+    int64_t new_id; /* of a flow that begins again, or 0 */
     int shifts_ids;
 } Rewrite;
 
@@ -562,7 +600,7 @@ static int is_rewritten(const Event *event, int field, const Rewrite *rewrite)
     case FIELD_DUR:
         return 1;
     case FIELD_ID:
-        return rewrite->shifts_ids && has_id_phase(event);
+        return rewrite->new_id != 0 || (rewrite->shifts_ids && has_id_phase(event));
     case FIELD_BIND_ID:
         return rewrite->shifts_ids;
     case FIELD_ARGS:
@@ -593,7 +631,7 @@ static void put_field(Bytes *out, const Event *event, int field, const Rewrite *
         break;
     default:
         event_plain_id(event->fields[field], &id);
-        bytes_put_number(out, id + rewrite->id_shift);
+        bytes_put_number(out, rewrite->new_id != 0 ? rewrite->new_id : id + rewrite->id_shift);
     }
 }
 
@@ -715,18 +753,62 @@ static int64_t stretched(const TraceText *text, int64_t at)
     return at + quotient - (product % text->stretch_over_ns < 0);
 }
 
-/* Metadata of which nothing changes but what its time, if it has one, counts from. */
+static Text text_or(Text text, Text other) { return text.length > 0 ? text : other; }
+
+/* Metadata of which nothing changes but its tid, where viewers misread that, and what its time counts from. */
 static void put_as_it_is(TraceText *text, const Event *event, Bytes *out)
 {
-    Rewrite rewrite = {.pid = event->fields[FIELD_PID], .tid = event->fields[FIELD_TID],
-                       .ts = event->ts + text->shift_ns, .dur = event->dur};
+    Text pid = event->fields[FIELD_PID], tid = event->fields[FIELD_TID], key = pid;
+    int64_t ts = event->ts + text->shift_ns;
+    Rewrite rewrite = {.pid = pid, .tid = tid, .ts = ts > 0 ? ts : 0, .dur = event->dur};
+    uint32_t number = track_number(text, &key, tid);
+    if (number < text->num_tracks && none_if_null(tid).at != NULL)
+        rewrite.tid = text_or(text->outputs[text->tracks[number].first_output].tid, tid);
     text->num_written++;
     put_event(out, event, &rewrite);
+}
+
+/* The id of a flow that begins again, and of its steps and ends, as viewers need one of its own; 0 for others. */
+static int64_t id_of_repeated(TraceText *text, const Event *event)
+{
+    if (text->num_repeated_flows == 0 || event->phase == 0 || strchr("stf", event->phase) == NULL ||
+        event->fields[FIELD_ID].at == NULL)
+        return 0;
+    uint32_t number = flow_number(text, event);
+    size_t before = text->flow_counts_capacity;
+    if (number == TABLE_FULL ||
+        (number >= before && !array_grow((void **)&text->flow_counts, text->flows.num_entries, &text->flow_counts_capacity,
+                                         sizeof *text->flow_counts))) {
+        text->has_failed = 1;
+        return 0;
+    }
+    if (text->flow_counts_capacity > before)
+        memset(text->flow_counts + before, 0, (text->flow_counts_capacity - before) * sizeof *text->flow_counts);
+    uint32_t count = text->flow_counts[number] += event->phase == 's';
+    return count > 1 ? viewers_repeated_id(event->fields[FIELD_ID], count) : 0;
+}
+
+/* Where an event goes that keeps its place, but for a tid that viewers misread; 0 if viewers cannot show it. */
+static int keep_place(TraceText *text, TextTrack *track, const Event *event, Rewrite *rewrite)
+{
+    const TextOutput *output = rewrite->output;
+    if (text->checks && flow_place_note(&track->flows, event) != FLOW_HAS_SPAN)
+        return 0;
+    if (rewrite->ts + text->shift_ns > EVENT_MOST_US * 1000)
+        return 0;
+    rewrite->pid = event->fields[FIELD_PID];
+    rewrite->tid = text_or(output->tid, event->fields[FIELD_TID]);
+    rewrite->new_id = id_of_repeated(text, event);
+    return 1;
 }
 
 static void rewrite_event(TraceText *text, const Event *event, unsigned look, Bytes *out, EventFault *fault)
 {
     Text name = event->fields[FIELD_NAME];
+    if (text->keeps_places && needs_viewers(text, event, look)) {
+        *fault = EVENT_ODD;
+        return;
+    }
     if (!(look & LOOK_CANONICAL) &&
         (needs_new_ids(text, event) || (text->align_on.length > 0 && name.at != NULL &&
                                         memchr(name.at, '\\', name.length) != NULL))) {
@@ -756,12 +838,10 @@ static void rewrite_event(TraceText *text, const Event *event, unsigned look, By
     }
     const TextOutput *output = &text->outputs[number];
     Rewrite rewrite = {.output = output, .pid = output->pid, .tid = output->tid, .id_shift = text->id_shift};
-    if (text->keeps_places) {
-        rewrite.pid = event->fields[FIELD_PID];
-        rewrite.tid = action != NULL && action->level > 0 ? output->tid : event->fields[FIELD_TID];
-    }
     rewrite.ts = action != NULL ? action->begin : event->ts;
     rewrite.dur = action != NULL ? action->dur : event->dur;
+    if (text->keeps_places && !keep_place(text, track, event, &rewrite))
+        return;
     rewrite.shifts_ids = !(look & LOOK_CANONICAL) && text->ids_are_plain && !text->keeps_places;
     if (!output->is_kept ||
         (text->is_windowed && !is_in_window(track, event, output, rewrite.ts, rewrite.dur)))
@@ -770,6 +850,8 @@ static void rewrite_event(TraceText *text, const Event *event, unsigned look, By
     rewrite.ts = stretched(text, rewrite.ts);
     rewrite.dur = end - rewrite.ts;
     rewrite.ts += text->shift_ns;
+    if (text->keeps_places && event->phase == 'M' && rewrite.ts < 0)
+        rewrite.ts = 0;
     text->num_written++;
     if (action != NULL) {
         text->said.length = 0;
@@ -801,6 +883,7 @@ void trace_free(TraceText *text)
     for (size_t i = 0; i < text->num_tracks; i++) {
         free(text->tracks[i].pending);
         free(text->tracks[i].kept);
+        free(text->tracks[i].flows.early);
         nest_free(&text->tracks[i].nested);
     }
     shapes_free(&text->shapes);
@@ -814,6 +897,7 @@ void trace_free(TraceText *text)
     table_free(&text->names);
     table_free(&text->metadata);
     table_free(&text->flows);
+    free(text->flow_counts);
     bytes_free(&text->steps);
     bytes_free(&text->align_on);
     bytes_free(&text->output_texts);

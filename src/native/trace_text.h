@@ -13,6 +13,7 @@
 #include "nest.h"
 #include "perfetto.h"
 #include "shapes.h"
+#include "viewers.h"
 
 #define MOST_LENGTHS ((size_t)1 << 20)
 
@@ -31,17 +32,19 @@ typedef struct {
     uint32_t first_output;
     uint32_t num_levels;
     int64_t previous_begin, previous_dur; /* of the span before */
-    uint64_t num_spans, num_open; /* B without an E yet */
+    uint64_t num_spans;
     uint8_t was_cut; /* a span of it was, so that the order may be another */
     uint8_t is_disordered; /* its spans do not come in the order of their begin */
-    uint8_t role, is_device, is_unsorted, has_nested, has_events;
+    uint8_t role, is_device, is_unsorted, has_nested;
+    uint8_t has_number_tid, has_text_tid; /* how its tid is written, where it is a number */
+    FlowPlace flows;
     uint8_t *kept; /* for each B that is open, whether it is in the window */
     size_t num_kept, kept_capacity;
 } TextTrack;
 
 /* Where events of a track, or of an overlap track of it, go. */
 typedef struct {
-    Text pid, tid; /* as they are written */
+    Text pid, tid; /* as they are written; where places are kept, an empty tid stays what it is */
     int64_t from_ns, to_ns;
     uint8_t is_kept;
     uint64_t track, process; /* uuids, for Perfetto */
@@ -60,9 +63,11 @@ typedef struct {
     Table names, metadata;
     Bytes steps; /* texts of spans that are batches, with commas between */
     Bytes align_on; /* the name, as JSON */
-    int checks; /* whether flows and pairs are counted too */
-    Table flows; /* ids that began, with their category */
-    uint64_t num_repeated_flows, num_lone_ends, num_lone_begins;
+    int checks; /* whether what viewers do not show is looked for too: then tracks are what viewers take for one */
+    Table flows; /* those that began, by id, category and name */
+    uint32_t *flow_counts; /* how often each began, in the second pass */
+    size_t flow_counts_capacity;
+    uint64_t num_repeated_flows, num_hidden_flows, num_lone_ends, num_lone_begins, num_negative, num_rounded;
     NestOutcome outcome;
     size_t next_action;
     size_t most_pending, num_pending;
@@ -82,7 +87,7 @@ typedef struct {
     int writes_packets;
     PacketEncoder packets;
     int ids_are_plain, is_windowed;
-    int keeps_places; /* pids, tids, ids and names of tracks stay; only what does not nest changes its tid */
+    int keeps_places; /* pids, tids, ids and names of tracks stay, but for what viewers do not show so */
     uint64_t num_written;
 } TraceText;
 

@@ -32,7 +32,7 @@ from merged_traces import meaning
 
 _SMALL_WINDOW_BYTES = 1 << 10  # so that small files go through several
 _TMPFS = Path("/dev/shm")
-_MENDED = {"syntax", "nesting"}
+_MENDED = {"syntax", "events", "nesting", "tracks", "times", "flows"}
 
 
 @atheris.instrument_func

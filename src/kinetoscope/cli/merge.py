@@ -45,8 +45,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of ``merge``."""
     parser.epilog = _EXAMPLES
     parser.usage = (
-        "kinetoscope merge OUTPUT INPUT... [--align-on SPAN] [--ranks N,M-K] [--batches N-M | --last S] [--nice]"
-        " [--force]\n"
+        "kinetoscope merge OUTPUT INPUT... [--align-on SPAN [--align-all]] [--ranks N,M-K] [--batches N-M | --last S]"
+        " [--nice] [--force]\n"
         "       kinetoscope merge --from-manifest FOLDER OUTPUT [--wait S] [--node-rank N]"
     )
     parser.add_argument(
@@ -55,7 +55,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the file to write: .json or .pftrace, .gz or .zst to pack it; it may be one of the inputs; - is stdout",
     )
     parser.add_argument("inputs", metavar="INPUT", nargs="*", help="trace files, folders of them, globs, or -")
-    parser.add_argument("--align-on", metavar="SPAN", help="a span that all files have, where clocks are missing")
+    parser.add_argument("--align-on", metavar="SPAN", help="a span on which files without a clock are aligned")
+    parser.add_argument("--align-all", action="store_true", help="with --align-on: also files that have a clock")
     parser.add_argument("--ranks", metavar="N,M-K", help="only these ranks")
     window = parser.add_mutually_exclusive_group()
     window.add_argument("--batches", metavar="N-M", help="only these batches: ProfilerStep#N, or event/batch")
@@ -84,6 +85,9 @@ def run(arguments: argparse.Namespace) -> int:
     """Merges; returns the exit code."""
     if bool(arguments.inputs) == bool(arguments.from_manifest):
         print("kinetoscope merge: pass either INPUT files or --from-manifest FOLDER. See --help.", file=sys.stderr)
+        return 2
+    if arguments.align_all and not arguments.align_on:
+        print("kinetoscope merge: --align-all needs --align-on SPAN. See --help.", file=sys.stderr)
         return 2
     if arguments.nice or (arguments.nice is None and arguments.from_manifest):
         os.nice(_NICENESS)
@@ -132,6 +136,7 @@ def _merge(arguments: argparse.Namespace, wait_s: float, on_progress: Progress) 
             output,
             *files,
             align_on=arguments.align_on,
+            align_all=arguments.align_all,
             ranks=ranks,
             window=_window(arguments),
             on_progress=on_progress,

@@ -26,7 +26,6 @@ _BASE_FIELD = "baseTimeNanoseconds"
 _HEADER_EVENT = (
     "kinetoscope_header"  # in a bare list, the metadata event that holds what an object has beside its events
 )
-_SECOND_NS = 1_000_000_000
 _UNIX_NS = 10**18  # September 2001: a time stamp beyond it counts from 1970, one before it from the file's base
 _DOUBLES_LOSE_DIGITS_FROM_US = 2**42  # there a double is right to half a nanosecond, and times 1000 no more
 _CHUNK_BYTES = 1 << 20
@@ -50,14 +49,6 @@ class ChromeTrace:
 class _Times(msgspec.Struct):
     ts: Decimal | None = None
     dur: Decimal | None = None
-
-
-def choose_base_ns(earliest_ns: int) -> int:
-    """The base every writer of ours uses: the whole second in which the earliest event begins.
-
-    Microseconds since then, with three decimals, are exact in a double for a hundred days.
-    """
-    return earliest_ns // _SECOND_NS * _SECOND_NS
 
 
 def read_chrome(path: str | os.PathLike[str]) -> ChromeTrace:

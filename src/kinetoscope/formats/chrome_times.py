@@ -8,7 +8,8 @@ FURTHEST_NS = 2**62
 """A sum of two times within it fits into 64 bits."""
 
 _DOUBLES_LOSE_DIGITS_FROM_US = 2**43  # from here on they do not tell nanoseconds apart
-_MOST_NS = 4 * 10**18  # 126 years: whatever is added to it fits 64 bits
+MOST_NS = 4 * 10**18
+"""126 years: whatever is added to it fits 64 bits. No event is further away from what its time counts from."""
 
 
 def event_to_nanoseconds(event: dict[str, Any], base_ns: int) -> bool:
@@ -31,7 +32,7 @@ def nanoseconds(microseconds: Any) -> int:
     if isinstance(microseconds, bool) or not isinstance(microseconds, (int, float, Decimal, str)):
         raise TypeError("A time is a number.")
     number = Decimal(microseconds) if isinstance(microseconds, str) else microseconds
-    if not abs(number) * 1000 <= _MOST_NS:  # also what is no number
+    if not abs(number) * 1000 <= MOST_NS:  # also what is no number
         raise OverflowError("No event is that far away.")
     if isinstance(number, int):
         return number * 1000

@@ -21,6 +21,9 @@ Number = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
 Positive = Annotated[int, msgspec.Meta(ge=1, lt=2**31)]
 
 
+Moment = Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
+
+
 class TraceRecipe(msgspec.Struct, frozen=True):
     """How a handler names its traces. ``folder`` is relative to the run's, or absolute where it is outside of that;
     ``merged`` is empty if nobody merges.
@@ -47,6 +50,7 @@ class TraceRecipe(msgspec.Struct, frozen=True):
 class LiveRun(msgspec.Struct, frozen=True):
     """Whose live folder it is: a rank of an attempt of a run, as process ``pid`` on ``host``. See `Attempt`.
 
+    ``base_ns`` is what the times in the process's traces count from.
     A live folder outside of its run's folder has a random ``token``, which the pointer to it there holds too.
     """
 
@@ -63,6 +67,7 @@ class LiveRun(msgspec.Struct, frozen=True):
     recipes: list[TraceRecipe]
     start: Start = ""
     token: str = ""
+    base_ns: Moment = 0
 
 
 def write_live_run(folder: Path, run: LiveRun) -> None:

@@ -43,17 +43,27 @@ class NestingCounts:
     moved: int = 0
 
 
-def nest(events: list[Event], is_fixed: Callable[[Event], bool] = lambda event: False) -> NestingCounts:
+def plain_place(pid: Any, tid: Any) -> Track:
+    """The track of an event with that pid and tid."""
+    return plain_pid(pid), plain_tid(tid)
+
+
+def nest(
+    events: list[Event],
+    is_fixed: Callable[[Event], bool] = lambda event: False,
+    place: Callable[[Any, Any], Track] = plain_place,
+) -> NestingCounts:
     """Makes the ``X`` events of each (pid, tid) track nest properly, in place; no event is lost.
 
     Times are integers of nanoseconds. An event that pokes out of another is clipped if little is cut off, and moves
     to a track ``<thread name> (overlap k)`` otherwise, whose metadata events are appended to ``events``; what was
     done is said in its args under ``kinetoscope``. Events that ``is_fixed`` holds for keep their times: where two of
-    them overlap, the later one moves. Takes O(n log n), and once more for each overlap track.
+    them overlap, the later one moves. ``place`` says which track a pid and tid mean. Takes O(n log n), and once more
+    for each overlap track.
     """
-    tracks = OverlapTracks(events)
+    tracks = OverlapTracks(events, place)
     counts = NestingCounts()
-    for track, spans in _spans_by_track(events).items():
+    for track, spans in _spans_by_track(events, place).items():
         changes: dict[int, _Change] = {}
         moved = _TrackNester(is_fixed, changes).place(spans)
         for k in itertools.count(1):
@@ -70,12 +80,12 @@ def nest(events: list[Event], is_fixed: Callable[[Event], bool] = lambda event: 
     return counts
 
 
-def _spans_by_track(events: Iterable[Event]) -> dict[Track, list[Event]]:
+def _spans_by_track(events: Iterable[Event], place: Callable[[Any, Any], Track]) -> dict[Track, list[Event]]:
     tracks: dict[Track, list[Event]] = defaultdict(list)
     for event in events:
         if event.get("ph") == "X" and "ts" in event:
             event.setdefault("dur", 0)
-            tracks[plain_pid(event.get("pid")), plain_tid(event.get("tid"))].append(event)
+            tracks[place(event.get("pid"), event.get("tid"))].append(event)
     return tracks
 
 
@@ -204,9 +214,10 @@ def _say(event: Event, what: str) -> None:
 class OverlapTracks:
     """The names, sort indexes and tids that are taken, and the overlap tracks beside them."""
 
-    def __init__(self, events: list[Event]) -> None:
+    def __init__(self, events: list[Event], place: Callable[[Any, Any], Track] = plain_place) -> None:
         """``events`` are all of a file, or at least one of each track; the new tracks' metadata is added to them."""
         self._events = events
+        self._place = place
         self._names: dict[Track, str] = {}
         self._sort_indexes: dict[Track, int] = {}
         self._tids: set[int] = set()
@@ -215,7 +226,7 @@ class OverlapTracks:
             self._note(event)
 
     def _note(self, event: Event) -> None:
-        pid, tid = plain_pid(event.get("pid")), plain_tid(event.get("tid"))
+        pid, tid = self._place(event.get("pid"), event.get("tid"))
         if isinstance(tid, int):
             self._tids.add(tid)
         if event.get("ph") != "M" or not isinstance(args := event.get("args"), dict):
@@ -223,7 +234,7 @@ class OverlapTracks:
         if event.get("name") == "thread_name":
             self._names[pid, tid] = str(args.get("name"))
             if type(overlap := args.get("overlap", 1)) is int and "overlap_of" in args:
-                track = pid, plain_tid(args["overlap_of"])
+                track = self._place(pid, args["overlap_of"])
                 self._num_before[track] = max(overlap, self._num_before.get(track, 0))
         elif event.get("name") == "thread_sort_index" and isinstance(index := args.get("sort_index"), int):
             self._sort_indexes[pid, tid] = index
@@ -236,8 +247,8 @@ class OverlapTracks:
         return number
 
     def add(self, track: Track, k: int) -> tuple[int, int]:
-        """Makes the k-th overlap track of ``track`` beside those it had; returns its tid, which nobody else has, and its
-        number among all of them."""
+        """Makes the k-th overlap track of ``track`` beside those it had; returns its tid, which nobody else has, and
+        its number among all of them."""
         pid, tid = track
         k += self._num_before.get(track, 0)
         overlap_tid = self._free_tid()

@@ -253,7 +253,7 @@ class PerfettoWriter:
 
     def _counter_track(self, pid: int, name: str, series: str) -> int:
         parent = process_uuid(pid)
-        uuid = _fnv(struct.pack("<Q", parent) + _json_text(name) + _json_text(series)) | _COUNTER_BIT
+        uuid = fnv(struct.pack("<Q", parent) + _json_text(name) + _json_text(series)) | _COUNTER_BIT
         if uuid not in self._described:
             self._described.add(uuid)
             title = f"{name} {series}".encode(errors="replace")
@@ -298,8 +298,8 @@ def _json_text(text: str) -> bytes:
     return b'"' + text.encode(errors="replace") + b'"'
 
 
-def _fnv(key: bytes) -> int:
-    """The same number as `src/native/perfetto.c` makes of it, so that both mean the same track."""
+def fnv(key: bytes) -> int:
+    """A number for some bytes; C makes the same of them, in `perfetto.c` and `viewers.c`."""
     number = 14695981039346656037
     for byte in key:
         number = (number ^ byte) * 1099511628211 & 2**64 - 1

@@ -90,7 +90,7 @@ class RankTracks:
 
     def adopt_one(self, event: Event, described: "Descriptions", *, is_ours: bool = False) -> bool:
         """Gives one event this rank's pid and tid, in place; False if it is metadata that `metadata` says anew."""
-        if event.get("ph") == "M" and str(event.get("name")) in _CONSUMED:
+        if says_names(event):
             return False
         name = str(event.get("name")) if event.get("ph") == "X" else ""
         event["tid"] = self.place(event.get("pid"), event.get("tid"), described, role_of(name), is_ours=is_ours)
@@ -201,6 +201,11 @@ class Descriptions:
     def is_device(self, pid: Any) -> bool:
         """Whether ``pid`` stands for a GPU rather than for a process."""
         return pid in self.devices or (pid in self._kernel_pids and isinstance(pid, int) and pid < 16)
+
+
+def says_names(event: Event) -> bool:
+    """Whether it is metadata that names and orders processes and threads, or is true in its own file alone."""
+    return event.get("ph") == "M" and str(event.get("name")) in _CONSUMED
 
 
 def _role(pid: Any, tid: Any, described: Descriptions, is_ours: bool) -> Role:

@@ -7,11 +7,12 @@ from typing import Any, Self
 
 import kinetoscope
 from kinetoscope.errors import TraceFileError
-from kinetoscope.formats.chrome import ChromeWriter, choose_base_ns, read_chrome, read_header
+from kinetoscope.formats.chrome import ChromeWriter, read_chrome, read_header
 from kinetoscope.formats.compression import compressed_by_name
 from kinetoscope.formats.live_run import TraceRecipe
 from kinetoscope.formats.nesting import nest
 from kinetoscope.formats.pairs import in_pairs
+from kinetoscope.formats.trace_base import choose_base_ns
 from kinetoscope.formats.tracks import RankTracks
 from kinetoscope.handlers.cycle_events import MarkerEvent, lasting_events, thread_events, thread_names
 from kinetoscope.handlers.cycle_text import cycle_text
@@ -159,7 +160,7 @@ class JSONTraceHandler(TraceHandler):
     def _write_to(self, path: Path, cycle: Cycle) -> None:
         header, write_events = self._as_text(cycle) or self._as_events(cycle)
         with atomic_file(path) as file, compressed_by_name(file, path) as stream:
-            base_ns = choose_base_ns(cycle.begin.unix_ns)
+            base_ns = choose_base_ns(cycle.begin.unix_ns, cycle.base_ns)
             as_list, rank = self.in_pairs, self._tracks.rank
             with ChromeWriter(stream, base_ns=base_ns, header=header, as_list=as_list, rank=rank) as writer:
                 writer.write(self.metadata(cycle, base_ns))

@@ -96,6 +96,7 @@ class RankRecords:
             contributions=Contributions(window.cycle, files),
             metadata={"distributedInfo": {"rank": run.rank, "world_size": run.world_size}, "recovered": True},
             damages=self.damages,
+            base_ns=run.base_ns,
             epochs=window.epochs,
         )
 

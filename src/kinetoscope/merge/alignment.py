@@ -2,11 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 from kinetoscope.clock.anchor import Anchor, ClockLine
 from kinetoscope.clock.relation import ClockRelation, relation_from_fields
 from kinetoscope.errors import MergeError
+
+_MOST_SHIFTS_NAMED = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,33 +57,44 @@ class Alignable(Protocol):
 
     @property
     def rank(self) -> int: ...
+    def common_ns(self, time_ns: int) -> int: ...
     @property
     def sync_us(self) -> int | None: ...
     @property
     def clock(self) -> FileClock | None: ...
 
 
-def align(files: Sequence[Alignable], align_on: str | None) -> None:
+def align(files: Sequence[Alignable], align_on: str | None, *, align_all: bool = False) -> None:
     """Puts all files on one clock: rank 0's unix time, as far as clocks were compared while the run went on, else their
-    own unix time; with ``align_on``, that of the first file in which a span was found.
+    own unix time.
 
-    ``files`` are in order of rank. With ``align_on``, a file without that span moves with the others of its rank:
-    the cycles of one rank are on one clock. Raises `MergeError` for a file that cannot be placed.
+    ``align_on`` puts files without a clock where that span begins in those that have one, or else in the first file;
+    ``align_all`` does so with all files. A file without that span moves with the others of its rank: the cycles of one
+    rank are on one clock. One file alone needs no clock. ``files`` are in order of rank. Raises `MergeError` for a file
+    that cannot be placed.
     """
+    if align_on is None and len(files) > 1 and not _align_on_sync(files):
+        _require_clocks(files)
+    placed = [file for file in files if file.has_clock and not align_all]
+    _put_beside_rank_0(placed)
+    if align_on is not None:
+        _align_on_span([file for file in files if file not in placed], placed, align_on)
+
+
+def notes_on_alignment(files: Sequence[Alignable], align_on: str | None, *, align_all: bool = False) -> list[str]:
+    """Sentences on files that were moved to where a span begins, and on those without a clock."""
     if align_on is None:
-        if not _align_on_sync(files):
-            _require_clocks(files)
-            _put_beside_rank_0(files)
-        return
-    shifts = _shifts_by_rank(files, align_on)
-    for file in files:
-        if file.rank not in shifts:
-            raise MergeError(
-                f"Cannot merge: rank {file.rank} has no span {align_on!r} to align on. File: {file.path}. "
-                "Choose a span that every rank recorded, such as one of its ProfilerStep#N."
-            )
-        own = file.aligned_at_ns
-        file.shift_ns = shifts[file.rank] if own is None else _reference_ns(files, align_on) - own
+        names = [Path(file.path).name for file in files if not file.has_clock and file.sync_us is None]
+        return [f"{name} has no clock: its times count from a moment that nobody knows." for name in names]
+    if not align_all and all(file.has_clock for file in files):
+        return [
+            f"All files have a clock, so nothing was aligned on {align_on!r}. Pass align_all to do it all the same."
+        ]
+    lost = [file for file in files if file.shift_ns and (align_all or not file.has_clock)]
+    shifts = list(dict.fromkeys(f"rank {file.rank} by {file.shift_ns / 1e9:+,.9f} s" for file in lost))
+    more = f" and {len(shifts) - _MOST_SHIFTS_NAMED:,} more" if len(shifts) > _MOST_SHIFTS_NAMED else ""
+    named = ", ".join(shifts[:_MOST_SHIFTS_NAMED])
+    return [f"Moved so that {align_on!r} begins together: {named}{more}."] if shifts else []
 
 
 def file_clock(own_header: dict[str, Any]) -> FileClock | None:
@@ -164,17 +178,28 @@ def _require_clocks(files: Sequence[Alignable]) -> None:
             )
 
 
-def _shifts_by_rank(files: Sequence[Alignable], align_on: str) -> dict[int, int]:
-    reference_ns = _reference_ns(files, align_on)
+def _align_on_span(lost: Sequence[Alignable], placed: Sequence[Alignable], align_on: str) -> None:
+    """Moves the ``lost`` files to where the span begins in those that are ``placed``."""
+    if not lost:
+        return
+    reference_ns = _reference_ns(placed or lost, align_on)
     shifts: dict[int, int] = {}
-    for file in files:
+    for file in lost:
         if file.aligned_at_ns is not None:
             shifts.setdefault(file.rank, reference_ns - file.aligned_at_ns)
-    return shifts
+    for file in lost:
+        if file.rank not in shifts:
+            raise MergeError(
+                f"Cannot merge: rank {file.rank} has no span {align_on!r} to align on. File: {file.path}. "
+                "Choose a span that every rank recorded, such as one of its ProfilerStep#N."
+            )
+        own = file.aligned_at_ns
+        file.shift_ns = shifts[file.rank] if own is None else reference_ns - own
 
 
 def _reference_ns(files: Sequence[Alignable], align_on: str) -> int:
-    found = next((file.aligned_at_ns for file in files if file.aligned_at_ns is not None), None)
+    """Where the span begins in the first of the files that has it, on the common clock."""
+    found = next((file.common_ns(file.aligned_at_ns) for file in files if file.aligned_at_ns is not None), None)
     if found is None:
         raise MergeError(
             f"Cannot merge: no file has a span {align_on!r} to align on. First file: {files[0].path}. "

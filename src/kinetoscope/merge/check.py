@@ -14,7 +14,8 @@ _SMALLEST_UNIX_NS = 10**18  # September 2001
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is wrong, as a sentence. ``kind`` is syntax, nesting, clock, flows, pairs or ranks."""
+    """One thing that is wrong, as a sentence. ``kind`` is syntax, events, nesting, tracks, times, clock, flows,
+    pairs or ranks."""
 
     kind: str
     text: str
@@ -87,6 +88,15 @@ def _counted(counts: dict[str, int]) -> Iterable[Finding]:
     sentences = {
         "clipped": ("nesting", "Spans that reach a little out of the one around them, which viewers may drop: {}."),
         "moved": ("nesting", "Spans that overlap others of their track, which viewers drop: {}."),
+        "hidden": ("events", "Events that viewers drop, as a phase, a time or an id is missing: {}."),
+        "mended": ("events", "Events that viewers drop, as a field is missing or of a kind they do not take: {}."),
+        "misread": (
+            "tracks",
+            "Threads that viewers mistake for others, as their number is text, negative or too large: {}.",
+        ),
+        "negative": ("times", "Events before the time 0, which viewers drop: {}."),
+        "rounded": ("times", "Spans whose times viewers round, to drop what overlaps then: {}."),
+        "hidden_flows": ("flows", "Flows that viewers drop, as no span of their track is there: {}."),
         "repeated_flows": ("flows", "Flows that begin under the id of another, which viewers draw wrongly: {}."),
         "lone_begins": ("pairs", "B events without an E, which viewers draw to the end: {}."),
         "lone_ends": ("pairs", "E events without a B, which viewers drop: {}."),

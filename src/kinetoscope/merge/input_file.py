@@ -9,6 +9,7 @@ from typing import Any, TypeGuard
 
 from kinetoscope.errors import TraceFileError
 from kinetoscope.formats.chrome import Event
+from kinetoscope.formats.nesting import NestingCounts
 from kinetoscope.formats.tracks import RankTracks, plain_pid
 from kinetoscope.merge.alignment import FileClock, Stretch, file_clock
 
@@ -44,7 +45,7 @@ class InputFile:
     """When each batch was, by pid."""
     repairs: list[str]
     counts: dict[str, int] = field(default_factory=dict)
-    """What a check counts: events, clipped, moved, repeated_flows, lone_begins, lone_ends."""
+    """What a check counts: the names are those of the sentences in `kinetoscope.merge.check`, and ``events``."""
     notes: dict[str, Any] = field(default_factory=dict)
     """What metadata events say of the whole file, by their names: Composer keeps its rank and its clock there."""
     shift_ns: int = 0
@@ -147,6 +148,18 @@ class Plan:
     num_events: int = 0
     num_clipped: int = 0
     num_moved: int = 0
+
+    def note_nesting(self, counts: NestingCounts) -> None:
+        """Adds what was done to spans that overlapped."""
+        self.num_clipped += counts.clipped
+        self.num_moved += counts.moved
+
+
+def nesting_notes(plan: Plan) -> list[str]:
+    """What there is to say about spans that overlapped."""
+    if not plan.num_clipped and not plan.num_moved:
+        return []
+    return [f"Spans cut, so that all nest: {plan.num_clipped:,}; moved: {plan.num_moved:,}."]
 
 
 def file_state(path: str) -> FileState:

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from kinetoscope.errors import MergeError
-from kinetoscope.formats.chrome import choose_base_ns
+from kinetoscope.formats.trace_base import choose_base_ns
 from kinetoscope.formats.tracks import RankTracks
-from kinetoscope.merge.alignment import align, describe_clocks, notes_on_clocks
-from kinetoscope.merge.input_file import InputFile, Plan, own_header
+from kinetoscope.merge.alignment import align, describe_clocks, notes_on_alignment, notes_on_clocks
+from kinetoscope.merge.input_file import InputFile, Plan, nesting_notes, own_header
 from kinetoscope.merge.pure_rewrite import PureRewriter
 from kinetoscope.merge.trace_output import TraceWriter, is_perfetto, trace_output
 from kinetoscope.merge.window import Window
@@ -61,6 +61,7 @@ def merge_traces(
     output_file: PathLike,
     *trace_files: PathLike,
     align_on: str | None = None,
+    align_all: bool = False,
     ranks: Collection[int] | None = None,
     window: Window | None = None,
     notes: Sequence[str] = (),
@@ -74,7 +75,8 @@ def merge_traces(
     Traces that are merged ones themselves, one of each node for instance, are taken in rank by rank; ``sources`` are
     names for the header to remember. Every rank is a process whose pid is the rank; all are on unix time.
     ``align_on`` names a span on which files without a clock are aligned: its first occurrence begins where that of the
-    lowest rank does. ``ranks`` keeps those only, and ``window`` what lies in it. ``on_progress`` is called with the
+    lowest rank with a clock does; with ``align_all`` all files are, to the lowest rank. One file alone needs no clock.
+    ``ranks`` keeps those only, and ``window`` what lies in it. ``on_progress`` is called with the
     bytes done and the bytes in all. ``as_list`` writes a bare list of events, as Composer does. The output appears
     when it is complete, and may be an input.
     Raises `TraceFileError` for a file that cannot be read and `MergeError` for files that have no common clock.
@@ -82,6 +84,7 @@ def merge_traces(
     if not trace_files:
         raise MergeError("Nothing to merge: no trace files were given. Pass at least one.")
     merging = _Merging([os.fspath(path) for path in trace_files], align_on, ranks, on_progress)
+    merging.align(align_on, align_all=align_all)
     merging.plan(window)
     output = Path(output_file)
     header = merging.header(notes if is_perfetto(output) else [*notes, *merging.notes_on_distance()], sources)
@@ -113,9 +116,21 @@ class _Merging:
         self._files.sort(key=lambda pair: (pair[0].rank, pair[0].earliest_ns or 0))
         if not self._files:
             raise MergeError(f"Nothing to merge: none of the files has rank {_listed(ranks)}. Choose other ranks.")
-        align([file for file, _ in self._files], align_on)
         found = {rank for file, _ in self._files for rank in file.ranks}
         self._plan = Plan({rank: RankTracks(rank) for rank in sorted(found) if ranks is None or rank in ranks})
+
+    def align(self, align_on: str | None, *, align_all: bool) -> None:
+        """Puts all files on one clock, whose times are not negative. Raises `MergeError` if there is none."""
+        files = [file for file, _ in self._files]
+        align(files, align_on, align_all=align_all)
+        self._clock_notes = notes_on_alignment(files, align_on, align_all=align_all)
+        shift_ns = -min(0, self._earliest_ns())
+        if shift_ns:
+            self._clock_notes.append(
+                f"All times were moved by {shift_ns / 1e9:+,.9f} s, as viewers drop negative ones."
+            )
+        for file in files:
+            file.shift_ns += shift_ns
 
     def plan(self, window: Window | None) -> None:
         """Finds out when ``window`` is for each rank. Raises `MergeError` if nothing lies in it."""
@@ -139,13 +154,16 @@ class _Merging:
 
     def base_ns(self) -> int:
         """What time stamps in the merged file count from."""
+        return choose_base_ns(self._earliest_ns(), *(file.base_ns for file, _ in self._files))
+
+    def _earliest_ns(self) -> int:
         begins = [file.common_ns(file.earliest_ns) for file, _ in self._files if file.earliest_ns is not None]
-        return choose_base_ns(min(begins, default=0))
+        return min(begins, default=0)
 
     def notes_on_distance(self) -> list[str]:
         """What there is to say where times are so far apart that JSON's numbers cannot tell nanoseconds apart."""
         ends = [file.common_ns(file.latest_ns) for file, _ in self._files if file.latest_ns is not None]
-        distance_ns = max(ends, default=0) - self.base_ns()
+        distance_ns = max(ends, default=0) - self._earliest_ns()
         if distance_ns < _DOUBLES_LOSE_NANOSECONDS_FROM:
             return []
         return [
@@ -159,7 +177,14 @@ class _Merging:
         ranks = sorted(self._plan.tracks)
         files = [file for file, _ in self._files]
         repairs = (f"{Path(file.path).name}: {repair}" for file in files for repair in file.repairs)
-        self._notes = [*notes, *notes_on_clocks(files), *_notes_on_starts(files), *_notes_on_overlap(files), *repairs]
+        self._notes = [
+            *notes,
+            *self._clock_notes,
+            *notes_on_clocks(files),
+            *_notes_on_starts(files),
+            *_notes_on_overlap(files),
+            *repairs,
+        ]
         own: dict[str, Any] = {
             "version": _version(),
             "merged": True,
@@ -185,7 +210,7 @@ class _Merging:
             num_clipped=self._plan.num_clipped,
             num_moved=self._plan.num_moved,
             size_bytes=output.stat().st_size if output.is_file() else 0,
-            notes=list(self._notes),
+            notes=[*self._notes, *nesting_notes(self._plan)],
         )
 
 

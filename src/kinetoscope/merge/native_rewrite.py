@@ -13,8 +13,10 @@ from kinetoscope import _native
 from kinetoscope.formats.chrome import (
     Event,
     encode_event,
+    encode_json,
     encode_text,
     find_base_ns,
+    has_phase,
     header_in,
     nothing_left,
     without_events,
@@ -25,6 +27,7 @@ from kinetoscope.formats.chrome_times import event_to_nanoseconds
 from kinetoscope.formats.nesting import OverlapTracks
 from kinetoscope.formats.perfetto import PerfettoWriter, process_uuid, track_uuid
 from kinetoscope.formats.tracks import Descriptions, IdNumbers, Role, with_plain_places
+from kinetoscope.formats.viewers import made_viewable, misread_tids, viewer_place
 from kinetoscope.merge.input_file import InputFile, Plan, batches_by_pid, file_state, notes_of
 
 LOOK_CANONICAL = 1
@@ -32,12 +35,12 @@ LOOK_AGAIN = 2
 _ROLES = (None, Role.LOOP, Role.BACKWARD)
 _MOST_PENDING = 1 << 20  # spans of 32 bytes that wait for earlier ones of their track
 _MOST_ACTIONS_KEPT = 100_000  # spans cut or moved; a file with more is looked at twice
-_COUNTS = ("events", "clipped", "moved", "repeated_flows", "lone_begins", "lone_ends")
+_COUNTS = ("clipped", "moved", "repeated_flows", "hidden_flows", "lone_begins", "lone_ends", "negative", "rounded")
 _ALWAYS = (-(2**63), 2**63 - 1)
 
 _Output = tuple[bytes, bytes, bool, int, int, int, int, int]
-"""A pid and a tid as text, whether it is kept, from when and until when, two numbers for Perfetto, and the number of the
-overlap track, 0 for none."""
+"""A pid and a tid as text, whether it is kept, from when and until when, two numbers for Perfetto, and the number of
+the overlap track, 0 for none."""
 
 
 class NativeRewriter:
@@ -57,9 +60,9 @@ class NativeRewriter:
         survey = _look(path, align_on, on_bytes, checks)
         facts, metadata = survey.facts, survey.metadata
         header = header_in(metadata) | survey.trace.header
-        if not facts["num_events"] and (NOT_STRICT in survey.trace.repairs or survey.num_stray):
+        if not survey.num_events and (NOT_STRICT in survey.trace.repairs or survey.num_stray):
             raise nothing_left(path)
-        if not facts["has_phases"] and (facts["num_events"] or survey.trace.num_strangers):
+        if not survey.has_phases and (survey.num_events or survey.trace.num_strangers):
             raise without_events(path)
         base_ns = find_base_ns(header, (event for event in metadata if event.get("ph") == "M"))
         batches = batches_by_pid(survey.steps(base_ns))
@@ -78,7 +81,7 @@ class NativeRewriter:
             aligned_at_ns=_add(facts["aligned_ns"], base_ns),
             batches=batches,
             repairs=survey.trace.repairs,
-            counts={name: facts[f"num_{name}"] for name in _COUNTS},
+            counts=survey.counts(),
             notes=notes_of(metadata),
         )
 
@@ -102,7 +105,8 @@ class NativeRewriter:
         put = writer.write_packets if isinstance(writer, PerfettoWriter) else writer.write_lines
         renumber = None if plan.keeps_places else numbers.renumber
         try:
-            stream_chrome(file.path, Writing(survey.text, put, renumber, look), on_bytes=on_bytes)
+            writing = Writing(survey.text, put, renumber, look, checks=self._checks)
+            stream_chrome(file.path, writing, on_bytes=on_bytes)
         except MemoryError:
             file.require_unchanged()  # else there are tracks that nobody has looked at
             raise
@@ -126,6 +130,8 @@ class Survey:
         self.text: Any = None
         self.trace = StreamedTrace()
         self.facts: dict[str, Any] = {}
+        self._num_hidden = self._num_mended = 0
+        self._has_phases = False
 
     def begin(self, header: dict[str, Any]) -> None:
         nests = self._checks or "kinetoscope" not in header
@@ -145,8 +151,38 @@ class Survey:
     def take_odd(self, event: Event, text: bytes) -> bool:
         if not event_to_nanoseconds(event, 0):
             return False
-        anew = encode_event(with_plain_places(event), 0)
+        shown = made_viewable(event) if self._checks else event
+        self._num_hidden += shown is None
+        self._has_phases |= has_phase(event)
+        self._num_mended += shown is not event and shown is not None
+        if shown is None:
+            return True
+        anew = encode_event(with_plain_places(shown), 0)
         return self.text.survey(anew, 0, len(anew), True, LOOK_CANONICAL)[0] == len(anew)
+
+    @property
+    def has_phases(self) -> bool:
+        """Whether one of them has a phase, as all events of a trace have."""
+        return self.facts["has_phases"] or self._has_phases
+
+    @property
+    def num_events(self) -> int:
+        """All of them, also what viewers do not show."""
+        return self.facts["num_events"] + self._num_hidden
+
+    def counts(self) -> dict[str, int]:
+        """What a check counts."""
+        counted = {name: self.facts[f"num_{name}"] for name in _COUNTS}
+        own = {"events": self.num_events, "hidden": self._num_hidden, "mended": self._num_mended}
+        return own | counted | {"misread": len(self.misread)}
+
+    @cached_property
+    def misread(self) -> dict[tuple[Any, Any], Any]:
+        """See `misread_tids`."""
+        places = [(event.get("pid"), event.get("tid")) for event in self.metadata if event.get("tid") is not None]
+        for (pid, tid, *_), (*_, has_number, has_text) in zip(self.tracks, self.facts["tracks"], strict=True):
+            places += [(pid, tid)] * has_number + [(pid, str(tid))] * has_text
+        return misread_tids(places, [(pid, tid) for pid, tid, *_ in self.tracks])
 
     @cached_property
     def metadata(self) -> list[Event]:
@@ -158,7 +194,7 @@ class Survey:
         """pid, tid, its first event, whether it shows a device, what its thread does, how many tracks it takes."""
         return [
             (_value(pid), _value(tid), first, bool(is_device), _ROLES[role], num_levels)
-            for pid, tid, first, is_device, role, num_levels in self.facts["tracks"]
+            for pid, tid, first, is_device, role, num_levels, *_ in self.facts["tracks"]
         ]
 
     def steps(self, base_ns: int) -> Iterator[Event]:
@@ -187,12 +223,16 @@ def _say_nothing(num_bytes: int) -> None:
 
 
 def _same_places(survey: Survey) -> tuple[list[_Output], list[Event]]:
-    """As `track_outputs`, where events stay on their tracks, but for overlaps; and the metadata of the new tracks."""
+    """As `track_outputs`, where events stay on their tracks, but for overlaps and tids that viewers misread; and the
+    metadata of the new tracks."""
     events = [*survey.metadata, *({"pid": pid, "tid": tid} for pid, tid, *_ in survey.tracks)]
-    num_known, overlaps, outputs = len(events), OverlapTracks(events), []
-    for pid, tid, _, _, _, num_levels in survey.tracks:
+    num_known, overlaps, outputs = len(events), OverlapTracks(events, viewer_place), []
+    misread = survey.misread
+    for pid, tid, _, _, _, num_levels, *_ in survey.tracks:
+        own_tid = encode_json(misread[pid, tid]) if (pid, tid) in misread else b""
         added = [overlaps.add((pid, tid), level) for level in range(1, num_levels)]
-        outputs += [(b"", str(new_tid).encode(), True, *_ALWAYS, 0, 0, number) for new_tid, number in [(0, 0), *added]]
+        outputs.append((b"", own_tid, True, *_ALWAYS, 0, 0, 0))
+        outputs += [(b"", str(new_tid).encode(), True, *_ALWAYS, 0, 0, number) for new_tid, number in added]
     return outputs, events[num_known:]
 
 
@@ -213,8 +253,8 @@ def track_outputs(survey: Survey, file: InputFile, plan: Plan) -> Iterator[_Outp
 
 
 class _Places:
-    """The tids of a file's tracks in the merged trace, given out in the order in which their events come; and the numbers
-    of those that are overlap tracks."""
+    """The tids of a file's tracks in the merged trace, given out in the order in which their events come; and the
+    numbers of those that are overlap tracks."""
 
     def __init__(self, survey: Survey, file: InputFile, plan: Plan) -> None:
         self.tids: dict[tuple[int, int], tuple[int, int]] = {}
@@ -251,12 +291,19 @@ class Writing:
     num_stray = 0  # the survey said it
 
     def __init__(
-        self, text: Any, put: Callable[[Any], None], renumber: Callable[[Event], None] | None, look: int
+        self,
+        text: Any,
+        put: Callable[[Any], None],
+        renumber: Callable[[Event], None] | None,
+        look: int,
+        *,
+        checks: bool = False,
     ) -> None:
         self._text = text
         self._put = put
         self._renumber = renumber
         self._look = look
+        self._checks = checks
 
     def take(self, text: bytearray, start: int, end: int, is_first: bool) -> tuple[int, Stop]:
         position, stop, lines = self._text.rewrite(text, start, end, is_first, self._look)
@@ -268,7 +315,10 @@ class Writing:
             return False
         if self._renumber is not None:
             self._renumber(event)
-        anew = encode_event(with_plain_places(event), 0)
+        shown = made_viewable(event) if self._checks else event
+        if shown is None:
+            return True
+        anew = encode_event(with_plain_places(shown), 0)
         position, _, lines = self._text.rewrite(anew, 0, len(anew), True, LOOK_CANONICAL)
         self._put(lines)
         return position == len(anew)

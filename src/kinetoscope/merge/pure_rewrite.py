@@ -11,12 +11,37 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from kinetoscope.formats.chrome import ChromeTrace, Event, collect_chrome
+from kinetoscope.formats.chrome_times import MOST_NS
 from kinetoscope.formats.nesting import nest
 from kinetoscope.formats.perfetto import PerfettoWriter
-from kinetoscope.formats.tracks import Descriptions, plain_pid, plain_tid, renumber_ids, with_plain_places
+from kinetoscope.formats.tracks import Descriptions, plain_pid, renumber_ids, says_names, with_plain_places
+from kinetoscope.formats.viewers import (
+    MOST_TIME_NS,
+    flow_key,
+    hidden_flows,
+    made_viewable,
+    misread_tids,
+    part_repeated_flows,
+    viewer_place,
+)
 from kinetoscope.merge.input_file import InputFile, Moment, Plan, batches_by_pid, file_state, notes_of
 
-_LIGHT_FIELDS = ("ph", "name", "cat", "pid", "tid", "ts", "dur", "id", "id2", "bind_id")
+_LIGHT_FIELDS = (
+    "ph",
+    "name",
+    "cat",
+    "pid",
+    "tid",
+    "ts",
+    "dur",
+    "id",
+    "id2",
+    "bind_id",
+    "s",
+    "bp",
+    "flow_in",
+    "flow_out",
+)
 _ARGS_ASKED_FOR = frozenset({"kinetoscope", "batch"})
 _PACKED = "packed"  # the field that holds the others
 
@@ -30,6 +55,7 @@ class PureRewriter:
         """What the file holds; ``checks`` counts what may be wrong with it. Raises `TraceFileError`."""
         state = file_state(path)
         trace = collect_chrome(path, _packed, on_bytes)
+        counts = _make_viewable(trace) if checks else {}
         timed = [event for event in trace.events if "ts" in event and event.get("ph") != "M"]
         return InputFile(
             path=path,
@@ -44,7 +70,7 @@ class PureRewriter:
             aligned_at_ns=min((event["ts"] for event in timed if event.get("name") == align_on), default=None),
             batches=batches_by_pid(trace.events),
             repairs=trace.repairs,
-            counts=_counts(trace) if checks else {},
+            counts=counts | _counts(trace) if checks else {},
             notes=notes_of(trace.events),
         )
 
@@ -52,11 +78,12 @@ class PureRewriter:
         """Writes the events of ``file``, as ``plan`` says; adds to its counts."""
         trace = collect_chrome(file.path, _packed, on_bytes)
         file.require_unchanged()
-        if plan.keeps_places or not file.is_ours:
-            counts = nest(trace.events)
-            plan.num_clipped += counts.clipped
-            plan.num_moved += counts.moved
-        events = list(map(with_plain_places, trace.events)) if plan.keeps_places else _placed(trace, file, plan)
+        if plan.keeps_places:
+            events = _kept(trace, file, plan, writer.base_ns)
+        else:
+            if not file.is_ours:
+                plan.note_nesting(nest(trace.events))
+            events = _placed(trace, file, plan)
         if plan.windows:
             windows = {rank: _Window(*moment) for rank, moment in plan.windows.items()}
             events = [event for event in events if event["pid"] in windows and windows[event["pid"]].keeps(event)]
@@ -71,7 +98,7 @@ class PureRewriter:
 def _packed(event: Event) -> Event:
     """The event with the fields that are asked for as they are, and the others packed."""
     args = event.get("args")
-    is_light = event.get("ph") == "M" or not isinstance(args, dict) or not _ARGS_ASKED_FOR.isdisjoint(args)
+    is_light = event.get("ph") in ("M", "C") or not isinstance(args, dict) or not _ARGS_ASKED_FOR.isdisjoint(args)
     names = (*_LIGHT_FIELDS, "args") if is_light else _LIGHT_FIELDS
     light = {name: _shared(event[name]) for name in names if name in event}
     heavy = {name: value for name, value in event.items() if name not in light}
@@ -100,18 +127,67 @@ def _latest(timed: list[Event]) -> int | None:
 
 
 def _counts(trace: ChromeTrace) -> dict[str, int]:
-    flows = [(str(event.get("id")), repr(event.get("cat"))) for event in trace.events if event.get("ph") == "s"]
+    """What a check counts of the events that viewers show."""
+    begins = [flow_key(event) for event in trace.events if event.get("ph") == "s"]
+    counts = {"repeated_flows": len(begins) - len(set(begins)), "hidden_flows": len(hidden_flows(trace.events))}
+    counts |= {"misread": len(_misread(trace)), "negative": _num_negative(trace), "rounded": _num_rounded(trace)}
+    counts |= _pairs(trace)
+    nesting = nest(trace.events, place=viewer_place)
+    return counts | {"clipped": nesting.clipped, "moved": nesting.moved}
+
+
+def _num_negative(trace: ChromeTrace) -> int:
+    return sum("ts" in event and event["ts"] < trace.base_ns for event in trace.events)
+
+
+def _num_rounded(trace: ChromeTrace) -> int:
+    times = (event["ts"] - trace.base_ns for event in trace.events if event.get("ph") == "X")
+    return sum(abs(time_ns) >= MOST_TIME_NS and time_ns % 1000 != 0 for time_ns in times)
+
+
+def _pairs(trace: ChromeTrace) -> dict[str, int]:
     depths: dict[Any, int] = defaultdict(int)
     num_lone_ends = 0
     for event in trace.events:
-        track = plain_pid(event.get("pid")), plain_tid(event.get("tid"))
+        track = viewer_place(event.get("pid"), event.get("tid"))
         depths[track] += {"B": 1, "E": -1}.get(str(event.get("ph")), 0)
         num_lone_ends += depths[track] < 0
         depths[track] = max(0, depths[track])
-    counts = {"events": len(trace.events), "repeated_flows": len(flows) - len(set(flows))}
-    nesting = nest(trace.events)
-    pairs = {"lone_begins": sum(depths.values()), "lone_ends": num_lone_ends}
-    return counts | pairs | {"clipped": nesting.clipped, "moved": nesting.moved}
+    return {"lone_begins": sum(depths.values()), "lone_ends": num_lone_ends}
+
+
+def _make_viewable(trace: ChromeTrace) -> dict[str, int]:
+    """Makes the events such as viewers take them, and leaves out the others; how many there are of each."""
+    shown = [made_viewable(event) for event in trace.events]
+    num_mended = sum(it is not None and it is not event for it, event in zip(shown, trace.events, strict=True))
+    counts = {"events": len(trace.events), "hidden": shown.count(None), "mended": num_mended}
+    trace.events = [with_plain_places(event) for event in shown if event is not None]
+    return counts
+
+
+def _misread(trace: ChromeTrace) -> dict[tuple[Any, Any], Any]:
+    places = [(event.get("pid"), event["tid"]) for event in trace.events if event.get("tid") is not None]
+    shown = (event for event in trace.events if not says_names(event))
+    return misread_tids(places, {viewer_place(event.get("pid"), event.get("tid")) for event in shown})
+
+
+def _kept(trace: ChromeTrace, file: InputFile, plan: Plan, base_ns: int) -> list[Event]:
+    """The events that viewers show, where they are, but for what viewers would misread or drop."""
+    _make_viewable(trace)
+    hidden = hidden_flows(trace.events)
+    misread = _misread(trace)
+    plan.note_nesting(nest(trace.events, place=viewer_place))
+    _shift(trace.events, file)
+    kept = [event for number, event in enumerate(trace.events) if number not in hidden]
+    kept = [event for event in kept if event.get("ts", 0) - base_ns <= MOST_NS]
+    for event in kept:
+        track = viewer_place(event.get("pid"), event.get("tid"))
+        if track in misread and (event.get("tid") is not None or not says_names(event)):
+            event["tid"] = misread[track]
+        if event.get("ph") == "M" and "ts" in event:
+            event["ts"] = max(event["ts"], base_ns)
+    part_repeated_flows(kept)
+    return kept
 
 
 def _placed(trace: ChromeTrace, file: InputFile, plan: Plan) -> list[Event]:

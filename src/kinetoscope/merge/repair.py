@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from kinetoscope.errors import SettingsError
-from kinetoscope.formats.chrome import choose_base_ns
+from kinetoscope.formats.trace_base import choose_base_ns
 from kinetoscope.merge.check import FileCheck, Finding, findings_of
-from kinetoscope.merge.input_file import InputFile, Plan
+from kinetoscope.merge.input_file import InputFile, Plan, nesting_notes
 from kinetoscope.merge.merge_traces import ByteProgress, make_rewriter
 from kinetoscope.merge.trace_output import is_perfetto, trace_output
 
-_REPAIRED_KINDS = ("syntax", "nesting")
+_SECOND_NS = 10**9
+_REPAIRED_KINDS = ("syntax", "events", "nesting", "tracks", "times", "flows")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +53,22 @@ def repair_trace(
     progress = ByteProgress([os.fspath(path)], on_progress)
     rewriter = make_rewriter()
     file = rewriter.survey(os.fspath(path), 0, None, progress.advance, checks=True)
-    plan = Plan(keeps_places=True)
-    with trace_output(target, base_ns=_base_ns(file), header=_kept(file.header)) as writer:
+    plan, base_ns = Plan(keeps_places=True), _base_ns(file)
+    file.shift_ns = _shift_ns(file, base_ns)
+    with trace_output(target, base_ns=base_ns, header=_kept(file.header)) as writer:
         rewriter.rewrite(file, plan, writer, progress.advance)
     return RepairedTrace(target, findings_of(file), _done(file, plan))
 
 
 def _base_ns(file: InputFile) -> int:
-    return choose_base_ns(file.earliest_ns or 0) if file.has_clock else 0
+    return max(0, choose_base_ns(file.earliest_ns or 0, file.base_ns)) if file.has_clock else 0
+
+
+def _shift_ns(file: InputFile, base_ns: int) -> int:
+    """How far all times must move so that viewers take them, where what they count from is not enough: full seconds."""
+    earliest_ns = file.earliest_ns or 0
+    is_rounded = file.counts["rounded"] > 0 and not file.has_clock
+    return base_ns - earliest_ns // _SECOND_NS * _SECOND_NS if earliest_ns < base_ns or is_rounded else 0
 
 
 def _kept(header: dict[str, Any]) -> dict[str, Any]:
@@ -67,6 +76,13 @@ def _kept(header: dict[str, Any]) -> dict[str, Any]:
 
 
 def _done(file: InputFile, plan: Plan) -> list[str]:
-    if not plan.num_clipped and not plan.num_moved:
-        return list(file.repairs)
-    return [*file.repairs, f"Spans cut, so that all nest: {plan.num_clipped:,}; moved: {plan.num_moved:,}."]
+    counts = file.counts
+    num_hidden, shift_s = counts["hidden"] + counts["hidden_flows"], file.shift_ns / 1e9
+    sentences = [
+        (num_hidden, f"Events left out, as no viewer can show them: {num_hidden:,}."),
+        (counts["mended"], f"Events made such as viewers take them: {counts['mended']:,}."),
+        (counts["misread"], f"Threads whose number is written as viewers read it: {counts['misread']:,}."),
+        (counts["repeated_flows"], f"Flows that now have an id of their own: {counts['repeated_flows']:,}."),
+        (file.shift_ns, f"All times moved by {shift_s:+,.0f} s, to where viewers take them."),
+    ]
+    return [*file.repairs, *nesting_notes(plan), *(sentence for count, sentence in sentences if count)]

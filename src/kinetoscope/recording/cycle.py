@@ -11,6 +11,7 @@ from typing import Any
 from kinetoscope.clock.anchor import Anchor, ClockLine
 from kinetoscope.clock.relation import ClockRelation
 from kinetoscope.formats.record import Record
+from kinetoscope.formats.trace_base import process_base_ns
 from kinetoscope.recording.lasting import LastingSpan
 from kinetoscope.recording.recorder import SpanName, ThreadRecords, WindowRecords
 from kinetoscope.training.attempt import Attempt
@@ -67,6 +68,8 @@ class Cycle:
     num_lost_records: int = 0
     metadata: dict[str, Any] = field(default_factory=dict)
     damages: list[str] = field(default_factory=list)
+    base_ns: int = field(default_factory=process_base_ns)
+    """What the times of its process's traces count from, where that fits; see `choose_base_ns`."""
     lasting: Sequence[LastingSpan] = ()
     """Spans that were open in the window and are not among its records, since they began before it."""
     epochs: Sequence[tuple[int, int]] = ()

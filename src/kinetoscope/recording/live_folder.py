@@ -31,6 +31,7 @@ from kinetoscope.formats.live_run import (
     write_pointer,
 )
 from kinetoscope.formats.owner_lock import Owner, OwnerLock, owner_state
+from kinetoscope.formats.trace_base import process_base_ns
 from kinetoscope.formats.window_log import EpochBegan, Event, WindowClosed, WindowLog, WindowOpened, WindowSaved
 from kinetoscope.recording.cycle import Cycle
 from kinetoscope.recording.parents_run import RUN_FILE_VARIABLE
@@ -254,6 +255,7 @@ def live_run(run_name: str, attempt: Attempt, ranks: Ranks, recipes: list[TraceR
         host=socket.gethostname(),
         recipes=recipes,
         start=attempt.start,
+        base_ns=process_base_ns(),
     )
 
 

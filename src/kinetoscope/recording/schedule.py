@@ -112,7 +112,7 @@ def cyclic_schedule(
 
     >>> schedule = cyclic_schedule(skip_first=1, warmup=1, active=2)
     >>> from kinetoscope import State, Timestamp
-    >>> [str(schedule(State(timestamp=Timestamp(batch_in_epoch=n)))) for n in range(5)]
+    >>> [schedule(State(timestamp=Timestamp(batch_in_epoch=n))).value for n in range(5)]
     ['skip', 'warmup', 'active', 'active_and_save', 'skip']
 
     Raises `ScheduleError` for a negative argument, ``active < 1``, or a ``per`` that is neither.

@@ -11,8 +11,9 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from kinetoscope.formats.chrome import ChromeTrace, ChromeWriter, Event, choose_base_ns, read_chrome
+from kinetoscope.formats.chrome import ChromeTrace, ChromeWriter, Event, read_chrome
 from kinetoscope.formats.nesting import nest
+from kinetoscope.formats.trace_base import choose_base_ns, process_base_ns
 from kinetoscope.torch.export import trace_stream
 from kinetoscope.torch.own_frames import OwnFrames, drop_own_frames
 from kinetoscope.torch.strays import STRAY_TID, move_strays, stray_name
@@ -40,7 +41,7 @@ def rewrite_trace(sources: Sequence[tuple[TraceText, NamesBySpan]], target: Path
     header = traces[0].header | dict(additions)
     with (
         trace_stream(target) as stream,
-        ChromeWriter(stream, base_ns=choose_base_ns(earliest_ns), header=header) as writer,
+        ChromeWriter(stream, base_ns=choose_base_ns(earliest_ns, process_base_ns()), header=header) as writer,
     ):
         writer.write(events)
 

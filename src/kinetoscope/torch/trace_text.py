@@ -14,6 +14,7 @@ from typing import Any
 
 from kinetoscope.errors import TraceFileError
 from kinetoscope.formats.chrome import encode_text
+from kinetoscope.formats.trace_base import choose_base_ns, process_base_ns
 from kinetoscope.recording.recorder_choice import IS_PURE
 from kinetoscope.torch.kineto_stream import TextStream
 from kinetoscope.torch.known_names import plain_names
@@ -26,8 +27,7 @@ _EVENTS = b'"traceEvents": ['
 _HEADER_BYTES = 1 << 20  # beyond which there is no header to be found
 _BASE = "baseTimeNanoseconds"
 _TIME = re.compile(rb'"ts": (\d+)\.\d{3}\D')
-_SECOND_US = 1_000_000
-_EARLIER_S = 100  # by how much an event may be earlier than the first that is written
+_EARLIER_NS = 100 * 10**9  # by how much an event may be earlier than the first that is written
 # Kineto's traceName is the path of the file it saved, which was one of ours.
 _NOT_OURS = ("traceEvents", "traceName")
 
@@ -95,11 +95,11 @@ def read_text(stream: TextStream, renamed: Sequence[Renamed] | None) -> TraceTex
     head, rest = _read_head(stream)
     if not head and not rest:
         raise TraceFileError("Kineto saved nothing. Look whether the disk for temporary files is full.")
-    if IS_PURE or renamed is None or not _has_base(head):
+    if IS_PURE or renamed is None or _base_ns(head) is None:
         return TraceText(head=head, remainder=_remainder(rest, stream))
     from kinetoscope._native import KinetoLines
 
-    shift_ns = _shift_ns(rest)
+    shift_ns = _shift_ns(head, rest)
     names = [(it.number, it.raw.encode(), encode_text(it.name)) for it in renamed]
     found = KinetoLines(shift_ns, names, _own_prefixes(), rest)
     lines, is_at_end = _read_lines(stream, found)
@@ -141,10 +141,12 @@ def _remainder(text: bytes, stream: TextStream) -> PackedText:
     return packed
 
 
-def _shift_ns(text: bytes) -> int:
-    """By how much Kineto's base is too early: with it, times are no longer exact in a double. Whole microseconds."""
+def _shift_ns(head: bytes, text: bytes) -> int:
+    """By how much our base is later than Kineto's, with which times may no longer be exact in a double."""
     found = _TIME.search(text)
-    return max(0, int(found[1]) // _SECOND_US - _EARLIER_S) * _SECOND_US * 1000 if found else 0
+    kineto_ns = _base_ns(head) or 0
+    earliest_ns = kineto_ns + int(found[1]) * 1000 - _EARLIER_NS if found else kineto_ns
+    return choose_base_ns(earliest_ns, process_base_ns()) - kineto_ns
 
 
 def _read_head(stream: TextStream) -> tuple[bytes, bytes]:
@@ -160,9 +162,10 @@ def _read_head(stream: TextStream) -> tuple[bytes, bytes]:
     return b"", text
 
 
-def _has_base(head: bytes) -> bool:
-    """Whether the head is JSON and says what its times count from."""
+def _base_ns(head: bytes) -> int | None:
+    """What the times count from; None if the head is no JSON or does not say it."""
     try:
-        return isinstance(json.loads(head + b"]}").get(_BASE), int)
+        base_ns = json.loads(head + b"]}").get(_BASE)
     except ValueError:
-        return False
+        return None
+    return base_ns if isinstance(base_ns, int) else None

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kinetoscope.errors import TraceFileError
-from kinetoscope.formats.chrome import ChromeWriter, choose_base_ns, read_chrome, read_header
+from kinetoscope.formats.chrome import ChromeWriter, read_chrome, read_header
 from kinetoscope.formats.compression import compressed_by_name
 from trace_processor.trace_processor import load
 
@@ -224,11 +224,6 @@ def test_an_event_is_not_changed_by_writing_it():
     before = json.dumps(event)
     written([event])
     assert json.dumps(event) == before
-
-
-def test_the_base_is_a_whole_second_at_or_before_the_earliest_event():
-    assert choose_base_ns(1_999_999_999) == 1_000_000_000
-    assert choose_base_ns(2_000_000_000) == 2_000_000_000
 
 
 @pytest.mark.parametrize(("name", "packed"), [("t.json", False), ("t.json.gz", True)])

@@ -12,11 +12,11 @@ from trace_processor.trace_processor import load
 
 BASE_NS = 1_790_857_026_000_000_000
 QUESTIONS = {
-    "spans": "select slice.name, category, ts % 1000000000 as at, dur, depth, thread.name as thread from slice "
-    "join thread_track on track_id = thread_track.id join thread using (utid) order by at, dur, slice.name",
+    "spans": "select slice.name, category, ts - (select min(ts) from slice) as at, dur, depth, thread.name as thread "
+    "from slice join thread_track on track_id = thread_track.id join thread using (utid) order by at, dur, slice.name",
     "flows": "select b.name as begin, e.name as end from flow join slice b on slice_out = b.id "
     "join slice e on slice_in = e.id order by b.ts, b.name",
-    "counters": "select name, ts % 1000000000 as at, value from counter "
+    "counters": "select name, ts - (select min(ts) from counter) as at, value from counter "
     "join counter_track on track_id = counter_track.id order by at, name",
     "processes": "select pid, name from process where name is not null order by pid",
 }

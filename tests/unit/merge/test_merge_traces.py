@@ -166,10 +166,26 @@ def test_the_header_names_the_ranks_up_to_a_limit(tmp_path):
 
 
 def test_a_file_without_a_clock_is_refused_and_the_way_out_is_named(tmp_path):
-    file = write(tmp_path / "rank3.json", [cpu(1)], None)
+    files = [write(tmp_path / "rank2.json", [cpu(1)]), write(tmp_path / "rank3.json", [cpu(1)], None)]
     with pytest.raises(MergeError, match=r"rank 3 has no clock anchor.*rank3\.json.*align_on"):
-        merge_traces(tmp_path / "out.json", file)
-    assert [path.name for path in tmp_path.iterdir()] == ["rank3.json"]
+        merge_traces(tmp_path / "out.json", *files)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["rank2.json", "rank3.json"]
+
+
+@pytest.mark.parametrize("first_us", [5, -70])
+@pytest.mark.parametrize("name", ["out.json", "out.pftrace"])
+def test_one_file_without_a_clock_merges_alone_and_stays_without(tmp_path, name, first_us):
+    file = write(tmp_path / "viztracer.json", [cpu(first_us), cpu(first_us + 30)], None)
+    report = merge_traces(tmp_path / name, file)
+    assert "viztracer.json has no clock" in report.notes[0]
+    with load(report.output) as trace:
+        assert trace.errors() == {}
+        begins = [row["ts"] for row in trace.query("select ts from slice order by ts")]
+    assert begins[1] - begins[0] == 30_000
+    assert begins[0] == 5_000 or "moved" in report.notes[1]
+    if name == "out.json":
+        with pytest.raises(MergeError, match="no clock anchor"):
+            merge_traces(tmp_path / "again.json", report.output, write(tmp_path / "rank1.json", [cpu(1)]))
 
 
 def test_align_on_begins_a_span_of_each_rank_where_rank_0_begins_it(tmp_path):
@@ -183,8 +199,43 @@ def test_align_on_begins_a_span_of_each_rank_where_rank_0_begins_it(tmp_path):
     assert begins[1, "after"] - begins[1, "step"] == pytest.approx(1)
 
 
+def test_align_on_leaves_files_with_a_clock_where_they_are_and_says_what_moved(tmp_path):
+    files = [
+        write(tmp_path / "rank0.json", [cpu(100, "step")]),
+        write(tmp_path / "rank1.json", [cpu(103, "step")]),
+        write(tmp_path / "rank2.json", [cpu(7, "step")], None),
+    ]
+    report = merge_traces(tmp_path / "out.json", *files, align_on="step")
+    begins = {span["pid"]: span["ts"] for span in spans(report.output)}
+    assert begins[1] - begins[0] == pytest.approx(3)
+    assert begins[2] == begins[0]
+    (note,) = report.notes
+    assert note.startswith("Moved so that 'step' begins together: rank 2 by ")
+
+
+def test_align_all_moves_every_file(tmp_path):
+    files = [write(tmp_path / f"rank{rank}.json", [cpu(100 + 3 * rank, "step")]) for rank in (0, 1)]
+    report = merge_traces(tmp_path / "out.json", *files, align_on="step", align_all=True)
+    assert len({span["ts"] for span in spans(report.output)}) == 1
+    assert report.notes == ["Moved so that 'step' begins together: rank 1 by -0.000003000 s."]
+
+
+def test_align_on_where_all_files_have_a_clock_says_that_nothing_moved(tmp_path):
+    files = [write(tmp_path / f"rank{rank}.json", [cpu(100 + 3 * rank, "step")]) for rank in (0, 1)]
+    report = merge_traces(tmp_path / "out.json", *files, align_on="step")
+    assert len({span["ts"] for span in spans(report.output)}) == 2
+    assert report.notes == [
+        "All files have a clock, so nothing was aligned on 'step'. Pass align_all to do it all the same."
+    ]
+
+
+def test_what_was_cut_and_moved_to_nest_is_said(tmp_path):
+    file = write(tmp_path / "rank0.json", [cpu(100, dur=50), cpu(120, dur=50)])
+    assert merge_traces(tmp_path / "out.json", file).notes == ["Spans cut, so that all nest: 0; moved: 1."]
+
+
 def test_align_on_a_span_that_a_rank_lacks_is_refused(tmp_path):
-    files = [write(tmp_path / f"rank{rank}.json", [cpu(1, f"only{rank}")]) for rank in (0, 1)]
+    files = [write(tmp_path / f"rank{rank}.json", [cpu(1, f"only{rank}")], None) for rank in (0, 1)]
     with pytest.raises(MergeError, match="rank 1 has no span 'only0'"):
         merge_traces(tmp_path / "out.json", *files, align_on="only0")
 
@@ -258,7 +309,7 @@ def test_a_merged_list_says_what_composers_merger_asks_for_once_however_often_it
     assert ranks == [(0, 0), (1, 1)]
     syncs = [event for event in events if event["name"] == "clock_sync_timestamp_us"]
     assert [event["pid"] for event in syncs] == [0, 1]
-    assert {1000 * event["args"]["value"] for event in syncs} == {-events[0]["args"]["baseTimeNanoseconds"]}
+    assert {event["args"]["value"] for event in syncs} == {-events[0]["args"]["baseTimeNanoseconds"] // 1000}
 
 
 @pytest.mark.parametrize("pure", ["0", "1"])
@@ -277,7 +328,9 @@ def test_ranks_that_composer_merged_stay_apart_when_they_are_merged_again(tmp_pa
     (tmp_path / "composers.json").write_text(json.dumps(events))
     report = merge_traces(tmp_path / "out.json", tmp_path / "composers.json")
     assert report.ranks == [0, 1]
-    assert [(span["pid"], span["tid"], span["ts"]) for span in spans(report.output)] == [(0, 7, 0), (1, 7, 1)]
+    first, second = spans(report.output)
+    assert [(span["pid"], span["tid"]) for span in (first, second)] == [(0, 7), (1, 7)]
+    assert round(1000 * (second["ts"] - first["ts"])) == 1000
 
 
 def test_a_cycle_added_to_a_merged_trace_lands_on_the_tracks_of_its_rank(tmp_path):

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kineto_pieces import Pieces
+from kinetoscope.formats.trace_base import GRID_NS
 from kinetoscope.recording.recorder_choice import IS_PURE
 from kinetoscope.torch.export import copy_trace
 from kinetoscope.torch.repair import rewrite_trace
@@ -95,12 +96,15 @@ def test_wherever_the_room_for_lines_ends_all_of_a_long_text_is_made_into_lines(
 
 
 @needs_native
-def test_times_count_from_a_base_near_the_events_so_that_a_double_holds_them():
+def test_times_count_from_a_base_so_near_the_events_that_a_double_holds_them():
     text = read_text(Pieces(kineto(span(), span(begin_us=9.001))), [])
     [document] = text.documents()
     trace = json.loads(document)
-    assert [event["ts"] for event in trace["traceEvents"]] == [100_546_335.5, 100_546_343.001]
-    assert trace["baseTimeNanoseconds"] == BASE_NS + 4_410_907 * 10**9
+    first_us, second_us = (event["ts"] for event in trace["traceEvents"])
+    assert 0 <= first_us < second_us < 2**42
+    assert trace["baseTimeNanoseconds"] % GRID_NS == 0
+    assert trace["baseTimeNanoseconds"] + round(1000 * first_us) == BASE_NS + 1000 * BEGIN_US + 1500
+    assert round(1000 * (second_us - first_us)) == 7501
 
 
 @needs_native
@@ -119,7 +123,7 @@ def test_a_name_that_kineto_changed_is_put_right():
         span(args='"Bytes": nan'),
         span(args='"a": [1,]'),
         span(args='"a": 01'),
-        span(begin_us=-2e8),
+        span(begin_us=-4e12),  # before our base
         span("\u00e9"),
         span(args='"a": ' + "[" * 100 + "]" * 100),
     ],

@@ -1,0 +1,199 @@
+"""formats: what viewers take. Events of any kind flow in; as Perfetto shows them, or not at all, they flow out.
+
+What breaks one of these rules its trace processor does not draw, and counts in its error statistics.
+"""
+
+import math
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from kinetoscope.formats.perfetto import fnv
+from kinetoscope.formats.tracks import plain_pid, plain_tid
+
+Event = dict[str, Any]
+Place = tuple[Any, Any]
+
+MOST_TIME_NS = 2**43 * 1000
+"""From here on, viewers' numbers do not tell nanoseconds apart: they read microseconds as doubles."""
+
+_BEGINS = frozenset("XB")
+_INSTANTS, _ASYNCHRONOUS, _FLOWS = frozenset("iIR"), frozenset("bne"), frozenset("stf")
+_FLOW_ID = re.compile("(0x)?[0-9a-fA-F]{1,16}")
+_NUMBER = re.compile("-?[0-9]+([.][0-9]+)?([eE][-+]?[0-9]+)?")
+_NAMES = ("thread_name", "process_name")
+_MOST_TID = 2**32 - 1
+_MOST_ID = 2**63 - 1
+_ID_BITS = 2**48 - 1
+
+
+def made_viewable(event: Event) -> Event | None:
+    """The event as viewers take it: the very same if it is so already, None if it cannot be made so."""
+    phase = event.get("ph")
+    if not isinstance(phase, str) or len(phase) != 1 or (phase != "M" and "ts" not in event):
+        return None
+    changes = _changes(event, phase)
+    if changes is None:
+        return None
+    if "bind_id" in event and not event.get("flow_in") and not event.get("flow_out"):
+        event = {"unbound_id" if key == "bind_id" else key: value for key, value in event.items()}
+    return event | changes if changes else event
+
+
+def _changes(event: Event, phase: str) -> Event | None:
+    """The fields that must be others; None if the event cannot be shown."""
+    if phase == "X":
+        return {} if "dur" in event else {"dur": 0}
+    if phase == "C":
+        return _of_counter(event.get("args"))
+    if phase == "M":
+        return _of_name(event)
+    if phase in _INSTANTS:
+        return _of_instant(event)
+    if phase in _ASYNCHRONOUS:
+        return _of_asynchronous(event)
+    return _of_flow(event.get("id")) if phase in _FLOWS else {}
+
+
+def _of_counter(args: Any) -> Event:
+    if not isinstance(args, dict):
+        return {"args": {}, "not_numbers": args}
+    odd = {series: value for series, value in args.items() if not _is_number(value)}
+    kept = {series: value for series, value in args.items() if series not in odd}
+    return {"args": kept, "not_numbers": odd} if odd else {}
+
+
+def _is_number(value: Any) -> bool:
+    """NaN too: what writes it says so beside the counter."""
+    return type(value) in (int, float) or (isinstance(value, str) and _NUMBER.fullmatch(value) is not None)
+
+
+def _of_name(event: Event) -> Event:
+    args = event.get("args")
+    if event.get("name") not in _NAMES or not isinstance(args, dict) or isinstance(args.get("name", ""), str):
+        return {}
+    return {"args": args | {"name": str(args["name"])}}
+
+
+def _of_instant(event: Event) -> Event:
+    has_pid, has_tid, scope = event.get("pid") is not None, event.get("tid") is not None, event.get("s")
+    if scope == "g" or (scope == "p" and has_pid) or (scope != "p" and has_tid):
+        return {}
+    return {"s": "p" if has_pid else "g"}
+
+
+def _of_asynchronous(event: Event) -> Event | None:
+    given, local = event.get("id"), event.get("id2")
+    if given in (None, "") and not (isinstance(local, dict) and local):
+        return None
+    changes: Event = {} if event.get("pid") is not None else {"pid": 0}
+    is_fine = given in (None, "") or isinstance(given, str) or (type(given) is int and abs(given) <= _MOST_ID)
+    return changes if is_fine else changes | {"id": str(given)}
+
+
+def _of_flow(given: Any) -> Event | None:
+    if given is None or given == "":
+        return None
+    if (type(given) is int and abs(given) <= _MOST_ID) or (isinstance(given, str) and _FLOW_ID.fullmatch(given)):
+        return {}
+    return {"id": flow_id(str(given))}
+
+
+def flow_id(text: str) -> int:
+    """A number in the place of an id that is none."""
+    return fnv(text.encode(errors="replace")) & _ID_BITS
+
+
+# -- tracks --
+
+
+def viewer_place(pid: Any, tid: Any) -> Place:
+    """The track on which viewers show an event of that pid and tid: a tid of 0, or none, is the main thread's."""
+    pid = plain_pid(pid) if pid is not None else 0
+    tid = plain_tid(tid)
+    return pid, pid if tid is None or tid == 0 else tid
+
+
+def misread_tids(places: Iterable[Place], tracks: Iterable[Place]) -> dict[Place, Any]:
+    """Those of ``tracks``, by `viewer_place`, that viewers mistake for others or for two, and a tid to write for each.
+
+    ``places`` are pids and tids as they are written. "7" and 7 are two threads to viewers, and what is no number of 32
+    bits is the main one.
+    """
+    are_texts: dict[Place, set[bool]] = {track: set() for track in tracks}
+    for pid, tid in places:
+        track = viewer_place(pid, tid)
+        if track in are_texts and type(plain_tid(tid)) is type(track[1]) is int:
+            are_texts[track].add(isinstance(tid, str))
+    return {
+        (pid, tid): tid if 0 <= tid <= _MOST_TID else str(tid)
+        for (pid, tid), kinds in are_texts.items()
+        if len(kinds) > 1 or (kinds == {False} and not 0 <= tid <= _MOST_TID)
+    }
+
+
+# -- flows --
+
+
+class FlowPlaces:
+    """The spans of one track, as far as they say which flows have one to begin or end at."""
+
+    def __init__(self) -> None:
+        self._spans: list[int] = []
+        self._others: list[int] = []
+        self._early: list[tuple[int, int, bool]] = []
+        self._latest_end_ns = -(2**63)
+        self._num_open = 0
+        self._is_emptied = False
+        self.hidden: set[int] = set()
+        """The numbers of the flows that have none."""
+
+    def note(self, number: int, event: Event) -> None:
+        """Takes in the event of that number; they come as in the file."""
+        phase, begin_ns = str(event.get("ph")), event.get("ts", 0)
+        if phase in _BEGINS or (phase in _INSTANTS and event.get("s") not in ("g", "p")):
+            (self._spans if phase == "X" else self._others).append(begin_ns)
+            self._num_open += phase == "B"
+            self._latest_end_ns = max(self._latest_end_ns, begin_ns + event.get("dur", 0) if phase == "X" else begin_ns)
+            self._is_emptied = False
+        elif phase == "E":
+            self._num_open = max(0, self._num_open - 1)
+            self._is_emptied = self._num_open == 0 and self._latest_end_ns <= begin_ns
+        elif phase in "st" or (phase == "f" and event.get("bp") == "e"):
+            if self._is_emptied:
+                self.hidden.add(number)
+            self._early.append((number, begin_ns, bool(self._others)))
+
+    def finish(self) -> set[int]:
+        """The numbers of the flows that have none, now that all events were noted."""
+        first = min(self._spans, default=math.inf)
+        first_other = min(self._others, default=math.inf)
+        for number, at_ns, has_other in self._early:
+            if at_ns < first and (at_ns < first_other or (at_ns == first_other and not has_other)):
+                self.hidden.add(number)
+        return self.hidden
+
+
+def hidden_flows(events: Sequence[Event]) -> set[int]:
+    """The places in ``events`` of the flows that viewers drop, as no span of their track is there."""
+    places: dict[Place, FlowPlaces] = defaultdict(FlowPlaces)
+    for number, event in enumerate(events):
+        places[viewer_place(event.get("pid"), event.get("tid"))].note(number, event)
+    return {number for place in places.values() for number in place.finish()}
+
+
+def flow_key(event: Event) -> tuple[str, str, str]:
+    """What is one flow to viewers."""
+    return str(event.get("id")), repr(event.get("cat")), repr(event.get("name"))
+
+
+def part_repeated_flows(events: Iterable[Event]) -> None:
+    """Gives flows that begin under an id that began before an id of their own, in place, with the ends after them."""
+    counts: Counter[tuple[str, str, str]] = Counter()
+    for event in events:
+        if event.get("ph") in _FLOWS and "id" in event:
+            key = flow_key(event)
+            counts[key] += event["ph"] == "s"
+            if counts[key] > 1:
+                event["id"] = flow_id(f"{key[0]}#{counts[key]}")

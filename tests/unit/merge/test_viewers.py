@@ -1,0 +1,102 @@
+"""merge/check.py and merge/repair.py: what Perfetto counts as an error is found, and gone after a repair."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kinetoscope.merge.check import check_trace
+from kinetoscope.merge.repair import repair_trace
+from odd_events import BASE_NS
+from trace_processor.trace_processor import load
+
+
+@pytest.fixture(params=["native", "pure"], autouse=True)
+def _rewriter(request, monkeypatch) -> None:
+    if request.param == "native":
+        pytest.importorskip("kinetoscope._native")
+    monkeypatch.setenv("KINETOSCOPE_PURE", "1" if request.param == "pure" else "0")
+
+
+def span(ts: object, dur: object = 5, **more: object) -> dict[str, Any]:
+    return {"ph": "X", "name": "a", "cat": "cpu_op", "pid": 1, "tid": 7, "ts": ts, "dur": dur} | more
+
+
+def flow(phase: str, ts: float, **more: object) -> dict[str, Any]:
+    return {"ph": phase, "name": "f", "cat": "ac2g", "id": 3, "bp": "e", "pid": 1, "tid": 7, "ts": ts} | more
+
+
+def without(event: dict[str, Any], *fields: str) -> dict[str, Any]:
+    return {key: value for key, value in event.items() if key not in fields}
+
+
+ARROW = [flow("s", 2), flow("f", 22)]
+TWO = [span(0), span(20)]
+COUNTER = span(1, ph="C")
+
+CASES: dict[str, tuple[str, list[Any]]] = {
+    "an empty object among the events": ("events", [*TWO, {}]),
+    "no phase": ("events", [*TWO, without(span(1), "ph")]),
+    "an empty phase": ("events", [*TWO, span(1, ph="")]),
+    "no time": ("events", [*TWO, without(span(1), "ts")]),
+    "no duration": ("events", [without(span(0), "dur"), span(20)]),
+    "an asynchronous span without an id": ("events", [*TWO, span(1, ph="b"), span(2, ph="e")]),
+    "an asynchronous span without a pid": ("events", [*TWO, without(span(1, ph="b", id=3), "pid")]),
+    "an instant without a thread": ("events", [*TWO, without(span(1, ph="i"), "tid")]),
+    "an instant of no process": ("events", [*TWO, without(span(1, ph="i", s="p"), "tid", "pid")]),
+    "a counter of text": ("events", [*TWO, COUNTER | {"args": {"a": 1, "b": "x"}}]),
+    "a counter of null": ("events", [*TWO, COUNTER | {"args": {"a": None}}]),
+    "a counter without args": ("events", [*TWO, COUNTER]),
+    "a thread whose name is a number": (
+        "events",
+        [*TWO, span(0, ph="M", name="thread_name", args={"name": 5, "more": 1})],
+    ),
+    "a flow whose id is text": ("events", [*TWO, flow("s", 2, id="request 7"), flow("f", 22, id="request 7")]),
+    "a flow without an id": ("events", [*TWO, without(flow("s", 2), "id")]),
+    "a binding without a direction": ("events", [*TWO, span(1, 1, bind_id="0x5")]),
+    "a flow before all spans": ("flows", [span(10), span(20), *ARROW]),
+    "a flow on a track without spans": ("flows", [*TWO, flow("s", 2, tid=8), flow("f", 22)]),
+    "a flow after the last end": (
+        "flows",
+        [span(0, ph="B"), span(1, ph="E"), *ARROW, span(20)],
+    ),
+    "an id used again": ("flows", [*TWO, *ARROW, flow("s", 3), flow("f", 23)]),
+    "spans whose tid is text and flows whose tid is a number": (
+        "tracks",
+        [span(0, tid="7"), span(20, tid="7"), *ARROW],
+    ),
+    "spans of a stream and flows whose tid is a number": (
+        "tracks",
+        [span(0, tid="stream 7"), span(20, tid="stream 7"), *ARROW],
+    ),
+    "tids of more than 32 bits": ("tracks", [span(0, tid=2**40), span(2, tid=2**41), span(4, tid=1)]),
+    "negative tids": ("tracks", [span(0, tid=-5), span(2, tid=-6)]),
+    "stream 0 and stream 2 of GPU 2": ("nesting", [span(0, 500, pid=2, tid=0), span(250, 500, pid=2, tid=2)]),
+    "no tid, and the main thread": ("nesting", [without(span(0, 500), "tid"), span(250, 500, tid=1)]),
+    "negative times": ("times", [span(-8), span(-2), span(20)]),
+    "times in more digits than a double has": (
+        "times",
+        [span(1_790_857_026_000_000 + n * 1.25, 1.25) for n in range(20)],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("base_ns", [0, BASE_NS])
+def test_what_perfetto_counts_is_found_and_repaired(tmp_path, case, base_ns):
+    kind, events = CASES[case]
+    path, output = tmp_path / "in.json", tmp_path / "out.json"
+    if base_ns and "digits" in case:
+        return  # whose times count from 1970 already
+    path.write_text(json.dumps({"traceEvents": events} | ({"baseTimeNanoseconds": base_ns} if base_ns else {})))
+    assert kind in {finding.kind for finding in check_trace(path).findings}
+    repair_trace(path, output)
+    assert {finding.kind for finding in check_trace(output).findings} <= {"clock", "pairs"}
+    assert errors(path) != {}
+    assert errors(output) == {}
+
+
+def errors(path: Path) -> dict[str, int]:
+    with load(path) as trace:
+        return trace.errors()
