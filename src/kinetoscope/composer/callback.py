@@ -57,7 +57,7 @@ def _handled_by(kind: type) -> frozenset[str]:
 
 def require_profiler(callback: Any, state: Any) -> None:
     """Raises `ProfilerStateError` if the Trainer has no Profiler of ours."""
-    if not hasattr(state.profiler, "remote_filenames"):
+    if not hasattr(state.profiler, "close_if_left_out"):
         raise ProfilerStateError(
             f"{type(callback).__name__} works with a kinetoscope.composer.Profiler only. Give the Trainer one."
         )

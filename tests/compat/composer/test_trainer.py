@@ -603,6 +603,13 @@ def test_a_trainer_without_a_profiler_says_what_is_missing():
         Trainer(model=make_model(), callbacks=[JSONTraceHandler()], device="cpu", progress_bar=False)
 
 
+def test_a_handler_of_ours_in_composers_own_profiler_says_what_is_missing():
+    from composer.profiler import Profiler as ComposersProfiler
+
+    with pytest.raises(RuntimeError, match=r"kinetoscope\.composer\.Profiler"):
+        make_trainer(ComposersProfiler(ALWAYS, [JSONTraceHandler()], sys_prof_cpu=False, **NO_TORCH))
+
+
 def test_the_example_leaves_a_merged_trace():
     example = Path(__file__).parents[3] / "examples" / "composer_trainer.py"
     stand_ins = Path(__file__).parents[2] / "composer_stand_ins"
