@@ -15,7 +15,7 @@ import torch
 from torch.autograd.profiler_util import MemRecordsAcc
 from torch.profiler import DeviceType
 
-from kinetoscope.torch.kineto_event import ask_each, question
+from kinetoscope.torch.kineto_event import ask_each, name_of, names_of, question
 from kinetoscope.torch.own_frames import PREFIXES, OwnFrames
 from kinetoscope.torch.torch_version import VERSION
 
@@ -121,12 +121,12 @@ def read_columns(kineto_results: Any, use_device: str | None) -> EventColumns:
     """The events of one window, in order, each with its parent, its kernels and its memory."""
     events = kineto_results.events()
     base_ns = kineto_results.trace_start_ns()
-    raw_names = ask_each(events, "name")
+    raw_names = names_of(events)
     names = {name: _shown_name(name) for name in set(raw_names)}
     columns = EventColumns(use_device)
     if any(name.startswith(PREFIXES) for name in names):
         events = _without_own_frames(events, raw_names, columns.own_frames)
-        raw_names = ask_each(events, "name")
+        raw_names = names_of(events)
     _fill(columns, events, [names[name] for name in raw_names], base_ns)
     _add_memory(columns, _named(MEMORY, events, raw_names), base_ns)
     for event in _named(OUT_OF_MEMORY, events, raw_names):
@@ -216,7 +216,7 @@ def _bytes_if(record: Any, devices: set[int]) -> int:
 def _append_memory_event(columns: EventColumns, record: Any, base_ns: int) -> None:
     columns.memory_only[len(columns.sources)] = len(columns.memory_only)
     columns.sources.append(record)
-    columns.names.append(record.name())
+    columns.names.append(name_of(record))
     columns.begins_us.append((record.start_ns() - base_ns) / 1000)
     columns.ends_us.append(columns.begins_us[-1])
     columns.threads.append(record.start_thread_id())

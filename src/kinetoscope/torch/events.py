@@ -20,7 +20,7 @@ from torch.profiler import DeviceType
 from kinetoscope.torch.collector import collector_at_rest
 from kinetoscope.torch.event_columns import EventColumns, readable_name
 from kinetoscope.torch.key_averages import recorded_stacks
-from kinetoscope.torch.kineto_event import question
+from kinetoscope.torch.kineto_event import name_of, question
 
 _log = logging.getLogger("kinetoscope")
 
@@ -141,7 +141,7 @@ def _device_resource(events: WindowEvents, index: int) -> int:
 
 
 def _trace_name(events: WindowEvents, index: int) -> str | None:
-    return None if events.memory(index) else readable_name(events.columns.sources[index].name())
+    return None if events.memory(index) else readable_name(name_of(events.columns.sources[index]))
 
 
 def _parent(events: WindowEvents, index: int) -> WindowEvent | None:

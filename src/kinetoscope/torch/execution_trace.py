@@ -27,7 +27,6 @@ from torch._C._profiler import (
     _remove_execution_trace_observer,
 )
 
-from kinetoscope.errors import ProfilerStateError
 from kinetoscope.formats.compression import compressed_by_name
 from kinetoscope.torch.metadata import encode_value
 from kinetoscope.writing.atomic_file import atomic_file, make_folder
@@ -77,6 +76,8 @@ class ExecutionTraceObserver(ITraceObserver):
         self.output_file_path = ""
         self.output_file_path_observer = ""
         self._plain_file = ExitStack()
+        self._writer: ExecutionTraceObserver | None = None  # who writes for it, if it does not itself
+        self._guests: weakref.WeakSet[ExecutionTraceObserver] = weakref.WeakSet()
 
     def __del__(self) -> None:
         self.unregister_callback()
@@ -100,25 +101,38 @@ class ExecutionTraceObserver(ITraceObserver):
         return observer
 
     def register_callback(self, output_file_path: str | os.PathLike[str]) -> Self:
-        """Names the file to write, compressed if it ends in ``.gz``; does nothing if this is registered already."""
-        if self._registered or not self._claim():
+        """Names the file to write, compressed if it ends in ``.gz``; does nothing if this is registered already.
+
+        While another observer is registered, what this one records goes into that one's file: a warning says so.
+        """
+        if self._registered:
             return self
         path = os.fspath(output_file_path)
-        remove_partials(make_folder(Path(path).parent))
         self.output_file_path = self.output_file_path_observer = path
+        self._writer = _claim(self)
+        if self._writer is not None:
+            self._registered = True
+            self._writer._guests.add(self)
+            return self
+        remove_partials(make_folder(Path(path).parent))
         if path.endswith(".gz"):
             self.output_file_path_observer = str(self._plain_file.enter_context(partial_file(Path(path))))
         self._registered = _add_execution_trace_observer(self.output_file_path_observer)
         return self
 
     def unregister_callback(self) -> None:
-        """Finishes the file."""
+        """Finishes the file; one that wrote into another's file leaves that as it is."""
         if not self._registered:
             return
         self.stop()
         self._try("save the kernels", self._save_kernels)
-        _remove_execution_trace_observer()
         self._registered = False
+        if self._writer is not None:
+            self._writer = None
+            return
+        for guest in list(self._guests):
+            guest.stop()
+        _remove_execution_trace_observer()
         if self.output_file_path_observer != self.output_file_path:
             self._try("compress its file", self._compress)
 
@@ -133,8 +147,10 @@ class ExecutionTraceObserver(ITraceObserver):
 
     def start(self) -> None:
         """Begins to record; does nothing unless registered."""
-        if self._registered and not self._execution_trace_running:
-            _enable_execution_trace_observer()
+        is_written = self._registered and (self._writer is None or self._writer.is_registered)
+        if is_written and not self._execution_trace_running:
+            if not running_observers:
+                _enable_execution_trace_observer()
             self._execution_trace_running = True
             running_observers.add(id(self))
             _record_process_groups()
@@ -142,19 +158,18 @@ class ExecutionTraceObserver(ITraceObserver):
     def stop(self) -> None:
         """Pauses recording; `start` goes on in the same file."""
         if self._execution_trace_running:
-            _disable_execution_trace_observer()
             self._execution_trace_running = False
             running_observers.discard(id(self))
+            if not running_observers:
+                _disable_execution_trace_observer()
 
     def cleanup(self) -> None:
         """The same as `unregister_callback`."""
         self.unregister_callback()
 
-    def get_output_file_path(self) -> str:
-        """The file that was named; raises `ProfilerStateError`, a RuntimeError, if none ever was."""
-        if not self.output_file_path:
-            raise ProfilerStateError("The observer has no file yet: call register_callback(path) first.")
-        return self.output_file_path
+    def get_output_file_path(self) -> str | None:
+        """The file that was named; None if none ever was."""
+        return self.output_file_path or None
 
     def set_extra_resource_collection(self, val: bool) -> None:
         """Whether to keep what a replay needs beside the trace, such as generated kernels; set once registered."""
@@ -182,15 +197,6 @@ class ExecutionTraceObserver(ITraceObserver):
                 warnings.warn(f"Cannot make the folder {folder} of an execution trace: {error}.", stacklevel=2)
         return str(folder) if folder.exists() else None
 
-    def _claim(self) -> bool:
-        global _registered
-        holder = None if _registered is None else _registered()
-        if holder is not None and holder.is_registered:
-            warnings.warn("Another execution trace observer is registered, so this one records nothing.", stacklevel=3)
-            return False
-        _registered = weakref.ref(self)
-        return True
-
     def _save_kernels(self) -> None:
         folder = self.get_resources_dir()
         cache = getattr(sys.modules.get("torch._inductor.codecache"), "PyCodeCache", None)
@@ -209,6 +215,21 @@ class ExecutionTraceObserver(ITraceObserver):
             action()
         except (OSError, RuntimeError, ImportError) as error:
             warnings.warn(f"The execution trace {self.output_file_path} could not {deed}: {error}", stacklevel=3)
+
+
+def _claim(observer: ExecutionTraceObserver) -> ExecutionTraceObserver | None:
+    """Makes this observer the one that torch has; where it has one already, gives that."""
+    global _registered
+    holder = None if _registered is None else _registered()
+    if holder is not None and holder.is_registered:
+        warnings.warn(
+            "Another execution trace observer is registered, and torch has one in a process: what this one records "
+            f"goes into {holder.output_file_path}.",
+            stacklevel=3,
+        )
+        return holder
+    _registered = weakref.ref(observer)
+    return None
 
 
 def _record_process_groups() -> None:

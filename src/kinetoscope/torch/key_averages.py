@@ -68,6 +68,12 @@ class EventAverage(FunctionEventAvg):
         super().__init__()
         self._find_first = find_first
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A pickle or copy is torch's own row, which holds the events."""
+        held = {name: value for name, value in vars(self).items() if name != "_find_first"}
+        events = {"cpu_parent": self.cpu_parent, "cpu_children": self.cpu_children}
+        return object.__new__, (FunctionEventAvg,), held | events
+
     @property
     def cpu_parent(self) -> FunctionEvent | None:
         return self._find_first().cpu_parent

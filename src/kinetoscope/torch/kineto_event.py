@@ -41,6 +41,22 @@ def frames_are_events() -> bool:
     return hasattr(_EVENT, "is_python_function")
 
 
+def name_of(event: Any, read: Callable[[Any], str] = _EVENT.name) -> str:
+    """The name of an event; torch may have lost it, and then gives whatever bytes are in its place."""
+    try:
+        return read(event)
+    except UnicodeDecodeError as error:
+        return error.object.decode("utf-8", "replace")
+
+
+def names_of(events: Sequence[Any], read: Callable[[Any], str] = _EVENT.name) -> list[str]:
+    """The names of all events."""
+    try:
+        return list(map(read, events))
+    except UnicodeDecodeError:
+        return [name_of(event, read) for event in events]
+
+
 def ask_each(events: Sequence[Any], method: str) -> list[Any]:
     """What ``method`` says of each; through the class, since looking it up on each takes longer than the call."""
     return list(map(question(method), events))

@@ -58,6 +58,8 @@ class KinetoProfile:
         self._show_options(options)
         self.acc_events = acc_events
         self._session = Session(options, custom_trace_id_callback)
+        self._has_started = False
+        self._is_lost = False
         self._results: KinetoResults | None = None
         self.execution_trace_observer = execution_trace_observer
         self.has_cudagraphs = False
@@ -77,6 +79,7 @@ class KinetoProfile:
         self.with_flops = options.with_flops
         self.with_modules = options.with_modules
         self.experimental_config = options.experimental_config
+        self._custom_profiler_config = options.custom_profiler_config
         self.post_processing_timeout_s = options.post_processing_timeout_s
 
     @property
@@ -95,7 +98,7 @@ class KinetoProfile:
         self.start_trace()
 
     def stop(self) -> None:
-        """Stops recording; does nothing when nothing records."""
+        """Stops recording; does nothing when nothing records any more."""
         self.stop_trace()
 
     def prepare_trace(self) -> None:
@@ -110,6 +113,7 @@ class KinetoProfile:
 
     def start_trace(self) -> None:
         """Starts a window."""
+        self._has_started = True
         observer = self.execution_trace_observer
         if observer:
             observer.start()
@@ -122,7 +126,11 @@ class KinetoProfile:
         self._describe_window()
 
     def stop_trace(self) -> None:
-        """Ends the window; its results can then be exported, tabulated and taken."""
+        """Ends the window; its results can then be exported, tabulated and taken.
+
+        Raises `NothingRecordedError`, an AssertionError, if none was ever started.
+        """
+        self._check_started()
         self._session.check_thread()
         if self.execution_trace_observer:
             self.execution_trace_observer.stop()
@@ -130,6 +138,7 @@ class KinetoProfile:
         recorded = self._session.stop()
         if was_recording:  # None if the recording was lost: then the window before it is not handed over again
             earlier = self._results.windows if self.acc_events and self._results else []
+            self._is_lost = recorded is None
             self._results = recorded and KinetoResults([*earlier, Window(recorded)], self._trace_metadata)
 
     def take_results(self) -> KinetoResults | None:
@@ -225,11 +234,20 @@ class KinetoProfile:
         return None if self.profiler is None else self.profiler.trace_id
 
     def _finished(self, deed: str) -> KinetoResults:
+        if self._results is None and self._is_lost:
+            raise NothingRecordedError(
+                f"There is nothing to {deed}: the window was lost, because another profiler was started while it was "
+                "recorded. Start no other one meanwhile, and record again."
+            )
         if self._results is None:
             raise NothingRecordedError(
                 f"There is nothing to {deed} yet: no window is finished. Do it in on_trace_ready, or after stop()."
             )
         return self._results
+
+    def _check_started(self) -> None:
+        if not self._has_started:
+            raise NothingRecordedError("The profiler has not been started, so there is nothing to stop.")
 
     def _discard_preparation(self) -> None:
         self._session.stop()

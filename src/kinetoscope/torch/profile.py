@@ -147,6 +147,7 @@ class profile(KinetoProfile):  # noqa: N801 - torch's name
         atexit.register(self._save_if_alive)
         try:
             self._transit_action(NONE, self.current_action)
+            self._has_started = True
         except BaseException:
             self._forget_the_end(self._termination, self._save_if_alive)
             raise
@@ -157,6 +158,8 @@ class profile(KinetoProfile):  # noqa: N801 - torch's name
         """Ends the profiler; a window that is being recorded is finished and handed over. Once is enough."""
         if self._stopped:
             return
+        if self.current_action is not NONE:
+            self._check_started()
         self._session.check_thread()
         self._close_step_span()
         self._stopped = True
@@ -175,7 +178,8 @@ class profile(KinetoProfile):  # noqa: N801 - torch's name
         """Tells the profiler that the next step begins."""
         number = self.step_num + 1
         action = self.schedule(number)
-        if action is NONE and self.current_action is NONE and not self._stopped:
+        is_quiet = action is NONE or (action is RECORD and not self.record_steps)
+        if is_quiet and action is self.current_action and not self._stopped:
             self.step_num, self._prev_schedule_action = number, action
         else:
             self._begin_step(number, check_action(action, number))

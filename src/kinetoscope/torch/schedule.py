@@ -1,7 +1,9 @@
 """torch: torch.profiler's schedule. The number of a step flows in, torch's action for it flows out."""
 
+import operator
 import warnings
 from collections.abc import Callable
+from typing import SupportsIndex
 
 from torch.profiler import ProfilerAction
 
@@ -36,12 +38,12 @@ def schedule(
     for a negative step.
     """
     plan = CyclePlan(
-        wait=wait,
-        warmup=warmup,
-        active=active,
-        repeat=repeat,
-        skip_first=skip_first,
-        skip_first_wait=int(skip_first_wait) if isinstance(skip_first_wait, bool) else skip_first_wait,
+        wait=_count("wait", wait),
+        warmup=_count("warmup", warmup),
+        active=_count("active", active),
+        repeat=_count("repeat", repeat),
+        skip_first=_count("skip_first", skip_first),
+        skip_first_wait=_count("skip_first_wait", skip_first_wait),
     )
     if warmup == 0:
         warnings.warn("Without warmup, the start of the profiler may skew the first recorded step.", stacklevel=2)
@@ -52,6 +54,16 @@ def schedule(
         return _TORCH_ACTIONS[plan.action(step)]
 
     return action_of
+
+
+def _count(name: str, value: SupportsIndex | float) -> int:
+    """The whole number that ``value`` is: of any kind that Python takes for an index, or a float."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    try:
+        return operator.index(value)  # pyright: ignore[reportArgumentType] - what is none raises
+    except TypeError:
+        raise ScheduleError(f"{name} counts steps and must be a whole number, not {value!r}.") from None
 
 
 def record_everything(step: int) -> ProfilerAction:

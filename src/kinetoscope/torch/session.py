@@ -11,6 +11,7 @@ orders through that Kineto survives, whoever else has used it in the meantime.
 import contextlib
 import copy
 import inspect
+import json
 import os
 import threading
 import warnings
@@ -62,6 +63,16 @@ class RecordingOptions:
     def trace_only(self) -> bool:
         """Whether Kineto keeps no events for tables, but only the trace."""
         return getattr(self.experimental_config, "trace_only", False)
+
+    @property
+    def custom_profiler_config(self) -> dict[str, Any]:
+        """The configuration for other backends, as torch reads it: an object of JSON, else the name of a backend."""
+        text = getattr(self.experimental_config, "custom_profiler_config", None)
+        try:
+            config = json.loads(text) if text else {}
+        except ValueError:
+            return {"backend": text}
+        return config if isinstance(config, dict) else {}
 
     @property
     def flags(self) -> dict[str, bool]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any
 
+from kinetoscope.torch.kineto_event import names_of
 from kinetoscope.torch.known_names import UNKNOWN, is_odd, note_names, odd_names, plain_names
 from kinetoscope.torch.trace_text import Renamed
 
@@ -102,13 +103,13 @@ def _read(
     Uses ``events`` up, from the last to the first, so that giving them back takes its time in slices as well.
     """
     # Through the class, since looking a method up on each object costs more than the call.
-    name_of = type(events[0]).name if events else str
+    read_name = type(events[0]).name if events else str
     known: set[str] = set()
     wanted: set[str] = set()
     while events:
         part = events[-_SLICE:]
         del events[-_SLICE:]
-        names = list(map(name_of, part))
+        names = names_of(part, read_name)
         new = set(names) - known
         known |= new
         wanted.update(filter(is_wanted, new))

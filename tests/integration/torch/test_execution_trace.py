@@ -52,19 +52,44 @@ def test_registering_twice_is_harmless_and_keeps_the_first_file(tmp_path):
     observer.unregister_callback()
 
 
-def test_a_second_observer_in_the_process_is_told_that_it_records_nothing(tmp_path):
-    first = ExecutionTraceObserver().register_callback(str(tmp_path / "first.json"))
-    with pytest.warns(UserWarning, match="Another execution trace observer"):
-        second = ExecutionTraceObserver().register_callback(str(tmp_path / "second.json"))
-    assert not second.is_registered
+def two_observers(folder) -> tuple[ExecutionTraceObserver, ExecutionTraceObserver]:
+    first = ExecutionTraceObserver().register_callback(str(folder / "first.json"))
+    with pytest.warns(UserWarning, match=r"first\.json"):
+        return first, ExecutionTraceObserver().register_callback(str(folder / "second.json"))
+
+
+def test_a_second_observer_in_the_process_writes_into_the_firsts_file_as_torchs_does(tmp_path):
+    first, second = two_observers(tmp_path)
+    assert (second.is_registered, second.get_output_file_path()) == (True, str(tmp_path / "second.json"))
     second.start()
-    assert not second.is_running()
+    assert (first.is_running(), second.is_running()) == (False, True)
+    work()
+    second.cleanup()
+    assert (first.is_registered, second.is_registered) == (True, False)
+    first.start()
+    torch.zeros(3)
     first.cleanup()
+    assert {"aten::add", "aten::zeros"} <= set(names_in((tmp_path / "first.json").read_bytes()))
+    assert not (tmp_path / "second.json").exists()
 
 
-def test_without_a_file_the_path_is_an_error_that_says_what_to_call():
-    with pytest.raises(RuntimeError, match="register_callback"):
-        ExecutionTraceObserver().get_output_file_path()
+def test_a_second_observer_outlives_the_first_without_a_crash(tmp_path):
+    first, second = two_observers(tmp_path)
+    first.start()
+    second.start()
+    first.stop()
+    work()
+    first.cleanup()
+    assert "aten::add" in names_in((tmp_path / "first.json").read_bytes())
+    assert not second.is_running()
+    second.start()
+    second.stop()
+    second.cleanup()
+    assert ExecutionTraceObserver().register_callback(str(tmp_path / "third.json")).is_registered
+
+
+def test_before_a_file_is_named_there_is_no_path():
+    assert ExecutionTraceObserver().get_output_file_path() is None
 
 
 def test_an_observer_that_is_dropped_finishes_its_file(tmp_path):

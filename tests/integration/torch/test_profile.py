@@ -11,7 +11,8 @@ import torch.profiler
 
 from kinetoscope.errors import ProfilerStateError, ScheduleError
 from kinetoscope.torch import ProfilerAction, profile, record_function, schedule
-from older_torch import since_2_13
+from kinetoscope.torch import _KinetoProfile as KinetoProfile
+from older_torch import experimental_config, since_2_13
 
 NONE, WARMUP = ProfilerAction.NONE, ProfilerAction.WARMUP
 RECORD, SAVE = ProfilerAction.RECORD, ProfilerAction.RECORD_AND_SAVE
@@ -161,6 +162,60 @@ def test_another_profiler_may_come_and_go_during_our_warm_up():
     assert "aten::add" in names_in(profiler)
 
 
+def on_another_thread(call) -> BaseException | None:
+    errors = []
+
+    def run() -> None:
+        try:
+            call()
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    return errors[0] if errors else None
+
+
+def test_without_a_schedule_any_thread_may_step():
+    with profile() as profiler:
+        assert on_another_thread(profiler.step) is None
+        torch.ones(3)
+    assert profiler.step_num == 1
+    assert profiler.key_averages()
+
+
+def test_with_a_schedule_a_step_on_another_thread_is_an_error_there():
+    with profile(schedule=schedule(wait=0, warmup=0, active=2)) as profiler:
+        assert "thread" in str(on_another_thread(profiler.step))
+
+
+@pytest.mark.parametrize("kind", [profile, KinetoProfile])
+def test_a_stop_before_the_start_is_an_assertion_error_as_in_torch(kind):
+    profiler = kind()
+    with pytest.raises(AssertionError, match="not been started"):
+        profiler.stop()
+    profiler.start()
+    torch.ones(3)
+    profiler.stop()
+    assert profiler.key_averages()
+
+
+def test_a_stop_before_the_start_of_a_schedule_that_waits_first_does_nothing():
+    profile(schedule=schedule(wait=1, warmup=1, active=1)).stop()
+    with pytest.raises(AssertionError, match="not been started"):
+        profile(schedule=schedule(wait=0, warmup=1, active=1)).stop()
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"), [("", {}), ("name", {"backend": "name"}), ('{"a": 1}', {"a": 1}), ("[1]", {})]
+)
+def test_the_configuration_for_other_backends_is_shown_as_torch_shows_it(text, shown):
+    config = experimental_config(custom_profiler_config=text)
+    assert profile(experimental_config=config)._custom_profiler_config == shown
+    assert profile()._custom_profiler_config == {}
+
+
 def test_a_window_that_stocks_profiler_broke_off_is_lost_with_a_warning_and_not_with_a_crash():
     handed_over = []
     profiler = profile(on_trace_ready=handed_over.append)
@@ -170,6 +225,8 @@ def test_a_window_that_stocks_profiler_broke_off_is_lost_with_a_warning_and_not_
     with pytest.warns(UserWarning, match="lost"):
         profiler.stop()
     assert handed_over == []
+    with pytest.raises(AssertionError, match="was lost"):
+        profiler.key_averages()
     assert_profiling_works()
 
 

@@ -4,7 +4,10 @@ Our own Python frames are left out of what stock gets to see as well.
 """
 
 import copy
+import json
 import pickle
+import py_compile
+import sys
 import threading
 
 import pytest
@@ -165,6 +168,34 @@ def test_an_event_can_be_copied_and_pickled():
 
 def test_events_are_made_from_columns_with_every_torch_we_know():
     assert vars(record({}).events()[0]).keys() < vars(FunctionEvent(0, "", 0, 0, 0)).keys()
+
+
+def test_key_averages_can_be_pickled_with_the_events_around_its_rows():
+    averages = record({"record_shapes": True}).key_averages(group_by_input_shape=True)
+    twin = pickle.loads(pickle.dumps(averages))
+    assert rows_of(twin) == rows_of(averages)
+    assert twin.table(top_level_events_only=True) == averages.table(top_level_events_only=True)
+    assert [row.cpu_parent and row.cpu_parent.name for row in twin] == [
+        row.cpu_parent and row.cpu_parent.name for row in averages
+    ]
+
+
+def test_frames_whose_names_torch_has_lost_are_in_tables_and_traces_all_the_same(tmp_path, monkeypatch):
+    """The names of code that is gone by the stop, such as that of a module that was imported, may be any bytes."""
+    monkeypatch.syspath_prepend(tmp_path)
+    for number in range(20):
+        (tmp_path / f"gone_{number}.py").write_text("")
+        py_compile.compile(str(tmp_path / f"gone_{number}.py"))
+    with profile(with_stack=True) as profiler:
+        for number in range(20):
+            __import__(f"gone_{number}")
+            del sys.modules[f"gone_{number}"]
+            _ = [bytes([0xB6]) * size for size in range(200) for _ in range(20)]  # where their names were
+    assert profiler.key_averages().table()
+    assert profiler.events()[0].trace_name
+    profiler.export_stacks(tmp_path / "stacks")
+    profiler.export_chrome_trace(tmp_path / "trace.json")
+    assert json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
 
 
 def test_an_attribute_that_no_event_has_is_an_attribute_error():

@@ -43,6 +43,28 @@ def test_skip_first_wait_drops_the_wait_of_the_first_cycle_only():
     assert drawn(8, wait=2, warmup=1, active=1, skip_first=1, skip_first_wait=1) == ".wS..wS."
 
 
+class Index:
+    """Stands for an integer of numpy or torch."""
+
+    def __index__(self) -> int:
+        return 2
+
+
+@pytest.mark.parametrize("two", [Index(), 2.0], ids=["index", "float"])
+def test_what_counts_as_an_integer_in_python_counts_steps(two):
+    everywhere = {"wait": two, "warmup": two, "active": two, "repeat": two, "skip_first": two}
+    assert drawn(16, **everywhere) == drawn(16, **dict.fromkeys(everywhere, 2))
+    assert drawn(9, wait=2, warmup=1, active=1, skip_first_wait=two) == drawn(
+        9, wait=2, warmup=1, active=1, skip_first_wait=1
+    )
+
+
+@pytest.mark.parametrize("no_count", [float("inf"), float("nan"), None])
+def test_what_is_no_count_is_refused(no_count):
+    with pytest.raises(ScheduleError, match="active"):
+        schedule(wait=0, warmup=1, active=no_count)
+
+
 def test_no_warmup_warns_that_the_first_step_may_be_skewed():
     with pytest.warns(UserWarning, match="warmup"):
         schedule(wait=1, warmup=0, active=1)
