@@ -1,8 +1,6 @@
 """``python -m kinetoscope``: the same as the command ``kinetoscope``."""
 
-import sys
-
-from kinetoscope.cli import main
+from kinetoscope.cli import command
 
 if __name__ == "__main__":
-    sys.exit(main())
+    command()

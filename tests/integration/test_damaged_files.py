@@ -128,7 +128,7 @@ def test_ctrl_c_ends_a_command_with_one_sentence_and_leaves_no_part_of_a_file(la
         command.read_until(lambda: False)
         assert command.process.wait(LONGEST_WAIT_S) == 130, command.said
     name = COMMANDS[verb][0]
-    assert command.said.count(f"kinetoscope {name}: interrupted") == 1
+    assert command.said.count(f"kinetoscope {name}: interrupted.") == 1
     assert "Traceback" not in command.said
     assert os.listdir(tmp_path) == ["in.json"]
 

@@ -4,12 +4,16 @@ import argparse
 import importlib
 import io
 import os
+import signal
 import sys
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, NoReturn
 
 from kinetoscope.errors import KinetoscopeError, SettingsError
 from kinetoscope.training.wording import printable_lines
+from kinetoscope.writing.partial_files import abandon_partials
 
 # The verb and what it does; its module has add_arguments(parser) and run(arguments) -> exit code.
 _VERBS = {
@@ -20,6 +24,26 @@ _VERBS = {
     "convert": "write traces in another format",
     "check": "say what is wrong with traces, and repair them",
 }
+
+
+def command() -> NoReturn:
+    """The command as a process of its own. Ctrl-C just ends it as long as nothing is begun, and once all is done."""
+    arguments = sys.argv[1:]
+    with _ended_by_ctrl_c():
+        if arguments and arguments[0] in _VERBS:
+            importlib.import_module(f"kinetoscope.cli.{arguments[0]}")
+    status = main(arguments)
+    with _ended_by_ctrl_c():
+        sys.exit(status)
+
+
+@contextmanager
+def _ended_by_ctrl_c() -> Iterator[None]:
+    before = signal.getsignal(signal.SIGINT)
+    if before is signal.default_int_handler:  # and not ignored, as in the background of a script
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -39,9 +63,27 @@ def main(argv: Sequence[str] | None = None) -> int:
         where = f" {error.filename}" if error.filename else ""
         print(f"{name}: Cannot read or write{printable_lines(where)}: {error.strerror}.", file=sys.stderr)
         return 1
-    except KeyboardInterrupt:
-        print(f"{name}: interrupted; no incomplete file is left.", file=sys.stderr)
-        return 130
+    except KeyboardInterrupt as interrupt:
+        return _end_now(f"{name}: interrupted. {_written(interrupt)}")
+
+
+def _written(interrupt: KeyboardInterrupt) -> str:
+    written: list[Path] | None = getattr(interrupt, "written", None)
+    if written:
+        return f"Written: {printable_lines(', '.join(map(str, written)))}. No incomplete file is left."
+    return (
+        "No file is written, and no incomplete one is left." if written is not None else "No incomplete file is left."
+    )
+
+
+def _end_now(sentence: str) -> NoReturn:
+    """Ends the process after Ctrl-C: its threads may be deep in a library that stops for nothing."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    abandon_partials()
+    with suppress(OSError, ValueError):
+        print(sentence, file=sys.stderr, flush=True)
+        sys.stdout.flush()
+    os._exit(130)
 
 
 class _Version(argparse.Action):

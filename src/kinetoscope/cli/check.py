@@ -62,7 +62,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _repair(files: list[Path], targets: list[Path], jobs: int) -> tuple[list[FileCheck], list[RepairedTrace]]:
     """What was wrong with each file, and those that were repaired: all that could be read."""
-    results = work_on_each("repairing", _repair_one, list(zip(files, targets, strict=True)), jobs)
+    pairs = list(zip(files, targets, strict=True))
+    results = work_on_each("repairing", _repair_one, pairs, jobs, lambda _, result: getattr(result, "output", None))
     repaired = [result for result in results if isinstance(result, RepairedTrace)]
     return [result.check if isinstance(result, RepairedTrace) else result for result in results], repaired
 

@@ -4,7 +4,6 @@ import argparse
 import json
 import os
 import sys
-import tempfile
 from pathlib import Path
 
 from kinetoscope.cli.inputs import TraceInputs, trace_inputs
@@ -15,6 +14,7 @@ from kinetoscope.merge.convert import convert_trace
 from kinetoscope.merge.merge_traces import ByteProgress
 from kinetoscope.merge.trace_output import is_perfetto
 from kinetoscope.training.wording import printable_lines, sized
+from kinetoscope.writing.partial_files import temporary_folder
 
 _PARQUET = ".parquet"
 _EXAMPLES = """\
@@ -52,7 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
     with trace_inputs(arguments.inputs) as files:
         pairs = _pairs(files, arguments)
         require_free((target for _, target in pairs), force=arguments.force)
-        notes = work_on_each("converting", _convert_one, pairs, arguments.jobs)
+        notes = work_on_each("converting", _convert_one, pairs, arguments.jobs, lambda pair, _: pair[1])
         converted = [(source, target, said) for (source, target), said in zip(pairs, notes, strict=True)]
         _tell(converted, files, arguments)
     return 0
@@ -80,8 +80,8 @@ def _convert_one(pair: tuple[Path, Path], on_progress: Progress) -> list[str]:
     on_bytes = ByteProgress([os.fspath(source)], on_progress, num_passes=1).advance
     if not is_perfetto(target):
         return convert_parquet(source, target, on_bytes)
-    with tempfile.TemporaryDirectory(prefix="kinetoscope-") as folder:
-        between = Path(folder, _stem(source) + ".json")
+    with temporary_folder() as folder:
+        between = folder / (_stem(source) + ".json")
         return [*convert_parquet(source, between, on_bytes), *convert_trace(between, target, on_progress)]
 
 

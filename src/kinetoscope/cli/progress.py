@@ -1,15 +1,19 @@
 """cli: work on files. Files flow in, their results out; a bar on stderr shows bytes done, and Ctrl-C ends the work."""
 
+import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from threading import Event
-from typing import TypeVar
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any, TypeVar
 
 Progress = Callable[[int, int], None]
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+
+_STOPS_WITHIN_S = 0.5
 
 
 @contextmanager
@@ -26,27 +30,81 @@ def progress_bar(verb: str) -> Iterator[Progress]:
         yield lambda done, total: bar.update(task, completed=done, total=total or None)
 
 
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C while files were worked on. ``written`` are those that are complete by now."""
+
+    def __init__(self, written: Sequence[Path]) -> None:
+        super().__init__()
+        self.written = written
+
+
 def work_on_each(
-    verb: str, work: Callable[[Item, Progress], Result], items: Sequence[Item], jobs: int | None = None
+    verb: str,
+    work: Callable[[Item, Progress], Result],
+    items: Sequence[Item],
+    jobs: int | None = None,
+    output_of: Callable[[Item, Result], Path | None] = lambda item, result: None,
 ) -> list[Result]:
     """What ``work`` makes of each item, ``jobs`` at a time, with one bar for all; it tells its callback how far it is.
 
-    Raises the first error once the others are done, and KeyboardInterrupt as soon as the work under way has stopped:
-    its callback raises that too.
+    ``output_of`` says which file was written, if one was. Raises the first error once the others are done, and
+    `Interrupted` soon after Ctrl-C: the callback raises KeyboardInterrupt then, and work that does not call it goes on
+    until the process ends.
     """
-    with progress_bar(verb) as tell:
+    with _ctrl_c() as interrupt, progress_bar(verb) as tell:
         shared = _Shared(tell, len(items))
-        if len(items) == 1:
-            return [work(items[0], shared.progress_of(0))]  # on the main thread, where Ctrl-C also ends waiting
-        with ThreadPoolExecutor(max(1, jobs) if jobs is not None else None) as executor:
-            try:
-                futures = [executor.submit(work, item, shared.progress_of(number)) for number, item in enumerate(items)]
-                wait(futures)
-            except KeyboardInterrupt:
-                shared.is_stopped.set()
-                executor.shutdown(wait=False, cancel_futures=True)
-                raise
+        executor = ThreadPoolExecutor(max(1, jobs) if jobs is not None else None)
+        futures = [executor.submit(work, item, shared.progress_of(number)) for number, item in enumerate(items)]
+        _wait_for_all(futures, interrupt)
+        if interrupt.done():
+            shared.is_stopped.set()
+            executor.shutdown(wait=False, cancel_futures=True)
+            wait([future for future in futures if not future.cancelled()], _STOPS_WITHIN_S)
+            results = [(item, future) for item, future in zip(items, futures, strict=True) if _is_finished(future)]
+            written = [output_of(item, future.result()) for item, future in results]
+            raise Interrupted([path for path in written if path is not None])
+        executor.shutdown()
     return [future.result() for future in futures]
+
+
+@contextmanager
+def _ctrl_c() -> "Iterator[Future[None]]":
+    """A future that is done at the first Ctrl-C.
+
+    A thread waits for the signal, which is blocked in all that begin later: polars has a handler of its own, and Python
+    runs its one only once the main thread comes to it.
+    """
+    pressed: Future[None] = Future()
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of a script
+        yield pressed
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+
+    def wait_for_signal() -> None:
+        signal.sigwait({signal.SIGINT})
+        pressed.set_result(None)
+
+    waiter = Thread(target=wait_for_signal, daemon=True)
+    waiter.start()
+    try:
+        yield pressed
+    finally:
+        if not pressed.done() and waiter.ident is not None:
+            signal.pthread_kill(waiter.ident, signal.SIGINT)
+        waiter.join()
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _wait_for_all(futures: "Sequence[Future[Any]]", interrupt: "Future[None]") -> None:
+    """Waits for the end of all, or for Ctrl-C."""
+    pending = {*futures}
+    while pending and not interrupt.done():
+        _, pending = wait({*pending, interrupt}, return_when=FIRST_COMPLETED)
+        pending.discard(interrupt)
+
+
+def _is_finished(future: "Future[Any]") -> bool:
+    return future.done() and not future.cancelled() and future.exception() is None
 
 
 class _Shared:

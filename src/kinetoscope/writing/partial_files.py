@@ -10,6 +10,7 @@ some have none. So what another machine wrote, or what cannot be locked, goes on
 file has its name. A forked child keeps the former, so what its parent left goes only after the child has ended as well.
 """
 
+import errno
 import fcntl
 import hashlib
 import os
@@ -28,6 +29,17 @@ _NAME = re.compile(r"\..*\.([0-9a-f]{8})-[0-9a-f]{8}\.partial", re.DOTALL)
 _MOST_LETTERS = 40  # of the name: four bytes each at most, so that the whole is no longer than a name may be
 _DAY_S = 86_400.0
 _LOCK = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+class _InProgress:
+    """What this process is writing."""
+
+    def __init__(self) -> None:
+        self.paths: set[Path] = set()
+        self.is_over = False
+
+
+_in_progress = _InProgress()
 
 
 @contextmanager
@@ -51,6 +63,15 @@ def temporary_folder(parent: Path | None = None) -> Iterator[Path]:
         yield folder
 
 
+def abandon_partials() -> None:
+    """Deletes all that this process has half-written, and lets nothing new begin: for a process that ends now, whatever
+    its other threads do. Never raises."""
+    _in_progress.is_over = True
+    for path in list(_in_progress.paths):
+        with suppress(OSError):
+            _remove(path)
+
+
 def remove_partials(folder: Path) -> None:
     """Deletes what processes of this user that are dead have left half-written in ``folder``. Never raises."""
     with suppress(OSError), os.scandir(folder) as entries:
@@ -63,10 +84,14 @@ def remove_partials(folder: Path) -> None:
 @contextmanager
 def _made(parent: Path, name: str, make: Callable[[Path], object]) -> Iterator[Path]:
     path, lock = _make_and_lock(parent, name, make)
+    _in_progress.paths.add(path)
     try:
+        if _in_progress.is_over:
+            raise InterruptedError(errno.EINTR, "the process ends", str(path))
         yield path
     finally:
         _remove(path)
+        _in_progress.paths.discard(path)
         os.close(lock)
 
 

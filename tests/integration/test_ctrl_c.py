@@ -1,0 +1,97 @@
+"""Ctrl-C ends a command on many files, whatever its threads are at, and the user hears what is written."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+LONGEST_WAIT_S = 100
+
+# The command with a thread that stops for nothing: as one deep in a library of somebody else.
+STUCK = """
+import sys, threading
+from kinetoscope.cli import convert, main
+from kinetoscope.writing.atomic_file import atomic_file
+
+ordinary = convert._convert_one
+
+def stuck(pair, on_progress):
+    if "large" not in pair[0].name:
+        return ordinary(pair, on_progress)
+    with atomic_file(pair[1]) as stream:
+        stream.write(b"half of it")
+        threading.Event().wait()
+
+convert._convert_one = stuck
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def wait_until(is_reached, process):
+    until = time.monotonic() + LONGEST_WAIT_S
+    while not is_reached():
+        assert time.monotonic() < until
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.01)
+
+
+def write(path, num_spans=10):
+    spans = [{"ph": "X", "name": "a", "pid": 1, "tid": 1, "ts": n, "dur": 1} for n in range(num_spans)]
+    path.write_text(json.dumps({"baseTimeNanoseconds": 1_790_857_026_000_000_000, "traceEvents": spans}))
+
+
+def interrupted(command, folder, is_time):
+    pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, *command], cwd=folder, **pipes, text=True) as process:
+        try:
+            wait_until(is_time, process)
+            process.send_signal(signal.SIGINT)
+            _, err = process.communicate(timeout=LONGEST_WAIT_S)
+        finally:
+            process.kill()
+    assert process.returncode == 130, err
+    assert "Traceback" not in err
+    return err
+
+
+@pytest.mark.parametrize("suffix", [".json.gz", ".pftrace"])
+def test_ctrl_c_says_which_files_are_written_and_leaves_no_part_of_another(tmp_path, suffix):
+    for name in ("one", "two", "large"):
+        write(tmp_path / f"{name}.json")
+    done = [tmp_path / "out" / f"{name}{suffix}" for name in ("one", "two")]
+    command = ["-c", STUCK, "convert", "one.json", "large.json", "two.json", "out", "--to", suffix, "--jobs", "3"]
+    err = interrupted(
+        command, tmp_path, lambda: all(map(Path.exists, done)) and any(tmp_path.glob("out/.large*.partial"))
+    )
+    written = ", ".join(str(path.relative_to(tmp_path)) for path in done)
+    assert err == f"kinetoscope convert: interrupted. Written: {written}. No incomplete file is left.\n"
+    assert sorted(os.listdir(tmp_path / "out")) == sorted(path.name for path in done)
+
+
+def test_ctrl_c_before_anything_is_written_says_so(tmp_path):
+    for name in ("large", "large2"):
+        write(tmp_path / f"{name}.json")
+    command = ["-c", STUCK, "convert", "large.json", "large2.json", "out", "--to", ".json.gz", "--jobs", "1"]
+    err = interrupted(command, tmp_path, lambda: any(tmp_path.glob("out/.large*.partial")))
+    assert err == "kinetoscope convert: interrupted. No file is written, and no incomplete one is left.\n"
+    assert os.listdir(tmp_path / "out") == []
+
+
+def test_where_ctrl_c_is_ignored_as_in_the_background_of_a_script_it_stays_so(tmp_path):
+    for name in ("one", "two"):
+        write(tmp_path / f"{name}.json")
+    script = """
+trap '' INT
+"$0" -m kinetoscope convert one.json two.json out --to .json.gz &
+pid=$!
+for _ in 1 2 3 4 5 6 7 8; do kill -INT $pid 2>/dev/null; sleep 0.1; done
+wait $pid
+"""
+    done = subprocess.run(["bash", "-c", script, sys.executable], cwd=tmp_path, timeout=LONGEST_WAIT_S)
+    assert done.returncode == 0
+    assert sorted(os.listdir(tmp_path / "out")) == ["one.json.gz", "two.json.gz"]
