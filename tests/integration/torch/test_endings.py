@@ -118,7 +118,7 @@ def test_what_ends_stock_with_a_crash_leaves_us_profilable(what, tmp_path):
     program = CRASHES[what].replace("/dev/shm", str(tmp_path)) + again
     done = run(head.format("kinetoscope.torch") + program)
     assert done.returncode == 0, done.stderr
-    if VERSION >= (2, 13):  # older ones survive some of it
+    if VERSION == (2, 13):  # others survive some of it
         assert run(head.format("torch.profiler") + program).returncode != 0
 
 
