@@ -14,7 +14,7 @@ import torch
 from kinetoscope.torch.torch_version import VERSION
 
 LIBRARY = str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so")
-_TRIED = frozenset((2, minor) for minor in range(9, 16))
+_TRIED = frozenset({(2, 9), (2, 12), (2, 13), (2, 14), (2, 15)})
 """The versions of torch with which it was tried; before 2.9 torch does not tell where its results are."""
 
 _log = logging.getLogger("kinetoscope")
