@@ -212,6 +212,68 @@ static size_t flush_track(PacketOrder *order, PacketTrack *track, PacketUnit *un
     return first;
 }
 
+/* -- spans in the order of their end -- */
+
+static void put_begun(const PacketOrder *order, const PacketTrack *track, const PacketHeld *held, Bytes *out)
+{
+    packet_put(order, out, held->ts, held->body, held->length);
+    if (held->dur == 0) /* what ends later was written when it came */
+        put_end(order, track, held->ts, out);
+}
+
+/* Writes the spans that begin together, longer ones first. `first` is where those of that moment begin; there they stand in
+ * the order in which they came, and so of their duration. */
+static void release(PacketOrder *order, PacketTrack *track, size_t first, Bytes *out)
+{
+    for (size_t end = track->num_held, begin; end > first; end = begin) {
+        for (begin = end - 1; begin > first && track->held[begin - 1].dur == track->held[end - 1].dur &&
+                              track->held[begin - 1].ts == track->held[end - 1].ts;)
+            begin--;
+        for (size_t i = begin; i < end; i++) {
+            put_begun(order, track, &track->held[i], out);
+            free(track->held[i].body);
+        }
+    }
+    order->num_held -= track->num_held - first;
+    track->num_held = first;
+}
+
+/* Holds a begin; 0 if there is no memory. */
+static int hold(PacketOrder *order, PacketTrack *track, PacketHeld held)
+{
+    char *body = malloc(held.length + 1);
+    if (body == NULL ||
+        !array_grow((void **)&track->held, track->num_held, &track->held_capacity, sizeof *track->held)) {
+        free(body);
+        return 0;
+    }
+    memcpy(body, held.body, held.length);
+    held.body = body;
+    track->held[track->num_held++] = held;
+    order->num_held++;
+    return 1;
+}
+
+void packet_put_by_end(PacketOrder *order, uint32_t number, int64_t ts, int64_t dur, size_t num_shared, size_t at, Bytes *out)
+{
+    PacketTrack *track = packet_track(order, number);
+    PacketHeld begun = {ts, dur, num_shared, order->waiting.at + at, order->waiting.length - at};
+    order->waiting.length = at;
+    if (num_shared == 0) {
+        packet_put(order, out, ts, begun.body, begun.length);
+    } else {
+        size_t first = track->num_held;
+        while (first > 0 && track->held[first - 1].ts == ts)
+            first--;
+        if (!hold(order, track, begun))
+            order->has_failed = 1;
+        else if (track->num_held - first > num_shared)
+            release(order, track, first, out);
+    }
+    if (dur > 0 || (dur == 0 && num_shared == 0))
+        put_end(order, track, ts + dur, out);
+}
+
 void packet_flush(PacketOrder *order, int is_over, Bytes *out)
 {
     Bytes kept = {0};
@@ -225,6 +287,8 @@ void packet_flush(PacketOrder *order, int is_over, Bytes *out)
         PacketTrack *track = &order->tracks[i];
         size_t num_units = track->num_units, num_written = flush_track(order, track, first, num_units, is_over, out);
         track->num_units = num_units - num_written;
+        if (is_over)
+            release(order, track, 0, out);
         keep_units(order, first + num_written, track->num_units, &kept);
         first += num_units;
     }
@@ -232,14 +296,18 @@ void packet_flush(PacketOrder *order, int is_over, Bytes *out)
     order->has_failed |= order->waiting.has_failed | kept.has_failed;
     bytes_free(&order->waiting);
     order->waiting = kept;
-    order->most_waiting = kept.length + MOST_WAITING;
+    order->most_waiting = 2 * kept.length + MOST_WAITING; /* so that what is kept long is seldom kept anew */
 }
 
 void packet_order_free(PacketOrder *order)
 {
     bytes_free(&order->waiting);
-    for (size_t i = 0; i < order->num_tracks; i++)
+    for (size_t i = 0; i < order->num_tracks; i++) {
         free(order->tracks[i].ends);
+        for (size_t k = 0; k < order->tracks[i].num_held; k++)
+            free(order->tracks[i].held[k].body);
+        free(order->tracks[i].held);
+    }
     free(order->tracks);
     free(order->units);
     memset(order, 0, sizeof *order);

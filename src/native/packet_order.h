@@ -23,12 +23,22 @@ typedef struct {
     uint8_t kind;
 } PacketUnit;
 
+/* The begin of a span, written when the last of those that begin with it has come, which encloses them. */
+typedef struct {
+    int64_t ts, dur;
+    size_t num_shared; /* how many more are to come */
+    char *body;
+    size_t length;
+} PacketHeld;
+
 /* One track of the trace. */
 typedef struct {
     uint64_t uuid;
     int64_t *ends; /* of the spans that are open, the outermost first */
     size_t num_ends, ends_capacity;
     size_t num_units;
+    PacketHeld *held; /* those of one moment stand together */
+    size_t num_held, held_capacity;
     uint8_t is_disordered; /* its spans do not come in the order of their begin */
 } PacketTrack;
 
@@ -40,6 +50,7 @@ typedef struct {
     PacketTrack *tracks; /* by their number */
     size_t num_tracks, tracks_capacity;
     uint64_t num_waited;
+    size_t num_held; /* of all tracks */
     size_t most_waiting; /* bytes; then it is time to flush */
     int has_failed;      /* there was no memory */
 } PacketOrder;
@@ -48,6 +59,9 @@ typedef struct {
 PacketTrack *packet_track(PacketOrder *order, uint32_t number);
 /* Keeps an event for its turn: of what waits, what was put there since `at`. */
 void packet_wait(PacketOrder *order, uint32_t track, int64_t ts, int64_t dur, unsigned kind, size_t at);
+/* Writes an event at once, of a track whose spans come in the order of their end: of what waits, what was put there since
+ * `at`. `dur` is below 0 if it is no span. One that may begin together with `num_shared` more is held until they came. */
+void packet_put_by_end(PacketOrder *order, uint32_t track, int64_t ts, int64_t dur, size_t num_shared, size_t at, Bytes *out);
 /* Writes what waited; with `is_over` all of it, else what nothing can come before any more. */
 void packet_flush(PacketOrder *order, int is_over, Bytes *out);
 void packet_order_free(PacketOrder *order);

@@ -469,7 +469,7 @@ void packet_event(PacketEncoder *encoder, const Shapes *shapes, const Event *eve
 {
     PacketOrder *order = &encoder->order;
     /* What waits refers to names by their number: then they stay. */
-    if (!encoder->is_begun || (interned_bytes(encoder) > MOST_INTERNED && order->num_units == 0))
+    if (!encoder->is_begun || (interned_bytes(encoder) > MOST_INTERNED && order->num_units == 0 && order->num_held == 0))
         begin_sequence(encoder, out);
     if (event->fields[FIELD_TS].at == NULL)
         return;
@@ -486,6 +486,11 @@ void packet_event(PacketEncoder *encoder, const Shapes *shapes, const Event *eve
     track->is_disordered |= (uint8_t)place->is_disordered;
     put_args(encoder, shapes, &order->waiting, event, place);
     put_interned(encoder, out);
+    if (place->is_by_end) {
+        int64_t dur = event->phase == 'X' ? place->dur : -1;
+        packet_put_by_end(order, place->number, place->ts, dur, place->num_shared, at, out);
+        return;
+    }
     packet_wait(order, place->number, place->ts, event->phase == 'B' ? PAIRED : place->dur > 0 ? place->dur : 0, kind, at);
     if (packets_are_many(order))
         packet_flush(order, 0, out);

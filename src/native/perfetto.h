@@ -29,6 +29,8 @@ typedef struct {
     uint64_t track, process; /* uuids */
     int64_t ts, dur, id;     /* unix nanoseconds */
     int has_id, is_disordered; /* spans of its track do not come in the order of their begin */
+    int is_by_end;           /* they come in the order of their end, and there are neither flows nor pairs */
+    size_t num_shared;       /* then: how many more spans may begin at the same moment */
     const Bytes *said;       /* about its nesting, or NULL */
 } PacketPlace;
 

@@ -381,6 +381,7 @@ static void survey_span(TraceText *text, TextTrack *track, const Event *event, u
     NestSpan span = {.begin = event->ts, .dur = event->dur};
     NestSpan previous = {.begin = track->previous_begin, .dur = track->previous_dur};
     track->is_disordered |= track->num_spans++ > 0 && nest_compare(&span, &previous) < 0;
+    text->has_failed |= !end_order_note(&track->ends, event->ts, event->dur, track->is_disordered);
     track->previous_begin = event->ts;
     track->previous_dur = event->dur;
     if (text->num_spans++ == 0 || event->ts + event->dur > text->latest_end_ns)
@@ -438,6 +439,8 @@ static void survey_event(TraceText *text, const Event *event, unsigned look, Byt
         track->is_device |= event->phase != 'M' && is_device_category(event->fields[FIELD_CAT]);
         if (event->phase == 'X')
             survey_span(text, track, event, look);
+        else
+            track->ends.is_broken |= event->phase != 0 && strchr("BEstf", event->phase) != NULL;
         if (text->checks)
             check_event(text, track, event);
         if (event->fields[FIELD_ID].at != NULL && has_id_phase(event))
@@ -491,6 +494,7 @@ void trace_finish(TraceText *text)
         nest_finish(&track->nested, &text->outcome);
         track->was_cut |= text->outcome.num_actions > num_actions;
         text->num_hidden_flows += flow_place_finish(&track->flows);
+        end_order_finish(&track->ends);
         for (NestLevel *level = track->nested.next; level != NULL; level = level->next)
             track->num_levels++;
         nest_free(&track->nested);
@@ -732,6 +736,9 @@ static void put_packets(TraceText *text, const TextTrack *track, const Event *ev
                          .process = rewrite->output->process, .ts = rewrite->ts,
                          .dur = rewrite->dur, .said = rewrite->said};
     place.is_disordered = track->is_disordered || track->num_levels > 1 || track->was_cut;
+    place.is_by_end = track->is_disordered && !track->ends.is_broken && track->num_levels == 1 && !track->was_cut &&
+                      text->stretch_gain_ns == 0;
+    place.num_shared = place.is_by_end && event->phase == 'X' ? end_order_shared(&track->ends, event->ts) : 0;
     if (event->fields[FIELD_ID].at != NULL)
         place.has_id = event_plain_id(event->fields[FIELD_ID], &place.id);
     if (place.has_id && rewrite->shifts_ids)
@@ -898,6 +905,7 @@ void trace_free(TraceText *text)
         free(text->tracks[i].pending);
         free(text->tracks[i].kept);
         free(text->tracks[i].flows.early);
+        end_order_free(&text->tracks[i].ends);
         nest_free(&text->tracks[i].nested);
     }
     shapes_free(&text->shapes);

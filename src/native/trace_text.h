@@ -9,6 +9,7 @@
 #define KINETOSCOPE_TRACE_TEXT_H
 
 #include "bytes.h"
+#include "end_order.h"
 #include "event.h"
 #include "nest.h"
 #include "perfetto.h"
@@ -38,6 +39,7 @@ typedef struct {
     uint8_t role, is_device, is_unsorted, has_nested;
     uint8_t has_number_tid, has_text_tid; /* how its tid is written, where it is a number */
     FlowPlace flows;
+    EndOrder ends;
     uint8_t *kept; /* for each B that is open, whether it is in the window */
     size_t num_kept, kept_capacity;
 } TextTrack;

@@ -18,7 +18,7 @@ from kinetoscope.writing.atomic_file import atomic_file
 if TYPE_CHECKING:
     import polars as pl
 
-_VERSION = 2  # of the columns and of what they mean: counted up when either changes
+_VERSION = 3  # of the columns and of what they mean: counted up when either changes
 _KEY = "kinetoscope"
 _LEVEL = 1
 
@@ -36,6 +36,7 @@ class _Header(msgspec.Struct):
     repairs: list[str]
     base_ns: int
     has_clock: bool
+    written: list[tuple[Place, Place]] = []
 
 
 def write_parquet(trace: TraceEvents, path: str | os.PathLike[str], fingerprint: str | None = None) -> None:
@@ -44,7 +45,9 @@ def write_parquet(trace: TraceEvents, path: str | os.PathLike[str], fingerprint:
     Raises `OutputError` where it cannot be written to its end.
     """
     about = trace.about
-    said = _Header(_VERSION, fingerprint, about.tracks, about.header, about.repairs, about.base_ns, about.has_clock)
+    said = _Header(
+        _VERSION, fingerprint, about.tracks, about.header, about.repairs, about.base_ns, about.has_clock, about.written
+    )
     pl = import_polars()
     try:
         metadata = {_KEY: msgspec.json.encode(said).decode()}
@@ -85,7 +88,9 @@ def read_parquet(path: str | os.PathLike[str], fingerprint: str | None = None) -
     events = pl.scan_parquet(path, glob=False)
     if not _fits(events, len(tracks)):
         raise TraceFileError(f"Cannot read {os.fspath(path)}: its events are not those of a trace. Convert it again.")
-    return TraceAbout(tracks, about.header, about.repairs, about.base_ns, about.has_clock), events
+    return TraceAbout(
+        tracks, about.header, about.repairs, about.base_ns, about.has_clock, list(map(tuple, about.written))
+    ), events
 
 
 def _fits(events: "pl.LazyFrame", num_tracks: int) -> bool:

@@ -54,10 +54,11 @@ def _events(
     about: TraceAbout, events: Any, size_bytes: int, on_bytes: Callable[[int], None]
 ) -> Iterator[dict[str, Any]]:
     num_events = events.select(import_polars().len()).collect().item()
+    tracks = about.written if len(about.written) == len(about.tracks) else about.tracks
     for first in range(0, num_events, _ROWS):
         rows = events.slice(first, _ROWS).select(_COLUMNS).collect()
         for row in rows.iter_rows(named=True):
-            yield _event(row, *about.tracks[row["track"]])
+            yield _event(row, *tracks[row["track"]])
         on_bytes(size_bytes * len(rows) // num_events)
 
 

@@ -42,6 +42,9 @@ class TraceAbout:
     repairs: list[str] = field(default_factory=list)
     base_ns: int = 0
     has_clock: bool = False
+    written: list[tuple[Any, Any]] = field(default_factory=list)
+    """How the file writes pid and tid of each track at first: "8" is 8 among the tracks. Events that write them
+    otherwise say so in their ``fields``."""
 
 
 @dataclass(slots=True)
@@ -68,13 +71,16 @@ def build_events(
         raise TraceFileError(f"Cannot read the trace {name}: there is no event in it. {' '.join(repairs)}".rstrip())
     header = header or _header_of_a_list(frames)
     base_ns = _base_ns(header)
-    dictionaries, tracks = _dictionaries(texts)
+    dictionaries = _dictionaries(texts)
+    written = [decode_json_text(b"[" + it + b"]") for it in texts["track"][1:]]
+    tracks, dictionaries["track"], others = _tracks(written)
     has_halves = any(frame["phase"].is_in(_HALVES).any() for frame in frames)
     for place, frame in enumerate(frames):  # one by one: what each replaces is freed before the next
-        frames[place] = _finish(frame, dictionaries, base_ns)
+        frames[place] = _finish(_with_places(frame, others), dictionaries, base_ns)
     frame = complete_frame(pl.concat(frames, how="diagonal", rechunk=False))
     frames.clear()
-    trace = TraceEvents(frame, TraceAbout(tracks, header, list(repairs), base_ns, _has_clock(frame, base_ns)))
+    about = TraceAbout(list(tracks), header, list(repairs), base_ns, _has_clock(frame, base_ns), list(tracks.values()))
+    trace = TraceEvents(frame, about)
     if has_halves:
         _pair(trace)
     return trace
@@ -94,8 +100,8 @@ def _schema(pl: Any) -> dict[str, Any]:
     return {"phase": pl.UInt8} | texts | numbers | dict.fromkeys(BYTES, pl.Binary)
 
 
-def _dictionaries(texts: dict[str, list[bytes]]) -> "tuple[dict[str, pl.Series], list[tuple[Any, Any]]]":
-    """What the numbers in each column stand for; and the tracks by their own numbers."""
+def _dictionaries(texts: dict[str, list[bytes]]) -> "dict[str, pl.Series]":
+    """What the numbers in each column stand for, but for those of tracks."""
     pl = import_polars()
     dictionaries = {}
     for name in (*_STRINGS, *ARGUMENT_TEXTS):
@@ -104,14 +110,45 @@ def _dictionaries(texts: dict[str, list[bytes]]) -> "tuple[dict[str, pl.Series],
             values = [None, *values[1:]]
         dtype = pl.String if name in _STORED_AS_STRINGS else pl.Categorical
         dictionaries[name] = pl.Series(name, values, dtype=pl.String).cast(dtype)
-    places = [_place(it) for it in texts["track"][1:]]
-    tracks = {place: number for number, place in enumerate(dict.fromkeys(places))}
-    dictionaries["track"] = pl.Series("track", [0, *(tracks[place] for place in places)], dtype=pl.UInt32)
     phases = [chr(code) for code in range(128)]
     dictionaries["phase"] = pl.Series("phase", phases, dtype=pl.String).cast(pl.Categorical)
     kinds = [_KIND_OF_PHASE.get(it, "other") for it in phases]
     dictionaries["kind"] = pl.Series("kind", kinds, dtype=pl.Enum(KINDS))
-    return dictionaries, list(tracks)
+    return dictionaries
+
+
+def _tracks(written: list[list[Any]]) -> "tuple[dict[tuple[Any, Any], tuple[Any, Any]], pl.Series, pl.Series]":
+    """The tracks, each with its pid and tid as they are written first; which one each way of writing means; and what it
+    adds to the fields of an event, where it is another than the first. Both are by the numbers of ways.
+
+    Old Kineto wrote "123" for the spans of a thread and 123 for its flows: both are 123.
+    """
+    pl = import_polars()
+    places = [(_as_number(pid), _as_number(tid)) for pid, tid in written]
+    tracks = {place: (pid, tid) for place, (pid, tid) in reversed(list(zip(places, written, strict=True)))}
+    tracks = {place: tracks[place] for place in dict.fromkeys(places)}
+    numbers = {place: number for number, place in enumerate(tracks)}
+    others = [
+        None if tracks[place] == (pid, tid) else json.dumps({"pid": pid, "tid": tid})[1:-1]
+        for place, (pid, tid) in zip(places, written, strict=True)
+    ]
+    return (
+        tracks,
+        pl.Series("track", [0, *(numbers[place] for place in places)], dtype=pl.UInt32),
+        pl.Series([None, *others], dtype=pl.String),
+    )
+
+
+def _with_places(frame: "pl.DataFrame", others: "pl.Series") -> "pl.DataFrame":
+    """The block, where pid and tid are among the ``fields`` of events that write them in another way."""
+    pl = import_polars()
+    if "track" not in frame.columns or others.null_count() == len(others):
+        return frame
+    places = others.gather(frame["track"].fill_null(0)).alias("places")
+    given = pl.col("fields").cast(pl.String) if "fields" in frame.columns else pl.lit(None, dtype=pl.String)
+    behind = pl.when(given.is_null()).then(pl.lit("}")).otherwise("," + given.str.slice(1))
+    fields = pl.when(pl.col("places").is_null()).then(given).otherwise("{" + pl.col("places") + behind)
+    return frame.with_columns(places).with_columns(fields.cast(pl.Binary).alias("fields")).drop("places")
 
 
 def _finish(frame: "pl.DataFrame", dictionaries: "dict[str, pl.Series]", base_ns: int) -> "pl.DataFrame":
@@ -134,12 +171,6 @@ def _argument_text(value: bytes) -> str:
         return ""
     decoded = decode_json_text(value)
     return decoded if isinstance(decoded, str) else json.dumps(decoded, ensure_ascii=False)
-
-
-def _place(track: bytes) -> tuple[Any, Any]:
-    """A pid and a tid. Old Kineto wrote "123" for the spans of a thread and 123 for its flows: both are 123."""
-    pid, tid = decode_json_text(b"[" + track + b"]")
-    return _as_number(pid), _as_number(tid)
 
 
 def _as_number(value: Any) -> Any:

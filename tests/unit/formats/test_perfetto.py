@@ -1,6 +1,10 @@
 """formats/perfetto.py and its twin in C: what the trace processor shows of the packets is what it shows of the JSON."""
 
 import json
+import os
+import random
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +14,14 @@ from kinetoscope.formats.perfetto import PerfettoWriter, varint
 from kinetoscope.merge.merge_traces import merge_traces
 from trace_processor.trace_processor import load
 
+MOST_BYTES = 60_000_000
+PEAK = """
+import re, sys
+from pathlib import Path
+from kinetoscope.merge.merge_traces import merge_traces
+merge_traces(sys.argv[2], sys.argv[1])
+print(1024 * int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]))
+"""
 BASE_NS = 1_790_857_026_000_000_000
 QUESTIONS = {
     "spans": "select slice.name, category, ts - (select min(ts) from slice) as at, dur, depth, thread.name as thread "
@@ -123,6 +135,53 @@ def test_what_does_not_nest_is_on_a_track_of_its_own_there_too(tmp_path, rewrite
         ("b", "thread 40 (overlap 1)"),
         ("c", "main"),
     }
+
+
+def nested(draw_order: random.Random, begin: int, end: int, depth: int, found: list[dict[str, Any]]) -> None:
+    """Spans within spans, many of which begin or end with others, or take no time, in the order of their end."""
+    at = begin
+    while at < end and depth:
+        at = draw_order.choice([at, at, draw_order.randint(at, end)])
+        until = draw_order.choice([at, end, draw_order.randint(at, end)])
+        nested(draw_order, at, until, depth - 1, found)
+        found.append(span(f"s{len(found)}", at, until - at))
+        at = max(until, at + (until == at))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_spans_in_the_order_of_their_end_nest_as_in_the_json(tmp_path, rewriter, seed):
+    events: list[dict[str, Any]] = []
+    nested(random.Random(seed), 0, 30, 4, events)
+    (tmp_path / "in.json").write_text(json.dumps({"baseTimeNanoseconds": BASE_NS, "traceEvents": events}))
+    answers = []
+    for name in ("out.json", "out.pftrace"):
+        with load(merge_traces(tmp_path / name, tmp_path / "in.json").output) as trace:
+            assert trace.errors() == {}
+            answers.append(trace.query(QUESTIONS["spans"]))
+    assert [row | {"name": "", "depth": 0} for row in answers[0]] == [
+        row | {"name": "", "depth": 0} for row in answers[1]
+    ]
+    of_time = [[(row["name"], row["depth"]) for row in rows if row["dur"]] for rows in answers]
+    assert of_time[0] == of_time[1]
+
+
+def test_packets_of_spans_in_the_order_of_their_end_take_no_memory(tmp_path):
+    """A recorder writes a loop's spans, each before the one around it, and the one around all of them at the end."""
+    pytest.importorskip("kinetoscope._native")
+    with (tmp_path / "in.json").open("w") as file:
+        file.write(
+            json.dumps({"baseTimeNanoseconds": BASE_NS, "kinetoscope": {"rank": 0}})[:-1] + ', "traceEvents": [\n'
+        )
+        for batch in range(60_000):
+            for part in range(5):
+                file.write(json.dumps(span("part", 10 * batch + part, 1, args={"text": "x" * 60})) + ",\n")
+            file.write(json.dumps(span("batch", 10 * batch, 9)) + ",\n")
+        file.write(json.dumps(span("fit", 0, 600_000)) + "]}")
+    done = subprocess.run(
+        [sys.executable, "-c", PEAK, tmp_path / "in.json", tmp_path / "out.pftrace"],
+        capture_output=True, text=True, check=True, timeout=120, env=os.environ | {"KINETOSCOPE_PURE": "0"},
+    )  # fmt: skip
+    assert int(done.stdout) < MOST_BYTES
 
 
 def test_a_packed_trace_opens_too(tmp_path, rewriter):

@@ -47,6 +47,23 @@ def test_the_way_back_from_parquet_loses_nothing(tmp_path, suffix):
         assert json.loads(back.read_text()) == document
 
 
+def test_pids_and_tids_that_are_text_come_back_as_text(tmp_path):
+    """Old Kineto writes the tid of a span as text, that of its flow as a number: one track, and each as it was."""
+    span = {"ph": "X", "name": "a", "pid": 7, "tid": "8", "ts": 1, "dur": 2}
+    events = [
+        span,
+        span | {"tid": 8, "tts": 5},
+        span | {"pid": "7"},
+        span | {"pid": "7", "tid": 8},
+        span | {"tid": "x"},
+    ]
+    (tmp_path / "t.json").write_text(json.dumps(events))
+    convert_parquet(tmp_path / "t.json", tmp_path / "t.parquet")
+    convert_parquet(tmp_path / "t.parquet", tmp_path / "back.json")
+    assert json.loads((tmp_path / "back.json").read_text())["traceEvents"] == events
+    assert len(kinetoscope.load(tmp_path / "t.parquet").tracks.collect()) == 2
+
+
 def test_a_foreign_parquet_file_is_refused_with_the_way_to_make_one(tmp_path):
     import polars as pl
 
