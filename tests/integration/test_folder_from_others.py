@@ -418,7 +418,7 @@ def test_a_file_that_goes_elsewhere_is_left(saved, store, url):
     store.mkdir()
     queue(saved, "traces/own.json", url.format(store=store))
     done = kinetoscope("upload", saved, "--to", f"file://{store}")
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "Traceback" not in done.stderr
     assert "\x1b" not in done.stderr + kinetoscope("upload", saved).stdout
     assert not list(store.iterdir())
@@ -431,7 +431,7 @@ def test_upload_takes_no_url_that_says_more_than_a_place(saved, url):
     pytest.importorskip("fsspec")
     queue(saved, "traces/own.json", "s3://b/x")
     done = kinetoscope("upload", saved, "--to", url)
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "--to=" in done.stderr
 
 
