@@ -1,4 +1,4 @@
-"""benchmarks: packets for Perfetto. Spans in the order of their begin and of their end flow in; time and memory, out."""
+"""benchmarks: packets for Perfetto. Spans in the order of their begin, or end, flow in; time and memory flow out."""
 
 import json
 import re
@@ -42,9 +42,7 @@ def run(*, quick: bool) -> SuiteResult:
             Measure("order of their end / of their begin", best_s["end"] / best_s["begin"], "x"),
             *(Measure(f"peak memory, order of their {order}", peak / 1e6, "MB") for order, peak in peaks.items()),
         ],
-        notes=[
-            "Times are those of the processor. A recorder writes spans in the order of their end, Kineto of their begin."
-        ],
+        notes=["Times are those of the processor. A recorder writes spans in the order of their end, Kineto by begin."],
     )
 
 
