@@ -60,7 +60,16 @@ def _add(selection: ActivitySelection, item: object) -> None:
             raise SettingsError(f"activities names {activity} more than once.")
         selection.activities.add(activity)
         if types is not None:
-            selection.filters[activity] = set(types)
+            selection.filters[activity] = _names(activity, types)
+
+
+def _names(activity: ProfilerActivity, types: object) -> set[str]:
+    if not isinstance(types, Iterable) or isinstance(types, str):
+        raise ActivityTypeError(
+            f"activities wants {types!r} of {activity}. It takes a list of the names of activity types; the "
+            "configurations of torch 2.15 are not supported."
+        )
+    return set(types)
 
 
 def _device_names() -> Iterable[tuple[str, str]]:

@@ -44,3 +44,9 @@ def test_no_activity_at_all_is_an_assertion_error_of_ours():
 @pytest.mark.parametrize(("activities", "device"), [([CPU], None), ([CPU, CUDA], "cuda"), ([XPU], "xpu")])
 def test_the_device_is_the_one_recorded_beside_the_cpu(activities, device):
     assert select_activities(activities).device() == device
+
+
+@pytest.mark.parametrize("types", [3, "cpu_op"])
+def test_types_that_are_no_list_of_names_are_a_type_error_that_says_what_is_taken(types):
+    with pytest.raises(TypeError, match="a list of the names"):
+        select_activities([{ProfilerActivity.CPU: types}])
