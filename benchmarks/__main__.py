@@ -29,6 +29,7 @@ _SUITES = {
     "torch_loop": "benchmarks.torch.loop",
     "torch_memory": "benchmarks.torch.memory",
     "merging": "benchmarks.files.merging",
+    "packets": "benchmarks.files.packets",
 }
 _NEEDS = {"composer_trainer": "composer"}  # `make bench-composer` has it
 _RESULTS = Path(__file__).parent / "results"

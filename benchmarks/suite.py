@@ -99,6 +99,9 @@ TARGETS = {
         Target("peak of export and key_averages() / stock's", "<=", 1 / 3),
         Target("growth over the last 180 of 300 profiles, beyond stock's", "<=", 1),
     ],
+    "packets": [
+        Target("peak memory, order of their end", "<=", 60),
+    ],
     "merging": [
         Target("merge to .json / byte copy", "<=", 4),
         Target("merge to .json", ">=", 100),

@@ -433,8 +433,6 @@ static size_t interned_bytes(const PacketEncoder *encoder)
 /* Puts what an event says beside its args into what waits, and tells its kind; 0 if the format does not show it. */
 static int put_event(PacketEncoder *encoder, const Event *event, const PacketPlace *place, unsigned *kind)
 {
-    Text scope = event->fields[FIELD_SCOPE];
-    int is_wide = scope.at != NULL && (TEXT_IS(scope, "\"g\"") || TEXT_IS(scope, "\"p\""));
     *kind = UNIT_WITHIN;
     switch (event->phase) {
     case 'X':
@@ -449,7 +447,7 @@ static int put_event(PacketEncoder *encoder, const Event *event, const PacketPla
         return 1;
     case 'i':
     case 'I':
-        put_header(encoder, event, INSTANT, is_wide ? place->process : place->track);
+        put_header(encoder, event, INSTANT, place->track);
         return 1;
     case 's':
     case 't':

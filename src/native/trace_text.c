@@ -592,8 +592,16 @@ typedef struct {
     int64_t ts, dur;
     int64_t id_shift;
     int64_t new_id; /* of a flow that begins again, or 0 */
-    int shifts_ids;
+    int shifts_ids, narrows; /* ids are moved; instants belong to their thread */
 } Rewrite;
+
+/* An instant of a process, or of all, which viewers put on a track without a name. */
+static int is_wide_instant(const Event *event)
+{
+    Text scope = event->fields[FIELD_SCOPE];
+    return scope.at != NULL && event->phase != 0 && strchr("iIR", event->phase) != NULL &&
+           (TEXT_IS(scope, "\"g\"") || TEXT_IS(scope, "\"p\""));
+}
 
 static int is_rewritten(const Event *event, int field, const Rewrite *rewrite)
 {
@@ -609,6 +617,8 @@ static int is_rewritten(const Event *event, int field, const Rewrite *rewrite)
         return rewrite->shifts_ids;
     case FIELD_ARGS:
         return rewrite->said != NULL;
+    case FIELD_SCOPE:
+        return rewrite->narrows && is_wide_instant(event);
     default:
         return 0;
     }
@@ -632,6 +642,9 @@ static void put_field(Bytes *out, const Event *event, int field, const Rewrite *
         break;
     case FIELD_ARGS:
         put_args(out, event->fields[FIELD_ARGS], rewrite->said);
+        break;
+    case FIELD_SCOPE:
+        bytes_put_literal(out, "\"t\"");
         break;
     default:
         event_plain_id(event->fields[field], &id);
@@ -662,7 +675,7 @@ static int put_usual_event(Bytes *out, const Event *event, const Rewrite *rewrit
 {
     const Text *fields = event->fields;
     if (rewrite->said != NULL || fields[FIELD_PID].at == NULL || fields[FIELD_TID].at == NULL ||
-        fields[FIELD_ID].at != NULL || fields[FIELD_BIND_ID].at != NULL ||
+        fields[FIELD_ID].at != NULL || fields[FIELD_BIND_ID].at != NULL || (rewrite->narrows && is_wide_instant(event)) ||
         (event->phase == 'X' && fields[FIELD_TS].at != NULL && fields[FIELD_DUR].at == NULL))
         return 0;
     Text pid = rewrite->pid, tid = rewrite->tid;
@@ -850,6 +863,7 @@ static void rewrite_event(TraceText *text, const Event *event, unsigned look, By
     if (text->keeps_places && !keep_place(text, track, event, &rewrite))
         return;
     rewrite.shifts_ids = !(look & LOOK_CANONICAL) && text->ids_are_plain && !text->keeps_places;
+    rewrite.narrows = !text->keeps_places;
     if (!output->is_kept ||
         (text->is_windowed && !is_in_window(track, event, output, rewrite.ts, rewrite.dur)))
         return;

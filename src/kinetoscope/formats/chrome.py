@@ -130,9 +130,9 @@ def without_events(name: str) -> TraceFileError:
 
 
 def has_phase(event: Event) -> bool:
-    """Whether an object is an event: its phase is one character."""
+    """Whether an object is an event: its phase is one letter."""
     phase = event.get("ph")
-    return isinstance(phase, str) and len(phase) == 1
+    return isinstance(phase, str) and len(phase) == 1 and phase.isascii()
 
 
 def require_event(path: str | os.PathLike[str]) -> None:

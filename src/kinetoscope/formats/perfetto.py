@@ -160,9 +160,7 @@ class PerfettoWriter:
             case "E":
                 yield begin, _ENDS, 0, number_field(9, _END) + number_field(11, uuid) + self._args(event)
             case "i" | "I":
-                wide = event.get("s") in ("g", "p")
-                place = process_uuid(event["pid"]) if wide else uuid
-                yield begin, _WITHIN, 0, self._header(event, _INSTANT, place) + self._args(event)
+                yield begin, _WITHIN, 0, self._header(event, _INSTANT, uuid) + self._args(event)
             case "C":
                 yield from ((begin, _WITHIN, 0, body) for body in self._counters(event))
             case "s" | "t" | "f" | "b" | "n" | "e":

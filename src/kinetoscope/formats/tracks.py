@@ -23,6 +23,8 @@ _CONSUMED = frozenset(
         *("global_rank", "clock_sync_timestamp_us", "clock_sync_error_bound"),  # Composer's; true in one file alone
     }
 )
+_INSTANTS = ("i", "I", "R")
+_WIDE_SCOPES = ("g", "p")  # viewers put such instants on a track without a name, far from what they belong to
 _NUMBER = re.compile("[0-9]{1,18}")
 _LOOP_SPANS = ("ProfilerStep#", "event/batch")
 _BACKWARD_SPANS = ("autograd::engine::evaluate_function",)
@@ -56,13 +58,20 @@ class Track:
         if self.role is Role.STREAM and self.device is not None:
             suffix = f" (overlap {self.overlap})" if self.overlap else ""
             return f"GPU {self.device} stream {_stream(self.original_tid)}{suffix}"
-        return self.name or f"thread {self.original_tid}"
+        name = self.name or f"thread {self.original_tid}"
+        return without_number(name, self.tid) if self.tid == self.original_tid else name
 
     def sort_index(self, place: int) -> int:
         """Where viewers put it, if it is the ``place``-th of its rank; an overlap track comes behind its origin."""
         if self.given_sort_index is not None:
             return self.given_sort_index
         return self.role * 10_000_000 + place * 100 + min(self.overlap, 99)
+
+
+def without_number(name: str, tid: int) -> str:
+    """A thread's name without its tid, as in Kineto's ``thread 7 (python)``."""
+    match = re.fullmatch(rf"thread {tid} \((.+)\)", name)
+    return match[1] if match else name.removesuffix(f" {tid}")
 
 
 class RankTracks:
@@ -95,6 +104,8 @@ class RankTracks:
         name = str(event.get("name")) if event.get("ph") == "X" else ""
         event["tid"] = self.place(event.get("pid"), event.get("tid"), described, role_of(name), is_ours=is_ours)
         event["pid"] = self.rank
+        if event.get("s") in _WIDE_SCOPES and event.get("ph") in _INSTANTS:
+            event["s"] = "t"
         return True
 
     def place(self, pid: Any, tid: Any, described: "Descriptions", role: "Role | None", *, is_ours: bool) -> int:
@@ -105,8 +116,11 @@ class RankTracks:
         return track.tid
 
     def metadata(self) -> list[Event]:
-        """The ``M`` events that name and order the rank and those of its tracks that hold something."""
-        title = f"rank {self.rank} · {self._host}" if self._host else f"rank {self.rank}"
+        """The ``M`` events that name and order the rank and those of its tracks that hold something.
+
+        Viewers put a process's pid behind its name, and a thread's tid: so neither stands in it.
+        """
+        title = f"{self._host} · rank" if self._host else "rank"
         events = [
             self._describe("process_name", 0, name=title),
             self._describe("process_sort_index", 0, sort_index=self.rank),

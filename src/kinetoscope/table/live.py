@@ -67,7 +67,7 @@ class _Rows:
                 cut = record._replace(end=max(record.begin, last_ns), flags=record.flags | Flag.CUT)
                 self._add_record(cut, track, number, process.names)
             if track.parts or track.open_spans:
-                self._describe(number, "process_name", {"name": f"rank {rank}"})
+                self._describe(number, "process_name", {"name": "rank"})
                 self._describe(number, "thread_name", {"name": track.name})
 
     def notes(self) -> list[str]:

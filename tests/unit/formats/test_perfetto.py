@@ -131,9 +131,9 @@ def test_what_does_not_nest_is_on_a_track_of_its_own_there_too(tmp_path, rewrite
     file = write(tmp_path / "rank0.json", [span("a", 0, 500), span("b", 250, 500), span("c", 260, 10)])
     found = answers(merge_traces(tmp_path / "out.pftrace", file).output)["spans"]
     assert {(row["name"], row["thread"]) for row in found} == {
-        ("a", "thread 40 (main)"),
+        ("a", "main"),
         ("b", "thread 40 (overlap 1)"),
-        ("c", "thread 40 (main)"),
+        ("c", "main"),
     }
 
 
@@ -208,3 +208,31 @@ def test_a_writer_takes_events_as_they_are(tmp_path):
 )
 def test_numbers_are_encoded_as_protobuf_does(number, encoded):
     assert varint(number) == encoded
+
+
+@pytest.mark.parametrize("suffix", [".json", ".pftrace"])
+def test_no_instant_lies_on_a_track_without_a_name(tmp_path, rewriter, suffix):
+    moments = [
+        {"ph": "i", "s": scope, "name": f"moment {scope}", "pid": 40, "tid": 40, "ts": 13 + number}
+        for number, scope in enumerate("gpt")
+    ]
+    file = write(tmp_path / "rank0.json", [span("work", 0, 50), *moments])
+    with load(merge_traces(tmp_path / f"out{suffix}", file).output) as trace:
+        rows = trace.query(
+            "select slice.name, thread.name as thread from slice left join thread_track on track_id = thread_track.id "
+            "left join thread using (utid) where slice.name like 'moment%' order by ts"
+        )
+    assert [(row["name"], row["thread"]) for row in rows] == [(f"moment {scope}", "main") for scope in "gpt"]
+
+
+@pytest.mark.parametrize("suffix", [".json", ".pftrace"])
+def test_a_viewer_that_puts_numbers_behind_names_shows_each_number_once(tmp_path, rewriter, suffix):
+    named = {"ph": "M", "name": "thread_name", "pid": 40, "tid": 9, "args": {"name": "thread 9 (worker)"}}
+    file = write(
+        tmp_path / "rank3.json", [named, span("work", 0, 50), span("other", 0, 50, 9), span("third", 0, 50, 8)]
+    )
+    with load(merge_traces(tmp_path / f"out{suffix}", file).output) as trace:
+        (process,) = trace.query("select name || ' ' || pid as shown from process where name is not null")
+        threads = trace.query("select name || ' ' || tid as shown from thread where name is not null order by tid")
+    assert process["shown"] == "rank 3"
+    assert {"thread 8", "worker 9", "main 40"} <= {row["shown"] for row in threads}

@@ -78,8 +78,8 @@ def test_a_gpu_stream_never_lands_on_a_thread_of_the_same_number(tmp_path):
     file = write(tmp_path / "rank0.json", [GPU_LABEL, cpu(1, tid=7), cpu(2, tid=40), kernel(1)])
     output = merge_traces(tmp_path / "out.json", file).output
     names = thread_names(output)
-    assert names[0, 7] == "thread 7"
-    assert names[0, 40] == "thread 40 (main)"
+    assert names[0, 7] == "thread"
+    assert names[0, 40] == "main"
     (stream,) = {span["tid"] for span in spans(output) if span["cat"] == "kernel"}
     assert names[0, stream] == "GPU 0 stream 7"
 
@@ -92,9 +92,9 @@ def test_the_loop_comes_first_then_backward_then_threads_then_streams(tmp_path):
     index = {e["tid"]: e["args"]["sort_index"] for e in events if e["name"] == "thread_sort_index"}
     names = thread_names(output)
     assert [names[0, tid] for tid in sorted(index, key=index.__getitem__)] == [
-        "thread 40 (main)",
-        "thread 3",
-        "thread 2",
+        "main",
+        "thread",
+        "thread",
         "GPU 0 stream 7",
     ]
 
@@ -103,7 +103,7 @@ def test_a_track_has_the_same_tid_in_every_cycle_of_its_rank(tmp_path):
     cycles = [[GPU_LABEL, kernel(1, 9), kernel(1, 7)], [GPU_LABEL, kernel(9, 7), cpu(9)]]
     files = [write(tmp_path / f"rank0.{cycle}.json", events) for cycle, events in enumerate(cycles)]
     output = merge_traces(tmp_path / "out.json", *files).output
-    assert sorted(thread_names(output).values()) == ["GPU 0 stream 7", "GPU 0 stream 9", "thread 50"]
+    assert sorted(thread_names(output).values()) == ["GPU 0 stream 7", "GPU 0 stream 9", "thread"]
 
 
 def test_overlap_tracks_of_different_threads_stay_apart_over_cycles(tmp_path):
@@ -145,7 +145,7 @@ def test_names_and_order_of_processes_come_once(tmp_path):
     output = merge_traces(tmp_path / "out.json", *files).output
     events = json.loads(output.read_text())["traceEvents"]
     assert [e["args"] for e in events if e["name"].startswith("process_")] == [
-        {"name": "rank 3 · h"},
+        {"name": "h · rank"},
         {"sort_index": 3},
     ]
 

@@ -201,7 +201,11 @@ def test_both_repair_alike(tmp_path, monkeypatch, events):
         monkeypatch.setenv("KINETOSCOPE_PURE", pure)
         text = json.dumps({"baseTimeNanoseconds": BASE_NS, "traceEvents": events})
         (tmp_path / "in.json").write_text(text)
-        said = repair_trace(tmp_path / "in.json", tmp_path / "out.json")
+        try:
+            said = repair_trace(tmp_path / "in.json", tmp_path / "out.json")
+        except TraceFileError as error:  # nothing in it has a phase
+            results.append(str(error))
+            continue
         results.append((said.done, json.loads((tmp_path / "out.json").read_bytes(), parse_constant=pytest.fail)))
         assert {finding.kind for finding in check_trace(tmp_path / "out.json").findings} <= {"pairs", "clock"}
     assert results[0] == results[1]
