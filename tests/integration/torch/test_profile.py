@@ -212,6 +212,8 @@ def test_a_stop_before_the_start_of_a_schedule_that_waits_first_does_nothing():
 )
 def test_the_configuration_for_other_backends_is_shown_as_torch_shows_it(text, shown):
     config = experimental_config(custom_profiler_config=text)
+    if not hasattr(config, "custom_profiler_config"):
+        pytest.skip(f"torch {torch.__version__} takes it and does not show it")
     assert profile(experimental_config=config)._custom_profiler_config == shown
     assert profile()._custom_profiler_config == {}
 
