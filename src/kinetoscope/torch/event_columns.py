@@ -122,11 +122,11 @@ def read_columns(kineto_results: Any, use_device: str | None) -> EventColumns:
     events = kineto_results.events()
     base_ns = kineto_results.trace_start_ns()
     raw_names = names_of(events)
-    names = {name: _shown_name(name) for name in set(raw_names)}
     columns = EventColumns(use_device)
-    if any(name.startswith(PREFIXES) for name in names):
+    if any(name.startswith(PREFIXES) for name in set(raw_names)):
         events = _without_own_frames(events, raw_names, columns.own_frames)
-        raw_names = names_of(events)
+        raw_names = names_of(events)  # torch has lost some names, and gives others for these each time it is asked
+    names = {name: _shown_name(name) for name in set(raw_names)}
     _fill(columns, events, [names[name] for name in raw_names], base_ns)
     _add_memory(columns, _named(MEMORY, events, raw_names), base_ns)
     for event in _named(OUT_OF_MEMORY, events, raw_names):
