@@ -50,9 +50,7 @@ static int rounds_up(const char *at, const char *end, int64_t ns)
     return (int)(ns & 1);
 }
 
-/* Reads microseconds, in plain decimals, as nanoseconds. Returns what is behind them; NULL if they are anything else, too
- * large, or reach the end. */
-static const char *read_us(const char *at, const char *end, int64_t *ns)
+const char *event_read_us(const char *at, const char *end, int64_t *ns)
 {
     int is_negative = at < end && *at == '-';
     at += is_negative;
@@ -119,7 +117,7 @@ static int has_odd_escape(const char *at, const char *end)
 
 static int is_scalar(Text text) { return *text.at != '{' && *text.at != '['; }
 
-int event_understand(Event *event, unsigned look, int is_known)
+int event_understand(Event *event, unsigned look, int is_plain)
 {
     const Text *fields = event->fields;
     Text phase = fields[FIELD_PH];
@@ -127,20 +125,10 @@ int event_understand(Event *event, unsigned look, int is_known)
     if ((fields[FIELD_PID].at != NULL && !is_scalar(fields[FIELD_PID])) ||
         (fields[FIELD_TID].at != NULL && !is_scalar(fields[FIELD_TID])))
         return 0;
-    return is_known || (look & LOOK_CANONICAL) || !has_odd_escape(event->begin, event->end);
+    return is_plain || (look & LOOK_CANONICAL) || !has_odd_escape(event->begin, event->end);
 }
 
 static EventFault event_fault(JsonFault fault) { return fault == JSON_CUT ? EVENT_CUT : EVENT_ODD; }
-
-const char *event_known_args_end(const char *value, const char *event, const char *end, size_t known)
-{
-    if (known == 0 || known > (size_t)(end - event) || event[known - 1] != '}')
-        return NULL;
-    const char *at = event + known - 1;
-    while (at > value && (at[-1] == ' ' || at[-1] == '\n' || at[-1] == '\r' || at[-1] == '\t'))
-        at--;
-    return at > value && at[-1] == '}' ? at : NULL;
-}
 
 /* The field whose key, as most write it, `*at` is at; goes behind its colon. -1 if it is none of them. They mostly come in
  * the same order: `*next` is the one to try first. */
@@ -175,7 +163,7 @@ static inline const char *skip_field(const char *at, const char *end, int field,
                                      int *is_odd)
 {
     if (field == FIELD_TS || field == FIELD_DUR) {
-        const char *behind = read_us(at, end, field == FIELD_TS ? &event->ts : &event->dur);
+        const char *behind = event_read_us(at, end, field == FIELD_TS ? &event->ts : &event->dur);
         if (behind != NULL)
             return behind;
         *is_odd = 1;
@@ -185,14 +173,14 @@ static inline const char *skip_field(const char *at, const char *end, int field,
 }
 
 /* Reads an event of a shape that was not seen before. */
-static EventFault scan_anew(const char *at, const char *end, unsigned look, size_t known, Event *event)
+static EventFault scan_anew(const char *at, const char *end, unsigned look, Event *event)
 {
     JsonFault fault = JSON_FINE;
     memset(event->fields, 0, sizeof event->fields);
     event->begin = at;
     event->num_fields = 0;
     event->num_members = MEMBERS_UNKNOWN;
-    event->has_members = event->ends_with_args = 0;
+    event->has_members = 0;
     event->ts = event->dur = 0;
     int is_odd = 0;
     unsigned next = 0;
@@ -218,8 +206,7 @@ static EventFault scan_anew(const char *at, const char *end, unsigned look, size
             is_odd |= (marks & JSON_ESCAPED) && !(look & LOOK_CANONICAL);
         }
         const char *value = at;
-        const char *known_end = known > 0 && field == FIELD_ARGS ? event_known_args_end(at, event->begin, end, known) : NULL;
-        at = known_end != NULL ? known_end : skip_field(at, end, field, event, &fault, &is_odd);
+        at = skip_field(at, end, field, event, &fault, &is_odd);
         if (at == NULL)
             return event_fault(fault);
         if (field >= 0) {
@@ -229,7 +216,6 @@ static EventFault scan_anew(const char *at, const char *end, unsigned look, size
                 event->order[event->num_fields++] = (uint8_t)field;
         }
         event->has_members = 1;
-        event->ends_with_args = field == FIELD_ARGS && *value == '{';
         at = json_skip_space(at, end);
         if (at == end)
             return EVENT_CUT;
@@ -240,16 +226,16 @@ static EventFault scan_anew(const char *at, const char *end, unsigned look, size
         at = json_skip_space(at + 1, end);
     }
     event->end = at + 1;
-    return !is_odd && event_understand(event, look, known > 0) ? EVENT_FINE : EVENT_ODD;
+    return !is_odd && event_understand(event, look, 0) ? EVENT_FINE : EVENT_ODD;
 }
 
-EventFault event_scan(Shapes *shapes, const char *at, const char *end, unsigned look, size_t known, Event *event)
+EventFault event_scan(Shapes *shapes, const char *at, const char *end, unsigned look, Event *event)
 {
     if (look & LOOK_CANONICAL)
-        return scan_anew(at, end, look, known, event);
-    if (shapes_match(shapes, at, end, look, known, event))
+        return scan_anew(at, end, look, event);
+    if (shapes_match(shapes, at, end, look, event))
         return EVENT_FINE;
-    EventFault fault = scan_anew(at, end, look, known, event);
+    EventFault fault = scan_anew(at, end, look, event);
     if (fault == EVENT_FINE)
         shapes_learn(shapes, event);
     return fault;

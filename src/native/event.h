@@ -29,7 +29,7 @@ typedef struct {
     Text fields[NUM_FIELDS]; /* as they are written: strings with their quotes */
     uint8_t order[NUM_FIELDS]; /* the fields that there are, as they follow one another */
     unsigned num_fields;
-    int has_members, ends_with_args;
+    int has_members;
     char phase; /* 0 if it is none of one character */
     int64_t ts, dur; /* nanoseconds since the file's base, where there are such fields */
     uint32_t num_members; /* of the args, if they are an object and were looked into; else MEMBERS_UNKNOWN */
@@ -47,22 +47,21 @@ typedef enum {
 /* How to look at an event. */
 enum {
     LOOK_CANONICAL = 1, /* it was written anew already: take its strings as they are */
-    LOOK_AGAIN = 2,     /* the same text was found to be valid before: what its lengths say holds */
-    LOOK_INTO_ARGS = 4, /* tell their members, where that costs nothing */
-    LOOK_FIXED = 8,     /* its times are ours and exact: to nest, others give way */
+    LOOK_AGAIN = 2,     /* the same text was found to be valid before: what was noted of its events holds */
+    LOOK_FIXED = 4,     /* its times are ours and exact: to nest, others give way */
 };
 
 #define EVENT_MOST_US INT64_C(4000000000000000) /* 126 years: added to a base of unix nanoseconds it still fits */
 
-/* `at` is at a bracket that opens an object. `shapes` are those of the events before. `known` is the length of the same
- * event when it was found to be valid and to end with its args, which are not looked at again; 0 if that is not known. */
-EventFault event_scan(Shapes *shapes, const char *at, const char *end, unsigned look, size_t known, Event *event);
+/* `at` is at a bracket that opens an object. `shapes` are those of the events before. */
+EventFault event_scan(Shapes *shapes, const char *at, const char *end, unsigned look, Event *event);
 
-/* What of it shapes.c shares: which field has that key (-1: none of ours); where args end that reach to the end of an event
- * of that length (NULL: they do not); and whether the fields are such as the rest of the code relies on. */
+/* What of it others share: which field has that key (-1: none of ours); whether the fields are such as the rest of the code
+ * relies on, `is_plain` if no string has an escape; and microseconds in plain decimals as nanoseconds: what is behind them, or
+ * NULL if they are anything else, too large, or reach the end. */
 int event_field(const char *key, size_t length);
-const char *event_known_args_end(const char *value, const char *event, const char *end, size_t known);
-int event_understand(Event *event, unsigned look, int is_known);
+int event_understand(Event *event, unsigned look, int is_plain);
+const char *event_read_us(const char *at, const char *end, int64_t *ns);
 
 /* A whole number that a double holds, written as a number or as a string: an id that may be counted on from. */
 int event_plain_id(Text text, int64_t *id);

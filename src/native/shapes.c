@@ -145,7 +145,6 @@ static int learn_event(Learning *learning, const Event *event)
             return 0;
         at = json_skip_comma(at, event->end, &num_commas);
     }
-    learning->shape.ends_with_args = (uint8_t)event->ends_with_args;
     return at < event->end && learn_text(learning, at + 1, VALUE_NONE, -1);
 }
 
@@ -228,7 +227,6 @@ HOT uint64_t word_at(const char *at)
     return word;
 }
 
-/* Reads microseconds with three decimals at most, where READ_AHEAD bytes may be read. NULL if they are anything else. */
 HOT const char *read_time(const char *at, int64_t *ns)
 {
     static const unsigned scales[] = {1000, 100, 10, 1};
@@ -259,6 +257,8 @@ HOT const char *read_time(const char *at, int64_t *ns)
     *ns = (int64_t)whole;
     return *at == 'e' || *at == 'E' || whole > UINT64_C(1000) * EVENT_MOST_US ? NULL : at;
 }
+
+const char *shapes_read_time(const char *at, int64_t *ns) { return read_time(at, ns); }
 
 /* Behind digits, if there is one at least, and not more than three words of them; else NULL. */
 HOT const char *skip_digits(const char *at)
@@ -332,14 +332,15 @@ HOT uint32_t next_shape(Shapes *shapes, uint32_t last, const char *at)
     return 0;
 }
 
-int shapes_match(Shapes *shapes, const char *at, const char *end, unsigned look, size_t known, Event *event)
+int shapes_match(Shapes *shapes, const char *at, const char *end, unsigned look, Event *event)
 {
     unsigned marks = 0;
     uint32_t node = 0;
     int is_in_args = 0;
     if (shapes->num_nodes == 0)
         return 0;
-    memset(event->fields, 0, sizeof event->fields);
+    for (unsigned i = 0; i < event->num_fields; i++)
+        event->fields[event->order[i]] = (Text){NULL, 0};
     event->begin = at;
     event->num_fields = 0;
     event->num_members = 0;
@@ -355,21 +356,13 @@ int shapes_match(Shapes *shapes, const char *at, const char *end, unsigned look,
         }
         if (shape->args_begin != 0) {
             const char *args = at + shape->args_begin - 1;
-            const char *behind = look & LOOK_INTO_ARGS ? NULL : event_known_args_end(args, event->begin, end, known);
-            note_field(event, FIELD_ARGS, args, behind != NULL ? (size_t)(behind - args) : 0);
-            if (behind != NULL) {
-                event->num_members = MEMBERS_UNKNOWN;
-                event->ends_with_args = 1;
-                event->end = event->begin + known;
-                break;
-            }
+            note_field(event, FIELD_ARGS, args, 0);
             is_in_args = shape->args_end == 0;
             if (!is_in_args)
                 event->fields[FIELD_ARGS].length = (size_t)(shape->args_end - shape->args_begin + 1);
         }
         const char *value = at += shape->length;
         if (shape->kind == VALUE_NONE) {
-            event->ends_with_args = shape->ends_with_args;
             event->end = at;
             break;
         }
@@ -383,5 +376,5 @@ int shapes_match(Shapes *shapes, const char *at, const char *end, unsigned look,
             event->members[event->num_members++] = (EventMember){node, {value, (size_t)(at - value)}};
     }
     event->has_members = 1;
-    return event_understand(event, look, known > 0 || !(marks & JSON_ESCAPED));
+    return event_understand(event, look, !(marks & JSON_ESCAPED));
 }

@@ -21,7 +21,7 @@ typedef struct {
     int8_t field;       /* enum FIELD of that value; -1: a field without a name of ours, or a member of the args */
     uint8_t args_begin; /* where in the text the args begin, less 1; 0 if they do not */
     uint8_t args_end;   /* where they end; 0 if they do not */
-    uint8_t ends_with_args, key_at, key_length; /* the key of a member of the args, with its quotes; length 0: none */
+    uint8_t key_at, key_length; /* the key of a member of the args, with its quotes; length 0: none */
     uint16_t next;      /* the next of those that may come here, in a ring */
     uint16_t behind;    /* of those that may come behind the value, the one that came last; 0 if none did */
 } Shape;
@@ -34,9 +34,14 @@ struct Shapes {
 
 /* Learns the shape of an event that event_scan took for a fine one, unless it is an unusual one. */
 void shapes_learn(Shapes *shapes, const Event *event);
-/* Reads an event of a known shape, with the arguments of event_scan; 0 if it is none, or may be cut or odd. */
-int shapes_match(Shapes *shapes, const char *at, const char *end, unsigned look, size_t known, Event *event);
+/* Reads an event of a known shape, with the arguments of event_scan; 0 if it is none, or may be cut or odd. `event` holds zeros
+ * or an event that was read before. */
+int shapes_match(Shapes *shapes, const char *at, const char *end, unsigned look, Event *event);
 void shapes_free(Shapes *shapes);
+
+#define TIME_AHEAD 32 /* bytes that shapes_read_time may read */
+/* As event_read_us, of three decimals at most and no sign; NULL for others. */
+const char *shapes_read_time(const char *at, int64_t *ns);
 
 /* The key of a member of the args, as it is written. */
 static inline Text shapes_key(const Shapes *shapes, uint32_t node)

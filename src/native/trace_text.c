@@ -28,33 +28,36 @@ static void note_commas(TraceText *text, int64_t num_commas, int num_expected)
     text->num_stray += (uint64_t)(num_commas > num_expected ? num_commas - num_expected : num_expected - num_commas);
 }
 
-/* What the first pass found the length of the next event to be; 0 if it does not tell. */
-static size_t known_length(const TraceText *text, unsigned look)
+/* What nesting did to the next event; NULL for nothing. */
+static const NestAction *action_for(TraceText *text)
 {
-    return look == LOOK_AGAIN && text->next_length < text->num_lengths ? text->lengths[text->next_length] : 0;
+    const NestOutcome *outcome = &text->outcome;
+    while (text->next_action < outcome->num_actions && outcome->actions[text->next_action].serial < text->serial)
+        text->next_action++;
+    int is_here = text->next_action < outcome->num_actions &&
+                  outcome->actions[text->next_action].serial == text->serial;
+    return is_here ? &outcome->actions[text->next_action] : NULL;
 }
 
-/* Notes, or passes over, the length of an event. */
-static void note_length(TraceText *text, const Event *event, unsigned look)
+/* Reads the event at `at`, or only what the first pass noted of it, if nothing else is written anew. `found` is where it is. */
+static EventFault read_event(TraceText *text, const char *at, const char *end, unsigned look, Event *event, const Event **found)
 {
-    if (look != 0) {
-        text->next_length += look == LOOK_AGAIN;
-        return;
-    }
-    if (text->num_lengths >= MOST_LENGTHS ||
-        !array_grow((void **)&text->lengths, text->num_lengths, &text->lengths_capacity, sizeof *text->lengths))
-        return;
-    int ends_with_args = event != NULL && event->num_fields > 0 && event->ends_with_args &&
-                         event->end - event->begin <= (ptrdiff_t)UINT32_MAX;
-    text->lengths[text->num_lengths++] = ends_with_args ? (uint32_t)(event->end - event->begin) : 0;
+    *found = NULL;
+    if (look == LOOK_AGAIN && !text->writes_packets && action_for(text) == NULL)
+        *found = splices_read(&text->splices, at, end);
+    if (*found != NULL)
+        return EVENT_FINE;
+    *found = event;
+    return event_scan(&text->shapes, at, end, look, event);
 }
 
 static enum TextStatus each_event(TraceText *text, const char **where, const char *end, int is_first, unsigned look,
                                   Bytes *out, EventUse use)
 {
-    Event event;
+    Event event = {0};
     for (;; is_first = 0) {
         int64_t num_commas;
+        const Event *found = NULL;
         const char *at = skip_to_event(*where = json_skip_space(*where, end), end, &num_commas);
         if (at == end)
             return TEXT_MORE;
@@ -63,18 +66,19 @@ static enum TextStatus each_event(TraceText *text, const char **where, const cha
             *where = at + 1;
             return TEXT_END;
         }
-        EventFault fault = *at != '{' ? EVENT_ODD
-                                      : event_scan(&text->shapes, at, end, look | (text->writes_packets ? LOOK_INTO_ARGS : 0),
-                                                   known_length(text, look), &event);
+        EventFault fault = *at == '{' ? read_event(text, at, end, look, &event, &found) : EVENT_ODD;
         if (fault == EVENT_CUT)
             return TEXT_MORE;
         if (fault == EVENT_FINE)
-            use(text, &event, look, out, &fault);
-        note_length(text, fault == EVENT_FINE ? &event : NULL, look);
+            use(text, found, look, out, &fault);
+        if (out == NULL && look == 0)
+            splices_note(&text->splices, fault == EVENT_FINE ? found : NULL);
+        else if (look == LOOK_AGAIN)
+            splices_pass(&text->splices);
         if (fault != EVENT_FINE)
             return TEXT_ODD;
         note_commas(text, num_commas, !is_first);
-        *where = event.end;
+        *where = found->end;
     }
 }
 
@@ -746,16 +750,6 @@ static void put_packets(TraceText *text, const TextTrack *track, const Event *ev
     packet_event(&text->packets, &text->shapes, event, &place, out);
 }
 
-static const NestAction *action_for(TraceText *text)
-{
-    const NestOutcome *outcome = &text->outcome;
-    while (text->next_action < outcome->num_actions && outcome->actions[text->next_action].serial < text->serial)
-        text->next_action++;
-    int is_here = text->next_action < outcome->num_actions &&
-                  outcome->actions[text->next_action].serial == text->serial;
-    return is_here ? &outcome->actions[text->next_action] : NULL;
-}
-
 /* Whether Python must give the event's ids anew first. */
 static int needs_new_ids(const TraceText *text, const Event *event)
 {
@@ -912,7 +906,7 @@ void trace_free(TraceText *text)
     free(text->tracks);
     free(text->outputs);
     packet_free(&text->packets);
-    free(text->lengths);
+    splices_free(&text->splices);
     table_free(&text->places);
     free(text->place_tracks);
     table_free(&text->track_keys);

@@ -3,7 +3,7 @@
  *     text ──► trace_survey ──► facts, nesting ──► (Python plans) ──► trace_rewrite ──► text, or packets for Perfetto
  *
  * Both pass over the text in pieces and keep none of it, but for metadata events, the names of steps, and 32 bytes for
- * each span that is not yet nested. What they do not take is handed back with its place: Python writes it anew. */
+ * each span that is not yet nested, and 16 for each event, as far as there is room. What they do not take is handed back with its place: Python writes it anew. */
 
 #ifndef KINETOSCOPE_TRACE_TEXT_H
 #define KINETOSCOPE_TRACE_TEXT_H
@@ -14,9 +14,8 @@
 #include "nest.h"
 #include "perfetto.h"
 #include "shapes.h"
+#include "splice.h"
 #include "viewers.h"
-
-#define MOST_LENGTHS ((size_t)1 << 20)
 
 enum TextStatus { TEXT_MORE, TEXT_END, TEXT_ODD };
 enum TrackRole { ROLE_NONE, ROLE_LOOP, ROLE_BACKWARD };
@@ -77,8 +76,7 @@ typedef struct {
     int64_t earliest_ns, latest_ns, latest_end_ns, aligned_ns, lowest_id, highest_id;
     int nests, has_ids, has_odd_ids, has_aligned, has_unix_times, has_phases, is_late, has_failed;
     uint64_t num_stray; /* commas between events that are missing or too many */
-    uint32_t *lengths; /* of each event that ends with its args, 0 for others: so that the second pass need not look */
-    size_t num_lengths, lengths_capacity, next_length;
+    Splices splices;
     /* the plan */
     TextOutput *outputs;
     size_t num_outputs;
