@@ -3,8 +3,9 @@
 Every span is two packets, its begin and its end, on a track of its thread or stream; names, categories and the names of
 args are written once and called by number after that. Flows and asynchronous spans go the way of the old format, which
 the trace processor knows from Chrome. A counter has a track for each of its series, in the group of its subject, which
-is what stands before the first slash of its name. Format: protos/perfetto/trace/trace_packet.proto and what it includes.
-`src/native/perfetto.c` writes the same from text.
+is what stands before the first slash of its name.
+
+Format: protos/perfetto/trace/trace_packet.proto and what it includes. `src/native/perfetto.c` writes it from text.
 """
 
 import heapq

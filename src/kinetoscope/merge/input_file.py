@@ -27,7 +27,7 @@ Moment = tuple[int, int]
 
 
 class CounterSeries(NamedTuple):
-    """One series of a counter in one file: hashes of its name and its subject, as `kinetoscope.formats.perfetto` has."""
+    """One series of a counter in one file, with hashes of `kinetoscope.formats.perfetto`."""
 
     pid: Any
     hashed: int

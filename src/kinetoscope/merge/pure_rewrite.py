@@ -60,7 +60,7 @@ class PureRewriter:
         checks: bool = False,
         notes_counters: bool = False,
     ) -> InputFile:
-        """What the file holds; ``checks`` counts what may be wrong with it, ``notes_counters`` looks at their numbers too.
+        """What the file holds; ``checks`` counts what may be wrong with it, ``notes_counters`` compares numbers.
 
         Raises `TraceFileError`.
         """
