@@ -121,7 +121,9 @@ class TraceText:
 
     num_stray: int
     num_written: int
-    def __new__(cls, nests: bool, most_pending: int, align_on: bytes, checks: bool, /) -> TraceText: ...
+    def __new__(
+        cls, nests: bool, most_pending: int, align_on: bytes, checks: bool, notes_counters: bool, /
+    ) -> TraceText: ...
     def survey(
         self, text: bytes | bytearray, start: int, end: int, is_first: bool, look: int, /
     ) -> tuple[int, int]: ...
@@ -129,15 +131,17 @@ class TraceText:
     def facts(self) -> dict[str, Any]: ...
     def plan(
         self,
-        outputs: list[tuple[bytes, bytes, bool, int, int, int, int]],
+        outputs: list[tuple[bytes, bytes, bool, int, int, int, int, int]],
         shift_ns: int,
         id_shift: int,
         ids_are_plain: bool,
         is_windowed: bool,
+        keeps_places: bool,
         sequence: int,
         stretch: tuple[int, int, int],
         /,
     ) -> None: ...
+    def place_counters(self, alone: bytes, unchanged: bytes, /) -> None: ...
     def rewrite(
         self, text: bytes | bytearray, start: int, end: int, is_first: bool, look: int, /
     ) -> tuple[int, int, memoryview]: ...

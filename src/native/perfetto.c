@@ -1,105 +1,24 @@
 /* See perfetto.h. */
 
-#define _GNU_SOURCE /* strtod_l */
-
 #include "perfetto.h"
 
-#include <locale.h>
 #include <stdlib.h>
 
 #include "json.h"
+#include "json_text.h"
 #include "protobuf.h"
 
 #define MOST_INTERNED ((size_t)8 << 20)
-#define COUNTER_BIT ((uint64_t)1 << 63)
 
 enum { SLICE_BEGIN = 1, SLICE_END = 2, INSTANT = 3, COUNTER = 4 }; /* of an event on a track */
 enum { STATE_CLEARED = 1, NEEDS_STATE = 2 };
-/* -- JSON strings as UTF-8 -- */
-
-static unsigned hex_of(const char *at)
-{
-    unsigned number = 0;
-    for (int i = 0; i < 4; i++) {
-        char byte = at[i];
-        unsigned digit = byte >= '0' && byte <= '9' ? (unsigned)(byte - '0') : ((unsigned)byte | 32u) - 'a' + 10;
-        number = number << 4 | (digit & 15);
-    }
-    return number;
-}
-
-static void put_character(Bytes *bytes, unsigned code)
-{
-    char text[4];
-    size_t length;
-    if (code < 0x80) {
-        text[0] = (char)code;
-        length = 1;
-    } else if (code < 0x800) {
-        text[0] = (char)(0xc0 | code >> 6);
-        text[1] = (char)(0x80 | (code & 63));
-        length = 2;
-    } else if (code < 0x10000) {
-        text[0] = (char)(0xe0 | code >> 12);
-        text[1] = (char)(0x80 | (code >> 6 & 63));
-        text[2] = (char)(0x80 | (code & 63));
-        length = 3;
-    } else {
-        text[0] = (char)(0xf0 | code >> 18);
-        text[1] = (char)(0x80 | (code >> 12 & 63));
-        text[2] = (char)(0x80 | (code >> 6 & 63));
-        text[3] = (char)(0x80 | (code & 63));
-        length = 4;
-    }
-    bytes_put(bytes, text, length);
-}
-
-/* `at` is behind a backslash; returns what is behind the escape. */
-static const char *put_escaped(Bytes *bytes, const char *at, const char *end)
-{
-    static const char short_escapes[] = "b\bf\fn\nr\rt\t";
-    if (*at != 'u') {
-        const char *found = NULL;
-        for (const char *it = short_escapes; *it != 0 && found == NULL; it += 2)
-            found = *it == *at ? it + 1 : NULL;
-        bytes_put_char(bytes, found != NULL ? *found : *at);
-        return at + 1;
-    }
-    if (end - at < 5)
-        return end;
-    unsigned code = hex_of(at + 1);
-    at += 5;
-    if (code >= 0xd800 && code < 0xdc00 && end - at >= 6 && at[0] == '\\' && at[1] == 'u') {
-        unsigned low = hex_of(at + 2);
-        if (low >= 0xdc00 && low < 0xe000) {
-            code = 0x10000 + ((code - 0xd800) << 10) + (low - 0xdc00);
-            at += 6;
-        }
-    }
-    put_character(bytes, code >= 0xd800 && code < 0xe000 ? 0xfffd : code);
-    return at;
-}
-
-/* The inside of a JSON string. */
-static void put_inside(Bytes *bytes, const char *at, const char *end)
-{
-    while (at < end) {
-        const char *escape = memchr(at, '\\', (size_t)(end - at));
-        if (escape == NULL || end - escape < 2) {
-            bytes_put(bytes, at, (size_t)(end - at));
-            return;
-        }
-        bytes_put(bytes, at, (size_t)(escape - at));
-        at = put_escaped(bytes, escape + 1, end);
-    }
-}
 
 /* A JSON scalar as text: a string without its quotes. */
 static void put_text(Bytes *bytes, unsigned field, const char *at, size_t length)
 {
     size_t begin = begin_message(bytes, field);
     if (length >= 2 && *at == '"')
-        put_inside(bytes, at + 1, at + length - 1);
+        json_put_inside(bytes, at + 1, at + length - 1);
     else
         bytes_put(bytes, at, length);
     end_message(bytes, begin);
@@ -125,19 +44,6 @@ static uint64_t intern(PacketEncoder *encoder, Table *table, unsigned field, Tex
 }
 
 /* -- args -- */
-
-static double number_of(const char *at, size_t length)
-{
-    static locale_t plain;
-    char text[64];
-    if (plain == (locale_t)0)
-        plain = newlocale(LC_ALL_MASK, "C", (locale_t)0);
-    if (length >= sizeof text)
-        length = sizeof text - 1;
-    memcpy(text, at, length);
-    text[length] = 0;
-    return strtod_l(text, NULL, plain);
-}
 
 /* Whether a JSON number is a whole one that 64 bits hold. */
 static int whole_number(const char *at, size_t length, int64_t *number)
@@ -191,7 +97,7 @@ static void put_number(Bytes *bytes, const char *at, size_t length)
     if (whole_number(at, length, &whole))
         put_unsigned(bytes, 4, (uint64_t)whole);
     else
-        put_double(bytes, 5, number_of(at, length));
+        put_double(bytes, 5, json_number(at, length));
 }
 
 static const char *put_value(PacketEncoder *encoder, Bytes *bytes, const char *at, const char *end, int depth)
@@ -283,7 +189,7 @@ static void put_args(PacketEncoder *encoder, const Shapes *shapes, Bytes *body, 
         size_t begin = begin_message(body, 4);
         put_unsigned(body, 1, intern(encoder, &encoder->keys, 3, (Text){"\"kinetoscope\"", 13}));
         size_t text = begin_message(body, 6);
-        put_inside(body, place->said->at, place->said->at + place->said->length);
+        json_put_inside(body, place->said->at, place->said->at + place->said->length);
         end_message(body, text);
         end_message(body, begin);
     }
@@ -362,66 +268,18 @@ static void put_legacy(PacketEncoder *encoder, const Event *event, const PacketP
     end_message(body, legacy);
 }
 
-static uint64_t hash_of(uint64_t hash, const char *at, size_t length)
-{
-    for (size_t i = 0; i < length; i++)
-        hash = (hash ^ (uint8_t)at[i]) * UINT64_C(1099511628211);
-    return hash;
-}
-
-/* The track of one series of a counter, described when it is new. */
-static uint64_t counter_track(PacketEncoder *encoder, Text name, Text series, const PacketPlace *place, Bytes *out)
-{
-    uint64_t uuid = hash_of(hash_of(UINT64_C(14695981039346656037), (const char *)&place->process, 8), name.at, name.length);
-    uuid = hash_of(uuid, series.at, series.length) | COUNTER_BIT;
-    size_t before = encoder->counters.num_entries;
-    if (table_intern(&encoder->counters, (const char *)&uuid, sizeof uuid) == TABLE_FULL)
-        encoder->has_failed = 1;
-    if (encoder->counters.num_entries == before)
-        return uuid;
-    size_t packet = begin_message(out, 1);
-    put_unsigned(out, 10, encoder->order.sequence);
-    size_t descriptor = begin_message(out, 60);
-    put_unsigned(out, 1, uuid);
-    put_unsigned(out, 5, place->process);
-    size_t title = begin_message(out, 2);
-    if (name.length >= 2)
-        put_inside(out, name.at + 1, name.at + name.length - 1);
-    bytes_put_char(out, ' ');
-    put_inside(out, series.at + 1, series.at + series.length - 1);
-    end_message(out, title);
-    end_message(out, begin_message(out, 8));
-    end_message(out, descriptor);
-    end_message(out, packet);
-    return uuid;
-}
-
 static void packet_counter(PacketEncoder *encoder, const Event *event, const PacketPlace *place, Bytes *out)
 {
-    Text args = event->fields[FIELD_ARGS];
-    if (args.at == NULL || *args.at != '{')
-        return;
-    const char *end = args.at + args.length, *at = json_skip_space(args.at + 1, end);
-    JsonFault fault = JSON_FINE;
-    while (at != NULL && *at == '"') {
-        const char *key;
-        size_t length;
-        unsigned marks = 0;
-        int num_commas = 0;
-        const char *value = json_skip_key(at, end, &key, &length, &marks, &fault);
-        at = value != NULL ? json_skip_value(value, end, &fault) : NULL;
-        if (at == NULL)
-            return;
-        if (*value == '-' || (*value >= '0' && *value <= '9')) {
-            Bytes *body = &encoder->body;
-            uint64_t track = counter_track(encoder, event->fields[FIELD_NAME], (Text){key - 1, length + 2}, place, out);
-            body->length = 0;
-            put_unsigned(body, 9, COUNTER);
-            put_unsigned(body, 11, track);
-            put_double(body, 44, number_of(value, (size_t)(at - value)));
-            packet_put(&encoder->order, out, place->ts, body->at, body->length);
-        }
-        at = json_skip_comma(at, end, &num_commas);
+    CounterTracks *tracks = &encoder->counters;
+    CounterEvent counter;
+    for (int is_there = counter_first(&counter, event, tracks->texts); is_there; is_there = counter_next(&counter)) {
+        Bytes *body = &encoder->body;
+        uint64_t track = counter_track(tracks, &counter, place->process, encoder->order.sequence, out);
+        body->length = 0;
+        put_unsigned(body, 9, COUNTER);
+        put_unsigned(body, 11, track);
+        put_double(body, 44, counter.value);
+        packet_put(&encoder->order, out, place->ts, body->at, body->length);
     }
 }
 
@@ -500,7 +358,7 @@ void packet_finish(PacketEncoder *encoder, Bytes *out)
 {
     packet_flush(&encoder->order, 1, out);
     encoder->has_failed |= encoder->order.has_failed | encoder->body.has_failed | encoder->interned.has_failed |
-                           encoder->last_category.has_failed;
+                           encoder->last_category.has_failed | encoder->counters.has_failed;
 }
 
 void packet_free(PacketEncoder *encoder)
@@ -509,7 +367,7 @@ void packet_free(PacketEncoder *encoder)
     table_free(&encoder->names);
     table_free(&encoder->categories);
     table_free(&encoder->keys);
-    table_free(&encoder->counters);
+    counter_tracks_free(&encoder->counters);
     bytes_free(&encoder->interned);
     bytes_free(&encoder->body);
     bytes_free(&encoder->last_category);

@@ -7,6 +7,7 @@
 #define KINETOSCOPE_PERFETTO_H
 
 #include "bytes.h"
+#include "counters.h"
 #include "event.h"
 #include "packet_order.h"
 #include "shapes.h"
@@ -15,7 +16,7 @@ typedef struct {
     PacketOrder order;
     int is_begun;
     Table names, categories, keys; /* strings as JSON; their number is that in the trace, less 1 */
-    Table counters;
+    CounterTracks counters;
     uint32_t *shape_keys; /* by the shape of a member: the number of its key; 0: not known yet */
     size_t num_shape_keys;
     Bytes last_category;

@@ -22,16 +22,17 @@ static int text_enter(TextObject *self)
 
 static PyObject *text_new(PyTypeObject *type, PyObject *arguments, PyObject *Py_UNUSED(names))
 {
-    int nests, checks;
+    int nests, checks, notes_counters;
     Py_ssize_t most_pending, length;
     const char *align_on;
-    if (!PyArg_ParseTuple(arguments, "pny#p", &nests, &most_pending, &align_on, &length, &checks))
+    if (!PyArg_ParseTuple(arguments, "pny#pp", &nests, &most_pending, &align_on, &length, &checks, &notes_counters))
         return NULL;
     TextObject *self = (TextObject *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
     if (self == NULL)
         return NULL;
     self->text.nests = nests;
     self->text.checks = checks;
+    self->text.counters.is_wanted = notes_counters;
     self->text.most_pending = most_pending > 0 ? (size_t)most_pending : 1;
     self->text.names.most_bytes = (size_t)32 << 20;
     bytes_put(&self->text.align_on, align_on, (size_t)length);
@@ -164,6 +165,15 @@ static PyObject *metadata_of(const TraceText *text)
     return events;
 }
 
+/* CounterFacts, as they lie in memory; None if nobody asked for them, or there are too many. */
+static PyObject *counters_of(const CounterSurvey *counters)
+{
+    if (!counters->is_wanted || counters->is_full)
+        return new_none();
+    const char *facts = counters->facts != NULL ? (const char *)counters->facts : "";
+    return PyBytes_FromStringAndSize(facts, (Py_ssize_t)(counters->keys.num_entries * sizeof *counters->facts));
+}
+
 static int put_fact(PyObject *facts, const char *name, PyObject *value)
 {
     int status = value == NULL ? -1 : PyDict_SetItemString(facts, name, value);
@@ -185,6 +195,7 @@ static PyObject *text_facts(TextObject *self, PyObject *Py_UNUSED(nothing))
     const char *steps = text->steps.at != NULL ? text->steps.at : "";
     if (put_fact(facts, "tracks", tracks_of(text)) < 0 || put_fact(facts, "metadata", metadata_of(text)) < 0 ||
         put_fact(facts, "steps", PyBytes_FromStringAndSize(steps, (Py_ssize_t)text->steps.length)) < 0 ||
+        put_fact(facts, "counters", counters_of(&text->counters)) < 0 ||
         put_fact(facts, "earliest_ns", number_if(text->num_timed > 0, text->earliest_ns)) < 0 ||
         put_fact(facts, "latest_ns", number_if(text->num_timed > 0, text->num_spans > 0 ? text->latest_end_ns : text->latest_ns)) < 0 ||
         put_fact(facts, "aligned_ns", number_if(text->has_aligned, text->aligned_ns)) < 0 ||
@@ -275,6 +286,20 @@ static PyObject *text_plan(TextObject *self, PyObject *arguments)
     return new_none();
 }
 
+static PyObject *text_place_counters(TextObject *self, PyObject *arguments)
+{
+    const char *alone, *unchanged;
+    Py_ssize_t alone_length, unchanged_length;
+    if (!text_enter(self) ||
+        !PyArg_ParseTuple(arguments, "y#y#", &alone, &alone_length, &unchanged, &unchanged_length))
+        return NULL;
+    CounterTracks *tracks = &self->text.packets.counters;
+    tracks->alone.length = tracks->unchanged.length = 0;
+    bytes_put(&tracks->alone, alone, (size_t)alone_length);
+    bytes_put(&tracks->unchanged, unchanged, (size_t)unchanged_length);
+    return tracks->alone.has_failed || tracks->unchanged.has_failed ? PyErr_NoMemory() : new_none();
+}
+
 static PyObject *text_num_written(TextObject *self, void *Py_UNUSED(closure))
 {
     return PyLong_FromUnsignedLongLong(self->text.num_written);
@@ -292,6 +317,8 @@ static PyMethodDef text_methods[] = {
     {"plan", (PyCFunction)text_plan, METH_VARARGS,
      "(outputs, shift_ns, id_shift, ids_are_plain, is_windowed, keeps_places, sequence, stretch): how to rewrite; as packets, "
      "if sequence is not 0."},
+    {"place_counters", (PyCFunction)text_place_counters, METH_VARARGS,
+     "(alone, unchanged): the uuids, in order, of series that do not stand in the group of their subject."},
     {"rewrite", (PyCFunction)text_rewrite, METH_VARARGS,
      "(text, start, end, is_first, look): where it stopped, why, and lines."},
     {"finish_writing", (PyCFunction)text_finish_writing, METH_NOARGS, "What had to wait for the end."},

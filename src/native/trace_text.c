@@ -394,6 +394,12 @@ static void survey_span(TraceText *text, TextTrack *track, const Event *event, u
         collect(text, track, event, look);
 }
 
+static void survey_counter(TraceText *text, const TextTrack *track, const Event *event)
+{
+    if (text->counters.is_wanted)
+        text->has_failed |= !counters_survey(&text->counters, event, (uint32_t)(track - text->tracks));
+}
+
 static void survey_time(TraceText *text, const Event *event)
 {
     Text name = event->fields[FIELD_NAME];
@@ -443,6 +449,8 @@ static void survey_event(TraceText *text, const Event *event, unsigned look, Byt
         track->is_device |= event->phase != 'M' && is_device_category(event->fields[FIELD_CAT]);
         if (event->phase == 'X')
             survey_span(text, track, event, look);
+        else if (event->phase == 'C')
+            survey_counter(text, track, event);
         else
             track->ends.is_broken |= event->phase != 0 && strchr("BEstf", event->phase) != NULL;
         if (text->checks)
@@ -907,6 +915,7 @@ void trace_free(TraceText *text)
     free(text->outputs);
     packet_free(&text->packets);
     splices_free(&text->splices);
+    counter_survey_free(&text->counters);
     table_free(&text->places);
     free(text->place_tracks);
     table_free(&text->track_keys);

@@ -9,6 +9,7 @@
 #define KINETOSCOPE_TRACE_TEXT_H
 
 #include "bytes.h"
+#include "counters.h"
 #include "end_order.h"
 #include "event.h"
 #include "nest.h"
@@ -69,6 +70,7 @@ typedef struct {
     uint32_t *flow_counts; /* how often each began, in the second pass */
     size_t flow_counts_capacity;
     uint64_t num_repeated_flows, num_hidden_flows, num_lone_ends, num_lone_begins, num_negative, num_rounded;
+    CounterSurvey counters;
     NestOutcome outcome;
     size_t next_action;
     size_t most_pending, num_pending;

@@ -2,14 +2,18 @@
 
 Every span is two packets, its begin and its end, on a track of its thread or stream; names, categories and the names of
 args are written once and called by number after that. Flows and asynchronous spans go the way of the old format, which
-the trace processor knows from Chrome. Format: protos/perfetto/trace/trace_packet.proto and what it includes.
-`src/native/perfetto.c` writes the same from text.
+the trace processor knows from Chrome. A counter has a track for each of its series, in the group of its subject, which
+is what stands before the first slash of its name.
+
+Format: protos/perfetto/trace/trace_packet.proto and what it includes. `src/native/perfetto.c` writes it from text.
 """
 
 import heapq
 import itertools
 import struct
+import sys
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 Event = dict[str, Any]
@@ -24,6 +28,9 @@ _OWN_SEQUENCE = 1
 # What comes first at one moment of one track.
 _ENDS, _BEGINS, _EMPTY_ENDS, _WITHIN, _FLOWS = 0, 1, 1.5, 2, 3
 _COUNTER_BIT = 1 << 63
+_FNV_BASIS, _FNV_PRIME = 14695981039346656037, 1099511628211
+_SERIES_MARK, _GROUP_MARK = b"\xff", b"\xfe"  # bytes that UTF-8 does not have, between parts of what is hashed
+_UNCHANGED = "unchanged"
 _CHUNK_BYTES = 1 << 20
 
 
@@ -67,6 +74,39 @@ def track_uuid(pid: int, tid: int) -> int:
     return process_uuid(pid) | tid
 
 
+def counter_numbers(event: Event) -> Iterator[tuple[str, float]]:
+    """The series of a counter's event whose value is a finite number."""
+    args = event.get("args")
+    for series, value in args.items() if isinstance(args, dict) else ():
+        if isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= sys.float_info.max:
+            yield series, float(value)
+
+
+def series_hash(name: str, series: str) -> int:
+    """What a series of a counter is called, whatever its process."""
+    return fnv(_utf8(name) + _SERIES_MARK + _utf8(series))
+
+
+def subject_hash(name: str) -> int:
+    """The same of the group of a counter's subject."""
+    return fnv(_utf8(_subject(name)) + _GROUP_MARK)
+
+
+def counter_uuid(hashed: int, pid: int) -> int:
+    """What a series or group of counters of a process is called in the trace."""
+    return (hashed ^ process_uuid(pid)) * _FNV_PRIME & 2**64 - 1 | _COUNTER_BIT
+
+
+@dataclass(frozen=True, slots=True)
+class CounterPlaces:
+    """The uuids of series that do not stand in the group of their subject itself."""
+
+    alone: frozenset[int] = frozenset()
+    """They stand below the process: their subject has no others."""
+    unchanged: frozenset[int] = frozenset()
+    """They stand in a group within that of the subject: their number never changes."""
+
+
 class PerfettoWriter:
     """Writes a Perfetto trace to a binary stream as the events come; `ChromeWriter` is its brother for Chrome JSON.
 
@@ -77,12 +117,16 @@ class PerfettoWriter:
     base_ns = 0
     """Times are unix nanoseconds."""
 
+    counter_places = CounterPlaces()
+    """Of all counters that will be written."""
+
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
         self._interned: dict[tuple[int, str], int] = {}
         self._sizes = {_CATEGORIES: 0, _NAMES: 0, _KEYS: 0}
         self._pending = bytearray()
-        self._described: set[int] = set()
+        self._counter_tracks: dict[tuple[int, str, str], int] = {}
+        self._groups: set[int] = set()
         self._descriptions: dict[int, dict[str, Any]] = {}
         self._num_sequences = _OWN_SEQUENCE
         self._chunk = bytearray()
@@ -181,11 +225,9 @@ class PerfettoWriter:
         return bytes_field(6, legacy + (number_field(12, 1) if event.get("bp") == "e" else b""))
 
     def _counters(self, event: Event) -> Iterator[bytes]:
-        args = event.get("args")
-        for series, value in args.items() if isinstance(args, dict) else ():
-            if isinstance(value, (int, float)) and not isinstance(value, bool):
-                uuid = self._counter_track(event["pid"], str(event.get("name", "")), series)
-                yield number_field(9, _COUNTER) + number_field(11, uuid) + double_field(44, float(value))
+        for series, value in counter_numbers(event):
+            uuid = self._counter_track(event["pid"], str(event.get("name", "")), series)
+            yield number_field(9, _COUNTER) + number_field(11, uuid) + double_field(44, value)
 
     def _args(self, event: Event) -> bytes:
         args = event.get("args")
@@ -209,7 +251,7 @@ class PerfettoWriter:
                 return b"".join(bytes_field(12, self._value(it)) for it in value)
             case None:
                 return bytes_field(6, b"null")
-        return bytes_field(6, str(value).encode(errors="replace"))
+        return bytes_field(6, _utf8(str(value)))
 
     # -- names --
 
@@ -218,7 +260,7 @@ class PerfettoWriter:
         if number is None:
             self._sizes[field] += 1
             number = self._interned[field, text] = self._sizes[field]
-            entry = number_field(1, number) + bytes_field(2, text.encode(errors="replace"))
+            entry = number_field(1, number) + bytes_field(2, _utf8(text))
             self._pending += bytes_field(field, entry)
         return number
 
@@ -250,14 +292,32 @@ class PerfettoWriter:
         self._descriptions.clear()
 
     def _counter_track(self, pid: int, name: str, series: str) -> int:
-        parent = process_uuid(pid)
-        uuid = fnv(struct.pack("<Q", parent) + _json_text(name) + _json_text(series)) | _COUNTER_BIT
-        if uuid not in self._described:
-            self._described.add(uuid)
-            title = f"{name} {series}".encode(errors="replace")
-            track = number_field(1, uuid) + number_field(5, parent) + bytes_field(2, title) + bytes_field(8, b"")
-            self._put(bytes_field(60, track))
+        """The track of a series, described with its groups when it is new."""
+        uuid = self._counter_tracks.get((pid, name, series))
+        if uuid is None:
+            uuid = self._counter_tracks[pid, name, series] = counter_uuid(series_hash(name, series), pid)
+            parent, subject = process_uuid(pid), _subject(name)
+            if subject and uuid not in self.counter_places.alone:
+                parent = self._group(subject_hash(name), pid, parent, subject)
+                name = name.removeprefix(subject).removeprefix("/")
+                if uuid in self.counter_places.unchanged:
+                    hashed = fnv(_utf8(subject) + 2 * _GROUP_MARK)
+                    parent = self._group(hashed, pid, parent, _UNCHANGED)
+            self._put_track(
+                uuid, parent, f"{name} {series}" if name and series else name or series, bytes_field(8, b"")
+            )
         return uuid
+
+    def _group(self, hashed: int, pid: int, parent: int, name: str) -> int:
+        uuid = counter_uuid(hashed, pid)
+        if uuid not in self._groups:
+            self._groups.add(uuid)
+            self._put_track(uuid, parent, name)
+        return uuid
+
+    def _put_track(self, uuid: int, parent: int, name: str, kind: bytes = b"") -> None:
+        track = number_field(1, uuid) + number_field(5, parent) + bytes_field(2, _utf8(name)) + kind
+        self._put(bytes_field(60, track))
 
 
 def _when(event: Event) -> int:
@@ -283,7 +343,7 @@ def _with_flows(moments: list[_Moment]) -> list[_Moment]:
 
 def _description(*, pid: int, tid: int | None, name: str = "", sort_index: int | None = None) -> bytes:
     """The rest of a track's descriptor: a process's, or that of one of its threads."""
-    title = name.encode(errors="replace")
+    title = _utf8(name)
     order = number_field(3, sort_index) if sort_index is not None else b""
     if tid is None:
         return bytes_field(3, number_field(1, pid) + order + bytes_field(6, title))
@@ -292,13 +352,18 @@ def _description(*, pid: int, tid: int | None, name: str = "", sort_index: int |
     return number_field(5, process_uuid(pid)) + bytes_field(4, thread) + rank
 
 
-def _json_text(text: str) -> bytes:
-    return b'"' + text.encode(errors="replace") + b'"'
+def _subject(name: str) -> str:
+    """What counters are grouped by: the name up to its first slash, or all of it."""
+    return name.partition("/")[0] or name
+
+
+def _utf8(text: str) -> bytes:
+    return text.encode(errors="replace")
 
 
 def fnv(key: bytes) -> int:
-    """A number for some bytes; C makes the same of them, in `perfetto.c` and `viewers.c`."""
-    number = 14695981039346656037
+    """A number for some bytes; C makes the same of them, in `counters.c` and `viewers.c`."""
+    number = _FNV_BASIS
     for byte in key:
-        number = (number ^ byte) * 1099511628211 & 2**64 - 1
+        number = (number ^ byte) * _FNV_PRIME & 2**64 - 1
     return number

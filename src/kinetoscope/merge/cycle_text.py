@@ -100,7 +100,7 @@ class _CycleSurvey(Survey):
         self.base_ns = find_base_ns(header, ())
         if not self.base_ns:
             raise _NotForCError
-        self.text = _native.TraceText(True, _ANY_NUMBER, b"", False)
+        self.text = _native.TraceText(True, _ANY_NUMBER, b"", False, False)
 
         def survey(lines: bytes, is_first: bool) -> int:
             return self.text.survey(lines, 0, len(lines), is_first, _LOOK_AT_OURS)[0]

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any, NamedTuple, TypeGuard
 
 from kinetoscope.errors import TraceFileError
 from kinetoscope.formats.chrome import Event
@@ -24,6 +24,16 @@ FileState = tuple[int, int]
 
 Moment = tuple[int, int]
 """The begin and the end of something, in nanoseconds."""
+
+
+class CounterSeries(NamedTuple):
+    """One series of a counter in one file, with hashes of `kinetoscope.formats.perfetto`."""
+
+    pid: Any
+    hashed: int
+    subject: int
+    value: float | None
+    """None if it changes."""
 
 
 @dataclass(slots=True)
@@ -48,6 +58,8 @@ class InputFile:
     """What a check counts: the names are those of the sentences in `kinetoscope.merge.check`, and ``events``."""
     notes: dict[str, Any] = field(default_factory=dict)
     """What metadata events say of the whole file, by their names: Composer keeps its rank and its clock there."""
+    counters: list[CounterSeries] | None = None
+    """None where nobody asked for them, or there are too many."""
     shift_ns: int = 0
     stretch: Stretch | None = None
     ranks: list[int] = field(init=False)

@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from kinetoscope.errors import MergeError
+from kinetoscope.formats.perfetto import PerfettoWriter
 from kinetoscope.formats.trace_base import choose_base_ns
 from kinetoscope.formats.tracks import RankTracks
 from kinetoscope.merge.alignment import align, describe_clocks, notes_on_alignment, notes_on_clocks
+from kinetoscope.merge.counters import counter_places
 from kinetoscope.merge.input_file import InputFile, Plan, nesting_notes, own_header
 from kinetoscope.merge.pure_rewrite import PureRewriter
 from kinetoscope.merge.trace_output import TraceWriter, is_perfetto, trace_output
@@ -38,7 +40,14 @@ class Rewriter(Protocol):
     """Looks at one file, and then writes it anew."""
 
     def survey(
-        self, path: str, position: int, align_on: str | None, on_bytes: Callable[[int], None], *, checks: bool = False
+        self,
+        path: str,
+        position: int,
+        align_on: str | None,
+        on_bytes: Callable[[int], None],
+        *,
+        checks: bool = False,
+        notes_counters: bool = False,
     ) -> InputFile: ...
     def rewrite(self, file: InputFile, plan: Plan, writer: Any, on_bytes: Callable[[int], None]) -> None: ...
 
@@ -83,10 +92,11 @@ def merge_traces(
     """
     if not trace_files:
         raise MergeError("Nothing to merge: no trace files were given. Pass at least one.")
-    merging = _Merging([os.fspath(path) for path in trace_files], align_on, ranks, on_progress)
+    output = Path(output_file)
+    paths = [os.fspath(path) for path in trace_files]
+    merging = _Merging(paths, align_on, ranks, on_progress, notes_counters=is_perfetto(output))
     merging.align(align_on, align_all=align_all)
     merging.plan(window)
-    output = Path(output_file)
     header = merging.header(notes if is_perfetto(output) else [*notes, *merging.notes_on_distance()], sources)
     lowest = min(merging.ranks)
     with trace_output(output, base_ns=merging.base_ns(), header=header, as_list=as_list, rank=lowest) as writer:
@@ -104,13 +114,19 @@ class _Merging:
     """One merge under way: its files, and the tracks of each rank so far."""
 
     def __init__(
-        self, paths: list[str], align_on: str | None, ranks: Collection[int] | None, on_progress: Progress | None
+        self,
+        paths: list[str],
+        align_on: str | None,
+        ranks: Collection[int] | None,
+        on_progress: Progress | None,
+        *,
+        notes_counters: bool,
     ) -> None:
         self._progress = ByteProgress(paths, on_progress)
         self._files: list[tuple[InputFile, Rewriter]] = []
         for position, path in enumerate(paths):
             rewriter = make_rewriter()
-            file = rewriter.survey(path, position, align_on, self._progress.advance)
+            file = rewriter.survey(path, position, align_on, self._progress.advance, notes_counters=notes_counters)
             if ranks is None or set(file.ranks) & set(ranks):
                 self._files.append((file, rewriter))
         self._files.sort(key=lambda pair: (pair[0].rank, pair[0].earliest_ns or 0))
@@ -145,6 +161,8 @@ class _Merging:
 
     def write_to(self, writer: TraceWriter, *, for_composer: bool) -> None:
         """Writes all files, then what is to be said of their tracks, to Composer's merger too if it is to read them."""
+        if isinstance(writer, PerfettoWriter):
+            writer.counter_places = counter_places([file for file, _ in self._files])
         for file, rewriter in self._files:
             rewriter.rewrite(file, self._plan, writer, self._progress.advance)
         for tracks in self._plan.tracks.values():

@@ -5,7 +5,8 @@ times and ids, and the rest as it is. Neither keeps the text. What C does not ta
 written anew in Python, and goes in again.
 """
 
-from collections.abc import Callable, Iterator
+from array import array
+from collections.abc import Callable, Collection, Iterator
 from functools import cached_property
 from typing import Any
 
@@ -28,6 +29,7 @@ from kinetoscope.formats.nesting import OverlapTracks
 from kinetoscope.formats.perfetto import PerfettoWriter, process_uuid, track_uuid
 from kinetoscope.formats.tracks import Descriptions, IdNumbers, Role, with_plain_places
 from kinetoscope.formats.viewers import made_viewable, misread_tids, viewer_place
+from kinetoscope.merge.counters import read_counter_facts
 from kinetoscope.merge.input_file import InputFile, Plan, batches_by_pid, file_state, notes_of
 
 LOOK_CANONICAL = 1
@@ -52,12 +54,22 @@ class NativeRewriter:
         self._checks = False
 
     def survey(
-        self, path: str, position: int, align_on: str | None, on_bytes: Callable[[int], None], *, checks: bool = False
+        self,
+        path: str,
+        position: int,
+        align_on: str | None,
+        on_bytes: Callable[[int], None],
+        *,
+        checks: bool = False,
+        notes_counters: bool = False,
     ) -> InputFile:
-        """What the file holds; ``checks`` counts what may be wrong with it. Raises `TraceFileError`."""
+        """What the file holds; ``checks`` counts what may be wrong with it, ``notes_counters`` compares numbers.
+
+        Raises `TraceFileError`.
+        """
         self._align_on, self._checks = align_on, checks
         state = file_state(path)
-        survey = _look(path, align_on, on_bytes, checks)
+        survey = _look(path, align_on, on_bytes, checks, notes_counters=notes_counters)
         facts, metadata = survey.facts, survey.metadata
         header = header_in(metadata) | survey.trace.header
         if not survey.num_events and (NOT_STRICT in survey.trace.repairs or survey.num_stray):
@@ -83,6 +95,7 @@ class NativeRewriter:
             repairs=survey.trace.repairs,
             counts=survey.counts(),
             notes=notes_of(metadata),
+            counters=read_counter_facts(facts["counters"], [pid for pid, *_ in survey.tracks]),
         )
 
     def rewrite(self, file: InputFile, plan: Plan, writer: Any, on_bytes: Callable[[int], None]) -> None:
@@ -101,6 +114,10 @@ class NativeRewriter:
             writer.begin_sequence() if isinstance(writer, PerfettoWriter) else 0,
             _stretch(file),
         )
+        if isinstance(writer, PerfettoWriter):
+            survey.text.place_counters(
+                *map(_sorted_uuids, (writer.counter_places.alone, writer.counter_places.unchanged))
+            )
         look = LOOK_AGAIN if survey.trace.is_strict else 0
         put = writer.write_packets if isinstance(writer, PerfettoWriter) else writer.write_lines
         renumber = None if plan.keeps_places else numbers.renumber
@@ -123,8 +140,9 @@ class NativeRewriter:
 class Survey:
     """One file, looked at: takes its events and knows them by the facts that C tells."""
 
-    def __init__(self, most_pending: int, align_on: str | None, checks: bool) -> None:
+    def __init__(self, most_pending: int, align_on: str | None, checks: bool, *, notes_counters: bool = False) -> None:
         self._checks = checks
+        self._notes_counters = notes_counters
         self._most_pending = most_pending
         self._align_on = encode_text(align_on) if align_on is not None else b""
         self.text: Any = None
@@ -135,7 +153,7 @@ class Survey:
 
     def begin(self, header: dict[str, Any]) -> None:
         nests = self._checks or "kinetoscope" not in header
-        self.text = _native.TraceText(nests, self._most_pending, self._align_on, self._checks)
+        self.text = _native.TraceText(nests, self._most_pending, self._align_on, self._checks, self._notes_counters)
 
     def end(self, trace: StreamedTrace) -> None:
         self.text.finish()
@@ -207,10 +225,17 @@ class Survey:
                 yield event
 
 
-def _look(path: str, align_on: str | None, on_bytes: Callable[[int], None], checks: bool = False) -> Survey:
+def _look(
+    path: str,
+    align_on: str | None,
+    on_bytes: Callable[[int], None],
+    checks: bool = False,
+    *,
+    notes_counters: bool = False,
+) -> Survey:
     most_pending = _MOST_PENDING
     while True:
-        survey = Survey(most_pending, align_on, checks)
+        survey = Survey(most_pending, align_on, checks, notes_counters=notes_counters)
         survey.end(stream_chrome(path, survey, survey.begin, on_bytes))
         if not survey.facts["is_late"]:
             return survey
@@ -328,6 +353,10 @@ def _stretch(file: InputFile) -> tuple[int, int, int]:
     """From where, by how much, and over what time the file is stretched; its times count from its base."""
     stretch = file.stretch
     return (0, 0, 1) if stretch is None else (stretch.begin_ns - file.base_ns, stretch.gain_ns, stretch.over_ns)
+
+
+def _sorted_uuids(uuids: Collection[int]) -> bytes:
+    return array("Q", sorted(uuids)).tobytes()
 
 
 def _value(text: bytes) -> Any:

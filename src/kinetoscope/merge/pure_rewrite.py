@@ -24,6 +24,7 @@ from kinetoscope.formats.viewers import (
     part_repeated_flows,
     viewer_place,
 )
+from kinetoscope.merge.counters import find_counters
 from kinetoscope.merge.input_file import InputFile, Moment, Plan, batches_by_pid, file_state, notes_of
 
 _LIGHT_FIELDS = (
@@ -50,9 +51,19 @@ class PureRewriter:
     """Looks at one file, and rewrites it."""
 
     def survey(
-        self, path: str, position: int, align_on: str | None, on_bytes: Callable[[int], None], *, checks: bool = False
+        self,
+        path: str,
+        position: int,
+        align_on: str | None,
+        on_bytes: Callable[[int], None],
+        *,
+        checks: bool = False,
+        notes_counters: bool = False,
     ) -> InputFile:
-        """What the file holds; ``checks`` counts what may be wrong with it. Raises `TraceFileError`."""
+        """What the file holds; ``checks`` counts what may be wrong with it, ``notes_counters`` compares numbers.
+
+        Raises `TraceFileError`.
+        """
         state = file_state(path)
         trace = collect_chrome(path, _packed, on_bytes)
         counts = _make_viewable(trace) if checks else {}
@@ -72,6 +83,7 @@ class PureRewriter:
             repairs=trace.repairs,
             counts=counts | _counts(trace) if checks else {},
             notes=notes_of(trace.events),
+            counters=find_counters(trace.events) if notes_counters else None,
         )
 
     def rewrite(self, file: InputFile, plan: Plan, writer: Any, on_bytes: Callable[[int], None]) -> None:

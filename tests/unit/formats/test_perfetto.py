@@ -28,8 +28,9 @@ QUESTIONS = {
     "from slice join thread_track on track_id = thread_track.id join thread using (utid) order by at, dur, slice.name",
     "flows": "select b.name as begin, e.name as end from flow join slice b on slice_out = b.id "
     "join slice e on slice_in = e.id order by b.ts, b.name",
-    "counters": "select name, ts - (select min(ts) from counter) as at, value from counter "
-    "join counter_track on track_id = counter_track.id order by at, name",
+    "counters": "select coalesce(above.name || ' ', '') || track.name as counter, value, "
+    "ts - (select min(ts) from counter) as at from counter join track on track_id = track.id "
+    "left join track as above on track.parent_id = above.id order by at, counter",
     "processes": "select pid, name from process where name is not null order by pid",
 }
 

@@ -71,6 +71,20 @@ def test_both_read_numbers_alike_where_many_events_look_alike(tmp_path, monkeypa
 
 
 @QUIET
+@given(st.lists(st.permutations(("pid", "tid", "ts", "dur", "args", "cat")), min_size=1), st.data())
+def test_both_find_places_and_times_wherever_they_stand_in_an_event(tmp_path, monkeypatch, orders, data):
+    """Also where one is too long, or too far from the next, for what the first pass notes of it."""
+    long_value, far = st.sampled_from([3, "7", "9" * 300]), st.sampled_from(["", "x" * 300])
+    written = []
+    for number, order in enumerate(orders):
+        values = {"pid": data.draw(long_value), "tid": data.draw(long_value), "ts": 10 * number + 0.5, "dur": 4.25}
+        values |= {"args": {"a": data.draw(far)}, "cat": data.draw(far)}
+        written.append({"name": "n" * data.draw(st.sampled_from([1, 70000])), "ph": data.draw(st.sampled_from("XBEiC"))})
+        written[-1] |= {key: values[key] for key in order}
+    agree(json.dumps(written).encode(), tmp_path, monkeypatch)
+
+
+@QUIET
 @given(events)
 def test_both_align_on_the_same_span(tmp_path, monkeypatch, events):
     agree(json.dumps(events).encode(), tmp_path, monkeypatch, align_on="aten::add")
