@@ -48,6 +48,22 @@ class LoadedTrace:
         """Every error statistic that is not zero: {} for a good trace."""
         return {row["name"]: row["value"] for row in self.query(ERRORS)}
 
+    def counters(self, pid: int) -> dict[str, list[float]]:
+        """The numbers of each counter of a process, by the names of its groups and its own, with bars between."""
+        tracks = {row["id"]: row for row in self.query("select id, name, parent_id from track")}
+        rows = self.query(
+            "select track_id, value from counter join process_counter_track as t on track_id = t.id "
+            f"join process using (upid) where pid = {pid} order by ts, track_id"
+        )
+        found: dict[str, list[float]] = {}
+        for row in rows:
+            names, track = [], tracks[row["track_id"]]
+            while track is not None:
+                names.insert(0, track["name"])
+                track = tracks.get(track["parent_id"])
+            found.setdefault(" | ".join(names), []).append(row["value"])
+        return found
+
 
 class TraceProcessorServer:
     """The node process, one per test run."""

@@ -48,7 +48,14 @@ class Rewriter(Protocol):
         *,
         checks: bool = False,
         notes_counters: bool = False,
-    ) -> InputFile: ...
+    ) -> InputFile:
+        """What the file holds.
+
+        ``checks`` counts what may be wrong with it, ``notes_counters`` compares the numbers of its counters.
+        Raises `TraceFileError`.
+        """
+        ...
+
     def rewrite(self, file: InputFile, plan: Plan, writer: Any, on_bytes: Callable[[int], None]) -> None: ...
 
 

@@ -63,19 +63,13 @@ class NativeRewriter:
         checks: bool = False,
         notes_counters: bool = False,
     ) -> InputFile:
-        """What the file holds; ``checks`` counts what may be wrong with it, ``notes_counters`` compares numbers.
-
-        Raises `TraceFileError`.
-        """
+        """What the file holds; see `Rewriter`. Raises `TraceFileError`."""
         self._align_on, self._checks = align_on, checks
         state = file_state(path)
         survey = _look(path, align_on, on_bytes, checks, notes_counters=notes_counters)
         facts, metadata = survey.facts, survey.metadata
         header = header_in(metadata) | survey.trace.header
-        if not survey.num_events and (NOT_STRICT in survey.trace.repairs or survey.num_stray):
-            raise nothing_left(path)
-        if not survey.has_phases and (survey.num_events or survey.trace.num_strangers):
-            raise without_events(path)
+        survey.require_events(path)
         base_ns = find_base_ns(header, (event for event in metadata if event.get("ph") == "M"))
         batches = batches_by_pid(survey.steps(base_ns))
         if facts["num_actions"] <= _MOST_ACTIONS_KEPT:
@@ -187,6 +181,13 @@ class Survey:
     def num_events(self) -> int:
         """All of them, also what viewers do not show."""
         return self.facts["num_events"] + self._num_hidden
+
+    def require_events(self, path: str) -> None:
+        """Raises `TraceFileError` if there are none, or if they are none of a trace."""
+        if not self.num_events and (NOT_STRICT in self.trace.repairs or self.num_stray):
+            raise nothing_left(path)
+        if not self.has_phases and (self.num_events or self.trace.num_strangers):
+            raise without_events(path)
 
     def counts(self) -> dict[str, int]:
         """What a check counts."""

@@ -60,10 +60,7 @@ class PureRewriter:
         checks: bool = False,
         notes_counters: bool = False,
     ) -> InputFile:
-        """What the file holds; ``checks`` counts what may be wrong with it, ``notes_counters`` compares numbers.
-
-        Raises `TraceFileError`.
-        """
+        """What the file holds; see `Rewriter`. Raises `TraceFileError`."""
         state = file_state(path)
         trace = collect_chrome(path, _packed, on_bytes)
         counts = _make_viewable(trace) if checks else {}
