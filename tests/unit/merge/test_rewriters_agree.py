@@ -79,8 +79,8 @@ def test_both_find_places_and_times_wherever_they_stand_in_an_event(tmp_path, mo
     for number, order in enumerate(orders):
         values = {"pid": data.draw(long_value), "tid": data.draw(long_value), "ts": 10 * number + 0.5, "dur": 4.25}
         values |= {"args": {"a": data.draw(far)}, "cat": data.draw(far)}
-        written.append({"name": "n" * data.draw(st.sampled_from([1, 70000])), "ph": data.draw(st.sampled_from("XBEiC"))})
-        written[-1] |= {key: values[key] for key in order}
+        name, phase = data.draw(st.sampled_from(["n", "n" * 70000])), data.draw(st.sampled_from("XBEiC"))
+        written.append({"name": name, "ph": phase} | {key: values[key] for key in order})
     agree(json.dumps(written).encode(), tmp_path, monkeypatch)
 
 
