@@ -12,7 +12,7 @@ PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 TWINS := $(addprefix tests/unit/,clock formats handlers merge recording sources table torch writing) tests/integration/torch \
 	$(addprefix tests/integration/test_,damaged_live_folders.py endings.py kills.py live_folder.py long_window.py merge_command.py \
 	recover.py short_threads.py torch_profiler.py)
-PACKAGE := pyproject.toml $(wildcard setup.py src/native/*)
+PACKAGE := pyproject.toml $(wildcard setup.py src/native/*.c src/native/*/*)
 
 .PHONY: help demo test test-torch test-pure test-long test-busy test-sanitized fuzz test-composer bench-composer check bench clean
 

@@ -29,8 +29,8 @@ HERE = Path(__file__).parent
 def extensions() -> list[Extension]:
     """Modules for CPython 3.11 and every later one."""
     return [
-        _extension("_native", "*.c", ["-std=gnu11", *WARNINGS, *TLS]),
-        _extension("_kineto_save", "kineto_save.cpp", ["-std=c++17", *WARNINGS], language="c++"),
+        _extension("_native", "**/*.c", ["-std=gnu11", *WARNINGS, *TLS]),
+        _extension("_kineto_save", "kineto/kineto_save.cpp", ["-std=c++17", *WARNINGS], language="c++"),
     ]
 
 
@@ -39,7 +39,8 @@ def _extension(name: str, pattern: str, flags: list[str], language: str = "c") -
     return Extension(
         f"kinetoscope.{name}",
         sources=sorted(str(it.relative_to(HERE)) for it in sources.glob(pattern)),
-        depends=sorted(str(it.relative_to(HERE)) for it in sources.glob("*.h")),
+        depends=sorted(str(it.relative_to(HERE)) for it in sources.glob("**/*.h")),
+        include_dirs=[str(sources.relative_to(HERE))],
         define_macros=[("Py_LIMITED_API", "0x030B0000")],
         py_limited_api=True,
         optional=not IS_REQUIRED,

@@ -1,4 +1,4 @@
-"""Kineto's save without the GIL; see `src/native/kineto_save.cpp`."""
+"""Kineto's save without the GIL; see `src/native/kineto/kineto_save.cpp`."""
 
 from typing import Any
 

@@ -1,7 +1,7 @@
 /* kinetoscope._native: the module. It keeps state per process, so it does not support sub-interpreters. */
 
-#include "column.h"
-#include "native.h"
+#include "module.h"
+#include "recorder/native.h"
 
 static PyObject *use_tsc(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(nothing))
 {

@@ -1,4 +1,4 @@
-"""formats: the scanner in Python. It does what `src/native/scan.c` does where that was not built, and judges it.
+"""formats: the scanner in Python. It does what `src/native/scan/scan.c` does where that was not built, and judges it.
 
 It takes no text: the lenient reader (`chrome_stream`) reads every event, and each becomes a row by itself.
 """

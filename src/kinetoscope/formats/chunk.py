@@ -1,7 +1,7 @@
 """formats: names, spools, tracks and chunks, the files of a live folder. The bytes of one flow in, and what they say
 flows out; `live_records` puts them together.
 
-`src/native/record.h` explains the files byte by byte. This reader needs nothing but Python.
+`src/native/recorder/record.h` explains the files byte by byte. This reader needs nothing but Python.
 """
 
 import contextlib

@@ -1,6 +1,6 @@
 """formats: track marks. Records of several threads in one piece flow in; the stretch of each thread flows out.
 
-`src/native/record.h` explains them byte by byte.
+`src/native/recorder/record.h` explains them byte by byte.
 """
 
 import struct

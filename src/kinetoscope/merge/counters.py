@@ -13,7 +13,7 @@ from kinetoscope.formats.perfetto import CounterPlaces, counter_numbers, counter
 from kinetoscope.formats.tracks import plain_pid
 from kinetoscope.merge.input_file import CounterSeries, InputFile
 
-_FACT = struct.Struct("<QQdII")  # CounterFact in `src/native/counters.h`
+_FACT = struct.Struct("<QQdII")  # CounterFact in `src/native/rewrite/counters.h`
 _MOST_SERIES = 1 << 16  # of a file or a rank; more than anybody reads
 
 

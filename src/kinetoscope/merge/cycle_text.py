@@ -16,7 +16,7 @@ from kinetoscope.formats.tracks import RankTracks, plain_pid, plain_tid
 from kinetoscope.merge.input_file import InputFile, Plan, file_state
 from kinetoscope.merge.native_rewrite import LOOK_AGAIN, LOOK_CANONICAL, Survey, Writing, track_outputs
 
-_LOOK_AT_OURS = LOOK_CANONICAL | 4  # LOOK_FIXED in `src/native/event.h`
+_LOOK_AT_OURS = LOOK_CANONICAL | 4  # LOOK_FIXED in `src/native/rewrite/event.h`
 _ANY_NUMBER = 1 << 40  # of spans may wait for earlier ones: all of ours come before all of the file's
 _KEPT_IDS = 0, True
 _WHOLE = False, False, 0, (0, 0, 1)  # no window, new places, no packets, not stretched

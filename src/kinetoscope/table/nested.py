@@ -32,7 +32,7 @@ def nest_spans(spans: "pl.DataFrame") -> "pl.DataFrame":
 
 
 class _Sweep:
-    """The same as `src/native/nested.c` does, and its judge."""
+    """The same as `src/native/scan/nested.c` does, and its judge."""
 
     def __init__(self, spans: "pl.DataFrame") -> None:
         num_spans = len(spans)

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from kinetoscope.formats.chrome import Event
 
 STRAY_TID = 1 << 22
-"""The number of that track; no thread of Linux has it. `src/native/kineto_text.c` knows it too."""
+"""The number of that track; no thread of Linux has it. `src/native/kineto/kineto_text.c` knows it too."""
 
 
 def move_strays(events: Iterable[Event]) -> None:

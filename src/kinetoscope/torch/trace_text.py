@@ -33,7 +33,7 @@ _NOT_OURS = ("traceEvents", "traceName")
 
 
 class _Stop(IntEnum):
-    """Why the module in C stopped; the numbers are those of `src/native/kineto_text.h`."""
+    """Why the module in C stopped; the numbers are those of `src/native/kineto/kineto_text.h`."""
 
     MORE = 0
     FULL = 1

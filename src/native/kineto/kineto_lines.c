@@ -1,0 +1,399 @@
+/* kinetoscope._native.KinetoLines: kineto_text.h for Python. `kinetoscope.torch.trace_text` is its face.
+ *
+ * Reading what Kineto writes and making lines of it go on without the GIL until megabytes are done: where other threads
+ * run Python all the time, each return waits for one of them to give way, five milliseconds and more. */
+
+#include "module.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "text/bytes.h"
+#include "kineto/kineto_text.h"
+
+#define READ_BYTES ((size_t)1 << 20)
+#define ROOM_BYTES ((size_t)8 << 20) /* of lines that are made before Python hears of them */
+#define ENOUGH_BYTES (1 << 18) /* to read at once, rather than be woken for every few kilobytes */
+#define MOST_NAPS 4
+#define NAP_MS 1
+
+typedef struct {
+    PyObject_HEAD
+    KinetoText lines;
+    PyObject *names; /* keeps the texts of `lines.renamed` */
+    PyObject *prefixes; /* and those of `lines.own` */
+    Bytes text;      /* what was read; `first` is where that begins which is no line yet */
+    size_t first;
+    Bytes out; /* the lines of the last call */
+    int is_busy;
+} LinesObject;
+
+static int lines_enter(LinesObject *self)
+{
+    if (self->is_busy)
+        PyErr_SetString(PyExc_RuntimeError, "A KinetoLines is used by one thread at a time.");
+    return !self->is_busy;
+}
+
+/* Takes the names that are to be put right from a list of (number, raw, json); 0 with an error set. */
+static int take_renamed(LinesObject *self)
+{
+    KinetoText *lines = &self->lines;
+    lines->num_renamed = (size_t)PyList_Size(self->names);
+    lines->renamed = calloc(lines->num_renamed + 1, sizeof *lines->renamed);
+    if (lines->renamed == NULL)
+        return PyErr_NoMemory() != NULL;
+    for (size_t i = 0; i < lines->num_renamed; i++) {
+        Renamed *renamed = &lines->renamed[i];
+        PyObject *given = PyList_GetItem(self->names, (Py_ssize_t)i);
+        long long number;
+        Py_ssize_t raw_length, json_length;
+        if (!PyTuple_Check(given) || !PyArg_ParseTuple(given, "Ly#y#", &number, &renamed->raw, &raw_length,
+                                                       &renamed->json, &json_length))
+            return 0;
+        renamed->number = number;
+        renamed->raw_length = (size_t)raw_length;
+        renamed->json_length = (size_t)json_length;
+    }
+    return 1;
+}
+
+/* Takes from a tuple of bytes what the names of our own frames begin with; 0 with an error set. */
+static int take_prefixes(LinesObject *self)
+{
+    OwnFrames *own = &self->lines.own;
+    own->num_prefixes = (size_t)PyTuple_Size(self->prefixes);
+    own->prefixes = calloc(own->num_prefixes + 1, sizeof *own->prefixes);
+    if (own->prefixes == NULL)
+        return PyErr_NoMemory() != NULL;
+    for (size_t i = 0; i < own->num_prefixes; i++) {
+        char *text;
+        Py_ssize_t length;
+        if (PyBytes_AsStringAndSize(PyTuple_GetItem(self->prefixes, (Py_ssize_t)i), &text, &length) < 0)
+            return 0;
+        own->prefixes[i] = (OwnPrefix){text, (size_t)length};
+    }
+    return 1;
+}
+
+static PyObject *lines_new(PyTypeObject *type, PyObject *arguments, PyObject *Py_UNUSED(names))
+{
+    long long shift;
+    PyObject *renamed, *prefixes;
+    const char *text;
+    Py_ssize_t length;
+    if (!PyArg_ParseTuple(arguments, "LO!O!y#", &shift, &PyList_Type, &renamed, &PyTuple_Type, &prefixes, &text, &length))
+        return NULL;
+    LinesObject *self = (LinesObject *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
+    if (self == NULL)
+        return NULL;
+    self->lines.shift = shift;
+    self->names = PyList_GetSlice(renamed, 0, PyList_Size(renamed)); /* which nobody else can change */
+    self->prefixes = Py_NewRef(prefixes);
+    if (self->names == NULL || !take_renamed(self) || !take_prefixes(self)) {
+        Py_DECREF(self);
+        return NULL;
+    }
+    bytes_put(&self->text, text, (size_t)length);
+    return (PyObject *)self;
+}
+
+static void lines_dealloc(LinesObject *self)
+{
+    PyTypeObject *type = Py_TYPE((PyObject *)self);
+    Py_XDECREF(self->names);
+    Py_XDECREF(self->prefixes);
+    free(self->lines.renamed);
+    free(self->lines.own.prefixes);
+    free(self->lines.own.frames);
+    free(self->lines.spans);
+    free(self->lines.metadata);
+    bytes_free(&self->lines.doubtful);
+    bytes_free(&self->text);
+    bytes_free(&self->out);
+    ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
+    Py_DECREF(type);
+}
+
+/* Waits until there is something to read; whether everything has been written. */
+static int wait_for_text(int fd, const volatile char *is_written)
+{
+    struct pollfd readable = {.fd = fd, .events = POLLIN};
+    for (int naps = 0; !*is_written; naps++) {
+        int num_bytes = 0;
+        if (poll(&readable, 1, NAP_MS) == 1 &&
+            (naps >= MOST_NAPS || ioctl(fd, FIONREAD, &num_bytes) < 0 || num_bytes >= ENOUGH_BYTES))
+            return 0;
+        if (readable.revents & (POLLHUP | POLLERR | POLLNVAL))
+            return 0;
+        poll(NULL, 0, NAP_MS);
+    }
+    return 1;
+}
+
+/* Reads more text behind what is there: how many bytes; 0 at the end, -1 with errno set. */
+static ssize_t read_more(LinesObject *self, int fd, const volatile char *is_written)
+{
+    Bytes *text = &self->text;
+    memmove(text->at, text->at + self->first, text->length - self->first);
+    text->length -= self->first;
+    self->first = 0;
+    char *room = bytes_room(text, READ_BYTES + KINETO_SLACK);
+    if (room == NULL) {
+        errno = ENOMEM;
+        return -1;
+    }
+    for (;;) {
+        int was_written = wait_for_text(fd, is_written);
+        ssize_t num_read = read(fd, room, READ_BYTES);
+        /* Somebody else may hold the other end, such as a child that was forked meanwhile: then nothing is the end. */
+        if (num_read < 0 && errno == EAGAIN && was_written)
+            return 0;
+        if (num_read >= 0 || (errno != EAGAIN && errno != EINTR)) {
+            text->length += num_read > 0 ? (size_t)num_read : 0;
+            return num_read;
+        }
+    }
+}
+
+static enum KinetoStop write_some(LinesObject *self)
+{
+    KinetoText *lines = &self->lines;
+    Bytes *text = &self->text, *out = &self->out;
+    if (bytes_room(text, KINETO_SLACK) == NULL)
+        return KINETO_FAILED;
+    memset(text->at + text->length, 0, KINETO_SLACK);
+    lines->text = text->at + self->first;
+    lines->text_end = text->at + text->length;
+    lines->into = out->at + out->length;
+    lines->into_end = out->at + out->capacity;
+    enum KinetoStop stop = kineto_write_lines(lines);
+    self->first = (size_t)(lines->text - text->at);
+    out->length = (size_t)(lines->into - out->at);
+    return stop;
+}
+
+/* Reads and writes until there are lines enough, or no more text; `error` is an errno. */
+static enum KinetoStop read_all(LinesObject *self, int fd, const volatile char *is_written, int *error)
+{
+    Bytes *out = &self->out;
+    enum KinetoStop stop = KINETO_MORE;
+    while (stop == KINETO_MORE || (stop == KINETO_FULL && out->length == 0)) {
+        size_t missing = out->capacity < ROOM_BYTES ? ROOM_BYTES : 0;
+        /* An event that does not fit into all of the room gets more. */
+        if (bytes_room(out, stop == KINETO_FULL ? 2 * out->capacity : missing) == NULL)
+            return KINETO_FAILED;
+        if ((stop = write_some(self)) != KINETO_MORE)
+            continue;
+        ssize_t num_read = read_more(self, fd, is_written);
+        if (num_read < 0)
+            *error = errno;
+        if (num_read <= 0)
+            break;
+    }
+    return stop;
+}
+
+/* The lines are given as a view of our own buffer, good until the next call. */
+static PyObject *lines_read(LinesObject *self, PyObject *arguments)
+{
+    Py_buffer is_written;
+    int fd, error = 0;
+    if (!lines_enter(self) || !PyArg_ParseTuple(arguments, "iy*", &fd, &is_written))
+        return NULL;
+    enum KinetoStop stop = KINETO_FAILED;
+    self->out.length = 0;
+    if (is_written.len == 1) {
+        self->is_busy = 1;
+        Py_BEGIN_ALLOW_THREADS
+        stop = read_all(self, fd, is_written.buf, &error);
+        Py_END_ALLOW_THREADS
+        self->is_busy = 0;
+    }
+    PyBuffer_Release(&is_written);
+    if (error != 0 && error != ENOMEM) {
+        errno = error;
+        return PyErr_SetFromErrno(PyExc_OSError);
+    }
+    if (error != 0 || stop == KINETO_FAILED)
+        return PyErr_NoMemory();
+    PyObject *lines = self->out.length > 0 ? PyMemoryView_FromMemory(self->out.at, (Py_ssize_t)self->out.length, PyBUF_READ)
+                                           : PyBytes_FromStringAndSize("", 0);
+    PyObject *result = lines != NULL ? Py_BuildValue("iO", (int)stop, lines) : NULL;
+    Py_XDECREF(lines);
+    return result;
+}
+
+static PyObject *list_of_marked(const uint8_t *marks, size_t count)
+{
+    PyObject *list = PyList_New(0);
+    for (size_t i = 0; list != NULL && i < count; i++) {
+        if (!marks[i])
+            continue;
+        PyObject *index = PyLong_FromSize_t(i);
+        if (index == NULL || PyList_Append(list, index) < 0)
+            Py_CLEAR(list);
+        Py_XDECREF(index);
+    }
+    return list;
+}
+
+static PyObject *lines_crossings(LinesObject *self, PyObject *Py_UNUSED(nothing))
+{
+    size_t count = self->lines.num_spans;
+    if (!lines_enter(self))
+        return NULL;
+    uint8_t *marks = calloc(count + 1, 1);
+    int is_done = 0;
+    if (marks != NULL) {
+        self->is_busy = 1;
+        Py_BEGIN_ALLOW_THREADS
+        is_done = kineto_crossings(self->lines.spans, count, marks);
+        Py_END_ALLOW_THREADS
+        self->is_busy = 0;
+    }
+    PyObject *list = is_done ? list_of_marked(marks, count) : PyErr_NoMemory();
+    free(marks);
+    return list;
+}
+
+/* The span of that number; NULL with an error set. */
+static TextSpan *span_at(LinesObject *self, Py_ssize_t index)
+{
+    if (!lines_enter(self))
+        return NULL;
+    if (index < 0 || (size_t)index >= self->lines.num_spans) {
+        PyErr_SetString(PyExc_IndexError, "There are not so many spans.");
+        return NULL;
+    }
+    return &self->lines.spans[index];
+}
+
+static PyObject *lines_span(LinesObject *self, PyObject *arguments)
+{
+    Py_ssize_t index;
+    if (!PyArg_ParseTuple(arguments, "n", &index))
+        return NULL;
+    const TextSpan *span = span_at(self, index);
+    return span == NULL ? NULL
+                        : Py_BuildValue("LLKK", (long long)span->begin, (long long)span->end,
+                                        (unsigned long long)span->track, (unsigned long long)span->at);
+}
+
+static PyObject *lines_move(LinesObject *self, PyObject *arguments)
+{
+    Py_ssize_t index;
+    long long begin, end;
+    unsigned long long track;
+    if (!PyArg_ParseTuple(arguments, "nLLK", &index, &begin, &end, &track))
+        return NULL;
+    TextSpan *span = span_at(self, index);
+    if (span == NULL)
+        return NULL;
+    span->begin = begin;
+    span->end = end;
+    span->track = track;
+    return new_none();
+}
+
+static PyObject *lines_metadata(LinesObject *self, void *Py_UNUSED(closure))
+{
+    PyObject *list = lines_enter(self) ? PyList_New((Py_ssize_t)self->lines.num_metadata) : NULL;
+    for (size_t i = 0; list != NULL && i < self->lines.num_metadata; i++) {
+        PyObject *at = PyLong_FromUnsignedLongLong(self->lines.metadata[i]);
+        if (at == NULL || PyList_SetItem(list, (Py_ssize_t)i, at) < 0)
+            Py_CLEAR(list);
+    }
+    return list;
+}
+
+static PyObject *lines_rest(LinesObject *self, void *Py_UNUSED(closure))
+{
+    if (!lines_enter(self))
+        return NULL;
+    const char *text = self->text.at != NULL ? self->text.at + self->first : "";
+    return PyBytes_FromStringAndSize(text, (Py_ssize_t)(self->text.length - self->first));
+}
+
+static PyObject *lines_are_true(LinesObject *self, void *Py_UNUSED(closure))
+{
+    return PyBool_FromLong(self->lines.next_renamed == self->lines.num_renamed);
+}
+
+static PyObject *lines_have_strays(LinesObject *self, void *Py_UNUSED(closure))
+{
+    return PyBool_FromLong(self->lines.has_strays);
+}
+
+static PyObject *lines_doubtful_names(LinesObject *self, void *Py_UNUSED(closure))
+{
+    const Bytes *names = &self->lines.doubtful;
+    if (!lines_enter(self))
+        return NULL;
+    return names->has_failed ? PyErr_NoMemory() : PyBytes_FromStringAndSize(names->at, (Py_ssize_t)names->length);
+}
+
+static PyObject *lines_own_frames(LinesObject *self, void *Py_UNUSED(closure))
+{
+    PyObject *dict = lines_enter(self) ? PyDict_New() : NULL;
+    for (size_t i = 0; dict != NULL && i < self->lines.own.num_frames; i++) {
+        OwnFrame frame = self->lines.own.frames[i];
+        PyObject *number = PyLong_FromLongLong(frame.number);
+        PyObject *above = frame.above != NO_FRAME ? PyLong_FromLongLong(frame.above) : new_none();
+        if (number == NULL || above == NULL || PyDict_SetItem(dict, number, above) < 0)
+            Py_CLEAR(dict);
+        Py_XDECREF(number);
+        Py_XDECREF(above);
+    }
+    return dict;
+}
+
+static PyMethodDef lines_methods[] = {
+    {"read", (PyCFunction)lines_read, METH_VARARGS,
+     "(fd, is_written): makes lines of what comes; why it stopped, and the lines."},
+    {"crossings", (PyCFunction)lines_crossings, METH_NOARGS, "The spans that overlap another of their track."},
+    {"span", (PyCFunction)lines_span, METH_VARARGS, "(index): begin, end, track, and where its line is."},
+    {"move", (PyCFunction)lines_move, METH_VARARGS, "(index, begin, end, track): where the span is now."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef lines_values[] = {
+    {"metadata", (getter)lines_metadata, NULL, "Where the lines are that tell of processes and threads.", NULL},
+    {"rest", (getter)lines_rest, NULL, "What was read and is no line.", NULL},
+    {"are_true", (getter)lines_are_true, NULL, "Whether every name that was to be put right has been.", NULL},
+    {"doubtful_names", (getter)lines_doubtful_names, NULL, "Names that Kineto may have changed, a line each.", NULL},
+    {"have_strays", (getter)lines_have_strays, NULL, "Whether frames were of a thread without a number.", NULL},
+    {"own_frames", (getter)lines_own_frames, NULL, "Of each frame of ours the number, and that of the one above.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyType_Slot lines_slots[] = {
+    {Py_tp_new, lines_new},
+    {Py_tp_dealloc, lines_dealloc},
+    {Py_tp_methods, lines_methods},
+    {Py_tp_getset, lines_values},
+    {Py_tp_doc, "(shift_ns, renamed, prefixes, text): what Kineto saves, a line per event; `text` is its beginning, and `prefixes` are\n"
+                "what the names of our own frames begin with."},
+    {0, NULL},
+};
+
+static PyType_Spec lines_spec = {
+    .name = "kinetoscope._native.KinetoLines",
+    .basicsize = sizeof(LinesObject),
+    .flags = Py_TPFLAGS_DEFAULT,
+    .slots = lines_slots,
+};
+
+int kineto_setup(PyObject *module)
+{
+    PyObject *type = PyType_FromSpec(&lines_spec);
+    if (type == NULL)
+        return -1;
+    int status = PyModule_AddObjectRef(module, "KinetoLines", type);
+    Py_DECREF(type);
+    return status;
+}

@@ -1,0 +1,491 @@
+/* See kineto_text.h. */
+
+#define _GNU_SOURCE
+#include "kineto/kineto_text.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "text/bytes.h"
+
+#define DEEPEST 64
+#define LONGEST_NS ((int64_t)1 << 62)
+#define STRAY_TID "4194304" /* 2^22: no thread of Linux has it; STRAY_TID in kinetoscope/torch/strays.py */
+
+typedef struct {
+    const char *at, *end; /* what is read: whole events */
+    char *out, *out_end;  /* what is written; `out_end` is a slack before the end, so only what may be long looks at it */
+} Copy;
+
+/* What of an event is needed beside its text. */
+typedef struct {
+    char phase;
+    int is_frame, is_stray; /* a Python frame; one of a thread whose number Kineto does not know */
+    enum FrameFate fate;
+    int64_t begin, duration;
+    uint64_t track;
+    const char *name; /* with its quotes */
+    size_t name_length;
+} Facts;
+
+static void skip_space(Copy *copy)
+{
+    while (copy->at < copy->end && (*copy->at == ' ' || *copy->at == '\n' || *copy->at == '\t' || *copy->at == '\r'))
+        copy->at++;
+}
+
+static int take(Copy *copy, char wanted)
+{
+    skip_space(copy);
+    if (copy->at >= copy->end || *copy->at != wanted)
+        return 0;
+    *copy->out++ = *copy->at++;
+    return 1;
+}
+
+static int is_digit(char c) { return c >= '0' && c <= '9'; }
+
+static int is_hex(char c) { return is_digit(c) || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F'); }
+
+static int copy_escape(Copy *copy)
+{
+    size_t length = copy->at[1] == 'u' ? 6 : 2;
+    if (copy->end - copy->at <= (ptrdiff_t)length || strchr("\"\\/bfnrtu", copy->at[1]) == NULL || copy->at[1] == '\0')
+        return 0;
+    for (size_t i = 2; i < length; i++)
+        if (!is_hex(copy->at[i]))
+            return 0;
+    /* Perfetto takes the quote after a last backslash for an escaped one, unless that is written by its number. */
+    if (copy->at[1] == '\\' && copy->at[2] == '"') {
+        memcpy(copy->out, "\\u005c", 6);
+        copy->out += 6;
+    } else {
+        memcpy(copy->out, copy->at, length);
+        copy->out += length;
+    }
+    copy->at += length;
+    return 1;
+}
+
+#define EACH(byte) (UINT64_C(0x0101010101010101) * (byte))
+#define HIGH EACH(0x80)
+
+/* How many of the eight bytes at `at` are plain before the first that ends a string, begins an escape, or is not printable
+ * ASCII. */
+static unsigned count_plain(const char *at)
+{
+    uint64_t word;
+    memcpy(&word, at, sizeof word);
+    uint64_t quote = word ^ EACH('"'), backslash = word ^ EACH('\\'), delete = word ^ EACH(0x7f);
+    /* The lowest mark is right; those above it may be carries, and are not looked at. */
+    uint64_t marks = (word | (word - EACH(0x20)) | (quote - EACH(1)) | (backslash - EACH(1)) | (delete - EACH(1))) & HIGH;
+    if (marks == 0)
+        return 8;
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+    return (unsigned)__builtin_ctzll(marks) / 8;
+#else
+    return 0;
+#endif
+}
+
+static int is_plain(char c) { return c >= ' ' && c <= '~' && c != '"' && c != '\\'; }
+
+/* The plain bytes of a string from here on. */
+static void copy_plain(Copy *copy)
+{
+    unsigned num_plain;
+    do {
+        num_plain = count_plain(copy->at);
+        memcpy(copy->out, copy->at, 8);
+        copy->at += num_plain;
+        copy->out += num_plain;
+    } while (num_plain == 8 && copy->at < copy->end && copy->out < copy->out_end);
+    while (copy->at < copy->end && copy->out < copy->out_end && is_plain(*copy->at))
+        *copy->out++ = *copy->at++;
+}
+
+static int copy_string(Copy *copy)
+{
+    if (!take(copy, '"'))
+        return 0;
+    while (copy->at < copy->end && copy->out < copy->out_end && *copy->at != '"') {
+        if (*copy->at == '\\') {
+            if (copy->end - copy->at < 3 || !copy_escape(copy))
+                return 0;
+        } else if (is_plain(*copy->at)) {
+            copy_plain(copy);
+        } else {
+            return 0;
+        }
+    }
+    return take(copy, '"');
+}
+
+static int copy_digits(Copy *copy)
+{
+    const char *begin = copy->at;
+    while (copy->at < copy->end && copy->out < copy->out_end && is_digit(*copy->at))
+        *copy->out++ = *copy->at++;
+    return copy->at > begin;
+}
+
+static int copy_if(Copy *copy, char one, char other)
+{
+    if (copy->at >= copy->end || (*copy->at != one && *copy->at != other))
+        return 0;
+    *copy->out++ = *copy->at++;
+    return 1;
+}
+
+static int copy_number(Copy *copy)
+{
+    copy_if(copy, '-', '-');
+    const char *first = copy->at;
+    if (!copy_digits(copy) || (*first == '0' && copy->at - first > 1))
+        return 0;
+    if (copy_if(copy, '.', '.') && !copy_digits(copy))
+        return 0;
+    if (copy_if(copy, 'e', 'E')) {
+        copy_if(copy, '+', '-');
+        return copy_digits(copy);
+    }
+    return 1;
+}
+
+static int copy_word(Copy *copy)
+{
+    static const char *const words[] = {"true", "false", "null"};
+    for (size_t i = 0; i < 3; i++) {
+        size_t length = strlen(words[i]);
+        if ((size_t)(copy->end - copy->at) >= length && memcmp(copy->at, words[i], length) == 0) {
+            memcpy(copy->out, words[i], length);
+            copy->at += length;
+            copy->out += length;
+            return 1;
+        }
+    }
+    return 0;
+}
+
+static int copy_value(Copy *copy, int depth);
+
+/* The items of an array or object, behind its opening bracket. */
+static int copy_items(Copy *copy, char closing, int depth)
+{
+    if (depth > DEEPEST)
+        return 0;
+    if (take(copy, closing))
+        return 1;
+    do {
+        if (copy->out >= copy->out_end || (closing == '}' && (!copy_string(copy) || !take(copy, ':'))))
+            return 0;
+        if (!copy_value(copy, depth))
+            return 0;
+    } while (take(copy, ','));
+    return take(copy, closing);
+}
+
+static int copy_value(Copy *copy, int depth)
+{
+    skip_space(copy);
+    if (copy->at >= copy->end)
+        return 0;
+    switch (*copy->at) {
+    case '"':
+        return copy_string(copy);
+    case '{':
+        return take(copy, '{') && copy_items(copy, '}', depth + 1);
+    case '[':
+        return take(copy, '[') && copy_items(copy, ']', depth + 1);
+    case 't':
+    case 'f':
+    case 'n':
+        return copy_word(copy);
+    default:
+        return copy_number(copy);
+    }
+}
+
+/* Microseconds with at most three decimals, as nanoseconds; -1 if that is not what it is, or below 0. */
+static int64_t nanoseconds(const char *at, const char *end)
+{
+    int64_t number = 0;
+    int decimals = -1;
+    for (; at < end && decimals < 3; at++) {
+        if (*at == '.' && decimals < 0) {
+            decimals = 0;
+            continue;
+        }
+        if (!is_digit(*at) || number >= LONGEST_NS / 10)
+            return -1;
+        number = number * 10 + (*at - '0');
+        decimals += decimals >= 0;
+    }
+    if (at < end)
+        return -1;
+    for (decimals = decimals < 0 ? 0 : decimals; decimals < 3; decimals++) {
+        if (number >= LONGEST_NS / 10)
+            return -1;
+        number *= 10;
+    }
+    return number;
+}
+
+static uint64_t hash(uint64_t seed, const char *at, const char *end)
+{
+    for (; at < end; at++)
+        seed = (seed ^ (unsigned char)*at) * 1099511628211u;
+    return (seed ^ 0xff) * 1099511628211u;
+}
+
+/* A piece of what was written. */
+typedef struct {
+    const char *at;
+    size_t length;
+} Piece;
+
+#define IS(piece, literal) \
+    ((piece).length == sizeof(literal) - 1 && memcmp((piece).at, literal, sizeof(literal) - 1) == 0)
+
+/* Writes a begin again, as it is after the shift of the base; 0 if it is before that. */
+static int write_shifted(Copy *copy, char *value, int64_t begin)
+{
+    if (begin < 0)
+        return 0;
+    Bytes into = {.at = value, .capacity = US_DIGITS};
+    bytes_put_us(&into, begin);
+    copy->out = value + into.length;
+    return 1;
+}
+
+/* Kineto puts the frames of threads that it has no number for on thread 0, and viewers that on the main thread. */
+static void move_stray(Copy *copy, Facts *facts, char *value)
+{
+    if (!facts->is_frame || copy->out - value != 1 || *value != '0')
+        return;
+    facts->is_stray = 1;
+    memcpy(value, STRAY_TID, sizeof STRAY_TID - 1);
+    copy->out = value + sizeof STRAY_TID - 1;
+}
+
+/* Keeps what matters of a field whose value has just been written at `value`, and puts it right. */
+static int note(KinetoText *lines, Copy *copy, Facts *facts, Piece key, char *value)
+{
+    if (IS(key, "ph")) {
+        facts->phase = copy->out - value == 3 ? value[1] : '\0';
+    } else if (IS(key, "ts")) {
+        int64_t begin = nanoseconds(value, copy->out);
+        facts->begin = begin - lines->shift;
+        return begin >= 0 && write_shifted(copy, value, facts->begin);
+    } else if (IS(key, "dur")) {
+        return (facts->duration = nanoseconds(value, copy->out)) >= 0;
+    } else if (IS(key, "cat")) {
+        Piece category = {value, (size_t)(copy->out - value)};
+        facts->is_frame = IS(category, "\"python_function\"");
+    } else if (IS(key, "pid")) {
+        facts->track = hash(facts->track, value, copy->out);
+    } else if (IS(key, "tid")) {
+        move_stray(copy, facts, value);
+        facts->track = hash(facts->track, value, copy->out);
+    } else if (IS(key, "name")) {
+        facts->name = value;
+        facts->name_length = (size_t)(copy->out - value);
+    } else if (IS(key, "args") && facts->is_frame) {
+        facts->fate = own_frames_judge(&lines->own, facts->name, facts->name_length, value, &copy->out);
+    }
+    return facts->fate != FRAME_FAILED;
+}
+
+static int copy_renamed(Copy *copy, const Renamed *renamed)
+{
+    skip_space(copy);
+    ptrdiff_t length = (ptrdiff_t)renamed->raw_length;
+    if (copy->end - copy->at < length + 2 || copy->at[0] != '"' || copy->at[length + 1] != '"' ||
+        memcmp(copy->at + 1, renamed->raw, renamed->raw_length) != 0)
+        return 0;
+    if ((size_t)(copy->out_end - copy->out) < renamed->json_length) {
+        copy->out = copy->out_end;
+        return 0;
+    }
+    copy->at += length + 2;
+    memcpy(copy->out, renamed->json, renamed->json_length);
+    copy->out += renamed->json_length;
+    return 1;
+}
+
+static int is_activity(char phase) { return phase == 'X' || phase == 'i'; }
+
+/* One event, earlier by the shift; `renamed` is its true name, or NULL. */
+static int copy_event(KinetoText *lines, Copy *copy, Facts *facts, const Renamed *renamed)
+{
+    *facts = (Facts){.track = UINT64_C(14695981039346656037)};
+    if (!take(copy, '{'))
+        return 0;
+    do {
+        char *begin = copy->out;
+        if (copy->out >= copy->out_end || !copy_string(copy) || !take(copy, ':'))
+            return 0;
+        char *value = copy->out;
+        Piece key = {begin + 1, (size_t)(value - begin) - 3}; /* without its quotes and the colon */
+        if (renamed != NULL && is_activity(facts->phase) && IS(key, "name")) {
+            if (!copy_renamed(copy, renamed))
+                return 0;
+            renamed = NULL;
+        } else if (!copy_value(copy, 0)) {
+            return 0;
+        }
+        /* What was cut off here must not be noted: written anew it may be shorter, and look as if there were room. */
+        if (copy->out >= copy->out_end || !note(lines, copy, facts, key, value))
+            return 0;
+    } while (take(copy, ','));
+    return take(copy, '}') && facts->phase != '\0' && (renamed == NULL || !is_activity(facts->phase));
+}
+
+/* Behind the last whole event, where Kineto's indentation says that one ends; `at` if there is none. */
+static const char *last_end(const char *at, const char *end)
+{
+    /* What follows the bracket is looked at as well: the event after this may have begun, or the list ended. */
+    for (const char *close = end; (close = memrchr(at, '}', (size_t)(close - at))) != NULL;)
+        if (close - at >= 3 && close + 1 < end && memcmp(close - 3, "\n  ", 3) == 0)
+            return close + 1;
+    return at;
+}
+
+/* Whether Kineto may have changed the name: an unprintable one into "unknown", a backslash into a slash, and since torch 2.14
+ * a quote into an apostrophe. Python's frames have slashes of their own, and those without a file apostrophes. */
+static int is_doubtful(const Facts *facts)
+{
+    const char *name = facts->name + 1, *end = name + facts->name_length - 2;
+    size_t length = (size_t)(end - name);
+    if (length == sizeof "unknown" - 1 && memcmp(name, "unknown", length) == 0)
+        return 1;
+    if (!facts->is_frame)
+        return memchr(name, '/', length) != NULL || memchr(name, '\'', length) != NULL;
+    return length > 0 && *name != '<' && memchr(name, '\'', length) != NULL;
+}
+
+/* Keeps the name, once unless others come between. */
+static void keep_doubtful(KinetoText *lines, const Facts *facts)
+{
+    uint64_t name = hash(0, facts->name, facts->name + facts->name_length);
+    uint64_t *last = &lines->last_doubtful[name % DOUBTFUL_NAMES];
+    if (*last == name)
+        return;
+    *last = name;
+    bytes_put(&lines->doubtful, facts->name + 1, facts->name_length - 2);
+    bytes_put_char(&lines->doubtful, '\n');
+}
+
+static int note_line(KinetoText *lines, const Facts *facts)
+{
+    if (facts->phase == 'X') {
+        if (!array_grow((void **)&lines->spans, lines->num_spans, &lines->spans_capacity, sizeof *lines->spans))
+            return 0;
+        int64_t end = facts->begin + facts->duration;
+        lines->spans[lines->num_spans++] = (TextSpan){facts->begin, end, facts->track, lines->at};
+    } else if (facts->phase == 'M') {
+        if (!array_grow((void **)&lines->metadata, lines->num_metadata, &lines->metadata_capacity,
+                        sizeof *lines->metadata))
+            return 0;
+        lines->metadata[lines->num_metadata++] = lines->at;
+    }
+    lines->has_strays |= facts->is_stray;
+    return 1;
+}
+
+/* The true name of the next event if it is an activity; NULL if Kineto wrote that. */
+static const Renamed *next_renamed(const KinetoText *lines)
+{
+    const Renamed *next = &lines->renamed[lines->next_renamed];
+    return lines->next_renamed < lines->num_renamed && next->number == lines->number ? next : NULL;
+}
+
+/* Writes the next event, which ends before `end`. */
+static enum KinetoStop write_line(KinetoText *lines, const char *end)
+{
+    Copy copy = {lines->text, end, lines->into, lines->into_end - KINETO_SLACK};
+    Facts facts;
+    const Renamed *renamed = next_renamed(lines);
+    size_t separator = lines->at > 0 ? 2 : 1; /* the first line needs no comma before it */
+    if (copy.out >= copy.out_end)
+        return KINETO_FULL;
+    memcpy(copy.out, ",\n" + 2 - separator, separator);
+    copy.out += separator;
+    if (!copy_event(lines, &copy, &facts, renamed))
+        return facts.fate == FRAME_FAILED ? KINETO_FAILED : copy.out >= copy.out_end ? KINETO_FULL : KINETO_DAMAGED;
+    lines->next_renamed += renamed != NULL && is_activity(facts.phase);
+    lines->number += is_activity(facts.phase);
+    lines->text = copy.at;
+    if (facts.fate == FRAME_GOES)
+        return KINETO_MORE;
+    if (renamed == NULL && is_activity(facts.phase) && facts.name_length > 2 && is_doubtful(&facts))
+        keep_doubtful(lines, &facts);
+    lines->at += separator;
+    if (!note_line(lines, &facts))
+        return KINETO_FAILED;
+    lines->at += (uint64_t)(copy.out - lines->into) - separator;
+    lines->into = copy.out;
+    return KINETO_MORE;
+}
+
+enum KinetoStop kineto_write_lines(KinetoText *lines)
+{
+    const char *end = last_end(lines->text, lines->text_end);
+    for (;;) {
+        while (lines->text < lines->text_end && (*lines->text == ' ' || *lines->text == ',' || *lines->text == '\n'))
+            lines->text++;
+        if (lines->text < lines->text_end && *lines->text == ']')
+            return KINETO_ENDED;
+        if (lines->text >= end)
+            return KINETO_MORE;
+        enum KinetoStop stop = write_line(lines, end);
+        if (stop != KINETO_MORE)
+            return stop;
+    }
+}
+
+/* -- spans that overlap -- */
+
+static int compare_spans(const void *left, const void *right)
+{
+    const TextSpan *one = left, *other = right;
+    if (one->track != other->track)
+        return one->track < other->track ? -1 : 1;
+    if (one->begin != other->begin)
+        return one->begin < other->begin ? -1 : 1;
+    return (one->end < other->end) - (one->end > other->end);
+}
+
+/* `sorted` has their indexes as `at`. The front of the array is used for those that may be open, which is most of what it
+ * was used for before. */
+static void mark_crossings(TextSpan *sorted, size_t count, uint8_t *marks)
+{
+    size_t num_open = 0;
+    for (size_t i = 0; i < count; i++) {
+        TextSpan next = sorted[i];
+        while (num_open > 0 && (sorted[num_open - 1].track != next.track || sorted[num_open - 1].end <= next.begin))
+            num_open--;
+        /* Below the top, too: where spans cross, an outer one may end before an inner one. */
+        for (size_t k = num_open; k > 0; k--) {
+            const TextSpan *outer = &sorted[k - 1];
+            if (outer->end > next.begin && outer->end < next.end)
+                marks[outer->at] = marks[next.at] = 1;
+        }
+        sorted[num_open++] = next;
+    }
+}
+
+int kineto_crossings(const TextSpan *spans, size_t count, uint8_t *marks)
+{
+    TextSpan *sorted = malloc((count + 1) * sizeof *sorted);
+    if (sorted == NULL)
+        return 0;
+    for (size_t i = 0; i < count; i++) {
+        sorted[i] = spans[i];
+        sorted[i].at = i;
+    }
+    qsort(sorted, count, sizeof *sorted, compare_spans);
+    mark_crossings(sorted, count, marks);
+    free(sorted);
+    return 1;
+}

@@ -1,0 +1,29 @@
+/* What every part that Python sees begins with, and how the parts are set up. */
+
+#ifndef KINETOSCOPE_MODULE_H
+#define KINETOSCOPE_MODULE_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <structmember.h>
+
+#ifdef Py_GIL_DISABLED
+#error "The native recorder relies on the GIL; free-threaded builds use the pure one."
+#endif
+
+#define LIKELY(condition) __builtin_expect(!!(condition), 1)
+#define UNLIKELY(condition) __builtin_expect(!!(condition), 0)
+#define ALWAYS_INLINE inline __attribute__((always_inline)) /* the hot path makes no call that it can do without */
+
+static inline PyObject *new_none(void) { return Py_NewRef(Py_None); }
+
+/* Each adds its types to the module; -1 with an error set. */
+int column_setup(void);
+int kineto_setup(PyObject *module);
+int scan_setup(PyObject *module);
+int text_setup(PyObject *module);
+
+/* scan/nested.c: which span lies in which. */
+PyObject *nest_spans(PyObject *module, PyObject *stream);
+
+#endif

@@ -1,0 +1,272 @@
+/* A chunk: where a thread's records go until it is full, and where they are read from afterwards. */
+
+#include "recorder/native.h"
+
+#include <errno.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+PyTypeObject *chunk_type;
+
+static void charge(Chunk *chunk, int64_t bytes)
+{
+    chunk->store->used_bytes += bytes - chunk->charged_bytes;
+    chunk->charged_bytes = bytes;
+}
+
+static int create(Chunk *chunk, size_t bytes, int in_background)
+{
+    int error;
+    if (!in_background)
+        return region_create(chunk->store, &chunk->region, bytes, "chunk");
+    Py_BEGIN_ALLOW_THREADS
+    error = region_create(chunk->store, &chunk->region, bytes, "chunk");
+    if (error == 0)
+        region_touch(&chunk->region);
+    Py_END_ALLOW_THREADS
+    return error;
+}
+
+Chunk *chunk_new(Store *store, size_t bytes, int in_background)
+{
+    if (store->used_bytes + store->spent_bytes + (int64_t)bytes > store->limit_bytes)
+        return NULL;
+    Chunk *chunk = PyObject_New(Chunk, chunk_type);
+    if (chunk == NULL) {
+        PyErr_Clear();
+        return NULL;
+    }
+    memset((char *)chunk + sizeof(PyObject), 0, sizeof *chunk - sizeof(PyObject));
+    chunk->store = store_keep(store);
+    charge(chunk, (int64_t)bytes);
+    chunk->region.file = store->folder != NULL && store->error == 0 ? ++store->num_files : 0;
+    int error = create(chunk, bytes, in_background);
+    if (error != 0 && chunk->region.file != 0) {
+        store->error = error;
+        chunk->region.file = 0;
+        error = create(chunk, bytes, in_background);
+    }
+    if (error != 0) {
+        Py_DECREF((PyObject *)chunk);
+        return NULL;
+    }
+    return chunk;
+}
+
+Record *chunk_begin(Chunk *chunk, const Track *track, uint32_t window, uint32_t sequence, Record **end)
+{
+    ChunkHeader *header = chunk->region.start;
+    uint32_t num_records = (uint32_t)((chunk->region.bytes - sizeof *header) / sizeof(Record));
+    chunk->header = (ChunkHeader){
+        .magic = CHUNK_MAGIC,
+        .version = FORMAT_VERSION,
+        .pid = (uint32_t)chunk->store->pid,
+        .window = window,
+        .sequence = sequence,
+        .num_records = num_records,
+        .rank = chunk->store->rank,
+        .monotonic_ns = read_clock(CLOCK_MONOTONIC),
+        .unix_ns = read_clock(CLOCK_REALTIME),
+    };
+    *header = chunk->header;
+    chunk->header.track = track->number;
+    __atomic_store_n(&header->track, track->number, __ATOMIC_RELEASE);
+    Record *first = (Record *)(header + 1);
+    *end = first + num_records;
+    return first;
+}
+
+/* -- many at once: waiting for the GIL is what costs -- */
+
+typedef struct {
+    Chunk *chunk;
+    Region region;
+    Store *store;
+} Taken;
+
+/* Takes the regions of chunks at which nobody looks; NULL with an error set. `count` becomes how many they are. */
+static Taken *take_regions(PyObject *chunks, Py_ssize_t *count)
+{
+    Py_ssize_t length = PyList_Size(chunks), num_taken = 0;
+    Taken *taken = length < 0 ? NULL : malloc(((size_t)length + 1) * sizeof *taken);
+    if (taken == NULL)
+        return length < 0 ? NULL : (Taken *)PyErr_NoMemory();
+    for (Py_ssize_t i = 0; i < length; i++) {
+        Chunk *chunk = (Chunk *)PyList_GetItem(chunks, i);
+        if (Py_TYPE((PyObject *)chunk) != chunk_type || chunk->num_exports > 0 || chunk->region.bytes == 0)
+            continue;
+        taken[num_taken++] = (Taken){chunk, chunk->region, store_keep(chunk->store)};
+        Py_INCREF((PyObject *)chunk);
+        if (chunk->region.file != 0)
+            chunk->region.start = NULL;
+    }
+    *count = num_taken;
+    return taken;
+}
+
+static void release_taken(Taken *taken, Py_ssize_t count)
+{
+    for (Py_ssize_t i = 0; i < count; i++) {
+        store_drop(taken[i].store);
+        Py_DECREF((PyObject *)taken[i].chunk);
+    }
+    free(taken);
+}
+
+PyObject *seal_chunks(PyObject *Py_UNUSED(module), PyObject *chunks)
+{
+    Py_ssize_t count;
+    Taken *taken = take_regions(chunks, &count);
+    if (taken == NULL)
+        return NULL;
+    Py_BEGIN_ALLOW_THREADS
+    for (Py_ssize_t i = 0; i < count; i++) {
+        if (taken[i].region.file != 0)
+            region_unmap(&taken[i].region);
+        size_t used = sizeof(ChunkHeader) + taken[i].chunk->num_records * sizeof(Record);
+        region_trim(taken[i].store, &taken[i].region, used, "chunk");
+    }
+    Py_END_ALLOW_THREADS
+    for (Py_ssize_t i = 0; i < count; i++) {
+        Chunk *chunk = taken[i].chunk;
+        chunk->is_sealed = 1;
+        if (chunk->region.start == NULL || chunk->region.file == 0) { /* else it was mapped again meanwhile */
+            chunk->region.bytes = taken[i].region.bytes;
+            charge(chunk, (int64_t)chunk->region.bytes);
+        }
+    }
+    release_taken(taken, count);
+    return new_none();
+}
+
+PyObject *discard_chunks(PyObject *Py_UNUSED(module), PyObject *chunks)
+{
+    Py_ssize_t count;
+    Taken *taken = take_regions(chunks, &count);
+    if (taken == NULL)
+        return NULL;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        charge(taken[i].chunk, 0);
+        taken[i].chunk->region = (Region){NULL, 0, 0};
+        taken[i].chunk->is_discarded = 1;
+    }
+    Py_BEGIN_ALLOW_THREADS
+    for (Py_ssize_t i = 0; i < count; i++) {
+        region_unmap(&taken[i].region);
+        region_unlink(taken[i].store, &taken[i].region, "chunk");
+    }
+    Py_END_ALLOW_THREADS
+    release_taken(taken, count);
+    return new_none();
+}
+
+static PyObject *chunk_read(PyObject *self, PyObject *Py_UNUSED(nothing)) { return PyMemoryView_FromObject(self); }
+
+/* Maps the records if need be, and gives up the file. */
+static PyObject *chunk_leave_file(PyObject *self, PyObject *Py_UNUSED(nothing))
+{
+    Chunk *chunk = (Chunk *)self;
+    int is_unmapped = chunk->region.file != 0 && chunk->region.start == NULL;
+    int error = is_unmapped ? region_map_again(chunk->store, &chunk->region, "chunk") : 0;
+    if (error != 0) {
+        errno = error;
+        return PyErr_SetFromErrno(PyExc_OSError);
+    }
+    region_unlink(chunk->store, &chunk->region, "chunk");
+    chunk->region.file = 0;
+    charge(chunk, 0);
+    return new_none();
+}
+
+static int chunk_getbuffer(PyObject *self, Py_buffer *view, int flags)
+{
+    Chunk *chunk = (Chunk *)self;
+    if (chunk->is_discarded) {
+        PyErr_SetString(PyExc_BufferError, "The records of this chunk were put elsewhere.");
+        view->obj = NULL;
+        return -1;
+    }
+    if (chunk->region.start == NULL) {
+        int error = region_map_again(chunk->store, &chunk->region, "chunk");
+        if (error != 0) {
+            errno = error;
+            PyErr_SetFromErrno(PyExc_OSError);
+            view->obj = NULL;
+            return -1;
+        }
+    }
+    void *records = (char *)chunk->region.start + sizeof(ChunkHeader);
+    Py_ssize_t bytes = (Py_ssize_t)(chunk->num_records * sizeof(Record));
+    if (PyBuffer_FillInfo(view, self, records, bytes, 1, flags) < 0)
+        return -1;
+    chunk->num_exports++;
+    return 0;
+}
+
+static void chunk_releasebuffer(PyObject *self, Py_buffer *Py_UNUSED(view))
+{
+    Chunk *chunk = (Chunk *)self;
+    if (--chunk->num_exports == 0 && chunk->is_sealed && chunk->region.file != 0)
+        region_unmap(&chunk->region);
+}
+
+static Py_ssize_t chunk_length(PyObject *self) { return (Py_ssize_t)((Chunk *)self)->num_records; }
+
+static void chunk_dealloc(PyObject *self)
+{
+    Chunk *chunk = (Chunk *)self;
+    PyTypeObject *type = Py_TYPE(self);
+    charge(chunk, 0);
+    region_unmap(&chunk->region);
+    region_unlink_unless_left(chunk->store, &chunk->region, "chunk");
+    store_drop(chunk->store);
+    PyObject_Free(self);
+    Py_DECREF((PyObject *)type);
+}
+
+static PyMethodDef chunk_methods[] = {
+    {"leave_file", chunk_leave_file, METH_NOARGS, "Deletes its file; the records can be read all the same."},
+    {"read", chunk_read, METH_NOARGS, "The records, as a memoryview."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyObject *chunk_header(PyObject *self, void *Py_UNUSED(closure))
+{
+    return PyBytes_FromStringAndSize((const char *)&((Chunk *)self)->header, sizeof(ChunkHeader));
+}
+
+static PyGetSetDef chunk_properties[] = {
+    {"header", chunk_header, NULL, "The bytes before its records.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyMemberDef chunk_members[] = {
+    {"num_marks", T_UINT, offsetof(Chunk, num_marks), READONLY, "How many threads have written to it."},
+    {NULL, 0, 0, 0, NULL},
+};
+
+static PyType_Slot chunk_slots[] = {
+    {Py_tp_methods, chunk_methods},
+    {Py_tp_members, chunk_members},
+    {Py_tp_getset, chunk_properties},
+    {Py_tp_dealloc, chunk_dealloc},
+    {Py_tp_doc, "Records, and marks that say whose they are: a buffer. Its file goes with the object."},
+    {Py_sq_length, chunk_length},
+    {Py_bf_getbuffer, chunk_getbuffer},
+    {Py_bf_releasebuffer, chunk_releasebuffer},
+    {0, NULL},
+};
+
+static PyType_Spec chunk_spec = {
+    .name = "kinetoscope._native.Chunk",
+    .basicsize = sizeof(Chunk),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .slots = chunk_slots,
+};
+
+int chunk_setup(PyObject *module)
+{
+    chunk_type = (PyTypeObject *)PyType_FromSpec(&chunk_spec);
+    return chunk_type == NULL ? -1 : PyModule_AddType(module, chunk_type);
+}

@@ -1,0 +1,406 @@
+/* Draining: one thread's records as lines of a Chrome JSON file, without the GIL.
+ *
+ *     records ──► Sample: may they be written as they are? ──► drain_chrome: a buffer full of lines at a time
+ *
+ * Strings come from Python as JSON, so escaping stays in one place. What is unusual (spans that overlap, records that
+ * no recorder of ours writes) is refused by the sample and goes through Python, whose lines mean the same as these:
+ * see `handlers/cycle_events.py` and `ChromeWriter`. */
+
+#define _GNU_SOURCE
+#include "recorder/native.h"
+
+#include <locale.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* -- the text of numbers -- */
+
+static char *put(char *at, const char *text, size_t length)
+{
+    memcpy(at, text, length);
+    return at + length;
+}
+
+#define PUT(at, literal) put(at, literal, sizeof(literal) - 1)
+
+static char *put_unsigned(char *at, uint64_t value)
+{
+    static const char pairs[] = "00010203040506070809101112131415161718192021222324252627282930313233343536373839"
+                                "40414243444546474849505152535455565758596061626364656667686970717273747576777879"
+                                "8081828384858687888990919293949596979899";
+    char digits[20], *first = digits + sizeof digits;
+    for (; value >= 100; value /= 100)
+        memcpy(first -= 2, pairs + value % 100 * 2, 2);
+    if (value >= 10)
+        memcpy(first -= 2, pairs + value * 2, 2);
+    else
+        *--first = (char)('0' + value);
+    return put(at, first, (size_t)(digits + sizeof digits - first));
+}
+
+static char *put_sign(char *at, int64_t value, uint64_t *magnitude)
+{
+    *magnitude = value < 0 ? 0 - (uint64_t)value : (uint64_t)value;
+    if (value < 0)
+        *at++ = '-';
+    return at;
+}
+
+static char *put_integer(char *at, int64_t value)
+{
+    uint64_t magnitude;
+    at = put_sign(at, value, &magnitude);
+    return put_unsigned(at, magnitude);
+}
+
+/* Nanoseconds as microseconds with three decimals. */
+static char *put_microseconds(char *at, int64_t value)
+{
+    uint64_t magnitude;
+    at = put_sign(at, value, &magnitude);
+    at = put_unsigned(at, magnitude / 1000);
+    uint32_t rest = (uint32_t)(magnitude % 1000);
+    *at++ = '.';
+    *at++ = (char)('0' + rest / 100);
+    *at++ = (char)('0' + rest / 10 % 10);
+    *at++ = (char)('0' + rest % 10);
+    return at;
+}
+
+/* The fewest digits that give the same double again. The thread's locale is C's. */
+static char *put_double(char *at, double value)
+{
+    char text[32];
+    int length = 0;
+    for (int digits = 15; digits <= 17; digits++) {
+        length = snprintf(text, sizeof text, "%.*g", digits, value);
+        if (strtod(text, NULL) == value)
+            break;
+    }
+    at = put(at, text, (size_t)length);
+    return strpbrk(text, ".e") == NULL ? PUT(at, ".0") : at;
+}
+
+/* -- lines -- */
+
+typedef struct {
+    const char *start;
+    size_t length;
+} Text;
+
+static char *put_text(char *at, const Text *text) { return put(at, text->start, text->length); }
+
+static int is_same_text(const Text *one, const Text *other)
+{
+    return one == other || (one->length == other->length && memcmp(one->start, other->start, one->length) == 0);
+}
+
+typedef struct {
+    int64_t begin; /* on the monotonic clock */
+    int64_t number;
+} Epoch;
+
+/* How a thread's records become lines. */
+typedef struct {
+    const Text *names;      /* JSON strings, by id */
+    const Text *categories; /* the same of the categories of each name */
+    const Text *args;       /* what each name has among its args, after a comma; nothing, for most */
+    uint32_t num_names;
+    Text place;             /* pid and tid, as fields of an event */
+    int64_t start;          /* on the monotonic clock */
+    int64_t offset;         /* from the trace's base to the start, in unix time */
+    int64_t drift, elapsed; /* how far unix time moves away meanwhile */
+    const Epoch *epochs;    /* in order; the first begins before all records */
+    size_t num_epochs;
+} Style;
+
+/* Nanoseconds since the trace's base, as `ClockLine.unix_ns` has them: divided as Python divides, downwards. */
+static int64_t since_base(const Style *style, int64_t monotonic)
+{
+    int64_t since = monotonic - style->start, product, quotient;
+    if (LIKELY(!__builtin_mul_overflow(style->drift, since, &product))) {
+        quotient = product / style->elapsed;
+        quotient -= product % style->elapsed < 0;
+    } else {
+        __int128 wide = (__int128)style->drift * since;
+        quotient = (int64_t)(wide / style->elapsed);
+        quotient -= wide % style->elapsed < 0;
+    }
+    return style->offset + since + quotient;
+}
+
+#define FIXED_BYTES 256 /* more than all that is not a string takes in a line */
+#define VALUE_BYTES 40  /* and in a value of a counter */
+
+static size_t room_for(const Style *style, const Record *record)
+{
+    return FIXED_BYTES + style->names[record->name].length + style->categories[record->name].length +
+           style->args[record->name].length + style->place.length;
+}
+
+static size_t room_for_values(const Style *style, const Record *record, const Record *end)
+{
+    size_t bytes = 0;
+    for (; record < end; record++)
+        bytes += VALUE_BYTES + style->names[tail_series(record->tail)].length;
+    return bytes;
+}
+
+static int is_bracket(const Record *record, uint32_t num_names)
+{
+    uint32_t kind = tail_kind(record->tail);
+    return (kind == KIND_BEGIN || kind == KIND_END) && record->name < num_names && is_near(record->begin) &&
+           is_near(record->end.integer);
+}
+
+static char *put_head(char *at, const Style *style, const Record *record, char phase, int64_t begin)
+{
+    at = PUT(at, "{\"ph\":\"");
+    *at++ = phase;
+    at = PUT(at, "\",\"name\":");
+    at = put_text(at, &style->names[record->name]);
+    at = PUT(at, ",\"cat\":");
+    at = put_text(at, &style->categories[record->name]);
+    *at++ = ',';
+    at = put_text(at, &style->place);
+    at = PUT(at, ",\"ts\":");
+    return put_microseconds(at, begin);
+}
+
+static int64_t epoch_at(const Style *style, int64_t moment)
+{
+    size_t low = 0, high = style->num_epochs; /* the last one that has begun is in [low, high) */
+    while (high - low > 1) {
+        size_t middle = low + (high - low) / 2;
+        if (style->epochs[middle].begin <= moment)
+            low = middle;
+        else
+            high = middle;
+    }
+    return style->epochs[low].number;
+}
+
+static char *put_span_or_instant(char *at, const Style *style, const Record *record)
+{
+    int64_t begin = since_base(style, record->begin);
+    switch (tail_kind(record->tail)) {
+    case KIND_SPAN:
+        at = put_head(at, style, record, 'X', begin);
+        at = PUT(at, ",\"dur\":");
+        at = put_microseconds(at, since_base(style, record->end.integer) - begin);
+        break;
+    case KIND_BEGIN:
+        at = put_head(at, style, record, 'B', begin);
+        break;
+    case KIND_END:
+        at = put_head(at, style, record, 'E', since_base(style, record->end.integer));
+        break;
+    default:
+        at = put_head(at, style, record, 'i', begin);
+        at = PUT(at, ",\"s\":\"t\"");
+    }
+    at = PUT(at, ",\"args\":{\"epoch\":");
+    at = put_integer(at, epoch_at(style, record->begin));
+    at = PUT(at, ",\"batch\":");
+    at = put_unsigned(at, record->batch);
+    at = put_text(at, &style->args[record->name]);
+    if (tail_flags(record->tail) & FLAG_CUT)
+        at = PUT(at, ",\"cut\":\"open when its window closed\"");
+    return PUT(at, "}}");
+}
+
+/* Where the values of one call of a counter end. */
+static const Record *group_end(const Style *style, const Record *first, const Record *end)
+{
+    const Record *next = first + 1;
+    int64_t moment = since_base(style, first->begin);
+    while (next < end && tail_kind(next->tail) == KIND_COUNTER && is_ordinary(next, style->num_names) &&
+           since_base(style, next->begin) == moment &&
+           is_same_text(&style->names[first->name], &style->names[next->name]))
+        next++;
+    return next;
+}
+
+static int is_finite(const Record *record)
+{
+    return !(tail_flags(record->tail) & FLAG_FLOAT) || isfinite(record->end.real);
+}
+
+/* Whether a later value of the group has the same name: that one counts. */
+static int is_replaced(const Style *style, const Record *record, const Record *end)
+{
+    const Text *series = &style->names[tail_series(record->tail)];
+    for (const Record *later = record + 1; later < end; later++)
+        if (is_same_text(series, &style->names[tail_series(later->tail)]))
+            return 1;
+    return 0;
+}
+
+static char *put_value(char *at, const Record *record)
+{
+    if (!(tail_flags(record->tail) & FLAG_FLOAT))
+        return put_integer(at, record->end.integer);
+    if (isnan(record->end.real))
+        return PUT(at, "\"NaN\"");
+    if (isinf(record->end.real))
+        return record->end.real > 0 ? PUT(at, "\"Infinity\"") : PUT(at, "\"-Infinity\"");
+    return put_double(at, record->end.real);
+}
+
+static char *put_values(char *at, const Style *style, const Record *record, const Record *end, int finite, int *count)
+{
+    *count = 0;
+    for (; record < end; record++) {
+        if (is_finite(record) != finite || is_replaced(style, record, end))
+            continue;
+        if ((*count)++ > 0)
+            *at++ = ',';
+        at = put_text(at, &style->names[tail_series(record->tail)]);
+        *at++ = ':';
+        at = put_value(at, record);
+    }
+    return at;
+}
+
+static char *put_counter(char *at, const Style *style, const Record *record, const Record *end)
+{
+    int count;
+    at = put_head(at, style, record, 'C', since_base(style, record->begin));
+    at = PUT(at, ",\"args\":{");
+    at = put_values(at, style, record, end, 1, &count);
+    *at++ = '}';
+    char *before = at;
+    at = PUT(at, ",\"not_finite\":{");
+    at = put_values(at, style, record, end, 0, &count);
+    return count > 0 ? PUT(at, "}}") : PUT(before, "}");
+}
+
+typedef struct {
+    const Record *next;
+    char *at;
+    int is_unknown; /* the next record is none that can be written */
+    int is_waiting; /* more values of the next record's counter may follow */
+} Progress;
+
+/* Writes lines, each with ",\n" before it, for as long as there are records and there is room. Unless they are the
+ * thread's last ones, values of a counter at their end wait for what follows. */
+static Progress put_lines(const Style *style, const Record *record, const Record *end, int are_last, char *at,
+                          size_t room)
+{
+    const char *limit = at + room;
+    while (record < end) {
+        const Record *following = record + 1;
+        if (!is_ordinary(record, style->num_names) && !is_bracket(record, style->num_names))
+            return (Progress){record, at, 1, 0};
+        size_t needed = room_for(style, record);
+        int is_counter = tail_kind(record->tail) == KIND_COUNTER;
+        if (is_counter) {
+            following = group_end(style, record, end);
+            if (following == end && !are_last)
+                return (Progress){record, at, 0, 1};
+            needed += room_for_values(style, record, following);
+        }
+        if ((size_t)(limit - at) < needed)
+            break;
+        at = PUT(at, ",\n");
+        at = is_counter ? put_counter(at, style, record, following) : put_span_or_instant(at, style, record);
+        record = following;
+    }
+    return (Progress){record, at, 0, 0};
+}
+
+static Progress put_lines_in_c_locale(const Style *style, const Record *record, const Record *end, int are_last,
+                                      char *at, size_t room)
+{
+    locale_t plain = newlocale(LC_NUMERIC_MASK, "C", (locale_t)0);
+    locale_t before = uselocale(plain);
+    Progress progress = put_lines(style, record, end, are_last, at, room);
+    uselocale(before);
+    if (plain != (locale_t)0)
+        freelocale(plain);
+    return progress;
+}
+
+/* -- from Python -- */
+
+/* The texts of a tuple of bytes, which keeps them; NULL with an error set. */
+static Text *texts_of(PyObject *tuple)
+{
+    Py_ssize_t count = PyTuple_Size(tuple);
+    Text *texts = count < 0 ? NULL : malloc(((size_t)count + 1) * sizeof *texts);
+    if (texts == NULL)
+        return count < 0 ? NULL : (Text *)PyErr_NoMemory();
+    for (Py_ssize_t i = 0; i < count; i++) {
+        char *start;
+        Py_ssize_t length;
+        if (PyBytes_AsStringAndSize(PyTuple_GetItem(tuple, i), &start, &length) < 0) {
+            free(texts);
+            return NULL;
+        }
+        texts[i] = (Text){start, (size_t)length};
+    }
+    return texts;
+}
+
+static int style_is_valid(const Style *style)
+{
+    return style->num_epochs > 0 && is_near(style->start) && is_near(style->offset) && is_near(style->elapsed) &&
+           style->drift > -style->elapsed && style->drift < style->elapsed;
+}
+
+static PyObject *drain(const Style *style, const Py_buffer *packed, Py_ssize_t first, int are_last,
+                       const Py_buffer *into)
+{
+    Py_ssize_t count = packed->len / (Py_ssize_t)sizeof(Record);
+    if (first < 0 || first > count || !style_is_valid(style)) {
+        PyErr_SetString(PyExc_ValueError, "There is no such record, no epoch, or the clock runs too far off.");
+        return NULL;
+    }
+    const Record *records = packed->buf;
+    Progress progress;
+    Py_BEGIN_ALLOW_THREADS
+    progress = put_lines_in_c_locale(style, records + first, records + count, are_last, into->buf,
+                                     (size_t)into->len);
+    Py_END_ALLOW_THREADS
+    if (progress.is_unknown)
+        return PyErr_Format(PyExc_ValueError, "Record %zd cannot be written.", (Py_ssize_t)(progress.next - records));
+    return Py_BuildValue("nnO", (Py_ssize_t)(progress.at - (char *)into->buf), (Py_ssize_t)(progress.next - records),
+                         progress.is_waiting ? Py_True : Py_False);
+}
+
+PyObject *drain_chrome(PyObject *Py_UNUSED(module), PyObject *arguments)
+{
+    Py_buffer packed, into;
+    Py_ssize_t first, place_length, epochs_length;
+    int are_last;
+    PyObject *names, *categories, *args;
+    long long start, offset, drift, elapsed;
+    const char *epochs;
+    Style style = {0};
+    if (!PyArg_ParseTuple(arguments, "y*npw*(O!O!O!)y#(LLLL)y#", &packed, &first, &are_last, &into, &PyTuple_Type, &names,
+                          &PyTuple_Type, &categories, &PyTuple_Type, &args, &style.place.start, &place_length, &start,
+                          &offset, &drift, &elapsed, &epochs, &epochs_length))
+        return NULL;
+    style.epochs = (const Epoch *)(const void *)epochs;
+    style.num_epochs = (size_t)epochs_length / sizeof(Epoch);
+    style.place.length = (size_t)place_length;
+    style.num_names = (uint32_t)PyTuple_Size(names);
+    style.start = start, style.offset = offset, style.drift = drift, style.elapsed = elapsed;
+    Text *name_texts = texts_of(names), *category_texts = name_texts == NULL ? NULL : texts_of(categories);
+    Text *args_texts = category_texts == NULL ? NULL : texts_of(args);
+    style.names = name_texts, style.categories = category_texts, style.args = args_texts;
+    PyObject *result = NULL;
+    Py_ssize_t count = PyTuple_Size(names);
+    if (args_texts != NULL && (PyTuple_Size(categories) != count || PyTuple_Size(args) != count))
+        PyErr_SetString(PyExc_ValueError, "Each name needs its categories and its args.");
+    else if (args_texts != NULL)
+        result = drain(&style, &packed, first, are_last, &into);
+    free(name_texts);
+    free(category_texts);
+    free(args_texts);
+    PyBuffer_Release(&packed);
+    PyBuffer_Release(&into);
+    return result;
+}

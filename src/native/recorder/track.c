@@ -1,0 +1,468 @@
+/* Tracks: one per running thread and recorder. */
+
+#include "recorder/native.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define FIRST_HEAD_BYTES 4096
+/* Many threads record next to nothing and end: they begin with little space. Whoever fills it gets more. */
+#define SMALL_CHUNK_BYTES ((size_t)4 << 10)
+#define USUAL_CHUNK_BYTES ((size_t)256 << 10)
+#define LARGEST_CHUNK_BYTES ((size_t)4 << 20)
+
+/* -- this thread -- */
+
+__thread ThisThread this_thread;
+static pthread_key_t pulse_key;
+
+static void pulse_drop(Pulse *pulse)
+{
+    if (pulse != NULL && __atomic_sub_fetch(&pulse->refs, 1, __ATOMIC_ACQ_REL) == 0)
+        free(pulse);
+}
+
+/* Runs when a thread ends, without the GIL. Should the thread record once more, it looks for its track again. */
+static void pulse_stop(void *pulse)
+{
+    this_thread = (ThisThread){0};
+    __atomic_store_n(&((Pulse *)pulse)->is_alive, 0, __ATOMIC_RELEASE);
+    pulse_drop(pulse);
+}
+
+static Pulse *pulse_of_this_thread(void)
+{
+    Pulse *pulse = this_thread.pulse;
+    if (pulse == NULL && (pulse = calloc(1, sizeof *pulse)) != NULL) {
+        pulse->refs = pulse->is_alive = 1;
+        if (pthread_setspecific(pulse_key, pulse) != 0) {
+            free(pulse);
+            return NULL;
+        }
+        this_thread.pulse = pulse;
+    }
+    return pulse;
+}
+
+int track_setup(void)
+{
+    if (pthread_key_create(&pulse_key, pulse_stop) != 0) {
+        PyErr_SetString(PyExc_ImportError, "kinetoscope._native: no thread-local storage is left.");
+        return -1;
+    }
+    return 0;
+}
+
+/* -- whose a track is -- */
+
+static const char *name_of(const Track *track, size_t *length)
+{
+    Py_ssize_t bytes = 0;
+    const char *name = PyUnicode_AsUTF8AndSize(track->name, &bytes);
+    if (name == NULL)
+        PyErr_Clear();
+    *length = bytes < THREAD_NAME_BYTES ? (size_t)bytes : THREAD_NAME_BYTES;
+    return name;
+}
+
+/* Says at the current chunk's next place whose the records from here on are. */
+static void put_mark(Track *track)
+{
+    size_t length;
+    const char *name = name_of(track, &length);
+    uint64_t tail = record_tail(0, KIND_MARK, track->is_main ? FLAG_MAIN : 0, track->tid);
+    track->chunk->num_marks++;
+    for (size_t at = 0; (at == 0 || at < length) && track->next < track->end; at += MARK_NAME_BYTES) {
+        size_t rest = length - at < MARK_NAME_BYTES ? length - at : MARK_NAME_BYTES;
+        Record *record = track->next++;
+        if (rest > 0)
+            memcpy(record, name + at, rest);
+        record->batch = track->number;
+        record_publish(record, tail);
+    }
+}
+
+static void write_header(Track *track)
+{
+    TrackHeader *header = track->head.start;
+    Store *store = track->recorder->store;
+    memset(header->magic, 0, sizeof header->magic);
+    __atomic_thread_fence(__ATOMIC_RELEASE);
+    header->version = FORMAT_VERSION;
+    header->pid = (uint32_t)store->pid;
+    header->track = track->number;
+    header->tid = track->tid;
+    header->rank = store->rank;
+    header->is_main = (uint32_t)track->is_main;
+    header->monotonic_ns = read_clock(CLOCK_MONOTONIC);
+    header->unix_ns = read_clock(CLOCK_REALTIME);
+    header->num_slots = (uint32_t)((track->head.bytes - sizeof *header) / sizeof(Record));
+    size_t length;
+    const char *name = name_of(track, &length);
+    memset(header->name, 0, sizeof header->name);
+    if (length > 0)
+        memcpy(header->name, name, length);
+    __atomic_thread_fence(__ATOMIC_RELEASE);
+    memcpy(header->magic, TRACK_MAGIC, sizeof header->magic);
+}
+
+/* -- making and finding -- */
+
+static Track *track_new(Recorder *recorder)
+{
+    Track *track = calloc(1, sizeof *track);
+    PyObject *filled = track != NULL ? PyList_New(0) : NULL;
+    if (filled == NULL) {
+        free(track);
+        PyErr_NoMemory();
+        return NULL;
+    }
+    track->refs = 1;
+    track->recorder = recorder;
+    track->filled = filled;
+    track->next_track = recorder->tracks;
+    recorder->tracks = track;
+    return track;
+}
+
+static Track *find_own(const Recorder *recorder, const Pulse *pulse)
+{
+    Track *track = recorder->tracks;
+    while (track != NULL && (track->pulse != pulse || track->is_foreign))
+        track = track->next_track;
+    return track;
+}
+
+int track_is_vacant(const Track *track)
+{
+    return !__atomic_load_n(&track->pulse->is_alive, __ATOMIC_ACQUIRE) && track->num_open == 0 && !track->is_foreign;
+}
+
+static Track *find_vacant(const Recorder *recorder)
+{
+    Track *track = recorder->tracks;
+    while (track != NULL && !track_is_vacant(track))
+        track = track->next_track;
+    return track;
+}
+
+/* Makes a track the calling thread's, who is (tid, name, is_main). Runs no Python code. */
+static void set_thread(Track *track, Pulse *pulse, uint32_t tid, PyObject *name, int is_main)
+{
+    pulse_drop(track->pulse);
+    __atomic_add_fetch(&pulse->refs, 1, __ATOMIC_RELAXED);
+    track->pulse = pulse;
+    Py_XDECREF(track->name);
+    track->name = Py_NewRef(name);
+    track->tid = tid;
+    track->is_main = is_main;
+    track->number = ++track->recorder->num_tracks;
+    if (track->chunk == NULL)
+        track->chunk_bytes = is_main ? USUAL_CHUNK_BYTES : SMALL_CHUNK_BYTES;
+    else
+        put_mark(track);
+    if (track->head.start != NULL)
+        write_header(track);
+}
+
+static Track *find_or_make(Recorder *recorder)
+{
+    Pulse *pulse = pulse_of_this_thread();
+    if (pulse == NULL) {
+        PyErr_NoMemory();
+        return NULL;
+    }
+    Track *track = find_own(recorder, pulse);
+    if (track != NULL)
+        return track;
+    unsigned int tid;
+    int is_main;
+    PyObject *name, *answer = PyObject_CallMethod((PyObject *)recorder, "describe_thread", NULL);
+    if (answer != NULL && PyArg_ParseTuple(answer, "IUp", &tid, &name, &is_main)) {
+        track = find_own(recorder, pulse); /* what was called may have recorded, too */
+        if (track == NULL && ((track = find_vacant(recorder)) != NULL || (track = track_new(recorder)) != NULL))
+            set_thread(track, pulse, tid, name, is_main);
+    }
+    Py_XDECREF(answer);
+    return track;
+}
+
+Track *track_look_up(Recorder *recorder)
+{
+    Track *track = find_or_make(recorder);
+    if (track != NULL) {
+        this_thread.serial = recorder->serial;
+        this_thread.track = track;
+    }
+    return track;
+}
+
+void track_keep(Track *track) { track->refs++; }
+
+void track_drop(Track *track)
+{
+    if (track == NULL || --track->refs > 0)
+        return;
+    pulse_drop(track->pulse);
+    free(track->exits);
+    free(track->entries);
+    free(track->free_slots);
+    free(track);
+}
+
+void track_clear_objects(Track *track)
+{
+    for (uint32_t slot = 0; slot < track->num_made; slot++)
+        Py_CLEAR(track->exits[slot]);
+    track->num_made = track->num_free = 0;
+}
+
+void track_leave(Track *track)
+{
+    region_unmap(&track->head);
+    /* In a forked child it stays: it is the parent's. */
+    region_unlink_unless_left(track->recorder->store, &track->head, "track");
+    track->recorder = NULL;
+    track->slots = NULL;
+    track->next = track->end = track->first = NULL;
+    Py_CLEAR(track->chunk);
+    Py_CLEAR(track->spare);
+    Py_CLEAR(track->filled);
+    Py_CLEAR(track->name);
+    track_clear_objects(track);
+}
+
+/* Whether a span is open that is to be recorded: one that was cut at its window's end needs its slot no more. */
+static int has_span_to_record(const Track *track)
+{
+    for (uint32_t slot = 0; slot < track->num_made; slot++)
+        if (tail_kind(track->slots[slot].tail) == KIND_SPAN)
+            return 1;
+    return 0;
+}
+
+int track_is_done(const Track *track)
+{
+    return !__atomic_load_n(&track->pulse->is_alive, __ATOMIC_ACQUIRE) && track->chunk == NULL &&
+           PyList_Size(track->filled) == 0 && !has_span_to_record(track);
+}
+
+/* -- slots and entries -- */
+
+static int set_num_slots(Track *track)
+{
+    uint32_t num_slots = (uint32_t)((track->head.bytes - sizeof(TrackHeader)) / sizeof(Record));
+    track->slots = (Record *)((TrackHeader *)track->head.start + 1);
+    PyObject **exits = realloc(track->exits, num_slots * sizeof *exits);
+    track->exits = exits != NULL ? exits : track->exits;
+    Entry **entries = realloc(track->entries, num_slots * sizeof *entries);
+    track->entries = entries != NULL ? entries : track->entries;
+    uint32_t *free_slots = realloc(track->free_slots, num_slots * sizeof *free_slots);
+    track->free_slots = free_slots != NULL ? free_slots : track->free_slots;
+    if (exits == NULL || entries == NULL || free_slots == NULL)
+        return 0;
+    ((TrackHeader *)track->head.start)->num_slots = num_slots;
+    track->num_slots = num_slots;
+    return 1;
+}
+
+static int make_head(Track *track)
+{
+    if (track->head.start != NULL)
+        return 1;
+    if (region_create(track->recorder->store, &track->head, FIRST_HEAD_BYTES, "track") != 0 || !set_num_slots(track))
+        return 0;
+    write_header(track);
+    return 1;
+}
+
+int track_move_head_to_memory(Track *track)
+{
+    Store *store = track->recorder->store;
+    Region memory = {NULL, 0, 0};
+    if (track->head.file == 0)
+        return 1;
+    if (region_create(store, &memory, track->head.bytes, "track") != 0)
+        return 0;
+    memcpy(memory.start, track->head.start, track->head.bytes);
+    memset((TrackHeader *)track->head.start + 1, 0, track->head.bytes - sizeof(TrackHeader));
+    region_unmap(&track->head);
+    region_unlink_unless_left(store, &track->head, "track");
+    track->head = memory;
+    return set_num_slots(track);
+}
+
+static int grow_head(Track *track)
+{
+    Store *store = track->recorder->store;
+    size_t bytes = track->head.bytes * 2;
+    if (region_grow(store, &track->head, bytes, "track") == 0)
+        return set_num_slots(track);
+    /* There is no space on disk for more slots: from here on they stand in memory. */
+    return track_move_head_to_memory(track) && region_grow(store, &track->head, bytes, "track") == 0 &&
+           set_num_slots(track);
+}
+
+void track_finish_head(Track *track)
+{
+    Store *store = track->recorder->store;
+    track->head_is_final = 1;
+    if (store->folder == NULL || store->error != 0 || track->head.file != 0)
+        return;
+    Region head = {NULL, 0, ++store->num_files};
+    size_t bytes = track->head.start != NULL ? track->head.bytes : FIRST_HEAD_BYTES;
+    int error = region_create(store, &head, bytes, "track");
+    if (error != 0) {
+        store->error = error;
+        return;
+    }
+    Region old = track->head;
+    track->head = head;
+    if (old.start != NULL) {
+        memcpy((TrackHeader *)head.start + 1, (TrackHeader *)old.start + 1, bytes - sizeof(TrackHeader));
+        region_unmap(&old);
+    }
+    if (set_num_slots(track))
+        write_header(track);
+}
+
+Entry *track_make_entry(Track *track)
+{
+    if (track->num_made == track->num_slots && (track->head.start == NULL ? !make_head(track) : !grow_head(track))) {
+        PyErr_NoMemory();
+        return NULL;
+    }
+    uint32_t slot = track->num_made;
+    Entry *entry;
+    PyObject *exit = entry_new(track, slot, &entry);
+    if (exit == NULL)
+        return NULL;
+    track->exits[slot] = exit;
+    track->entries[slot] = entry;
+    track->num_made++;
+    return entry;
+}
+
+/* Somebody kept the entry, or its __exit__: it stays theirs, and the slot gets a new one. */
+Entry *track_replace_entry(Track *track, uint32_t slot)
+{
+    Entry *entry;
+    PyObject *exit = entry_new(track, slot, &entry), *old = track->exits[slot];
+    if (exit == NULL) {
+        track->free_slots[track->num_free++] = slot;
+        return NULL;
+    }
+    track->exits[slot] = exit;
+    track->entries[slot] = entry;
+    Py_DECREF(old);
+    return entry;
+}
+
+/* -- records -- */
+
+static size_t following_chunk_bytes(const Track *track)
+{
+    if (track->chunk_bytes < USUAL_CHUNK_BYTES)
+        return track->chunk_bytes * 4;
+    int is_shared = track->chunk != NULL && track->chunk->num_marks > 1;
+    return is_shared || track->chunk_bytes >= LARGEST_CHUNK_BYTES ? track->chunk_bytes : track->chunk_bytes * 2;
+}
+
+void track_expect_much(Track *track)
+{
+    if (track->chunk_bytes < USUAL_CHUNK_BYTES)
+        track->chunk_bytes = USUAL_CHUNK_BYTES;
+}
+
+int track_lacks_spare(const Track *track)
+{
+    return track->spare == NULL && track->chunk_bytes >= USUAL_CHUNK_BYTES && !track_is_vacant(track);
+}
+
+int track_prepare_spare(Track *track)
+{
+    Recorder *recorder = track->recorder;
+    Store *store = store_keep(recorder->store);
+    track_keep(track);
+    Chunk *chunk = chunk_new(store, track->chunk_bytes, 1);
+    /* The track, or its recorder's folder, may have gone meanwhile. */
+    int is_wanted = chunk != NULL && track->recorder == recorder && recorder->store == store && track->spare == NULL;
+    if (is_wanted)
+        track->spare = (Chunk *)Py_NewRef((PyObject *)chunk);
+    Py_XDECREF((PyObject *)chunk);
+    track_drop(track);
+    store_drop(store);
+    return is_wanted;
+}
+
+void track_detach_chunk(Track *track)
+{
+    Chunk *chunk = track->chunk;
+    if (chunk == NULL)
+        return;
+    chunk->num_records = (uint32_t)(track->next - track->first);
+    track->chunk = NULL;
+    track->next = track->end = track->first = NULL;
+    if (chunk->store->is_child)
+        chunk->store->spent_bytes += chunk->charged_bytes; /* the file stays, for the parent */
+    else if (PyList_Append(track->filled, (PyObject *)chunk) < 0) {
+        PyErr_Clear();
+        track->num_dropped += chunk->num_records;
+    }
+    Py_DECREF((PyObject *)chunk);
+}
+
+static int dropped(Track *track)
+{
+    uint32_t window = track->recorder->control->window;
+    if (track->dropped_window != window)
+        track->num_dropped = 0; /* in a child process nobody takes what was dropped in the window before */
+    track->dropped_window = window;
+    track->num_dropped++;
+    TrackHeader *header = track->head.start;
+    if (header != NULL) {
+        header->num_dropped = track->num_dropped;
+        header->dropped_ns = read_clock(CLOCK_MONOTONIC);
+    }
+    return 0;
+}
+
+int track_refill(Track *track)
+{
+    Recorder *recorder = track->recorder;
+    if (track->chunk != NULL)
+        track->chunk_bytes = following_chunk_bytes(track);
+    if (recorder->store->spent_window != recorder->control->window) {
+        recorder->store->spent_window = recorder->control->window;
+        recorder->store->spent_bytes = 0;
+    }
+    track_detach_chunk(track);
+    if (!track->head_is_final)
+        track_finish_head(track);
+    Chunk *chunk = track->spare != NULL ? track->spare : chunk_new(recorder->store, track->chunk_bytes, 0);
+    track->spare = NULL;
+    if (chunk == NULL)
+        return dropped(track);
+    track->chunk = chunk;
+    track->first = chunk_begin(chunk, track, recorder->control->window, ++recorder->num_chunks, &track->end);
+    track->next = track->first;
+    put_mark(track);
+    recorder->wants_request = 1;
+    return 1;
+}
+
+PyObject *track_take(Track *track)
+{
+    PyObject *chunks = track->filled, *empty = PyList_New(0);
+    if (empty == NULL)
+        return NULL;
+    track->filled = empty;
+    uint64_t num_dropped = track->num_dropped;
+    track->num_dropped = 0;
+    if (track->head.start != NULL)
+        ((TrackHeader *)track->head.start)->num_dropped = 0;
+    return Py_BuildValue("(IIOOKN)", track->number, track->tid, track->name, track->is_main ? Py_True : Py_False,
+                         (unsigned long long)num_dropped, chunks);
+}

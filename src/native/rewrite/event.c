@@ -1,0 +1,242 @@
+/* See event.h. */
+
+#include "rewrite/event.h"
+
+#include "text/json.h"
+#include "rewrite/shapes.h"
+
+#define MOST_ID INT64_C(9007199254740992)
+
+int event_field(const char *key, size_t length)
+{
+    switch (length) {
+    case 1:
+        return *key == 's' ? FIELD_SCOPE : -1;
+    case 2:
+        return memcmp(key, "ph", 2) == 0   ? FIELD_PH
+               : memcmp(key, "ts", 2) == 0 ? FIELD_TS
+               : memcmp(key, "id", 2) == 0 ? FIELD_ID
+               : memcmp(key, "bp", 2) == 0 ? FIELD_BP
+                                           : -1;
+    case 3:
+        return memcmp(key, "pid", 3) == 0   ? FIELD_PID
+               : memcmp(key, "tid", 3) == 0 ? FIELD_TID
+               : memcmp(key, "cat", 3) == 0 ? FIELD_CAT
+               : memcmp(key, "dur", 3) == 0 ? FIELD_DUR
+               : memcmp(key, "id2", 3) == 0 ? FIELD_ID2
+                                            : -1;
+    case 4:
+        return memcmp(key, "name", 4) == 0 ? FIELD_NAME : memcmp(key, "args", 4) == 0 ? FIELD_ARGS : -1;
+    case 7:
+        return memcmp(key, "bind_id", 7) == 0 ? FIELD_BIND_ID : -1;
+    default:
+        return -1;
+    }
+}
+
+static inline int is_digit(char byte) { return byte >= '0' && byte <= '9'; }
+
+/* Digits behind the third decimal: whether they round it up. Halves go to the even number, as Python rounds. */
+static int rounds_up(const char *at, const char *end, int64_t ns)
+{
+    if (at == end || *at < '5')
+        return 0;
+    if (*at > '5')
+        return 1;
+    for (at++; at < end; at++) {
+        if (*at != '0')
+            return 1;
+    }
+    return (int)(ns & 1);
+}
+
+const char *event_read_us(const char *at, const char *end, int64_t *ns)
+{
+    int is_negative = at < end && *at == '-';
+    at += is_negative;
+    const char *first = at, *rest;
+    uint64_t whole = 0, thousandths = 0;
+    for (; at < end && is_digit(*at); at++)
+        whole = whole * 10 + (uint64_t)(*at - '0');
+    if (at == first || at - first > 16 || whole > EVENT_MOST_US || (*first == '0' && at - first > 1))
+        return NULL;
+    rest = at;
+    if (at < end && *at == '.') {
+        const char *decimals = ++at;
+        for (; at < end && is_digit(*at); at++) {
+            if (at - decimals < 3)
+                thousandths = thousandths * 10 + (uint64_t)(*at - '0');
+        }
+        if (at == decimals)
+            return NULL;
+        rest = at - decimals > 3 ? decimals + 3 : at;
+        for (ptrdiff_t num_decimals = at - decimals; num_decimals < 3; num_decimals++)
+            thousandths *= 10;
+    }
+    if (at == end || *at == 'e' || *at == 'E')
+        return NULL;
+    int64_t sum = (int64_t)(whole * 1000 + thousandths);
+    sum += rounds_up(rest, at, sum);
+    *ns = is_negative ? -sum : sum;
+    return at;
+}
+
+int event_plain_id(Text text, int64_t *id)
+{
+    const char *at = text.at, *end = text.at + text.length;
+    if (*at == '"') {
+        at++;
+        end--;
+    }
+    if (at >= end || end - at > 16 || (*at == '0' && end - at > 1))
+        return 0;
+    int64_t number = 0;
+    for (; at < end; at++) {
+        if (!is_digit(*at))
+            return 0;
+        number = number * 10 + (*at - '0');
+    }
+    *id = number;
+    return number <= MOST_ID;
+}
+
+/* Strings that Perfetto or a strict parser stumbles over: a backslash at the end, halves of a surrogate pair. */
+static int has_odd_escape(const char *at, const char *end)
+{
+    while ((at = memchr(at, '\\', (size_t)(end - at))) != NULL) {
+        if (end - at < 3)
+            return 1;
+        if (at[1] == '\\' && at[2] == '"')
+            return 1;
+        if (at[1] == 'u' && (at[2] == 'd' || at[2] == 'D'))
+            return 1;
+        at += 2;
+    }
+    return 0;
+}
+
+static int is_scalar(Text text) { return *text.at != '{' && *text.at != '['; }
+
+int event_understand(Event *event, unsigned look, int is_plain)
+{
+    const Text *fields = event->fields;
+    Text phase = fields[FIELD_PH];
+    event->phase = phase.at != NULL && phase.length == 3 && *phase.at == '"' ? phase.at[1] : 0;
+    if ((fields[FIELD_PID].at != NULL && !is_scalar(fields[FIELD_PID])) ||
+        (fields[FIELD_TID].at != NULL && !is_scalar(fields[FIELD_TID])))
+        return 0;
+    return is_plain || (look & LOOK_CANONICAL) || !has_odd_escape(event->begin, event->end);
+}
+
+static EventFault event_fault(JsonFault fault) { return fault == JSON_CUT ? EVENT_CUT : EVENT_ODD; }
+
+/* The field whose key, as most write it, `*at` is at; goes behind its colon. -1 if it is none of them. They mostly come in
+ * the same order: `*next` is the one to try first. */
+static inline int usual_key(const char **at, const char *end, unsigned *next)
+{
+    static const struct {
+        char text[8];
+        uint8_t length, field;
+    } keys[] = {{"\"ph\":", 5, FIELD_PH},   {"\"cat\":", 6, FIELD_CAT}, {"\"name\":", 7, FIELD_NAME},
+                {"\"pid\":", 6, FIELD_PID}, {"\"tid\":", 6, FIELD_TID}, {"\"ts\":", 5, FIELD_TS},
+                {"\"dur\":", 6, FIELD_DUR}, {"\"args\":", 7, FIELD_ARGS}};
+    static const uint64_t masks[] = {[5] = 0xffffffffff, [6] = 0xffffffffffff, [7] = 0xffffffffffffff};
+    uint64_t found;
+    if (end - *at < 8)
+        return -1;
+    memcpy(&found, *at, 8);
+    for (unsigned n = 0; n < 8; n++) {
+        unsigned i = (*next + n) % 8;
+        uint64_t key;
+        memcpy(&key, keys[i].text, 8);
+        if ((found & masks[keys[i].length]) == key) { /* little-endian: the first bytes are the low ones */
+            *at += keys[i].length;
+            *next = i + 1;
+            return keys[i].field;
+        }
+    }
+    return -1;
+}
+
+/* Goes behind a value; a time is read on the way. NULL and why. */
+static inline const char *skip_field(const char *at, const char *end, int field, Event *event, JsonFault *fault,
+                                     int *is_odd)
+{
+    if (field == FIELD_TS || field == FIELD_DUR) {
+        const char *behind = event_read_us(at, end, field == FIELD_TS ? &event->ts : &event->dur);
+        if (behind != NULL)
+            return behind;
+        *is_odd = 1;
+    }
+    unsigned marks = 0;
+    return *at == '"' ? json_skip_string(at + 1, end, &marks, fault) : json_skip_value(at, end, fault);
+}
+
+/* Reads an event of a shape that was not seen before. */
+static EventFault scan_anew(const char *at, const char *end, unsigned look, Event *event)
+{
+    JsonFault fault = JSON_FINE;
+    memset(event->fields, 0, sizeof event->fields);
+    event->begin = at;
+    event->num_fields = 0;
+    event->num_members = MEMBERS_UNKNOWN;
+    event->has_members = 0;
+    event->ts = event->dur = 0;
+    int is_odd = 0;
+    unsigned next = 0;
+    at = json_skip_space(at + 1, end);
+    if (at < end && *at == '}') {
+        event->end = at + 1;
+        return event_understand(event, look, 0) ? EVENT_FINE : EVENT_ODD;
+    }
+    for (;;) {
+        int field = usual_key(&at, end, &next);
+        if (field >= 0) {
+            at = json_skip_space(at, end);
+            if (at == end)
+                return EVENT_CUT;
+        } else {
+            const char *key;
+            size_t length;
+            unsigned marks = 0;
+            at = json_skip_key(at, end, &key, &length, &marks, &fault);
+            if (at == NULL)
+                return event_fault(fault);
+            field = event_field(key, length);
+            is_odd |= (marks & JSON_ESCAPED) && !(look & LOOK_CANONICAL);
+        }
+        const char *value = at;
+        at = skip_field(at, end, field, event, &fault, &is_odd);
+        if (at == NULL)
+            return event_fault(fault);
+        if (field >= 0) {
+            is_odd |= event->fields[field].at != NULL;
+            event->fields[field] = (Text){value, (size_t)(at - value)};
+            if (event->num_fields < NUM_FIELDS)
+                event->order[event->num_fields++] = (uint8_t)field;
+        }
+        event->has_members = 1;
+        at = json_skip_space(at, end);
+        if (at == end)
+            return EVENT_CUT;
+        if (*at == '}')
+            break;
+        if (*at != ',')
+            return EVENT_ODD;
+        at = json_skip_space(at + 1, end);
+    }
+    event->end = at + 1;
+    return !is_odd && event_understand(event, look, 0) ? EVENT_FINE : EVENT_ODD;
+}
+
+EventFault event_scan(Shapes *shapes, const char *at, const char *end, unsigned look, Event *event)
+{
+    if (look & LOOK_CANONICAL)
+        return scan_anew(at, end, look, event);
+    if (shapes_match(shapes, at, end, look, event))
+        return EVENT_FINE;
+    EventFault fault = scan_anew(at, end, look, event);
+    if (fault == EVENT_FINE)
+        shapes_learn(shapes, event);
+    return fault;
+}

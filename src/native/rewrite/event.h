@@ -1,0 +1,62 @@
+/* One event of a Chrome trace: text flows in, and where its fields stand flows out. Nothing is copied. */
+
+#ifndef KINETOSCOPE_EVENT_H
+#define KINETOSCOPE_EVENT_H
+
+#include "text/bytes.h"
+
+enum { FIELD_PH, FIELD_CAT, FIELD_NAME, FIELD_PID, FIELD_TID, FIELD_TS, FIELD_DUR, FIELD_ID, FIELD_ID2, FIELD_BIND_ID,
+       FIELD_ARGS, FIELD_SCOPE, FIELD_BP, NUM_FIELDS };
+
+#define MOST_MEMBERS 48 /* of args; one with more is read as a whole */
+#define MEMBERS_UNKNOWN UINT32_MAX
+
+/* A member of the args. */
+typedef struct {
+    uint32_t shape; /* that has its key */
+    Text value;
+} EventMember;
+
+typedef struct {
+    const char *begin, *end;
+    Text fields[NUM_FIELDS]; /* as they are written: strings with their quotes */
+    uint8_t order[NUM_FIELDS]; /* the fields that there are, as they follow one another */
+    unsigned num_fields;
+    int has_members;
+    char phase; /* 0 if it is none of one character */
+    int64_t ts, dur; /* nanoseconds since the file's base, where there are such fields */
+    uint32_t num_members; /* of the args, if they are an object and were looked into; else MEMBERS_UNKNOWN */
+    EventMember members[MOST_MEMBERS];
+} Event;
+
+typedef struct Shapes Shapes;
+
+typedef enum {
+    EVENT_FINE,
+    EVENT_CUT, /* the text ends within it */
+    EVENT_ODD, /* it is no JSON, or somebody more patient should write it anew */
+} EventFault;
+
+/* How to look at an event. */
+enum {
+    LOOK_CANONICAL = 1, /* it was written anew already: take its strings as they are */
+    LOOK_AGAIN = 2,     /* the same text was found to be valid before: what was noted of its events holds */
+    LOOK_FIXED = 4,     /* its times are ours and exact: to nest, others give way */
+};
+
+#define EVENT_MOST_US INT64_C(4000000000000000) /* 126 years: added to a base of unix nanoseconds it still fits */
+
+/* `at` is at a bracket that opens an object. `shapes` are those of the events before. */
+EventFault event_scan(Shapes *shapes, const char *at, const char *end, unsigned look, Event *event);
+
+/* What of it others share: which field has that key (-1: none of ours); whether the fields are such as the rest of the code
+ * relies on, `is_plain` if no string has an escape; and microseconds in plain decimals as nanoseconds: what is behind them, or
+ * NULL if they are anything else, too large, or reach the end. */
+int event_field(const char *key, size_t length);
+int event_understand(Event *event, unsigned look, int is_plain);
+const char *event_read_us(const char *at, const char *end, int64_t *ns);
+
+/* A whole number that a double holds, written as a number or as a string: an id that may be counted on from. */
+int event_plain_id(Text text, int64_t *id);
+
+#endif

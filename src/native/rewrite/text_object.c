@@ -1,0 +1,360 @@
+/* kinetoscope._native.TraceText: trace_text.h for Python. `kinetoscope.merge.native_rewrite` is its face.
+ *
+ * Passing over text happens without the GIL; the object says so to whoever else would touch it meanwhile. */
+
+#include "module.h"
+
+#include <stdlib.h>
+
+#include "rewrite/trace_text.h"
+
+typedef struct {
+    PyObject_HEAD
+    TraceText text;
+    Bytes out; /* the lines of the last piece */
+    int is_busy, is_finished;
+} TextObject;
+
+static int text_enter(TextObject *self)
+{
+    if (self->is_busy)
+        PyErr_SetString(PyExc_RuntimeError, "A TraceText is used by one thread at a time.");
+    return !self->is_busy;
+}
+
+static PyObject *text_new(PyTypeObject *type, PyObject *arguments, PyObject *Py_UNUSED(names))
+{
+    int nests, checks, notes_counters;
+    Py_ssize_t most_pending, length;
+    const char *align_on;
+    if (!PyArg_ParseTuple(arguments, "pny#pp", &nests, &most_pending, &align_on, &length, &checks, &notes_counters))
+        return NULL;
+    TextObject *self = (TextObject *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
+    if (self == NULL)
+        return NULL;
+    self->text.nests = nests;
+    self->text.checks = checks;
+    self->text.counters.is_wanted = notes_counters;
+    self->text.most_pending = most_pending > 0 ? (size_t)most_pending : 1;
+    self->text.names.most_bytes = (size_t)32 << 20;
+    bytes_put(&self->text.align_on, align_on, (size_t)length);
+    return (PyObject *)self;
+}
+
+static void text_dealloc(TextObject *self)
+{
+    PyTypeObject *type = Py_TYPE((PyObject *)self);
+    trace_free(&self->text);
+    bytes_free(&self->out);
+    ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
+    Py_DECREF(type);
+}
+
+/* Goes over a piece of text, without the GIL. Returns the status, or -1 with an error set. */
+static int go_over(TextObject *self, PyObject *arguments, Py_ssize_t *position, Bytes *out)
+{
+    Py_buffer buffer;
+    Py_ssize_t end;
+    int is_first;
+    unsigned look;
+    if (!text_enter(self) || !PyArg_ParseTuple(arguments, "y*nnpI", &buffer, position, &end, &is_first, &look))
+        return -1;
+    int status = -1;
+    if (*position < 0 || end > buffer.len || *position > end) {
+        PyErr_SetString(PyExc_ValueError, "There is no such piece of the text.");
+    } else {
+        const char *first = buffer.buf, *at = first + *position;
+        self->is_busy = 1;
+        Py_BEGIN_ALLOW_THREADS
+        status = out != NULL ? trace_rewrite(&self->text, &at, first + end, is_first, look, out)
+                             : trace_survey(&self->text, &at, first + end, is_first, look);
+        Py_END_ALLOW_THREADS
+        self->is_busy = 0;
+        *position = at - first;
+    }
+    PyBuffer_Release(&buffer);
+    if (status >= 0 && self->text.has_failed) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    return status;
+}
+
+static PyObject *text_survey(TextObject *self, PyObject *arguments)
+{
+    Py_ssize_t position;
+    if (self->is_finished)
+        return PyErr_Format(PyExc_RuntimeError, "The survey of this text is over.");
+    int status = go_over(self, arguments, &position, NULL);
+    return status < 0 ? NULL : Py_BuildValue("ni", position, status);
+}
+
+static PyObject *view_of(const Bytes *bytes)
+{
+    return bytes->length > 0 ? PyMemoryView_FromMemory(bytes->at, (Py_ssize_t)bytes->length, PyBUF_READ)
+                             : PyBytes_FromStringAndSize("", 0);
+}
+
+/* The lines are given as a view of our own buffer, good until the next piece: copying them again would cost a quarter of
+ * the time. */
+static PyObject *text_rewrite(TextObject *self, PyObject *arguments)
+{
+    Py_ssize_t position;
+    if (!text_enter(self))
+        return NULL;
+    self->out.length = 0;
+    int status = go_over(self, arguments, &position, &self->out);
+    if (status < 0)
+        return NULL;
+    PyObject *lines = view_of(&self->out);
+    PyObject *result = lines != NULL ? Py_BuildValue("niO", position, status, lines) : NULL;
+    Py_XDECREF(lines);
+    return result;
+}
+
+static PyObject *text_finish_writing(TextObject *self, PyObject *Py_UNUSED(nothing))
+{
+    if (!text_enter(self))
+        return NULL;
+    self->out.length = 0;
+    trace_finish_writing(&self->text, &self->out);
+    return self->text.has_failed ? PyErr_NoMemory() : view_of(&self->out);
+}
+
+static PyObject *text_finish(TextObject *self, PyObject *Py_UNUSED(nothing))
+{
+    if (!text_enter(self))
+        return NULL;
+    if (!self->is_finished) {
+        self->is_busy = self->is_finished = 1;
+        Py_BEGIN_ALLOW_THREADS
+        trace_finish(&self->text);
+        Py_END_ALLOW_THREADS
+        self->is_busy = 0;
+    }
+    return self->text.has_failed ? PyErr_NoMemory() : new_none();
+}
+
+/* (pid, tid, first event, is a device's, role, tracks with those of overlaps, whether its tid is written as a number, as
+ * text) of each track; pid and tid as they are written. */
+static PyObject *tracks_of(const TraceText *text)
+{
+    PyObject *tracks = PyList_New((Py_ssize_t)text->num_tracks);
+    for (size_t i = 0; tracks != NULL && i < text->num_tracks; i++) {
+        const TextTrack *track = &text->tracks[i];
+        size_t length;
+        const char *key = table_key(&text->track_keys, (uint32_t)i, &length);
+        PyObject *described = Py_BuildValue(
+            "y#y#KiiIii", key, (Py_ssize_t)track->pid_length, key + track->pid_length + 1,
+            (Py_ssize_t)(length - track->pid_length - 1), (unsigned long long)track->first_serial, (int)track->is_device,
+            (int)track->role, (unsigned)track->num_levels, (int)track->has_number_tid, (int)track->has_text_tid);
+        if (described == NULL || PyList_SetItem(tracks, (Py_ssize_t)i, described) < 0)
+            Py_CLEAR(tracks);
+    }
+    return tracks;
+}
+
+static PyObject *metadata_of(const TraceText *text)
+{
+    PyObject *events = PyList_New((Py_ssize_t)text->metadata.num_entries);
+    for (size_t i = 0; events != NULL && i < text->metadata.num_entries; i++) {
+        size_t length;
+        const char *event = table_key(&text->metadata, (uint32_t)i, &length);
+        PyObject *bytes = PyBytes_FromStringAndSize(event, (Py_ssize_t)length);
+        if (bytes == NULL || PyList_SetItem(events, (Py_ssize_t)i, bytes) < 0)
+            Py_CLEAR(events);
+    }
+    return events;
+}
+
+/* CounterFacts, as they lie in memory; None if nobody asked for them, or there are too many. */
+static PyObject *counters_of(const CounterSurvey *counters)
+{
+    if (!counters->is_wanted || counters->is_full)
+        return new_none();
+    const char *facts = counters->facts != NULL ? (const char *)counters->facts : "";
+    return PyBytes_FromStringAndSize(facts, (Py_ssize_t)(counters->keys.num_entries * sizeof *counters->facts));
+}
+
+static int put_fact(PyObject *facts, const char *name, PyObject *value)
+{
+    int status = value == NULL ? -1 : PyDict_SetItemString(facts, name, value);
+    Py_XDECREF(value);
+    return status;
+}
+
+static PyObject *number_if(int is_there, int64_t number)
+{
+    return is_there ? PyLong_FromLongLong(number) : new_none();
+}
+
+static PyObject *text_facts(TextObject *self, PyObject *Py_UNUSED(nothing))
+{
+    const TraceText *text = &self->text;
+    PyObject *facts = text_enter(self) ? PyDict_New() : NULL;
+    if (facts == NULL)
+        return NULL;
+    const char *steps = text->steps.at != NULL ? text->steps.at : "";
+    if (put_fact(facts, "tracks", tracks_of(text)) < 0 || put_fact(facts, "metadata", metadata_of(text)) < 0 ||
+        put_fact(facts, "steps", PyBytes_FromStringAndSize(steps, (Py_ssize_t)text->steps.length)) < 0 ||
+        put_fact(facts, "counters", counters_of(&text->counters)) < 0 ||
+        put_fact(facts, "earliest_ns", number_if(text->num_timed > 0, text->earliest_ns)) < 0 ||
+        put_fact(facts, "latest_ns", number_if(text->num_timed > 0, text->num_spans > 0 ? text->latest_end_ns : text->latest_ns)) < 0 ||
+        put_fact(facts, "aligned_ns", number_if(text->has_aligned, text->aligned_ns)) < 0 ||
+        put_fact(facts, "lowest_id", number_if(text->has_ids, text->lowest_id)) < 0 ||
+        put_fact(facts, "highest_id", number_if(text->has_ids, text->highest_id)) < 0 ||
+        put_fact(facts, "has_odd_ids", PyBool_FromLong(text->has_odd_ids)) < 0 ||
+        put_fact(facts, "has_unix_times", PyBool_FromLong(text->has_unix_times)) < 0 ||
+        put_fact(facts, "has_phases", PyBool_FromLong(text->has_phases)) < 0 ||
+        put_fact(facts, "is_late", PyBool_FromLong(text->is_late)) < 0 ||
+        put_fact(facts, "num_actions", PyLong_FromSize_t(text->outcome.num_actions)) < 0 ||
+        put_fact(facts, "num_events", PyLong_FromUnsignedLongLong(text->num_events)) < 0 ||
+        put_fact(facts, "num_repeated_flows", PyLong_FromUnsignedLongLong(text->num_repeated_flows)) < 0 ||
+        put_fact(facts, "num_hidden_flows", PyLong_FromUnsignedLongLong(text->num_hidden_flows)) < 0 ||
+        put_fact(facts, "num_negative", PyLong_FromUnsignedLongLong(text->num_negative)) < 0 ||
+        put_fact(facts, "num_rounded", PyLong_FromUnsignedLongLong(text->num_rounded)) < 0 ||
+        put_fact(facts, "num_lone_begins", PyLong_FromUnsignedLongLong(text->num_lone_begins)) < 0 ||
+        put_fact(facts, "num_lone_ends", PyLong_FromUnsignedLongLong(text->num_lone_ends)) < 0 ||
+        put_fact(facts, "num_clipped", PyLong_FromUnsignedLongLong(text->outcome.num_clipped)) < 0 ||
+        put_fact(facts, "num_moved", PyLong_FromUnsignedLongLong(text->outcome.num_moved)) < 0)
+        Py_CLEAR(facts);
+    return facts;
+}
+
+/* (pid, tid, is kept, from, to, uuids of track and process, overlap) of one output, from a tuple; 0 with an error set. */
+static int take_output(TraceText *text, TextOutput *output, PyObject *given)
+{
+    const char *pid, *tid;
+    Py_ssize_t pid_length, tid_length;
+    int is_kept;
+    long long from_ns, to_ns;
+    unsigned long long track, process;
+    if (!PyTuple_Check(given) || !PyArg_ParseTuple(given, "y#y#pLLKKI", &pid, &pid_length, &tid, &tid_length, &is_kept,
+                                                   &from_ns, &to_ns, &track, &process, &output->overlap))
+        return 0;
+    /* Places in the bytes, until all of them are there. */
+    output->pid = (Text){(const char *)(uintptr_t)text->output_texts.length, (size_t)pid_length};
+    bytes_put(&text->output_texts, pid, (size_t)pid_length);
+    output->tid = (Text){(const char *)(uintptr_t)text->output_texts.length, (size_t)tid_length};
+    bytes_put(&text->output_texts, tid, (size_t)tid_length);
+    output->is_kept = (uint8_t)is_kept;
+    output->from_ns = from_ns;
+    output->to_ns = to_ns;
+    output->track = track;
+    output->process = process;
+    return 1;
+}
+
+static PyObject *text_plan(TextObject *self, PyObject *arguments)
+{
+    TraceText *text = &self->text;
+    PyObject *outputs;
+    long long shift_ns, id_shift, begin_ns, gain_ns, over_ns;
+    unsigned sequence;
+    if (!text_enter(self) ||
+        !PyArg_ParseTuple(arguments, "O!LLpppI(LLL)", &PyList_Type, &outputs, &shift_ns, &id_shift, &text->ids_are_plain,
+                          &text->is_windowed, &text->keeps_places, &sequence, &begin_ns, &gain_ns, &over_ns))
+        return NULL;
+    if (over_ns <= 0) {
+        PyErr_SetString(PyExc_ValueError, "A trace is stretched over some time.");
+        return NULL;
+    }
+    text->stretch_begin_ns = begin_ns;
+    text->stretch_gain_ns = gain_ns;
+    text->stretch_over_ns = over_ns;
+    size_t num_outputs = (size_t)PyList_Size(outputs);
+    free(text->outputs);
+    text->num_outputs = 0;
+    text->output_texts.length = 0;
+    text->shift_ns = shift_ns;
+    text->id_shift = id_shift;
+    text->writes_packets = sequence != 0;
+    text->packets.order.sequence = sequence;
+    text->outputs = calloc(num_outputs + 1, sizeof *text->outputs);
+    if (text->outputs == NULL)
+        return PyErr_NoMemory();
+    for (size_t i = 0; i < num_outputs; i++) {
+        if (!take_output(text, &text->outputs[i], PyList_GetItem(outputs, (Py_ssize_t)i)))
+            return NULL;
+    }
+    if (text->output_texts.has_failed)
+        return PyErr_NoMemory();
+    for (size_t i = 0; i < num_outputs; i++) {
+        TextOutput *output = &text->outputs[i];
+        output->pid.at = text->output_texts.at + (uintptr_t)output->pid.at;
+        output->tid.at = text->output_texts.at + (uintptr_t)output->tid.at;
+    }
+    text->num_outputs = num_outputs;
+    return new_none();
+}
+
+static PyObject *text_place_counters(TextObject *self, PyObject *arguments)
+{
+    const char *alone, *unchanged;
+    Py_ssize_t alone_length, unchanged_length;
+    if (!text_enter(self) ||
+        !PyArg_ParseTuple(arguments, "y#y#", &alone, &alone_length, &unchanged, &unchanged_length))
+        return NULL;
+    CounterTracks *tracks = &self->text.packets.counters;
+    tracks->alone.length = tracks->unchanged.length = 0;
+    bytes_put(&tracks->alone, alone, (size_t)alone_length);
+    bytes_put(&tracks->unchanged, unchanged, (size_t)unchanged_length);
+    return tracks->alone.has_failed || tracks->unchanged.has_failed ? PyErr_NoMemory() : new_none();
+}
+
+static PyObject *text_num_written(TextObject *self, void *Py_UNUSED(closure))
+{
+    return PyLong_FromUnsignedLongLong(self->text.num_written);
+}
+
+static PyObject *text_num_stray(TextObject *self, void *Py_UNUSED(closure))
+{
+    return PyLong_FromUnsignedLongLong(self->text.num_stray);
+}
+
+static PyMethodDef text_methods[] = {
+    {"survey", (PyCFunction)text_survey, METH_VARARGS, "(text, start, end, is_first, look): where it stopped, and why."},
+    {"finish", (PyCFunction)text_finish, METH_NOARGS, "Ends the survey."},
+    {"facts", (PyCFunction)text_facts, METH_NOARGS, "What the survey found."},
+    {"plan", (PyCFunction)text_plan, METH_VARARGS,
+     "(outputs, shift_ns, id_shift, ids_are_plain, is_windowed, keeps_places, sequence, stretch): how to rewrite; as packets, "
+     "if sequence is not 0."},
+    {"place_counters", (PyCFunction)text_place_counters, METH_VARARGS,
+     "(alone, unchanged): the uuids, in order, of series that do not stand in the group of their subject."},
+    {"rewrite", (PyCFunction)text_rewrite, METH_VARARGS,
+     "(text, start, end, is_first, look): where it stopped, why, and lines."},
+    {"finish_writing", (PyCFunction)text_finish_writing, METH_NOARGS, "What had to wait for the end."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef text_values[] = {
+    {"num_stray", (getter)text_num_stray, NULL, "How many commas between events are missing or too many.", NULL},
+    {"num_written", (getter)text_num_written, NULL, "How many events were rewritten.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyType_Slot text_slots[] = {
+    {Py_tp_new, text_new},
+    {Py_tp_dealloc, text_dealloc},
+    {Py_tp_methods, text_methods},
+    {Py_tp_getset, text_values},
+    {Py_tp_doc, "A Chrome trace on its way into a merged one."},
+    {0, NULL},
+};
+
+static PyType_Spec text_spec = {
+    .name = "kinetoscope._native.TraceText",
+    .basicsize = sizeof(TextObject),
+    .flags = Py_TPFLAGS_DEFAULT,
+    .slots = text_slots,
+};
+
+int text_setup(PyObject *module)
+{
+    PyObject *type = PyType_FromSpec(&text_spec);
+    if (type == NULL)
+        return -1;
+    int status = PyModule_AddObjectRef(module, "TraceText", type);
+    Py_DECREF(type);
+    return status;
+}

@@ -1,0 +1,319 @@
+/* Which span lies in which. The spans of a table flow in; of each one its own time, the span around it and its depth flow
+ * out, in the order in which they came. `table/nested.py` says the same in Python.
+ *
+ *     columns ──► the rows of each track, in order of begin ──► one sweep with a stack of the open spans ──► columns
+ *
+ * A span lies in the innermost one of its track that holds it whole. Once a span ends later than an open one that began
+ * before it, that one holds nothing any more that this one does not hold as well: it leaves the stack. So each span is
+ * put there once and taken away once, whether spans nest or overlap. */
+
+#include "scan/column.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "text/bytes.h"
+
+#define MOST_DIGIT_BITS 13
+#define FEW_DIGIT_BITS 8
+#define MOST_DIGITS (1 << MOST_DIGIT_BITS)
+#define FEW 64 /* so many are sorted by insertion */
+
+/* A span that is open: its children so far cover it up to a moment. */
+typedef struct {
+    int64_t end, covered_until;
+    uint32_t row;
+} OpenSpan;
+
+/* A row to be sorted. */
+typedef struct {
+    uint64_t since; /* the earliest begin */
+    uint32_t row;
+} SortedRow;
+
+/* What the table has, and what becomes of it. */
+typedef struct {
+    const int64_t *begins, *durs;
+    const uint32_t *tracks;
+    size_t num_rows, num_tracks, num_roots;
+    uint32_t *rows; /* those of each track together */
+    size_t *places; /* of each track, where its rows begin, and behind the last where they end */
+    OpenSpan *open;
+    size_t open_capacity;
+    SortedRow *sorted; /* room to sort in, once some track needs it: twice as many as there are rows */
+    uint8_t *has_parent; /* a bit per row */
+    int64_t *own_ns;
+    uint32_t *parents, *depths;
+} Nested;
+
+static int64_t end_of(const Nested *nested, uint32_t row)
+{
+    int64_t begin = nested->begins[row], dur = nested->durs[row], end;
+    return dur <= 0 ? begin : __builtin_add_overflow(begin, dur, &end) ? INT64_MAX : end;
+}
+
+/* -- in order -- */
+
+/* What begins first comes first, of these what ends last, and then what stands first in the table. */
+static inline int comes_before(const Nested *nested, uint32_t one, uint32_t other)
+{
+    if (nested->begins[one] != nested->begins[other])
+        return nested->begins[one] < nested->begins[other];
+    int64_t end = end_of(nested, one), other_end = end_of(nested, other);
+    return end != other_end ? end > other_end : one < other;
+}
+
+static void sort_few(const Nested *nested, uint32_t *rows, size_t count)
+{
+    for (size_t i = 1; i < count; i++) {
+        uint32_t row = rows[i];
+        size_t at = i;
+        for (; at > 0 && comes_before(nested, row, rows[at - 1]); at--)
+            rows[at] = rows[at - 1];
+        rows[at] = row;
+    }
+}
+
+/* Moves rows into the order of one digit; they keep their order beside that. */
+static void sort_by_digit(const SortedRow *rows, SortedRow *into, size_t count, int shift, int digit_bits)
+{
+    size_t places[MOST_DIGITS + 1], num_digits = (size_t)1 << digit_bits;
+    memset(places, 0, (num_digits + 1) * sizeof *places);
+    for (size_t i = 0; i < count; i++)
+        places[(rows[i].since >> shift & (num_digits - 1)) + 1]++;
+    for (size_t i = 1; i < num_digits; i++)
+        places[i] += places[i - 1];
+    for (size_t i = 0; i < count; i++)
+        into[places[rows[i].since >> shift & (num_digits - 1)]++] = rows[i];
+}
+
+/* Sorts by `since`, of which the largest is given; `spare` has room for as many rows. Returns where they are then. */
+static SortedRow *sort_rows(SortedRow *rows, SortedRow *spare, size_t count, uint64_t largest)
+{
+    int digit_bits = count < MOST_DIGITS ? FEW_DIGIT_BITS : MOST_DIGIT_BITS;
+    for (int shift = 0; shift < 64 && largest >> shift != 0; shift += digit_bits) {
+        sort_by_digit(rows, spare, count, shift, digit_bits);
+        SortedRow *sorted = spare;
+        spare = rows, rows = sorted;
+    }
+    return rows;
+}
+
+/* Rows of one begin: what ends last comes first. */
+static void sort_same_begins(Nested *nested, SortedRow *rows, SortedRow *spare, size_t count)
+{
+    uint64_t largest = 0;
+    int64_t last = INT64_MIN;
+    for (size_t i = 0; i < count; i++) {
+        int64_t end = end_of(nested, rows[i].row);
+        last = end > last ? end : last;
+    }
+    for (size_t i = 0; i < count; i++) {
+        rows[i].since = (uint64_t)last - (uint64_t)end_of(nested, rows[i].row);
+        largest = rows[i].since > largest ? rows[i].since : largest;
+    }
+    SortedRow *sorted = sort_rows(rows, spare, count, largest);
+    if (sorted != rows)
+        memcpy(rows, sorted, count * sizeof *rows);
+}
+
+/* Sorts the rows of one track. Returns 0 without memory. */
+static int sort_many(Nested *nested, uint32_t *rows, size_t count, int64_t first, int64_t last)
+{
+    if (nested->sorted == NULL)
+        nested->sorted = pages_new_large(2 * nested->num_rows * sizeof *nested->sorted);
+    if (nested->sorted == NULL)
+        return 0;
+    for (size_t i = 0; i < count; i++)
+        nested->sorted[i] = (SortedRow){(uint64_t)nested->begins[rows[i]] - (uint64_t)first, rows[i]};
+    SortedRow *sorted = sort_rows(nested->sorted, nested->sorted + count, count, (uint64_t)last - (uint64_t)first);
+    SortedRow *spare = sorted == nested->sorted ? nested->sorted + count : nested->sorted;
+    for (size_t at = 0, behind; at < count; at = behind) {
+        uint64_t since = sorted[at].since;
+        for (behind = at + 1; behind < count && sorted[behind].since == since;)
+            behind++;
+        if (behind - at > FEW)
+            sort_same_begins(nested, sorted + at, spare, behind - at);
+        for (size_t i = at; i < behind; i++)
+            rows[i] = sorted[i].row;
+        if (behind - at <= FEW)
+            sort_few(nested, rows + at, behind - at);
+    }
+    return 1;
+}
+
+/* Returns 0 without memory. */
+static int sort_track(Nested *nested, uint32_t *rows, size_t count)
+{
+    int64_t first = INT64_MAX, last = INT64_MIN;
+    int is_sorted = 1;
+    for (size_t i = 0; i < count; i++) {
+        int64_t begin = nested->begins[rows[i]];
+        is_sorted &= begin > last || i == 0 || comes_before(nested, rows[i - 1], rows[i]);
+        first = begin < first ? begin : first;
+        last = begin > last ? begin : last;
+    }
+    if (is_sorted)
+        return 1;
+    if (count > FEW)
+        return sort_many(nested, rows, count, first, last);
+    sort_few(nested, rows, count);
+    return 1;
+}
+
+/* -- the sweep -- */
+
+/* Takes what a child covers of its parent from the parent's own time. */
+static void cover(Nested *nested, OpenSpan *parent, int64_t begin, int64_t end)
+{
+    int64_t from = begin > parent->covered_until ? begin : parent->covered_until;
+    if (end > from) {
+        nested->own_ns[parent->row] -= end - from;
+        parent->covered_until = end;
+    }
+}
+
+/* Sweeps over the spans of one track, in order. Returns 0 without memory. */
+static int sweep(Nested *nested, const uint32_t *rows, size_t count)
+{
+    size_t num_open = 0;
+    for (size_t i = 0; i < count; i++) {
+        uint32_t row = rows[i];
+        int64_t begin = nested->begins[row], end = end_of(nested, row);
+        while (num_open > 0 && (nested->open[num_open - 1].end < end || nested->open[num_open - 1].end <= begin))
+            num_open--;
+        if (!array_grow((void **)&nested->open, num_open, &nested->open_capacity, sizeof *nested->open))
+            return 0;
+        nested->own_ns[row] = end - begin;
+        nested->depths[row] = (uint32_t)num_open;
+        if (num_open > 0) {
+            OpenSpan *parent = &nested->open[num_open - 1];
+            cover(nested, parent, begin, end);
+            nested->parents[row] = parent->row;
+            nested->has_parent[row / 8] |= (uint8_t)(1 << row % 8);
+        } else
+            nested->num_roots++;
+        nested->open[num_open++] = (OpenSpan){end, begin, row};
+    }
+    return 1;
+}
+
+/* Puts the rows of each track together, in the order of the table. Returns 0 without memory. */
+static int group_by_track(Nested *nested)
+{
+    for (size_t row = 0; row < nested->num_rows; row++)
+        nested->num_tracks = nested->tracks[row] >= nested->num_tracks ? nested->tracks[row] + (size_t)1 : nested->num_tracks;
+    nested->places = calloc(nested->num_tracks + 2, sizeof *nested->places);
+    if (nested->places == NULL)
+        return 0;
+    size_t *next = nested->places + 1; /* where the next row of each track goes; in the end, where the next track begins */
+    for (size_t row = 0; row < nested->num_rows; row++)
+        next[nested->tracks[row] + (size_t)1]++;
+    for (size_t track = 1; track <= nested->num_tracks; track++)
+        next[track] += next[track - 1];
+    for (size_t row = 0; row < nested->num_rows; row++)
+        nested->rows[next[nested->tracks[row]]++] = (uint32_t)row;
+    return 1;
+}
+
+/* Returns 0 without memory. */
+static int nest_all(Nested *nested)
+{
+    if (!group_by_track(nested))
+        return 0;
+    for (size_t track = 0; track < nested->num_tracks; track++) {
+        uint32_t *rows = nested->rows + nested->places[track];
+        size_t count = nested->places[track + 1] - nested->places[track];
+        if (!sort_track(nested, rows, count) || !sweep(nested, rows, count))
+            return 0;
+    }
+    return 1;
+}
+
+/* -- from Python -- */
+
+static int make_room(Nested *nested)
+{
+    size_t num_rows = nested->num_rows;
+    nested->rows = malloc((num_rows + 1) * sizeof *nested->rows);
+    nested->has_parent = pages_new(num_rows / 8 + 1);
+    nested->own_ns = pages_new_large((num_rows + 1) * sizeof *nested->own_ns);
+    nested->parents = pages_new_large((num_rows + 1) * sizeof *nested->parents);
+    nested->depths = pages_new_large((num_rows + 1) * sizeof *nested->depths);
+    return nested->rows && nested->has_parent && nested->own_ns && nested->parents && nested->depths;
+}
+
+/* Frees all but the columns that were given away. */
+static void free_rooms(Nested *nested)
+{
+    free(nested->rows);
+    free(nested->places);
+    free(nested->open);
+    pages_free(nested->sorted);
+    pages_free(nested->has_parent);
+    pages_free(nested->own_ns);
+    pages_free(nested->parents);
+    pages_free(nested->depths);
+}
+
+/* Moves a column into the list; -1 with an error set. */
+static int move_column(PyObject *list, const char *title, const char *format, const Nested *nested, void *values, void *valid)
+{
+    PyObject *name = PyBytes_FromString(title);
+    if (name == NULL) {
+        pages_free(values);
+        pages_free(valid);
+        return -1;
+    }
+    int64_t num_nulls = valid == NULL ? 0 : (int64_t)nested->num_roots;
+    int result = column_append(list, name, format, (int64_t)nested->num_rows, num_nulls, valid, values, NULL);
+    Py_DECREF(name);
+    return result;
+}
+
+/* What `*pages` holds, which is the caller's from now on. */
+static void *moved(void *pages)
+{
+    void *taken = *(void **)pages;
+    *(void **)pages = NULL;
+    return taken;
+}
+
+static PyObject *move_columns(Nested *nested)
+{
+    PyObject *list = PyList_New(0);
+    if (list == NULL)
+        return NULL;
+    if (move_column(list, "self_ns", "l", nested, moved(&nested->own_ns), NULL) < 0 ||
+        move_column(list, "parent", "I", nested, moved(&nested->parents), moved(&nested->has_parent)) < 0 ||
+        move_column(list, "depth", "I", nested, moved(&nested->depths), NULL) < 0)
+        Py_CLEAR(list);
+    return list;
+}
+
+static PyObject *nest_read(const ColumnsRead *read)
+{
+    if (read->num_rows >= UINT32_MAX)
+        return PyErr_Format(PyExc_ValueError, "%zu spans are more than can be numbered.", read->num_rows);
+    Nested nested = {.begins = read->values[0], .durs = read->values[1], .tracks = read->values[2], .num_rows = read->num_rows};
+    int is_done = make_room(&nested);
+    if (is_done) {
+        Py_BEGIN_ALLOW_THREADS
+        is_done = nest_all(&nested);
+        Py_END_ALLOW_THREADS
+    }
+    PyObject *columns = is_done ? move_columns(&nested) : PyErr_NoMemory();
+    free_rooms(&nested);
+    return columns;
+}
+
+PyObject *nest_spans(PyObject *Py_UNUSED(module), PyObject *stream)
+{
+    static const char *const formats[] = {"l", "l", "I"};
+    ColumnsRead read;
+    if (columns_read(stream, formats, 3, &read) < 0)
+        return NULL;
+    PyObject *columns = nest_read(&read);
+    columns_release(&read);
+    return columns;
+}

@@ -1,0 +1,182 @@
+/* See bytes.h. */
+
+#include "text/bytes.h"
+
+#include <stdlib.h>
+#include <time.h>
+
+char *bytes_grow(Bytes *bytes, size_t more)
+{
+    size_t capacity = bytes->capacity < 256 ? 256 : bytes->capacity;
+    while (capacity - bytes->length < more) {
+        if (capacity > SIZE_MAX / 2) {
+            bytes->has_failed = 1;
+            return NULL;
+        }
+        capacity *= 2;
+    }
+    char *at = realloc(bytes->at, capacity);
+    if (at == NULL) {
+        bytes->has_failed = 1;
+        return NULL;
+    }
+    bytes->at = at;
+    bytes->capacity = capacity;
+    return at + bytes->length;
+}
+
+void bytes_free(Bytes *bytes)
+{
+    free(bytes->at);
+    memset(bytes, 0, sizeof *bytes);
+}
+
+static const char pairs[200] = "00010203040506070809101112131415161718192021222324252627282930313233343536373839404142434445"
+                               "46474849505152535455565758596061626364656667686970717273747576777879808182838485868788899091"
+                               "9293949596979899";
+
+/* Writes digits before `end`; returns the first. */
+static char *digits_before(char *end, uint64_t number)
+{
+    while (number >= 100) {
+        end -= 2;
+        memcpy(end, pairs + number % 100 * 2, 2);
+        number /= 100;
+    }
+    if (number >= 10) {
+        end -= 2;
+        memcpy(end, pairs + number * 2, 2);
+    } else {
+        *--end = (char)('0' + number);
+    }
+    return end;
+}
+
+static uint64_t magnitude(int64_t number) { return number < 0 ? 0 - (uint64_t)number : (uint64_t)number; }
+
+void bytes_put_number(Bytes *bytes, int64_t number)
+{
+    char text[24], *end = text + sizeof text, *at = digits_before(end, magnitude(number));
+    if (number < 0)
+        *--at = '-';
+    bytes_put(bytes, at, (size_t)(end - at));
+}
+
+char *write_us(char *at, int64_t ns)
+{
+    char text[US_DIGITS], *end = text + sizeof text, *begin = end - 4;
+    uint64_t whole = magnitude(ns) / 1000, rest = magnitude(ns) % 1000;
+    begin[0] = '.';
+    begin[1] = (char)('0' + rest / 100);
+    memcpy(begin + 2, pairs + rest % 100 * 2, 2);
+    begin = digits_before(begin, whole);
+    if (ns < 0)
+        *--begin = '-';
+    copy_short(at, begin, (size_t)(end - begin));
+    return at + (end - begin);
+}
+
+void bytes_put_us(Bytes *bytes, int64_t ns)
+{
+    char *room = bytes_room(bytes, US_DIGITS);
+    if (room != NULL)
+        bytes->length += (size_t)(write_us(room, ns) - room);
+}
+
+int array_grow(void **array, size_t num_used, size_t *capacity, size_t element_bytes)
+{
+    if (num_used < *capacity)
+        return 1;
+    size_t larger = *capacity == 0 ? 16 : *capacity * 2;
+    if (larger > SIZE_MAX / element_bytes)
+        return 0;
+    void *grown = realloc(*array, larger * element_bytes);
+    if (grown == NULL)
+        return 0;
+    *array = grown;
+    *capacity = larger;
+    return 1;
+}
+
+/* Not the same in every process, so that nobody can write a file whose names all fall into one slot. */
+static uint64_t seed(void)
+{
+    static uint64_t chosen;
+    if (chosen == 0) {
+        struct timespec now;
+        clock_gettime(CLOCK_REALTIME, &now);
+        chosen = ((uint64_t)now.tv_nsec << 20 ^ (uint64_t)now.tv_sec ^ (uint64_t)(uintptr_t)&chosen) | 1;
+    }
+    return chosen;
+}
+
+static uint64_t mix(uint64_t one, uint64_t other)
+{
+    __extension__ unsigned __int128 product = (unsigned __int128)one * other;
+    return (uint64_t)product ^ (uint64_t)(product >> 64);
+}
+
+static uint64_t hash_of(const char *key, size_t length)
+{
+    uint64_t hash = seed() ^ length, piece;
+    for (; length >= 8; key += 8, length -= 8) {
+        memcpy(&piece, key, 8);
+        hash = mix(hash ^ piece, UINT64_C(0x9e3779b97f4a7c15));
+    }
+    piece = 0;
+    memcpy(&piece, key, length);
+    return mix(hash ^ piece, UINT64_C(0xd6e8feb86659fd93));
+}
+
+static int table_widen(Table *table)
+{
+    size_t num_slots = table->num_slots == 0 ? 64 : table->num_slots * 2;
+    uint32_t *slots = calloc(num_slots, sizeof *slots);
+    if (slots == NULL)
+        return 0;
+    for (size_t i = 0; i < table->num_entries; i++) {
+        size_t slot = table->entries[i].hash & (num_slots - 1);
+        while (slots[slot] != 0)
+            slot = (slot + 1) & (num_slots - 1);
+        slots[slot] = (uint32_t)i + 1;
+    }
+    free(table->slots);
+    table->slots = slots;
+    table->num_slots = num_slots;
+    return 1;
+}
+
+static uint32_t table_add(Table *table, size_t slot, const char *key, size_t length, uint64_t hash)
+{
+    int is_over = table->most_bytes > 0 && table->keys.length + length > table->most_bytes;
+    if (is_over || table->num_entries >= UINT32_MAX - 2 ||
+        !array_grow((void **)&table->entries, table->num_entries, &table->entries_capacity, sizeof *table->entries) ||
+        bytes_room(&table->keys, length) == NULL)
+        return TABLE_FULL;
+    table->entries[table->num_entries] = (TableEntry){table->keys.length, length, hash};
+    bytes_put(&table->keys, key, length);
+    table->slots[slot] = (uint32_t)++table->num_entries;
+    return (uint32_t)table->num_entries - 1;
+}
+
+uint32_t table_intern(Table *table, const char *key, size_t length)
+{
+    if (table->num_entries * 2 >= table->num_slots && !table_widen(table))
+        return TABLE_FULL;
+    uint64_t hash = hash_of(key, length);
+    size_t slot = hash & (table->num_slots - 1);
+    for (; table->slots[slot] != 0; slot = (slot + 1) & (table->num_slots - 1)) {
+        const TableEntry *entry = &table->entries[table->slots[slot] - 1];
+        if (entry->hash == hash && entry->length == length && memcmp(table->keys.at + entry->at, key, length) == 0)
+            return table->slots[slot] - 1;
+    }
+    return table_add(table, slot, key, length, hash);
+}
+
+void table_free(Table *table)
+{
+    bytes_free(&table->keys);
+    free(table->entries);
+    free(table->slots);
+    memset(table, 0, sizeof *table);
+}

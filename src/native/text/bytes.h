@@ -1,0 +1,125 @@
+/* Slices of text, bytes that grow, and a table of byte strings: what reading and writing traces keeps. None knows of Python. */
+
+#ifndef KINETOSCOPE_BYTES_H
+#define KINETOSCOPE_BYTES_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+/* -- bytes that are somebody else's -- */
+
+typedef struct {
+    const char *at; /* NULL: there is none */
+    size_t length;
+} Text;
+
+static inline int text_is(Text text, const char *literal, size_t length)
+{
+    return text.length == length && memcmp(text.at, literal, length) == 0;
+}
+#define TEXT_IS(text, literal) text_is(text, literal, sizeof(literal) - 1)
+
+static inline int text_begins(Text text, const char *literal, size_t length)
+{
+    return text.length >= length && memcmp(text.at, literal, length) == 0;
+}
+#define TEXT_BEGINS(text, literal) text_begins(text, literal, sizeof(literal) - 1)
+
+/* -- bytes that grow -- */
+
+typedef struct {
+    char *at;
+    size_t length, capacity;
+    int has_failed; /* there was no memory: what was put since is lost */
+} Bytes;
+
+char *bytes_grow(Bytes *bytes, size_t more);
+
+/* Room for `more` bytes behind what is there, or NULL. */
+static inline char *bytes_room(Bytes *bytes, size_t more)
+{
+    int fits = bytes->at != NULL && bytes->capacity - bytes->length >= more;
+    return fits ? bytes->at + bytes->length : bytes_grow(bytes, more);
+}
+
+void bytes_free(Bytes *bytes);
+
+/* memcpy, for what is mostly short. */
+static inline void copy_short(char *to, const char *from, size_t length)
+{
+    if (length > 32) {
+        memcpy(to, from, length);
+    } else if (length >= 16) {
+        memcpy(to, from, 16);
+        memcpy(to + length - 16, from + length - 16, 16);
+    } else if (length >= 8) {
+        memcpy(to, from, 8);
+        memcpy(to + length - 8, from + length - 8, 8);
+    } else if (length >= 4) {
+        memcpy(to, from, 4);
+        memcpy(to + length - 4, from + length - 4, 4);
+    } else {
+        for (size_t i = 0; i < length; i++)
+            to[i] = from[i];
+    }
+}
+
+static inline void bytes_put(Bytes *bytes, const void *from, size_t length)
+{
+    char *room = bytes_room(bytes, length);
+    if (room != NULL && length > 0) {
+        copy_short(room, from, length);
+        bytes->length += length;
+    }
+}
+
+#define bytes_put_literal(bytes, literal) bytes_put(bytes, literal, sizeof(literal) - 1)
+
+static inline void bytes_put_char(Bytes *bytes, char byte)
+{
+    char *room = bytes_room(bytes, 1);
+    if (room != NULL) {
+        *room = byte;
+        bytes->length++;
+    }
+}
+void bytes_put_number(Bytes *bytes, int64_t number);
+#define US_DIGITS 24 /* that microseconds take at most */
+/* Nanoseconds as microseconds with three decimals. */
+void bytes_put_us(Bytes *bytes, int64_t ns);
+/* The same where there is room for US_DIGITS; returns what is behind. */
+char *write_us(char *at, int64_t ns);
+
+/* Grows an array to hold one more element; 0 if there is no memory. */
+int array_grow(void **array, size_t num_used, size_t *capacity, size_t element_bytes);
+
+/* -- different byte strings, numbered from 0 in the order in which they came -- */
+
+#define TABLE_FULL UINT32_MAX
+
+typedef struct {
+    size_t at, length;
+    uint64_t hash;
+} TableEntry;
+
+typedef struct {
+    Bytes keys;
+    TableEntry *entries;
+    size_t num_entries, entries_capacity;
+    uint32_t *slots; /* index + 1 of an entry; 0 is free */
+    size_t num_slots;
+    size_t most_bytes; /* of all keys; 0: no limit */
+} Table;
+
+/* The number of a key, which is added if it is new. TABLE_FULL if there is no memory, or no room under the limit. */
+uint32_t table_intern(Table *table, const char *key, size_t length);
+void table_free(Table *table);
+
+static inline const char *table_key(const Table *table, uint32_t number, size_t *length)
+{
+    *length = table->entries[number].length;
+    return table->keys.at + table->entries[number].at;
+}
+
+#endif
