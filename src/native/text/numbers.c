@@ -1,13 +1,10 @@
 /* See numbers.h. */
 
-#define _GNU_SOURCE /* strtod_l */
-
 #include "text/numbers.h"
 
-#include <locale.h>
 #include <math.h>
-#include <stdlib.h>
 
+#include "text/decimal.h"
 #include "text/json.h"
 
 #define MOST_DIGITS 18
@@ -63,17 +60,14 @@ static int short_number(const char *at, const char *end, double *number)
 
 double read_double(Text number)
 {
-    static locale_t plain;
     char text[LONGEST_NUMBER + 1];
     double value;
     if (short_number(number.at, number.at + number.length, &value))
         return value;
-    if (plain == (locale_t)0)
-        plain = newlocale(LC_ALL_MASK, "C", (locale_t)0);
     size_t length = number.length < LONGEST_NUMBER ? number.length : LONGEST_NUMBER;
     memcpy(text, number.at, length);
     text[length] = 0;
-    return strtod_l(text, NULL, plain);
+    return decimal_value(text);
 }
 
 /* The rare one with more than three decimals, or an exponent, rounded as Python rounds it. */
@@ -121,7 +115,7 @@ const char *read_us(const char *at, const char *end, int64_t *ns)
 
 /* -- writing -- */
 
-static const char pairs[200] = "00010203040506070809101112131415161718192021222324252627282930313233343536373839404142434445"
+static const char pairs[] = "00010203040506070809101112131415161718192021222324252627282930313233343536373839404142434445"
                                "46474849505152535455565758596061626364656667686970717273747576777879808182838485868788899091"
                                "9293949596979899";
 
