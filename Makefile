@@ -14,7 +14,7 @@ TWINS := $(addprefix tests/unit/,clock formats handlers merge recording sources 
 	recover.py short_threads.py torch_profiler.py)
 PACKAGE := pyproject.toml $(wildcard setup.py src/native/*.c src/native/*/*)
 
-.PHONY: help demo test test-torch test-pure test-long test-busy test-sanitized fuzz test-composer bench-composer check bench clean
+.PHONY: help demo test test-targets test-torch test-pure test-long test-busy test-sanitized fuzz test-composer bench-composer check bench clean
 
 help:  ## Say what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -56,6 +56,9 @@ test-sanitized: $(VENV)/test.stamp  ## Run the tests of rooms with C under Addre
 	LD_PRELOAD="$$(echo $$(for it in libasan libubsan libstdc++; do gcc -print-file-name=$$it.so; done))" \
 	ASAN_OPTIONS=detect_leaks=0:quarantine_size_mb=8:suppressions=$(CURDIR)/tests/sanitizers/address.supp \
 	$(PYTEST) --timeout 600 $(TWINS)
+
+test-targets: $(VENV)/targets.stamp  ## Compile the C for other machines: Linux and macOS on x86-64 and ARM, Windows on x86-64
+	$(BIN)/python -m pytest tests/unit/test_any_machine.py
 
 FUZZ_S ?= 60
 FUZZING := -max_total_time=$(FUZZ_S) -timeout=10 -rss_limit_mb=1024 -max_len=8192

@@ -11,6 +11,8 @@
 #error "The native recorder relies on the GIL; free-threaded builds use the pure one."
 #endif
 
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "Files are little-endian, and words are read as they lie there.");
+
 #define LIKELY(condition) __builtin_expect(!!(condition), 1)
 #define UNLIKELY(condition) __builtin_expect(!!(condition), 0)
 #define ALWAYS_INLINE inline __attribute__((always_inline)) /* the hot path makes no call that it can do without */

@@ -1,4 +1,4 @@
-"""The module in C as a whole: whatever Python does with its objects, it gets an answer or an exception, never a crash."""
+"""The module in C as a whole: whatever Python does with its objects, it gets an answer or an exception, no crash."""
 
 from pathlib import Path
 

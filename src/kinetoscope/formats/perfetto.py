@@ -5,7 +5,8 @@ args are written once and called by number after that. Flows and asynchronous sp
 the trace processor knows from Chrome. A counter has a track for each of its series, in the group of its subject, which
 is what stands before the first slash of its name.
 
-Format: protos/perfetto/trace/trace_packet.proto and what it includes. `src/native/rewrite/perfetto.c` writes it from text.
+Format: protos/perfetto/trace/trace_packet.proto and what it includes. `src/native/rewrite/perfetto.c` writes it from
+text.
 """
 
 import heapq

@@ -6,12 +6,15 @@
 #include "module.h"
 
 #include <errno.h>
-#include <poll.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+
+#if !defined(_WIN32)
+#include <poll.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
+#endif
 
 #include "kineto/kineto_text.h"
 #include "owned_bytes.h"
@@ -124,6 +127,14 @@ static void lines_dealloc(LinesObject *self)
 /* One byte, which the thread that writes sets when it has written everything. */
 typedef _Atomic(char) IsWritten;
 
+#if defined(_WIN32)
+/* There are no named pipes that a library would write to as to a file. */
+static Py_ssize_t read_more(LinesObject *Py_UNUSED(self), int Py_UNUSED(fd), const IsWritten *Py_UNUSED(is_written))
+{
+    errno = ENOSYS;
+    return -1;
+}
+#else
 /* Waits until there is something to read; whether everything has been written. */
 static int wait_for_text(int fd, const IsWritten *is_written)
 {
@@ -141,7 +152,7 @@ static int wait_for_text(int fd, const IsWritten *is_written)
 }
 
 /* Reads more text behind what is there: how many bytes; 0 at the end, -1 with errno set. */
-static ssize_t read_more(LinesObject *self, int fd, const IsWritten *is_written)
+static Py_ssize_t read_more(LinesObject *self, int fd, const IsWritten *is_written)
 {
     Bytes *text = &self->text;
     memmove(text->at, text->at + self->first, text->length - self->first);
@@ -154,7 +165,7 @@ static ssize_t read_more(LinesObject *self, int fd, const IsWritten *is_written)
     }
     for (;;) {
         int was_written = wait_for_text(fd, is_written);
-        ssize_t num_read = read(fd, room, READ_BYTES);
+        Py_ssize_t num_read = read(fd, room, READ_BYTES);
         /* Somebody else may hold the other end, such as a child that was forked meanwhile: then nothing is the end. */
         if (num_read < 0 && errno == EAGAIN && was_written)
             return 0;
@@ -164,6 +175,7 @@ static ssize_t read_more(LinesObject *self, int fd, const IsWritten *is_written)
         }
     }
 }
+#endif
 
 static enum KinetoStop write_some(LinesObject *self, Bytes *out)
 {
@@ -193,7 +205,7 @@ static enum KinetoStop read_all(LinesObject *self, int fd, const IsWritten *is_w
             return KINETO_FAILED;
         if ((stop = write_some(self, out)) != KINETO_MORE)
             continue;
-        ssize_t num_read = read_more(self, fd, is_written);
+        Py_ssize_t num_read = read_more(self, fd, is_written);
         if (num_read < 0)
             *error = errno;
         if (num_read <= 0)

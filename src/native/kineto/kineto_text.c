@@ -1,6 +1,5 @@
 /* See kineto_text.h. */
 
-#define _GNU_SOURCE
 #include "kineto/kineto_text.h"
 
 #include <stdlib.h>
@@ -345,9 +344,9 @@ static int copy_event(KinetoText *lines, Copy *copy, Facts *facts, const Renamed
 static const char *last_end(const char *at, const char *end)
 {
     /* What follows the bracket is looked at as well: the event after this may have begun, or the list ended. */
-    for (const char *close = end; (close = memrchr(at, '}', (size_t)(close - at))) != NULL;)
-        if (close - at >= 3 && close + 1 < end && memcmp(close - 3, "\n  ", 3) == 0)
-            return close + 1;
+    for (size_t length = (size_t)(end - at); length >= 5; length--)
+        if (at[length - 2] == '}' && memcmp(at + length - 5, "\n  ", 3) == 0)
+            return at + length - 1;
     return at;
 }
 
@@ -409,7 +408,7 @@ static enum KinetoStop write_line(KinetoText *lines, const char *end)
     size_t separator = lines->at > 0 ? 2 : 1; /* the first line needs no comma before it */
     if (copy.out >= copy.out_end)
         return KINETO_FULL;
-    memcpy(copy.out, ",\n" + 2 - separator, separator);
+    memcpy(copy.out, separator == 2 ? ",\n" : "\n", separator);
     copy.out += separator;
     if (!copy_event(lines, &copy, &facts, renamed))
         return facts.fate == FRAME_FAILED ? KINETO_FAILED : copy.out >= copy.out_end ? KINETO_FULL : KINETO_DAMAGED;

@@ -1,6 +1,5 @@
 /* See own_frames.h. */
 
-#define _GNU_SOURCE
 #include "kineto/own_frames.h"
 
 #include <inttypes.h>
@@ -55,10 +54,10 @@ static int add(OwnFrames *own, int64_t number, int64_t above)
     return 1;
 }
 
-/* Behind the colon of a field of the args; NULL if there is none. */
-static char *value_of(char *args, char *end, const char *field)
+/* Behind the colon of a field of the args, which a zero ends; NULL if there is none. */
+static char *value_of(char *args, const char *field)
 {
-    char *found = memmem(args, (size_t)(end - args), field, strlen(field));
+    char *found = strstr(args, field);
     return found != NULL ? found + strlen(field) : NULL;
 }
 
@@ -81,14 +80,14 @@ static void put_number(char *value, int64_t number, char **end)
 enum FrameFate own_frames_judge(OwnFrames *own, const char *name, size_t length, char *args, char **args_end)
 {
     **args_end = '\0';
-    char *parent_text = value_of(args, *args_end, "\"Python parent id\":");
+    char *parent_text = value_of(args, "\"Python parent id\":");
     int64_t parent = number_at(parent_text);
     const OwnFrame *own_parent = parent != NO_FRAME ? find(own, parent) : NULL;
     int64_t above = own_parent != NULL ? own_parent->above : parent;
     int is_ours = has_own_name(own, name, length) ||
                   (own_parent != NULL && begins_with(name, length, BUILT_IN, sizeof BUILT_IN - 1));
     if (is_ours) {
-        int64_t number = number_at(value_of(args, *args_end, "\"Python id\":"));
+        int64_t number = number_at(value_of(args, "\"Python id\":"));
         return number == NO_FRAME || add(own, number, above) ? FRAME_GOES : FRAME_FAILED;
     }
     if (own_parent != NULL)

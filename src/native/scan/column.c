@@ -5,13 +5,15 @@
 
 #include <stdlib.h>
 #include <string.h>
+#if defined(__linux__)
 #include <sys/mman.h>
+#endif
 
 /* -- memory of columns: pages of their own, which go back to the system at once, and are all zero at first -- */
 
 #define PAGES_HEADER_BYTES 64 /* holds the size, and keeps what follows aligned as Arrow wants it */
 
-#if defined(__SANITIZE_ADDRESS__)
+#if !defined(__linux__) || defined(__SANITIZE_ADDRESS__)
 static void *pages_map(size_t bytes) { return calloc(1, bytes); }
 static void *pages_remap(void *start, size_t Py_UNUSED(before), size_t bytes) { return realloc(start, bytes); }
 static void pages_unmap(void *start, size_t Py_UNUSED(bytes)) { free(start); }

@@ -11,12 +11,11 @@
  * for none. Arguments that analysis needs are columns of integers; all arguments stay as they were written besides. A
  * column that no event of a block has is not in the block. */
 
-#define _GNU_SOURCE
 #include "scan/column.h"
 #include "text/bytes.h"
+#include "text/decimal.h"
 #include "text/json.h"
 
-#include <locale.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -235,7 +234,7 @@ static int read_rounded_time(const char *at, const char *end, int64_t *value)
         return 0;
     memcpy(text, at, length);
     text[length] = 0;
-    double number = strtod(text, NULL); /* the thread's locale is C's */
+    double number = decimal_value(text);
     if (!(fabs(number) < DOUBLES_LOSE_DIGITS_FROM_US))
         return 0;
     double whole = floor(number);
@@ -723,16 +722,6 @@ static int finish_block(Scanner *scanner)
     return failed;
 }
 
-static void scan_in_c_locale(Scanner *scanner, Progress *progress, const char *end)
-{
-    locale_t plain = newlocale(LC_NUMERIC_MASK, "C", (locale_t)0);
-    locale_t before = uselocale(plain);
-    scan_events(scanner, progress, end);
-    uselocale(before);
-    if (plain != (locale_t)0)
-        freelocale(plain);
-}
-
 static int scan_blocks(Scanner *scanner, Progress *progress, const char *end)
 {
     do {
@@ -740,7 +729,7 @@ static int scan_blocks(Scanner *scanner, Progress *progress, const char *end)
             finish_block(scanner) < 0)
             return -1;
         Py_BEGIN_ALLOW_THREADS
-        scan_in_c_locale(scanner, progress, end);
+        scan_events(scanner, progress, end);
         Py_END_ALLOW_THREADS
         if (progress->end == SCAN_NO_MEMORY) {
             PyErr_NoMemory();

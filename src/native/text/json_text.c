@@ -1,11 +1,8 @@
 /* See json_text.h. */
 
-#define _GNU_SOURCE /* strtod_l */
-
 #include "text/json_text.h"
 
-#include <locale.h>
-#include <stdlib.h>
+#include "text/decimal.h"
 
 static unsigned hex_of(const char *at)
 {
@@ -125,16 +122,13 @@ static int short_number(const char *at, const char *end, double *number)
 
 double json_number(const char *at, size_t length)
 {
-    static locale_t plain;
     char text[64];
     double number;
     if (short_number(at, at + length, &number))
         return number;
-    if (plain == (locale_t)0)
-        plain = newlocale(LC_ALL_MASK, "C", (locale_t)0);
     if (length >= sizeof text)
         length = sizeof text - 1;
     memcpy(text, at, length);
     text[length] = 0;
-    return strtod_l(text, NULL, plain);
+    return decimal_value(text);
 }
