@@ -363,7 +363,7 @@ def _utf8(text: str) -> bytes:
 
 
 def fnv(key: bytes) -> int:
-    """A number for some bytes; C makes the same of them, in `counters.c` and `viewers.c`."""
+    """A number for some bytes; C makes the same of them, in `text/bytes.h`."""
     number = _FNV_BASIS
     for byte in key:
         number = (number ^ byte) * _FNV_PRIME & 2**64 - 1

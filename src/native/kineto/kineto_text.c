@@ -6,9 +6,9 @@
 #include <string.h>
 
 #include "text/bytes.h"
+#include "text/numbers.h"
 
 #define DEEPEST 64
-#define LONGEST_NS ((int64_t)1 << 62)
 #define STRAY_TID "4194304" /* 2^22: no thread of Linux has it; STRAY_TID in kinetoscope/torch/strays.py */
 
 typedef struct {
@@ -205,46 +205,19 @@ static int copy_value(Copy *copy, int depth)
     }
 }
 
-/* Microseconds with at most three decimals, as nanoseconds; -1 if that is not what it is, or below 0. */
-static int64_t nanoseconds(const char *at, const char *end)
+/* Microseconds that were just written at `value`, as nanoseconds; -1 if that is not what they are, or below 0. */
+static int64_t nanoseconds(const char *value, const Copy *copy)
 {
-    int64_t number = 0;
-    int decimals = -1;
-    for (; at < end && decimals < 3; at++) {
-        if (*at == '.' && decimals < 0) {
-            decimals = 0;
-            continue;
-        }
-        if (!is_digit(*at) || number >= LONGEST_NS / 10)
-            return -1;
-        number = number * 10 + (*at - '0');
-        decimals += decimals >= 0;
-    }
-    if (at < end)
-        return -1;
-    for (decimals = decimals < 0 ? 0 : decimals; decimals < 3; decimals++) {
-        if (number >= LONGEST_NS / 10)
-            return -1;
-        number *= 10;
-    }
-    return number;
+    int64_t ns;
+    *copy->out = ','; /* there is room, and what comes next overwrites it */
+    return read_us(value, copy->out + 1, &ns) == copy->out && ns >= 0 ? ns : -1;
 }
 
-static uint64_t hash(uint64_t seed, const char *at, const char *end)
+/* What tells a place from others: a hash of its text, and that it ends there. */
+static uint64_t place_hash(uint64_t hash, const char *at, const char *end)
 {
-    for (; at < end; at++)
-        seed = (seed ^ (unsigned char)*at) * 1099511628211u;
-    return (seed ^ 0xff) * 1099511628211u;
+    return stable_hash(stable_hash(hash, at, (size_t)(end - at)), "\xff", 1);
 }
-
-/* A piece of what was written. */
-typedef struct {
-    const char *at;
-    size_t length;
-} Piece;
-
-#define IS(piece, literal) \
-    ((piece).length == sizeof(literal) - 1 && memcmp((piece).at, literal, sizeof(literal) - 1) == 0)
 
 /* Writes a begin again, as it is after the shift of the base; 0 if it is before that. */
 static int write_shifted(Copy *copy, char *value, int64_t begin)
@@ -268,28 +241,28 @@ static void move_stray(Copy *copy, Facts *facts, char *value)
 }
 
 /* Keeps what matters of a field whose value has just been written at `value`, and puts it right. */
-static int note(KinetoText *lines, Copy *copy, Facts *facts, Piece key, char *value)
+static int note(KinetoText *lines, Copy *copy, Facts *facts, Text key, char *value)
 {
-    if (IS(key, "ph")) {
+    if (TEXT_IS(key, "ph")) {
         facts->phase = copy->out - value == 3 ? value[1] : '\0';
-    } else if (IS(key, "ts")) {
-        int64_t begin = nanoseconds(value, copy->out);
+    } else if (TEXT_IS(key, "ts")) {
+        int64_t begin = nanoseconds(value, copy);
         facts->begin = begin - lines->shift;
         return begin >= 0 && write_shifted(copy, value, facts->begin);
-    } else if (IS(key, "dur")) {
-        return (facts->duration = nanoseconds(value, copy->out)) >= 0;
-    } else if (IS(key, "cat")) {
-        Piece category = {value, (size_t)(copy->out - value)};
-        facts->is_frame = IS(category, "\"python_function\"");
-    } else if (IS(key, "pid")) {
-        facts->track = hash(facts->track, value, copy->out);
-    } else if (IS(key, "tid")) {
+    } else if (TEXT_IS(key, "dur")) {
+        return (facts->duration = nanoseconds(value, copy)) >= 0;
+    } else if (TEXT_IS(key, "cat")) {
+        Text category = {value, (size_t)(copy->out - value)};
+        facts->is_frame = TEXT_IS(category, "\"python_function\"");
+    } else if (TEXT_IS(key, "pid")) {
+        facts->track = place_hash(facts->track, value, copy->out);
+    } else if (TEXT_IS(key, "tid")) {
         move_stray(copy, facts, value);
-        facts->track = hash(facts->track, value, copy->out);
-    } else if (IS(key, "name")) {
+        facts->track = place_hash(facts->track, value, copy->out);
+    } else if (TEXT_IS(key, "name")) {
         facts->name = value;
         facts->name_length = (size_t)(copy->out - value);
-    } else if (IS(key, "args") && facts->is_frame) {
+    } else if (TEXT_IS(key, "args") && facts->is_frame) {
         facts->fate = own_frames_judge(&lines->own, facts->name, facts->name_length, value, &copy->out);
     }
     return facts->fate != FRAME_FAILED;
@@ -317,7 +290,7 @@ static int is_activity(char phase) { return phase == 'X' || phase == 'i'; }
 /* One event, earlier by the shift; `renamed` is its true name, or NULL. */
 static int copy_event(KinetoText *lines, Copy *copy, Facts *facts, const Renamed *renamed)
 {
-    *facts = (Facts){.track = UINT64_C(14695981039346656037)};
+    *facts = (Facts){.track = STABLE_BASIS};
     if (!take(copy, '{'))
         return 0;
     do {
@@ -325,8 +298,8 @@ static int copy_event(KinetoText *lines, Copy *copy, Facts *facts, const Renamed
         if (copy->out >= copy->out_end || !copy_string(copy) || !take(copy, ':'))
             return 0;
         char *value = copy->out;
-        Piece key = {begin + 1, (size_t)(value - begin) - 3}; /* without its quotes and the colon */
-        if (renamed != NULL && is_activity(facts->phase) && IS(key, "name")) {
+        Text key = {begin + 1, (size_t)(value - begin) - 3}; /* without its quotes and the colon */
+        if (renamed != NULL && is_activity(facts->phase) && TEXT_IS(key, "name")) {
             if (!copy_renamed(copy, renamed))
                 return 0;
             renamed = NULL;
@@ -366,7 +339,7 @@ static int is_doubtful(const Facts *facts)
 /* Keeps the name, once unless others come between. */
 static void keep_doubtful(KinetoText *lines, const Facts *facts)
 {
-    uint64_t name = hash(0, facts->name, facts->name + facts->name_length);
+    uint64_t name = place_hash(0, facts->name, facts->name + facts->name_length);
     uint64_t *last = &lines->last_doubtful[name % DOUBTFUL_NAMES];
     if (*last == name)
         return;

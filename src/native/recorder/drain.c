@@ -8,6 +8,7 @@
 
 #define _GNU_SOURCE
 #include "recorder/native.h"
+#include "text/numbers.h"
 
 #include <locale.h>
 #include <math.h>
@@ -25,50 +26,6 @@ static char *put(char *at, const char *text, size_t length)
 
 #define PUT(at, literal) put(at, literal, sizeof(literal) - 1)
 
-static char *put_unsigned(char *at, uint64_t value)
-{
-    static const char pairs[] = "00010203040506070809101112131415161718192021222324252627282930313233343536373839"
-                                "40414243444546474849505152535455565758596061626364656667686970717273747576777879"
-                                "8081828384858687888990919293949596979899";
-    char digits[20], *first = digits + sizeof digits;
-    for (; value >= 100; value /= 100)
-        memcpy(first -= 2, pairs + value % 100 * 2, 2);
-    if (value >= 10)
-        memcpy(first -= 2, pairs + value * 2, 2);
-    else
-        *--first = (char)('0' + value);
-    return put(at, first, (size_t)(digits + sizeof digits - first));
-}
-
-static char *put_sign(char *at, int64_t value, uint64_t *magnitude)
-{
-    *magnitude = value < 0 ? 0 - (uint64_t)value : (uint64_t)value;
-    if (value < 0)
-        *at++ = '-';
-    return at;
-}
-
-static char *put_integer(char *at, int64_t value)
-{
-    uint64_t magnitude;
-    at = put_sign(at, value, &magnitude);
-    return put_unsigned(at, magnitude);
-}
-
-/* Nanoseconds as microseconds with three decimals. */
-static char *put_microseconds(char *at, int64_t value)
-{
-    uint64_t magnitude;
-    at = put_sign(at, value, &magnitude);
-    at = put_unsigned(at, magnitude / 1000);
-    uint32_t rest = (uint32_t)(magnitude % 1000);
-    *at++ = '.';
-    *at++ = (char)('0' + rest / 100);
-    *at++ = (char)('0' + rest / 10 % 10);
-    *at++ = (char)('0' + rest % 10);
-    return at;
-}
-
 /* The fewest digits that give the same double again. The thread's locale is C's. */
 static char *put_double(char *at, double value)
 {
@@ -85,16 +42,11 @@ static char *put_double(char *at, double value)
 
 /* -- lines -- */
 
-typedef struct {
-    const char *start;
-    size_t length;
-} Text;
-
-static char *put_text(char *at, const Text *text) { return put(at, text->start, text->length); }
+static char *put_text(char *at, const Text *text) { return put(at, text->at, text->length); }
 
 static int is_same_text(const Text *one, const Text *other)
 {
-    return one == other || (one->length == other->length && memcmp(one->start, other->start, one->length) == 0);
+    return one == other || (one->length == other->length && memcmp(one->at, other->at, one->length) == 0);
 }
 
 typedef struct {
@@ -166,7 +118,7 @@ static char *put_head(char *at, const Style *style, const Record *record, char p
     *at++ = ',';
     at = put_text(at, &style->place);
     at = PUT(at, ",\"ts\":");
-    return put_microseconds(at, begin);
+    return write_us(at, begin);
 }
 
 static int64_t epoch_at(const Style *style, int64_t moment)
@@ -189,7 +141,7 @@ static char *put_span_or_instant(char *at, const Style *style, const Record *rec
     case KIND_SPAN:
         at = put_head(at, style, record, 'X', begin);
         at = PUT(at, ",\"dur\":");
-        at = put_microseconds(at, since_base(style, record->end.integer) - begin);
+        at = write_us(at, since_base(style, record->end.integer) - begin);
         break;
     case KIND_BEGIN:
         at = put_head(at, style, record, 'B', begin);
@@ -202,9 +154,9 @@ static char *put_span_or_instant(char *at, const Style *style, const Record *rec
         at = PUT(at, ",\"s\":\"t\"");
     }
     at = PUT(at, ",\"args\":{\"epoch\":");
-    at = put_integer(at, epoch_at(style, record->begin));
+    at = write_integer(at, epoch_at(style, record->begin));
     at = PUT(at, ",\"batch\":");
-    at = put_unsigned(at, record->batch);
+    at = write_integer(at, record->batch);
     at = put_text(at, &style->args[record->name]);
     if (tail_flags(record->tail) & FLAG_CUT)
         at = PUT(at, ",\"cut\":\"open when its window closed\"");
@@ -241,7 +193,7 @@ static int is_replaced(const Style *style, const Record *record, const Record *e
 static char *put_value(char *at, const Record *record)
 {
     if (!(tail_flags(record->tail) & FLAG_FLOAT))
-        return put_integer(at, record->end.integer);
+        return write_integer(at, record->end.integer);
     if (isnan(record->end.real))
         return PUT(at, "\"NaN\"");
     if (isinf(record->end.real))
@@ -380,7 +332,7 @@ PyObject *drain_chrome(PyObject *Py_UNUSED(module), PyObject *arguments)
     const char *epochs;
     Style style = {0};
     if (!PyArg_ParseTuple(arguments, "y*npw*(O!O!O!)y#(LLLL)y#", &packed, &first, &are_last, &into, &PyTuple_Type, &names,
-                          &PyTuple_Type, &categories, &PyTuple_Type, &args, &style.place.start, &place_length, &start,
+                          &PyTuple_Type, &categories, &PyTuple_Type, &args, &style.place.at, &place_length, &start,
                           &offset, &drift, &elapsed, &epochs, &epochs_length))
         return NULL;
     style.epochs = (const Epoch *)(const void *)epochs;

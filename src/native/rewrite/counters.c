@@ -7,22 +7,14 @@
 
 #include "text/json.h"
 #include "text/json_text.h"
+#include "text/numbers.h"
 #include "rewrite/protobuf.h"
 
 #define MOST_FACTS 65536
 #define COUNTER_BIT ((uint64_t)1 << 63)
-#define FNV_BASIS UINT64_C(14695981039346656037)
-#define FNV_PRIME UINT64_C(1099511628211)
 /* Bytes that UTF-8 does not have, between parts of what is hashed. */
 #define SERIES_MARK "\xff"
 #define GROUP_MARK "\xfe"
-
-static uint64_t fnv(uint64_t hash, const char *at, size_t length)
-{
-    for (size_t i = 0; i < length; i++)
-        hash = (hash ^ (uint8_t)at[i]) * FNV_PRIME;
-    return hash;
-}
 
 /* -- the series of one event -- */
 
@@ -33,7 +25,7 @@ int counter_first(CounterEvent *counter, const Event *event, Bytes texts[2])
         return 0;
     counter->texts = texts;
     counter->name = json_plain_text(event->fields[FIELD_NAME], &counter->texts[0]);
-    counter->name_hash = fnv(fnv(FNV_BASIS, counter->name.at, counter->name.length), SERIES_MARK, 1);
+    counter->name_hash = stable_hash(stable_hash(STABLE_BASIS, counter->name.at, counter->name.length), SERIES_MARK, 1);
     counter->end = args.at + args.length;
     counter->at = json_skip_space(args.at + 1, counter->end);
     return counter_next(counter);
@@ -56,11 +48,11 @@ int counter_next(CounterEvent *counter)
         counter->at = json_skip_comma(behind, end, &num_commas);
         if (!is_number(*value))
             continue;
-        counter->value = json_number(value, (size_t)(behind - value));
+        counter->value = read_double((Text){value, (size_t)(behind - value)});
         if (!isfinite(counter->value))
             continue;
         counter->series = json_plain_text((Text){key - 1, length + 2}, &counter->texts[1]);
-        counter->hash = fnv(counter->name_hash, counter->series.at, counter->series.length);
+        counter->hash = stable_hash(counter->name_hash, counter->series.at, counter->series.length);
         return 1;
     }
     return 0;
@@ -73,7 +65,7 @@ static Text subject_of(Text name)
     return slash != NULL && slash > name.at ? (Text){name.at, (size_t)(slash - name.at)} : name;
 }
 
-static uint64_t subject_hash(Text subject) { return fnv(fnv(FNV_BASIS, subject.at, subject.length), GROUP_MARK, 1); }
+static uint64_t subject_hash(Text subject) { return stable_hash(stable_hash(STABLE_BASIS, subject.at, subject.length), GROUP_MARK, 1); }
 
 /* -- the first pass -- */
 
@@ -115,7 +107,7 @@ void counter_survey_free(CounterSurvey *survey)
 
 /* -- the second pass -- */
 
-static uint64_t uuid_of(uint64_t hash, uint64_t process) { return (hash ^ process) * FNV_PRIME | COUNTER_BIT; }
+static uint64_t uuid_of(uint64_t hash, uint64_t process) { return (hash ^ process) * STABLE_PRIME | COUNTER_BIT; }
 
 static int compare_uuids(const void *one, const void *other)
 {
@@ -183,7 +175,7 @@ uint64_t counter_track(CounterTracks *tracks, const CounterEvent *counter, uint6
         track.first = (Text){name.at + length, name.length - length};
         track.parent = group(tracks, hash, process, process, subject, sequence, out);
         if (is_among(track.uuid, &tracks->unchanged))
-            track.parent = group(tracks, fnv(hash, GROUP_MARK, 1), process, track.parent, (Text){"unchanged", 9}, sequence, out);
+            track.parent = group(tracks, stable_hash(hash, GROUP_MARK, 1), process, track.parent, (Text){"unchanged", 9}, sequence, out);
     }
     put_track(&track, sequence, out);
     tracks->has_failed |= tracks->texts[0].has_failed | tracks->texts[1].has_failed;

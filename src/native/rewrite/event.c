@@ -3,6 +3,7 @@
 #include "rewrite/event.h"
 
 #include "text/json.h"
+#include "text/numbers.h"
 #include "rewrite/shapes.h"
 
 #define MOST_ID INT64_C(9007199254740992)
@@ -34,70 +35,12 @@ int event_field(const char *key, size_t length)
     }
 }
 
-static inline int is_digit(char byte) { return byte >= '0' && byte <= '9'; }
-
-/* Digits behind the third decimal: whether they round it up. Halves go to the even number, as Python rounds. */
-static int rounds_up(const char *at, const char *end, int64_t ns)
-{
-    if (at == end || *at < '5')
-        return 0;
-    if (*at > '5')
-        return 1;
-    for (at++; at < end; at++) {
-        if (*at != '0')
-            return 1;
-    }
-    return (int)(ns & 1);
-}
-
-const char *event_read_us(const char *at, const char *end, int64_t *ns)
-{
-    int is_negative = at < end && *at == '-';
-    at += is_negative;
-    const char *first = at, *rest;
-    uint64_t whole = 0, thousandths = 0;
-    for (; at < end && is_digit(*at); at++)
-        whole = whole * 10 + (uint64_t)(*at - '0');
-    if (at == first || at - first > 16 || whole > EVENT_MOST_US || (*first == '0' && at - first > 1))
-        return NULL;
-    rest = at;
-    if (at < end && *at == '.') {
-        const char *decimals = ++at;
-        for (; at < end && is_digit(*at); at++) {
-            if (at - decimals < 3)
-                thousandths = thousandths * 10 + (uint64_t)(*at - '0');
-        }
-        if (at == decimals)
-            return NULL;
-        rest = at - decimals > 3 ? decimals + 3 : at;
-        for (ptrdiff_t num_decimals = at - decimals; num_decimals < 3; num_decimals++)
-            thousandths *= 10;
-    }
-    if (at == end || *at == 'e' || *at == 'E')
-        return NULL;
-    int64_t sum = (int64_t)(whole * 1000 + thousandths);
-    sum += rounds_up(rest, at, sum);
-    *ns = is_negative ? -sum : sum;
-    return at;
-}
-
 int event_plain_id(Text text, int64_t *id)
 {
-    const char *at = text.at, *end = text.at + text.length;
-    if (*at == '"') {
-        at++;
-        end--;
-    }
-    if (at >= end || end - at > 16 || (*at == '0' && end - at > 1))
-        return 0;
-    int64_t number = 0;
-    for (; at < end; at++) {
-        if (!is_digit(*at))
-            return 0;
-        number = number * 10 + (*at - '0');
-    }
-    *id = number;
-    return number <= MOST_ID;
+    if (*text.at == '"')
+        text = (Text){text.at + 1, text.length - 2};
+    int is_plain = text.length > 0 && *text.at != '-' && (*text.at != '0' || text.length == 1);
+    return is_plain && read_integer(text, id) && *id <= MOST_ID;
 }
 
 /* Strings that Perfetto or a strict parser stumbles over: a backslash at the end, halves of a surrogate pair. */
@@ -163,7 +106,7 @@ static inline const char *skip_field(const char *at, const char *end, int field,
                                      int *is_odd)
 {
     if (field == FIELD_TS || field == FIELD_DUR) {
-        const char *behind = event_read_us(at, end, field == FIELD_TS ? &event->ts : &event->dur);
+        const char *behind = read_us(at, end, field == FIELD_TS ? &event->ts : &event->dur);
         if (behind != NULL)
             return behind;
         *is_odd = 1;

@@ -44,17 +44,13 @@ enum {
     LOOK_FIXED = 4,     /* its times are ours and exact: to nest, others give way */
 };
 
-#define EVENT_MOST_US INT64_C(4000000000000000) /* 126 years: added to a base of unix nanoseconds it still fits */
-
 /* `at` is at a bracket that opens an object. `shapes` are those of the events before. */
 EventFault event_scan(Shapes *shapes, const char *at, const char *end, unsigned look, Event *event);
 
-/* What of it others share: which field has that key (-1: none of ours); whether the fields are such as the rest of the code
- * relies on, `is_plain` if no string has an escape; and microseconds in plain decimals as nanoseconds: what is behind them, or
- * NULL if they are anything else, too large, or reach the end. */
+/* What of it shapes.c shares: which field has that key (-1: none of ours), and whether the fields are such as the rest of the code
+ * relies on, `is_plain` if no string has an escape. */
 int event_field(const char *key, size_t length);
 int event_understand(Event *event, unsigned look, int is_plain);
-const char *event_read_us(const char *at, const char *end, int64_t *ns);
 
 /* A whole number that a double holds, written as a number or as a string: an id that may be counted on from. */
 int event_plain_id(Text text, int64_t *id);

@@ -4,6 +4,8 @@
 
 #include <stdlib.h>
 
+#include "text/numbers.h"
+
 static const int64_t limits_ns[] = {[SPAN_FRAME] = 1000000, [SPAN_DEVICE] = 1000, [SPAN_OTHER] = 5000,
                                     [SPAN_FIXED] = -1};
 
@@ -97,7 +99,7 @@ void nest_say(const NestAction *action, const Table *names, Text thread, unsigne
     else
         bytes_put(said, thread.at, thread.length);
     bytes_put_literal(said, " to overlap ");
-    bytes_put_number(said, overlap);
+    bytes_put_integer(said, overlap);
     bytes_put_literal(said, ": it overlaps ");
     if (length > 0 && *name == '"')
         bytes_put(said, name + 1, length - 2);

@@ -6,6 +6,7 @@
 
 #include "text/json.h"
 #include "text/json_text.h"
+#include "text/numbers.h"
 #include "rewrite/protobuf.h"
 
 #define MOST_INTERNED ((size_t)8 << 20)
@@ -45,22 +46,6 @@ static uint64_t intern(PacketEncoder *encoder, Table *table, unsigned field, Tex
 
 /* -- args -- */
 
-/* Whether a JSON number is a whole one that 64 bits hold. */
-static int whole_number(const char *at, size_t length, int64_t *number)
-{
-    int is_negative = length > 0 && *at == '-';
-    if (length - (size_t)is_negative > 18 || length == (size_t)is_negative)
-        return 0;
-    int64_t sum = 0;
-    for (size_t i = (size_t)is_negative; i < length; i++) {
-        if (at[i] < '0' || at[i] > '9')
-            return 0;
-        sum = sum * 10 + (at[i] - '0');
-    }
-    *number = is_negative ? -sum : sum;
-    return 1;
-}
-
 static const char *put_value(PacketEncoder *encoder, Bytes *bytes, const char *at, const char *end, int depth);
 
 /* Members of a list (`field` 12) or an object (11), each an annotation of its own. Returns what is behind; NULL if it is
@@ -94,10 +79,10 @@ static const char *put_members(PacketEncoder *encoder, Bytes *bytes, const char 
 static void put_number(Bytes *bytes, const char *at, size_t length)
 {
     int64_t whole;
-    if (whole_number(at, length, &whole))
+    if (read_integer((Text){at, length}, &whole))
         put_unsigned(bytes, 4, (uint64_t)whole);
     else
-        put_double(bytes, 5, json_number(at, length));
+        put_double(bytes, 5, read_double((Text){at, length}));
 }
 
 static const char *put_value(PacketEncoder *encoder, Bytes *bytes, const char *at, const char *end, int depth)
@@ -144,7 +129,7 @@ static int put_plain_member(Bytes *bytes, uint64_t key, Text value)
 {
     int64_t whole;
     int is_text = *value.at == '"' && memchr(value.at, '\\', value.length) == NULL;
-    if (!is_text && !whole_number(value.at, value.length, &whole))
+    if (!is_text && !read_integer(value, &whole))
         return 0;
     size_t text = is_text ? value.length - 2 : 0;
     char *at = bytes_room(bytes, 4 * NUMBER_BYTES + text);

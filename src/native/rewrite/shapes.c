@@ -6,6 +6,7 @@
 
 #include "text/bytes.h"
 #include "text/json.h"
+#include "text/numbers.h"
 
 #if defined(__SSE2__)
 #include <emmintrin.h>
@@ -14,8 +15,7 @@
 #define MOST_NODES 2048
 #define MOST_ALTERNATIVES 24 /* that are compared in vain, at worst */
 #define MOST_REFUSED 10000   /* then nothing more is learnt: every event looks different */
-#define WORD_BYTES 8
-#define READ_AHEAD (SHAPE_LONGEST + 8 * WORD_BYTES) /* bytes that may be read without a look at where the text ends */
+#define READ_AHEAD (SHAPE_LONGEST + 8 * (int)sizeof(uint64_t)) /* bytes that may be read without a look at where the text ends */
 
 enum { VALUE_STRING, VALUE_NUMBER, VALUE_TIME, VALUE_OTHER, VALUE_NONE };
 
@@ -202,64 +202,6 @@ HOT int is_here(const Shape *shape, const char *at)
     return is_number == (shape->kind != VALUE_OTHER);
 }
 
-/* How many of eight bytes, from the first on, are digits. */
-HOT unsigned num_digits(uint64_t word)
-{
-    uint64_t parts = word ^ UINT64_C(0x3030303030303030); /* digits become 0 to 9 */
-    uint64_t others = ((parts + UINT64_C(0x7676767676767676)) | parts) & UINT64_C(0x8080808080808080);
-    /* A carry comes only out of a byte that is none, and is of no matter behind it. */
-    return others != 0 ? (unsigned)__builtin_ctzll(others) / 8 : WORD_BYTES;
-}
-
-/* The number that the first `length` bytes of a word make, which are digits; at least one. */
-HOT uint64_t number_of(uint64_t word, unsigned length)
-{
-    word = (word - UINT64_C(0x3030303030303030)) << (64 - 8 * length); /* zeros come before */
-    word = (word * 10 + (word >> 8)) & UINT64_C(0x00ff00ff00ff00ff);
-    word = (word * 100 + (word >> 16)) & UINT64_C(0x0000ffff0000ffff);
-    return (word * 10000 + (word >> 32)) & UINT64_C(0xffffffff);
-}
-
-HOT uint64_t word_at(const char *at)
-{
-    uint64_t word;
-    memcpy(&word, at, sizeof word); /* little-endian: the first byte is the low one */
-    return word;
-}
-
-HOT const char *read_time(const char *at, int64_t *ns)
-{
-    static const unsigned scales[] = {1000, 100, 10, 1};
-    uint64_t word = word_at(at), whole;
-    unsigned length = num_digits(word);
-    if (length == 0 || (*at == '0' && length > 1))
-        return NULL;
-    whole = number_of(word, length);
-    at += length;
-    if (length == WORD_BYTES) {
-        word = word_at(at);
-        length = num_digits(word);
-        if (length == WORD_BYTES)
-            return NULL;
-        for (unsigned i = 0; i < length; i++)
-            whole = whole * 10 + (uint64_t)(at[i] - '0');
-        at += length;
-    }
-    whole *= 1000;
-    if (*at == '.') {
-        word = word_at(at + 1);
-        length = num_digits(word);
-        if (length == 0 || length > 3)
-            return NULL;
-        whole += number_of(word, length) * scales[length];
-        at += 1 + length;
-    }
-    *ns = (int64_t)whole;
-    return *at == 'e' || *at == 'E' || whole > UINT64_C(1000) * EVENT_MOST_US ? NULL : at;
-}
-
-const char *shapes_read_time(const char *at, int64_t *ns) { return read_time(at, ns); }
-
 /* Behind digits, if there is one at least, and not more than three words of them; else NULL. */
 HOT const char *skip_digits(const char *at)
 {
@@ -267,7 +209,7 @@ HOT const char *skip_digits(const char *at)
     for (unsigned i = 0; i < 3; i++) {
         unsigned length = num_digits(word_at(at));
         at += length;
-        if (length < WORD_BYTES)
+        if (length < 8)
             return at > first ? at : NULL;
     }
     return NULL;
@@ -302,7 +244,7 @@ HOT const char *skip_value(const Shape *shape, const char *at, const char *end, 
     case VALUE_NUMBER:
         return skip_number(at);
     case VALUE_TIME:
-        return read_time(at, shape->field == FIELD_TS ? &event->ts : &event->dur);
+        return read_us_ahead(at, shape->field == FIELD_TS ? &event->ts : &event->dur);
     default:
         *marks |= JSON_ESCAPED; /* it may hold strings */
         return json_skip_value(at, end, &fault);

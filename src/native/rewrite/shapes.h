@@ -39,10 +39,6 @@ void shapes_learn(Shapes *shapes, const Event *event);
 int shapes_match(Shapes *shapes, const char *at, const char *end, unsigned look, Event *event);
 void shapes_free(Shapes *shapes);
 
-#define TIME_AHEAD 32 /* bytes that shapes_read_time may read */
-/* As event_read_us, of three decimals at most and no sign; NULL for others. */
-const char *shapes_read_time(const char *at, int64_t *ns);
-
 /* The key of a member of the args, as it is written. */
 static inline Text shapes_key(const Shapes *shapes, uint32_t node)
 {

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "text/bytes.h"
-#include "rewrite/shapes.h"
+#include "text/numbers.h"
 
 #define MOST_SPLICES ((size_t)4 << 20) /* 64 MB, for all files that are merged together */
 
@@ -72,9 +72,9 @@ void splices_note(Splices *splices, const Event *event)
 static int read_whole(Text value, const char *end, int64_t *ns)
 {
     const char *behind = value.at + value.length;
-    if (end - value.at >= TIME_AHEAD && shapes_read_time(value.at, ns) == behind)
+    if (end - value.at >= TIME_AHEAD && read_us_ahead(value.at, ns) == behind)
         return 1;
-    return event_read_us(value.at, behind + 1, ns) == behind;
+    return read_us(value.at, behind + 1, ns) == behind;
 }
 
 const Event *splices_read(Splices *splices, const char *at, const char *end)

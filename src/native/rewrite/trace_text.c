@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "text/json.h"
+#include "text/numbers.h"
 
 #define ROUNDED_NS (INT64_C(1000) << 43) /* from here on, doubles of microseconds do not tell nanoseconds apart */
 #define UNIX_NS INT64_C(1000000000000000000) /* September 2001 */
@@ -660,7 +661,7 @@ static void put_field(Bytes *out, const Event *event, int field, const Rewrite *
         break;
     default:
         event_plain_id(event->fields[field], &id);
-        bytes_put_number(out, rewrite->new_id != 0 ? rewrite->new_id : id + rewrite->id_shift);
+        bytes_put_integer(out, rewrite->new_id != 0 ? rewrite->new_id : id + rewrite->id_shift);
     }
 }
 
@@ -816,7 +817,7 @@ static int keep_place(TraceText *text, TextTrack *track, const Event *event, Rew
     const TextOutput *output = rewrite->output;
     if (text->checks && flow_place_note(&track->flows, event) != FLOW_HAS_SPAN)
         return 0;
-    if (rewrite->ts + text->shift_ns > EVENT_MOST_US * 1000)
+    if (rewrite->ts + text->shift_ns > MOST_TIME_US * 1000)
         return 0;
     rewrite->pid = event->fields[FIELD_PID];
     rewrite->tid = text_or(output->tid, event->fields[FIELD_TID]);

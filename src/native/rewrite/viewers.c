@@ -6,6 +6,7 @@
 
 #include "text/bytes.h"
 #include "text/json.h"
+#include "text/numbers.h"
 
 static int is_there(Text text) { return text.at != NULL && !TEXT_IS(text, "null"); }
 
@@ -94,14 +95,12 @@ int viewers_show(const Event *event)
 
 int64_t viewers_repeated_id(Text id, uint32_t count)
 {
-    uint64_t hash = UINT64_C(14695981039346656037);
     Bytes text = {0};
     int is_text = *id.at == '"';
     bytes_put(&text, id.at + is_text, id.length - 2 * (size_t)is_text);
     bytes_put_char(&text, '#');
-    bytes_put_number(&text, count);
-    for (size_t i = 0; i < text.length; i++)
-        hash = (hash ^ (uint8_t)text.at[i]) * UINT64_C(1099511628211);
+    bytes_put_integer(&text, count);
+    uint64_t hash = stable_hash(STABLE_BASIS, text.at, text.length);
     bytes_free(&text);
     return (int64_t)(hash & ((UINT64_C(1) << 48) - 1));
 }

@@ -13,10 +13,9 @@
 
 #include "scan/column.h"
 #include "text/bytes.h"
-#include "text/decimal.h"
 #include "text/json.h"
+#include "text/numbers.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -27,11 +26,7 @@
 #define MOST_NUMBERS 32
 #define MOST_TEXTS 16
 #define MOST_KEYS 64
-#define MOST_DIGITS 18
-#define MOST_TIME_DIGITS 19 /* microseconds since 1970 with three decimals */
 #define MOST_FIELDS 60
-#define FURTHEST_TIME_NS UINT64_C(4000000000000000000) /* as in chrome_times.py */
-#define DOUBLES_LOSE_DIGITS_FROM_US 8796093022208.0 /* 2**43 */
 
 /* The texts that every event may have; those of arguments come after them. */
 enum { TEXT_NAME, TEXT_CATEGORY, TEXT_TRACK, TEXT_ID, NUM_OWN_TEXTS };
@@ -206,71 +201,6 @@ typedef enum { EVENT_TAKEN, EVENT_CUT, EVENT_ODD, EVENT_NO_MEMORY } Verdict;
 
 static Verdict verdict_of(JsonFault fault) { return fault == JSON_CUT ? EVENT_CUT : EVENT_ODD; }
 
-/* -- numbers -- */
-
-/* A JSON integer of at most 18 digits. `end` is its end. Returns 0 if it is anything else. */
-static int read_integer(const char *at, const char *end, int64_t *value)
-{
-    int is_negative = *at == '-';
-    at += is_negative;
-    if (end - at < 1 || end - at > MOST_DIGITS || (is_negative && *at == '0'))
-        return 0;
-    int64_t sum = 0;
-    for (; at < end; at++) {
-        if (*at < '0' || *at > '9')
-            return 0;
-        sum = sum * 10 + (*at - '0');
-    }
-    *value = is_negative ? -sum : sum;
-    return 1;
-}
-
-/* The rare number with more than three decimals, or an exponent, as Python reads it. */
-static int read_rounded_time(const char *at, const char *end, int64_t *value)
-{
-    char text[64];
-    size_t length = (size_t)(end - at);
-    if (length >= sizeof text)
-        return 0;
-    memcpy(text, at, length);
-    text[length] = 0;
-    double number = decimal_value(text);
-    if (!(fabs(number) < DOUBLES_LOSE_DIGITS_FROM_US))
-        return 0;
-    double whole = floor(number);
-    *value = (int64_t)whole * 1000 + (int64_t)nearbyint((number - whole) * 1000.0);
-    return 1;
-}
-
-/* Microseconds, a JSON number, as nanoseconds. Returns 0 if that is not simple. */
-static int read_time(const char *at, const char *end, int64_t *value)
-{
-    const char *start = at;
-    int is_negative = *at == '-', num_digits = 0, num_decimals = -1;
-    uint64_t sum = 0;
-    for (at += is_negative; at < end; at++) {
-        if (*at >= '0' && *at <= '9') {
-            sum = sum * 10 + (uint64_t)(*at - '0');
-            num_decimals += num_decimals >= 0;
-            if (++num_digits > MOST_TIME_DIGITS)
-                return read_rounded_time(start, end, value);
-        } else if (*at == '.') {
-            num_decimals = 0;
-        } else {
-            return read_rounded_time(start, end, value);
-        }
-    }
-    if (num_decimals > 3)
-        return read_rounded_time(start, end, value);
-    for (num_decimals += num_decimals < 0; num_decimals < 3; num_decimals++)
-        if (__builtin_mul_overflow(sum, 10, &sum))
-            return 0;
-    if (sum > FURTHEST_TIME_NS)
-        return 0;
-    *value = is_negative ? -(int64_t)sum : (int64_t)sum;
-    return 1;
-}
-
 static int is_number_start(char byte) { return byte == '-' || (byte >= '0' && byte <= '9'); }
 
 /* -- one event -- */
@@ -346,7 +276,7 @@ static int note_argument(Event *event, const Scanner *scanner, const Key *key, c
     event->seen_keys |= bit;
     if (key->is_text)
         note_text(event, key, (Text){value, (size_t)(after - value)});
-    else if (is_number_start(*value) && read_integer(value, after, &number))
+    else if (is_number_start(*value) && read_integer((Text){value, (size_t)(after - value)}, &number))
         note_number(event, key, number);
     return 1;
 }
@@ -404,20 +334,21 @@ static const char *read_place(Text *piece, uint8_t *has, const char *at, const c
         return odd(fault);
     *has = 1;
     const char *after = *at == '"' || is_number_start(*at) ? json_skip_value(at, end, fault) : odd(fault);
-    if (after != NULL && *at != '"' && !read_integer(at, after, &number))
-        return odd(fault);
-    if (after != NULL)
-        *piece = (Text){at, (size_t)(after - at)};
-    return after;
+    if (after == NULL)
+        return NULL;
+    *piece = (Text){at, (size_t)(after - at)};
+    return *at == '"' || (read_integer(*piece, &number) && !TEXT_IS(*piece, "-0")) ? after : odd(fault);
 }
 
 static const char *read_time_field(Event *event, int column, const char *at, const char *end, JsonFault *fault)
 {
     uint32_t bit = (uint32_t)1 << column;
-    const char *after = is_number_start(*at) && !(event->has_number & bit) ? json_skip_value(at, end, fault) : odd(fault);
-    if (after != NULL && !read_time(at, after, &event->numbers[column]))
+    if (!is_number_start(*at) || (event->has_number & bit))
         return odd(fault);
     event->has_number |= bit;
+    const char *after = read_us(at, end, &event->numbers[column]);
+    if (after == NULL && json_skip_value(at, end, fault) != NULL)
+        return odd(fault); /* it is a number, but no simple one */
     return after;
 }
 
@@ -431,7 +362,7 @@ static const char *read_id(Event *event, const char *at, const char *end, JsonFa
         return read_string(at, end, &event->id, fault);
     }
     const char *after = is_number_start(*at) ? json_skip_value(at, end, fault) : odd(fault);
-    if (after != NULL && !read_integer(at, after, &event->numbers[NUMBER_ID]))
+    if (after != NULL && !read_integer((Text){at, (size_t)(after - at)}, &event->numbers[NUMBER_ID]))
         return odd(fault);
     event->has_number |= bit;
     return after;

@@ -31,58 +31,6 @@ void bytes_free(Bytes *bytes)
     memset(bytes, 0, sizeof *bytes);
 }
 
-static const char pairs[] = "00010203040506070809101112131415161718192021222324252627282930313233343536373839404142434445"
-                               "46474849505152535455565758596061626364656667686970717273747576777879808182838485868788899091"
-                               "9293949596979899";
-
-/* Writes digits before `end`; returns the first. */
-static char *digits_before(char *end, uint64_t number)
-{
-    while (number >= 100) {
-        end -= 2;
-        memcpy(end, pairs + number % 100 * 2, 2);
-        number /= 100;
-    }
-    if (number >= 10) {
-        end -= 2;
-        memcpy(end, pairs + number * 2, 2);
-    } else {
-        *--end = (char)('0' + number);
-    }
-    return end;
-}
-
-static uint64_t magnitude(int64_t number) { return number < 0 ? 0 - (uint64_t)number : (uint64_t)number; }
-
-void bytes_put_number(Bytes *bytes, int64_t number)
-{
-    char text[24], *end = text + sizeof text, *at = digits_before(end, magnitude(number));
-    if (number < 0)
-        *--at = '-';
-    bytes_put(bytes, at, (size_t)(end - at));
-}
-
-char *write_us(char *at, int64_t ns)
-{
-    char text[US_DIGITS], *end = text + sizeof text, *begin = end - 4;
-    uint64_t whole = magnitude(ns) / 1000, rest = magnitude(ns) % 1000;
-    begin[0] = '.';
-    begin[1] = (char)('0' + rest / 100);
-    memcpy(begin + 2, pairs + rest % 100 * 2, 2);
-    begin = digits_before(begin, whole);
-    if (ns < 0)
-        *--begin = '-';
-    copy_short(at, begin, (size_t)(end - begin));
-    return at + (end - begin);
-}
-
-void bytes_put_us(Bytes *bytes, int64_t ns)
-{
-    char *room = bytes_room(bytes, US_DIGITS);
-    if (room != NULL)
-        bytes->length += (size_t)(write_us(room, ns) - room);
-}
-
 int array_grow(void **array, size_t num_used, size_t *capacity, size_t element_bytes)
 {
     if (num_used < *capacity)

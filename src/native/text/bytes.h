@@ -84,12 +84,6 @@ static inline void bytes_put_char(Bytes *bytes, char byte)
         bytes->length++;
     }
 }
-void bytes_put_number(Bytes *bytes, int64_t number);
-#define US_DIGITS 24 /* that microseconds take at most */
-/* Nanoseconds as microseconds with three decimals. */
-void bytes_put_us(Bytes *bytes, int64_t ns);
-/* The same where there is room for US_DIGITS; returns what is behind. */
-char *write_us(char *at, int64_t ns);
 
 /* Grows an array to hold one more element; 0 if there is no memory. */
 int array_grow(void **array, size_t num_used, size_t *capacity, size_t element_bytes);
@@ -120,6 +114,19 @@ static inline const char *table_key(const Table *table, uint32_t number, size_t 
 {
     *length = table->entries[number].length;
     return table->keys.at + table->entries[number].at;
+}
+
+/* -- a hash that is the same in every process, and in formats/perfetto.py: FNV-1a -- */
+
+#define STABLE_BASIS UINT64_C(14695981039346656037)
+#define STABLE_PRIME UINT64_C(1099511628211)
+
+/* Of what `hash` is of, and these bytes behind it. */
+static inline uint64_t stable_hash(uint64_t hash, const char *at, size_t length)
+{
+    for (size_t i = 0; i < length; i++)
+        hash = (hash ^ (uint8_t)at[i]) * STABLE_PRIME;
+    return hash;
 }
 
 #endif

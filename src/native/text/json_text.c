@@ -2,7 +2,6 @@
 
 #include "text/json_text.h"
 
-#include "text/decimal.h"
 
 static unsigned hex_of(const char *at)
 {
@@ -92,43 +91,4 @@ Text json_plain_text(Text text, Bytes *room)
     room->length = 0;
     json_put_inside(room, inside.at, inside.at + inside.length);
     return (Text){room->at != NULL ? room->at : "", room->length};
-}
-
-/* One of up to 15 digits and without an exponent: the digits and what they are divided by are both exact as doubles, so
- * the quotient is the nearest one. 0 for others. */
-static int short_number(const char *at, const char *end, double *number)
-{
-    static const double powers[] = {1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15};
-    int is_negative = at < end && *at == '-', num_behind = 0;
-    at += is_negative;
-    if (end - at > 16)
-        return 0;
-    uint64_t digits = 0;
-    for (; at < end; at++) {
-        unsigned digit = (unsigned)(uint8_t)*at - '0';
-        if (*at == '.') {
-            num_behind = (int)(end - at) - 1;
-        } else if (digit < 10) {
-            digits = digits * 10 + digit;
-        } else {
-            return 0;
-        }
-    }
-    *number = (double)digits / powers[num_behind];
-    if (is_negative)
-        *number = -*number;
-    return digits < UINT64_C(1000000000000000);
-}
-
-double json_number(const char *at, size_t length)
-{
-    char text[64];
-    double number;
-    if (short_number(at, at + length, &number))
-        return number;
-    if (length >= sizeof text)
-        length = sizeof text - 1;
-    memcpy(text, at, length);
-    text[length] = 0;
-    return decimal_value(text);
 }

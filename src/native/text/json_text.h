@@ -10,6 +10,5 @@ void json_put_inside(Bytes *bytes, const char *at, const char *end);
 /* The same of a whole string, or a scalar that is none as it is written, or nothing. It stands where it stood or, if it has
  * escapes, in `room`; `room->has_failed` tells if there was no memory. */
 Text json_plain_text(Text text, Bytes *room);
-double json_number(const char *at, size_t length);
 
 #endif
