@@ -1,7 +1,7 @@
 """Builds kinetoscope._native, the recorder in C, and kinetoscope._kineto_save, Kineto's save without the GIL, in C++.
 
-Where the first cannot be built, the recorder in Python serves; where the second cannot, torch's own save. A wheel without
-either is one for every machine.
+Where the first cannot be built, the recorder in Python serves; where the second cannot, torch's own save. A wheel
+without either is one for every machine.
 
 `KINETOSCOPE_REQUIRE_NATIVE=1` makes a failed build an error; `KINETOSCOPE_SANITIZE=1` builds it for the tests under
 AddressSanitizer and UndefinedBehaviorSanitizer (`make test-sanitized`).
@@ -23,7 +23,7 @@ IS_SANITIZED = os.environ.get("KINETOSCOPE_SANITIZE") == "1"
 # There is no limited API without the GIL, and the C code relies on the GIL.
 IS_SUPPORTED = sys.platform == "linux" and not sysconfig.get_config_var("Py_GIL_DISABLED")
 
-# Thread-local storage in a loaded library is quicker by descriptor. GCC for x86-64 has to be told so; others do it anyway.
+# Thread-local storage in a loaded library is quicker by descriptor. GCC for x86-64 has to be told so.
 QUICK_TLS = "-mtls-dialect=gnu2"
 WARNINGS = ["-Wall", "-Wextra", "-Wno-cast-function-type", "-fvisibility=hidden"]
 SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-fno-omit-frame-pointer", "-g"]
