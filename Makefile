@@ -9,7 +9,7 @@ TORCH_VENV ?= .venv-torch-$(TORCH)
 TORCH_TESTS := tests/unit/torch tests/integration/torch tests/integration/test_torch_profiler.py tests/integration/test_compile.py
 PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 # Tests of what is there twice, in C and in Python: for these it matters which of the two runs.
-TWINS := $(addprefix tests/unit/,clock formats handlers merge recording sources table torch writing) tests/integration/torch \
+TWINS := $(addprefix tests/unit/,clock formats handlers merge recording sources table torch writing) tests/unit/test_native.py tests/integration/torch \
 	$(addprefix tests/integration/test_,damaged_live_folders.py endings.py kills.py live_folder.py long_window.py merge_command.py \
 	recover.py short_threads.py torch_profiler.py)
 PACKAGE := pyproject.toml $(wildcard setup.py src/native/*.c src/native/*/*)

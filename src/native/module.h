@@ -19,9 +19,13 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "Files are little-endi
 
 static inline PyObject *new_none(void) { return Py_NewRef(Py_None); }
 
+/* Whether nobody but us holds an object. A reference count has at least these 32 bits in every version of Python. */
+static inline int is_ours_alone(void *object) { return (uint32_t)((PyObject *)object)->ob_refcnt == 1; }
+
 /* Each adds its types to the module; -1 with an error set. */
 int column_setup(void);
 int kineto_setup(PyObject *module);
+int owned_setup(PyObject *module);
 int scan_setup(PyObject *module);
 int text_setup(PyObject *module);
 

@@ -128,6 +128,7 @@ def _read_lines(stream: TextStream, found: Any) -> tuple[PackedText, bool]:
         code, some = found.read(stream.fileno(), stream.is_written)
         stop = _Stop(code)
         lines.add(some)
+        del some  # so that the next ones find the same memory
     if found.have_strays:
         lines.add(SEPARATOR + stray_name_line())
     return lines, stop is _Stop.ENDED

@@ -6,6 +6,7 @@
 #include "module.h"
 
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,8 +16,9 @@
 #include <unistd.h>
 #endif
 
-#include "text/bytes.h"
 #include "kineto/kineto_text.h"
+#include "owned_bytes.h"
+#include "text/bytes.h"
 
 #define READ_BYTES ((size_t)1 << 20)
 #define ROOM_BYTES ((size_t)8 << 20) /* of lines that are made before Python hears of them */
@@ -31,7 +33,7 @@ typedef struct {
     PyObject *prefixes; /* and those of `lines.own` */
     Bytes text;      /* what was read; `first` is where that begins which is no line yet */
     size_t first;
-    Bytes out; /* the lines of the last call */
+    OwnedBytes *out; /* the lines of the last call; NULL before the first */
     int is_busy;
 } LinesObject;
 
@@ -117,24 +119,27 @@ static void lines_dealloc(LinesObject *self)
     free(self->lines.metadata);
     bytes_free(&self->lines.doubtful);
     bytes_free(&self->text);
-    bytes_free(&self->out);
+    owned_drop(self->out);
     ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
     Py_DECREF(type);
 }
 
+/* One byte, which the thread that writes sets when it has written everything. */
+typedef _Atomic(char) IsWritten;
+
 #if defined(_WIN32)
 /* There are no named pipes that a library would write to as to a file. */
-static Py_ssize_t read_more(LinesObject *Py_UNUSED(self), int Py_UNUSED(fd), const volatile char *Py_UNUSED(is_written))
+static Py_ssize_t read_more(LinesObject *Py_UNUSED(self), int Py_UNUSED(fd), const IsWritten *Py_UNUSED(is_written))
 {
     errno = ENOSYS;
     return -1;
 }
 #else
 /* Waits until there is something to read; whether everything has been written. */
-static int wait_for_text(int fd, const volatile char *is_written)
+static int wait_for_text(int fd, const IsWritten *is_written)
 {
     struct pollfd readable = {.fd = fd, .events = POLLIN};
-    for (int naps = 0; !*is_written; naps++) {
+    for (int naps = 0; !atomic_load_explicit(is_written, memory_order_acquire); naps++) {
         int num_bytes = 0;
         if (poll(&readable, 1, NAP_MS) == 1 &&
             (naps >= MOST_NAPS || ioctl(fd, FIONREAD, &num_bytes) < 0 || num_bytes >= ENOUGH_BYTES))
@@ -147,7 +152,7 @@ static int wait_for_text(int fd, const volatile char *is_written)
 }
 
 /* Reads more text behind what is there: how many bytes; 0 at the end, -1 with errno set. */
-static Py_ssize_t read_more(LinesObject *self, int fd, const volatile char *is_written)
+static Py_ssize_t read_more(LinesObject *self, int fd, const IsWritten *is_written)
 {
     Bytes *text = &self->text;
     memmove(text->at, text->at + self->first, text->length - self->first);
@@ -172,10 +177,10 @@ static Py_ssize_t read_more(LinesObject *self, int fd, const volatile char *is_w
 }
 #endif
 
-static enum KinetoStop write_some(LinesObject *self)
+static enum KinetoStop write_some(LinesObject *self, Bytes *out)
 {
     KinetoText *lines = &self->lines;
-    Bytes *text = &self->text, *out = &self->out;
+    Bytes *text = &self->text;
     if (bytes_room(text, KINETO_SLACK) == NULL)
         return KINETO_FAILED;
     memset(text->at + text->length, 0, KINETO_SLACK);
@@ -189,17 +194,16 @@ static enum KinetoStop write_some(LinesObject *self)
     return stop;
 }
 
-/* Reads and writes until there are lines enough, or no more text; `error` is an errno. */
-static enum KinetoStop read_all(LinesObject *self, int fd, const volatile char *is_written, int *error)
+/* Reads and writes until there are lines enough in `out`, or no more text; `error` is an errno. */
+static enum KinetoStop read_all(LinesObject *self, int fd, const IsWritten *is_written, Bytes *out, int *error)
 {
-    Bytes *out = &self->out;
     enum KinetoStop stop = KINETO_MORE;
     while (stop == KINETO_MORE || (stop == KINETO_FULL && out->length == 0)) {
         size_t missing = out->capacity < ROOM_BYTES ? ROOM_BYTES : 0;
         /* An event that does not fit into all of the room gets more. */
         if (bytes_room(out, stop == KINETO_FULL ? 2 * out->capacity : missing) == NULL)
             return KINETO_FAILED;
-        if ((stop = write_some(self)) != KINETO_MORE)
+        if ((stop = write_some(self, out)) != KINETO_MORE)
             continue;
         Py_ssize_t num_read = read_more(self, fd, is_written);
         if (num_read < 0)
@@ -210,34 +214,43 @@ static enum KinetoStop read_all(LinesObject *self, int fd, const volatile char *
     return stop;
 }
 
-/* The lines are given as a view of our own buffer, good until the next call. */
+/* Reads without the GIL: why it stopped, or -1 with an error set. */
+static int read_lines(LinesObject *self, int fd, const IsWritten *is_written)
+{
+    Bytes *out = lines_enter(self) ? owned_begin(&self->out) : NULL;
+    if (out == NULL)
+        return -1;
+    enum KinetoStop stop;
+    int error = 0;
+    self->is_busy = 1;
+    Py_BEGIN_ALLOW_THREADS
+    stop = read_all(self, fd, is_written, out, &error);
+    Py_END_ALLOW_THREADS
+    self->is_busy = 0;
+    if (error == 0 && stop != KINETO_FAILED)
+        return (int)stop;
+    errno = error;
+    if (error == 0 || error == ENOMEM)
+        PyErr_NoMemory();
+    else
+        PyErr_SetFromErrno(PyExc_OSError);
+    return -1;
+}
+
+/* The lines are given as a view of what they were written to. */
 static PyObject *lines_read(LinesObject *self, PyObject *arguments)
 {
     Py_buffer is_written;
-    int fd, error = 0;
-    if (!lines_enter(self) || !PyArg_ParseTuple(arguments, "iy*", &fd, &is_written))
+    int fd, stop = -1;
+    if (!PyArg_ParseTuple(arguments, "iy*", &fd, &is_written))
         return NULL;
-    enum KinetoStop stop = KINETO_FAILED;
-    self->out.length = 0;
-    if (is_written.len == 1) {
-        self->is_busy = 1;
-        Py_BEGIN_ALLOW_THREADS
-        stop = read_all(self, fd, is_written.buf, &error);
-        Py_END_ALLOW_THREADS
-        self->is_busy = 0;
-    }
+    if (is_written.len == 1)
+        stop = read_lines(self, fd, is_written.buf);
+    else
+        PyErr_SetString(PyExc_ValueError, "One byte tells that everything is written.");
     PyBuffer_Release(&is_written);
-    if (error != 0 && error != ENOMEM) {
-        errno = error;
-        return PyErr_SetFromErrno(PyExc_OSError);
-    }
-    if (error != 0 || stop == KINETO_FAILED)
-        return PyErr_NoMemory();
-    PyObject *lines = self->out.length > 0 ? PyMemoryView_FromMemory(self->out.at, (Py_ssize_t)self->out.length, PyBUF_READ)
-                                           : PyBytes_FromStringAndSize("", 0);
-    PyObject *result = lines != NULL ? Py_BuildValue("iO", (int)stop, lines) : NULL;
-    Py_XDECREF(lines);
-    return result;
+    PyObject *lines = stop < 0 ? NULL : owned_view(self->out);
+    return lines != NULL ? Py_BuildValue("iN", stop, lines) : NULL;
 }
 
 static PyObject *list_of_marked(const uint8_t *marks, size_t count)

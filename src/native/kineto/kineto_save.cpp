@@ -127,7 +127,7 @@ static void run(Saving *saving, Save function, void *address, std::string path, 
 {
     give_way(gives_way);
     saving->failure = call(function, address, path);
-    *static_cast<volatile char *>(saving->is_written.buf) = 1;
+    __atomic_store_n(static_cast<char *>(saving->is_written.buf), 1, __ATOMIC_RELEASE); /* kineto_lines.c waits for it */
     close(saving->end_to_write);
 }
 

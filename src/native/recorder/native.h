@@ -235,9 +235,6 @@ static inline Track *track_of_this_thread(Recorder *recorder)
     return LIKELY(this_thread.serial == recorder->serial) ? this_thread.track : track_look_up(recorder);
 }
 
-/* Whether nobody but us holds an object. A reference count has at least these 32 bits in every version of Python. */
-static inline int is_ours_alone(void *object) { return (uint32_t)((PyObject *)object)->ob_refcnt == 1; }
-
 /* An idle entry that nobody else holds; borrowed. NULL with an error set if there is no memory. */
 static inline Entry *track_take_entry(Track *track)
 {

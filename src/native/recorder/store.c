@@ -80,7 +80,7 @@ void region_touch(Region *region)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     for (size_t offset = 0; offset < region->bytes; offset += page)
-        *((volatile char *)region->start + offset) = 0;
+        ((char *)region->start)[offset] = 0;
 }
 
 int region_create(const Store *store, Region *region, size_t bytes, const char *suffix)

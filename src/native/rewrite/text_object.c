@@ -6,12 +6,13 @@
 
 #include <stdlib.h>
 
+#include "owned_bytes.h"
 #include "rewrite/trace_text.h"
 
 typedef struct {
     PyObject_HEAD
     TraceText text;
-    Bytes out; /* the lines of the last piece */
+    OwnedBytes *out; /* the lines of the last piece; NULL before the first */
     int is_busy, is_finished;
 } TextObject;
 
@@ -45,29 +46,30 @@ static void text_dealloc(TextObject *self)
 {
     PyTypeObject *type = Py_TYPE((PyObject *)self);
     trace_free(&self->text);
-    bytes_free(&self->out);
+    owned_drop(self->out);
     ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
     Py_DECREF(type);
 }
 
-/* Goes over a piece of text, without the GIL. Returns the status, or -1 with an error set. */
-static int go_over(TextObject *self, PyObject *arguments, Py_ssize_t *position, Bytes *out)
+/* Goes over a piece of text, without the GIL; its lines go to `out`. Returns the status, or -1 with an error set. */
+static int go_over(TextObject *self, PyObject *arguments, Py_ssize_t *position, int writes)
 {
     Py_buffer buffer;
     Py_ssize_t end;
     int is_first;
     unsigned look;
-    if (!text_enter(self) || !PyArg_ParseTuple(arguments, "y*nnpI", &buffer, position, &end, &is_first, &look))
+    if (!PyArg_ParseTuple(arguments, "y*nnpI", &buffer, position, &end, &is_first, &look))
         return -1;
     int status = -1;
+    Bytes *out = NULL;
     if (*position < 0 || end > buffer.len || *position > end) {
         PyErr_SetString(PyExc_ValueError, "There is no such piece of the text.");
-    } else {
+    } else if (text_enter(self) && (!writes || (out = owned_begin(&self->out)) != NULL)) {
         const char *first = buffer.buf, *at = first + *position;
         self->is_busy = 1;
         Py_BEGIN_ALLOW_THREADS
-        status = out != NULL ? trace_rewrite(&self->text, &at, first + end, is_first, look, out)
-                             : trace_survey(&self->text, &at, first + end, is_first, look);
+        status = writes ? trace_rewrite(&self->text, &at, first + end, is_first, look, out)
+                        : trace_survey(&self->text, &at, first + end, is_first, look);
         Py_END_ALLOW_THREADS
         self->is_busy = 0;
         *position = at - first;
@@ -85,40 +87,26 @@ static PyObject *text_survey(TextObject *self, PyObject *arguments)
     Py_ssize_t position;
     if (self->is_finished)
         return PyErr_Format(PyExc_RuntimeError, "The survey of this text is over.");
-    int status = go_over(self, arguments, &position, NULL);
+    int status = go_over(self, arguments, &position, 0);
     return status < 0 ? NULL : Py_BuildValue("ni", position, status);
 }
 
-static PyObject *view_of(const Bytes *bytes)
-{
-    return bytes->length > 0 ? PyMemoryView_FromMemory(bytes->at, (Py_ssize_t)bytes->length, PyBUF_READ)
-                             : PyBytes_FromStringAndSize("", 0);
-}
-
-/* The lines are given as a view of our own buffer, good until the next piece: copying them again would cost a quarter of
- * the time. */
+/* The lines are given as a view of what they were written to: copying them again would cost a quarter of the time. */
 static PyObject *text_rewrite(TextObject *self, PyObject *arguments)
 {
     Py_ssize_t position;
-    if (!text_enter(self))
-        return NULL;
-    self->out.length = 0;
-    int status = go_over(self, arguments, &position, &self->out);
-    if (status < 0)
-        return NULL;
-    PyObject *lines = view_of(&self->out);
-    PyObject *result = lines != NULL ? Py_BuildValue("niO", position, status, lines) : NULL;
-    Py_XDECREF(lines);
-    return result;
+    int status = go_over(self, arguments, &position, 1);
+    PyObject *lines = status < 0 ? NULL : owned_view(self->out);
+    return lines != NULL ? Py_BuildValue("niN", position, status, lines) : NULL;
 }
 
 static PyObject *text_finish_writing(TextObject *self, PyObject *Py_UNUSED(nothing))
 {
-    if (!text_enter(self))
+    Bytes *out = text_enter(self) ? owned_begin(&self->out) : NULL;
+    if (out == NULL)
         return NULL;
-    self->out.length = 0;
-    trace_finish_writing(&self->text, &self->out);
-    return self->text.has_failed ? PyErr_NoMemory() : view_of(&self->out);
+    trace_finish_writing(&self->text, out);
+    return self->text.has_failed ? PyErr_NoMemory() : owned_view(self->out);
 }
 
 static PyObject *text_finish(TextObject *self, PyObject *Py_UNUSED(nothing))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-SOURCE = Path(__file__).parents[3] / "src" / "native" / "kineto_save.cpp"
+SOURCE = Path(__file__).parents[3] / "src" / "native" / "kineto" / "kineto_save.cpp"
 EXPORTS = """
 import importlib.util, logging, sys
 logging.basicConfig(format="%(levelname)s %(message)s", level=logging.INFO)

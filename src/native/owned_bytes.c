@@ -1,0 +1,63 @@
+/* See owned_bytes.h. */
+
+#include "owned_bytes.h"
+
+struct OwnedBytes {
+    PyObject_HEAD
+    Bytes bytes;
+};
+
+static PyTypeObject *owned_type;
+
+Bytes *owned_begin(OwnedBytes **owned)
+{
+    /* Each buffer that Python has of it holds a reference. */
+    if (*owned == NULL || !is_ours_alone(*owned)) {
+        OwnedBytes *other = PyObject_New(OwnedBytes, owned_type);
+        if (other == NULL)
+            return NULL;
+        other->bytes = (Bytes){0};
+        owned_drop(*owned);
+        *owned = other;
+    }
+    (*owned)->bytes.length = 0;
+    return &(*owned)->bytes;
+}
+
+PyObject *owned_view(OwnedBytes *owned) { return PyMemoryView_FromObject((PyObject *)owned); }
+
+void owned_drop(OwnedBytes *owned) { Py_XDECREF((PyObject *)owned); }
+
+static int owned_getbuffer(PyObject *self, Py_buffer *view, int flags)
+{
+    const Bytes *bytes = &((OwnedBytes *)self)->bytes;
+    return PyBuffer_FillInfo(view, self, bytes->at != NULL ? bytes->at : "", (Py_ssize_t)bytes->length, 1, flags);
+}
+
+static void owned_dealloc(PyObject *self)
+{
+    PyTypeObject *type = Py_TYPE(self);
+    bytes_free(&((OwnedBytes *)self)->bytes);
+    PyObject_Free(self);
+    Py_DECREF((PyObject *)type);
+}
+
+static PyType_Slot owned_slots[] = {
+    {Py_tp_doc, "What C has written: a buffer."},
+    {Py_tp_dealloc, owned_dealloc},
+    {Py_bf_getbuffer, owned_getbuffer},
+    {0, NULL},
+};
+
+static PyType_Spec owned_spec = {
+    .name = "kinetoscope._native.OwnedBytes",
+    .basicsize = sizeof(OwnedBytes),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .slots = owned_slots,
+};
+
+int owned_setup(PyObject *module)
+{
+    owned_type = (PyTypeObject *)PyType_FromSpec(&owned_spec);
+    return owned_type == NULL ? -1 : PyModule_AddType(module, owned_type);
+}
