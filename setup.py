@@ -1,26 +1,30 @@
 """Builds kinetoscope._native, the recorder in C, and kinetoscope._kineto_save, Kineto's save without the GIL, in C++.
 
-Where the first cannot be built, the recorder in Python serves; where the second cannot, torch's own save.
+Where the first cannot be built, the recorder in Python serves; where the second cannot, torch's own save. A wheel
+without either is one for every machine.
 
 `KINETOSCOPE_REQUIRE_NATIVE=1` makes a failed build an error; `KINETOSCOPE_SANITIZE=1` builds it for the tests under
 AddressSanitizer and UndefinedBehaviorSanitizer (`make test-sanitized`).
 """
 
 import os
-import platform
 import sys
 import sysconfig
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from setuptools import Extension, setup
+from setuptools.command.bdist_wheel import bdist_wheel
+from setuptools.command.build_ext import build_ext
+from setuptools.errors import CompileError
 
 IS_REQUIRED = os.environ.get("KINETOSCOPE_REQUIRE_NATIVE") == "1"
 IS_SANITIZED = os.environ.get("KINETOSCOPE_SANITIZE") == "1"
 # There is no limited API without the GIL, and the C code relies on the GIL.
 IS_SUPPORTED = sys.platform == "linux" and not sysconfig.get_config_var("Py_GIL_DISABLED")
 
-# Thread-local storage in a loaded library is quicker by descriptor; elsewhere than on x86-64 that is the default.
-TLS = ["-mtls-dialect=gnu2"] if platform.machine() == "x86_64" else []
+# Thread-local storage in a loaded library is quicker by descriptor. GCC for x86-64 has to be told so.
+QUICK_TLS = "-mtls-dialect=gnu2"
 WARNINGS = ["-Wall", "-Wextra", "-Wno-cast-function-type", "-fvisibility=hidden"]
 SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-fno-omit-frame-pointer", "-g"]
 HERE = Path(__file__).parent
@@ -29,7 +33,7 @@ HERE = Path(__file__).parent
 def extensions() -> list[Extension]:
     """Modules for CPython 3.11 and every later one."""
     return [
-        _extension("_native", "**/*.c", ["-std=gnu11", *WARNINGS, *TLS]),
+        _extension("_native", "**/*.c", ["-std=gnu11", *WARNINGS]),
         _extension("_kineto_save", "kineto/kineto_save.cpp", ["-std=c++17", *WARNINGS], language="c++"),
     ]
 
@@ -50,10 +54,52 @@ def _extension(name: str, pattern: str, flags: list[str], language: str = "c") -
     )
 
 
+class BuildExtensions(build_ext):
+    """Builds with the flags that the compiler takes; what cannot be built is not left from another time either."""
+
+    def build_extensions(self) -> None:
+        if self._takes(QUICK_TLS):
+            for extension in self.extensions:
+                if extension.language == "c":
+                    extension.extra_compile_args.append(QUICK_TLS)
+        super().build_extensions()
+
+    def build_extension(self, ext: Extension) -> None:
+        try:
+            super().build_extension(ext)
+        except Exception:
+            Path(self.get_ext_fullpath(ext.name)).unlink(missing_ok=True)
+            raise
+
+    def num_built(self) -> int:
+        return sum(Path(self.get_ext_fullpath(ext.name)).exists() for ext in self.extensions)
+
+    def _takes(self, flag: str) -> bool:
+        with TemporaryDirectory() as folder:
+            source = Path(folder, "tried.c")
+            source.write_text("__thread int number;\nint *place(void) { return &number; }\n")
+            try:
+                self.compiler.compile([str(source)], output_dir=folder, extra_postargs=["-Werror", flag])
+            except CompileError:
+                return False
+        return True
+
+
+class BuildWheel(bdist_wheel):
+    """Names the wheel by what is in it: an extension that could not be built is in none."""
+
+    def run_command(self, command: str) -> None:
+        super().run_command(command)
+        if command == "build" and IS_SUPPORTED and self.get_finalized_command("build_ext").num_built() == 0:
+            self.distribution.ext_modules = []
+            self.root_is_pure = True
+
+
 if IS_REQUIRED and not IS_SUPPORTED:
     sys.exit("KINETOSCOPE_REQUIRE_NATIVE=1, but the native recorder needs Linux and a Python with the GIL.")
 
 setup(
     ext_modules=extensions() if IS_SUPPORTED else [],
+    cmdclass={"build_ext": BuildExtensions, "bdist_wheel": BuildWheel},
     options={"bdist_wheel": {"py_limited_api": "cp311"}} if IS_SUPPORTED else {},
 )

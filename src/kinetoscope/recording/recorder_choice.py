@@ -2,7 +2,9 @@
 
 import logging
 import os
+import sys
 from collections.abc import Callable
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 _log = logging.getLogger("kinetoscope")
@@ -12,12 +14,24 @@ def _why_pure() -> str:
     """Why the recorder in Python serves; empty if the one in C does."""
     if os.environ.get("KINETOSCOPE_PURE", "0") not in ("", "0"):
         return "KINETOSCOPE_PURE is set"
+    if find_spec("kinetoscope._native") is None:
+        return f"the module in C was not built when this was installed; {_what_it_needs()}"
     try:
         from kinetoscope import _native
     except ImportError as error:
-        return f"the module in C was not built, or cannot be loaded here ({error})"
+        return f"the module in C cannot be loaded here ({error})"
     _choose_clock(_native.use_tsc)
     return ""
+
+
+def _what_it_needs() -> str:
+    if sys.platform != "linux":
+        return "it is for Linux"
+    import sysconfig
+
+    if sysconfig.get_config_var("Py_GIL_DISABLED"):
+        return "it is for a Python with the GIL"
+    return "install it again with KINETOSCOPE_REQUIRE_NATIVE=1 to see why"
 
 
 def _choose_clock(use_tsc: Callable[[], None]) -> None:

@@ -1,0 +1,50 @@
+/* One event of a Chrome trace, before it becomes a row of columns. Text flows in; its fields flow out, if it is ordinary. */
+
+#ifndef KINETOSCOPE_ROW_H
+#define KINETOSCOPE_ROW_H
+
+#include "scan/block.h"
+#include "text/bytes.h"
+
+#define MOST_KEYS 64
+#define MOST_FIELDS 60
+
+/* A key of an argument and the column it goes to. Of two keys with one column the one of lower rank counts. */
+typedef struct {
+    char text[40];
+    uint8_t length, column, rank, is_text;
+} Key;
+
+/* The keys of arguments that have columns. */
+typedef struct {
+    int num;
+    Key keys[MOST_KEYS];
+    uint8_t buckets[256]; /* numbers + 1 of the first key with that hash */
+    uint8_t next_key[MOST_KEYS];
+} Keys;
+
+/* Adds a key, of which there are less than MOST_KEYS. */
+void keys_add(Keys *keys, Key key);
+
+/* What was read of an event before it becomes a row. */
+typedef struct {
+    Text name, category, pid, tid, id, args;
+    uint8_t phase;
+    uint8_t has_name, has_category, has_pid, has_tid, has_args, has_phase, has_id_text;
+    uint32_t has_number; /* bit per column */
+    int64_t numbers[MOST_NUMBERS];
+    uint8_t ranks[MOST_NUMBERS];
+    uint8_t text_ranks[MOST_TEXTS];
+    uint32_t has_text;
+    Text texts[MOST_TEXTS];
+    uint64_t seen_keys;
+    Text fields[MOST_FIELDS]; /* what is no field of the format: from the key's quote to the value's end */
+    int num_fields;
+} Row;
+
+typedef enum { ROW_TAKEN, ROW_CUT, ROW_ODD } RowVerdict;
+
+/* `*at` is at the opening brace; afterwards, if the event was taken, behind the closing one. */
+RowVerdict row_read(const Keys *keys, Row *row, const char **at, const char *end);
+
+#endif

@@ -1,0 +1,91 @@
+"""What an installation is where the C can be built, and where it cannot."""
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import zipfile
+from pathlib import Path
+
+import pytest
+
+HOUSE = Path(__file__).parents[2]
+
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="the C is built on Linux only"),
+    pytest.mark.skipif(bool(sysconfig.get_config_var("Py_GIL_DISABLED")), reason="the C is not built without the GIL"),
+]
+
+# A compiler that compiles nothing, and refuses what Clang or another processor's GCC refuses.
+COMPILER_WITHOUT_TLS_DIALECTS = """#!/bin/sh
+for argument; do
+    case "$argument" in -mtls-dialect=*) echo "error: unsupported option '$argument'" >&2; exit 1;; esac
+    if [ "$before" = -o ]; then echo > "$argument"; fi
+    before=$argument
+done
+"""
+
+
+@pytest.fixture
+def source(tmp_path):
+    """What a wheel is made of, without what was built here."""
+    source = tmp_path / "source"
+    shutil.copytree(HOUSE / "src", source / "src", ignore=shutil.ignore_patterns("*.so", "*.egg-info", "__pycache__"))
+    for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(HOUSE / name, source)
+    return source
+
+
+def build_wheel(source, compiler):
+    """The one wheel that pip makes of a source tree."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("KINETOSCOPE_")}
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
+    command += ["--wheel-dir", source.parent / "wheels", source]
+    subprocess.run(command, check=True, env={**environment, "CC": str(compiler), "CXX": str(compiler)})
+    (wheel,) = (source.parent / "wheels").iterdir()
+    return wheel
+
+
+def modules_in(wheel):
+    with zipfile.ZipFile(wheel) as files:
+        return {Path(name).name.partition(".")[0] for name in files.namelist() if name.endswith(".so")}
+
+
+def test_without_a_compiler_the_wheel_is_one_for_every_machine_and_says_that_it_has_no_c(source, tmp_path):
+    wheel = build_wheel(source, "false")
+    assert wheel.name.endswith("-py3-none-any.whl")
+    assert modules_in(wheel) == set()
+
+    with zipfile.ZipFile(wheel) as files:
+        files.extractall(tmp_path / "installed")
+    assert (tmp_path / "installed" / "kinetoscope" / "__init__.py").is_file()
+    version = subprocess.run(
+        [sys.executable, "-m", "kinetoscope", "--version"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path / "installed"), "KINETOSCOPE_PURE": ""},
+        capture_output=True,
+        text=True,
+    )
+    assert version.returncode == 0, version.stderr
+    assert "in Python only: the module in C was not built when this was installed" in version.stdout
+
+
+def test_what_was_built_before_does_not_stay_when_it_cannot_be_built_again(source):
+    built = source / "build" / f"lib.{sysconfig.get_platform()}-{sys.implementation.cache_tag}" / "kinetoscope"
+    built.mkdir(parents=True)
+    module = built / "_native.abi3.so"
+    module.write_bytes(b"of another Python")
+    os.utime(module, (0, 0))
+    wheel = build_wheel(source, "false")
+    assert wheel.name.endswith("-py3-none-any.whl")
+    assert modules_in(wheel) == set()
+
+
+def test_a_compiler_that_does_not_know_the_flag_for_thread_local_storage_builds_the_c_without_it(source, tmp_path):
+    compiler = tmp_path / "compiler"
+    compiler.write_text(COMPILER_WITHOUT_TLS_DIALECTS)
+    compiler.chmod(0o755)
+    wheel = build_wheel(source, compiler)
+    assert "-cp311-abi3-" in wheel.name
+    assert modules_in(wheel) == {"_native", "_kineto_save"}
