@@ -16,6 +16,7 @@
     ├── OutputError           (also OSError)                      a file that cannot be written, such as on a full disk
     ├── UploadError           (also OSError)                      a store that does not hold what was uploaded
     ├── UnsafePathError       (also PermissionError)              a name in a run's folder that leads out of it
+    ├── UnsupportedSystemError(also OSError)                      something that this operating system has no means for
     ├── MergeError            (also ValueError)                   traces that cannot be put together
     └── MissingExtraError     (also ImportError)                  a package that is not installed
 
@@ -86,6 +87,10 @@ class UploadError(KinetoscopeError, OSError):
 
 class UnsafePathError(KinetoscopeError, PermissionError):
     """A file names a path that is not used: it leads out of the run's folder, or is no ordinary file."""
+
+
+class UnsupportedSystemError(KinetoscopeError, OSError):
+    """This operating system does not have what is needed; the message names it."""
 
 
 class MergeError(KinetoscopeError, ValueError):

@@ -3,7 +3,6 @@
 import argparse
 import dataclasses
 import json
-import os
 import sys
 import time
 from functools import partial
@@ -19,9 +18,8 @@ from kinetoscope.merge.merge_traces import MergeReport, Progress, merge_traces
 from kinetoscope.merge.window import Window
 from kinetoscope.storage.draining import RETRY_BESIDE_TRAINING_FOR_S, AllowedUploads, upload_waiting
 from kinetoscope.training.wording import counted, printable_lines, sized
-from kinetoscope.writing.side_process import is_left
+from kinetoscope.writing.side_process import give_way, is_left
 
-_NICENESS = 10
 _BETWEEN_LOOKS_S = 1.0
 _MOST_NUMBERS = 1_000_000
 _EXAMPLES = """\
@@ -90,7 +88,7 @@ def run(arguments: argparse.Namespace) -> int:
         print("kinetoscope merge: --align-all needs --align-on SPAN. See --help.", file=sys.stderr)
         return 2
     if arguments.nice or (arguments.nice is None and arguments.from_manifest):
-        os.nice(_NICENESS)
+        give_way()
     with progress_bar("merging") as on_progress:
         report = _merge(arguments, arguments.wait, on_progress)
         if arguments.again_if_left is not None and is_left():  # the run ended meanwhile, and has saved more

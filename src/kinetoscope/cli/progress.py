@@ -72,10 +72,11 @@ def _ctrl_c() -> "Iterator[Future[None]]":
     """A future that is done at the first Ctrl-C.
 
     A thread waits for the signal, which is blocked in all that begin later: polars has a handler of its own, and Python
-    runs its one only once the main thread comes to it.
+    runs its one only once the main thread comes to it. Where signals cannot be blocked, Ctrl-C is Python's alone.
     """
     pressed: Future[None] = Future()
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of a script
+    is_ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN  # as in the background of a script
+    if is_ignored or not hasattr(signal, "pthread_sigmask"):
         yield pressed
         return
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})

@@ -1,7 +1,6 @@
 """cli: ``kinetoscope upload``. A run's folder flows in; what had not been uploaded flows into the store."""
 
 import argparse
-import os
 import shlex
 import sys
 from collections import defaultdict
@@ -12,8 +11,8 @@ from kinetoscope.storage.draining import RETRY_BESIDE_TRAINING_FOR_S, AllowedUpl
 from kinetoscope.storage.redaction import without_credentials
 from kinetoscope.training.remote_url import check_url
 from kinetoscope.training.wording import counted, printable
+from kinetoscope.writing.side_process import give_way
 
-_NICENESS = 10
 _MOST_NAMED = 20
 _RETRY_FOR_S = 60.0
 _EXAMPLES = """\
@@ -52,7 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
         check_url(url, "--to")
     beside_training = arguments.from_training
     if beside_training:
-        os.nice(_NICENESS)
+        give_way()
     retry_for_s = arguments.retry_for or (RETRY_BESIDE_TRAINING_FOR_S if beside_training else _RETRY_FOR_S)
     allowed = AllowedUploads(arguments.to, arguments.also)
     reports = [

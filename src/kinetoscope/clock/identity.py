@@ -5,6 +5,7 @@ import hashlib
 import os
 import platform
 import socket
+import sys
 import time
 import uuid
 from pathlib import Path
@@ -40,7 +41,7 @@ def _has_shim() -> bool:
 
 
 def _kernel_monotonic_ns() -> int | None:
-    number = _CLOCK_GETTIME.get(platform.machine())
+    number = _CLOCK_GETTIME.get(platform.machine()) if sys.platform == "linux" else None
     if number is None:
         return None
     seconds_and_ns = (ctypes.c_long * 2)()

@@ -12,7 +12,7 @@ import msgspec
 from kinetoscope.errors import TraceFileError, UnsafePathError
 from kinetoscope.formats.manifest import Start
 from kinetoscope.formats.own_json import decode_struct, encode_struct
-from kinetoscope.training.run_folder import RunFolder
+from kinetoscope.training.run_folder import HAS_RUN_FOLDERS, RunFolder
 
 _LIVE, _POINTER = "live", ".elsewhere"
 _POINTER_BYTES = 1 << 16
@@ -77,7 +77,7 @@ def write_live_run(folder: Path, run: LiveRun) -> None:
 
 def is_live_folder(folder: Path) -> bool:
     """Whether a process keeps, or has left, in ``folder`` what it has not saved."""
-    return RunFolder(folder).is_file(_RUN)
+    return HAS_RUN_FOLDERS and RunFolder(folder).is_file(_RUN)
 
 
 def contributed_folder(folder: Path, cycle: int) -> Path:
@@ -99,6 +99,8 @@ def live_folders(run_folder: Path, on_skipped: Callable[[str], object] = lambda 
 
     What leads anywhere else is passed over, and ``on_skipped`` told why. Raises OSError if ``live`` itself does.
     """
+    if not HAS_RUN_FOLDERS:
+        return
     run = RunFolder(run_folder)
     for name in run.names(_LIVE):
         try:

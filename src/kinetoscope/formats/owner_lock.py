@@ -5,7 +5,6 @@ seen across pid namespaces, where pids say nothing.
 """
 
 import errno
-import fcntl
 import os
 import socket
 from contextlib import suppress
@@ -42,7 +41,7 @@ class OwnerLock:
         self._key = status.st_dev, status.st_ino
         try:
             os.write(self._file, _boot_id())
-            fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _lock(self._file)
             _held[self._key] = os.getpid()
         except OSError:
             self._path.unlink(missing_ok=True)
@@ -52,7 +51,7 @@ class OwnerLock:
         """Takes the lock again, in case this process has lost it: by making a copy of the folder, say."""
         with suppress(OSError):
             if self._file >= 0:
-                fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                _lock(self._file)
 
     def release(self) -> None:
         """Gives the lock back. In a forked child this changes nothing for the parent."""
@@ -84,7 +83,7 @@ def _ask_lock(path: Path, host: str) -> Owner:
         return Owner.UNKNOWN
     try:
         # Shared: two that ask at the same moment must not take each other for the owner.
-        fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        _lock(file, is_shared=True)
         boot_id = os.read(file, _BOOT_ID_BYTES)
     except OSError as error:
         return Owner.ALIVE if error.errno in (errno.EACCES, errno.EAGAIN) else Owner.UNKNOWN
@@ -93,6 +92,15 @@ def _ask_lock(path: Path, host: str) -> Owner:
     # Not every network file system tells one machine of another's locks.
     is_here = boot_id == _boot_id() or host == socket.gethostname()
     return Owner.DEAD if is_here else Owner.UNKNOWN
+
+
+def _lock(file: int, *, is_shared: bool = False) -> None:
+    """Raises OSError if another process has the lock, or where there are none."""
+    try:
+        import fcntl
+    except ImportError:
+        raise OSError(errno.ENOLCK, "there are no file locks here") from None
+    fcntl.lockf(file, (fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
 
 
 def _boot_id() -> bytes:

@@ -6,7 +6,6 @@ markers are therefore moved: they record into the active profiler's recorder, or
 """
 
 import contextlib
-import os
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, cast
 
@@ -17,6 +16,7 @@ from kinetoscope.recording.marker import RECORDING_ACTIONS, Marker, MarkerSettin
 from kinetoscope.recording.parents_run import find_parents_run
 from kinetoscope.recording.recorder import INSTANT_ON_BEGIN, INSTANT_ON_END
 from kinetoscope.recording.recorder_choice import ProcessRecorder
+from kinetoscope.writing.forked_child import after_fork_in_child
 
 if TYPE_CHECKING:
     from kinetoscope.recording.profiler import Profiler
@@ -94,7 +94,7 @@ def _join_parents_run() -> None:
         _idle.follow(run_file)
 
 
-def _after_fork_in_child() -> None:
+def _forget_parent() -> None:
     """A child has no profiler yet. Where its parent has one, that one's recorder goes on recording for the parent."""
     global _home, _profiler
     _home, _profiler = _current, None
@@ -102,4 +102,4 @@ def _after_fork_in_child() -> None:
 
 
 _join_parents_run()
-os.register_at_fork(after_in_child=_after_fork_in_child)
+after_fork_in_child(_forget_parent)

@@ -18,6 +18,7 @@ from kinetoscope.recording.child_records import delete_child_records, take_child
 from kinetoscope.recording.parked import ParkedWindow
 from kinetoscope.recording.recorder import NameTable, ThreadRecords, WindowRecords
 from kinetoscope.training.wording import counted
+from kinetoscope.writing.forked_child import after_fork_in_child
 
 
 class NativeRecorder(_native.Recorder):
@@ -201,9 +202,9 @@ def _worker_name() -> str:
 _living: "weakref.WeakSet[NativeRecorder]" = weakref.WeakSet()
 
 
-def _after_fork_in_child() -> None:
+def _forget_parent() -> None:
     for recorder in list(_living):
         recorder.forget_parent()
 
 
-os.register_at_fork(after_in_child=_after_fork_in_child)
+after_fork_in_child(_forget_parent)

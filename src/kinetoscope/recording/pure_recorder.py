@@ -5,7 +5,6 @@ whose ``with`` it belongs to, so that generators and tasks that interleave on on
 What is recorded stays in memory until the window closes; a kill loses it.
 """
 
-import os
 import sys
 import threading
 import weakref
@@ -25,6 +24,7 @@ from kinetoscope.recording.recorder import (
     ThreadRecords,
     WindowRecords,
 )
+from kinetoscope.writing.forked_child import after_fork_in_child
 
 _caller = sys._getframe
 _NO_FRAME = 0
@@ -328,11 +328,11 @@ def _position(entries: list[tuple[Any, ...]], entry: tuple[Any, ...]) -> int | N
 _living: "weakref.WeakSet[PureRecorder]" = weakref.WeakSet()
 
 
-def _after_fork_in_child() -> None:
+def _forget_parent() -> None:
     for recorder in list(_living):
         recorder._forget_threads()
         recorder.names.forget_parent()
         recorder.listener = None
 
 
-os.register_at_fork(after_in_child=_after_fork_in_child)
+after_fork_in_child(_forget_parent)

@@ -1,6 +1,5 @@
 """storage: the queue's other end. Waiting uploads flow in; confirmed ones, and reasons for the rest, flow out."""
 
-import fcntl
 import heapq
 import random
 import time
@@ -160,6 +159,8 @@ class _Draining:
 def _only_here(run_folder: Path, rank: int) -> Iterator[bool]:
     """Whether this process is the only one that uploads the queue; it stays so within the block, and no longer."""
     run = RunFolder(run_folder)
+    import fcntl  # which is there where there are run folders
+
     run.make_folder(queue_name(rank))
     with run.open(f"{queue_name(rank)}/lock", "ab") as lock:
         try:

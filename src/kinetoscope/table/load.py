@@ -20,7 +20,7 @@ from kinetoscope.table.events import TraceEvents, block_frame, build_events
 from kinetoscope.table.live import read_live
 from kinetoscope.table.source import STDIN, fingerprint, is_url, open_source
 from kinetoscope.table.trace import Trace, TraceSet
-from kinetoscope.training.run_folder import RunFolder
+from kinetoscope.training.run_folder import HAS_RUN_FOLDERS, RunFolder
 
 PathLike = str | os.PathLike[str]
 
@@ -97,7 +97,7 @@ def read_trace(name: str, on_bytes: Callable[[int], None] | None = None) -> Trac
 
 def _cache_place(name: str) -> CachePlace | None:
     with suppress(OSError):
-        return CachePlace(name)
+        return CachePlace(name) if HAS_RUN_FOLDERS else None
     return None
 
 
@@ -129,7 +129,7 @@ def _is_glob(name: str) -> bool:
 
 def _in_folder(folder: Path) -> list[str]:
     files = _traces_of(folder)
-    if not files and RunFolder(folder).status("traces") is not None:
+    if not files and (not HAS_RUN_FOLDERS or RunFolder(folder).status("traces") is not None):
         files = _traces_of(folder / "traces")
     return [*files, *map(str, live_folders(folder))]
 

@@ -1,10 +1,11 @@
 """torch: Python's garbage collector, at rest while much is built. Nothing flows through here."""
 
 import gc
-import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+from kinetoscope.writing.forked_child import after_fork_in_child
 
 _SELDOM = 1_000_003  # new objects between two collections; nobody else takes this number, so it tells that it is ours
 _lock = threading.RLock()
@@ -44,11 +45,11 @@ def _leave() -> None:
             gc.set_threshold(*_before)
 
 
-def _after_fork_in_child() -> None:
+def _forget_parent() -> None:
     """The threads that had it rest are the parent's."""
     global _lock, _num_inside
     _lock, _num_inside = threading.RLock(), 1
     _leave()
 
 
-os.register_at_fork(after_in_child=_after_fork_in_child)
+after_fork_in_child(_forget_parent)

@@ -9,15 +9,18 @@ import shutil
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from importlib.util import find_spec
 from io import FileIO
 from pathlib import Path
 from typing import BinaryIO, Literal, cast
 
-from kinetoscope.errors import UnsafePathError
+from kinetoscope.errors import UnsafePathError, UnsupportedSystemError
 
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+HAS_RUN_FOLDERS = os.open in os.supports_dir_fd and find_spec("fcntl") is not None
+"""Whether this system can open a file by its open folder, and lock files: Windows can do neither."""
+_FOLDER = os.O_RDONLY | sum(getattr(os, flag, 0) for flag in ("O_DIRECTORY", "O_NOFOLLOW", "O_CLOEXEC"))
 # A named pipe would let us wait for ever: it is opened without waiting, and refused then.
-_FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_FILE = sum(getattr(os, flag, 0) for flag in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC"))
 _SMALL_BYTES = 64 << 20
 _MOST_SHOWN = 200
 _CONTROL = frozenset(map(chr, [*range(32), *range(127, 160)]))
@@ -28,10 +31,16 @@ class RunFolder:
 
     A name is relative, such as ``traces/.manifest/rank0.jsonl``; ``.`` is the folder itself. Everything here raises
     `UnsafePathError` for a name that is absolute, has ``..``, a control character or nothing in it, or that leads
-    through or to a symbolic link; and OSError where the file system says no.
+    through or to a symbolic link; and OSError where the file system says no. Raises `UnsupportedSystemError` where
+    there are no run folders (`HAS_RUN_FOLDERS`).
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
+        if not HAS_RUN_FOLDERS:
+            raise UnsupportedSystemError(
+                f"Cannot use {path} as the folder of a run: this system has no file locks and no files opened by their "
+                "folder (fcntl, dir_fd), which keep the files of a run's processes apart. Do this on Linux or macOS."
+            )
         self.path = Path(os.path.realpath(path))
 
     def path_of(self, name: str) -> Path:

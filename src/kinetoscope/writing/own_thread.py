@@ -7,10 +7,11 @@ do: most of them sleep, but one may be in the middle of saving the window before
 
 import ctypes
 import logging
-import os
 import threading
 from collections.abc import Callable
 from typing import Any
+
+from kinetoscope.writing.forked_child import after_fork_in_child
 
 _log = logging.getLogger("kinetoscope")
 _api = ctypes.pythonapi
@@ -55,11 +56,11 @@ def spare_own_threads() -> None:
                 _log.debug("Our threads are recorded as well: %r", error)
 
 
-def _after_fork_in_child() -> None:
+def _forget_parent() -> None:
     """None of our threads is there any more, and one of them may have held the lock."""
     global _lock
     _lock = threading.Lock()
     _states.clear()
 
 
-os.register_at_fork(after_in_child=_after_fork_in_child)
+after_fork_in_child(_forget_parent)

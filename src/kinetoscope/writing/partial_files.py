@@ -4,14 +4,14 @@ Each is called ``.{name}.{machine}-{random}.partial`` and locked by its owner as
 the lock back when the owner ends, however it ends, and asks for no pid: in containers every attempt has the same one.
 
 A lock that is free proves death only on one machine: some network file systems do not tell other machines of locks, and
-some have none. So what another machine wrote, or what cannot be locked, goes once nobody has written to it for a day.
+some have none, as has Windows. So what another machine wrote, or what cannot be locked, goes once nobody has written
+to it for a day.
 
 `flock`, and not `lockf`: a process loses the latter as soon as it closes any descriptor of the file, which is before a
 file has its name. A forked child keeps the former, so what its parent left goes only after the child has ended as well.
 """
 
 import errno
-import fcntl
 import hashlib
 import os
 import re
@@ -25,10 +25,16 @@ from contextlib import contextmanager, suppress
 from functools import cache, partial
 from pathlib import Path
 
+try:
+    import fcntl
+except ImportError:  # no system of POSIX: then nothing is locked
+    fcntl = None
+
 _NAME = re.compile(r"\..*\.([0-9a-f]{8})-[0-9a-f]{8}\.partial", re.DOTALL)
 _MOST_LETTERS = 40  # of the name: four bytes each at most, so that the whole is no longer than a name may be
 _DAY_S = 86_400.0
-_LOCK = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_LOCK = sum(getattr(os, flag, 0) for flag in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC"))
+_NOT_LOCKED = -1
 
 
 class _InProgress:
@@ -92,7 +98,8 @@ def _made(parent: Path, name: str, make: Callable[[Path], object]) -> Iterator[P
     finally:
         _remove(path)
         _in_progress.paths.discard(path)
-        os.close(lock)
+        if lock != _NOT_LOCKED:
+            os.close(lock)
 
 
 def _make_and_lock(parent: Path, name: str, make: Callable[[Path], object]) -> tuple[Path, int]:
@@ -106,7 +113,9 @@ def _make_and_lock(parent: Path, name: str, make: Callable[[Path], object]) -> t
 
 
 def _lock(path: Path) -> int | None:
-    """A descriptor that holds the lock; None if somebody else removes it."""
+    """A descriptor that holds the lock, or `_NOT_LOCKED`; None if somebody else removes it."""
+    if fcntl is None:
+        return _NOT_LOCKED
     try:
         descriptor = os.open(path, _LOCK | (os.O_RDONLY if path.is_dir() else os.O_RDWR))  # NFS wants to write
     except FileNotFoundError:
@@ -118,6 +127,7 @@ def _lock(path: Path) -> int | None:
 
 
 def _is_locked(path: Path, descriptor: int) -> bool:
+    assert fcntl is not None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -132,7 +142,13 @@ def _is_locked(path: Path, descriptor: int) -> bool:
 
 def _remove_if_left(path: Path, machine: str) -> None:
     status = path.lstat()
-    if status.st_uid != os.geteuid() or not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
+    if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
+        return
+    if fcntl is None:
+        if _is_old(status):
+            _remove(path)
+        return
+    if status.st_uid != os.geteuid():
         return
     descriptor = os.open(path, _LOCK | os.O_RDONLY)
     try:
@@ -144,6 +160,7 @@ def _remove_if_left(path: Path, machine: str) -> None:
 
 def _is_left(descriptor: int, machine: str) -> bool:
     """Whether the owner is dead. The lock that this takes lasts as long as the descriptor is open."""
+    assert fcntl is not None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: two that ask are no owners
         proves_death = machine == _machine()
@@ -151,7 +168,11 @@ def _is_left(descriptor: int, machine: str) -> bool:
         return False
     except OSError:
         proves_death = False
-    return proves_death or time.time() - os.fstat(descriptor).st_mtime > _DAY_S
+    return proves_death or _is_old(os.fstat(descriptor))
+
+
+def _is_old(status: os.stat_result) -> bool:
+    return time.time() - status.st_mtime > _DAY_S
 
 
 def _remove(path: Path) -> None:

@@ -7,6 +7,8 @@ import sys
 from collections.abc import Callable, Sequence
 from time import monotonic
 
+_NICENESS = 10
+
 
 class SideProcess:
     """Runs one command at a time, and tells ``on_end(status, errors)`` of each: its exit status, and what it wrote to
@@ -61,6 +63,12 @@ class SideProcess:
     def pid(self) -> int:
         """The number of the process that runs; 0 if none does."""
         return self._process.pid if self._process else 0
+
+
+def give_way() -> None:
+    """Leaves the processor to others, such as training, from now on; where a process can do that itself."""
+    if hasattr(os, "nice"):
+        os.nice(_NICENESS)
 
 
 def is_left() -> bool:

@@ -340,6 +340,7 @@ static void leave_tracks(Recorder *recorder)
     while (recorder->tracks != NULL) {
         Track *track = recorder->tracks;
         recorder->tracks = track->next_track;
+        recorder->serial = ++num_serials; /* no thread takes this one for its track any more */
         track_leave(track);
         track_drop(track);
     }
@@ -464,7 +465,6 @@ static int recorder_clear(PyObject *self)
     Py_CLEAR(recorder->listener);
     Py_CLEAR(recorder->request);
     leave_tracks(recorder);
-    recorder->serial = ++num_serials;
     return 0;
 }
 

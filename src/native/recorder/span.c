@@ -801,13 +801,14 @@ static PyMethodDef skipped = {"__exit__", (PyCFunction)(void (*)(void))end_skipp
 
 static PyType_Slot enter_slots[] = {{Py_tp_descr_get, enter_get}, {0, NULL}};
 static PyType_Slot exit_slots[] = {{Py_tp_descr_get, exit_get}, {0, NULL}};
-static PyType_Spec enter_spec = {"kinetoscope._native.Enter", sizeof(Descriptor), 0, Py_TPFLAGS_DEFAULT, enter_slots};
-static PyType_Spec exit_spec = {"kinetoscope._native.Exit", sizeof(Descriptor), 0, Py_TPFLAGS_DEFAULT, exit_slots};
+#define OURS_ALONE (Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION)
+static PyType_Spec enter_spec = {"kinetoscope._native.Enter", sizeof(Descriptor), 0, OURS_ALONE, enter_slots};
+static PyType_Spec exit_spec = {"kinetoscope._native.Exit", sizeof(Descriptor), 0, OURS_ALONE, exit_slots};
 
 static int install_descriptor(PyType_Spec *spec, const char *name)
 {
     PyObject *type = PyType_FromSpec(spec);
-    PyObject *descriptor = type != NULL ? PyObject_CallNoArgs(type) : NULL;
+    PyObject *descriptor = type != NULL ? (PyObject *)PyObject_New(Descriptor, (PyTypeObject *)type) : NULL;
     int result = descriptor != NULL ? PyObject_SetAttrString((PyObject *)span_type, name, descriptor) : -1;
     Py_XDECREF(descriptor);
     Py_XDECREF((PyObject *)type);

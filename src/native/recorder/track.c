@@ -214,8 +214,11 @@ void track_drop(Track *track)
 
 void track_clear_objects(Track *track)
 {
-    for (uint32_t slot = 0; slot < track->num_made; slot++)
+    for (uint32_t slot = 0; slot < track->num_made; slot++) {
+        if (track->entries[slot]->state == ENTRY_HANDED)
+            track->entries[slot]->state = ENTRY_IDLE; /* it cannot be begun any more */
         Py_CLEAR(track->exits[slot]);
+    }
     track->num_made = track->num_free = 0;
 }
 

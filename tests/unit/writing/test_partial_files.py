@@ -88,6 +88,18 @@ def test_where_there_are_no_locks_age_decides(tmp_path, monkeypatch):
         assert not partial.exists()
 
 
+def test_on_a_system_that_knows_no_locks_age_decides(tmp_path, monkeypatch):
+    monkeypatch.setattr(partial_files, "fcntl", None)
+    with partial_file(tmp_path / "ours") as partial, temporary_folder(tmp_path) as folder:
+        remove_partials(tmp_path)
+        assert partial.exists()
+        assert folder.exists()
+        os.utime(partial, (0, 0))
+        remove_partials(tmp_path)
+        assert not partial.exists()
+    assert os.listdir(tmp_path) == []
+
+
 def test_files_of_others_stay_whatever_they_are_called(tmp_path):
     names = [".download.partial", "trace.json.0123abcd-0123abcd.partial", ".trace.json", ".x.12-0.partial"]
     for name in names:
