@@ -1,7 +1,7 @@
 /* Kineto's text: the events of a trace that Kineto saves, as short lines. Knows nothing of Python.
  *
- *     text as it comes ──► kineto_write_lines: each event checked, one a line, names made true ──► the trace that is kept
- *                                     └──► a TextSpan of each ──► kineto_crossings: which of them do not nest?
+ *     text as it comes ──► kineto_write_lines: an event a line, checked, true names ──► a trace
+ *                                 └──► a TextSpan of each ──► kineto_crossings: which do not nest?
  *
  * Our own Python frames are left out, and their children get the parent above. Only what every viewer reads passes: strict JSON in ASCII. At anything else the first function stops, and what is left
  * goes through Python (`torch/repair.py`), which takes what comes and means the same. */

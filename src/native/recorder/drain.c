@@ -1,6 +1,6 @@
 /* Draining: one thread's records as lines of a Chrome JSON file, without the GIL.
  *
- *     records ──► Sample: may they be written as they are? ──► drain_chrome: a buffer full of lines at a time
+ *     records ──► Sample: may they be written as they are? ──► drain_chrome: a buffer full of lines
  *
  * Strings come from Python as JSON, so escaping stays in one place. What is unusual (spans that overlap, records that
  * no recorder of ours writes) is refused by the sample and goes through Python, whose lines mean the same as these:

@@ -1,7 +1,7 @@
 /* Counters of a trace: which numbers change, and the track of each in a Perfetto trace. formats/perfetto.py says the same
  * in Python.
  *
- *     events ──► counters_survey ──► facts ──► (Python compares all files of a rank) ──► counter_track ──► descriptors
+ *     events ──► counters_survey ──► facts ──► (Python compares) ──► counter_track ──► packets
  *
  * A counter has a name and, in its args, series: "memory/virtual" with "used" and "free". Its subject is what stands before
  * the first slash. Series of one subject stand in one group; those that never change in a group within it. */

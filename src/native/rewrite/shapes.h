@@ -1,6 +1,6 @@
 /* What the events of a file look like: the text between their values, learnt as they come.
  *
- *     an event that was found to be valid ──► shapes_learn ──► shapes_match: where the values of the next one are
+ *     a valid event ──► shapes_learn ──► shapes_match: where the values of the next one are
  *
  * A writer puts the same keys, brackets and blanks around the values of all its events. So they are a tree: behind each
  * value come the few texts that have followed it so far. Text that was strict JSON once is so again in the same place, so

@@ -1,6 +1,7 @@
 /* Where in an event the values stand that a merge writes anew, so that its second pass reads nothing else of it.
  *
- *     first pass: event ──► splices_note      second pass: text ──► splices_read ──► the same event, but for its other fields
+ *     first pass: event ──► splices_note
+ *     second pass: text ──► splices_read ──► the same event, but for its other fields
  */
 
 #ifndef KINETOSCOPE_SPLICE_H

@@ -1,6 +1,6 @@
 /* A Chrome trace on its way into a merged one: what was learnt of its text, and how it is to be rewritten.
  *
- *     text ──► trace_survey ──► facts, nesting ──► (Python plans) ──► trace_rewrite ──► text, or packets for Perfetto
+ *     text ──► trace_survey ──► facts, nesting ──► (Python plans) ──► trace_rewrite ──► text
  *
  * Both pass over the text in pieces and keep none of it, but for metadata events, the names of steps, and 32 bytes for
  * each span that is not yet nested, and 16 for each event, as far as there is room. What they do not take is handed back with its place: Python writes it anew. */

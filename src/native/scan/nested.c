@@ -1,7 +1,7 @@
 /* Which span lies in which. The spans of a table flow in; of each one its own time, the span around it and its depth flow
  * out, in the order in which they came. `table/nested.py` says the same in Python.
  *
- *     columns ──► the rows of each track, in order of begin ──► one sweep with a stack of the open spans ──► columns
+ *     columns ──► the rows of each track, in order of begin ──► a sweep with a stack ──► columns
  *
  * A span lies in the innermost one of its track that holds it whole. Once a span ends later than an open one that began
  * before it, that one holds nothing any more that this one does not hold as well: it leaves the stack. So each span is

@@ -1,6 +1,6 @@
 /* Scanning: the events of a Chrome JSON trace become columns.
  *
- *     bytes ──► Scanner.scan: ordinary events, up to the first that is not ──► Scanner.take: blocks of Columns ──► Arrow
+ *     bytes ──► Scanner.scan: ordinary events, up to the first that is not ──► blocks of columns
  *
  * An event is ordinary if it is strict JSON and its fields are of the types that the format says. Whatever is not (a
  * string for a time, a field that comes twice, a number too large) is handed over: scan returns where it begins, and

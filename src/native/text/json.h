@@ -1,6 +1,6 @@
 /* Where JSON values end: a small tokenizer over bytes that need not be whole, nor JSON.
  *
- *     bytes ──► json_skip_space, json_skip_string, json_skip_value ──► the byte behind it, or why there is none
+ *     bytes ──► json_skip_space, json_skip_string, json_skip_value ──► what is behind, or why not
  *
  * It keeps nothing and allocates nothing, reads no byte at `end` or beyond, and is strict: what it skips, every JSON
  * parser takes, UTF-8 included. What it refuses (also what is nested too deep for it) somebody more patient may read.
