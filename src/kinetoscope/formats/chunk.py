@@ -168,7 +168,7 @@ class Spool:
             self.path.unlink(missing_ok=True)
 
     def _entry(self, chunk: Any) -> tuple[bytes, bytes]:
-        # Not isal_zlib.compress: on ARM it reads up to eight bytes behind what it is given, where nothing may be mapped.
+        # Not isal_zlib.compress: on ARM it reads up to eight bytes behind what it is given, which may not be mapped.
         packer = isal_zlib.compressobj(_SPOOL_LEVEL)
         with memoryview(chunk) as records:
             packed = packer.compress(records) + packer.flush()
