@@ -23,7 +23,7 @@ static inline PyObject *new_none(void) { return Py_NewRef(Py_None); }
 static inline int is_ours_alone(void *object) { return (uint32_t)((PyObject *)object)->ob_refcnt == 1; }
 
 /* Each adds its types to the module; -1 with an error set. */
-int column_setup(void);
+int column_setup(PyObject *module);
 int kineto_setup(PyObject *module);
 int owned_setup(PyObject *module);
 int scan_setup(PyObject *module);

@@ -1,5 +1,10 @@
 """The module in C as a whole: whatever Python does with its objects, it gets an answer or an exception, no crash."""
 
+import ctypes
+import struct
+import subprocess
+import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -77,3 +82,123 @@ def test_lines_of_kinetos_text_outlive_the_next_ones_and_what_made_them(tmp_path
 def test_no_source_has(word, instead):
     found = [path.name for path in SOURCES.rglob("*.[ch]*") if word in path.read_text()]
     assert not found, f"{', '.join(found)}: {instead}"
+
+
+# -- no crash ----------------------------------------------------------------------------------------------------
+
+MISUSE = Path(__file__).parents[1] / "misuse.py"
+MADE_BY_PYTHON = {"KinetoLines", "Recorder", "Sample", "Scanner", "Span", "TraceText"}
+DESCRIPTORS = [type(vars(_native.Span)[name]) for name in ("__enter__", "__exit__")]
+TYPES = {it.__name__: it for it in (*vars(_native).values(), *DESCRIPTORS) if isinstance(it, type)}
+
+
+def run_alone(*command: object) -> None:
+    """Runs Python in a process of its own, so that a crash is a failure that says where."""
+    arguments = [sys.executable, "-X", "faulthandler", *map(str, command)]
+    ended = subprocess.run(arguments, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=100)
+    assert ended.returncode == 0, ended.stdout[-2000:] + ended.stderr[-4000:]
+
+
+@pytest.mark.parametrize("name", [*TYPES, "FUNCTIONS"])
+def test_however_an_object_is_made_and_whatever_it_is_called_with_there_is_an_answer_or_an_exception(name, tmp_path):
+    run_alone(
+        "-c",
+        f"import os, runpy, sys; os.chdir({str(tmp_path)!r}); sys.argv[1:] = [{name!r}];"
+        f"runpy.run_path({str(MISUSE)!r}, run_name='__main__')",
+    )
+
+
+@pytest.mark.parametrize("name", [name for name in TYPES if name not in MADE_BY_PYTHON])
+def test_what_only_c_makes_cannot_be_made_in_python(name):
+    kind = TYPES[name]
+    for make in (kind, lambda: kind.__new__(kind), lambda: object.__new__(kind)):
+        with pytest.raises(TypeError):
+            make()
+
+
+class Recorder(_native.Recorder):
+    def describe_thread(self):
+        return 1, "main", True
+
+
+def recording() -> tuple[Recorder, "_native.Span"]:
+    recorder = Recorder(None)
+    recorder.open_window()
+    recorder.action = 1
+    return recorder, _native.Span(recorder, 0, 1)
+
+
+def test_a_recorder_that_starts_anew_in_its_own_process_records_on():
+    recorder, span = recording()
+    with span:
+        pass
+    recorder.forget()
+    recorder.open_window()
+    recorder.action = 1
+    with span:
+        pass
+    [(*_, chunks)] = recorder.take_at_close()
+    assert sum(map(len, chunks)) == 2  # whose it is, and the span
+
+
+def test_a_span_whose_recorder_started_anew_before_it_began_is_not_recorded():
+    recorder, span = recording()
+    leave = span.__exit__  # as `with` looks it up
+    recorder.forget()
+    span.__enter__()
+    leave(None, None, None)
+    assert recorder.take_at_close() == []
+
+
+def test_a_thread_that_a_trace_did_not_have_when_it_was_looked_at_is_an_error_and_no_crash():
+    text = _native.TraceText(False, 1000, b"", False, False)
+    piece = events(0, 3)
+    text.survey(piece, 0, len(piece), True, 0)
+    text.finish()
+    text.plan([(b"1", b"2", True, -(2**63), 2**63 - 1, 1, 2, 0)], 0, 0, True, False, True, 0, (0, 0, 1))
+    changed = b'{"ph":"X","name":"a","pid":1,"tid":9,"ts":3,"dur":4},{"ph":"M","name":"thread_name","pid":1,"tid":9}'
+    with pytest.raises(MemoryError):
+        text.rewrite(changed, 0, len(changed), True, 0)
+
+
+def test_a_plan_whose_list_shrinks_while_it_is_read_is_taken_whole():
+    class Yes:
+        def __bool__(self):
+            outputs.clear()
+            return True
+
+    text = rewriting(10)
+    outputs = [(b"1", b"2", Yes(), -(2**63), 2**63 - 1, 1, 2, 0)] * 3
+    text.plan(outputs, 0, 0, True, False, False, 0, (0, 0, 1))
+    assert b'"tid":2' in bytes(text.rewrite(events(0, 1), 0, len(events(0, 1)), True, 0)[2])
+
+
+def test_a_sample_refuses_a_second_thread_while_one_looks_through_records():
+    sample, records = _native.Sample(1), instants(1_000_000)
+    refused = []
+    for _ in range(100):
+        thread = threading.Thread(target=sample.add, args=(records,))
+        thread.start()
+        while thread.is_alive() and not refused:
+            try:
+                sample.firsts()
+            except RuntimeError as error:
+                refused.append(str(error))
+        thread.join()
+        if refused:
+            break
+    assert refused == ["A Sample is used by one thread at a time."]
+
+
+def instants(count: int) -> bytes:
+    """Records of instants, all alike."""
+    return struct.pack("<qqIIHBBI", 5, 0, 0, 0, 0, 2, 0, 0) * count
+
+
+def test_what_finishes_a_save_takes_nothing_but_what_began_one():
+    saving = pytest.importorskip("kinetoscope._kineto_save", reason="Kineto's save in C++ was not built")
+    make = ctypes.pythonapi.PyCapsule_New
+    make.restype, make.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
+    for other in (None, 1, make(1, None, None), make(1, b"another", None)):
+        with pytest.raises(ValueError):
+            saving.finish(other)

@@ -57,8 +57,9 @@ static int take_renamed(LinesObject *self)
         PyObject *given = PyList_GetItem(self->names, (Py_ssize_t)i);
         long long number;
         Py_ssize_t raw_length, json_length;
-        if (!PyTuple_Check(given) || !PyArg_ParseTuple(given, "Ly#y#", &number, &renamed->raw, &raw_length,
-                                                       &renamed->json, &json_length))
+        if (!PyTuple_Check(given))
+            return PyErr_Format(PyExc_TypeError, "A name is a tuple, not %R.", given) != NULL;
+        if (!PyArg_ParseTuple(given, "Ly#y#", &number, &renamed->raw, &raw_length, &renamed->json, &json_length))
             return 0;
         renamed->number = number;
         renamed->raw_length = (size_t)raw_length;

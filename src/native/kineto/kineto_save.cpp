@@ -106,6 +106,8 @@ static PyObject *can_save(PyObject *, PyObject *arguments)
 
 /* -- a save that goes on beside Python -- */
 
+static const char SAVING[] = "kinetoscope._kineto_save.Saving"; /* the name of its capsule */
+
 struct Saving {
     std::thread thread;
     std::string failure;
@@ -141,7 +143,7 @@ static void join(Saving *saving)
 
 static void forget(PyObject *capsule)
 {
-    Saving *saving = static_cast<Saving *>(PyCapsule_GetPointer(capsule, nullptr));
+    Saving *saving = static_cast<Saving *>(PyCapsule_GetPointer(capsule, SAVING));
     join(saving);
     PyBuffer_Release(&saving->is_written);
     Py_DECREF(saving->result);
@@ -175,7 +177,7 @@ static PyObject *start(PyObject *, PyObject *arguments)
         return PyErr_Occurred() ? nullptr : PyErr_Format(PyExc_ValueError, "One byte tells that all is written.");
     }
     Saving *saving = new Saving{{}, {}, Py_NewRef(result), is_written, end_to_write};
-    PyObject *capsule = PyCapsule_New(saving, nullptr, forget);
+    PyObject *capsule = PyCapsule_New(saving, SAVING, forget);
     if (capsule != nullptr && !start_thread(saving, function, address, path, gives_way))
         Py_CLEAR(capsule);
     return capsule;
@@ -183,7 +185,7 @@ static PyObject *start(PyObject *, PyObject *arguments)
 
 static PyObject *finish(PyObject *, PyObject *capsule)
 {
-    Saving *saving = static_cast<Saving *>(PyCapsule_GetPointer(capsule, nullptr));
+    Saving *saving = static_cast<Saving *>(PyCapsule_GetPointer(capsule, SAVING));
     if (saving == nullptr)
         return nullptr;
     join(saving);

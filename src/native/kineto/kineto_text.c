@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "text/bytes.h"
+#include "text/json.h"
 #include "text/numbers.h"
 
 #define DEEPEST 64
@@ -42,137 +43,45 @@ static int take(Copy *copy, char wanted)
     return 1;
 }
 
-static int is_digit(char c) { return c >= '0' && c <= '9'; }
-
-static int is_hex(char c) { return is_digit(c) || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F'); }
-
-static int copy_escape(Copy *copy)
+/* Copies what is up to `behind`. */
+static int copy_up_to(Copy *copy, const char *behind)
 {
-    size_t length = copy->at[1] == 'u' ? 6 : 2;
-    if (copy->end - copy->at <= (ptrdiff_t)length || strchr("\"\\/bfnrtu", copy->at[1]) == NULL || copy->at[1] == '\0')
+    if (copy->out_end - copy->out < behind - copy->at) {
+        copy->out = copy->out_end;
         return 0;
-    for (size_t i = 2; i < length; i++)
-        if (!is_hex(copy->at[i]))
-            return 0;
-    /* Perfetto takes the quote after a last backslash for an escaped one, unless that is written by its number. */
-    if (copy->at[1] == '\\' && copy->at[2] == '"') {
-        memcpy(copy->out, "\\u005c", 6);
-        copy->out += 6;
-    } else {
-        memcpy(copy->out, copy->at, length);
-        copy->out += length;
     }
-    copy->at += length;
+    copy_short(copy->out, copy->at, (size_t)(behind - copy->at));
+    copy->out += behind - copy->at;
+    copy->at = behind;
     return 1;
-}
-
-#define EACH(byte) (UINT64_C(0x0101010101010101) * (byte))
-#define HIGH EACH(0x80)
-
-/* How many of the eight bytes at `at` are plain before the first that ends a string, begins an escape, or is not printable
- * ASCII. */
-static unsigned count_plain(const char *at)
-{
-    uint64_t word;
-    memcpy(&word, at, sizeof word);
-    uint64_t quote = word ^ EACH('"'), backslash = word ^ EACH('\\'), delete = word ^ EACH(0x7f);
-    /* The lowest mark is right; those above it may be carries, and are not looked at. */
-    uint64_t marks = (word | (word - EACH(0x20)) | (quote - EACH(1)) | (backslash - EACH(1)) | (delete - EACH(1))) & HIGH;
-    if (marks == 0)
-        return 8;
-#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
-    return (unsigned)__builtin_ctzll(marks) / 8;
-#else
-    return 0;
-#endif
-}
-
-static int is_plain(char c) { return c >= ' ' && c <= '~' && c != '"' && c != '\\'; }
-
-/* The plain bytes of a string from here on. */
-static void copy_plain(Copy *copy)
-{
-    unsigned num_plain;
-    do {
-        num_plain = count_plain(copy->at);
-        memcpy(copy->out, copy->at, 8);
-        copy->at += num_plain;
-        copy->out += num_plain;
-    } while (num_plain == 8 && copy->at < copy->end && copy->out < copy->out_end);
-    while (copy->at < copy->end && copy->out < copy->out_end && is_plain(*copy->at))
-        *copy->out++ = *copy->at++;
 }
 
 static int copy_string(Copy *copy)
 {
-    if (!take(copy, '"'))
+    unsigned marks = 0;
+    JsonFault fault = JSON_FINE;
+    skip_space(copy);
+    if (copy->at >= copy->end || *copy->at != '"')
         return 0;
-    while (copy->at < copy->end && copy->out < copy->out_end && *copy->at != '"') {
-        if (*copy->at == '\\') {
-            if (copy->end - copy->at < 3 || !copy_escape(copy))
-                return 0;
-        } else if (is_plain(*copy->at)) {
-            copy_plain(copy);
-        } else {
-            return 0;
-        }
-    }
-    return take(copy, '"');
-}
-
-static int copy_digits(Copy *copy)
-{
-    const char *begin = copy->at;
-    while (copy->at < copy->end && copy->out < copy->out_end && is_digit(*copy->at))
-        *copy->out++ = *copy->at++;
-    return copy->at > begin;
-}
-
-static int copy_if(Copy *copy, char one, char other)
-{
-    if (copy->at >= copy->end || (*copy->at != one && *copy->at != other))
+    const char *behind = json_skip_string(copy->at + 1, copy->end, &marks, &fault);
+    if (behind == NULL || (marks & JSON_HIGH) || !copy_up_to(copy, behind))
         return 0;
-    *copy->out++ = *copy->at++;
-    return 1;
-}
-
-static int copy_number(Copy *copy)
-{
-    copy_if(copy, '-', '-');
-    const char *first = copy->at;
-    if (!copy_digits(copy) || (*first == '0' && copy->at - first > 1))
-        return 0;
-    if (copy_if(copy, '.', '.') && !copy_digits(copy))
-        return 0;
-    if (copy_if(copy, 'e', 'E')) {
-        copy_if(copy, '+', '-');
-        return copy_digits(copy);
+    /* Perfetto takes the quote after a last backslash for an escaped one, unless that is written by its number. */
+    if ((marks & JSON_ESCAPED) && behind[-2] == '\\' && behind[-3] == '\\') {
+        memcpy(copy->out - 3, "\\u005c\"", 7);
+        copy->out += 4;
     }
     return 1;
-}
-
-static int copy_word(Copy *copy)
-{
-    static const char *const words[] = {"true", "false", "null"};
-    for (size_t i = 0; i < 3; i++) {
-        size_t length = strlen(words[i]);
-        if ((size_t)(copy->end - copy->at) >= length && memcmp(copy->at, words[i], length) == 0) {
-            memcpy(copy->out, words[i], length);
-            copy->at += length;
-            copy->out += length;
-            return 1;
-        }
-    }
-    return 0;
 }
 
 static int copy_value(Copy *copy, int depth);
 
-/* The items of an array or object, behind its opening bracket. */
+/* An array or an object, of which `closing` is the last bracket. */
 static int copy_items(Copy *copy, char closing, int depth)
 {
     if (depth > DEEPEST)
         return 0;
+    *copy->out++ = *copy->at++;
     if (take(copy, closing))
         return 1;
     do {
@@ -189,20 +98,13 @@ static int copy_value(Copy *copy, int depth)
     skip_space(copy);
     if (copy->at >= copy->end)
         return 0;
-    switch (*copy->at) {
-    case '"':
+    if (*copy->at == '"')
         return copy_string(copy);
-    case '{':
-        return take(copy, '{') && copy_items(copy, '}', depth + 1);
-    case '[':
-        return take(copy, '[') && copy_items(copy, ']', depth + 1);
-    case 't':
-    case 'f':
-    case 'n':
-        return copy_word(copy);
-    default:
-        return copy_number(copy);
-    }
+    if (*copy->at == '{' || *copy->at == '[')
+        return copy_items(copy, *copy->at == '{' ? '}' : ']', depth + 1);
+    JsonFault fault = JSON_FINE;
+    const char *behind = json_skip_value(copy->at, copy->end, &fault);
+    return behind != NULL && copy_up_to(copy, behind);
 }
 
 /* Microseconds that were just written at `value`, as nanoseconds; -1 if that is not what they are, or below 0. */

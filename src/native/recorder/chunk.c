@@ -70,8 +70,8 @@ Record *chunk_begin(Chunk *chunk, const Track *track, uint32_t window, uint32_t 
         .unix_ns = read_clock(CLOCK_REALTIME),
     };
     *header = chunk->header;
-    chunk->header.track = track->number;
-    __atomic_store_n(&header->track, track->number, __ATOMIC_RELEASE);
+    shared_store(&chunk->header.track, track->number);
+    shared_store(&header->track, track->number);
     Record *first = (Record *)(header + 1);
     *end = first + num_records;
     return first;
@@ -85,19 +85,23 @@ typedef struct {
     Store *store;
 } Taken;
 
-/* Takes the regions of chunks at which nobody looks; NULL with an error set. `count` becomes how many they are. */
+/* Takes the regions of chunks at which nobody looks, each once; NULL with an error set. `count` becomes how many they are. */
 static Taken *take_regions(PyObject *chunks, Py_ssize_t *count)
 {
+    if (!PyList_Check(chunks))
+        return (Taken *)PyErr_Format(PyExc_TypeError, "A list of chunks is needed, not %R.", chunks);
     Py_ssize_t length = PyList_Size(chunks), num_taken = 0;
-    Taken *taken = length < 0 ? NULL : malloc(((size_t)length + 1) * sizeof *taken);
+    Taken *taken = malloc(((size_t)length + 1) * sizeof *taken);
     if (taken == NULL)
-        return length < 0 ? NULL : (Taken *)PyErr_NoMemory();
+        return (Taken *)PyErr_NoMemory();
     for (Py_ssize_t i = 0; i < length; i++) {
         Chunk *chunk = (Chunk *)PyList_GetItem(chunks, i);
-        if (Py_TYPE((PyObject *)chunk) != chunk_type || chunk->num_exports > 0 || chunk->region.bytes == 0)
+        if (Py_TYPE((PyObject *)chunk) != chunk_type || chunk->num_exports > 0 || chunk->region.bytes == 0 ||
+            chunk->is_taken)
             continue;
         taken[num_taken++] = (Taken){chunk, chunk->region, store_keep(chunk->store)};
         Py_INCREF((PyObject *)chunk);
+        chunk->is_taken = 1;
         if (chunk->region.file != 0)
             chunk->region.start = NULL;
     }
@@ -108,6 +112,7 @@ static Taken *take_regions(PyObject *chunks, Py_ssize_t *count)
 static void release_taken(Taken *taken, Py_ssize_t count)
 {
     for (Py_ssize_t i = 0; i < count; i++) {
+        taken[i].chunk->is_taken = 0;
         store_drop(taken[i].store);
         Py_DECREF((PyObject *)taken[i].chunk);
     }

@@ -31,6 +31,7 @@ typedef struct {
     uint32_t num_records; /* those written, once the chunk is full or its window closed; marks are records too */
     int is_sealed;    /* its mapping and its unused space were given back */
     int is_discarded; /* its records were put elsewhere */
+    int is_taken;     /* it is being sealed or discarded, without the GIL */
     int num_exports;      /* buffers that look at it */
     int64_t charged_bytes;
 } Chunk;
@@ -88,8 +89,8 @@ PyObject *entry_new(Track *track, uint32_t slot, Entry **entry);
 
 /* Tells whether a thread still runs: its thread-local storage and its tracks share one. */
 typedef struct {
-    int refs;
-    int is_alive;
+    SharedWord refs;
+    SharedWord is_alive;
 } Pulse;
 
 struct Track {

@@ -37,6 +37,7 @@ typedef struct {
 typedef struct {
     PyObject_HEAD
     uint32_t num_names;
+    int is_busy;       /* records are being looked through without the GIL */
     uint8_t *seen;     /* of each name, one bit per kind */
     Record *firsts;    /* of each kind and name the first one seen */
     size_t num_firsts, most_firsts;
@@ -138,23 +139,38 @@ static PyObject *sample_new(PyTypeObject *type, PyObject *arguments, PyObject *P
     return (PyObject *)sample;
 }
 
+static int sample_enter(const Sample *sample)
+{
+    if (sample->is_busy)
+        PyErr_SetString(PyExc_RuntimeError, "A Sample is used by one thread at a time.");
+    return !sample->is_busy;
+}
+
 static PyObject *sample_add(PyObject *self, PyObject *packed)
 {
     Sample *sample = (Sample *)self;
     Py_buffer view;
+    PyObject *result = NULL;
     if (PyObject_GetBuffer(packed, &view, PyBUF_SIMPLE) < 0)
         return NULL;
-    int is_plain;
-    Py_BEGIN_ALLOW_THREADS
-    is_plain = take_records(sample, view.buf, (size_t)view.len / sizeof(Record));
-    Py_END_ALLOW_THREADS
+    if (sample_enter(sample)) {
+        int is_plain;
+        sample->is_busy = 1;
+        Py_BEGIN_ALLOW_THREADS
+        is_plain = take_records(sample, view.buf, (size_t)view.len / sizeof(Record));
+        Py_END_ALLOW_THREADS
+        sample->is_busy = 0;
+        result = is_plain < 0 ? PyErr_NoMemory() : PyBool_FromLong(is_plain);
+    }
     PyBuffer_Release(&view);
-    return is_plain < 0 ? PyErr_NoMemory() : PyBool_FromLong(is_plain);
+    return result;
 }
 
 static PyObject *sample_firsts(PyObject *self, PyObject *Py_UNUSED(nothing))
 {
-    const Sample *sample = (const Sample *)self;
+    Sample *sample = (Sample *)self;
+    if (!sample_enter(sample))
+        return NULL;
     const char *firsts = sample->num_firsts > 0 ? (const char *)sample->firsts : "";
     return PyBytes_FromStringAndSize(firsts, (Py_ssize_t)(sample->num_firsts * sizeof(Record)));
 }

@@ -210,21 +210,23 @@ static PyObject *text_facts(TextObject *self, PyObject *Py_UNUSED(nothing))
 }
 
 /* (pid, tid, is kept, from, to, uuids of track and process, overlap) of one output, from a tuple; 0 with an error set. */
-static int take_output(TraceText *text, TextOutput *output, PyObject *given)
+static int take_output(TextOutput *output, Bytes *texts, PyObject *given)
 {
     const char *pid, *tid;
     Py_ssize_t pid_length, tid_length;
     int is_kept;
     long long from_ns, to_ns;
     unsigned long long track, process;
-    if (!PyTuple_Check(given) || !PyArg_ParseTuple(given, "y#y#pLLKKI", &pid, &pid_length, &tid, &tid_length, &is_kept,
-                                                   &from_ns, &to_ns, &track, &process, &output->overlap))
+    if (!PyTuple_Check(given))
+        return PyErr_Format(PyExc_TypeError, "An output is a tuple, not %R.", given) != NULL;
+    if (!PyArg_ParseTuple(given, "y#y#pLLKKI", &pid, &pid_length, &tid, &tid_length, &is_kept, &from_ns, &to_ns, &track,
+                          &process, &output->overlap))
         return 0;
     /* Places in the bytes, until all of them are there. */
-    output->pid = (Text){(const char *)(uintptr_t)text->output_texts.length, (size_t)pid_length};
-    bytes_put(&text->output_texts, pid, (size_t)pid_length);
-    output->tid = (Text){(const char *)(uintptr_t)text->output_texts.length, (size_t)tid_length};
-    bytes_put(&text->output_texts, tid, (size_t)tid_length);
+    output->pid = (Text){(const char *)(uintptr_t)texts->length, (size_t)pid_length};
+    bytes_put(texts, pid, (size_t)pid_length);
+    output->tid = (Text){(const char *)(uintptr_t)texts->length, (size_t)tid_length};
+    bytes_put(texts, tid, (size_t)tid_length);
     output->is_kept = (uint8_t)is_kept;
     output->from_ns = from_ns;
     output->to_ns = to_ns;
@@ -233,46 +235,74 @@ static int take_output(TraceText *text, TextOutput *output, PyObject *given)
     return 1;
 }
 
+/* The outputs of a list, which refer to the texts; NULL with an error set. */
+static TextOutput *outputs_of(PyObject *list, Bytes *texts)
+{
+    size_t count = (size_t)PyList_Size(list);
+    TextOutput *outputs = calloc(count + 1, sizeof *outputs);
+    if (outputs == NULL)
+        return (TextOutput *)PyErr_NoMemory();
+    int are_taken = 1;
+    for (size_t i = 0; are_taken && i < count; i++)
+        are_taken = take_output(&outputs[i], texts, PyList_GetItem(list, (Py_ssize_t)i));
+    if (texts->has_failed)
+        PyErr_NoMemory();
+    if (!are_taken || texts->has_failed) {
+        free(outputs);
+        return NULL;
+    }
+    for (size_t i = 0; i < count; i++) {
+        outputs[i].pid.at = texts->at + (uintptr_t)outputs[i].pid.at;
+        outputs[i].tid.at = texts->at + (uintptr_t)outputs[i].tid.at;
+    }
+    return outputs;
+}
+
+/* Writes to these outputs from now on; -1 with an error set. */
+static int use_outputs(TextObject *self, PyObject *given)
+{
+    Bytes texts = {0};
+    PyObject *list = PyList_GetSlice(given, 0, PyList_Size(given)); /* which nobody else can change */
+    TextOutput *outputs = list != NULL ? outputs_of(list, &texts) : NULL;
+    size_t count = outputs != NULL ? (size_t)PyList_Size(list) : 0;
+    Py_XDECREF(list);
+    if (outputs == NULL || !text_enter(self)) {
+        free(outputs);
+        bytes_free(&texts);
+        return -1;
+    }
+    free(self->text.outputs);
+    bytes_free(&self->text.output_texts);
+    self->text.outputs = outputs;
+    self->text.num_outputs = count;
+    self->text.output_texts = texts;
+    return 0;
+}
+
 static PyObject *text_plan(TextObject *self, PyObject *arguments)
 {
     TraceText *text = &self->text;
     PyObject *outputs;
     long long shift_ns, id_shift, begin_ns, gain_ns, over_ns;
+    int ids_are_plain, is_windowed, keeps_places;
     unsigned sequence;
-    if (!text_enter(self) ||
-        !PyArg_ParseTuple(arguments, "O!LLpppI(LLL)", &PyList_Type, &outputs, &shift_ns, &id_shift, &text->ids_are_plain,
-                          &text->is_windowed, &text->keeps_places, &sequence, &begin_ns, &gain_ns, &over_ns))
+    if (!PyArg_ParseTuple(arguments, "O!LLpppI(LLL)", &PyList_Type, &outputs, &shift_ns, &id_shift, &ids_are_plain,
+                          &is_windowed, &keeps_places, &sequence, &begin_ns, &gain_ns, &over_ns))
         return NULL;
-    if (over_ns <= 0) {
-        PyErr_SetString(PyExc_ValueError, "A trace is stretched over some time.");
+    if (over_ns <= 0)
+        return PyErr_Format(PyExc_ValueError, "A trace is stretched over some time.");
+    if (use_outputs(self, outputs) < 0)
         return NULL;
-    }
     text->stretch_begin_ns = begin_ns;
     text->stretch_gain_ns = gain_ns;
     text->stretch_over_ns = over_ns;
-    size_t num_outputs = (size_t)PyList_Size(outputs);
-    free(text->outputs);
-    text->num_outputs = 0;
-    text->output_texts.length = 0;
     text->shift_ns = shift_ns;
     text->id_shift = id_shift;
+    text->ids_are_plain = ids_are_plain;
+    text->is_windowed = is_windowed;
+    text->keeps_places = keeps_places;
     text->writes_packets = sequence != 0;
     text->packets.order.sequence = sequence;
-    text->outputs = calloc(num_outputs + 1, sizeof *text->outputs);
-    if (text->outputs == NULL)
-        return PyErr_NoMemory();
-    for (size_t i = 0; i < num_outputs; i++) {
-        if (!take_output(text, &text->outputs[i], PyList_GetItem(outputs, (Py_ssize_t)i)))
-            return NULL;
-    }
-    if (text->output_texts.has_failed)
-        return PyErr_NoMemory();
-    for (size_t i = 0; i < num_outputs; i++) {
-        TextOutput *output = &text->outputs[i];
-        output->pid.at = text->output_texts.at + (uintptr_t)output->pid.at;
-        output->tid.at = text->output_texts.at + (uintptr_t)output->tid.at;
-    }
-    text->num_outputs = num_outputs;
     return new_none();
 }
 
@@ -280,8 +310,7 @@ static PyObject *text_place_counters(TextObject *self, PyObject *arguments)
 {
     const char *alone, *unchanged;
     Py_ssize_t alone_length, unchanged_length;
-    if (!text_enter(self) ||
-        !PyArg_ParseTuple(arguments, "y#y#", &alone, &alone_length, &unchanged, &unchanged_length))
+    if (!PyArg_ParseTuple(arguments, "y#y#", &alone, &alone_length, &unchanged, &unchanged_length) || !text_enter(self))
         return NULL;
     CounterTracks *tracks = &self->text.packets.counters;
     tracks->alone.length = tracks->unchanged.length = 0;

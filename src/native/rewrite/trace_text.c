@@ -785,8 +785,9 @@ static void put_as_it_is(TraceText *text, const Event *event, Bytes *out)
     int64_t ts = event->ts + text->shift_ns;
     Rewrite rewrite = {.pid = pid, .tid = tid, .ts = ts > 0 ? ts : 0, .dur = event->dur};
     uint32_t number = track_number(text, &key, tid);
-    if (number < text->num_tracks && none_if_null(tid).at != NULL)
-        rewrite.tid = text_or(text->outputs[text->tracks[number].first_output].tid, tid);
+    uint32_t first_output = number < text->num_tracks ? text->tracks[number].first_output : NO_OUTPUT;
+    if (first_output < text->num_outputs && none_if_null(tid).at != NULL)
+        rewrite.tid = text_or(text->outputs[first_output].tid, tid);
     text->num_written++;
     put_event(out, event, &rewrite);
 }

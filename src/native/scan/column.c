@@ -244,10 +244,10 @@ static PyType_Spec column_spec = {
     .slots = column_slots,
 };
 
-int column_setup(void)
+int column_setup(PyObject *module)
 {
     column_type = (PyTypeObject *)PyType_FromSpec(&column_spec);
-    return column_type == NULL ? -1 : 0;
+    return column_type == NULL ? -1 : PyModule_AddType(module, column_type);
 }
 
 /* -- and back -- */

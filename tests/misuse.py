@@ -1,0 +1,246 @@
+"""Treats one type of `kinetoscope._native` as badly as Python can: `python misuse.py TYPE [SEED] [ROUNDS]`.
+
+It makes objects in every way there is, also half-made ones, and calls all they have with whatever comes. It ends well
+if each answer was a value or a proper exception. ``FUNCTIONS`` is a type here, too: the module's functions.
+"""
+
+import random
+import sys
+from contextlib import suppress
+from types import BuiltinFunctionType
+from typing import Any
+
+from kinetoscope import _native
+
+_EVENTS = b'{"ph":"X","name":"a","pid":1,"tid":2,"ts":3,"dur":4},{"ph":"M","name":"thread_name","pid":1,"tid":7}'
+_KINETO = b'{"ph":"X","name":"a","pid":1,"tid":1,"ts":7.125,"dur":1\n  },' * 3
+_PLAIN: list[Any] = [
+    None,
+    True,
+    False,
+    0,
+    1,
+    7,
+    -1,
+    2**31,
+    2**32 - 1,
+    2**63 - 1,
+    -(2**63),
+    2**70,
+    1.5,
+    "a",
+]
+_BUFFERS: list[Any] = [b"", b"\1", b"a\0b", _EVENTS, bytes(320), memoryview(bytes(65)), bytearray(64), bytearray(b"\1")]
+_COMPOUND: list[Any] = [
+    (),
+    [],
+    {},
+    (1, 2),
+    (b"a", b"b"),
+    [None],
+    [()],
+    [(1, b"a", b"b")],
+    [(b"1", b"2", True, 0, 1, 1, 2, 0)],
+    (0, 0, 1),
+    (5, 7, 0),
+    (0, 0, 1, 1),
+    ((b'"a"',), (b'""',), (b"",)),
+    {"a": 1, "b": 2.5},
+    {1: 2},
+    {"a": None},
+    lambda: 1,
+    sys.stdin,
+]
+
+
+_OUTPUTS = [(b"1", b"2", True, -(2**63), 2**63 - 1, 1, 2, 0)] * 3
+_RIGHT: dict[str, tuple[Any, ...]] = {
+    "rewrite": (_EVENTS, 0, len(_EVENTS), True, 0),
+    "survey": (_EVENTS, 0, len(_EVENTS), True, 0),
+    "plan": (_OUTPUTS, 5, 0, True, False, True, 0, (0, 0, 1)),
+    "place_counters": (bytes(16), bytes(8)),
+    "scan": (_EVENTS, 0, len(_EVENTS), True),
+    "take": (True,),
+    "texts": (0,),
+    "add": (bytes(320),),
+    "read": (0, bytearray(b"\1")),
+    "move": (0, 1, 2, 3),
+    "span": (0,),
+    "follow_parent": ("here", "there.run", 1 << 20),
+    "set_folder": (".", 0, 1 << 20),
+    "drain_chrome": (bytes(320), 0, True, bytearray(999), ((b"a",), (b"b",), (b"",)), b"1", (0, 0, 0, 1), bytes(16)),
+    "pair_records": (bytes(320), bytearray(640)),
+    "record_columns": (bytes(320), *(bytearray(10 * width) for width in (8, 8, 4, 4, 2, 1, 1, 4))),
+}
+"""For some methods, arguments with which they do something."""
+_SPECIAL = (
+    "__init__",
+    "__enter__",
+    "__exit__",
+    "__get__",
+    "__arrow_c_array__",
+    "__reduce_ex__",
+    "__sizeof__",
+    "__repr__",
+)
+
+
+class Hostile:
+    """Raises, or begins something else, whenever it is asked for anything."""
+
+    def __init__(self, pool: "Pool") -> None:
+        self._pool = pool
+
+    def _answer(self, *_: Any) -> Any:
+        self._pool.use_another()
+        raise ZeroDivisionError
+
+    __index__ = __bool__ = __float__ = __len__ = __call__ = __hash__ = __eq__ = __iter__ = __fspath__ = _answer  # type: ignore[assignment]
+
+
+class Pool:
+    """Values to call with, and the objects that are called."""
+
+    def __init__(self, chance: random.Random, objects: list[Any]) -> None:
+        self._chance = chance
+        self._depth = 0
+        self.objects = objects
+        self._kept: list[Any] = []
+        self.values = [*_PLAIN, *_BUFFERS, *_COMPOUND, Hostile(self), [Hostile(self)] * 3, *objects]
+
+    def arguments(self, name: str = "") -> list[Any]:
+        """Right ones, nearly right ones, or any."""
+        some = list(_RIGHT.get(name, ()))
+        for _ in range(self._chance.choice([0, 0, 1, 2]) if some else 0):
+            some[self._chance.randrange(len(some))] = self._chance.choice(self.values + self._kept)
+        is_any = self._chance.random() < (0.1 if some else 0.5)
+        return self._chance.choices(self.values, k=self._chance.randrange(1, 10)) if is_any else some
+
+    def use_another(self) -> None:
+        """Calls or sets one thing of one object."""
+        if self._depth > 2:
+            return
+        self._depth += 1
+        try:
+            self._use(self._chance.choice(self.objects))
+        except SystemError:
+            raise  # that is Python's word for a mistake in C
+        except Exception:
+            pass
+        finally:
+            self._depth -= 1
+
+    def _use(self, subject: Any) -> None:
+        deed = 2 if isinstance(subject, BuiltinFunctionType) else self._chance.randrange(12)
+        if deed == 0:
+            memoryview(subject)
+        elif deed == 1:
+            len(subject)
+        elif deed == 2:
+            subject(*self.arguments(getattr(subject, "__name__", "")))
+        else:
+            names = [name for name in dir(subject) if not name.startswith("__") or name in _SPECIAL]
+            self._use_attribute(subject, self._chance.choice(names), deed)
+
+    def _use_attribute(self, subject: Any, name: str, deed: int) -> None:
+        value = getattr(subject, name)
+        if callable(value):
+            self._keep(value(*self.arguments(name)))
+        elif deed == 3:
+            setattr(subject, name, self._chance.choice(self.values))
+        elif deed == 4:
+            delattr(subject, name)
+
+    def _keep(self, answer: Any) -> None:
+        """What came back is used for a while, too."""
+        self._kept = [*self._kept[-9:], answer]
+
+
+def made_in_every_way(kind: type) -> list[Any]:
+    """Objects of a type and of one that derives from it, most of which its own ``__init__`` has not seen."""
+    made: list[Any] = []
+    kinds = [kind]
+    with suppress(TypeError):
+        kinds.append(type("Derived", (kind,), {"__init__": lambda self, *arguments: None}))
+    arguments = [(), (None,), (0,), (_native.Recorder(None),), (b"",), ("a", 1, 2)]
+    for make in (lambda k, *a: k(*a), lambda k, *a: k.__new__(k, *a), lambda k, *a: object.__new__(k)):
+        for each in kinds:
+            for some in arguments:
+                with suppress(Exception):
+                    made.append(make(each, *some))
+    return made
+
+
+class Recorder(_native.Recorder):
+    """One with what a base needs."""
+
+    def describe_thread(self) -> tuple[int, str, bool]:
+        return 1, "main", True
+
+    def intern_series(self, name: str) -> int:
+        return 1
+
+
+class Span(_native.Span):
+    def intern(self) -> int:
+        return 0
+
+    def plain_values(self, values: Any) -> dict[str, Any]:
+        return {"a": 1}
+
+
+def recorded() -> list[Any]:
+    """A recorder, a span, what is in progress, and what was recorded."""
+    recorder = Recorder(None)
+    span = Span(recorder, 0, 1)
+    recorder.open_window()
+    recorder.action = 1
+    with span:
+        span.instant()
+    [(*_, chunks)] = recorder.take_at_close()
+    recorder.open_window()
+    descriptors = [vars(_native.Span)[name] for name in ("__enter__", "__exit__")]
+    return [recorder, span, span.begin(), span.__enter__, span.__exit__, *chunks, *descriptors]
+
+
+def rewritten() -> list[Any]:
+    """Texts at each stage, and lines of them."""
+    fresh, surveyed, planned = (_native.TraceText(True, 2, b"a", checks, True) for checks in (True, False, True))
+    for text in (surveyed, planned):
+        text.survey(_EVENTS, 0, len(_EVENTS), True, 0)
+        text.finish()
+    planned.plan(_OUTPUTS, 0, 0, True, False, False, 0, (0, 0, 1))
+    lines = planned.rewrite(_EVENTS, 0, len(_EVENTS), True, 2)[2]
+    return [fresh, surveyed, planned, lines.obj]
+
+
+def scanned() -> list[Any]:
+    names = tuple(f"column {number}".encode() for number in range(4 + 3 + 2))
+    scanner = _native.Scanner(names, 4, 3, ())
+    scanner.scan(_EVENTS, 0, len(_EVENTS), True)
+    return [scanner, *scanner.take(True)[0]]
+
+
+def objects_of(name: str) -> list[Any]:
+    """All that there is of a type, and what goes with it."""
+    if name == "FUNCTIONS":
+        return [it for it in vars(_native).values() if isinstance(it, BuiltinFunctionType)] + recorded()
+    kind = {type(it).__name__: type(it) for it in recorded()}.get(name) or getattr(_native, name)
+    others = [_native.Sample(3), _native.KinetoLines(0, [(1, b"a", b'"b"')], (b'"x',), _KINETO)]
+    for group in (recorded(), rewritten(), scanned(), *([it] for it in others)):
+        if any(isinstance(it, kind) for it in group):
+            return group + made_in_every_way(kind)
+    raise ValueError(f"How is a {name} made?")
+
+
+def main(name: str, seed: int = 1, num_rounds: int = 20) -> None:
+    """Exits normally, or the process crashes."""
+    chance = random.Random(seed)
+    for _ in range(num_rounds):
+        pool = Pool(chance, objects_of(name))
+        for _ in range(300):
+            pool.use_another()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], *map(int, sys.argv[2:]))
