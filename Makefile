@@ -14,7 +14,7 @@ TWINS := $(addprefix tests/unit/,clock formats handlers merge recording sources 
 	recover.py short_threads.py torch_profiler.py)
 PACKAGE := pyproject.toml $(wildcard setup.py src/native/*.c src/native/*/*)
 
-.PHONY: help demo test test-targets test-torch test-pure test-long test-busy test-sanitized fuzz test-composer bench-composer check bench clean
+.PHONY: help demo test test-targets test-arm test-torch test-pure test-long test-busy test-sanitized fuzz test-composer bench-composer check bench clean
 
 help:  ## Say what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -59,6 +59,10 @@ test-sanitized: $(VENV)/test.stamp  ## Run the tests of rooms with C under Addre
 
 test-targets: $(VENV)/targets.stamp  ## Compile the C for other machines: Linux and macOS on x86-64 and ARM, Windows on x86-64
 	$(BIN)/python -m pytest tests/unit/test_any_machine.py
+
+# Debian only, and 400 MB in build/arm: it unpacks QEMU and a Python for ARM there.
+test-arm: $(VENV)/targets.stamp  ## Run the tests of records, formats and merging on ARM, in an emulator: a quarter of an hour
+	tests/arm/run build/arm $(BIN)/python tests/unit/recording tests/unit/formats tests/unit/merge
 
 FUZZ_S ?= 60
 FUZZING := -max_total_time=$(FUZZ_S) -timeout=10 -rss_limit_mb=1024 -max_len=8192

@@ -168,8 +168,10 @@ class Spool:
             self.path.unlink(missing_ok=True)
 
     def _entry(self, chunk: Any) -> tuple[bytes, bytes]:
+        # Not isal_zlib.compress: on ARM it reads up to eight bytes behind what it is given, which may not be mapped.
+        packer = isal_zlib.compressobj(_SPOOL_LEVEL)
         with memoryview(chunk) as records:
-            packed = isal_zlib.compress(records, _SPOOL_LEVEL)
+            packed = packer.compress(records) + packer.flush()
         header = ChunkHeader(*_CHUNK.unpack(chunk.header))
         header = header._replace(magic=_SPOOL_MAGIC, num_records=len(chunk), packed_bytes=len(packed))
         return _CHUNK.pack(*header), packed

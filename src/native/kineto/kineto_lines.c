@@ -347,12 +347,12 @@ static PyObject *lines_rest(LinesObject *self, void *Py_UNUSED(closure))
 
 static PyObject *lines_are_true(LinesObject *self, void *Py_UNUSED(closure))
 {
-    return PyBool_FromLong(self->lines.next_renamed == self->lines.num_renamed);
+    return lines_enter(self) ? PyBool_FromLong(self->lines.next_renamed == self->lines.num_renamed) : NULL;
 }
 
 static PyObject *lines_have_strays(LinesObject *self, void *Py_UNUSED(closure))
 {
-    return PyBool_FromLong(self->lines.has_strays);
+    return lines_enter(self) ? PyBool_FromLong(self->lines.has_strays) : NULL;
 }
 
 static PyObject *lines_doubtful_names(LinesObject *self, void *Py_UNUSED(closure))

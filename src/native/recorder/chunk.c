@@ -70,8 +70,8 @@ Record *chunk_begin(Chunk *chunk, const Track *track, uint32_t window, uint32_t 
         .unix_ns = read_clock(CLOCK_REALTIME),
     };
     *header = chunk->header;
-    chunk->header.track = track->number;
-    __atomic_store_n(&header->track, track->number, __ATOMIC_RELEASE);
+    shared_store(&chunk->header.track, track->number);
+    shared_store(&header->track, track->number);
     Record *first = (Record *)(header + 1);
     *end = first + num_records;
     return first;

@@ -89,8 +89,8 @@ PyObject *entry_new(Track *track, uint32_t slot, Entry **entry);
 
 /* Tells whether a thread still runs: its thread-local storage and its tracks share one. */
 typedef struct {
-    int refs;
-    int is_alive;
+    SharedWord refs;
+    SharedWord is_alive;
 } Pulse;
 
 struct Track {

@@ -52,6 +52,7 @@
 #ifndef KINETOSCOPE_RECORD_H
 #define KINETOSCOPE_RECORD_H
 
+#include <stdatomic.h>
 #include <stdint.h>
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
@@ -67,6 +68,17 @@
 enum Kind { KIND_SPAN = 1, KIND_INSTANT = 2, KIND_COUNTER = 3, KIND_MARK = 6 };
 enum Bracket { KIND_BEGIN = 4, KIND_END = 5 }; /* a span's two ends, in memory only: see pairs.c */
 enum Flag { FLAG_CUT = 1, FLAG_FLOAT = 2, FLAG_MAIN = 4 };
+
+/* Words that other threads or processes read meanwhile: what is stored is seen whole, and not before what was stored until
+ * then. On x86-64 these are plain moves. */
+typedef _Atomic(uint32_t) SharedWord;
+typedef _Atomic(uint64_t) SharedLong;
+#define shared_load(word) atomic_load_explicit(word, memory_order_acquire)
+#define shared_store(word, value) atomic_store_explicit(word, value, memory_order_release)
+/* What is stored from here on is not seen before what was stored until now. */
+#define shared_barrier() atomic_thread_fence(memory_order_release)
+
+_Static_assert(sizeof(SharedWord) == 4 && sizeof(SharedLong) == 8, "shared words are words of a file as well");
 
 typedef union {
     int64_t integer;
@@ -85,7 +97,7 @@ typedef struct {
     char magic[8];
     uint32_t version;
     uint32_t pid;
-    uint32_t track; /* whose chunk it is at first; 0 while it is a spare one */
+    SharedWord track; /* whose chunk it is at first; 0 while it is a spare one */
     uint32_t window;
     uint32_t sequence; /* chunks of one process in the order in which they were begun */
     uint32_t num_records; /* how many there is space for */
@@ -109,11 +121,11 @@ typedef struct {
     uint32_t is_main;
     int64_t monotonic_ns; /* one moment on two clocks */
     int64_t unix_ns;
-    uint64_t num_dropped; /* records of one window that found no space */
-    uint32_t num_slots;
+    SharedLong num_dropped; /* records of one window that found no space */
+    SharedWord num_slots;
     uint32_t reserved;
     char name[THREAD_NAME_BYTES];
-    int64_t dropped_ns; /* when the last of them was dropped, on the monotonic clock */
+    SharedLong dropped_ns; /* when the last of them was dropped, on the monotonic clock */
     uint8_t reserved_too[56];
 } TrackHeader;
 
@@ -121,9 +133,9 @@ typedef struct {
     char magic[8];
     uint32_t version;
     uint32_t pid;
-    uint32_t action; /* one bit; 0 for nothing at all */
-    uint32_t batch;
-    uint32_t window; /* 0 while none is open */
+    SharedWord action; /* one bit; 0 for nothing at all */
+    SharedWord batch;
+    SharedWord window; /* 0 while none is open */
     uint32_t rank;
 } Control;
 
@@ -145,7 +157,7 @@ static inline uint32_t tail_series(uint64_t tail) { return (uint32_t)(tail >> 32
 /* Stores the part that makes a record one. */
 static inline void record_publish(Record *record, uint64_t tail)
 {
-    __atomic_store_n(&record->tail, tail, __ATOMIC_RELEASE);
+    shared_store((SharedLong *)&record->tail, tail);
 }
 
 #endif

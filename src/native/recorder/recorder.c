@@ -70,8 +70,9 @@ static int stop_following(Recorder *recorder)
     Store *store = store_new(NULL, recorder->store->rank, recorder->store->limit_bytes);
     if (store == NULL || !use_store(recorder, store))
         return 0;
-    if (recorder->num_windows < recorder->control->window)
-        recorder->num_windows = recorder->control->window; /* a span that is open now belongs to no later window */
+    uint32_t window = shared_load(&recorder->control->window);
+    if (recorder->num_windows < window)
+        recorder->num_windows = window; /* a span that is open now belongs to no later window */
     memset(&recorder->own_control, 0, sizeof recorder->own_control);
     use_control(recorder, NULL, 0);
     return 1;
@@ -85,7 +86,7 @@ static PyObject *open_window(PyObject *self, PyObject *Py_UNUSED(nothing))
     if (recorder->is_child && !stop_following(recorder))
         return PyErr_NoMemory();
     tsc_realign();
-    recorder->control->window = ++recorder->num_windows;
+    shared_store(&recorder->control->window, ++recorder->num_windows);
     return new_none();
 }
 
@@ -159,7 +160,7 @@ static PyObject *close_window(PyObject *self, PyObject *Py_UNUSED(nothing))
     Recorder *recorder = (Recorder *)self;
     if (recorder->is_child && !stop_following(recorder))
         return PyErr_NoMemory();
-    uint32_t window = recorder->control->window;
+    uint32_t window = shared_load(&recorder->control->window);
     int64_t boundary = recorder_now(recorder);
     if (recorder_failed(boundary))
         return NULL;
@@ -167,7 +168,7 @@ static PyObject *close_window(PyObject *self, PyObject *Py_UNUSED(nothing))
         cut_open_spans(track, window, boundary);
         track_detach_chunk(track);
     }
-    recorder->control->window = 0;
+    shared_store(&recorder->control->window, 0);
     PyObject *taken = take_all(recorder);
     recorder_settle(recorder);
     return taken;
@@ -177,7 +178,7 @@ static PyObject *close_window(PyObject *self, PyObject *Py_UNUSED(nothing))
 static PyObject *take_filled(PyObject *self, PyObject *Py_UNUSED(nothing))
 {
     Recorder *recorder = (Recorder *)self;
-    uint32_t window = recorder->control->window;
+    uint32_t window = shared_load(&recorder->control->window);
     int is_short = recorder->store->used_bytes > recorder->store->limit_bytes / 2;
     for (Track *track = recorder->tracks; is_short && track != NULL; track = track->next_track)
         if (track_is_vacant(track))
@@ -365,7 +366,7 @@ static PyObject *forget(PyObject *self, PyObject *Py_UNUSED(nothing))
 static PyObject *get_control(PyObject *self, void *field)
 {
     const char *control = (const char *)((Recorder *)self)->control;
-    return PyLong_FromUnsignedLong(*(const uint32_t *)(control + (size_t)field));
+    return PyLong_FromUnsignedLong(shared_load((const SharedWord *)(control + (size_t)field)));
 }
 
 static int set_control(PyObject *self, PyObject *value, void *field)
@@ -378,7 +379,7 @@ static int set_control(PyObject *self, PyObject *value, void *field)
         PyErr_NoMemory();
         return -1;
     }
-    *(uint32_t *)((char *)recorder->control + (size_t)field) = (uint32_t)number;
+    shared_store((SharedWord *)((char *)recorder->control + (size_t)field), (uint32_t)number);
     return 0;
 }
 

@@ -19,7 +19,10 @@ static PyObject *skipped_exit;            /* what an inactive `with` calls at it
 static PyObject *plain_enter, *plain_exit; /* what the class answers, for ExitStack */
 static uint64_t num_spans;
 
-static inline int is_active(const Span *span) { return (span->recorder->control->action & span->mask) != 0; }
+static inline int is_active(const Span *span)
+{
+    return (shared_load(&span->recorder->control->action) & span->mask) != 0;
+}
 
 #define NO_NAME UINT32_MAX /* of a span that has not been recorded; NO_NAME in kinetoscope/recording/recorder.py */
 
@@ -67,13 +70,13 @@ static ALWAYS_INLINE int record_instant(Span *span)
     int64_t now = recorder_now(recorder);
     if (recorder_failed(now))
         return -1;
-    if (LIKELY(recorder->control->window != 0)) {
+    if (LIKELY(shared_load(&recorder->control->window) != 0)) {
         Track *track = track_of_this_thread(recorder);
         if (track == NULL)
             return -1;
         Value nothing = {0};
         uint64_t tail = record_tail(track->num_open, KIND_INSTANT, 0, 0);
-        track_append(track, now, nothing, span->name_id, recorder->control->batch, tail);
+        track_append(track, now, nothing, span->name_id, shared_load(&recorder->control->batch), tail);
         recorder_settle(recorder);
     }
     return tell_listener(recorder, "on_instant", "IL", span->name_id, NULL, now);
@@ -97,8 +100,7 @@ static int announce_end(Span *span, Entry *entry, Recorder *recorder, uint32_t n
  * after the end of its window, and be in none. */
 static ALWAYS_INLINE int has_closed(const Entry *entry, const Recorder *recorder)
 {
-    return entry->window != 0 && recorder->is_child &&
-           entry->window != __atomic_load_n(&recorder->control->window, __ATOMIC_ACQUIRE);
+    return entry->window != 0 && recorder->is_child && entry->window != shared_load(&recorder->control->window);
 }
 
 /* Begins an entry, which gets a record at its end if a window is open now. The clock is read last. */
@@ -113,12 +115,13 @@ static ALWAYS_INLINE int begin_entry(Span *span, Entry *entry, int is_explicit, 
     uint64_t tail;
     int64_t now;
     do {
-        entry->window = is_recording ? recorder->control->window : 0;
+        entry->window = is_recording ? shared_load(&recorder->control->window) : 0;
         if (UNLIKELY(!track->head_is_final) && entry->window != 0)
             track_finish_head(track);
         slot = &track->slots[entry->slot];
+        shared_barrier(); /* after its last span was cleared */
         slot->name = span->name_id;
-        slot->batch = recorder->control->batch;
+        slot->batch = shared_load(&recorder->control->batch);
         tail = record_tail(track->num_open, KIND_SPAN, 0, entry->window);
         now = is_recording ? recorder_now(recorder) : 0;
         if (recorder_failed(now)) {
@@ -163,8 +166,8 @@ static ALWAYS_INLINE int end_entry(Entry *entry, int64_t end)
         Record *slot = &track->slots[entry->slot];
         uint32_t name = slot->name;
         if (LIKELY(entry->window != 0)) {
-            int is_kept = entry->window == recorder->control->window || recorder->is_child; /* see follow_parent */
-            if (LIKELY(is_kept && end >= 0)) {
+            int is_open = entry->window == shared_load(&recorder->control->window);
+            if (LIKELY((is_open || recorder->is_child) && end >= 0)) { /* see follow_parent */
                 Value value = {end};
                 uint64_t tail = (uint64_t)slot->end.integer & 0xffffffffu; /* without the window */
                 track_append(track, slot->begin, value, name, slot->batch, tail);
@@ -494,7 +497,7 @@ static ALWAYS_INLINE void append_value(Recorder *recorder, Track *track, Span *s
                                        int64_t series)
 {
     uint64_t tail = record_tail(0, KIND_COUNTER, (uint32_t)flags, (uint32_t)series);
-    track_append(track, now, value, span->name_id, recorder->control->batch, tail);
+    track_append(track, now, value, span->name_id, shared_load(&recorder->control->batch), tail);
 }
 
 typedef struct {
@@ -525,7 +528,7 @@ static int record_readings(Span *span, PyObject *values, const Reading *readings
     int64_t now = recorder_now(recorder);
     if (recorder_failed(now))
         return -1;
-    if (recorder->control->window != 0) {
+    if (shared_load(&recorder->control->window) != 0) {
         Track *track = track_of_this_thread(recorder);
         if (track == NULL)
             return -1;
@@ -566,7 +569,7 @@ static ALWAYS_INLINE int record_one_number(Span *span, PyObject *number)
     int64_t now = recorder_now(recorder);
     if (recorder_failed(now))
         return -1;
-    if (recorder->control->window != 0) {
+    if (shared_load(&recorder->control->window) != 0) {
         Track *track = track_of_this_thread(recorder);
         if (track == NULL)
             return -1;

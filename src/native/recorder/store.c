@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #define LONGEST_PATH 4096
+#define MOST_TRIES 100
 
 Store *store_new(const char *folder, uint32_t rank, int64_t limit_bytes)
 {
@@ -63,9 +64,18 @@ static int map_memory(Region *region, size_t bytes)
     return 0;
 }
 
+/* A signal ends it before it is done, on some file systems with nothing done: whoever has a timer gets some tries. */
+static int allocate(int file, size_t bytes)
+{
+    int error = EINTR;
+    for (int tries = 0; error == EINTR && tries < MOST_TRIES; tries++)
+        error = posix_fallocate(file, 0, (off_t)bytes);
+    return error;
+}
+
 static int allocate_and_map(int file, Region *region, size_t bytes)
 {
-    int error = posix_fallocate(file, 0, (off_t)bytes);
+    int error = allocate(file, bytes);
     if (error != 0)
         return error;
     void *start = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, file, 0);
@@ -139,7 +149,7 @@ int region_grow(const Store *store, Region *region, size_t bytes, const char *su
         int file = open(path, O_RDWR | O_CLOEXEC);
         if (file < 0)
             return errno;
-        int error = posix_fallocate(file, 0, (off_t)bytes);
+        int error = allocate(file, bytes);
         close(file);
         if (error != 0)
             return error;

@@ -20,7 +20,7 @@ static pthread_key_t pulse_key;
 
 static void pulse_drop(Pulse *pulse)
 {
-    if (pulse != NULL && __atomic_sub_fetch(&pulse->refs, 1, __ATOMIC_ACQ_REL) == 0)
+    if (pulse != NULL && atomic_fetch_sub_explicit(&pulse->refs, 1, memory_order_acq_rel) == 1)
         free(pulse);
 }
 
@@ -28,7 +28,7 @@ static void pulse_drop(Pulse *pulse)
 static void pulse_stop(void *pulse)
 {
     this_thread = (ThisThread){0};
-    __atomic_store_n(&((Pulse *)pulse)->is_alive, 0, __ATOMIC_RELEASE);
+    shared_store(&((Pulse *)pulse)->is_alive, 0);
     pulse_drop(pulse);
 }
 
@@ -36,7 +36,8 @@ static Pulse *pulse_of_this_thread(void)
 {
     Pulse *pulse = this_thread.pulse;
     if (pulse == NULL && (pulse = calloc(1, sizeof *pulse)) != NULL) {
-        pulse->refs = pulse->is_alive = 1;
+        shared_store(&pulse->refs, 1);
+        shared_store(&pulse->is_alive, 1);
         if (pthread_setspecific(pulse_key, pulse) != 0) {
             free(pulse);
             return NULL;
@@ -84,12 +85,20 @@ static void put_mark(Track *track)
     }
 }
 
+/* A header without its magic is being written. */
+static void write_magic(TrackHeader *header, const char *magic)
+{
+    uint64_t word;
+    memcpy(&word, magic, sizeof word);
+    shared_store((SharedLong *)header->magic, word);
+}
+
 static void write_header(Track *track)
 {
     TrackHeader *header = track->head.start;
     Store *store = track->recorder->store;
-    memset(header->magic, 0, sizeof header->magic);
-    __atomic_thread_fence(__ATOMIC_RELEASE);
+    write_magic(header, "\0\0\0\0\0\0\0");
+    shared_barrier();
     header->version = FORMAT_VERSION;
     header->pid = (uint32_t)store->pid;
     header->track = track->number;
@@ -98,14 +107,13 @@ static void write_header(Track *track)
     header->is_main = (uint32_t)track->is_main;
     header->monotonic_ns = read_clock(CLOCK_MONOTONIC);
     header->unix_ns = read_clock(CLOCK_REALTIME);
-    header->num_slots = (uint32_t)((track->head.bytes - sizeof *header) / sizeof(Record));
+    shared_store(&header->num_slots, (uint32_t)((track->head.bytes - sizeof *header) / sizeof(Record)));
     size_t length;
     const char *name = name_of(track, &length);
     memset(header->name, 0, sizeof header->name);
     if (length > 0)
         memcpy(header->name, name, length);
-    __atomic_thread_fence(__ATOMIC_RELEASE);
-    memcpy(header->magic, TRACK_MAGIC, sizeof header->magic);
+    write_magic(header, TRACK_MAGIC);
 }
 
 /* -- making and finding -- */
@@ -137,7 +145,7 @@ static Track *find_own(const Recorder *recorder, const Pulse *pulse)
 
 int track_is_vacant(const Track *track)
 {
-    return !__atomic_load_n(&track->pulse->is_alive, __ATOMIC_ACQUIRE) && track->num_open == 0 && !track->is_foreign;
+    return !shared_load(&track->pulse->is_alive) && track->num_open == 0 && !track->is_foreign;
 }
 
 static Track *find_vacant(const Recorder *recorder)
@@ -152,7 +160,7 @@ static Track *find_vacant(const Recorder *recorder)
 static void set_thread(Track *track, Pulse *pulse, uint32_t tid, PyObject *name, int is_main)
 {
     pulse_drop(track->pulse);
-    __atomic_add_fetch(&pulse->refs, 1, __ATOMIC_RELAXED);
+    atomic_fetch_add_explicit(&pulse->refs, 1, memory_order_relaxed);
     track->pulse = pulse;
     Py_XDECREF(track->name);
     track->name = Py_NewRef(name);
@@ -248,7 +256,7 @@ static int has_span_to_record(const Track *track)
 
 int track_is_done(const Track *track)
 {
-    return !__atomic_load_n(&track->pulse->is_alive, __ATOMIC_ACQUIRE) && track->chunk == NULL &&
+    return !shared_load(&track->pulse->is_alive) && track->chunk == NULL &&
            PyList_Size(track->filled) == 0 && !has_span_to_record(track);
 }
 
@@ -266,7 +274,7 @@ static int set_num_slots(Track *track)
     track->free_slots = free_slots != NULL ? free_slots : track->free_slots;
     if (exits == NULL || entries == NULL || free_slots == NULL)
         return 0;
-    ((TrackHeader *)track->head.start)->num_slots = num_slots;
+    shared_store(&((TrackHeader *)track->head.start)->num_slots, num_slots);
     track->num_slots = num_slots;
     return 1;
 }
@@ -419,15 +427,15 @@ void track_detach_chunk(Track *track)
 
 static int dropped(Track *track)
 {
-    uint32_t window = track->recorder->control->window;
+    uint32_t window = shared_load(&track->recorder->control->window);
     if (track->dropped_window != window)
         track->num_dropped = 0; /* in a child process nobody takes what was dropped in the window before */
     track->dropped_window = window;
     track->num_dropped++;
     TrackHeader *header = track->head.start;
     if (header != NULL) {
-        header->num_dropped = track->num_dropped;
-        header->dropped_ns = read_clock(CLOCK_MONOTONIC);
+        shared_store(&header->dropped_ns, (uint64_t)read_clock(CLOCK_MONOTONIC));
+        shared_store(&header->num_dropped, track->num_dropped);
     }
     return 0;
 }
@@ -437,8 +445,8 @@ int track_refill(Track *track)
     Recorder *recorder = track->recorder;
     if (track->chunk != NULL)
         track->chunk_bytes = following_chunk_bytes(track);
-    if (recorder->store->spent_window != recorder->control->window) {
-        recorder->store->spent_window = recorder->control->window;
+    if (recorder->store->spent_window != shared_load(&recorder->control->window)) {
+        recorder->store->spent_window = shared_load(&recorder->control->window);
         recorder->store->spent_bytes = 0;
     }
     track_detach_chunk(track);
@@ -449,7 +457,7 @@ int track_refill(Track *track)
     if (chunk == NULL)
         return dropped(track);
     track->chunk = chunk;
-    track->first = chunk_begin(chunk, track, recorder->control->window, ++recorder->num_chunks, &track->end);
+    track->first = chunk_begin(chunk, track, shared_load(&recorder->control->window), ++recorder->num_chunks, &track->end);
     track->next = track->first;
     put_mark(track);
     recorder->wants_request = 1;
@@ -465,7 +473,7 @@ PyObject *track_take(Track *track)
     uint64_t num_dropped = track->num_dropped;
     track->num_dropped = 0;
     if (track->head.start != NULL)
-        ((TrackHeader *)track->head.start)->num_dropped = 0;
+        shared_store(&((TrackHeader *)track->head.start)->num_dropped, 0);
     return Py_BuildValue("(IIOOKN)", track->number, track->tid, track->name, track->is_main ? Py_True : Py_False,
                          (unsigned long long)num_dropped, chunks);
 }

@@ -321,12 +321,12 @@ static PyObject *text_place_counters(TextObject *self, PyObject *arguments)
 
 static PyObject *text_num_written(TextObject *self, void *Py_UNUSED(closure))
 {
-    return PyLong_FromUnsignedLongLong(self->text.num_written);
+    return text_enter(self) ? PyLong_FromUnsignedLongLong(self->text.num_written) : NULL;
 }
 
 static PyObject *text_num_stray(TextObject *self, void *Py_UNUSED(closure))
 {
-    return PyLong_FromUnsignedLongLong(self->text.num_stray);
+    return text_enter(self) ? PyLong_FromUnsignedLongLong(self->text.num_stray) : NULL;
 }
 
 static PyMethodDef text_methods[] = {

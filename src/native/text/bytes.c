@@ -2,6 +2,7 @@
 
 #include "text/bytes.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -46,16 +47,20 @@ int array_grow(void **array, size_t num_used, size_t *capacity, size_t element_b
     return 1;
 }
 
-/* Not the same in every process, so that nobody can write a file whose names all fall into one slot. */
+/* Not the same in every process, so that nobody can write a file whose names all fall into one slot. Chosen by the first
+ * thread that needs it: with two of them, a table would hold a name twice. */
 static uint64_t seed(void)
 {
-    static uint64_t chosen;
-    if (chosen == 0) {
-        struct timespec now;
-        clock_gettime(CLOCK_REALTIME, &now);
-        chosen = ((uint64_t)now.tv_nsec << 20 ^ (uint64_t)now.tv_sec ^ (uint64_t)(uintptr_t)&chosen) | 1;
-    }
-    return chosen;
+    static _Atomic(uint64_t) chosen;
+    uint64_t known = atomic_load_explicit(&chosen, memory_order_relaxed);
+    if (known != 0)
+        return known;
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    uint64_t mine = ((uint64_t)now.tv_nsec << 20 ^ (uint64_t)now.tv_sec ^ (uint64_t)(uintptr_t)&chosen) | 1;
+    int is_first =
+        atomic_compare_exchange_strong_explicit(&chosen, &known, mine, memory_order_relaxed, memory_order_relaxed);
+    return is_first ? mine : known;
 }
 
 static uint64_t mix(uint64_t one, uint64_t other)

@@ -8,7 +8,6 @@ import threading
 import pytest
 
 from kinetoscope import JSONTraceHandler, Profiler, ProfilerAction
-from kinetoscope.composer import Profiler as ComposerProfiler
 from kinetoscope.formats.live_records import read_live_folder
 from kinetoscope.recording.ending import Ending
 from kinetoscope.recording.parents_run import RUN_FILE_VARIABLE
@@ -17,6 +16,7 @@ from kinetoscope.recording.trace_handler import TraceHandler
 from kinetoscope.testing import MemoryTraceHandler
 from kinetoscope.training.callback import Callback
 
+ComposerProfiler = pytest.importorskip("kinetoscope.composer", reason="needs torch").Profiler
 ALWAYS = lambda state: ProfilerAction.ACTIVE  # noqa: E731
 
 
