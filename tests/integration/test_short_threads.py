@@ -70,7 +70,9 @@ with Profiler(schedule, count, live_folder=folder or False, strict=True) as prof
             thread.start()
             thread.join()
         if batch == 19:
+            assert profiler.drain(60)  # what waits for the writer thread is not what stays
             before, maps_before = resident_kib(), num_maps()
+    assert profiler.drain(60)
     grown, more_maps = resident_kib() - before, num_maps() - maps_before
 print(count.num_spans, count.num_dropped, count.num_unlike, grown, more_maps)
 """
