@@ -7,6 +7,7 @@ flows out; `live_records` puts them together.
 import contextlib
 import json
 import os
+import platform
 import struct
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -27,6 +28,8 @@ _CHUNK_MAGIC = b"KSCHUNK\0"
 _TRACK = struct.Struct("<8sIIIIIIqqQII128sq56x")
 _TRACK_MAGIC = b"KSTRACK\0"
 _SPOOL_MAGIC = b"KSSPOOL\0"
+# On ARM isal reads behind what it is given, which may not be mapped, and more may be wrong there (isal 1.9.1).
+_packing = isal_zlib if platform.machine() == "x86_64" else zlib
 _SPOOL_LEVEL = 1  # measured on records of a training loop: 400 MB/s and 3 times smaller; level 2 gains nothing
 _MOST_PIECES = 512  # of one writev
 _MOST_NAME_BYTES = 1 << 20
@@ -168,8 +171,7 @@ class Spool:
             self.path.unlink(missing_ok=True)
 
     def _entry(self, chunk: Any) -> tuple[bytes, bytes]:
-        # Not isal_zlib.compress: on ARM it reads up to eight bytes behind what it is given, which may not be mapped.
-        packer = isal_zlib.compressobj(_SPOOL_LEVEL)
+        packer = _packing.compressobj(_SPOOL_LEVEL)
         with memoryview(chunk) as records:
             packed = packer.compress(records) + packer.flush()
         header = ChunkHeader(*_CHUNK.unpack(chunk.header))
