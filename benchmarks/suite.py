@@ -103,7 +103,7 @@ TARGETS = {
         Target("peak memory, order of their end", "<=", 60),
     ],
     "merging": [
-        Target("merge to .json / byte copy", "<=", 4),
+        Target("merge to .json / byte copy", "<=", 3.5),
         Target("merge to .json", ">=", 100),
         Target("merge to .json.gz / to .json", "<=", 1.5),
         Target("plain json loop / merge to .json", ">=", 10),
