@@ -55,10 +55,6 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
-#error "Records are little-endian; on this machine the pure recorder serves."
-#endif
-
 #define CHUNK_MAGIC "KSCHUNK"
 #define SPOOL_MAGIC "KSSPOOL"
 #define TRACK_MAGIC "KSTRACK"
