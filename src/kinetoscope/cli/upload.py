@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Lists, or uploads; 0 if nothing is left, else 1."""
+    """Lists, or uploads; 0 if nothing is left, else 1: what another process is uploading is not up yet."""
     folder = arguments.run_folder
     ranks = ranks_with_uploads(folder) if arguments.rank is None else [arguments.rank]
     if not arguments.to:
@@ -64,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
         failures += [left for report in reports for left in report.left]
     if failures:
         print(_failures(failures), file=sys.stderr)
-    return 1 if failures else 0
+    return 1 if failures or any(it.is_busy for it in reports) else 0
 
 
 def _list(folder: Path, waiting: list[WaitingUpload]) -> int:
@@ -91,7 +91,11 @@ def _summary(folder: Path, reports: list[UploadReport]) -> str:
     size = sum(it.size_bytes for it in confirmed) / 1e6
     done = f"Uploaded {counted(len(confirmed), 'file')} of {folder} ({size:.1f} MB)."
     lines = [done if confirmed else "Nothing was uploaded."]
-    lines += [f"Another process is uploading what rank {it.rank} left." for it in reports if it.is_busy]
+    lines += [
+        f"Another process is uploading what rank {it.rank} left. Once it has ended, run this again to see."
+        for it in reports
+        if it.is_busy
+    ]
     return "\n".join(lines)
 
 

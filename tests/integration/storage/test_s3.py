@@ -1,5 +1,6 @@
 """Uploads to a real S3 API, through resets, 503s, lost answers, hangs and kills: nothing is lost, nothing leaks."""
 
+import fcntl
 import json
 import os
 import signal
@@ -7,11 +8,12 @@ import subprocess
 import sys
 import textwrap
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from kinetoscope.formats.upload_queue import add_upload, read_confirmed, read_queue
+from kinetoscope.formats.upload_queue import add_upload, queue_name, read_confirmed, read_queue
 from kinetoscope.recording.recorder_choice import IS_PURE
 from object_store.s3 import BUCKET, SECRET
 
@@ -172,6 +174,15 @@ def test_torchs_own_traces_are_uploaded_too(tmp_path, s3):
     assert sorted(stored) == ["ep0-ba6-rank0.json", "merged_trace.json", "rank0.6.pt.trace.json"], errors
 
 
+def test_an_upload_that_another_process_is_busy_with_is_not_called_done(tmp_path, s3):
+    run_folder = queue(tmp_path, "busy", 1000)
+    with (run_folder / queue_name(0) / "lock").open("ab") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        done = upload(run_folder, s3.environment())
+    assert (done.returncode, "Another process is uploading what rank 0 left" in done.stdout) == (1, True)
+    assert upload(run_folder, s3.environment()).returncode == 0
+
+
 def _wait_for_queue(run_folder):
     """What waits once the killed process's own files are all in the queue."""
     listed = [json.loads(line) for line in (run_folder / "traces/.manifest/rank0.jsonl").read_text().splitlines()]
@@ -181,15 +192,20 @@ def _wait_for_queue(run_folder):
 
 
 def _end_uploads(run_folder):
-    """Ends the upload process that a killed run leaves behind, as the end of its machine would."""
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            command = (process / "cmdline").read_bytes().split(b"\0")
-            is_there = (process / "cwd").resolve() == run_folder.parent
-        except OSError:
-            continue
-        if b"upload" in command and is_there:
-            os.kill(int(process.name), signal.SIGKILL)
+    """Ends what a killed run leaves behind, as the end of its machine would: the upload process, also one that has been
+    forked and does not bear its own name yet."""
+    while left := [it for it in Path("/proc").glob("[0-9]*") if _is_at_work_in(run_folder.parent, it)]:
+        for process in left:
+            with suppress(ProcessLookupError):
+                os.kill(int(process.name), signal.SIGKILL)
+        time.sleep(0.01)
+
+
+def _is_at_work_in(folder, process):
+    try:
+        return (process / "cwd").resolve() == folder and (process / "cmdline").read_bytes() != b""  # empty: a zombie
+    except OSError:
+        return False
 
 
 def _all_text(folder):
