@@ -12,6 +12,7 @@ PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 TWINS := $(addprefix tests/unit/,clock formats handlers merge recording sources table torch writing) tests/unit/test_native.py tests/integration/torch \
 	$(addprefix tests/integration/test_,damaged_live_folders.py endings.py kills.py live_folder.py long_window.py merge_command.py \
 	recover.py short_threads.py torch_profiler.py)
+C_FILES := $(wildcard src/native/*.[ch] src/native/*/*.[ch] src/native/*/*.cpp)
 PACKAGE := pyproject.toml $(wildcard setup.py src/native/*.c src/native/*/*)
 
 .PHONY: help demo test test-targets test-arm test-torch test-pure test-long test-busy test-sanitized fuzz test-composer bench-composer check bench clean
@@ -98,6 +99,7 @@ test-torch: $(TORCH_VENV)/stamp  ## Run the tests of kinetoscope.torch with anot
 check: $(VENV)/dev.stamp  ## Lint, formatting, types and the layers of the house
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/clang-format --dry-run --Werror $(C_FILES)
 	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/python -m pytest -q tests/test_layers.py tests/test_public_names.py
 

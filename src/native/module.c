@@ -1,4 +1,5 @@
-/* kinetoscope._native: the module. It keeps state per process, so it does not support sub-interpreters. */
+/* kinetoscope._native: the module. It keeps state per process, so it does not support
+ * sub-interpreters. */
 
 #include "module.h"
 #include "recorder/native.h"
@@ -7,25 +8,33 @@ static PyObject *use_tsc(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(nothin
 {
     const char *reason = tsc_start();
     if (reason != NULL)
-        return PyErr_Format(PyExc_OSError, "The time stamp counter cannot be the clock: %s.", reason);
+        return PyErr_Format(PyExc_OSError, "The time stamp counter cannot be the clock: %s.",
+                            reason);
     return new_none();
 }
 
 static PyMethodDef functions[] = {
-    {"use_tsc", use_tsc, METH_NOARGS, "Reads time from the processor's time stamp counter from now on."},
+    {"use_tsc", use_tsc, METH_NOARGS,
+     "Reads time from the processor's time stamp counter from now on."},
     {"seal_chunks", seal_chunks, METH_O,
-     "(chunks): gives back the memory of chunks that are full, and the space that their files do not need."},
+     "(chunks): gives back the memory of chunks that are full, and the space that their files do "
+     "not need."},
     {"discard_chunks", discard_chunks, METH_O,
-     "(chunks): deletes the files of chunks whose records were put elsewhere, and gives back their memory."},
+     "(chunks): deletes the files of chunks whose records were put elsewhere, and gives back their "
+     "memory."},
     {"record_columns", record_columns, METH_VARARGS,
-     "(records, begin, end, name, batch, depth, kind, flags, series): writes each field of all records to its buffer."},
+     "(records, begin, end, name, batch, depth, kind, flags, series): writes each field of all "
+     "records to its buffer."},
     {"pair_records", pair_records, METH_VARARGS,
-     "(records, into): writes spans as their begins and ends, for drain_chrome, in order of time; how many bytes."},
+     "(records, into): writes spans as their begins and ends, for drain_chrome, in order of time; "
+     "how many bytes."},
     {"drain_chrome", drain_chrome, METH_VARARGS,
-     "(records, first, are_last, into, (names, categories, args), place, clock): writes lines; how many bytes, the next record,\n"
+     "(records, first, are_last, into, (names, categories, args), place, clock): writes lines; how "
+     "many bytes, the next record,\n"
      "and whether that waits for the part after this one."},
     {"nest_spans", nest_spans, METH_O,
-     "(stream): of each span, of which Arrow's stream has the begin, the duration and the track: what it has of its own\n"
+     "(stream): of each span, of which Arrow's stream has the begin, the duration and the track: "
+     "what it has of its own\n"
      "time, the row of the span around it, and how deep it lies."},
     {NULL, NULL, 0, NULL},
 };
@@ -43,10 +52,11 @@ PyMODINIT_FUNC PyInit__native(void)
 {
     clock_setup();
     PyObject *module = PyModule_Create(&definition);
-    if (module != NULL && (track_setup() < 0 || chunk_setup(module) < 0 || recorder_setup(module) < 0 ||
-                           span_setup(module) < 0 || sample_setup(module) < 0 ||
-                           owned_setup(module) < 0 || column_setup(module) < 0 || scan_setup(module) < 0 || text_setup(module) < 0 ||
-                           kineto_setup(module) < 0))
+    if (module != NULL &&
+        (track_setup() < 0 || chunk_setup(module) < 0 || recorder_setup(module) < 0 ||
+         span_setup(module) < 0 || sample_setup(module) < 0 || owned_setup(module) < 0 ||
+         column_setup(module) < 0 || scan_setup(module) < 0 || text_setup(module) < 0 ||
+         kineto_setup(module) < 0))
         Py_CLEAR(module);
     return module;
 }

@@ -8,19 +8,28 @@
 #include <structmember.h>
 
 #ifdef Py_GIL_DISABLED
-#error "The native recorder relies on the GIL; free-threaded builds use the pure one."
+    #error "The native recorder relies on the GIL; free-threaded builds use the pure one."
 #endif
 
-_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "Files are little-endian, and words are read as they lie there.");
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
+               "Files are little-endian, and words are read as they lie there.");
 
 #define LIKELY(condition) __builtin_expect(!!(condition), 1)
 #define UNLIKELY(condition) __builtin_expect(!!(condition), 0)
-#define ALWAYS_INLINE inline __attribute__((always_inline)) /* the hot path makes no call that it can do without */
+/* the hot path makes no call that it can do without */
+#define ALWAYS_INLINE inline __attribute__((always_inline))
 
-static inline PyObject *new_none(void) { return Py_NewRef(Py_None); }
+static inline PyObject *new_none(void)
+{
+    return Py_NewRef(Py_None);
+}
 
-/* Whether nobody but us holds an object. A reference count has at least these 32 bits in every version of Python. */
-static inline int is_ours_alone(void *object) { return (uint32_t)((PyObject *)object)->ob_refcnt == 1; }
+/* Whether nobody but us holds an object. A reference count has at least these 32 bits in every
+ * version of Python. */
+static inline int is_ours_alone(void *object)
+{
+    return (uint32_t)((PyObject *)object)->ob_refcnt == 1;
+}
 
 /* Each adds its types to the module; -1 with an error set. */
 int column_setup(PyObject *module);

@@ -14,8 +14,7 @@ Bytes *owned_begin(OwnedBytes **owned)
     /* Each buffer that Python has of it holds a reference. */
     if (*owned == NULL || !is_ours_alone(*owned)) {
         OwnedBytes *other = PyObject_New(OwnedBytes, owned_type);
-        if (other == NULL)
-            return NULL;
+        if (other == NULL) return NULL;
         other->bytes = (Bytes){0};
         owned_drop(*owned);
         *owned = other;
@@ -24,14 +23,21 @@ Bytes *owned_begin(OwnedBytes **owned)
     return &(*owned)->bytes;
 }
 
-PyObject *owned_view(OwnedBytes *owned) { return PyMemoryView_FromObject((PyObject *)owned); }
+PyObject *owned_view(OwnedBytes *owned)
+{
+    return PyMemoryView_FromObject((PyObject *)owned);
+}
 
-void owned_drop(OwnedBytes *owned) { Py_XDECREF((PyObject *)owned); }
+void owned_drop(OwnedBytes *owned)
+{
+    Py_XDECREF((PyObject *)owned);
+}
 
 static int owned_getbuffer(PyObject *self, Py_buffer *view, int flags)
 {
     const Bytes *bytes = &((OwnedBytes *)self)->bytes;
-    return PyBuffer_FillInfo(view, self, bytes->at != NULL ? bytes->at : "", (Py_ssize_t)bytes->length, 1, flags);
+    return PyBuffer_FillInfo(view, self, bytes->at != NULL ? bytes->at : "",
+                             (Py_ssize_t)bytes->length, 1, flags);
 }
 
 static void owned_dealloc(PyObject *self)

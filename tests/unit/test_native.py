@@ -84,6 +84,11 @@ def test_no_source_has(word, instead):
     assert not found, f"{', '.join(found)}: {instead}"
 
 
+def test_lines_of_c_fit_a_screen():
+    lines = [(path.name, line) for path in SOURCES.rglob("*.[ch]*") for line in path.read_text().splitlines()]
+    assert [(name, line) for name, line in lines if len(line) > 100] == []
+
+
 # -- no crash ----------------------------------------------------------------------------------------------------
 
 MISUSE = Path(__file__).parents[1] / "misuse.py"

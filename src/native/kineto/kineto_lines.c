@@ -1,7 +1,9 @@
-/* kinetoscope._native.KinetoLines: kineto_text.h for Python. `kinetoscope.torch.trace_text` is its face.
+/* kinetoscope._native.KinetoLines: kineto_text.h for Python. `kinetoscope.torch.trace_text` is its
+ * face.
  *
- * Reading what Kineto writes and making lines of it go on without the GIL until megabytes are done: where other threads
- * run Python all the time, each return waits for one of them to give way, five milliseconds and more. */
+ * Reading what Kineto writes and making lines of it go on without the GIL until megabytes are done:
+ * where other threads run Python all the time, each return waits for one of them to give way, five
+ * milliseconds and more. */
 
 #include "module.h"
 
@@ -11,9 +13,9 @@
 #include <string.h>
 
 #if !defined(_WIN32)
-#include <poll.h>
-#include <sys/ioctl.h>
-#include <unistd.h>
+    #include <poll.h>
+    #include <sys/ioctl.h>
+    #include <unistd.h>
 #endif
 
 #include "kineto/kineto_text.h"
@@ -29,9 +31,9 @@
 typedef struct {
     PyObject_HEAD
     KinetoText lines;
-    PyObject *names; /* keeps the texts of `lines.renamed` */
+    PyObject *names;    /* keeps the texts of `lines.renamed` */
     PyObject *prefixes; /* and those of `lines.own` */
-    Bytes text;      /* what was read; `first` is where that begins which is no line yet */
+    Bytes text;         /* what was read; `first` is where that begins which is no line yet */
     size_t first;
     OwnedBytes *out; /* the lines of the last call; NULL before the first */
     int is_busy;
@@ -44,14 +46,14 @@ static int lines_enter(LinesObject *self)
     return !self->is_busy;
 }
 
-/* Takes the names that are to be put right from a list of (number, raw, json); 0 with an error set. */
+/* Takes the names that are to be put right from a list of (number, raw, json); 0 with an error
+ * set. */
 static int take_renamed(LinesObject *self)
 {
     KinetoText *lines = &self->lines;
     lines->num_renamed = (size_t)PyList_Size(self->names);
     lines->renamed = calloc(lines->num_renamed + 1, sizeof *lines->renamed);
-    if (lines->renamed == NULL)
-        return PyErr_NoMemory() != NULL;
+    if (lines->renamed == NULL) return PyErr_NoMemory() != NULL;
     for (size_t i = 0; i < lines->num_renamed; i++) {
         Renamed *renamed = &lines->renamed[i];
         PyObject *given = PyList_GetItem(self->names, (Py_ssize_t)i);
@@ -59,7 +61,8 @@ static int take_renamed(LinesObject *self)
         Py_ssize_t raw_length, json_length;
         if (!PyTuple_Check(given))
             return PyErr_Format(PyExc_TypeError, "A name is a tuple, not %R.", given) != NULL;
-        if (!PyArg_ParseTuple(given, "Ly#y#", &number, &renamed->raw, &raw_length, &renamed->json, &json_length))
+        if (!PyArg_ParseTuple(given, "Ly#y#", &number, &renamed->raw, &raw_length, &renamed->json,
+                              &json_length))
             return 0;
         renamed->number = number;
         renamed->raw_length = (size_t)raw_length;
@@ -74,12 +77,12 @@ static int take_prefixes(LinesObject *self)
     OwnFrames *own = &self->lines.own;
     own->num_prefixes = (size_t)PyTuple_Size(self->prefixes);
     own->prefixes = calloc(own->num_prefixes + 1, sizeof *own->prefixes);
-    if (own->prefixes == NULL)
-        return PyErr_NoMemory() != NULL;
+    if (own->prefixes == NULL) return PyErr_NoMemory() != NULL;
     for (size_t i = 0; i < own->num_prefixes; i++) {
         char *text;
         Py_ssize_t length;
-        if (PyBytes_AsStringAndSize(PyTuple_GetItem(self->prefixes, (Py_ssize_t)i), &text, &length) < 0)
+        if (PyBytes_AsStringAndSize(PyTuple_GetItem(self->prefixes, (Py_ssize_t)i), &text,
+                                    &length) < 0)
             return 0;
         own->prefixes[i] = (OwnPrefix){text, (size_t)length};
     }
@@ -92,13 +95,14 @@ static PyObject *lines_new(PyTypeObject *type, PyObject *arguments, PyObject *Py
     PyObject *renamed, *prefixes;
     const char *text;
     Py_ssize_t length;
-    if (!PyArg_ParseTuple(arguments, "LO!O!y#", &shift, &PyList_Type, &renamed, &PyTuple_Type, &prefixes, &text, &length))
+    if (!PyArg_ParseTuple(arguments, "LO!O!y#", &shift, &PyList_Type, &renamed, &PyTuple_Type,
+                          &prefixes, &text, &length))
         return NULL;
     LinesObject *self = (LinesObject *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
-    if (self == NULL)
-        return NULL;
+    if (self == NULL) return NULL;
     self->lines.shift = shift;
-    self->names = PyList_GetSlice(renamed, 0, PyList_Size(renamed)); /* which nobody else can change */
+    /* which nobody else can change */
+    self->names = PyList_GetSlice(renamed, 0, PyList_Size(renamed));
     self->prefixes = Py_NewRef(prefixes);
     if (self->names == NULL || !take_renamed(self) || !take_prefixes(self)) {
         Py_DECREF(self);
@@ -130,7 +134,8 @@ typedef _Atomic(char) IsWritten;
 
 #if defined(_WIN32)
 /* There are no named pipes that a library would write to as to a file. */
-static Py_ssize_t read_more(LinesObject *Py_UNUSED(self), int Py_UNUSED(fd), const IsWritten *Py_UNUSED(is_written))
+static Py_ssize_t read_more(LinesObject *Py_UNUSED(self), int Py_UNUSED(fd),
+                            const IsWritten *Py_UNUSED(is_written))
 {
     errno = ENOSYS;
     return -1;
@@ -145,8 +150,7 @@ static int wait_for_text(int fd, const IsWritten *is_written)
         if (poll(&readable, 1, NAP_MS) == 1 &&
             (naps >= MOST_NAPS || ioctl(fd, FIONREAD, &num_bytes) < 0 || num_bytes >= ENOUGH_BYTES))
             return 0;
-        if (readable.revents & (POLLHUP | POLLERR | POLLNVAL))
-            return 0;
+        if (readable.revents & (POLLHUP | POLLERR | POLLNVAL)) return 0;
         poll(NULL, 0, NAP_MS);
     }
     return 1;
@@ -167,9 +171,9 @@ static Py_ssize_t read_more(LinesObject *self, int fd, const IsWritten *is_writt
     for (;;) {
         int was_written = wait_for_text(fd, is_written);
         Py_ssize_t num_read = read(fd, room, READ_BYTES);
-        /* Somebody else may hold the other end, such as a child that was forked meanwhile: then nothing is the end. */
-        if (num_read < 0 && errno == EAGAIN && was_written)
-            return 0;
+        /* Somebody else may hold the other end, such as a child that was forked meanwhile: then
+         * nothing is the end. */
+        if (num_read < 0 && errno == EAGAIN && was_written) return 0;
         if (num_read >= 0 || (errno != EAGAIN && errno != EINTR)) {
             text->length += num_read > 0 ? (size_t)num_read : 0;
             return num_read;
@@ -182,8 +186,7 @@ static enum KinetoStop write_some(LinesObject *self, Bytes *out)
 {
     KinetoText *lines = &self->lines;
     Bytes *text = &self->text;
-    if (bytes_room(text, KINETO_SLACK) == NULL)
-        return KINETO_FAILED;
+    if (bytes_room(text, KINETO_SLACK) == NULL) return KINETO_FAILED;
     memset(text->at + text->length, 0, KINETO_SLACK);
     lines->text = text->at + self->first;
     lines->text_end = text->at + text->length;
@@ -196,7 +199,8 @@ static enum KinetoStop write_some(LinesObject *self, Bytes *out)
 }
 
 /* Reads and writes until there are lines enough in `out`, or no more text; `error` is an errno. */
-static enum KinetoStop read_all(LinesObject *self, int fd, const IsWritten *is_written, Bytes *out, int *error)
+static enum KinetoStop read_all(LinesObject *self, int fd, const IsWritten *is_written, Bytes *out,
+                                int *error)
 {
     enum KinetoStop stop = KINETO_MORE;
     while (stop == KINETO_MORE || (stop == KINETO_FULL && out->length == 0)) {
@@ -204,13 +208,10 @@ static enum KinetoStop read_all(LinesObject *self, int fd, const IsWritten *is_w
         /* An event that does not fit into all of the room gets more. */
         if (bytes_room(out, stop == KINETO_FULL ? 2 * out->capacity : missing) == NULL)
             return KINETO_FAILED;
-        if ((stop = write_some(self, out)) != KINETO_MORE)
-            continue;
+        if ((stop = write_some(self, out)) != KINETO_MORE) continue;
         Py_ssize_t num_read = read_more(self, fd, is_written);
-        if (num_read < 0)
-            *error = errno;
-        if (num_read <= 0)
-            break;
+        if (num_read < 0) *error = errno;
+        if (num_read <= 0) break;
     }
     return stop;
 }
@@ -219,8 +220,7 @@ static enum KinetoStop read_all(LinesObject *self, int fd, const IsWritten *is_w
 static int read_lines(LinesObject *self, int fd, const IsWritten *is_written)
 {
     Bytes *out = lines_enter(self) ? owned_begin(&self->out) : NULL;
-    if (out == NULL)
-        return -1;
+    if (out == NULL) return -1;
     enum KinetoStop stop;
     int error = 0;
     self->is_busy = 1;
@@ -228,8 +228,7 @@ static int read_lines(LinesObject *self, int fd, const IsWritten *is_written)
     stop = read_all(self, fd, is_written, out, &error);
     Py_END_ALLOW_THREADS
     self->is_busy = 0;
-    if (error == 0 && stop != KINETO_FAILED)
-        return (int)stop;
+    if (error == 0 && stop != KINETO_FAILED) return (int)stop;
     errno = error;
     if (error == 0 || error == ENOMEM)
         PyErr_NoMemory();
@@ -243,8 +242,7 @@ static PyObject *lines_read(LinesObject *self, PyObject *arguments)
 {
     Py_buffer is_written;
     int fd, stop = -1;
-    if (!PyArg_ParseTuple(arguments, "iy*", &fd, &is_written))
-        return NULL;
+    if (!PyArg_ParseTuple(arguments, "iy*", &fd, &is_written)) return NULL;
     if (is_written.len == 1)
         stop = read_lines(self, fd, is_written.buf);
     else
@@ -258,11 +256,9 @@ static PyObject *list_of_marked(const uint8_t *marks, size_t count)
 {
     PyObject *list = PyList_New(0);
     for (size_t i = 0; list != NULL && i < count; i++) {
-        if (!marks[i])
-            continue;
+        if (!marks[i]) continue;
         PyObject *index = PyLong_FromSize_t(i);
-        if (index == NULL || PyList_Append(list, index) < 0)
-            Py_CLEAR(list);
+        if (index == NULL || PyList_Append(list, index) < 0) Py_CLEAR(list);
         Py_XDECREF(index);
     }
     return list;
@@ -271,8 +267,7 @@ static PyObject *list_of_marked(const uint8_t *marks, size_t count)
 static PyObject *lines_crossings(LinesObject *self, PyObject *Py_UNUSED(nothing))
 {
     size_t count = self->lines.num_spans;
-    if (!lines_enter(self))
-        return NULL;
+    if (!lines_enter(self)) return NULL;
     uint8_t *marks = calloc(count + 1, 1);
     int is_done = 0;
     if (marks != NULL) {
@@ -290,8 +285,7 @@ static PyObject *lines_crossings(LinesObject *self, PyObject *Py_UNUSED(nothing)
 /* The span of that number; NULL with an error set. */
 static TextSpan *span_at(LinesObject *self, Py_ssize_t index)
 {
-    if (!lines_enter(self))
-        return NULL;
+    if (!lines_enter(self)) return NULL;
     if (index < 0 || (size_t)index >= self->lines.num_spans) {
         PyErr_SetString(PyExc_IndexError, "There are not so many spans.");
         return NULL;
@@ -302,12 +296,12 @@ static TextSpan *span_at(LinesObject *self, Py_ssize_t index)
 static PyObject *lines_span(LinesObject *self, PyObject *arguments)
 {
     Py_ssize_t index;
-    if (!PyArg_ParseTuple(arguments, "n", &index))
-        return NULL;
+    if (!PyArg_ParseTuple(arguments, "n", &index)) return NULL;
     const TextSpan *span = span_at(self, index);
-    return span == NULL ? NULL
-                        : Py_BuildValue("LLKK", (long long)span->begin, (long long)span->end,
-                                        (unsigned long long)span->track, (unsigned long long)span->at);
+    return span == NULL
+               ? NULL
+               : Py_BuildValue("LLKK", (long long)span->begin, (long long)span->end,
+                               (unsigned long long)span->track, (unsigned long long)span->at);
 }
 
 static PyObject *lines_move(LinesObject *self, PyObject *arguments)
@@ -315,11 +309,9 @@ static PyObject *lines_move(LinesObject *self, PyObject *arguments)
     Py_ssize_t index;
     long long begin, end;
     unsigned long long track;
-    if (!PyArg_ParseTuple(arguments, "nLLK", &index, &begin, &end, &track))
-        return NULL;
+    if (!PyArg_ParseTuple(arguments, "nLLK", &index, &begin, &end, &track)) return NULL;
     TextSpan *span = span_at(self, index);
-    if (span == NULL)
-        return NULL;
+    if (span == NULL) return NULL;
     span->begin = begin;
     span->end = end;
     span->track = track;
@@ -331,23 +323,22 @@ static PyObject *lines_metadata(LinesObject *self, void *Py_UNUSED(closure))
     PyObject *list = lines_enter(self) ? PyList_New((Py_ssize_t)self->lines.num_metadata) : NULL;
     for (size_t i = 0; list != NULL && i < self->lines.num_metadata; i++) {
         PyObject *at = PyLong_FromUnsignedLongLong(self->lines.metadata[i]);
-        if (at == NULL || PyList_SetItem(list, (Py_ssize_t)i, at) < 0)
-            Py_CLEAR(list);
+        if (at == NULL || PyList_SetItem(list, (Py_ssize_t)i, at) < 0) Py_CLEAR(list);
     }
     return list;
 }
 
 static PyObject *lines_rest(LinesObject *self, void *Py_UNUSED(closure))
 {
-    if (!lines_enter(self))
-        return NULL;
+    if (!lines_enter(self)) return NULL;
     const char *text = self->text.at != NULL ? self->text.at + self->first : "";
     return PyBytes_FromStringAndSize(text, (Py_ssize_t)(self->text.length - self->first));
 }
 
 static PyObject *lines_are_true(LinesObject *self, void *Py_UNUSED(closure))
 {
-    return lines_enter(self) ? PyBool_FromLong(self->lines.next_renamed == self->lines.num_renamed) : NULL;
+    return lines_enter(self) ? PyBool_FromLong(self->lines.next_renamed == self->lines.num_renamed)
+                             : NULL;
 }
 
 static PyObject *lines_have_strays(LinesObject *self, void *Py_UNUSED(closure))
@@ -358,9 +349,9 @@ static PyObject *lines_have_strays(LinesObject *self, void *Py_UNUSED(closure))
 static PyObject *lines_doubtful_names(LinesObject *self, void *Py_UNUSED(closure))
 {
     const Bytes *names = &self->lines.doubtful;
-    if (!lines_enter(self))
-        return NULL;
-    return names->has_failed ? PyErr_NoMemory() : PyBytes_FromStringAndSize(names->at, (Py_ssize_t)names->length);
+    if (!lines_enter(self)) return NULL;
+    return names->has_failed ? PyErr_NoMemory()
+                             : PyBytes_FromStringAndSize(names->at, (Py_ssize_t)names->length);
 }
 
 static PyObject *lines_own_frames(LinesObject *self, void *Py_UNUSED(closure))
@@ -381,19 +372,27 @@ static PyObject *lines_own_frames(LinesObject *self, void *Py_UNUSED(closure))
 static PyMethodDef lines_methods[] = {
     {"read", (PyCFunction)lines_read, METH_VARARGS,
      "(fd, is_written): makes lines of what comes; why it stopped, and the lines."},
-    {"crossings", (PyCFunction)lines_crossings, METH_NOARGS, "The spans that overlap another of their track."},
-    {"span", (PyCFunction)lines_span, METH_VARARGS, "(index): begin, end, track, and where its line is."},
-    {"move", (PyCFunction)lines_move, METH_VARARGS, "(index, begin, end, track): where the span is now."},
+    {"crossings", (PyCFunction)lines_crossings, METH_NOARGS,
+     "The spans that overlap another of their track."},
+    {"span", (PyCFunction)lines_span, METH_VARARGS,
+     "(index): begin, end, track, and where its line is."},
+    {"move", (PyCFunction)lines_move, METH_VARARGS,
+     "(index, begin, end, track): where the span is now."},
     {NULL, NULL, 0, NULL},
 };
 
 static PyGetSetDef lines_values[] = {
-    {"metadata", (getter)lines_metadata, NULL, "Where the lines are that tell of processes and threads.", NULL},
+    {"metadata", (getter)lines_metadata, NULL,
+     "Where the lines are that tell of processes and threads.", NULL},
     {"rest", (getter)lines_rest, NULL, "What was read and is no line.", NULL},
-    {"are_true", (getter)lines_are_true, NULL, "Whether every name that was to be put right has been.", NULL},
-    {"doubtful_names", (getter)lines_doubtful_names, NULL, "Names that Kineto may have changed, a line each.", NULL},
-    {"have_strays", (getter)lines_have_strays, NULL, "Whether frames were of a thread without a number.", NULL},
-    {"own_frames", (getter)lines_own_frames, NULL, "Of each frame of ours the number, and that of the one above.", NULL},
+    {"are_true", (getter)lines_are_true, NULL,
+     "Whether every name that was to be put right has been.", NULL},
+    {"doubtful_names", (getter)lines_doubtful_names, NULL,
+     "Names that Kineto may have changed, a line each.", NULL},
+    {"have_strays", (getter)lines_have_strays, NULL,
+     "Whether frames were of a thread without a number.", NULL},
+    {"own_frames", (getter)lines_own_frames, NULL,
+     "Of each frame of ours the number, and that of the one above.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
@@ -402,7 +401,8 @@ static PyType_Slot lines_slots[] = {
     {Py_tp_dealloc, lines_dealloc},
     {Py_tp_methods, lines_methods},
     {Py_tp_getset, lines_values},
-    {Py_tp_doc, "(shift_ns, renamed, prefixes, text): what Kineto saves, a line per event; `text` is its beginning, and `prefixes` are\n"
+    {Py_tp_doc, "(shift_ns, renamed, prefixes, text): what Kineto saves, a line per event; `text` "
+                "is its beginning, and `prefixes` are\n"
                 "what the names of our own frames begin with."},
     {0, NULL},
 };
@@ -417,8 +417,7 @@ static PyType_Spec lines_spec = {
 int kineto_setup(PyObject *module)
 {
     PyObject *type = PyType_FromSpec(&lines_spec);
-    if (type == NULL)
-        return -1;
+    if (type == NULL) return -1;
     int status = PyModule_AddObjectRef(module, "KinetoLines", type);
     Py_DECREF(type);
     return status;

@@ -1,12 +1,14 @@
 /* kinetoscope._kineto_save: Kineto's own save, without the GIL, so that training goes on meanwhile.
  *
- *     torch's result object ──► the address of what it wraps ──► ProfilerResult::save(path), on a thread of its own
+ *     torch's result object ──► the address of what it wraps ──► ProfilerResult::save(path)
  *
- * torch's binding of `save` holds the GIL all the while, although what it calls touches no Python object. So this calls
- * the same function of libtorch itself. pybind11's conduit, which is there for extension modules to share C++ objects,
- * gives the address. Both sides must mean the same by std::string, or the call ends the process: the conduit compares the
- * name of the ABI that this compiler has with torch's, and the function is looked for by the name that this compiler
- * gives it. C++ and not C, because the function may throw, and an exception that nobody catches ends the process. */
+ * torch's binding of `save` holds the GIL all the while, although what it calls touches no Python
+ * object. So this calls the same function of libtorch itself. pybind11's conduit, which is there
+ * for extension modules to share C++ objects, gives the address. Both sides must mean the same by
+ * std::string, or the call ends the process: the conduit compares the name of the ABI that this
+ * compiler has with torch's, and the function is looked for by the name that this compiler gives
+ * it. C++ and not C, because the function may throw, and an exception that nobody catches ends the
+ * process. */
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -22,7 +24,8 @@
 #include <thread>
 #include <typeinfo>
 
-namespace torch::autograd::profiler {
+namespace torch::autograd::profiler
+{
 struct ProfilerResult {}; /* only for its name: pybind11 compares types by it */
 } // namespace torch::autograd::profiler
 
@@ -32,11 +35,13 @@ using Save = void (*)(void *result, const std::string &path);
 
 #define TEXT_OF(number) #number
 #define TEXT(number) TEXT_OF(number)
-/* How pybind11 names the ABI that this file is compiled for; empty where it has no name that we know. */
+/* How pybind11 names the ABI that this file is compiled for; empty where it has no name that we
+ * know. */
 #if defined(_LIBCPP_ABI_VERSION)
 static const char ABI[] = "system_libcpp_abi" TEXT(_LIBCPP_ABI_VERSION);
 #elif defined(_GLIBCXX_USE_CXX11_ABI)
-static const char ABI[] = "system_libstdcpp_gxx_abi_1xxx_use_cxx11_abi_" TEXT(_GLIBCXX_USE_CXX11_ABI);
+static const char ABI[] =
+    "system_libstdcpp_gxx_abi_1xxx_use_cxx11_abi_" TEXT(_GLIBCXX_USE_CXX11_ABI);
 #else
 static const char ABI[] = "";
 #endif
@@ -44,25 +49,28 @@ static const char ABI[] = "";
 /* ProfilerResult::save(const std::string &), with the std::string of this compiler's ABI. */
 static std::string symbol_of_save()
 {
-    return std::string("_ZN5torch8autograd8profiler14ProfilerResult4saveERK") + typeid(std::string).name();
+    return std::string("_ZN5torch8autograd8profiler14ProfilerResult4saveERK") +
+           typeid(std::string).name();
 }
 
-/* The address in a capsule that the conduit of `result` gives; null with an error set if it gives none. */
+/* The address in a capsule that the conduit of `result` gives; null with an error set if it gives
+ * none. */
 static void *address_of(PyObject *result)
 {
-    PyObject *type = PyCapsule_New(const_cast<std::type_info *>(&typeid(ProfilerResult)), typeid(std::type_info).name(),
-                                   nullptr);
+    PyObject *type = PyCapsule_New(const_cast<std::type_info *>(&typeid(ProfilerResult)),
+                                   typeid(std::type_info).name(), nullptr);
     PyObject *found = nullptr;
     if (type != nullptr)
-        found = PyObject_CallMethod(result, "_pybind11_conduit_v1_", "yOy", ABI, type, "raw_pointer_ephemeral");
+        found = PyObject_CallMethod(result, "_pybind11_conduit_v1_", "yOy", ABI, type,
+                                    "raw_pointer_ephemeral");
     Py_XDECREF(type);
-    if (found == nullptr)
-        return nullptr;
+    if (found == nullptr) return nullptr;
     void *address = nullptr;
     if (PyCapsule_CheckExact(found))
         address = PyCapsule_GetPointer(found, typeid(ProfilerResult).name());
     else
-        PyErr_SetString(PyExc_TypeError, "This is no result of torch's profiler that this module can use.");
+        PyErr_SetString(PyExc_TypeError,
+                        "This is no result of torch's profiler that this module can use.");
     Py_DECREF(found);
     return address;
 }
@@ -76,7 +84,8 @@ static Save find_save(const char *library)
         dlclose(loaded); /* which only takes back the dlopen: torch itself keeps it loaded */
     }
     if (found == nullptr)
-        PyErr_Format(PyExc_LookupError, "%s has no function %s.", library, symbol_of_save().c_str());
+        PyErr_Format(PyExc_LookupError, "%s has no function %s.", library,
+                     symbol_of_save().c_str());
     return reinterpret_cast<Save>(found);
 }
 
@@ -97,8 +106,7 @@ static PyObject *can_save(PyObject *, PyObject *arguments)
 {
     PyObject *result;
     const char *library;
-    if (!PyArg_ParseTuple(arguments, "Os", &result, &library))
-        return nullptr;
+    if (!PyArg_ParseTuple(arguments, "Os", &result, &library)) return nullptr;
     bool can = find_save(library) != nullptr && address_of(result) != nullptr;
     PyErr_Clear();
     return PyBool_FromLong(can);
@@ -120,8 +128,7 @@ static void give_way(int by)
 {
     errno = 0;
     int niceness = getpriority(PRIO_PROCESS, 0); /* of this thread alone, on Linux */
-    if (by > 0 && errno == 0)
-        setpriority(PRIO_PROCESS, 0, std::min(niceness + by, 19));
+    if (by > 0 && errno == 0) setpriority(PRIO_PROCESS, 0, std::min(niceness + by, 19));
 }
 
 /* Takes no Python's lock from begin to end: it might hold that while it waits for a processor. */
@@ -129,15 +136,15 @@ static void run(Saving *saving, Save function, void *address, std::string path, 
 {
     give_way(gives_way);
     saving->failure = call(function, address, path);
-    __atomic_store_n(static_cast<char *>(saving->is_written.buf), 1, __ATOMIC_RELEASE); /* kineto_lines.c waits for it */
+    /* kineto_lines.c waits for it */
+    __atomic_store_n(static_cast<char *>(saving->is_written.buf), 1, __ATOMIC_RELEASE);
     close(saving->end_to_write);
 }
 
 static void join(Saving *saving)
 {
     Py_BEGIN_ALLOW_THREADS
-    if (saving->thread.joinable())
-        saving->thread.join();
+    if (saving->thread.joinable()) saving->thread.join();
     Py_END_ALLOW_THREADS
 }
 
@@ -168,13 +175,16 @@ static PyObject *start(PyObject *, PyObject *arguments)
     const char *library, *path;
     Py_buffer is_written;
     int end_to_write, gives_way;
-    if (!PyArg_ParseTuple(arguments, "Ossw*ii", &result, &library, &path, &is_written, &end_to_write, &gives_way))
+    if (!PyArg_ParseTuple(arguments, "Ossw*ii", &result, &library, &path, &is_written,
+                          &end_to_write, &gives_way))
         return nullptr;
     Save function = find_save(library);
     void *address = function == nullptr || is_written.len != 1 ? nullptr : address_of(result);
     if (address == nullptr) {
         PyBuffer_Release(&is_written);
-        return PyErr_Occurred() ? nullptr : PyErr_Format(PyExc_ValueError, "One byte tells that all is written.");
+        return PyErr_Occurred()
+                   ? nullptr
+                   : PyErr_Format(PyExc_ValueError, "One byte tells that all is written.");
     }
     Saving *saving = new Saving{{}, {}, Py_NewRef(result), is_written, end_to_write};
     PyObject *capsule = PyCapsule_New(saving, SAVING, forget);
@@ -186,8 +196,7 @@ static PyObject *start(PyObject *, PyObject *arguments)
 static PyObject *finish(PyObject *, PyObject *capsule)
 {
     Saving *saving = static_cast<Saving *>(PyCapsule_GetPointer(capsule, SAVING));
-    if (saving == nullptr)
-        return nullptr;
+    if (saving == nullptr) return nullptr;
     join(saving);
     if (!saving->failure.empty())
         return PyErr_Format(PyExc_RuntimeError, "%s", saving->failure.c_str());
@@ -195,15 +204,29 @@ static PyObject *finish(PyObject *, PyObject *capsule)
 }
 
 static PyMethodDef functions[] = {
-    {"can_save", can_save, METH_VARARGS, "(result, library): whether `save` knows how to save this."},
+    {"can_save", can_save, METH_VARARGS,
+     "(result, library): whether `save` knows how to save this."},
     {"start", start, METH_VARARGS,
-     "(result, library, path, is_written, fd, gives_way): begins to save a result of torch's, whose libtorch is that library,\n"
-     "on a thread of its own, nicer by gives_way. When it is done, it sets the one byte of is_written, and closes fd."},
-    {"finish", finish, METH_O, "(what start returned): waits until it is saved; raises RuntimeError if it was not."},
+     "(result, library, path, is_written, fd, gives_way): begins to save a result of torch's, "
+     "whose libtorch is that library,\n"
+     "on a thread of its own, nicer by gives_way. When it is done, it sets the one byte of "
+     "is_written, and closes fd."},
+    {"finish", finish, METH_O,
+     "(what start returned): waits until it is saved; raises RuntimeError if it was not."},
     {nullptr, nullptr, 0, nullptr},
 };
 
-static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "kinetoscope._kineto_save", "Kineto's save, without the GIL.",
-                                 -1, functions, nullptr, nullptr, nullptr, nullptr};
+static PyModuleDef definition = {PyModuleDef_HEAD_INIT,
+                                 "kinetoscope._kineto_save",
+                                 "Kineto's save, without the GIL.",
+                                 -1,
+                                 functions,
+                                 nullptr,
+                                 nullptr,
+                                 nullptr,
+                                 nullptr};
 
-PyMODINIT_FUNC PyInit__kineto_save() { return PyModule_Create(&definition); }
+PyMODINIT_FUNC PyInit__kineto_save()
+{
+    return PyModule_Create(&definition);
+}

@@ -10,11 +10,13 @@
 #include "text/numbers.h"
 
 #define DEEPEST 64
-#define STRAY_TID "4194304" /* 2^22: no thread of Linux has it; STRAY_TID in kinetoscope/torch/strays.py */
+/* 2^22: no thread of Linux has it; STRAY_TID in kinetoscope/torch/strays.py */
+#define STRAY_TID "4194304"
 
 typedef struct {
     const char *at, *end; /* what is read: whole events */
-    char *out, *out_end;  /* what is written; `out_end` is a slack before the end, so only what may be long looks at it */
+    /* what is written; `out_end` is a slack before the end, so only what may be long looks at it */
+    char *out, *out_end;
 } Copy;
 
 /* What of an event is needed beside its text. */
@@ -30,15 +32,15 @@ typedef struct {
 
 static void skip_space(Copy *copy)
 {
-    while (copy->at < copy->end && (*copy->at == ' ' || *copy->at == '\n' || *copy->at == '\t' || *copy->at == '\r'))
+    while (copy->at < copy->end &&
+           (*copy->at == ' ' || *copy->at == '\n' || *copy->at == '\t' || *copy->at == '\r'))
         copy->at++;
 }
 
 static int take(Copy *copy, char wanted)
 {
     skip_space(copy);
-    if (copy->at >= copy->end || *copy->at != wanted)
-        return 0;
+    if (copy->at >= copy->end || *copy->at != wanted) return 0;
     *copy->out++ = *copy->at++;
     return 1;
 }
@@ -61,12 +63,11 @@ static int copy_string(Copy *copy)
     unsigned marks = 0;
     JsonFault fault = JSON_FINE;
     skip_space(copy);
-    if (copy->at >= copy->end || *copy->at != '"')
-        return 0;
+    if (copy->at >= copy->end || *copy->at != '"') return 0;
     const char *behind = json_skip_string(copy->at + 1, copy->end, &marks, &fault);
-    if (behind == NULL || (marks & JSON_HIGH) || !copy_up_to(copy, behind))
-        return 0;
-    /* Perfetto takes the quote after a last backslash for an escaped one, unless that is written by its number. */
+    if (behind == NULL || (marks & JSON_HIGH) || !copy_up_to(copy, behind)) return 0;
+    /* Perfetto takes the quote after a last backslash for an escaped one, unless that is written by
+     * its number. */
     if ((marks & JSON_ESCAPED) && behind[-2] == '\\' && behind[-3] == '\\') {
         memcpy(copy->out - 3, "\\u005c\"", 7);
         copy->out += 4;
@@ -79,16 +80,14 @@ static int copy_value(Copy *copy, int depth);
 /* An array or an object, of which `closing` is the last bracket. */
 static int copy_items(Copy *copy, char closing, int depth)
 {
-    if (depth > DEEPEST)
-        return 0;
+    if (depth > DEEPEST) return 0;
     *copy->out++ = *copy->at++;
-    if (take(copy, closing))
-        return 1;
+    if (take(copy, closing)) return 1;
     do {
-        if (copy->out >= copy->out_end || (closing == '}' && (!copy_string(copy) || !take(copy, ':'))))
+        if (copy->out >= copy->out_end ||
+            (closing == '}' && (!copy_string(copy) || !take(copy, ':'))))
             return 0;
-        if (!copy_value(copy, depth))
-            return 0;
+        if (!copy_value(copy, depth)) return 0;
     } while (take(copy, ','));
     return take(copy, closing);
 }
@@ -96,10 +95,8 @@ static int copy_items(Copy *copy, char closing, int depth)
 static int copy_value(Copy *copy, int depth)
 {
     skip_space(copy);
-    if (copy->at >= copy->end)
-        return 0;
-    if (*copy->at == '"')
-        return copy_string(copy);
+    if (copy->at >= copy->end) return 0;
+    if (*copy->at == '"') return copy_string(copy);
     if (*copy->at == '{' || *copy->at == '[')
         return copy_items(copy, *copy->at == '{' ? '}' : ']', depth + 1);
     JsonFault fault = JSON_FINE;
@@ -107,7 +104,8 @@ static int copy_value(Copy *copy, int depth)
     return behind != NULL && copy_up_to(copy, behind);
 }
 
-/* Microseconds that were just written at `value`, as nanoseconds; -1 if that is not what they are, or below 0. */
+/* Microseconds that were just written at `value`, as nanoseconds; -1 if that is not what they are,
+ * or below 0. */
 static int64_t nanoseconds(const char *value, const Copy *copy)
 {
     int64_t ns;
@@ -124,19 +122,18 @@ static uint64_t place_hash(uint64_t hash, const char *at, const char *end)
 /* Writes a begin again, as it is after the shift of the base; 0 if it is before that. */
 static int write_shifted(Copy *copy, char *value, int64_t begin)
 {
-    if (begin < 0)
-        return 0;
+    if (begin < 0) return 0;
     Bytes into = {.at = value, .capacity = US_DIGITS};
     bytes_put_us(&into, begin);
     copy->out = value + into.length;
     return 1;
 }
 
-/* Kineto puts the frames of threads that it has no number for on thread 0, and viewers that on the main thread. */
+/* Kineto puts the frames of threads that it has no number for on thread 0, and viewers that on the
+ * main thread. */
 static void move_stray(Copy *copy, Facts *facts, char *value)
 {
-    if (!facts->is_frame || copy->out - value != 1 || *value != '0')
-        return;
+    if (!facts->is_frame || copy->out - value != 1 || *value != '0') return;
     facts->is_stray = 1;
     memcpy(value, STRAY_TID, sizeof STRAY_TID - 1);
     copy->out = value + sizeof STRAY_TID - 1;
@@ -165,7 +162,8 @@ static int note(KinetoText *lines, Copy *copy, Facts *facts, Text key, char *val
         facts->name = value;
         facts->name_length = (size_t)(copy->out - value);
     } else if (TEXT_IS(key, "args") && facts->is_frame) {
-        facts->fate = own_frames_judge(&lines->own, facts->name, facts->name_length, value, &copy->out);
+        facts->fate = own_frames_judge(&lines->own, facts->name, facts->name_length, value,
+                                       &copy->out);
     }
     return facts->fate != FRAME_FAILED;
 }
@@ -187,52 +185,55 @@ static int copy_renamed(Copy *copy, const Renamed *renamed)
     return 1;
 }
 
-static int is_activity(char phase) { return phase == 'X' || phase == 'i'; }
+static int is_activity(char phase)
+{
+    return phase == 'X' || phase == 'i';
+}
 
 /* One event, earlier by the shift; `renamed` is its true name, or NULL. */
 static int copy_event(KinetoText *lines, Copy *copy, Facts *facts, const Renamed *renamed)
 {
     *facts = (Facts){.track = STABLE_BASIS};
-    if (!take(copy, '{'))
-        return 0;
+    if (!take(copy, '{')) return 0;
     do {
         char *begin = copy->out;
-        if (copy->out >= copy->out_end || !copy_string(copy) || !take(copy, ':'))
-            return 0;
+        if (copy->out >= copy->out_end || !copy_string(copy) || !take(copy, ':')) return 0;
         char *value = copy->out;
         Text key = {begin + 1, (size_t)(value - begin) - 3}; /* without its quotes and the colon */
         if (renamed != NULL && is_activity(facts->phase) && TEXT_IS(key, "name")) {
-            if (!copy_renamed(copy, renamed))
-                return 0;
+            if (!copy_renamed(copy, renamed)) return 0;
             renamed = NULL;
         } else if (!copy_value(copy, 0)) {
             return 0;
         }
-        /* What was cut off here must not be noted: written anew it may be shorter, and look as if there were room. */
-        if (copy->out >= copy->out_end || !note(lines, copy, facts, key, value))
-            return 0;
+        /* What was cut off here must not be noted: written anew it may be shorter, and look as if
+         * there were room. */
+        if (copy->out >= copy->out_end || !note(lines, copy, facts, key, value)) return 0;
     } while (take(copy, ','));
-    return take(copy, '}') && facts->phase != '\0' && (renamed == NULL || !is_activity(facts->phase));
+    return take(copy, '}') && facts->phase != '\0' &&
+           (renamed == NULL || !is_activity(facts->phase));
 }
 
-/* Behind the last whole event, where Kineto's indentation says that one ends; `at` if there is none. */
+/* Behind the last whole event, where Kineto's indentation says that one ends; `at` if there is
+ * none. */
 static const char *last_end(const char *at, const char *end)
 {
-    /* What follows the bracket is looked at as well: the event after this may have begun, or the list ended. */
+    /* What follows the bracket is looked at as well: the event after this may have begun, or the
+     * list ended. */
     for (size_t length = (size_t)(end - at); length >= 5; length--)
         if (at[length - 2] == '}' && memcmp(at + length - 5, "\n  ", 3) == 0)
             return at + length - 1;
     return at;
 }
 
-/* Whether Kineto may have changed the name: an unprintable one into "unknown", a backslash into a slash, and since torch 2.14
- * a quote into an apostrophe. Python's frames have slashes of their own, and those without a file apostrophes. */
+/* Whether Kineto may have changed the name: an unprintable one into "unknown", a backslash into a
+ * slash, and since torch 2.14 a quote into an apostrophe. Python's frames have slashes of their
+ * own, and those without a file apostrophes. */
 static int is_doubtful(const Facts *facts)
 {
     const char *name = facts->name + 1, *end = name + facts->name_length - 2;
     size_t length = (size_t)(end - name);
-    if (length == sizeof "unknown" - 1 && memcmp(name, "unknown", length) == 0)
-        return 1;
+    if (length == sizeof "unknown" - 1 && memcmp(name, "unknown", length) == 0) return 1;
     if (!facts->is_frame)
         return memchr(name, '/', length) != NULL || memchr(name, '\'', length) != NULL;
     return length > 0 && *name != '<' && memchr(name, '\'', length) != NULL;
@@ -243,8 +244,7 @@ static void keep_doubtful(KinetoText *lines, const Facts *facts)
 {
     uint64_t name = place_hash(0, facts->name, facts->name + facts->name_length);
     uint64_t *last = &lines->last_doubtful[name % DOUBTFUL_NAMES];
-    if (*last == name)
-        return;
+    if (*last == name) return;
     *last = name;
     bytes_put(&lines->doubtful, facts->name + 1, facts->name_length - 2);
     bytes_put_char(&lines->doubtful, '\n');
@@ -253,7 +253,8 @@ static void keep_doubtful(KinetoText *lines, const Facts *facts)
 static int note_line(KinetoText *lines, const Facts *facts)
 {
     if (facts->phase == 'X') {
-        if (!array_grow((void **)&lines->spans, lines->num_spans, &lines->spans_capacity, sizeof *lines->spans))
+        if (!array_grow((void **)&lines->spans, lines->num_spans, &lines->spans_capacity,
+                        sizeof *lines->spans))
             return 0;
         int64_t end = facts->begin + facts->duration;
         lines->spans[lines->num_spans++] = (TextSpan){facts->begin, end, facts->track, lines->at};
@@ -281,22 +282,21 @@ static enum KinetoStop write_line(KinetoText *lines, const char *end)
     Facts facts;
     const Renamed *renamed = next_renamed(lines);
     size_t separator = lines->at > 0 ? 2 : 1; /* the first line needs no comma before it */
-    if (copy.out >= copy.out_end)
-        return KINETO_FULL;
+    if (copy.out >= copy.out_end) return KINETO_FULL;
     memcpy(copy.out, separator == 2 ? ",\n" : "\n", separator);
     copy.out += separator;
     if (!copy_event(lines, &copy, &facts, renamed))
-        return facts.fate == FRAME_FAILED ? KINETO_FAILED : copy.out >= copy.out_end ? KINETO_FULL : KINETO_DAMAGED;
+        return facts.fate == FRAME_FAILED ? KINETO_FAILED
+               : copy.out >= copy.out_end ? KINETO_FULL
+                                          : KINETO_DAMAGED;
     lines->next_renamed += renamed != NULL && is_activity(facts.phase);
     lines->number += is_activity(facts.phase);
     lines->text = copy.at;
-    if (facts.fate == FRAME_GOES)
-        return KINETO_MORE;
+    if (facts.fate == FRAME_GOES) return KINETO_MORE;
     if (renamed == NULL && is_activity(facts.phase) && facts.name_length > 2 && is_doubtful(&facts))
         keep_doubtful(lines, &facts);
     lines->at += separator;
-    if (!note_line(lines, &facts))
-        return KINETO_FAILED;
+    if (!note_line(lines, &facts)) return KINETO_FAILED;
     lines->at += (uint64_t)(copy.out - lines->into) - separator;
     lines->into = copy.out;
     return KINETO_MORE;
@@ -306,15 +306,13 @@ enum KinetoStop kineto_write_lines(KinetoText *lines)
 {
     const char *end = last_end(lines->text, lines->text_end);
     for (;;) {
-        while (lines->text < lines->text_end && (*lines->text == ' ' || *lines->text == ',' || *lines->text == '\n'))
+        while (lines->text < lines->text_end &&
+               (*lines->text == ' ' || *lines->text == ',' || *lines->text == '\n'))
             lines->text++;
-        if (lines->text < lines->text_end && *lines->text == ']')
-            return KINETO_ENDED;
-        if (lines->text >= end)
-            return KINETO_MORE;
+        if (lines->text < lines->text_end && *lines->text == ']') return KINETO_ENDED;
+        if (lines->text >= end) return KINETO_MORE;
         enum KinetoStop stop = write_line(lines, end);
-        if (stop != KINETO_MORE)
-            return stop;
+        if (stop != KINETO_MORE) return stop;
     }
 }
 
@@ -323,21 +321,20 @@ enum KinetoStop kineto_write_lines(KinetoText *lines)
 static int compare_spans(const void *left, const void *right)
 {
     const TextSpan *one = left, *other = right;
-    if (one->track != other->track)
-        return one->track < other->track ? -1 : 1;
-    if (one->begin != other->begin)
-        return one->begin < other->begin ? -1 : 1;
+    if (one->track != other->track) return one->track < other->track ? -1 : 1;
+    if (one->begin != other->begin) return one->begin < other->begin ? -1 : 1;
     return (one->end < other->end) - (one->end > other->end);
 }
 
-/* `sorted` has their indexes as `at`. The front of the array is used for those that may be open, which is most of what it
- * was used for before. */
+/* `sorted` has their indexes as `at`. The front of the array is used for those that may be open,
+ * which is most of what it was used for before. */
 static void mark_crossings(TextSpan *sorted, size_t count, uint8_t *marks)
 {
     size_t num_open = 0;
     for (size_t i = 0; i < count; i++) {
         TextSpan next = sorted[i];
-        while (num_open > 0 && (sorted[num_open - 1].track != next.track || sorted[num_open - 1].end <= next.begin))
+        while (num_open > 0 &&
+               (sorted[num_open - 1].track != next.track || sorted[num_open - 1].end <= next.begin))
             num_open--;
         /* Below the top, too: where spans cross, an outer one may end before an inner one. */
         for (size_t k = num_open; k > 0; k--) {
@@ -352,8 +349,7 @@ static void mark_crossings(TextSpan *sorted, size_t count, uint8_t *marks)
 int kineto_crossings(const TextSpan *spans, size_t count, uint8_t *marks)
 {
     TextSpan *sorted = malloc((count + 1) * sizeof *sorted);
-    if (sorted == NULL)
-        return 0;
+    if (sorted == NULL) return 0;
     for (size_t i = 0; i < count; i++) {
         sorted[i] = spans[i];
         sorted[i].at = i;

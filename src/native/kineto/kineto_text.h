@@ -3,8 +3,9 @@
  *     text as it comes ──► kineto_write_lines: an event a line, checked, true names ──► a trace
  *                                 └──► a TextSpan of each ──► kineto_crossings: which do not nest?
  *
- * Our own Python frames are left out, and their children get the parent above. Only what every viewer reads passes: strict JSON in ASCII. At anything else the first function stops, and what is left
- * goes through Python (`torch/repair.py`), which takes what comes and means the same. */
+ * Our own Python frames are left out, and their children get the parent above. Only what every
+ * viewer reads passes: strict JSON in ASCII. At anything else the first function stops, and what is
+ * left goes through Python (`torch/repair.py`), which takes what comes and means the same. */
 
 #ifndef KINETOSCOPE_KINETO_TEXT_H
 #define KINETOSCOPE_KINETO_TEXT_H
@@ -28,7 +29,8 @@ typedef struct {
     uint64_t at;        /* of its line in all that was written */
 } TextSpan;
 
-/* A name that Kineto wrote otherwise: of which activity, as it stands there, and as JSON should have it. */
+/* A name that Kineto wrote otherwise: of which activity, as it stands there, and as JSON should
+ * have it. */
 typedef struct {
     int64_t number;
     const char *raw, *json;
@@ -56,7 +58,8 @@ typedef struct {
 /* Reads whole events until something is to be done; `text` then stands behind the last of them. */
 enum KinetoStop kineto_write_lines(KinetoText *lines);
 
-/* Sets the mark of each span that overlaps another of its track without one holding the other; 0 if there is no memory. */
+/* Sets the mark of each span that overlaps another of its track without one holding the other; 0 if
+ * there is no memory. */
 int kineto_crossings(const TextSpan *spans, size_t count, uint8_t *marks);
 
 #endif

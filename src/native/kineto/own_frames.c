@@ -19,8 +19,7 @@ static int begins_with(const char *text, size_t length, const char *prefix, size
 static int has_own_name(const OwnFrames *own, const char *name, size_t length)
 {
     for (size_t i = 0; i < own->num_prefixes; i++)
-        if (begins_with(name, length, own->prefixes[i].at, own->prefixes[i].length))
-            return 1;
+        if (begins_with(name, length, own->prefixes[i].at, own->prefixes[i].length)) return 1;
     return 0;
 }
 
@@ -41,7 +40,8 @@ static size_t place_of(const OwnFrames *own, int64_t number)
 static const OwnFrame *find(const OwnFrames *own, int64_t number)
 {
     size_t place = place_of(own, number);
-    return place < own->num_frames && own->frames[place].number == number ? &own->frames[place] : NULL;
+    return place < own->num_frames && own->frames[place].number == number ? &own->frames[place]
+                                                                          : NULL;
 }
 
 static int add(OwnFrames *own, int64_t number, int64_t above)
@@ -49,7 +49,8 @@ static int add(OwnFrames *own, int64_t number, int64_t above)
     if (!array_grow((void **)&own->frames, own->num_frames, &own->capacity, sizeof *own->frames))
         return 0;
     size_t place = place_of(own, number); /* the end, as long as Kineto writes frames in order */
-    memmove(&own->frames[place + 1], &own->frames[place], (own->num_frames++ - place) * sizeof *own->frames);
+    memmove(&own->frames[place + 1], &own->frames[place],
+            (own->num_frames++ - place) * sizeof *own->frames);
     own->frames[place] = (OwnFrame){number, above};
     return 1;
 }
@@ -77,7 +78,8 @@ static void put_number(char *value, int64_t number, char **end)
     *end += length - (ptrdiff_t)old_length;
 }
 
-enum FrameFate own_frames_judge(OwnFrames *own, const char *name, size_t length, char *args, char **args_end)
+enum FrameFate own_frames_judge(OwnFrames *own, const char *name, size_t length, char *args,
+                                char **args_end)
 {
     **args_end = '\0';
     char *parent_text = value_of(args, "\"Python parent id\":");
@@ -90,7 +92,6 @@ enum FrameFate own_frames_judge(OwnFrames *own, const char *name, size_t length,
         int64_t number = number_at(value_of(args, "\"Python id\":"));
         return number == NO_FRAME || add(own, number, above) ? FRAME_GOES : FRAME_FAILED;
     }
-    if (own_parent != NULL)
-        put_number(parent_text, above, args_end);
+    if (own_parent != NULL) put_number(parent_text, above, args_end);
     return FRAME_STAYS;
 }

@@ -1,6 +1,8 @@
-/* Our own Python frames in what Kineto saves: which they are, and what is above them. Knows nothing of Python.
+/* Our own Python frames in what Kineto saves: which they are, and what is above them. Knows nothing
+ * of Python.
  *
- * `kinetoscope/torch/own_frames.py` is the same for whole traces, and says what the names of our frames begin with. */
+ * `kinetoscope/torch/own_frames.py` is the same for whole traces, and says what the names of our
+ * frames begin with. */
 
 #ifndef KINETOSCOPE_OWN_FRAMES_H
 #define KINETOSCOPE_OWN_FRAMES_H
@@ -29,8 +31,10 @@ typedef struct {
 
 enum FrameFate { FRAME_STAYS, FRAME_GOES, FRAME_FAILED };
 
-/* Judges a frame by its name and the JSON text of its args, which ends at `*args_end`. If it stays and its parent is ours,
- * the text gets the parent's own parent instead: up to 20 bytes more. Parents come before their children. */
-enum FrameFate own_frames_judge(OwnFrames *own, const char *name, size_t length, char *args, char **args_end);
+/* Judges a frame by its name and the JSON text of its args, which ends at `*args_end`. If it stays
+ * and its parent is ours, the text gets the parent's own parent instead: up to 20 bytes more.
+ * Parents come before their children. */
+enum FrameFate own_frames_judge(OwnFrames *own, const char *name, size_t length, char *args,
+                                char **args_end);
 
 #endif

@@ -1,4 +1,5 @@
-/* A chunk: where a thread's records go until it is full, and where they are read from afterwards. */
+/* A chunk: where a thread's records go until it is full, and where they are read from
+ * afterwards. */
 
 #include "recorder/native.h"
 
@@ -18,20 +19,17 @@ static void charge(Chunk *chunk, int64_t bytes)
 static int create(Chunk *chunk, size_t bytes, int in_background)
 {
     int error;
-    if (!in_background)
-        return region_create(chunk->store, &chunk->region, bytes, "chunk");
+    if (!in_background) return region_create(chunk->store, &chunk->region, bytes, "chunk");
     Py_BEGIN_ALLOW_THREADS
     error = region_create(chunk->store, &chunk->region, bytes, "chunk");
-    if (error == 0)
-        region_touch(&chunk->region);
+    if (error == 0) region_touch(&chunk->region);
     Py_END_ALLOW_THREADS
     return error;
 }
 
 Chunk *chunk_new(Store *store, size_t bytes, int in_background)
 {
-    if (store->used_bytes + store->spent_bytes + (int64_t)bytes > store->limit_bytes)
-        return NULL;
+    if (store->used_bytes + store->spent_bytes + (int64_t)bytes > store->limit_bytes) return NULL;
     Chunk *chunk = PyObject_New(Chunk, chunk_type);
     if (chunk == NULL) {
         PyErr_Clear();
@@ -54,7 +52,8 @@ Chunk *chunk_new(Store *store, size_t bytes, int in_background)
     return chunk;
 }
 
-Record *chunk_begin(Chunk *chunk, const Track *track, uint32_t window, uint32_t sequence, Record **end)
+Record *chunk_begin(Chunk *chunk, const Track *track, uint32_t window, uint32_t sequence,
+                    Record **end)
 {
     ChunkHeader *header = chunk->region.start;
     uint32_t num_records = (uint32_t)((chunk->region.bytes - sizeof *header) / sizeof(Record));
@@ -85,25 +84,25 @@ typedef struct {
     Store *store;
 } Taken;
 
-/* Takes the regions of chunks at which nobody looks, each once; NULL with an error set. `count` becomes how many they are. */
+/* Takes the regions of chunks at which nobody looks, each once; NULL with an error set. `count`
+ * becomes how many they are. */
 static Taken *take_regions(PyObject *chunks, Py_ssize_t *count)
 {
     if (!PyList_Check(chunks))
-        return (Taken *)PyErr_Format(PyExc_TypeError, "A list of chunks is needed, not %R.", chunks);
+        return (Taken *)PyErr_Format(PyExc_TypeError, "A list of chunks is needed, not %R.",
+                                     chunks);
     Py_ssize_t length = PyList_Size(chunks), num_taken = 0;
     Taken *taken = malloc(((size_t)length + 1) * sizeof *taken);
-    if (taken == NULL)
-        return (Taken *)PyErr_NoMemory();
+    if (taken == NULL) return (Taken *)PyErr_NoMemory();
     for (Py_ssize_t i = 0; i < length; i++) {
         Chunk *chunk = (Chunk *)PyList_GetItem(chunks, i);
-        if (Py_TYPE((PyObject *)chunk) != chunk_type || chunk->num_exports > 0 || chunk->region.bytes == 0 ||
-            chunk->is_taken)
+        if (Py_TYPE((PyObject *)chunk) != chunk_type || chunk->num_exports > 0 ||
+            chunk->region.bytes == 0 || chunk->is_taken)
             continue;
         taken[num_taken++] = (Taken){chunk, chunk->region, store_keep(chunk->store)};
         Py_INCREF((PyObject *)chunk);
         chunk->is_taken = 1;
-        if (chunk->region.file != 0)
-            chunk->region.start = NULL;
+        if (chunk->region.file != 0) chunk->region.start = NULL;
     }
     *count = num_taken;
     return taken;
@@ -123,12 +122,10 @@ PyObject *seal_chunks(PyObject *Py_UNUSED(module), PyObject *chunks)
 {
     Py_ssize_t count;
     Taken *taken = take_regions(chunks, &count);
-    if (taken == NULL)
-        return NULL;
+    if (taken == NULL) return NULL;
     Py_BEGIN_ALLOW_THREADS
     for (Py_ssize_t i = 0; i < count; i++) {
-        if (taken[i].region.file != 0)
-            region_unmap(&taken[i].region);
+        if (taken[i].region.file != 0) region_unmap(&taken[i].region);
         size_t used = sizeof(ChunkHeader) + taken[i].chunk->num_records * sizeof(Record);
         region_trim(taken[i].store, &taken[i].region, used, "chunk");
     }
@@ -136,7 +133,8 @@ PyObject *seal_chunks(PyObject *Py_UNUSED(module), PyObject *chunks)
     for (Py_ssize_t i = 0; i < count; i++) {
         Chunk *chunk = taken[i].chunk;
         chunk->is_sealed = 1;
-        if (chunk->region.start == NULL || chunk->region.file == 0) { /* else it was mapped again meanwhile */
+        /* else it was mapped again meanwhile */
+        if (chunk->region.start == NULL || chunk->region.file == 0) {
             chunk->region.bytes = taken[i].region.bytes;
             charge(chunk, (int64_t)chunk->region.bytes);
         }
@@ -149,8 +147,7 @@ PyObject *discard_chunks(PyObject *Py_UNUSED(module), PyObject *chunks)
 {
     Py_ssize_t count;
     Taken *taken = take_regions(chunks, &count);
-    if (taken == NULL)
-        return NULL;
+    if (taken == NULL) return NULL;
     for (Py_ssize_t i = 0; i < count; i++) {
         charge(taken[i].chunk, 0);
         taken[i].chunk->region = (Region){NULL, 0, 0};
@@ -166,7 +163,10 @@ PyObject *discard_chunks(PyObject *Py_UNUSED(module), PyObject *chunks)
     return new_none();
 }
 
-static PyObject *chunk_read(PyObject *self, PyObject *Py_UNUSED(nothing)) { return PyMemoryView_FromObject(self); }
+static PyObject *chunk_read(PyObject *self, PyObject *Py_UNUSED(nothing))
+{
+    return PyMemoryView_FromObject(self);
+}
 
 /* Maps the records if need be, and gives up the file. */
 static PyObject *chunk_leave_file(PyObject *self, PyObject *Py_UNUSED(nothing))
@@ -203,8 +203,7 @@ static int chunk_getbuffer(PyObject *self, Py_buffer *view, int flags)
     }
     void *records = (char *)chunk->region.start + sizeof(ChunkHeader);
     Py_ssize_t bytes = (Py_ssize_t)(chunk->num_records * sizeof(Record));
-    if (PyBuffer_FillInfo(view, self, records, bytes, 1, flags) < 0)
-        return -1;
+    if (PyBuffer_FillInfo(view, self, records, bytes, 1, flags) < 0) return -1;
     chunk->num_exports++;
     return 0;
 }
@@ -216,7 +215,10 @@ static void chunk_releasebuffer(PyObject *self, Py_buffer *Py_UNUSED(view))
         region_unmap(&chunk->region);
 }
 
-static Py_ssize_t chunk_length(PyObject *self) { return (Py_ssize_t)((Chunk *)self)->num_records; }
+static Py_ssize_t chunk_length(PyObject *self)
+{
+    return (Py_ssize_t)((Chunk *)self)->num_records;
+}
 
 static void chunk_dealloc(PyObject *self)
 {
@@ -231,7 +233,8 @@ static void chunk_dealloc(PyObject *self)
 }
 
 static PyMethodDef chunk_methods[] = {
-    {"leave_file", chunk_leave_file, METH_NOARGS, "Deletes its file; the records can be read all the same."},
+    {"leave_file", chunk_leave_file, METH_NOARGS,
+     "Deletes its file; the records can be read all the same."},
     {"read", chunk_read, METH_NOARGS, "The records, as a memoryview."},
     {NULL, NULL, 0, NULL},
 };
@@ -247,7 +250,8 @@ static PyGetSetDef chunk_properties[] = {
 };
 
 static PyMemberDef chunk_members[] = {
-    {"num_marks", T_UINT, offsetof(Chunk, num_marks), READONLY, "How many threads have written to it."},
+    {"num_marks", T_UINT, offsetof(Chunk, num_marks), READONLY,
+     "How many threads have written to it."},
     {NULL, 0, 0, 0, NULL},
 };
 
@@ -256,7 +260,8 @@ static PyType_Slot chunk_slots[] = {
     {Py_tp_members, chunk_members},
     {Py_tp_getset, chunk_properties},
     {Py_tp_dealloc, chunk_dealloc},
-    {Py_tp_doc, "Records, and marks that say whose they are: a buffer. Its file goes with the object."},
+    {Py_tp_doc,
+     "Records, and marks that say whose they are: a buffer. Its file goes with the object."},
     {Py_sq_length, chunk_length},
     {Py_bf_getbuffer, chunk_getbuffer},
     {Py_bf_releasebuffer, chunk_releasebuffer},

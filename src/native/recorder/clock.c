@@ -9,25 +9,23 @@
 
 int (*clock_read)(clockid_t, struct timespec *) = clock_gettime;
 
-/* Whether clock_gettime is the C library's own. One that stands before it (libfaketime's, say) is what Python reads and
-   anchors are taken with, so records have to follow it. */
+/* Whether clock_gettime is the C library's own. One that stands before it (libfaketime's, say) is
+ * what Python reads and anchors are taken with, so records have to follow it. */
 static int is_librarys_own(void)
 {
     void *library = dlopen("libc.so.6", RTLD_LAZY | RTLD_NOLOAD);
-    int is_own = library != NULL && dlsym(RTLD_DEFAULT, "clock_gettime") == dlsym(library, "clock_gettime");
-    if (library != NULL)
-        dlclose(library);
+    int is_own = library != NULL &&
+                 dlsym(RTLD_DEFAULT, "clock_gettime") == dlsym(library, "clock_gettime");
+    if (library != NULL) dlclose(library);
     return is_own;
 }
 
 void clock_setup(void)
 {
-    if (!is_librarys_own())
-        return;
+    if (!is_librarys_own()) return;
     void *kernel = dlopen("linux-vdso.so.1", RTLD_LAZY | RTLD_NOLOAD);
     void *found = kernel != NULL ? dlsym(kernel, "__vdso_clock_gettime") : NULL;
-    if (found != NULL)
-        memcpy(&clock_read, &found, sizeof found);
+    if (found != NULL) memcpy(&clock_read, &found, sizeof found);
 }
 
 TscLine tsc_line;
@@ -44,8 +42,7 @@ static int processor_has(const char *flag)
     int found = 0;
     while (file != NULL && !found && fgets(line, sizeof line, file) != NULL)
         found = strncmp(line, "flags", 5) == 0 && strstr(line, flag) != NULL;
-    if (file != NULL)
-        fclose(file);
+    if (file != NULL) fclose(file);
     return found;
 }
 
@@ -67,24 +64,25 @@ static void read_pair(uint64_t *ticks, int64_t *ns)
 
 void tsc_realign(void)
 {
-    if (!tsc_line.is_used)
-        return;
+    if (!tsc_line.is_used) return;
     uint64_t ticks;
     int64_t ns;
     read_pair(&ticks, &ns);
     TscLine line = {1, ticks, ns, 0};
-    line.ns_per_tick = (uint64_t)(((unsigned __int128)(ns - first_ns) << 32) / (ticks - first_ticks));
+    line.ns_per_tick = (uint64_t)(((unsigned __int128)(ns - first_ns) << 32) /
+                                  (ticks - first_ticks));
     tsc_line = line;
 }
 
 const char *tsc_start(void)
 {
-    if (tsc_line.is_used)
-        return NULL;
+    if (tsc_line.is_used) return NULL;
     if (!processor_has(" constant_tsc"))
-        return "the rate of this processor's time stamp counter is not constant (no constant_tsc in /proc/cpuinfo)";
+        return "the rate of this processor's time stamp counter is not constant (no constant_tsc "
+               "in /proc/cpuinfo)";
     if (!processor_has(" nonstop_tsc"))
-        return "this processor's time stamp counter stops in sleep (no nonstop_tsc in /proc/cpuinfo)";
+        return "this processor's time stamp counter stops in sleep (no nonstop_tsc in "
+               "/proc/cpuinfo)";
     struct timespec pause = {0, 20000000};
     read_pair(&first_ticks, &first_ns);
     nanosleep(&pause, NULL);
@@ -95,7 +93,12 @@ const char *tsc_start(void)
 
 #else
 
-const char *tsc_start(void) { return "only x86-64 processors have a time stamp counter that is used here"; }
-void tsc_realign(void) {}
+const char *tsc_start(void)
+{
+    return "only x86-64 processors have a time stamp counter that is used here";
+}
+void tsc_realign(void)
+{
+}
 
 #endif

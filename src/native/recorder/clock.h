@@ -1,4 +1,5 @@
-/* The clocks of a recorder: CLOCK_MONOTONIC, or on request the processor's time stamp counter (TSC). */
+/* The clocks of a recorder: CLOCK_MONOTONIC, or on request the processor's time stamp counter
+ * (TSC). */
 
 #ifndef KINETOSCOPE_CLOCK_H
 #define KINETOSCOPE_CLOCK_H
@@ -8,14 +9,15 @@
 
 typedef struct {
     int is_used;
-    uint64_t ticks;      /* TSC and CLOCK_MONOTONIC at one moment */
+    uint64_t ticks; /* TSC and CLOCK_MONOTONIC at one moment */
     int64_t monotonic_ns;
     uint64_t ns_per_tick; /* as a fraction of 2^32 */
 } TscLine;
 
 extern TscLine tsc_line;
 
-/* Calibrates the TSC, which takes some 20 ms, and uses it from now on. Returns NULL, or why it cannot be used. */
+/* Calibrates the TSC, which takes some 20 ms, and uses it from now on. Returns NULL, or why it
+ * cannot be used. */
 const char *tsc_start(void);
 
 /* Follows CLOCK_MONOTONIC, whose rate is slewed; called whenever a window opens. */
@@ -33,17 +35,21 @@ static inline int64_t read_clock(clockid_t clock)
 }
 
 #if defined(__x86_64__)
-#include <x86intrin.h>
+    #include <x86intrin.h>
 static inline int64_t monotonic_ns(void)
 {
     if (__builtin_expect(tsc_line.is_used, 0)) {
         int64_t ticks = (int64_t)(__rdtsc() - tsc_line.ticks);
-        return tsc_line.monotonic_ns + (int64_t)(((__int128)ticks * (int64_t)tsc_line.ns_per_tick) >> 32);
+        return tsc_line.monotonic_ns +
+               (int64_t)(((__int128)ticks * (int64_t)tsc_line.ns_per_tick) >> 32);
     }
     return read_clock(CLOCK_MONOTONIC);
 }
 #else
-static inline int64_t monotonic_ns(void) { return read_clock(CLOCK_MONOTONIC); }
+static inline int64_t monotonic_ns(void)
+{
+    return read_clock(CLOCK_MONOTONIC);
+}
 #endif
 
 #endif

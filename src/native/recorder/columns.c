@@ -28,29 +28,26 @@ static void fill_columns(const Record *records, size_t count, void *const column
 static int fit(const Py_buffer *packed, const Py_buffer *columns)
 {
     for (int i = 0; i < NUM_COLUMNS; i++)
-        if ((size_t)columns[i].len / WIDTHS[i] != (size_t)packed->len / sizeof(Record))
-            return 0;
+        if ((size_t)columns[i].len / WIDTHS[i] != (size_t)packed->len / sizeof(Record)) return 0;
     return 1;
 }
 
 PyObject *record_columns(PyObject *Py_UNUSED(module), PyObject *arguments)
 {
     Py_buffer packed, to[NUM_COLUMNS];
-    if (!PyArg_ParseTuple(arguments, "y*w*w*w*w*w*w*w*w*", &packed, &to[0], &to[1], &to[2], &to[3], &to[4], &to[5],
-                          &to[6], &to[7]))
+    if (!PyArg_ParseTuple(arguments, "y*w*w*w*w*w*w*w*w*", &packed, &to[0], &to[1], &to[2], &to[3],
+                          &to[4], &to[5], &to[6], &to[7]))
         return NULL;
     int is_fitting = fit(&packed, to);
     if (is_fitting) {
         void *columns[NUM_COLUMNS];
-        for (int i = 0; i < NUM_COLUMNS; i++)
-            columns[i] = to[i].buf;
+        for (int i = 0; i < NUM_COLUMNS; i++) columns[i] = to[i].buf;
         Py_BEGIN_ALLOW_THREADS
         fill_columns(packed.buf, (size_t)packed.len / sizeof(Record), columns);
         Py_END_ALLOW_THREADS
     } else
         PyErr_SetString(PyExc_ValueError, "Each column must be as long as there are records.");
     PyBuffer_Release(&packed);
-    for (int i = 0; i < NUM_COLUMNS; i++)
-        PyBuffer_Release(&to[i]);
+    for (int i = 0; i < NUM_COLUMNS; i++) PyBuffer_Release(&to[i]);
     return is_fitting ? new_none() : NULL;
 }

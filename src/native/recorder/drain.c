@@ -2,9 +2,9 @@
  *
  *     records ──► Sample: may they be written as they are? ──► drain_chrome: a buffer full of lines
  *
- * Strings come from Python as JSON, so escaping stays in one place. What is unusual (spans that overlap, records that
- * no recorder of ours writes) is refused by the sample and goes through Python, whose lines mean the same as these:
- * see `handlers/cycle_events.py` and `ChromeWriter`. */
+ * Strings come from Python as JSON, so escaping stays in one place. What is unusual (spans that
+ * overlap, records that no recorder of ours writes) is refused by the sample and goes through
+ * Python, whose lines mean the same as these: see `handlers/cycle_events.py` and `ChromeWriter`. */
 
 #define _GNU_SOURCE
 #include "recorder/native.h"
@@ -33,8 +33,7 @@ static char *put_double(char *at, double value)
     int length = 0;
     for (int digits = 15; digits <= 17; digits++) {
         length = snprintf(text, sizeof text, "%.*g", digits, value);
-        if (strtod(text, NULL) == value)
-            break;
+        if (strtod(text, NULL) == value) break;
     }
     at = put(at, text, (size_t)length);
     return strpbrk(text, ".e") == NULL ? PUT(at, ".0") : at;
@@ -42,11 +41,15 @@ static char *put_double(char *at, double value)
 
 /* -- lines -- */
 
-static char *put_text(char *at, const Text *text) { return put(at, text->at, text->length); }
+static char *put_text(char *at, const Text *text)
+{
+    return put(at, text->at, text->length);
+}
 
 static int is_same_text(const Text *one, const Text *other)
 {
-    return one == other || (one->length == other->length && memcmp(one->at, other->at, one->length) == 0);
+    return one == other ||
+           (one->length == other->length && memcmp(one->at, other->at, one->length) == 0);
 }
 
 typedef struct {
@@ -58,7 +61,8 @@ typedef struct {
 typedef struct {
     const Text *names;      /* JSON strings, by id */
     const Text *categories; /* the same of the categories of each name */
-    const Text *args;       /* what each name has among its args, after a comma; nothing, for most */
+    /* what each name has among its args, after a comma; nothing, for most */
+    const Text *args;
     uint32_t num_names;
     Text place;             /* pid and tid, as fields of an event */
     int64_t start;          /* on the monotonic clock */
@@ -68,7 +72,8 @@ typedef struct {
     size_t num_epochs;
 } Style;
 
-/* Nanoseconds since the trace's base, as `ClockLine.unix_ns` has them: divided as Python divides, downwards. */
+/* Nanoseconds since the trace's base, as `ClockLine.unix_ns` has them: divided as Python divides,
+ * downwards. */
 static int64_t since_base(const Style *style, int64_t monotonic)
 {
     int64_t since = monotonic - style->start, product, quotient;
@@ -88,8 +93,9 @@ static int64_t since_base(const Style *style, int64_t monotonic)
 
 static size_t room_for(const Style *style, const Record *record)
 {
-    return FIXED_BYTES + style->names[record->name].length + style->categories[record->name].length +
-           style->args[record->name].length + style->place.length;
+    return FIXED_BYTES + style->names[record->name].length +
+           style->categories[record->name].length + style->args[record->name].length +
+           style->place.length;
 }
 
 static size_t room_for_values(const Style *style, const Record *record, const Record *end)
@@ -103,8 +109,8 @@ static size_t room_for_values(const Style *style, const Record *record, const Re
 static int is_bracket(const Record *record, uint32_t num_names)
 {
     uint32_t kind = tail_kind(record->tail);
-    return (kind == KIND_BEGIN || kind == KIND_END) && record->name < num_names && is_near(record->begin) &&
-           is_near(record->end.integer);
+    return (kind == KIND_BEGIN || kind == KIND_END) && record->name < num_names &&
+           is_near(record->begin) && is_near(record->end.integer);
 }
 
 static char *put_head(char *at, const Style *style, const Record *record, char phase, int64_t begin)
@@ -138,20 +144,16 @@ static char *put_span_or_instant(char *at, const Style *style, const Record *rec
 {
     int64_t begin = since_base(style, record->begin);
     switch (tail_kind(record->tail)) {
-    case KIND_SPAN:
-        at = put_head(at, style, record, 'X', begin);
-        at = PUT(at, ",\"dur\":");
-        at = write_us(at, since_base(style, record->end.integer) - begin);
-        break;
-    case KIND_BEGIN:
-        at = put_head(at, style, record, 'B', begin);
-        break;
-    case KIND_END:
-        at = put_head(at, style, record, 'E', since_base(style, record->end.integer));
-        break;
-    default:
-        at = put_head(at, style, record, 'i', begin);
-        at = PUT(at, ",\"s\":\"t\"");
+        case KIND_SPAN:
+            at = put_head(at, style, record, 'X', begin);
+            at = PUT(at, ",\"dur\":");
+            at = write_us(at, since_base(style, record->end.integer) - begin);
+            break;
+        case KIND_BEGIN: at = put_head(at, style, record, 'B', begin); break;
+        case KIND_END:
+            at = put_head(at, style, record, 'E', since_base(style, record->end.integer));
+            break;
+        default: at = put_head(at, style, record, 'i', begin); at = PUT(at, ",\"s\":\"t\"");
     }
     at = PUT(at, ",\"args\":{\"epoch\":");
     at = write_integer(at, epoch_at(style, record->begin));
@@ -168,8 +170,8 @@ static const Record *group_end(const Style *style, const Record *first, const Re
 {
     const Record *next = first + 1;
     int64_t moment = since_base(style, first->begin);
-    while (next < end && tail_kind(next->tail) == KIND_COUNTER && is_ordinary(next, style->num_names) &&
-           since_base(style, next->begin) == moment &&
+    while (next < end && tail_kind(next->tail) == KIND_COUNTER &&
+           is_ordinary(next, style->num_names) && since_base(style, next->begin) == moment &&
            is_same_text(&style->names[first->name], &style->names[next->name]))
         next++;
     return next;
@@ -185,30 +187,26 @@ static int is_replaced(const Style *style, const Record *record, const Record *e
 {
     const Text *series = &style->names[tail_series(record->tail)];
     for (const Record *later = record + 1; later < end; later++)
-        if (is_same_text(series, &style->names[tail_series(later->tail)]))
-            return 1;
+        if (is_same_text(series, &style->names[tail_series(later->tail)])) return 1;
     return 0;
 }
 
 static char *put_value(char *at, const Record *record)
 {
-    if (!(tail_flags(record->tail) & FLAG_FLOAT))
-        return write_integer(at, record->end.integer);
-    if (isnan(record->end.real))
-        return PUT(at, "\"NaN\"");
+    if (!(tail_flags(record->tail) & FLAG_FLOAT)) return write_integer(at, record->end.integer);
+    if (isnan(record->end.real)) return PUT(at, "\"NaN\"");
     if (isinf(record->end.real))
         return record->end.real > 0 ? PUT(at, "\"Infinity\"") : PUT(at, "\"-Infinity\"");
     return put_double(at, record->end.real);
 }
 
-static char *put_values(char *at, const Style *style, const Record *record, const Record *end, int finite, int *count)
+static char *put_values(char *at, const Style *style, const Record *record, const Record *end,
+                        int finite, int *count)
 {
     *count = 0;
     for (; record < end; record++) {
-        if (is_finite(record) != finite || is_replaced(style, record, end))
-            continue;
-        if ((*count)++ > 0)
-            *at++ = ',';
+        if (is_finite(record) != finite || is_replaced(style, record, end)) continue;
+        if ((*count)++ > 0) *at++ = ',';
         at = put_text(at, &style->names[tail_series(record->tail)]);
         *at++ = ':';
         at = put_value(at, record);
@@ -236,10 +234,11 @@ typedef struct {
     int is_waiting; /* more values of the next record's counter may follow */
 } Progress;
 
-/* Writes lines, each with ",\n" before it, for as long as there are records and there is room. Unless they are the
- * thread's last ones, values of a counter at their end wait for what follows. */
-static Progress put_lines(const Style *style, const Record *record, const Record *end, int are_last, char *at,
-                          size_t room)
+/* Writes lines, each with ",\n" before it, for as long as there are records and there is room.
+ * Unless they are the thread's last ones, values of a counter at their end wait for what
+ * follows. */
+static Progress put_lines(const Style *style, const Record *record, const Record *end, int are_last,
+                          char *at, size_t room)
 {
     const char *limit = at + room;
     while (record < end) {
@@ -250,28 +249,26 @@ static Progress put_lines(const Style *style, const Record *record, const Record
         int is_counter = tail_kind(record->tail) == KIND_COUNTER;
         if (is_counter) {
             following = group_end(style, record, end);
-            if (following == end && !are_last)
-                return (Progress){record, at, 0, 1};
+            if (following == end && !are_last) return (Progress){record, at, 0, 1};
             needed += room_for_values(style, record, following);
         }
-        if ((size_t)(limit - at) < needed)
-            break;
+        if ((size_t)(limit - at) < needed) break;
         at = PUT(at, ",\n");
-        at = is_counter ? put_counter(at, style, record, following) : put_span_or_instant(at, style, record);
+        at = is_counter ? put_counter(at, style, record, following)
+                        : put_span_or_instant(at, style, record);
         record = following;
     }
     return (Progress){record, at, 0, 0};
 }
 
-static Progress put_lines_in_c_locale(const Style *style, const Record *record, const Record *end, int are_last,
-                                      char *at, size_t room)
+static Progress put_lines_in_c_locale(const Style *style, const Record *record, const Record *end,
+                                      int are_last, char *at, size_t room)
 {
     locale_t plain = newlocale(LC_NUMERIC_MASK, "C", (locale_t)0);
     locale_t before = uselocale(plain);
     Progress progress = put_lines(style, record, end, are_last, at, room);
     uselocale(before);
-    if (plain != (locale_t)0)
-        freelocale(plain);
+    if (plain != (locale_t)0) freelocale(plain);
     return progress;
 }
 
@@ -282,8 +279,7 @@ static Text *texts_of(PyObject *tuple)
 {
     Py_ssize_t count = PyTuple_Size(tuple);
     Text *texts = count < 0 ? NULL : malloc(((size_t)count + 1) * sizeof *texts);
-    if (texts == NULL)
-        return count < 0 ? NULL : (Text *)PyErr_NoMemory();
+    if (texts == NULL) return count < 0 ? NULL : (Text *)PyErr_NoMemory();
     for (Py_ssize_t i = 0; i < count; i++) {
         char *start;
         Py_ssize_t length;
@@ -298,8 +294,9 @@ static Text *texts_of(PyObject *tuple)
 
 static int style_is_valid(const Style *style)
 {
-    return style->num_epochs > 0 && is_near(style->start) && is_near(style->offset) && is_near(style->elapsed) &&
-           style->drift > -style->elapsed && style->drift < style->elapsed;
+    return style->num_epochs > 0 && is_near(style->start) && is_near(style->offset) &&
+           is_near(style->elapsed) && style->drift > -style->elapsed &&
+           style->drift < style->elapsed;
 }
 
 static PyObject *drain(const Style *style, const Py_buffer *packed, Py_ssize_t first, int are_last,
@@ -307,7 +304,8 @@ static PyObject *drain(const Style *style, const Py_buffer *packed, Py_ssize_t f
 {
     Py_ssize_t count = packed->len / (Py_ssize_t)sizeof(Record);
     if (first < 0 || first > count || !style_is_valid(style)) {
-        PyErr_SetString(PyExc_ValueError, "There is no such record, no epoch, or the clock runs too far off.");
+        PyErr_SetString(PyExc_ValueError,
+                        "There is no such record, no epoch, or the clock runs too far off.");
         return NULL;
     }
     const Record *records = packed->buf;
@@ -317,8 +315,10 @@ static PyObject *drain(const Style *style, const Py_buffer *packed, Py_ssize_t f
                                      (size_t)into->len);
     Py_END_ALLOW_THREADS
     if (progress.is_unknown)
-        return PyErr_Format(PyExc_ValueError, "Record %zd cannot be written.", (Py_ssize_t)(progress.next - records));
-    return Py_BuildValue("nnO", (Py_ssize_t)(progress.at - (char *)into->buf), (Py_ssize_t)(progress.next - records),
+        return PyErr_Format(PyExc_ValueError, "Record %zd cannot be written.",
+                            (Py_ssize_t)(progress.next - records));
+    return Py_BuildValue("nnO", (Py_ssize_t)(progress.at - (char *)into->buf),
+                         (Py_ssize_t)(progress.next - records),
                          progress.is_waiting ? Py_True : Py_False);
 }
 
@@ -331,16 +331,18 @@ PyObject *drain_chrome(PyObject *Py_UNUSED(module), PyObject *arguments)
     long long start, offset, drift, elapsed;
     const char *epochs;
     Style style = {0};
-    if (!PyArg_ParseTuple(arguments, "y*npw*(O!O!O!)y#(LLLL)y#", &packed, &first, &are_last, &into, &PyTuple_Type, &names,
-                          &PyTuple_Type, &categories, &PyTuple_Type, &args, &style.place.at, &place_length, &start,
-                          &offset, &drift, &elapsed, &epochs, &epochs_length))
+    if (!PyArg_ParseTuple(arguments, "y*npw*(O!O!O!)y#(LLLL)y#", &packed, &first, &are_last, &into,
+                          &PyTuple_Type, &names, &PyTuple_Type, &categories, &PyTuple_Type, &args,
+                          &style.place.at, &place_length, &start, &offset, &drift, &elapsed,
+                          &epochs, &epochs_length))
         return NULL;
     style.epochs = (const Epoch *)(const void *)epochs;
     style.num_epochs = (size_t)epochs_length / sizeof(Epoch);
     style.place.length = (size_t)place_length;
     style.num_names = (uint32_t)PyTuple_Size(names);
     style.start = start, style.offset = offset, style.drift = drift, style.elapsed = elapsed;
-    Text *name_texts = texts_of(names), *category_texts = name_texts == NULL ? NULL : texts_of(categories);
+    Text *name_texts = texts_of(names),
+         *category_texts = name_texts == NULL ? NULL : texts_of(categories);
     Text *args_texts = category_texts == NULL ? NULL : texts_of(args);
     style.names = name_texts, style.categories = category_texts, style.args = args_texts;
     PyObject *result = NULL;

@@ -5,8 +5,8 @@
  *       └──────── Entry ◄─────┘  │      an Entry is a span in progress, and one slot of its track
  *                   └────────────┘
  *
- * Everything happens under the GIL, except allocating and unmapping, which `Recorder.prepare` does without it, and
- * draining, which only reads what is finished. */
+ * Everything happens under the GIL, except allocating and unmapping, which `Recorder.prepare` does
+ * without it, and draining, which only reads what is finished. */
 
 #ifndef KINETOSCOPE_NATIVE_H
 #define KINETOSCOPE_NATIVE_H
@@ -20,32 +20,37 @@ typedef struct Recorder Recorder;
 typedef struct Span Span;
 typedef struct Track Track;
 
-/* -- chunk.c: a chunk file, or the same in memory. Its buffer is the records; the file goes when the object does. -- */
+/* -- chunk.c: a chunk file, or the same in memory. Its buffer is the records; the file goes when
+ *    the object does. -- */
 
 typedef struct {
     PyObject_HEAD
     Store *store;
     Region region;
-    ChunkHeader header;   /* as it stands in the region, which may be unmapped */
-    uint32_t num_marks;   /* of threads that wrote to it, one after the other */
-    uint32_t num_records; /* those written, once the chunk is full or its window closed; marks are records too */
+    ChunkHeader header; /* as it stands in the region, which may be unmapped */
+    uint32_t num_marks; /* of threads that wrote to it, one after the other */
+    /* those written, once the chunk is full or its window closed; marks are records too */
+    uint32_t num_records;
     int is_sealed;    /* its mapping and its unused space were given back */
     int is_discarded; /* its records were put elsewhere */
     int is_taken;     /* it is being sealed or discarded, without the GIL */
-    int num_exports;      /* buffers that look at it */
+    int num_exports;  /* buffers that look at it */
     int64_t charged_bytes;
 } Chunk;
 
 extern PyTypeObject *chunk_type;
 int chunk_setup(PyObject *module);
-/* Makes a chunk; NULL without an error set if there is no space, and then `store->error` or the limit says why. With
- * `in_background` the GIL is released meanwhile. */
+/* Makes a chunk; NULL without an error set if there is no space, and then `store->error` or the
+ * limit says why. With `in_background` the GIL is released meanwhile. */
 Chunk *chunk_new(Store *store, size_t bytes, int in_background);
 /* Says whose the chunk is, and gives the space for its records. */
-Record *chunk_begin(Chunk *chunk, const Track *track, uint32_t window, uint32_t sequence, Record **end);
-/* (chunks): unmaps chunks that nobody writes to any more, and gives back what their files do not use. */
+Record *chunk_begin(Chunk *chunk, const Track *track, uint32_t window, uint32_t sequence,
+                    Record **end);
+/* (chunks): unmaps chunks that nobody writes to any more, and gives back what their files do not
+ * use. */
 PyObject *seal_chunks(PyObject *module, PyObject *chunks);
-/* (chunks): deletes the files of chunks whose records were put elsewhere, and gives back their memory. */
+/* (chunks): deletes the files of chunks whose records were put elsewhere, and gives back their
+ * memory. */
 PyObject *discard_chunks(PyObject *module, PyObject *chunks);
 
 /* -- span.c: Span, Entry, and the descriptors through which `with` goes -- */
@@ -63,7 +68,7 @@ typedef struct {
     uint64_t span_id; /* of the span it was last used for */
     uint64_t order;   /* counts begins, to find the latest */
     uint32_t slot;
-    uint32_t window;  /* in which it is recorded; 0 if it is not */
+    uint32_t window; /* in which it is recorded; 0 if it is not */
     uint8_t state;
     uint8_t is_explicit; /* begun by a call of __enter__, not by `with` */
     uint8_t is_told;     /* active when it began: listeners hear of its end */
@@ -85,7 +90,8 @@ extern PyTypeObject *entry_type;
 int span_setup(PyObject *module);
 PyObject *entry_new(Track *track, uint32_t slot, Entry **entry);
 
-/* -- track.c: what one thread has recorded, and its open spans. When it has ended, a new thread takes the track over. -- */
+/* -- track.c: what one thread has recorded, and its open spans. When it has ended, a new thread
+ *    takes the track over. -- */
 
 /* Tells whether a thread still runs: its thread-local storage and its tracks share one. */
 typedef struct {
@@ -98,7 +104,7 @@ struct Track {
     Recorder *recorder; /* NULL once the recorder is gone */
     Track *next_track;
     Pulse *pulse;
-    int is_foreign; /* inherited by a forked child, in whose parent the files live on */
+    int is_foreign;  /* inherited by a forked child, in whose parent the files live on */
     uint32_t number; /* of the thread that has it now, like the next three */
     uint32_t tid;
     int is_main;
@@ -108,7 +114,7 @@ struct Track {
     Record *first;
     Chunk *chunk, *spare;
     size_t chunk_bytes; /* how large the next chunk is made */
-    PyObject *filled; /* list of chunks of this window */
+    PyObject *filled;   /* list of chunks of this window */
     uint64_t num_dropped;
     uint32_t dropped_window;
 
@@ -129,7 +135,8 @@ int track_is_vacant(const Track *track);
 int track_is_done(const Track *track);
 /* From here on its thread gets chunks of the usual size, and has a spare one. */
 void track_expect_much(Track *track);
-/* Makes the spare chunk that a track lacks, without the GIL. Returns 0 if that cannot be done now. */
+/* Makes the spare chunk that a track lacks, without the GIL. Returns 0 if that cannot be done
+ * now. */
 int track_prepare_spare(Track *track);
 /* Whether its thread records so much that a spare chunk should wait for it, and none does. */
 int track_lacks_spare(const Track *track);
@@ -141,7 +148,8 @@ Entry *track_replace_entry(Track *track, uint32_t slot);
 int track_refill(Track *track);
 /* Puts the current chunk among the filled ones. */
 void track_detach_chunk(Track *track);
-/* What was recorded since this was last asked: (track, tid, name, is_main, dropped, chunks), or NULL. */
+/* What was recorded since this was last asked: (track, tid, name, is_main, dropped, chunks), or
+ * NULL. */
 PyObject *track_take(Track *track);
 /* Moves the slots from a file into memory, as long as the recorder still has its old store. */
 int track_move_head_to_memory(Track *track);
@@ -160,9 +168,9 @@ struct Recorder {
     int is_child; /* follows the parent's control */
     uint32_t num_windows;
     PyObject *listener;
-    PyObject *now;      /* a clock of somebody else's; NULL: the machine's */
-    PyObject *request;  /* asks for `prepare` to be called, on another thread; or NULL */
-    PyObject *series;   /* dict of the ids that its method `intern_series` gave */
+    PyObject *now;     /* a clock of somebody else's; NULL: the machine's */
+    PyObject *request; /* asks for `prepare` to be called, on another thread; or NULL */
+    PyObject *series;  /* dict of the ids that its method `intern_series` gave */
     Store *store;
     Track *tracks;
     uint64_t serial; /* of no other recorder, nor of this one before a fork */
@@ -184,13 +192,17 @@ static inline int64_t recorder_now(Recorder *recorder)
     return LIKELY(recorder->now == NULL) ? monotonic_ns() : recorder_ask_clock(recorder);
 }
 
-static inline int recorder_failed(int64_t now) { return UNLIKELY(now == -1) && PyErr_Occurred() != NULL; }
-
-/* Appends a record to the thread's chunk. Runs no Python code: whoever appends calls recorder_settle when done. */
-static inline void track_append(Track *track, int64_t begin, Value end, uint32_t name, uint32_t batch, uint64_t tail)
+static inline int recorder_failed(int64_t now)
 {
-    if (UNLIKELY(track->next == track->end) && !track_refill(track))
-        return;
+    return UNLIKELY(now == -1) && PyErr_Occurred() != NULL;
+}
+
+/* Appends a record to the thread's chunk. Runs no Python code: whoever appends calls
+ * recorder_settle when done. */
+static inline void track_append(Track *track, int64_t begin, Value end, uint32_t name,
+                                uint32_t batch, uint64_t tail)
+{
+    if (UNLIKELY(track->next == track->end) && !track_refill(track)) return;
     Record *record = track->next++;
     record->begin = begin;
     record->end = end;
@@ -201,8 +213,7 @@ static inline void track_append(Track *track, int64_t begin, Value end, uint32_t
 
 static inline void recorder_settle(Recorder *recorder)
 {
-    if (UNLIKELY(recorder->wants_request))
-        recorder_request(recorder);
+    if (UNLIKELY(recorder->wants_request)) recorder_request(recorder);
 }
 
 /* -- sample.c: whether records are such as a recorder of ours writes, and nest -- */
@@ -233,14 +244,14 @@ extern __thread ThisThread this_thread;
 /* The calling thread's track, made if need be; borrowed. NULL with an error set. */
 static inline Track *track_of_this_thread(Recorder *recorder)
 {
-    return LIKELY(this_thread.serial == recorder->serial) ? this_thread.track : track_look_up(recorder);
+    return LIKELY(this_thread.serial == recorder->serial) ? this_thread.track
+                                                          : track_look_up(recorder);
 }
 
 /* An idle entry that nobody else holds; borrowed. NULL with an error set if there is no memory. */
 static inline Entry *track_take_entry(Track *track)
 {
-    if (UNLIKELY(track->num_free == 0))
-        return track_make_entry(track);
+    if (UNLIKELY(track->num_free == 0)) return track_make_entry(track);
     uint32_t slot = track->free_slots[--track->num_free];
     Entry *entry = track->entries[slot];
     if (UNLIKELY(!is_ours_alone(entry) || !is_ours_alone(track->exits[slot])))

@@ -1,7 +1,9 @@
-/* Pairs: one thread's spans as brackets. Records in the order of their ends flow in; records of begins and ends flow
- * out, in the order in which things happened, and instants and counters among them.
+/* Pairs: one thread's spans as brackets. Records in the order of their ends flow in; records of
+ * begins and ends flow out, in the order in which things happened, and instants and counters among
+ * them.
  *
- * These are records that `drain.c` alone reads: a span becomes one of KIND_BEGIN and one of KIND_END, otherwise alike. */
+ * These are records that `drain.c` alone reads: a span becomes one of KIND_BEGIN and one of
+ * KIND_END, otherwise alike. */
 
 #include "recorder/native.h"
 
@@ -12,21 +14,26 @@ typedef struct {
     const Record *record;
 } Moment;
 
-static int is_span(const Record *record) { return tail_kind(record->tail) == KIND_SPAN; }
+static int is_span(const Record *record)
+{
+    return tail_kind(record->tail) == KIND_SPAN;
+}
 
-/* By begin; what encloses before what it encloses: of two alike, the one that was recorded later. */
+/* By begin; what encloses before what it encloses: of two alike, the one that was recorded
+ * later. */
 static int compare(const void *left, const void *right)
 {
     const Moment *one = left, *other = right;
-    if (one->begin != other->begin)
-        return one->begin < other->begin ? -1 : 1;
-    if (one->end != other->end)
-        return one->end > other->end ? -1 : 1;
+    if (one->begin != other->begin) return one->begin < other->begin ? -1 : 1;
+    if (one->end != other->end) return one->end > other->end ? -1 : 1;
     int later_first = is_span(one->record) && is_span(other->record);
     return (one->record < other->record) == later_first ? 1 : -1;
 }
 
-static uint64_t with_kind(uint64_t tail, uint64_t kind) { return (tail & ~((uint64_t)0xff << 16)) | kind << 16; }
+static uint64_t with_kind(uint64_t tail, uint64_t kind)
+{
+    return (tail & ~((uint64_t)0xff << 16)) | kind << 16;
+}
 
 static Record *put_bracket(Record *at, const Record *span, uint64_t kind)
 {
@@ -35,7 +42,8 @@ static Record *put_bracket(Record *at, const Record *span, uint64_t kind)
     return at + 1;
 }
 
-/* Writes twice as many records as there are spans, and the others once. Uses `moments` up as the stack of open ones. */
+/* Writes twice as many records as there are spans, and the others once. Uses `moments` up as the
+ * stack of open ones. */
 static Record *put_brackets(Record *at, Moment *moments, size_t count)
 {
     size_t num_open = 0; /* never more than were looked at: they stand in the front of the array */
@@ -49,8 +57,7 @@ static Record *put_brackets(Record *at, Moment *moments, size_t count)
         } else
             *at++ = *next.record;
     }
-    while (num_open > 0)
-        at = put_bracket(at, moments[--num_open].record, KIND_END);
+    while (num_open > 0) at = put_bracket(at, moments[--num_open].record, KIND_END);
     return at;
 }
 
@@ -58,11 +65,11 @@ static Record *put_brackets(Record *at, Moment *moments, size_t count)
 static Record *pair(const Record *records, size_t count, Record *into)
 {
     Moment *moments = malloc((count + 1) * sizeof *moments);
-    if (moments == NULL)
-        return NULL;
+    if (moments == NULL) return NULL;
     for (size_t i = 0; i < count; i++) {
         const Record *record = &records[i];
-        moments[i] = (Moment){record->begin, is_span(record) ? record->end.integer : record->begin, record};
+        moments[i] = (Moment){record->begin, is_span(record) ? record->end.integer : record->begin,
+                              record};
     }
     qsort(moments, count, sizeof *moments, compare);
     Record *end = put_brackets(into, moments, count);
@@ -73,8 +80,7 @@ static Record *pair(const Record *records, size_t count, Record *into)
 PyObject *pair_records(PyObject *Py_UNUSED(module), PyObject *arguments)
 {
     Py_buffer packed, into;
-    if (!PyArg_ParseTuple(arguments, "y*w*", &packed, &into))
-        return NULL;
+    if (!PyArg_ParseTuple(arguments, "y*w*", &packed, &into)) return NULL;
     PyObject *result = NULL;
     size_t count = (size_t)packed.len / sizeof(Record);
     if ((size_t)into.len < 2 * count * sizeof(Record))
@@ -84,7 +90,8 @@ PyObject *pair_records(PyObject *Py_UNUSED(module), PyObject *arguments)
         Py_BEGIN_ALLOW_THREADS
         end = pair(packed.buf, count, into.buf);
         Py_END_ALLOW_THREADS
-        result = end == NULL ? PyErr_NoMemory() : PyLong_FromSsize_t((char *)end - (char *)into.buf);
+        result = end == NULL ? PyErr_NoMemory()
+                             : PyLong_FromSsize_t((char *)end - (char *)into.buf);
     }
     PyBuffer_Release(&packed);
     PyBuffer_Release(&into);

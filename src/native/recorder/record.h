@@ -1,53 +1,63 @@
-/* What a recorder leaves behind: records, chunk files and track files. `kinetoscope/formats/chunk.py` reads them.
+/* What a recorder leaves behind: records, chunk files and track files.
+ * `kinetoscope/formats/chunk.py` reads them.
  *
  * A record is 32 bytes, little-endian, whoever wrote it:
  *
  *      0  int64   begin    nanoseconds on the monotonic clock
- *      8  int64   end      nanoseconds; the value (integer or double) of a counter; 0 for an instant
+ *      8  int64   end      nanoseconds; a counter's value (integer or double); 0 for an instant
  *     16  uint32  name     line of the names file
  *     20  uint32  batch    batch of the training loop
  *     24  uint16  depth    how many spans were open on the thread at the begin
- *     26  uint8   kind     1 span, 2 instant, 3 counter, 6 a track mark (see below); 0: nothing was written here
+ *     26  uint8   kind     1 span, 2 instant, 3 counter, 6 a track mark (see below); 0: nothing yet
  *     27  uint8   flags    1 cut at the window's end, 2 the value is a double
  *     28  uint32  series   for a counter the line of the value's name in the names file
  *
- * The last eight bytes are stored last, by one instruction: a process may be killed between any two instructions, and
- * what was stored by then stays in the file. So a record whose kind is not 0 is whole.
+ * The last eight bytes are stored last, by one instruction: a process may be killed between any
+ * two instructions, and what was stored by then stays in the file. So a record whose kind is not 0
+ * is whole.
  *
- * A chunk is written by one thread at a time. When that has ended, another may go on with it. A track mark says whose the
- * records after it are, up to the next mark; each chunk begins with one. `kinetoscope/formats/track_marks.py` reads them:
+ * A chunk is written by one thread at a time. When that has ended, another may go on with it. A
+ * track mark says whose the records after it are, up to the next mark; each chunk begins with one.
+ * `kinetoscope/formats/track_marks.py` reads them:
  *
- *      0  bytes    name     20 bytes of the thread's name in UTF-8, filled up with zeros; a mark of the same track right
- *                           behind this one has 20 more. A mark at a chunk's end may lack some.
- *     20  uint32   track    the number of the thread's track: no two threads of a process have the same
+ *      0  bytes    name     20 bytes of the thread's name in UTF-8, filled up with zeros; a mark of
+ *                           the same track right behind this one has 20 more. A mark at a chunk's
+ *                           end may lack some.
+ *     20  uint32   track    the number of the thread's track: no two threads of a process have the
+ *                           same
  *     24  uint16            0
  *     26  uint8   kind     6
  *     27  uint8   flags    4 it is the process's main thread
  *     28  uint32  tid      the system's number of the thread
  *
- * A live folder belongs to one run of one process, and holds for each process that records there (a forked child has
- * its own files in the same folder):
+ * A live folder belongs to one run of one process, and holds for each process that records there
+ * (a forked child has its own files in the same folder):
  *
- *     {pid}-{n}.run       a Control: what is recorded now. Child processes (dataloader workers) that were told of the
- *                         folder map it, and record when it says so, into files of their own
- *     run.json, windows.jsonl, owner.lock: whose the folder is, which windows are saved, and whether its owner lives:
- *                         `kinetoscope/formats/live_run.py`, `window_log.py` and `owner_lock.py`
- *     {pid}.names         one JSON line per name: {"name": ..., "categories": [...]}; the first line is name 0
- *     {pid}-{n}.track     one per running thread: a TrackHeader, then its open spans. A new thread takes over the file of
- *                         one that has ended.
- *     {pid}-{n}.chunk     a ChunkHeader, then records in the order in which they ended; a thread fills one after the
- *                         other. The space after the last record is zero.
- *     {pid}-{w}.spool     what filled whole chunks while window w was open, packed: `kinetoscope/formats/chunk.py` writes
- *                         it. For each chunk there is a ChunkHeader (with SPOOL_MAGIC, as many records as there are, and
- *                         the length of what follows), then the records, deflated. A chunk's own file is deleted
- *                         afterwards, so for a moment there may be both.
+ *     {pid}-{n}.run       a Control: what is recorded now. Child processes (dataloader workers)
+ *                         that were told of the folder map it, and record when it says so, into
+ *                         files of their own
+ *     run.json, windows.jsonl, owner.lock
+ *                         whose the folder is, which windows are saved, whether its owner lives:
+ *                         `live_run.py`, `window_log.py`, `owner_lock.py` in `kinetoscope/formats/`
+ *     {pid}.names         one JSON line per name: {"name": ..., "categories": [...]}; the first
+ *                         line is name 0
+ *     {pid}-{n}.track     one per running thread: a TrackHeader, then its open spans. A new thread
+ *                         takes over the file of one that has ended.
+ *     {pid}-{n}.chunk     a ChunkHeader, then records in the order in which they ended; a thread
+ *                         fills one after the other. The space after the last record is zero.
+ *     {pid}-{w}.spool     what filled whole chunks while window w was open, packed:
+ *                         `kinetoscope/formats/chunk.py` writes it. For each chunk there is a
+ *                         ChunkHeader (with SPOOL_MAGIC, as many records as there are, and the
+ *                         length of what follows), then the records, deflated. A chunk's own file
+ *                         is deleted afterwards, so for a moment there may be both.
  *
- * The open spans of a track are slots, not a stack: tasks and generators leave in any order. A slot is a record of
- * kind 1 while its span is open, with the window's number where a counter has its series. A span that ends is written
- * to a chunk before its slot is cleared: a reader that looks at the slots first, then at the chunks, sees every span,
- * and a few of them twice.
+ * The open spans of a track are slots, not a stack: tasks and generators leave in any order. A slot
+ * is a record of kind 1 while its span is open, with the window's number where a counter has its
+ * series. A span that ends is written to a chunk before its slot is cleared: a reader that looks at
+ * the slots first, then at the chunks, sees every span, and a few of them twice.
  *
- * Files are allocated before they are mapped, since writing to a mapped hole on a full disk is a SIGBUS. */
+ * Files are allocated before they are mapped, since writing to a mapped hole on a full disk is a
+ * SIGBUS. */
 
 #ifndef KINETOSCOPE_RECORD_H
 #define KINETOSCOPE_RECORD_H
@@ -65,8 +75,8 @@ enum Kind { KIND_SPAN = 1, KIND_INSTANT = 2, KIND_COUNTER = 3, KIND_MARK = 6 };
 enum Bracket { KIND_BEGIN = 4, KIND_END = 5 }; /* a span's two ends, in memory only: see pairs.c */
 enum Flag { FLAG_CUT = 1, FLAG_FLOAT = 2, FLAG_MAIN = 4 };
 
-/* Words that other threads or processes read meanwhile: what is stored is seen whole, and not before what was stored until
- * then. On x86-64 these are plain moves. */
+/* Words that other threads or processes read meanwhile: what is stored is seen whole, and not
+ * before what was stored until then. On x86-64 these are plain moves. */
 typedef _Atomic(uint32_t) SharedWord;
 typedef _Atomic(uint64_t) SharedLong;
 #define shared_load(word) atomic_load_explicit(word, memory_order_acquire)
@@ -74,7 +84,8 @@ typedef _Atomic(uint64_t) SharedLong;
 /* What is stored from here on is not seen before what was stored until now. */
 #define shared_barrier() atomic_thread_fence(memory_order_release)
 
-_Static_assert(sizeof(SharedWord) == 4 && sizeof(SharedLong) == 8, "shared words are words of a file as well");
+_Static_assert(sizeof(SharedWord) == 4 && sizeof(SharedLong) == 8,
+               "shared words are words of a file as well");
 
 typedef union {
     int64_t integer;
@@ -95,8 +106,8 @@ typedef struct {
     uint32_t pid;
     SharedWord track; /* whose chunk it is at first; 0 while it is a spare one */
     uint32_t window;
-    uint32_t sequence; /* chunks of one process in the order in which they were begun */
-    uint32_t num_records; /* how many there is space for */
+    uint32_t sequence;     /* chunks of one process in the order in which they were begun */
+    uint32_t num_records;  /* how many there is space for */
     uint32_t packed_bytes; /* in a spool only */
     uint32_t rank;
     int64_t monotonic_ns; /* one moment on two clocks */
@@ -146,9 +157,18 @@ static inline uint64_t record_tail(uint32_t depth, enum Kind kind, uint32_t flag
     return largest | (uint64_t)kind << 16 | (uint64_t)flags << 24 | (uint64_t)series << 32;
 }
 
-static inline uint32_t tail_kind(uint64_t tail) { return (uint32_t)(tail >> 16) & 0xff; }
-static inline uint32_t tail_flags(uint64_t tail) { return (uint32_t)(tail >> 24) & 0xff; }
-static inline uint32_t tail_series(uint64_t tail) { return (uint32_t)(tail >> 32); }
+static inline uint32_t tail_kind(uint64_t tail)
+{
+    return (uint32_t)(tail >> 16) & 0xff;
+}
+static inline uint32_t tail_flags(uint64_t tail)
+{
+    return (uint32_t)(tail >> 24) & 0xff;
+}
+static inline uint32_t tail_series(uint64_t tail)
+{
+    return (uint32_t)(tail >> 32);
+}
 
 /* Stores the part that makes a record one. */
 static inline void record_publish(Record *record, uint64_t tail)

@@ -18,8 +18,7 @@ static uint64_t num_serials;
 int64_t recorder_ask_clock(Recorder *recorder)
 {
     PyObject *answer = PyObject_CallNoArgs(recorder->now);
-    if (answer == NULL)
-        return -1;
+    if (answer == NULL) return -1;
     int64_t now = PyLong_AsLongLong(answer);
     Py_DECREF(answer);
     return now;
@@ -28,13 +27,11 @@ int64_t recorder_ask_clock(Recorder *recorder)
 void recorder_request(Recorder *recorder)
 {
     recorder->wants_request = 0;
-    if (recorder->request == NULL || recorder->is_requested)
-        return;
+    if (recorder->request == NULL || recorder->is_requested) return;
     recorder->is_requested = 1;
     PyObject *request = Py_NewRef(recorder->request);
     PyObject *answer = PyObject_CallNoArgs(request);
-    if (answer == NULL)
-        PyErr_WriteUnraisable(request);
+    if (answer == NULL) PyErr_WriteUnraisable(request);
     Py_XDECREF(answer);
     Py_DECREF(request);
 }
@@ -55,8 +52,7 @@ static int use_store(Recorder *recorder, Store *store)
 {
     for (Track *track = recorder->tracks; track != NULL; track = track->next_track) {
         Py_CLEAR(track->spare);
-        if (!track_move_head_to_memory(track))
-            return 0;
+        if (!track_move_head_to_memory(track)) return 0;
         track->head_is_final = 0;
     }
     store_drop(recorder->store);
@@ -68,8 +64,7 @@ static int use_store(Recorder *recorder, Store *store)
 static int stop_following(Recorder *recorder)
 {
     Store *store = store_new(NULL, recorder->store->rank, recorder->store->limit_bytes);
-    if (store == NULL || !use_store(recorder, store))
-        return 0;
+    if (store == NULL || !use_store(recorder, store)) return 0;
     uint32_t window = shared_load(&recorder->control->window);
     if (recorder->num_windows < window)
         recorder->num_windows = window; /* a span that is open now belongs to no later window */
@@ -83,8 +78,7 @@ static int stop_following(Recorder *recorder)
 static PyObject *open_window(PyObject *self, PyObject *Py_UNUSED(nothing))
 {
     Recorder *recorder = (Recorder *)self;
-    if (recorder->is_child && !stop_following(recorder))
-        return PyErr_NoMemory();
+    if (recorder->is_child && !stop_following(recorder)) return PyErr_NoMemory();
     tsc_realign();
     shared_store(&recorder->control->window, ++recorder->num_windows);
     return new_none();
@@ -95,8 +89,7 @@ static void cut_open_spans(Track *track, uint32_t window, int64_t boundary)
 {
     for (uint32_t slot = 0; slot < track->num_made; slot++) {
         Record *open = &track->slots[slot];
-        if (tail_kind(open->tail) != KIND_SPAN || tail_series(open->tail) != window)
-            continue;
+        if (tail_kind(open->tail) != KIND_SPAN || tail_series(open->tail) != window) continue;
         Value end = {boundary};
         uint64_t tail = (open->tail & 0xffffffffu) | (uint64_t)FLAG_CUT << 24;
         track_append(track, open->begin, end, open->name, open->batch, tail);
@@ -106,8 +99,7 @@ static void cut_open_spans(Track *track, uint32_t window, int64_t boundary)
 
 static int take_into(PyObject *list, Track *track)
 {
-    if (PyList_Size(track->filled) == 0 && track->num_dropped == 0)
-        return 0;
+    if (PyList_Size(track->filled) == 0 && track->num_dropped == 0) return 0;
     PyObject *taken = track_take(track);
     int result = taken == NULL ? -1 : PyList_Append(list, taken);
     Py_XDECREF(taken);
@@ -148,23 +140,20 @@ static PyObject *take_all(Recorder *recorder)
 {
     PyObject *list = PyList_New(0);
     for (Track *track = recorder->tracks; list != NULL && track != NULL; track = track->next_track)
-        if (take_into(list, track) < 0)
-            Py_CLEAR(list);
-    if (list != NULL && PyList_Reverse(list) < 0)
-        Py_CLEAR(list);
+        if (take_into(list, track) < 0) Py_CLEAR(list);
+    if (list != NULL && PyList_Reverse(list) < 0) Py_CLEAR(list);
     return list;
 }
 
 static PyObject *close_window(PyObject *self, PyObject *Py_UNUSED(nothing))
 {
     Recorder *recorder = (Recorder *)self;
-    if (recorder->is_child && !stop_following(recorder))
-        return PyErr_NoMemory();
+    if (recorder->is_child && !stop_following(recorder)) return PyErr_NoMemory();
     uint32_t window = shared_load(&recorder->control->window);
     int64_t boundary = recorder_now(recorder);
-    if (recorder_failed(boundary))
-        return NULL;
-    for (Track *track = window != 0 ? recorder->tracks : NULL; track != NULL; track = track->next_track) {
+    if (recorder_failed(boundary)) return NULL;
+    for (Track *track = window != 0 ? recorder->tracks : NULL; track != NULL;
+         track = track->next_track) {
         cut_open_spans(track, window, boundary);
         track_detach_chunk(track);
     }
@@ -174,15 +163,15 @@ static PyObject *close_window(PyObject *self, PyObject *Py_UNUSED(nothing))
     return taken;
 }
 
-/* Of the chunks that are full. Those of threads that have ended wait for threads to come, unless space is short. */
+/* Of the chunks that are full. Those of threads that have ended wait for threads to come, unless
+ * space is short. */
 static PyObject *take_filled(PyObject *self, PyObject *Py_UNUSED(nothing))
 {
     Recorder *recorder = (Recorder *)self;
     uint32_t window = shared_load(&recorder->control->window);
     int is_short = recorder->store->used_bytes > recorder->store->limit_bytes / 2;
     for (Track *track = recorder->tracks; is_short && track != NULL; track = track->next_track)
-        if (track_is_vacant(track))
-            track_detach_chunk(track);
+        if (track_is_vacant(track)) track_detach_chunk(track);
     PyObject *taken = take_all(recorder);
     remove_ended_tracks(recorder);
     return taken == NULL ? NULL : Py_BuildValue("(IN)", window, taken);
@@ -232,29 +221,23 @@ static PyObject *set_folder(PyObject *self, PyObject *arguments)
     PyObject *folder;
     unsigned int rank;
     long long limit_bytes;
-    if (!PyArg_ParseTuple(arguments, "OIL", &folder, &rank, &limit_bytes))
-        return NULL;
+    if (!PyArg_ParseTuple(arguments, "OIL", &folder, &rank, &limit_bytes)) return NULL;
     PyObject *path = folder != Py_None ? PyUnicode_EncodeFSDefault(folder) : Py_NewRef(Py_None);
-    if (path == NULL)
-        return NULL;
+    if (path == NULL) return NULL;
     Store *store = store_new(folder != Py_None ? PyBytes_AsString(path) : NULL, rank, limit_bytes);
     Py_DECREF(path);
-    if (store == NULL)
-        return PyErr_NoMemory();
+    if (store == NULL) return PyErr_NoMemory();
     recorder->own_control = *recorder->control;
     Region shared = recorder->control_file;
     recorder->control_file.start = NULL;
     use_control(recorder, NULL, 0);
     region_unmap(&shared);
     region_unlink_unless_left(recorder->store, &shared, "run");
-    if (!use_store(recorder, store))
-        return PyErr_NoMemory();
-    if (folder == Py_None)
-        return new_none();
+    if (!use_store(recorder, store)) return PyErr_NoMemory();
+    if (folder == Py_None) return new_none();
     share_control(recorder);
     Track *track = track_of_this_thread(recorder);
-    if (track == NULL)
-        return NULL;
+    if (track == NULL) return NULL;
     track_finish_head(track);
     track_expect_much(track); /* who opens the folder trains */
     track_prepare_spare(track);
@@ -267,7 +250,8 @@ static PyObject *leave_files(PyObject *self, PyObject *Py_UNUSED(nothing))
     return new_none();
 }
 
-/* Maps a parent's control. Returns 0 with OSError set if there is none, or one that is cut short or of another version. */
+/* Maps a parent's control. Returns 0 with OSError set if there is none, or one that is cut short or
+ * of another version. */
 static int open_run_file(PyObject *path, Region *file)
 {
     int error = region_open(file, PyBytes_AsString(path), sizeof(Control));
@@ -282,23 +266,27 @@ static int open_run_file(PyObject *path, Region *file)
         return 1;
     PyObject *name = PyUnicode_DecodeFSDefault(PyBytes_AsString(path));
     if (name != NULL)
-        PyErr_Format(PyExc_OSError, "%R was not written by this version of Kinetoscope, or was cut short.", name);
+        PyErr_Format(PyExc_OSError,
+                     "%R was not written by this version of Kinetoscope, or was cut short.", name);
     Py_XDECREF(name);
     return 0;
 }
 
-/* In a child process: records what the parent's control in `run_file` asks for, into files of its own in `folder`. A span
- * that ends after its window has closed is recorded even so, since the parent reads the files some time later. */
+/* In a child process: records what the parent's control in `run_file` asks for, into files of its
+ * own in `folder`. A span that ends after its window has closed is recorded even so, since the
+ * parent reads the files some time later. */
 static PyObject *follow_parent(PyObject *self, PyObject *arguments)
 {
     Recorder *recorder = (Recorder *)self;
     PyObject *folder, *run_file;
     long long limit_bytes;
-    if (!PyArg_ParseTuple(arguments, "O&O&L", PyUnicode_FSConverter, &folder, PyUnicode_FSConverter, &run_file,
-                          &limit_bytes))
+    if (!PyArg_ParseTuple(arguments, "O&O&L", PyUnicode_FSConverter, &folder, PyUnicode_FSConverter,
+                          &run_file, &limit_bytes))
         return NULL;
     Region file = {NULL, 0, 0};
-    Store *store = open_run_file(run_file, &file) ? store_new(PyBytes_AsString(folder), 0, limit_bytes) : NULL;
+    Store *store = open_run_file(run_file, &file)
+                       ? store_new(PyBytes_AsString(folder), 0, limit_bytes)
+                       : NULL;
     Py_DECREF(folder);
     Py_DECREF(run_file);
     if (store == NULL || !use_store(recorder, store)) {
@@ -351,8 +339,7 @@ static PyObject *forget(PyObject *self, PyObject *Py_UNUSED(nothing))
 {
     Recorder *recorder = (Recorder *)self;
     Store *store = store_new(NULL, recorder->store->rank, recorder->store->limit_bytes);
-    if (store == NULL)
-        return PyErr_NoMemory();
+    if (store == NULL) return PyErr_NoMemory();
     recorder->is_requested = recorder->wants_request = 0;
     use_control(recorder, NULL, 0);
     Py_CLEAR(recorder->listener);
@@ -373,8 +360,7 @@ static int set_control(PyObject *self, PyObject *value, void *field)
 {
     Recorder *recorder = (Recorder *)self;
     unsigned long number = value != NULL ? PyLong_AsUnsignedLong(value) : 0;
-    if (PyErr_Occurred())
-        return -1;
+    if (PyErr_Occurred()) return -1;
     if (recorder->is_child && !stop_following(recorder)) {
         PyErr_NoMemory();
         return -1;
@@ -413,19 +399,18 @@ static int set_request(PyObject *self, PyObject *value, void *Py_UNUSED(closure)
     return set_callable(&((Recorder *)self)->request, value);
 }
 
-static PyObject *recorder_new(PyTypeObject *type, PyObject *Py_UNUSED(arguments), PyObject *Py_UNUSED(names))
+static PyObject *recorder_new(PyTypeObject *type, PyObject *Py_UNUSED(arguments),
+                              PyObject *Py_UNUSED(names))
 {
     allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
     Recorder *recorder = (Recorder *)allocate(type, 0);
-    if (recorder == NULL)
-        return NULL;
+    if (recorder == NULL) return NULL;
     recorder->control = &recorder->own_control;
     recorder->serial = ++num_serials;
     recorder->store = store_new(NULL, 0, DEFAULT_LIMIT_BYTES);
     recorder->series = PyDict_New();
     recorder->next = living;
-    if (living != NULL)
-        living->previous = recorder;
+    if (living != NULL) living->previous = recorder;
     living = recorder;
     if (recorder->store == NULL || recorder->series == NULL) {
         Py_DECREF((PyObject *)recorder);
@@ -438,8 +423,7 @@ static int recorder_init(PyObject *self, PyObject *arguments, PyObject *names)
 {
     static char *keywords[] = {"now", NULL};
     PyObject *now;
-    if (!PyArg_ParseTupleAndKeywords(arguments, names, "O", keywords, &now))
-        return -1;
+    if (!PyArg_ParseTupleAndKeywords(arguments, names, "O", keywords, &now)) return -1;
     return set_callable(&((Recorder *)self)->now, now);
 }
 
@@ -451,14 +435,14 @@ static int recorder_traverse(PyObject *self, visitproc visit, void *arg)
     Py_VISIT(recorder->now);
     Py_VISIT(recorder->request);
     for (Track *track = recorder->tracks; track != NULL; track = track->next_track)
-        for (uint32_t slot = 0; slot < track->num_made; slot++)
-            Py_VISIT(track->exits[slot]);
+        for (uint32_t slot = 0; slot < track->num_made; slot++) Py_VISIT(track->exits[slot]);
     return 0;
 }
 
 static int recorder_clear(PyObject *self)
 {
-    /* A finalizer in the same cycle may still use a span: that finds a recorder at rest, and the machine's clock. */
+    /* A finalizer in the same cycle may still use a span: that finds a recorder at rest, and the
+     * machine's clock. */
     Recorder *recorder = (Recorder *)self;
     memset(&recorder->own_control, 0, sizeof recorder->own_control);
     recorder->control = &recorder->own_control;
@@ -475,8 +459,7 @@ static void unlink_recorder(Recorder *recorder)
         recorder->previous->next = recorder->next;
     else if (living == recorder)
         living = recorder->next;
-    if (recorder->next != NULL)
-        recorder->next->previous = recorder->previous;
+    if (recorder->next != NULL) recorder->next->previous = recorder->previous;
 }
 
 static void recorder_dealloc(PyObject *self)
@@ -498,15 +481,23 @@ static void recorder_dealloc(PyObject *self)
 static PyMethodDef recorder_methods[] = {
     {"open_window", open_window, METH_NOARGS, "Begins to keep what is recorded."},
     {"take_at_close", close_window, METH_NOARGS,
-     "Stops keeping, cuts the open spans, and gives [(track, tid, name, is_main, num_dropped, [Chunk])] of all threads."},
-    {"take_filled", take_filled, METH_NOARGS, "(window, the same of the chunks filled so far); the window stays open."},
-    {"remove_ended", remove_ended, METH_NOARGS, "Gives back what is left of threads that have ended."},
-    {"ready_spares", ready_spares, METH_NOARGS, "Readies a chunk for each thread that will need one."},
-    {"set_folder", set_folder, METH_VARARGS, "(folder or None, rank, limit_bytes): where chunks are kept from now on."},
-    {"leave_files", leave_files, METH_NOARGS, "Its files stay when it goes, and when what was taken out of it does."},
+     "Stops keeping, cuts the open spans, and gives [(track, tid, name, is_main, num_dropped, "
+     "[Chunk])] of all threads."},
+    {"take_filled", take_filled, METH_NOARGS,
+     "(window, the same of the chunks filled so far); the window stays open."},
+    {"remove_ended", remove_ended, METH_NOARGS,
+     "Gives back what is left of threads that have ended."},
+    {"ready_spares", ready_spares, METH_NOARGS,
+     "Readies a chunk for each thread that will need one."},
+    {"set_folder", set_folder, METH_VARARGS,
+     "(folder or None, rank, limit_bytes): where chunks are kept from now on."},
+    {"leave_files", leave_files, METH_NOARGS,
+     "Its files stay when it goes, and when what was taken out of it does."},
     {"follow_parent", follow_parent, METH_VARARGS,
-     "(folder, run_file, limit_bytes): records what the parent's run file asks for, into files of its own."},
-    {"forget", forget, METH_NOARGS, "Starts anew, in memory, without threads and listeners: for a forked child."},
+     "(folder, run_file, limit_bytes): records what the parent's run file asks for, into files of "
+     "its own."},
+    {"forget", forget, METH_NOARGS,
+     "Starts anew, in memory, without threads and listeners: for a forked child."},
     {NULL, NULL, 0, NULL},
 };
 
@@ -517,8 +508,10 @@ static PyGetSetDef recorder_properties[] = {
     {"window", get_control, NULL, "The number of the open window, from 1; 0 if none is.",
      (void *)offsetof(Control, window)},
     {"listener", get_listener, set_listener, "Is told of everything at once; or None.", NULL},
-    {"request", get_request, set_request, "Is called when `prepare` should be, on another thread; or None.", NULL},
-    {"trouble", get_trouble, NULL, "The errno for which the folder was given up; 0 if it was not.", NULL},
+    {"request", get_request, set_request,
+     "Is called when `prepare` should be, on another thread; or None.", NULL},
+    {"trouble", get_trouble, NULL, "The errno for which the folder was given up; 0 if it was not.",
+     NULL},
     {"used_bytes", get_used_bytes, NULL, "Bytes of all chunks that exist.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
@@ -531,7 +524,8 @@ static PyType_Slot recorder_slots[] = {
     {Py_tp_clear, recorder_clear},
     {Py_tp_methods, recorder_methods},
     {Py_tp_getset, recorder_properties},
-    {Py_tp_doc, "Records spans, instants and counters of all threads; see kinetoscope.recording.recorder.Recorder."},
+    {Py_tp_doc, "Records spans, instants and counters of all threads; see "
+                "kinetoscope.recording.recorder.Recorder."},
     {0, NULL},
 };
 

@@ -1,9 +1,9 @@
-/* Sample: may one thread's records be written as they are? It sees them from the last to the first, a part at a time,
- * and keeps one of each kind and name.
+/* Sample: may one thread's records be written as they are? It sees them from the last to the first,
+ * a part at a time, and keeps one of each kind and name.
  *
- * Records stand in the order of their ends. Seen backwards, a span lies inside the ones still open around its end or
- * beside them, or else it overlaps the innermost of these: so the spans to remember are no more than nest in each other,
- * however many there are. */
+ * Records stand in the order of their ends. Seen backwards, a span lies inside the ones still open
+ * around its end or beside them, or else it overlaps the innermost of these: so the spans to
+ * remember are no more than nest in each other, however many there are. */
 
 #include "recorder/native.h"
 
@@ -11,22 +11,23 @@
 #include <string.h>
 
 #define FURTHEST_NS ((int64_t)1 << 60) /* sums of three times within it fit into 64 bits */
-#define LARGEST_GROUP 1024             /* values of one counter call; finding repeated ones takes its square */
+#define LARGEST_GROUP 1024 /* values of one counter call; finding repeated ones takes its square */
 
-int is_near(int64_t time) { return time >= -FURTHEST_NS && time <= FURTHEST_NS; }
+int is_near(int64_t time)
+{
+    return time >= -FURTHEST_NS && time <= FURTHEST_NS;
+}
 
 int is_ordinary(const Record *record, uint32_t num_names)
 {
     uint32_t kind = tail_kind(record->tail), flags = tail_flags(record->tail);
-    if (record->name >= num_names || !is_near(record->begin))
-        return 0;
+    if (record->name >= num_names || !is_near(record->begin)) return 0;
     switch (kind) {
-    case KIND_SPAN:
-        return !(flags & FLAG_FLOAT) && is_near(record->end.integer) && record->begin <= record->end.integer;
-    case KIND_COUNTER:
-        return tail_series(record->tail) < num_names;
-    default:
-        return kind == KIND_INSTANT;
+        case KIND_SPAN:
+            return !(flags & FLAG_FLOAT) && is_near(record->end.integer) &&
+                   record->begin <= record->end.integer;
+        case KIND_COUNTER: return tail_series(record->tail) < num_names;
+        default: return kind == KIND_INSTANT;
     }
 }
 
@@ -37,25 +38,23 @@ typedef struct {
 typedef struct {
     PyObject_HEAD
     uint32_t num_names;
-    int is_busy;       /* records are being looked through without the GIL */
-    uint8_t *seen;     /* of each name, one bit per kind */
-    Record *firsts;    /* of each kind and name the first one seen */
+    int is_busy;    /* records are being looked through without the GIL */
+    uint8_t *seen;  /* of each name, one bit per kind */
+    Record *firsts; /* of each kind and name the first one seen */
     size_t num_firsts, most_firsts;
-    Interval *open;    /* each lies in the one before it */
+    Interval *open; /* each lies in the one before it */
     size_t num_open, most_open;
     int64_t last_end, last_counter;
-    uint32_t group;    /* how many values of one counter call were seen last */
+    uint32_t group; /* how many values of one counter call were seen last */
 } Sample;
 
 /* Makes room for one more item. Returns 0 without memory. */
 static int make_room(void **items, size_t count, size_t *most, size_t bytes)
 {
-    if (count < *most)
-        return 1;
+    if (count < *most) return 1;
     size_t more = *most * 2 + 16;
     void *grown = realloc(*items, more * bytes);
-    if (grown == NULL)
-        return 0;
+    if (grown == NULL) return 0;
     *items = grown;
     *most = more;
     return 1;
@@ -64,9 +63,9 @@ static int make_room(void **items, size_t count, size_t *most, size_t bytes)
 static int note_first(Sample *sample, const Record *record)
 {
     uint8_t bit = (uint8_t)(1 << tail_kind(record->tail));
-    if (sample->seen[record->name] & bit)
-        return 1;
-    if (!make_room((void **)&sample->firsts, sample->num_firsts, &sample->most_firsts, sizeof(Record)))
+    if (sample->seen[record->name] & bit) return 1;
+    if (!make_room((void **)&sample->firsts, sample->num_firsts, &sample->most_firsts,
+                   sizeof(Record)))
         return 0;
     sample->seen[record->name] |= bit;
     sample->firsts[sample->num_firsts++] = *record;
@@ -76,16 +75,14 @@ static int note_first(Sample *sample, const Record *record)
 /* Puts a span among those that are open around its end. Returns 0 if it overlaps one of them. */
 static int nest_span(Sample *sample, int64_t begin, int64_t end)
 {
-    if (end > sample->last_end)
-        return 0; /* not in the order of ends: who knows */
+    if (end > sample->last_end) return 0; /* not in the order of ends: who knows */
     sample->last_end = end;
     while (sample->num_open > 0 && sample->open[sample->num_open - 1].begin >= end)
         sample->num_open--;
-    size_t at = sample->num_open; /* spans that were cut together end together, and stand in any order */
-    while (at > 0 && sample->open[at - 1].begin > begin && sample->open[at - 1].end == end)
-        at--;
-    if (at > 0 && sample->open[at - 1].begin > begin)
-        return 0;
+    /* spans that were cut together end together, and stand in any order */
+    size_t at = sample->num_open;
+    while (at > 0 && sample->open[at - 1].begin > begin && sample->open[at - 1].end == end) at--;
+    if (at > 0 && sample->open[at - 1].begin > begin) return 0;
     if (!make_room((void **)&sample->open, sample->num_open, &sample->most_open, sizeof(Interval)))
         return -1;
     memmove(&sample->open[at + 1], &sample->open[at], (sample->num_open++ - at) * sizeof(Interval));
@@ -107,13 +104,12 @@ static int count_group(Sample *sample, const Record *record)
 static int take_records(Sample *sample, const Record *records, size_t count)
 {
     for (const Record *record = records + count; record-- > records;) {
-        if (!is_ordinary(record, sample->num_names) || !count_group(sample, record))
-            return 0;
-        if (!note_first(sample, record))
-            return -1;
-        int nests = tail_kind(record->tail) != KIND_SPAN ? 1 : nest_span(sample, record->begin, record->end.integer);
-        if (nests != 1)
-            return nests;
+        if (!is_ordinary(record, sample->num_names) || !count_group(sample, record)) return 0;
+        if (!note_first(sample, record)) return -1;
+        int nests = tail_kind(record->tail) != KIND_SPAN
+                        ? 1
+                        : nest_span(sample, record->begin, record->end.integer);
+        if (nests != 1) return nests;
     }
     return 1;
 }
@@ -123,12 +119,10 @@ static int take_records(Sample *sample, const Record *records, size_t count)
 static PyObject *sample_new(PyTypeObject *type, PyObject *arguments, PyObject *Py_UNUSED(names))
 {
     unsigned int num_names;
-    if (!PyArg_ParseTuple(arguments, "I", &num_names))
-        return NULL;
+    if (!PyArg_ParseTuple(arguments, "I", &num_names)) return NULL;
     allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
     Sample *sample = (Sample *)allocate(type, 0);
-    if (sample == NULL)
-        return NULL;
+    if (sample == NULL) return NULL;
     sample->num_names = num_names;
     sample->last_end = INT64_MAX;
     sample->seen = calloc((size_t)num_names + 1, 1);
@@ -151,8 +145,7 @@ static PyObject *sample_add(PyObject *self, PyObject *packed)
     Sample *sample = (Sample *)self;
     Py_buffer view;
     PyObject *result = NULL;
-    if (PyObject_GetBuffer(packed, &view, PyBUF_SIMPLE) < 0)
-        return NULL;
+    if (PyObject_GetBuffer(packed, &view, PyBUF_SIMPLE) < 0) return NULL;
     if (sample_enter(sample)) {
         int is_plain;
         sample->is_busy = 1;
@@ -169,8 +162,7 @@ static PyObject *sample_add(PyObject *self, PyObject *packed)
 static PyObject *sample_firsts(PyObject *self, PyObject *Py_UNUSED(nothing))
 {
     Sample *sample = (Sample *)self;
-    if (!sample_enter(sample))
-        return NULL;
+    if (!sample_enter(sample)) return NULL;
     const char *firsts = sample->num_firsts > 0 ? (const char *)sample->firsts : "";
     return PyBytes_FromStringAndSize(firsts, (Py_ssize_t)(sample->num_firsts * sizeof(Record)));
 }
@@ -188,7 +180,8 @@ static void sample_dealloc(PyObject *self)
 }
 
 static PyMethodDef sample_methods[] = {
-    {"add", sample_add, METH_O, "(records): the part before those added so far; whether all may be written as they are."},
+    {"add", sample_add, METH_O,
+     "(records): the part before those added so far; whether all may be written as they are."},
     {"firsts", sample_firsts, METH_NOARGS, "One record of each kind and name, as bytes."},
     {NULL, NULL, 0, NULL},
 };
@@ -197,7 +190,8 @@ static PyType_Slot sample_slots[] = {
     {Py_tp_new, sample_new},
     {Py_tp_dealloc, sample_dealloc},
     {Py_tp_methods, sample_methods},
-    {Py_tp_doc, "(num_names): looks through one thread's records, the last part first. Used by one thread at a time."},
+    {Py_tp_doc, "(num_names): looks through one thread's records, the last part first. Used by one "
+                "thread at a time."},
     {0, NULL},
 };
 

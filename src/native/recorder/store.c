@@ -18,8 +18,7 @@
 Store *store_new(const char *folder, uint32_t rank, int64_t limit_bytes)
 {
     Store *store = calloc(1, sizeof *store);
-    if (store == NULL)
-        return NULL;
+    if (store == NULL) return NULL;
     store->refs = 1;
     store->pid = getpid();
     store->rank = rank;
@@ -45,26 +44,32 @@ void store_drop(Store *store)
     }
 }
 
-int store_is_ours(const Store *store) { return store->pid == getpid(); }
+int store_is_ours(const Store *store)
+{
+    return store->pid == getpid();
+}
 
 static void write_path(char *path, const Store *store, const Region *region, const char *suffix)
 {
-    snprintf(path, LONGEST_PATH, "%s/%d-%u.%s", store->folder, (int)store->pid, region->file, suffix);
+    snprintf(path, LONGEST_PATH, "%s/%d-%u.%s", store->folder, (int)store->pid, region->file,
+             suffix);
 }
 
-/* Populated here, since a first touch of each page would otherwise be paid for by the thread that records. */
+/* Populated here, since a first touch of each page would otherwise be paid for by the thread that
+ * records. */
 
 static int map_memory(Region *region, size_t bytes)
 {
-    void *start = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
-    if (start == MAP_FAILED)
-        return errno;
+    void *start = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+    if (start == MAP_FAILED) return errno;
     region->start = start;
     region->bytes = bytes;
     return 0;
 }
 
-/* A signal ends it before it is done, on some file systems with nothing done: whoever has a timer gets some tries. */
+/* A signal ends it before it is done, on some file systems with nothing done: whoever has a timer
+ * gets some tries. */
 static int allocate(int file, size_t bytes)
 {
     int error = EINTR;
@@ -76,11 +81,9 @@ static int allocate(int file, size_t bytes)
 static int allocate_and_map(int file, Region *region, size_t bytes)
 {
     int error = allocate(file, bytes);
-    if (error != 0)
-        return error;
+    if (error != 0) return error;
     void *start = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, file, 0);
-    if (start == MAP_FAILED)
-        return errno;
+    if (start == MAP_FAILED) return errno;
     region->start = start;
     region->bytes = bytes;
     return 0;
@@ -96,29 +99,23 @@ void region_touch(Region *region)
 int region_create(const Store *store, Region *region, size_t bytes, const char *suffix)
 {
     char path[LONGEST_PATH];
-    if (region->file == 0)
-        return map_memory(region, bytes);
+    if (region->file == 0) return map_memory(region, bytes);
     write_path(path, store, region, suffix);
     int file = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (file < 0)
-        return errno;
+    if (file < 0) return errno;
     int error = allocate_and_map(file, region, bytes);
     close(file);
-    if (error != 0)
-        unlink(path);
+    if (error != 0) unlink(path);
     return error;
 }
 
 static int map_for_reading(int file, Region *region, size_t bytes)
 {
     struct stat status;
-    if (fstat(file, &status) != 0)
-        return errno;
-    if (!S_ISREG(status.st_mode) || status.st_size < (off_t)bytes)
-        return EINVAL;
+    if (fstat(file, &status) != 0) return errno;
+    if (!S_ISREG(status.st_mode) || status.st_size < (off_t)bytes) return EINVAL;
     void *start = mmap(NULL, bytes, PROT_READ, MAP_SHARED, file, 0);
-    if (start == MAP_FAILED)
-        return errno;
+    if (start == MAP_FAILED) return errno;
     region->start = start;
     region->bytes = bytes;
     return 0;
@@ -126,9 +123,9 @@ static int map_for_reading(int file, Region *region, size_t bytes)
 
 int region_open(Region *region, const char *path, size_t bytes)
 {
-    int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe that nobody writes to is not waited for */
-    if (file < 0)
-        return errno;
+    /* a pipe that nobody writes to is not waited for */
+    int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (file < 0) return errno;
     int error = map_for_reading(file, region, bytes);
     close(file);
     return error;
@@ -147,16 +144,13 @@ int region_grow(const Store *store, Region *region, size_t bytes, const char *su
     if (region->file != 0) {
         write_path(path, store, region, suffix);
         int file = open(path, O_RDWR | O_CLOEXEC);
-        if (file < 0)
-            return errno;
+        if (file < 0) return errno;
         int error = allocate(file, bytes);
         close(file);
-        if (error != 0)
-            return error;
+        if (error != 0) return error;
     }
     void *start = mremap(region->start, region->bytes, bytes, MREMAP_MAYMOVE);
-    if (start == MAP_FAILED)
-        return errno;
+    if (start == MAP_FAILED) return errno;
     region->start = start;
     region->bytes = bytes;
     return 0;
@@ -164,8 +158,7 @@ int region_grow(const Store *store, Region *region, size_t bytes, const char *su
 
 void region_unmap(Region *region)
 {
-    if (region->start != NULL)
-        munmap(region->start, region->bytes);
+    if (region->start != NULL) munmap(region->start, region->bytes);
     region->start = NULL;
 }
 
@@ -174,15 +167,12 @@ void region_trim(const Store *store, Region *region, size_t bytes, const char *s
     char path[LONGEST_PATH];
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     bytes = (bytes + page - 1) / page * page;
-    if (bytes >= region->bytes)
-        return;
+    if (bytes >= region->bytes) return;
     if (region->file != 0) {
         write_path(path, store, region, suffix);
-        if (truncate(path, (off_t)bytes) != 0)
-            return;
+        if (truncate(path, (off_t)bytes) != 0) return;
     }
-    if (region->start != NULL)
-        munmap((char *)region->start + bytes, region->bytes - bytes);
+    if (region->start != NULL) munmap((char *)region->start + bytes, region->bytes - bytes);
     region->bytes = bytes;
 }
 
@@ -197,6 +187,5 @@ void region_unlink(const Store *store, Region *region, const char *suffix)
 
 void region_unlink_unless_left(const Store *store, Region *region, const char *suffix)
 {
-    if (!store->is_left)
-        region_unlink(store, region, suffix);
+    if (!store->is_left) region_unlink(store, region, suffix);
 }

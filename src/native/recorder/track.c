@@ -8,7 +8,8 @@
 #include <string.h>
 
 #define FIRST_HEAD_BYTES 4096
-/* Many threads record next to nothing and end: they begin with little space. Whoever fills it gets more. */
+/* Many threads record next to nothing and end: they begin with little space. Whoever fills it gets
+ * more. */
 #define SMALL_CHUNK_BYTES ((size_t)4 << 10)
 #define USUAL_CHUNK_BYTES ((size_t)256 << 10)
 #define LARGEST_CHUNK_BYTES ((size_t)4 << 20)
@@ -24,7 +25,8 @@ static void pulse_drop(Pulse *pulse)
         free(pulse);
 }
 
-/* Runs when a thread ends, without the GIL. Should the thread record once more, it looks for its track again. */
+/* Runs when a thread ends, without the GIL. Should the thread record once more, it looks for its
+ * track again. */
 static void pulse_stop(void *pulse)
 {
     this_thread = (ThisThread){0};
@@ -62,8 +64,7 @@ static const char *name_of(const Track *track, size_t *length)
 {
     Py_ssize_t bytes = 0;
     const char *name = PyUnicode_AsUTF8AndSize(track->name, &bytes);
-    if (name == NULL)
-        PyErr_Clear();
+    if (name == NULL) PyErr_Clear();
     *length = bytes < THREAD_NAME_BYTES ? (size_t)bytes : THREAD_NAME_BYTES;
     return name;
 }
@@ -75,11 +76,11 @@ static void put_mark(Track *track)
     const char *name = name_of(track, &length);
     uint64_t tail = record_tail(0, KIND_MARK, track->is_main ? FLAG_MAIN : 0, track->tid);
     track->chunk->num_marks++;
-    for (size_t at = 0; (at == 0 || at < length) && track->next < track->end; at += MARK_NAME_BYTES) {
+    for (size_t at = 0; (at == 0 || at < length) && track->next < track->end;
+         at += MARK_NAME_BYTES) {
         size_t rest = length - at < MARK_NAME_BYTES ? length - at : MARK_NAME_BYTES;
         Record *record = track->next++;
-        if (rest > 0)
-            memcpy(record, name + at, rest);
+        if (rest > 0) memcpy(record, name + at, rest);
         record->batch = track->number;
         record_publish(record, tail);
     }
@@ -107,12 +108,12 @@ static void write_header(Track *track)
     header->is_main = (uint32_t)track->is_main;
     header->monotonic_ns = read_clock(CLOCK_MONOTONIC);
     header->unix_ns = read_clock(CLOCK_REALTIME);
-    shared_store(&header->num_slots, (uint32_t)((track->head.bytes - sizeof *header) / sizeof(Record)));
+    shared_store(&header->num_slots,
+                 (uint32_t)((track->head.bytes - sizeof *header) / sizeof(Record)));
     size_t length;
     const char *name = name_of(track, &length);
     memset(header->name, 0, sizeof header->name);
-    if (length > 0)
-        memcpy(header->name, name, length);
+    if (length > 0) memcpy(header->name, name, length);
     write_magic(header, TRACK_MAGIC);
 }
 
@@ -138,8 +139,7 @@ static Track *track_new(Recorder *recorder)
 static Track *find_own(const Recorder *recorder, const Pulse *pulse)
 {
     Track *track = recorder->tracks;
-    while (track != NULL && (track->pulse != pulse || track->is_foreign))
-        track = track->next_track;
+    while (track != NULL && (track->pulse != pulse || track->is_foreign)) track = track->next_track;
     return track;
 }
 
@@ -151,8 +151,7 @@ int track_is_vacant(const Track *track)
 static Track *find_vacant(const Recorder *recorder)
 {
     Track *track = recorder->tracks;
-    while (track != NULL && !track_is_vacant(track))
-        track = track->next_track;
+    while (track != NULL && !track_is_vacant(track)) track = track->next_track;
     return track;
 }
 
@@ -171,8 +170,7 @@ static void set_thread(Track *track, Pulse *pulse, uint32_t tid, PyObject *name,
         track->chunk_bytes = is_main ? USUAL_CHUNK_BYTES : SMALL_CHUNK_BYTES;
     else
         put_mark(track);
-    if (track->head.start != NULL)
-        write_header(track);
+    if (track->head.start != NULL) write_header(track);
 }
 
 static Track *find_or_make(Recorder *recorder)
@@ -183,14 +181,14 @@ static Track *find_or_make(Recorder *recorder)
         return NULL;
     }
     Track *track = find_own(recorder, pulse);
-    if (track != NULL)
-        return track;
+    if (track != NULL) return track;
     unsigned int tid;
     int is_main;
     PyObject *name, *answer = PyObject_CallMethod((PyObject *)recorder, "describe_thread", NULL);
     if (answer != NULL && PyArg_ParseTuple(answer, "IUp", &tid, &name, &is_main)) {
         track = find_own(recorder, pulse); /* what was called may have recorded, too */
-        if (track == NULL && ((track = find_vacant(recorder)) != NULL || (track = track_new(recorder)) != NULL))
+        if (track == NULL &&
+            ((track = find_vacant(recorder)) != NULL || (track = track_new(recorder)) != NULL))
             set_thread(track, pulse, tid, name, is_main);
     }
     Py_XDECREF(answer);
@@ -207,12 +205,14 @@ Track *track_look_up(Recorder *recorder)
     return track;
 }
 
-void track_keep(Track *track) { track->refs++; }
+void track_keep(Track *track)
+{
+    track->refs++;
+}
 
 void track_drop(Track *track)
 {
-    if (track == NULL || --track->refs > 0)
-        return;
+    if (track == NULL || --track->refs > 0) return;
     pulse_drop(track->pulse);
     free(track->exits);
     free(track->entries);
@@ -245,12 +245,12 @@ void track_leave(Track *track)
     track_clear_objects(track);
 }
 
-/* Whether a span is open that is to be recorded: one that was cut at its window's end needs its slot no more. */
+/* Whether a span is open that is to be recorded: one that was cut at its window's end needs its
+ * slot no more. */
 static int has_span_to_record(const Track *track)
 {
     for (uint32_t slot = 0; slot < track->num_made; slot++)
-        if (tail_kind(track->slots[slot].tail) == KIND_SPAN)
-            return 1;
+        if (tail_kind(track->slots[slot].tail) == KIND_SPAN) return 1;
     return 0;
 }
 
@@ -272,8 +272,7 @@ static int set_num_slots(Track *track)
     track->entries = entries != NULL ? entries : track->entries;
     uint32_t *free_slots = realloc(track->free_slots, num_slots * sizeof *free_slots);
     track->free_slots = free_slots != NULL ? free_slots : track->free_slots;
-    if (exits == NULL || entries == NULL || free_slots == NULL)
-        return 0;
+    if (exits == NULL || entries == NULL || free_slots == NULL) return 0;
     shared_store(&((TrackHeader *)track->head.start)->num_slots, num_slots);
     track->num_slots = num_slots;
     return 1;
@@ -281,9 +280,9 @@ static int set_num_slots(Track *track)
 
 static int make_head(Track *track)
 {
-    if (track->head.start != NULL)
-        return 1;
-    if (region_create(track->recorder->store, &track->head, FIRST_HEAD_BYTES, "track") != 0 || !set_num_slots(track))
+    if (track->head.start != NULL) return 1;
+    if (region_create(track->recorder->store, &track->head, FIRST_HEAD_BYTES, "track") != 0 ||
+        !set_num_slots(track))
         return 0;
     write_header(track);
     return 1;
@@ -293,10 +292,8 @@ int track_move_head_to_memory(Track *track)
 {
     Store *store = track->recorder->store;
     Region memory = {NULL, 0, 0};
-    if (track->head.file == 0)
-        return 1;
-    if (region_create(store, &memory, track->head.bytes, "track") != 0)
-        return 0;
+    if (track->head.file == 0) return 1;
+    if (region_create(store, &memory, track->head.bytes, "track") != 0) return 0;
     memcpy(memory.start, track->head.start, track->head.bytes);
     memset((TrackHeader *)track->head.start + 1, 0, track->head.bytes - sizeof(TrackHeader));
     region_unmap(&track->head);
@@ -309,19 +306,17 @@ static int grow_head(Track *track)
 {
     Store *store = track->recorder->store;
     size_t bytes = track->head.bytes * 2;
-    if (region_grow(store, &track->head, bytes, "track") == 0)
-        return set_num_slots(track);
+    if (region_grow(store, &track->head, bytes, "track") == 0) return set_num_slots(track);
     /* There is no space on disk for more slots: from here on they stand in memory. */
-    return track_move_head_to_memory(track) && region_grow(store, &track->head, bytes, "track") == 0 &&
-           set_num_slots(track);
+    return track_move_head_to_memory(track) &&
+           region_grow(store, &track->head, bytes, "track") == 0 && set_num_slots(track);
 }
 
 void track_finish_head(Track *track)
 {
     Store *store = track->recorder->store;
     track->head_is_final = 1;
-    if (store->folder == NULL || store->error != 0 || track->head.file != 0)
-        return;
+    if (store->folder == NULL || store->error != 0 || track->head.file != 0) return;
     Region head = {NULL, 0, ++store->num_files};
     size_t bytes = track->head.start != NULL ? track->head.bytes : FIRST_HEAD_BYTES;
     int error = region_create(store, &head, bytes, "track");
@@ -332,24 +327,24 @@ void track_finish_head(Track *track)
     Region old = track->head;
     track->head = head;
     if (old.start != NULL) {
-        memcpy((TrackHeader *)head.start + 1, (TrackHeader *)old.start + 1, bytes - sizeof(TrackHeader));
+        memcpy((TrackHeader *)head.start + 1, (TrackHeader *)old.start + 1,
+               bytes - sizeof(TrackHeader));
         region_unmap(&old);
     }
-    if (set_num_slots(track))
-        write_header(track);
+    if (set_num_slots(track)) write_header(track);
 }
 
 Entry *track_make_entry(Track *track)
 {
-    if (track->num_made == track->num_slots && (track->head.start == NULL ? !make_head(track) : !grow_head(track))) {
+    if (track->num_made == track->num_slots &&
+        (track->head.start == NULL ? !make_head(track) : !grow_head(track))) {
         PyErr_NoMemory();
         return NULL;
     }
     uint32_t slot = track->num_made;
     Entry *entry;
     PyObject *exit = entry_new(track, slot, &entry);
-    if (exit == NULL)
-        return NULL;
+    if (exit == NULL) return NULL;
     track->exits[slot] = exit;
     track->entries[slot] = entry;
     track->num_made++;
@@ -375,21 +370,21 @@ Entry *track_replace_entry(Track *track, uint32_t slot)
 
 static size_t following_chunk_bytes(const Track *track)
 {
-    if (track->chunk_bytes < USUAL_CHUNK_BYTES)
-        return track->chunk_bytes * 4;
+    if (track->chunk_bytes < USUAL_CHUNK_BYTES) return track->chunk_bytes * 4;
     int is_shared = track->chunk != NULL && track->chunk->num_marks > 1;
-    return is_shared || track->chunk_bytes >= LARGEST_CHUNK_BYTES ? track->chunk_bytes : track->chunk_bytes * 2;
+    return is_shared || track->chunk_bytes >= LARGEST_CHUNK_BYTES ? track->chunk_bytes
+                                                                  : track->chunk_bytes * 2;
 }
 
 void track_expect_much(Track *track)
 {
-    if (track->chunk_bytes < USUAL_CHUNK_BYTES)
-        track->chunk_bytes = USUAL_CHUNK_BYTES;
+    if (track->chunk_bytes < USUAL_CHUNK_BYTES) track->chunk_bytes = USUAL_CHUNK_BYTES;
 }
 
 int track_lacks_spare(const Track *track)
 {
-    return track->spare == NULL && track->chunk_bytes >= USUAL_CHUNK_BYTES && !track_is_vacant(track);
+    return track->spare == NULL && track->chunk_bytes >= USUAL_CHUNK_BYTES &&
+           !track_is_vacant(track);
 }
 
 int track_prepare_spare(Track *track)
@@ -399,9 +394,9 @@ int track_prepare_spare(Track *track)
     track_keep(track);
     Chunk *chunk = chunk_new(store, track->chunk_bytes, 1);
     /* The track, or its recorder's folder, may have gone meanwhile. */
-    int is_wanted = chunk != NULL && track->recorder == recorder && recorder->store == store && track->spare == NULL;
-    if (is_wanted)
-        track->spare = (Chunk *)Py_NewRef((PyObject *)chunk);
+    int is_wanted = chunk != NULL && track->recorder == recorder && recorder->store == store &&
+                    track->spare == NULL;
+    if (is_wanted) track->spare = (Chunk *)Py_NewRef((PyObject *)chunk);
     Py_XDECREF((PyObject *)chunk);
     track_drop(track);
     store_drop(store);
@@ -411,8 +406,7 @@ int track_prepare_spare(Track *track)
 void track_detach_chunk(Track *track)
 {
     Chunk *chunk = track->chunk;
-    if (chunk == NULL)
-        return;
+    if (chunk == NULL) return;
     chunk->num_records = (uint32_t)(track->next - track->first);
     track->chunk = NULL;
     track->next = track->end = track->first = NULL;
@@ -429,7 +423,8 @@ static int dropped(Track *track)
 {
     uint32_t window = shared_load(&track->recorder->control->window);
     if (track->dropped_window != window)
-        track->num_dropped = 0; /* in a child process nobody takes what was dropped in the window before */
+        /* in a child process nobody takes what was dropped in the window before */
+        track->num_dropped = 0;
     track->dropped_window = window;
     track->num_dropped++;
     TrackHeader *header = track->head.start;
@@ -443,21 +438,20 @@ static int dropped(Track *track)
 int track_refill(Track *track)
 {
     Recorder *recorder = track->recorder;
-    if (track->chunk != NULL)
-        track->chunk_bytes = following_chunk_bytes(track);
+    if (track->chunk != NULL) track->chunk_bytes = following_chunk_bytes(track);
     if (recorder->store->spent_window != shared_load(&recorder->control->window)) {
         recorder->store->spent_window = shared_load(&recorder->control->window);
         recorder->store->spent_bytes = 0;
     }
     track_detach_chunk(track);
-    if (!track->head_is_final)
-        track_finish_head(track);
-    Chunk *chunk = track->spare != NULL ? track->spare : chunk_new(recorder->store, track->chunk_bytes, 0);
+    if (!track->head_is_final) track_finish_head(track);
+    Chunk *chunk = track->spare != NULL ? track->spare
+                                        : chunk_new(recorder->store, track->chunk_bytes, 0);
     track->spare = NULL;
-    if (chunk == NULL)
-        return dropped(track);
+    if (chunk == NULL) return dropped(track);
     track->chunk = chunk;
-    track->first = chunk_begin(chunk, track, shared_load(&recorder->control->window), ++recorder->num_chunks, &track->end);
+    track->first = chunk_begin(chunk, track, shared_load(&recorder->control->window),
+                               ++recorder->num_chunks, &track->end);
     track->next = track->first;
     put_mark(track);
     recorder->wants_request = 1;
@@ -467,13 +461,13 @@ int track_refill(Track *track)
 PyObject *track_take(Track *track)
 {
     PyObject *chunks = track->filled, *empty = PyList_New(0);
-    if (empty == NULL)
-        return NULL;
+    if (empty == NULL) return NULL;
     track->filled = empty;
     uint64_t num_dropped = track->num_dropped;
     track->num_dropped = 0;
     if (track->head.start != NULL)
         shared_store(&((TrackHeader *)track->head.start)->num_dropped, 0);
-    return Py_BuildValue("(IIOOKN)", track->number, track->tid, track->name, track->is_main ? Py_True : Py_False,
-                         (unsigned long long)num_dropped, chunks);
+    return Py_BuildValue("(IIOOKN)", track->number, track->tid, track->name,
+                         track->is_main ? Py_True : Py_False, (unsigned long long)num_dropped,
+                         chunks);
 }

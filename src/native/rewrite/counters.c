@@ -21,17 +21,21 @@
 int counter_first(CounterEvent *counter, const Event *event, Bytes texts[2])
 {
     Text args = event->fields[FIELD_ARGS];
-    if (args.at == NULL || *args.at != '{')
-        return 0;
+    if (args.at == NULL || *args.at != '{') return 0;
     counter->texts = texts;
     counter->name = json_plain_text(event->fields[FIELD_NAME], &counter->texts[0]);
-    counter->name_hash = stable_hash(stable_hash(STABLE_BASIS, counter->name.at, counter->name.length), SERIES_MARK, 1);
+    counter->name_hash = stable_hash(stable_hash(STABLE_BASIS, counter->name.at,
+                                                 counter->name.length),
+                                     SERIES_MARK, 1);
     counter->end = args.at + args.length;
     counter->at = json_skip_space(args.at + 1, counter->end);
     return counter_next(counter);
 }
 
-static int is_number(char first) { return first == '-' || (first >= '0' && first <= '9'); }
+static int is_number(char first)
+{
+    return first == '-' || (first >= '0' && first <= '9');
+}
 
 int counter_next(CounterEvent *counter)
 {
@@ -43,14 +47,11 @@ int counter_next(CounterEvent *counter)
         int num_commas = 0;
         const char *value = json_skip_key(counter->at, end, &key, &length, &marks, &fault);
         const char *behind = value != NULL ? json_skip_value(value, end, &fault) : NULL;
-        if (behind == NULL)
-            return 0;
+        if (behind == NULL) return 0;
         counter->at = json_skip_comma(behind, end, &num_commas);
-        if (!is_number(*value))
-            continue;
+        if (!is_number(*value)) continue;
         counter->value = read_double((Text){value, (size_t)(behind - value)});
-        if (!isfinite(counter->value))
-            continue;
+        if (!isfinite(counter->value)) continue;
         counter->series = json_plain_text((Text){key - 1, length + 2}, &counter->texts[1]);
         counter->hash = stable_hash(counter->name_hash, counter->series.at, counter->series.length);
         return 1;
@@ -65,7 +66,10 @@ static Text subject_of(Text name)
     return slash != NULL && slash > name.at ? (Text){name.at, (size_t)(slash - name.at)} : name;
 }
 
-static uint64_t subject_hash(Text subject) { return stable_hash(stable_hash(STABLE_BASIS, subject.at, subject.length), GROUP_MARK, 1); }
+static uint64_t subject_hash(Text subject)
+{
+    return stable_hash(stable_hash(STABLE_BASIS, subject.at, subject.length), GROUP_MARK, 1);
+}
 
 /* -- the first pass -- */
 
@@ -81,7 +85,8 @@ static int note_series(CounterSurvey *survey, const CounterEvent *counter, uint3
     if (number < num_facts)
         fact->has_changed |= fact->value != counter->value;
     else
-        *fact = (CounterFact){counter->hash, subject_hash(subject_of(counter->name)), counter->value, track, 0};
+        *fact = (CounterFact){counter->hash, subject_hash(subject_of(counter->name)),
+                              counter->value, track, 0};
     survey->is_full = survey->keys.num_entries > MOST_FACTS;
     return 1;
 }
@@ -89,10 +94,10 @@ static int note_series(CounterSurvey *survey, const CounterEvent *counter, uint3
 int counters_survey(CounterSurvey *survey, const Event *event, uint32_t track)
 {
     CounterEvent counter;
-    int is_there = event->fields[FIELD_TS].at != NULL && counter_first(&counter, event, survey->texts);
+    int is_there = event->fields[FIELD_TS].at != NULL &&
+                   counter_first(&counter, event, survey->texts);
     for (; is_there && !survey->is_full; is_there = counter_next(&counter)) {
-        if (!note_series(survey, &counter, track))
-            return 0;
+        if (!note_series(survey, &counter, track)) return 0;
     }
     return !survey->texts[0].has_failed && !survey->texts[1].has_failed;
 }
@@ -107,7 +112,10 @@ void counter_survey_free(CounterSurvey *survey)
 
 /* -- the second pass -- */
 
-static uint64_t uuid_of(uint64_t hash, uint64_t process) { return (hash ^ process) * STABLE_PRIME | COUNTER_BIT; }
+static uint64_t uuid_of(uint64_t hash, uint64_t process)
+{
+    return (hash ^ process) * STABLE_PRIME | COUNTER_BIT;
+}
 
 static int compare_uuids(const void *one, const void *other)
 {
@@ -117,14 +125,16 @@ static int compare_uuids(const void *one, const void *other)
 
 static int is_among(uint64_t uuid, const Bytes *uuids)
 {
-    return uuids->length > 0 && bsearch(&uuid, uuids->at, uuids->length / sizeof uuid, sizeof uuid, compare_uuids) != NULL;
+    return uuids->length > 0 && bsearch(&uuid, uuids->at, uuids->length / sizeof uuid, sizeof uuid,
+                                        compare_uuids) != NULL;
 }
 
 /* Whether nothing has been said yet of a track or a group. */
 static int is_new(CounterTracks *tracks, uint64_t uuid)
 {
     size_t before = tracks->described.num_entries;
-    tracks->has_failed |= table_intern(&tracks->described, (const char *)&uuid, sizeof uuid) == TABLE_FULL;
+    tracks->has_failed |= table_intern(&tracks->described, (const char *)&uuid, sizeof uuid) ==
+                          TABLE_FULL;
     return tracks->described.num_entries > before;
 }
 
@@ -144,18 +154,16 @@ static void put_track(const Track *track, unsigned sequence, Bytes *out)
     put_unsigned(out, 5, track->parent);
     size_t title = begin_message(out, 2);
     bytes_put(out, track->first.at, track->first.length);
-    if (track->first.length > 0 && track->second.length > 0)
-        bytes_put_char(out, ' ');
+    if (track->first.length > 0 && track->second.length > 0) bytes_put_char(out, ' ');
     bytes_put(out, track->second.at, track->second.length);
     end_message(out, title);
-    if (track->is_counter)
-        end_message(out, begin_message(out, 8));
+    if (track->is_counter) end_message(out, begin_message(out, 8));
     end_message(out, descriptor);
     end_message(out, packet);
 }
 
-static uint64_t group(CounterTracks *tracks, uint64_t hash, uint64_t process, uint64_t parent, Text name, unsigned sequence,
-                      Bytes *out)
+static uint64_t group(CounterTracks *tracks, uint64_t hash, uint64_t process, uint64_t parent,
+                      Text name, unsigned sequence, Bytes *out)
 {
     uint64_t uuid = uuid_of(hash, process);
     if (is_new(tracks, uuid))
@@ -163,19 +171,20 @@ static uint64_t group(CounterTracks *tracks, uint64_t hash, uint64_t process, ui
     return uuid;
 }
 
-uint64_t counter_track(CounterTracks *tracks, const CounterEvent *counter, uint64_t process, unsigned sequence, Bytes *out)
+uint64_t counter_track(CounterTracks *tracks, const CounterEvent *counter, uint64_t process,
+                       unsigned sequence, Bytes *out)
 {
     Text name = counter->name, subject = subject_of(name);
     Track track = {uuid_of(counter->hash, process), process, name, counter->series, 1};
-    if (!is_new(tracks, track.uuid))
-        return track.uuid;
+    if (!is_new(tracks, track.uuid)) return track.uuid;
     if (subject.length > 0 && !is_among(track.uuid, &tracks->alone)) {
         uint64_t hash = subject_hash(subject);
         size_t length = subject.length + (subject.length < name.length);
         track.first = (Text){name.at + length, name.length - length};
         track.parent = group(tracks, hash, process, process, subject, sequence, out);
         if (is_among(track.uuid, &tracks->unchanged))
-            track.parent = group(tracks, stable_hash(hash, GROUP_MARK, 1), process, track.parent, (Text){"unchanged", 9}, sequence, out);
+            track.parent = group(tracks, stable_hash(hash, GROUP_MARK, 1), process, track.parent,
+                                 (Text){"unchanged", 9}, sequence, out);
     }
     put_track(&track, sequence, out);
     tracks->has_failed |= tracks->texts[0].has_failed | tracks->texts[1].has_failed;

@@ -1,10 +1,11 @@
-/* Counters of a trace: which numbers change, and the track of each in a Perfetto trace. formats/perfetto.py says the same
- * in Python.
+/* Counters of a trace: which numbers change, and the track of each in a Perfetto trace.
+ * formats/perfetto.py says the same in Python.
  *
  *     events ──► counters_survey ──► facts ──► (Python compares) ──► counter_track ──► packets
  *
- * A counter has a name and, in its args, series: "memory/virtual" with "used" and "free". Its subject is what stands before
- * the first slash. Series of one subject stand in one group; those that never change in a group within it. */
+ * A counter has a name and, in its args, series: "memory/virtual" with "used" and "free". Its
+ * subject is what stands before the first slash. Series of one subject stand in one group; those
+ * that never change in a group within it. */
 
 #ifndef KINETOSCOPE_COUNTERS_H
 #define KINETOSCOPE_COUNTERS_H
@@ -21,8 +22,8 @@ typedef struct {
     Bytes *texts;
 } CounterEvent;
 
-/* Goes to the first, or the next, series whose value is a finite number; 0 if there is none. `texts` are two rooms for what has
- * escapes. */
+/* Goes to the first, or the next, series whose value is a finite number; 0 if there is none.
+ * `texts` are two rooms for what has escapes. */
 int counter_first(CounterEvent *counter, const Event *event, Bytes texts[2]);
 int counter_next(CounterEvent *counter);
 
@@ -36,7 +37,7 @@ typedef struct {
 
 typedef struct {
     int is_wanted, is_full; /* full: there are more than anybody reads, so nothing is known */
-    Table keys; /* of the facts: a track and a hash */
+    Table keys;             /* of the facts: a track and a hash */
     CounterFact *facts;
     size_t capacity;
     Bytes texts[2];
@@ -49,14 +50,16 @@ void counter_survey_free(CounterSurvey *survey);
 /* -- the second pass -- */
 
 typedef struct {
-    Bytes alone, unchanged; /* uuids, in order, of tracks that do not stand in the group of their subject */
+    /* uuids, in order, of tracks that do not stand in the group of their subject */
+    Bytes alone, unchanged;
     Table described;
     Bytes texts[2];
     int has_failed;
 } CounterTracks;
 
 /* The track of the series at hand, described with its groups when it is new. */
-uint64_t counter_track(CounterTracks *tracks, const CounterEvent *counter, uint64_t process, unsigned sequence, Bytes *out);
+uint64_t counter_track(CounterTracks *tracks, const CounterEvent *counter, uint64_t process,
+                       unsigned sequence, Bytes *out);
 void counter_tracks_free(CounterTracks *tracks);
 
 #endif

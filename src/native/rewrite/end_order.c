@@ -11,13 +11,13 @@
 
 static int put(int64_t **moments, size_t *num, size_t *capacity, int64_t moment)
 {
-    if (!array_grow((void **)moments, *num, capacity, sizeof **moments))
-        return 0;
+    if (!array_grow((void **)moments, *num, capacity, sizeof **moments)) return 0;
     (*moments)[(*num)++] = moment;
     return 1;
 }
 
-/* The older half of the begins is forgotten: what begins before the latest of them may begin with one of them. */
+/* The older half of the begins is forgotten: what begins before the latest of them may begin with
+ * one of them. */
 static void forget(EndOrder *order)
 {
     size_t half = order->num_begins / 2;
@@ -31,23 +31,23 @@ int end_order_note(EndOrder *order, int64_t begin, int64_t dur, int is_disordere
     int64_t end = begin + dur, before = order->last_begin;
     int is_first = !order->has_begun;
     if (!is_first)
-        order->is_broken |= end < order->last_end || (end == order->last_end && begin > before && dur > 0);
-    if (is_first || begin > order->last_begin)
-        order->last_begin = begin;
+        order->is_broken |= end < order->last_end ||
+                            (end == order->last_end && begin > before && dur > 0);
+    if (is_first || begin > order->last_begin) order->last_begin = begin;
     order->last_end = end;
     order->has_begun = 1;
-    if (order->is_broken)
-        return 1;
+    if (order->is_broken) return 1;
     if (!is_disordered) { /* until the first that encloses another, all begins are forgotten */
         order->forgotten = order->last_begin;
-        return is_first || begin != before || put(&order->shared, &order->num_shared, &order->shared_capacity, begin);
+        return is_first || begin != before ||
+               put(&order->shared, &order->num_shared, &order->shared_capacity, begin);
     }
     while (order->num_begins > 0 && order->begins[order->num_begins - 1] > begin)
         order->num_begins--;
-    if (order->num_begins > 0 ? order->begins[order->num_begins - 1] == begin : begin <= order->forgotten)
+    if (order->num_begins > 0 ? order->begins[order->num_begins - 1] == begin
+                              : begin <= order->forgotten)
         return put(&order->shared, &order->num_shared, &order->shared_capacity, begin);
-    if (order->num_begins >= MOST_BEGINS)
-        forget(order);
+    if (order->num_begins >= MOST_BEGINS) forget(order);
     return put(&order->begins, &order->num_begins, &order->begins_capacity, begin);
 }
 
@@ -59,8 +59,7 @@ static int compare(const void *one, const void *other)
 
 void end_order_finish(EndOrder *order)
 {
-    if (order->is_broken)
-        order->num_shared = 0;
+    if (order->is_broken) order->num_shared = 0;
     if (order->num_shared > 0)
         qsort(order->shared, order->num_shared, sizeof *order->shared, compare);
     free(order->begins);
@@ -78,8 +77,7 @@ size_t end_order_shared(const EndOrder *order, int64_t begin)
         else
             high = middle;
     }
-    while (low + num < order->num_shared && order->shared[low + num] == begin)
-        num++;
+    while (low + num < order->num_shared && order->shared[low + num] == begin) num++;
     return num;
 }
 

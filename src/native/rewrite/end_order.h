@@ -1,7 +1,9 @@
-/* Spans of one track that come in the order of their end, as a recorder writes them: which of them begin together.
+/* Spans of one track that come in the order of their end, as a recorder writes them: which of them
+ * begin together.
  *
- * Perfetto sorts packets by time, so such spans can be written as they come, but for those that begin at the same moment as
- * one that encloses them: these must wait for it. The first pass over a file finds such moments. */
+ * Perfetto sorts packets by time, so such spans can be written as they come, but for those that
+ * begin at the same moment as one that encloses them: these must wait for it. The first pass over a
+ * file finds such moments. */
 
 #ifndef KINETOSCOPE_END_ORDER_H
 #define KINETOSCOPE_END_ORDER_H
@@ -19,7 +21,8 @@ typedef struct {
     uint8_t has_begun, is_broken; /* not all spans come in that order */
 } EndOrder;
 
-/* Notes a span; 0 if there is no memory. `is_disordered`: so far, not all spans came in the order of their begin. */
+/* Notes a span; 0 if there is no memory. `is_disordered`: so far, not all spans came in the order
+ * of their begin. */
 int end_order_note(EndOrder *order, int64_t begin, int64_t dur, int is_disordered);
 /* All spans were noted. */
 void end_order_finish(EndOrder *order);

@@ -11,54 +11,53 @@
 int event_field(const char *key, size_t length)
 {
     switch (length) {
-    case 1:
-        return *key == 's' ? FIELD_SCOPE : -1;
-    case 2:
-        return memcmp(key, "ph", 2) == 0   ? FIELD_PH
-               : memcmp(key, "ts", 2) == 0 ? FIELD_TS
-               : memcmp(key, "id", 2) == 0 ? FIELD_ID
-               : memcmp(key, "bp", 2) == 0 ? FIELD_BP
-                                           : -1;
-    case 3:
-        return memcmp(key, "pid", 3) == 0   ? FIELD_PID
-               : memcmp(key, "tid", 3) == 0 ? FIELD_TID
-               : memcmp(key, "cat", 3) == 0 ? FIELD_CAT
-               : memcmp(key, "dur", 3) == 0 ? FIELD_DUR
-               : memcmp(key, "id2", 3) == 0 ? FIELD_ID2
-                                            : -1;
-    case 4:
-        return memcmp(key, "name", 4) == 0 ? FIELD_NAME : memcmp(key, "args", 4) == 0 ? FIELD_ARGS : -1;
-    case 7:
-        return memcmp(key, "bind_id", 7) == 0 ? FIELD_BIND_ID : -1;
-    default:
-        return -1;
+        case 1: return *key == 's' ? FIELD_SCOPE : -1;
+        case 2:
+            return memcmp(key, "ph", 2) == 0   ? FIELD_PH
+                   : memcmp(key, "ts", 2) == 0 ? FIELD_TS
+                   : memcmp(key, "id", 2) == 0 ? FIELD_ID
+                   : memcmp(key, "bp", 2) == 0 ? FIELD_BP
+                                               : -1;
+        case 3:
+            return memcmp(key, "pid", 3) == 0   ? FIELD_PID
+                   : memcmp(key, "tid", 3) == 0 ? FIELD_TID
+                   : memcmp(key, "cat", 3) == 0 ? FIELD_CAT
+                   : memcmp(key, "dur", 3) == 0 ? FIELD_DUR
+                   : memcmp(key, "id2", 3) == 0 ? FIELD_ID2
+                                                : -1;
+        case 4:
+            return memcmp(key, "name", 4) == 0   ? FIELD_NAME
+                   : memcmp(key, "args", 4) == 0 ? FIELD_ARGS
+                                                 : -1;
+        case 7: return memcmp(key, "bind_id", 7) == 0 ? FIELD_BIND_ID : -1;
+        default: return -1;
     }
 }
 
 int event_plain_id(Text text, int64_t *id)
 {
-    if (*text.at == '"')
-        text = (Text){text.at + 1, text.length - 2};
+    if (*text.at == '"') text = (Text){text.at + 1, text.length - 2};
     int is_plain = text.length > 0 && *text.at != '-' && (*text.at != '0' || text.length == 1);
     return is_plain && read_integer(text, id) && *id <= MOST_ID;
 }
 
-/* Strings that Perfetto or a strict parser stumbles over: a backslash at the end, halves of a surrogate pair. */
+/* Strings that Perfetto or a strict parser stumbles over: a backslash at the end, halves of a
+ * surrogate pair. */
 static int has_odd_escape(const char *at, const char *end)
 {
     while ((at = memchr(at, '\\', (size_t)(end - at))) != NULL) {
-        if (end - at < 3)
-            return 1;
-        if (at[1] == '\\' && at[2] == '"')
-            return 1;
-        if (at[1] == 'u' && (at[2] == 'd' || at[2] == 'D'))
-            return 1;
+        if (end - at < 3) return 1;
+        if (at[1] == '\\' && at[2] == '"') return 1;
+        if (at[1] == 'u' && (at[2] == 'd' || at[2] == 'D')) return 1;
         at += 2;
     }
     return 0;
 }
 
-static int is_scalar(Text text) { return *text.at != '{' && *text.at != '['; }
+static int is_scalar(Text text)
+{
+    return *text.at != '{' && *text.at != '[';
+}
 
 int event_understand(Event *event, unsigned look, int is_plain)
 {
@@ -71,28 +70,33 @@ int event_understand(Event *event, unsigned look, int is_plain)
     return is_plain || (look & LOOK_CANONICAL) || !has_odd_escape(event->begin, event->end);
 }
 
-static EventFault event_fault(JsonFault fault) { return fault == JSON_CUT ? EVENT_CUT : EVENT_ODD; }
+static EventFault event_fault(JsonFault fault)
+{
+    return fault == JSON_CUT ? EVENT_CUT : EVENT_ODD;
+}
 
-/* The field whose key, as most write it, `*at` is at; goes behind its colon. -1 if it is none of them. They mostly come in
- * the same order: `*next` is the one to try first. */
+/* The field whose key, as most write it, `*at` is at; goes behind its colon. -1 if it is none of
+ * them. They mostly come in the same order: `*next` is the one to try first. */
 static inline int usual_key(const char **at, const char *end, unsigned *next)
 {
     static const struct {
         char text[8];
         uint8_t length, field;
-    } keys[] = {{"\"ph\":", 5, FIELD_PH},   {"\"cat\":", 6, FIELD_CAT}, {"\"name\":", 7, FIELD_NAME},
-                {"\"pid\":", 6, FIELD_PID}, {"\"tid\":", 6, FIELD_TID}, {"\"ts\":", 5, FIELD_TS},
-                {"\"dur\":", 6, FIELD_DUR}, {"\"args\":", 7, FIELD_ARGS}};
-    static const uint64_t masks[] = {[5] = 0xffffffffff, [6] = 0xffffffffffff, [7] = 0xffffffffffffff};
+    } keys[] = {{"\"ph\":", 5, FIELD_PH},     {"\"cat\":", 6, FIELD_CAT},
+                {"\"name\":", 7, FIELD_NAME}, {"\"pid\":", 6, FIELD_PID},
+                {"\"tid\":", 6, FIELD_TID},   {"\"ts\":", 5, FIELD_TS},
+                {"\"dur\":", 6, FIELD_DUR},   {"\"args\":", 7, FIELD_ARGS}};
+    static const uint64_t masks[] = {
+        [5] = 0xffffffffff, [6] = 0xffffffffffff, [7] = 0xffffffffffffff};
     uint64_t found;
-    if (end - *at < 8)
-        return -1;
+    if (end - *at < 8) return -1;
     memcpy(&found, *at, 8);
     for (unsigned n = 0; n < 8; n++) {
         unsigned i = (*next + n) % 8;
         uint64_t key;
         memcpy(&key, keys[i].text, 8);
-        if ((found & masks[keys[i].length]) == key) { /* little-endian: the first bytes are the low ones */
+        /* little-endian: the first bytes are the low ones */
+        if ((found & masks[keys[i].length]) == key) {
             *at += keys[i].length;
             *next = i + 1;
             return keys[i].field;
@@ -102,17 +106,17 @@ static inline int usual_key(const char **at, const char *end, unsigned *next)
 }
 
 /* Goes behind a value; a time is read on the way. NULL and why. */
-static inline const char *skip_field(const char *at, const char *end, int field, Event *event, JsonFault *fault,
-                                     int *is_odd)
+static inline const char *skip_field(const char *at, const char *end, int field, Event *event,
+                                     JsonFault *fault, int *is_odd)
 {
     if (field == FIELD_TS || field == FIELD_DUR) {
         const char *behind = read_us(at, end, field == FIELD_TS ? &event->ts : &event->dur);
-        if (behind != NULL)
-            return behind;
+        if (behind != NULL) return behind;
         *is_odd = 1;
     }
     unsigned marks = 0;
-    return *at == '"' ? json_skip_string(at + 1, end, &marks, fault) : json_skip_value(at, end, fault);
+    return *at == '"' ? json_skip_string(at + 1, end, &marks, fault)
+                      : json_skip_value(at, end, fault);
 }
 
 /* Reads an event of a shape that was not seen before. */
@@ -136,36 +140,29 @@ static EventFault scan_anew(const char *at, const char *end, unsigned look, Even
         int field = usual_key(&at, end, &next);
         if (field >= 0) {
             at = json_skip_space(at, end);
-            if (at == end)
-                return EVENT_CUT;
+            if (at == end) return EVENT_CUT;
         } else {
             const char *key;
             size_t length;
             unsigned marks = 0;
             at = json_skip_key(at, end, &key, &length, &marks, &fault);
-            if (at == NULL)
-                return event_fault(fault);
+            if (at == NULL) return event_fault(fault);
             field = event_field(key, length);
             is_odd |= (marks & JSON_ESCAPED) && !(look & LOOK_CANONICAL);
         }
         const char *value = at;
         at = skip_field(at, end, field, event, &fault, &is_odd);
-        if (at == NULL)
-            return event_fault(fault);
+        if (at == NULL) return event_fault(fault);
         if (field >= 0) {
             is_odd |= event->fields[field].at != NULL;
             event->fields[field] = (Text){value, (size_t)(at - value)};
-            if (event->num_fields < NUM_FIELDS)
-                event->order[event->num_fields++] = (uint8_t)field;
+            if (event->num_fields < NUM_FIELDS) event->order[event->num_fields++] = (uint8_t)field;
         }
         event->has_members = 1;
         at = json_skip_space(at, end);
-        if (at == end)
-            return EVENT_CUT;
-        if (*at == '}')
-            break;
-        if (*at != ',')
-            return EVENT_ODD;
+        if (at == end) return EVENT_CUT;
+        if (*at == '}') break;
+        if (*at != ',') return EVENT_ODD;
         at = json_skip_space(at + 1, end);
     }
     event->end = at + 1;
@@ -174,12 +171,9 @@ static EventFault scan_anew(const char *at, const char *end, unsigned look, Even
 
 EventFault event_scan(Shapes *shapes, const char *at, const char *end, unsigned look, Event *event)
 {
-    if (look & LOOK_CANONICAL)
-        return scan_anew(at, end, look, event);
-    if (shapes_match(shapes, at, end, look, event))
-        return EVENT_FINE;
+    if (look & LOOK_CANONICAL) return scan_anew(at, end, look, event);
+    if (shapes_match(shapes, at, end, look, event)) return EVENT_FINE;
     EventFault fault = scan_anew(at, end, look, event);
-    if (fault == EVENT_FINE)
-        shapes_learn(shapes, event);
+    if (fault == EVENT_FINE) shapes_learn(shapes, event);
     return fault;
 }

@@ -6,15 +6,17 @@
 
 #include "text/numbers.h"
 
-static const int64_t limits_ns[] = {[SPAN_FRAME] = 1000000, [SPAN_DEVICE] = 1000, [SPAN_OTHER] = 5000,
-                                    [SPAN_FIXED] = -1};
+static const int64_t limits_ns[] = {
+    [SPAN_FRAME] = 1000000, [SPAN_DEVICE] = 1000, [SPAN_OTHER] = 5000, [SPAN_FIXED] = -1};
 
-static inline int64_t end_of(const NestSpan *span) { return span->begin + span->dur; }
+static inline int64_t end_of(const NestSpan *span)
+{
+    return span->begin + span->dur;
+}
 
 int nest_compare(const NestSpan *one, const NestSpan *other)
 {
-    if (one->begin != other->begin)
-        return one->begin < other->begin ? -1 : 1;
+    if (one->begin != other->begin) return one->begin < other->begin ? -1 : 1;
     return one->dur != other->dur ? (one->dur > other->dur ? -1 : 1) : 0;
 }
 
@@ -30,8 +32,8 @@ static NestAction *action_of(NestSpan *span, NestOutcome *outcome)
 {
     if (span->action == NO_ACTION) {
         if (outcome->num_actions >= NO_ACTION ||
-            !array_grow((void **)&outcome->actions, outcome->num_actions, &outcome->actions_capacity,
-                        sizeof *outcome->actions)) {
+            !array_grow((void **)&outcome->actions, outcome->num_actions,
+                        &outcome->actions_capacity, sizeof *outcome->actions)) {
             outcome->has_failed = 1;
             return NULL;
         }
@@ -45,8 +47,7 @@ static NestAction *action_of(NestSpan *span, NestOutcome *outcome)
 static void cut(NestSpan *span, int64_t from_begin, int64_t from_end, NestOutcome *outcome)
 {
     NestAction *action = action_of(span, outcome);
-    if (action == NULL)
-        return;
+    if (action == NULL) return;
     outcome->num_clipped += action->cut_begin == 0 && action->cut_end == 0;
     action->cut_begin += from_begin;
     action->cut_end += from_end;
@@ -54,11 +55,11 @@ static void cut(NestSpan *span, int64_t from_begin, int64_t from_end, NestOutcom
     action->dur = span->dur -= from_begin + from_end;
 }
 
-static void send_on(const NestLevel *level, NestSpan *span, const NestSpan *staying, NestOutcome *outcome)
+static void send_on(const NestLevel *level, NestSpan *span, const NestSpan *staying,
+                    NestOutcome *outcome)
 {
     NestAction *action = action_of(span, outcome);
-    if (action == NULL)
-        return;
+    if (action == NULL) return;
     if (level->level == 0) {
         action->beside = staying->name;
         outcome->num_moved++;
@@ -70,10 +71,8 @@ static void send_on(const NestLevel *level, NestSpan *span, const NestSpan *stay
 
 static void say_cut(int64_t cut_ns, const char *where, Bytes *said)
 {
-    if (cut_ns == 0)
-        return;
-    if (said->length > 0)
-        bytes_put_literal(said, "; ");
+    if (cut_ns == 0) return;
+    if (said->length > 0) bytes_put_literal(said, "; ");
     bytes_put_literal(said, "clipped ");
     bytes_put_us(said, cut_ns);
     bytes_put_literal(said, " us at its ");
@@ -81,16 +80,16 @@ static void say_cut(int64_t cut_ns, const char *where, Bytes *said)
     bytes_put_literal(said, " to nest");
 }
 
-void nest_say(const NestAction *action, const Table *names, Text thread, unsigned overlap, Bytes *said)
+void nest_say(const NestAction *action, const Table *names, Text thread, unsigned overlap,
+              Bytes *said)
 {
     size_t length = 0;
-    const char *name = action->beside != TABLE_FULL ? table_key(names, action->beside, &length) : NULL;
+    const char *name = action->beside != TABLE_FULL ? table_key(names, action->beside, &length)
+                                                    : NULL;
     say_cut(action->cut_begin, "begin", said);
     say_cut(action->cut_end, "end", said);
-    if (action->level == 0)
-        return;
-    if (said->length > 0)
-        bytes_put_literal(said, "; ");
+    if (action->level == 0) return;
+    if (said->length > 0) bytes_put_literal(said, "; ");
     bytes_put_literal(said, "moved from thread ");
     if (thread.at == NULL)
         bytes_put_literal(said, "None");
@@ -117,7 +116,8 @@ static int repeats_less(const NestRepeat *one, const NestRepeat *other)
 
 static void repeats_push(NestLevel *level, NestSpan span, NestOutcome *outcome)
 {
-    if (!array_grow((void **)&level->repeats, level->num_repeats, &level->repeats_capacity, sizeof *level->repeats)) {
+    if (!array_grow((void **)&level->repeats, level->num_repeats, &level->repeats_capacity,
+                    sizeof *level->repeats)) {
         outcome->has_failed = 1;
         return;
     }
@@ -135,12 +135,11 @@ static NestSpan repeats_pop(NestLevel *level)
     size_t at = 0;
     for (;;) {
         size_t child = 2 * at + 1;
-        if (child >= level->num_repeats)
-            break;
-        if (child + 1 < level->num_repeats && repeats_less(&level->repeats[child + 1], &level->repeats[child]))
+        if (child >= level->num_repeats) break;
+        if (child + 1 < level->num_repeats &&
+            repeats_less(&level->repeats[child + 1], &level->repeats[child]))
             child++;
-        if (!repeats_less(&level->repeats[child], &last))
-            break;
+        if (!repeats_less(&level->repeats[child], &last)) break;
         level->repeats[at] = level->repeats[child];
         at = child;
     }
@@ -152,7 +151,8 @@ static NestSpan repeats_pop(NestLevel *level)
 
 enum Resolution { PLACED_ON, CUT_BEGIN, MOVED };
 
-/* Settles the overlap of `outer`, which is open, and `span`, which begins within it and ends later, at the least cost. */
+/* Settles the overlap of `outer`, which is open, and `span`, which begins within it and ends later,
+ * at the least cost. */
 static enum Resolution resolve(NestLevel *level, NestSpan *span, NestOutcome *outcome)
 {
     NestSpan *outer = &level->open[level->num_open - 1];
@@ -187,7 +187,8 @@ static NestLevel *level_behind(NestLevel *level, NestOutcome *outcome)
     return level->next;
 }
 
-/* Sends one of two away: the later one, unless its times are fixed and the other's are not. Whether it was the outer one. */
+/* Sends one of two away: the later one, unless its times are fixed and the other's are not. Whether
+ * it was the outer one. */
 static int move(NestLevel *level, NestSpan *span, NestOutcome *outcome)
 {
     NestSpan *outer = &level->open[level->num_open - 1];
@@ -195,8 +196,8 @@ static int move(NestLevel *level, NestSpan *span, NestOutcome *outcome)
     NestSpan *leaving = outer_goes ? outer : span;
     send_on(level, leaving, outer_goes ? span : outer, outcome);
     NestLevel *next = level_behind(level, outcome);
-    if (next == NULL ||
-        !array_grow((void **)&next->moved, next->num_moved, &next->moved_capacity, sizeof *next->moved)) {
+    if (next == NULL || !array_grow((void **)&next->moved, next->num_moved, &next->moved_capacity,
+                                    sizeof *next->moved)) {
         outcome->has_failed = 1;
         return outer_goes;
     }
@@ -215,10 +216,10 @@ static void place_now(NestLevel *level, NestSpan span, NestOutcome *outcome)
             repeats_push(level, span, outcome);
             return;
         }
-        if (outcome->has_failed || (resolution == MOVED && !move(level, &span, outcome)))
-            return;
+        if (outcome->has_failed || (resolution == MOVED && !move(level, &span, outcome))) return;
     }
-    if (!array_grow((void **)&level->open, level->num_open, &level->open_capacity, sizeof *level->open)) {
+    if (!array_grow((void **)&level->open, level->num_open, &level->open_capacity,
+                    sizeof *level->open)) {
         outcome->has_failed = 1;
         return;
     }
@@ -237,10 +238,8 @@ void nest_finish(NestLevel *level, NestOutcome *outcome)
     for (; level != NULL; level = level->next) {
         if (level->num_moved > 0)
             qsort(level->moved, level->num_moved, sizeof *level->moved, nest_compare_serials);
-        for (size_t i = 0; i < level->num_moved; i++)
-            nest_place(level, level->moved[i], outcome);
-        while (level->num_repeats > 0)
-            place_now(level, repeats_pop(level), outcome);
+        for (size_t i = 0; i < level->num_moved; i++) nest_place(level, level->moved[i], outcome);
+        while (level->num_repeats > 0) place_now(level, repeats_pop(level), outcome);
         level->num_open = level->num_moved = 0;
     }
 }

@@ -1,5 +1,5 @@
-/* Proper nesting, as formats/nesting.py says it: the spans of one track flow in, in order of their begin, and which of
- * them must be cut or moved so that all nest flows out. */
+/* Proper nesting, as formats/nesting.py says it: the spans of one track flow in, in order of their
+ * begin, and which of them must be cut or moved so that all nest flows out. */
 
 #ifndef KINETOSCOPE_NEST_H
 #define KINETOSCOPE_NEST_H
@@ -8,15 +8,16 @@
 #include "rewrite/event.h"
 
 #define NO_ACTION UINT32_MAX
-#define NEST_LAST_LEVEL 1000 /* behind so many overlap tracks, what does not fit is cut until it does */
+/* behind so many overlap tracks, what does not fit is cut until it does */
+#define NEST_LAST_LEVEL 1000
 
 enum SpanKind { SPAN_FRAME, SPAN_DEVICE, SPAN_OTHER, SPAN_FIXED };
 
 typedef struct {
     int64_t begin, dur;
     uint64_t serial : 56, kind : 8; /* its place in the file, and an enum SpanKind */
-    uint32_t name;   /* in the names */
-    uint32_t action; /* what was done to it, or NO_ACTION */
+    uint32_t name;                  /* in the names */
+    uint32_t action;                /* what was done to it, or NO_ACTION */
 } NestSpan;
 
 /* What becomes of a span that does not stay as it is. */
@@ -60,9 +61,10 @@ int nest_compare_serials(const void *one, const void *other);
 void nest_place(NestLevel *level, NestSpan span, NestOutcome *outcome);
 /* Places what still waits on this level, and all that moved to those behind it. */
 void nest_finish(NestLevel *level, NestOutcome *outcome);
-/* Says what was done to a span of a thread, for its args, as within a JSON string. `names` are as JSON, with their quotes;
- * `overlap` is the number of the track that it is on now. */
-void nest_say(const NestAction *action, const Table *names, Text thread, unsigned overlap, Bytes *said);
+/* Says what was done to a span of a thread, for its args, as within a JSON string. `names` are as
+ * JSON, with their quotes; `overlap` is the number of the track that it is on now. */
+void nest_say(const NestAction *action, const Table *names, Text thread, unsigned overlap,
+              Bytes *said);
 void nest_free(NestLevel *level);
 void nest_free_outcome(NestOutcome *outcome);
 

@@ -15,7 +15,8 @@ enum { SLICE_END = 2, NEEDS_STATE = 2 };
 PacketTrack *packet_track(PacketOrder *order, uint32_t number)
 {
     while (number >= order->num_tracks) {
-        if (!array_grow((void **)&order->tracks, order->num_tracks, &order->tracks_capacity, sizeof *order->tracks)) {
+        if (!array_grow((void **)&order->tracks, order->num_tracks, &order->tracks_capacity,
+                        sizeof *order->tracks)) {
             order->has_failed = 1;
             return NULL;
         }
@@ -24,22 +25,25 @@ PacketTrack *packet_track(PacketOrder *order, uint32_t number)
     return &order->tracks[number];
 }
 
-void packet_wait(PacketOrder *order, uint32_t track, int64_t ts, int64_t dur, unsigned kind, size_t at)
+void packet_wait(PacketOrder *order, uint32_t track, int64_t ts, int64_t dur, unsigned kind,
+                 size_t at)
 {
     PacketTrack *owner = packet_track(order, track);
     size_t length = order->waiting.length - at;
     if (owner == NULL || length > UINT32_MAX ||
-        !array_grow((void **)&order->units, order->num_units, &order->units_capacity, sizeof *order->units)) {
+        !array_grow((void **)&order->units, order->num_units, &order->units_capacity,
+                    sizeof *order->units)) {
         order->has_failed = 1;
         return;
     }
-    if (order->most_waiting == 0)
-        order->most_waiting = MOST_WAITING;
+    if (order->most_waiting == 0) order->most_waiting = MOST_WAITING;
     owner->num_units++;
-    order->units[order->num_units++] = (PacketUnit){ts, dur, order->num_waited++, at, (uint32_t)length, track, (uint8_t)kind};
+    order->units[order->num_units++] = (PacketUnit){
+        ts, dur, order->num_waited++, at, (uint32_t)length, track, (uint8_t)kind};
 }
 
-/* The units, those of each track together, in the order in which they came; NULL if there is no memory. */
+/* The units, those of each track together, in the order in which they came; NULL if there is no
+ * memory. */
 static PacketUnit *units_by_track(const PacketOrder *order)
 {
     PacketUnit *units = malloc((order->num_units + 1) * sizeof *units);
@@ -60,10 +64,8 @@ static PacketUnit *units_by_track(const PacketOrder *order)
 static int compare_units(const void *one, const void *other)
 {
     const PacketUnit *first = one, *second = other;
-    if (first->ts != second->ts)
-        return first->ts < second->ts ? -1 : 1;
-    if (first->kind != second->kind)
-        return first->kind < second->kind ? -1 : 1;
+    if (first->ts != second->ts) return first->ts < second->ts ? -1 : 1;
+    if (first->kind != second->kind) return first->kind < second->kind ? -1 : 1;
     if (first->dur != second->dur)
         return first->dur > second->dur ? -1 : 1; /* longer spans begin first */
     return first->serial < second->serial ? -1 : 1;
@@ -95,10 +97,10 @@ static void keep_units(PacketOrder *order, const PacketUnit *units, size_t num_u
 
 void packet_put(const PacketOrder *order, Bytes *out, int64_t ts, const char *body, size_t length)
 {
-    size_t inside = 1 + varint_length((uint64_t)ts) + 1 + varint_length(order->sequence) + 2 + 1 + varint_length(length) + length;
+    size_t inside = 1 + varint_length((uint64_t)ts) + 1 + varint_length(order->sequence) + 2 + 1 +
+                    varint_length(length) + length;
     char *at = bytes_room(out, NUMBER_BYTES + inside);
-    if (at == NULL)
-        return;
+    if (at == NULL) return;
     at = write_length(at, 1, inside);
     at = write_unsigned(at, 8, (uint64_t)ts);
     at = write_unsigned(at, 10, order->sequence);
@@ -115,13 +117,15 @@ static void put_unit(const PacketOrder *order, const PacketUnit *unit, Bytes *ou
 
 static void put_end(const PacketOrder *order, const PacketTrack *track, int64_t ts, Bytes *out)
 {
-    char body[2 * NUMBER_BYTES], *at = write_unsigned(write_unsigned(body, 9, SLICE_END), 11, track->uuid);
+    char body[2 * NUMBER_BYTES],
+        *at = write_unsigned(write_unsigned(body, 9, SLICE_END), 11, track->uuid);
     packet_put(order, out, ts, body, (size_t)(at - body));
 }
 
 static void open_span(PacketOrder *order, PacketTrack *track, int64_t end)
 {
-    if (!array_grow((void **)&track->ends, track->num_ends, &track->ends_capacity, sizeof *track->ends)) {
+    if (!array_grow((void **)&track->ends, track->num_ends, &track->ends_capacity,
+                    sizeof *track->ends)) {
         order->has_failed = 1;
         return;
     }
@@ -140,38 +144,37 @@ static void close_spans(const PacketOrder *order, PacketTrack *track, int64_t un
 
 /* -- moments -- */
 
-static void put_flows(const PacketOrder *order, const PacketUnit *units, size_t num_units, Bytes *out)
+static void put_flows(const PacketOrder *order, const PacketUnit *units, size_t num_units,
+                      Bytes *out)
 {
     for (size_t i = 0; i < num_units; i++) {
-        if (units[i].kind == UNIT_FLOW)
-            put_unit(order, &units[i], out);
+        if (units[i].kind == UNIT_FLOW) put_unit(order, &units[i], out);
     }
 }
 
 static int has_begin(const PacketUnit *units, size_t num_units)
 {
     for (size_t i = 0; i < num_units; i++) {
-        if (units[i].kind == UNIT_BEGIN)
-            return 1;
+        if (units[i].kind == UNIT_BEGIN) return 1;
     }
     return 0;
 }
 
-/* Writes the units of one moment of one track, which are in order. A flow belongs to the span that begins then, or else to
- * one that ends then: it must come before that end. */
-static void put_moment(PacketOrder *order, PacketTrack *track, const PacketUnit *units, size_t num_units, Bytes *out)
+/* Writes the units of one moment of one track, which are in order. A flow belongs to the span that
+ * begins then, or else to one that ends then: it must come before that end. */
+static void put_moment(PacketOrder *order, PacketTrack *track, const PacketUnit *units,
+                       size_t num_units, Bytes *out)
 {
     int64_t now = units->ts;
-    int has_flow = units[num_units - 1].kind == UNIT_FLOW, begins = has_flow && has_begin(units, num_units);
+    int has_flow = units[num_units - 1].kind == UNIT_FLOW,
+        begins = has_flow && has_begin(units, num_units);
     close_spans(order, track, now - 1, out);
-    if (has_flow && !begins)
-        put_flows(order, units, num_units, out);
+    if (has_flow && !begins) put_flows(order, units, num_units, out);
     close_spans(order, track, now, out);
     size_t num_empty = 0;
     for (size_t i = 0; i < num_units && units[i].kind != UNIT_FLOW; i++) {
         put_unit(order, &units[i], out);
-        if (units[i].kind != UNIT_BEGIN || units[i].dur == PAIRED)
-            continue;
+        if (units[i].kind != UNIT_BEGIN || units[i].dur == PAIRED) continue;
         if (units[i].dur > 0)
             open_span(order, track, now + units[i].dur);
         else if (has_flow)
@@ -179,54 +182,52 @@ static void put_moment(PacketOrder *order, PacketTrack *track, const PacketUnit 
         else
             put_end(order, track, now, out);
     }
-    if (begins)
-        put_flows(order, units, num_units, out);
-    for (; num_empty > 0; num_empty--)
-        put_end(order, track, now, out);
+    if (begins) put_flows(order, units, num_units, out);
+    for (; num_empty > 0; num_empty--) put_end(order, track, now, out);
 }
 
 static int64_t latest_begin(const PacketUnit *units, size_t num_units)
 {
     for (size_t i = num_units; i > 0; i--) {
-        if (units[i - 1].kind == UNIT_BEGIN)
-            return units[i - 1].ts;
+        if (units[i - 1].kind == UNIT_BEGIN) return units[i - 1].ts;
     }
     return INT64_MIN;
 }
 
 /* Writes the units of one track up to a moment; returns how many those are. */
-static size_t flush_track(PacketOrder *order, PacketTrack *track, PacketUnit *units, size_t num_units, int is_over, Bytes *out)
+static size_t flush_track(PacketOrder *order, PacketTrack *track, PacketUnit *units,
+                          size_t num_units, int is_over, Bytes *out)
 {
     sort_units(units, num_units);
     int64_t until = track->is_disordered ? INT64_MIN : latest_begin(units, num_units);
     size_t first = 0;
     while (first < num_units && (is_over || units[first].ts < until)) {
         size_t behind = first + 1;
-        while (behind < num_units && units[behind].ts == units[first].ts)
-            behind++;
+        while (behind < num_units && units[behind].ts == units[first].ts) behind++;
         put_moment(order, track, units + first, behind - first, out);
         first = behind;
     }
-    if (is_over)
-        close_spans(order, track, INT64_MAX, out);
+    if (is_over) close_spans(order, track, INT64_MAX, out);
     return first;
 }
 
 /* -- spans in the order of their end -- */
 
-static void put_begun(const PacketOrder *order, const PacketTrack *track, const PacketHeld *held, Bytes *out)
+static void put_begun(const PacketOrder *order, const PacketTrack *track, const PacketHeld *held,
+                      Bytes *out)
 {
     packet_put(order, out, held->ts, held->body, held->length);
     if (held->dur == 0) /* what ends later was written when it came */
         put_end(order, track, held->ts, out);
 }
 
-/* Writes the spans that begin together, longer ones first. `first` is where those of that moment begin; there they stand in
- * the order in which they came, and so of their duration. */
+/* Writes the spans that begin together, longer ones first. `first` is where those of that moment
+ * begin; there they stand in the order in which they came, and so of their duration. */
 static void release(PacketOrder *order, PacketTrack *track, size_t first, Bytes *out)
 {
     for (size_t end = track->num_held, begin; end > first; end = begin) {
-        for (begin = end - 1; begin > first && track->held[begin - 1].dur == track->held[end - 1].dur &&
+        for (begin = end - 1; begin > first &&
+                              track->held[begin - 1].dur == track->held[end - 1].dur &&
                               track->held[begin - 1].ts == track->held[end - 1].ts;)
             begin--;
         for (size_t i = begin; i < end; i++) {
@@ -242,8 +243,8 @@ static void release(PacketOrder *order, PacketTrack *track, size_t first, Bytes 
 static int hold(PacketOrder *order, PacketTrack *track, PacketHeld held)
 {
     char *body = malloc(held.length + 1);
-    if (body == NULL ||
-        !array_grow((void **)&track->held, track->num_held, &track->held_capacity, sizeof *track->held)) {
+    if (body == NULL || !array_grow((void **)&track->held, track->num_held, &track->held_capacity,
+                                    sizeof *track->held)) {
         free(body);
         return 0;
     }
@@ -254,7 +255,8 @@ static int hold(PacketOrder *order, PacketTrack *track, PacketHeld held)
     return 1;
 }
 
-void packet_put_by_end(PacketOrder *order, uint32_t number, int64_t ts, int64_t dur, size_t num_shared, size_t at, Bytes *out)
+void packet_put_by_end(PacketOrder *order, uint32_t number, int64_t ts, int64_t dur,
+                       size_t num_shared, size_t at, Bytes *out)
 {
     PacketTrack *track = packet_track(order, number);
     PacketHeld begun = {ts, dur, num_shared, order->waiting.at + at, order->waiting.length - at};
@@ -263,15 +265,13 @@ void packet_put_by_end(PacketOrder *order, uint32_t number, int64_t ts, int64_t 
         packet_put(order, out, ts, begun.body, begun.length);
     } else {
         size_t first = track->num_held;
-        while (first > 0 && track->held[first - 1].ts == ts)
-            first--;
+        while (first > 0 && track->held[first - 1].ts == ts) first--;
         if (!hold(order, track, begun))
             order->has_failed = 1;
         else if (track->num_held - first > num_shared)
             release(order, track, first, out);
     }
-    if (dur > 0 || (dur == 0 && num_shared == 0))
-        put_end(order, track, ts + dur, out);
+    if (dur > 0 || (dur == 0 && num_shared == 0)) put_end(order, track, ts + dur, out);
 }
 
 void packet_flush(PacketOrder *order, int is_over, Bytes *out)
@@ -285,10 +285,10 @@ void packet_flush(PacketOrder *order, int is_over, Bytes *out)
     order->num_units = 0;
     for (size_t i = 0; i < order->num_tracks; i++) {
         PacketTrack *track = &order->tracks[i];
-        size_t num_units = track->num_units, num_written = flush_track(order, track, first, num_units, is_over, out);
+        size_t num_units = track->num_units,
+               num_written = flush_track(order, track, first, num_units, is_over, out);
         track->num_units = num_units - num_written;
-        if (is_over)
-            release(order, track, 0, out);
+        if (is_over) release(order, track, 0, out);
         keep_units(order, first + num_written, track->num_units, &kept);
         first += num_units;
     }
@@ -296,7 +296,8 @@ void packet_flush(PacketOrder *order, int is_over, Bytes *out)
     order->has_failed |= order->waiting.has_failed | kept.has_failed;
     bytes_free(&order->waiting);
     order->waiting = kept;
-    order->most_waiting = 2 * kept.length + MOST_WAITING; /* so that what is kept long is seldom kept anew */
+    /* so that what is kept long is seldom kept anew */
+    order->most_waiting = 2 * kept.length + MOST_WAITING;
 }
 
 void packet_order_free(PacketOrder *order)
@@ -304,8 +305,7 @@ void packet_order_free(PacketOrder *order)
     bytes_free(&order->waiting);
     for (size_t i = 0; i < order->num_tracks; i++) {
         free(order->tracks[i].ends);
-        for (size_t k = 0; k < order->tracks[i].num_held; k++)
-            free(order->tracks[i].held[k].body);
+        for (size_t k = 0; k < order->tracks[i].num_held; k++) free(order->tracks[i].held[k].body);
         free(order->tracks[i].held);
     }
     free(order->tracks);

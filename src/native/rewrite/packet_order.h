@@ -1,8 +1,9 @@
-/* Packets of a Perfetto trace, in an order that the trace processor understands: events flow in as they come, packets flow
- * out, track by track.
+/* Packets of a Perfetto trace, in an order that the trace processor understands: events flow in as
+ * they come, packets flow out, track by track.
  *
- * What is at one moment of one track must come in a certain order: what ends then, what begins, what lies within, flows.
- * So events wait, in what they say but without their packets, until nothing can come before them any more. */
+ * What is at one moment of one track must come in a certain order: what ends then, what begins,
+ * what lies within, flows. So events wait, in what they say but without their packets, until
+ * nothing can come before them any more. */
 
 #ifndef KINETOSCOPE_PACKET_ORDER_H
 #define KINETOSCOPE_PACKET_ORDER_H
@@ -23,7 +24,8 @@ typedef struct {
     uint8_t kind;
 } PacketUnit;
 
-/* The begin of a span, written when the last of those that begin with it has come, which encloses them. */
+/* The begin of a span, written when the last of those that begin with it has come, which encloses
+ * them. */
 typedef struct {
     int64_t ts, dur;
     size_t num_shared; /* how many more are to come */
@@ -50,7 +52,7 @@ typedef struct {
     PacketTrack *tracks; /* by their number */
     size_t num_tracks, tracks_capacity;
     uint64_t num_waited;
-    size_t num_held; /* of all tracks */
+    size_t num_held;     /* of all tracks */
     size_t most_waiting; /* bytes; then it is time to flush */
     int has_failed;      /* there was no memory */
 } PacketOrder;
@@ -58,10 +60,13 @@ typedef struct {
 /* The track of that number; NULL if there is no memory. */
 PacketTrack *packet_track(PacketOrder *order, uint32_t number);
 /* Keeps an event for its turn: of what waits, what was put there since `at`. */
-void packet_wait(PacketOrder *order, uint32_t track, int64_t ts, int64_t dur, unsigned kind, size_t at);
-/* Writes an event at once, of a track whose spans come in the order of their end: of what waits, what was put there since
- * `at`. `dur` is below 0 if it is no span. One that may begin together with `num_shared` more is held until they came. */
-void packet_put_by_end(PacketOrder *order, uint32_t track, int64_t ts, int64_t dur, size_t num_shared, size_t at, Bytes *out);
+void packet_wait(PacketOrder *order, uint32_t track, int64_t ts, int64_t dur, unsigned kind,
+                 size_t at);
+/* Writes an event at once, of a track whose spans come in the order of their end: of what waits,
+ * what was put there since `at`. `dur` is below 0 if it is no span. One that may begin together
+ * with `num_shared` more is held until they came. */
+void packet_put_by_end(PacketOrder *order, uint32_t track, int64_t ts, int64_t dur,
+                       size_t num_shared, size_t at, Bytes *out);
 /* Writes what waited; with `is_over` all of it, else what nothing can come before any more. */
 void packet_flush(PacketOrder *order, int is_over, Bytes *out);
 void packet_order_free(PacketOrder *order);

@@ -46,12 +46,13 @@ static uint64_t intern(PacketEncoder *encoder, Table *table, unsigned field, Tex
 
 /* -- args -- */
 
-static const char *put_value(PacketEncoder *encoder, Bytes *bytes, const char *at, const char *end, int depth);
+static const char *put_value(PacketEncoder *encoder, Bytes *bytes, const char *at, const char *end,
+                             int depth);
 
-/* Members of a list (`field` 12) or an object (11), each an annotation of its own. Returns what is behind; NULL if it is
- * not as it should be. */
-static const char *put_members(PacketEncoder *encoder, Bytes *bytes, const char *at, const char *end, unsigned field,
-                               int depth)
+/* Members of a list (`field` 12) or an object (11), each an annotation of its own. Returns what is
+ * behind; NULL if it is not as it should be. */
+static const char *put_members(PacketEncoder *encoder, Bytes *bytes, const char *at,
+                               const char *end, unsigned field, int depth)
 {
     int is_object = *at == '{', num_commas = 0;
     JsonFault fault = JSON_FINE;
@@ -60,17 +61,15 @@ static const char *put_members(PacketEncoder *encoder, Bytes *bytes, const char 
         const char *key = NULL;
         size_t key_length = 0;
         unsigned marks = 0;
-        if (is_object)
-            at = json_skip_key(at, end, &key, &key_length, &marks, &fault);
-        if (at == NULL)
-            return NULL;
+        if (is_object) at = json_skip_key(at, end, &key, &key_length, &marks, &fault);
+        if (at == NULL) return NULL;
         size_t begin = begin_message(bytes, field);
         if (is_object)
-            put_unsigned(bytes, 1, intern(encoder, &encoder->keys, 3, (Text){key - 1, key_length + 2}));
+            put_unsigned(bytes, 1,
+                         intern(encoder, &encoder->keys, 3, (Text){key - 1, key_length + 2}));
         at = put_value(encoder, bytes, at, end, depth + 1);
         end_message(bytes, begin);
-        if (at == NULL)
-            return NULL;
+        if (at == NULL) return NULL;
         at = json_skip_comma(at, end, &num_commas);
     }
     return at < end ? at + 1 : NULL;
@@ -85,15 +84,15 @@ static void put_number(Bytes *bytes, const char *at, size_t length)
         put_double(bytes, 5, read_double((Text){at, length}));
 }
 
-static const char *put_value(PacketEncoder *encoder, Bytes *bytes, const char *at, const char *end, int depth)
+static const char *put_value(PacketEncoder *encoder, Bytes *bytes, const char *at, const char *end,
+                             int depth)
 {
     JsonFault fault = JSON_FINE;
     int is_nested = at < end && (*at == '{' || *at == '[');
     if (is_nested && depth < 32) /* deeper than anybody unfolds */
         return put_members(encoder, bytes, at, end, *at == '{' ? 11 : 12, depth);
     const char *behind = json_skip_value(at, end, &fault);
-    if (behind == NULL)
-        return NULL;
+    if (behind == NULL) return NULL;
     if (is_nested || *at == '"')
         put_text(bytes, 6, at, (size_t)(behind - at));
     else if (*at == 't' || *at == 'f')
@@ -120,22 +119,24 @@ static uint64_t key_of_shape(PacketEncoder *encoder, const Shapes *shapes, uint3
         encoder->num_shape_keys = num;
     }
     if (encoder->shape_keys[shape] == 0)
-        encoder->shape_keys[shape] = (uint32_t)intern(encoder, &encoder->keys, 3, shapes_key(shapes, shape));
+        encoder->shape_keys[shape] = (uint32_t)intern(encoder, &encoder->keys, 3,
+                                                      shapes_key(shapes, shape));
     return encoder->shape_keys[shape];
 }
 
-/* One annotation whose length is easily known: a whole number, or a string without escapes. 0 if it is neither. */
+/* One annotation whose length is easily known: a whole number, or a string without escapes. 0 if it
+ * is neither. */
 static int put_plain_member(Bytes *bytes, uint64_t key, Text value)
 {
     int64_t whole;
     int is_text = *value.at == '"' && memchr(value.at, '\\', value.length) == NULL;
-    if (!is_text && !read_integer(value, &whole))
-        return 0;
+    if (!is_text && !read_integer(value, &whole)) return 0;
     size_t text = is_text ? value.length - 2 : 0;
     char *at = bytes_room(bytes, 4 * NUMBER_BYTES + text);
-    if (at == NULL)
-        return 1;
-    at = write_length(at, 4, 2 + varint_length(key) + (is_text ? varint_length(text) + text : varint_length((uint64_t)whole)));
+    if (at == NULL) return 1;
+    at = write_length(at, 4,
+                      2 + varint_length(key) +
+                          (is_text ? varint_length(text) + text : varint_length((uint64_t)whole)));
     at = write_unsigned(at, 1, key);
     if (is_text) {
         at = write_length(at, 6, text);
@@ -148,13 +149,13 @@ static int put_plain_member(Bytes *bytes, uint64_t key, Text value)
     return 1;
 }
 
-static void put_known_members(PacketEncoder *encoder, const Shapes *shapes, Bytes *body, const Event *event)
+static void put_known_members(PacketEncoder *encoder, const Shapes *shapes, Bytes *body,
+                              const Event *event)
 {
     for (uint32_t i = 0; i < event->num_members; i++) {
         Text value = event->members[i].value;
         uint64_t key = key_of_shape(encoder, shapes, event->members[i].shape);
-        if (put_plain_member(body, key, value))
-            continue;
+        if (put_plain_member(body, key, value)) continue;
         size_t begin = begin_message(body, 4);
         put_unsigned(body, 1, key);
         put_value(encoder, body, value.at, value.at + value.length, 1);
@@ -200,8 +201,7 @@ static void begin_sequence(PacketEncoder *encoder, Bytes *out)
 /* Writes the names in hand as a packet of their own; they must come before whatever uses them. */
 static void put_interned(PacketEncoder *encoder, Bytes *out)
 {
-    if (encoder->interned.length == 0)
-        return;
+    if (encoder->interned.length == 0) return;
     size_t begin = begin_message(out, 1);
     put_unsigned(out, 10, encoder->order.sequence);
     put_unsigned(out, 13, NEEDS_STATE);
@@ -227,14 +227,11 @@ static void put_header(PacketEncoder *encoder, const Event *event, unsigned type
     uint64_t name = intern(encoder, &encoder->names, 2, event->fields[FIELD_NAME]);
     Text category = event->fields[FIELD_CAT];
     char *at = bytes_room(&encoder->order.waiting, 4 * NUMBER_BYTES);
-    if (at == NULL)
-        return;
-    if (type != 0)
-        at = write_unsigned(at, 9, type);
+    if (at == NULL) return;
+    if (type != 0) at = write_unsigned(at, 9, type);
     at = write_unsigned(at, 11, track);
     at = write_unsigned(at, 10, name);
-    if (category.at != NULL)
-        at = write_unsigned(at, 3, category_of(encoder, category));
+    if (category.at != NULL) at = write_unsigned(at, 3, category_of(encoder, category));
     encoder->order.waiting.length = (size_t)(at - encoder->order.waiting.at);
 }
 
@@ -246,20 +243,21 @@ static void put_legacy(PacketEncoder *encoder, const Event *event, const PacketP
     put_header(encoder, event, 0, place->track);
     size_t legacy = begin_message(body, 6);
     put_unsigned(body, 2, (uint64_t)event->phase);
-    if (place->has_id)
-        put_unsigned(body, 6, (uint64_t)place->id);
-    if (bind.at != NULL && TEXT_IS(bind, "\"e\""))
-        put_unsigned(body, 12, 1);
+    if (place->has_id) put_unsigned(body, 6, (uint64_t)place->id);
+    if (bind.at != NULL && TEXT_IS(bind, "\"e\"")) put_unsigned(body, 12, 1);
     end_message(body, legacy);
 }
 
-static void packet_counter(PacketEncoder *encoder, const Event *event, const PacketPlace *place, Bytes *out)
+static void packet_counter(PacketEncoder *encoder, const Event *event, const PacketPlace *place,
+                           Bytes *out)
 {
     CounterTracks *tracks = &encoder->counters;
     CounterEvent counter;
-    for (int is_there = counter_first(&counter, event, tracks->texts); is_there; is_there = counter_next(&counter)) {
+    for (int is_there = counter_first(&counter, event, tracks->texts); is_there;
+         is_there = counter_next(&counter)) {
         Bytes *body = &encoder->body;
-        uint64_t track = counter_track(tracks, &counter, place->process, encoder->order.sequence, out);
+        uint64_t track = counter_track(tracks, &counter, place->process, encoder->order.sequence,
+                                       out);
         body->length = 0;
         put_unsigned(body, 9, COUNTER);
         put_unsigned(body, 11, track);
@@ -273,49 +271,47 @@ static size_t interned_bytes(const PacketEncoder *encoder)
     return encoder->names.keys.length + encoder->categories.keys.length + encoder->keys.keys.length;
 }
 
-/* Puts what an event says beside its args into what waits, and tells its kind; 0 if the format does not show it. */
-static int put_event(PacketEncoder *encoder, const Event *event, const PacketPlace *place, unsigned *kind)
+/* Puts what an event says beside its args into what waits, and tells its kind; 0 if the format does
+ * not show it. */
+static int put_event(PacketEncoder *encoder, const Event *event, const PacketPlace *place,
+                     unsigned *kind)
 {
     *kind = UNIT_WITHIN;
     switch (event->phase) {
-    case 'X':
-    case 'B':
-        *kind = UNIT_BEGIN;
-        put_header(encoder, event, SLICE_BEGIN, place->track);
-        return 1;
-    case 'E':
-        *kind = UNIT_END;
-        put_unsigned(&encoder->order.waiting, 9, SLICE_END);
-        put_unsigned(&encoder->order.waiting, 11, place->track);
-        return 1;
-    case 'i':
-    case 'I':
-        put_header(encoder, event, INSTANT, place->track);
-        return 1;
-    case 's':
-    case 't':
-    case 'f':
-        *kind = UNIT_FLOW;
-        put_legacy(encoder, event, place);
-        return 1;
-    case 'b':
-    case 'n':
-    case 'e':
-        put_legacy(encoder, event, place);
-        return 1;
-    default:
-        return 0; /* what no viewer of these packets shows */
+        case 'X':
+        case 'B':
+            *kind = UNIT_BEGIN;
+            put_header(encoder, event, SLICE_BEGIN, place->track);
+            return 1;
+        case 'E':
+            *kind = UNIT_END;
+            put_unsigned(&encoder->order.waiting, 9, SLICE_END);
+            put_unsigned(&encoder->order.waiting, 11, place->track);
+            return 1;
+        case 'i':
+        case 'I': put_header(encoder, event, INSTANT, place->track); return 1;
+        case 's':
+        case 't':
+        case 'f':
+            *kind = UNIT_FLOW;
+            put_legacy(encoder, event, place);
+            return 1;
+        case 'b':
+        case 'n':
+        case 'e': put_legacy(encoder, event, place); return 1;
+        default: return 0; /* what no viewer of these packets shows */
     }
 }
 
-void packet_event(PacketEncoder *encoder, const Shapes *shapes, const Event *event, const PacketPlace *place, Bytes *out)
+void packet_event(PacketEncoder *encoder, const Shapes *shapes, const Event *event,
+                  const PacketPlace *place, Bytes *out)
 {
     PacketOrder *order = &encoder->order;
     /* What waits refers to names by their number: then they stay. */
-    if (!encoder->is_begun || (interned_bytes(encoder) > MOST_INTERNED && order->num_units == 0 && order->num_held == 0))
+    if (!encoder->is_begun ||
+        (interned_bytes(encoder) > MOST_INTERNED && order->num_units == 0 && order->num_held == 0))
         begin_sequence(encoder, out);
-    if (event->fields[FIELD_TS].at == NULL)
-        return;
+    if (event->fields[FIELD_TS].at == NULL) return;
     if (event->phase == 'C') {
         packet_counter(encoder, event, place, out);
         return;
@@ -323,8 +319,7 @@ void packet_event(PacketEncoder *encoder, const Shapes *shapes, const Event *eve
     unsigned kind;
     size_t at = order->waiting.length;
     PacketTrack *track = packet_track(order, place->number);
-    if (track == NULL || !put_event(encoder, event, place, &kind))
-        return;
+    if (track == NULL || !put_event(encoder, event, place, &kind)) return;
     track->uuid = place->track;
     track->is_disordered |= (uint8_t)place->is_disordered;
     put_args(encoder, shapes, &order->waiting, event, place);
@@ -334,16 +329,20 @@ void packet_event(PacketEncoder *encoder, const Shapes *shapes, const Event *eve
         packet_put_by_end(order, place->number, place->ts, dur, place->num_shared, at, out);
         return;
     }
-    packet_wait(order, place->number, place->ts, event->phase == 'B' ? PAIRED : place->dur > 0 ? place->dur : 0, kind, at);
-    if (packets_are_many(order))
-        packet_flush(order, 0, out);
+    packet_wait(order, place->number, place->ts,
+                event->phase == 'B' ? PAIRED
+                : place->dur > 0    ? place->dur
+                                    : 0,
+                kind, at);
+    if (packets_are_many(order)) packet_flush(order, 0, out);
 }
 
 void packet_finish(PacketEncoder *encoder, Bytes *out)
 {
     packet_flush(&encoder->order, 1, out);
-    encoder->has_failed |= encoder->order.has_failed | encoder->body.has_failed | encoder->interned.has_failed |
-                           encoder->last_category.has_failed | encoder->counters.has_failed;
+    encoder->has_failed |= encoder->order.has_failed | encoder->body.has_failed |
+                           encoder->interned.has_failed | encoder->last_category.has_failed |
+                           encoder->counters.has_failed;
 }
 
 void packet_free(PacketEncoder *encoder)

@@ -1,7 +1,8 @@
 /* Chrome events as packets of a Perfetto trace: fields of one event flow in, protobuf flows out.
  *
- * The format is "perfetto/protos/perfetto/trace/trace_packet.proto"; formats/perfetto.py says the same in Python, and
- * names the fields. One encoder writes one sequence of packets, with names of its own. */
+ * The format is "perfetto/protos/perfetto/trace/trace_packet.proto"; formats/perfetto.py says the
+ * same in Python, and names the fields. One encoder writes one sequence of packets, with names of
+ * its own. */
 
 #ifndef KINETOSCOPE_PERFETTO_H
 #define KINETOSCOPE_PERFETTO_H
@@ -26,16 +27,18 @@ typedef struct {
 } PacketEncoder;
 
 typedef struct {
-    uint32_t number;         /* of its track, from 0 */
-    uint64_t track, process; /* uuids */
-    int64_t ts, dur, id;     /* unix nanoseconds */
+    uint32_t number;           /* of its track, from 0 */
+    uint64_t track, process;   /* uuids */
+    int64_t ts, dur, id;       /* unix nanoseconds */
     int has_id, is_disordered; /* spans of its track do not come in the order of their begin */
-    int is_by_end;           /* they come in the order of their end, and there are neither flows nor pairs */
-    size_t num_shared;       /* then: how many more spans may begin at the same moment */
-    const Bytes *said;       /* about its nesting, or NULL */
+    /* they come in the order of their end, and there are neither flows nor pairs */
+    int is_by_end;
+    size_t num_shared; /* then: how many more spans may begin at the same moment */
+    const Bytes *said; /* about its nesting, or NULL */
 } PacketPlace;
 
-void packet_event(PacketEncoder *encoder, const Shapes *shapes, const Event *event, const PacketPlace *place, Bytes *out);
+void packet_event(PacketEncoder *encoder, const Shapes *shapes, const Event *event,
+                  const PacketPlace *place, Bytes *out);
 /* Writes what still waits. */
 void packet_finish(PacketEncoder *encoder, Bytes *out);
 void packet_free(PacketEncoder *encoder);

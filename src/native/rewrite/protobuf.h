@@ -1,19 +1,19 @@
-/* Protobuf, as far as Perfetto's traces need it. `write_...` goes on where there is room, `put_...` makes room. */
+/* Protobuf, as far as Perfetto's traces need it. `write_...` goes on where there is room, `put_...`
+ * makes room. */
 
 #ifndef KINETOSCOPE_PROTOBUF_H
 #define KINETOSCOPE_PROTOBUF_H
 
 #include "text/bytes.h"
 
-#define VARINT_BYTES 10                  /* at most */
+#define VARINT_BYTES 10                 /* at most */
 #define NUMBER_BYTES (1 + VARINT_BYTES) /* of a field of less than 16, with its tag */
 
 enum { VARINT = 0, FIXED64 = 1, BYTES = 2 };
 
 static inline char *write_varint(char *at, uint64_t number)
 {
-    for (; number >= 128; number >>= 7)
-        *at++ = (char)(number | 128);
+    for (; number >= 128; number >>= 7) *at++ = (char)(number | 128);
     *at++ = (char)number;
     return at;
 }
@@ -40,11 +40,13 @@ static inline char *write_length(char *at, unsigned field, size_t length)
 static inline void put_varint(Bytes *bytes, uint64_t number)
 {
     char *room = bytes_room(bytes, VARINT_BYTES);
-    if (room != NULL)
-        bytes->length += (size_t)(write_varint(room, number) - room);
+    if (room != NULL) bytes->length += (size_t)(write_varint(room, number) - room);
 }
 
-static inline void put_tag(Bytes *bytes, unsigned field, unsigned type) { put_varint(bytes, field << 3 | type); }
+static inline void put_tag(Bytes *bytes, unsigned field, unsigned type)
+{
+    put_varint(bytes, field << 3 | type);
+}
 
 static inline void put_unsigned(Bytes *bytes, unsigned field, uint64_t number)
 {
@@ -69,10 +71,8 @@ static inline size_t begin_message(Bytes *bytes, unsigned field)
 static inline void end_message(Bytes *bytes, size_t begin)
 {
     size_t length = bytes->length - begin, extra = varint_length(length) - 1;
-    if (bytes->has_failed || bytes_room(bytes, extra) == NULL)
-        return;
-    if (extra > 0)
-        memmove(bytes->at + begin + extra, bytes->at + begin, length);
+    if (bytes->has_failed || bytes_room(bytes, extra) == NULL) return;
+    if (extra > 0) memmove(bytes->at + begin + extra, bytes->at + begin, length);
     bytes->length += extra;
     write_varint(bytes->at + begin - 1, length);
 }

@@ -9,13 +9,14 @@
 #include "text/numbers.h"
 
 #if defined(__SSE2__)
-#include <emmintrin.h>
+    #include <emmintrin.h>
 #endif
 
 #define MOST_NODES 2048
 #define MOST_ALTERNATIVES 24 /* that are compared in vain, at worst */
 #define MOST_REFUSED 10000   /* then nothing more is learnt: every event looks different */
-#define READ_AHEAD (SHAPE_LONGEST + 8 * (int)sizeof(uint64_t)) /* bytes that may be read without a look at where the text ends */
+/* bytes that may be read without a look at where the text ends */
+#define READ_AHEAD (SHAPE_LONGEST + 8 * (int)sizeof(uint64_t))
 
 enum { VALUE_STRING, VALUE_NUMBER, VALUE_TIME, VALUE_OTHER, VALUE_NONE };
 
@@ -24,19 +25,21 @@ enum { VALUE_STRING, VALUE_NUMBER, VALUE_TIME, VALUE_OTHER, VALUE_NONE };
 /* One event on its way into the tree. */
 typedef struct {
     Shapes *shapes;
-    const char *from;  /* behind the last value */
-    uint32_t last;     /* the node of that value */
-    Shape shape;       /* of the text in hand */
+    const char *from; /* behind the last value */
+    uint32_t last;    /* the node of that value */
+    Shape shape;      /* of the text in hand */
     unsigned num_members;
 } Learning;
 
 static int is_same(const Shape *one, const Shape *other)
 {
-    return one->length == other->length && one->kind == other->kind && one->args_begin == other->args_begin &&
-           one->args_end == other->args_end && memcmp(one->text, other->text, one->length) == 0;
+    return one->length == other->length && one->kind == other->kind &&
+           one->args_begin == other->args_begin && one->args_end == other->args_end &&
+           memcmp(one->text, other->text, one->length) == 0;
 }
 
-/* Goes to the node of the text in hand, which is added behind the last one if it is new; 0 if there is no room. */
+/* Goes to the node of the text in hand, which is added behind the last one if it is new; 0 if there
+ * is no room. */
 static int take_step(Learning *learning)
 {
     Shapes *shapes = learning->shapes;
@@ -47,11 +50,11 @@ static int take_step(Learning *learning)
             return 1;
         }
         node = shapes->nodes[node].next;
-        if (node == first)
-            break;
+        if (node == first) break;
     }
     if ((node != 0 && node != first) || shapes->num_nodes >= MOST_NODES ||
-        !array_grow((void **)&shapes->nodes, shapes->num_nodes, &shapes->nodes_capacity, sizeof *shapes->nodes))
+        !array_grow((void **)&shapes->nodes, shapes->num_nodes, &shapes->nodes_capacity,
+                    sizeof *shapes->nodes))
         return 0;
     node = (uint32_t)shapes->num_nodes++;
     learning->shape.next = (uint16_t)(first != 0 ? shapes->nodes[first].next : node);
@@ -68,8 +71,7 @@ static int take_step(Learning *learning)
 static int learn_text(Learning *learning, const char *to, unsigned kind, int field)
 {
     size_t length = (size_t)(to - learning->from);
-    if (length > SHAPE_LONGEST)
-        return 0;
+    if (length > SHAPE_LONGEST) return 0;
     Shape *shape = &learning->shape;
     memcpy(shape->text, learning->from, length);
     shape->length = (uint8_t)length;
@@ -81,13 +83,18 @@ static int learn_text(Learning *learning, const char *to, unsigned kind, int fie
     return is_learnt;
 }
 
-/* A value that is looked at as one. Returns what is behind it; NULL if its place cannot be learnt. */
+/* A value that is looked at as one. Returns what is behind it; NULL if its place cannot be
+ * learnt. */
 static const char *learn_value(Learning *learning, const char *at, const char *end, int field)
 {
     JsonFault fault = JSON_FINE;
     const char *behind = json_skip_value(at, end, &fault);
-    int is_number = *at == '-' || (*at >= '0' && *at <= '9'), is_time = field == FIELD_TS || field == FIELD_DUR;
-    unsigned kind = *at == '"' ? VALUE_STRING : !is_number ? VALUE_OTHER : is_time ? VALUE_TIME : VALUE_NUMBER;
+    int is_number = *at == '-' || (*at >= '0' && *at <= '9'),
+        is_time = field == FIELD_TS || field == FIELD_DUR;
+    unsigned kind = *at == '"'   ? VALUE_STRING
+                    : !is_number ? VALUE_OTHER
+                    : is_time    ? VALUE_TIME
+                                 : VALUE_NUMBER;
     if (behind == NULL || !learn_text(learning, at + (kind == VALUE_STRING), kind, field))
         return NULL;
     return learning->from = behind;
@@ -105,8 +112,7 @@ static int note_place(const Learning *learning, const char *at, unsigned more, u
 static const char *learn_args(Learning *learning, const char *at, const char *end)
 {
     JsonFault fault = JSON_FINE;
-    if (!note_place(learning, at, 1, &learning->shape.args_begin))
-        return NULL;
+    if (!note_place(learning, at, 1, &learning->shape.args_begin)) return NULL;
     at = json_skip_space(at + 1, end);
     while (at < end && *at != '}') {
         const char *key;
@@ -119,8 +125,7 @@ static const char *learn_args(Learning *learning, const char *at, const char *en
             return NULL;
         learning->shape.key_length = (uint8_t)(length + 2);
         at = learn_value(learning, at, end, -1);
-        if (at == NULL)
-            return NULL;
+        if (at == NULL) return NULL;
         at = json_skip_comma(at, end, &num_commas);
     }
     return at < end && note_place(learning, at, 1, &learning->shape.args_end) ? at + 1 : NULL;
@@ -136,13 +141,11 @@ static int learn_event(Learning *learning, const Event *event)
         unsigned marks = 0;
         int num_commas = 0;
         at = json_skip_key(at, event->end, &key, &length, &marks, &fault);
-        if (at == NULL)
-            return 0;
+        if (at == NULL) return 0;
         int field = event_field(key, length);
         at = field == FIELD_ARGS && *at == '{' ? learn_args(learning, at, event->end)
                                                : learn_value(learning, at, event->end, field);
-        if (at == NULL)
-            return 0;
+        if (at == NULL) return 0;
         at = json_skip_comma(at, event->end, &num_commas);
     }
     return at < event->end && learn_text(learning, at + 1, VALUE_NONE, -1);
@@ -151,8 +154,7 @@ static int learn_event(Learning *learning, const Event *event)
 void shapes_learn(Shapes *shapes, const Event *event)
 {
     Learning learning = {.shapes = shapes, .from = event->begin};
-    if (shapes->num_refused >= MOST_REFUSED || event->num_fields == 0)
-        return;
+    if (shapes->num_refused >= MOST_REFUSED || event->num_fields == 0) return;
     if (shapes->num_nodes == 0) {
         if (!array_grow((void **)&shapes->nodes, 0, &shapes->nodes_capacity, sizeof *shapes->nodes))
             return;
@@ -171,33 +173,35 @@ void shapes_free(Shapes *shapes)
 
 #define HOT static inline __attribute__((always_inline))
 
-HOT int is_digit(char byte) { return (uint8_t)(byte - '0') < 10; }
+HOT int is_digit(char byte)
+{
+    return (uint8_t)(byte - '0') < 10;
+}
 
 #if defined(__SSE2__)
 /* A bit for each of 32 bytes that both have in common. */
 HOT uint64_t same_bytes(const char *one, const char *other)
 {
-    __m128i first = _mm_cmpeq_epi8(_mm_loadu_si128((const __m128i *)one), _mm_loadu_si128((const __m128i *)other));
-    __m128i second = _mm_cmpeq_epi8(_mm_loadu_si128((const __m128i *)(one + 16)), _mm_loadu_si128((const __m128i *)(other + 16)));
+    __m128i first = _mm_cmpeq_epi8(_mm_loadu_si128((const __m128i *)one),
+                                   _mm_loadu_si128((const __m128i *)other));
+    __m128i second = _mm_cmpeq_epi8(_mm_loadu_si128((const __m128i *)(one + 16)),
+                                    _mm_loadu_si128((const __m128i *)(other + 16)));
     return (uint64_t)_mm_movemask_epi8(first) | (uint64_t)_mm_movemask_epi8(second) << 16;
 }
 #endif
 
-/* Whether the text at `at`, where SHAPE_LONGEST bytes may be read, is this one, and a value of its kind is behind it. */
+/* Whether the text at `at`, where SHAPE_LONGEST bytes may be read, is this one, and a value of its
+ * kind is behind it. */
 HOT int is_here(const Shape *shape, const char *at)
 {
 #if defined(__SSE2__)
     uint64_t same = same_bytes(at, shape->text);
-    if (shape->length > 32)
-        same |= same_bytes(at + 32, shape->text + 32) << 32;
-    if ((same & shape->mask) != shape->mask)
-        return 0;
+    if (shape->length > 32) same |= same_bytes(at + 32, shape->text + 32) << 32;
+    if ((same & shape->mask) != shape->mask) return 0;
 #else
-    if (memcmp(at, shape->text, shape->length) != 0)
-        return 0;
+    if (memcmp(at, shape->text, shape->length) != 0) return 0;
 #endif
-    if (shape->kind == VALUE_STRING || shape->kind == VALUE_NONE)
-        return 1;
+    if (shape->kind == VALUE_STRING || shape->kind == VALUE_NONE) return 1;
     int is_number = is_digit(at[shape->length]) || at[shape->length] == '-';
     return is_number == (shape->kind != VALUE_OTHER);
 }
@@ -209,21 +213,19 @@ HOT const char *skip_digits(const char *at)
     for (unsigned i = 0; i < 3; i++) {
         unsigned length = num_digits(word_at(at));
         at += length;
-        if (length < 8)
-            return at > first ? at : NULL;
+        if (length < 8) return at > first ? at : NULL;
     }
     return NULL;
 }
 
-/* Skips a number without an exponent, where READ_AHEAD bytes may be read; NULL if it is anything else. */
+/* Skips a number without an exponent, where READ_AHEAD bytes may be read; NULL if it is anything
+ * else. */
 HOT const char *skip_number(const char *at)
 {
     const char *first = at += *at == '-';
     at = skip_digits(at);
-    if (at == NULL || (*first == '0' && at > first + 1))
-        return NULL;
-    if (*at == '.' && (at = skip_digits(at + 1)) == NULL)
-        return NULL;
+    if (at == NULL || (*first == '0' && at > first + 1)) return NULL;
+    if (*at == '.' && (at = skip_digits(at + 1)) == NULL) return NULL;
     return *at == 'e' || *at == 'E' ? NULL : at;
 }
 
@@ -235,19 +237,18 @@ HOT const char *skip_string(const char *at, const char *end, unsigned *marks)
     return at < end && *at == '"' ? at + 1 : json_skip_string(at, end, marks, &fault);
 }
 
-HOT const char *skip_value(const Shape *shape, const char *at, const char *end, Event *event, unsigned *marks)
+HOT const char *skip_value(const Shape *shape, const char *at, const char *end, Event *event,
+                           unsigned *marks)
 {
     JsonFault fault = JSON_FINE;
     switch (shape->kind) {
-    case VALUE_STRING:
-        return skip_string(at, end, marks);
-    case VALUE_NUMBER:
-        return skip_number(at);
-    case VALUE_TIME:
-        return read_us_ahead(at, shape->field == FIELD_TS ? &event->ts : &event->dur);
-    default:
-        *marks |= JSON_ESCAPED; /* it may hold strings */
-        return json_skip_value(at, end, &fault);
+        case VALUE_STRING: return skip_string(at, end, marks);
+        case VALUE_NUMBER: return skip_number(at);
+        case VALUE_TIME:
+            return read_us_ahead(at, shape->field == FIELD_TS ? &event->ts : &event->dur);
+        default:
+            *marks |= JSON_ESCAPED; /* it may hold strings */
+            return json_skip_value(at, end, &fault);
     }
 }
 
@@ -257,7 +258,8 @@ HOT void note_field(Event *event, int field, const char *at, size_t length)
     event->order[event->num_fields++] = (uint8_t)field;
 }
 
-/* Of those that may stand here, the one that does; 0 if none does. It is tried first the next time. */
+/* Of those that may stand here, the one that does; 0 if none does. It is tried first the next
+ * time. */
 HOT uint32_t next_shape(Shapes *shapes, uint32_t last, const char *at)
 {
     Shape *nodes = shapes->nodes;
@@ -268,8 +270,7 @@ HOT uint32_t next_shape(Shapes *shapes, uint32_t last, const char *at)
             return node;
         }
         node = nodes[node].next;
-        if (node == first)
-            return 0;
+        if (node == first) return 0;
     }
     return 0;
 }
@@ -279,8 +280,7 @@ int shapes_match(Shapes *shapes, const char *at, const char *end, unsigned look,
     unsigned marks = 0;
     uint32_t node = 0;
     int is_in_args = 0;
-    if (shapes->num_nodes == 0)
-        return 0;
+    if (shapes->num_nodes == 0) return 0;
     for (unsigned i = 0; i < event->num_fields; i++)
         event->fields[event->order[i]] = (Text){NULL, 0};
     event->begin = at;
@@ -288,8 +288,7 @@ int shapes_match(Shapes *shapes, const char *at, const char *end, unsigned look,
     event->num_members = 0;
     event->ts = event->dur = 0;
     for (;;) {
-        if (end - at < READ_AHEAD || (node = next_shape(shapes, node, at)) == 0)
-            return 0;
+        if (end - at < READ_AHEAD || (node = next_shape(shapes, node, at)) == 0) return 0;
         const Shape *shape = &shapes->nodes[node];
         if (shape->args_end != 0 && is_in_args) {
             Text *args = &event->fields[FIELD_ARGS];
@@ -301,7 +300,8 @@ int shapes_match(Shapes *shapes, const char *at, const char *end, unsigned look,
             note_field(event, FIELD_ARGS, args, 0);
             is_in_args = shape->args_end == 0;
             if (!is_in_args)
-                event->fields[FIELD_ARGS].length = (size_t)(shape->args_end - shape->args_begin + 1);
+                event->fields[FIELD_ARGS].length = (size_t)(shape->args_end - shape->args_begin +
+                                                            1);
         }
         const char *value = at += shape->length;
         if (shape->kind == VALUE_NONE) {
@@ -309,13 +309,13 @@ int shapes_match(Shapes *shapes, const char *at, const char *end, unsigned look,
             break;
         }
         at = skip_value(shape, at, end, event, &marks);
-        if (at == NULL)
-            return 0;
+        if (at == NULL) return 0;
         value -= shape->kind == VALUE_STRING;
         if (shape->field >= 0)
             note_field(event, shape->field, value, (size_t)(at - value));
         else if (shape->key_length != 0)
-            event->members[event->num_members++] = (EventMember){node, {value, (size_t)(at - value)}};
+            event->members[event->num_members++] = (EventMember){node,
+                                                                 {value, (size_t)(at - value)}};
     }
     event->has_members = 1;
     return event_understand(event, look, !(marks & JSON_ESCAPED));

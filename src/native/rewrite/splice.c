@@ -16,17 +16,17 @@ static _Atomic size_t num_kept;
 static int is_usual(const Event *event)
 {
     const Text *fields = event->fields;
-    return event->phase != 0 && event->phase != 'M' && fields[FIELD_PID].at != NULL && fields[FIELD_TID].at != NULL &&
-           fields[FIELD_TS].at != NULL && (event->phase != 'X' || fields[FIELD_DUR].at != NULL) &&
-           fields[FIELD_ID].at == NULL && fields[FIELD_ID2].at == NULL && fields[FIELD_BIND_ID].at == NULL &&
+    return event->phase != 0 && event->phase != 'M' && fields[FIELD_PID].at != NULL &&
+           fields[FIELD_TID].at != NULL && fields[FIELD_TS].at != NULL &&
+           (event->phase != 'X' || fields[FIELD_DUR].at != NULL) && fields[FIELD_ID].at == NULL &&
+           fields[FIELD_ID2].at == NULL && fields[FIELD_BIND_ID].at == NULL &&
            fields[FIELD_SCOPE].at == NULL;
 }
 
 /* Adds a value that begins so far behind the one before; 0 if that is too far. */
 static int add_value(Splice *splice, unsigned number, unsigned field, size_t gap, size_t length)
 {
-    if (length > UINT8_MAX || gap > (number == 0 ? UINT16_MAX : UINT8_MAX))
-        return 0;
+    if (length > UINT8_MAX || gap > (number == 0 ? UINT16_MAX : UINT8_MAX)) return 0;
     if (number == 0)
         splice->first = (uint16_t)gap;
     else
@@ -41,12 +41,10 @@ static Splice splice_of(const Event *event)
     Splice splice = {.phase = event->phase};
     const char *at = event->begin;
     unsigned number = 0;
-    if (!is_usual(event) || event->end - event->begin > (ptrdiff_t)UINT32_MAX)
-        return splice;
+    if (!is_usual(event) || event->end - event->begin > (ptrdiff_t)UINT32_MAX) return splice;
     for (unsigned i = 0; i < event->num_fields; i++) {
         unsigned field = event->order[i];
-        if (field < FIELD_PID || field > FIELD_DUR)
-            continue;
+        if (field < FIELD_PID || field > FIELD_DUR) continue;
         Text value = event->fields[field];
         if (!add_value(&splice, number++, field, (size_t)(value.at - at), value.length))
             return splice;
@@ -61,7 +59,8 @@ void splices_note(Splices *splices, const Event *event)
     size_t before = splices->capacity;
     if (splices->num == before && !splices->is_full) {
         splices->is_full = atomic_load_explicit(&num_kept, memory_order_relaxed) >= MOST_SPLICES ||
-                           !array_grow((void **)&splices->splices, splices->num, &splices->capacity, sizeof(Splice));
+                           !array_grow((void **)&splices->splices, splices->num, &splices->capacity,
+                                       sizeof(Splice));
         atomic_fetch_add_explicit(&num_kept, splices->capacity - before, memory_order_relaxed);
     }
     if (!splices->is_full)
@@ -72,18 +71,15 @@ void splices_note(Splices *splices, const Event *event)
 static int read_whole(Text value, const char *end, int64_t *ns)
 {
     const char *behind = value.at + value.length;
-    if (end - value.at >= TIME_AHEAD && read_us_ahead(value.at, ns) == behind)
-        return 1;
+    if (end - value.at >= TIME_AHEAD && read_us_ahead(value.at, ns) == behind) return 1;
     return read_us(value.at, behind + 1, ns) == behind;
 }
 
 const Event *splices_read(Splices *splices, const char *at, const char *end)
 {
-    if (splices->next >= splices->num)
-        return NULL;
+    if (splices->next >= splices->num) return NULL;
     const Splice *splice = &splices->splices[splices->next];
-    if (splice->length == 0 || splice->length > (size_t)(end - at))
-        return NULL;
+    if (splice->length == 0 || splice->length > (size_t)(end - at)) return NULL;
     Event *event = &splices->event;
     event->begin = at;
     event->end = at + splice->length;
@@ -100,9 +96,9 @@ const Event *splices_read(Splices *splices, const char *at, const char *end)
     }
     event->has_members = 1;
     event->num_members = MEMBERS_UNKNOWN;
-    if (!read_whole(event->fields[FIELD_TS], end, &event->ts))
-        return NULL;
-    if (event->fields[FIELD_DUR].at != NULL && !read_whole(event->fields[FIELD_DUR], end, &event->dur))
+    if (!read_whole(event->fields[FIELD_TS], end, &event->ts)) return NULL;
+    if (event->fields[FIELD_DUR].at != NULL &&
+        !read_whole(event->fields[FIELD_DUR], end, &event->dur))
         return NULL;
     return event;
 }

@@ -1,6 +1,8 @@
-/* kinetoscope._native.TraceText: trace_text.h for Python. `kinetoscope.merge.native_rewrite` is its face.
+/* kinetoscope._native.TraceText: trace_text.h for Python. `kinetoscope.merge.native_rewrite` is its
+ * face.
  *
- * Passing over text happens without the GIL; the object says so to whoever else would touch it meanwhile. */
+ * Passing over text happens without the GIL; the object says so to whoever else would touch it
+ * meanwhile. */
 
 #include "module.h"
 
@@ -28,11 +30,11 @@ static PyObject *text_new(PyTypeObject *type, PyObject *arguments, PyObject *Py_
     int nests, checks, notes_counters;
     Py_ssize_t most_pending, length;
     const char *align_on;
-    if (!PyArg_ParseTuple(arguments, "pny#pp", &nests, &most_pending, &align_on, &length, &checks, &notes_counters))
+    if (!PyArg_ParseTuple(arguments, "pny#pp", &nests, &most_pending, &align_on, &length, &checks,
+                          &notes_counters))
         return NULL;
     TextObject *self = (TextObject *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
-    if (self == NULL)
-        return NULL;
+    if (self == NULL) return NULL;
     self->text.nests = nests;
     self->text.checks = checks;
     self->text.counters.is_wanted = notes_counters;
@@ -51,7 +53,8 @@ static void text_dealloc(TextObject *self)
     Py_DECREF(type);
 }
 
-/* Goes over a piece of text, without the GIL; its lines go to `out`. Returns the status, or -1 with an error set. */
+/* Goes over a piece of text, without the GIL; its lines go to `out`. Returns the status, or -1 with
+ * an error set. */
 static int go_over(TextObject *self, PyObject *arguments, Py_ssize_t *position, int writes)
 {
     Py_buffer buffer;
@@ -91,7 +94,8 @@ static PyObject *text_survey(TextObject *self, PyObject *arguments)
     return status < 0 ? NULL : Py_BuildValue("ni", position, status);
 }
 
-/* The lines are given as a view of what they were written to: copying them again would cost a quarter of the time. */
+/* The lines are given as a view of what they were written to: copying them again would cost a
+ * quarter of the time. */
 static PyObject *text_rewrite(TextObject *self, PyObject *arguments)
 {
     Py_ssize_t position;
@@ -103,16 +107,14 @@ static PyObject *text_rewrite(TextObject *self, PyObject *arguments)
 static PyObject *text_finish_writing(TextObject *self, PyObject *Py_UNUSED(nothing))
 {
     Bytes *out = text_enter(self) ? owned_begin(&self->out) : NULL;
-    if (out == NULL)
-        return NULL;
+    if (out == NULL) return NULL;
     trace_finish_writing(&self->text, out);
     return self->text.has_failed ? PyErr_NoMemory() : owned_view(self->out);
 }
 
 static PyObject *text_finish(TextObject *self, PyObject *Py_UNUSED(nothing))
 {
-    if (!text_enter(self))
-        return NULL;
+    if (!text_enter(self)) return NULL;
     if (!self->is_finished) {
         self->is_busy = self->is_finished = 1;
         Py_BEGIN_ALLOW_THREADS
@@ -123,8 +125,8 @@ static PyObject *text_finish(TextObject *self, PyObject *Py_UNUSED(nothing))
     return self->text.has_failed ? PyErr_NoMemory() : new_none();
 }
 
-/* (pid, tid, first event, is a device's, role, tracks with those of overlaps, whether its tid is written as a number, as
- * text) of each track; pid and tid as they are written. */
+/* (pid, tid, first event, is a device's, role, tracks with those of overlaps, whether its tid is
+ * written as a number, as text) of each track; pid and tid as they are written. */
 static PyObject *tracks_of(const TraceText *text)
 {
     PyObject *tracks = PyList_New((Py_ssize_t)text->num_tracks);
@@ -132,10 +134,13 @@ static PyObject *tracks_of(const TraceText *text)
         const TextTrack *track = &text->tracks[i];
         size_t length;
         const char *key = table_key(&text->track_keys, (uint32_t)i, &length);
-        PyObject *described = Py_BuildValue(
-            "y#y#KiiIii", key, (Py_ssize_t)track->pid_length, key + track->pid_length + 1,
-            (Py_ssize_t)(length - track->pid_length - 1), (unsigned long long)track->first_serial, (int)track->is_device,
-            (int)track->role, (unsigned)track->num_levels, (int)track->has_number_tid, (int)track->has_text_tid);
+        PyObject *described = Py_BuildValue("y#y#KiiIii", key, (Py_ssize_t)track->pid_length,
+                                            key + track->pid_length + 1,
+                                            (Py_ssize_t)(length - track->pid_length - 1),
+                                            (unsigned long long)track->first_serial,
+                                            (int)track->is_device, (int)track->role,
+                                            (unsigned)track->num_levels, (int)track->has_number_tid,
+                                            (int)track->has_text_tid);
         if (described == NULL || PyList_SetItem(tracks, (Py_ssize_t)i, described) < 0)
             Py_CLEAR(tracks);
     }
@@ -149,8 +154,7 @@ static PyObject *metadata_of(const TraceText *text)
         size_t length;
         const char *event = table_key(&text->metadata, (uint32_t)i, &length);
         PyObject *bytes = PyBytes_FromStringAndSize(event, (Py_ssize_t)length);
-        if (bytes == NULL || PyList_SetItem(events, (Py_ssize_t)i, bytes) < 0)
-            Py_CLEAR(events);
+        if (bytes == NULL || PyList_SetItem(events, (Py_ssize_t)i, bytes) < 0) Py_CLEAR(events);
     }
     return events;
 }
@@ -158,10 +162,10 @@ static PyObject *metadata_of(const TraceText *text)
 /* CounterFacts, as they lie in memory; None if nobody asked for them, or there are too many. */
 static PyObject *counters_of(const CounterSurvey *counters)
 {
-    if (!counters->is_wanted || counters->is_full)
-        return new_none();
+    if (!counters->is_wanted || counters->is_full) return new_none();
     const char *facts = counters->facts != NULL ? (const char *)counters->facts : "";
-    return PyBytes_FromStringAndSize(facts, (Py_ssize_t)(counters->keys.num_entries * sizeof *counters->facts));
+    return PyBytes_FromStringAndSize(facts, (Py_ssize_t)(counters->keys.num_entries *
+                                                         sizeof *counters->facts));
 }
 
 static int put_fact(PyObject *facts, const char *name, PyObject *value)
@@ -180,14 +184,17 @@ static PyObject *text_facts(TextObject *self, PyObject *Py_UNUSED(nothing))
 {
     const TraceText *text = &self->text;
     PyObject *facts = text_enter(self) ? PyDict_New() : NULL;
-    if (facts == NULL)
-        return NULL;
+    if (facts == NULL) return NULL;
     const char *steps = text->steps.at != NULL ? text->steps.at : "";
-    if (put_fact(facts, "tracks", tracks_of(text)) < 0 || put_fact(facts, "metadata", metadata_of(text)) < 0 ||
-        put_fact(facts, "steps", PyBytes_FromStringAndSize(steps, (Py_ssize_t)text->steps.length)) < 0 ||
+    if (put_fact(facts, "tracks", tracks_of(text)) < 0 ||
+        put_fact(facts, "metadata", metadata_of(text)) < 0 ||
+        put_fact(facts, "steps", PyBytes_FromStringAndSize(steps, (Py_ssize_t)text->steps.length)) <
+            0 ||
         put_fact(facts, "counters", counters_of(&text->counters)) < 0 ||
         put_fact(facts, "earliest_ns", number_if(text->num_timed > 0, text->earliest_ns)) < 0 ||
-        put_fact(facts, "latest_ns", number_if(text->num_timed > 0, text->num_spans > 0 ? text->latest_end_ns : text->latest_ns)) < 0 ||
+        put_fact(facts, "latest_ns",
+                 number_if(text->num_timed > 0,
+                           text->num_spans > 0 ? text->latest_end_ns : text->latest_ns)) < 0 ||
         put_fact(facts, "aligned_ns", number_if(text->has_aligned, text->aligned_ns)) < 0 ||
         put_fact(facts, "lowest_id", number_if(text->has_ids, text->lowest_id)) < 0 ||
         put_fact(facts, "highest_id", number_if(text->has_ids, text->highest_id)) < 0 ||
@@ -197,19 +204,24 @@ static PyObject *text_facts(TextObject *self, PyObject *Py_UNUSED(nothing))
         put_fact(facts, "is_late", PyBool_FromLong(text->is_late)) < 0 ||
         put_fact(facts, "num_actions", PyLong_FromSize_t(text->outcome.num_actions)) < 0 ||
         put_fact(facts, "num_events", PyLong_FromUnsignedLongLong(text->num_events)) < 0 ||
-        put_fact(facts, "num_repeated_flows", PyLong_FromUnsignedLongLong(text->num_repeated_flows)) < 0 ||
-        put_fact(facts, "num_hidden_flows", PyLong_FromUnsignedLongLong(text->num_hidden_flows)) < 0 ||
+        put_fact(facts, "num_repeated_flows",
+                 PyLong_FromUnsignedLongLong(text->num_repeated_flows)) < 0 ||
+        put_fact(facts, "num_hidden_flows", PyLong_FromUnsignedLongLong(text->num_hidden_flows)) <
+            0 ||
         put_fact(facts, "num_negative", PyLong_FromUnsignedLongLong(text->num_negative)) < 0 ||
         put_fact(facts, "num_rounded", PyLong_FromUnsignedLongLong(text->num_rounded)) < 0 ||
-        put_fact(facts, "num_lone_begins", PyLong_FromUnsignedLongLong(text->num_lone_begins)) < 0 ||
+        put_fact(facts, "num_lone_begins", PyLong_FromUnsignedLongLong(text->num_lone_begins)) <
+            0 ||
         put_fact(facts, "num_lone_ends", PyLong_FromUnsignedLongLong(text->num_lone_ends)) < 0 ||
-        put_fact(facts, "num_clipped", PyLong_FromUnsignedLongLong(text->outcome.num_clipped)) < 0 ||
+        put_fact(facts, "num_clipped", PyLong_FromUnsignedLongLong(text->outcome.num_clipped)) <
+            0 ||
         put_fact(facts, "num_moved", PyLong_FromUnsignedLongLong(text->outcome.num_moved)) < 0)
         Py_CLEAR(facts);
     return facts;
 }
 
-/* (pid, tid, is kept, from, to, uuids of track and process, overlap) of one output, from a tuple; 0 with an error set. */
+/* (pid, tid, is kept, from, to, uuids of track and process, overlap) of one output, from a tuple; 0
+ * with an error set. */
 static int take_output(TextOutput *output, Bytes *texts, PyObject *given)
 {
     const char *pid, *tid;
@@ -219,8 +231,8 @@ static int take_output(TextOutput *output, Bytes *texts, PyObject *given)
     unsigned long long track, process;
     if (!PyTuple_Check(given))
         return PyErr_Format(PyExc_TypeError, "An output is a tuple, not %R.", given) != NULL;
-    if (!PyArg_ParseTuple(given, "y#y#pLLKKI", &pid, &pid_length, &tid, &tid_length, &is_kept, &from_ns, &to_ns, &track,
-                          &process, &output->overlap))
+    if (!PyArg_ParseTuple(given, "y#y#pLLKKI", &pid, &pid_length, &tid, &tid_length, &is_kept,
+                          &from_ns, &to_ns, &track, &process, &output->overlap))
         return 0;
     /* Places in the bytes, until all of them are there. */
     output->pid = (Text){(const char *)(uintptr_t)texts->length, (size_t)pid_length};
@@ -240,13 +252,11 @@ static TextOutput *outputs_of(PyObject *list, Bytes *texts)
 {
     size_t count = (size_t)PyList_Size(list);
     TextOutput *outputs = calloc(count + 1, sizeof *outputs);
-    if (outputs == NULL)
-        return (TextOutput *)PyErr_NoMemory();
+    if (outputs == NULL) return (TextOutput *)PyErr_NoMemory();
     int are_taken = 1;
     for (size_t i = 0; are_taken && i < count; i++)
         are_taken = take_output(&outputs[i], texts, PyList_GetItem(list, (Py_ssize_t)i));
-    if (texts->has_failed)
-        PyErr_NoMemory();
+    if (texts->has_failed) PyErr_NoMemory();
     if (!are_taken || texts->has_failed) {
         free(outputs);
         return NULL;
@@ -262,7 +272,8 @@ static TextOutput *outputs_of(PyObject *list, Bytes *texts)
 static int use_outputs(TextObject *self, PyObject *given)
 {
     Bytes texts = {0};
-    PyObject *list = PyList_GetSlice(given, 0, PyList_Size(given)); /* which nobody else can change */
+    /* which nobody else can change */
+    PyObject *list = PyList_GetSlice(given, 0, PyList_Size(given));
     TextOutput *outputs = list != NULL ? outputs_of(list, &texts) : NULL;
     size_t count = outputs != NULL ? (size_t)PyList_Size(list) : 0;
     Py_XDECREF(list);
@@ -286,13 +297,12 @@ static PyObject *text_plan(TextObject *self, PyObject *arguments)
     long long shift_ns, id_shift, begin_ns, gain_ns, over_ns;
     int ids_are_plain, is_windowed, keeps_places;
     unsigned sequence;
-    if (!PyArg_ParseTuple(arguments, "O!LLpppI(LLL)", &PyList_Type, &outputs, &shift_ns, &id_shift, &ids_are_plain,
-                          &is_windowed, &keeps_places, &sequence, &begin_ns, &gain_ns, &over_ns))
+    if (!PyArg_ParseTuple(arguments, "O!LLpppI(LLL)", &PyList_Type, &outputs, &shift_ns, &id_shift,
+                          &ids_are_plain, &is_windowed, &keeps_places, &sequence, &begin_ns,
+                          &gain_ns, &over_ns))
         return NULL;
-    if (over_ns <= 0)
-        return PyErr_Format(PyExc_ValueError, "A trace is stretched over some time.");
-    if (use_outputs(self, outputs) < 0)
-        return NULL;
+    if (over_ns <= 0) return PyErr_Format(PyExc_ValueError, "A trace is stretched over some time.");
+    if (use_outputs(self, outputs) < 0) return NULL;
     text->stretch_begin_ns = begin_ns;
     text->stretch_gain_ns = gain_ns;
     text->stretch_over_ns = over_ns;
@@ -310,7 +320,9 @@ static PyObject *text_place_counters(TextObject *self, PyObject *arguments)
 {
     const char *alone, *unchanged;
     Py_ssize_t alone_length, unchanged_length;
-    if (!PyArg_ParseTuple(arguments, "y#y#", &alone, &alone_length, &unchanged, &unchanged_length) || !text_enter(self))
+    if (!PyArg_ParseTuple(arguments, "y#y#", &alone, &alone_length, &unchanged,
+                          &unchanged_length) ||
+        !text_enter(self))
         return NULL;
     CounterTracks *tracks = &self->text.packets.counters;
     tracks->alone.length = tracks->unchanged.length = 0;
@@ -330,22 +342,27 @@ static PyObject *text_num_stray(TextObject *self, void *Py_UNUSED(closure))
 }
 
 static PyMethodDef text_methods[] = {
-    {"survey", (PyCFunction)text_survey, METH_VARARGS, "(text, start, end, is_first, look): where it stopped, and why."},
+    {"survey", (PyCFunction)text_survey, METH_VARARGS,
+     "(text, start, end, is_first, look): where it stopped, and why."},
     {"finish", (PyCFunction)text_finish, METH_NOARGS, "Ends the survey."},
     {"facts", (PyCFunction)text_facts, METH_NOARGS, "What the survey found."},
     {"plan", (PyCFunction)text_plan, METH_VARARGS,
-     "(outputs, shift_ns, id_shift, ids_are_plain, is_windowed, keeps_places, sequence, stretch): how to rewrite; as packets, "
+     "(outputs, shift_ns, id_shift, ids_are_plain, is_windowed, keeps_places, sequence, stretch): "
+     "how to rewrite; as packets, "
      "if sequence is not 0."},
     {"place_counters", (PyCFunction)text_place_counters, METH_VARARGS,
-     "(alone, unchanged): the uuids, in order, of series that do not stand in the group of their subject."},
+     "(alone, unchanged): the uuids, in order, of series that do not stand in the group of their "
+     "subject."},
     {"rewrite", (PyCFunction)text_rewrite, METH_VARARGS,
      "(text, start, end, is_first, look): where it stopped, why, and lines."},
-    {"finish_writing", (PyCFunction)text_finish_writing, METH_NOARGS, "What had to wait for the end."},
+    {"finish_writing", (PyCFunction)text_finish_writing, METH_NOARGS,
+     "What had to wait for the end."},
     {NULL, NULL, 0, NULL},
 };
 
 static PyGetSetDef text_values[] = {
-    {"num_stray", (getter)text_num_stray, NULL, "How many commas between events are missing or too many.", NULL},
+    {"num_stray", (getter)text_num_stray, NULL,
+     "How many commas between events are missing or too many.", NULL},
     {"num_written", (getter)text_num_written, NULL, "How many events were rewritten.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
@@ -369,8 +386,7 @@ static PyType_Spec text_spec = {
 int text_setup(PyObject *module)
 {
     PyObject *type = PyType_FromSpec(&text_spec);
-    if (type == NULL)
-        return -1;
+    if (type == NULL) return -1;
     int status = PyModule_AddObjectRef(module, "TraceText", type);
     Py_DECREF(type);
     return status;

@@ -1,9 +1,11 @@
-/* A Chrome trace on its way into a merged one: what was learnt of its text, and how it is to be rewritten.
+/* A Chrome trace on its way into a merged one: what was learnt of its text, and how it is to be
+ * rewritten.
  *
  *     text ──► trace_survey ──► facts, nesting ──► (Python plans) ──► trace_rewrite ──► text
  *
- * Both pass over the text in pieces and keep none of it, but for metadata events, the names of steps, and 32 bytes for
- * each span that is not yet nested, and 16 for each event, as far as there is room. What they do not take is handed back with its place: Python writes it anew. */
+ * Both pass over the text in pieces and keep none of it, but for metadata events, the names of
+ * steps, and 32 bytes for each span that is not yet nested, and 16 for each event, as far as there
+ * is room. What they do not take is handed back with its place: Python writes it anew. */
 
 #ifndef KINETOSCOPE_TRACE_TEXT_H
 #define KINETOSCOPE_TRACE_TEXT_H
@@ -21,20 +23,20 @@
 enum TextStatus { TEXT_MORE, TEXT_END, TEXT_ODD };
 enum TrackRole { ROLE_NONE, ROLE_LOOP, ROLE_BACKWARD };
 
-/* The events of one (pid, tid) of the file. Its key is the pid and the tid with a zero byte between; what stands for the same
- * number, 8 or "8" or "stream 8" as a tid, is the same there. */
+/* The events of one (pid, tid) of the file. Its key is the pid and the tid with a zero byte
+ * between; what stands for the same number, 8 or "8" or "stream 8" as a tid, is the same there. */
 typedef struct {
     uint64_t first_serial;
     NestSpan *pending; /* spans that wait to be nested */
     size_t num_pending, pending_capacity;
     NestLevel nested;
     int64_t last_begin, last_dur; /* of the span that was nested last */
-    uint32_t pid_length; /* in its key */
+    uint32_t pid_length;          /* in its key */
     uint32_t first_output;
     uint32_t num_levels;
     int64_t previous_begin, previous_dur; /* of the span before */
     uint64_t num_spans;
-    uint8_t was_cut; /* a span of it was, so that the order may be another */
+    uint8_t was_cut;       /* a span of it was, so that the order may be another */
     uint8_t is_disordered; /* its spans do not come in the order of their begin */
     uint8_t role, is_device, is_unsorted, has_nested;
     uint8_t has_number_tid, has_text_tid; /* how its tid is written, where it is a number */
@@ -50,12 +52,12 @@ typedef struct {
     int64_t from_ns, to_ns;
     uint8_t is_kept;
     uint64_t track, process; /* uuids, for Perfetto */
-    unsigned overlap; /* its number among the overlap tracks; 0 if it is none */
+    unsigned overlap;        /* its number among the overlap tracks; 0 if it is none */
 } TextOutput;
 
 typedef struct {
     Shapes shapes;
-    Table places; /* pids and tids as they are written */
+    Table places;           /* pids and tids as they are written */
     uint32_t *place_tracks; /* the track of each */
     size_t places_capacity;
     uint32_t last_place, last_pid_length;
@@ -63,13 +65,16 @@ typedef struct {
     TextTrack *tracks;
     size_t num_tracks, tracks_capacity;
     Table names, metadata;
-    Bytes steps; /* texts of spans that are batches, with commas between */
+    Bytes steps;    /* texts of spans that are batches, with commas between */
     Bytes align_on; /* the name, as JSON */
-    int checks; /* whether what viewers do not show is looked for too: then tracks are what viewers take for one */
-    Table flows; /* those that began, by id, category and name */
+    /* whether what viewers do not show is looked for too: then tracks are what viewers take for
+     * one */
+    int checks;
+    Table flows;           /* those that began, by id, category and name */
     uint32_t *flow_counts; /* how often each began, in the second pass */
     size_t flow_counts_capacity;
-    uint64_t num_repeated_flows, num_hidden_flows, num_lone_ends, num_lone_begins, num_negative, num_rounded;
+    uint64_t num_repeated_flows, num_hidden_flows, num_lone_ends, num_lone_begins, num_negative,
+        num_rounded;
     CounterSurvey counters;
     NestOutcome outcome;
     size_t next_action;
@@ -85,20 +90,25 @@ typedef struct {
     Bytes output_texts;
     Bytes said; /* what nesting did to the event at hand */
     int64_t shift_ns, id_shift;
-    int64_t stretch_begin_ns, stretch_gain_ns, stretch_over_ns; /* `over` is above 0; see Stretch in merge/alignment.py */
+    /* `over` is above 0; see Stretch in merge/alignment.py */
+    int64_t stretch_begin_ns, stretch_gain_ns, stretch_over_ns;
     int writes_packets;
     PacketEncoder packets;
     int ids_are_plain, is_windowed;
-    int keeps_places; /* pids, tids, ids and names of tracks stay, but for what viewers do not show so */
+    /* pids, tids, ids and names of tracks stay, but for what viewers do not show so */
+    int keeps_places;
     uint64_t num_written;
 } TraceText;
 
-/* Reads whole events from `*at` on, and moves it behind them. The first of all events needs no comma before it. */
-enum TextStatus trace_survey(TraceText *text, const char **at, const char *end, int is_first, unsigned look);
+/* Reads whole events from `*at` on, and moves it behind them. The first of all events needs no
+ * comma before it. */
+enum TextStatus trace_survey(TraceText *text, const char **at, const char *end, int is_first,
+                             unsigned look);
 /* Nests what is left. */
 void trace_finish(TraceText *text);
 /* As trace_survey; the events go to `out`, each with a comma and a line break before it. */
-enum TextStatus trace_rewrite(TraceText *text, const char **at, const char *end, int is_first, unsigned look, Bytes *out);
+enum TextStatus trace_rewrite(TraceText *text, const char **at, const char *end, int is_first,
+                              unsigned look, Bytes *out);
 /* Writes what had to wait for the end of the file. */
 void trace_finish_writing(TraceText *text, Bytes *out);
 void trace_free(TraceText *text);

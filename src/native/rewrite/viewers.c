@@ -8,17 +8,21 @@
 #include "text/json.h"
 #include "text/numbers.h"
 
-static int is_there(Text text) { return text.at != NULL && !TEXT_IS(text, "null"); }
+static int is_there(Text text)
+{
+    return text.at != NULL && !TEXT_IS(text, "null");
+}
 
-static int is_number(const char *value) { return *value == '-' || (*value >= '0' && *value <= '9'); }
+static int is_number(const char *value)
+{
+    return *value == '-' || (*value >= '0' && *value <= '9');
+}
 
 static int is_hex(Text text)
 {
-    if (text.length < 3 || text.length > 18 || *text.at != '"')
-        return 0;
+    if (text.length < 3 || text.length > 18 || *text.at != '"') return 0;
     for (size_t i = 1; i < text.length - 1; i++) {
-        if (strchr("0123456789abcdefABCDEF", text.at[i]) == NULL)
-            return 0;
+        if (strchr("0123456789abcdefABCDEF", text.at[i]) == NULL) return 0;
     }
     return 1;
 }
@@ -27,8 +31,7 @@ static int is_hex(Text text)
 static int has_plain_members(Text args, int is_name)
 {
     JsonFault fault = JSON_FINE;
-    if (args.at == NULL || *args.at != '{')
-        return is_name;
+    if (args.at == NULL || *args.at != '{') return is_name;
     const char *end = args.at + args.length, *at = json_skip_space(args.at + 1, end);
     while (at != NULL && at < end && *at != '}') {
         const char *key;
@@ -36,9 +39,9 @@ static int has_plain_members(Text args, int is_name)
         unsigned marks = 0;
         int num_commas = 0;
         const char *value = json_skip_key(at, end, &key, &length, &marks, &fault);
-        if (value == NULL || (marks & JSON_ESCAPED))
-            return 0;
-        if (is_name ? length == 4 && memcmp(key, "name", 4) == 0 && *value != '"' : !is_number(value))
+        if (value == NULL || (marks & JSON_ESCAPED)) return 0;
+        if (is_name ? length == 4 && memcmp(key, "name", 4) == 0 && *value != '"'
+                    : !is_number(value))
             return 0;
         at = json_skip_value(value, end, &fault);
         at = at != NULL ? json_skip_comma(at, end, &num_commas) : NULL;
@@ -59,29 +62,24 @@ static int shows_phase(const Event *event)
     Text scope = fields[FIELD_SCOPE], id = fields[FIELD_ID], name = fields[FIELD_NAME];
     int64_t number;
     switch (event->phase) {
-    case 'X':
-        return fields[FIELD_DUR].at != NULL;
-    case 'C':
-        return has_plain_members(fields[FIELD_ARGS], 0);
-    case 'M':
-        return name.at == NULL || has_plain_members(fields[FIELD_ARGS], 1);
-    case 'i':
-    case 'I':
-    case 'R':
-        if (scope.at != NULL && TEXT_IS(scope, "\"p\""))
-            return is_there(fields[FIELD_PID]);
-        return is_there(fields[FIELD_TID]);
-    case 'b':
-    case 'n':
-    case 'e':
-        return is_there(fields[FIELD_PID]) && id.at != NULL &&
-               (*id.at == '"' ? id.length > 2 : event_plain_id(id, &number));
-    case 's':
-    case 't':
-    case 'f':
-        return id.at != NULL && (is_hex(id) || (*id.at != '"' && event_plain_id(id, &number)));
-    default:
-        return 1;
+        case 'X': return fields[FIELD_DUR].at != NULL;
+        case 'C': return has_plain_members(fields[FIELD_ARGS], 0);
+        case 'M': return name.at == NULL || has_plain_members(fields[FIELD_ARGS], 1);
+        case 'i':
+        case 'I':
+        case 'R':
+            if (scope.at != NULL && TEXT_IS(scope, "\"p\"")) return is_there(fields[FIELD_PID]);
+            return is_there(fields[FIELD_TID]);
+        case 'b':
+        case 'n':
+        case 'e':
+            return is_there(fields[FIELD_PID]) && id.at != NULL &&
+                   (*id.at == '"' ? id.length > 2 : event_plain_id(id, &number));
+        case 's':
+        case 't':
+        case 'f':
+            return id.at != NULL && (is_hex(id) || (*id.at != '"' && event_plain_id(id, &number)));
+        default: return 1;
     }
 }
 
@@ -117,7 +115,8 @@ static void begin(FlowPlace *place, int64_t ts, int64_t *first, uint8_t *has_fir
 static int has_span_at(const FlowPlace *place, int64_t ts, int has_seen_other)
 {
     return (place->has_span && place->first_span <= ts) ||
-           (place->has_other && (place->first_other < ts || (place->first_other == ts && has_seen_other)));
+           (place->has_other &&
+            (place->first_other < ts || (place->first_other == ts && has_seen_other)));
 }
 
 enum FlowAnswer flow_place_note(FlowPlace *place, const Event *event)
@@ -125,36 +124,38 @@ enum FlowAnswer flow_place_note(FlowPlace *place, const Event *event)
     Text scope = event->fields[FIELD_SCOPE];
     int64_t ts = event->ts;
     switch (event->phase) {
-    case 'X':
-        begin(place, ts, &place->first_span, &place->has_span);
-        place->latest_end = place->latest_end > ts + event->dur ? place->latest_end : ts + event->dur;
-        break;
-    case 'i':
-    case 'I':
-    case 'R':
-        if (scope.at != NULL && (TEXT_IS(scope, "\"g\"") || TEXT_IS(scope, "\"p\"")))
+        case 'X':
+            begin(place, ts, &place->first_span, &place->has_span);
+            place->latest_end = place->latest_end > ts + event->dur ? place->latest_end
+                                                                    : ts + event->dur;
             break;
-        /* fall through */
-    case 'B':
-        place->num_open += event->phase == 'B';
-        begin(place, ts, &place->first_other, &place->has_other);
-        place->has_seen_other = 1;
-        break;
-    case 'E':
-        place->num_open -= place->num_open > 0;
-        place->is_emptied = place->num_open == 0 && place->latest_end <= ts;
-        break;
-    default:
-        if (!is_flow(event) || (!place->is_emptied && has_span_at(place, ts, place->has_seen_other)))
-            return FLOW_HAS_SPAN;
-        return place->is_emptied ? FLOW_HAS_NONE : FLOW_IS_EARLY;
+        case 'i':
+        case 'I':
+        case 'R':
+            if (scope.at != NULL && (TEXT_IS(scope, "\"g\"") || TEXT_IS(scope, "\"p\""))) break;
+            /* fall through */
+        case 'B':
+            place->num_open += event->phase == 'B';
+            begin(place, ts, &place->first_other, &place->has_other);
+            place->has_seen_other = 1;
+            break;
+        case 'E':
+            place->num_open -= place->num_open > 0;
+            place->is_emptied = place->num_open == 0 && place->latest_end <= ts;
+            break;
+        default:
+            if (!is_flow(event) ||
+                (!place->is_emptied && has_span_at(place, ts, place->has_seen_other)))
+                return FLOW_HAS_SPAN;
+            return place->is_emptied ? FLOW_HAS_NONE : FLOW_IS_EARLY;
     }
     return FLOW_HAS_SPAN;
 }
 
 int flow_place_wait(FlowPlace *place, int64_t ts)
 {
-    if (!array_grow((void **)&place->early, place->num_early, &place->early_capacity, sizeof *place->early))
+    if (!array_grow((void **)&place->early, place->num_early, &place->early_capacity,
+                    sizeof *place->early))
         return 0;
     place->early[place->num_early++] = 2 * ts + place->has_seen_other;
     return 1;

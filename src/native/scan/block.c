@@ -5,17 +5,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LEAST_BYTES ((size_t)1 << 16)           /* that a column of bytes begins with */
-#define LARGEST_BLOCK_BYTES ((size_t)256 << 20) /* of one column of bytes; their offsets are 32 bits wide */
+#define LEAST_BYTES ((size_t)1 << 16) /* that a column of bytes begins with */
+/* of one column of bytes; their offsets are 32 bits wide */
+#define LARGEST_BLOCK_BYTES ((size_t)256 << 20)
 
 static int make_bytes_room(ByteColumn *bytes, size_t wanted)
 {
-    if (wanted <= bytes->room)
-        return 1;
+    if (wanted <= bytes->room) return 1;
     size_t room = wanted > bytes->room * 2 ? wanted + LEAST_BYTES : bytes->room * 2;
     char *grown = bytes->bytes == NULL ? pages_new(room) : pages_resize(bytes->bytes, room);
-    if (grown == NULL)
-        return 0;
+    if (grown == NULL) return 0;
     bytes->bytes = grown;
     bytes->room = room;
     return 1;
@@ -26,8 +25,7 @@ char *block_room(Block *block, int column, size_t already, size_t length)
     ByteColumn *bytes = &block->bytes[column];
     if (UNLIKELY(bytes->offsets == NULL)) {
         bytes->offsets = pages_new((BLOCK_ROWS + 1) * sizeof *bytes->offsets);
-        if (bytes->valid == NULL)
-            bytes->valid = pages_new(BLOCK_ROWS / 8);
+        if (bytes->valid == NULL) bytes->valid = pages_new(BLOCK_ROWS / 8);
         if (bytes->offsets == NULL || bytes->valid == NULL) {
             pages_free(bytes->offsets);
             bytes->offsets = NULL;
@@ -40,8 +38,7 @@ char *block_room(Block *block, int column, size_t already, size_t length)
 
 int block_is_full(const Block *block, size_t next_bytes)
 {
-    if (block->num_rows == BLOCK_ROWS)
-        return 1;
+    if (block->num_rows == BLOCK_ROWS) return 1;
     for (int i = 0; i < NUM_BYTES; i++)
         if (block->bytes[i].offsets != NULL && block->num_rows > 0 &&
             (size_t)block->bytes[i].offsets[block->num_rows] + next_bytes > LARGEST_BLOCK_BYTES)
@@ -56,9 +53,10 @@ static int move_phases(PyObject *list, Block *block)
     PyObject *name = PyBytes_FromString("phase");
     void *phases = block->phases;
     block->phases = NULL;
-    if (name == NULL)
-        pages_free(phases);
-    int result = name == NULL ? -1 : column_append(list, name, "C", block->num_rows, 0, NULL, phases, NULL);
+    if (name == NULL) pages_free(phases);
+    int result = name == NULL
+                     ? -1
+                     : column_append(list, name, "C", block->num_rows, 0, NULL, phases, NULL);
     Py_XDECREF(name);
     return result;
 }
@@ -79,21 +77,23 @@ int block_move(Block *block, PyObject *list, PyObject *names, int num_texts, int
         void *values = block->texts[i];
         block->texts[i] = NULL;
         if (values != NULL)
-            failed = column_append(list, PyTuple_GetItem(names, place), "I", rows, 0, NULL, values, NULL);
+            failed = column_append(list, PyTuple_GetItem(names, place), "I", rows, 0, NULL, values,
+                                   NULL);
     }
     for (int i = 0; !failed && i < num_numbers; i++, place++) {
         Numbers moved = block->numbers[i];
         memset(&block->numbers[i], 0, sizeof moved);
         if (moved.values != NULL)
-            failed = column_append(list, PyTuple_GetItem(names, place), "l", rows, rows - moved.num_valid,
-                                   moved.valid, moved.values, NULL);
+            failed = column_append(list, PyTuple_GetItem(names, place), "l", rows,
+                                   rows - moved.num_valid, moved.valid, moved.values, NULL);
     }
     for (int i = 0; !failed && i < NUM_BYTES; i++, place++) {
         ByteColumn moved = block->bytes[i];
         memset(&block->bytes[i], 0, sizeof moved);
         if (moved.offsets != NULL)
-            failed = column_append(list, PyTuple_GetItem(names, place), "z", rows, rows - moved.num_valid,
-                                   moved.valid, moved.offsets, trimmed(&moved, (uint32_t)rows));
+            failed = column_append(list, PyTuple_GetItem(names, place), "z", rows,
+                                   rows - moved.num_valid, moved.valid, moved.offsets,
+                                   trimmed(&moved, (uint32_t)rows));
     }
     return failed;
 }
@@ -101,8 +101,7 @@ int block_move(Block *block, PyObject *list, PyObject *names, int num_texts, int
 void block_free(Block *block)
 {
     pages_free(block->phases);
-    for (int i = 0; i < MOST_TEXTS; i++)
-        pages_free(block->texts[i]);
+    for (int i = 0; i < MOST_TEXTS; i++) pages_free(block->texts[i]);
     for (int i = 0; i < MOST_NUMBERS; i++) {
         pages_free(block->numbers[i].values);
         pages_free(block->numbers[i].valid);

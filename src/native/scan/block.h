@@ -1,4 +1,5 @@
-/* A block of columns: rows of events, on their way from a Scanner to Arrow. A column that no row has is not there. */
+/* A block of columns: rows of events, on their way from a Scanner to Arrow. A column that no row
+ * has is not there. */
 
 #ifndef KINETOSCOPE_BLOCK_H
 #define KINETOSCOPE_BLOCK_H
@@ -37,7 +38,10 @@ typedef struct {
     ByteColumn bytes[NUM_BYTES];
 } Block;
 
-static inline void set_bit(uint8_t *bits, uint32_t row) { bits[row / 8] |= (uint8_t)(1 << row % 8); }
+static inline void set_bit(uint8_t *bits, uint32_t row)
+{
+    bits[row / 8] |= (uint8_t)(1 << row % 8);
+}
 
 /* -- each puts something into the row at hand; 0 without memory -- */
 
@@ -45,8 +49,7 @@ static inline int block_put_text(Block *block, int column, uint32_t number)
 {
     if (UNLIKELY(block->texts[column] == NULL)) {
         block->texts[column] = pages_new(BLOCK_ROWS * sizeof(uint32_t));
-        if (block->texts[column] == NULL)
-            return 0;
+        if (block->texts[column] == NULL) return 0;
     }
     block->texts[column][block->num_rows] = number;
     return 1;
@@ -59,8 +62,7 @@ static inline int block_put_number(Block *block, int column, int64_t value)
         if (numbers->values == NULL)
             numbers->values = pages_new(BLOCK_ROWS * sizeof *numbers->values);
         numbers->valid = numbers->values == NULL ? NULL : pages_new(BLOCK_ROWS / 8);
-        if (numbers->valid == NULL)
-            return 0;
+        if (numbers->valid == NULL) return 0;
     }
     numbers->values[block->num_rows] = value;
     set_bit(numbers->valid, block->num_rows);
@@ -75,8 +77,7 @@ char *block_room(Block *block, int column, size_t already, size_t length);
 static inline void block_end_bytes(Block *block, int column, size_t length)
 {
     ByteColumn *bytes = &block->bytes[column];
-    if (bytes->offsets == NULL)
-        return;
+    if (bytes->offsets == NULL) return;
     bytes->offsets[block->num_rows + 1] = bytes->offsets[block->num_rows] + (int32_t)length;
     if (length > 0) {
         set_bit(bytes->valid, block->num_rows);
@@ -86,8 +87,8 @@ static inline void block_end_bytes(Block *block, int column, size_t length)
 
 /* Whether so many bytes might not find room in one more row. */
 int block_is_full(const Block *block, size_t next_bytes);
-/* Moves the columns that any row has into the list; `names` are those of all but the phase. What was moved is no longer the
- * block's. Returns -1 with an error set. */
+/* Moves the columns that any row has into the list; `names` are those of all but the phase. What
+ * was moved is no longer the block's. Returns -1 with an error set. */
 int block_move(Block *block, PyObject *list, PyObject *names, int num_texts, int num_numbers);
 void block_free(Block *block);
 

@@ -6,17 +6,27 @@
 #include <stdlib.h>
 #include <string.h>
 #if defined(__linux__)
-#include <sys/mman.h>
+    #include <sys/mman.h>
 #endif
 
-/* -- memory of columns: pages of their own, which go back to the system at once, and are all zero at first -- */
+/* -- memory of columns: pages of their own, which go back to the system at once, and are all zero
+ *    at first -- */
 
 #define PAGES_HEADER_BYTES 64 /* holds the size, and keeps what follows aligned as Arrow wants it */
 
 #if !defined(__linux__) || defined(__SANITIZE_ADDRESS__)
-static void *pages_map(size_t bytes) { return calloc(1, bytes); }
-static void *pages_remap(void *start, size_t Py_UNUSED(before), size_t bytes) { return realloc(start, bytes); }
-static void pages_unmap(void *start, size_t Py_UNUSED(bytes)) { free(start); }
+static void *pages_map(size_t bytes)
+{
+    return calloc(1, bytes);
+}
+static void *pages_remap(void *start, size_t Py_UNUSED(before), size_t bytes)
+{
+    return realloc(start, bytes);
+}
+static void pages_unmap(void *start, size_t Py_UNUSED(bytes))
+{
+    free(start);
+}
 #else
 static void *pages_map(size_t bytes)
 {
@@ -30,15 +40,17 @@ static void *pages_remap(void *start, size_t before, size_t bytes)
     return moved == MAP_FAILED ? NULL : moved;
 }
 
-static void pages_unmap(void *start, size_t bytes) { munmap(start, bytes); }
+static void pages_unmap(void *start, size_t bytes)
+{
+    munmap(start, bytes);
+}
 #endif
 
 void *pages_new(size_t bytes)
 {
     bytes += PAGES_HEADER_BYTES;
     size_t *start = pages_map(bytes);
-    if (start == NULL)
-        return NULL;
+    if (start == NULL) return NULL;
     *start = bytes;
     return (char *)start + PAGES_HEADER_BYTES;
 }
@@ -58,16 +70,14 @@ void *pages_resize(void *pages, size_t bytes)
     size_t *start = (size_t *)((char *)pages - PAGES_HEADER_BYTES);
     bytes += PAGES_HEADER_BYTES;
     start = pages_remap(start, *start, bytes);
-    if (start == NULL)
-        return NULL;
+    if (start == NULL) return NULL;
     *start = bytes;
     return (char *)start + PAGES_HEADER_BYTES;
 }
 
 void pages_free(void *pages)
 {
-    if (pages == NULL)
-        return;
+    if (pages == NULL) return;
     size_t *start = (size_t *)((char *)pages - PAGES_HEADER_BYTES);
     pages_unmap(start, *start);
 }
@@ -92,9 +102,11 @@ struct ArrowArrayStream {
 
 typedef struct {
     PyObject_HEAD
-    PyObject *name;       /* bytes */
-    const char *format;   /* Arrow's: "C", "I" and "l" are unsigned bytes, unsigned and signed integers, "z" is bytes */
-    void *buffers[3];     /* the validity, if there are nulls; values or offsets; bytes. NULL once given away */
+    PyObject *name; /* bytes */
+    /* Arrow's: "C", "I" and "l" are unsigned bytes, unsigned and signed integers, "z" is bytes */
+    const char *format;
+    /* the validity, if there are nulls; values or offsets; bytes. NULL once given away */
+    void *buffers[3];
     int64_t length, num_nulls;
 } Column;
 
@@ -102,12 +114,14 @@ static PyTypeObject *column_type;
 
 #define ARROW_NULLABLE 2
 
-static void schema_release(struct ArrowSchema *schema) { schema->release = NULL; }
+static void schema_release(struct ArrowSchema *schema)
+{
+    schema->release = NULL;
+}
 
 static void array_release(struct ArrowArray *array)
 {
-    for (int64_t i = 0; i < array->n_buffers; i++)
-        pages_free((void *)array->buffers[i]);
+    for (int64_t i = 0; i < array->n_buffers; i++) pages_free((void *)array->buffers[i]);
     free(array->buffers);
     array->release = NULL;
 }
@@ -115,21 +129,19 @@ static void array_release(struct ArrowArray *array)
 static void schema_capsule_free(PyObject *capsule)
 {
     struct ArrowSchema *schema = PyCapsule_GetPointer(capsule, "arrow_schema");
-    if (schema->release != NULL)
-        schema->release(schema);
+    if (schema->release != NULL) schema->release(schema);
     free(schema);
 }
 
 static void array_capsule_free(PyObject *capsule)
 {
     struct ArrowArray *array = PyCapsule_GetPointer(capsule, "arrow_array");
-    if (array->release != NULL)
-        array->release(array);
+    if (array->release != NULL) array->release(array);
     free(array);
 }
 
-int column_append(PyObject *list, PyObject *name, const char *format, int64_t length, int64_t num_nulls,
-                         void *validity, void *values, void *more)
+int column_append(PyObject *list, PyObject *name, const char *format, int64_t length,
+                  int64_t num_nulls, void *validity, void *values, void *more)
 {
     Column *column = PyObject_New(Column, column_type);
     if (column == NULL) {
@@ -150,18 +162,18 @@ int column_append(PyObject *list, PyObject *name, const char *format, int64_t le
 static PyObject *column_arrow_schema(void)
 {
     struct ArrowSchema *schema = calloc(1, sizeof *schema);
-    PyObject *capsule = schema == NULL ? PyErr_NoMemory() : PyCapsule_New(schema, "arrow_schema", schema_capsule_free);
-    if (capsule == NULL)
-        free(schema);
+    PyObject *capsule = schema == NULL ? PyErr_NoMemory()
+                                       : PyCapsule_New(schema, "arrow_schema", schema_capsule_free);
+    if (capsule == NULL) free(schema);
     return capsule;
 }
 
 static PyObject *column_arrow_array(void)
 {
     struct ArrowArray *array = calloc(1, sizeof *array);
-    PyObject *capsule = array == NULL ? PyErr_NoMemory() : PyCapsule_New(array, "arrow_array", array_capsule_free);
-    if (capsule == NULL)
-        free(array);
+    PyObject *capsule = array == NULL ? PyErr_NoMemory()
+                                      : PyCapsule_New(array, "arrow_array", array_capsule_free);
+    if (capsule == NULL) free(array);
     return capsule;
 }
 
@@ -176,9 +188,13 @@ static int column_move(Column *column, struct ArrowSchema *schema, struct ArrowA
     }
     memcpy(buffers, column->buffers, (size_t)num_buffers * sizeof *buffers);
     memset(column->buffers, 0, sizeof column->buffers);
-    *schema = (struct ArrowSchema){.format = column->format, .name = "", .flags = ARROW_NULLABLE, .release = schema_release};
-    *array = (struct ArrowArray){.length = column->length, .null_count = column->num_nulls, .n_buffers = num_buffers,
-                                 .buffers = buffers, .release = array_release};
+    *schema = (struct ArrowSchema){
+        .format = column->format, .name = "", .flags = ARROW_NULLABLE, .release = schema_release};
+    *array = (struct ArrowArray){.length = column->length,
+                                 .null_count = column->num_nulls,
+                                 .n_buffers = num_buffers,
+                                 .buffers = buffers,
+                                 .release = array_release};
     return 0;
 }
 
@@ -189,7 +205,8 @@ static PyObject *column_arrow_c_array(PyObject *self, PyObject *Py_UNUSED(reques
         PyErr_SetString(PyExc_ValueError, "The column was given away already.");
         return NULL;
     }
-    PyObject *schema = column_arrow_schema(), *array = schema == NULL ? NULL : column_arrow_array(), *result = NULL;
+    PyObject *schema = column_arrow_schema(), *array = schema == NULL ? NULL : column_arrow_array(),
+             *result = NULL;
     if (array != NULL && column_move(column, PyCapsule_GetPointer(schema, "arrow_schema"),
                                      PyCapsule_GetPointer(array, "arrow_array")) == 0)
         result = PyTuple_Pack(2, schema, array);
@@ -204,14 +221,16 @@ static PyObject *column_name(PyObject *self, void *Py_UNUSED(closure))
     return PyUnicode_DecodeASCII(PyBytes_AsString(name), PyBytes_Size(name), NULL);
 }
 
-static Py_ssize_t column_length(PyObject *self) { return (Py_ssize_t)((Column *)self)->length; }
+static Py_ssize_t column_length(PyObject *self)
+{
+    return (Py_ssize_t)((Column *)self)->length;
+}
 
 static void column_dealloc(PyObject *self)
 {
     Column *column = (Column *)self;
     PyTypeObject *type = Py_TYPE(self);
-    for (int i = 0; i < 3; i++)
-        pages_free(column->buffers[i]);
+    for (int i = 0; i < 3; i++) pages_free(column->buffers[i]);
     Py_XDECREF(column->name);
     PyObject_Free(self);
     Py_DECREF(type);
@@ -252,34 +271,33 @@ int column_setup(PyObject *module)
 
 /* -- and back -- */
 
-static int are_expected(const struct ArrowSchema *schema, const char *const *formats, int num_columns)
+static int are_expected(const struct ArrowSchema *schema, const char *const *formats,
+                        int num_columns)
 {
-    if (strcmp(schema->format, "+s") != 0 || schema->n_children != num_columns)
-        return 0;
+    if (strcmp(schema->format, "+s") != 0 || schema->n_children != num_columns) return 0;
     for (int i = 0; i < num_columns; i++)
-        if (strcmp(schema->children[i]->format, formats[i]) != 0)
-            return 0;
+        if (strcmp(schema->children[i]->format, formats[i]) != 0) return 0;
     return 1;
 }
 
-static int read_stream(struct ArrowArrayStream *stream, const char *const *formats, int num_columns, ColumnsRead *read)
+static int read_stream(struct ArrowArrayStream *stream, const char *const *formats, int num_columns,
+                       ColumnsRead *read)
 {
     struct ArrowSchema schema = {0};
-    if (stream->release == NULL || stream->get_schema(stream, &schema) != 0)
-        return 0;
-    int is_read = are_expected(&schema, formats, num_columns) && stream->get_next(stream, &read->rows) == 0;
+    if (stream->release == NULL || stream->get_schema(stream, &schema) != 0) return 0;
+    int is_read = are_expected(&schema, formats, num_columns) &&
+                  stream->get_next(stream, &read->rows) == 0;
     schema.release(&schema);
-    if (!is_read || read->rows.release == NULL)
-        return is_read;
+    if (!is_read || read->rows.release == NULL) return is_read;
     for (int i = 0; i < num_columns; i++) {
         const struct ArrowArray *column = read->rows.children[i];
         size_t width = *formats[i] == 'l' ? sizeof(int64_t) : sizeof(uint32_t);
-        read->values[i] = (const char *)column->buffers[1] + (size_t)(read->rows.offset + column->offset) * width;
+        read->values[i] = (const char *)column->buffers[1] +
+                          (size_t)(read->rows.offset + column->offset) * width;
     }
     read->num_rows = (size_t)read->rows.length;
     struct ArrowArray more = {0};
-    if (stream->get_next(stream, &more) != 0 || more.release == NULL)
-        return more.release == NULL;
+    if (stream->get_next(stream, &more) != 0 || more.release == NULL) return more.release == NULL;
     more.release(&more);
     return 0;
 }
@@ -288,17 +306,15 @@ int columns_read(PyObject *capsule, const char *const *formats, int num_columns,
 {
     struct ArrowArrayStream *stream = PyCapsule_GetPointer(capsule, "arrow_array_stream");
     *read = (ColumnsRead){0};
-    if (stream == NULL)
-        return -1;
-    if (read_stream(stream, formats, num_columns, read))
-        return 0;
+    if (stream == NULL) return -1;
+    if (read_stream(stream, formats, num_columns, read)) return 0;
     columns_release(read);
-    PyErr_SetString(PyExc_ValueError, "The stream has other columns, or its rows are in several pieces.");
+    PyErr_SetString(PyExc_ValueError,
+                    "The stream has other columns, or its rows are in several pieces.");
     return -1;
 }
 
 void columns_release(ColumnsRead *read)
 {
-    if (read->rows.release != NULL)
-        read->rows.release(&read->rows);
+    if (read->rows.release != NULL) read->rows.release(&read->rows);
 }

@@ -1,11 +1,13 @@
-/* Which span lies in which. The spans of a table flow in; of each one its own time, the span around it and its depth flow
- * out, in the order in which they came. `table/nested.py` says the same in Python.
+/* Which span lies in which. The spans of a table flow in; of each one its own time, the span around
+ * it and its depth flow out, in the order in which they came. `table/nested.py` says the same in
+ * Python.
  *
  *     columns ──► the rows of each track, in order of begin ──► a sweep with a stack ──► columns
  *
- * A span lies in the innermost one of its track that holds it whole. Once a span ends later than an open one that began
- * before it, that one holds nothing any more that this one does not hold as well: it leaves the stack. So each span is
- * put there once and taken away once, whether spans nest or overlap. */
+ * A span lies in the innermost one of its track that holds it whole. Once a span ends later than an
+ * open one that began before it, that one holds nothing any more that this one does not hold as
+ * well: it leaves the stack. So each span is put there once and taken away once, whether spans nest
+ * or overlap. */
 
 #include "scan/column.h"
 
@@ -40,7 +42,8 @@ typedef struct {
     size_t *places; /* of each track, where its rows begin, and behind the last where they end */
     OpenSpan *open;
     size_t open_capacity;
-    SortedRow *sorted; /* room to sort in, once some track needs it: twice as many as there are rows */
+    /* room to sort in, once some track needs it: twice as many as there are rows */
+    SortedRow *sorted;
     uint8_t *has_parent; /* a bit per row */
     int64_t *own_ns;
     uint32_t *parents, *depths;
@@ -54,7 +57,8 @@ static int64_t end_of(const Nested *nested, uint32_t row)
 
 /* -- in order -- */
 
-/* What begins first comes first, of these what ends last, and then what stands first in the table. */
+/* What begins first comes first, of these what ends last, and then what stands first in the
+ * table. */
 static inline int comes_before(const Nested *nested, uint32_t one, uint32_t other)
 {
     if (nested->begins[one] != nested->begins[other])
@@ -68,26 +72,25 @@ static void sort_few(const Nested *nested, uint32_t *rows, size_t count)
     for (size_t i = 1; i < count; i++) {
         uint32_t row = rows[i];
         size_t at = i;
-        for (; at > 0 && comes_before(nested, row, rows[at - 1]); at--)
-            rows[at] = rows[at - 1];
+        for (; at > 0 && comes_before(nested, row, rows[at - 1]); at--) rows[at] = rows[at - 1];
         rows[at] = row;
     }
 }
 
 /* Moves rows into the order of one digit; they keep their order beside that. */
-static void sort_by_digit(const SortedRow *rows, SortedRow *into, size_t count, int shift, int digit_bits)
+static void sort_by_digit(const SortedRow *rows, SortedRow *into, size_t count, int shift,
+                          int digit_bits)
 {
     size_t places[MOST_DIGITS + 1], num_digits = (size_t)1 << digit_bits;
     memset(places, 0, (num_digits + 1) * sizeof *places);
-    for (size_t i = 0; i < count; i++)
-        places[(rows[i].since >> shift & (num_digits - 1)) + 1]++;
-    for (size_t i = 1; i < num_digits; i++)
-        places[i] += places[i - 1];
+    for (size_t i = 0; i < count; i++) places[(rows[i].since >> shift & (num_digits - 1)) + 1]++;
+    for (size_t i = 1; i < num_digits; i++) places[i] += places[i - 1];
     for (size_t i = 0; i < count; i++)
         into[places[rows[i].since >> shift & (num_digits - 1)]++] = rows[i];
 }
 
-/* Sorts by `since`, of which the largest is given; `spare` has room for as many rows. Returns where they are then. */
+/* Sorts by `since`, of which the largest is given; `spare` has room for as many rows. Returns where
+ * they are then. */
 static SortedRow *sort_rows(SortedRow *rows, SortedRow *spare, size_t count, uint64_t largest)
 {
     int digit_bits = count < MOST_DIGITS ? FEW_DIGIT_BITS : MOST_DIGIT_BITS;
@@ -113,8 +116,7 @@ static void sort_same_begins(Nested *nested, SortedRow *rows, SortedRow *spare, 
         largest = rows[i].since > largest ? rows[i].since : largest;
     }
     SortedRow *sorted = sort_rows(rows, spare, count, largest);
-    if (sorted != rows)
-        memcpy(rows, sorted, count * sizeof *rows);
+    if (sorted != rows) memcpy(rows, sorted, count * sizeof *rows);
 }
 
 /* Sorts the rows of one track. Returns 0 without memory. */
@@ -122,22 +124,19 @@ static int sort_many(Nested *nested, uint32_t *rows, size_t count, int64_t first
 {
     if (nested->sorted == NULL)
         nested->sorted = pages_new_large(2 * nested->num_rows * sizeof *nested->sorted);
-    if (nested->sorted == NULL)
-        return 0;
+    if (nested->sorted == NULL) return 0;
     for (size_t i = 0; i < count; i++)
-        nested->sorted[i] = (SortedRow){(uint64_t)nested->begins[rows[i]] - (uint64_t)first, rows[i]};
-    SortedRow *sorted = sort_rows(nested->sorted, nested->sorted + count, count, (uint64_t)last - (uint64_t)first);
+        nested->sorted[i] = (SortedRow){(uint64_t)nested->begins[rows[i]] - (uint64_t)first,
+                                        rows[i]};
+    SortedRow *sorted = sort_rows(nested->sorted, nested->sorted + count, count,
+                                  (uint64_t)last - (uint64_t)first);
     SortedRow *spare = sorted == nested->sorted ? nested->sorted + count : nested->sorted;
     for (size_t at = 0, behind; at < count; at = behind) {
         uint64_t since = sorted[at].since;
-        for (behind = at + 1; behind < count && sorted[behind].since == since;)
-            behind++;
-        if (behind - at > FEW)
-            sort_same_begins(nested, sorted + at, spare, behind - at);
-        for (size_t i = at; i < behind; i++)
-            rows[i] = sorted[i].row;
-        if (behind - at <= FEW)
-            sort_few(nested, rows + at, behind - at);
+        for (behind = at + 1; behind < count && sorted[behind].since == since;) behind++;
+        if (behind - at > FEW) sort_same_begins(nested, sorted + at, spare, behind - at);
+        for (size_t i = at; i < behind; i++) rows[i] = sorted[i].row;
+        if (behind - at <= FEW) sort_few(nested, rows + at, behind - at);
     }
     return 1;
 }
@@ -153,10 +152,8 @@ static int sort_track(Nested *nested, uint32_t *rows, size_t count)
         first = begin < first ? begin : first;
         last = begin > last ? begin : last;
     }
-    if (is_sorted)
-        return 1;
-    if (count > FEW)
-        return sort_many(nested, rows, count, first, last);
+    if (is_sorted) return 1;
+    if (count > FEW) return sort_many(nested, rows, count, first, last);
     sort_few(nested, rows, count);
     return 1;
 }
@@ -180,9 +177,11 @@ static int sweep(Nested *nested, const uint32_t *rows, size_t count)
     for (size_t i = 0; i < count; i++) {
         uint32_t row = rows[i];
         int64_t begin = nested->begins[row], end = end_of(nested, row);
-        while (num_open > 0 && (nested->open[num_open - 1].end < end || nested->open[num_open - 1].end <= begin))
+        while (num_open > 0 &&
+               (nested->open[num_open - 1].end < end || nested->open[num_open - 1].end <= begin))
             num_open--;
-        if (!array_grow((void **)&nested->open, num_open, &nested->open_capacity, sizeof *nested->open))
+        if (!array_grow((void **)&nested->open, num_open, &nested->open_capacity,
+                        sizeof *nested->open))
             return 0;
         nested->own_ns[row] = end - begin;
         nested->depths[row] = (uint32_t)num_open;
@@ -202,15 +201,15 @@ static int sweep(Nested *nested, const uint32_t *rows, size_t count)
 static int group_by_track(Nested *nested)
 {
     for (size_t row = 0; row < nested->num_rows; row++)
-        nested->num_tracks = nested->tracks[row] >= nested->num_tracks ? nested->tracks[row] + (size_t)1 : nested->num_tracks;
+        nested->num_tracks = nested->tracks[row] >= nested->num_tracks
+                                 ? nested->tracks[row] + (size_t)1
+                                 : nested->num_tracks;
     nested->places = calloc(nested->num_tracks + 2, sizeof *nested->places);
-    if (nested->places == NULL)
-        return 0;
-    size_t *next = nested->places + 1; /* where the next row of each track goes; in the end, where the next track begins */
-    for (size_t row = 0; row < nested->num_rows; row++)
-        next[nested->tracks[row] + (size_t)1]++;
-    for (size_t track = 1; track <= nested->num_tracks; track++)
-        next[track] += next[track - 1];
+    if (nested->places == NULL) return 0;
+    /* where the next row of each track goes; in the end, where the next track begins */
+    size_t *next = nested->places + 1;
+    for (size_t row = 0; row < nested->num_rows; row++) next[nested->tracks[row] + (size_t)1]++;
+    for (size_t track = 1; track <= nested->num_tracks; track++) next[track] += next[track - 1];
     for (size_t row = 0; row < nested->num_rows; row++)
         nested->rows[next[nested->tracks[row]]++] = (uint32_t)row;
     return 1;
@@ -219,13 +218,11 @@ static int group_by_track(Nested *nested)
 /* Returns 0 without memory. */
 static int nest_all(Nested *nested)
 {
-    if (!group_by_track(nested))
-        return 0;
+    if (!group_by_track(nested)) return 0;
     for (size_t track = 0; track < nested->num_tracks; track++) {
         uint32_t *rows = nested->rows + nested->places[track];
         size_t count = nested->places[track + 1] - nested->places[track];
-        if (!sort_track(nested, rows, count) || !sweep(nested, rows, count))
-            return 0;
+        if (!sort_track(nested, rows, count) || !sweep(nested, rows, count)) return 0;
     }
     return 1;
 }
@@ -240,7 +237,8 @@ static int make_room(Nested *nested)
     nested->own_ns = pages_new_large((num_rows + 1) * sizeof *nested->own_ns);
     nested->parents = pages_new_large((num_rows + 1) * sizeof *nested->parents);
     nested->depths = pages_new_large((num_rows + 1) * sizeof *nested->depths);
-    return nested->rows && nested->has_parent && nested->own_ns && nested->parents && nested->depths;
+    return nested->rows && nested->has_parent && nested->own_ns && nested->parents &&
+           nested->depths;
 }
 
 /* Frees all but the columns that were given away. */
@@ -257,7 +255,8 @@ static void free_rooms(Nested *nested)
 }
 
 /* Moves a column into the list; -1 with an error set. */
-static int move_column(PyObject *list, const char *title, const char *format, const Nested *nested, void *values, void *valid)
+static int move_column(PyObject *list, const char *title, const char *format, const Nested *nested,
+                       void *values, void *valid)
 {
     PyObject *name = PyBytes_FromString(title);
     if (name == NULL) {
@@ -266,7 +265,8 @@ static int move_column(PyObject *list, const char *title, const char *format, co
         return -1;
     }
     int64_t num_nulls = valid == NULL ? 0 : (int64_t)nested->num_roots;
-    int result = column_append(list, name, format, (int64_t)nested->num_rows, num_nulls, valid, values, NULL);
+    int result = column_append(list, name, format, (int64_t)nested->num_rows, num_nulls, valid,
+                               values, NULL);
     Py_DECREF(name);
     return result;
 }
@@ -282,10 +282,10 @@ static void *moved(void *pages)
 static PyObject *move_columns(Nested *nested)
 {
     PyObject *list = PyList_New(0);
-    if (list == NULL)
-        return NULL;
+    if (list == NULL) return NULL;
     if (move_column(list, "self_ns", "l", nested, moved(&nested->own_ns), NULL) < 0 ||
-        move_column(list, "parent", "I", nested, moved(&nested->parents), moved(&nested->has_parent)) < 0 ||
+        move_column(list, "parent", "I", nested, moved(&nested->parents),
+                    moved(&nested->has_parent)) < 0 ||
         move_column(list, "depth", "I", nested, moved(&nested->depths), NULL) < 0)
         Py_CLEAR(list);
     return list;
@@ -294,8 +294,12 @@ static PyObject *move_columns(Nested *nested)
 static PyObject *nest_read(const ColumnsRead *read)
 {
     if (read->num_rows >= UINT32_MAX)
-        return PyErr_Format(PyExc_ValueError, "%zu spans are more than can be numbered.", read->num_rows);
-    Nested nested = {.begins = read->values[0], .durs = read->values[1], .tracks = read->values[2], .num_rows = read->num_rows};
+        return PyErr_Format(PyExc_ValueError, "%zu spans are more than can be numbered.",
+                            read->num_rows);
+    Nested nested = {.begins = read->values[0],
+                     .durs = read->values[1],
+                     .tracks = read->values[2],
+                     .num_rows = read->num_rows};
     int is_done = make_room(&nested);
     if (is_done) {
         Py_BEGIN_ALLOW_THREADS
@@ -311,8 +315,7 @@ PyObject *nest_spans(PyObject *Py_UNUSED(module), PyObject *stream)
 {
     static const char *const formats[] = {"l", "l", "I"};
     ColumnsRead read;
-    if (columns_read(stream, formats, 3, &read) < 0)
-        return NULL;
+    if (columns_read(stream, formats, 3, &read) < 0) return NULL;
     PyObject *columns = nest_read(&read);
     columns_release(&read);
     return columns;

@@ -8,17 +8,22 @@
 #include "text/json.h"
 #include "text/numbers.h"
 
-static RowVerdict verdict_of(JsonFault fault) { return fault == JSON_CUT ? ROW_CUT : ROW_ODD; }
+static RowVerdict verdict_of(JsonFault fault)
+{
+    return fault == JSON_CUT ? ROW_CUT : ROW_ODD;
+}
 
-static int is_number_start(char byte) { return byte == '-' || (byte >= '0' && byte <= '9'); }
+static int is_number_start(char byte)
+{
+    return byte == '-' || (byte >= '0' && byte <= '9');
+}
 
 /* `at` is at an opening quote. Gives what is between the quotes. */
 static const char *read_string(const char *at, const char *end, Text *piece, JsonFault *fault)
 {
     unsigned marks = 0;
     const char *after = json_skip_string(at + 1, end, &marks, fault);
-    if (after != NULL)
-        *piece = (Text){at + 1, (size_t)(after - at - 2)};
+    if (after != NULL) *piece = (Text){at + 1, (size_t)(after - at - 2)};
     return after;
 }
 
@@ -37,25 +42,22 @@ void keys_add(Keys *keys, Key key)
 
 static const Key *find_key(const Keys *keys, const char *text, size_t length)
 {
-    if (length == 0)
-        return NULL;
+    if (length == 0) return NULL;
     for (unsigned number = keys->buckets[key_bucket(text, length)]; number != 0;
          number = keys->next_key[number - 1]) {
         const Key *key = &keys->keys[number - 1];
-        if (key->length == length && memcmp(key->text, text, length) == 0)
-            return key;
+        if (key->length == length && memcmp(key->text, text, length) == 0) return key;
     }
     return NULL;
 }
 
-/* Whether a key with backslashes in it may be one that has a column: if it writes a plain character by its number. */
+/* Whether a key with backslashes in it may be one that has a column: if it writes a plain character
+ * by its number. */
 static int hides_plain(const char *key, size_t length)
 {
     for (size_t i = 0; i + 6 <= length; i++) {
-        if (key[i] != '\\')
-            continue;
-        if (memcmp(key + i, "\\u00", 4) == 0 && key[i + 4] >= '2' && key[i + 4] <= '7')
-            return 1;
+        if (key[i] != '\\') continue;
+        if (memcmp(key + i, "\\u00", 4) == 0 && key[i + 4] >= '2' && key[i + 4] <= '7') return 1;
         i++; /* what comes behind a backslash begins nothing */
     }
     return 0;
@@ -64,8 +66,7 @@ static int hides_plain(const char *key, size_t length)
 static void note_number(Row *row, const Key *key, int64_t value)
 {
     uint32_t bit = (uint32_t)1 << key->column;
-    if ((row->has_number & bit) && row->ranks[key->column] < key->rank)
-        return;
+    if ((row->has_number & bit) && row->ranks[key->column] < key->rank) return;
     row->has_number |= bit;
     row->ranks[key->column] = key->rank;
     row->numbers[key->column] = value;
@@ -74,30 +75,31 @@ static void note_number(Row *row, const Key *key, int64_t value)
 static void note_text(Row *row, const Key *key, Text piece)
 {
     uint32_t bit = (uint32_t)1 << key->column;
-    if ((row->has_text & bit) && row->text_ranks[key->column] < key->rank)
-        return;
+    if ((row->has_text & bit) && row->text_ranks[key->column] < key->rank) return;
     row->has_text |= bit;
     row->text_ranks[key->column] = key->rank;
     row->texts[key->column] = piece;
 }
 
 /* A member of the arguments. Returns 0 if its key came before. */
-static int note_argument(Row *row, const Keys *keys, const Key *key, const char *value, const char *after)
+static int note_argument(Row *row, const Keys *keys, const Key *key, const char *value,
+                         const char *after)
 {
     uint64_t bit = (uint64_t)1 << (key - keys->keys);
     int64_t number;
-    if (row->seen_keys & bit)
-        return 0;
+    if (row->seen_keys & bit) return 0;
     row->seen_keys |= bit;
     if (key->is_text)
         note_text(row, key, (Text){value, (size_t)(after - value)});
-    else if (is_number_start(*value) && read_integer((Text){value, (size_t)(after - value)}, &number))
+    else if (is_number_start(*value) &&
+             read_integer((Text){value, (size_t)(after - value)}, &number))
         note_number(row, key, number);
     return 1;
 }
 
 /* `at` is at the opening brace of the arguments. */
-static const char *read_args(const Keys *keys, Row *row, const char *at, const char *end, JsonFault *fault)
+static const char *read_args(const Keys *keys, Row *row, const char *at, const char *end,
+                             JsonFault *fault)
 {
     const char *start = at, *key, *value;
     size_t key_length;
@@ -107,8 +109,7 @@ static const char *read_args(const Keys *keys, Row *row, const char *at, const c
             break; /* none at all */
         value = json_skip_key(at, end, &key, &key_length, &marks, fault);
         at = value == NULL ? NULL : json_skip_value(value, end, fault);
-        if (at == NULL)
-            return NULL;
+        if (at == NULL) return NULL;
         const Key *known = find_key(keys, key, key_length);
         if ((marks & JSON_ESCAPED && hides_plain(key, key_length)) ||
             (known != NULL && !note_argument(row, keys, known, value, at))) {
@@ -118,8 +119,7 @@ static const char *read_args(const Keys *keys, Row *row, const char *at, const c
         at = json_skip_space(at, end);
         if (at == end || *at != ',') {
             *fault = at == end ? JSON_CUT : JSON_BAD;
-            if (at == end || *at != '}')
-                return NULL;
+            if (at == end || *at != '}') return NULL;
             break;
         }
     }
@@ -134,33 +134,34 @@ static const char *odd(JsonFault *fault)
     return NULL;
 }
 
-static const char *read_text_field(Text *piece, uint8_t *has, const char *at, const char *end, JsonFault *fault)
+static const char *read_text_field(Text *piece, uint8_t *has, const char *at, const char *end,
+                                   JsonFault *fault)
 {
-    if (*at != '"' || *has)
-        return odd(fault);
+    if (*at != '"' || *has) return odd(fault);
     *has = 1;
     return read_string(at, end, piece, fault);
 }
 
 /* A pid or tid: the integer or the string as it stands, with its quotes. */
-static const char *read_place(Text *piece, uint8_t *has, const char *at, const char *end, JsonFault *fault)
+static const char *read_place(Text *piece, uint8_t *has, const char *at, const char *end,
+                              JsonFault *fault)
 {
     int64_t number;
-    if (*has)
-        return odd(fault);
+    if (*has) return odd(fault);
     *has = 1;
-    const char *after = *at == '"' || is_number_start(*at) ? json_skip_value(at, end, fault) : odd(fault);
-    if (after == NULL)
-        return NULL;
+    const char *after = *at == '"' || is_number_start(*at) ? json_skip_value(at, end, fault)
+                                                           : odd(fault);
+    if (after == NULL) return NULL;
     *piece = (Text){at, (size_t)(after - at)};
-    return *at == '"' || (read_integer(*piece, &number) && !TEXT_IS(*piece, "-0")) ? after : odd(fault);
+    return *at == '"' || (read_integer(*piece, &number) && !TEXT_IS(*piece, "-0")) ? after
+                                                                                   : odd(fault);
 }
 
-static const char *read_time_field(Row *row, int column, const char *at, const char *end, JsonFault *fault)
+static const char *read_time_field(Row *row, int column, const char *at, const char *end,
+                                   JsonFault *fault)
 {
     uint32_t bit = (uint32_t)1 << column;
-    if (!is_number_start(*at) || (row->has_number & bit))
-        return odd(fault);
+    if (!is_number_start(*at) || (row->has_number & bit)) return odd(fault);
     row->has_number |= bit;
     const char *after = read_us(at, end, &row->numbers[column]);
     if (after == NULL && json_skip_value(at, end, fault) != NULL)
@@ -171,8 +172,7 @@ static const char *read_time_field(Row *row, int column, const char *at, const c
 static const char *read_id(Row *row, const char *at, const char *end, JsonFault *fault)
 {
     uint32_t bit = (uint32_t)1 << NUMBER_ID;
-    if (row->has_number & bit || row->has_id_text)
-        return odd(fault);
+    if (row->has_number & bit || row->has_id_text) return odd(fault);
     if (*at == '"') {
         row->has_id_text = 1;
         return read_string(at, end, &row->id, fault);
@@ -188,43 +188,33 @@ static const char *read_phase(Row *row, const char *at, const char *end, JsonFau
 {
     Text phase;
     at = read_text_field(&phase, &row->has_phase, at, end, fault);
-    if (at == NULL)
-        return NULL;
-    if (phase.length != 1 || (uint8_t)phase.at[0] >= 127)
-        return odd(fault);
+    if (at == NULL) return NULL;
+    if (phase.length != 1 || (uint8_t)phase.at[0] >= 127) return odd(fault);
     row->phase = (uint8_t)phase.at[0];
     return at;
 }
 
-static const char *read_other_field(Row *row, const char *key, const char *at, const char *end, JsonFault *fault)
+static const char *read_other_field(Row *row, const char *key, const char *at, const char *end,
+                                    JsonFault *fault)
 {
-    if (row->num_fields == MOST_FIELDS)
-        return odd(fault);
+    if (row->num_fields == MOST_FIELDS) return odd(fault);
     at = json_skip_value(at, end, fault);
-    if (at != NULL)
-        row->fields[row->num_fields++] = (Text){key - 1, (size_t)(at - (key - 1))};
+    if (at != NULL) row->fields[row->num_fields++] = (Text){key - 1, (size_t)(at - (key - 1))};
     return at;
 }
 
 static const char *read_field(const Keys *keys, Row *row, Text key, const char *at, const char *end,
                               JsonFault *fault)
 {
-    if (TEXT_IS(key, "name"))
-        return read_text_field(&row->name, &row->has_name, at, end, fault);
+    if (TEXT_IS(key, "name")) return read_text_field(&row->name, &row->has_name, at, end, fault);
     if (TEXT_IS(key, "cat"))
         return read_text_field(&row->category, &row->has_category, at, end, fault);
-    if (TEXT_IS(key, "ts"))
-        return read_time_field(row, NUMBER_TS, at, end, fault);
-    if (TEXT_IS(key, "dur"))
-        return read_time_field(row, NUMBER_DUR, at, end, fault);
-    if (TEXT_IS(key, "pid"))
-        return read_place(&row->pid, &row->has_pid, at, end, fault);
-    if (TEXT_IS(key, "tid"))
-        return read_place(&row->tid, &row->has_tid, at, end, fault);
-    if (TEXT_IS(key, "ph"))
-        return read_phase(row, at, end, fault);
-    if (TEXT_IS(key, "id"))
-        return read_id(row, at, end, fault);
+    if (TEXT_IS(key, "ts")) return read_time_field(row, NUMBER_TS, at, end, fault);
+    if (TEXT_IS(key, "dur")) return read_time_field(row, NUMBER_DUR, at, end, fault);
+    if (TEXT_IS(key, "pid")) return read_place(&row->pid, &row->has_pid, at, end, fault);
+    if (TEXT_IS(key, "tid")) return read_place(&row->tid, &row->has_tid, at, end, fault);
+    if (TEXT_IS(key, "ph")) return read_phase(row, at, end, fault);
+    if (TEXT_IS(key, "id")) return read_id(row, at, end, fault);
     if (TEXT_IS(key, "args"))
         return *at == '{' && !row->has_args ? read_args(keys, row, at, end, fault) : odd(fault);
     return read_other_field(row, key.at, at, end, fault);
@@ -240,22 +230,16 @@ RowVerdict row_read(const Keys *keys, Row *row, const char **at, const char *end
     for (;;) {
         unsigned marks = 0;
         next = json_skip_key(next, end, &key, &length, &marks, &fault);
-        if (next != NULL && marks & JSON_ESCAPED && hides_plain(key, length))
-            return ROW_ODD;
+        if (next != NULL && marks & JSON_ESCAPED && hides_plain(key, length)) return ROW_ODD;
         next = next == NULL ? NULL : read_field(keys, row, (Text){key, length}, next, end, &fault);
-        if (next == NULL)
-            return verdict_of(fault);
+        if (next == NULL) return verdict_of(fault);
         next = json_skip_space(next, end);
-        if (next == end)
-            return ROW_CUT;
-        if (*next == '}')
-            break;
-        if (*next != ',')
-            return ROW_ODD;
+        if (next == end) return ROW_CUT;
+        if (*next == '}') break;
+        if (*next != ',') return ROW_ODD;
         next = json_skip_space(next + 1, end);
     }
-    if (!row->has_phase)
-        return ROW_ODD;
+    if (!row->has_phase) return ROW_ODD;
     *at = next + 1;
     return ROW_TAKEN;
 }

@@ -1,4 +1,5 @@
-/* One event of a Chrome trace, before it becomes a row of columns. Text flows in; its fields flow out, if it is ordinary. */
+/* One event of a Chrome trace, before it becomes a row of columns. Text flows in; its fields flow
+ * out, if it is ordinary. */
 
 #ifndef KINETOSCOPE_ROW_H
 #define KINETOSCOPE_ROW_H
@@ -9,7 +10,8 @@
 #define MOST_KEYS 64
 #define MOST_FIELDS 60
 
-/* A key of an argument and the column it goes to. Of two keys with one column the one of lower rank counts. */
+/* A key of an argument and the column it goes to. Of two keys with one column the one of lower rank
+ * counts. */
 typedef struct {
     char text[40];
     uint8_t length, column, rank, is_text;
@@ -38,7 +40,8 @@ typedef struct {
     uint32_t has_text;
     Text texts[MOST_TEXTS];
     uint64_t seen_keys;
-    Text fields[MOST_FIELDS]; /* what is no field of the format: from the key's quote to the value's end */
+    /* what is no field of the format: from the key's quote to the value's end */
+    Text fields[MOST_FIELDS];
     int num_fields;
 } Row;
 

@@ -2,14 +2,15 @@
  *
  *     bytes ──► Scanner.scan: ordinary events, up to the first that is not ──► blocks of columns
  *
- * An event is ordinary if it is strict JSON and its fields are of the types that the format says. Whatever is not (a
- * string for a time, a field that comes twice, a number too large) is handed over: scan returns where it begins, and
- * `formats/chrome_ordinary.py` makes an ordinary event of it or leaves it out. `formats/chrome_twin.py` is the same in
- * Python, and the judge of this file.
+ * An event is ordinary if it is strict JSON and its fields are of the types that the format says.
+ * Whatever is not (a string for a time, a field that comes twice, a number too large) is handed
+ * over: scan returns where it begins, and `formats/chrome_ordinary.py` makes an ordinary event of
+ * it or leaves it out. `formats/chrome_twin.py` is the same in Python, and the judge of this file.
  *
- * Texts that repeat (names, categories, tracks, shapes) are kept once, and columns hold their numbers; number 0 stands
- * for none. Arguments that analysis needs are columns of integers; all arguments stay as they were written besides. A
- * column that no event of a block has is not in the block. */
+ * Texts that repeat (names, categories, tracks, shapes) are kept once, and columns hold their
+ * numbers; number 0 stands for none. Arguments that analysis needs are columns of integers; all
+ * arguments stay as they were written besides. A column that no event of a block has is not in the
+ * block. */
 
 #include <stdlib.h>
 #include <string.h>
@@ -26,9 +27,9 @@ typedef struct {
     Table texts[MOST_TEXTS];
     int num_texts, num_numbers;
     Keys keys;
-    Block *block; /* being filled */
-    PyObject *full;   /* list of blocks, each a list of columns */
-    PyObject *names;  /* tuple of bytes: those of the columns, but for the phase */
+    Block *block;    /* being filled */
+    PyObject *full;  /* list of blocks, each a list of columns */
+    PyObject *names; /* tuple of bytes: those of the columns, but for the phase */
     int is_busy;
 } Scanner;
 
@@ -50,8 +51,7 @@ static int put_track(Scanner *scanner, const Row *row)
     Text pid = row->has_pid ? row->pid : none, tid = row->has_tid ? row->tid : none;
     if (pid.length + tid.length + 1 > sizeof text)
         start = long_text = malloc(pid.length + tid.length + 1);
-    if (start == NULL)
-        return 0;
+    if (start == NULL) return 0;
     memcpy(start, pid.at, pid.length);
     start[pid.length] = ',';
     memcpy(start + pid.length + 1, tid.at, tid.length);
@@ -72,13 +72,11 @@ static int put_some(Scanner *scanner, const Row *row)
 {
     for (uint32_t left = row->has_number; left != 0; left &= left - 1) {
         int column = __builtin_ctz(left);
-        if (!block_put_number(scanner->block, column, row->numbers[column]))
-            return 0;
+        if (!block_put_number(scanner->block, column, row->numbers[column])) return 0;
     }
     for (uint32_t left = row->has_text; left != 0; left &= left - 1) {
         int column = __builtin_ctz(left);
-        if (!put_piece(scanner, column, row->texts[column]))
-            return 0;
+        if (!put_piece(scanner, column, row->texts[column])) return 0;
     }
     return 1;
 }
@@ -87,8 +85,7 @@ static int put_args(Block *block, const Row *row)
 {
     if (row->has_args) {
         char *into = block_room(block, BYTES_ARGS, 0, row->args.length);
-        if (into == NULL)
-            return 0;
+        if (into == NULL) return 0;
         memcpy(into, row->args.at, row->args.length);
     }
     block_end_bytes(block, BYTES_ARGS, row->has_args ? row->args.length : 0);
@@ -102,8 +99,7 @@ static int put_fields(Block *block, const Row *row)
     for (int i = 0; i < row->num_fields; i++) {
         Text field = row->fields[i];
         char *into = block_room(block, BYTES_FIELDS, length, field.length + 2);
-        if (into == NULL)
-            return 0;
+        if (into == NULL) return 0;
         *into = i == 0 ? '{' : ',';
         memcpy(into + 1, field.at, field.length);
         into[field.length + 1] = '}'; /* overwritten if there are more */
@@ -116,8 +112,7 @@ static int put_fields(Block *block, const Row *row)
 static int put_row(Scanner *scanner, const Row *row)
 {
     Block *block = scanner->block;
-    if (block->phases == NULL && (block->phases = pages_new(BLOCK_ROWS)) == NULL)
-        return 0;
+    if (block->phases == NULL && (block->phases = pages_new(BLOCK_ROWS)) == NULL) return 0;
     block->phases[block->num_rows] = row->phase;
     if (!put_own_texts(scanner, row) || !put_some(scanner, row) || !put_args(block, row) ||
         !put_fields(block, row))
@@ -130,7 +125,8 @@ static int put_row(Scanner *scanner, const Row *row)
 
 typedef enum { SCAN_MORE, SCAN_LIST_END, SCAN_ODD, SCAN_NO_MEMORY } ScanEnd;
 
-/* How far a scan came: `at` is behind the last event, or at the closing bracket, or at the event that is odd. */
+/* How far a scan came: `at` is behind the last event, or at the closing bracket, or at the event
+ * that is odd. */
 typedef struct {
     const char *at;
     ScanEnd end;
@@ -145,19 +141,21 @@ static void scan_events(Scanner *scanner, Progress *progress, const char *end)
     while (!block_is_full(scanner->block, (size_t)(end - progress->at))) {
         int num_commas = 0;
         const char *next = json_skip_space(progress->at, end), *before;
-        progress->at = next; /* blanks are done with; commas are counted together with what comes behind them */
+        /* blanks are done with; commas are counted together with what comes behind them */
+        progress->at = next;
         do {
             before = next;
             next = json_skip_comma(next, end, &num_commas);
         } while (next != before);
         progress->end = SCAN_MORE;
-        if (next == end)
-            return;
+        if (next == end) return;
         int num_expected = *next != ']' && !progress->is_first;
-        int64_t num_stray = num_commas > num_expected ? num_commas - num_expected : num_expected - num_commas;
+        int64_t num_stray = num_commas > num_expected ? num_commas - num_expected
+                                                      : num_expected - num_commas;
         RowVerdict verdict = *next == '{' ? row_read(&scanner->keys, &row, &next, end) : ROW_ODD;
         if (verdict == ROW_ODD && *next == ']') {
-            *progress = (Progress){next, SCAN_LIST_END, progress->num_stray + num_stray, progress->is_first};
+            *progress = (Progress){next, SCAN_LIST_END, progress->num_stray + num_stray,
+                                   progress->is_first};
             return;
         }
         if (verdict != ROW_TAKEN) {
@@ -172,7 +170,8 @@ static void scan_events(Scanner *scanner, Progress *progress, const char *end)
     }
 }
 
-/* Puts the block that is being filled among the full ones, and begins another. Returns -1 with an error set. */
+/* Puts the block that is being filled among the full ones, and begins another. Returns -1 with an
+ * error set. */
 static int finish_block(Scanner *scanner)
 {
     Block *next = calloc(1, sizeof *next);
@@ -181,11 +180,11 @@ static int finish_block(Scanner *scanner)
         free(next);
         return -1;
     }
-    int failed = block_move(scanner->block, block, scanner->names, scanner->num_texts, scanner->num_numbers);
+    int failed = block_move(scanner->block, block, scanner->names, scanner->num_texts,
+                            scanner->num_numbers);
     block_free(scanner->block);
     scanner->block = next;
-    if (!failed)
-        failed = PyList_Append(scanner->full, block);
+    if (!failed) failed = PyList_Append(scanner->full, block);
     Py_DECREF(block);
     return failed;
 }
@@ -193,7 +192,8 @@ static int finish_block(Scanner *scanner)
 static int scan_blocks(Scanner *scanner, Progress *progress, const char *end)
 {
     do {
-        if (scanner->block->num_rows > 0 && block_is_full(scanner->block, (size_t)(end - progress->at)) &&
+        if (scanner->block->num_rows > 0 &&
+            block_is_full(scanner->block, (size_t)(end - progress->at)) &&
             finish_block(scanner) < 0)
             return -1;
         Py_BEGIN_ALLOW_THREADS
@@ -203,7 +203,8 @@ static int scan_blocks(Scanner *scanner, Progress *progress, const char *end)
             PyErr_NoMemory();
             return -1;
         }
-    } while (progress->end == SCAN_MORE && block_is_full(scanner->block, (size_t)(end - progress->at)));
+    } while (progress->end == SCAN_MORE &&
+             block_is_full(scanner->block, (size_t)(end - progress->at)));
     return 0;
 }
 
@@ -213,8 +214,7 @@ static PyObject *scanner_scan(PyObject *self, PyObject *arguments)
     Py_buffer window;
     Py_ssize_t at, end;
     int is_first;
-    if (!PyArg_ParseTuple(arguments, "y*nnp", &window, &at, &end, &is_first))
-        return NULL;
+    if (!PyArg_ParseTuple(arguments, "y*nnp", &window, &at, &end, &is_first)) return NULL;
     PyObject *result = NULL;
     if (at < 0 || at > end || end > window.len || (size_t)(end - at) > LARGEST_WINDOW_BYTES) {
         PyErr_SetString(PyExc_ValueError, "That is no part of the window, or too large.");
@@ -238,17 +238,14 @@ static PyObject *scanner_take(PyObject *self, PyObject *arguments)
 {
     Scanner *scanner = (Scanner *)self;
     int is_last;
-    if (!PyArg_ParseTuple(arguments, "p", &is_last))
-        return NULL;
+    if (!PyArg_ParseTuple(arguments, "p", &is_last)) return NULL;
     if (scanner->is_busy || scanner->block == NULL) {
         PyErr_SetString(PyExc_RuntimeError, "A scanner reads one trace, on one thread at a time.");
         return NULL;
     }
-    if (is_last && scanner->block->num_rows > 0 && finish_block(scanner) < 0)
-        return NULL;
+    if (is_last && scanner->block->num_rows > 0 && finish_block(scanner) < 0) return NULL;
     PyObject *blocks = scanner->full, *list = PyList_New(0);
-    if (list == NULL)
-        return NULL;
+    if (list == NULL) return NULL;
     scanner->full = list;
     return blocks;
 }
@@ -257,18 +254,17 @@ static PyObject *scanner_texts(PyObject *self, PyObject *arguments)
 {
     Scanner *scanner = (Scanner *)self;
     int column;
-    if (!PyArg_ParseTuple(arguments, "i", &column))
-        return NULL;
+    if (!PyArg_ParseTuple(arguments, "i", &column)) return NULL;
     if (column < 0 || column >= scanner->num_texts || scanner->is_busy)
-        return PyErr_Format(PyExc_ValueError, "There is no column %d of texts, or it is being written.", column);
+        return PyErr_Format(PyExc_ValueError,
+                            "There is no column %d of texts, or it is being written.", column);
     const Table *texts = &scanner->texts[column];
     PyObject *list = PyList_New((Py_ssize_t)texts->num_entries);
     for (uint32_t number = 0; list != NULL && number < texts->num_entries; number++) {
         size_t length;
         const char *start = table_key(texts, number, &length);
         PyObject *text = PyBytes_FromStringAndSize(start, (Py_ssize_t)length);
-        if (text == NULL || PyList_SetItem(list, (Py_ssize_t)number, text) < 0)
-            Py_CLEAR(list);
+        if (text == NULL || PyList_SetItem(list, (Py_ssize_t)number, text) < 0) Py_CLEAR(list);
     }
     return list;
 }
@@ -279,12 +275,15 @@ static int add_key(Scanner *scanner, PyObject *given)
     const char *text;
     Py_ssize_t length;
     int column, rank, is_text;
-    if (!PyArg_ParseTuple(given, "y#iip", &text, &length, &column, &rank, &is_text))
-        return -1;
+    if (!PyArg_ParseTuple(given, "y#iip", &text, &length, &column, &rank, &is_text)) return -1;
     int first = is_text ? NUM_OWN_TEXTS : NUM_OWN_NUMBERS;
     int end = is_text ? scanner->num_texts : scanner->num_numbers;
-    Key key = {.length = (uint8_t)length, .column = (uint8_t)column, .rank = (uint8_t)rank, .is_text = (uint8_t)is_text};
-    if (length < 1 || (size_t)length > sizeof key.text || column < first || column >= end || rank < 0 || rank > 255) {
+    Key key = {.length = (uint8_t)length,
+               .column = (uint8_t)column,
+               .rank = (uint8_t)rank,
+               .is_text = (uint8_t)is_text};
+    if (length < 1 || (size_t)length > sizeof key.text || column < first || column >= end ||
+        rank < 0 || rank > 255) {
         PyErr_SetString(PyExc_ValueError, "A key has 1 to 40 bytes, and a column of arguments.");
         return -1;
     }
@@ -306,8 +305,7 @@ static int add_keys(Scanner *scanner, PyObject *keys)
             PyErr_SetString(PyExc_TypeError, "A key is a tuple.");
             return -1;
         }
-        if (add_key(scanner, key) < 0)
-            return -1;
+        if (add_key(scanner, key) < 0) return -1;
     }
     return 0;
 }
@@ -315,8 +313,7 @@ static int add_keys(Scanner *scanner, PyObject *keys)
 static int are_bytes(PyObject *names, Py_ssize_t count)
 {
     for (Py_ssize_t i = 0; i < count; i++)
-        if (!PyBytes_Check(PyTuple_GetItem(names, i)))
-            return 0;
+        if (!PyBytes_Check(PyTuple_GetItem(names, i))) return 0;
     return PyTuple_Size(names) == count;
 }
 
@@ -335,25 +332,27 @@ static PyObject *scanner_new(PyTypeObject *type, PyObject *arguments, PyObject *
 {
     PyObject *names, *keys;
     int num_texts, num_numbers;
-    if (!PyArg_ParseTuple(arguments, "O!iiO!", &PyTuple_Type, &names, &num_texts, &num_numbers, &PyTuple_Type, &keys))
+    if (!PyArg_ParseTuple(arguments, "O!iiO!", &PyTuple_Type, &names, &num_texts, &num_numbers,
+                          &PyTuple_Type, &keys))
         return NULL;
     if (num_texts < NUM_OWN_TEXTS || num_texts > MOST_TEXTS || num_numbers < NUM_OWN_NUMBERS ||
         num_numbers > MOST_NUMBERS || !are_bytes(names, num_texts + num_numbers + NUM_BYTES)) {
-        PyErr_SetString(PyExc_ValueError, "Each column needs a name, and there may be no more than there is room for.");
+        PyErr_SetString(
+            PyExc_ValueError,
+            "Each column needs a name, and there may be no more than there is room for.");
         return NULL;
     }
     allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
     Scanner *scanner = (Scanner *)allocate(type, 0); /* all zero */
-    if (scanner == NULL)
-        return NULL;
+    if (scanner == NULL) return NULL;
     scanner->names = Py_NewRef(names);
     scanner->num_texts = num_texts;
     scanner->num_numbers = num_numbers;
     scanner->full = PyList_New(0);
     scanner->block = calloc(1, sizeof *scanner->block);
-    if (scanner->block == NULL)
-        PyErr_NoMemory();
-    if (scanner->full == NULL || scanner->block == NULL || add_keys(scanner, keys) < 0 || start_texts(scanner) < 0) {
+    if (scanner->block == NULL) PyErr_NoMemory();
+    if (scanner->full == NULL || scanner->block == NULL || add_keys(scanner, keys) < 0 ||
+        start_texts(scanner) < 0) {
         Py_DECREF((PyObject *)scanner);
         return NULL;
     }
@@ -364,10 +363,8 @@ static void scanner_dealloc(PyObject *self)
 {
     Scanner *scanner = (Scanner *)self;
     PyTypeObject *type = Py_TYPE(self);
-    for (int i = 0; i < MOST_TEXTS; i++)
-        table_free(&scanner->texts[i]);
-    if (scanner->block != NULL)
-        block_free(scanner->block);
+    for (int i = 0; i < MOST_TEXTS; i++) table_free(&scanner->texts[i]);
+    if (scanner->block != NULL) block_free(scanner->block);
     Py_XDECREF(scanner->names);
     Py_XDECREF(scanner->full);
     ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
@@ -376,14 +373,17 @@ static void scanner_dealloc(PyObject *self)
 
 static PyMethodDef scanner_methods[] = {
     {"scan", scanner_scan, METH_VARARGS,
-     "(window, at, end, is_first): takes events; where it stopped, why (0 more, 1 end of the list, 2 odd), commas astray."},
+     "(window, at, end, is_first): takes events; where it stopped, why (0 more, 1 end of the list, "
+     "2 odd), commas astray."},
     {"take", scanner_take, METH_VARARGS, "(is_last): the blocks that are full, or all."},
-    {"texts", scanner_texts, METH_VARARGS, "(column): the texts of a column so far, as they stand in the file."},
+    {"texts", scanner_texts, METH_VARARGS,
+     "(column): the texts of a column so far, as they stand in the file."},
     {NULL, NULL, 0, NULL},
 };
 
 static PyType_Slot scanner_slots[] = {
-    {Py_tp_doc, "Scanner(names, num_texts, num_numbers, keys): the events of one trace as columns."},
+    {Py_tp_doc,
+     "Scanner(names, num_texts, num_numbers, keys): the events of one trace as columns."},
     {Py_tp_new, scanner_new},
     {Py_tp_dealloc, scanner_dealloc},
     {Py_tp_methods, scanner_methods},

@@ -34,32 +34,32 @@ void bytes_free(Bytes *bytes)
 
 int array_grow(void **array, size_t num_used, size_t *capacity, size_t element_bytes)
 {
-    if (num_used < *capacity)
-        return 1;
+    if (num_used < *capacity) return 1;
     size_t larger = *capacity == 0 ? 16 : *capacity * 2;
-    if (larger > SIZE_MAX / element_bytes)
-        return 0;
+    if (larger > SIZE_MAX / element_bytes) return 0;
     void *grown = realloc(*array, larger * element_bytes);
-    if (grown == NULL)
-        return 0;
+    if (grown == NULL) return 0;
     *array = grown;
     *capacity = larger;
     return 1;
 }
 
-/* Not the same in every process, so that nobody can write a file whose names all fall into one slot. Chosen by the first
- * thread that needs it: with two of them, a table would hold a name twice. */
+/* Not the same in every process, so that nobody can write a file whose names all fall into one
+ * slot. Chosen by the first thread that needs it: with two of them, a table would hold a name
+ * twice. */
 static uint64_t seed(void)
 {
     static _Atomic(uint64_t) chosen;
     uint64_t known = atomic_load_explicit(&chosen, memory_order_relaxed);
-    if (known != 0)
-        return known;
+    if (known != 0) return known;
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
-    uint64_t mine = ((uint64_t)now.tv_nsec << 20 ^ (uint64_t)now.tv_sec ^ (uint64_t)(uintptr_t)&chosen) | 1;
-    int is_first =
-        atomic_compare_exchange_strong_explicit(&chosen, &known, mine, memory_order_relaxed, memory_order_relaxed);
+    uint64_t mine = ((uint64_t)now.tv_nsec << 20 ^ (uint64_t)now.tv_sec ^
+                     (uint64_t)(uintptr_t)&chosen) |
+                    1;
+    int is_first = atomic_compare_exchange_strong_explicit(&chosen, &known, mine,
+                                                           memory_order_relaxed,
+                                                           memory_order_relaxed);
     return is_first ? mine : known;
 }
 
@@ -85,12 +85,10 @@ static int table_widen(Table *table)
 {
     size_t num_slots = table->num_slots == 0 ? 64 : table->num_slots * 2;
     uint32_t *slots = calloc(num_slots, sizeof *slots);
-    if (slots == NULL)
-        return 0;
+    if (slots == NULL) return 0;
     for (size_t i = 0; i < table->num_entries; i++) {
         size_t slot = table->entries[i].hash & (num_slots - 1);
-        while (slots[slot] != 0)
-            slot = (slot + 1) & (num_slots - 1);
+        while (slots[slot] != 0) slot = (slot + 1) & (num_slots - 1);
         slots[slot] = (uint32_t)i + 1;
     }
     free(table->slots);
@@ -103,7 +101,8 @@ static uint32_t table_add(Table *table, size_t slot, const char *key, size_t len
 {
     int is_over = table->most_bytes > 0 && table->keys.length + length > table->most_bytes;
     if (is_over || table->num_entries >= UINT32_MAX - 2 ||
-        !array_grow((void **)&table->entries, table->num_entries, &table->entries_capacity, sizeof *table->entries) ||
+        !array_grow((void **)&table->entries, table->num_entries, &table->entries_capacity,
+                    sizeof *table->entries) ||
         bytes_room(&table->keys, length) == NULL)
         return TABLE_FULL;
     table->entries[table->num_entries] = (TableEntry){table->keys.length, length, hash};
@@ -114,13 +113,13 @@ static uint32_t table_add(Table *table, size_t slot, const char *key, size_t len
 
 uint32_t table_intern(Table *table, const char *key, size_t length)
 {
-    if (table->num_entries * 2 >= table->num_slots && !table_widen(table))
-        return TABLE_FULL;
+    if (table->num_entries * 2 >= table->num_slots && !table_widen(table)) return TABLE_FULL;
     uint64_t hash = hash_of(key, length);
     size_t slot = hash & (table->num_slots - 1);
     for (; table->slots[slot] != 0; slot = (slot + 1) & (table->num_slots - 1)) {
         const TableEntry *entry = &table->entries[table->slots[slot] - 1];
-        if (entry->hash == hash && entry->length == length && memcmp(table->keys.at + entry->at, key, length) == 0)
+        if (entry->hash == hash && entry->length == length &&
+            memcmp(table->keys.at + entry->at, key, length) == 0)
             return table->slots[slot] - 1;
     }
     return table_add(table, slot, key, length, hash);

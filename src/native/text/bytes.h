@@ -1,4 +1,5 @@
-/* Slices of text, bytes that grow, and a table of byte strings: what reading and writing traces keeps. None knows of Python. */
+/* Slices of text, bytes that grow, and a table of byte strings: what reading and writing traces
+ * keeps. None knows of Python. */
 
 #ifndef KINETOSCOPE_BYTES_H
 #define KINETOSCOPE_BYTES_H
@@ -60,8 +61,7 @@ static inline void copy_short(char *to, const char *from, size_t length)
         memcpy(to, from, 4);
         memcpy(to + length - 4, from + length - 4, 4);
     } else {
-        for (size_t i = 0; i < length; i++)
-            to[i] = from[i];
+        for (size_t i = 0; i < length; i++) to[i] = from[i];
     }
 }
 
@@ -106,7 +106,8 @@ typedef struct {
     size_t most_bytes; /* of all keys; 0: no limit */
 } Table;
 
-/* The number of a key, which is added if it is new. TABLE_FULL if there is no memory, or no room under the limit. */
+/* The number of a key, which is added if it is new. TABLE_FULL if there is no memory, or no room
+ * under the limit. */
 uint32_t table_intern(Table *table, const char *key, size_t length);
 void table_free(Table *table);
 
@@ -124,8 +125,7 @@ static inline const char *table_key(const Table *table, uint32_t number, size_t 
 /* Of what `hash` is of, and these bytes behind it. */
 static inline uint64_t stable_hash(uint64_t hash, const char *at, size_t length)
 {
-    for (size_t i = 0; i < length; i++)
-        hash = (hash ^ (uint8_t)at[i]) * STABLE_PRIME;
+    for (size_t i = 0; i < length; i++) hash = (hash ^ (uint8_t)at[i]) * STABLE_PRIME;
     return hash;
 }
 

@@ -9,12 +9,12 @@
 #include <stdlib.h>
 
 #if defined(__APPLE__)
-#include <xlocale.h>
+    #include <xlocale.h>
 #elif defined(_WIN32)
-#define locale_t _locale_t
-#define newlocale(mask, name, base) _create_locale(LC_ALL, name)
-#define freelocale _free_locale
-#define strtod_l _strtod_l
+    #define locale_t _locale_t
+    #define newlocale(mask, name, base) _create_locale(LC_ALL, name)
+    #define freelocale _free_locale
+    #define strtod_l _strtod_l
 #endif
 
 /* Made once, by the first thread that needs it; 0 if there is no memory. */
@@ -22,13 +22,12 @@ static locale_t c_locale(void)
 {
     static _Atomic(locale_t) made;
     locale_t locale = atomic_load_explicit(&made, memory_order_acquire), others = (locale_t)0;
-    if (locale != (locale_t)0)
-        return locale;
+    if (locale != (locale_t)0) return locale;
     locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
-    if (atomic_compare_exchange_strong_explicit(&made, &others, locale, memory_order_acq_rel, memory_order_acquire))
+    if (atomic_compare_exchange_strong_explicit(&made, &others, locale, memory_order_acq_rel,
+                                                memory_order_acquire))
         return locale;
-    if (locale != (locale_t)0)
-        freelocale(locale);
+    if (locale != (locale_t)0) freelocale(locale);
     return others;
 }
 

@@ -3,7 +3,8 @@
 #ifndef KINETOSCOPE_DECIMAL_H
 #define KINETOSCOPE_DECIMAL_H
 
-/* The nearest double of the decimal that a zero-ended text begins with; 0 if it begins with none. */
+/* The nearest double of the decimal that a zero-ended text begins with; 0 if it begins with
+ * none. */
 double decimal_value(const char *text);
 
 #endif

@@ -1,4 +1,5 @@
-/* See json.h. Most of a trace is the inside of strings and the white space around them: both go by in large steps. */
+/* See json.h. Most of a trace is the inside of strings and the white space around them: both go by
+ * in large steps. */
 
 #include "text/json.h"
 
@@ -9,7 +10,8 @@
 /* What a byte is to the tokenizer. */
 enum {
     IS_SPACE = 1,
-    IS_STOP = 2,  /* ends the plain run of a string: quote, backslash, control character, or above ASCII */
+    /* ends the plain run of a string: quote, backslash, control character, or above ASCII */
+    IS_STOP = 2,
     IS_DIGIT = 4,
     IS_HEX = 8,
     IS_SHORT_ESCAPE = 16, /* may follow a backslash alone */
@@ -38,7 +40,10 @@ static const uint8_t kind_of[256] = {
     [128 ... 255] = IS_STOP,
 };
 
-static inline int is(char byte, int kind) { return kind_of[(uint8_t)byte] & kind; }
+static inline int is(char byte, int kind)
+{
+    return kind_of[(uint8_t)byte] & kind;
+}
 
 static const char *refuse(JsonFault *fault, JsonFault why)
 {
@@ -49,21 +54,21 @@ static const char *refuse(JsonFault *fault, JsonFault why)
 const char *json_skip_long_space(const char *at, const char *end)
 {
 #if defined(__SSE2__)
-    /* Kineto indents: a line break and many spaces. Within 16 bytes there is mostly something else. */
+    /* Kineto indents: a line break and many spaces. Within 16 bytes there is mostly something
+     * else. */
     while (end - at >= 16 && is(*at, IS_SPACE)) {
         __m128i bytes = _mm_loadu_si128((const __m128i *)at);
-        __m128i blank = _mm_or_si128(_mm_cmpeq_epi8(bytes, _mm_set1_epi8(' ')),
-                                     _mm_or_si128(_mm_cmpeq_epi8(bytes, _mm_set1_epi8('\n')),
-                                                  _mm_or_si128(_mm_cmpeq_epi8(bytes, _mm_set1_epi8('\r')),
-                                                               _mm_cmpeq_epi8(bytes, _mm_set1_epi8('\t')))));
+        __m128i blank =
+            _mm_or_si128(_mm_cmpeq_epi8(bytes, _mm_set1_epi8(' ')),
+                         _mm_or_si128(_mm_cmpeq_epi8(bytes, _mm_set1_epi8('\n')),
+                                      _mm_or_si128(_mm_cmpeq_epi8(bytes, _mm_set1_epi8('\r')),
+                                                   _mm_cmpeq_epi8(bytes, _mm_set1_epi8('\t')))));
         unsigned others = ~(unsigned)_mm_movemask_epi8(blank) & 0xffff;
-        if (others != 0)
-            return at + __builtin_ctz(others);
+        if (others != 0) return at + __builtin_ctz(others);
         at += 16;
     }
 #endif
-    while (at < end && is(*at, IS_SPACE))
-        at++;
+    while (at < end && is(*at, IS_SPACE)) at++;
     return at;
 }
 
@@ -71,8 +76,7 @@ const char *json_skip_long_space(const char *at, const char *end)
 static inline const char *skip_plain(const char *at, const char *end)
 {
     at = json_skip_plain(at, end);
-    while (at < end && !is(*at, IS_STOP))
-        at++;
+    while (at < end && !is(*at, IS_STOP)) at++;
     return at;
 }
 
@@ -81,35 +85,29 @@ static const char *skip_number_escape(const char *at, const char *end, JsonFault
 {
     static const char start[] = "\\u";
     for (int i = 0; i < 6; i++) {
-        if (at + i >= end)
-            return refuse(fault, JSON_CUT);
-        if (i < 2 ? at[i] != start[i] : !is(at[i], IS_HEX))
-            return refuse(fault, JSON_BAD);
+        if (at + i >= end) return refuse(fault, JSON_CUT);
+        if (i < 2 ? at[i] != start[i] : !is(at[i], IS_HEX)) return refuse(fault, JSON_BAD);
     }
     return at + 6;
 }
 
-/* Whether the four digits at `at` are the high half of a pair of surrogates (-1), the low one (1), or neither. */
+/* Whether the four digits at `at` are the high half of a pair of surrogates (-1), the low one (1),
+ * or neither. */
 static int half_of_a_pair(const char *at)
 {
-    if ((at[0] | 0x20) != 'd' || at[1] < '8')
-        return 0;
+    if ((at[0] | 0x20) != 'd' || at[1] < '8') return 0;
     return at[1] == '8' || at[1] == '9' || (at[1] | 0x20) < 'c' ? -1 : 1;
 }
 
 /* `at` is at the backslash. */
 static const char *skip_escape(const char *at, const char *end, JsonFault *fault)
 {
-    if (end - at < 2)
-        return refuse(fault, JSON_CUT);
-    if (is(at[1], IS_SHORT_ESCAPE))
-        return at + 2;
+    if (end - at < 2) return refuse(fault, JSON_CUT);
+    if (is(at[1], IS_SHORT_ESCAPE)) return at + 2;
     const char *after = skip_number_escape(at, end, fault);
     int half = after == NULL ? 0 : half_of_a_pair(at + 2);
-    if (half > 0)
-        return refuse(fault, JSON_BAD);
-    if (half == 0)
-        return after;
+    if (half > 0) return refuse(fault, JSON_BAD);
+    if (half == 0) return after;
     const char *low = after;
     after = skip_number_escape(low, end, fault);
     return after == NULL || half_of_a_pair(low + 2) > 0 ? after : refuse(fault, JSON_BAD);
@@ -121,8 +119,7 @@ static const char *skip_character(const char *at, const char *end, JsonFault *fa
     const uint8_t *bytes = (const uint8_t *)at;
     uint8_t first = bytes[0], low = 0x80, high = 0xbf;
     int length = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2;
-    if (first < 0xc2 || first > 0xf4)
-        return refuse(fault, JSON_BAD);
+    if (first < 0xc2 || first > 0xf4) return refuse(fault, JSON_BAD);
     if (first == 0xe0)
         low = 0xa0; /* shorter ones are written in two bytes */
     else if (first == 0xed)
@@ -132,24 +129,21 @@ static const char *skip_character(const char *at, const char *end, JsonFault *fa
     else if (first == 0xf4)
         high = 0x8f;
     for (int i = 1; i < length; i++) {
-        if (at + i >= end)
-            return refuse(fault, JSON_CUT);
-        if (bytes[i] < low || bytes[i] > high)
-            return refuse(fault, JSON_BAD);
+        if (at + i >= end) return refuse(fault, JSON_CUT);
+        if (bytes[i] < low || bytes[i] > high) return refuse(fault, JSON_BAD);
         low = 0x80, high = 0xbf;
     }
     return at + length;
 }
 
 /* `at` is at a byte of a string that is not plain. */
-static const char *skip_hard_string(const char *at, const char *end, unsigned *marks, JsonFault *fault)
+static const char *skip_hard_string(const char *at, const char *end, unsigned *marks,
+                                    JsonFault *fault)
 {
     while (at != NULL) {
         at = skip_plain(at, end);
-        if (at == end)
-            return refuse(fault, JSON_CUT);
-        if (*at == '"')
-            return at + 1;
+        if (at == end) return refuse(fault, JSON_CUT);
+        if (*at == '"') return at + 1;
         if (*at == '\\') {
             *marks |= JSON_ESCAPED;
             at = skip_escape(at, end, fault);
@@ -163,8 +157,7 @@ static const char *skip_hard_string(const char *at, const char *end, unsigned *m
     return NULL;
 }
 
-HOT const char *skip_string(const char *at, const char *end, unsigned *marks,
-                                                                     JsonFault *fault)
+HOT const char *skip_string(const char *at, const char *end, unsigned *marks, JsonFault *fault)
 {
     at = skip_plain(at, end);
     return at < end && *at == '"' ? at + 1 : skip_hard_string(at, end, marks, fault);
@@ -177,8 +170,7 @@ const char *json_skip_string(const char *at, const char *end, unsigned *marks, J
 
 HOT const char *skip_digits(const char *at, const char *end)
 {
-    while (at < end && is(*at, IS_DIGIT))
-        at++;
+    while (at < end && is(*at, IS_DIGIT)) at++;
     return at;
 }
 
@@ -186,8 +178,7 @@ HOT const char *skip_digits(const char *at, const char *end)
 HOT const char *skip_some_digits(const char *at, const char *end, JsonFault *fault)
 {
     const char *after = skip_digits(at, end);
-    if (after == end)
-        return refuse(fault, JSON_CUT);
+    if (after == end) return refuse(fault, JSON_CUT);
     return after > at ? after : refuse(fault, JSON_BAD);
 }
 
@@ -196,24 +187,21 @@ HOT const char *skip_number(const char *at, const char *end, JsonFault *fault)
     at += *at == '-';
     const char *first = at;
     at = skip_some_digits(at, end, fault);
-    if (at != NULL && *first == '0' && at > first + 1)
-        return refuse(fault, JSON_BAD);
-    if (at != NULL && *at == '.')
-        at = skip_some_digits(at + 1, end, fault);
+    if (at != NULL && *first == '0' && at > first + 1) return refuse(fault, JSON_BAD);
+    if (at != NULL && *at == '.') at = skip_some_digits(at + 1, end, fault);
     if (at != NULL && (*at == 'e' || *at == 'E')) {
         at++;
-        if (at < end && (*at == '+' || *at == '-'))
-            at++;
+        if (at < end && (*at == '+' || *at == '-')) at++;
         at = skip_some_digits(at, end, fault);
     }
     return at;
 }
 
-HOT const char *skip_word(const char *at, const char *end, const char *word, size_t length, JsonFault *fault)
+HOT const char *skip_word(const char *at, const char *end, const char *word, size_t length,
+                          JsonFault *fault)
 {
     size_t left = (size_t)(end - at), compared = left < length ? left : length;
-    if (memcmp(at, word, compared) != 0)
-        return refuse(fault, JSON_BAD);
+    if (memcmp(at, word, compared) != 0) return refuse(fault, JSON_BAD);
     return compared == length ? at + length : refuse(fault, JSON_CUT);
 }
 
@@ -222,16 +210,13 @@ HOT const char *skip_scalar(const char *at, const char *end, JsonFault *fault)
 {
     unsigned marks = 0;
     switch (*at) {
-    case '"':
-        return skip_string(at + 1, end, &marks, fault);
-    case 't':
-        return skip_word(at, end, "true", 4, fault);
-    case 'f':
-        return skip_word(at, end, "false", 5, fault);
-    case 'n':
-        return skip_word(at, end, "null", 4, fault);
-    default:
-        return *at == '-' || is(*at, IS_DIGIT) ? skip_number(at, end, fault) : refuse(fault, JSON_BAD);
+        case '"': return skip_string(at + 1, end, &marks, fault);
+        case 't': return skip_word(at, end, "true", 4, fault);
+        case 'f': return skip_word(at, end, "false", 5, fault);
+        case 'n': return skip_word(at, end, "null", 4, fault);
+        default:
+            return *at == '-' || is(*at, IS_DIGIT) ? skip_number(at, end, fault)
+                                                   : refuse(fault, JSON_BAD);
     }
 }
 
@@ -245,29 +230,24 @@ const char *json_skip_comma(const char *at, const char *end, int *num_commas)
     return at;
 }
 
-HOT const char *skip_key(const char *at, const char *end, const char **key, size_t *key_length, unsigned *marks,
-                         JsonFault *fault)
+HOT const char *skip_key(const char *at, const char *end, const char **key, size_t *key_length,
+                         unsigned *marks, JsonFault *fault)
 {
-    if (at == end)
-        return refuse(fault, JSON_CUT);
-    if (*at != '"')
-        return refuse(fault, JSON_BAD);
+    if (at == end) return refuse(fault, JSON_CUT);
+    if (*at != '"') return refuse(fault, JSON_BAD);
     *key = at + 1;
     at = skip_string(at + 1, end, marks, fault);
-    if (at == NULL)
-        return NULL;
+    if (at == NULL) return NULL;
     *key_length = (size_t)(at - 1 - *key);
     at = json_skip_space(at, end);
-    if (at == end)
-        return refuse(fault, JSON_CUT);
-    if (*at != ':')
-        return refuse(fault, JSON_BAD);
+    if (at == end) return refuse(fault, JSON_CUT);
+    if (*at != ':') return refuse(fault, JSON_BAD);
     at = json_skip_space(at + 1, end);
     return at < end ? at : refuse(fault, JSON_CUT);
 }
 
-const char *json_skip_key(const char *at, const char *end, const char **key, size_t *key_length, unsigned *marks,
-                          JsonFault *fault)
+const char *json_skip_key(const char *at, const char *end, const char **key, size_t *key_length,
+                          unsigned *marks, JsonFault *fault)
 {
     return skip_key(at, end, key, key_length, marks, fault);
 }
@@ -280,8 +260,7 @@ typedef struct {
 
 static int brackets_push(Brackets *open, int is_object)
 {
-    if (open->depth == JSON_DEEPEST)
-        return 0;
+    if (open->depth == JSON_DEEPEST) return 0;
     uint64_t bit = (uint64_t)1 << (open->depth % 64), *word = &open->bits[open->depth / 64];
     *word = is_object ? *word | bit : *word & ~bit;
     open->depth++;
@@ -294,29 +273,28 @@ static int brackets_top_is_object(const Brackets *open)
     return open->bits[top / 64] >> (top % 64) & 1;
 }
 
-/* `at` is where a member is expected, after a comma or an opening bracket: its key, if it is in an object. */
-HOT const char *skip_to_member(const char *at, const char *end, const Brackets *open, JsonFault *fault)
+/* `at` is where a member is expected, after a comma or an opening bracket: its key, if it is in an
+ * object. */
+HOT const char *skip_to_member(const char *at, const char *end, const Brackets *open,
+                               JsonFault *fault)
 {
     const char *key;
     size_t length;
     unsigned marks = 0;
     at = json_skip_space(at, end);
-    if (at == end)
-        return refuse(fault, JSON_CUT);
+    if (at == end) return refuse(fault, JSON_CUT);
     return brackets_top_is_object(open) ? skip_key(at, end, &key, &length, &marks, fault) : at;
 }
 
-/* `at` is behind a value. Closes brackets, and goes to the next member; `at` is unchanged in meaning if none is open. */
+/* `at` is behind a value. Closes brackets, and goes to the next member; `at` is unchanged in
+ * meaning if none is open. */
 HOT const char *skip_to_next(const char *at, const char *end, Brackets *open, JsonFault *fault)
 {
     while (open->depth > 0) {
         at = json_skip_space(at, end);
-        if (at == end)
-            return refuse(fault, JSON_CUT);
-        if (*at == ',')
-            return skip_to_member(at + 1, end, open, fault);
-        if (*at != (brackets_top_is_object(open) ? '}' : ']'))
-            return refuse(fault, JSON_BAD);
+        if (at == end) return refuse(fault, JSON_CUT);
+        if (*at == ',') return skip_to_member(at + 1, end, open, fault);
+        if (*at != (brackets_top_is_object(open) ? '}' : ']')) return refuse(fault, JSON_BAD);
         open->depth--;
         at++;
     }
@@ -327,20 +305,16 @@ const char *json_skip_value(const char *at, const char *end, JsonFault *fault)
 {
     Brackets open;
     open.depth = 0;
-    if (at == end)
-        return refuse(fault, JSON_CUT);
+    if (at == end) return refuse(fault, JSON_CUT);
     do {
         if (*at == '{' || *at == '[') {
             char closing = *at == '{' ? '}' : ']';
-            if (!brackets_push(&open, *at == '{'))
-                return refuse(fault, JSON_BAD);
+            if (!brackets_push(&open, *at == '{')) return refuse(fault, JSON_BAD);
             at = json_skip_space(at + 1, end);
-            if (at == end)
-                return refuse(fault, JSON_CUT);
+            if (at == end) return refuse(fault, JSON_CUT);
             if (*at != closing) {
                 at = skip_to_member(at, end, &open, fault);
-                if (at == NULL)
-                    return NULL;
+                if (at == NULL) return NULL;
                 continue;
             }
             open.depth--;
@@ -348,8 +322,7 @@ const char *json_skip_value(const char *at, const char *end, JsonFault *fault)
         } else {
             at = skip_scalar(at, end, fault);
         }
-        if (at != NULL)
-            at = skip_to_next(at, end, &open, fault);
+        if (at != NULL) at = skip_to_next(at, end, &open, fault);
     } while (at != NULL && open.depth > 0);
     return at;
 }

@@ -2,13 +2,13 @@
 
 #include "text/json_text.h"
 
-
 static unsigned hex_of(const char *at)
 {
     unsigned number = 0;
     for (int i = 0; i < 4; i++) {
         char byte = at[i];
-        unsigned digit = byte >= '0' && byte <= '9' ? (unsigned)(byte - '0') : ((unsigned)byte | 32u) - 'a' + 10;
+        unsigned digit = byte >= '0' && byte <= '9' ? (unsigned)(byte - '0')
+                                                    : ((unsigned)byte | 32u) - 'a' + 10;
         number = number << 4 | (digit & 15);
     }
     return number;
@@ -51,8 +51,7 @@ static const char *put_escaped(Bytes *bytes, const char *at, const char *end)
         bytes_put_char(bytes, found != NULL ? *found : *at);
         return at + 1;
     }
-    if (end - at < 5)
-        return end;
+    if (end - at < 5) return end;
     unsigned code = hex_of(at + 1);
     at += 5;
     if (code >= 0xd800 && code < 0xdc00 && end - at >= 6 && at[0] == '\\' && at[1] == 'u') {
@@ -81,13 +80,10 @@ void json_put_inside(Bytes *bytes, const char *at, const char *end)
 
 Text json_plain_text(Text text, Bytes *room)
 {
-    if (text.at == NULL)
-        return (Text){"", 0};
-    if (text.length < 2 || *text.at != '"')
-        return text;
+    if (text.at == NULL) return (Text){"", 0};
+    if (text.length < 2 || *text.at != '"') return text;
     Text inside = {text.at + 1, text.length - 2};
-    if (memchr(inside.at, '\\', inside.length) == NULL)
-        return inside;
+    if (memchr(inside.at, '\\', inside.length) == NULL) return inside;
     room->length = 0;
     json_put_inside(room, inside.at, inside.at + inside.length);
     return (Text){room->at != NULL ? room->at : "", room->length};

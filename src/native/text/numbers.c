@@ -13,7 +13,10 @@
 
 /* -- reading -- */
 
-static inline int is_digit(char byte) { return byte >= '0' && byte <= '9'; }
+static inline int is_digit(char byte)
+{
+    return byte >= '0' && byte <= '9';
+}
 
 int read_integer(Text text, int64_t *number)
 {
@@ -21,26 +24,24 @@ int read_integer(Text text, int64_t *number)
     int is_negative = at < end && *at == '-';
     int64_t sum = 0;
     at += is_negative;
-    if (at == end || end - at > MOST_DIGITS)
-        return 0;
+    if (at == end || end - at > MOST_DIGITS) return 0;
     for (; at < end; at++) {
-        if (!is_digit(*at))
-            return 0;
+        if (!is_digit(*at)) return 0;
         sum = sum * 10 + (*at - '0');
     }
     *number = is_negative ? -sum : sum;
     return 1;
 }
 
-/* One of up to 15 digits and without an exponent: the digits and what they are divided by are both exact as doubles, so
- * the quotient is the nearest one. 0 for others. */
+/* One of up to 15 digits and without an exponent: the digits and what they are divided by are both
+ * exact as doubles, so the quotient is the nearest one. 0 for others. */
 static int short_number(const char *at, const char *end, double *number)
 {
-    static const double powers[] = {1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15};
+    static const double powers[] = {1e0, 1e1, 1e2,  1e3,  1e4,  1e5,  1e6,  1e7,
+                                    1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15};
     int is_negative = at < end && *at == '-', num_behind = 0;
     at += is_negative;
-    if (end - at > 16)
-        return 0;
+    if (end - at > 16) return 0;
     uint64_t digits = 0;
     for (; at < end; at++) {
         unsigned digit = (unsigned)(uint8_t)*at - '0';
@@ -53,8 +54,7 @@ static int short_number(const char *at, const char *end, double *number)
         }
     }
     *number = (double)digits / powers[num_behind];
-    if (is_negative)
-        *number = -*number;
+    if (is_negative) *number = -*number;
     return digits < UINT64_C(1000000000000000);
 }
 
@@ -62,8 +62,7 @@ double read_double(Text number)
 {
     char text[LONGEST_NUMBER + 1];
     double value;
-    if (short_number(number.at, number.at + number.length, &value))
-        return value;
+    if (short_number(number.at, number.at + number.length, &value)) return value;
     size_t length = number.length < LONGEST_NUMBER ? number.length : LONGEST_NUMBER;
     memcpy(text, number.at, length);
     text[length] = 0;
@@ -75,11 +74,9 @@ static const char *read_rounded_us(const char *at, const char *end, int64_t *ns)
 {
     JsonFault fault = JSON_FINE;
     const char *behind = *at == '-' || is_digit(*at) ? json_skip_value(at, end, &fault) : NULL;
-    if (behind == NULL || behind - at > LONGEST_NUMBER)
-        return NULL;
+    if (behind == NULL || behind - at > LONGEST_NUMBER) return NULL;
     double number = read_double((Text){at, (size_t)(behind - at)});
-    if (!(fabs(number) < DOUBLES_LOSE_DIGITS_FROM_US))
-        return NULL;
+    if (!(fabs(number) < DOUBLES_LOSE_DIGITS_FROM_US)) return NULL;
     double whole = floor(number);
     *ns = (int64_t)whole * 1000 + (int64_t)nearbyint((number - whole) * 1000.0);
     return behind;
@@ -89,25 +86,20 @@ const char *read_us(const char *at, const char *end, int64_t *ns)
 {
     const char *start = at, *first = at += at < end && *at == '-';
     uint64_t whole = 0, thousandths = 0;
-    for (; at < end && is_digit(*at); at++)
-        whole = whole * 10 + (uint64_t)(*at - '0');
+    for (; at < end && is_digit(*at); at++) whole = whole * 10 + (uint64_t)(*at - '0');
     if (at == first || at - first > 16 || whole > MOST_TIME_US || (*first == '0' && at - first > 1))
         return NULL;
     if (at < end && *at == '.') {
         const char *decimals = ++at;
         for (; at < end && is_digit(*at); at++)
             thousandths = thousandths * 10 + (uint64_t)(*at - '0');
-        if (at == decimals)
-            return NULL;
-        if (at - decimals > 3)
-            return read_rounded_us(start, end, ns);
+        if (at == decimals) return NULL;
+        if (at - decimals > 3) return read_rounded_us(start, end, ns);
         for (ptrdiff_t num_decimals = at - decimals; num_decimals < 3; num_decimals++)
             thousandths *= 10;
     }
-    if (at == end)
-        return NULL;
-    if (*at == 'e' || *at == 'E')
-        return read_rounded_us(start, end, ns);
+    if (at == end) return NULL;
+    if (*at == 'e' || *at == 'E') return read_rounded_us(start, end, ns);
     int64_t sum = (int64_t)(whole * 1000 + thousandths);
     *ns = *start == '-' ? -sum : sum;
     return at;
@@ -115,9 +107,10 @@ const char *read_us(const char *at, const char *end, int64_t *ns)
 
 /* -- writing -- */
 
-static const char pairs[] = "00010203040506070809101112131415161718192021222324252627282930313233343536373839404142434445"
-                               "46474849505152535455565758596061626364656667686970717273747576777879808182838485868788899091"
-                               "9293949596979899";
+static const char pairs[] =
+    "00010203040506070809101112131415161718192021222324252627282930313233343536373839404142434445"
+    "46474849505152535455565758596061626364656667686970717273747576777879808182838485868788899091"
+    "9293949596979899";
 
 /* Writes digits before `end`; returns the first. */
 static char *digits_before(char *end, uint64_t number)
@@ -136,13 +129,16 @@ static char *digits_before(char *end, uint64_t number)
     return end;
 }
 
-static uint64_t magnitude(int64_t number) { return number < 0 ? 0 - (uint64_t)number : (uint64_t)number; }
+static uint64_t magnitude(int64_t number)
+{
+    return number < 0 ? 0 - (uint64_t)number : (uint64_t)number;
+}
 
 char *write_integer(char *at, int64_t number)
 {
-    char text[INTEGER_DIGITS], *end = text + sizeof text, *begin = digits_before(end, magnitude(number));
-    if (number < 0)
-        *--begin = '-';
+    char text[INTEGER_DIGITS], *end = text + sizeof text,
+                               *begin = digits_before(end, magnitude(number));
+    if (number < 0) *--begin = '-';
     copy_short(at, begin, (size_t)(end - begin));
     return at + (end - begin);
 }
@@ -150,8 +146,7 @@ char *write_integer(char *at, int64_t number)
 void bytes_put_integer(Bytes *bytes, int64_t number)
 {
     char *room = bytes_room(bytes, INTEGER_DIGITS);
-    if (room != NULL)
-        bytes->length += (size_t)(write_integer(room, number) - room);
+    if (room != NULL) bytes->length += (size_t)(write_integer(room, number) - room);
 }
 
 char *write_us(char *at, int64_t ns)
@@ -162,8 +157,7 @@ char *write_us(char *at, int64_t ns)
     begin[1] = (char)('0' + rest / 100);
     memcpy(begin + 2, pairs + rest % 100 * 2, 2);
     begin = digits_before(begin, whole);
-    if (ns < 0)
-        *--begin = '-';
+    if (ns < 0) *--begin = '-';
     copy_short(at, begin, (size_t)(end - begin));
     return at + (end - begin);
 }
@@ -171,6 +165,5 @@ char *write_us(char *at, int64_t ns)
 void bytes_put_us(Bytes *bytes, int64_t ns)
 {
     char *room = bytes_room(bytes, US_DIGITS);
-    if (room != NULL)
-        bytes->length += (size_t)(write_us(room, ns) - room);
+    if (room != NULL) bytes->length += (size_t)(write_us(room, ns) - room);
 }

@@ -1,14 +1,16 @@
-/* Numbers as JSON writes them, read and written. Times are microseconds there, and nanoseconds here. */
+/* Numbers as JSON writes them, read and written. Times are microseconds there, and nanoseconds
+ * here. */
 
 #ifndef KINETOSCOPE_NUMBERS_H
 #define KINETOSCOPE_NUMBERS_H
 
 #include "text/bytes.h"
 
-#define MOST_TIME_US INT64_C(4000000000000000) /* 126 years: added to a base of unix nanoseconds it still fits */
-#define US_DIGITS 24                           /* that microseconds take at most */
-#define INTEGER_DIGITS 20                      /* that an integer takes at most, with its sign */
-#define TIME_AHEAD 32                          /* bytes that read_us_ahead may read */
+/* 126 years: added to a base of unix nanoseconds it still fits */
+#define MOST_TIME_US INT64_C(4000000000000000)
+#define US_DIGITS 24      /* that microseconds take at most */
+#define INTEGER_DIGITS 20 /* that an integer takes at most, with its sign */
+#define TIME_AHEAD 32     /* bytes that read_us_ahead may read */
 
 /* -- reading -- */
 
@@ -16,15 +18,17 @@
 int read_integer(Text text, int64_t *number);
 /* A JSON number as the nearest double; of one that is longer than 63 characters, the first ones. */
 double read_double(Text text);
-/* Microseconds as nanoseconds, rounded as `nanoseconds` in formats/chrome_times.py does. Returns what is behind them; NULL if
- * they are no JSON number, too large or too long to be exact, or reach `end`. */
+/* Microseconds as nanoseconds, rounded as `nanoseconds` in formats/chrome_times.py does. Returns
+ * what is behind them; NULL if they are no JSON number, too large or too long to be exact, or reach
+ * `end`. */
 const char *read_us(const char *at, const char *end, int64_t *ns);
 
 /* How many of eight bytes, from the first on, are digits. */
 static inline unsigned num_digits(uint64_t word)
 {
     uint64_t parts = word ^ UINT64_C(0x3030303030303030); /* digits become 0 to 9 */
-    uint64_t others = ((parts + UINT64_C(0x7676767676767676)) | parts) & UINT64_C(0x8080808080808080);
+    uint64_t others = ((parts + UINT64_C(0x7676767676767676)) | parts) &
+                      UINT64_C(0x8080808080808080);
     /* A carry comes only out of a byte that is none, and is of no matter behind it. */
     return others != 0 ? (unsigned)__builtin_ctzll(others) / 8 : 8;
 }
@@ -45,31 +49,28 @@ static inline uint64_t word_at(const char *at)
     return word;
 }
 
-/* As read_us, of at most three decimals and no sign, where TIME_AHEAD bytes may be read; NULL for others. */
+/* As read_us, of at most three decimals and no sign, where TIME_AHEAD bytes may be read; NULL for
+ * others. */
 static inline __attribute__((always_inline)) const char *read_us_ahead(const char *at, int64_t *ns)
 {
     static const unsigned scales[] = {1000, 100, 10, 1};
     uint64_t word = word_at(at), whole;
     unsigned length = num_digits(word);
-    if (length == 0 || (*at == '0' && length > 1))
-        return NULL;
+    if (length == 0 || (*at == '0' && length > 1)) return NULL;
     whole = number_of_digits(word, length);
     at += length;
     if (length == 8) {
         word = word_at(at);
         length = num_digits(word);
-        if (length == 8)
-            return NULL;
-        for (unsigned i = 0; i < length; i++)
-            whole = whole * 10 + (uint64_t)(at[i] - '0');
+        if (length == 8) return NULL;
+        for (unsigned i = 0; i < length; i++) whole = whole * 10 + (uint64_t)(at[i] - '0');
         at += length;
     }
     whole *= 1000;
     if (*at == '.') {
         word = word_at(at + 1);
         length = num_digits(word);
-        if (length == 0 || length > 3)
-            return NULL;
+        if (length == 0 || length > 3) return NULL;
         whole += number_of_digits(word, length) * scales[length];
         at += 1 + length;
     }
