@@ -177,3 +177,27 @@ EventFault event_scan(Shapes *shapes, const char *at, const char *end, unsigned 
     if (fault == EVENT_FINE) shapes_learn(shapes, event);
     return fault;
 }
+
+/* What a bare list of ours has in place of the fields beside the events. */
+int event_is_header(const Event *event)
+{
+    Text name = event->fields[FIELD_NAME];
+    return event->phase == 'M' && name.at != NULL && TEXT_IS(name, "\"kinetoscope_header\"");
+}
+
+/* Metadata that names and orders processes and threads: a merged trace says that anew. */
+int event_is_consumed(const Event *event)
+{
+    Text name = event->fields[FIELD_NAME];
+    return event->phase == 'M' && name.at != NULL &&
+           (event_is_header(event) || TEXT_IS(name, "\"thread_name\"") ||
+            TEXT_IS(name, "\"thread_sort_index\"") || TEXT_IS(name, "\"process_name\"") ||
+            TEXT_IS(name, "\"process_sort_index\"") || TEXT_IS(name, "\"process_labels\"") ||
+            TEXT_IS(name, "\"global_rank\"") || TEXT_IS(name, "\"clock_sync_timestamp_us\"") ||
+            TEXT_IS(name, "\"clock_sync_error_bound\""));
+}
+
+int event_has_id_phase(const Event *event)
+{
+    return event->phase != 0 && strchr("stfbneSTpFNOD", event->phase) != NULL;
+}
