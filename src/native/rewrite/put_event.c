@@ -14,37 +14,27 @@ static void put_args(Bytes *out, Text args, const Bytes *said)
         bytes_put_literal(out, "\"}");
         return;
     }
-    const char *end = args.at + args.length, *at;
     if (*args.at != '{') {
         bytes_put(out, args.at, args.length);
         return;
     }
-    JsonFault fault = JSON_FINE;
-    at = json_skip_space(args.at + 1, end);
-    int is_empty = at < end && *at == '}';
-    while (!is_empty && at != NULL) {
-        const char *key;
-        size_t length;
-        unsigned marks = 0;
-        int num_commas = 0;
-        const char *value = json_skip_key(at, end, &key, &length, &marks, &fault);
-        at = value != NULL ? json_skip_value(value, end, &fault) : NULL;
-        if (at == NULL) break;
-        if (length == 11 && memcmp(key, "kinetoscope", 11) == 0) {
-            int is_text = *value == '"';
-            bytes_put(out, args.at, (size_t)(at - is_text - args.at));
-            if (is_text) {
-                bytes_put_literal(out, "; ");
-                bytes_put(out, said->at, said->length);
-            }
-            bytes_put(out, at - is_text, (size_t)(end - at + is_text));
-            return;
+    const char *end = args.at + args.length;
+    JsonMembers members = json_members(args.at, end);
+    while (json_next(&members)) {
+        Text value = json_skip_member(&members);
+        if (value.at == NULL || !TEXT_IS(members.key, "kinetoscope")) continue;
+        int is_text = *value.at == '"';
+        const char *at = members.at - is_text;
+        bytes_put(out, args.at, (size_t)(at - args.at));
+        if (is_text) {
+            bytes_put_literal(out, "; ");
+            bytes_put(out, said->at, said->length);
         }
-        at = json_skip_comma(at, end, &num_commas);
-        if (num_commas == 0) break;
+        bytes_put(out, at, (size_t)(end - at));
+        return;
     }
     bytes_put(out, args.at, args.length - 1);
-    if (!is_empty) bytes_put_char(out, ',');
+    if (members.has_any) bytes_put_char(out, ',');
     bytes_put_literal(out, "\"kinetoscope\":\"");
     bytes_put(out, said->at, said->length);
     bytes_put_literal(out, "\"}");

@@ -6,15 +6,6 @@
 
 #include "text/json.h"
 
-/* Goes to the next event, over any white space and commas. */
-static const char *skip_to_event(const char *at, const char *end, int64_t *num_commas)
-{
-    for (*num_commas = 0;; ++*num_commas, at++) {
-        at = json_skip_space(at, end);
-        if (at == end || *at != ',') return at;
-    }
-}
-
 static void note_commas(TraceText *text, int64_t num_commas, int num_expected)
 {
     text->num_stray += (uint64_t)(num_commas > num_expected ? num_commas - num_expected
@@ -52,7 +43,7 @@ enum TextStatus trace_walk(TraceText *text, const char **where, const char *end,
     for (;; is_first = 0) {
         int64_t num_commas;
         const Event *found = NULL;
-        const char *at = skip_to_event(*where = json_skip_space(*where, end), end, &num_commas);
+        const char *at = json_skip_commas(*where = json_skip_space(*where, end), end, &num_commas);
         if (at == end) return TEXT_MORE;
         if (*at == ']') {
             note_commas(text, num_commas, 0);
