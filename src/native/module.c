@@ -4,6 +4,22 @@
 #include "module.h"
 #include "recorder/native.h"
 
+int add_type(PyObject *module, PyType_Spec *spec, PyTypeObject **type)
+{
+    PyTypeObject *made = (PyTypeObject *)PyType_FromSpec(spec);
+    if (type != NULL) *type = made;
+    return made == NULL ? -1 : PyModule_AddType(module, made);
+}
+
+int is_idle(void *object, int is_busy)
+{
+    PyObject *name = is_busy ? PyType_GetName(Py_TYPE((PyObject *)object)) : NULL;
+    if (name != NULL)
+        PyErr_Format(PyExc_RuntimeError, "A %U is used by one thread at a time.", name);
+    Py_XDECREF(name);
+    return !is_busy;
+}
+
 static PyObject *use_tsc(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(nothing))
 {
     const char *reason = tsc_start();

@@ -31,6 +31,29 @@ static inline int is_ours_alone(void *object)
     return (uint32_t)((PyObject *)object)->ob_refcnt == 1;
 }
 
+/* -- objects -- */
+
+/* Makes a type and adds it to the module; `type`, if not NULL, is where it is kept. -1 with an
+ * error set. */
+int add_type(PyObject *module, PyType_Spec *spec, PyTypeObject **type);
+
+/* An object of a type, all zero; NULL with an error set. */
+static inline void *object_new(PyTypeObject *type)
+{
+    return ((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
+}
+
+/* Frees an object of which nothing is left. */
+static inline void object_free(void *object)
+{
+    PyTypeObject *type = Py_TYPE((PyObject *)object);
+    ((freefunc)PyType_GetSlot(type, Py_tp_free))(object);
+    Py_DECREF((PyObject *)type);
+}
+
+/* Whether nobody uses an object that works without the GIL; 0 with an error set. */
+int is_idle(void *object, int is_busy);
+
 /* Each adds its types to the module; -1 with an error set. */
 int column_setup(PyObject *module);
 int kineto_setup(PyObject *module);

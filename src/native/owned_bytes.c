@@ -13,9 +13,8 @@ Bytes *owned_begin(OwnedBytes **owned)
 {
     /* Each buffer that Python has of it holds a reference. */
     if (*owned == NULL || !is_ours_alone(*owned)) {
-        OwnedBytes *other = PyObject_New(OwnedBytes, owned_type);
+        OwnedBytes *other = object_new(owned_type);
         if (other == NULL) return NULL;
-        other->bytes = (Bytes){0};
         owned_drop(*owned);
         *owned = other;
     }
@@ -42,10 +41,8 @@ static int owned_getbuffer(PyObject *self, Py_buffer *view, int flags)
 
 static void owned_dealloc(PyObject *self)
 {
-    PyTypeObject *type = Py_TYPE(self);
     bytes_free(&((OwnedBytes *)self)->bytes);
-    PyObject_Free(self);
-    Py_DECREF((PyObject *)type);
+    object_free(self);
 }
 
 static PyType_Slot owned_slots[] = {
@@ -64,6 +61,5 @@ static PyType_Spec owned_spec = {
 
 int owned_setup(PyObject *module)
 {
-    owned_type = (PyTypeObject *)PyType_FromSpec(&owned_spec);
-    return owned_type == NULL ? -1 : PyModule_AddType(module, owned_type);
+    return add_type(module, &owned_spec, &owned_type);
 }

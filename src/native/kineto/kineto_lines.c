@@ -41,9 +41,7 @@ typedef struct {
 
 static int lines_enter(LinesObject *self)
 {
-    if (self->is_busy)
-        PyErr_SetString(PyExc_RuntimeError, "A KinetoLines is used by one thread at a time.");
-    return !self->is_busy;
+    return is_idle(self, self->is_busy);
 }
 
 /* Takes the names that are to be put right from a list of (number, raw, json); 0 with an error
@@ -98,7 +96,7 @@ static PyObject *lines_new(PyTypeObject *type, PyObject *arguments, PyObject *Py
     if (!PyArg_ParseTuple(arguments, "LO!O!y#", &shift, &PyList_Type, &renamed, &PyTuple_Type,
                           &prefixes, &text, &length))
         return NULL;
-    LinesObject *self = (LinesObject *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
+    LinesObject *self = object_new(type);
     if (self == NULL) return NULL;
     self->lines.shift = shift;
     /* which nobody else can change */
@@ -114,7 +112,6 @@ static PyObject *lines_new(PyTypeObject *type, PyObject *arguments, PyObject *Py
 
 static void lines_dealloc(LinesObject *self)
 {
-    PyTypeObject *type = Py_TYPE((PyObject *)self);
     Py_XDECREF(self->names);
     Py_XDECREF(self->prefixes);
     free(self->lines.renamed);
@@ -125,8 +122,7 @@ static void lines_dealloc(LinesObject *self)
     bytes_free(&self->lines.doubtful);
     bytes_free(&self->text);
     owned_drop(self->out);
-    ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
-    Py_DECREF(type);
+    object_free(self);
 }
 
 /* One byte, which the thread that writes sets when it has written everything. */
@@ -416,9 +412,5 @@ static PyType_Spec lines_spec = {
 
 int kineto_setup(PyObject *module)
 {
-    PyObject *type = PyType_FromSpec(&lines_spec);
-    if (type == NULL) return -1;
-    int status = PyModule_AddObjectRef(module, "KinetoLines", type);
-    Py_DECREF(type);
-    return status;
+    return add_type(module, &lines_spec, NULL);
 }

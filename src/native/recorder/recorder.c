@@ -402,8 +402,7 @@ static int set_request(PyObject *self, PyObject *value, void *Py_UNUSED(closure)
 static PyObject *recorder_new(PyTypeObject *type, PyObject *Py_UNUSED(arguments),
                               PyObject *Py_UNUSED(names))
 {
-    allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
-    Recorder *recorder = (Recorder *)allocate(type, 0);
+    Recorder *recorder = object_new(type);
     if (recorder == NULL) return NULL;
     recorder->control = &recorder->own_control;
     recorder->serial = ++num_serials;
@@ -465,7 +464,6 @@ static void unlink_recorder(Recorder *recorder)
 static void recorder_dealloc(PyObject *self)
 {
     Recorder *recorder = (Recorder *)self;
-    PyTypeObject *type = Py_TYPE(self);
     PyObject_GC_UnTrack(self);
     unlink_recorder(recorder);
     recorder_clear(self);
@@ -473,9 +471,7 @@ static void recorder_dealloc(PyObject *self)
     region_unlink(recorder->store, &recorder->control_file, "run");
     Py_CLEAR(recorder->series);
     store_drop(recorder->store);
-    freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
-    release(self);
-    Py_DECREF((PyObject *)type);
+    object_free(self);
 }
 
 static PyMethodDef recorder_methods[] = {
@@ -539,6 +535,5 @@ static PyType_Spec recorder_spec = {
 int recorder_setup(PyObject *module)
 {
     pthread_atfork(NULL, NULL, forget_in_child);
-    recorder_type = (PyTypeObject *)PyType_FromSpec(&recorder_spec);
-    return recorder_type == NULL ? -1 : PyModule_AddType(module, recorder_type);
+    return add_type(module, &recorder_spec, &recorder_type);
 }

@@ -20,9 +20,7 @@ typedef struct {
 
 static int text_enter(TextObject *self)
 {
-    if (self->is_busy)
-        PyErr_SetString(PyExc_RuntimeError, "A TraceText is used by one thread at a time.");
-    return !self->is_busy;
+    return is_idle(self, self->is_busy);
 }
 
 static PyObject *text_new(PyTypeObject *type, PyObject *arguments, PyObject *Py_UNUSED(names))
@@ -33,7 +31,7 @@ static PyObject *text_new(PyTypeObject *type, PyObject *arguments, PyObject *Py_
     if (!PyArg_ParseTuple(arguments, "pny#pp", &nests, &most_pending, &align_on, &length, &checks,
                           &notes_counters))
         return NULL;
-    TextObject *self = (TextObject *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
+    TextObject *self = object_new(type);
     if (self == NULL) return NULL;
     self->text.nests = nests;
     self->text.checks = checks;
@@ -46,11 +44,9 @@ static PyObject *text_new(PyTypeObject *type, PyObject *arguments, PyObject *Py_
 
 static void text_dealloc(TextObject *self)
 {
-    PyTypeObject *type = Py_TYPE((PyObject *)self);
     trace_free(&self->text);
     owned_drop(self->out);
-    ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
-    Py_DECREF(type);
+    object_free(self);
 }
 
 /* Goes over a piece of text, without the GIL; its lines go to `out`. Returns the status, or -1 with
@@ -385,9 +381,5 @@ static PyType_Spec text_spec = {
 
 int text_setup(PyObject *module)
 {
-    PyObject *type = PyType_FromSpec(&text_spec);
-    if (type == NULL) return -1;
-    int status = PyModule_AddObjectRef(module, "TraceText", type);
-    Py_DECREF(type);
-    return status;
+    return add_type(module, &text_spec, NULL);
 }
