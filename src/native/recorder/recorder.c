@@ -234,7 +234,7 @@ static PyObject *set_folder(PyObject *self, PyObject *arguments)
     region_unmap(&shared);
     region_unlink_unless_left(recorder->store, &shared, "run");
     if (!use_store(recorder, store)) return PyErr_NoMemory();
-    if (folder == Py_None) return new_none();
+    if (folder == Py_None || store->error != 0) return new_none();
     share_control(recorder);
     Track *track = track_of_this_thread(recorder);
     if (track == NULL) return NULL;
