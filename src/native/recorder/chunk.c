@@ -265,14 +265,8 @@ static PyType_Slot chunk_slots[] = {
     {0, NULL},
 };
 
-static PyType_Spec chunk_spec = {
-    .name = "kinetoscope._native.Chunk",
-    .basicsize = sizeof(Chunk),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
-    .slots = chunk_slots,
-};
-
 int chunk_setup(PyObject *module)
 {
-    return add_type(module, &chunk_spec, &chunk_type);
+    return add_type(module, "kinetoscope._native.Chunk", sizeof(Chunk),
+                    Py_TPFLAGS_DISALLOW_INSTANTIATION, chunk_slots, &chunk_type);
 }

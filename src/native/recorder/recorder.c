@@ -525,15 +525,9 @@ static PyType_Slot recorder_slots[] = {
     {0, NULL},
 };
 
-static PyType_Spec recorder_spec = {
-    .name = "kinetoscope._native.Recorder",
-    .basicsize = sizeof(Recorder),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC,
-    .slots = recorder_slots,
-};
-
 int recorder_setup(PyObject *module)
 {
     pthread_atfork(NULL, NULL, forget_in_child);
-    return add_type(module, &recorder_spec, &recorder_type);
+    return add_type(module, "kinetoscope._native.Recorder", sizeof(Recorder),
+                    Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC, recorder_slots, &recorder_type);
 }

@@ -184,14 +184,7 @@ static PyType_Slot sample_slots[] = {
     {0, NULL},
 };
 
-static PyType_Spec sample_spec = {
-    .name = "kinetoscope._native.Sample",
-    .basicsize = sizeof(Sample),
-    .flags = Py_TPFLAGS_DEFAULT,
-    .slots = sample_slots,
-};
-
 int sample_setup(PyObject *module)
 {
-    return add_type(module, &sample_spec, NULL);
+    return add_type(module, "kinetoscope._native.Sample", sizeof(Sample), 0, sample_slots, NULL);
 }

@@ -718,13 +718,6 @@ static PyType_Slot span_slots[] = {
     {0, NULL},
 };
 
-static PyType_Spec span_spec = {
-    .name = "kinetoscope._native.Span",
-    .basicsize = sizeof(Span),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC,
-    .slots = span_slots,
-};
-
 /* -- Entry -- */
 
 PyObject *entry_new(Track *track, uint32_t slot, Entry **result)
@@ -771,13 +764,6 @@ static PyType_Slot entry_slots[] = {
     {0, NULL},
 };
 
-static PyType_Spec entry_spec = {
-    .name = "kinetoscope._native.Entry",
-    .basicsize = sizeof(Entry),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION,
-    .slots = entry_slots,
-};
-
 /* -- setting up -- */
 
 static PyMethodDef bound_enter = {"__enter__", span_enter, METH_NOARGS, "Begins the span."};
@@ -810,8 +796,11 @@ static int install_descriptor(PyType_Spec *spec, const char *name)
 
 int span_setup(PyObject *module)
 {
-    if (add_type(module, &entry_spec, &entry_type) < 0 ||
-        add_type(module, &span_spec, &span_type) < 0)
+    if (add_type(module, "kinetoscope._native.Entry", sizeof(Entry),
+                 Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION, entry_slots,
+                 &entry_type) < 0 ||
+        add_type(module, "kinetoscope._native.Span", sizeof(Span),
+                 Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC, span_slots, &span_type) < 0)
         return -1;
     skipped_exit = PyCFunction_NewEx(&skipped, NULL, NULL);
     plain_enter = PyDescr_NewMethod(span_type, &bound_enter);
