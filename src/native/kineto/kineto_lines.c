@@ -1,4 +1,4 @@
-/* kinetoscope._native.KinetoLines: kineto_text.h for Python. `kinetoscope.torch.trace_text` is its
+/* kinetoscope._native.KinetoLines: kineto_text.h for Python. `kinetoscope.torch.kineto_text` is its
  * face.
  *
  * Reading what Kineto writes and making lines of it go on without the GIL until megabytes are done:
@@ -321,9 +321,9 @@ static PyObject *lines_are_true(LinesObject *self, void *Py_UNUSED(closure))
                              : NULL;
 }
 
-static PyObject *lines_have_strays(LinesObject *self, void *Py_UNUSED(closure))
+static PyObject *lines_have_orphan_frames(LinesObject *self, void *Py_UNUSED(closure))
 {
-    return lines_enter(self) ? PyBool_FromLong(self->lines.has_strays) : NULL;
+    return lines_enter(self) ? PyBool_FromLong(self->lines.has_orphan_frames) : NULL;
 }
 
 static PyObject *lines_doubtful_names(LinesObject *self, void *Py_UNUSED(closure))
@@ -369,7 +369,7 @@ static PyGetSetDef lines_values[] = {
      "Whether every name that was to be put right has been.", NULL},
     {"doubtful_names", (getter)lines_doubtful_names, NULL,
      "Names that Kineto may have changed, a line each.", NULL},
-    {"have_strays", (getter)lines_have_strays, NULL,
+    {"have_orphan_frames", (getter)lines_have_orphan_frames, NULL,
      "Whether frames were of a thread without a number.", NULL},
     {"own_frames", (getter)lines_own_frames, NULL,
      "Of each frame of ours the number, and that of the one above.", NULL},

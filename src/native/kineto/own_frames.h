@@ -1,7 +1,7 @@
 /* Our own Python frames in what Kineto saves: which they are, and what is above them. Knows nothing
  * of Python.
  *
- * `kinetoscope/torch/own_frames.py` is the same for whole traces, and says what the names of our
+ * `kinetoscope/torch/python_frames.py` is the same for whole traces, and says what the names of our
  * frames begin with. */
 
 #ifndef KINETOSCOPE_OWN_FRAMES_H
