@@ -34,7 +34,7 @@ static PyObject *text_new(PyTypeObject *type, PyObject *arguments, PyObject *Py_
     TextObject *self = object_new(type);
     if (self == NULL) return NULL;
     self->text.nests = nests;
-    self->text.checks = checks;
+    self->text.tracks.is_for_viewers = checks;
     self->text.counters.is_wanted = notes_counters;
     self->text.most_pending = most_pending > 0 ? (size_t)most_pending : 1;
     self->text.names.most_bytes = (size_t)32 << 20;
@@ -125,11 +125,11 @@ static PyObject *text_finish(TextObject *self, PyObject *Py_UNUSED(nothing))
  * written as a number, as text) of each track; pid and tid as they are written. */
 static PyObject *tracks_of(const TraceText *text)
 {
-    PyObject *tracks = PyList_New((Py_ssize_t)text->num_tracks);
-    for (size_t i = 0; tracks != NULL && i < text->num_tracks; i++) {
-        const TextTrack *track = &text->tracks[i];
+    PyObject *tracks = PyList_New((Py_ssize_t)text->tracks.num);
+    for (size_t i = 0; tracks != NULL && i < text->tracks.num; i++) {
+        const TextTrack *track = &text->tracks.all[i];
         size_t length;
-        const char *key = table_key(&text->track_keys, (uint32_t)i, &length);
+        const char *key = table_key(&text->tracks.keys, (uint32_t)i, &length);
         PyObject *described = Py_BuildValue("y#y#KiiIii", key, (Py_ssize_t)track->pid_length,
                                             key + track->pid_length + 1,
                                             (Py_ssize_t)(length - track->pid_length - 1),

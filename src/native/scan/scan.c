@@ -137,14 +137,10 @@ static void scan_events(Scanner *scanner, Progress *progress, const char *end)
 {
     Row row;
     while (!block_is_full(scanner->block, (size_t)(end - progress->at))) {
-        int num_commas = 0;
-        const char *next = json_skip_space(progress->at, end), *before;
+        int64_t num_commas;
         /* blanks are done with; commas are counted together with what comes behind them */
-        progress->at = next;
-        do {
-            before = next;
-            next = json_skip_comma(next, end, &num_commas);
-        } while (next != before);
+        progress->at = json_skip_space(progress->at, end);
+        const char *next = json_skip_commas(progress->at, end, &num_commas);
         progress->end = SCAN_MORE;
         if (next == end) return;
         int num_expected = *next != ']' && !progress->is_first;
