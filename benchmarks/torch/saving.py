@@ -64,7 +64,7 @@ def _without_the_lock(results: Any, folder: Path) -> None:
 
 def _read_and_packed(results: Any, folder: Path) -> None:
     from kinetoscope.torch.kineto_stream import kineto_stream
-    from kinetoscope.torch.trace_text import read_text
+    from kinetoscope.torch.kineto_text import read_text
 
     with kineto_stream(results, folder) as stream:
         read_text(stream, [])

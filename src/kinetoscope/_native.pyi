@@ -84,11 +84,11 @@ def drain_chrome(
 ) -> tuple[int, int, bool]: ...
 
 class KinetoLines:
-    """What Kineto saves, a line per event; `kinetoscope.torch.trace_text` is its face."""
+    """What Kineto saves, a line per event; `kinetoscope.torch.kineto_text` is its face."""
 
     are_true: bool
     doubtful_names: bytes
-    have_strays: bool
+    have_orphan_frames: bool
     metadata: list[int]
     rest: bytes
     own_frames: dict[int, int | None]

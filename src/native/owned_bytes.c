@@ -13,9 +13,8 @@ Bytes *owned_begin(OwnedBytes **owned)
 {
     /* Each buffer that Python has of it holds a reference. */
     if (*owned == NULL || !is_ours_alone(*owned)) {
-        OwnedBytes *other = PyObject_New(OwnedBytes, owned_type);
+        OwnedBytes *other = object_new(owned_type);
         if (other == NULL) return NULL;
-        other->bytes = (Bytes){0};
         owned_drop(*owned);
         *owned = other;
     }
@@ -42,10 +41,8 @@ static int owned_getbuffer(PyObject *self, Py_buffer *view, int flags)
 
 static void owned_dealloc(PyObject *self)
 {
-    PyTypeObject *type = Py_TYPE(self);
     bytes_free(&((OwnedBytes *)self)->bytes);
-    PyObject_Free(self);
-    Py_DECREF((PyObject *)type);
+    object_free(self);
 }
 
 static PyType_Slot owned_slots[] = {
@@ -55,15 +52,8 @@ static PyType_Slot owned_slots[] = {
     {0, NULL},
 };
 
-static PyType_Spec owned_spec = {
-    .name = "kinetoscope._native.OwnedBytes",
-    .basicsize = sizeof(OwnedBytes),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
-    .slots = owned_slots,
-};
-
 int owned_setup(PyObject *module)
 {
-    owned_type = (PyTypeObject *)PyType_FromSpec(&owned_spec);
-    return owned_type == NULL ? -1 : PyModule_AddType(module, owned_type);
+    return add_type(module, "kinetoscope._native.OwnedBytes", sizeof(OwnedBytes),
+                    Py_TPFLAGS_DISALLOW_INSTANTIATION, owned_slots, &owned_type);
 }

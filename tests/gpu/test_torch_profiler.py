@@ -15,7 +15,7 @@ if not torch.cuda.is_available():
     pytest.skip("there is no CUDA device here", allow_module_level=True)
 
 from kinetoscope.torch import ProfilerActivity, profile, record_function  # noqa: E402 - only where there is a GPU
-from kinetoscope.torch.kineto_library import saves_without_lock  # noqa: E402
+from kinetoscope.torch.kineto_stream import saves_without_lock  # noqa: E402
 
 CPU, CUDA = ProfilerActivity.CPU, ProfilerActivity.CUDA
 SLACK_NS = 50_000  # between the clocks of the host and the device

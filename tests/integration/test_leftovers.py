@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kinetoscope.recording.recorder_choice import IS_PURE
-from kinetoscope.torch.kineto_library import saves_without_lock
+from kinetoscope.torch.kineto_stream import saves_without_lock
 
 needs_live_folder = pytest.mark.skipif(IS_PURE, reason="the recorder in Python has no live folder")
 

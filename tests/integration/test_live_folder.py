@@ -320,6 +320,18 @@ def test_a_folder_that_cannot_be_made_costs_one_warning_and_no_span(tmp_path, ca
     assert "live_folder=" in record.getMessage()
 
 
+def test_where_there_is_a_live_folder_and_no_path_to_a_chunk_there_is_one_warning_and_no_span_is_lost(tmp_path, caplog):
+    room = "/live/20261122T120000-1234567-01234567/1234567-1.run\0"
+    longest = os.pathconf(tmp_path, "PC_PATH_MAX") - len(room)
+    folder = Path((str(tmp_path) + ("/" + "d" * 200) * 40)[:longest])
+    folder.mkdir(parents=True)
+    with caplog.at_level(logging.WARNING, "kinetoscope"):
+        record_some(tmp_path, folder)
+    (record,) = caplog.records
+    assert "File name too long" in record.getMessage()
+    assert live_folders(folder) == []
+
+
 @pytest.fixture
 def small_disk(tmp_path):
     """A file system of 2 MiB."""

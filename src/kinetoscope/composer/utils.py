@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from kinetoscope.errors import SettingsError
-from kinetoscope.torch.memory_categories import Category
-from kinetoscope.torch.memory_timeline import MemoryTimeline, build_memory_timeline
+from kinetoscope.torch.memory_timeline import Category, MemoryTimeline, build_memory_timeline
 
 __all__ = ["export_memory_timeline_html"]
 

@@ -2,16 +2,16 @@
 
 from torch.profiler import DeviceType, ProfilerAction, ProfilerActivity
 
-from kinetoscope.torch.activities import supported_activities
 from kinetoscope.torch.execution_trace import ExecutionTraceObserver
 from kinetoscope.torch.execution_trace import ITraceObserver as _ITraceObserver
-from kinetoscope.torch.handlers import tensorboard_trace_handler
+from kinetoscope.torch.kineto_profile import WARNINGS_SHOWN as _WARNINGS_SHOWN
 from kinetoscope.torch.kineto_profile import KinetoProfile as _KinetoProfile
 from kinetoscope.torch.kineto_profile import kineto_available
 from kinetoscope.torch.profile import PROFILER_STEP_NAME, profile
 from kinetoscope.torch.record_function import record_function
 from kinetoscope.torch.schedule import schedule
-from kinetoscope.torch.warnings_shown import WARNINGS_SHOWN as _WARNINGS_SHOWN
+from kinetoscope.torch.session import supported_activities
+from kinetoscope.torch.tensorboard_trace_handler import tensorboard_trace_handler
 
 # torch.profiler does not promise these, but programs and libraries use them.
 SEMI_PUBLIC = {

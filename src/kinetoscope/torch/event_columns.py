@@ -1,12 +1,8 @@
-"""torch: Kineto's events as columns. Finished results flow in; the tree of operators flows out, without an object each.
-
-What counts as an event, whose child it is and whose memory it is, is as `torch.autograd.profiler` has it, so that the
-numbers are stock's to the last bit: that is why times are floats of microseconds here.
-"""
+"""torch: Kineto's events as columns."""
 
 import inspect
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, compress
 from typing import Any, cast
@@ -15,9 +11,65 @@ import torch
 from torch.autograd.profiler_util import MemRecordsAcc
 from torch.profiler import DeviceType
 
-from kinetoscope.torch.kineto_event import ask_each, name_of, names_of, question
-from kinetoscope.torch.own_frames import PREFIXES, OwnFrames
-from kinetoscope.torch.torch_version import VERSION
+from kinetoscope.torch.python_frames import PREFIXES, OwnFrames
+
+_VERSION = tuple(int(part) for part in torch.__version__.split(".")[:2])
+_EVENT: Any = torch._C._autograd._KinetoEvent  # pyright: ignore[reportAttributeAccessIssue]
+# What torch from 2.6 on did not always know of its events, and what stands for it there.
+_UNKNOWN: dict[str, Any] = {
+    "activity_type": None,
+    "external_id": 0,
+    "extra_meta": None,
+    "flow_id": None,
+    "flow_start": None,
+    "flow_type": None,
+    "is_hidden_event": False,
+    "is_python_function": False,
+    "metadata_json": None,
+    "overload_name": "",
+    "python_id": -1,
+    "python_module_id": -1,
+    "python_parent_id": -1,
+    "structured_input_shapes": None,
+    "structured_input_strides": None,
+    "typed_metadata": None,
+}
+
+
+def question(method: str) -> Callable[[Any], Any]:
+    """What asks an event for ``method``; where this torch does not have it, what always gives the same answer."""
+    asked = getattr(_EVENT, method, None)
+    if asked is not None:
+        return asked
+    answer = _UNKNOWN[method]
+    return lambda event: answer
+
+
+def frames_are_events() -> bool:
+    """Whether Python's frames are among the events, as since torch 2.12."""
+    return hasattr(_EVENT, "is_python_function")
+
+
+def name_of(event: Any, read: Callable[[Any], str] = _EVENT.name) -> str:
+    """The name of an event; torch may have lost it, and then gives whatever bytes are in its place."""
+    try:
+        return read(event)
+    except UnicodeDecodeError as error:
+        return error.object.decode("utf-8", "replace")
+
+
+def names_of(events: Sequence[Any], read: Callable[[Any], str] = _EVENT.name) -> list[str]:
+    """The names of all events."""
+    try:
+        return list(map(read, events))
+    except UnicodeDecodeError:
+        return [name_of(event, read) for event in events]
+
+
+def ask_each(events: Sequence[Any], method: str) -> list[Any]:
+    """What ``method`` says of each; through the class, since looking it up on each takes longer than the call."""
+    return list(map(question(method), events))
+
 
 MEMORY = "[memory]"
 OUT_OF_MEMORY = "[OutOfMemory]"
@@ -37,7 +89,6 @@ _DEVICE_MEMORY = {it.value for it in (DeviceType.CUDA, DeviceType.PrivateUse1, D
 _RUNS_KERNELS = {it.value for it in (DeviceType.CUDA, DeviceType.PrivateUse1, DeviceType.XPU)}
 # torch up to 2.9 or so compares moments with ends that it has rounded to floats of microseconds.
 _ROUNDS_ENDS = "start_us" in inspect.signature(MemRecordsAcc.in_interval).parameters
-_BACKWARD = 1  # the scope of autograd's functions
 _STEP, _ANY_STEP = "ProfilerStep#", "ProfilerStep*"
 
 
@@ -247,9 +298,9 @@ def _link_kernels(columns: EventColumns) -> None:
 
 def _may_launch(event: Any) -> bool:
     """Whether torch looks for kernels that the event launched: newer versions leave out what is no operator."""
-    if VERSION < (2, 14):
+    if _VERSION < (2, 14):
         return True
-    return event.activity_type() != "overhead" if VERSION == (2, 14) else event.external_id() != 0
+    return event.activity_type() != "overhead" if _VERSION == (2, 14) else event.external_id() != 0
 
 
 def _sort(columns: EventColumns) -> None:
@@ -295,31 +346,3 @@ def _remove_repetitions(columns: EventColumns) -> None:
         for child in inherited:
             columns.parents[child] = parent
         columns.removed.add(index)
-
-
-def stacks_of(columns: EventColumns, own_stacks: Sequence[list[str]]) -> list[list[str]]:
-    """The stack of each event, innermost frame first: in the backward pass that of the forward operator."""
-    backward = _backward_functions(columns)
-    forward: dict[tuple[int, int], list[str]] = {}
-    for index in columns.shown():
-        if backward[index] < 0:
-            forward.setdefault((_sequence(columns, index), columns.threads[index]), own_stacks[index])
-    return [
-        own_stacks[index]
-        if function < 0
-        else forward.get((_sequence(columns, function), columns.sources[function].fwd_thread_id()), [])
-        for index, function in enumerate(backward)
-    ]
-
-
-def _sequence(columns: EventColumns, index: int) -> int:
-    return -1 if index in columns.memory_only else columns.sources[index].sequence_nr()
-
-
-def _backward_functions(columns: EventColumns) -> list[int]:
-    """The innermost autograd function around each event, or -1."""
-    functions: list[int] = []
-    for index, parent in enumerate(columns.parents):
-        is_one = index not in columns.memory_only and columns.sources[index].scope() == _BACKWARD
-        functions.append(index if is_one else functions[parent] if parent >= 0 else -1)
-    return functions

@@ -18,9 +18,8 @@ from torch.autograd.profiler_util import EventList, FunctionEvent, Interval, Ker
 from torch.profiler import DeviceType
 
 from kinetoscope.torch.collector import collector_at_rest
-from kinetoscope.torch.event_columns import EventColumns, readable_name
-from kinetoscope.torch.key_averages import recorded_stacks
-from kinetoscope.torch.kineto_event import name_of, question
+from kinetoscope.torch.event_columns import EventColumns, name_of, question, readable_name
+from kinetoscope.torch.stacks import recorded_stacks
 
 _log = logging.getLogger("kinetoscope")
 

@@ -12,18 +12,9 @@ from torch.autograd.profiler_util import EventList, FunctionEvent, FunctionEvent
 from torch.profiler import DeviceType
 
 from kinetoscope.errors import SettingsError
-from kinetoscope.torch.event_columns import EventColumns, stacks_of
-from kinetoscope.torch.kineto_event import question
-from kinetoscope.torch.own_frames import without_own
+from kinetoscope.torch.event_columns import EventColumns, question
+from kinetoscope.torch.stacks import recorded_stacks
 
-_NOT_A_FRAME = (
-    ("autograd/__init__", "_make_grads"),
-    ("autograd/__init__", "backward"),
-    ("torch/tensor", "backward"),
-    ("_internal/common_utils", "prof_callable"),
-    ("_internal/common_utils", "prof_func_call"),
-    ("_internal/common_utils", "prof_meth_call"),
-)
 _COLUMNS = [
     "key",
     "count",
@@ -201,17 +192,3 @@ def _sum(total: float, values: Sequence[float], indexes: Iterable[int]) -> float
     for index in indexes:
         total += values[index]
     return total
-
-
-def recorded_stacks(columns: EventColumns) -> list[list[str]]:
-    """The stacks as torch has them: empty unless its configuration is ``verbose``."""
-    own = [
-        [] if index in columns.memory_only else [frame for frame in without_own(event.stack()) if is_frame(frame)]
-        for index, event in enumerate(columns.sources)
-    ]
-    return stacks_of(columns, own)
-
-
-def is_frame(entry: str) -> bool:
-    """Whether torch shows this frame; those that start the backward pass it leaves out."""
-    return not any(file in entry and function in entry for file, function in _NOT_A_FRAME)

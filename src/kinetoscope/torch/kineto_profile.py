@@ -4,6 +4,7 @@
 # pyright: reportPrivateImportUsage=false
 
 import os
+import warnings
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -14,14 +15,21 @@ from torch.profiler import ProfilerActivity
 from torch.profiler._memory_profiler import MemoryProfile
 
 from kinetoscope.errors import NothingRecordedError, SettingsError
-from kinetoscope.torch import cuda_graphs
-from kinetoscope.torch.activities import Activity, select_activities
 from kinetoscope.torch.key_averages import INCLUDES_PYTHON_FUNCTIONS, Grouping
 from kinetoscope.torch.memory_timeline import MemoryTimeline
 from kinetoscope.torch.metadata import check_json, distributed_info, encode_value, hand_to_kineto
 from kinetoscope.torch.results import KinetoResults, Window
-from kinetoscope.torch.session import RecordingOptions, Session
-from kinetoscope.torch.warnings_shown import warn_once
+from kinetoscope.torch.session import (
+    Activity,
+    RecordingOptions,
+    Session,
+    keep_cupti_alive,
+    select_activities,
+    uses_cuda_graphs,
+)
+
+# A global, because torch.profiler has it as ``_WARNINGS_SHOWN``, and its users clear it to be warned again.
+WARNINGS_SHOWN: set[str] = set()
 
 
 class KinetoProfile:
@@ -103,7 +111,7 @@ class KinetoProfile:
 
     def prepare_trace(self) -> None:
         """Readies Kineto, so that starting it takes less time."""
-        self.has_cudagraphs = cuda_graphs.enabled()
+        self.has_cudagraphs = uses_cuda_graphs()
         if self.profiler is not None and not self.acc_events:
             warn_once(
                 "Profiler clears events at the end of each cycle: tables and exports show the last finished one. "
@@ -259,7 +267,7 @@ class KinetoProfile:
         info = self._get_distributed_info()
         if info:
             texts["distributedInfo"] = encode_value("distributedInfo", info)
-        if self.has_cudagraphs and cuda_graphs.keep_cupti_alive():
+        if self.has_cudagraphs and keep_cupti_alive():
             texts["DISABLE_CUPTI_LAZY_REINIT"] = "1"
         texts |= self.preset_metadata | self._next_metadata
         self._next_metadata = {}
@@ -291,6 +299,13 @@ class KinetoProfile:
 
     def _stats(self) -> Any:
         return None if self.profiler is None else self.profiler._stats
+
+
+def warn_once(message: str) -> None:
+    """Warns, unless this process has been told the same before."""
+    if message not in WARNINGS_SHOWN:
+        WARNINGS_SHOWN.add(message)
+        warnings.warn(message, stacklevel=4)
 
 
 def kineto_available() -> bool:

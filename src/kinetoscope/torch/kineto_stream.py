@@ -1,4 +1,4 @@
-"""torch: Kineto's file as it comes. Finished results flow in, the text that Kineto saves of them flows out.
+"""torch: Kineto's text as it comes, while training goes on.
 
 Kineto's own `save` wants a path and keeps Python's lock until it is done, so that training stands still. Where the
 module in C++ can call it without that lock, it writes into a named pipe from which we read meanwhile, and no copy of
@@ -7,18 +7,48 @@ the whole lies anywhere. Elsewhere it writes a temporary file, as torch would.
 
 import contextlib
 import fcntl
+import logging
 import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
+import torch
+
 from kinetoscope.errors import ProfilerStateError
-from kinetoscope.torch.kineto_library import LIBRARY, saves_without_lock
 from kinetoscope.writing.atomic_file import make_folder
 from kinetoscope.writing.partial_files import temporary_folder
 from kinetoscope.writing.writer_thread import is_beside_training
+
+LIBRARY = str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so")
+_TRIED = ("2.9.", "2.12.", "2.13.", "2.14.", "2.15.")
+"""The versions of torch with which it was tried; before 2.9 torch does not tell where its results are."""
+
+_log = logging.getLogger("kinetoscope")
+
+
+def saves_without_lock(kineto_results: Any) -> bool:
+    """Whether Kineto can save these results while other threads run Python."""
+    if not torch.__version__.startswith(_TRIED):
+        _say_who_saves(f"this version of Kinetoscope was not tried with torch {torch.__version__}")
+        return False
+    try:
+        from kinetoscope import _kineto_save
+    except ImportError:
+        return False
+    if not _kineto_save.can_save(kineto_results, LIBRARY):
+        _say_who_saves(f"Kinetoscope was compiled otherwise than torch {torch.__version__}")
+        return False
+    return True
+
+
+@cache
+def _say_who_saves(reason: str) -> None:
+    _log.info("torch saves its traces by itself, and training waits for it meanwhile: %s.", reason)
+
 
 _PIPE_BYTES = 1 << 20  # as much as Linux gives anybody: the less often do we ask for Python's lock
 # Beside the training, Kineto's thread gives way to it, and to what reads from it. Where every processor is busy a tenth

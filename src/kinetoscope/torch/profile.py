@@ -18,23 +18,23 @@ from torch.profiler import ProfilerAction
 
 from kinetoscope.errors import ProfilerStateError
 from kinetoscope.recording.process import TerminationHandler
-from kinetoscope.torch.actions import (
+from kinetoscope.torch.execution_trace import ExecutionTraceObserver
+from kinetoscope.torch.kineto_profile import KinetoProfile
+from kinetoscope.torch.record_function import record_function
+from kinetoscope.torch.schedule import (
     DEVICE_STOPPED,
     NONE,
     RECORD,
     RECORD_AND_SAVE,
     TRANSITIONS,
     WARMUP,
-    Deed,
+    KinetoCall,
+    Schedule,
     check_action,
+    record_everything,
 )
-from kinetoscope.torch.activities import Activity
-from kinetoscope.torch.background import BackgroundExport
-from kinetoscope.torch.execution_trace import ExecutionTraceObserver
-from kinetoscope.torch.handlers import TensorboardTraceHandler
-from kinetoscope.torch.kineto_profile import KinetoProfile
-from kinetoscope.torch.record_function import record_function
-from kinetoscope.torch.schedule import Schedule, record_everything
+from kinetoscope.torch.session import Activity
+from kinetoscope.torch.tensorboard_trace_handler import BackgroundExport, TensorboardTraceHandler
 
 PROFILER_STEP_NAME = "ProfilerStep"
 
@@ -117,7 +117,7 @@ class profile(KinetoProfile):  # noqa: N801 - torch's name
     @property
     def action_map(self) -> dict[tuple[ProfilerAction, ProfilerAction | None], list[Callable[[], Any]]]:
         """What each change of action calls, as torch shows it; made anew at each look, from `actions.TRANSITIONS`."""
-        return {key: [getattr(self, deed) for deed in transition.deeds] for key, transition in TRANSITIONS.items()}
+        return {key: [getattr(self, call) for call in transition.calls] for key, transition in TRANSITIONS.items()}
 
     def __enter__(self) -> Self:
         self.start()
@@ -244,19 +244,19 @@ class profile(KinetoProfile):  # noqa: N801 - torch's name
             warnings.warn(transition.warning, stacklevel=4)
         self._busy = True
         try:
-            self._perform(transition.deeds)
+            self._perform(transition.calls)
         finally:
             self._busy = False
         if self._must_end and after is not None:
             self.stop()  # and then the signal, which has waited, ends the process
 
-    def _perform(self, deeds: tuple[Deed, ...]) -> None:
-        for position, deed in enumerate(deeds):
+    def _perform(self, calls: tuple[KinetoCall, ...]) -> None:
+        for position, call in enumerate(calls):
             try:
-                getattr(self, deed)()
+                getattr(self, call)()
             except BaseException:
-                if deed is Deed.DELIVER:  # the handler's own error: the schedule goes on all the same
-                    self._perform(deeds[position + 1 :])
+                if call is KinetoCall.DELIVER:  # the handler's own error: the schedule goes on all the same
+                    self._perform(calls[position + 1 :])
                 raise
 
     def _trace_ready(self) -> None:

@@ -19,7 +19,7 @@ from torch.autograd import _record_function_with_args_enter as _begin
 from torch.compiler import is_compiling
 
 from kinetoscope.torch.execution_trace import running_observers
-from kinetoscope.torch.known_names import note_name, plain_names
+from kinetoscope.torch.true_names import note_name, plain_names
 
 P = ParamSpec("P")
 R = TypeVar("R")

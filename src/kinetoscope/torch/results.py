@@ -18,16 +18,14 @@ from kinetoscope.errors import NothingRecordedError, ProfilerStateError
 from kinetoscope.torch.collector import collector_at_rest
 from kinetoscope.torch.event_columns import EventColumns, read_columns
 from kinetoscope.torch.events import WindowEvents, list_events, torch_is_known
-from kinetoscope.torch.export import copy_trace
+from kinetoscope.torch.export import copy_trace, rewrite_trace
 from kinetoscope.torch.key_averages import Grouping, average_events
 from kinetoscope.torch.kineto_stream import kineto_stream, second_stream
-from kinetoscope.torch.known_names import note_names, odd_names
+from kinetoscope.torch.kineto_text import KinetoText, read_text
 from kinetoscope.torch.memory_timeline import MemoryTimeline, build_memory_timeline
 from kinetoscope.torch.metadata import decode_all
-from kinetoscope.torch.repair import rewrite_trace
 from kinetoscope.torch.stacks import stack_lines
-from kinetoscope.torch.trace_text import TraceText, read_text
-from kinetoscope.torch.true_names import NamesBySpan, TrueNames, find_true_names
+from kinetoscope.torch.true_names import NamesBySpan, TrueNames, find_true_names, note_names, odd_names
 from kinetoscope.writing.atomic_file import atomic_file
 
 
@@ -38,7 +36,7 @@ class Window:
         self.autograd_profile = autograd_profile
         self.kineto_results = autograd_profile.kineto_results
         self.trace_id: str = getattr(autograd_profile, "trace_id", "")
-        self._text: TraceText | None = None
+        self._text: KinetoText | None = None
         self._true_names = TrueNames()
 
     @property
@@ -92,7 +90,7 @@ class Window:
         place = sum(1 for other in self.columns.shown() if other < index)
         return self.events()[place]
 
-    def text(self, folder: Path, pipes: Path | None) -> TraceText:
+    def text(self, folder: Path, pipes: Path | None) -> KinetoText:
         """What Kineto saved, which it does at the first call; by way of the folders that `kineto_stream` asks for."""
         if self._text is None:
             names_are_odd = bool(odd_names)
@@ -108,7 +106,7 @@ class Window:
             self._text = text
         return self._text
 
-    def _read_text(self, folder: Path, pipes: Path | None) -> TraceText:
+    def _read_text(self, folder: Path, pipes: Path | None) -> KinetoText:
         try:
             with kineto_stream(self.kineto_results, folder, pipes) as stream:
                 return read_text(stream, self._true_names.in_order)
@@ -116,7 +114,7 @@ class Window:
             with second_stream(self.kineto_results, folder, error) as stream:
                 return read_text(stream, None)
 
-    def source(self, folder: Path, pipes: Path | None) -> tuple[TraceText, NamesBySpan]:
+    def source(self, folder: Path, pipes: Path | None) -> tuple[KinetoText, NamesBySpan]:
         """What Kineto saved, and the true names of what it calls otherwise."""
         return self.text(folder, pipes), self._true_names.by_span
 

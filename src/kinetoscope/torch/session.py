@@ -1,4 +1,4 @@
-"""torch: one Kineto session after the other. Prepare, start and stop flow in, finished recordings flow out.
+"""torch: what Kineto records, and one recording after the other: prepare, start, stop.
 
 Kineto is one per process and takes calls in the wrong order badly: a start without a prepare, a prepare while it
 records, or saving what a second stop returned ends the process with a segmentation fault. `Session` lets only
@@ -13,10 +13,11 @@ import copy
 import inspect
 import json
 import os
+import sys
 import threading
 import warnings
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any
@@ -25,9 +26,90 @@ import torch
 import torch.autograd.profiler as autograd_profiler
 from torch.profiler import ProfilerActivity
 
-from kinetoscope.errors import ProfilerStateError, SettingsError
-from kinetoscope.torch.activities import ActivitySelection
+from kinetoscope.errors import ActivityTypeError, NoActivitiesError, ProfilerStateError, SettingsError
 from kinetoscope.writing.own_thread import spare_own_threads
+
+
+def uses_cuda_graphs() -> bool:
+    """Whether the compiler of this process turns code into CUDA graphs; False if it was not even imported."""
+    config = sys.modules.get("torch._inductor.config")
+    return config is not None and bool(config.triton.cudagraphs)
+
+
+def keep_cupti_alive() -> bool:
+    """Tells Kineto, by its environment variables, to keep CUPTI; False where this CUDA does not need it."""
+    version = torch.version.cuda
+    if version is None or tuple(map(int, version.split(".")[:2])) >= (12, 6):
+        return False
+    os.environ["DISABLE_CUPTI_LAZY_REINIT"] = "1"
+    os.environ["TEARDOWN_CUPTI"] = "0"
+    return True
+
+
+Activity = ProfilerActivity | dict[ProfilerActivity, list[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class ActivitySelection:
+    """The groups of activities to record, and for some of them the only types wanted of the group."""
+
+    activities: set[ProfilerActivity]
+    filters: dict[ProfilerActivity, set[str]] = field(default_factory=dict)
+
+    def device(self) -> str | None:
+        """The name of the device that is recorded beside the CPU."""
+        for name, device in _device_names():
+            if getattr(ProfilerActivity, name, None) in self.activities:
+                return device
+        return None
+
+
+def supported_activities() -> set[ProfilerActivity]:
+    """The activities that this machine and this build of torch can record."""
+    return torch.autograd._supported_activities()
+
+
+def select_activities(wanted: Iterable[Activity] | None) -> ActivitySelection:
+    """What was ``wanted``, sorted out; None wants everything that is supported.
+
+    Raises `SettingsError`: also a TypeError for what is no activity, an AssertionError if none is wanted.
+    """
+    if wanted is None:
+        return ActivitySelection(supported_activities())
+    selection = ActivitySelection(set())
+    for item in wanted:
+        _add(selection, item)
+    if not selection.activities:
+        raise NoActivitiesError("activities is empty, so there is nothing to record. Leave it out to record all.")
+    return selection
+
+
+def _add(selection: ActivitySelection, item: object) -> None:
+    for activity, types in item.items() if isinstance(item, dict) else ((item, None),):
+        if not isinstance(activity, ProfilerActivity):
+            raise ActivityTypeError(
+                f"activities holds {item!r}. It takes members of ProfilerActivity and dicts from such a member to "
+                "the names of the activity types to record."
+            )
+        if activity in selection.activities:
+            raise SettingsError(f"activities names {activity} more than once.")
+        selection.activities.add(activity)
+        if types is not None:
+            selection.filters[activity] = _names(activity, types)
+
+
+def _names(activity: ProfilerActivity, types: object) -> set[str]:
+    if not isinstance(types, Iterable) or isinstance(types, str):
+        raise ActivityTypeError(
+            f"activities wants {types!r} of {activity}. It takes a list of the names of activity types; the "
+            "configurations of torch 2.15 are not supported."
+        )
+    return set(types)
+
+
+def _device_names() -> Iterable[tuple[str, str]]:
+    yield from (("CUDA", "cuda"), ("XPU", "xpu"), ("MTIA", "mtia"), ("HPU", "hpu"))
+    yield "PrivateUse1", torch._C._get_privateuse1_backend_name()
 
 
 class Phase(Enum):

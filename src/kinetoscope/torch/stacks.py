@@ -1,16 +1,23 @@
 """torch: stacks for flame graphs. Columns of events flow in; lines of frames and microseconds flow out."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from torch._C._profiler import _EventType
 
 from kinetoscope.errors import SettingsError
-from kinetoscope.torch.event_columns import EventColumns, stacks_of
-from kinetoscope.torch.key_averages import is_frame, recorded_stacks
-from kinetoscope.torch.kineto_event import frames_are_events
-from kinetoscope.torch.own_frames import without_own
+from kinetoscope.torch.event_columns import EventColumns, frames_are_events
+from kinetoscope.torch.python_frames import without_own
 
+_BACKWARD = 1  # the scope of autograd's functions
+_NOT_A_FRAME = (
+    ("autograd/__init__", "_make_grads"),
+    ("autograd/__init__", "backward"),
+    ("torch/tensor", "backward"),
+    ("_internal/common_utils", "prof_callable"),
+    ("_internal/common_utils", "prof_func_call"),
+    ("_internal/common_utils", "prof_meth_call"),
+)
 _HOST, _DEVICES = "self_cpu_time_total", ("cuda", "xpu", "privateuse1")
 _METRICS = (_HOST, *(f"self_{device}_time_total" for device in _DEVICES))
 _SEPARATORS = str.maketrans(" ;\t\n", "____")
@@ -38,7 +45,21 @@ def _stacks(columns: EventColumns, kineto_results: Any) -> list[list[str]]:
     if any(stacks):
         return stacks
     frames = _frames_around(columns) if frames_are_events() else _frames_in_tree(columns, kineto_results)
-    return stacks_of(columns, frames)
+    return _as_torch_has_them(columns, frames)
+
+
+def recorded_stacks(columns: EventColumns) -> list[list[str]]:
+    """The stacks as torch has them: empty unless its configuration is ``verbose``."""
+    own = [
+        [] if index in columns.memory_only else [frame for frame in without_own(event.stack()) if _is_frame(frame)]
+        for index, event in enumerate(columns.sources)
+    ]
+    return _as_torch_has_them(columns, own)
+
+
+def _is_frame(entry: str) -> bool:
+    """Whether torch shows this frame; those that start the backward pass it leaves out."""
+    return not any(file in entry and function in entry for file, function in _NOT_A_FRAME)
 
 
 def _frames_around(columns: EventColumns) -> list[list[str]]:
@@ -47,7 +68,7 @@ def _frames_around(columns: EventColumns) -> list[list[str]]:
     for index, parent in enumerate(columns.parents):
         around = stacks[parent] if parent >= 0 else []
         stacks.append(
-            [columns.names[index], *around] if are_python[index] and is_frame(columns.names[index]) else around
+            [columns.names[index], *around] if are_python[index] and _is_frame(columns.names[index]) else around
         )
     return stacks
 
@@ -61,9 +82,37 @@ def _frames_in_tree(columns: EventColumns, kineto_results: Any) -> list[list[str
         if node.tag in (_EventType.PyCall, _EventType.PyCCall):
             around = [node.name, *around]
         elif node.correlation_id:
-            by_number[node.correlation_id] = [frame for frame in without_own(around) if is_frame(frame)]
+            by_number[node.correlation_id] = [frame for frame in without_own(around) if _is_frame(frame)]
         to_visit.extend((child, around) for child in node.children)
     return [
         [] if index in columns.memory_only else by_number.get(event.correlation_id(), [])
         for index, event in enumerate(columns.sources)
     ]
+
+
+def _as_torch_has_them(columns: EventColumns, own_stacks: Sequence[list[str]]) -> list[list[str]]:
+    """The stack of each event, innermost frame first: in the backward pass that of the forward operator."""
+    backward = _backward_functions(columns)
+    forward: dict[tuple[int, int], list[str]] = {}
+    for index in columns.shown():
+        if backward[index] < 0:
+            forward.setdefault((_sequence(columns, index), columns.threads[index]), own_stacks[index])
+    return [
+        own_stacks[index]
+        if function < 0
+        else forward.get((_sequence(columns, function), columns.sources[function].fwd_thread_id()), [])
+        for index, function in enumerate(backward)
+    ]
+
+
+def _sequence(columns: EventColumns, index: int) -> int:
+    return -1 if index in columns.memory_only else columns.sources[index].sequence_nr()
+
+
+def _backward_functions(columns: EventColumns) -> list[int]:
+    """The innermost autograd function around each event, or -1."""
+    functions: list[int] = []
+    for index, parent in enumerate(columns.parents):
+        is_one = index not in columns.memory_only and columns.sources[index].scope() == _BACKWARD
+        functions.append(index if is_one else functions[parent] if parent >= 0 else -1)
+    return functions

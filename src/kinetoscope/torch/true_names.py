@@ -1,19 +1,50 @@
-"""torch: the names that Kineto's file has lost. Finished results flow in, the true names of what it renamed flow out.
+"""torch: the names that Kineto's file has lost.
 
 torch's own objects give them, an object per activity, which are read in slices so that the training gets its turns.
-From torch 2.14 on an activity has apostrophes for quotes, as the file has; there the quotes are in `events()` alone, or
-where only the trace was recorded, in what our `record_function` knows.
 """
 
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any
 
-from kinetoscope.torch.kineto_event import names_of
-from kinetoscope.torch.known_names import UNKNOWN, is_odd, note_names, odd_names, plain_names
-from kinetoscope.torch.trace_text import Renamed
+from kinetoscope.torch.event_columns import names_of
+
+_CHANGED_BY_KINETO = re.compile(r"[^ !#-\[\]-~]")
+UNKNOWN = "unknown"
+"""What Kineto writes for a name that is not printable, so that it may always stand for another."""
+_MOST = 10_000  # names that are kept
+
+# Globals, because names are the process's: libraries use the same ones in each window.
+plain_names: set[str] = set()
+"""Names that Kineto is known to write as they are."""
+odd_names: set[str] = set()
+"""Names that it is known to write otherwise."""
+
+
+def is_odd(name: str) -> bool:
+    """Whether Kineto writes the name otherwise."""
+    return _CHANGED_BY_KINETO.search(name) is not None
+
+
+def note_name(name: str) -> None:
+    """Remembers a true name; those that are plain are forgotten when there are too many."""
+    if name == UNKNOWN:
+        return
+    names = odd_names if is_odd(name) else plain_names
+    if len(names) >= _MOST:
+        plain_names.clear()
+    if len(names) < _MOST:
+        names.add(name)
+
+
+def note_names(names: Iterable[str]) -> None:
+    """Remembers true names."""
+    for name in names:
+        note_name(name)
+
 
 _SLICE = 2_000  # names that are read before other threads get their turn: about a millisecond's worth
 _PAUSE_S = 0.0001
@@ -24,6 +55,15 @@ Span = tuple[int, int]
 
 NamesBySpan = dict[Span, list[str]]
 """The true names of the spans that begin at a unix nanosecond and last so many."""
+
+
+@dataclass(frozen=True, slots=True)
+class Renamed:
+    """A name that Kineto wrote as ``raw``, of its activity ``number``."""
+
+    number: int
+    name: str
+    raw: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-/* kinetoscope._native.KinetoLines: kineto_text.h for Python. `kinetoscope.torch.trace_text` is its
+/* kinetoscope._native.KinetoLines: kineto_text.h for Python. `kinetoscope.torch.kineto_text` is its
  * face.
  *
  * Reading what Kineto writes and making lines of it go on without the GIL until megabytes are done:
@@ -41,9 +41,7 @@ typedef struct {
 
 static int lines_enter(LinesObject *self)
 {
-    if (self->is_busy)
-        PyErr_SetString(PyExc_RuntimeError, "A KinetoLines is used by one thread at a time.");
-    return !self->is_busy;
+    return is_idle(self, self->is_busy);
 }
 
 /* Takes the names that are to be put right from a list of (number, raw, json); 0 with an error
@@ -71,24 +69,6 @@ static int take_renamed(LinesObject *self)
     return 1;
 }
 
-/* Takes from a tuple of bytes what the names of our own frames begin with; 0 with an error set. */
-static int take_prefixes(LinesObject *self)
-{
-    OwnFrames *own = &self->lines.own;
-    own->num_prefixes = (size_t)PyTuple_Size(self->prefixes);
-    own->prefixes = calloc(own->num_prefixes + 1, sizeof *own->prefixes);
-    if (own->prefixes == NULL) return PyErr_NoMemory() != NULL;
-    for (size_t i = 0; i < own->num_prefixes; i++) {
-        char *text;
-        Py_ssize_t length;
-        if (PyBytes_AsStringAndSize(PyTuple_GetItem(self->prefixes, (Py_ssize_t)i), &text,
-                                    &length) < 0)
-            return 0;
-        own->prefixes[i] = (OwnPrefix){text, (size_t)length};
-    }
-    return 1;
-}
-
 static PyObject *lines_new(PyTypeObject *type, PyObject *arguments, PyObject *Py_UNUSED(names))
 {
     long long shift;
@@ -98,13 +78,15 @@ static PyObject *lines_new(PyTypeObject *type, PyObject *arguments, PyObject *Py
     if (!PyArg_ParseTuple(arguments, "LO!O!y#", &shift, &PyList_Type, &renamed, &PyTuple_Type,
                           &prefixes, &text, &length))
         return NULL;
-    LinesObject *self = (LinesObject *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
+    LinesObject *self = object_new(type);
     if (self == NULL) return NULL;
     self->lines.shift = shift;
     /* which nobody else can change */
     self->names = PyList_GetSlice(renamed, 0, PyList_Size(renamed));
     self->prefixes = Py_NewRef(prefixes);
-    if (self->names == NULL || !take_renamed(self) || !take_prefixes(self)) {
+    self->lines.own.num_prefixes = (size_t)PyTuple_Size(prefixes);
+    self->lines.own.prefixes = texts_of(prefixes);
+    if (self->names == NULL || self->lines.own.prefixes == NULL || !take_renamed(self)) {
         Py_DECREF(self);
         return NULL;
     }
@@ -114,7 +96,6 @@ static PyObject *lines_new(PyTypeObject *type, PyObject *arguments, PyObject *Py
 
 static void lines_dealloc(LinesObject *self)
 {
-    PyTypeObject *type = Py_TYPE((PyObject *)self);
     Py_XDECREF(self->names);
     Py_XDECREF(self->prefixes);
     free(self->lines.renamed);
@@ -125,8 +106,7 @@ static void lines_dealloc(LinesObject *self)
     bytes_free(&self->lines.doubtful);
     bytes_free(&self->text);
     owned_drop(self->out);
-    ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
-    Py_DECREF(type);
+    object_free(self);
 }
 
 /* One byte, which the thread that writes sets when it has written everything. */
@@ -341,9 +321,9 @@ static PyObject *lines_are_true(LinesObject *self, void *Py_UNUSED(closure))
                              : NULL;
 }
 
-static PyObject *lines_have_strays(LinesObject *self, void *Py_UNUSED(closure))
+static PyObject *lines_have_orphan_frames(LinesObject *self, void *Py_UNUSED(closure))
 {
-    return lines_enter(self) ? PyBool_FromLong(self->lines.has_strays) : NULL;
+    return lines_enter(self) ? PyBool_FromLong(self->lines.has_orphan_frames) : NULL;
 }
 
 static PyObject *lines_doubtful_names(LinesObject *self, void *Py_UNUSED(closure))
@@ -389,7 +369,7 @@ static PyGetSetDef lines_values[] = {
      "Whether every name that was to be put right has been.", NULL},
     {"doubtful_names", (getter)lines_doubtful_names, NULL,
      "Names that Kineto may have changed, a line each.", NULL},
-    {"have_strays", (getter)lines_have_strays, NULL,
+    {"have_orphan_frames", (getter)lines_have_orphan_frames, NULL,
      "Whether frames were of a thread without a number.", NULL},
     {"own_frames", (getter)lines_own_frames, NULL,
      "Of each frame of ours the number, and that of the one above.", NULL},
@@ -407,18 +387,8 @@ static PyType_Slot lines_slots[] = {
     {0, NULL},
 };
 
-static PyType_Spec lines_spec = {
-    .name = "kinetoscope._native.KinetoLines",
-    .basicsize = sizeof(LinesObject),
-    .flags = Py_TPFLAGS_DEFAULT,
-    .slots = lines_slots,
-};
-
 int kineto_setup(PyObject *module)
 {
-    PyObject *type = PyType_FromSpec(&lines_spec);
-    if (type == NULL) return -1;
-    int status = PyModule_AddObjectRef(module, "KinetoLines", type);
-    Py_DECREF(type);
-    return status;
+    return add_type(module, "kinetoscope._native.KinetoLines", sizeof(LinesObject), 0, lines_slots,
+                    NULL);
 }

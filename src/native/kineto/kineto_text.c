@@ -10,8 +10,8 @@
 #include "text/numbers.h"
 
 #define DEEPEST 64
-/* 2^22: no thread of Linux has it; STRAY_TID in kinetoscope/torch/strays.py */
-#define STRAY_TID "4194304"
+/* 2^22: no thread of Linux has it; ORPHAN_TID in kinetoscope/torch/python_frames.py */
+#define ORPHAN_TID "4194304"
 
 typedef struct {
     const char *at, *end; /* what is read: whole events */
@@ -22,7 +22,7 @@ typedef struct {
 /* What of an event is needed beside its text. */
 typedef struct {
     char phase;
-    int is_frame, is_stray; /* a Python frame; one of a thread whose number Kineto does not know */
+    int is_frame, is_orphan; /* a Python frame; one of a thread whose number Kineto does not know */
     enum FrameFate fate;
     int64_t begin, duration;
     uint64_t track;
@@ -131,12 +131,12 @@ static int write_shifted(Copy *copy, char *value, int64_t begin)
 
 /* Kineto puts the frames of threads that it has no number for on thread 0, and viewers that on the
  * main thread. */
-static void move_stray(Copy *copy, Facts *facts, char *value)
+static void move_orphan(Copy *copy, Facts *facts, char *value)
 {
     if (!facts->is_frame || copy->out - value != 1 || *value != '0') return;
-    facts->is_stray = 1;
-    memcpy(value, STRAY_TID, sizeof STRAY_TID - 1);
-    copy->out = value + sizeof STRAY_TID - 1;
+    facts->is_orphan = 1;
+    memcpy(value, ORPHAN_TID, sizeof ORPHAN_TID - 1);
+    copy->out = value + sizeof ORPHAN_TID - 1;
 }
 
 /* Keeps what matters of a field whose value has just been written at `value`, and puts it right. */
@@ -156,7 +156,7 @@ static int note(KinetoText *lines, Copy *copy, Facts *facts, Text key, char *val
     } else if (TEXT_IS(key, "pid")) {
         facts->track = place_hash(facts->track, value, copy->out);
     } else if (TEXT_IS(key, "tid")) {
-        move_stray(copy, facts, value);
+        move_orphan(copy, facts, value);
         facts->track = place_hash(facts->track, value, copy->out);
     } else if (TEXT_IS(key, "name")) {
         facts->name = value;
@@ -264,7 +264,7 @@ static int note_line(KinetoText *lines, const Facts *facts)
             return 0;
         lines->metadata[lines->num_metadata++] = lines->at;
     }
-    lines->has_strays |= facts->is_stray;
+    lines->has_orphan_frames |= facts->is_orphan;
     return 1;
 }
 

@@ -5,7 +5,7 @@
  *
  * Our own Python frames are left out, and their children get the parent above. Only what every
  * viewer reads passes: strict JSON in ASCII. At anything else the first function stops, and what is
- * left goes through Python (`torch/repair.py`), which takes what comes and means the same. */
+ * left goes through Python (`torch/export.py`), which takes what comes and means the same. */
 
 #ifndef KINETOSCOPE_KINETO_TEXT_H
 #define KINETOSCOPE_KINETO_TEXT_H
@@ -16,7 +16,7 @@
 #include "text/bytes.h"
 #include "kineto/own_frames.h"
 
-/* Why it stopped; `_Stop` in torch/trace_text.py. */
+/* Why it stopped; `_Stop` in torch/kineto_text.py. */
 enum KinetoStop { KINETO_MORE, KINETO_FULL, KINETO_ENDED, KINETO_DAMAGED, KINETO_FAILED };
 
 #define DOUBTFUL_NAMES 256 /* of which is known that they are kept */
@@ -51,7 +51,7 @@ typedef struct {
     size_t num_metadata, metadata_capacity;
     Bytes doubtful; /* names that Kineto may have changed, a line each */
     uint64_t last_doubtful[DOUBTFUL_NAMES];
-    int has_strays;
+    int has_orphan_frames;
     OwnFrames own; /* which get no line */
 } KinetoText;
 

@@ -1,14 +1,13 @@
 /* Our own Python frames in what Kineto saves: which they are, and what is above them. Knows nothing
  * of Python.
  *
- * `kinetoscope/torch/own_frames.py` is the same for whole traces, and says what the names of our
+ * `kinetoscope/torch/python_frames.py` is the same for whole traces, and says what the names of our
  * frames begin with. */
 
 #ifndef KINETOSCOPE_OWN_FRAMES_H
 #define KINETOSCOPE_OWN_FRAMES_H
 
-#include <stddef.h>
-#include <stdint.h>
+#include "text/bytes.h"
 
 enum { NO_FRAME = 0 }; /* Kineto counts frames from 1 */
 
@@ -18,12 +17,7 @@ typedef struct {
 } OwnFrame;
 
 typedef struct {
-    const char *at;
-    size_t length;
-} OwnPrefix;
-
-typedef struct {
-    OwnPrefix *prefixes; /* of names as JSON has them, with the quote that opens them */
+    Text *prefixes; /* of names as JSON has them, with the quote that opens them */
     size_t num_prefixes;
     OwnFrame *frames; /* by number */
     size_t num_frames, capacity;

@@ -30,12 +30,11 @@ static int create(Chunk *chunk, size_t bytes, int in_background)
 Chunk *chunk_new(Store *store, size_t bytes, int in_background)
 {
     if (store->used_bytes + store->spent_bytes + (int64_t)bytes > store->limit_bytes) return NULL;
-    Chunk *chunk = PyObject_New(Chunk, chunk_type);
+    Chunk *chunk = object_new(chunk_type);
     if (chunk == NULL) {
         PyErr_Clear();
         return NULL;
     }
-    memset((char *)chunk + sizeof(PyObject), 0, sizeof *chunk - sizeof(PyObject));
     chunk->store = store_keep(store);
     charge(chunk, (int64_t)bytes);
     chunk->region.file = store->folder != NULL && store->error == 0 ? ++store->num_files : 0;
@@ -223,13 +222,11 @@ static Py_ssize_t chunk_length(PyObject *self)
 static void chunk_dealloc(PyObject *self)
 {
     Chunk *chunk = (Chunk *)self;
-    PyTypeObject *type = Py_TYPE(self);
     charge(chunk, 0);
     region_unmap(&chunk->region);
     region_unlink_unless_left(chunk->store, &chunk->region, "chunk");
     store_drop(chunk->store);
-    PyObject_Free(self);
-    Py_DECREF((PyObject *)type);
+    object_free(self);
 }
 
 static PyMethodDef chunk_methods[] = {
@@ -268,15 +265,8 @@ static PyType_Slot chunk_slots[] = {
     {0, NULL},
 };
 
-static PyType_Spec chunk_spec = {
-    .name = "kinetoscope._native.Chunk",
-    .basicsize = sizeof(Chunk),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
-    .slots = chunk_slots,
-};
-
 int chunk_setup(PyObject *module)
 {
-    chunk_type = (PyTypeObject *)PyType_FromSpec(&chunk_spec);
-    return chunk_type == NULL ? -1 : PyModule_AddType(module, chunk_type);
+    return add_type(module, "kinetoscope._native.Chunk", sizeof(Chunk),
+                    Py_TPFLAGS_DISALLOW_INSTANTIATION, chunk_slots, &chunk_type);
 }

@@ -274,24 +274,6 @@ static Progress put_lines_in_c_locale(const Style *style, const Record *record, 
 
 /* -- from Python -- */
 
-/* The texts of a tuple of bytes, which keeps them; NULL with an error set. */
-static Text *texts_of(PyObject *tuple)
-{
-    Py_ssize_t count = PyTuple_Size(tuple);
-    Text *texts = count < 0 ? NULL : malloc(((size_t)count + 1) * sizeof *texts);
-    if (texts == NULL) return count < 0 ? NULL : (Text *)PyErr_NoMemory();
-    for (Py_ssize_t i = 0; i < count; i++) {
-        char *start;
-        Py_ssize_t length;
-        if (PyBytes_AsStringAndSize(PyTuple_GetItem(tuple, i), &start, &length) < 0) {
-            free(texts);
-            return NULL;
-        }
-        texts[i] = (Text){start, (size_t)length};
-    }
-    return texts;
-}
-
 static int style_is_valid(const Style *style)
 {
     return style->num_epochs > 0 && is_near(style->start) && is_near(style->offset) &&

@@ -234,7 +234,7 @@ static PyObject *set_folder(PyObject *self, PyObject *arguments)
     region_unmap(&shared);
     region_unlink_unless_left(recorder->store, &shared, "run");
     if (!use_store(recorder, store)) return PyErr_NoMemory();
-    if (folder == Py_None) return new_none();
+    if (folder == Py_None || store->error != 0) return new_none();
     share_control(recorder);
     Track *track = track_of_this_thread(recorder);
     if (track == NULL) return NULL;
@@ -402,8 +402,7 @@ static int set_request(PyObject *self, PyObject *value, void *Py_UNUSED(closure)
 static PyObject *recorder_new(PyTypeObject *type, PyObject *Py_UNUSED(arguments),
                               PyObject *Py_UNUSED(names))
 {
-    allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
-    Recorder *recorder = (Recorder *)allocate(type, 0);
+    Recorder *recorder = object_new(type);
     if (recorder == NULL) return NULL;
     recorder->control = &recorder->own_control;
     recorder->serial = ++num_serials;
@@ -465,7 +464,6 @@ static void unlink_recorder(Recorder *recorder)
 static void recorder_dealloc(PyObject *self)
 {
     Recorder *recorder = (Recorder *)self;
-    PyTypeObject *type = Py_TYPE(self);
     PyObject_GC_UnTrack(self);
     unlink_recorder(recorder);
     recorder_clear(self);
@@ -473,9 +471,7 @@ static void recorder_dealloc(PyObject *self)
     region_unlink(recorder->store, &recorder->control_file, "run");
     Py_CLEAR(recorder->series);
     store_drop(recorder->store);
-    freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
-    release(self);
-    Py_DECREF((PyObject *)type);
+    object_free(self);
 }
 
 static PyMethodDef recorder_methods[] = {
@@ -529,16 +525,9 @@ static PyType_Slot recorder_slots[] = {
     {0, NULL},
 };
 
-static PyType_Spec recorder_spec = {
-    .name = "kinetoscope._native.Recorder",
-    .basicsize = sizeof(Recorder),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC,
-    .slots = recorder_slots,
-};
-
 int recorder_setup(PyObject *module)
 {
     pthread_atfork(NULL, NULL, forget_in_child);
-    recorder_type = (PyTypeObject *)PyType_FromSpec(&recorder_spec);
-    return recorder_type == NULL ? -1 : PyModule_AddType(module, recorder_type);
+    return add_type(module, "kinetoscope._native.Recorder", sizeof(Recorder),
+                    Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC, recorder_slots, &recorder_type);
 }

@@ -120,8 +120,7 @@ static PyObject *sample_new(PyTypeObject *type, PyObject *arguments, PyObject *P
 {
     unsigned int num_names;
     if (!PyArg_ParseTuple(arguments, "I", &num_names)) return NULL;
-    allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
-    Sample *sample = (Sample *)allocate(type, 0);
+    Sample *sample = object_new(type);
     if (sample == NULL) return NULL;
     sample->num_names = num_names;
     sample->last_end = INT64_MAX;
@@ -133,20 +132,13 @@ static PyObject *sample_new(PyTypeObject *type, PyObject *arguments, PyObject *P
     return (PyObject *)sample;
 }
 
-static int sample_enter(const Sample *sample)
-{
-    if (sample->is_busy)
-        PyErr_SetString(PyExc_RuntimeError, "A Sample is used by one thread at a time.");
-    return !sample->is_busy;
-}
-
 static PyObject *sample_add(PyObject *self, PyObject *packed)
 {
     Sample *sample = (Sample *)self;
     Py_buffer view;
     PyObject *result = NULL;
     if (PyObject_GetBuffer(packed, &view, PyBUF_SIMPLE) < 0) return NULL;
-    if (sample_enter(sample)) {
+    if (is_idle(sample, sample->is_busy)) {
         int is_plain;
         sample->is_busy = 1;
         Py_BEGIN_ALLOW_THREADS
@@ -162,7 +154,7 @@ static PyObject *sample_add(PyObject *self, PyObject *packed)
 static PyObject *sample_firsts(PyObject *self, PyObject *Py_UNUSED(nothing))
 {
     Sample *sample = (Sample *)self;
-    if (!sample_enter(sample)) return NULL;
+    if (!is_idle(sample, sample->is_busy)) return NULL;
     const char *firsts = sample->num_firsts > 0 ? (const char *)sample->firsts : "";
     return PyBytes_FromStringAndSize(firsts, (Py_ssize_t)(sample->num_firsts * sizeof(Record)));
 }
@@ -170,13 +162,10 @@ static PyObject *sample_firsts(PyObject *self, PyObject *Py_UNUSED(nothing))
 static void sample_dealloc(PyObject *self)
 {
     Sample *sample = (Sample *)self;
-    PyTypeObject *type = Py_TYPE(self);
     free(sample->seen);
     free(sample->firsts);
     free(sample->open);
-    freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
-    release(self);
-    Py_DECREF((PyObject *)type);
+    object_free(self);
 }
 
 static PyMethodDef sample_methods[] = {
@@ -195,17 +184,7 @@ static PyType_Slot sample_slots[] = {
     {0, NULL},
 };
 
-static PyType_Spec sample_spec = {
-    .name = "kinetoscope._native.Sample",
-    .basicsize = sizeof(Sample),
-    .flags = Py_TPFLAGS_DEFAULT,
-    .slots = sample_slots,
-};
-
 int sample_setup(PyObject *module)
 {
-    PyObject *type = PyType_FromSpec(&sample_spec);
-    int result = type == NULL ? -1 : PyModule_AddType(module, (PyTypeObject *)type);
-    Py_XDECREF(type);
-    return result;
+    return add_type(module, "kinetoscope._native.Sample", sizeof(Sample), 0, sample_slots, NULL);
 }

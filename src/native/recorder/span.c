@@ -651,8 +651,7 @@ static PyObject *span_new(PyTypeObject *type, PyObject *arguments, PyObject *Py_
                         "The first argument of a native span is a native recorder.");
         return NULL;
     }
-    allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
-    PyObject *self = allocate(type, 0);
+    PyObject *self = object_new(type);
     if (self != NULL) set_recorder((Span *)self, PyTuple_GetItem(arguments, 0), 0);
     return self;
 }
@@ -678,13 +677,10 @@ static int span_clear(PyObject *self)
 
 static void span_dealloc(PyObject *self)
 {
-    PyTypeObject *type = Py_TYPE(self);
     PyObject_GC_UnTrack(self);
     span_clear(self);
     Py_CLEAR(((Span *)self)->recorder);
-    freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
-    release(self);
-    Py_DECREF((PyObject *)type);
+    object_free(self);
 }
 
 static PyMethodDef span_methods[] = {
@@ -722,28 +718,15 @@ static PyType_Slot span_slots[] = {
     {0, NULL},
 };
 
-static PyType_Spec span_spec = {
-    .name = "kinetoscope._native.Span",
-    .basicsize = sizeof(Span),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC,
-    .slots = span_slots,
-};
-
 /* -- Entry -- */
 
 PyObject *entry_new(Track *track, uint32_t slot, Entry **result)
 {
-    Entry *entry = PyObject_GC_New(Entry, entry_type);
+    Entry *entry = object_new(entry_type);
     if (entry == NULL) return NULL;
     entry->track = track;
     track_keep(track);
-    entry->span = NULL;
-    entry->span_id = entry->order = 0;
     entry->slot = slot;
-    entry->window = 0;
-    entry->state = ENTRY_IDLE;
-    entry->is_explicit = entry->is_told = 0;
-    PyObject_GC_Track((PyObject *)entry);
     PyObject *exit = PyCFunction_NewEx(&bound_exit, (PyObject *)entry, NULL);
     Py_DECREF((PyObject *)entry); /* from here on its __exit__ holds it */
     *result = entry;
@@ -767,12 +750,10 @@ static int entry_clear(PyObject *self)
 
 static void entry_dealloc(PyObject *self)
 {
-    PyTypeObject *type = Py_TYPE(self);
     PyObject_GC_UnTrack(self);
     Py_CLEAR(((Entry *)self)->span);
     track_drop(((Entry *)self)->track);
-    PyObject_GC_Del(self);
-    Py_DECREF((PyObject *)type);
+    object_free(self);
 }
 
 static PyType_Slot entry_slots[] = {
@@ -781,13 +762,6 @@ static PyType_Slot entry_slots[] = {
     {Py_tp_clear, entry_clear},
     {Py_tp_doc, "A span in progress, and the token that ends it."},
     {0, NULL},
-};
-
-static PyType_Spec entry_spec = {
-    .name = "kinetoscope._native.Entry",
-    .basicsize = sizeof(Entry),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION,
-    .slots = entry_slots,
 };
 
 /* -- setting up -- */
@@ -822,16 +796,18 @@ static int install_descriptor(PyType_Spec *spec, const char *name)
 
 int span_setup(PyObject *module)
 {
-    entry_type = (PyTypeObject *)PyType_FromSpec(&entry_spec);
-    span_type = (PyTypeObject *)PyType_FromSpec(&span_spec);
+    if (add_type(module, "kinetoscope._native.Entry", sizeof(Entry),
+                 Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION, entry_slots,
+                 &entry_type) < 0 ||
+        add_type(module, "kinetoscope._native.Span", sizeof(Span),
+                 Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC, span_slots, &span_type) < 0)
+        return -1;
     skipped_exit = PyCFunction_NewEx(&skipped, NULL, NULL);
-    if (entry_type == NULL || span_type == NULL || skipped_exit == NULL) return -1;
     plain_enter = PyDescr_NewMethod(span_type, &bound_enter);
     plain_exit = PyDescr_NewMethod(span_type, &unbound_exit);
-    if (plain_enter == NULL || plain_exit == NULL) return -1;
-    if (install_descriptor(&enter_spec, "__enter__") < 0 ||
-        install_descriptor(&exit_spec, "__exit__") < 0)
-        return -1;
-    return PyModule_AddType(module, span_type) < 0 || PyModule_AddType(module, entry_type) < 0 ? -1
-                                                                                               : 0;
+    if (skipped_exit == NULL || plain_enter == NULL || plain_exit == NULL) return -1;
+    return install_descriptor(&enter_spec, "__enter__") < 0 ||
+                   install_descriptor(&exit_spec, "__exit__") < 0
+               ? -1
+               : 0;
 }

@@ -12,7 +12,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define LONGEST_PATH 4096
+#define LONGEST_PATH 4096 /* and more is taken by no system call */
+#define LONGEST_NAME "/-2147483648-4294967295.chunk"
 #define MOST_TRIES 100
 
 Store *store_new(const char *folder, uint32_t rank, int64_t limit_bytes)
@@ -27,6 +28,9 @@ Store *store_new(const char *folder, uint32_t rank, int64_t limit_bytes)
         free(store);
         return NULL;
     }
+    /* Some of the files' paths might be too long, and the first of these comes late in a run. */
+    if (folder != NULL && strlen(folder) + sizeof LONGEST_NAME > LONGEST_PATH)
+        store->error = ENAMETOOLONG;
     return store;
 }
 

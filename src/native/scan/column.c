@@ -143,7 +143,7 @@ static void array_capsule_free(PyObject *capsule)
 int column_append(PyObject *list, PyObject *name, const char *format, int64_t length,
                   int64_t num_nulls, void *validity, void *values, void *more)
 {
-    Column *column = PyObject_New(Column, column_type);
+    Column *column = object_new(column_type);
     if (column == NULL) {
         pages_free(validity);
         pages_free(values);
@@ -229,11 +229,9 @@ static Py_ssize_t column_length(PyObject *self)
 static void column_dealloc(PyObject *self)
 {
     Column *column = (Column *)self;
-    PyTypeObject *type = Py_TYPE(self);
     for (int i = 0; i < 3; i++) pages_free(column->buffers[i]);
     Py_XDECREF(column->name);
-    PyObject_Free(self);
-    Py_DECREF(type);
+    object_free(self);
 }
 
 static PyMethodDef column_methods[] = {
@@ -256,17 +254,10 @@ static PyType_Slot column_slots[] = {
     {0, NULL},
 };
 
-static PyType_Spec column_spec = {
-    .name = "kinetoscope._native.Column",
-    .basicsize = sizeof(Column),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
-    .slots = column_slots,
-};
-
 int column_setup(PyObject *module)
 {
-    column_type = (PyTypeObject *)PyType_FromSpec(&column_spec);
-    return column_type == NULL ? -1 : PyModule_AddType(module, column_type);
+    return add_type(module, "kinetoscope._native.Column", sizeof(Column),
+                    Py_TPFLAGS_DISALLOW_INSTANTIATION, column_slots, &column_type);
 }
 
 /* -- and back -- */

@@ -33,8 +33,6 @@ typedef struct {
     int is_busy;
 } Scanner;
 
-static PyTypeObject *scanner_type;
-
 /* -- what was read of an event becomes a row -- */
 
 static int put_piece(Scanner *scanner, int column, Text piece)
@@ -139,14 +137,10 @@ static void scan_events(Scanner *scanner, Progress *progress, const char *end)
 {
     Row row;
     while (!block_is_full(scanner->block, (size_t)(end - progress->at))) {
-        int num_commas = 0;
-        const char *next = json_skip_space(progress->at, end), *before;
+        int64_t num_commas;
         /* blanks are done with; commas are counted together with what comes behind them */
-        progress->at = next;
-        do {
-            before = next;
-            next = json_skip_comma(next, end, &num_commas);
-        } while (next != before);
+        progress->at = json_skip_space(progress->at, end);
+        const char *next = json_skip_commas(progress->at, end, &num_commas);
         progress->end = SCAN_MORE;
         if (next == end) return;
         int num_expected = *next != ']' && !progress->is_first;
@@ -218,9 +212,7 @@ static PyObject *scanner_scan(PyObject *self, PyObject *arguments)
     PyObject *result = NULL;
     if (at < 0 || at > end || end > window.len || (size_t)(end - at) > LARGEST_WINDOW_BYTES) {
         PyErr_SetString(PyExc_ValueError, "That is no part of the window, or too large.");
-    } else if (scanner->is_busy || scanner->block == NULL) {
-        PyErr_SetString(PyExc_RuntimeError, "A scanner reads one trace, on one thread at a time.");
-    } else {
+    } else if (is_idle(scanner, scanner->is_busy)) {
         const char *start = window.buf;
         Progress progress = {start + at, SCAN_MORE, 0, is_first};
         scanner->is_busy = 1;
@@ -239,10 +231,7 @@ static PyObject *scanner_take(PyObject *self, PyObject *arguments)
     Scanner *scanner = (Scanner *)self;
     int is_last;
     if (!PyArg_ParseTuple(arguments, "p", &is_last)) return NULL;
-    if (scanner->is_busy || scanner->block == NULL) {
-        PyErr_SetString(PyExc_RuntimeError, "A scanner reads one trace, on one thread at a time.");
-        return NULL;
-    }
+    if (!is_idle(scanner, scanner->is_busy)) return NULL;
     if (is_last && scanner->block->num_rows > 0 && finish_block(scanner) < 0) return NULL;
     PyObject *blocks = scanner->full, *list = PyList_New(0);
     if (list == NULL) return NULL;
@@ -258,15 +247,7 @@ static PyObject *scanner_texts(PyObject *self, PyObject *arguments)
     if (column < 0 || column >= scanner->num_texts || scanner->is_busy)
         return PyErr_Format(PyExc_ValueError,
                             "There is no column %d of texts, or it is being written.", column);
-    const Table *texts = &scanner->texts[column];
-    PyObject *list = PyList_New((Py_ssize_t)texts->num_entries);
-    for (uint32_t number = 0; list != NULL && number < texts->num_entries; number++) {
-        size_t length;
-        const char *start = table_key(texts, number, &length);
-        PyObject *text = PyBytes_FromStringAndSize(start, (Py_ssize_t)length);
-        if (text == NULL || PyList_SetItem(list, (Py_ssize_t)number, text) < 0) Py_CLEAR(list);
-    }
-    return list;
+    return table_list(&scanner->texts[column]);
 }
 
 /* Takes in one key: (text, column, rank, is_text). Returns -1 with an error set. */
@@ -342,8 +323,7 @@ static PyObject *scanner_new(PyTypeObject *type, PyObject *arguments, PyObject *
             "Each column needs a name, and there may be no more than there is room for.");
         return NULL;
     }
-    allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
-    Scanner *scanner = (Scanner *)allocate(type, 0); /* all zero */
+    Scanner *scanner = object_new(type);
     if (scanner == NULL) return NULL;
     scanner->names = Py_NewRef(names);
     scanner->num_texts = num_texts;
@@ -362,13 +342,11 @@ static PyObject *scanner_new(PyTypeObject *type, PyObject *arguments, PyObject *
 static void scanner_dealloc(PyObject *self)
 {
     Scanner *scanner = (Scanner *)self;
-    PyTypeObject *type = Py_TYPE(self);
     for (int i = 0; i < MOST_TEXTS; i++) table_free(&scanner->texts[i]);
     if (scanner->block != NULL) block_free(scanner->block);
     Py_XDECREF(scanner->names);
     Py_XDECREF(scanner->full);
-    ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
-    Py_DECREF(type);
+    object_free(self);
 }
 
 static PyMethodDef scanner_methods[] = {
@@ -390,15 +368,7 @@ static PyType_Slot scanner_slots[] = {
     {0, NULL},
 };
 
-static PyType_Spec scanner_spec = {
-    .name = "kinetoscope._native.Scanner",
-    .basicsize = sizeof(Scanner),
-    .flags = Py_TPFLAGS_DEFAULT,
-    .slots = scanner_slots,
-};
-
 int scan_setup(PyObject *module)
 {
-    scanner_type = (PyTypeObject *)PyType_FromSpec(&scanner_spec);
-    return scanner_type == NULL ? -1 : PyModule_AddType(module, scanner_type);
+    return add_type(module, "kinetoscope._native.Scanner", sizeof(Scanner), 0, scanner_slots, NULL);
 }

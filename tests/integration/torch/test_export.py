@@ -21,17 +21,16 @@ from kinetoscope.formats.compression import read_unpacked
 from kinetoscope.recording.recorder_choice import IS_PURE
 from kinetoscope.torch import (
     kineto_stream,
-    known_names,
     profile,
     record_function,
     results,
     schedule,
     tensorboard_trace_handler,
+    true_names,
 )
-from kinetoscope.torch.export import copy_trace
-from kinetoscope.torch.repair import rewrite_trace
+from kinetoscope.torch.export import copy_trace, rewrite_trace
+from kinetoscope.torch.kineto_text import read_text
 from kinetoscope.torch.results import KinetoResults
-from kinetoscope.torch.trace_text import read_text
 from kinetoscope.torch.true_names import find_true_names
 from older_torch import VERSION, since_2_13
 from trace_processor import trace_processor
@@ -104,8 +103,8 @@ def test_perfetto_finds_no_error_and_every_span(tmp_path, options, names):
 @pytest.fixture
 def no_known_names():
     """As in a process that has just begun."""
-    known_names.odd_names.clear()
-    known_names.plain_names.clear()
+    true_names.odd_names.clear()
+    true_names.plain_names.clear()
 
 
 @pytest.mark.parametrize("name", ['say "hi"', "back\\slash", "tab\there", "Grüße", "it's", "train/forward"])

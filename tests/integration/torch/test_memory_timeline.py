@@ -8,7 +8,7 @@ import torch
 from torch.profiler._memory_profiler import MemoryProfile, MemoryProfileTimeline
 
 from kinetoscope.torch import profile
-from kinetoscope.torch.memory_categories import Category
+from kinetoscope.torch.memory_timeline import Category
 
 OPTIONS = {"record_shapes": True, "profile_memory": True, "with_stack": True}
 

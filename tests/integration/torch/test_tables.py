@@ -16,7 +16,7 @@ from torch.autograd.profiler_util import EventList, FunctionEvent, FunctionEvent
 
 from kinetoscope.errors import SettingsError
 from kinetoscope.torch import profile, record_function, schedule
-from kinetoscope.torch.own_frames import OwnFrames, without_own
+from kinetoscope.torch.python_frames import OwnFrames, without_own
 from older_torch import experimental_config, needs_frames_among_events, since_2_13
 
 FIELDS = [

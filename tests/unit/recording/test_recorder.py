@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import os
 import threading
 import weakref
 
@@ -500,6 +501,23 @@ def test_a_thread_that_ends_inside_a_span_is_forgotten_once_that_was_cut(native,
         span.end(token)
     assert native.records() == []
     native.recorder.close_folder()
+
+
+@pytest.mark.parametrize("num_bytes", range(8, 24))
+def test_a_folder_with_too_long_a_path_for_chunks_is_refused_and_everything_stays_in_memory(
+    native, tmp_path, num_bytes
+):
+    """``num_bytes``: how many are left for the name of a file."""
+    longest = os.pathconf(tmp_path, "PC_PATH_MAX") - len("/") - num_bytes - len("\0")
+    folder = (str(tmp_path) + ("/" + "d" * 200) * 40)[:longest]
+    os.makedirs(folder)
+    with pytest.raises(OSError, match="File name too long"):
+        native.recorder.open_folder(folder, 0, 1 << 20)
+    span = native.span()
+    native.open()
+    with span:
+        assert os.listdir(folder) == []
+    assert len(native.records()) == 1
 
 
 def test_a_span_that_a_thread_leaves_open_when_it_ends_is_cut_at_the_windows_end(twin):

@@ -1,5 +1,6 @@
-"""torch.profiler's schedule: which action falls on which step."""
+"""torch.profiler's schedule: which action falls on which step, and what each change of action does."""
 
+import itertools
 import warnings
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 
 from kinetoscope.errors import ScheduleError
 from kinetoscope.torch import ProfilerAction, schedule
+from kinetoscope.torch.schedule import DEVICE_STOPPED, TRANSITIONS, KinetoCall, check_action
 
 LETTERS = {
     ProfilerAction.NONE: ".",
@@ -94,3 +96,60 @@ def test_every_step_has_the_action_that_torchs_own_schedule_gives_it(**arguments
     with warnings.catch_warnings(action="ignore"):
         ours, stock = schedule(**arguments), torch.profiler.schedule(**arguments)
     assert [ours(step) for step in range(40)] == [stock(step) for step in range(40)]
+
+
+SCHEDULED = (ProfilerAction.NONE, ProfilerAction.WARMUP, ProfilerAction.RECORD, ProfilerAction.RECORD_AND_SAVE)
+RECORDING = SCHEDULED[2:]
+
+
+# What Kineto must be in before a call, and is in after it; any other order would end the process.
+KINETO = {
+    KinetoCall.PREPARE: ("idle", "prepared"),
+    KinetoCall.START: ("prepared", "recording"),
+    KinetoCall.STOP: ("recording", "idle"),
+    KinetoCall.DISCARD: ("prepared", "idle"),
+    KinetoCall.DELIVER: ("idle", "idle"),
+}
+
+
+def state_after(calls: tuple[KinetoCall, ...], state: str) -> str:
+    for call in calls:
+        needed, following = KINETO[call]
+        assert state == needed, f"{call} while {state}"
+        state = following
+    return state
+
+
+def state_in(action: ProfilerAction | None) -> str:
+    if action in RECORDING:
+        return "recording"
+    return "prepared" if action is ProfilerAction.WARMUP else "idle"
+
+
+@pytest.mark.parametrize(("before", "after"), list(itertools.product(SCHEDULED, (*SCHEDULED, None))))
+def test_every_transition_takes_kineto_from_where_one_action_has_it_to_where_the_next_needs_it(before, after):
+    assert state_after(TRANSITIONS[before, after].calls, state_in(before)) == state_in(after)
+
+
+@pytest.mark.parametrize("after", [*SCHEDULED, None])
+def test_leaving_record_and_save_hands_the_window_over_right_after_stopping(after):
+    assert TRANSITIONS[ProfilerAction.RECORD_AND_SAVE, after].calls[:2] == (KinetoCall.STOP, KinetoCall.DELIVER)
+
+
+def test_only_transitions_that_lose_a_window_or_a_warm_up_are_called_mistakes():
+    mistakes = {key for key, transition in TRANSITIONS.items() if transition.warning}
+    names = {(before.name, after.name if after else None) for before, after in mistakes}
+    assert names == {("WARMUP", "NONE"), ("RECORD", "NONE"), ("RECORD", "WARMUP")}
+
+
+@pytest.mark.parametrize("answer", [None, 3, "RECORD", True])
+def test_a_schedule_that_answers_something_else_is_told_the_step_and_the_answer(answer):
+    with pytest.raises(ScheduleError, match="step 7") as raised:
+        check_action(answer, 7)
+    assert repr(answer) in str(raised.value)
+
+
+@pytest.mark.skipif(DEVICE_STOPPED is None, reason="this version of torch has no DEVICE_STOPPED")
+def test_device_stopped_is_not_for_schedules():
+    with pytest.raises(ValueError, match="DEVICE_STOPPED"):
+        check_action(DEVICE_STOPPED, 0)

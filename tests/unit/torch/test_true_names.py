@@ -5,8 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from kinetoscope.torch.known_names import note_name
-from kinetoscope.torch.true_names import find_true_names
+from kinetoscope.torch.true_names import find_true_names, note_name
 
 
 @dataclass

@@ -1,5 +1,7 @@
-"""torch: our own Python frames, which nobody wants to see. A trace's frames flow in; whose parents change flows out."""
+"""torch: Python frames that need care: our own, which nobody wants to see, and those of threads without a number."""
 
+import json
+import os
 from collections.abc import Iterable
 from itertools import pairwise
 from pathlib import Path
@@ -67,3 +69,25 @@ def _without(events: Iterable[Event], own: OwnFrames) -> Iterable[Event]:
             if args.get(_PARENT) in own.above:
                 args[_PARENT] = own.above[args[_PARENT]]
         yield event
+
+
+ORPHAN_TID = 1 << 22
+"""The number of that track; no thread of Linux has it. `src/native/kineto/kineto_text.c` knows it too."""
+
+
+def move_orphan_frames(events: Iterable[Event]) -> None:
+    """Moves the frames, in place."""
+    for event in events:
+        if event.get("cat") == "python_function" and event.get("tid") == 0:
+            event["tid"] = ORPHAN_TID
+
+
+def orphan_track_name() -> Event:
+    """What names the track of this process's strays."""
+    args = {"name": "Python threads without a number"}
+    return {"ph": "M", "name": "thread_name", "pid": os.getpid(), "tid": ORPHAN_TID, "args": args}
+
+
+def orphan_track_line() -> bytes:
+    """The same as a line of a trace, as ChromeWriter writes it."""
+    return json.dumps(orphan_track_name(), separators=(",", ":")).encode()

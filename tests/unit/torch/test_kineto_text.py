@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from kineto_pieces import Pieces
 from kinetoscope.formats.trace_base import GRID_NS
 from kinetoscope.recording.recorder_choice import IS_PURE
-from kinetoscope.torch.export import copy_trace
-from kinetoscope.torch.repair import rewrite_trace
-from kinetoscope.torch.trace_text import Renamed, TraceText, read_text
+from kinetoscope.torch.export import copy_trace, rewrite_trace
+from kinetoscope.torch.kineto_text import KinetoText, Renamed, read_text
 
 BASE_NS = 1_790_857_026_000_000_000
 BEGIN_US = 4_411_007_546_334  # weeks after the base, as it happens
@@ -43,7 +42,7 @@ def kineto(*events: str) -> bytes:
     return (head + ",".join(events) + '\n  ],"traceName": "/tmp/trace.json"\n}').encode()
 
 
-def events_of(text: TraceText) -> list[dict]:
+def events_of(text: KinetoText) -> list[dict]:
     """Every event, its ``ts`` in exact microseconds of unix time."""
     found = []
     for document in text.documents():

@@ -4,7 +4,7 @@ import pytest
 
 from kinetoscope.errors import SettingsError
 from kinetoscope.torch import ProfilerActivity, supported_activities
-from kinetoscope.torch.activities import select_activities
+from kinetoscope.torch.session import select_activities
 
 CPU, CUDA, XPU = ProfilerActivity.CPU, ProfilerActivity.CUDA, ProfilerActivity.XPU
 
