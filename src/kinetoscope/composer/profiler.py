@@ -21,6 +21,7 @@ from kinetoscope.recording.marker import RECORDING_ACTIONS, Marker
 from kinetoscope.recording.run import Run
 from kinetoscope.training.event import Event
 from kinetoscope.training.state import RunState, State
+from kinetoscope.training.wording import missing_options
 
 __all__ = ["Profiler"]
 
@@ -222,7 +223,5 @@ class Profiler(TrainerCallback):
 
 
 def _check_memory_options(**options: bool) -> None:
-    missing = [name for name, is_on in options.items() if not is_on]
-    if missing:
-        needed = ", ".join(f"{name}=True" for name in missing)
+    if needed := missing_options(options):
         raise SettingsError(f"torch_prof_memory_filename needs {needed} as well.")
