@@ -19,7 +19,7 @@ ALLOWED: dict[str, set[str]] = {
     "pages": set(),
     "formats": {"training", "_native"},
     "recording": {"training", "clock", "writing", "formats", "_native"},
-    "torch": {"clock", "writing", "formats", "pages", "recording", "_native", "_kineto_save"},
+    "torch": {"training", "clock", "writing", "formats", "pages", "recording", "_native", "_kineto_save"},
     "storage": {"training", "writing", "formats"},
     "sources": {"training", "clock", "writing", "recording", "torch", "storage"},
     "merge": {"training", "clock", "writing", "formats", "_native"},

@@ -2,11 +2,16 @@
  * sub-interpreters. */
 
 #include "module.h"
+
+#include <stdlib.h>
+
 #include "recorder/native.h"
 
-int add_type(PyObject *module, PyType_Spec *spec, PyTypeObject **type)
+int add_type(PyObject *module, const char *name, size_t object_bytes, unsigned flags,
+             PyType_Slot *slots, PyTypeObject **type)
 {
-    PyTypeObject *made = (PyTypeObject *)PyType_FromSpec(spec);
+    PyType_Spec spec = {name, (int)object_bytes, 0, Py_TPFLAGS_DEFAULT | flags, slots};
+    PyTypeObject *made = (PyTypeObject *)PyType_FromSpec(&spec);
     if (type != NULL) *type = made;
     return made == NULL ? -1 : PyModule_AddType(module, made);
 }
@@ -18,6 +23,35 @@ int is_idle(void *object, int is_busy)
         PyErr_Format(PyExc_RuntimeError, "A %U is used by one thread at a time.", name);
     Py_XDECREF(name);
     return !is_busy;
+}
+
+Text *texts_of(PyObject *tuple)
+{
+    Py_ssize_t count = PyTuple_Size(tuple);
+    Text *texts = count < 0 ? NULL : malloc(((size_t)count + 1) * sizeof *texts);
+    if (texts == NULL) return count < 0 ? NULL : (Text *)PyErr_NoMemory();
+    for (Py_ssize_t i = 0; i < count; i++) {
+        char *start;
+        Py_ssize_t length;
+        if (PyBytes_AsStringAndSize(PyTuple_GetItem(tuple, i), &start, &length) < 0) {
+            free(texts);
+            return NULL;
+        }
+        texts[i] = (Text){start, (size_t)length};
+    }
+    return texts;
+}
+
+PyObject *table_list(const Table *table)
+{
+    PyObject *list = PyList_New((Py_ssize_t)table->num_entries);
+    for (uint32_t number = 0; list != NULL && number < table->num_entries; number++) {
+        size_t length;
+        const char *key = table_key(table, number, &length);
+        PyObject *bytes = PyBytes_FromStringAndSize(key, (Py_ssize_t)length);
+        if (bytes == NULL || PyList_SetItem(list, (Py_ssize_t)number, bytes) < 0) Py_CLEAR(list);
+    }
+    return list;
 }
 
 static PyObject *use_tsc(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(nothing))
@@ -70,9 +104,9 @@ PyMODINIT_FUNC PyInit__native(void)
     PyObject *module = PyModule_Create(&definition);
     if (module != NULL &&
         (track_setup() < 0 || chunk_setup(module) < 0 || recorder_setup(module) < 0 ||
-         span_setup(module) < 0 || sample_setup(module) < 0 || owned_setup(module) < 0 ||
-         column_setup(module) < 0 || scan_setup(module) < 0 || text_setup(module) < 0 ||
-         kineto_setup(module) < 0))
+         entry_setup(module) < 0 || span_setup(module) < 0 || sample_setup(module) < 0 ||
+         owned_setup(module) < 0 || column_setup(module) < 0 || scan_setup(module) < 0 ||
+         text_setup(module) < 0 || kineto_setup(module) < 0))
         Py_CLEAR(module);
     return module;
 }

@@ -7,6 +7,8 @@
 #include <Python.h>
 #include <structmember.h>
 
+#include "text/bytes.h"
+
 #ifdef Py_GIL_DISABLED
     #error "The native recorder relies on the GIL; free-threaded builds use the pure one."
 #endif
@@ -35,7 +37,8 @@ static inline int is_ours_alone(void *object)
 
 /* Makes a type and adds it to the module; `type`, if not NULL, is where it is kept. -1 with an
  * error set. */
-int add_type(PyObject *module, PyType_Spec *spec, PyTypeObject **type);
+int add_type(PyObject *module, const char *name, size_t object_bytes, unsigned flags,
+             PyType_Slot *slots, PyTypeObject **type);
 
 /* An object of a type, all zero; NULL with an error set. */
 static inline void *object_new(PyTypeObject *type)
@@ -53,6 +56,16 @@ static inline void object_free(void *object)
 
 /* Whether nobody uses an object that works without the GIL; 0 with an error set. */
 int is_idle(void *object, int is_busy);
+
+/* -- texts -- */
+
+/* The texts of a tuple of bytes, which keeps them, for whoever frees the array; NULL with an error
+ * set. */
+Text *texts_of(PyObject *tuple);
+/* The keys of a table, as a list of bytes; NULL with an error set. */
+PyObject *table_list(const Table *table);
+
+/* -- parts -- */
 
 /* Each adds its types to the module; -1 with an error set. */
 int column_setup(PyObject *module);

@@ -52,14 +52,8 @@ static PyType_Slot owned_slots[] = {
     {0, NULL},
 };
 
-static PyType_Spec owned_spec = {
-    .name = "kinetoscope._native.OwnedBytes",
-    .basicsize = sizeof(OwnedBytes),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
-    .slots = owned_slots,
-};
-
 int owned_setup(PyObject *module)
 {
-    return add_type(module, &owned_spec, &owned_type);
+    return add_type(module, "kinetoscope._native.OwnedBytes", sizeof(OwnedBytes),
+                    Py_TPFLAGS_DISALLOW_INSTANTIATION, owned_slots, &owned_type);
 }

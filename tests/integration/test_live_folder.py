@@ -12,6 +12,7 @@ import threading
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from kinetoscope import JSONTraceHandler, Profiler, ProfilerAction
@@ -320,6 +321,18 @@ def test_a_folder_that_cannot_be_made_costs_one_warning_and_no_span(tmp_path, ca
     assert "live_folder=" in record.getMessage()
 
 
+def test_where_there_is_a_live_folder_and_no_path_to_a_chunk_there_is_one_warning_and_no_span_is_lost(tmp_path, caplog):
+    room = "/live/20261122T120000-1234567-01234567/1234567-1.run\0"
+    longest = os.pathconf(tmp_path, "PC_PATH_MAX") - len(room)
+    folder = Path((str(tmp_path) + ("/" + "d" * 200) * 40)[:longest])
+    folder.mkdir(parents=True)
+    with caplog.at_level(logging.WARNING, "kinetoscope"):
+        record_some(tmp_path, folder)
+    (record,) = caplog.records
+    assert "File name too long" in record.getMessage()
+    assert live_folders(folder) == []
+
+
 @pytest.fixture
 def small_disk(tmp_path):
     """A file system of 2 MiB."""
@@ -353,17 +366,18 @@ def test_a_read_only_folder_costs_one_warning(tmp_path, small_disk, caplog):
     assert len([it for it in caplog.records if "live_folder=" in it.getMessage()]) == 1
 
 
-def test_network_file_systems_are_known_by_their_kind(tmp_path):
-    mounts = tmp_path / "mountinfo"
-    mounts.write_bytes(
-        b"25 22 0:4 / /caf\xe9\\134040 rw shared:1 - nfs4 server:/data rw\n"
-        b"22 1 8:1 / / rw - ext4 /dev/sda rw\n23 22 0:4 / /data\\040one rw shared:1 - nfs4 server:/data rw\n"
-        b"24 23 0:5 / /data\\040one/local rw - xfs /dev/sdb rw\n"
+def test_network_file_systems_are_known_by_their_kind(tmp_path, monkeypatch):
+    (tmp_path / "self").mkdir()
+    (tmp_path / "filesystems").write_text("nodev\tnfs4\n\text4\n\txfs\n")
+    (tmp_path / "self" / "mounts").write_bytes(
+        b"server:/data /caf\xe9\\134040 nfs4 rw 0 0\n/dev/sda / ext4 rw 0 0\n"
+        b"server:/data /data\\040one nfs4 rw 0 0\n/dev/sdb /data\\040one/local xfs rw 0 0\n"
     )
-    assert is_on_network(Path("/data one/runs/x"), str(mounts))
-    assert not is_on_network(Path("/data one/local/x"), str(mounts))
-    assert not is_on_network(Path("/data one more"), str(mounts))
-    assert is_on_network(Path(os.fsdecode(b"/caf\xe9\\040/runs")), str(mounts))
+    monkeypatch.setattr(psutil, "PROCFS_PATH", str(tmp_path))
+    assert is_on_network(Path("/data one/runs/x"))
+    assert not is_on_network(Path("/data one/local/x"))
+    assert not is_on_network(Path("/data one more"))
+    assert is_on_network(Path(os.fsdecode(b"/caf\xe9\\040/runs")))
 
 
 # -- long runs -------------------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from kinetoscope.errors import ProfilerStateError, SettingsError
 from kinetoscope.recording import profiler as engine
 from kinetoscope.recording.action import ProfilerAction
 from kinetoscope.recording.marker import RECORDING_ACTIONS, Marker
+from kinetoscope.training.wording import missing_options
 
 __all__ = ["Profiler"]
 
@@ -274,7 +275,5 @@ _HANDLED = frozenset(
 
 
 def _check_memory_options(**options: bool) -> None:
-    missing = [name for name, is_on in options.items() if not is_on]
-    if missing:
-        needed = ", ".join(f"{name}=True" for name in missing)
+    if needed := missing_options(options):
         raise SettingsError(f"torch_prof_memory_filename needs {needed} as well.")

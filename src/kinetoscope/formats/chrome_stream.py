@@ -26,7 +26,7 @@ Event = dict[str, Any]
 
 CLOSING_BRACKET = ord("]")
 
-_PIECE_BYTES = 1 << 18  # what fits the processor's cache
+_PIECE_BYTES = 1 << 20
 _LARGEST_EVENT_BYTES = 1 << 26  # what is longer is taken for damage: a quote that nobody closed
 _MOST_WITHOUT_EVENTS = 1 << 25
 _LOOK_BYTES = 1 << 12  # where the end of an odd event is looked for first

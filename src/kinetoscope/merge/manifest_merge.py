@@ -77,7 +77,14 @@ def merge_manifest(
     ]
     sources = [path for path in listed if path not in gone - kept_in_output]
     report = merge_traces(
-        output, *paths, align_on=align_on, notes=notes, sources=sources, on_progress=on_progress, as_list=as_list
+        output,
+        *paths,
+        align_on=align_on,
+        notes=notes,
+        sources=sources,
+        on_progress=on_progress,
+        as_list=as_list,
+        num_threads=1,  # training goes on beside this
     )
     for manifest in attempt.members:
         for path in manifest.expired & set(sources):

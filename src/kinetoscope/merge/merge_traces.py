@@ -1,13 +1,15 @@
 """merge: many ranks and cycles, one trace. Chrome JSON files flow in; one file flows out, on one clock.
 
-Each file is read twice, one at a time: first to learn where and when it is, then to write it. No events are kept:
-memory stays flat (`native_rewrite`), or, where there is no compiler, holds the events of one file (`pure_rewrite`).
+Each file is read twice: first to learn where and when it is, a few files at a time, then to write it. No events are
+kept: memory stays flat (`native_rewrite`), or, where there is no compiler, holds those of one file (`pure_rewrite`).
 """
 
 import os
 from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Event, Lock
 from typing import Any, Protocol
 
 from kinetoscope.errors import MergeError
@@ -28,6 +30,7 @@ except ImportError:  # no compiler, when it was installed
 
 _MOST_RANKS_LISTED = 64
 _MOST_NOTES = 64
+_MOST_AT_ONCE = 4  # files that are looked at; each may take 50 MB
 _LONGEST_SHARED_NS = 1_000_000  # by which cycles of one rank may overlap, as what was recorded last ends a little late
 _DAY_NS = 86_400 * 10**9
 _DOUBLES_LOSE_NANOSECONDS_FROM = 2**53
@@ -84,6 +87,7 @@ def merge_traces(
     sources: Sequence[str] = (),
     on_progress: Progress | None = None,
     as_list: bool = False,
+    num_threads: int | None = None,
 ) -> MergeReport:
     """Merges traces of any number of ranks and cycles into ``output_file``, whose name says what it is to be.
 
@@ -93,15 +97,17 @@ def merge_traces(
     ``align_on`` names a span on which files without a clock are aligned: its first occurrence begins where that of the
     lowest rank with a clock does; with ``align_all`` all files are, to the lowest rank. One file alone needs no clock.
     ``ranks`` keeps those only, and ``window`` what lies in it. ``on_progress`` is called with the
-    bytes done and the bytes in all. ``as_list`` writes a bare list of events, as Composer does. The output appears
-    when it is complete, and may be an input.
+    bytes done and the bytes in all. ``as_list`` writes a bare list of events, as Composer does. ``num_threads`` files
+    are looked at at a time; if it is not given, as many as there are processors, four at most. The output appears when
+    it is complete, and may be an input.
     Raises `TraceFileError` for a file that cannot be read and `MergeError` for files that have no common clock.
     """
     if not trace_files:
         raise MergeError("Nothing to merge: no trace files were given. Pass at least one.")
     output = Path(output_file)
     paths = [os.fspath(path) for path in trace_files]
-    merging = _Merging(paths, align_on, ranks, on_progress, notes_counters=is_perfetto(output))
+    num_threads = _most_useful_threads(paths) if num_threads is None else num_threads
+    merging = _Merging(paths, align_on, ranks, on_progress, num_threads, notes_counters=is_perfetto(output))
     merging.align(align_on, align_all=align_all)
     merging.plan(window)
     header = merging.header(notes if is_perfetto(output) else [*notes, *merging.notes_on_distance()], sources)
@@ -113,8 +119,21 @@ def merge_traces(
 
 def make_rewriter() -> Rewriter:
     """What reads one file and writes it anew: C where it was built, unless ``KINETOSCOPE_PURE`` is set."""
-    is_pure = NativeRewriter is None or os.environ.get("KINETOSCOPE_PURE") == "1"
-    return PureRewriter() if is_pure or NativeRewriter is None else NativeRewriter()
+    return PureRewriter() if NativeRewriter is None or _is_pure() else NativeRewriter()
+
+
+def _is_pure() -> bool:
+    return NativeRewriter is None or os.environ.get("KINETOSCOPE_PURE") == "1"
+
+
+def _most_useful_threads(paths: Sequence[str]) -> int:
+    """How many files it pays to look at at a time: in Python one, as the GIL lets no other thread run beside it."""
+    num_processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return 1 if _is_pure() else min(len(paths), num_processors, _MOST_AT_ONCE)
+
+
+class _AbandonedError(Exception):
+    """Ends a thread that looks at a file for a merge that has failed or was interrupted."""
 
 
 class _Merging:
@@ -126,21 +145,46 @@ class _Merging:
         align_on: str | None,
         ranks: Collection[int] | None,
         on_progress: Progress | None,
+        num_threads: int,
         *,
         notes_counters: bool,
     ) -> None:
         self._progress = ByteProgress(paths, on_progress)
-        self._files: list[tuple[InputFile, Rewriter]] = []
-        for position, path in enumerate(paths):
-            rewriter = make_rewriter()
-            file = rewriter.survey(path, position, align_on, self._progress.advance, notes_counters=notes_counters)
-            if ranks is None or set(file.ranks) & set(ranks):
-                self._files.append((file, rewriter))
+        self._files = [
+            (file, rewriter)
+            for file, rewriter in self._survey(paths, align_on, num_threads, notes_counters=notes_counters)
+            if ranks is None or set(file.ranks) & set(ranks)
+        ]
         self._files.sort(key=lambda pair: (pair[0].rank, pair[0].earliest_ns or 0))
         if not self._files:
             raise MergeError(f"Nothing to merge: none of the files has rank {_listed(ranks)}. Choose other ranks.")
         found = {rank for file, _ in self._files for rank in file.ranks}
         self._plan = Plan({rank: RankTracks(rank) for rank in sorted(found) if ranks is None or rank in ranks})
+
+    def _survey(
+        self, paths: list[str], align_on: str | None, num_threads: int, *, notes_counters: bool
+    ) -> Iterator[tuple[InputFile, Rewriter]]:
+        """What each file holds, in the order of ``paths``; ``num_threads`` are read at a time."""
+        is_over = Event()  # then threads that still look at a file give up
+
+        def advance(size_bytes: int) -> None:
+            if is_over.is_set():
+                raise _AbandonedError
+            self._progress.advance(size_bytes)
+
+        def survey(position: int) -> tuple[InputFile, Rewriter]:
+            rewriter = make_rewriter()
+            file = rewriter.survey(paths[position], position, align_on, advance, notes_counters=notes_counters)
+            return file, rewriter
+
+        if num_threads == 1:
+            yield from map(survey, range(len(paths)))
+            return
+        with ThreadPoolExecutor(num_threads, "kinetoscope-merge") as pool:
+            try:
+                yield from pool.map(survey, range(len(paths)))
+            finally:
+                is_over.set()
 
     def align(self, align_on: str | None, *, align_all: bool) -> None:
         """Puts all files on one clock, whose times are not negative. Raises `MergeError` if there is none."""
@@ -244,14 +288,16 @@ class ByteProgress:
 
     def __init__(self, paths: Sequence[str], tell: Progress | None, num_passes: int = 2) -> None:
         self._tell = tell
+        self._lock = Lock()
         self._done = 0
         self._total = num_passes * sum(os.path.getsize(path) for path in paths if os.path.exists(path))
 
     def advance(self, size_bytes: int) -> None:
-        """Adds bytes that were read."""
-        self._done += size_bytes
-        if self._tell is not None:
-            self._tell(self._done, self._total)
+        """Adds bytes that were read, by any thread."""
+        with self._lock:
+            self._done += size_bytes
+            if self._tell is not None:
+                self._tell(self._done, self._total)
 
 
 def _notes_on_starts(files: Sequence[InputFile]) -> Iterator[str]:

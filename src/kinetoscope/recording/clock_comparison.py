@@ -5,7 +5,6 @@ Runs on a thread of its own: neither training nor the saving of traces waits for
 """
 
 import logging
-import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -17,7 +16,7 @@ from kinetoscope.clock.relation import ClockRelation, same_clock
 from kinetoscope.clock.sync import STORE_ERRORS, ClockClient, ClockServer
 from kinetoscope.recording.cycle import Cycle
 from kinetoscope.training.attempt import Attempt, agree_on_attempt
-from kinetoscope.training.ranks import Ranks
+from kinetoscope.training.ranks import Ranks, torch_distributed
 from kinetoscope.writing.writer_thread import WriterThread
 
 _log = logging.getLogger("kinetoscope")
@@ -149,9 +148,7 @@ def _deliver(cycle: Cycle, relation: ClockRelation | None, deliver: Callable[[Cy
 
 def _store_of_the_run() -> Any:
     """The store of torch.distributed's process group; None if there is none. Imports nothing."""
-    distributed = getattr(sys.modules.get("torch"), "distributed", None)
-    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
-        return None
+    distributed = torch_distributed()
     default_store = getattr(getattr(distributed, "distributed_c10d", None), "_get_default_store", None)
     with suppress(*STORE_ERRORS):
         return default_store() if default_store is not None else None

@@ -42,14 +42,14 @@ class Listeners:
     def __bool__(self) -> bool:
         return bool(self._on_duration or self._on_instant or self._on_counter)
 
-    def on_begin(self, name: int, entry: Any, begin_ns: int) -> None:
+    def on_begin(self, name: int, begin_ns: int, entry: Any) -> None:
         with self._lock:
             text = self._names.names[name].name
             if text not in self._reported:
                 self._reported[text] = (name, entry)
                 self._tell(self._on_duration, name, begin_ns, is_start=True)
 
-    def on_end(self, name: int, entry: Any, end_ns: int) -> None:
+    def on_end(self, name: int, end_ns: int, entry: Any) -> None:
         with self._lock:
             text = self._names.names[name].name
             if self._reported.get(text, (0, None))[1] is entry:

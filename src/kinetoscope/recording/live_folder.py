@@ -7,7 +7,6 @@ import contextlib
 import errno
 import logging
 import os
-import re
 import secrets
 import shutil
 import socket
@@ -285,20 +284,14 @@ def report_leftovers(run_folder: Path) -> None:
             )
 
 
-def is_on_network(path: Path, mounts: str = "/proc/self/mountinfo") -> bool:
+def is_on_network(path: Path) -> bool:
     """Whether ``path``, or the folder in which it will be made, is on a network file system."""
-    path = Path(os.path.realpath(path))
-    best, kind = "", ""
-    with contextlib.suppress(OSError), open(mounts, "rb") as file:
-        for line in file:
-            mount_point, file_system = _parse_mount(os.fsdecode(line))
-            if len(mount_point) >= len(best) and path.is_relative_to(mount_point):
-                best, kind = mount_point, file_system
-    return kind.startswith(_NETWORK)
+    import psutil  # slow to import, and used once a run
 
-
-def _parse_mount(line: str) -> tuple[str, str]:
-    """Mount point and kind of file system, from a line of mountinfo (proc(5)), where a space is written as \\040."""
-    fields, _, after = line.partition(" - ")
-    mount_point = re.sub(r"\\([0-7]{3})", lambda escape: chr(int(escape[1], 8)), fields.split(" ")[4])
-    return mount_point, after.split()[0]
+    place = Path(os.path.realpath(path))
+    with contextlib.suppress(OSError):
+        mounts = [mount for mount in psutil.disk_partitions(all=True) if place.is_relative_to(mount.mountpoint)]
+        # of several in one place, the last one hides the others
+        innermost = max(reversed(mounts), key=lambda mount: len(mount.mountpoint), default=None)
+        return innermost is not None and innermost.fstype.startswith(_NETWORK)
+    return False

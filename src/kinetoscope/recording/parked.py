@@ -50,7 +50,7 @@ class _ParkedChunk:
 
     def read(self) -> memoryview:
         if self.chunk is not None:
-            return self.chunk.read()
+            return memoryview(self.chunk)
         assert self._spooled is not None
         return memoryview(self._reader.read(self._spooled))
 
@@ -63,7 +63,7 @@ class _ParkedChunk:
 
 def _whole(chunk: _native.Chunk) -> Stretch | None:
     """The one stretch of a chunk in which one thread has recorded."""
-    beginning = chunk.read()[: (MOST_MARKS + 1) * RECORD_BYTES]
+    beginning = memoryview(chunk)[: (MOST_MARKS + 1) * RECORD_BYTES]
     return next((it._replace(end=len(chunk)) for it in stretches(beginning, _UNMARKED)), None)
 
 

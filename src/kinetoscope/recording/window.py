@@ -1,7 +1,6 @@
 """recording: windows. Actions flow in, one per batch; a Cycle flows out when a window closes."""
 
 import os
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,7 +11,7 @@ from kinetoscope.recording.cycle import Contributions, Cycle
 from kinetoscope.recording.lasting import LastingSpan
 from kinetoscope.recording.recorder import ACTION_BITS, Recorder
 from kinetoscope.training.attempt import Attempt
-from kinetoscope.training.ranks import Ranks
+from kinetoscope.training.ranks import Ranks, torch_distributed
 
 
 class Window:
@@ -96,7 +95,6 @@ class Window:
 def _distributed_info(ranks: Ranks) -> dict[str, Any]:
     """What a trace says of the run's ranks, in the words of Kineto's own traces."""
     info: dict[str, Any] = {"rank": ranks.rank, "world_size": ranks.world_size}
-    distributed = getattr(sys.modules.get("torch"), "distributed", None)
-    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+    if distributed := torch_distributed():
         info["backend"] = distributed.get_backend()
     return {"distributedInfo": info}

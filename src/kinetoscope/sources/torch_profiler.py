@@ -15,6 +15,7 @@ from kinetoscope.torch import profile
 from kinetoscope.torch.results import KinetoResults
 from kinetoscope.training.callback import Callback
 from kinetoscope.training.file_names import FileNameFormat
+from kinetoscope.training.wording import missing_options
 
 _TORCH_ACTIONS = {
     ProfilerAction.SKIP: TorchAction.NONE,
@@ -189,7 +190,5 @@ class TorchProfiler(Callback):
 
 
 def _check_memory_options(**options: bool) -> None:
-    missing = [name for name, is_on in options.items() if not is_on]
-    if missing:
-        needed = ", ".join(f"{name}=True" for name in missing)
+    if needed := missing_options(options):
         raise SettingsError(f"A memory timeline (memory_filename) needs {needed} as well.")

@@ -29,6 +29,7 @@ from torch._C._profiler import (
 
 from kinetoscope.formats.compression import compressed_by_name
 from kinetoscope.torch.metadata import encode_value
+from kinetoscope.training.ranks import torch_distributed
 from kinetoscope.writing.atomic_file import atomic_file, make_folder
 from kinetoscope.writing.partial_files import partial_file, remove_partials
 
@@ -236,11 +237,10 @@ def _claim(observer: ExecutionTraceObserver) -> ExecutionTraceObserver | None:
 
 def _record_process_groups() -> None:
     """Adds a node that lists the process groups, if torch.distributed is initialised."""
-    import torch.distributed as dist
-
-    if not dist.is_available() or not dist.is_initialized():
+    distributed = torch_distributed()
+    if distributed is None:
         return
-    config = encode_value("process groups", dist.distributed_c10d._world.pg_config_info)
+    config = encode_value("process groups", distributed.distributed_c10d._world.pg_config_info)
     torch.autograd._record_function_with_args_exit(
         torch.autograd._record_function_with_args_enter(_PROCESS_GROUPS, config)
     )

@@ -27,6 +27,7 @@ from kinetoscope.torch.session import (
     select_activities,
     uses_cuda_graphs,
 )
+from kinetoscope.training.wording import missing_options
 
 # A global, because torch.profiler has it as ``_WARNINGS_SHOWN``, and its users clear it to be warned again.
 WARNINGS_SHOWN: set[str] = set()
@@ -294,9 +295,8 @@ class KinetoProfile:
         return MemoryProfile(self._finished("make a memory timeline of").windows[-1].kineto_results)
 
     def _check_memory_options(self) -> None:
-        missing = [name for name in ("record_shapes", "profile_memory", "with_stack") if not getattr(self, name)]
-        if missing:
-            needed = ", ".join(f"{name}=True" for name in missing)
+        names = ("record_shapes", "profile_memory", "with_stack")
+        if needed := missing_options({name: getattr(self, name) for name in names}):
             raise SettingsError(f"{needed} required for memory profiling.")  # the words that torch's own tests expect
 
     def _stats(self) -> Any:

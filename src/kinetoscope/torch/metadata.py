@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from kinetoscope.errors import SettingsError
+from kinetoscope.training.ranks import torch_distributed
 
 
 def encode_value(key: str, value: Any) -> str:
@@ -47,16 +48,15 @@ def hand_to_kineto(key: str, text: str) -> None:
 
 def distributed_info() -> dict[str, Any] | None:
     """The rank, the world size and the process groups; None if torch.distributed is not initialised."""
-    import torch.distributed as dist
-
-    if not dist.is_available() or not dist.is_initialized():
+    distributed = torch_distributed()
+    if distributed is None:
         return None
     info = {
-        "backend": dist.get_backend(),
-        "rank": dist.get_rank(),
-        "world_size": dist.get_world_size(),
-        "pg_count": dist.get_pg_count(),
-        "pg_config": dist.distributed_c10d._get_all_pg_configs(),
+        "backend": distributed.get_backend(),
+        "rank": distributed.get_rank(),
+        "world_size": distributed.get_world_size(),
+        "pg_count": distributed.get_pg_count(),
+        "pg_config": distributed.distributed_c10d._get_all_pg_configs(),
     }
     if info["backend"] == "nccl":
         info["nccl_version"] = _nccl_version()

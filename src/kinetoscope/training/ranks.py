@@ -5,6 +5,7 @@ import socket
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from kinetoscope.errors import SettingsError
 
@@ -59,11 +60,15 @@ def run_name_all_ranks_agree_on(ranks: Ranks, now: str, environment: Mapping[str
     )
 
 
-def _from_torch() -> tuple[int, int] | None:
+def torch_distributed() -> Any:
+    """``torch.distributed`` if its process group is initialised, else None. Imports nothing."""
     distributed = getattr(sys.modules.get("torch"), "distributed", None)
-    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
-        return None
-    return distributed.get_rank(), distributed.get_world_size()
+    return distributed if distributed and distributed.is_available() and distributed.is_initialized() else None
+
+
+def _from_torch() -> tuple[int, int] | None:
+    distributed = torch_distributed()
+    return (distributed.get_rank(), distributed.get_world_size()) if distributed else None
 
 
 def _read(environment: Mapping[str, str], variable: str, default: int) -> int:

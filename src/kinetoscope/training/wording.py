@@ -1,8 +1,15 @@
-"""training: numbers as people say them. Counts and sizes flow in; words flow out."""
+"""training: counts, sizes and options as people say them. Numbers flow in; words flow out."""
+
+from collections.abc import Mapping
 
 _KILO = 1000
 _STEERING = frozenset(map(chr, [*range(32), *range(127, 160)]))
 _MOST_SHOWN = 1000
+
+
+def missing_options(options: Mapping[str, object]) -> str:
+    """Those that are off, as they are to be passed: ``with_stack=True``; "" if there are none."""
+    return ", ".join(f"{name}=True" for name, is_on in options.items() if not is_on)
 
 
 def counted(count: int, thing: str) -> str:

@@ -69,24 +69,6 @@ static int take_renamed(LinesObject *self)
     return 1;
 }
 
-/* Takes from a tuple of bytes what the names of our own frames begin with; 0 with an error set. */
-static int take_prefixes(LinesObject *self)
-{
-    OwnFrames *own = &self->lines.own;
-    own->num_prefixes = (size_t)PyTuple_Size(self->prefixes);
-    own->prefixes = calloc(own->num_prefixes + 1, sizeof *own->prefixes);
-    if (own->prefixes == NULL) return PyErr_NoMemory() != NULL;
-    for (size_t i = 0; i < own->num_prefixes; i++) {
-        char *text;
-        Py_ssize_t length;
-        if (PyBytes_AsStringAndSize(PyTuple_GetItem(self->prefixes, (Py_ssize_t)i), &text,
-                                    &length) < 0)
-            return 0;
-        own->prefixes[i] = (OwnPrefix){text, (size_t)length};
-    }
-    return 1;
-}
-
 static PyObject *lines_new(PyTypeObject *type, PyObject *arguments, PyObject *Py_UNUSED(names))
 {
     long long shift;
@@ -102,7 +84,9 @@ static PyObject *lines_new(PyTypeObject *type, PyObject *arguments, PyObject *Py
     /* which nobody else can change */
     self->names = PyList_GetSlice(renamed, 0, PyList_Size(renamed));
     self->prefixes = Py_NewRef(prefixes);
-    if (self->names == NULL || !take_renamed(self) || !take_prefixes(self)) {
+    self->lines.own.num_prefixes = (size_t)PyTuple_Size(prefixes);
+    self->lines.own.prefixes = texts_of(prefixes);
+    if (self->names == NULL || self->lines.own.prefixes == NULL || !take_renamed(self)) {
         Py_DECREF(self);
         return NULL;
     }
@@ -403,14 +387,8 @@ static PyType_Slot lines_slots[] = {
     {0, NULL},
 };
 
-static PyType_Spec lines_spec = {
-    .name = "kinetoscope._native.KinetoLines",
-    .basicsize = sizeof(LinesObject),
-    .flags = Py_TPFLAGS_DEFAULT,
-    .slots = lines_slots,
-};
-
 int kineto_setup(PyObject *module)
 {
-    return add_type(module, &lines_spec, NULL);
+    return add_type(module, "kinetoscope._native.KinetoLines", sizeof(LinesObject), 0, lines_slots,
+                    NULL);
 }

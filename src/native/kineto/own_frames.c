@@ -7,19 +7,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "text/bytes.h"
-
 #define BUILT_IN "\"<built-in "
-
-static int begins_with(const char *text, size_t length, const char *prefix, size_t prefix_length)
-{
-    return length >= prefix_length && memcmp(text, prefix, prefix_length) == 0;
-}
 
 static int has_own_name(const OwnFrames *own, const char *name, size_t length)
 {
     for (size_t i = 0; i < own->num_prefixes; i++)
-        if (begins_with(name, length, own->prefixes[i].at, own->prefixes[i].length)) return 1;
+        if (text_begins((Text){name, length}, own->prefixes[i].at, own->prefixes[i].length))
+            return 1;
     return 0;
 }
 
@@ -87,7 +81,7 @@ enum FrameFate own_frames_judge(OwnFrames *own, const char *name, size_t length,
     const OwnFrame *own_parent = parent != NO_FRAME ? find(own, parent) : NULL;
     int64_t above = own_parent != NULL ? own_parent->above : parent;
     int is_ours = has_own_name(own, name, length) ||
-                  (own_parent != NULL && begins_with(name, length, BUILT_IN, sizeof BUILT_IN - 1));
+                  (own_parent != NULL && TEXT_BEGINS(((Text){name, length}), BUILT_IN));
     if (is_ours) {
         int64_t number = number_at(value_of(args, "\"Python id\":"));
         return number == NO_FRAME || add(own, number, above) ? FRAME_GOES : FRAME_FAILED;

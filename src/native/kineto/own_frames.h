@@ -7,8 +7,7 @@
 #ifndef KINETOSCOPE_OWN_FRAMES_H
 #define KINETOSCOPE_OWN_FRAMES_H
 
-#include <stddef.h>
-#include <stdint.h>
+#include "text/bytes.h"
 
 enum { NO_FRAME = 0 }; /* Kineto counts frames from 1 */
 
@@ -18,12 +17,7 @@ typedef struct {
 } OwnFrame;
 
 typedef struct {
-    const char *at;
-    size_t length;
-} OwnPrefix;
-
-typedef struct {
-    OwnPrefix *prefixes; /* of names as JSON has them, with the quote that opens them */
+    Text *prefixes; /* of names as JSON has them, with the quote that opens them */
     size_t num_prefixes;
     OwnFrame *frames; /* by number */
     size_t num_frames, capacity;

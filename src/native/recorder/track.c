@@ -108,8 +108,7 @@ static void write_header(Track *track)
     header->is_main = (uint32_t)track->is_main;
     header->monotonic_ns = read_clock(CLOCK_MONOTONIC);
     header->unix_ns = read_clock(CLOCK_REALTIME);
-    shared_store(&header->num_slots,
-                 (uint32_t)((track->head.bytes - sizeof *header) / sizeof(Record)));
+    shared_store(&header->num_slots, track->num_slots);
     size_t length;
     const char *name = name_of(track, &length);
     memset(header->name, 0, sizeof header->name);
@@ -214,20 +213,20 @@ void track_drop(Track *track)
 {
     if (track == NULL || --track->refs > 0) return;
     pulse_drop(track->pulse);
-    free(track->exits);
     free(track->entries);
-    free(track->free_slots);
     free(track);
 }
 
-void track_clear_objects(Track *track)
+static void drop_entries(Track *track)
 {
     for (uint32_t slot = 0; slot < track->num_made; slot++) {
-        if (track->entries[slot]->state == ENTRY_HANDED)
-            track->entries[slot]->state = ENTRY_IDLE; /* it cannot be begun any more */
-        Py_CLEAR(track->exits[slot]);
+        Entry *entry = track->entries[slot];
+        if (entry->state == ENTRY_HANDED)
+            entry->state = ENTRY_IDLE; /* it cannot be begun any more */
+        Py_CLEAR(entry->exit);
     }
-    track->num_made = track->num_free = 0;
+    track->num_made = 0;
+    track->free_entries = NULL;
 }
 
 void track_leave(Track *track)
@@ -242,7 +241,7 @@ void track_leave(Track *track)
     Py_CLEAR(track->spare);
     Py_CLEAR(track->filled);
     Py_CLEAR(track->name);
-    track_clear_objects(track);
+    drop_entries(track);
 }
 
 /* Whether a span is open that is to be recorded: one that was cut at its window's end needs its
@@ -264,23 +263,19 @@ int track_is_done(const Track *track)
 
 static int set_num_slots(Track *track)
 {
-    uint32_t num_slots = (uint32_t)((track->head.bytes - sizeof(TrackHeader)) / sizeof(Record));
-    track->slots = (Record *)((TrackHeader *)track->head.start + 1);
-    PyObject **exits = realloc(track->exits, num_slots * sizeof *exits);
-    track->exits = exits != NULL ? exits : track->exits;
+    TrackHeader *header = track->head.start;
+    uint32_t num_slots = (uint32_t)((track->head.bytes - sizeof *header) / sizeof(Record));
+    track->slots = (Record *)(header + 1);
     Entry **entries = realloc(track->entries, num_slots * sizeof *entries);
-    track->entries = entries != NULL ? entries : track->entries;
-    uint32_t *free_slots = realloc(track->free_slots, num_slots * sizeof *free_slots);
-    track->free_slots = free_slots != NULL ? free_slots : track->free_slots;
-    if (exits == NULL || entries == NULL || free_slots == NULL) return 0;
-    shared_store(&((TrackHeader *)track->head.start)->num_slots, num_slots);
+    if (entries == NULL) return 0;
+    track->entries = entries;
     track->num_slots = num_slots;
+    shared_store(&header->num_slots, num_slots);
     return 1;
 }
 
 static int make_head(Track *track)
 {
-    if (track->head.start != NULL) return 1;
     if (region_create(track->recorder->store, &track->head, FIRST_HEAD_BYTES, "track") != 0 ||
         !set_num_slots(track))
         return 0;
@@ -316,15 +311,9 @@ void track_finish_head(Track *track)
 {
     Store *store = track->recorder->store;
     track->head_is_final = 1;
-    if (store->folder == NULL || store->error != 0 || track->head.file != 0) return;
-    Region head = {NULL, 0, ++store->num_files};
-    size_t bytes = track->head.start != NULL ? track->head.bytes : FIRST_HEAD_BYTES;
-    int error = region_create(store, &head, bytes, "track");
-    if (error != 0) {
-        store->error = error;
-        return;
-    }
-    Region old = track->head;
+    Region head, old = track->head;
+    size_t bytes = old.start != NULL ? old.bytes : FIRST_HEAD_BYTES;
+    if (old.file != 0 || !region_create_file(store, &head, bytes, "track")) return;
     track->head = head;
     if (old.start != NULL) {
         memcpy((TrackHeader *)head.start + 1, (TrackHeader *)old.start + 1,
@@ -336,33 +325,30 @@ void track_finish_head(Track *track)
 
 Entry *track_make_entry(Track *track)
 {
+    Entry *entry = entry_new(track);
+    if (entry == NULL) return NULL;
     if (track->num_made == track->num_slots &&
         (track->head.start == NULL ? !make_head(track) : !grow_head(track))) {
+        Py_CLEAR(entry->exit);
         PyErr_NoMemory();
         return NULL;
     }
-    uint32_t slot = track->num_made;
-    Entry *entry;
-    PyObject *exit = entry_new(track, slot, &entry);
-    if (exit == NULL) return NULL;
-    track->exits[slot] = exit;
-    track->entries[slot] = entry;
-    track->num_made++;
+    entry->slot = track->num_made++;
+    track->entries[entry->slot] = entry;
     return entry;
 }
 
-/* Somebody kept the entry, or its __exit__: it stays theirs, and the slot gets a new one. */
-Entry *track_replace_entry(Track *track, uint32_t slot)
+Entry *track_replace_entry(Entry *old)
 {
-    Entry *entry;
-    PyObject *exit = entry_new(track, slot, &entry), *old = track->exits[slot];
-    if (exit == NULL) {
-        track->free_slots[track->num_free++] = slot;
+    Track *track = old->track;
+    Entry *entry = entry_new(track);
+    if (entry == NULL) {
+        track_free_entry(track, old);
         return NULL;
     }
-    track->exits[slot] = exit;
-    track->entries[slot] = entry;
-    Py_DECREF(old);
+    entry->slot = old->slot;
+    track->entries[entry->slot] = entry;
+    Py_CLEAR(old->exit);
     return entry;
 }
 
@@ -458,16 +444,20 @@ int track_refill(Track *track)
     return 1;
 }
 
-PyObject *track_take(Track *track)
+int track_take(Track *track, PyObject *list)
 {
+    if (PyList_Size(track->filled) == 0 && track->num_dropped == 0) return 0;
     PyObject *chunks = track->filled, *empty = PyList_New(0);
-    if (empty == NULL) return NULL;
+    if (empty == NULL) return -1;
     track->filled = empty;
     uint64_t num_dropped = track->num_dropped;
     track->num_dropped = 0;
     if (track->head.start != NULL)
         shared_store(&((TrackHeader *)track->head.start)->num_dropped, 0);
-    return Py_BuildValue("(IIOOKN)", track->number, track->tid, track->name,
-                         track->is_main ? Py_True : Py_False, (unsigned long long)num_dropped,
-                         chunks);
+    PyObject *taken = Py_BuildValue("(IIOOKN)", track->number, track->tid, track->name,
+                                    track->is_main ? Py_True : Py_False,
+                                    (unsigned long long)num_dropped, chunks);
+    int result = taken == NULL ? -1 : PyList_Insert(list, 0, taken);
+    Py_XDECREF(taken);
+    return result;
 }

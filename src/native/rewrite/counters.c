@@ -27,8 +27,7 @@ int counter_first(CounterEvent *counter, const Event *event, Bytes texts[2])
     counter->name_hash = stable_hash(stable_hash(STABLE_BASIS, counter->name.at,
                                                  counter->name.length),
                                      SERIES_MARK, 1);
-    counter->end = args.at + args.length;
-    counter->at = json_skip_space(args.at + 1, counter->end);
+    counter->members = json_members(args.at, args.at + args.length);
     return counter_next(counter);
 }
 
@@ -39,20 +38,13 @@ static int is_number(char first)
 
 int counter_next(CounterEvent *counter)
 {
-    const char *key, *end = counter->end;
-    size_t length;
-    while (counter->at != NULL && *counter->at == '"') {
-        JsonFault fault = JSON_FINE;
-        unsigned marks = 0;
-        int num_commas = 0;
-        const char *value = json_skip_key(counter->at, end, &key, &length, &marks, &fault);
-        const char *behind = value != NULL ? json_skip_value(value, end, &fault) : NULL;
-        if (behind == NULL) return 0;
-        counter->at = json_skip_comma(behind, end, &num_commas);
-        if (!is_number(*value)) continue;
-        counter->value = read_double((Text){value, (size_t)(behind - value)});
+    while (json_next(&counter->members)) {
+        Text value = json_skip_member(&counter->members), key = counter->members.key;
+        if (value.at == NULL) return 0;
+        if (!is_number(*value.at)) continue;
+        counter->value = read_double(value);
         if (!isfinite(counter->value)) continue;
-        counter->series = json_plain_text((Text){key - 1, length + 2}, &counter->texts[1]);
+        counter->series = json_plain_text((Text){key.at - 1, key.length + 2}, &counter->texts[1]);
         counter->hash = stable_hash(counter->name_hash, counter->series.at, counter->series.length);
         return 1;
     }

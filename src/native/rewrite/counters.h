@@ -10,7 +10,7 @@
 #ifndef KINETOSCOPE_COUNTERS_H
 #define KINETOSCOPE_COUNTERS_H
 
-#include "text/bytes.h"
+#include "text/json.h"
 #include "rewrite/event.h"
 
 /* One event of a counter, at one of its series. */
@@ -18,7 +18,7 @@ typedef struct {
     Text name, series; /* as UTF-8 */
     double value;
     uint64_t name_hash, hash; /* of the name; of it and the series */
-    const char *at, *end;
+    JsonMembers members;
     Bytes *texts;
 } CounterEvent;
 

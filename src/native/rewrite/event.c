@@ -70,11 +70,6 @@ int event_understand(Event *event, unsigned look, int is_plain)
     return is_plain || (look & LOOK_CANONICAL) || !has_odd_escape(event->begin, event->end);
 }
 
-static EventFault event_fault(JsonFault fault)
-{
-    return fault == JSON_CUT ? EVENT_CUT : EVENT_ODD;
-}
-
 /* The field whose key, as most write it, `*at` is at; goes behind its colon. -1 if it is none of
  * them. They mostly come in the same order: `*next` is the one to try first. */
 static inline int usual_key(const char **at, const char *end, unsigned *next)
@@ -122,50 +117,36 @@ static inline const char *skip_field(const char *at, const char *end, int field,
 /* Reads an event of a shape that was not seen before. */
 static EventFault scan_anew(const char *at, const char *end, unsigned look, Event *event)
 {
-    JsonFault fault = JSON_FINE;
     memset(event->fields, 0, sizeof event->fields);
     event->begin = at;
     event->num_fields = 0;
     event->num_members = MEMBERS_UNKNOWN;
-    event->has_members = 0;
     event->ts = event->dur = 0;
     int is_odd = 0;
     unsigned next = 0;
-    at = json_skip_space(at + 1, end);
-    if (at < end && *at == '}') {
-        event->end = at + 1;
-        return event_understand(event, look, 0) ? EVENT_FINE : EVENT_ODD;
-    }
-    for (;;) {
-        int field = usual_key(&at, end, &next);
+    JsonMembers members = json_members(at, end);
+    while (json_to_member(&members)) {
+        int field = usual_key(&members.at, end, &next);
         if (field >= 0) {
-            at = json_skip_space(at, end);
-            if (at == end) return EVENT_CUT;
+            members.at = json_skip_space(members.at, end);
+            if (members.at == end) return EVENT_CUT;
         } else {
-            const char *key;
-            size_t length;
-            unsigned marks = 0;
-            at = json_skip_key(at, end, &key, &length, &marks, &fault);
-            if (at == NULL) return event_fault(fault);
-            field = event_field(key, length);
-            is_odd |= (marks & JSON_ESCAPED) && !(look & LOOK_CANONICAL);
+            if (!json_read_key(&members)) break;
+            field = event_field(members.key.at, members.key.length);
+            is_odd |= (members.marks & JSON_ESCAPED) && !(look & LOOK_CANONICAL);
         }
-        const char *value = at;
-        at = skip_field(at, end, field, event, &fault, &is_odd);
-        if (at == NULL) return event_fault(fault);
+        const char *value = members.at;
+        members.at = skip_field(value, end, field, event, &members.fault, &is_odd);
+        if (members.at == NULL) break;
         if (field >= 0) {
             is_odd |= event->fields[field].at != NULL;
-            event->fields[field] = (Text){value, (size_t)(at - value)};
+            event->fields[field] = (Text){value, (size_t)(members.at - value)};
             if (event->num_fields < NUM_FIELDS) event->order[event->num_fields++] = (uint8_t)field;
         }
-        event->has_members = 1;
-        at = json_skip_space(at, end);
-        if (at == end) return EVENT_CUT;
-        if (*at == '}') break;
-        if (*at != ',') return EVENT_ODD;
-        at = json_skip_space(at + 1, end);
     }
-    event->end = at + 1;
+    if (members.at == NULL) return members.fault == JSON_CUT ? EVENT_CUT : EVENT_ODD;
+    event->has_members = members.has_any;
+    event->end = members.at;
     return !is_odd && event_understand(event, look, 0) ? EVENT_FINE : EVENT_ODD;
 }
 
@@ -176,4 +157,28 @@ EventFault event_scan(Shapes *shapes, const char *at, const char *end, unsigned 
     EventFault fault = scan_anew(at, end, look, event);
     if (fault == EVENT_FINE) shapes_learn(shapes, event);
     return fault;
+}
+
+/* What a bare list of ours has in place of the fields beside the events. */
+int event_is_header(const Event *event)
+{
+    Text name = event->fields[FIELD_NAME];
+    return event->phase == 'M' && name.at != NULL && TEXT_IS(name, "\"kinetoscope_header\"");
+}
+
+/* Metadata that names and orders processes and threads: a merged trace says that anew. */
+int event_is_consumed(const Event *event)
+{
+    Text name = event->fields[FIELD_NAME];
+    return event->phase == 'M' && name.at != NULL &&
+           (event_is_header(event) || TEXT_IS(name, "\"thread_name\"") ||
+            TEXT_IS(name, "\"thread_sort_index\"") || TEXT_IS(name, "\"process_name\"") ||
+            TEXT_IS(name, "\"process_sort_index\"") || TEXT_IS(name, "\"process_labels\"") ||
+            TEXT_IS(name, "\"global_rank\"") || TEXT_IS(name, "\"clock_sync_timestamp_us\"") ||
+            TEXT_IS(name, "\"clock_sync_error_bound\""));
+}
+
+int event_has_id_phase(const Event *event)
+{
+    return event->phase != 0 && strchr("stfbneSTpFNOD", event->phase) != NULL;
 }

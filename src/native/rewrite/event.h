@@ -72,5 +72,11 @@ int event_understand(Event *event, unsigned look, int is_plain);
 /* A whole number that a double holds, written as a number or as a string: an id that may be counted
  * on from. */
 int event_plain_id(Text text, int64_t *id);
+/* Whether its phase is one whose id names a flow, an object or an operation. */
+int event_has_id_phase(const Event *event);
+/* Whether it is what a bare list of ours has in place of the fields beside the events. */
+int event_is_header(const Event *event);
+/* Metadata that names and orders processes and threads: a merged trace says that anew. */
+int event_is_consumed(const Event *event);
 
 #endif

@@ -54,25 +54,18 @@ static const char *put_value(PacketEncoder *encoder, Bytes *bytes, const char *a
 static const char *put_members(PacketEncoder *encoder, Bytes *bytes, const char *at,
                                const char *end, unsigned field, int depth)
 {
-    int is_object = *at == '{', num_commas = 0;
-    JsonFault fault = JSON_FINE;
-    at = json_skip_space(at + 1, end);
-    while (at < end && *at != '}' && *at != ']') {
-        const char *key = NULL;
-        size_t key_length = 0;
-        unsigned marks = 0;
-        if (is_object) at = json_skip_key(at, end, &key, &key_length, &marks, &fault);
-        if (at == NULL) return NULL;
+    int is_object = *at == '{';
+    JsonMembers members = json_members(at, end);
+    while (json_next(&members)) {
         size_t begin = begin_message(bytes, field);
+        Text key = members.key;
         if (is_object)
             put_unsigned(bytes, 1,
-                         intern(encoder, &encoder->keys, 3, (Text){key - 1, key_length + 2}));
-        at = put_value(encoder, bytes, at, end, depth + 1);
+                         intern(encoder, &encoder->keys, 3, (Text){key.at - 1, key.length + 2}));
+        members.at = put_value(encoder, bytes, members.at, end, depth + 1);
         end_message(bytes, begin);
-        if (at == NULL) return NULL;
-        at = json_skip_comma(at, end, &num_commas);
     }
-    return at < end ? at + 1 : NULL;
+    return members.at;
 }
 
 static void put_number(Bytes *bytes, const char *at, size_t length)

@@ -111,44 +111,32 @@ static int note_place(const Learning *learning, const char *at, unsigned more, u
 /* `at` is at the bracket that opens the args. Returns what is behind them, or NULL. */
 static const char *learn_args(Learning *learning, const char *at, const char *end)
 {
-    JsonFault fault = JSON_FINE;
     if (!note_place(learning, at, 1, &learning->shape.args_begin)) return NULL;
-    at = json_skip_space(at + 1, end);
-    while (at < end && *at != '}') {
-        const char *key;
-        size_t length;
-        unsigned marks = 0;
-        int num_commas = 0;
-        at = json_skip_key(at, end, &key, &length, &marks, &fault);
-        if (at == NULL || length > SHAPE_LONGEST || learning->num_members++ == MOST_MEMBERS ||
-            !note_place(learning, key - 1, 0, &learning->shape.key_at))
+    JsonMembers members = json_members(at, end);
+    while (json_next(&members)) {
+        Text key = members.key;
+        if (key.length > SHAPE_LONGEST || learning->num_members++ == MOST_MEMBERS ||
+            !note_place(learning, key.at - 1, 0, &learning->shape.key_at))
             return NULL;
-        learning->shape.key_length = (uint8_t)(length + 2);
-        at = learn_value(learning, at, end, -1);
-        if (at == NULL) return NULL;
-        at = json_skip_comma(at, end, &num_commas);
+        learning->shape.key_length = (uint8_t)(key.length + 2);
+        members.at = learn_value(learning, members.at, end, -1);
     }
-    return at < end && note_place(learning, at, 1, &learning->shape.args_end) ? at + 1 : NULL;
+    return members.at != NULL && note_place(learning, members.at - 1, 1, &learning->shape.args_end)
+               ? members.at
+               : NULL;
 }
 
 static int learn_event(Learning *learning, const Event *event)
 {
-    const char *at = json_skip_space(event->begin + 1, event->end);
-    JsonFault fault = JSON_FINE;
-    while (at < event->end && *at != '}') {
-        const char *key;
-        size_t length;
-        unsigned marks = 0;
-        int num_commas = 0;
-        at = json_skip_key(at, event->end, &key, &length, &marks, &fault);
-        if (at == NULL) return 0;
-        int field = event_field(key, length);
-        at = field == FIELD_ARGS && *at == '{' ? learn_args(learning, at, event->end)
-                                               : learn_value(learning, at, event->end, field);
-        if (at == NULL) return 0;
-        at = json_skip_comma(at, event->end, &num_commas);
+    JsonMembers members = json_members(event->begin, event->end);
+    while (json_next(&members)) {
+        const char *at = members.at;
+        int field = event_field(members.key.at, members.key.length);
+        members.at = field == FIELD_ARGS && *at == '{'
+                         ? learn_args(learning, at, event->end)
+                         : learn_value(learning, at, event->end, field);
     }
-    return at < event->end && learn_text(learning, at + 1, VALUE_NONE, -1);
+    return members.at != NULL && learn_text(learning, members.at, VALUE_NONE, -1);
 }
 
 void shapes_learn(Shapes *shapes, const Event *event)

@@ -34,7 +34,7 @@ static PyObject *text_new(PyTypeObject *type, PyObject *arguments, PyObject *Py_
     TextObject *self = object_new(type);
     if (self == NULL) return NULL;
     self->text.nests = nests;
-    self->text.checks = checks;
+    self->text.tracks.is_for_viewers = checks;
     self->text.counters.is_wanted = notes_counters;
     self->text.most_pending = most_pending > 0 ? (size_t)most_pending : 1;
     self->text.names.most_bytes = (size_t)32 << 20;
@@ -125,11 +125,11 @@ static PyObject *text_finish(TextObject *self, PyObject *Py_UNUSED(nothing))
  * written as a number, as text) of each track; pid and tid as they are written. */
 static PyObject *tracks_of(const TraceText *text)
 {
-    PyObject *tracks = PyList_New((Py_ssize_t)text->num_tracks);
-    for (size_t i = 0; tracks != NULL && i < text->num_tracks; i++) {
-        const TextTrack *track = &text->tracks[i];
+    PyObject *tracks = PyList_New((Py_ssize_t)text->tracks.num);
+    for (size_t i = 0; tracks != NULL && i < text->tracks.num; i++) {
+        const TextTrack *track = &text->tracks.all[i];
         size_t length;
-        const char *key = table_key(&text->track_keys, (uint32_t)i, &length);
+        const char *key = table_key(&text->tracks.keys, (uint32_t)i, &length);
         PyObject *described = Py_BuildValue("y#y#KiiIii", key, (Py_ssize_t)track->pid_length,
                                             key + track->pid_length + 1,
                                             (Py_ssize_t)(length - track->pid_length - 1),
@@ -141,18 +141,6 @@ static PyObject *tracks_of(const TraceText *text)
             Py_CLEAR(tracks);
     }
     return tracks;
-}
-
-static PyObject *metadata_of(const TraceText *text)
-{
-    PyObject *events = PyList_New((Py_ssize_t)text->metadata.num_entries);
-    for (size_t i = 0; events != NULL && i < text->metadata.num_entries; i++) {
-        size_t length;
-        const char *event = table_key(&text->metadata, (uint32_t)i, &length);
-        PyObject *bytes = PyBytes_FromStringAndSize(event, (Py_ssize_t)length);
-        if (bytes == NULL || PyList_SetItem(events, (Py_ssize_t)i, bytes) < 0) Py_CLEAR(events);
-    }
-    return events;
 }
 
 /* CounterFacts, as they lie in memory; None if nobody asked for them, or there are too many. */
@@ -183,7 +171,7 @@ static PyObject *text_facts(TextObject *self, PyObject *Py_UNUSED(nothing))
     if (facts == NULL) return NULL;
     const char *steps = text->steps.at != NULL ? text->steps.at : "";
     if (put_fact(facts, "tracks", tracks_of(text)) < 0 ||
-        put_fact(facts, "metadata", metadata_of(text)) < 0 ||
+        put_fact(facts, "metadata", table_list(&text->metadata)) < 0 ||
         put_fact(facts, "steps", PyBytes_FromStringAndSize(steps, (Py_ssize_t)text->steps.length)) <
             0 ||
         put_fact(facts, "counters", counters_of(&text->counters)) < 0 ||
@@ -372,14 +360,8 @@ static PyType_Slot text_slots[] = {
     {0, NULL},
 };
 
-static PyType_Spec text_spec = {
-    .name = "kinetoscope._native.TraceText",
-    .basicsize = sizeof(TextObject),
-    .flags = Py_TPFLAGS_DEFAULT,
-    .slots = text_slots,
-};
-
 int text_setup(PyObject *module)
 {
-    return add_type(module, &text_spec, NULL);
+    return add_type(module, "kinetoscope._native.TraceText", sizeof(TextObject), 0, text_slots,
+                    NULL);
 }

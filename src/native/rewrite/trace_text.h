@@ -12,39 +12,12 @@
 
 #include "text/bytes.h"
 #include "rewrite/counters.h"
-#include "rewrite/end_order.h"
-#include "rewrite/event.h"
-#include "rewrite/nest.h"
 #include "rewrite/perfetto.h"
 #include "rewrite/shapes.h"
 #include "rewrite/splice.h"
-#include "rewrite/viewers.h"
+#include "rewrite/tracks.h"
 
 enum TextStatus { TEXT_MORE, TEXT_END, TEXT_ODD };
-enum TrackRole { ROLE_NONE, ROLE_LOOP, ROLE_BACKWARD };
-
-/* The events of one (pid, tid) of the file. Its key is the pid and the tid with a zero byte
- * between; what stands for the same number, 8 or "8" or "stream 8" as a tid, is the same there. */
-typedef struct {
-    uint64_t first_serial;
-    NestSpan *pending; /* spans that wait to be nested */
-    size_t num_pending, pending_capacity;
-    NestLevel nested;
-    int64_t last_begin, last_dur; /* of the span that was nested last */
-    uint32_t pid_length;          /* in its key */
-    uint32_t first_output;
-    uint32_t num_levels;
-    int64_t previous_begin, previous_dur; /* of the span before */
-    uint64_t num_spans;
-    uint8_t was_cut;       /* a span of it was, so that the order may be another */
-    uint8_t is_disordered; /* its spans do not come in the order of their begin */
-    uint8_t role, is_device, is_unsorted, has_nested;
-    uint8_t has_number_tid, has_text_tid; /* how its tid is written, where it is a number */
-    FlowPlace flows;
-    EndOrder ends;
-    uint8_t *kept; /* for each B that is open, whether it is in the window */
-    size_t num_kept, kept_capacity;
-} TextTrack;
 
 /* Where events of a track, or of an overlap track of it, go. */
 typedef struct {
@@ -57,19 +30,10 @@ typedef struct {
 
 typedef struct {
     Shapes shapes;
-    Table places;           /* pids and tids as they are written */
-    uint32_t *place_tracks; /* the track of each */
-    size_t places_capacity;
-    uint32_t last_place, last_pid_length;
-    Table track_keys;
-    TextTrack *tracks;
-    size_t num_tracks, tracks_capacity;
+    Tracks tracks; /* what viewers take for one is one, if what they do not show is looked for */
     Table names, metadata;
-    Bytes steps;    /* texts of spans that are batches, with commas between */
-    Bytes align_on; /* the name, as JSON */
-    /* whether what viewers do not show is looked for too: then tracks are what viewers take for
-     * one */
-    int checks;
+    Bytes steps;           /* texts of spans that are batches, with commas between */
+    Bytes align_on;        /* the name, as JSON */
     Table flows;           /* those that began, by id, category and name */
     uint32_t *flow_counts; /* how often each began, in the second pass */
     size_t flow_counts_capacity;

@@ -30,23 +30,16 @@ static int is_hex(Text text)
 /* Whether all members of the args are numbers, or, of a name, whether it is text. */
 static int has_plain_members(Text args, int is_name)
 {
-    JsonFault fault = JSON_FINE;
     if (args.at == NULL || *args.at != '{') return is_name;
-    const char *end = args.at + args.length, *at = json_skip_space(args.at + 1, end);
-    while (at != NULL && at < end && *at != '}') {
-        const char *key;
-        size_t length;
-        unsigned marks = 0;
-        int num_commas = 0;
-        const char *value = json_skip_key(at, end, &key, &length, &marks, &fault);
-        if (value == NULL || (marks & JSON_ESCAPED)) return 0;
-        if (is_name ? length == 4 && memcmp(key, "name", 4) == 0 && *value != '"'
-                    : !is_number(value))
+    JsonMembers members = json_members(args.at, args.at + args.length);
+    while (json_next(&members)) {
+        if (members.marks & JSON_ESCAPED) return 0;
+        Text value = json_skip_member(&members);
+        if (value.at == NULL) return 0;
+        if (is_name ? TEXT_IS(members.key, "name") && *value.at != '"' : !is_number(value.at))
             return 0;
-        at = json_skip_value(value, end, &fault);
-        at = at != NULL ? json_skip_comma(at, end, &num_commas) : NULL;
     }
-    return at != NULL;
+    return members.at != NULL;
 }
 
 static int is_flow(const Event *event)

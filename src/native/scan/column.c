@@ -254,16 +254,10 @@ static PyType_Slot column_slots[] = {
     {0, NULL},
 };
 
-static PyType_Spec column_spec = {
-    .name = "kinetoscope._native.Column",
-    .basicsize = sizeof(Column),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
-    .slots = column_slots,
-};
-
 int column_setup(PyObject *module)
 {
-    return add_type(module, &column_spec, &column_type);
+    return add_type(module, "kinetoscope._native.Column", sizeof(Column),
+                    Py_TPFLAGS_DISALLOW_INSTANTIATION, column_slots, &column_type);
 }
 
 /* -- and back -- */

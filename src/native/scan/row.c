@@ -97,35 +97,24 @@ static int note_argument(Row *row, const Keys *keys, const Key *key, const char 
     return 1;
 }
 
-/* `at` is at the opening brace of the arguments. */
-static const char *read_args(const Keys *keys, Row *row, const char *at, const char *end,
+/* `start` is at the opening brace of the arguments. */
+static const char *read_args(const Keys *keys, Row *row, const char *start, const char *end,
                              JsonFault *fault)
 {
-    const char *start = at, *key, *value;
-    size_t key_length;
-    for (at = json_skip_space(at + 1, end);; at = json_skip_space(at + 1, end)) {
-        unsigned marks = 0;
-        if (at < end && *at == '}' && *start == '{' && json_skip_space(start + 1, end) == at)
-            break; /* none at all */
-        value = json_skip_key(at, end, &key, &key_length, &marks, fault);
-        at = value == NULL ? NULL : json_skip_value(value, end, fault);
-        if (at == NULL) return NULL;
-        const Key *known = find_key(keys, key, key_length);
-        if ((marks & JSON_ESCAPED && hides_plain(key, key_length)) ||
-            (known != NULL && !note_argument(row, keys, known, value, at))) {
-            *fault = JSON_BAD;
-            return NULL;
-        }
-        at = json_skip_space(at, end);
-        if (at == end || *at != ',') {
-            *fault = at == end ? JSON_CUT : JSON_BAD;
-            if (at == end || *at != '}') return NULL;
-            break;
-        }
+    JsonMembers members = json_members(start, end);
+    while (json_next(&members)) {
+        const char *value = json_skip_member(&members).at;
+        if (value == NULL) break;
+        const Key *known = find_key(keys, members.key.at, members.key.length);
+        if ((members.marks & JSON_ESCAPED && hides_plain(members.key.at, members.key.length)) ||
+            (known != NULL && !note_argument(row, keys, known, value, members.at)))
+            json_refuse(&members, JSON_BAD);
     }
-    row->args = (Text){start, (size_t)(at + 1 - start)};
+    *fault = members.fault;
+    if (members.at == NULL) return NULL;
+    row->args = (Text){start, (size_t)(members.at - start)};
     row->has_args = 1;
-    return at + 1;
+    return members.at;
 }
 
 static const char *odd(JsonFault *fault)
@@ -222,24 +211,16 @@ static const char *read_field(const Keys *keys, Row *row, Text key, const char *
 
 RowVerdict row_read(const Keys *keys, Row *row, const char **at, const char *end)
 {
-    JsonFault fault = JSON_FINE;
-    const char *next = json_skip_space(*at + 1, end), *key = NULL;
-    size_t length = 0;
+    JsonMembers members = json_members(*at, end);
     memset(row, 0, offsetof(Row, numbers));
     row->has_text = 0, row->seen_keys = 0, row->num_fields = 0;
-    for (;;) {
-        unsigned marks = 0;
-        next = json_skip_key(next, end, &key, &length, &marks, &fault);
-        if (next != NULL && marks & JSON_ESCAPED && hides_plain(key, length)) return ROW_ODD;
-        next = next == NULL ? NULL : read_field(keys, row, (Text){key, length}, next, end, &fault);
-        if (next == NULL) return verdict_of(fault);
-        next = json_skip_space(next, end);
-        if (next == end) return ROW_CUT;
-        if (*next == '}') break;
-        if (*next != ',') return ROW_ODD;
-        next = json_skip_space(next + 1, end);
+    while (json_next(&members)) {
+        if (members.marks & JSON_ESCAPED && hides_plain(members.key.at, members.key.length))
+            return ROW_ODD;
+        members.at = read_field(keys, row, members.key, members.at, end, &members.fault);
     }
+    if (members.at == NULL) return verdict_of(members.fault);
     if (!row->has_phase) return ROW_ODD;
-    *at = next + 1;
+    *at = members.at;
     return ROW_TAKEN;
 }

@@ -137,14 +137,10 @@ static void scan_events(Scanner *scanner, Progress *progress, const char *end)
 {
     Row row;
     while (!block_is_full(scanner->block, (size_t)(end - progress->at))) {
-        int num_commas = 0;
-        const char *next = json_skip_space(progress->at, end), *before;
+        int64_t num_commas;
         /* blanks are done with; commas are counted together with what comes behind them */
-        progress->at = next;
-        do {
-            before = next;
-            next = json_skip_comma(next, end, &num_commas);
-        } while (next != before);
+        progress->at = json_skip_space(progress->at, end);
+        const char *next = json_skip_commas(progress->at, end, &num_commas);
         progress->end = SCAN_MORE;
         if (next == end) return;
         int num_expected = *next != ']' && !progress->is_first;
@@ -251,15 +247,7 @@ static PyObject *scanner_texts(PyObject *self, PyObject *arguments)
     if (column < 0 || column >= scanner->num_texts || scanner->is_busy)
         return PyErr_Format(PyExc_ValueError,
                             "There is no column %d of texts, or it is being written.", column);
-    const Table *texts = &scanner->texts[column];
-    PyObject *list = PyList_New((Py_ssize_t)texts->num_entries);
-    for (uint32_t number = 0; list != NULL && number < texts->num_entries; number++) {
-        size_t length;
-        const char *start = table_key(texts, number, &length);
-        PyObject *text = PyBytes_FromStringAndSize(start, (Py_ssize_t)length);
-        if (text == NULL || PyList_SetItem(list, (Py_ssize_t)number, text) < 0) Py_CLEAR(list);
-    }
-    return list;
+    return table_list(&scanner->texts[column]);
 }
 
 /* Takes in one key: (text, column, rank, is_text). Returns -1 with an error set. */
@@ -380,14 +368,7 @@ static PyType_Slot scanner_slots[] = {
     {0, NULL},
 };
 
-static PyType_Spec scanner_spec = {
-    .name = "kinetoscope._native.Scanner",
-    .basicsize = sizeof(Scanner),
-    .flags = Py_TPFLAGS_DEFAULT,
-    .slots = scanner_slots,
-};
-
 int scan_setup(PyObject *module)
 {
-    return add_type(module, &scanner_spec, NULL);
+    return add_type(module, "kinetoscope._native.Scanner", sizeof(Scanner), 0, scanner_slots, NULL);
 }

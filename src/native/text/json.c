@@ -220,14 +220,12 @@ HOT const char *skip_scalar(const char *at, const char *end, JsonFault *fault)
     }
 }
 
-const char *json_skip_comma(const char *at, const char *end, int *num_commas)
+const char *json_skip_commas(const char *at, const char *end, int64_t *num_commas)
 {
-    at = json_skip_space(at, end);
-    if (at < end && *at == ',') {
-        (*num_commas)++;
-        at = json_skip_space(at + 1, end);
+    for (*num_commas = 0;; ++*num_commas, at++) {
+        at = json_skip_space(at, end);
+        if (at == end || *at != ',') return at;
     }
-    return at;
 }
 
 HOT const char *skip_key(const char *at, const char *end, const char **key, size_t *key_length,
@@ -246,10 +244,12 @@ HOT const char *skip_key(const char *at, const char *end, const char **key, size
     return at < end ? at : refuse(fault, JSON_CUT);
 }
 
-const char *json_skip_key(const char *at, const char *end, const char **key, size_t *key_length,
-                          unsigned *marks, JsonFault *fault)
+int json_read_key(JsonMembers *members)
 {
-    return skip_key(at, end, key, key_length, marks, fault);
+    members->marks = 0;
+    members->at = skip_key(members->at, members->end, &members->key.at, &members->key.length,
+                           &members->marks, &members->fault);
+    return members->at != NULL;
 }
 
 /* Brackets that are open, one bit each: 1 is an object. */

@@ -10,8 +10,7 @@
 #ifndef KINETOSCOPE_JSON_H
 #define KINETOSCOPE_JSON_H
 
-#include <stddef.h>
-#include <stdint.h>
+#include "text/bytes.h"
 
 #if defined(__SSE2__)
     #include <emmintrin.h>
@@ -68,14 +67,71 @@ const char *json_skip_string(const char *at, const char *end, unsigned *marks, J
  * number that reaches `end` may go on: it counts as cut. */
 const char *json_skip_value(const char *at, const char *end, JsonFault *fault);
 
-/* `at` is behind a value in a list or an object, or behind the bracket that opens it. Skips white
- * space, and the comma if there is one (`*num_commas` counts them): what comes next is a value, a
- * key, or the closing bracket. */
-const char *json_skip_comma(const char *at, const char *end, int *num_commas);
+/* Goes over any white space and commas, as there are between the events of a damaged trace. */
+const char *json_skip_commas(const char *at, const char *end, int64_t *num_commas);
 
-/* `at` is at the opening quote of a key. Gives the key without quotes, and the first byte of its
- * value; NULL and why. */
-const char *json_skip_key(const char *at, const char *end, const char **key, size_t *key_length,
-                          unsigned *marks, JsonFault *fault);
+/* One after another, the members of an object or a list:
+ *
+ *     JsonMembers members = json_members(at, end);
+ *     while (json_next(&members)) json_skip_member(&members);
+ *
+ * Who reads a value in another way moves `at` behind it, or to NULL with a fault. */
+typedef struct {
+    const char *at, *end; /* `at` is at a value; once all are read, behind the bracket, or NULL */
+    Text key;             /* without its quotes; for an object */
+    unsigned marks;       /* of the key */
+    JsonFault fault;      /* why `at` is NULL */
+    char closing;
+    uint8_t has_any;
+} JsonMembers;
+
+/* `at` is at the opening bracket. */
+static inline JsonMembers json_members(const char *at, const char *end)
+{
+    return (JsonMembers){.at = at + 1, .end = end, .closing = *at == '{' ? '}' : ']'};
+}
+
+static inline int json_refuse(JsonMembers *members, JsonFault fault)
+{
+    members->at = NULL;
+    members->fault = fault;
+    return 0;
+}
+
+/* Goes to the next member: to its key, if it has one. */
+static inline int json_to_member(JsonMembers *members)
+{
+    if (members->at == NULL) return 0;
+    const char *at = json_skip_space(members->at, members->end);
+    if (at == members->end) return json_refuse(members, JSON_CUT);
+    if (*at == members->closing) {
+        members->at = at + 1;
+        return 0;
+    }
+    if (members->has_any) {
+        if (*at != ',') return json_refuse(members, JSON_BAD);
+        at = json_skip_space(at + 1, members->end);
+    }
+    members->has_any = 1;
+    members->at = at;
+    return 1;
+}
+
+/* Goes from the opening quote of a key to the value; 0 if it can't. */
+int json_read_key(JsonMembers *members);
+
+/* Goes to the value of the next member; 0 if there is none, or if it is not JSON. */
+static inline int json_next(JsonMembers *members)
+{
+    return json_to_member(members) && (members->closing == ']' || json_read_key(members));
+}
+
+/* The value at hand; goes behind it. `at` of what it returns is NULL if it is not JSON. */
+static inline Text json_skip_member(JsonMembers *members)
+{
+    const char *value = members->at;
+    members->at = json_skip_value(value, members->end, &members->fault);
+    return members->at != NULL ? (Text){value, (size_t)(members->at - value)} : (Text){NULL, 0};
+}
 
 #endif

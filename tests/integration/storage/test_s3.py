@@ -140,8 +140,10 @@ def test_the_next_start_of_a_killed_run_uploads_what_it_left(tmp_path, s3):
     restarted = start(tmp_path, again, s3.environment() | {"TORCHELASTIC_RESTART_COUNT": "1"}, "second")
     _, errors = restarted.communicate(timeout=90)
     assert restarted.returncode == 0, errors
-    assert {it.upload.url.removeprefix(f"s3://{BUCKET}/") for it in left} <= set(s3.names())
-    assert "again/second/traces/attempt1/ep0-ba1-rank0.json" in s3.names()
+    expected = {it.upload.url.removeprefix(f"s3://{BUCKET}/") for it in left}
+    expected.add("again/second/traces/attempt1/ep0-ba1-rank0.json")
+    wait_for(lambda: expected <= set(s3.names()))  # on a busy machine the uploads go on after the run has ended
+    assert expected <= set(s3.names())
 
 
 def test_without_a_store_training_is_not_held_up_and_the_log_says_what_is_left(tmp_path, s3):

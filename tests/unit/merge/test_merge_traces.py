@@ -415,3 +415,23 @@ def test_composers_files_are_put_on_one_clock_by_the_moment_that_their_ranks_not
     merge_traces(tmp_path / "merged.json", tmp_path / "b.json", tmp_path / "a.json", as_list=True)
     merged = json.loads((tmp_path / "merged.json").read_text())
     assert [(it["pid"], it["ts"]) for it in merged if it["ph"] == "B"] == [(0, 1500), (1, 1500)]
+
+
+@pytest.mark.parametrize("suffix", [".json", ".pftrace"])
+def test_however_many_files_are_looked_at_at_a_time_the_merged_trace_is_the_same(tmp_path, suffix):
+    files = [write(tmp_path / f"rank{rank}.json", [cpu(ts, f"op {ts}") for ts in range(50)]) for rank in range(9)]
+    outputs = [tmp_path / f"merged{num_threads}{suffix}" for num_threads in (1, 3, 4)]
+    reports = [merge_traces(output, *files, num_threads=num) for output, num in zip(outputs, (1, 3, 4), strict=True)]
+    assert {output.read_bytes() for output in outputs} == {outputs[0].read_bytes()}
+    assert {report.num_events for report in reports} == {450}
+
+
+def test_of_several_bad_files_the_first_is_named_and_nothing_is_left_behind(tmp_path):
+    files = [write(tmp_path / f"rank{rank}.json", [cpu(0)]) for rank in range(8)]
+    files[2].write_bytes(b"")
+    files[5].write_bytes(b"")
+    told = []
+    with pytest.raises(TraceFileError, match=r"rank2\.json"):
+        merge_traces(tmp_path / "merged.json", *files, on_progress=lambda done, total: told.append(done), num_threads=4)
+    assert told == sorted(told)
+    assert [path.name for path in tmp_path.iterdir() if "rank" not in path.name] == []

@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import os
 import threading
 import weakref
 
@@ -138,6 +139,30 @@ def test_a_generator_left_open_and_collected_ends_its_span(twin):
     gc.collect()
     (record,) = twin.records()
     assert not record.flags & Flag.CUT
+
+
+def test_a_finalizer_may_begin_a_span_while_one_is_begun(twin):
+    span, tokens = twin.span(), []
+
+    class Cycle:
+        def __init__(self):
+            self.me = self
+
+        def __del__(self):
+            tokens.append(span.begin())
+
+    twin.open()
+    before = gc.get_threshold()
+    for _ in range(100):
+        Cycle()
+        gc.set_threshold(1)
+        tokens.append(span.begin())
+        gc.set_threshold(*before)
+    gc.collect()
+    for token in tokens:
+        span.end(token)
+    assert len(tokens) == 200
+    assert len({begin for _, begin, _ in twin.spans()}) == 200
 
 
 def test_a_span_begun_inactive_does_not_end_one_begun_active(twin):
@@ -392,10 +417,10 @@ class Log:
         if call[0] == self.fails:
             raise ValueError(self.fails)
 
-    def on_begin(self, name, entry, begin_ns):
+    def on_begin(self, name, begin_ns, entry):
         self._call("begin", name, begin_ns)
 
-    def on_end(self, name, entry, end_ns):
+    def on_end(self, name, end_ns, entry):
         self._call("end", name, end_ns)
 
     def on_instant(self, name, now_ns):
@@ -500,6 +525,23 @@ def test_a_thread_that_ends_inside_a_span_is_forgotten_once_that_was_cut(native,
         span.end(token)
     assert native.records() == []
     native.recorder.close_folder()
+
+
+@pytest.mark.parametrize("num_bytes", range(8, 24))
+def test_a_folder_with_too_long_a_path_for_chunks_is_refused_and_everything_stays_in_memory(
+    native, tmp_path, num_bytes
+):
+    """``num_bytes``: how many are left for the name of a file."""
+    longest = os.pathconf(tmp_path, "PC_PATH_MAX") - len("/") - num_bytes - len("\0")
+    folder = (str(tmp_path) + ("/" + "d" * 200) * 40)[:longest]
+    os.makedirs(folder)
+    with pytest.raises(OSError, match="File name too long"):
+        native.recorder.open_folder(folder, 0, 1 << 20)
+    span = native.span()
+    native.open()
+    with span:
+        assert os.listdir(folder) == []
+    assert len(native.records()) == 1
 
 
 def test_a_span_that_a_thread_leaves_open_when_it_ends_is_cut_at_the_windows_end(twin):

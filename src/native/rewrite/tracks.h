@@ -1,0 +1,69 @@
+/* The tracks of a file: which pids and tids are the same one.
+ *
+ *     a pid and a tid, as they are written ──► tracks_find ──► TextTrack */
+
+#ifndef KINETOSCOPE_TRACKS_H
+#define KINETOSCOPE_TRACKS_H
+
+#include "text/bytes.h"
+#include "rewrite/end_order.h"
+#include "rewrite/event.h"
+#include "rewrite/nest.h"
+#include "rewrite/viewers.h"
+
+#define NO_OUTPUT UINT32_MAX
+
+enum TrackRole { ROLE_NONE, ROLE_LOOP, ROLE_BACKWARD };
+
+/* The events of one (pid, tid) of the file. Its key is the pid and the tid with a zero byte
+ * between; what stands for the same number, 8 or "8" or "stream 8" as a tid, is the same there. */
+typedef struct {
+    uint64_t first_serial;
+    NestSpan *pending; /* spans that wait to be nested */
+    size_t num_pending, pending_capacity;
+    NestLevel nested;
+    int64_t last_begin, last_dur; /* of the span that was nested last */
+    uint32_t pid_length;          /* in its key */
+    uint32_t first_output;
+    uint32_t num_levels;
+    int64_t previous_begin, previous_dur; /* of the span before */
+    uint64_t num_spans;
+    uint8_t was_cut;       /* a span of it was, so that the order may be another */
+    uint8_t is_disordered; /* its spans do not come in the order of their begin */
+    uint8_t role, is_device, is_unsorted, has_nested;
+    uint8_t has_number_tid, has_text_tid; /* how its tid is written, where it is a number */
+    FlowPlace flows;
+    EndOrder ends;
+    uint8_t *kept; /* for each B that is open, whether it is in the window */
+    size_t num_kept, kept_capacity;
+} TextTrack;
+
+/* All of a file. Where viewers count, a tid of 0, or none, is the main thread's. */
+typedef struct {
+    TextTrack *all;
+    size_t num, capacity;
+    int is_for_viewers;
+    Table keys;      /* of the tracks: the pid and the tid with a zero byte between */
+    Table places;    /* pids and tids as they are written */
+    uint32_t *track; /* of each place */
+    size_t places_capacity;
+    uint32_t last_place, last_pid_length;
+} Tracks;
+
+/* The track of an event, made if it is new; NULL and EVENT_ODD in `fault` if its pid or tid must be
+ * written anew first; NULL if there is no memory. */
+TextTrack *tracks_find(Tracks *tracks, const Event *event, unsigned look, EventFault *fault);
+/* Whether its pid and tid are written as everybody writes them who means the same. */
+int tracks_take(const Event *event, unsigned look);
+/* The number of the track that an event of this pid and tid would be on; TABLE_FULL: no memory. */
+uint32_t tracks_number(Tracks *tracks, Text *pid, Text tid);
+/* The tid of a track; none for one without. */
+Text tracks_thread(const Tracks *tracks, const TextTrack *track);
+void tracks_free(Tracks *tracks);
+
+static inline Text none_if_null(Text text)
+{
+    return text.at != NULL && TEXT_IS(text, "null") ? (Text){NULL, 0} : text;
+}
+
+#endif
