@@ -17,7 +17,7 @@ from torch.autograd.profiler import KinetoStepTracker
 from torch.profiler import ProfilerAction
 
 from kinetoscope.errors import ProfilerStateError
-from kinetoscope.recording.termination import TerminationHandler
+from kinetoscope.recording.process import TerminationHandler
 from kinetoscope.torch.execution_trace import ExecutionTraceObserver
 from kinetoscope.torch.kineto_profile import KinetoProfile
 from kinetoscope.torch.record_function import record_function
