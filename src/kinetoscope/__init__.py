@@ -8,10 +8,10 @@ if TYPE_CHECKING:
     from kinetoscope.merge.merge_traces import merge_traces
     from kinetoscope.recording.action import ProfilerAction
     from kinetoscope.recording.active import active_profiler, marker
+    from kinetoscope.recording.contract import TraceHandler
     from kinetoscope.recording.marker import Marker
     from kinetoscope.recording.profiler import Profiler
     from kinetoscope.recording.schedule import cyclic_schedule
-    from kinetoscope.recording.trace_handler import TraceHandler
     from kinetoscope.sources.system_profiler import SystemProfiler
     from kinetoscope.sources.torch_profiler import TorchProfiler
     from kinetoscope.table.load import load
@@ -34,7 +34,7 @@ _HOMES = {
     "SystemProfiler": "kinetoscope.sources.system_profiler",
     "Timestamp": "kinetoscope.training.timestamp",
     "TorchProfiler": "kinetoscope.sources.torch_profiler",
-    "TraceHandler": "kinetoscope.recording.trace_handler",
+    "TraceHandler": "kinetoscope.recording.contract",
     "active_profiler": "kinetoscope.recording.active",
     "cyclic_schedule": "kinetoscope.recording.schedule",
     "load": "kinetoscope.table.load",

@@ -4,8 +4,8 @@ from collections import defaultdict
 from typing import Any
 
 from kinetoscope.formats.record import Flag, Kind
+from kinetoscope.recording.contract import TraceHandler
 from kinetoscope.recording.cycle import Cycle
-from kinetoscope.recording.trace_handler import TraceHandler
 
 
 class FakeClock:

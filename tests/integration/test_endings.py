@@ -249,10 +249,10 @@ def test_a_disk_that_is_full_for_a_while_costs_no_span(tmp_path, small_disk):
         with Profiler(schedule, JSONTraceHandler(folder, merged_trace_filename=None)) as profiler:
             for batch in profiler.batches(range(20)):
                 if batch == 5:
-                    assert profiler.drain(60)
+                    assert profiler.run.drain(60)
                     fill()
                 if batch == 15:
-                    assert profiler.drain(60)
+                    assert profiler.run.drain(60)
                     os.remove(folder + "/.filler")
                 for n in range(50):
                     with profiler.marker("train"):
@@ -275,11 +275,11 @@ def test_a_kill_while_a_cycle_waits_to_be_saved_again_loses_none(tmp_path):
         with Profiler(schedule, JSONTraceHandler(folder, merged_trace_filename=None)) as profiler:
             for batch in profiler.batches(range(10)):
                 if batch == 3:
-                    assert profiler.drain(60)
+                    assert profiler.run.drain(60)
                     os.rename(folder, folder + "-aside")
                     open(folder, "w").close()
                 if batch == 9:
-                    assert profiler.drain(60)
+                    assert profiler.run.drain(60)
                     os.remove(folder)
                     os.rename(folder + "-aside", folder)
                     os.kill(os.getpid(), signal.SIGKILL)

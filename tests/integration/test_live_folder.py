@@ -129,7 +129,7 @@ def test_space_is_given_back_as_soon_as_a_cycle_is_saved(tmp_path):
         for _ in profiler.batches(range(5)):
             with marker:
                 pass
-        profiler._delivery.writer.drain(10)
+        profiler.run._delivery.writer.drain(10)
         assert len(list(folder.glob("*.chunk"))) <= 3
 
 
@@ -144,7 +144,7 @@ def test_what_finds_no_space_is_dropped_and_the_trace_says_how_much(tmp_path):
     with Profiler(ALWAYS, handler, live_bytes_max=1 << 20, strict=True) as profiler:
         marker = profiler.marker("m")
         let_go = threading.Event()
-        profiler._delivery.writer.submit("Being slow", let_go.wait)
+        profiler.run._delivery.writer.submit("Being slow", let_go.wait)
         for _ in range(60_000):
             marker.instant()
         let_go.set()
@@ -168,7 +168,7 @@ def test_a_forked_child_has_none_of_its_parents_events_and_harms_none(tmp_path):
             pass
         with marker:
             token = marker.begin()
-            profiler._recorder.run_file = None  # a child that is not told of the run
+            profiler.run._recorder.run_file = None  # a child that is not told of the run
             child = os.fork()
             if child == 0:
                 status = 1
@@ -176,7 +176,7 @@ def test_a_forked_child_has_none_of_its_parents_events_and_harms_none(tmp_path):
                     marker.end(token)
                     with marker:
                         marker.instant()
-                    recorder = profiler._recorder
+                    recorder = profiler.run._recorder
                     recorder.open_window()
                     recorder.action = 4
                     with marker:

@@ -75,7 +75,7 @@ for batch in profiler.batches(range(3)):
     os.write(asked[1], b"+")
     os.read(answered[0], 1)
     if batch == 2:
-        profiler.drain(30)
+        profiler.run.drain(30)
         print("ready", flush=True)
         sys.stdin.readline()
 os.write(asked[1], b"-")

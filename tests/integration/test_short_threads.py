@@ -71,9 +71,9 @@ with Profiler(schedule, count, live_folder=folder or False, strict=True) as prof
             thread.start()
             thread.join()
         if batch == 19:
-            assert profiler.drain(60)  # what waits for the writer thread is not what stays
+            assert profiler.run.drain(60)  # what waits for the writer thread is not what stays
             before, maps_before = resident_kib(), num_maps()
-    assert profiler.drain(60)
+    assert profiler.run.drain(60)
     grown, more_maps = resident_kib() - before, num_maps() - maps_before
 print(count.num_spans, count.num_dropped, count.num_unlike, grown, more_maps)
 """
@@ -234,7 +234,7 @@ def test_what_a_worker_dropped_is_counted_in_its_own_window_only(tmp_path, monke
                 worker.start()
                 assert is_full.wait(60)
             else:
-                profiler.drain(60)
+                profiler.run.drain(60)
         may_end.set()
         worker.join()
     first, second = ([thread.num_dropped for thread in cycle.threads] for cycle in handler.cycles[:2])
@@ -281,7 +281,7 @@ def test_profilers_that_are_closed_leave_nothing_in_memory(tmp_path, kind, first
 @native_only
 def test_a_closed_profiler_that_somebody_keeps_holds_no_space_to_record_into(tmp_path):
     def used_bytes(profiler):
-        return profiler._recorder.used_bytes
+        return profiler.run._recorder.used_bytes
 
     with Profiler(lambda state: ProfilerAction.ACTIVE, live_folder=False) as in_memory:
         with in_memory.marker("m"):

@@ -69,7 +69,7 @@ def test_a_restarted_job_stays_in_its_folder(tmp_path, monkeypatch):
 
 
 def _started(profiler):
-    ranks, attempt = profiler.ranks, profiler.attempt
+    ranks, attempt = profiler.run.ranks, profiler.run.attempt
     return RankStarted(
         ranks.rank, ranks.local_rank, 0, 2, 2, os.getpid(), socket.gethostname(), attempt.name, attempt.start
     )
@@ -77,14 +77,14 @@ def _started(profiler):
 
 def test_sources_can_be_left_out_or_brought_along(tmp_path):
     mine = SystemProfiler(profile_net=True)
-    assert kinetoscope.profile(tmp_path, torch=False, system=mine).sources == [mine]
-    assert kinetoscope.profile(tmp_path, torch=False, system=False).sources == []
+    assert kinetoscope.profile(tmp_path, torch=False, system=mine).run.sources == [mine]
+    assert kinetoscope.profile(tmp_path, torch=False, system=False).run.sources == []
 
 
 def test_without_torch_installed_there_are_no_operators_and_no_error(tmp_path, monkeypatch):
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "torch" else find(name))
-    (source,) = kinetoscope.profile(tmp_path).sources
+    (source,) = kinetoscope.profile(tmp_path).run.sources
     assert isinstance(source, SystemProfiler)
 
 

@@ -2,9 +2,12 @@
 
 from typing import TYPE_CHECKING, Any
 
+from kinetoscope.composer.trainer_loop import TrainerLoop, trainer_loop_of
 from kinetoscope.errors import ProfilerStateError
+from kinetoscope.recording.run import Run
 from kinetoscope.training.callback import Callback
 from kinetoscope.training.event import Event
+from kinetoscope.training.state import RunState
 
 if TYPE_CHECKING:
     TrainerCallback = Callback
@@ -34,7 +37,7 @@ class GuardedCallback:
         super().__init_subclass__(**options)
         cls._handled = None
 
-    def run_event(self, event: Any, state: Any, logger: Any = None) -> None:
+    def run_event(self, event: Event, state: RunState, logger: Any = None) -> None:
         """Called by the engine at each event."""
         handled, name = self._handled, event.value
         if handled is None:
@@ -42,10 +45,11 @@ class GuardedCallback:
         if name not in handled:
             return
         method = getattr(self, name)
-        if name == "init" or not hasattr(state.profiler, "call"):
+        run = getattr(state.profiler, "run", None)
+        if name == "init" or not isinstance(run, Run):
             method(state, logger)
         else:
-            state.profiler.call(self, method, state, logger)
+            run.call(self, method, state, logger)
 
 
 def _handled_by(kind: type) -> frozenset[str]:
@@ -55,9 +59,11 @@ def _handled_by(kind: type) -> frozenset[str]:
     return frozenset(name for name in names if not any(getattr(kind, name) is getattr(it, name, None) for it in empty))
 
 
-def require_profiler(callback: Any, state: Any) -> None:
-    """Raises `ProfilerStateError` if the Trainer has no Profiler of ours."""
-    if not hasattr(state.profiler, "close_if_left_out"):
+def require_profiler(callback: object, state: RunState) -> TrainerLoop:
+    """What drives the Trainer's run. Raises `ProfilerStateError` if the Trainer has no Profiler of ours."""
+    loop = trainer_loop_of(state)
+    if loop is None:
         raise ProfilerStateError(
             f"{type(callback).__name__} works with a kinetoscope.composer.Profiler only. Give the Trainer one."
         )
+    return loop

@@ -6,6 +6,7 @@ from kinetoscope.composer.callback import GuardedCallback, TrainerCallback, requ
 from kinetoscope.composer.remote import path_in_bucket
 from kinetoscope.handlers import json_trace_handler
 from kinetoscope.recording.cycle import Cycle
+from kinetoscope.training.state import RunState
 
 __all__ = ["JSONTraceHandler"]
 
@@ -45,18 +46,18 @@ class JSONTraceHandler(GuardedCallback, json_trace_handler.JSONTraceHandler, Tra
         self.overwrite, self.num_traces_to_keep = overwrite, num_traces_to_keep
         self._is_open = False
 
-    def init(self, state: Any, logger: Any) -> None:
+    def init(self, state: RunState, logger: object) -> None:
         require_profiler(self, state)
         super().init(state, logger)
         self._is_open = True
 
-    def fit_end(self, state: Any, logger: Any) -> None:
+    def fit_end(self, state: RunState, logger: object) -> None:
         """What was recorded is on disk by now: it is merged before `Trainer.fit` returns."""
-        self.merge_now(state.profiler.close_timeout_s)
+        self.merge_now(state.profiler.run.settings.close_timeout_s)
 
-    def close(self, state: Any, logger: Any) -> None:
+    def close(self, state: RunState, logger: object) -> None:
         if self._is_open:
-            state.profiler.close_if_left_out()
+            require_profiler(self, state).close_if_left_out()
             self._is_open = False
             super().close(state, logger)
 

@@ -1,27 +1,32 @@
-"""composer: the Profiler, under Composer's module path. A Trainer's events flow in; our engine records."""
+"""composer: the Profiler, under Composer's module path. A Trainer drives a run of our engine by its events."""
 
-import logging
+import os
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, NoReturn
 
+from kinetoscope.clock.clock import SystemClock
 from kinetoscope.composer.callback import TrainerCallback
 from kinetoscope.composer.engine_markers import EngineMarkers
 from kinetoscope.composer.json_trace_handler import JSONTraceHandler
-from kinetoscope.composer.remote import logger_store
+from kinetoscope.composer.remote import TrainerLogger, logger_store
 from kinetoscope.composer.system_profiler import SystemProfiler
 from kinetoscope.composer.torch_profiler import TorchProfiler
+from kinetoscope.composer.trainer_loop import TrainerLoop
 from kinetoscope.errors import ProfilerStateError, SettingsError
-from kinetoscope.recording import profiler as engine
 from kinetoscope.recording.action import ProfilerAction
+from kinetoscope.recording.arguments import RunSettings, check_callbacks
+from kinetoscope.recording.known_markers import ProfilerMarkers
 from kinetoscope.recording.marker import RECORDING_ACTIONS, Marker
+from kinetoscope.recording.run import Run
+from kinetoscope.training.event import Event
+from kinetoscope.training.state import RunState, State
 from kinetoscope.training.wording import missing_options
 
 __all__ = ["Profiler"]
 
-_log = logging.getLogger("kinetoscope")
 
-
-class Profiler(engine.Profiler, TrainerCallback):
+class Profiler(TrainerCallback):
     """Records what a Composer Trainer does, by a schedule, and hands each finished cycle to its trace handlers.
 
         profiler = Profiler(cyclic_schedule(warmup=1, active=4), [JSONTraceHandler()])
@@ -106,24 +111,80 @@ class Profiler(engine.Profiler, TrainerCallback):
                     num_traces_to_keep=torch_prof_num_traces_to_keep,
                 )
             )
-        self._engine_markers = EngineMarkers(self.marker_with, lambda: self.lasting)
-        self._saves_at_next_event = self._acts_at_next_event = False
-        self._has_begun = False
-        super().__init__(schedule, handlers, sources=self._callbacks, strict=strict)
-        self.state = None
+        self._settings = RunSettings(schedule=schedule, strict=strict)
+        self._markers = ProfilerMarkers(SystemClock())
+        self._engine_markers = EngineMarkers(self._markers.get, lambda: self.run.lasting)
+        self._is_bound = False
+        self._make_run(State(), check_callbacks(handlers, "trace_handlers"))
+
+    def _make_run(self, state: Any, handlers: list[Any]) -> None:
+        """A run of its own for each Trainer; before there is one, a run that is never begun."""
+        self.run = Run(self, self._settings, self._markers, state, self._callbacks, handlers)
+        """For sources and handlers, which take part in it."""
+        self._loop = TrainerLoop(self.run, self._engine_markers)
 
     # -- what a Trainer and its engine touch ------------------------------------------------------------------
 
     def bind_to_state(self, state: Any) -> None:
         """Makes ``state`` the run's, and has the engine call this profiler, its sources and its handlers, in that
         order."""
-        self.renew()
-        self.bind(state)
+        self._make_run(state, self.trace_handlers)
+        self._is_bound = True
         state.profiler = self
-        self.show_action()
+        self.run.show_action()
         state.callbacks.append(self)
         state.callbacks.extend(self._callbacks)
         state.callbacks.extend(self.trace_handlers)
+
+    def run_event(self, event: Event, state: RunState, logger: TrainerLogger | None = None) -> None:
+        """Called by the engine at each event, before the sources and handlers are. Before `bind_to_state` it does
+        nothing."""
+        if not self._is_bound:
+            return
+        if event.value == "init":
+            self.init(state, logger)
+        else:
+            self._loop.run_event(event.value)
+
+    def init(self, state: RunState, logger: TrainerLogger | None) -> None:
+        """A profiler that was closed begins anew. Raises `ProfilerStateError` if another one is active."""
+        if self.run.is_closed:
+            self._make_run(self.run.state, self.trace_handlers)
+        self.run.check_can_begin()
+        self.run.remote_store = logger_store(logger)
+
+    def close(self, state: Any = None, logger: Any = None) -> None:
+        """Saves what was recorded and waits for it to be written; the engine closes sources and handlers next."""
+        if self._is_bound:
+            self.run.close(clean=True)
+
+    def post_close(self) -> None:
+        """Everything of ours is closed: waits for uploads."""
+        if self._is_bound:
+            self.run.finish_uploads()
+
+    def start(self) -> NoReturn:
+        """Raises `ProfilerStateError`: a Trainer starts this profiler."""
+        raise ProfilerStateError(
+            "A Trainer starts this Profiler, by bind_to_state() and its events: Trainer(profiler=...). In a loop of "
+            "your own use kinetoscope.Profiler."
+        )
+
+    # -- what a user touches ----------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> Any:
+        """The Trainer's state; None before `bind_to_state`."""
+        return self.run.state if self._is_bound else None
+
+    @property
+    def trace_handlers(self) -> list[Any]:
+        """The trace handlers. May be set to one or several."""
+        return self.run.handlers
+
+    @trace_handlers.setter
+    def trace_handlers(self, handlers: Any) -> None:
+        self.run.set_handlers(check_callbacks(handlers, "trace_handlers"))
 
     def marker(
         self,
@@ -139,139 +200,26 @@ class Profiler(engine.Profiler, TrainerCallback):
         """
         return self._engine_markers.get(name, actions, record_instant_on_start, record_instant_on_finish, categories)
 
-    def run_event(self, event: Any, state: Any, logger: Any = None) -> None:
-        """Called by the engine at each event, before the sources and handlers are. Before `bind_to_state` it does
-        nothing."""
-        if self.state is None:
-            return
-        if self._acts_at_next_event:
-            self.call(self, self._act)
-        name = event.value
-        if name == "init":
-            self.init(state, logger)
-        elif name in _HANDLED:
-            self.call(self, getattr(self, name), state, logger)
-
-    def close_abandoned(self) -> None:
-        """A Trainer was never closed: does what it would have done for this profiler, its sources and its handlers."""
-        self.close(self.state)
-        callbacks = [*self._callbacks, *self.trace_handlers]
-        for callback in callbacks:
-            self.call(callback, callback.close, self.state, None)
-        for callback in callbacks:
-            self.call(callback, callback.post_close)
-        self.post_close()
-
     def get_action(self) -> ProfilerAction:
         """The action of the current batch; SKIP before `bind_to_state`."""
-        return ProfilerAction.SKIP if self.state is None else super().get_action()
+        return self.run.get_action() if self._is_bound else ProfilerAction.SKIP
 
-    def check_is_startable(self) -> None:
-        """Raises `ProfilerStateError` before `bind_to_state`, and as `kinetoscope.Profiler.start` does."""
-        if self.state is None:
-            raise ProfilerStateError("Profiler.bind_to_state() comes first; a Trainer calls it: Trainer(profiler=...).")
-        super().check_is_startable()
+    def schedule(self, state: RunState) -> ProfilerAction:
+        """The schedule's answer for ``state``; SKIP, with one report in the log, if it raises or answers nonsense."""
+        return self.run.schedule(state)
 
-    def close(self, state: Any = None, logger: Any = None) -> None:
-        if self.state is not None:
-            super().close(state, logger)
+    def record_chrome_json_trace_file(self, filepath: str | os.PathLike[str]) -> None:
+        """Adds a file of Chrome JSON events to the cycle that is being recorded; see `kinetoscope.Profiler`."""
+        self.run.take_over_file(Path(filepath))
 
-    def close_if_left_out(self) -> None:
-        """For handlers, which are closed after this profiler: if it still runs, the engine does not know of it."""
-        if self.is_running:
-            _log.warning(
-                "The Profiler was taken out of the Trainer's callbacks during the run, so it was not told when batches "
-                "ended. What was recorded is saved now. Leave it in the list until the Trainer is closed."
-            )
-            self.close()
+    @property
+    def resumption_batch_idx(self) -> int:
+        """The batch of its epoch at which the run was resumed; 0 if it was not. A schedule's skip counts from it."""
+        return self.run.resumption_batch
 
-    # -- events -----------------------------------------------------------------------------------------------
-
-    def init(self, state: Any, logger: Any) -> None:
-        """A profiler that was closed begins anew. Raises `ProfilerStateError` if another one is active."""
-        self.renew()
-        self.check_is_startable()
-        self._has_begun = self._acts_at_next_event = self._saves_at_next_event = False
-        self.remote_store = logger_store(logger)
-
-    def after_load(self, state: Any, logger: Any) -> None:
-        """The run may have been resumed: a schedule's skip counts from there, in this epoch."""
-        self.resumption_batch_idx = state.timestamp.batch_in_epoch
-
-    def fit_start(self, state: Any, logger: Any) -> None:
-        """The first time, recording begins: handlers and sources are set up by now. No window outlives a fit."""
-        if self._has_begun:  # and was interrupted in mid-window, perhaps
-            self._finish(state, logger)
-            self.save_window()
-            self._engine_markers.forget_open()
-        else:
-            self._has_begun = True
-            self.begin_run()
-        self.next_action()
-        self.apply_action()
-
-    def epoch_start(self, state: Any, logger: Any) -> None:
-        self.next_action()
-        self.apply_action()
-
-    def batch_end(self, state: Any, logger: Any) -> None:
-        """The timestamp counts the batch already. The sources come next; what follows from it waits for them."""
-        before = self.next_action()
-        self._saves_at_next_event = before is ProfilerAction.ACTIVE_AND_SAVE
-        self._acts_at_next_event = True
-
-    def epoch_end(self, state: Any, logger: Any) -> None:
-        """The timestamp is in the next epoch already. A stretch that the epoch's end breaks off is saved."""
-        before = self.next_action()
-        self._saves_at_next_event = self._acts_at_next_event = self.is_broken_off(before)
-
-    def fit_end(self, state: Any, logger: Any) -> None:
-        """What was recorded is on disk when `Trainer.fit` returns, in mid-window too."""
-        self._finish(state, logger)
-        self.save_window()
-        if not self.drain(self.close_timeout_s):
-            _log.error("Saving takes longer than %g seconds; it goes on beside what follows.", self.close_timeout_s)
-
-    def end_run(self, clean: bool) -> None:
-        """While closing: the sources hand over what they have; the Trainer tells handlers itself."""
-        self._finish(self.state, None)
-
-    def close_handlers(self) -> None:
-        """While closing: what was recorded is on disk; the Trainer closes handlers and sources next."""
-        self.drain_or_give_up()
-
-    def post_close(self) -> None:
-        """Everything of ours is closed: waits for uploads."""
-        if self.state is not None:
-            self.finish_uploads()
-
-    # -- inside -----------------------------------------------------------------------------------------------
-
-    def _act(self) -> None:
-        """What a batch's or an epoch's end leads to, once the sources have had their event."""
-        self._acts_at_next_event = False
-        if self._saves_at_next_event:
-            self._saves_at_next_event = False
-            self.save_window()
-        self.apply_action()
-
-    def _finish(self, state: Any, logger: Any) -> None:
-        if self._acts_at_next_event:
-            self._act()
-        for source in self.sources:
-            self.call(source, source.fit_end, state, logger)
-
-
-_HANDLED = frozenset(
-    {
-        "after_load",
-        "fit_start",
-        "epoch_start",
-        "batch_end",
-        "epoch_end",
-        "fit_end",
-    }
-)
+    @resumption_batch_idx.setter
+    def resumption_batch_idx(self, batch: int) -> None:
+        self.run.resume_at(batch)
 
 
 def _check_memory_options(**options: bool) -> None:

@@ -1,15 +1,23 @@
 """composer: uploads through the Trainer's loggers. Finished files flow in; what the user's loggers do is theirs."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from kinetoscope.errors import SettingsError
+
+
+class TrainerLogger(Protocol):
+    """What is asked of a Trainer's logger."""
+
+    def log_traces(self, traces: dict[str, Any]) -> None: ...
+    def has_file_upload_destination(self) -> bool: ...
+    def upload_file(self, remote_file_name: str, file_path: str, *, overwrite: bool) -> None: ...
 
 
 class LoggerStore:
     """A `RemoteStore` that hands files to the Trainer's logger, which has staged a copy when `put` returns."""
 
-    def __init__(self, logger: Any) -> None:
+    def __init__(self, logger: TrainerLogger) -> None:
         self._logger = logger
 
     def put(self, file: Path, remote_name: str) -> None:
@@ -19,10 +27,10 @@ class LoggerStore:
         self._logger.upload_file(remote_file_name=name, file_path=path, overwrite=True)
 
 
-def logger_store(logger: Any) -> LoggerStore | None:
+def logger_store(logger: TrainerLogger | None) -> LoggerStore | None:
     """Where a Trainer's logger takes files to; None if it takes none."""
     can_upload = getattr(logger, "has_file_upload_destination", None)
-    return LoggerStore(logger) if can_upload is not None and can_upload() else None
+    return LoggerStore(logger) if logger is not None and can_upload is not None and can_upload() else None
 
 
 def path_in_bucket(remote_name: str | None, argument: str) -> str | None:

@@ -1,9 +1,8 @@
 """composer: the SystemProfiler, under Composer's module path, as a Callback that a Trainer takes."""
 
-from typing import Any
-
 from kinetoscope.composer.callback import GuardedCallback, TrainerCallback, require_profiler
 from kinetoscope.sources import system_profiler
+from kinetoscope.training.state import RunState
 
 __all__ = ["SystemProfiler"]
 
@@ -11,5 +10,5 @@ __all__ = ["SystemProfiler"]
 class SystemProfiler(GuardedCallback, system_profiler.SystemProfiler, TrainerCallback):
     """As `kinetoscope.SystemProfiler`. `Profiler` makes one when a ``sys_prof_`` option asks for it."""
 
-    def init(self, state: Any, logger: Any) -> None:
+    def init(self, state: RunState, logger: object) -> None:
         require_profiler(self, state)

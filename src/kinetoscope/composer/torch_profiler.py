@@ -1,13 +1,13 @@
 """composer: the TorchProfiler, under Composer's module path, as a Callback that a Trainer takes."""
 
 import logging
-from typing import Any
 
 from kinetoscope.composer.callback import GuardedCallback, TrainerCallback, require_profiler
-from kinetoscope.composer.remote import path_in_bucket
+from kinetoscope.composer.remote import TrainerLogger, path_in_bucket
 from kinetoscope.sources import torch_profiler
 from kinetoscope.torch import profile
 from kinetoscope.torch.results import KinetoResults
+from kinetoscope.training.state import RunState
 
 __all__ = ["TorchProfiler"]
 
@@ -61,12 +61,12 @@ class TorchProfiler(GuardedCallback, torch_profiler.TorchProfiler, TrainerCallba
         self._has_started = False
         self._last_results: KinetoResults | None = None
 
-    def init(self, state: Any, logger: Any) -> None:
+    def init(self, state: RunState, logger: object) -> None:
         require_profiler(self, state)
         super().init(state, logger)
         self.profiler = self._make(state)
 
-    def fit_start(self, state: Any, logger: Any) -> None:
+    def fit_start(self, state: RunState, logger: object) -> None:
         if self.profiler is not None and self._has_started:
             self.profiler.follow_schedule()
             return
@@ -74,19 +74,19 @@ class TorchProfiler(GuardedCallback, torch_profiler.TorchProfiler, TrainerCallba
         torch_profiler.start()
         self.profiler, self._has_started = torch_profiler, True
 
-    def epoch_end(self, state: Any, logger: Any) -> None:
+    def epoch_end(self, state: RunState, logger: object) -> None:
         if self.profiler is not None:
             self.save_if_recording_ends(state)
 
-    def fit_end(self, state: Any, logger: Any) -> None:
+    def fit_end(self, state: RunState, logger: object) -> None:
         if self.profiler is not None:
             self.profiler.finish_window()
 
-    def batch_start(self, state: Any, logger: Any) -> None:
+    def batch_start(self, state: RunState, logger: TrainerLogger | None) -> None:
         if self.profiler is not None and logger is not None:
             logger.log_traces({"profiler/state": self.profiler.current_action.name})
 
-    def close(self, state: Any, logger: Any) -> None:
+    def close(self, state: RunState, logger: object) -> None:
         if not self._has_started:
             self.profiler = None
         super().close(state, logger)
@@ -105,7 +105,7 @@ class TorchProfiler(GuardedCallback, torch_profiler.TorchProfiler, TrainerCallba
         if _log.isEnabledFor(logging.INFO):
             self._last_results = results
 
-    def _make(self, state: Any) -> profile:
+    def _make(self, state: RunState) -> profile:
         return self.make_profile(state, lambda: state.profiler.schedule(state))
 
 

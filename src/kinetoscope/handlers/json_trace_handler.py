@@ -18,14 +18,15 @@ from kinetoscope.handlers.cycle_events import MarkerEvent, lasting_events, threa
 from kinetoscope.handlers.cycle_text import cycle_text
 from kinetoscope.handlers.merge_process import MergeProcess
 from kinetoscope.handlers.native_drain import Drain, StandIn
+from kinetoscope.recording.contract import RunInside, TraceHandler
 from kinetoscope.recording.cycle import Cycle
 from kinetoscope.recording.trace_folder import TraceFolder
-from kinetoscope.recording.trace_handler import TraceHandler
 from kinetoscope.storage.remote_name import RemoteName, name_on_node
 from kinetoscope.storage.uploads import uploads_of
 from kinetoscope.training.attempt import Attempt
 from kinetoscope.training.file_names import FileNameFormat
 from kinetoscope.training.ranks import Ranks
+from kinetoscope.training.state import RunState
 from kinetoscope.training.timestamp import Timestamp, timestamp_fields
 from kinetoscope.writing.atomic_file import atomic_file
 
@@ -88,24 +89,24 @@ class JSONTraceHandler(TraceHandler):
         """``[(Timestamp, [Path of each rank])]`` of the traces that are kept; None for a file not visible from here."""
         return self._folder.saved_traces
 
-    def init(self, state: Any, logger: Any) -> None:
-        profiler = state.profiler
-        self._rank = profiler.ranks.rank
+    def init(self, state: RunState, logger: object) -> None:
+        run: RunInside = state.profiler.run
+        self._rank = run.ranks.rank
         self._tracks = RankTracks(self._rank)
-        self._folder.open(state.run_name, profiler.ranks, profiler.attempt)
-        profiler.agree_on_attempt(self._folder.path, self._folder.note_agreed)
-        self._uploads = uploads_of(profiler, self._folder.run_folder)
-        self._remote.open(profiler, state.run_name, self._uploads)
-        self._merged_remote.open(profiler, state.run_name, self._uploads, shared=True)
+        self._folder.open(state.run_name, run.ranks, run.attempt)
+        run.agree_on_attempt(self._folder.path, self._folder.note_agreed)
+        self._uploads = uploads_of(run, self._folder.run_folder)
+        self._remote.open(run, state.run_name, self._uploads)
+        self._merged_remote.open(run, state.run_name, self._uploads, shared=True)
         if self._merged_name.text:
-            self._merged_path = name_on_node(self._merged_name, state.run_name, profiler.ranks)
-        if self._merged_path and profiler.ranks.local_rank == 0:
+            self._merged_path = name_on_node(self._merged_name, state.run_name, run.ranks)
+        if self._merged_path and run.ranks.local_rank == 0:
             url = self._merged_remote.shared_url
             self._merge = MergeProcess(
                 self._folder.path,
                 self._folder.path / self._merged_path,
-                node_rank=profiler.ranks.node_rank,
-                start=profiler.attempt.start,
+                node_rank=run.ranks.node_rank,
+                start=run.attempt.start,
                 run_folder=self._folder.run_folder,
                 as_list=self.in_pairs,
                 upload=(self._rank, url) if url else None,
@@ -212,12 +213,13 @@ class JSONTraceHandler(TraceHandler):
         if self._num_written > self._num_merged:
             self._merge_and_upload(timeout_s, self._num_written)
 
-    def close(self, state: Any, logger: Any) -> None:
+    def close(self, state: RunState, logger: object) -> None:
         try:
             self._folder.close()
         finally:  # a full disk is no reason not to merge
-            if self._num_written > self._num_merged or state.profiler.ranks.local_world_size > 1:
-                self._merge_and_upload(state.profiler.seconds_to_close(), None)
+            run: RunInside = state.profiler.run
+            if self._num_written > self._num_merged or run.ranks.local_world_size > 1:
+                self._merge_and_upload(run.seconds_to_close(), None)
 
     def _merge_and_upload(self, timeout_s: float, num_cycles: int | None) -> None:
         self._num_merged = self._num_written

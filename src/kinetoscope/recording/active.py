@@ -1,29 +1,27 @@
 """recording: the active profiler of this process, for library code that has no profiler at hand.
 
-This is the house's one global that says what is going on. `kinetoscope.marker` is called from libraries that know
-nothing of the user's Profiler; without a place they both know there would be nothing to record into. Library
-markers are therefore moved: they record into the active profiler's recorder, or into an idle one.
+This is, with the process itself, the house's one global that says what is going on. `kinetoscope.marker` is called from
+libraries that know nothing of the user's Profiler; without a place they both know there would be nothing to record
+into. Library markers are therefore moved: they record into the active run's recorder, or into an idle one.
 """
 
 import contextlib
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from kinetoscope.recording import compiler
 from kinetoscope.recording.action import ProfilerAction
+from kinetoscope.recording.contract import AnyProfiler
 from kinetoscope.recording.known_markers import KnownMarkers
 from kinetoscope.recording.marker import RECORDING_ACTIONS, Marker, MarkerSettings
 from kinetoscope.recording.parents_run import find_parents_run
+from kinetoscope.recording.process import this_process
 from kinetoscope.recording.recorder import INSTANT_ON_BEGIN, INSTANT_ON_END
 from kinetoscope.recording.recorder_choice import ProcessRecorder
 from kinetoscope.writing.forked_child import after_fork_in_child
 
-if TYPE_CHECKING:
-    from kinetoscope.recording.profiler import Profiler
-
 _idle = ProcessRecorder()
 _home = _current = _idle  # where library markers record while this process has no active profiler, and where now
-_profiler: "Profiler | None" = None
 _known = KnownMarkers()
 _nothing = contextlib.nullcontext()
 
@@ -60,23 +58,19 @@ def _library_marker(settings: MarkerSettings) -> Marker:
     return _known.get(key) or _known.add(key, Marker(_current, settings))
 
 
-def active_profiler() -> "Profiler | None":
+def active_profiler() -> AnyProfiler | None:
     """The profiler of this process that has started and is not closed; None if there is none."""
-    return _profiler
+    return None if this_process.run is None else this_process.run.profiler
 
 
-def activate(profiler: "Profiler", recorder: ProcessRecorder) -> None:
-    """Makes ``profiler`` the active one: library markers record into its ``recorder``."""
-    global _profiler
-    _profiler = profiler
+def record_into(recorder: ProcessRecorder) -> None:
+    """Has library markers record into the ``recorder`` of the run that begins."""
     _move_to(recorder)
 
 
-def deactivate(recorder: ProcessRecorder) -> None:
-    """Makes library markers idle again, unless another recorder has become the active one since."""
-    global _profiler
+def record_no_more_into(recorder: ProcessRecorder) -> None:
+    """Makes library markers idle again, unless they record into another recorder since."""
     if _current is recorder:
-        _profiler = None
         _move_to(_home)
 
 
@@ -96,8 +90,9 @@ def _join_parents_run() -> None:
 
 def _forget_parent() -> None:
     """A child has no profiler yet. Where its parent has one, that one's recorder goes on recording for the parent."""
-    global _home, _profiler
-    _home, _profiler = _current, None
+    global _home
+    _home = _current
+    this_process.forget_parents_run()
     _join_parents_run()
 
 

@@ -2,26 +2,28 @@
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import PurePath
 from types import GeneratorType
 from typing import Any
 
 from kinetoscope.errors import SettingsError
-from kinetoscope.recording.schedule import cyclic_schedule
-from kinetoscope.recording.trace_handler import TraceHandler
+from kinetoscope.recording.contract import TraceHandler
+from kinetoscope.recording.live_folder import LIVE_BYTES_MAX
+from kinetoscope.recording.schedule import Schedule, cyclic_schedule
 from kinetoscope.training.callback import Callback
 from kinetoscope.training.remote_url import check_url
+from kinetoscope.writing.atomic_file import working_folder
 
 _METHODS = {name for kind in (TraceHandler, Callback) for name in dir(kind) if not name.startswith("_")}
 
 
-def check_schedule(schedule: Any) -> Any:
+def check_schedule(schedule: object) -> None:
     """A function from State to ProfilerAction."""
     if schedule is cyclic_schedule:
         raise SettingsError("schedule must be what cyclic_schedule gives: call it, as in cyclic_schedule(active=4).")
     if not callable(schedule) or isinstance(schedule, type):
         raise SettingsError(f"schedule must be a function from State to ProfilerAction, not {schedule!r}.")
-    return schedule
 
 
 def check_callbacks(given: Any, argument: str) -> list[Any]:
@@ -65,17 +67,31 @@ def check_state(state: Any) -> None:
         raise SettingsError(f"state must have the attributes of State; {state!r} has no {' and no '.join(missing)}.")
 
 
-def check_settings(
-    run_name: Any, upload_to: Any, grace_s: Any, close_timeout_s: Any, live_folder: Any, live_bytes_max: Any
-) -> None:
-    """A Profiler's settings, beside its schedule, handlers and sources."""
-    if run_name is not None:
-        check_kind(run_name, "run_name", (str,), "a text")
-    if upload_to is not None:
-        check_kind(upload_to, "upload_to", (str,), "a URL")
-        check_url(upload_to, "upload_to")
-    if live_folder is not None:
-        check_kind(live_folder, "live_folder", (str, os.PathLike, bool), "a folder, or False for none")
-    check_number(grace_s, "grace_s", "seconds")
-    check_number(close_timeout_s, "close_timeout_s", "seconds")
-    check_number(live_bytes_max, "live_bytes_max", "bytes")
+@dataclass(frozen=True, kw_only=True)
+class RunSettings:
+    """How to record a run, as `kinetoscope.Profiler` describes it. Raises `SettingsError` for what cannot work.
+
+    A relative ``live_folder`` is one in the folder where the process is when this is made.
+    """
+
+    schedule: Schedule
+    upload_to: str | None = None
+    strict: bool = False
+    grace_s: float = 10.0
+    close_timeout_s: float = 300.0
+    live_folder: str | os.PathLike[str] | bool | None = None
+    live_bytes_max: int = LIVE_BYTES_MAX
+    is_quiet: bool = False
+
+    def __post_init__(self) -> None:
+        check_schedule(self.schedule)
+        if self.upload_to is not None:
+            check_kind(self.upload_to, "upload_to", (str,), "a URL")
+            check_url(self.upload_to, "upload_to")
+        if self.live_folder is not None:
+            check_kind(self.live_folder, "live_folder", (str, os.PathLike, bool), "a folder, or False for none")
+        check_number(self.grace_s, "grace_s", "seconds")
+        check_number(self.close_timeout_s, "close_timeout_s", "seconds")
+        check_number(self.live_bytes_max, "live_bytes_max", "bytes")
+        if self.live_folder and isinstance(self.live_folder, str | os.PathLike):
+            object.__setattr__(self, "live_folder", working_folder() / self.live_folder)

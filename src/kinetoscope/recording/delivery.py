@@ -10,9 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from kinetoscope.recording.contract import overrides
 from kinetoscope.recording.cycle import Contributions, Cycle
 from kinetoscope.recording.guard import Guard, name_of
-from kinetoscope.recording.listeners import overrides
 from kinetoscope.recording.marker import Marker
 from kinetoscope.recording.unsaved import Save, UnsavedCycles
 from kinetoscope.writing.writer_thread import WriterThread

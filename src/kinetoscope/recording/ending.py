@@ -7,6 +7,8 @@ from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import ParamSpec, Self, TypeVar
 
+from kinetoscope.recording.process import give_signal_back, on_main_thread, take_signal
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -30,17 +32,15 @@ class Ending:
         """Whether somebody has pressed Ctrl-C since this began."""
 
     def __enter__(self) -> Self:
-        is_main = threading.current_thread() is threading.main_thread()
-        if is_main and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-            self._holds_back = True
-            signal.signal(signal.SIGINT, self._on_signal)
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            self._holds_back = on_main_thread() and take_signal(signal.SIGINT, self._on_signal)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._holds_back and signal.getsignal(signal.SIGINT) == self._on_signal:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
+        if self._holds_back:
+            give_signal_back(signal.SIGINT, self._on_signal, signal.default_int_handler)
         raised, self._raised = self._raised, None
         if raised is None and self._holds_back and self.is_hurried:
             raised = KeyboardInterrupt()

@@ -1,15 +1,17 @@
 """recording: markers, found again by what they were asked for with. However many names come, few are kept."""
 
-import logging
 import weakref
 from typing import Any
 
-from kinetoscope.recording.marker import Marker
+from kinetoscope.clock.clock import Clock
+from kinetoscope.recording import compiler
+from kinetoscope.recording.marker import Marker, MarkerSettings
+from kinetoscope.recording.process import this_process
 from kinetoscope.recording.recorder import MOST_NAMES
+from kinetoscope.recording.recorder_choice import ProcessRecorder
+from kinetoscope.training.once_log import OnceLog
 
-_log = logging.getLogger("kinetoscope")
 MOST_IDLE = 4096
-_warned = False
 
 
 class KnownMarkers:
@@ -49,16 +51,36 @@ class KnownMarkers:
             marker.rest()
 
 
+class ProfilerMarkers:
+    """The markers of one profiler, and the recorder that they record into. They last as long as the profiler."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.recorder = ProcessRecorder(clock)
+        self._known = KnownMarkers()
+        self._once = OnceLog()
+
+    def get(self, asked: MarkerSettings, kind: type[Marker] = Marker) -> Marker:
+        """The marker with these settings, of ``kind`` where it is made now. Of one that is there, the settings stay; if
+        others are asked for, a warning says so once."""
+        known = self._known.get(asked.key)
+        if known is None:
+            compiler.teach_dynamo(kind)
+            return self._known.add(asked.key, kind(self.recorder, asked))
+        if asked not in (known.settings, MarkerSettings(asked.name, args=asked.args)):
+            message = "Marker %r exists with %s; now asked for with %s: the first stay."
+            subject = (asked, known.settings)
+            self._once.warn(message, asked.name, known.settings, asked, about=subject)
+        return known
+
+
 def _warn_of_many(name: str) -> None:
-    global _warned
-    if not _warned:
-        _warned = True
-        _log.warning(
-            "More than %d different markers were asked for; the latest is %r. Each new name takes time and memory, and "
-            "once %d have been recorded, the digits of further ones become #. Give such markers one name, and put what "
-            'changes into a counter, as in marker("step").counter({"number": 7}). The batch is in the args of every '
-            "span anyway.",
-            MOST_IDLE,
-            name,
-            MOST_NAMES,
-        )
+    this_process.once.warn(
+        "More than %d different markers were asked for; the latest is %r. Each new name takes time and memory, and "
+        "once %d have been recorded, the digits of further ones become #. Give such markers one name, and put what "
+        'changes into a counter, as in marker("step").counter({"number": 7}). The batch is in the args of every '
+        "span anyway.",
+        MOST_IDLE,
+        name,
+        MOST_NAMES,
+    )

@@ -6,17 +6,12 @@ from functools import partial
 from typing import Any
 
 from kinetoscope.clock.anchor import Anchor, ClockLine
+from kinetoscope.recording.contract import overrides
 from kinetoscope.recording.recorder import NameTable
-from kinetoscope.recording.trace_handler import TraceHandler
+from kinetoscope.training.state import RunState
 
 Call = Callable[..., None]
 Guard = Callable[[Any, Call, tuple[Any, ...]], object]
-
-
-def overrides(handler: Any, method: str) -> bool:
-    """Whether a handler wants ``method`` called: it overrides `TraceHandler`'s, or is no TraceHandler but has one."""
-    own = getattr(type(handler), method, None) or getattr(handler, method, None)
-    return own is not None and own is not getattr(TraceHandler, method)
 
 
 class Listeners:
@@ -26,7 +21,9 @@ class Listeners:
     arguments)`` makes the calls.
     """
 
-    def __init__(self, handlers: Iterable[Any], names: NameTable, state: Any, anchor: Anchor, guard: Guard) -> None:
+    def __init__(
+        self, handlers: Iterable[Any], names: NameTable, state: RunState, anchor: Anchor, guard: Guard
+    ) -> None:
         handlers = list(handlers)
         self._on_duration = _methods(handlers, "process_duration_event")
         self._on_instant = _methods(handlers, "process_instant_event")
@@ -42,14 +39,14 @@ class Listeners:
     def __bool__(self) -> bool:
         return bool(self._on_duration or self._on_instant or self._on_counter)
 
-    def on_begin(self, name: int, entry: Any, begin_ns: int) -> None:
+    def on_begin(self, name: int, begin_ns: int, entry: Any) -> None:
         with self._lock:
             text = self._names.names[name].name
             if text not in self._reported:
                 self._reported[text] = (name, entry)
                 self._tell(self._on_duration, name, begin_ns, is_start=True)
 
-    def on_end(self, name: int, entry: Any, end_ns: int) -> None:
+    def on_end(self, name: int, end_ns: int, entry: Any) -> None:
         with self._lock:
             text = self._names.names[name].name
             if self._reported.get(text, (0, None))[1] is entry:

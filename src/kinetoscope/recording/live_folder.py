@@ -33,7 +33,7 @@ from kinetoscope.formats.owner_lock import Owner, OwnerLock, owner_state
 from kinetoscope.formats.trace_base import process_base_ns
 from kinetoscope.formats.window_log import EpochBegan, Event, WindowClosed, WindowLog, WindowOpened, WindowSaved
 from kinetoscope.recording.cycle import Cycle
-from kinetoscope.recording.parents_run import RUN_FILE_VARIABLE
+from kinetoscope.recording.process import this_process
 from kinetoscope.recording.recorder_choice import ProcessRecorder
 from kinetoscope.training.attempt import Attempt
 from kinetoscope.training.ranks import Ranks
@@ -76,7 +76,6 @@ class LiveFolder:
         self._recorder = recorder
         self._submit = submit
         self._make_room = make_room
-        self._variable_before: str | None = None
         self._is_closed = False
         self.path: Path | None = None
         self.run_folder: Path | None = None
@@ -108,8 +107,7 @@ class LiveFolder:
             self._warn(self.path or wanted, error)
             self._delete()
         else:
-            self._variable_before = os.environ.get(RUN_FILE_VARIABLE)
-            os.environ[RUN_FILE_VARIABLE] = str(self._recorder.run_file)
+            this_process.tell_children(str(self._recorder.run_file))
 
     def note_opened(self, cycle: int, timestamp: Any) -> None:
         """Writes down, on the writer thread, that the window of a cycle has opened."""
@@ -149,7 +147,7 @@ class LiveFolder:
             self._is_closed = True
             if self.path is not None:
                 self._say_trouble()
-                self._give_variable_back()
+                this_process.tell_children_no_more()
             self._recorder.close_folder(leave_files=not is_saved)
         if is_saved:
             self._delete()
@@ -158,12 +156,6 @@ class LiveFolder:
         """Asks the writer thread for nothing more."""
         if self._recorder.keeps_files:
             self._recorder.request = None
-
-    def _give_variable_back(self) -> None:
-        if self._variable_before is None:
-            os.environ.pop(RUN_FILE_VARIABLE, None)
-        else:
-            os.environ[RUN_FILE_VARIABLE] = self._variable_before
 
     def _make(self, run_folder: Path, wanted: Path) -> Path:
         """Makes a folder that was not there: ``wanted``, or one elsewhere. Raises OSError if that cannot be done."""

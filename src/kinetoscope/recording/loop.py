@@ -1,20 +1,19 @@
-"""recording: the plain training loop. It tells the profiler where the run is, as a trainer's engine would."""
+"""recording: the plain training loop. It tells the run where training is, as a trainer's engine would."""
 
 import contextlib
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from kinetoscope.errors import ProfilerStateError
 from kinetoscope.recording.data_wait import DataLoaderWatch
 from kinetoscope.recording.lasting import LastingSpans
 from kinetoscope.recording.marker import Marker
+from kinetoscope.recording.run import Run
 from kinetoscope.training.event import Event
-
-if TYPE_CHECKING:
-    from kinetoscope.recording.profiler import Profiler
+from kinetoscope.training.state import State
 
 T = TypeVar("T")
 
@@ -142,16 +141,18 @@ class Loop:
     """Advances the timestamp of a run that has no trainer, fires its events, and records `event/epoch`,
     `event/dataloader`, `event/batch` and, for evaluations, `event/eval` and `event/eval_batch` spans.
 
-    Drives `Profiler.batches`, `Profiler.step`, `Profiler.epoch` and `Profiler.eval`.
+    A `Driver` of ``run``, behind `Profiler.batches`, `Profiler.step`, `Profiler.epoch` and `Profiler.eval`. Its
+    ``state`` is the run's, which this advances.
     """
 
-    def __init__(self, profiler: "Profiler") -> None:
-        self._profiler = profiler
-        self._epoch_span = _LastingSpan(profiler.marker("event/epoch", categories=("epoch",)), profiler.lasting)
-        self._dataloader = profiler.marker("event/dataloader", categories=("dataloader",))
-        self._batch = _Batch(profiler.marker("event/batch", categories=("batch",)))
-        self._eval = profiler.marker("event/eval", categories=("eval",))
-        self._eval_batch = profiler.marker("event/eval_batch", categories=("eval",))
+    def __init__(self, run: Run, state: State) -> None:
+        self._run, self._state = run, state
+        run.driver = self
+        self._epoch_span = _LastingSpan(run.marker("event/epoch", "epoch"), run.lasting)
+        self._dataloader = run.marker("event/dataloader", "dataloader")
+        self._batch = _Batch(run.marker("event/batch", "batch"))
+        self._eval = run.marker("event/eval", "eval")
+        self._eval_batch = run.marker("event/eval_batch", "eval")
         self._watch = DataLoaderWatch(self._fetch_watched)
         self._thread = threading.get_ident()
         # Which epoch is going on: a generator that is closed late must not end somebody else's.
@@ -160,6 +161,51 @@ class Loop:
         self._was_left = False
         self._num_evaluations = 0
         self._is_fetching = self._has_fetched = False
+
+    # -- the run's beginning and end --------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begins the run. Raises what a source or handler raises while it sets up, and `ProfilerStateError`."""
+        run = self._run
+        run.check_can_begin()
+        try:
+            run.fire(Event.INIT, setup=True)
+            run.begin()
+            run.next_action()
+            run.fire(Event.FIT_START, setup=True)
+        except BaseException:
+            run.close(clean=False, timeout_s=run.settings.grace_s)
+            raise
+        run.apply_action()
+        self._begin()
+
+    def _begin(self) -> None:
+        """Nobody knows yet how the loop is written: if it calls `step`, its first batch begins here."""
+        self._thread = threading.get_ident()
+        self._epoch_span.begin()
+        self._batch.begin(is_expected=True)
+        self._watch.install()
+
+    def end(self, clean: bool) -> None:
+        """The run ends. A clean end completes the epoch of a loop that uses `step` without `epoch`."""
+        self._watch.remove()
+        if self._current is None:
+            self._epoch_span.abandon()
+        if clean or not self._batch.goes_on or self._current is None:
+            self._batch.forget()
+        if clean and self._current is not None:
+            self._tell(Event.EPOCH_END)
+            self._current = None
+            self._epoch_span.end()
+        self._run.fire(Event.FIT_END)
+
+    def close_handlers(self) -> None:
+        """While the run closes: handlers and sources are this loop's to close."""
+        self._run.close_callbacks()
+
+    def close_abandoned(self) -> None:
+        """Closes a run whose profiler nobody closed."""
+        self._run.close(clean=False)
 
     # -- loops over batches -----------------------------------------------------------------------------------
 
@@ -246,13 +292,6 @@ class Loop:
 
     # -- loops that call `step` -------------------------------------------------------------------------------
 
-    def begin(self) -> None:
-        """The run begins. Nobody knows yet how its loop is written: if it calls `step`, its first batch begins here."""
-        self._thread = threading.get_ident()
-        self._epoch_span.begin()
-        self._batch.begin(is_expected=True)
-        self._watch.install()
-
     def step(self, samples: int, tokens: int) -> None:
         """Ends a batch. In a loop over `batches` the batch ends with its pass; then this adds samples and tokens."""
         if self._is_over() or self._num_evaluations:
@@ -275,7 +314,7 @@ class Loop:
         """An epoch whose batches `step` counts, or a loop over `batches`."""
         if self._is_over() or self._current is not None:
             if self._current is not None:
-                self._profiler.report("An epoch is going on already, and epochs do not nest: the inner one is ignored.")
+                self._run.report("An epoch is going on already, and epochs do not nest: the inner one is ignored.")
             yield
             return
         self._batch.forget()
@@ -293,7 +332,7 @@ class Loop:
         """A DataLoader's iterator is asked for its next batch. In a loop that calls `step`, the first fetch after it is
         the wait for the batch that comes."""
         is_ours = threading.get_ident() == self._thread and not self._is_fetching
-        if not is_ours or self._num_evaluations or not self._profiler.is_running or self._profiler.is_forked:
+        if not is_ours or self._num_evaluations or not self._run.is_running or self._run.is_forked:
             return fetch()
         self._has_fetched = True
         return self._fetch_expected(fetch) if self._batch.is_expected else self._fetch(fetch)
@@ -327,7 +366,7 @@ class Loop:
         is_expected = is_between and self._batch.is_expected
         if is_between:
             self._batch.forget()
-            self._profiler.pause()
+            self._run.pause()
         self._num_evaluations += 1
         self._tell(Event.EVAL_START)
         try:
@@ -336,13 +375,13 @@ class Loop:
             self._tell(Event.EVAL_END)
             self._num_evaluations -= 1
             if is_between:
-                self._profiler.resume()
+                self._run.resume()
             span.end()
             if is_expected:
                 self._batch.begin(is_expected=True)
 
     def _begin_evaluation(self) -> _LastingSpan:
-        span = _LastingSpan(self._eval, self._profiler.lasting)
+        span = _LastingSpan(self._eval, self._run.lasting)
         span.begin()
         return span
 
@@ -373,30 +412,18 @@ class Loop:
 
     # -- batches and epochs -----------------------------------------------------------------------------------
 
-    def end(self, clean: bool) -> None:
-        """The run ends. A clean end completes the epoch of a loop that uses `step` without `epoch`."""
-        self._watch.remove()
-        if self._current is None:
-            self._epoch_span.abandon()
-        if clean or not self._batch.goes_on or self._current is None:
-            self._batch.forget()
-        if clean and self._current is not None:
-            self._tell(Event.EPOCH_END)
-            self._current = None
-            self._epoch_span.end()
-
     def _is_over(self) -> bool:
         """Whether nothing is to be recorded any more, or not here in a forked child.
 
         Raises `ProfilerStateError` before the run.
         """
-        if self._profiler.is_new:
+        if self._run.is_new:
             raise ProfilerStateError("This Profiler is not running. Put the loop inside `with profiler:`.")
-        return self._profiler.is_forked or not self._profiler.is_running
+        return self._run.is_forked or not self._run.is_running
 
     def _tell(self, event: Event) -> None:
-        if self._profiler.is_running:
-            self._profiler.fire(event)
+        if self._run.is_running:
+            self._run.fire(event)
 
     def _tell_of_batch(self) -> None:
         self._tell(Event.BATCH_START)
@@ -405,15 +432,15 @@ class Loop:
     def _end_batch(self, samples: int = 0, tokens: int = 0) -> None:
         added, self._batch.added = self._batch.added, (0, 0)
         duration = self._batch.end()
-        if self._profiler.is_running:
-            state = self._profiler.state
+        if self._run.is_running:
+            state = self._state
             state.timestamp = state.timestamp.to_next_batch(samples + added[0], tokens + added[1], duration)
-            self._profiler.batch_ended()
+            self._run.batch_ended()
 
     def _begin_epoch(self, length: int | None, *, is_implied: bool = False) -> _Epoch:
         """Begins an epoch. The first one, if it is implied, has had its span since the run began."""
         self._current = epoch = _Epoch(is_implied)
-        state, left_at = self._profiler.state, None
+        state, left_at = self._state, None
         if self._was_left:
             self._was_left, left_at = False, state.timestamp
             state.timestamp = state.timestamp.to_next_epoch()
@@ -421,7 +448,7 @@ class Loop:
             state.dataloader_len = length
         if not is_implied:
             self._epoch_span.abandon()
-        self._profiler.epoch_started(left_at)
+        self._run.epoch_started(left_at)
         if not self._epoch_span.is_open:
             self._epoch_span.begin()
         return epoch
@@ -431,12 +458,12 @@ class Loop:
             return
         self._current = None
         self._epoch_span.end()
-        if not self._profiler.is_running:
+        if not self._run.is_running:
             return
         if is_complete or was_left:
             self._tell(Event.EPOCH_END)
         if is_complete:
-            state = self._profiler.state
+            state = self._state
             state.timestamp = state.timestamp.to_next_epoch()
         self._was_left = not is_complete
 

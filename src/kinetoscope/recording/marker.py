@@ -2,7 +2,6 @@
 
 import functools
 import inspect
-import logging
 import os
 import threading
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping
@@ -12,13 +11,13 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 from kinetoscope.errors import MarkerError
 from kinetoscope.recording import compiler
 from kinetoscope.recording.action import ProfilerAction
+from kinetoscope.recording.process import this_process
 from kinetoscope.recording.recorder import ACTION_BITS, INSTANT_ON_BEGIN, INSTANT_ON_END, NO_NAME, SpanName
 from kinetoscope.recording.recorder_choice import ProcessRecorder, ProcessSpan
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_log = logging.getLogger("kinetoscope")
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -282,17 +281,13 @@ def _around_async_generator(marker: Marker, function: Callable[..., Any]) -> Cal
     return wrapper
 
 
-_complained: set[str] = set()
-
-
 def _numbers(marker_name: str, values: Mapping[str, Any]) -> "Iterator[tuple[str, int | float]]":
     for name, value in values.items():
         try:
             yield str(name), _number(value)
         except (TypeError, ValueError, RuntimeError) as error:
-            if marker_name not in _complained:
-                _complained.add(marker_name)
-                _log.warning("Counter %r leaves out %r: %r is not a number (%s).", marker_name, name, value, error)
+            message = "Counter %r leaves out %r: %r is not a number (%s)."
+            this_process.once.warn(message, marker_name, name, value, error, about=("no number", marker_name))
 
 
 def _number(value: Any) -> int | float:

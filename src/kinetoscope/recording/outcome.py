@@ -73,6 +73,14 @@ def _all(num_batches: int) -> str:
     return "the only batch" if num_batches == 1 else f"each of the {num_batches:,} batches"
 
 
+def tell_outcome(counts: RunCounts, schedule: object, handlers: Iterable[object], *, is_quiet: bool) -> None:
+    """Says what a run has saved and where, unless it ``is_quiet``; or in any case why there is nothing."""
+    if not counts.num_saved:
+        _log.warning(why_nothing(schedule, counts))
+    elif not is_quiet:
+        say_outcome(what_there_is(counts, handlers))
+
+
 def say_outcome(line: str) -> None:
     """Prints a line where a person sees it; else it goes into the log."""
     if sys.stderr is not None and sys.stderr.isatty():

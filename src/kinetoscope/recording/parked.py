@@ -2,7 +2,6 @@
 each thread's records flow out. All of it on the writer thread.
 """
 
-import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -10,11 +9,10 @@ from kinetoscope import _native
 from kinetoscope.formats.chunk import Spool, SpooledRecords
 from kinetoscope.formats.record import RECORD_BYTES
 from kinetoscope.formats.track_marks import MOST_MARKS, Stretch, TrackMark, stretches
+from kinetoscope.recording.process import this_process
 from kinetoscope.recording.recorder import ThreadRecords
 
-_log = logging.getLogger("kinetoscope")
 _AT_ONCE = 4  # chunks: fewer waits for the GIL than with 1, and no more compressed bytes at hand than one chunk has
-_warned: set[str] = set()
 _UNMARKED = TrackMark(0, 0, "unknown thread", False)
 Taken = tuple[int, int, str, bool, int, list[_native.Chunk]]
 """Of one track: its number, the tid and name of the thread that has it now, whether that is the main one, how many
@@ -50,7 +48,7 @@ class _ParkedChunk:
 
     def read(self) -> memoryview:
         if self.chunk is not None:
-            return self.chunk.read()
+            return memoryview(self.chunk)
         assert self._spooled is not None
         return memoryview(self._reader.read(self._spooled))
 
@@ -63,7 +61,7 @@ class _ParkedChunk:
 
 def _whole(chunk: _native.Chunk) -> Stretch | None:
     """The one stretch of a chunk in which one thread has recorded."""
-    beginning = chunk.read()[: (MOST_MARKS + 1) * RECORD_BYTES]
+    beginning = memoryview(chunk)[: (MOST_MARKS + 1) * RECORD_BYTES]
     return next((it._replace(end=len(chunk)) for it in stretches(beginning, _UNMARKED)), None)
 
 
@@ -172,11 +170,10 @@ def _chunks_of(parked: list[_ParkedChunk]) -> list[_native.Chunk]:
 
 def _warn_once(spool: Spool, error: OSError) -> None:
     folder = str(spool.path.parent)
-    if folder not in _warned:
-        _warned.add(folder)
-        _log.warning(
-            "Cannot put filled chunks aside in %s: %s. They stay as they are until they are saved; once they take "
-            "live_bytes_max, what is recorded is dropped, and counted in the trace.",
-            folder,
-            error.strerror or error,
-        )
+    this_process.once.warn(
+        "Cannot put filled chunks aside in %s: %s. They stay as they are until they are saved; once they take "
+        "live_bytes_max, what is recorded is dropped, and counted in the trace.",
+        folder,
+        error.strerror or error,
+        about=("chunks", folder),
+    )

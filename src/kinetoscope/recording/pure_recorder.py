@@ -274,7 +274,7 @@ class PureSpan:
     def _announce_begin(self, entry: tuple[Any, ...]) -> None:
         recorder = self._recorder
         if recorder.listener is not None:
-            recorder.listener.on_begin(self.name_id, entry, entry[2])
+            recorder.listener.on_begin(self.name_id, entry[2], entry)
         if self.edges & INSTANT_ON_BEGIN:
             self.instant()
 
@@ -283,7 +283,7 @@ class PureSpan:
         if self.edges & INSTANT_ON_END:
             self.instant()
         if recorder.listener is not None:
-            recorder.listener.on_end(self.name_id, entry, end)
+            recorder.listener.on_end(self.name_id, end, entry)
 
     def _finish(self, entry: tuple[Any, ...], end: int) -> None:
         """Writes the entry's record, and only then gives up the entry: see `PureRecorder._take`."""

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
+from kinetoscope.recording.process import this_process
+
 _log = logging.getLogger("kinetoscope")
 
 
@@ -59,17 +61,13 @@ else:
 
 __all__ = ["IS_PURE", "WHY_PURE", "ProcessRecorder", "ProcessSpan", "say_if_slow"]
 
-_said = False
-
 
 def say_if_slow() -> None:
     """Says once in the log, when a run begins, that the recorder in Python serves."""
-    global _said
-    if IS_PURE and not _said:
-        _said = True
+    if IS_PURE:
         was_asked_for = "KINETOSCOPE_PURE" in os.environ
-        _log.log(
-            logging.INFO if was_asked_for else logging.WARNING,
+        this_process.once.warn(
             "Recording with the recorder in Python: a span costs about six times that of the one in C, and what is "
             "not saved is lost if the process is killed. The one in C is built where there is a C compiler.",
+            level=logging.INFO if was_asked_for else logging.WARNING,
         )

@@ -124,16 +124,20 @@ def cyclic_schedule(
 
 def _first_batch_of_run(state: ScheduleState) -> int:
     """The batch of the run at which this process began or resumed it."""
-    return _plain(getattr(getattr(state, "profiler", None), "first_batch", 0))
+    return getattr(_run_of(state), "first_batch", 0)
 
 
 def _resumption_batch(state: ScheduleState) -> int:
     """The batch at which the current epoch was resumed; 0 in an epoch that began at its beginning."""
-    profiler = getattr(state, "profiler", None)
-    batch = getattr(profiler, "resumption_batch_idx", 0)
-    epoch = getattr(profiler, "resumption_epoch", None)
+    batch = getattr(getattr(state, "profiler", None), "resumption_batch_idx", 0)
+    epoch = getattr(_run_of(state), "resumption_epoch", None)
     is_other_epoch = isinstance(epoch, int) and _plain(state.timestamp.epoch) != epoch
     return 0 if is_other_epoch else batch
+
+
+def _run_of(state: ScheduleState) -> Any:
+    """The run of our Profiler; None where there is none, or somebody else's."""
+    return getattr(getattr(state, "profiler", None), "run", None)
 
 
 def _plain(count: Any) -> Any:

@@ -12,8 +12,10 @@ import psutil
 
 from kinetoscope.errors import SettingsError
 from kinetoscope.recording.action import ProfilerAction
+from kinetoscope.recording.contract import AnyProfiler
 from kinetoscope.sources import nvml
 from kinetoscope.training.callback import Callback
+from kinetoscope.training.state import RunState
 from kinetoscope.writing.own_thread import OwnThread
 
 _GIB = 1 << 30
@@ -80,32 +82,32 @@ class SystemProfiler(Callback):
         self._failed: set[str] = set()
         self._markers: dict[str, Any] = {}
 
-    def fit_start(self, state: Any, logger: Any) -> None:
+    def fit_start(self, state: RunState, logger: object) -> None:
         if self._thread is None:
             self._closing = False
             self._thread = OwnThread(partial(self._loop, state), "kinetoscope-system")
             self._thread.start()
 
-    def batch_start(self, state: Any, logger: Any) -> None:
+    def batch_start(self, state: RunState, logger: object) -> None:
         action = state.profiler.get_action()
         was_recording, self._recording = self._recording, action is not ProfilerAction.SKIP
         if self._recording and (not was_recording or action is ProfilerAction.ACTIVE_AND_SAVE):
             self._wake.set()
 
-    def batch_end(self, state: Any, logger: Any) -> None:
+    def batch_end(self, state: RunState, logger: object) -> None:
         if state.profiler.get_action() is ProfilerAction.SKIP:
             self._recording = False
 
-    def close(self, state: Any, logger: Any) -> None:
+    def close(self, state: RunState, logger: object) -> None:
         self._closing = True
         self._wake.set()
         if self._thread is not None:
             self._thread.join(_JOIN_S)
             if self._thread.is_alive():
-                state.profiler.report("Reading the machine hangs; its thread is left to itself.")
+                state.profiler.run.report("Reading the machine hangs; its thread is left to itself.")
             self._thread = None
 
-    def _loop(self, state: Any) -> None:
+    def _loop(self, state: RunState) -> None:
         gpus = self._open_gpus(state.profiler)
         readers = [*self._readers, gpus] if gpus else list(self._readers)
         while not self._closing:
@@ -116,17 +118,17 @@ class SystemProfiler(Callback):
         if gpus:
             gpus.close()
 
-    def _open_gpus(self, profiler: Any) -> "nvml.Gpus | None":
-        if not self._profile_gpu or profiler.ranks.local_rank != 0:
+    def _open_gpus(self, profiler: AnyProfiler) -> "nvml.Gpus | None":
+        if not self._profile_gpu or profiler.run.ranks.local_rank != 0:
             return None
         try:
             return nvml.open_gpus()
         except Exception as error:  # whatever a driver's package raises, the rest of the machine is worth reading
             if self._is_gpu_wanted:
-                profiler.report(f"No GPU is read: {_described(error)}")
+                profiler.run.report(f"No GPU is read: {_described(error)}")
             return None
 
-    def _read_all(self, readers: list[Callable[[], Iterator[Reading]]], profiler: Any) -> None:
+    def _read_all(self, readers: list[Callable[[], Iterator[Reading]]], profiler: AnyProfiler) -> None:
         """What cannot be read now may come back, unless nobody expects it: then that reader is taken from the list."""
         for reader in list(readers):
             try:
@@ -137,18 +139,18 @@ class SystemProfiler(Callback):
                 readers.remove(reader)
                 self._report(reader, f"cannot be read, and is left out from now on: {_described(error)}", profiler)
 
-    def _read(self, reader: Callable[[], Iterator[Reading]], profiler: Any) -> None:
+    def _read(self, reader: Callable[[], Iterator[Reading]], profiler: AnyProfiler) -> None:
         for name, values in reader():
             marker = self._markers.get(name)
             if marker is None:
                 marker = self._markers[name] = profiler.marker(name, categories=("system",))
             marker.counter(values)
 
-    def _report(self, reader: Any, trouble: str, profiler: Any) -> None:
+    def _report(self, reader: Callable[[], Iterator[Reading]], trouble: str, profiler: AnyProfiler) -> None:
         name = getattr(reader, "__name__", None) or repr(reader)
         if name not in self._failed:
             self._failed.add(name)
-            profiler.report(f"The machine's {name} {trouble}")
+            profiler.run.report(f"The machine's {name} {trouble}")
 
 
 def _described(error: Exception) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 
 from kinetoscope.errors import SettingsError
 from kinetoscope.recording.action import ProfilerAction
+from kinetoscope.recording.contract import RunInside
 from kinetoscope.recording.cycle import Contributions
 from kinetoscope.recording.trace_folder import TraceFolder
 from kinetoscope.storage.remote_name import RemoteName
@@ -15,6 +16,8 @@ from kinetoscope.torch import profile
 from kinetoscope.torch.results import KinetoResults
 from kinetoscope.training.callback import Callback
 from kinetoscope.training.file_names import FileNameFormat
+from kinetoscope.training.state import RunState
+from kinetoscope.training.timestamp import Moment
 from kinetoscope.training.wording import missing_options
 
 _TORCH_ACTIONS = {
@@ -88,16 +91,16 @@ class TorchProfiler(Callback):
         """``[(Timestamp, [Path of each rank])]`` of the traces that are kept."""
         return self._folder.saved_traces
 
-    def init(self, state: Any, logger: Any) -> None:
-        profiler = state.profiler
-        self._run_name, self._ranks = state.run_name, profiler.ranks
-        self._folder.open(state.run_name, profiler.ranks, profiler.attempt)
-        self._uploads = uploads_of(profiler, self._folder.run_folder)
-        self._remote.open(profiler, state.run_name, self._uploads)
+    def init(self, state: RunState, logger: object) -> None:
+        run: RunInside = state.profiler.run
+        self._run_name, self._ranks = state.run_name, run.ranks
+        self._folder.open(state.run_name, run.ranks, run.attempt)
+        self._uploads = uploads_of(run, self._folder.run_folder)
+        self._remote.open(run, state.run_name, self._uploads)
         if self._memory_filename.text:
-            self._memory_remote.open(profiler, state.run_name, self._uploads)
+            self._memory_remote.open(run, state.run_name, self._uploads)
 
-    def make_profile(self, state: Any, get_action: Callable[[], ProfilerAction]) -> profile:
+    def make_profile(self, state: RunState, get_action: Callable[[], ProfilerAction]) -> profile:
         """A torch profiler with these settings that follows ``get_action`` and hands its windows to ``state``'s run."""
         return profile(
             schedule=lambda step: _TORCH_ACTIONS[get_action()],
@@ -105,16 +108,16 @@ class TorchProfiler(Callback):
             **self._options,
         )
 
-    def fit_start(self, state: Any, logger: Any) -> None:
+    def fit_start(self, state: RunState, logger: object) -> None:
         self.profiler = self.make_profile(state, state.profiler.get_action)
         self.profiler.start()
 
-    def epoch_start(self, state: Any, logger: Any) -> None:
+    def epoch_start(self, state: RunState, logger: object) -> None:
         if self.profiler is not None:
             self.save_if_recording_ends(state)
             self.profiler.follow_schedule()
 
-    def batch_end(self, state: Any, logger: Any) -> None:
+    def batch_end(self, state: RunState, logger: object) -> None:
         if self.profiler is not None:
             self.save_if_recording_ends(state)
             self.profiler.end_step()
@@ -125,18 +128,18 @@ class TorchProfiler(Callback):
             else:
                 self.profiler.step()
 
-    def eval_start(self, state: Any, logger: Any) -> None:
+    def eval_start(self, state: RunState, logger: object) -> None:
         self._toggle(state, is_on=False)
 
-    def eval_end(self, state: Any, logger: Any) -> None:
+    def eval_end(self, state: RunState, logger: object) -> None:
         self._toggle(state, is_on=True)
 
-    def _toggle(self, state: Any, *, is_on: bool) -> None:
+    def _toggle(self, state: RunState, *, is_on: bool) -> None:
         """An evaluation between batches is not recorded."""
-        if self.profiler is not None and getattr(state.profiler, "is_paused", False):
+        if self.profiler is not None and state.profiler.run.is_paused:
             self.profiler.toggle_collection_dynamic(is_on, self.profiler.activities)
 
-    def close(self, state: Any, logger: Any) -> None:
+    def close(self, state: RunState, logger: object) -> None:
         torch_profiler, self.profiler = self.profiler, None
         if torch_profiler is not None:
             torch_profiler.finish_window()
@@ -145,7 +148,7 @@ class TorchProfiler(Callback):
     def post_close(self) -> None:
         self._folder.close()
 
-    def save_if_recording_ends(self, state: Any) -> None:
+    def save_if_recording_ends(self, state: RunState) -> None:
         """An active stretch that ends without a save, at an epoch's end or by a schedule of the user's, is saved too:
         Kineto cannot pause."""
         assert self.profiler is not None
@@ -153,22 +156,22 @@ class TorchProfiler(Callback):
         if self.profiler.current_action is TorchAction.RECORD and next_action not in _RECORDING:
             self.profiler.finish_window()
 
-    def _hand_over(self, state: Any, results: KinetoResults | None) -> None:
+    def _hand_over(self, state: RunState, results: KinetoResults | None) -> None:
         if results is not None:
-            save = partial(self._save, state.profiler, results, state.timestamp, self._num_windows)
-            state.profiler.contribute(save)
+            run: RunInside = state.profiler.run
+            run.contribute(partial(self._save, run, results, state.timestamp, self._num_windows))
             if self._memory_filename.text:
-                state.profiler.contribute(partial(self._save_memory, results, state.timestamp))
+                run.contribute(partial(self._save_memory, results, state.timestamp))
             self._num_windows += 1
 
     def note_results(self, results: KinetoResults) -> None:
         """For faces: told of each window on the writer thread, once it is saved."""
 
     def _save(
-        self, profiler: Any, results: KinetoResults, timestamp: Any, window: int, contributions: Contributions
+        self, run: RunInside, results: KinetoResults, timestamp: Moment, window: int, contributions: Contributions
     ) -> None:
         """Writes a window's trace; after an error it may be called again."""
-        temporary = profiler.temporary_folder(contributions.cycle)
+        temporary = run.temporary_folder(contributions.cycle)
         if self._writes_file:
             with self._folder.new_trace(window, timestamp) as path:
                 results.export_chrome_trace(path, temporary_folder=temporary)
@@ -182,7 +185,7 @@ class TorchProfiler(Callback):
             contributions.add_temporary(path)
         self.note_results(results)
 
-    def _save_memory(self, results: KinetoResults, timestamp: Any, contributions: Contributions) -> None:
+    def _save_memory(self, results: KinetoResults, timestamp: Moment, contributions: Contributions) -> None:
         del contributions  # the timeline is a page, and no trace
         name = self._memory_filename.fill(self._run_name, self._ranks, timestamp)
         results.memory_timeline().save(self._folder.path / name)

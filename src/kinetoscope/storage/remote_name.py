@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from kinetoscope.formats.upload_queue import add_upload, path_in_queue, read_confirmed, read_queue
-from kinetoscope.storage.uploads import Uploads
+from kinetoscope.storage.uploads import UploadingRun, Uploads
 from kinetoscope.training.file_names import FileNameFormat, UsedNames
 from kinetoscope.training.ranks import Ranks
 from kinetoscope.training.remote_url import check_url
@@ -38,15 +38,15 @@ class RemoteName:
         if self._format.text and not self._format.text.endswith(suffix):
             self._format = FileNameFormat(self._format.text + suffix, self._format.argument)
 
-    def open(self, profiler: Any, run_name: str, uploads: Uploads, *, shared: bool = False) -> None:
+    def open(self, run: UploadingRun, run_name: str, uploads: Uploads, *, shared: bool = False) -> None:
         """From now on files are uploaded, if there is a place for them to go to.
 
         Raises `FileNameError` if two ranks would upload to one name, unless it is ``shared`` by those of a node.
         """
-        self._run_name, self._ranks, self._restart = run_name, profiler.ranks, profiler.attempt.restart
+        self._run_name, self._ranks, self._restart = run_name, run.ranks, run.attempt.restart
         if self._format.text and uploads.prepare(self._format.text, self._folder(uploads)):
             if not shared:
-                self._format.check_ranks_differ(profiler.ranks)
+                self._format.check_ranks_differ(run.ranks)
             self._uploads = uploads
 
     def _folder(self, uploads: Uploads) -> str:

@@ -6,7 +6,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 from time import monotonic
-from typing import Any
+from typing import Any, Protocol
 
 from kinetoscope.errors import UnsafePathError
 from kinetoscope.formats.upload_queue import (
@@ -19,6 +19,8 @@ from kinetoscope.formats.upload_queue import (
 )
 from kinetoscope.storage.draining import AllowedUploads
 from kinetoscope.storage.remote_store import RemoteStore
+from kinetoscope.training.attempt import Attempt
+from kinetoscope.training.ranks import Ranks
 from kinetoscope.training.run_folder import RunFolder
 from kinetoscope.training.wording import counted
 from kinetoscope.writing.side_process import SideProcess
@@ -210,10 +212,20 @@ class Uploads:
         return f"To upload what is left: kinetoscope upload {shlex.quote(str(self._run_folder))}{to}"
 
 
-def uploads_of(profiler: Any, run_folder: Path) -> Uploads:
-    """The uploads of a Profiler's run from ``run_folder``: its handlers and sources share them."""
-    uploads = profiler.uploads.get(run_folder)
+class UploadingRun(Protocol):
+    """What is asked of a run whose files are uploaded."""
+
+    ranks: Ranks
+    attempt: Attempt
+    upload_to: str | None
+    remote_store: Any
+    uploads: dict[Path, Any]
+
+
+def uploads_of(run: UploadingRun, run_folder: Path) -> Uploads:
+    """The uploads of a run from ``run_folder``: its handlers and sources share them."""
+    uploads = run.uploads.get(run_folder)
     if uploads is None:
-        uploads = Uploads(run_folder, profiler.ranks.rank, profiler.upload_to, profiler.remote_store)
-        profiler.uploads[run_folder] = uploads
+        uploads = Uploads(run_folder, run.ranks.rank, run.upload_to, run.remote_store)
+        run.uploads[run_folder] = uploads
     return uploads

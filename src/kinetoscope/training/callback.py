@@ -4,19 +4,21 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from kinetoscope.training.event import Event
+from kinetoscope.training.state import RunState
 
 
 class Callback:
     """Base of everything that follows a run. Override the methods of the events you want; the others do nothing.
 
-    ``state`` is the run's `State`; ``logger`` is the trainer's logger, or None in a plain loop.
+    ``state`` is the run's `State`, or a trainer's (see `RunState`); ``logger`` is the trainer's logger, or None in a
+    plain loop.
     """
 
-    def run_event(self, event: Event, state: Any, logger: Any = None) -> None:
+    def run_event(self, event: Event, state: RunState, logger: Any = None) -> None:
         """Calls the method of ``event``."""
         getattr(self, event.value)(state, logger)
 
-    def close(self, state: Any, logger: Any) -> None:
+    def close(self, state: RunState, logger: Any) -> None:
         """Called when the run ends, however it ends; again if another close of the Profiler saves what was left."""
 
     def post_close(self) -> None:
@@ -24,7 +26,7 @@ class Callback:
 
 
 def _event_method(event: Event) -> Any:
-    def method(self: Callback, state: Any, logger: Any) -> None:
+    def method(self: Callback, state: RunState, logger: Any) -> None:
         del self, state, logger
 
     method.__name__ = event.value

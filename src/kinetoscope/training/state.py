@@ -1,9 +1,25 @@
 """training: the state of a run, as far as a profiler needs to know it."""
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
-from kinetoscope.training.timestamp import Timestamp
+from kinetoscope.training.timestamp import Moment, Timestamp
+
+
+class RunState(Protocol):
+    """What is read of a run's state: our `State`, Composer's, or anything with these attributes.
+
+    ``profiler`` is the face of the profiler that records the run: see `kinetoscope.recording.contract.AnyProfiler`.
+    """
+
+    @property
+    def run_name(self) -> str: ...
+    @property
+    def timestamp(self) -> Moment: ...
+    @property
+    def dataloader_len(self) -> Any: ...
+    @property
+    def profiler(self) -> Any: ...
 
 
 @dataclass(slots=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
-from typing import Any
+from typing import Any, Protocol
 
 COUNTS = ("epoch", "batch", "batch_in_epoch", "sample", "sample_in_epoch", "token", "token_in_epoch")
 DURATIONS = ("total_wct", "epoch_wct", "batch_wct")
@@ -19,6 +19,30 @@ class Count(int):
     @property
     def value(self) -> int:
         return int(self)
+
+
+class Moment(Protocol):
+    """Where a run is: our `Timestamp`, Composer's, or anything with these counts, as numbers or with a ``.value``."""
+
+    @property
+    def epoch(self) -> Any: ...
+    @property
+    def batch(self) -> Any: ...
+    @property
+    def batch_in_epoch(self) -> Any: ...
+
+
+def plain_count(count: Any) -> int:
+    """A count of ours or of Composer's, whose `Time` has its number in ``.value``, as an int."""
+    return int(count) if isinstance(count, int) else int(getattr(count, "value", count))
+
+
+def _count(index: int, doc: str) -> Any:
+    return property(lambda self: Count(self._fields[index]), doc=doc)
+
+
+def _duration(index: int, doc: str) -> Any:
+    return property(lambda self: self._fields[index], doc=doc)
 
 
 class Timestamp:
@@ -60,16 +84,16 @@ class Timestamp:
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"A Timestamp cannot be changed; make the next one with to_next_batch(). ({name})")
 
-    epoch = property(lambda self: Count(self._fields[0]), doc="Completed epochs.")
-    batch = property(lambda self: Count(self._fields[1]), doc="Completed batches of the run.")
-    batch_in_epoch = property(lambda self: Count(self._fields[2]), doc="Completed batches of the current epoch.")
-    sample = property(lambda self: Count(self._fields[3]), doc="Samples seen.")
-    sample_in_epoch = property(lambda self: Count(self._fields[4]), doc="Samples seen in the current epoch.")
-    token = property(lambda self: Count(self._fields[5]), doc="Tokens seen.")
-    token_in_epoch = property(lambda self: Count(self._fields[6]), doc="Tokens seen in the current epoch.")
-    total_wct = property(lambda self: self._fields[7], doc="Wall-clock time of the run, a timedelta.")
-    epoch_wct = property(lambda self: self._fields[8], doc="Wall-clock time of the current epoch, a timedelta.")
-    batch_wct = property(lambda self: self._fields[9], doc="Wall-clock time of the last batch, a timedelta.")
+    epoch: Count = _count(0, "Completed epochs.")
+    batch: Count = _count(1, "Completed batches of the run.")
+    batch_in_epoch: Count = _count(2, "Completed batches of the current epoch.")
+    sample: Count = _count(3, "Samples seen.")
+    sample_in_epoch: Count = _count(4, "Samples seen in the current epoch.")
+    token: Count = _count(5, "Tokens seen.")
+    token_in_epoch: Count = _count(6, "Tokens seen in the current epoch.")
+    total_wct: timedelta = _duration(7, "Wall-clock time of the run, a timedelta.")
+    epoch_wct: timedelta = _duration(8, "Wall-clock time of the current epoch, a timedelta.")
+    batch_wct: timedelta = _duration(9, "Wall-clock time of the last batch, a timedelta.")
 
     def to_next_batch(self, samples: int = 0, tokens: int = 0, duration: timedelta | None = None) -> "Timestamp":
         """The timestamp after one more batch of ``samples`` samples and ``tokens`` tokens that took ``duration``."""
@@ -113,7 +137,7 @@ class Timestamp:
         return Timestamp, self._fields
 
 
-def timestamp_fields(timestamp: Any) -> dict[str, int | float]:
+def timestamp_fields(timestamp: Moment) -> dict[str, int | float]:
     """The numbers of a timestamp, ours or Composer's, by field name; wall-clock times in seconds."""
     if isinstance(timestamp, Timestamp):
         return dict(timestamp)

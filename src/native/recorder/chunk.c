@@ -37,7 +37,7 @@ Chunk *chunk_new(Store *store, size_t bytes, int in_background)
     }
     chunk->store = store_keep(store);
     charge(chunk, (int64_t)bytes);
-    chunk->region.file = store->folder != NULL && store->error == 0 ? ++store->num_files : 0;
+    chunk->region.file = store_has_files(store) ? ++store->num_files : 0;
     int error = create(chunk, bytes, in_background);
     if (error != 0 && chunk->region.file != 0) {
         store->error = error;
@@ -162,21 +162,20 @@ PyObject *discard_chunks(PyObject *Py_UNUSED(module), PyObject *chunks)
     return new_none();
 }
 
-static PyObject *chunk_read(PyObject *self, PyObject *Py_UNUSED(nothing))
+/* Maps the records of a file if need be; -1 with an error set. */
+static int map_records(Chunk *chunk)
 {
-    return PyMemoryView_FromObject(self);
+    if (chunk->region.file == 0 || chunk->region.start != NULL) return 0;
+    errno = region_map_again(chunk->store, &chunk->region, "chunk");
+    if (errno == 0) return 0;
+    PyErr_SetFromErrno(PyExc_OSError);
+    return -1;
 }
 
-/* Maps the records if need be, and gives up the file. */
 static PyObject *chunk_leave_file(PyObject *self, PyObject *Py_UNUSED(nothing))
 {
     Chunk *chunk = (Chunk *)self;
-    int is_unmapped = chunk->region.file != 0 && chunk->region.start == NULL;
-    int error = is_unmapped ? region_map_again(chunk->store, &chunk->region, "chunk") : 0;
-    if (error != 0) {
-        errno = error;
-        return PyErr_SetFromErrno(PyExc_OSError);
-    }
+    if (map_records(chunk) < 0) return NULL;
     region_unlink(chunk->store, &chunk->region, "chunk");
     chunk->region.file = 0;
     charge(chunk, 0);
@@ -186,20 +185,12 @@ static PyObject *chunk_leave_file(PyObject *self, PyObject *Py_UNUSED(nothing))
 static int chunk_getbuffer(PyObject *self, Py_buffer *view, int flags)
 {
     Chunk *chunk = (Chunk *)self;
+    view->obj = NULL;
     if (chunk->is_discarded) {
         PyErr_SetString(PyExc_BufferError, "The records of this chunk were put elsewhere.");
-        view->obj = NULL;
         return -1;
     }
-    if (chunk->region.start == NULL) {
-        int error = region_map_again(chunk->store, &chunk->region, "chunk");
-        if (error != 0) {
-            errno = error;
-            PyErr_SetFromErrno(PyExc_OSError);
-            view->obj = NULL;
-            return -1;
-        }
-    }
+    if (map_records(chunk) < 0) return -1;
     void *records = (char *)chunk->region.start + sizeof(ChunkHeader);
     Py_ssize_t bytes = (Py_ssize_t)(chunk->num_records * sizeof(Record));
     if (PyBuffer_FillInfo(view, self, records, bytes, 1, flags) < 0) return -1;
@@ -232,7 +223,6 @@ static void chunk_dealloc(PyObject *self)
 static PyMethodDef chunk_methods[] = {
     {"leave_file", chunk_leave_file, METH_NOARGS,
      "Deletes its file; the records can be read all the same."},
-    {"read", chunk_read, METH_NOARGS, "The records, as a memoryview."},
     {NULL, NULL, 0, NULL},
 };
 

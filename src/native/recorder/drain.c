@@ -46,12 +46,6 @@ static char *put_text(char *at, const Text *text)
     return put(at, text->at, text->length);
 }
 
-static int is_same_text(const Text *one, const Text *other)
-{
-    return one == other ||
-           (one->length == other->length && memcmp(one->at, other->at, one->length) == 0);
-}
-
 typedef struct {
     int64_t begin; /* on the monotonic clock */
     int64_t number;
@@ -64,11 +58,11 @@ typedef struct {
     /* what each name has among its args, after a comma; nothing, for most */
     const Text *args;
     uint32_t num_names;
-    Text place;             /* pid and tid, as fields of an event */
-    int64_t start;          /* on the monotonic clock */
-    int64_t offset;         /* from the trace's base to the start, in unix time */
-    int64_t drift, elapsed; /* how far unix time moves away meanwhile */
-    const Epoch *epochs;    /* in order; the first begins before all records */
+    Text place;               /* pid and tid, as fields of an event */
+    long long start;          /* on the monotonic clock */
+    long long offset;         /* from the trace's base to the start, in unix time */
+    long long drift, elapsed; /* how far unix time moves away meanwhile */
+    const Epoch *epochs;      /* in order; the first begins before all records */
     size_t num_epochs;
 } Style;
 
@@ -165,6 +159,12 @@ static char *put_span_or_instant(char *at, const Style *style, const Record *rec
     return PUT(at, "}}");
 }
 
+static int is_same_name(const Style *style, uint32_t one, uint32_t other)
+{
+    Text text = style->names[one];
+    return one == other || text_is(style->names[other], text.at, text.length);
+}
+
 /* Where the values of one call of a counter end. */
 static const Record *group_end(const Style *style, const Record *first, const Record *end)
 {
@@ -172,7 +172,7 @@ static const Record *group_end(const Style *style, const Record *first, const Re
     int64_t moment = since_base(style, first->begin);
     while (next < end && tail_kind(next->tail) == KIND_COUNTER &&
            is_ordinary(next, style->num_names) && since_base(style, next->begin) == moment &&
-           is_same_text(&style->names[first->name], &style->names[next->name]))
+           is_same_name(style, first->name, next->name))
         next++;
     return next;
 }
@@ -185,9 +185,9 @@ static int is_finite(const Record *record)
 /* Whether a later value of the group has the same name: that one counts. */
 static int is_replaced(const Style *style, const Record *record, const Record *end)
 {
-    const Text *series = &style->names[tail_series(record->tail)];
+    uint32_t series = tail_series(record->tail);
     for (const Record *later = record + 1; later < end; later++)
-        if (is_same_text(series, &style->names[tail_series(later->tail)])) return 1;
+        if (is_same_name(style, series, tail_series(later->tail))) return 1;
     return 0;
 }
 
@@ -310,19 +310,17 @@ PyObject *drain_chrome(PyObject *Py_UNUSED(module), PyObject *arguments)
     Py_ssize_t first, place_length, epochs_length;
     int are_last;
     PyObject *names, *categories, *args;
-    long long start, offset, drift, elapsed;
     const char *epochs;
     Style style = {0};
     if (!PyArg_ParseTuple(arguments, "y*npw*(O!O!O!)y#(LLLL)y#", &packed, &first, &are_last, &into,
                           &PyTuple_Type, &names, &PyTuple_Type, &categories, &PyTuple_Type, &args,
-                          &style.place.at, &place_length, &start, &offset, &drift, &elapsed,
-                          &epochs, &epochs_length))
+                          &style.place.at, &place_length, &style.start, &style.offset, &style.drift,
+                          &style.elapsed, &epochs, &epochs_length))
         return NULL;
     style.epochs = (const Epoch *)(const void *)epochs;
     style.num_epochs = (size_t)epochs_length / sizeof(Epoch);
     style.place.length = (size_t)place_length;
     style.num_names = (uint32_t)PyTuple_Size(names);
-    style.start = start, style.offset = offset, style.drift = drift, style.elapsed = elapsed;
     Text *name_texts = texts_of(names),
          *category_texts = name_texts == NULL ? NULL : texts_of(categories);
     Text *args_texts = category_texts == NULL ? NULL : texts_of(args);

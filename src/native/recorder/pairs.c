@@ -30,15 +30,10 @@ static int compare(const void *left, const void *right)
     return (one->record < other->record) == later_first ? 1 : -1;
 }
 
-static uint64_t with_kind(uint64_t tail, uint64_t kind)
-{
-    return (tail & ~((uint64_t)0xff << 16)) | kind << 16;
-}
-
 static Record *put_bracket(Record *at, const Record *span, uint64_t kind)
 {
     *at = *span;
-    at->tail = with_kind(span->tail, kind);
+    at->tail = (span->tail & ~((uint64_t)0xff << 16)) | kind << 16;
     return at + 1;
 }
 

@@ -48,24 +48,12 @@ typedef struct {
     uint32_t group; /* how many values of one counter call were seen last */
 } Sample;
 
-/* Makes room for one more item. Returns 0 without memory. */
-static int make_room(void **items, size_t count, size_t *most, size_t bytes)
-{
-    if (count < *most) return 1;
-    size_t more = *most * 2 + 16;
-    void *grown = realloc(*items, more * bytes);
-    if (grown == NULL) return 0;
-    *items = grown;
-    *most = more;
-    return 1;
-}
-
 static int note_first(Sample *sample, const Record *record)
 {
     uint8_t bit = (uint8_t)(1 << tail_kind(record->tail));
     if (sample->seen[record->name] & bit) return 1;
-    if (!make_room((void **)&sample->firsts, sample->num_firsts, &sample->most_firsts,
-                   sizeof(Record)))
+    if (!array_grow((void **)&sample->firsts, sample->num_firsts, &sample->most_firsts,
+                    sizeof(Record)))
         return 0;
     sample->seen[record->name] |= bit;
     sample->firsts[sample->num_firsts++] = *record;
@@ -83,7 +71,7 @@ static int nest_span(Sample *sample, int64_t begin, int64_t end)
     size_t at = sample->num_open;
     while (at > 0 && sample->open[at - 1].begin > begin && sample->open[at - 1].end == end) at--;
     if (at > 0 && sample->open[at - 1].begin > begin) return 0;
-    if (!make_room((void **)&sample->open, sample->num_open, &sample->most_open, sizeof(Interval)))
+    if (!array_grow((void **)&sample->open, sample->num_open, &sample->most_open, sizeof(Interval)))
         return -1;
     memmove(&sample->open[at + 1], &sample->open[at], (sample->num_open++ - at) * sizeof(Interval));
     sample->open[at] = (Interval){begin, end};

@@ -48,9 +48,9 @@ void store_drop(Store *store)
     }
 }
 
-int store_is_ours(const Store *store)
+int store_has_files(const Store *store)
 {
-    return store->pid == getpid();
+    return store->folder != NULL && store->error == 0;
 }
 
 static void write_path(char *path, const Store *store, const Region *region, const char *suffix)
@@ -59,17 +59,21 @@ static void write_path(char *path, const Store *store, const Region *region, con
              suffix);
 }
 
-/* Populated here, since a first touch of each page would otherwise be paid for by the thread that
- * records. */
-
-static int map_memory(Region *region, size_t bytes)
+/* Takes what was mapped. Returns 0 or an errno. */
+static int set_mapped(Region *region, void *start, size_t bytes)
 {
-    void *start = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
-                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
     if (start == MAP_FAILED) return errno;
     region->start = start;
     region->bytes = bytes;
     return 0;
+}
+
+/* Populated here, since a first touch of each page would otherwise be paid for by the thread that
+ * records. */
+static int map(Region *region, size_t bytes, int flags, int file)
+{
+    void *start = mmap(NULL, bytes, PROT_READ | PROT_WRITE, flags | MAP_POPULATE, file, 0);
+    return set_mapped(region, start, bytes);
 }
 
 /* A signal ends it before it is done, on some file systems with nothing done: whoever has a timer
@@ -82,17 +86,6 @@ static int allocate(int file, size_t bytes)
     return error;
 }
 
-static int allocate_and_map(int file, Region *region, size_t bytes)
-{
-    int error = allocate(file, bytes);
-    if (error != 0) return error;
-    void *start = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, file, 0);
-    if (start == MAP_FAILED) return errno;
-    region->start = start;
-    region->bytes = bytes;
-    return 0;
-}
-
 void region_touch(Region *region)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -103,14 +96,23 @@ void region_touch(Region *region)
 int region_create(const Store *store, Region *region, size_t bytes, const char *suffix)
 {
     char path[LONGEST_PATH];
-    if (region->file == 0) return map_memory(region, bytes);
+    if (region->file == 0) return map(region, bytes, MAP_PRIVATE | MAP_ANONYMOUS, -1);
     write_path(path, store, region, suffix);
     int file = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (file < 0) return errno;
-    int error = allocate_and_map(file, region, bytes);
+    int error = allocate(file, bytes);
+    if (error == 0) error = map(region, bytes, MAP_SHARED, file);
     close(file);
     if (error != 0) unlink(path);
     return error;
+}
+
+int region_create_file(Store *store, Region *region, size_t bytes, const char *suffix)
+{
+    if (!store_has_files(store)) return 0;
+    *region = (Region){.file = ++store->num_files};
+    store->error = region_create(store, region, bytes, suffix);
+    return store->error == 0;
 }
 
 static int map_for_reading(int file, Region *region, size_t bytes)
@@ -118,11 +120,7 @@ static int map_for_reading(int file, Region *region, size_t bytes)
     struct stat status;
     if (fstat(file, &status) != 0) return errno;
     if (!S_ISREG(status.st_mode) || status.st_size < (off_t)bytes) return EINVAL;
-    void *start = mmap(NULL, bytes, PROT_READ, MAP_SHARED, file, 0);
-    if (start == MAP_FAILED) return errno;
-    region->start = start;
-    region->bytes = bytes;
-    return 0;
+    return set_mapped(region, mmap(NULL, bytes, PROT_READ, MAP_SHARED, file, 0), bytes);
 }
 
 int region_open(Region *region, const char *path, size_t bytes)
@@ -154,10 +152,7 @@ int region_grow(const Store *store, Region *region, size_t bytes, const char *su
         if (error != 0) return error;
     }
     void *start = mremap(region->start, region->bytes, bytes, MREMAP_MAYMOVE);
-    if (start == MAP_FAILED) return errno;
-    region->start = start;
-    region->bytes = bytes;
-    return 0;
+    return set_mapped(region, start, bytes);
 }
 
 void region_unmap(Region *region)
@@ -183,7 +178,7 @@ void region_trim(const Store *store, Region *region, size_t bytes, const char *s
 void region_unlink(const Store *store, Region *region, const char *suffix)
 {
     char path[LONGEST_PATH];
-    if (region->file != 0 && store_is_ours(store) && !store->is_child) {
+    if (region->file != 0 && store->pid == getpid() && !store->is_child) {
         write_path(path, store, region, suffix);
         unlink(path);
     }

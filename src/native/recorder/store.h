@@ -30,7 +30,8 @@ typedef struct {
 Store *store_new(const char *folder, uint32_t rank, int64_t limit_bytes);
 Store *store_keep(Store *store);
 void store_drop(Store *store);
-int store_is_ours(const Store *store);
+/* Whether it keeps files, and they could be made so far. */
+int store_has_files(const Store *store);
 
 /* A stretch of memory that is mapped to a file, or not. */
 typedef struct {
@@ -43,6 +44,8 @@ typedef struct {
  * errno, and then leaves no file behind. Touches nothing of the store that changes, so it may run
  * without the GIL. */
 int region_create(const Store *store, Region *region, size_t bytes, const char *suffix);
+/* A region in a new file, or 0: then the folder is given up. */
+int region_create_file(Store *store, Region *region, size_t bytes, const char *suffix);
 /* Writes to each page of a new region. MAP_POPULATE only reads those of a file, and most file
  * systems want to hear of the first write to each: that costs some microseconds a page. */
 void region_touch(Region *region);

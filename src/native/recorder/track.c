@@ -1,13 +1,11 @@
-/* Tracks: one per running thread and recorder. */
+/* Tracks: one per running thread and recorder. Which is whose, and where its records go. */
 
 #include "recorder/native.h"
 
-#include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define FIRST_HEAD_BYTES 4096
 /* Many threads record next to nothing and end: they begin with little space. Whoever fills it gets
  * more. */
 #define SMALL_CHUNK_BYTES ((size_t)4 << 10)
@@ -60,7 +58,7 @@ int track_setup(void)
 
 /* -- whose a track is -- */
 
-static const char *name_of(const Track *track, size_t *length)
+const char *track_name(const Track *track, size_t *length)
 {
     Py_ssize_t bytes = 0;
     const char *name = PyUnicode_AsUTF8AndSize(track->name, &bytes);
@@ -73,7 +71,7 @@ static const char *name_of(const Track *track, size_t *length)
 static void put_mark(Track *track)
 {
     size_t length;
-    const char *name = name_of(track, &length);
+    const char *name = track_name(track, &length);
     uint64_t tail = record_tail(0, KIND_MARK, track->is_main ? FLAG_MAIN : 0, track->tid);
     track->chunk->num_marks++;
     for (size_t at = 0; (at == 0 || at < length) && track->next < track->end;
@@ -86,37 +84,6 @@ static void put_mark(Track *track)
     }
 }
 
-/* A header without its magic is being written. */
-static void write_magic(TrackHeader *header, const char *magic)
-{
-    uint64_t word;
-    memcpy(&word, magic, sizeof word);
-    shared_store((SharedLong *)header->magic, word);
-}
-
-static void write_header(Track *track)
-{
-    TrackHeader *header = track->head.start;
-    Store *store = track->recorder->store;
-    write_magic(header, "\0\0\0\0\0\0\0");
-    shared_barrier();
-    header->version = FORMAT_VERSION;
-    header->pid = (uint32_t)store->pid;
-    header->track = track->number;
-    header->tid = track->tid;
-    header->rank = store->rank;
-    header->is_main = (uint32_t)track->is_main;
-    header->monotonic_ns = read_clock(CLOCK_MONOTONIC);
-    header->unix_ns = read_clock(CLOCK_REALTIME);
-    shared_store(&header->num_slots,
-                 (uint32_t)((track->head.bytes - sizeof *header) / sizeof(Record)));
-    size_t length;
-    const char *name = name_of(track, &length);
-    memset(header->name, 0, sizeof header->name);
-    if (length > 0) memcpy(header->name, name, length);
-    write_magic(header, TRACK_MAGIC);
-}
-
 /* -- making and finding -- */
 
 static Track *track_new(Recorder *recorder)
@@ -125,8 +92,7 @@ static Track *track_new(Recorder *recorder)
     PyObject *filled = track != NULL ? PyList_New(0) : NULL;
     if (filled == NULL) {
         free(track);
-        PyErr_NoMemory();
-        return NULL;
+        return (Track *)PyErr_NoMemory();
     }
     track->refs = 1;
     track->recorder = recorder;
@@ -170,16 +136,13 @@ static void set_thread(Track *track, Pulse *pulse, uint32_t tid, PyObject *name,
         track->chunk_bytes = is_main ? USUAL_CHUNK_BYTES : SMALL_CHUNK_BYTES;
     else
         put_mark(track);
-    if (track->head.start != NULL) write_header(track);
+    if (track->head.start != NULL) track_write_header(track);
 }
 
 static Track *find_or_make(Recorder *recorder)
 {
     Pulse *pulse = pulse_of_this_thread();
-    if (pulse == NULL) {
-        PyErr_NoMemory();
-        return NULL;
-    }
+    if (pulse == NULL) return (Track *)PyErr_NoMemory();
     Track *track = find_own(recorder, pulse);
     if (track != NULL) return track;
     unsigned int tid;
@@ -214,20 +177,8 @@ void track_drop(Track *track)
 {
     if (track == NULL || --track->refs > 0) return;
     pulse_drop(track->pulse);
-    free(track->exits);
     free(track->entries);
-    free(track->free_slots);
     free(track);
-}
-
-void track_clear_objects(Track *track)
-{
-    for (uint32_t slot = 0; slot < track->num_made; slot++) {
-        if (track->entries[slot]->state == ENTRY_HANDED)
-            track->entries[slot]->state = ENTRY_IDLE; /* it cannot be begun any more */
-        Py_CLEAR(track->exits[slot]);
-    }
-    track->num_made = track->num_free = 0;
 }
 
 void track_leave(Track *track)
@@ -242,128 +193,13 @@ void track_leave(Track *track)
     Py_CLEAR(track->spare);
     Py_CLEAR(track->filled);
     Py_CLEAR(track->name);
-    track_clear_objects(track);
-}
-
-/* Whether a span is open that is to be recorded: one that was cut at its window's end needs its
- * slot no more. */
-static int has_span_to_record(const Track *track)
-{
-    for (uint32_t slot = 0; slot < track->num_made; slot++)
-        if (tail_kind(track->slots[slot].tail) == KIND_SPAN) return 1;
-    return 0;
+    track_drop_entries(track);
 }
 
 int track_is_done(const Track *track)
 {
     return !shared_load(&track->pulse->is_alive) && track->chunk == NULL &&
-           PyList_Size(track->filled) == 0 && !has_span_to_record(track);
-}
-
-/* -- slots and entries -- */
-
-static int set_num_slots(Track *track)
-{
-    uint32_t num_slots = (uint32_t)((track->head.bytes - sizeof(TrackHeader)) / sizeof(Record));
-    track->slots = (Record *)((TrackHeader *)track->head.start + 1);
-    PyObject **exits = realloc(track->exits, num_slots * sizeof *exits);
-    track->exits = exits != NULL ? exits : track->exits;
-    Entry **entries = realloc(track->entries, num_slots * sizeof *entries);
-    track->entries = entries != NULL ? entries : track->entries;
-    uint32_t *free_slots = realloc(track->free_slots, num_slots * sizeof *free_slots);
-    track->free_slots = free_slots != NULL ? free_slots : track->free_slots;
-    if (exits == NULL || entries == NULL || free_slots == NULL) return 0;
-    shared_store(&((TrackHeader *)track->head.start)->num_slots, num_slots);
-    track->num_slots = num_slots;
-    return 1;
-}
-
-static int make_head(Track *track)
-{
-    if (track->head.start != NULL) return 1;
-    if (region_create(track->recorder->store, &track->head, FIRST_HEAD_BYTES, "track") != 0 ||
-        !set_num_slots(track))
-        return 0;
-    write_header(track);
-    return 1;
-}
-
-int track_move_head_to_memory(Track *track)
-{
-    Store *store = track->recorder->store;
-    Region memory = {NULL, 0, 0};
-    if (track->head.file == 0) return 1;
-    if (region_create(store, &memory, track->head.bytes, "track") != 0) return 0;
-    memcpy(memory.start, track->head.start, track->head.bytes);
-    memset((TrackHeader *)track->head.start + 1, 0, track->head.bytes - sizeof(TrackHeader));
-    region_unmap(&track->head);
-    region_unlink_unless_left(store, &track->head, "track");
-    track->head = memory;
-    return set_num_slots(track);
-}
-
-static int grow_head(Track *track)
-{
-    Store *store = track->recorder->store;
-    size_t bytes = track->head.bytes * 2;
-    if (region_grow(store, &track->head, bytes, "track") == 0) return set_num_slots(track);
-    /* There is no space on disk for more slots: from here on they stand in memory. */
-    return track_move_head_to_memory(track) &&
-           region_grow(store, &track->head, bytes, "track") == 0 && set_num_slots(track);
-}
-
-void track_finish_head(Track *track)
-{
-    Store *store = track->recorder->store;
-    track->head_is_final = 1;
-    if (store->folder == NULL || store->error != 0 || track->head.file != 0) return;
-    Region head = {NULL, 0, ++store->num_files};
-    size_t bytes = track->head.start != NULL ? track->head.bytes : FIRST_HEAD_BYTES;
-    int error = region_create(store, &head, bytes, "track");
-    if (error != 0) {
-        store->error = error;
-        return;
-    }
-    Region old = track->head;
-    track->head = head;
-    if (old.start != NULL) {
-        memcpy((TrackHeader *)head.start + 1, (TrackHeader *)old.start + 1,
-               bytes - sizeof(TrackHeader));
-        region_unmap(&old);
-    }
-    if (set_num_slots(track)) write_header(track);
-}
-
-Entry *track_make_entry(Track *track)
-{
-    if (track->num_made == track->num_slots &&
-        (track->head.start == NULL ? !make_head(track) : !grow_head(track))) {
-        PyErr_NoMemory();
-        return NULL;
-    }
-    uint32_t slot = track->num_made;
-    Entry *entry;
-    PyObject *exit = entry_new(track, slot, &entry);
-    if (exit == NULL) return NULL;
-    track->exits[slot] = exit;
-    track->entries[slot] = entry;
-    track->num_made++;
-    return entry;
-}
-
-/* Somebody kept the entry, or its __exit__: it stays theirs, and the slot gets a new one. */
-Entry *track_replace_entry(Track *track, uint32_t slot)
-{
-    Entry *entry;
-    PyObject *exit = entry_new(track, slot, &entry), *old = track->exits[slot];
-    if (exit == NULL) {
-        track->free_slots[track->num_free++] = slot;
-        return NULL;
-    }
-    track->exits[slot] = exit;
-    track->entries[slot] = entry;
-    Py_DECREF(old);
-    return entry;
+           PyList_Size(track->filled) == 0 && !track_has_span_to_record(track);
 }
 
 /* -- records -- */
@@ -458,16 +294,20 @@ int track_refill(Track *track)
     return 1;
 }
 
-PyObject *track_take(Track *track)
+int track_take(Track *track, PyObject *list)
 {
+    if (PyList_Size(track->filled) == 0 && track->num_dropped == 0) return 0;
     PyObject *chunks = track->filled, *empty = PyList_New(0);
-    if (empty == NULL) return NULL;
+    if (empty == NULL) return -1;
     track->filled = empty;
     uint64_t num_dropped = track->num_dropped;
     track->num_dropped = 0;
     if (track->head.start != NULL)
         shared_store(&((TrackHeader *)track->head.start)->num_dropped, 0);
-    return Py_BuildValue("(IIOOKN)", track->number, track->tid, track->name,
-                         track->is_main ? Py_True : Py_False, (unsigned long long)num_dropped,
-                         chunks);
+    PyObject *taken = Py_BuildValue("(IIOOKN)", track->number, track->tid, track->name,
+                                    track->is_main ? Py_True : Py_False,
+                                    (unsigned long long)num_dropped, chunks);
+    int result = taken == NULL ? -1 : PyList_Insert(list, 0, taken);
+    Py_XDECREF(taken);
+    return result;
 }

@@ -13,8 +13,8 @@ import pytest
 from kinetoscope import JSONTraceHandler, Profiler, ProfilerAction, load, marker, merge_traces
 from kinetoscope.formats.live_records import read_live_folder
 from kinetoscope.formats.manifest import read_manifest
+from kinetoscope.recording.contract import TraceHandler
 from kinetoscope.recording.recorder_choice import IS_PURE
-from kinetoscope.recording.trace_handler import TraceHandler
 from kinetoscope.testing import MemoryTraceHandler
 from kinetoscope.training.callback import Callback
 from kinetoscope.training.wording import counted
@@ -66,7 +66,7 @@ def record_cycle(profiler, num_spans=1):
         for _ in range(num_spans * batch):
             with profiler.marker("work"):
                 pass
-    assert profiler.drain(60)
+    assert profiler.run.drain(60)
 
 
 class Failing(TraceHandler):
@@ -175,7 +175,7 @@ def test_a_contributed_file_is_there_when_the_cycle_is_tried_again(tmp_path):
                 contributed.write_text(json.dumps({"traceEvents": [event]}))
                 profiler.record_chrome_json_trace_file(contributed)
                 contributed.unlink()
-            assert profiler.drain(60)
+            assert profiler.run.drain(60)
     (path,) = handler._folder.path.glob("ep*.json")
     assert "aten::mm" in path.read_text()
     assert [it for it in tmp_path.iterdir() if "kineto" in it.name] == []
@@ -189,7 +189,7 @@ class Contributor(Callback):
 
     def batch_end(self, state, logger):
         if state.timestamp.batch % 2 == 0:
-            state.profiler.contribute(self.make)
+            state.profiler.run.contribute(self.make)
 
     def make(self, contributions):
         self.num_calls += 1
@@ -264,7 +264,7 @@ def test_what_is_not_saved_keeps_within_live_bytes_max(tmp_path):
             for _ in range(10):
                 record_cycle(profiler, num_spans=20_000)
                 assert sum(path.stat().st_blocks * 512 for path in folder.glob("*.chunk")) <= 4 << 20
-        assert profiler._recorder.used_bytes <= 4 << 20
+        assert profiler.run._recorder.used_bytes <= 4 << 20
 
 
 @native_only
@@ -348,7 +348,7 @@ def test_what_a_worker_recorded_in_an_unsaved_cycle_stays_when_a_later_one_is_sa
             for batch in profiler.batches(range(2)):
                 if batch == 1:
                     fork_a_worker()
-            assert profiler.drain(60)
+            assert profiler.run.drain(60)
         (folder,) = live_folders(tmp_path)
         assert live_names(folder).count("in the worker") >= 1
     shutil.rmtree(folder)

@@ -9,10 +9,11 @@ import pytest
 
 from kinetoscope import JSONTraceHandler, Profiler, ProfilerAction
 from kinetoscope.formats.live_records import read_live_folder
+from kinetoscope.recording.contract import TraceHandler
 from kinetoscope.recording.ending import Ending
 from kinetoscope.recording.parents_run import RUN_FILE_VARIABLE
 from kinetoscope.recording.recorder_choice import IS_PURE
-from kinetoscope.recording.trace_handler import TraceHandler
+from kinetoscope.recording.run import Run
 from kinetoscope.testing import MemoryTraceHandler
 from kinetoscope.training.callback import Callback
 
@@ -30,7 +31,7 @@ def the_process_is_as_it_was_before(monkeypatch):
     yield
     assert signal.getsignal(signal.SIGINT) is interrupt
     assert RUN_FILE_VARIABLE not in os.environ
-    assert [it for it in called_at_exit if isinstance(getattr(it, "__self__", None), Profiler)] == []
+    assert [it for it in called_at_exit if isinstance(getattr(it, "__self__", None), Run)] == []
     with Profiler(ALWAYS):
         pass
 
@@ -86,7 +87,7 @@ class CtrlC:
 
     def _press(self, profiler, handler, signals):
         assert handler.has_begun.wait(60)
-        while not profiler._delivery.writer.is_awaited:
+        while not profiler.run._delivery.writer.is_awaited:
             handler.may_end.wait(0.001)
         for number in signals:
             os.kill(os.getpid(), number)
@@ -163,7 +164,7 @@ def test_without_another_close_the_writer_thread_saves_in_the_background_what_it
         profiler.close()
     pressing.join()
     handler.may_end.set()
-    assert profiler.drain(60)
+    assert profiler.run.drain(60)
     assert handler.num_spans == 5
     assert [len(part) for path in tmp_path.glob("live/*") for part in parts_in(path)] == []  # nothing to recover
     profiler.close()
@@ -180,7 +181,7 @@ def test_ctrl_c_in_the_close_of_a_handler_ends_that_and_the_others_close():
         seconds_left = None
 
         def close(self, state, logger):
-            self.seconds_left = state.profiler.seconds_to_close()
+            self.seconds_left = state.profiler.run.seconds_to_close()
 
     other = Other()
     profiler = Profiler(ALWAYS, [Slow(), other]).start()
@@ -203,7 +204,7 @@ def test_a_handler_of_ones_own_for_ctrl_c_is_left_alone():
     before = signal.signal(signal.SIGINT, lambda number, frame: pressed.append(number))
     try:
         with Profiler(ALWAYS, MemoryTraceHandler()) as profiler:
-            profiler.contribute(lambda contributions: os.kill(os.getpid(), signal.SIGINT))
+            profiler.run.contribute(lambda contributions: os.kill(os.getpid(), signal.SIGINT))
     finally:
         signal.signal(signal.SIGINT, before)
     assert pressed == [signal.SIGINT]
@@ -218,15 +219,15 @@ def test_a_run_within_the_worker_of_another_run_gives_the_workers_environment_ba
 
 
 def test_the_composer_face_ends_likewise(tmp_path, monkeypatch):
-    from kinetoscope import State
+    from kinetoscope import Event, State
 
     monkeypatch.chdir(tmp_path)
     handler, state = Blocking(), State(run_name="run")
     no_sources = {"sys_prof_cpu": False, "torch_prof_profile_memory": False, "torch_prof_with_flops": False}
     profiler = ComposerProfiler(ALWAYS, [handler], **no_sources)
     profiler.bind_to_state(state)
-    profiler.init(state, None)
-    profiler.fit_start(state, None)
+    profiler.run_event(Event.INIT, state)
+    profiler.run_event(Event.FIT_START, state)
     record(profiler)
     pressing = CtrlC(profiler, handler)
     with pytest.raises(KeyboardInterrupt):

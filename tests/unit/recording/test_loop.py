@@ -286,10 +286,10 @@ def test_between_batches_only_the_span_of_an_evaluation_is_recorded():
 
     class Source(Callback):
         def eval_start(self, state, logger):
-            told.append(state.profiler.is_paused)
+            told.append(state.profiler.run.is_paused)
 
         def eval_end(self, state, logger):
-            told.append(state.profiler.is_paused)
+            told.append(state.profiler.run.is_paused)
 
     with Profiler(ALWAYS, handler, sources=[Source()]) as profiler:
         run_batches(profiler, 2)

@@ -7,17 +7,19 @@ import pytest
 
 import kinetoscope
 from kinetoscope import ProfilerAction
-from kinetoscope.recording import known_markers, recorder
+from kinetoscope.recording import recorder
 from kinetoscope.recording.known_markers import MOST_IDLE
+from kinetoscope.recording.process import this_process
 from kinetoscope.recording.profiler import Profiler
 from kinetoscope.testing import MemoryTraceHandler
+from kinetoscope.training.once_log import OnceLog
 
 MANY = 3 * MOST_IDLE
 
 
 @pytest.fixture(autouse=True)
 def no_warning_yet(monkeypatch):
-    monkeypatch.setattr(known_markers, "_warned", False)
+    monkeypatch.setattr(this_process, "once", OnceLog())
 
 
 def ask_for_many(ask=kinetoscope.marker):

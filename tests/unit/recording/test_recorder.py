@@ -141,6 +141,30 @@ def test_a_generator_left_open_and_collected_ends_its_span(twin):
     assert not record.flags & Flag.CUT
 
 
+def test_a_finalizer_may_begin_a_span_while_one_is_begun(twin):
+    span, tokens = twin.span(), []
+
+    class Cycle:
+        def __init__(self):
+            self.me = self
+
+        def __del__(self):
+            tokens.append(span.begin())
+
+    twin.open()
+    before = gc.get_threshold()
+    for _ in range(100):
+        Cycle()
+        gc.set_threshold(1)
+        tokens.append(span.begin())
+        gc.set_threshold(*before)
+    gc.collect()
+    for token in tokens:
+        span.end(token)
+    assert len(tokens) == 200
+    assert len({begin for _, begin, _ in twin.spans()}) == 200
+
+
 def test_a_span_begun_inactive_does_not_end_one_begun_active(twin):
     span = twin.span()
     twin.recorder.open_window()
@@ -393,10 +417,10 @@ class Log:
         if call[0] == self.fails:
             raise ValueError(self.fails)
 
-    def on_begin(self, name, entry, begin_ns):
+    def on_begin(self, name, begin_ns, entry):
         self._call("begin", name, begin_ns)
 
-    def on_end(self, name, entry, end_ns):
+    def on_end(self, name, end_ns, entry):
         self._call("end", name, end_ns)
 
     def on_instant(self, name, now_ns):

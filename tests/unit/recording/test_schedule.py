@@ -1,4 +1,5 @@
 import json
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -44,7 +45,8 @@ def actions(schedule, num_batches, *, epoch=0, profiler=None, length=None):
 
 
 class Resumed:
-    resumption_epoch, resumption_batch_idx = 2, 3
+    resumption_batch_idx = 3
+    run = SimpleNamespace(resumption_epoch=2)
 
 
 def test_a_cycle_waits_warms_up_and_records_and_its_last_batch_saves():

@@ -3,7 +3,7 @@
 import os
 import signal
 
-from kinetoscope.recording.termination import TerminationHandler
+from kinetoscope.recording.process import TerminationHandler
 
 
 def test_a_dataloader_worker_that_was_forked_while_its_parent_saves_dies_of_sigterm_at_once():

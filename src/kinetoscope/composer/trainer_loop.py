@@ -1,0 +1,124 @@
+"""composer: a Trainer's loop. Its engine's events flow in, and drive a run as the plain loop would."""
+
+import logging
+
+from kinetoscope.composer.engine_markers import EngineMarkers
+from kinetoscope.recording.action import ProfilerAction
+from kinetoscope.recording.run import Run
+from kinetoscope.training.state import RunState
+
+_log = logging.getLogger("kinetoscope")
+
+
+class TrainerLoop:
+    """The `Driver` of ``run`` in a Trainer. It is told of each event before the run's sources and handlers are.
+
+    What a batch's end leads to waits for the event after it: the sources come in between.
+    """
+
+    def __init__(self, run: Run, engine_markers: EngineMarkers) -> None:
+        self._run = run
+        run.driver = self
+        self._engine_markers = engine_markers
+        self._saves_at_next_event = self._acts_at_next_event = False
+        self._has_begun = False
+
+    def run_event(self, name: str) -> None:
+        """An event has come, whose value is ``name``; any but INIT."""
+        if self._acts_at_next_event:
+            self._run.call(self._run.profiler, self._act)
+        if name in _HANDLED:
+            self._run.call(self._run.profiler, getattr(self, name))
+
+    # -- events -----------------------------------------------------------------------------------------------
+
+    def after_load(self) -> None:
+        """The run may have been resumed: a schedule's skip counts from there, in this epoch."""
+        self._run.resume_at(self._run.state.timestamp.batch_in_epoch)
+
+    def fit_start(self) -> None:
+        """The first time, recording begins: handlers and sources are set up by now. No window outlives a fit."""
+        if self._has_begun:  # and was interrupted in mid-window, perhaps
+            self._finish()
+            self._run.save_window()
+            self._engine_markers.forget_open()
+        else:
+            self._has_begun = True
+            self._run.begin()
+        self._run.next_action()
+        self._run.apply_action()
+
+    def epoch_start(self) -> None:
+        self._run.next_action()
+        self._run.apply_action()
+
+    def batch_end(self) -> None:
+        """The timestamp counts the batch already. The sources come next; what follows from it waits for them."""
+        before = self._run.next_action()
+        self._saves_at_next_event = before is ProfilerAction.ACTIVE_AND_SAVE
+        self._acts_at_next_event = True
+
+    def epoch_end(self) -> None:
+        """The timestamp is in the next epoch already. A stretch that the epoch's end breaks off is saved."""
+        before = self._run.next_action()
+        self._saves_at_next_event = self._acts_at_next_event = self._run.is_broken_off(before)
+
+    def fit_end(self) -> None:
+        """What was recorded is on disk when `Trainer.fit` returns, in mid-window too."""
+        self._finish()
+        self._run.save_window()
+        timeout_s = self._run.settings.close_timeout_s
+        if not self._run.drain(timeout_s):
+            _log.error("Saving takes longer than %g seconds; it goes on beside what follows.", timeout_s)
+
+    # -- the run's end ----------------------------------------------------------------------------------------
+
+    def end(self, clean: bool) -> None:
+        """While the run closes: the sources hand over what they have; the Trainer tells handlers itself."""
+        self._finish()
+
+    def close_handlers(self) -> None:
+        """While the run closes: what was recorded is on disk; the Trainer closes handlers and sources next."""
+        self._run.drain_or_give_up()
+
+    def close_abandoned(self) -> None:
+        """A Trainer was never closed: does what it would have done for the profiler, its sources and its handlers."""
+        self._run.close(clean=True)
+        callbacks = [*self._run.sources, *self._run.handlers]
+        for callback in callbacks:
+            self._run.call(callback, callback.close, self._run.state, None)
+        for callback in callbacks:
+            self._run.call(callback, callback.post_close)
+        self._run.finish_uploads()
+
+    def close_if_left_out(self) -> None:
+        """For handlers, which are closed after the profiler: if its run goes on, the engine does not know of it."""
+        if self._run.is_running:
+            _log.warning(
+                "The Profiler was taken out of the Trainer's callbacks during the run, so it was not told when batches "
+                "ended. What was recorded is saved now. Leave it in the list until the Trainer is closed."
+            )
+            self._run.close(clean=True)
+
+    def _act(self) -> None:
+        """What a batch's or an epoch's end leads to, once the sources have had their event."""
+        self._acts_at_next_event = False
+        if self._saves_at_next_event:
+            self._saves_at_next_event = False
+            self._run.save_window()
+        self._run.apply_action()
+
+    def _finish(self) -> None:
+        if self._acts_at_next_event:
+            self._act()
+        for source in self._run.sources:
+            self._run.call(source, source.fit_end, self._run.state, None)
+
+
+_HANDLED = frozenset({"after_load", "fit_start", "epoch_start", "batch_end", "epoch_end", "fit_end"})
+
+
+def trainer_loop_of(state: RunState) -> TrainerLoop | None:
+    """What drives the run of a Trainer's ``state``; None if the Trainer has no Profiler of ours."""
+    driver = getattr(getattr(state.profiler, "run", None), "driver", None)
+    return driver if isinstance(driver, TrainerLoop) else None

@@ -1,0 +1,149 @@
+/* Counters: numbers at a moment. Of a mapping each has a record, which names it. */
+
+#include "recorder/native.h"
+
+#define MOST_SERIES (1 << 16)
+#define USUAL_COUNTER 32
+
+typedef struct {
+    Value value;
+    int64_t series;
+    int flags;
+} Reading;
+
+/* A plain number as it stands in a record. Returns its flags, or -1 if it is something else (no
+ * error is set). */
+static ALWAYS_INLINE int plain_number(PyObject *number, Value *value)
+{
+    if (PyFloat_CheckExact(number)) {
+        value->real = PyFloat_AsDouble(number);
+        return FLAG_FLOAT;
+    }
+    if (!PyLong_CheckExact(number)) return -1;
+    int overflow;
+    value->integer = PyLong_AsLongLongAndOverflow(number, &overflow);
+    if (LIKELY(overflow == 0 && value->integer != INT64_MIN)) return 0;
+    value->real = PyLong_AsDouble(number);
+    if (value->real == -1.0 && PyErr_Occurred()) {
+        PyErr_Clear();
+        value->real = overflow < 0 ? -Py_HUGE_VAL : Py_HUGE_VAL;
+    }
+    return FLAG_FLOAT;
+}
+
+/* The id of a value's name; -1 with an error set. */
+static int64_t series_id(Recorder *recorder, PyObject *name)
+{
+    PyObject *id = PyDict_GetItemWithError(recorder->series, name);
+    if (LIKELY(id != NULL)) return PyLong_AsLongLong(id);
+    if (PyErr_Occurred()) return -1;
+    if (PyDict_Size(recorder->series) >= MOST_SERIES) PyDict_Clear(recorder->series);
+    Py_INCREF(name);
+    id = PyObject_CallMethod((PyObject *)recorder, "intern_series", "O", name);
+    int64_t result = id == NULL || PyDict_SetItem(recorder->series, name, id) < 0
+                         ? -1
+                         : PyLong_AsLongLong(id);
+    Py_XDECREF(id);
+    Py_DECREF(name);
+    return result;
+}
+
+/* Reads a dict into at most `space` readings. Returns their number, or -1 with an error set, or -2
+ * if there is anything but strings and plain numbers in it. */
+static Py_ssize_t read_plain_dict(Recorder *recorder, PyObject *values, Reading *readings,
+                                  Py_ssize_t space)
+{
+    PyObject *name, *number;
+    Py_ssize_t count = 0, position = 0;
+    for (; count < space && PyDict_Next(values, &position, &name, &number); count++) {
+        Reading *reading = &readings[count];
+        if (!PyUnicode_CheckExact(name) ||
+            (reading->flags = plain_number(number, &reading->value)) < 0)
+            return -2;
+        if ((reading->series = series_id(recorder, name)) < 0) return -1;
+    }
+    return count;
+}
+
+static ALWAYS_INLINE int record_readings(Span *span, PyObject *values, const Reading *readings,
+                                         Py_ssize_t count)
+{
+    Recorder *recorder = span->recorder;
+    int64_t now = recorder_now(recorder);
+    if (recorder_failed(now)) return -1;
+    if (recorder_window(recorder) != 0) {
+        Track *track = track_of_this_thread(recorder);
+        if (track == NULL) return -1;
+        uint32_t batch = shared_load(&recorder->control->batch);
+        for (Py_ssize_t i = 0; i < count; i++) {
+            uint64_t tail = record_tail(0, KIND_COUNTER, (uint32_t)readings[i].flags,
+                                        (uint32_t)readings[i].series);
+            track_append(track, now, readings[i].value, span->name_id, batch, tail);
+        }
+        recorder_settle(recorder);
+    }
+    return recorder_tell(recorder, "on_counter", span->name_id, now, values);
+}
+
+/* Records the values of a dict whose keys are strings and whose values are plain numbers. Returns
+ * 0, or without having recorded anything 1 if the dict holds something else; -1 with an error
+ * set. */
+static int record_plain_dict(Span *span, PyObject *values)
+{
+    Reading usual[USUAL_COUNTER], *readings = usual;
+    Py_ssize_t size = PyDict_Size(values);
+    if (size > USUAL_COUNTER &&
+        (readings = PyMem_Malloc((size_t)size * sizeof *readings)) == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    Py_ssize_t count = read_plain_dict(span->recorder, values, readings, size);
+    int result = count >= 0 ? record_readings(span, values, readings, count) : count == -2 ? 1 : -1;
+    if (readings != usual) PyMem_Free(readings);
+    return result;
+}
+
+/* One number is named after the span itself. Returns 1 for what is no plain number, -1 with an
+ * error set. */
+static ALWAYS_INLINE int record_one_number(Span *span, PyObject *number)
+{
+    Reading reading = {.series = span->own_series};
+    reading.flags = plain_number(number, &reading.value);
+    if (reading.flags < 0 || reading.series < 0 || span->recorder->listener != NULL) return 1;
+    return record_readings(span, number, &reading, 1);
+}
+
+/* The way of everything that is not plain: the span says which names and numbers are meant. */
+static int record_any_counter(Span *span, PyObject *values)
+{
+    PyObject *pairs = PyObject_CallMethod((PyObject *)span, "plain_values", "O", values);
+    if (pairs == NULL) return -1;
+    int result = -1;
+    if (!PyDict_CheckExact(pairs))
+        PyErr_SetString(PyExc_TypeError, "plain_values must give a dict.");
+    else
+        result = record_plain_dict(span, pairs);
+    if (result > 0) {
+        PyErr_SetString(PyExc_ValueError,
+                        "plain_values must give plain numbers, named by strings.");
+        result = -1;
+    }
+    PyObject *name, *number;
+    Py_ssize_t position = 0;
+    if (result == 0 && PyLong_CheckExact(values) + PyFloat_CheckExact(values) &&
+        PyDict_Next(pairs, &position, &name, &number))
+        span->own_series = series_id(span->recorder, name);
+    Py_DECREF(pairs);
+    return result;
+}
+
+PyObject *span_counter(PyObject *self, PyObject *values)
+{
+    Span *span = (Span *)self;
+    if (!span_is_active(span)) return new_none();
+    if (!span_has_name(span)) return NULL;
+    int result = PyDict_CheckExact(values) ? record_plain_dict(span, values)
+                                           : record_one_number(span, values);
+    if (UNLIKELY(result > 0)) result = record_any_counter(span, values);
+    return result < 0 ? NULL : new_none();
+}

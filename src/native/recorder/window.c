@@ -1,0 +1,112 @@
+/* Windows: what a recorder keeps lies in one, from when it opens until it closes. And what was
+ * recorded meanwhile, which whoever saves it takes away. */
+
+#include "recorder/native.h"
+
+PyObject *recorder_open_window(PyObject *self, PyObject *Py_UNUSED(nothing))
+{
+    Recorder *recorder = (Recorder *)self;
+    if (recorder_stop_following(recorder) < 0) return NULL;
+    tsc_realign();
+    shared_store(&recorder->control->window, ++recorder->num_windows);
+    return new_none();
+}
+
+/* Records every span that is open in this window as ending at `boundary`. Runs no Python code. */
+static void cut_open_spans(Track *track, uint32_t window, int64_t boundary)
+{
+    for (uint32_t slot = 0; slot < track->num_made; slot++) {
+        Record *open = &track->slots[slot];
+        if (tail_kind(open->tail) != KIND_SPAN || tail_series(open->tail) != window) continue;
+        Value end = {boundary};
+        uint64_t tail = (open->tail & 0xffffffffu) | (uint64_t)FLAG_CUT << 24;
+        track_append(track, open->begin, end, open->name, open->batch, tail);
+        record_publish(open, 0);
+    }
+}
+
+/* A list of what each track has, the oldest first; NULL with an error set. */
+static PyObject *take_all(Recorder *recorder)
+{
+    PyObject *list = PyList_New(0);
+    for (Track *track = recorder->tracks; list != NULL && track != NULL; track = track->next_track)
+        if (track_take(track, list) < 0) Py_CLEAR(list);
+    return list;
+}
+
+PyObject *recorder_close_window(PyObject *self, PyObject *Py_UNUSED(nothing))
+{
+    Recorder *recorder = (Recorder *)self;
+    if (recorder_stop_following(recorder) < 0) return NULL;
+    uint32_t window = recorder_window(recorder);
+    int64_t boundary = recorder_now(recorder);
+    if (recorder_failed(boundary)) return NULL;
+    for (Track *track = window != 0 ? recorder->tracks : NULL; track != NULL;
+         track = track->next_track) {
+        cut_open_spans(track, window, boundary);
+        track_detach_chunk(track);
+    }
+    shared_store(&recorder->control->window, 0);
+    PyObject *taken = take_all(recorder);
+    recorder_settle(recorder);
+    return taken;
+}
+
+/* Takes away the tracks that nobody needs any more. Their files are deleted without the GIL. */
+static void remove_ended_tracks(Recorder *recorder)
+{
+    for (Track **link = &recorder->tracks; *link != NULL;) {
+        Track *track = *link;
+        if (!track_is_done(track)) {
+            link = &track->next_track;
+            continue;
+        }
+        *link = track->next_track;
+        Region head = track->head;
+        track->head = (Region){NULL, 0, 0};
+        track_leave(track);
+        track_drop(track);
+        Store *store = store_keep(recorder->store);
+        Py_BEGIN_ALLOW_THREADS
+        region_unmap(&head);
+        region_unlink(store, &head, "track");
+        Py_END_ALLOW_THREADS
+        store_drop(store);
+        link = &recorder->tracks; /* they may be others by now */
+    }
+}
+
+PyObject *recorder_remove_ended(PyObject *self, PyObject *Py_UNUSED(nothing))
+{
+    remove_ended_tracks((Recorder *)self);
+    return new_none();
+}
+
+/* Of the chunks that are full. Those of threads that have ended wait for threads to come, unless
+ * space is short. */
+PyObject *recorder_take_filled(PyObject *self, PyObject *Py_UNUSED(nothing))
+{
+    Recorder *recorder = (Recorder *)self;
+    uint32_t window = recorder_window(recorder);
+    int is_short = recorder->store->used_bytes > recorder->store->limit_bytes / 2;
+    for (Track *track = recorder->tracks; is_short && track != NULL; track = track->next_track)
+        if (track_is_vacant(track)) track_detach_chunk(track);
+    PyObject *taken = take_all(recorder);
+    remove_ended_tracks(recorder);
+    return taken == NULL ? NULL : Py_BuildValue("(IN)", window, taken);
+}
+
+PyObject *recorder_ready_spares(PyObject *self, PyObject *Py_UNUSED(nothing))
+{
+    Recorder *recorder = (Recorder *)self;
+    recorder->is_requested = 0;
+    for (Track *track = recorder->tracks; track != NULL;) {
+        if (!track_lacks_spare(track))
+            track = track->next_track;
+        else if (track_prepare_spare(track))
+            track = recorder->tracks; /* they may be others by now */
+        else
+            break;
+    }
+    return new_none();
+}
