@@ -192,3 +192,4 @@ def test_memory_stays_within_five_times_a_damaged_file(large, tmp_path, pure, ve
     environment = os.environ | {"KINETOSCOPE_PURE": pure}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, check=True, timeout=300)
     assert int(done.stderr.split()[-1]) < EXCUSED_BYTES
+    assert len(list(tmp_path.glob("out.*"))) == sum(argument.startswith("out.") for argument in COMMANDS[verb])
