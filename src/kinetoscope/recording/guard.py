@@ -3,10 +3,7 @@
 import logging
 import traceback
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from kinetoscope.recording.ending import Ending
+from typing import Any
 
 _log = logging.getLogger("kinetoscope")
 
@@ -23,8 +20,8 @@ class Guard:
     def __init__(self, strict: bool) -> None:
         self.strict = strict
         self.closing = False
-        self.ending: Ending | None = None
-        """While the run ends: calls are made through it, so that Ctrl-C ends them."""
+        self.wait_for: Callable[..., Any] | None = None
+        """While the run ends: calls are made through this, so that Ctrl-C ends them."""
         self._first: BaseException | None = None
         self._off: list[Any] = []
 
@@ -49,7 +46,7 @@ class Guard:
             self.report(f"Closing {name_of(owner)}", error)
 
     def _call(self, method: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-        return method(*arguments) if self.ending is None else self.ending.wait_for(method, *arguments)
+        return method(*arguments) if self.wait_for is None else self.wait_for(method, *arguments)
 
     def is_off(self, owner: Any) -> bool:
         return any(it is owner for it in self._off)
