@@ -19,6 +19,7 @@ from kinetoscope.recording.recorder import ACTION_BITS, Recorder, SpanName, Thre
 from kinetoscope.recording.schedule import ProfilerAction
 from kinetoscope.training.attempt import Attempt
 from kinetoscope.training.ranks import Ranks, torch_distributed
+from kinetoscope.training.timestamp import Moment
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +147,7 @@ class Window:
     def is_open(self) -> bool:
         return self._begin is not None
 
-    def set_action(self, action: ProfilerAction, timestamp: Any) -> bool:
+    def set_action(self, action: ProfilerAction, timestamp: Moment) -> bool:
         """The action of the batch that begins now. Opens the window if it is the first one not skipped, and says so."""
         opens = action is not ProfilerAction.SKIP and not self.is_open
         if opens:
@@ -172,7 +173,7 @@ class Window:
         """How many windows have closed: the number of the cycle to come."""
         return self._num_cycles
 
-    def close(self, run_name: str, timestamp: Any, lasting: Sequence[LastingSpan] = ()) -> Cycle | None:
+    def close(self, run_name: str, timestamp: Moment, lasting: Sequence[LastingSpan] = ()) -> Cycle | None:
         """Closes the window at this nanosecond and gives its cycle; None if no window is open."""
         self._recorder.action = 0
         if self._begin is None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from kinetoscope.formats.record import RECORD_BYTES
-from kinetoscope.recording.contract import overrides
+from kinetoscope.recording.contract import TraceHandler, overrides
 from kinetoscope.recording.cycle import Contributions, Cycle
 from kinetoscope.recording.guard import Guard, name_of
 from kinetoscope.recording.live_folder import recipe_of
@@ -190,7 +190,7 @@ class Delivery:
                 for handler in list(save.waiting):
                     self._give_to(handler, save)
 
-    def _give_to(self, handler: Any, save: Save) -> None:
+    def _give_to(self, handler: TraceHandler, save: Save) -> None:
         is_taken = self._tell(handler, f"save cycle {save.cycle.number}", handler.process_cycle, save.cycle)
         if is_taken:
             save.num_took += 1
@@ -222,7 +222,7 @@ class Delivery:
                 if overrides(handler, "process_chrome_json_trace_file"):
                     self._tell_of_file(handler, file, to)
 
-    def _tell_of_file(self, handler: Any, file: Path, to: Contributions) -> None:
+    def _tell_of_file(self, handler: TraceHandler, file: Path, to: Contributions) -> None:
         is_taken = self._tell(handler, f"take over {file}", handler.process_chrome_json_trace_file, file)
         if not is_taken and not self._guard.is_off(handler):
             to.untold.append((handler, file))
@@ -253,7 +253,7 @@ class Delivery:
 
     # -- calls ------------------------------------------------------------------------------------------------
 
-    def _tell(self, handler: Any, what: str, method: Callable[[Any], object], argument: Any) -> bool:
+    def _tell(self, handler: object, what: str, method: Callable[[Any], object], argument: object) -> bool:
         """Calls a handler, unless it was switched off; whether that went well. If not, it may next time, or the handler
         is switched off now."""
         if self._guard.is_off(handler):

@@ -1,4 +1,4 @@
-"""recording: the end of a run. Each step is taken, whatever another raises; each wait is bounded, and Ctrl-C ends it."""
+"""recording: the end of a run. Each step is taken, whatever another raises; every wait is bounded; Ctrl-C ends it."""
 
 import logging
 import signal

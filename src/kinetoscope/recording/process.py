@@ -147,7 +147,7 @@ def give_signal_back(number: int, handler: Callable[[int, FrameType | None], Non
         signal.signal(number, before)
 
 
-def _is_nobodys(handler: Any) -> bool:
+def _is_nobodys(handler: object) -> bool:
     """Whether SIGTERM does what it always does: there is no handler, or ours of the process that this one was forked
     from."""
     owner = getattr(handler, "__self__", None)
