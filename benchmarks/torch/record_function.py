@@ -15,11 +15,11 @@ _WHEN = ("off", "on", "on with shapes", "under an execution trace")
 
 def run(*, quick: bool) -> SuiteResult:
     """Ours and stock's, in one interleaved run."""
-    candidates = [empty_loop(), *(it for when in _WHEN for it in _pair(when))]
+    candidates = [empty_loop(), *(candidate for when in _WHEN for candidate in _pair(when))]
     timings = measure(candidates, rounds=6 if quick else 40, round_ms=2 if quick else 10)
     measures = []
     for when in _WHEN:
-        ours, stock = (timings.cost_ns(it) for it in candidates if it.name.endswith(f", {when}"))
+        ours, stock = (timings.cost_ns(one) for one in candidates if one.name.endswith(f", {when}"))
         measures.append(Measure(f"record_function {when} / stock's", ours / stock, "x", f"{ours:.0f} / {stock:.0f} ns"))
     return SuiteResult(
         suite="torch_record_function",

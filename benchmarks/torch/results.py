@@ -27,11 +27,11 @@ def run(*, quick: bool) -> SuiteResult:
     many, few, rounds = (3_000, 3_000, 1) if quick else (128_000, 37_000, 3)
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(action="ignore"):
         export = partial(_seconds, modules, rounds, many)
-        plain = export(lambda it: it.export_chrome_trace(f"{folder}/trace.json"))
-        packed = export(lambda it: it.export_chrome_trace(f"{folder}/trace.json.gz"))
-        tables = export(lambda it: it.key_averages())
+        plain = export(lambda results: results.export_chrome_trace(f"{folder}/trace.json"))
+        packed = export(lambda results: results.export_chrome_trace(f"{folder}/trace.json.gz"))
+        tables = export(lambda results: results.key_averages())
         memory = _seconds(
-            modules, rounds, few, lambda it: it.export_memory_timeline(f"{folder}/m.json", "cpu"), _MEMORY
+            modules, rounds, few, lambda results: results.export_memory_timeline(f"{folder}/m.json", "cpu"), _MEMORY
         )
         ends = {name: _cycle_end_s(module, Path(folder), quick) for name, module in modules.items()}
     return SuiteResult(

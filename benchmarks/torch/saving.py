@@ -36,7 +36,7 @@ def run(*, quick: bool) -> SuiteResult:
                 taken.append(time.thread_time() - begin)
             del results
         measures.append(Measure(name, median(taken) * 1e3, "ms"))
-    held = {it.name: it.value for it in measures}
+    held = {measure.name: measure.value for measure in measures}
     ours = held[_NAMES] + held[_WITHOUT]
     measures.append(Measure("ours / Kineto's save with the lock", ours / held[_WITH], "x", "names, and the pipe"))
     return SuiteResult(

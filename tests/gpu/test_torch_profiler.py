@@ -15,7 +15,7 @@ if not torch.cuda.is_available():
     pytest.skip("there is no CUDA device here", allow_module_level=True)
 
 from kinetoscope.torch import ProfilerActivity, profile, record_function  # noqa: E402 - only where there is a GPU
-from kinetoscope.torch.kineto_stream import saves_without_lock  # noqa: E402
+from kinetoscope.torch.kineto_stream import saves_without_gil  # noqa: E402
 
 CPU, CUDA = ProfilerActivity.CPU, ProfilerActivity.CUDA
 SLACK_NS = 50_000  # between the clocks of the host and the device
@@ -61,7 +61,7 @@ def test_kernels_are_in_the_trace_linked_to_their_launches_and_perfetto_finds_no
 
 def test_lines_are_what_an_export_with_a_device_is_made_of(tmp_path):
     profiler = recorded()
-    assert saves_without_lock(profiler.profiler.kineto_results)
+    assert saves_without_gil(profiler.profiler.kineto_results)
     results = profiler.take_results()
     results.export_chrome_trace(tmp_path / "trace.json")
     [window] = results.windows

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kinetoscope.recording.recorder_choice import IS_PURE
-from kinetoscope.torch.kineto_stream import saves_without_lock
+from kinetoscope.torch.kineto_stream import saves_without_gil
 
 needs_live_folder = pytest.mark.skipif(IS_PURE, reason="the recorder in Python has no live folder")
 
@@ -84,7 +84,7 @@ def saving_torch_traces(filename):
 @needs_live_folder
 @pytest.mark.parametrize("filename", ["'rank{rank}.{batch}.pt.trace.json'", "None"])
 def test_a_kill_while_a_torch_trace_is_saved_leaves_files_in_the_live_folder_alone(tmp_path, temporary, filename):
-    if not saves_without_lock_here():
+    if not saves_without_gil_here():
         pytest.skip("this torch saves with the lock, by way of a file")
     kill_once(start(tmp_path, saving_torch_traces(filename)), lambda: pipes(tmp_path))
     [live] = (tmp_path / "run" / "live").iterdir()
@@ -95,12 +95,12 @@ def test_a_kill_while_a_torch_trace_is_saved_leaves_files_in_the_live_folder_alo
     assert hidden_files(tmp_path / "run") == []
 
 
-def saves_without_lock_here():
+def saves_without_gil_here():
     from kinetoscope.torch import profile
 
     with profile() as profiler:
         pass
-    return saves_without_lock(profiler.take_results().windows[-1].kineto_results)
+    return saves_without_gil(profiler.take_results().windows[-1].kineto_results)
 
 
 SAVES_ALONE = """
@@ -115,7 +115,7 @@ for number in range(int(sys.argv[1])):
 
 
 def test_what_a_killed_torch_profiler_left_among_the_temporary_files_goes_at_the_next_export(tmp_path, temporary):
-    if not saves_without_lock_here():
+    if not saves_without_gil_here():
         pytest.skip("this torch saves with the lock, by way of a file")
     kill_once(start(tmp_path, SAVES_ALONE, 10**9), lambda: pipes(tmp_path))
     [left] = temporary.iterdir()

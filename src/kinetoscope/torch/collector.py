@@ -1,4 +1,4 @@
-"""torch: Python's garbage collector, at rest while much is built. Nothing flows through here."""
+"""torch: keeps Python's garbage collector from running while many objects are made."""
 
 import gc
 import threading
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from kinetoscope.writing.forked_child import after_fork_in_child
 
-_SELDOM = 1_000_003  # new objects between two collections; nobody else takes this number, so it tells that it is ours
+_SELDOM = 1_000_003  # new objects between two collections; an unusual number, by which we know the setting as ours
 _lock = threading.RLock()
 _num_inside = 0
 _before = gc.get_threshold()
@@ -15,10 +15,10 @@ _before = gc.get_threshold()
 
 @contextmanager
 def collector_at_rest() -> Iterator[None]:
-    """Keeps the collector from going through all objects, again and again, while many are made that will stay.
+    """Makes the garbage collector run rarely inside the block, where many objects are made that will stay.
 
-    Only its thresholds are changed, and put back unless somebody else has set them meanwhile. Whether it is on or off
-    is the user's affair, who may switch it on another thread at any moment.
+    Only its thresholds are changed, and restored unless somebody else has set them meanwhile. We do not switch it off
+    and on, because the user may do that on another thread at any moment.
     """
     _enter()
     try:
@@ -32,7 +32,7 @@ def _enter() -> None:
     with _lock:
         _num_inside += 1
         thresholds = gc.get_threshold()
-        if 0 < thresholds[0] < _SELDOM:  # at 0 it collects nothing anyway
+        if 0 < thresholds[0] < _SELDOM:  # at 0 it never runs anyway
             _before = thresholds
             gc.set_threshold(_SELDOM, *thresholds[1:])
 
@@ -46,7 +46,7 @@ def _leave() -> None:
 
 
 def _forget_parent() -> None:
-    """The threads that had it rest are the parent's."""
+    """Restores the thresholds in a forked child, where the parent's other threads do not exist."""
     global _lock, _num_inside
     _lock, _num_inside = threading.RLock(), 1
     _leave()

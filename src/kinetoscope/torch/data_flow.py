@@ -1,8 +1,8 @@
-"""torch: who reads, changes, makes and frees which tensor. Kineto's event tree flows in; the flow of data flows out.
+"""torch: the data flow of a window: which operator reads, changes, makes and frees which tensor.
 
-The rules are those of torch.profiler's memory profile, so that its categories come out the same: an operator with a
-schema is one node with all that happens inside it; so is an allocation outside any. A tensor has a version, which an
-operator that may change it counts up.
+The rules are those of torch.profiler's memory profile, so that memory gets the same categories. A node is an operator
+with a schema and all that happens inside it, or an allocation outside any operator. A tensor has a version, which each
+operator that may change the tensor increases.
 """
 
 from collections.abc import Iterable, Iterator
@@ -16,14 +16,14 @@ from torch._utils import _element_size
 from torch.profiler._memory_profiler import SchemaMatcher
 
 Tensor = tuple[int, int, str, int]
-"""What identifies a tensor's memory: torch's id for it, of its allocation, and the device's type and index."""
+"""What identifies a tensor's memory: torch's ids of the tensor and its allocation, and the device's type and index."""
 
 _BACKWARD = RecordScope.BACKWARD_FUNCTION
 
 
 @dataclass(slots=True)
 class Edge:
-    """How a node uses a tensor: the version it reads (None: it makes it), and whether it changes or frees it."""
+    """How a node uses a tensor: the version it reads (None if it makes the tensor), whether it changes or frees it."""
 
     reads: int | None = None
     changes: bool = False
@@ -32,7 +32,7 @@ class Edge:
 
 @dataclass(slots=True)
 class FlowNode:
-    """An operator, or an allocation outside any, with the tensors it touches."""
+    """An operator, or an allocation outside any operator, with the tensors it uses."""
 
     begin_ns: int
     is_backward: bool
@@ -54,7 +54,7 @@ class FlowNode:
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """Memory that was taken (positive) or given back. ``tensor`` is None where torch does not know whose it is."""
+    """Memory that was allocated (positive) or freed (negative); ``tensor`` is None if torch does not know it."""
 
     time_ns: int
     num_bytes: int
@@ -65,7 +65,7 @@ class Allocation:
 
 @dataclass(slots=True)
 class DataFlow:
-    """The nodes in order of time, the allocations in order of the tree, and what Python's tracer saw of modules."""
+    """The nodes in order of time, allocations in order of the tree, and tensors that Python's tracer saw in modules."""
 
     nodes: list[FlowNode] = field(default_factory=list)
     allocations: list[Allocation] = field(default_factory=list)
@@ -76,16 +76,16 @@ class DataFlow:
 
 
 def read_data_flow(kineto_results: Any) -> DataFlow:
-    """The flow of data through one window, which must hold shapes, memory and stacks."""
+    """The data flow of a window that was recorded with shapes, memory and stacks."""
     reader = _Reader()
     for root in kineto_results.experimental_event_tree():
-        reader.visit(root, is_backward=False, leaf=None)
+        reader.visit(root, is_backward=False, node=None)
     return reader.finish()
 
 
 @dataclass(slots=True)
-class _Leaf:
-    """A node as it is gathered: what its operators do to each tensor, before versions are known."""
+class _UnversionedNode:
+    """A node before versions are known: what its operators do to each tensor."""
 
     begin_ns: int
     is_backward: bool
@@ -95,60 +95,60 @@ class _Leaf:
 
 
 class _Reader:
-    """Goes through the tree once, and asks torch's objects for each thing once: asking is what costs."""
+    """Reads the event tree in one pass, and each attribute of torch's objects once, because each read is slow."""
 
     def __init__(self) -> None:
         self._flow = DataFlow()
-        self._leaves: list[_Leaf] = []
+        self._nodes: list[_UnversionedNode] = []
         self._seen_sizes: dict[Tensor, int] = {}
         self._mutable: dict[tuple[Any, ...], tuple[bool, tuple[bool | None, ...]]] = {}
         self._seen_owners: set[tuple[str, int]] = set()
         self._devices: dict[Any, tuple[str, int]] = {}
 
-    def visit(self, event: Any, is_backward: bool, leaf: _Leaf | None) -> None:
-        """Takes in an event and what is inside it; ``leaf`` is the node that all of it belongs to, if there is one."""
-        pending = [(event, is_backward, leaf)]
+    def visit(self, event: Any, is_backward: bool, node: _UnversionedNode | None) -> None:
+        """Reads an event and those inside it; ``node`` is the node that contains them, if there is one."""
+        pending = [(event, is_backward, node)]
         while pending:
-            event, is_backward, leaf = pending.pop()
+            event, is_backward, node = pending.pop()
             kind, fields = event.typed
             if kind == _EventType.TorchOp:
-                is_backward, leaf = self._take_operator(event, fields, is_backward, leaf)
+                is_backward, node = self._read_operator(event, fields, is_backward, node)
             elif kind == _EventType.Allocation:
-                self._take_allocation(event, fields, is_backward, leaf)
+                self._read_allocation(event, fields, is_backward, node)
             elif kind == _EventType.PyCall:
-                self._take_call(fields)
-            pending.extend((child, is_backward, leaf) for child in reversed(event.children))
+                self._read_call(fields)
+            pending.extend((child, is_backward, node) for child in reversed(event.children))
 
     def finish(self) -> DataFlow:
-        self._leaves.sort(key=attrgetter("begin_ns"))
+        self._nodes.sort(key=attrgetter("begin_ns"))
         versions: dict[Tensor, int] = {}
-        self._flow.nodes = [_node(leaf, versions) for leaf in self._leaves]
+        self._flow.nodes = [_with_versions(node, versions) for node in self._nodes]
         self._flow.sizes_bytes = self._seen_sizes | self._flow.sizes_bytes
         return self._flow
 
-    def _take_operator(
-        self, event: Any, fields: Any, is_backward: bool, leaf: _Leaf | None
-    ) -> tuple[bool, _Leaf | None]:
+    def _read_operator(
+        self, event: Any, fields: Any, is_backward: bool, node: _UnversionedNode | None
+    ) -> tuple[bool, _UnversionedNode | None]:
         is_function = fields.scope == _BACKWARD
-        tensors = [self._tensors(it) for it in fields.inputs]
+        tensors = [self._tensors(value) for value in fields.inputs]
         has_schema, mutable = self._schema(event.name, fields, tensors)
-        if leaf is None and (is_function or has_schema):
-            leaf = _Leaf(event.start_time_ns, is_backward or is_function)
-            self._leaves.append(leaf)
-        if leaf is not None:
+        if node is None and (is_function or has_schema):
+            node = _UnversionedNode(event.start_time_ns, is_backward or is_function)
+            self._nodes.append(node)
+        if node is not None:
             for group, may_change in zip(tensors, mutable, strict=True):
                 for tensor in group or ():
                     if tensor is not None:
-                        leaf.uses.setdefault(tensor, set()).add(may_change)
+                        node.uses.setdefault(tensor, set()).add(may_change)
         if is_function and event.name == "torch::autograd::AccumulateGrad":
-            self._take_new_gradient(event)
-        return is_backward or is_function, leaf
+            self._read_new_gradient(event)
+        return is_backward or is_function, node
 
     def _tensors(self, value: Any) -> list[Tensor | None] | None:
-        """The tensors of one input; None if it is neither a tensor nor a list of them."""
+        """The tensors of one input; None if it is neither a tensor nor a list."""
         if isinstance(value, _TensorMetadata):
             return [self._tensor(value)]
-        return [self._tensor(it) for it in value] if isinstance(value, list) else None
+        return [self._tensor(item) for item in value] if isinstance(value, list) else None
 
     def _tensor(self, metadata: Any) -> Tensor | None:
         tensor = self._key(metadata)
@@ -176,10 +176,10 @@ class _Reader:
         return found
 
     def _schema(self, name: str, fields: Any, tensors: list[Any]) -> tuple[bool, tuple[bool | None, ...]]:
-        """Whether a schema fits the operator, and which inputs it may change (None: nobody knows)."""
+        """Whether a schema matches the operator, and which inputs it may change (None: not known)."""
         kinds = (
-            (type(it) if group is None else None not in group, isinstance(it, list))
-            for it, group in zip(fields.inputs, tensors, strict=True)
+            (type(value) if group is None else None not in group, isinstance(value, list))
+            for value, group in zip(fields.inputs, tensors, strict=True)
         )
         signature = (name, *kinds)
         found = self._mutable.get(signature)
@@ -188,7 +188,7 @@ class _Reader:
             self._mutable[signature] = found
         return found
 
-    def _take_new_gradient(self, event: Any) -> None:
+    def _read_new_gradient(self, event: Any) -> None:
         first = next(iter(event.children), None)
         if first is None or first.typed[0] != _EventType.TorchOp or first.name not in ("aten::detach", "aten::add_"):
             return
@@ -196,26 +196,26 @@ class _Reader:
         if inputs and isinstance(inputs[0], _TensorMetadata):
             _append(self._flow.gradients, self._key(inputs[0]))
 
-    def _take_allocation(self, event: Any, fields: Any, is_backward: bool, leaf: _Leaf | None) -> None:
+    def _read_allocation(self, event: Any, fields: Any, is_backward: bool, node: _UnversionedNode | None) -> None:
         device, time_ns, num_bytes = self._device(fields.device), event.start_time_ns, fields.alloc_size
         tensor = self._identity(fields, device) if fields.ptr is not None else None
         self._flow.allocations.append(Allocation(time_ns, num_bytes, fields.ptr, tensor, device))
         if tensor is None:
             return
         self._flow.sizes_bytes.setdefault(tensor, abs(num_bytes))
-        if leaf is None:
-            leaf = _Leaf(time_ns, is_backward)
-            self._leaves.append(leaf)
-        (leaf.makes if num_bytes > 0 else leaf.frees).append(tensor)
+        if node is None:
+            node = _UnversionedNode(time_ns, is_backward)
+            self._nodes.append(node)
+        (node.makes if num_bytes > 0 else node.frees).append(tensor)
 
-    def _take_call(self, fields: Any) -> None:
-        """Python's tracer keeps what it saw of a module or optimizer, so that one look at each is enough."""
+    def _read_call(self, fields: Any) -> None:
+        """Reads the parameters of a module or optimizer once: Python's tracer gives the same ones at every call."""
         if (module := fields.module) is not None and self._is_new("module", module.self_ptr):
             for _, parameter, gradient in module.parameters:
-                self._take_parameter(parameter, gradient)
+                self._read_parameter(parameter, gradient)
         if (optimizer := fields.optimizer) is not None and self._is_new("optimizer", optimizer.self_ptr):
             for parameter, gradient, state in optimizer.parameters:
-                self._take_parameter(parameter, gradient)
+                self._read_parameter(parameter, gradient)
                 for _, tensor in state:
                     _append(self._flow.optimizer_state, self._tensor(tensor) if tensor is not None else None)
 
@@ -224,7 +224,7 @@ class _Reader:
         self._seen_owners.add((kind, pointer))
         return is_new
 
-    def _take_parameter(self, parameter: Any, gradient: Any) -> None:
+    def _read_parameter(self, parameter: Any, gradient: Any) -> None:
         if parameter is not None:
             _append(self._flow.parameters, self._tensor(parameter))
         if gradient is not None:
@@ -236,27 +236,27 @@ def _append(tensors: list[Tensor], tensor: Tensor | None) -> None:
         tensors.append(tensor)
 
 
-def _node(leaf: _Leaf, versions: dict[Tensor, int]) -> FlowNode:
+def _with_versions(node: _UnversionedNode, versions: dict[Tensor, int]) -> FlowNode:
     edges = {
         tensor: Edge(versions.setdefault(tensor, 0), True in may_change or may_change == {None})
-        for tensor, may_change in leaf.uses.items()
+        for tensor, may_change in node.uses.items()
     }
-    for tensor in leaf.frees:
+    for tensor in node.frees:
         edges[tensor] = Edge(versions.setdefault(tensor, 0), frees=True)
-    for tensor in leaf.makes:
+    for tensor in node.makes:
         edges.setdefault(tensor, Edge()).reads = None
-    _count_up(edges.items(), versions)
-    return FlowNode(leaf.begin_ns, leaf.is_backward, dict(sorted(edges.items(), key=lambda item: item[0])))
+    _increase_versions(edges.items(), versions)
+    return FlowNode(node.begin_ns, node.is_backward, dict(sorted(edges.items(), key=lambda item: item[0])))
 
 
-def _count_up(edges: Iterable[tuple[Tensor, Edge]], versions: dict[Tensor, int]) -> None:
+def _increase_versions(edges: Iterable[tuple[Tensor, Edge]], versions: dict[Tensor, int]) -> None:
     for tensor, edge in edges:
         if edge.changes and edge.reads is not None:
             versions[tensor] += 1
 
 
 def all_versions(flow: DataFlow, also: Iterable[Tensor]) -> Iterator[tuple[Tensor, int]]:
-    """Every tensor in every version that is read, made or left; those of ``also`` in the first."""
+    """Every tensor with every version that a node reads, makes or leaves; tensors of ``also`` with version 0."""
     for node in flow.nodes:
         yield from node.inputs
         yield from node.outputs

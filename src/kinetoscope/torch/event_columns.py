@@ -1,4 +1,8 @@
-"""torch: Kineto's events as columns."""
+"""torch: Kineto's events as columns, with the tree of operators, but without a Python object per event.
+
+Which events count, which parent each has and which memory is whose follow `torch.autograd.profiler`, so that tables
+have torch's numbers to the last bit. That is why times are floats of microseconds here.
+"""
 
 import inspect
 from bisect import bisect_left, bisect_right
@@ -15,8 +19,8 @@ from kinetoscope.torch.python_frames import PREFIXES, OwnFrames
 
 _VERSION = tuple(int(part) for part in torch.__version__.split(".")[:2])
 _EVENT: Any = torch._C._autograd._KinetoEvent  # pyright: ignore[reportAttributeAccessIssue]
-# What torch from 2.6 on did not always know of its events, and what stands for it there.
-_UNKNOWN: dict[str, Any] = {
+# Methods that events of torch 2.6 or later may lack, and what we take instead.
+_DEFAULTS: dict[str, Any] = {
     "activity_type": None,
     "external_id": 0,
     "extra_meta": None,
@@ -36,22 +40,22 @@ _UNKNOWN: dict[str, Any] = {
 }
 
 
-def question(method: str) -> Callable[[Any], Any]:
-    """What asks an event for ``method``; where this torch does not have it, what always gives the same answer."""
-    asked = getattr(_EVENT, method, None)
-    if asked is not None:
-        return asked
-    answer = _UNKNOWN[method]
-    return lambda event: answer
+def event_method(method: str) -> Callable[[Any], Any]:
+    """The function that calls ``method`` on an event; where this torch lacks the method, one that returns a default."""
+    found = getattr(_EVENT, method, None)
+    if found is not None:
+        return found
+    default = _DEFAULTS[method]
+    return lambda event: default
 
 
 def frames_are_events() -> bool:
-    """Whether Python's frames are among the events, as since torch 2.12."""
+    """Whether Python frames are among the events, as they are since torch 2.12."""
     return hasattr(_EVENT, "is_python_function")
 
 
 def name_of(event: Any, read: Callable[[Any], str] = _EVENT.name) -> str:
-    """The name of an event; torch may have lost it, and then gives whatever bytes are in its place."""
+    """The name of an event; torch returns arbitrary bytes for the name of code that no longer exists."""
     try:
         return read(event)
     except UnicodeDecodeError as error:
@@ -66,9 +70,10 @@ def names_of(events: Sequence[Any], read: Callable[[Any], str] = _EVENT.name) ->
         return [name_of(event, read) for event in events]
 
 
-def ask_each(events: Sequence[Any], method: str) -> list[Any]:
-    """What ``method`` says of each; through the class, since looking it up on each takes longer than the call."""
-    return list(map(question(method), events))
+def call_each(events: Sequence[Any], method: str) -> list[Any]:
+    """What ``method`` returns for each event."""
+    # Through the class, since looking the method up on each object takes longer than the call.
+    return list(map(event_method(method), events))
 
 
 MEMORY = "[memory]"
@@ -85,21 +90,21 @@ _NOT_SHOWN = {
 }
 _CPU = DeviceType.CPU.value
 _HOST_MEMORY = {_CPU, DeviceType.MKLDNN.value, DeviceType.IDEEP.value}
-_DEVICE_MEMORY = {it.value for it in (DeviceType.CUDA, DeviceType.PrivateUse1, DeviceType.HIP, DeviceType.XPU)}
-_RUNS_KERNELS = {it.value for it in (DeviceType.CUDA, DeviceType.PrivateUse1, DeviceType.XPU)}
-# torch up to 2.9 or so compares moments with ends that it has rounded to floats of microseconds.
+_DEVICE_MEMORY = {device.value for device in (DeviceType.CUDA, DeviceType.PrivateUse1, DeviceType.HIP, DeviceType.XPU)}
+_RUNS_KERNELS = {device.value for device in (DeviceType.CUDA, DeviceType.PrivateUse1, DeviceType.XPU)}
+# torch up to 2.9 or so rounds the ends of intervals to float microseconds before it compares.
 _ROUNDS_ENDS = "start_us" in inspect.signature(MemRecordsAcc.in_interval).parameters
 _STEP, _ANY_STEP = "ProfilerStep#", "ProfilerStep*"
 
 
 @dataclass(slots=True)
 class EventColumns:
-    """The events of one window, in order of their begin; the same index in every list is the same event.
+    """The events of one window, in order of their begin; an index means the same event in every list.
 
-    ``sources`` are Kineto's own objects, for what is asked of few events only. ``parents`` holds the index of the
-    enclosing event or -1, ``children`` those inside, and ``kernels`` what an operator launched. ``memory_only`` are
-    the events that stand for memory that was taken or given back outside any other, each with its place among them.
-    ``own_frames`` are our own Python frames, which are no events here.
+    ``sources`` are Kineto's own objects, for what is needed of few events only. ``parents`` has the index of the
+    enclosing event or -1, ``children`` the events directly inside, ``kernels`` those that an operator launched.
+    ``memory_only`` are events that stand for an allocation outside any other event, numbered in order. ``removed``
+    are events that only repeat their parent. ``own_frames`` are our own Python frames, which are not among the events.
     """
 
     use_device: str | None
@@ -123,45 +128,45 @@ class EventColumns:
         return len(self.names)
 
     def shown(self) -> Iterable[int]:
-        """The indexes of the events, less those that only repeat the one around them."""
+        """The indexes of the events that are not removed."""
         return (index for index in range(len(self)) if index not in self.removed)
 
-    def of_sources(self, method: str, of_memory: Any) -> list[Any]:
-        """What ``method`` says of Kineto's object of each event; ``of_memory`` for those that only stand for memory."""
+    def of_sources(self, method: str, for_memory: Any) -> list[Any]:
+        """What ``method`` of Kineto's object returns for each event; ``for_memory`` for memory-only events."""
         if not self.memory_only:
-            return ask_each(self.sources, method)
-        ask = question(method)
-        return [of_memory if index in self.memory_only else ask(source) for index, source in enumerate(self.sources)]
+            return call_each(self.sources, method)
+        call = event_method(method)
+        return [for_memory if index in self.memory_only else call(source) for index, source in enumerate(self.sources)]
 
     def in_tree(self, index: int) -> bool:
-        """Whether an event may have children: one on the CPU that begins and ends on one thread."""
+        """Whether an event may have a parent and children: it is on the CPU, and begins and ends on one thread."""
         return self.devices[index] == _CPU and not self.is_async[index]
 
     def host_us(self) -> list[float]:
-        """How long each event takes on the CPU."""
+        """The time of each event on the CPU."""
         triples = zip(self.begins_us, self.ends_us, self.devices, strict=True)
         return [end - begin if device == _CPU else 0 for begin, end, device in triples]
 
     def device_us(self) -> list[float]:
-        """How long the device works for each event and those inside it."""
+        """The time that the device works for each event and those inside it."""
         totals: list[float] = [0] * len(self)
         for index in reversed(range(len(self))) if self.use_device else ():
             if self.is_async[index]:
                 continue
             if self.devices[index] == _CPU:
                 inside = sum(totals[child] for child in self.children.get(index, ()))
-                launched = sum(self.ends_us[at] - self.begins_us[at] for at in self.kernels.get(index, ()))
+                launched = sum(self.ends_us[kernel] - self.begins_us[kernel] for kernel in self.kernels.get(index, ()))
                 totals[index] = launched + inside
             else:
                 totals[index] = self.ends_us[index] - self.begins_us[index]
         return totals
 
-    def own(self, totals: Sequence[float], *, elsewhere: bool = False) -> list[float]:
-        """What is left of ``totals`` without what the children have of them.
+    def own(self, totals: Sequence[float], *, with_devices: bool = False) -> list[float]:
+        """Each event's total less those of its children.
 
-        ``elsewhere``: whether events that are not on the CPU have a share of their own.
+        Events that are not in the tree, such as kernels, have their whole total with ``with_devices``, else 0.
         """
-        rest = [total if elsewhere or self.in_tree(index) else 0 for index, total in enumerate(totals)]
+        rest = [total if with_devices or self.in_tree(index) else 0 for index, total in enumerate(totals)]
         for parent, inside in self.children.items():
             if parent not in self.removed:
                 rest[parent] = totals[parent] - sum(totals[child] for child in inside)
@@ -176,7 +181,7 @@ def read_columns(kineto_results: Any, use_device: str | None) -> EventColumns:
     columns = EventColumns(use_device)
     if any(name.startswith(PREFIXES) for name in set(raw_names)):
         events = _without_own_frames(events, raw_names, columns.own_frames)
-        raw_names = names_of(events)  # torch has lost some names, and gives others for these each time it is asked
+        raw_names = names_of(events)  # all again, because names that torch has lost differ each time
     names = {name: _shown_name(name) for name in set(raw_names)}
     _fill(columns, events, [names[name] for name in raw_names], base_ns)
     _add_memory(columns, _named(MEMORY, events, raw_names), base_ns)
@@ -193,12 +198,12 @@ def read_columns(kineto_results: Any, use_device: str | None) -> EventColumns:
 def _without_own_frames(events: list[Any], names: list[str], own: OwnFrames) -> list[Any]:
     frames = zip(
         names,
-        ask_each(events, "python_id"),
-        ask_each(events, "python_parent_id"),
-        ask_each(events, "is_python_function"),
+        call_each(events, "python_id"),
+        call_each(events, "python_parent_id"),
+        call_each(events, "is_python_function"),
         strict=True,
     )
-    are_own = [is_frame and own.takes(name, number, parent) for name, number, parent, is_frame in frames]
+    are_own = [is_frame and own.add_if_own(name, number, parent) for name, number, parent, is_frame in frames]
     return [event for event, is_own in zip(events, are_own, strict=True) if not is_own]
 
 
@@ -214,28 +219,28 @@ def _shown_name(name: str) -> str | None:
 
 
 def readable_name(name: str) -> str:
-    """The name as its C++ source has it, where a compiler has changed it."""
+    """The name, demangled if it is a C++ symbol."""
     return torch._C._demangle(name) if len(name) > 1 else name
 
 
 def _fill(columns: EventColumns, events: list[Any], names: list[str | None], base_ns: int) -> None:
-    are_hidden = ask_each(events, "is_hidden_event")
+    are_hidden = call_each(events, "is_hidden_event")
     kept = [name is not None and not is_hidden for name, is_hidden in zip(names, are_hidden, strict=True)]
     events = list(compress(events, kept))
     columns.sources = events
     columns.names = cast("list[str]", list(compress(names, kept)))
-    columns.begins_us = [(begin_ns - base_ns) / 1000 for begin_ns in ask_each(events, "start_ns")]
-    columns.ends_us = [(end_ns - base_ns) / 1000 for end_ns in ask_each(events, "end_ns")]
-    columns.threads = ask_each(events, "start_thread_id")
-    columns.devices = list(map(int, ask_each(events, "device_type")))
-    ends = zip(ask_each(events, "is_async"), columns.threads, ask_each(events, "end_thread_id"), strict=True)
+    columns.begins_us = [(begin_ns - base_ns) / 1000 for begin_ns in call_each(events, "start_ns")]
+    columns.ends_us = [(end_ns - base_ns) / 1000 for end_ns in call_each(events, "end_ns")]
+    columns.threads = call_each(events, "start_thread_id")
+    columns.devices = list(map(int, call_each(events, "device_type")))
+    ends = zip(call_each(events, "is_async"), columns.threads, call_each(events, "end_thread_id"), strict=True)
     columns.is_async = [is_async or begin != end for is_async, begin, end in ends]
     columns.host_bytes = [0] * len(events)
     columns.device_bytes = [0] * len(events)
 
 
 def _add_memory(columns: EventColumns, records: list[Any], base_ns: int) -> None:
-    """Gives each event on the CPU what was taken and given back while it ran; on any thread, as stock has it."""
+    """Gives each event on the CPU the bytes allocated and freed while it ran; on any thread, as in torch."""
     if not records:
         return
     records = sorted(records, key=lambda record: record.start_ns())
@@ -245,8 +250,8 @@ def _add_memory(columns: EventColumns, records: list[Any], base_ns: int) -> None
     covered = [0] * (len(records) + 1)
     for index, event in enumerate(columns.sources):
         if columns.devices[index] == _CPU:
-            first = bisect_left(moments, _end_as_torch_has_it(event.start_ns()))
-            last = bisect_right(moments, _end_as_torch_has_it(event.end_ns()))
+            first = bisect_left(moments, _end_as_in_torch(event.start_ns()))
+            last = bisect_right(moments, _end_as_in_torch(event.end_ns()))
             columns.host_bytes[index] = host[last] - host[first]
             columns.device_bytes[index] = device[last] - device[first]
             covered[first] += 1
@@ -256,7 +261,7 @@ def _add_memory(columns: EventColumns, records: list[Any], base_ns: int) -> None
             _append_memory_event(columns, record, base_ns)
 
 
-def _end_as_torch_has_it(moment_ns: int) -> float:
+def _end_as_in_torch(moment_ns: int) -> float:
     return moment_ns / 1000 * 1000 if _ROUNDS_ENDS else moment_ns
 
 
@@ -278,7 +283,7 @@ def _append_memory_event(columns: EventColumns, record: Any, base_ns: int) -> No
 
 
 def _link_kernels(columns: EventColumns) -> None:
-    """Gives operators the kernels they launched, and the launches the thread of their operator."""
+    """Gives each operator the kernels it launched, and each launch the thread of its operator."""
     linked: dict[int, list[int]] = {}
     operators: list[int] = []
     for index, event in enumerate(columns.sources):
@@ -297,7 +302,7 @@ def _link_kernels(columns: EventColumns) -> None:
 
 
 def _may_launch(event: Any) -> bool:
-    """Whether torch looks for kernels that the event launched: newer versions leave out what is no operator."""
+    """Whether torch looks for kernels that the event launched; from 2.14 on only if the event is an operator."""
     if _VERSION < (2, 14):
         return True
     return event.activity_type() != "overhead" if _VERSION == (2, 14) else event.external_id() != 0
@@ -312,13 +317,15 @@ def _sort(columns: EventColumns) -> None:
         setattr(columns, name, [getattr(columns, name)[index] for index in order])
     columns.host_bytes = [columns.host_bytes[index] for index in order]
     columns.device_bytes = [columns.device_bytes[index] for index in order]
-    place = {index: at for at, index in enumerate(order)} if columns.memory_only or columns.kernels else {}
+    place = {index: new for new, index in enumerate(order)} if columns.memory_only or columns.kernels else {}
     columns.memory_only = {place[index]: number for index, number in columns.memory_only.items()}
-    columns.kernels = {place[index]: [place[at] for at in launched] for index, launched in columns.kernels.items()}
+    columns.kernels = {
+        place[index]: [place[kernel] for kernel in launched] for index, launched in columns.kernels.items()
+    }
 
 
 def _find_parents(columns: EventColumns) -> None:
-    """An event is the child of the innermost one on its thread that holds all of it."""
+    """Makes each event a child of the innermost event on its thread that contains it."""
     columns.parents = [-1] * len(columns)
     open_by_thread: dict[int, list[int]] = {}
     begins, ends = columns.begins_us, columns.ends_us
@@ -336,7 +343,7 @@ def _find_parents(columns: EventColumns) -> None:
 
 
 def _remove_repetitions(columns: EventColumns) -> None:
-    """An only child with its parent's name gives the parent its children and kernels, and goes."""
+    """Removes an only child that has its parent's name; the parent takes over its children and kernels."""
     for index, parent in enumerate(columns.parents):
         if parent < 0 or columns.names[index] != columns.names[parent] or len(columns.children[parent]) != 1:
             continue

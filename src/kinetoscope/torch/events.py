@@ -1,10 +1,10 @@
-"""torch: events as objects. Columns flow in; torch's `EventList` of `FunctionEvent` flows out, filled at each look.
+"""torch: the list that ``events()`` returns: torch's `FunctionEvent` objects, made from columns.
 
-A `FunctionEvent` of stock has 46 attributes and takes some 70 us to make, most of which nobody reads. Ours knows its
-place in the columns, and makes each attribute when it is asked for.
+torch takes 70 us to make a `FunctionEvent` of 46 attributes, most of which nobody reads. Ours has its index in the
+columns, and makes each attribute when it is read.
 """
 
-# torch declares as attributes what is made on demand here.
+# torch declares as attributes what we make on demand.
 # pyright: reportAttributeAccessIssue=false
 
 import logging
@@ -18,14 +18,14 @@ from torch.autograd.profiler_util import EventList, FunctionEvent, Interval, Ker
 from torch.profiler import DeviceType
 
 from kinetoscope.torch.collector import collector_at_rest
-from kinetoscope.torch.event_columns import EventColumns, name_of, question, readable_name
+from kinetoscope.torch.event_columns import EventColumns, event_method, name_of, readable_name
 from kinetoscope.torch.stacks import recorded_stacks
 
 _log = logging.getLogger("kinetoscope")
 
 
 class WindowEvents:
-    """The events of one window: the columns, and an object for each that is shown."""
+    """The events of one window: the columns, and an object for each event that is not removed."""
 
     def __init__(self, columns: EventColumns) -> None:
         self.columns = columns
@@ -33,34 +33,38 @@ class WindowEvents:
 
     @cached_property
     def stacks(self) -> list[list[str]]:
-        """The stack of each event, made at the first look at any."""
+        """The stack of each event."""
         return recorded_stacks(self.columns)
 
     @cached_property
     def last_id(self) -> int:
-        """The largest id of an event; those that stand for memory are counted on from it."""
-        own = (source.correlation_id() for index, source in enumerate(self.columns.sources) if not self.memory(index))
-        return max(own, default=0)
+        """The largest id that Kineto gave; memory-only events are numbered from there on."""
+        sources = enumerate(self.columns.sources)
+        return max((source.correlation_id() for index, source in sources if not self.is_memory(index)), default=0)
 
-    def memory(self, index: int) -> bool:
-        """Whether the event stands for memory that was taken or given back outside any other."""
+    def is_memory(self, index: int) -> bool:
+        """Whether the event stands for an allocation outside any other event."""
         return index in self.columns.memory_only
 
     def kernels(self, index: int) -> list[Kernel]:
-        """What the event launched, as torch lists it."""
+        """The kernels that the event launched."""
         columns = self.columns
         return [
-            Kernel(columns.names[at], columns.sources[at].device_index(), columns.ends_us[at] - columns.begins_us[at])
-            for at in columns.kernels.get(index, ())
+            Kernel(
+                columns.names[kernel],
+                columns.sources[kernel].device_index(),
+                columns.ends_us[kernel] - columns.begins_us[kernel],
+            )
+            for kernel in columns.kernels.get(index, ())
         ]
 
 
 class WindowEvent(FunctionEvent):
-    """A `FunctionEvent` whose attributes are made when they are asked for; a copy or pickle of it is torch's own."""
+    """A `FunctionEvent` whose attributes are made when they are read; a copy or pickle of it is torch's own class."""
 
     __slots__ = ("_events", "_index")
 
-    def __init__(self, events: WindowEvents, index: int) -> None:  # torch's takes all that it will ever hold
+    def __init__(self, events: WindowEvents, index: int) -> None:  # torch's takes all attributes
         self._events = events
         self._index = index
 
@@ -77,7 +81,7 @@ class WindowEvent(FunctionEvent):
 
 
 def list_events(columns: EventColumns, **options: Any) -> tuple[WindowEvents, EventList]:
-    """The events of one window, and torch's list of those that are shown; ``options`` are those of `EventList`."""
+    """The events of one window, and torch's list of their objects; ``options`` are those of `EventList`."""
     with collector_at_rest():
         events = WindowEvents(columns)
         listed = EventList(events.by_index.values(), **options)
@@ -87,11 +91,11 @@ def list_events(columns: EventColumns, **options: Any) -> tuple[WindowEvents, Ev
 
 @cache
 def torch_is_known() -> bool:
-    """Whether this torch's events have no attribute that ours lack; if they have, a line in the log says so."""
+    """Whether our events have every attribute of this torch's; if not, a line in the log names those missing."""
     unknown = _ATTRIBUTES_OF_TORCH - _ATTRIBUTES.keys()
     if unknown:
         _log.info(
-            "events() takes longer with torch %s: its events have what this version of Kinetoscope does not know, %s.",
+            "events() takes longer with torch %s: its events have attributes that Kinetoscope does not know (%s).",
             torch.__version__,
             ", ".join(sorted(unknown)),
         )
@@ -109,13 +113,12 @@ def _always(value: Any) -> _Make:
     return lambda events, index: value
 
 
-def _asked(method: str, for_memory: Callable[[], Any]) -> _Make:
-    """What Kineto's event says; for those that stand for memory, what torch says of them."""
-
-    ask = question(method)
+def _from_source(method: str, for_memory: Callable[[], Any]) -> _Make:
+    """What Kineto's event returns; for a memory-only event, torch's default."""
+    call = event_method(method)
 
     def make(events: WindowEvents, index: int) -> Any:
-        return for_memory() if events.memory(index) else ask(events.columns.sources[index])
+        return for_memory() if events.is_memory(index) else call(events.columns.sources[index])
 
     return make
 
@@ -125,22 +128,22 @@ def _none() -> None:
 
 
 def _id(events: WindowEvents, index: int) -> int:
-    if events.memory(index):
+    if events.is_memory(index):
         return events.last_id + 1 + events.columns.memory_only[index]
     return events.columns.sources[index].correlation_id()
 
 
 def _forward_thread(events: WindowEvents, index: int) -> int:
-    return events.columns.threads[index] if events.memory(index) else events.columns.sources[index].fwd_thread_id()
+    return events.columns.threads[index] if events.is_memory(index) else events.columns.sources[index].fwd_thread_id()
 
 
 def _device_resource(events: WindowEvents, index: int) -> int:
-    resource = None if events.memory(index) else events.columns.sources[index].device_resource_id()
+    resource = None if events.is_memory(index) else events.columns.sources[index].device_resource_id()
     return events.columns.threads[index] if resource is None else resource
 
 
 def _trace_name(events: WindowEvents, index: int) -> str | None:
-    return None if events.memory(index) else readable_name(name_of(events.columns.sources[index]))
+    return None if events.is_memory(index) else readable_name(name_of(events.columns.sources[index]))
 
 
 def _parent(events: WindowEvents, index: int) -> WindowEvent | None:
@@ -151,7 +154,7 @@ def _children(events: WindowEvents, index: int) -> list[WindowEvent]:
     return [events.by_index[child] for child in events.columns.children.get(index, ())]
 
 
-_python_parent_id = _asked("python_parent_id", lambda: -1)
+_python_parent_id = _from_source("python_parent_id", lambda: -1)
 
 
 def _python_parent(events: WindowEvents, index: int) -> int:
@@ -159,19 +162,19 @@ def _python_parent(events: WindowEvents, index: int) -> int:
     return events.columns.own_frames.above.get(parent, parent)
 
 
-_extra_metadata = question("extra_meta")
+_extra_metadata_of = event_method("extra_meta")
 
 
 def _metadata(events: WindowEvents, index: int) -> Any:
-    extra = None if events.memory(index) else _extra_metadata(events.columns.sources[index])
+    extra = None if events.is_memory(index) else _extra_metadata_of(events.columns.sources[index])
     return profiler_util._build_metadata(extra) if extra else None
 
 
-_ask_typed_metadata = question("typed_metadata")
+_typed_metadata_of = event_method("typed_metadata")
 
 
 def _typed_metadata(events: WindowEvents, index: int) -> Any:
-    return None if events.memory(index) else _ask_typed_metadata(events.columns.sources[index]) or None
+    return None if events.is_memory(index) else _typed_metadata_of(events.columns.sources[index]) or None
 
 
 _ATTRIBUTES_OF_TORCH = frozenset(vars(FunctionEvent(0, "", 0, 0, 0)))
@@ -181,7 +184,7 @@ _ATTRIBUTES: dict[str, _Make] = {
     "id": _id,
     "node_id": _always(-1),
     "name": _column("names"),
-    "overload_name": _asked("overload_name", str),
+    "overload_name": _from_source("overload_name", str),
     "trace_name": _trace_name,
     "time_range": lambda events, index: Interval(events.columns.begins_us[index], events.columns.ends_us[index]),
     "thread": _column("threads"),
@@ -190,42 +193,42 @@ _ATTRIBUTES: dict[str, _Make] = {
     "count": _always(1),
     "cpu_children": _children,
     "cpu_parent": _parent,
-    "input_shapes": _asked("shapes", list),
-    "concrete_inputs": _asked("concrete_inputs", _none),
-    "kwinputs": _asked("kwinputs", _none),
+    "input_shapes": _from_source("shapes", list),
+    "concrete_inputs": _from_source("concrete_inputs", _none),
+    "kwinputs": _from_source("kwinputs", _none),
     "stack": lambda events, index: events.stacks[index],
-    "scope": _asked("scope", int),
+    "scope": _from_source("scope", int),
     "use_device": lambda events, index: events.columns.use_device,
     "cpu_memory_usage": _column("host_bytes"),
     "device_memory_usage": _column("device_bytes"),
     "is_async": _column("is_async"),
     "is_remote": _always(False),
-    "sequence_nr": _asked("sequence_nr", lambda: -1),
-    "device_type": _asked("device_type", lambda: DeviceType.CPU),
-    "device_index": _asked("device_index", int),
+    "sequence_nr": _from_source("sequence_nr", lambda: -1),
+    "device_type": _from_source("device_type", lambda: DeviceType.CPU),
+    "device_index": _from_source("device_index", int),
     "device_resource_id": _device_resource,
     "is_legacy": _always(False),
-    "flops": _asked("flops", _none),
-    "is_user_annotation": _asked("is_user_annotation", bool),
-    "is_python_function": _asked("is_python_function", bool),
-    "activity_type": _asked("activity_type", _none),
+    "flops": _from_source("flops", _none),
+    "is_user_annotation": _from_source("is_user_annotation", bool),
+    "is_python_function": _from_source("is_python_function", bool),
+    "activity_type": _from_source("activity_type", _none),
     "self_cpu_percent": _always(-1),
     "total_cpu_percent": _always(-1),
     "total_device_percent": _always(-1),
-    "_metadata_json": _asked("metadata_json", _none),
-    "metadata_json": _asked("metadata_json", _none),
+    "_metadata_json": _from_source("metadata_json", _none),
+    "metadata_json": _from_source("metadata_json", _none),
     "metadata": _typed_metadata,
-    "flow_id": _asked("flow_id", _none),
-    "flow_type": _asked("flow_type", _none),
-    "flow_start": _asked("flow_start", _none),
-    "external_id": _asked("external_id", int),
-    "linked_correlation_id": _asked("linked_correlation_id", int),
+    "flow_id": _from_source("flow_id", _none),
+    "flow_type": _from_source("flow_type", _none),
+    "flow_start": _from_source("flow_start", _none),
+    "external_id": _from_source("external_id", int),
+    "linked_correlation_id": _from_source("linked_correlation_id", int),
     "event_metadata": _metadata,
     "_event_metadata": _metadata,
-    "structured_input_shapes": _asked("structured_input_shapes", _none),
-    "structured_input_strides": _asked("structured_input_strides", _none),
-    "input_dtypes": _asked("dtypes", _none),
-    "python_id": _asked("python_id", lambda: -1),
+    "structured_input_shapes": _from_source("structured_input_shapes", _none),
+    "structured_input_strides": _from_source("structured_input_strides", _none),
+    "input_dtypes": _from_source("dtypes", _none),
+    "python_id": _from_source("python_id", lambda: -1),
     "python_parent_id": _python_parent,
-    "python_module_id": _asked("python_module_id", lambda: -1),
+    "python_module_id": _from_source("python_module_id", lambda: -1),
 }

@@ -1,10 +1,10 @@
-"""torch: execution traces. Operators with their inputs flow in while an observer runs; its JSON file flows out.
+"""torch: execution traces: the operators that run, with their inputs, as a JSON file from which they can be replayed.
 
-torch has room for one observer in a process. The C++ half writes plain JSON as the operators come; ours compresses it
-at the end, if the name asks for that, and puts the kernels beside it that a replay needs.
+A process has at most one observer in torch's C++ code, which writes plain JSON. We compress it at the end if its name
+ends in ``.gz``, and put the kernels that a replay needs beside it.
 """
 
-# torch.autograd does not export what its own profiler uses of it.
+# torch.autograd does not export all that its own profiler uses.
 # pyright: reportPrivateImportUsage=false
 
 import os
@@ -38,14 +38,14 @@ _EXTRAS = "ENABLE_PYTORCH_EXECUTION_TRACE_EXTRAS"
 _PROCESS_GROUPS = "## process_group:init ##"
 
 running_observers: set[int] = set()
-"""The ids of the observers that run: `record_function` has spans to make for them, though no profiler runs."""
+"""The ids of the observers that are running, for which `record_function` makes spans even if no profiler runs."""
 
-# A global, because torch has one observer in a process and would silently mix two into one file.
+# A global, because torch has one observer per process and would silently mix the operators of two in one file.
 _registered: "weakref.ref[ExecutionTraceObserver] | None" = None
 
 
 class ITraceObserver(ABC):
-    """What a profiler does to an observer beside it; torch's name for it is ``_ITraceObserver``."""
+    """The methods of an observer that a profiler calls; torch calls this class ``_ITraceObserver``."""
 
     @abstractmethod
     def start(self) -> None:
@@ -65,19 +65,19 @@ class ExecutionTraceObserver(ITraceObserver):
 
     >>> observer = ExecutionTraceObserver().register_callback("trace.et.json.gz")  # doctest: +SKIP
 
-    Given to a profiler as ``execution_trace_observer``, it runs in step with the profiler's window, and its file is
-    finished when the profiler is left.
+    Given to a profiler as ``execution_trace_observer``, it is started and stopped with each window, and its file is
+    finished when the profiler's ``with`` ends.
     """
 
     def __init__(self) -> None:
         self._registered = False
-        self._execution_trace_running = False  # by this name torch's own tests ask
+        self._execution_trace_running = False  # torch's own tests read this name
         self.extra_resources_collection = False
         self.resources_dir = ""
         self.output_file_path = ""
         self.output_file_path_observer = ""
         self._plain_file = ExitStack()
-        self._writer: ExecutionTraceObserver | None = None  # who writes for it, if it does not itself
+        self._writer: ExecutionTraceObserver | None = None  # the observer into whose file this one writes
         self._guests: weakref.WeakSet[ExecutionTraceObserver] = weakref.WeakSet()
 
     def __del__(self) -> None:
@@ -85,16 +85,16 @@ class ExecutionTraceObserver(ITraceObserver):
 
     @staticmethod
     def build_execution_trace_obs_from_env() -> "ExecutionTraceObserver | None":
-        """A registered observer if the environment says ``ENABLE_PYTORCH_EXECUTION_TRACE=1``, else None.
+        """A registered observer if ``ENABLE_PYTORCH_EXECUTION_TRACE=1`` is in the environment, else None.
 
-        It writes to a new temporary file. ``ENABLE_PYTORCH_EXECUTION_TRACE_EXTRAS=1`` collects kernels as well.
+        It writes to a new temporary file; with ``ENABLE_PYTORCH_EXECUTION_TRACE_EXTRAS=1`` it also collects kernels.
         """
         if os.environ.get(_ENABLED) != "1":
             return None
         try:
             number, path = tempfile.mkstemp(suffix=".et.json")
         except OSError as error:
-            warnings.warn(f"No execution trace is recorded: a temporary file cannot be made ({error}).", stacklevel=2)
+            warnings.warn(f"No execution trace is recorded, as a temporary file cannot be made: {error}.", stacklevel=2)
             return None
         os.close(number)
         observer = ExecutionTraceObserver().register_callback(path)
@@ -102,9 +102,9 @@ class ExecutionTraceObserver(ITraceObserver):
         return observer
 
     def register_callback(self, output_file_path: str | os.PathLike[str]) -> Self:
-        """Names the file to write, compressed if it ends in ``.gz``; does nothing if this is registered already.
+        """Sets the file to write, compressed if it ends in ``.gz``; does nothing if this is registered already.
 
-        While another observer is registered, what this one records goes into that one's file: a warning says so.
+        If another observer is registered, this one records into the other one's file, and a warning says so.
         """
         if self._registered:
             return self
@@ -122,7 +122,7 @@ class ExecutionTraceObserver(ITraceObserver):
         return self
 
     def unregister_callback(self) -> None:
-        """Finishes the file; one that wrote into another's file leaves that as it is."""
+        """Finishes the file, unless it is another observer's."""
         if not self._registered:
             return
         self.stop()
@@ -135,19 +135,19 @@ class ExecutionTraceObserver(ITraceObserver):
             guest.stop()
         _remove_execution_trace_observer()
         if self.output_file_path_observer != self.output_file_path:
-            self._try("compress its file", self._compress)
+            self._try("compress the file", self._compress)
 
     @property
     def is_registered(self) -> bool:
-        """Whether a file is named and not finished."""
+        """Whether there is a file that is not finished."""
         return self._registered
 
     def is_running(self) -> bool:
-        """Whether operators are recorded now."""
+        """Whether operators are being recorded."""
         return self._execution_trace_running
 
     def start(self) -> None:
-        """Begins to record; does nothing unless registered."""
+        """Starts recording; does nothing unless registered."""
         is_written = self._registered and (self._writer is None or self._writer.is_registered)
         if is_written and not self._execution_trace_running:
             if not running_observers:
@@ -157,7 +157,7 @@ class ExecutionTraceObserver(ITraceObserver):
             _record_process_groups()
 
     def stop(self) -> None:
-        """Pauses recording; `start` goes on in the same file."""
+        """Pauses recording; `start` continues in the same file."""
         if self._execution_trace_running:
             self._execution_trace_running = False
             running_observers.discard(id(self))
@@ -169,17 +169,17 @@ class ExecutionTraceObserver(ITraceObserver):
         self.unregister_callback()
 
     def get_output_file_path(self) -> str | None:
-        """The file that was named; None if none ever was."""
+        """The path given to `register_callback`; None before that."""
         return self.output_file_path or None
 
     def set_extra_resource_collection(self, val: bool) -> None:
-        """Whether to keep what a replay needs beside the trace, such as generated kernels; set once registered."""
+        """Whether to keep generated kernels, which a replay needs, beside the trace. Call it after registering."""
         self.extra_resources_collection = val
         if val:
             self.get_resources_dir(can_create=True)
 
     def get_resources_dir(self, can_create: bool = False) -> str | None:
-        """The folder of what a replay needs; None if it is not collected or there is no such folder."""
+        """The folder of generated kernels; None if they are not collected or the folder does not exist."""
         if not self.extra_resources_collection:
             return None
         if not self.resources_dir:
@@ -188,14 +188,16 @@ class ExecutionTraceObserver(ITraceObserver):
 
     @staticmethod
     def get_resources_dir_for_et_path(trace_path: str | os.PathLike[str], create_dir: bool = False) -> str | None:
-        """The folder of what a replay of ``trace_path`` needs, made if asked for; None if there is none."""
+        """The folder of ``trace_path``'s generated kernels, made if asked for; None if it does not exist."""
         trace = Path(os.fspath(trace_path))
         folder = trace.with_name(f"{trace.stem}_resources")
         if create_dir:
             try:
                 folder.mkdir(exist_ok=True)
             except OSError as error:
-                warnings.warn(f"Cannot make the folder {folder} of an execution trace: {error}.", stacklevel=2)
+                warnings.warn(
+                    f"Cannot make the folder {folder} for kernels of an execution trace: {error}.", stacklevel=2
+                )
         return str(folder) if folder.exists() else None
 
     def _save_kernels(self) -> None:
@@ -211,20 +213,20 @@ class ExecutionTraceObserver(ITraceObserver):
             shutil.copyfileobj(source, packed, 1 << 20)
         self._plain_file.close()
 
-    def _try(self, deed: str, action: Callable[[], None]) -> None:
+    def _try(self, purpose: str, action: Callable[[], None]) -> None:
         try:
             action()
         except (OSError, RuntimeError, ImportError) as error:
-            warnings.warn(f"The execution trace {self.output_file_path} could not {deed}: {error}", stacklevel=3)
+            warnings.warn(f"Cannot {purpose} of the execution trace {self.output_file_path}: {error}", stacklevel=3)
 
 
 def _claim(observer: ExecutionTraceObserver) -> ExecutionTraceObserver | None:
-    """Makes this observer the one that torch has; where it has one already, gives that."""
+    """Makes this the observer that torch has; returns the other one if there is one already."""
     global _registered
     holder = None if _registered is None else _registered()
     if holder is not None and holder.is_registered:
         warnings.warn(
-            "Another execution trace observer is registered, and torch has one in a process: what this one records "
+            "Another execution trace observer is registered, and torch has one per process, so what this one records "
             f"goes into {holder.output_file_path}.",
             stacklevel=3,
         )
@@ -234,7 +236,7 @@ def _claim(observer: ExecutionTraceObserver) -> ExecutionTraceObserver | None:
 
 
 def _record_process_groups() -> None:
-    """Adds a node that lists the process groups, where there are any."""
+    """Adds a node that lists the process groups, if torch.distributed is initialised."""
     distributed = torch_distributed()
     if distributed is None:
         return

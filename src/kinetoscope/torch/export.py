@@ -1,4 +1,8 @@
-"""torch: a finished window to a Chrome trace file."""
+"""torch: writes a finished window as a Chrome trace file.
+
+A text that is right is copied below our header. Otherwise its events are read, repaired and written anew: a quote in a
+name may be unescaped, names may be altered (`true_names`), and spans may overlap, of which viewers drop some.
+"""
 
 import json
 import tempfile
@@ -20,36 +24,36 @@ from kinetoscope.torch.python_frames import (
     move_orphan_frames,
     orphan_track_name,
 )
-from kinetoscope.torch.true_names import NamesBySpan, ways_to_write
+from kinetoscope.torch.true_names import NamesBySpan, possible_spellings
 from kinetoscope.writing.atomic_file import atomic_file
+
+# What follows a name in Kineto's text: a new line; before torch 2.7 or so, the next field.
+_AFTER_A_NAME = (",\n", ', "pid": ')
+_FLOW_BITS = 40  # a flow id of one window has fewer bits; with the window's number it still fits a double
 
 
 def copy_trace(text: KinetoText, path: Path, additions: Mapping[str, Any]) -> None:
-    """Writes ``path`` with the events of a text that is right, under its header with ``additions``."""
+    """Writes to ``path`` a text that is right, with ``additions`` in its header."""
     header = json.dumps(text.header | dict(additions), indent=2).removesuffix("\n}")
     text.lines.save(path, header.encode() + b',\n"traceEvents": [', b"\n]\n}\n")
 
 
 @contextmanager
 def trace_stream(path: Path) -> Iterator[BinaryIO]:
-    """A stream that becomes ``path`` when all went well; compressed when its name ends in ``.gz`` or ``.zst``."""
+    """A stream that becomes ``path`` if the block succeeds; compressed if the name ends in ``.gz`` or ``.zst``."""
     with atomic_file(path) as stream, compressed_by_name(stream, path) as packed:
         yield packed
-
-
-# Kineto gives each field a line; that of torch before 2.7 or so all of these fields one.
-_AFTER_A_NAME = (",\n", ', "pid": ')
-_FLOW_BITS = 40  # ids of one window stay below, and all together exact in a double
 
 
 def rewrite_trace(
     sources: Sequence[tuple[KinetoText, NamesBySpan]], target: Path, additions: Mapping[str, Any]
 ) -> None:
-    """Writes Kineto's texts as one ``target``, with their true names, nested, ``additions`` in the header.
+    """Repairs Kineto's texts and writes them as one trace to ``target``, with ``additions`` in its header.
 
-    ``sources`` are texts, each with the names that Kineto changed in it, the newest first: its header is the trace's.
+    ``sources`` are the windows' texts, newest first, each with the names that Kineto altered. The newest text's header
+    becomes the trace's.
     """
-    traces = [_read_true(text, changed_names) for text, changed_names in sources]
+    traces = [_read_repaired(text, altered_names) for text, altered_names in sources]
     for number, trace in enumerate(traces[1:], 1):
         _renumber_flows(trace.events, number)
     events = _joined(trace.events for trace in traces)
@@ -65,56 +69,56 @@ def rewrite_trace(
         writer.write(events)
 
 
-def _read_true(text: KinetoText, changed_names: NamesBySpan) -> ChromeTrace:
-    trace, *more = (_read(_escaped(document, changed_names)) for document in text.documents())
+def _read_repaired(text: KinetoText, altered_names: NamesBySpan) -> ChromeTrace:
+    trace, *more = (_read(_escaped(document, altered_names)) for document in text.documents())
     for other in more:
         trace.events += other.events
     move_orphan_frames(trace.events)
-    for event in trace.events if changed_names else ():
-        _restore_name(event, changed_names.get((event.get("ts", 0), event.get("dur", 0)), ()))
+    for event in trace.events if altered_names else ():
+        _restore_name(event, altered_names.get((event.get("ts", 0), event.get("dur", 0)), ()))
     drop_own_frames(trace.events, OwnFrames(dict(text.own_frames)))
     return trace
 
 
 def _read(document: bytes) -> ChromeTrace:
-    with tempfile.TemporaryFile() as file:  # which has no name, but a path that opens it
+    with tempfile.TemporaryFile() as file:  # it has no name, but /dev/fd opens it
         file.write(document)
         file.flush()
-        file.seek(0)  # where /dev/fd is a duplicate, it shares the position
+        file.seek(0)  # on some systems /dev/fd shares the position
         return read_chrome(f"/dev/fd/{file.fileno()}")
 
 
-def _escaped(text: bytes, changed_names: NamesBySpan) -> bytes:
-    """The text with its names escaped that Kineto writes with their quotes as they are."""
-    written = {it for names in changed_names.values() for name in names for it in ways_to_write(name)}
+def _escaped(text: bytes, altered_names: NamesBySpan) -> bytes:
+    """The text with the quotes in names escaped."""
+    written = {spelling for names in altered_names.values() for name in names for spelling in possible_spellings(name)}
     for name in filter(lambda name: '"' in name, written):
-        for after in _AFTER_A_NAME:  # a name has no line breaks: so the line is found for certain
+        for after in _AFTER_A_NAME:  # a name has no line breaks, so this matches nothing else
             text = text.replace(f'"name": "{name}"{after}'.encode(), f'"name": {json.dumps(name)}{after}'.encode())
     return text
 
 
 def _renumber_flows(events: Iterable[Event], number: int) -> None:
-    """Kineto counts the flows of each window from 1; in one trace they must not meet."""
+    """Makes the flow ids of a window unique in the trace: Kineto counts those of each window from 1."""
     for event in events:
         if event.get("ph") in ("s", "t", "f") and isinstance(event.get("id"), int):
             event["id"] += number << _FLOW_BITS
 
 
 def _joined(parts: Iterable[list[Event]]) -> list[Event]:
-    """All events; what is said of the same process or thread in each part, once."""
-    said: set[tuple[Any, ...]] = set()
+    """The events of all parts; metadata that several parts have of a process or thread only once."""
+    known: set[tuple[Any, ...]] = set()
     events: list[Event] = []
     for event in chain.from_iterable(parts):
         if event.get("ph") == "M":
             fact = (event.get("name"), event.get("pid"), event.get("tid"))
-            if fact in said:
+            if fact in known:
                 continue
-            said.add(fact)
+            known.add(fact)
         events.append(event)
     return events
 
 
 def _restore_name(event: dict[str, Any], true_names: Iterable[str]) -> None:
     for name in true_names:
-        if event["name"] in ways_to_write(name):
+        if event["name"] in possible_spellings(name):
             event["name"] = name

@@ -1,6 +1,6 @@
-"""torch: events added up by operator. Columns flow in; torch's own `EventList` of `FunctionEventAvg` flows out."""
+"""torch: the table that ``key_averages()`` returns: events added up by operator, from columns."""
 
-# torch declares its floats as int, and as attributes what is a property here.
+# torch declares floats as int, and as attributes what are properties here.
 # pyright: reportIncompatibleVariableOverride=false, reportAttributeAccessIssue=false
 
 import inspect
@@ -12,7 +12,7 @@ from torch.autograd.profiler_util import EventList, FunctionEvent, FunctionEvent
 from torch.profiler import DeviceType
 
 from kinetoscope.errors import SettingsError
-from kinetoscope.torch.event_columns import EventColumns, question
+from kinetoscope.torch.event_columns import EventColumns, event_method
 from kinetoscope.torch.stacks import recorded_stacks
 
 _COLUMNS = [
@@ -36,15 +36,15 @@ _torchs_arguments = inspect.signature(EventList.key_averages).parameters
 INCLUDES_PYTHON_FUNCTIONS: bool = (
     _torchs_arguments["include_python_functions"].default if "include_python_functions" in _torchs_arguments else True
 )
-"""Whether torch's tables have Python's frames where nobody says: up to 2.13 they have."""
+"""Whether torch's tables include Python frames by default: up to 2.13 they do."""
 
 FindEvent = Callable[[int], FunctionEvent]
-"""Makes the object of the event at an index, which takes all of torch's; so only when somebody asks."""
+"""Makes the object of the event at an index. That may make all of torch's objects, so it is called only on demand."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Grouping:
-    """What the events are told apart by, beside their names."""
+    """By what events are grouped, beside their names."""
 
     by_input_shape: bool = False
     by_stack_n: int = 0
@@ -53,14 +53,14 @@ class Grouping:
 
 
 class EventAverage(FunctionEventAvg):
-    """A row of `key_averages`. The events around and inside its first one are looked up when they are asked for."""
+    """A row of `key_averages`; the parent and children of its first event are looked up when they are read."""
 
     def __init__(self, find_first: Callable[[], FunctionEvent]) -> None:
         super().__init__()
         self._find_first = find_first
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A pickle or copy is torch's own row, which holds the events."""
+        """A pickle or copy is torch's own class, which holds the parent and children."""
         held = {name: value for name, value in vars(self).items() if name != "_find_first"}
         events = {"cpu_parent": self.cpu_parent, "cpu_children": self.cpu_children}
         return object.__new__, (FunctionEventAvg,), held | events
@@ -83,7 +83,7 @@ class EventAverage(FunctionEventAvg):
 
 
 class AverageList(EventList):
-    """What `key_averages` returns: stock's list with stock's ``table``, and `to_polars`."""
+    """What `key_averages` returns: torch's list, with torch's ``table``, and `to_polars`."""
 
     def to_polars(self) -> Any:
         """The rows as a polars DataFrame, times in microseconds; polars comes with ``kinetoscope[analysis]``."""
@@ -93,7 +93,7 @@ class AverageList(EventList):
             raise SettingsError("to_polars() needs polars. Install it: pip install 'kinetoscope[analysis]'.") from error
         as_text = {"input_shapes", "overload_name"}
         return polars.DataFrame(
-            {name: [str(it) if name in as_text else it for it in self._values(name)] for name in _COLUMNS}
+            {name: [str(value) if name in as_text else value for value in self._values(name)] for name in _COLUMNS}
         )
 
     def _values(self, name: str) -> Iterable[Any]:
@@ -103,7 +103,7 @@ class AverageList(EventList):
 def average_events(
     windows: list[tuple[EventColumns, FindEvent]], grouping: Grouping, *, profile_memory: bool, with_flops: bool
 ) -> AverageList:
-    """The events of all ``windows``, added up."""
+    """The events of all ``windows``, added up by name and ``grouping``."""
     groups: dict[tuple[Any, ...], EventAverage] = {}
     for columns, find_event in windows:
         _Adder(columns, find_event, grouping, with_flops).add_to(groups)
@@ -130,7 +130,7 @@ class _Adder:
             "cpu_time_total": host_us,
             "device_time_total": device_us,
             "self_cpu_time_total": columns.own(host_us),
-            "self_device_time_total": columns.own(device_us, elsewhere=True),
+            "self_device_time_total": columns.own(device_us, with_devices=True),
             "cpu_memory_usage": columns.host_bytes,
             "device_memory_usage": columns.device_bytes,
             "self_cpu_memory_usage": columns.own(columns.host_bytes),
@@ -147,7 +147,7 @@ class _Adder:
         for key, indexes in members.items():
             row = groups.get(key)
             if row is None:
-                row = groups[key] = self._first_of_row(indexes[0])
+                row = groups[key] = self._new_row(indexes[0])
             row.count += len(indexes)
         for name, values in self._summed.items():
             if any(values):
@@ -155,7 +155,7 @@ class _Adder:
                     setattr(groups[key], name, _sum(getattr(groups[key], name), values, indexes))
 
     def _keys(self) -> Iterable[tuple[Any, ...] | None]:
-        """What tells each event's row from the others; None for an event that is in none."""
+        """The key of each event's row; None for an event that is in no row."""
         columns, grouping = self._columns, self._grouping
         parts: list[Iterable[Any]] = [columns.names, columns.devices, self._are_annotations]
         if grouping.by_overload_name:
@@ -170,7 +170,7 @@ class _Adder:
         are_frames = columns.of_sources("is_python_function", False)
         return (None if is_frame else key for key, is_frame in zip(keys, are_frames, strict=True))
 
-    def _first_of_row(self, index: int) -> EventAverage:
+    def _new_row(self, index: int) -> EventAverage:
         columns, find_event = self._columns, self._find_event
         event = None if index in columns.memory_only else columns.sources[index]
         row = EventAverage(lambda: find_event(index))
@@ -178,7 +178,7 @@ class _Adder:
         row.node_id = -1
         row.is_async = columns.is_async[index]
         row.use_device = columns.use_device
-        row.overload_name = question("overload_name")(event) if event else ""
+        row.overload_name = event_method("overload_name")(event) if event else ""
         row.input_shapes = event.shapes() if event else []
         row.stack = self._stacks[index] if self._stacks is not None else []
         row.scope = event.scope() if event else 0
@@ -188,7 +188,7 @@ class _Adder:
 
 
 def _sum(total: float, values: Sequence[float], indexes: Iterable[int]) -> float:
-    """Adds one after the other, as stock does: Python's `sum` rounds otherwise since 3.12."""
+    """Adds one after the other, as torch does; since Python 3.12, `sum` rounds differently."""
     for index in indexes:
         total += values[index]
     return total

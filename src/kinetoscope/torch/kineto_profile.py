@@ -1,6 +1,6 @@
-"""torch: the profiler without a schedule. Start and stop flow in, the last finished window's results flow out."""
+"""torch: the profiler without a schedule: records from start to stop, and keeps the last finished window."""
 
-# torch.autograd does not export what its own profiler uses of it.
+# torch.autograd does not export all that its own profiler uses.
 # pyright: reportPrivateImportUsage=false
 
 import os
@@ -36,7 +36,7 @@ WARNINGS_SHOWN: set[str] = set()
 class KinetoProfile:
     """Records from `start` to `stop`; the base of `profile`, which adds the schedule.
 
-    The arguments are those of `profile` that do not concern its schedule.
+    It takes the arguments of `profile` that do not concern the schedule.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class KinetoProfile:
         self._next_metadata: dict[str, str] = {}
 
     def _show_options(self, options: RecordingOptions) -> None:
-        """The attributes under which torch's users look for the options."""
+        """Sets the options as attributes, by torch's names."""
         self.activities = options.selection.activities
         self.activity_filters = options.selection.filters
         self.use_device = options.selection.device()
@@ -93,12 +93,12 @@ class KinetoProfile:
 
     @property
     def profiler(self) -> Any:
-        """torch's own object of the current or last recording; None before the first and after `take_results`."""
+        """torch's own object for the current or last recording; None before the first and after `take_results`."""
         return self._session.autograd_profile
 
     @property
     def custom_trace_id_callback(self) -> Callable[[], str] | None:
-        """What names the windows; see `set_custom_trace_id_callback`."""
+        """The function that gives each window its id; see `set_custom_trace_id_callback`."""
         return self._session.trace_id_callback
 
     def start(self) -> None:
@@ -107,11 +107,11 @@ class KinetoProfile:
         self.start_trace()
 
     def stop(self) -> None:
-        """Stops recording; does nothing when nothing records any more."""
+        """Stops recording; does nothing if the recording has been stopped."""
         self.stop_trace()
 
     def prepare_trace(self) -> None:
-        """Readies Kineto, so that starting it takes less time."""
+        """Readies Kineto, so that the start takes less time."""
         self.has_cudagraphs = uses_cuda_graphs()
         if self.profiler is not None and not self.acc_events:
             warn_once(
@@ -145,15 +145,15 @@ class KinetoProfile:
             self.execution_trace_observer.stop()
         was_recording = self._session.recording
         recorded = self._session.stop()
-        if was_recording:  # None if the recording was lost: then the window before it is not handed over again
+        if was_recording:  # ``recorded`` is None if the window was lost; the one before it is not handed over again
             earlier = self._results.windows if self.acc_events and self._results else []
             self._is_lost = recorded is None
             self._results = recorded and KinetoResults([*earlier, Window(recorded)], self._trace_metadata)
 
     def take_results(self) -> KinetoResults | None:
-        """Hands over the last finished window, which this profiler then no longer holds; None if there is none.
+        """Returns the last finished window and drops it from this profiler; None if there is none.
 
-        With ``acc_events`` the windows so far go together, and adding them up begins anew.
+        With ``acc_events`` these are all windows so far, and accumulating starts again.
         """
         results, self._results = self._results, None
         if results is not None and self.profiler is results.windows[-1].autograd_profile:
@@ -163,28 +163,29 @@ class KinetoProfile:
     def export_chrome_trace(self, path: str | os.PathLike[str], use_python_export: bool = False) -> None:
         """Writes the last finished window as a Chrome trace; see `KinetoResults.export_chrome_trace`.
 
-        ``use_python_export`` is torch's and chooses nothing here: one exporter serves both.
+        ``use_python_export`` is accepted because torch has it, and has no effect.
         """
         self._finished("export").export_chrome_trace(path)
 
     def export_stacks(self, path: str | os.PathLike[str], metric: str = "self_cpu_time_total") -> None:
         """Writes the stacks of the last finished window with the microseconds of ``metric``."""
-        self._finished("export the stacks").export_stacks(path, metric)
+        self._finished("export stacks of").export_stacks(path, metric)
 
     def memory_timeline(self, device: str | None = None) -> MemoryTimeline:
-        """The memory of ``device`` over the last finished window, by what it is for.
+        """The memory of ``device`` over the last finished window, by category.
 
-        ``device`` is by default the first of those recorded beside the CPU, else ``cuda:0`` where there is CUDA, else
-        ``cpu``. Raises `SettingsError`, naming what is missing, unless ``record_shapes``, ``profile_memory`` and
-        ``with_stack`` are on.
+        ``device`` defaults to the one recorded beside the CPU, else ``cuda:0`` if CUDA is available, else ``cpu``.
+        Raises `SettingsError`, naming what is missing, unless ``record_shapes``, ``profile_memory`` and ``with_stack``
+        are on.
         """
         self._check_memory_options()
-        return self._finished("account for the memory").memory_timeline(device)
+        return self._finished("make a memory timeline of").memory_timeline(device)
 
     def export_memory_timeline(self, path: str | os.PathLike[str], device: str | None = None) -> None:
-        """Writes `memory_timeline`: a page for ``.html``, each change for ``.raw.json.gz``, else sizes over time.
+        """Writes `memory_timeline` to ``path``, in the format of its suffix.
 
-        The latter are ``[times, [sizes by category]]``, compressed for ``.json.gz``.
+        ``.html`` is a web page, ``.raw.json.gz`` a list of all changes; any other suffix gives
+        ``[times, [sizes by category]]`` as JSON, compressed if it is ``.json.gz``.
         """
         self.mem_tl = self.memory_timeline(device)
         self.mem_tl.save(Path(os.fspath(path)))
@@ -196,10 +197,10 @@ class KinetoProfile:
         group_by_overload_name: bool = False,
         include_python_functions: bool = INCLUDES_PYTHON_FUNCTIONS,
     ) -> EventList:
-        """The events of the last finished window, added up by operator and as asked for.
+        """The events of the last finished window, or of all with ``acc_events``, added up by operator.
 
-        Of all finished windows with ``acc_events``. ``include_python_functions`` says whether the frames of
-        ``with_stack`` are among the rows: as the installed torch has it, where nobody says.
+        The ``group_by`` arguments divide the rows further. ``include_python_functions`` says whether Python frames are
+        among the rows; its default is that of the installed torch.
         """
         grouping = Grouping(
             by_input_shape=group_by_input_shape,
@@ -207,50 +208,51 @@ class KinetoProfile:
             by_overload_name=group_by_overload_name,
             include_python_functions=include_python_functions,
         )
-        return self._finished("add up the events").key_averages(grouping)
+        return self._finished("make a table of").key_averages(grouping)
 
     def events(self) -> EventList:
         """The events of the last finished window. Raises RuntimeError if only the trace was recorded."""
-        return self._finished("list the events").events()
+        return self._finished("list the events of").events()
 
     def add_metadata(self, key: str, value: Any) -> None:
-        """Puts ``value``, anything JSON can hold, into the header of the trace.
+        """Puts ``value``, anything that JSON can hold, into the header of the trace.
 
         It goes to the window that is being recorded, else to the last finished one, else to the next. Raises
-        `SettingsError` for what JSON cannot hold.
+        `SettingsError` if JSON cannot hold the value.
         """
         self._put_metadata(key, encode_value(key, value))
 
     def add_metadata_json(self, key: str, value: str) -> None:
-        """As `add_metadata`, for a value that is JSON already; raises `SettingsError` if it is not."""
+        """Like `add_metadata`, for a value that is JSON text; raises `SettingsError` if it is not."""
         self._put_metadata(key, check_json(key, value))
 
     def preset_metadata_json(self, key: str, value: str) -> None:
-        """Puts a JSON value into the header of every window that starts from now on."""
+        """Puts ``value``, JSON text, into the header of every window that starts from now on."""
         self.preset_metadata[key] = check_json(key, value)
 
     def toggle_collection_dynamic(self, enable: bool, activities: Iterable[ProfilerActivity]) -> None:
-        """Switches activities on or off while recording; does nothing when nothing records."""
+        """Switches activities on or off during a recording; does nothing at other times."""
         if self._session.recording:
             self.profiler.toggle_collection_dynamic(enable, activities)
 
     def set_custom_trace_id_callback(self, callback: Callable[[], str] | None) -> None:
-        """From the next window on, ``callback`` gives each its id."""
+        """Sets the function that gives each window its id, from the next window on."""
         self._session.trace_id_callback = callback
 
     def get_trace_id(self) -> str | None:
         """The id of the current or last window; None before the first and after `take_results`."""
         return None if self.profiler is None else self.profiler.trace_id
 
-    def _finished(self, deed: str) -> KinetoResults:
+    def _finished(self, purpose: str) -> KinetoResults:
         if self._results is None and self._is_lost:
             raise NothingRecordedError(
-                f"There is nothing to {deed}: the window was lost, because another profiler was started while it was "
-                "recorded. Start no other one meanwhile, and record again."
+                f"There is nothing to {purpose}: the window was lost, because another profiler was started while this "
+                "one recorded. Record again, and start no other profiler meanwhile."
             )
         if self._results is None:
             raise NothingRecordedError(
-                f"There is nothing to {deed} yet: no window is finished. Do it in on_trace_ready, or after stop()."
+                f"There is nothing to {purpose} yet, because no window is finished. Do it in on_trace_ready, or after "
+                "stop()."
             )
         return self._results
 
@@ -288,9 +290,9 @@ class KinetoProfile:
         return distributed_info()
 
     def _memory_profile(self) -> MemoryProfile:
-        """torch's own account of the memory of the last finished window; see `export_memory_timeline`."""
+        """torch's own memory profile of the last finished window; ours is `memory_timeline`."""
         self._check_memory_options()
-        return MemoryProfile(self._finished("account for the memory").windows[-1].kineto_results)
+        return MemoryProfile(self._finished("make a memory timeline of").windows[-1].kineto_results)
 
     def _check_memory_options(self) -> None:
         names = ("record_shapes", "profile_memory", "with_stack")
@@ -302,7 +304,7 @@ class KinetoProfile:
 
 
 def warn_once(message: str) -> None:
-    """Warns, unless this process has been told the same before."""
+    """Gives the warning, unless this process has given the same one before."""
     if message not in WARNINGS_SHOWN:
         WARNINGS_SHOWN.add(message)
         warnings.warn(message, stacklevel=4)

@@ -1,8 +1,8 @@
-"""torch: Kineto's text as it comes, while training goes on.
+"""torch: Kineto's trace as a stream of text, read while training goes on.
 
-Kineto's own `save` wants a path and keeps Python's lock until it is done, so that training stands still. Where the
-module in C++ can call it without that lock, it writes into a named pipe from which we read meanwhile, and no copy of
-the whole lies anywhere. Elsewhere it writes a temporary file, as torch would.
+torch saves a window to a path and holds the GIL until it is done, so training stops. Where our C++ module can call
+Kineto without the GIL, Kineto writes into a named pipe and we read from it; no temporary file is needed. Elsewhere
+torch saves to a temporary file.
 """
 
 import contextlib
@@ -24,48 +24,48 @@ from kinetoscope.writing.partial_files import temporary_folder
 from kinetoscope.writing.writer_thread import is_beside_training
 
 LIBRARY = str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so")
-_TRIED = ("2.9.", "2.12.", "2.13.", "2.14.", "2.15.")
-"""The versions of torch with which it was tried; before 2.9 torch does not tell where its results are."""
+# libtorch promises no interface for saving without the GIL, so we do it only with versions of torch that were tested.
+# Before 2.9, torch does not expose the address of its results.
+_TESTED = ("2.9.", "2.12.", "2.13.", "2.14.", "2.15.")
 
 _log = logging.getLogger("kinetoscope")
 
 
-def saves_without_lock(kineto_results: Any) -> bool:
-    """Whether Kineto can save these results while other threads run Python."""
-    if not torch.__version__.startswith(_TRIED):
-        _say_who_saves(f"this version of Kinetoscope was not tried with torch {torch.__version__}")
+def saves_without_gil(kineto_results: Any) -> bool:
+    """Whether Kineto can save these results without the GIL."""
+    if not torch.__version__.startswith(_TESTED):
+        _log_fallback(f"this version of Kinetoscope was not tested with torch {torch.__version__}")
         return False
     try:
         from kinetoscope import _kineto_save
     except ImportError:
         return False
     if not _kineto_save.can_save(kineto_results, LIBRARY):
-        _say_who_saves(f"Kinetoscope was compiled otherwise than torch {torch.__version__}")
+        _log_fallback(f"torch {torch.__version__} and Kinetoscope's C++ module were built differently")
         return False
     return True
 
 
 @cache
-def _say_who_saves(reason: str) -> None:
-    _log.info("torch saves its traces by itself, and training waits for it meanwhile: %s.", reason)
+def _log_fallback(reason: str) -> None:
+    _log.info("torch saves its traces itself, and training waits while it does: %s.", reason)
 
 
-_PIPE_BYTES = 1 << 20  # as much as Linux gives anybody: the less often do we ask for Python's lock
-# Beside the training, Kineto's thread gives way to it, and to what reads from it. Where every processor is busy a tenth
-# of one is left to it, so that it comes to its end all the same.
-_GIVES_WAY = 10
+_PIPE_BYTES = 1 << 20  # the most that Linux allows an ordinary user; a larger pipe means fewer reads that need the GIL
+# While training runs, Kineto's thread has this niceness. At 10 it still gets a tenth of a processor when all are busy.
+_NICENESS = 10
 _NAME = "trace.json"
-_FILL_S = 0.004  # in which Kineto writes some hundred kilobytes
+_FILL_S = 0.004  # Kineto writes a few hundred kilobytes in this time
 
 
 class TextStream(Protocol):
-    """What Kineto's text is read from.
+    """Where Kineto's text is read from.
 
-    The module in C reads from ``fileno``, which is at its end when ``is_written`` and there is nothing to read.
+    Our C module reads from ``fileno``; the text has ended when ``is_written`` is set and there is nothing to read.
     """
 
     is_written: bytearray
-    """One byte, which is not 0 when Kineto has written everything."""
+    """One byte: 1 when Kineto has written everything."""
 
     def fileno(self) -> int: ...
 
@@ -75,15 +75,15 @@ class TextStream(Protocol):
 
 
 @contextmanager
-def kineto_stream(kineto_results: Any, folder: Path, pipes: Path | None = None) -> Iterator[TextStream]:
-    """Kineto's text, which it gives only once.
+def kineto_stream(kineto_results: Any, folder: Path, pipe_folder: Path | None = None) -> Iterator[TextStream]:
+    """The text that Kineto saves. Kineto saves a window only once.
 
-    ``folder`` is where there is room for a file, where one is needed; ``pipes`` where a pipe gets its name, by default
-    among the system's temporary files.
+    A temporary file, if one is needed, goes into ``folder``; a pipe into ``pipe_folder``, by default the system's
+    folder for temporary files.
 
-    Raises `ProfilerStateError`, at the end of the block at the latest, if Kineto does not save.
+    Raises `ProfilerStateError` when the block is entered or left, if Kineto does not save.
     """
-    pipe = _filling_pipe(kineto_results, pipes) if saves_without_lock(kineto_results) else None
+    pipe = _open_pipe(kineto_results, pipe_folder) if saves_without_gil(kineto_results) else None
     if pipe is None:
         with _temporary_file(kineto_results, folder) as stream:
             yield stream
@@ -92,7 +92,7 @@ def kineto_stream(kineto_results: Any, folder: Path, pipes: Path | None = None) 
         yield pipe
     finally:
         pipe.close()
-        pipe.check()  # it explains what else may have gone wrong
+        pipe.check()  # last, because its error explains any other
 
 
 @contextmanager
@@ -100,16 +100,16 @@ def _temporary_file(kineto_results: Any, folder: Path) -> Iterator["_File"]:
     try:
         stream = _unnamed_file(folder, kineto_results.save)
     except RuntimeError as error:
-        raise _unsaved(error) from error
+        raise _save_error(error) from error
     with stream:
         yield stream
 
 
 @contextmanager
-def second_stream(kineto_results: Any, folder: Path, error: ProfilerStateError) -> Iterator[TextStream]:
-    """The text of results that Kineto has saved for somebody else, from torch's exporter in Python.
+def stream_already_saved(kineto_results: Any, folder: Path, error: ProfilerStateError) -> Iterator[TextStream]:
+    """The text of a window that the user has saved through Kineto already: from torch's exporter in Python.
 
-    Raises the ``error`` of `kineto_stream` where this torch has none; 2.13 has.
+    Raises ``error``, which `kineto_stream` raised, where this torch has no such exporter; 2.13 has one.
     """
     try:
         from torch.profiler._chrome_trace_export import export_chrome_trace
@@ -120,25 +120,25 @@ def second_stream(kineto_results: Any, folder: Path, error: ProfilerStateError) 
 
 
 def _unnamed_file(folder: Path, save: Callable[[str], object]) -> "_File":
-    """What ``save`` writes to the name it is given, which is gone by then."""
-    with temporary_folder(make_folder(folder)) as place:
-        save(name := f"{place}/{_NAME}")
-        return _File(name)
+    """What ``save`` wrote; its name is already deleted."""
+    with temporary_folder(make_folder(folder)) as temporary:
+        save(path := f"{temporary}/{_NAME}")
+        return _File(path)
 
 
-def _unsaved(error: Exception) -> ProfilerStateError:
+def _save_error(error: Exception) -> ProfilerStateError:
     return ProfilerStateError(
-        f"Kineto did not save this window: {str(error).splitlines()[0]} It saves once: do not save its results by "
-        "themselves, export them here, as often as you like."
+        f"Kineto did not save this window: {str(error).splitlines()[0]} It saves once: instead of "
+        "save() on its results, call export_chrome_trace() here, as often as you like."
     )
 
 
 class _File:
-    """A file that is complete; it may have lost its name."""
+    """A complete file."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, path: str) -> None:
         self.is_written = bytearray(b"\1")
-        self._stream = open(name, "rb", buffering=0)  # noqa: SIM115 - closed by `__exit__`
+        self._stream = open(path, "rb", buffering=0)  # noqa: SIM115 - closed by `__exit__`
 
     def fileno(self) -> int:
         return self._stream.fileno()
@@ -152,43 +152,41 @@ class _File:
         self._stream.close()
 
 
-def _filling_pipe(kineto_results: Any, pipes: Path | None) -> "_Pipe | None":
-    """A pipe into which Kineto saves; None where there can be none, or no thread: at the interpreter's end."""
+def _open_pipe(kineto_results: Any, folder: Path | None) -> "_Pipe | None":
+    """A pipe into which Kineto saves; None if no pipe or, while the interpreter shuts down, no thread can be made."""
     try:
-        return _Pipe(kineto_results, pipes)
+        return _Pipe(kineto_results, folder)
     except (OSError, RuntimeError):
         return None
 
 
 class _Pipe:
-    """A named pipe that Kineto takes for its file. It writes to the name with ``.tmp`` and renames that."""
+    """A named pipe that Kineto writes to as if it were a file. Kineto writes to ``{path}.tmp`` and then renames it."""
 
-    def __init__(self, kineto_results: Any, pipes: Path | None) -> None:
+    def __init__(self, kineto_results: Any, folder: Path | None) -> None:
         from kinetoscope import _kineto_save
 
         self.is_written = bytearray(1)
         self._error: Exception | None = None
         with contextlib.ExitStack() as undo:
-            path = f"{undo.enter_context(temporary_folder(pipes))}/{_NAME}"
+            path = f"{undo.enter_context(temporary_folder(folder))}/{_NAME}"
             os.mkfifo(f"{path}.tmp")
-            self._end_to_read = os.open(f"{path}.tmp", os.O_RDONLY | os.O_NONBLOCK)
-            undo.callback(os.close, self._end_to_read)
-            # While this is open the pipe has a writer, so that it is not at its end before Kineto has opened it.
-            end_to_write = os.open(f"{path}.tmp", os.O_WRONLY)
-            with contextlib.suppress(OSError):  # a smaller one serves as well
-                fcntl.fcntl(end_to_write, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+            self._read_fd = os.open(f"{path}.tmp", os.O_RDONLY | os.O_NONBLOCK)
+            undo.callback(os.close, self._read_fd)
+            # While this is open the pipe has a writer: a read before Kineto has opened it does not see the end.
+            write_fd = os.open(f"{path}.tmp", os.O_WRONLY)
+            with contextlib.suppress(OSError):  # a smaller pipe works too
+                fcntl.fcntl(write_fd, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
             try:
-                gives_way = _GIVES_WAY if is_beside_training() else 0
-                self._saving = _kineto_save.start(
-                    kineto_results, LIBRARY, path, self.is_written, end_to_write, gives_way
-                )
+                niceness = _NICENESS if is_beside_training() else 0
+                self._saving = _kineto_save.start(kineto_results, LIBRARY, path, self.is_written, write_fd, niceness)
             except BaseException:
-                os.close(end_to_write)
+                os.close(write_fd)
                 raise
             self._undo = undo.pop_all()
 
     def close(self) -> None:
-        """Lets Kineto come to its end, also if nobody wants the rest."""
+        """Waits until Kineto has finished, reading and dropping what is left."""
         from kinetoscope import _kineto_save
 
         with self._undo:
@@ -202,20 +200,20 @@ class _Pipe:
     def check(self) -> None:
         """Raises `ProfilerStateError` if Kineto has not saved."""
         if self._error is not None:
-            raise _unsaved(self._error) from self._error
+            raise _save_error(self._error) from self._error
 
     def fileno(self) -> int:
-        return self._end_to_read
+        return self._read_fd
 
     def read(self) -> bytes:
         """The next piece; b"" at the end."""
         while True:
-            # In a while there is much to read at once: each look takes Python's lock from the training. A child process
-            # that was forked meanwhile keeps the pipe open, so its end alone cannot be waited for.
+            # Each read takes the GIL from training, so we wait until there is more to read at once. The end of the pipe
+            # is not enough to know that Kineto is done: a child forked meanwhile keeps the pipe open.
             was_written = self.is_written[0]
             if not was_written:
                 time.sleep(_FILL_S)
             with contextlib.suppress(BlockingIOError):
-                return os.read(self._end_to_read, _PIPE_BYTES)
+                return os.read(self._read_fd, _PIPE_BYTES)
             if was_written:
                 return b""

@@ -1,4 +1,13 @@
-"""torch: memory over time, by what it is for."""
+"""torch: the memory timeline: how much memory each category has over a window, and the files that hold this.
+
+The rules for categories are torch.profiler's. Gradients and parameters are those that Python's tracer saw, or that an
+update turns into each other; inputs are what no gradient ever reaches; activations are what the forward pass makes of
+these.
+
+The files are torch.profiler's too: ``.json`` and ``.json.gz`` hold ``[times, [sizes by category]]``, times in unix
+microseconds, each row of sizes a 0 and then a number for each `Category`; ``.raw.json.gz`` holds rows of ``[time,
+action, bytes, category]``, times in nanoseconds. ``.html`` is a page of ours.
+"""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -15,9 +24,14 @@ from kinetoscope.torch.export import trace_stream
 
 Version = tuple[Tensor, int]
 
+_BEFORE = -1  # the time of memory that was allocated before the window
+_RAW = ".raw.json.gz"
+# What memory belongs to: a tensor and its version, or only a device if torch does not know the tensor.
+_Owner = tuple[Tensor | None, int, tuple[str, int]]
+
 
 class Category(IntEnum):
-    """What memory is for; the number is the place in files, as torch.profiler has it."""
+    """What memory is used for; the number is torch.profiler's, and the position in its files."""
 
     PARAMETER = 0
     OPTIMIZER_STATE = 1
@@ -33,7 +47,7 @@ _LEARNED = (Category.GRADIENT, Category.PARAMETER)
 
 
 class Categories:
-    """The category of each tensor: by its id for all its versions, else for this memory, else for one version."""
+    """The category of each tensor in each version: by the tensor's id, else by its memory, else by the version."""
 
     def __init__(self) -> None:
         self.tensors_by_id: set[Tensor] = set()
@@ -42,7 +56,7 @@ class Categories:
         self._by_version: dict[Version, Category] = {}
 
     def of(self, version: Version) -> Category:
-        """The category, `Category.UNKNOWN` if there is none."""
+        """The category; `Category.UNKNOWN` if there is none."""
         category = self._by_id.get(version[0][0])
         if category is not None:
             return category
@@ -51,16 +65,16 @@ class Categories:
         )
 
     def set_tensor(self, tensor: Tensor, category: Category) -> None:
-        """All that has this tensor's id is of ``category``, whatever it was before."""
+        """Gives all tensors with this one's id this category, also if they had another one."""
         self._by_id[tensor[0]] = category
         self.tensors_by_id.add(tensor)
 
     def add_temporary(self, tensor: Tensor) -> None:
-        """This memory is taken and given back within one operator."""
+        """Marks memory that is allocated and freed within one operator."""
         self._temporaries.add(tensor)
 
     def suggest(self, version: Version, category: Category) -> None:
-        """This version is of ``category``, if nobody said otherwise."""
+        """Gives this version the category, if it has none."""
         self._by_version.setdefault(version, category)
 
 
@@ -84,7 +98,7 @@ def classify_memory(flow: DataFlow) -> Categories:
 
 
 def _set_inputs(nodes: list[FlowNode], categories: Categories) -> None:
-    """Inputs lead to a gradient, and no version of them comes from one; nor does the backward pass make them."""
+    """Finds inputs: a gradient depends on them, none of their versions does, and the backward pass makes none."""
     from_gradients = _ids_reached_by_gradients(nodes, categories)
     candidates = _leads_to_gradients(nodes, categories)
     for node in nodes:
@@ -96,18 +110,22 @@ def _set_inputs(nodes: list[FlowNode], categories: Categories) -> None:
 
 
 def _ids_reached_by_gradients(nodes: list[FlowNode], categories: Categories) -> set[int]:
-    """The ids of tensors any version of which depends on a gradient or parameter.
+    """The ids of tensors of which any version depends on a gradient or parameter.
 
-    Since it is any version, knowledge flows backward as well, and so the nodes are gone through until nothing is new.
+    A later version may add an id that an earlier node reads, so the nodes are read again until there is nothing new.
     """
     reached: set[int] = set()
     size_before = -1
     while size_before != len(reached):
         size_before = len(reached)
         for node in nodes:
-            hits = {it[0][0] for it in node.inputs if it[0][0] in reached or categories.of(it) in _LEARNED}
-            if hits:
-                reached |= hits
+            learned = {
+                version[0][0]
+                for version in node.inputs
+                if version[0][0] in reached or categories.of(version) in _LEARNED
+            }
+            if learned:
+                reached |= learned
                 reached.update(tensor[0] for tensor, _ in node.outputs)
     return reached
 
@@ -116,13 +134,13 @@ def _leads_to_gradients(nodes: list[FlowNode], categories: Categories) -> set[Ve
     leading: set[Version] = set()
     for node in reversed(nodes):
         versions = {*node.inputs, *node.outputs}
-        if not leading.isdisjoint(versions) or any(categories.of(it) in _LEARNED for it in versions):
+        if not leading.isdisjoint(versions) or any(categories.of(version) in _LEARNED for version in versions):
             leading |= versions
     return leading
 
 
 def _deduce_parameters(flow: DataFlow, categories: Categories) -> None:
-    """A parameter takes part in the forward pass, is used for a gradient, and depends on one."""
+    """Finds parameters: the forward pass uses them, a gradient is made from them, and they depend on a gradient."""
     versions = set(all_versions(flow, categories.tensors_by_id))
     candidates = _beside_inputs(flow.nodes, categories, versions)
     candidates &= _used_for_gradients(flow.nodes, categories)
@@ -133,41 +151,41 @@ def _deduce_parameters(flow: DataFlow, categories: Categories) -> None:
 
 
 def _beside_inputs(nodes: list[FlowNode], categories: Categories, versions: Iterable[Version]) -> set[Version]:
-    """What the forward pass uses beside its inputs and what it made of them."""
-    forward = {it for it in versions if categories.of(it) is Category.INPUT}
+    """What the forward pass uses beside its inputs and what it made from them."""
+    forward = {version for version in versions if categories.of(version) is Category.INPUT}
     beside: set[Version] = set()
     for node in nodes:
         if node.is_backward or forward.isdisjoint(node.inputs):
             continue
-        if not any(categories.of(it) is Category.GRADIENT for it in (*node.inputs, *node.outputs)):
+        if not any(categories.of(version) is Category.GRADIENT for version in (*node.inputs, *node.outputs)):
             forward.update(node.outputs)
-            beside.update(it for it in node.inputs if it not in forward)
+            beside.update(version for version in node.inputs if version not in forward)
     return beside
 
 
 def _used_for_gradients(nodes: list[FlowNode], categories: Categories) -> set[Version]:
     used: set[Version] = set()
     for node in reversed(nodes):
-        if any(it in used or categories.of(it) is Category.GRADIENT for it in node.outputs):
+        if any(version in used or categories.of(version) is Category.GRADIENT for version in node.outputs):
             used.update(node.inputs)
     return used
 
 
 def _set_activations(nodes: list[FlowNode], categories: Categories) -> None:
-    """From the inputs on, all that the forward pass makes of inputs, activations and parameters."""
+    """Finds activations: what the forward pass makes from inputs, activations and parameters."""
     required = {Category.INPUT, Category.ACTIVATION}
     allowed = required | {Category.PARAMETER, Category.TEMPORARY}
     for node in nodes:
         if node.is_backward:
             continue
-        found = {categories.of(it) for it in node.inputs}
+        found = {categories.of(version) for version in node.inputs}
         if found & required and found <= allowed:
             for version in node.outputs:
                 categories.suggest(version, Category.ACTIVATION)
 
 
 def _set_autograd_details(nodes: list[FlowNode], categories: Categories) -> None:
-    """What the backward pass makes for itself."""
+    """Finds autograd details: what the backward pass makes for itself."""
     before = (Category.UNKNOWN, Category.AUTOGRAD_DETAIL)
     for node in nodes:
         for tensor, version in node.outputs if node.is_backward else ():
@@ -175,14 +193,8 @@ def _set_autograd_details(nodes: list[FlowNode], categories: Categories) -> None
                 categories.suggest((tensor, version), Category.AUTOGRAD_DETAIL)
 
 
-_BEFORE = -1  # the time of what was there before the window
-_RAW = ".raw.json.gz"
-# What memory may belong to: a tensor in a version, or a device where torch does not know the tensor.
-_Owner = tuple[Tensor | None, int, tuple[str, int]]
-
-
 class Action(IntEnum):
-    """What happens to memory; the number is the one in files, as torch.profiler has it."""
+    """What happens to memory; the number is torch.profiler's, also in files."""
 
     PREEXISTING = 1
     CREATE = 2
@@ -192,7 +204,7 @@ class Action(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class MemoryChange:
-    """One thing that happens to ``num_bytes`` of a category: negative where they are taken from it."""
+    """A change by ``num_bytes`` in the memory of a category, negative if the category loses it."""
 
     time_ns: int
     action: Action
@@ -204,8 +216,8 @@ class MemoryChange:
 class MemoryTimeline:
     """The memory of one device over a window.
 
-    ``changes`` are in order of time; ``times_us`` and ``sizes_bytes`` (a row for each time, a number for each
-    `Category`) are what they add up to.
+    ``changes`` are in order of time. ``times_us`` and ``sizes_bytes`` are their sums: a row of sizes for each time,
+    with a number for each `Category`.
     """
 
     device: str
@@ -214,7 +226,7 @@ class MemoryTimeline:
     sizes_bytes: list[list[int]] = field(init=False)
 
     def __post_init__(self) -> None:
-        times, sizes = _added_up(self.changes)
+        times, sizes = _sizes_over_time(self.changes)
         object.__setattr__(self, "times_us", times)
         object.__setattr__(self, "sizes_bytes", sizes)
 
@@ -225,21 +237,21 @@ class MemoryTimeline:
 
     @property
     def peak_time_us(self) -> int | None:
-        """When that was; None if nothing happened on the device."""
+        """The time of that peak; None if nothing happened on the device."""
         return self.times_us[self._peak] if self.times_us else None
 
     @property
     def held_at_peak(self) -> dict[Category, int]:
-        """What held the memory then, the most first."""
+        """The bytes of each category at the peak, largest first."""
         held = zip(Category, self.sizes_bytes[self._peak], strict=True) if self.times_us else ()
-        return dict(sorted((it for it in held if it[1]), key=itemgetter(1), reverse=True))
+        return dict(sorted((pair for pair in held if pair[1]), key=itemgetter(1), reverse=True))
 
     @property
     def _peak(self) -> int:
-        return max(range(len(self.times_us)), key=lambda at: sum(self.sizes_bytes[at]))
+        return max(range(len(self.times_us)), key=lambda index: sum(self.sizes_bytes[index]))
 
     def save(self, path: Path) -> None:
-        """Writes the file that the suffix of ``path`` asks for; anything but ``.html`` is JSON."""
+        """Writes the format of the suffix of ``path``: a page for ``.html``, else JSON."""
         with trace_stream(path) as stream:
             stream.write(self._content(path.name))
 
@@ -252,7 +264,10 @@ class MemoryTimeline:
                 sizes_bytes=self.sizes_bytes,
             ).encode()
         if name.endswith(_RAW):
-            rows = [(it.time_ns, it.action.value, it.num_bytes, it.category.value) for it in self.changes]
+            rows = [
+                (change.time_ns, change.action.value, change.num_bytes, change.category.value)
+                for change in self.changes
+            ]
             return json.dumps(rows).encode()
         return json.dumps([self.times_us, [[0, *row] for row in self.sizes_bytes]]).encode()
 
@@ -268,8 +283,8 @@ def build_memory_timeline(kineto_results: Any, device: str) -> MemoryTimeline:
 
 def _changes(flow: DataFlow, categories: Categories, device: tuple[str, int]) -> Iterator[MemoryChange]:
     moments = [*_unknown_changes(flow.allocations), *_known_changes(flow, categories)]
-    moments = [it for it in moments if it[2][2] == device]
-    moments.sort(key=lambda it: (it[0], it[1]))
+    moments = [moment for moment in moments if moment[2][2] == device]
+    moments.sort(key=lambda moment: moment[:2])
     for time_ns, action, (tensor, version, _), num_bytes in moments:
         before = Category.UNKNOWN if tensor is None else categories.of((tensor, version))
         taken = action in (Action.PREEXISTING, Action.CREATE)
@@ -283,46 +298,47 @@ _Moment = tuple[int, Action, _Owner, int]
 
 
 def _unknown_changes(allocations: Iterable[Allocation]) -> Iterator[_Moment]:
-    """Memory of which torch does not know the tensor, told apart by where it lies."""
+    """The changes of memory of which torch does not know the tensor; its address identifies it."""
     live: set[tuple[int | None, tuple[str, int]]] = set()
-    for it in allocations:
-        owner, place = (None, 0, it.device), (it.pointer, it.device)
-        if it.tensor is not None:
+    for allocation in allocations:
+        time_ns, num_bytes, device = allocation.time_ns, allocation.num_bytes, allocation.device
+        owner, address = (None, 0, device), (allocation.pointer, device)
+        if allocation.tensor is not None:
             continue
-        if it.num_bytes > 0:
-            yield it.time_ns, Action.INCREMENT_VERSION if place in live else Action.CREATE, owner, it.num_bytes
-            live.add(place)
+        if num_bytes > 0:
+            yield time_ns, Action.INCREMENT_VERSION if address in live else Action.CREATE, owner, num_bytes
+            live.add(address)
         else:
-            yield it.time_ns, Action.DESTROY, owner, -it.num_bytes
-            if place not in live:
-                yield _BEFORE, Action.PREEXISTING, owner, -it.num_bytes
-            live.discard(place)
+            yield time_ns, Action.DESTROY, owner, -num_bytes
+            if address not in live:
+                yield _BEFORE, Action.PREEXISTING, owner, -num_bytes
+            live.discard(address)
 
 
 def _known_changes(flow: DataFlow, categories: Categories) -> Iterator[_Moment]:
-    taken = {it.tensor: it.time_ns for it in flow.allocations if it.num_bytes > 0}
-    given_back = {it.tensor: it.time_ns for it in flow.allocations if it.num_bytes <= 0}
+    allocated = {change.tensor: change.time_ns for change in flow.allocations if change.num_bytes > 0}
+    freed = {change.tensor: change.time_ns for change in flow.allocations if change.num_bytes <= 0}
     last_versions = dict(sorted(set(all_versions(flow, categories.tensors_by_id))))
     sizes = flow.sizes_bytes
     for tensor in last_versions:
-        if tensor not in taken:
+        if tensor not in allocated:
             yield _BEFORE, Action.PREEXISTING, (tensor, 0, tensor[2:]), sizes[tensor]
     for node in flow.nodes:
         for tensor, edge in node.edges.items():
             device, size = tensor[2:], sizes[tensor]
             if edge.reads is None:
-                yield taken[tensor], Action.CREATE, (tensor, 0, device), size
+                yield allocated[tensor], Action.CREATE, (tensor, 0, device), size
             elif edge.changes:
                 yield node.begin_ns, Action.INCREMENT_VERSION, (tensor, edge.reads, device), size
             if edge.frees:
-                yield given_back[tensor], Action.DESTROY, (tensor, last_versions[tensor], device), size
+                yield freed[tensor], Action.DESTROY, (tensor, last_versions[tensor], device), size
 
 
-def _added_up(changes: Iterable[MemoryChange]) -> tuple[list[int], list[list[int]]]:
+def _sizes_over_time(changes: Iterable[MemoryChange]) -> tuple[list[int], list[list[int]]]:
     times: list[int] = []
     sizes: list[list[int]] = []
     for change in changes:
-        # torch divides so, and unix nanoseconds do not fit a double: only so do the same changes fall on one time.
+        # A float division as in torch, which rounds unix nanoseconds, so that the same changes have the same time.
         time_us = int(change.time_ns / 1000) if change.time_ns != _BEFORE else _BEFORE
         if not times or time_us != times[-1]:
             times.append(time_us)

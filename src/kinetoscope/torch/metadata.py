@@ -1,6 +1,6 @@
-"""torch: what stands in the header of a trace. Values of the user and facts of the run flow in, JSON flows out."""
+"""torch: the metadata in the header of a trace: checked, and as JSON."""
 
-# torch.autograd does not export what its own profiler uses of it.
+# torch.autograd does not export all that its own profiler uses.
 # pyright: reportPrivateImportUsage=false
 
 import json
@@ -14,9 +14,9 @@ from kinetoscope.training.ranks import torch_distributed
 
 
 def encode_value(key: str, value: Any) -> str:
-    """``value`` as JSON; numpy's and torch's scalars and arrays count as the numbers they hold.
+    """``value`` as JSON; scalars and arrays of numpy and torch are written as numbers and lists.
 
-    Raises `SettingsError` if it, or the key, is nothing that JSON can hold.
+    Raises `SettingsError` if JSON cannot hold the value, or the key is not a string.
     """
     _check_key(key)
     try:
@@ -32,22 +32,22 @@ def check_json(key: str, text: str) -> str:
         json.loads(text, parse_constant=_refuse_constant)
     except (TypeError, ValueError) as error:
         raise SettingsError(
-            f"The metadata {key!r} is not JSON: {error}. Pass the value itself to add_metadata instead."
+            f"The metadata {key!r} is not JSON: {error}. Pass the value itself to add_metadata() instead."
         ) from error
     return text
 
 
 def hand_to_kineto(key: str, text: str) -> None:
-    """Gives Kineto what survives it, for those who save its results without us.
+    """Gives the metadata to Kineto too, for users who save Kineto's results themselves.
 
-    Kineto writes a backslash as a slash and changes control characters, so nothing that needs either goes there.
+    Kineto turns a backslash into a slash and alters control characters, so metadata with either is left out.
     """
     if (key + text).isascii() and (key + text).isprintable() and "\\" not in key + text and '"' not in key:
         torch.autograd._add_metadata_json(key, text)
 
 
 def distributed_info() -> dict[str, Any] | None:
-    """The rank, the world and the process groups; None where torch.distributed is not initialised."""
+    """The rank, the world size and the process groups; None if torch.distributed is not initialised."""
     distributed = torch_distributed()
     if distributed is None:
         return None
@@ -76,7 +76,7 @@ def decode_all(texts: Mapping[str, str]) -> dict[str, Any]:
 
 def _check_key(key: object) -> None:
     if not isinstance(key, str):
-        raise SettingsError(f"The key of a metadata must be a string, not {key!r}.")
+        raise SettingsError(f"The key of metadata must be a string, not {key!r}.")
 
 
 def _plain(value: Any) -> Any:

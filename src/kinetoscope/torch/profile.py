@@ -1,6 +1,6 @@
-"""torch: the profiler with a schedule. Steps flow in; windows are recorded and handed to on_trace_ready."""
+"""torch: the profiler with a schedule: records windows of steps, and hands each to ``on_trace_ready``."""
 
-# torch.autograd does not export what its own profiler uses of it.
+# torch.autograd does not export all that its own profiler uses.
 # pyright: reportPrivateImportUsage=false
 
 import atexit
@@ -44,20 +44,22 @@ _log = logging.getLogger("kinetoscope")
 class profile(KinetoProfile):  # noqa: N801 - torch's name
     """Records torch operators and kernels with Kineto, in windows that a schedule chooses.
 
-    ``schedule`` gives each step its action; without one everything from start to stop is one window. After each
-    window ``on_trace_ready`` is called with this object. ``activities`` mixes members of ProfilerActivity and dicts
-    from such a member to the types of activity wanted of it; all that are supported by default. ``record_shapes``,
-    ``profile_memory``, ``with_stack``, ``with_flops`` and ``with_modules`` record more of each operator;
-    ``acc_events`` keeps the events of all windows for the tables; ``execution_trace_observer`` runs in step with the
-    window; ``custom_trace_id_callback`` names the windows; ``post_processing_timeout_s`` bounds the time that making
-    events may take, which are then not all. ``use_cuda`` is deprecated and changes nothing.
+    ``schedule`` gives each step its action; without one, everything from start to stop is one window. After each
+    window, ``on_trace_ready`` is called with this object. ``activities`` may contain members of ProfilerActivity and
+    dicts from such a member to a list of activity types; by default all supported activities are recorded.
+    ``record_shapes``, ``profile_memory``, ``with_stack``, ``with_flops`` and ``with_modules`` record more about each
+    operator. ``acc_events`` keeps the events of all windows for the tables. ``execution_trace_observer`` is started
+    and stopped with each window. ``custom_trace_id_callback`` returns an id for each window.
+    ``post_processing_timeout_s`` limits the time for making events; after it, events are missing. ``use_cuda`` is
+    deprecated and has no effect.
 
     >>> from kinetoscope.torch import profile, schedule
     >>> with profile(schedule=schedule(wait=1, warmup=1, active=3)) as profiler:
     ...     for _ in range(5):
     ...         profiler.step()
 
-    Raises `SettingsError` for activities that make no sense and `ScheduleError` for a schedule that makes none.
+    Raises `SettingsError` for wrong activities and `ScheduleError` for a schedule that returns something else than
+    actions.
     """
 
     def __init__(
@@ -79,7 +81,7 @@ class profile(KinetoProfile):  # noqa: N801 - torch's name
         post_processing_timeout_s: float | None = None,
     ) -> None:
         if use_cuda is not None:
-            warnings.warn("use_cuda is deprecated and changes nothing; use activities.", FutureWarning, stacklevel=2)
+            warnings.warn("use_cuda is deprecated and has no effect; use activities.", FutureWarning, stacklevel=2)
         super().__init__(
             activities=activities,
             record_shapes=record_shapes,
@@ -103,20 +105,20 @@ class profile(KinetoProfile):  # noqa: N801 - torch's name
         self._prev_schedule_action = self.current_action
         self._stopped = False
         self._background = BackgroundExport()
-        self._must_end = False
-        self._busy = False  # between two actions, when nobody may stop the profiler
-        # Python keeps what it calls at the end alive, and so must not keep the profiler by it.
-        save = weakref.WeakMethod(self._save_before_the_end)
+        self._must_stop = False
+        self._busy = False  # during a transition, when the profiler must not be stopped
+        # A weak reference, because atexit and the signal handler would keep the profiler alive otherwise.
+        save = weakref.WeakMethod(self._save_at_exit)
         self._save_if_alive = lambda: call() if (call := save()) else True
         self._termination = TerminationHandler(self._save_if_alive)
-        weakref.finalize(self, self._forget_the_end, self._termination, self._save_if_alive)
-        # Kineto reads the variable once, as torch is imported; without its daemon nobody counts the steps.
+        weakref.finalize(self, self._forget_exit_handlers, self._termination, self._save_if_alive)
+        # Only Kineto's daemon needs the count of steps. Kineto reads this variable once, when torch is imported.
         self._counts_steps = bool(os.environ.get("KINETO_USE_DAEMON"))
         KinetoStepTracker.init_step_count(PROFILER_STEP_NAME)
 
     @property
     def action_map(self) -> dict[tuple[ProfilerAction, ProfilerAction | None], list[Callable[[], Any]]]:
-        """What each change of action calls, as torch shows it; made anew at each look, from `actions.TRANSITIONS`."""
+        """For each change of action the methods it calls, as torch shows it; a new dict each time."""
         return {key: [getattr(self, call) for call in transition.calls] for key, transition in TRANSITIONS.items()}
 
     def __enter__(self) -> Self:
@@ -139,9 +141,9 @@ class profile(KinetoProfile):  # noqa: N801 - torch's name
                 self.execution_trace_observer.cleanup()
 
     def start(self) -> None:
-        """Begins with the action of the current step; raises `ProfilerStateError` while another profiler runs.
+        """Begins with the action of the current step; raises `ProfilerStateError` if another profiler is running.
 
-        If nobody calls `stop`, the window is handed over when the profiler is dropped, or the process ends.
+        Without a call of `stop`, the window is handed over when the profiler is dropped or the process ends.
         """
         self._termination.install()
         atexit.register(self._save_if_alive)
@@ -149,13 +151,13 @@ class profile(KinetoProfile):  # noqa: N801 - torch's name
             self._transit_action(NONE, self.current_action)
             self._has_started = True
         except BaseException:
-            self._forget_the_end(self._termination, self._save_if_alive)
+            self._forget_exit_handlers(self._termination, self._save_if_alive)
             raise
         self._stopped = False
         self._open_step_span()
 
     def stop(self) -> None:
-        """Ends the profiler; a window that is being recorded is finished and handed over. Once is enough."""
+        """Stops the profiler and hands over the window that is being recorded. A second call does nothing."""
         if self._stopped:
             return
         if self.current_action is not NONE:
@@ -164,7 +166,9 @@ class profile(KinetoProfile):  # noqa: N801 - torch's name
         self._close_step_span()
         self._stopped = True
         if self.record_steps and not self.step_num and self.current_action in (NONE, WARMUP):
-            warnings.warn("The profiler has a schedule but step() was never called: nothing is recorded.", stacklevel=2)
+            warnings.warn(
+                "The profiler has a schedule, but step() was never called: nothing is recorded.", stacklevel=2
+            )
         action, self.current_action = self.current_action, self._prev_schedule_action
         try:
             self._transit_action(action, None)
@@ -172,7 +176,7 @@ class profile(KinetoProfile):  # noqa: N801 - torch's name
             try:
                 self._background.close()
             finally:
-                self._forget_the_end(self._termination, self._save_if_alive)
+                self._forget_exit_handlers(self._termination, self._save_if_alive)
 
     def step(self) -> None:
         """Tells the profiler that the next step begins."""
@@ -187,18 +191,18 @@ class profile(KinetoProfile):  # noqa: N801 - torch's name
             KinetoStepTracker.increment_step(PROFILER_STEP_NAME)
 
     def follow_schedule(self) -> None:
-        """Asks the schedule about the current step again, and changes to its answer if that is a different one.
+        """Asks the schedule about the current step again, and changes the action if it is a different one now.
 
-        For schedules that look at more than the number of the step, such as at an epoch that has just begun.
+        For schedules that depend on more than the number of the step, such as on an epoch that has just begun.
         """
         action = check_action(self.schedule(self.step_num), self.step_num)
         if action is not self.current_action:
             self._begin_step(self.step_num, action)
 
     def finish_window(self) -> None:
-        """Ends a recording in mid-window and hands it over; does nothing when nothing records.
+        """Ends a window before its last step and hands it over; does nothing if nothing is being recorded.
 
-        The action is then NONE until the next step, or the next look at the schedule, says otherwise.
+        The action is then NONE until the next `step` or `follow_schedule`.
         """
         if not self._session.recording:
             return
@@ -208,12 +212,14 @@ class profile(KinetoProfile):  # noqa: N801 - torch's name
         self._transit_action(RECORD_AND_SAVE, NONE)
 
     def end_step(self) -> None:
-        """Ends the current step's span now, ahead of `step`, which may then take long without being part of it."""
+        """Ends the current step's span now, so that the work before the next `step` is not part of it."""
         self._close_step_span()
 
     def _begin_step(self, number: int, scheduled: ProfilerAction) -> None:
         if self._stopped:
-            raise ProfilerStateError("The profiler has been stopped, so step() has no window to go on with.")
+            raise ProfilerStateError(
+                "The profiler has been stopped, so step() has no window to continue. Start it again first."
+            )
         self._session.check_thread()
         self._close_step_span()
         before, cycle_ended = self.current_action, self._prev_schedule_action is RECORD_AND_SAVE
@@ -221,11 +227,11 @@ class profile(KinetoProfile):  # noqa: N801 - torch's name
         self.current_action = self._action_of_device(before, scheduled, cycle_ended)
         try:
             self._transit_action(before, self.current_action)
-        finally:  # a handler may raise although the next window is being recorded
+        finally:  # a handler may raise while the next window is being recorded already
             self._open_step_span()
 
     def _action_of_device(self, before: ProfilerAction, scheduled: ProfilerAction, cycle_ended: bool) -> ProfilerAction:
-        """The scheduled action, or DEVICE_STOPPED for the rest of a cycle in which the device gave up collecting."""
+        """The scheduled action; DEVICE_STOPPED for the rest of a cycle in which the device stopped collecting."""
         if DEVICE_STOPPED is None or scheduled is NONE:
             return scheduled
         if before is DEVICE_STOPPED:
@@ -233,7 +239,7 @@ class profile(KinetoProfile):  # noqa: N801 - torch's name
         if self.use_device is None or before not in (WARMUP, RECORD) or not torch.autograd._is_kineto_stopped():
             return scheduled
         warnings.warn(
-            f"The device stopped collecting before step {self.step_num}; recording goes on with the next cycle.",
+            f"The device stopped collecting before step {self.step_num}; recording continues with the next cycle.",
             stacklevel=4,
         )
         return DEVICE_STOPPED
@@ -247,15 +253,15 @@ class profile(KinetoProfile):  # noqa: N801 - torch's name
             self._perform(transition.calls)
         finally:
             self._busy = False
-        if self._must_end and after is not None:
-            self.stop()  # and then the signal, which has waited, ends the process
+        if self._must_stop and after is not None:
+            self.stop()  # then the signal that was held back ends the process
 
     def _perform(self, calls: tuple[KinetoCall, ...]) -> None:
         for position, call in enumerate(calls):
             try:
                 getattr(self, call)()
             except BaseException:
-                if call is KinetoCall.DELIVER:  # the handler's own error: the schedule goes on all the same
+                if call is KinetoCall.DELIVER:  # the handler raised: the schedule goes on
                     self._perform(calls[position + 1 :])
                 raise
 
@@ -268,22 +274,22 @@ class profile(KinetoProfile):  # noqa: N801 - torch's name
             self.on_trace_ready(self)
 
     def __del__(self) -> None:
-        session = getattr(self, "_session", None)  # there is none where the constructor has failed
+        session = getattr(self, "_session", None)  # None if the constructor failed
         if session is not None and session.recording and session.may_end_here and not session.is_forked:
             warnings.warn("A torch profiler was dropped while it ran. Stop it first.", ResourceWarning, stacklevel=2)
-            self._save_before_the_end()
+            self._save_at_exit()
 
     @staticmethod
-    def _forget_the_end(termination: TerminationHandler, save: Callable[[], bool]) -> None:
+    def _forget_exit_handlers(termination: TerminationHandler, save: Callable[[], bool]) -> None:
         atexit.unregister(save)
         termination.remove()
 
-    def _save_before_the_end(self) -> bool:
-        """Hands over what was recorded; False if that has to wait until an action has changed."""
+    def _save_at_exit(self) -> bool:
+        """Stops and hands over the window; False if that must wait for the end of a transition."""
         if self._session.is_forked:
             return True
         if self._busy:
-            self._must_end = True
+            self._must_stop = True
             return False
         try:
             self.stop()

@@ -1,4 +1,8 @@
-"""torch: Python frames that need care: our own, which nobody wants to see, and those of threads without a number."""
+"""torch: two kinds of Python frames that a trace must not show as Kineto records them.
+
+Our own frames, which nobody wants to see, are left out. Orphan frames, which belong to threads whose number Kineto does
+not know, get a track of their own.
+"""
 
 import json
 import os
@@ -10,14 +14,16 @@ from typing import Any
 import kinetoscope
 from kinetoscope.formats.chrome import Event
 
+ORPHAN_TID = 1 << 22
+"""The track of orphan frames; no thread of Linux has this number. `src/native/kineto/kineto_text.c` has it too."""
 _ID, _PARENT = "Python id", "Python parent id"
 _BUILT_IN = "<built-in "
 
 
 def _prefixes() -> tuple[str, ...]:
-    """What the names of our frames begin with: our package's path, from which torch takes what `sys.path` has of it.
+    """What the names of our frames begin with: our package's path, without whatever part of it is in `sys.path`.
 
-    And what ends each ``with marker:``, which is a call of C from the user's frame.
+    The last one is the end of each ``with marker:``, which is a C function called from the user's frame.
     """
     folder = Path(kinetoscope.__file__).resolve().parent
     paths = [folder, Path(kinetoscope.__file__).parent]
@@ -30,24 +36,24 @@ PREFIXES = _prefixes()
 
 
 class OwnFrames:
-    """Frames of ours, by their ids: what C functions of Python's our frames call directly is ours as well.
+    """Our own frames by their ids; C functions that our frames call directly count as ours too.
 
-    ``above`` has for each the id of the nearest frame above it that is not ours, as Kineto would write it.
+    ``above`` maps each to the id of the nearest frame above it that is not ours.
     """
 
     def __init__(self, above: dict[int, Any] | None = None) -> None:
         self.above = above if above is not None else {}
 
-    def takes(self, name: str, number: int | None, parent: Any) -> bool:
-        """Whether a frame is ours; remembers it then by its number, if it has one. Parents come before children."""
-        is_ours = name.startswith(PREFIXES) or (name.startswith(_BUILT_IN) and parent in self.above)
-        if is_ours and number is not None:
+    def add_if_own(self, name: str, number: int | None, parent: Any) -> bool:
+        """Whether the frame is ours, which is remembered if it has a number. Parents must come before children."""
+        is_own = name.startswith(PREFIXES) or (name.startswith(_BUILT_IN) and parent in self.above)
+        if is_own and number is not None:
             self.above[number] = self.above.get(parent, parent)
-        return is_ours
+        return is_own
 
 
 def without_own(stack: list[str]) -> list[str]:
-    """A stack, innermost frame first, without our frames and what they call of Python's C functions."""
+    """A stack, innermost frame first, without our frames and the C functions that they call."""
     return [
         name
         for name, caller in pairwise([*stack, ""])
@@ -56,38 +62,37 @@ def without_own(stack: list[str]) -> list[str]:
 
 
 def drop_own_frames(events: list[Event], own: OwnFrames) -> None:
-    """Takes our frames out of a trace's events, in place; what they called gets the frame above for a parent."""
-    events[:] = _without(events, own)
+    """Removes our frames from a trace's events, in place; the parent of what they called is the frame above."""
+    events[:] = _without_own_frames(events, own)
 
 
-def _without(events: Iterable[Event], own: OwnFrames) -> Iterable[Event]:
+def _without_own_frames(events: Iterable[Event], own: OwnFrames) -> Iterable[Event]:
     for event in events:
         args = event.get("args")
         if event.get("cat") == "python_function" and isinstance(args, dict):
-            if own.takes(str(event.get("name")), args.get(_ID), args.get(_PARENT)):
+            if own.add_if_own(str(event.get("name")), args.get(_ID), args.get(_PARENT)):
                 continue
             if args.get(_PARENT) in own.above:
                 args[_PARENT] = own.above[args[_PARENT]]
         yield event
 
 
-ORPHAN_TID = 1 << 22
-"""The number of that track; no thread of Linux has it. `src/native/kineto/kineto_text.c` knows it too."""
-
-
 def move_orphan_frames(events: Iterable[Event]) -> None:
-    """Moves the frames, in place."""
+    """Moves orphan frames to their track, in place.
+
+    Kineto puts them on thread 0, which viewers draw on the main thread, where they overlap its spans.
+    """
     for event in events:
         if event.get("cat") == "python_function" and event.get("tid") == 0:
             event["tid"] = ORPHAN_TID
 
 
 def orphan_track_name() -> Event:
-    """What names the track of this process's strays."""
+    """The metadata event that names the track of this process's orphan frames."""
     args = {"name": "Python threads without a number"}
     return {"ph": "M", "name": "thread_name", "pid": os.getpid(), "tid": ORPHAN_TID, "args": args}
 
 
 def orphan_track_line() -> bytes:
-    """The same as a line of a trace, as ChromeWriter writes it."""
+    """`orphan_track_name` as a line of a trace."""
     return json.dumps(orphan_track_name(), separators=(",", ":")).encode()

@@ -1,10 +1,10 @@
-"""torch: a label around code. Names flow in; spans in the traces and execution traces of whoever records flow out.
+"""torch: `record_function`, which labels code with a span in traces and execution traces.
 
-Stock's own `record_function` goes through torch's dispatcher twice per span, whether anybody records or not. Ours looks
-first, and then takes the entry of `torch.autograd` that makes the same span: category ``user_annotation``, user scope.
+torch's own goes through its dispatcher twice per span, also when nothing records. Ours checks that first, and then
+calls the function of `torch.autograd` that makes the same span: category ``user_annotation``, user scope.
 """
 
-# torch.autograd does not export what its own profiler uses of it.
+# torch.autograd does not export all that its own profiler uses.
 # pyright: reportPrivateImportUsage=false
 
 from collections.abc import Callable
@@ -26,15 +26,15 @@ R = TypeVar("R")
 
 
 class record_function:  # noqa: N801 - torch's name
-    """A span called ``name`` in what is recorded meanwhile: a context manager, or a decorator for functions.
+    """A span called ``name``, as a context manager or as a decorator for functions.
 
-    ``args`` is text that execution traces keep as the span's input. When nothing records, a span costs about as much
-    as making this object. One object may be used again, also inside itself.
+    ``args`` is text that execution traces keep as the span's input. If nothing records, a span costs about as much as
+    creating this object. An object may be used again, also while it is open.
 
     >>> with record_function("forward"):
     ...     pass
 
-    Inside code that torch compiles it does nothing, as stock's.
+    Inside code that torch compiles it does nothing, like torch's own.
     """
 
     __slots__ = ("_open", "args", "name", "run_callbacks_on_exit")
@@ -46,10 +46,10 @@ class record_function:  # noqa: N801 - torch's name
         self._open: Any = None
 
     def __enter__(self) -> Self:
-        # The compiler folds the first condition to True, and so never meets the ones it could not trace.
+        # For the compiler this condition is a constant True, so it never reaches the code that it could not trace.
         if is_compiling():
             return self
-        # The quickest first. A profiler of all threads is not seen by the last, an execution trace only by the first.
+        # The fastest check first. The last misses a profiler of all threads; only the first sees an execution trace.
         if running_observers or autograd_profiler._is_profiler_enabled or _records_on_this_thread():
             if self.name not in plain_names:
                 note_name(self.name)
@@ -61,7 +61,7 @@ class record_function:  # noqa: N801 - torch's name
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if self._open is not None:
-            # torch's handle ends its span as it goes, which costs less than a call; nobody else may keep it.
+            # torch's handle ends its span when it is freed, which costs less than a call; so nothing else may hold it.
             self._open = self._open[0]
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
@@ -76,7 +76,7 @@ class record_function:  # noqa: N801 - torch's name
         return recorded
 
     def _call_end_callbacks_on_future(self, future: Any) -> Any:
-        """Lets the span end when ``future`` is done, instead of at the end of the block; to be called once."""
+        """Makes the span end when ``future`` is done instead of at the end of the block; may be called once."""
         if not self.run_callbacks_on_exit:
             raise RuntimeError("_call_end_callbacks_on_future can only be called once for a record_function.")
         self.run_callbacks_on_exit = False

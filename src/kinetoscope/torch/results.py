@@ -1,4 +1,4 @@
-"""torch: a finished window. Kineto's results flow in once; traces, tables and stacks flow out, as often as asked."""
+"""torch: a finished window, from which traces, tables and stacks can be made any number of times."""
 
 import inspect
 import os
@@ -20,12 +20,12 @@ from kinetoscope.torch.event_columns import EventColumns, read_columns
 from kinetoscope.torch.events import WindowEvents, list_events, torch_is_known
 from kinetoscope.torch.export import copy_trace, rewrite_trace
 from kinetoscope.torch.key_averages import Grouping, average_events
-from kinetoscope.torch.kineto_stream import kineto_stream, second_stream
+from kinetoscope.torch.kineto_stream import kineto_stream, stream_already_saved
 from kinetoscope.torch.kineto_text import KinetoText, read_text
 from kinetoscope.torch.memory_timeline import MemoryTimeline, build_memory_timeline
 from kinetoscope.torch.metadata import decode_all
 from kinetoscope.torch.stacks import stack_lines
-from kinetoscope.torch.true_names import NamesBySpan, TrueNames, find_true_names, note_names, odd_names
+from kinetoscope.torch.true_names import NamesBySpan, TrueNames, altered_names, find_true_names, note_names
 from kinetoscope.writing.atomic_file import atomic_file
 
 
@@ -41,27 +41,27 @@ class Window:
 
     @property
     def has_stacks(self) -> bool:
-        """Whether Python's frames were recorded."""
+        """Whether Python frames were recorded."""
         return bool(self.autograd_profile.with_stack)
 
     @property
     def memory_device(self) -> str:
-        """The device whose memory is looked at when nobody names one."""
+        """The device for a memory timeline if the caller names none."""
         device = self.autograd_profile.use_device
         if device and device != "cuda":
             return f"{device}:0"
         return "cuda:0" if torch.cuda.is_available() else "cpu"
 
     @property
-    def is_plain(self) -> bool:
-        """Whether the columns serve: not with the old ways to time a device, nor with a bound on the time."""
+    def has_columns(self) -> bool:
+        """Whether events can be read as columns: not with torch's older ways to time a device, or with a timeout."""
         profile = self.autograd_profile
-        kept_whole = getattr(profile, "post_processing_timeout_s", None) is None
-        return kept_whole and profile.profiler_kind == ProfilerState.KINETO
+        has_timeout = getattr(profile, "post_processing_timeout_s", None) is not None
+        return profile.profiler_kind == ProfilerState.KINETO and not has_timeout
 
     @cached_property
     def columns(self) -> EventColumns:
-        """The events, read at the first look."""
+        """The events, read at the first access."""
         self._check_events()
         with collector_at_rest():
             return read_columns(self.kineto_results, self.autograd_profile.use_device)
@@ -72,16 +72,16 @@ class Window:
         columns = self.columns
         read_ns = perf_counter_ns()
         listed = list_events(columns, **list_options(self))
-        stats = self.autograd_profile._stats  # as torch keeps them of its own events
+        stats = self.autograd_profile._stats  # torch's own numbers of the same work
         stats.parse_kineto_call_duration_us = max(1, (read_ns - begin_ns) // 1000)
         stats.function_events_build_tree_call_duration_us = max(1, (perf_counter_ns() - read_ns) // 1000)
         stats.number_of_events = len(listed[1])
         return listed
 
     def events(self) -> EventList:
-        """The events as torch's objects; torch makes them itself where the columns do not serve."""
+        """The events as torch's objects; torch makes them itself where ours would lack something."""
         self._check_events()
-        return self._listed[1] if self.is_plain and torch_is_known() else self.autograd_profile.function_events
+        return self._listed[1] if self.has_columns and torch_is_known() else self.autograd_profile.function_events
 
     def event_at(self, index: int) -> FunctionEvent:
         """The object of the event at an index of the columns."""
@@ -90,14 +90,14 @@ class Window:
         place = sum(1 for other in self.columns.shown() if other < index)
         return self.events()[place]
 
-    def text(self, folder: Path, pipes: Path | None) -> KinetoText:
-        """What Kineto saved, which it does at the first call; by way of the folders that `kineto_stream` asks for."""
+    def text(self, folder: Path, pipe_folder: Path | None) -> KinetoText:
+        """What Kineto saves at the first call; the folders are those of `kineto_stream`."""
         if self._text is None:
-            names_are_odd = bool(odd_names)
-            if names_are_odd:
+            names_were_read = bool(altered_names)
+            if names_were_read:
                 self._true_names = find_true_names(self.kineto_results)
-            text = self._read_text(folder, pipes)
-            if not names_are_odd and text.may_be_renamed:
+            text = self._read_text(folder, pipe_folder)
+            if not names_were_read and text.may_have_altered_names:
                 self._true_names = find_true_names(self.kineto_results)
                 if self._true_names.by_span:
                     text = replace(text, is_right=False)
@@ -106,31 +106,31 @@ class Window:
             self._text = text
         return self._text
 
-    def _read_text(self, folder: Path, pipes: Path | None) -> KinetoText:
+    def _read_text(self, folder: Path, pipe_folder: Path | None) -> KinetoText:
         try:
-            with kineto_stream(self.kineto_results, folder, pipes) as stream:
+            with kineto_stream(self.kineto_results, folder, pipe_folder) as stream:
                 return read_text(stream, self._true_names.in_order)
         except ProfilerStateError as error:
-            with second_stream(self.kineto_results, folder, error) as stream:
+            with stream_already_saved(self.kineto_results, folder, error) as stream:
                 return read_text(stream, None)
 
-    def source(self, folder: Path, pipes: Path | None) -> tuple[KinetoText, NamesBySpan]:
-        """What Kineto saved, and the true names of what it calls otherwise."""
-        return self.text(folder, pipes), self._true_names.by_span
+    def source(self, folder: Path, pipe_folder: Path | None) -> tuple[KinetoText, NamesBySpan]:
+        """What Kineto saved, and the true names of the spans that it misspells."""
+        return self.text(folder, pipe_folder), self._true_names.by_span
 
     def _check_events(self) -> None:
         if getattr(self.autograd_profile.experimental_config, "trace_only", False):
             raise ProfilerStateError(
-                "There are no events() and no tables: with trace_only, Kineto keeps only the trace. Record without it, "
-                "or use export_chrome_trace()."
+                "There are no events() and no tables, because trace_only keeps only the trace. Record without it, or "
+                "use export_chrome_trace()."
             )
 
 
 class KinetoResults:
-    """What one window recorded, on its own: any thread may export it, any number of times, while others record.
+    """What one window recorded. Any thread may export it, any number of times, also while another window is recorded.
 
-    With ``acc_events`` it is all ``windows`` so far, the oldest first. ``metadata`` maps names to JSON texts, which
-    go into the header of every trace exported from then on.
+    With ``acc_events`` it holds all ``windows`` so far, oldest first. ``metadata`` maps names to JSON texts, which go
+    into the header of every trace exported afterwards.
     """
 
     def __init__(self, windows: list[Window], metadata: Mapping[str, str]) -> None:
@@ -142,10 +142,10 @@ class KinetoResults:
     def export_chrome_trace(self, path: str | os.PathLike[str], *, temporary_folder: Path | None = None) -> None:
         """Writes the window as a Chrome trace, compressed if ``path`` ends in ``.gz``.
 
-        Folders are made as needed. The file appears when it is complete; it is valid JSON, its strings are those
-        that were recorded, and the spans of a track nest. Raises `FolderNotWritableError` where it cannot be
-        written; exporting again, there or elsewhere, is always possible. What is needed on the way goes into
-        ``temporary_folder``, by default among the system's temporary files or, where it may be large, beside ``path``.
+        Folders are made as needed. The file appears when it is complete: valid JSON, with the strings that were
+        recorded, and nested spans on each track. Raises `FolderNotWritableError` if it cannot be written; exporting
+        again, to the same or another path, is always possible. Temporary files go into ``temporary_folder``; by
+        default small ones go into the system's folder for them, large ones beside ``path``.
         """
         target = Path(os.fspath(path))
         header = {"traceName": target.name, "trace_id": self.trace_id, **decode_all(self.metadata)}
@@ -160,7 +160,7 @@ class KinetoResults:
     def events(self) -> EventList:
         """The events as torch's `FunctionEvent` objects. Raises RuntimeError if only the trace was recorded.
 
-        Of several windows, the events of the newest come first, as torch has them.
+        If there are several windows, the newest one's events come first, as in torch.
         """
         newest, *older = reversed(self.windows)
         if not older:
@@ -172,9 +172,9 @@ class KinetoResults:
         return together
 
     def key_averages(self, grouping: Grouping | None = None) -> EventList:
-        """The events added up by operator, and by what ``grouping`` tells apart."""
+        """The events added up by operator, and by what else ``grouping`` asks for."""
         grouping = grouping or Grouping()
-        if not all(window.is_plain for window in self.windows):
+        if not all(window.has_columns for window in self.windows):
             return self._torchs_key_averages(grouping)
         columns = [(window.columns, window.event_at) for window in reversed(self.windows)]
         options = list_options(self.windows[-1])
@@ -183,9 +183,9 @@ class KinetoResults:
         )
 
     def export_stacks(self, path: str | os.PathLike[str], metric: str = "self_cpu_time_total") -> None:
-        """Writes the stacks with the microseconds of ``metric``, a line each, as flame graph tools read them."""
+        """Writes a line for each stack, with the microseconds of ``metric``, for flame graph tools."""
         if not all(window.has_stacks for window in self.windows):
-            raise NothingRecordedError("No stacks were recorded, so there are none to export. Use with_stack=True.")
+            raise NothingRecordedError("No stacks were recorded, so none can be exported. Use with_stack=True.")
         lines = [
             line
             for window in reversed(self.windows)
@@ -195,10 +195,9 @@ class KinetoResults:
             stream.writelines(lines)
 
     def memory_timeline(self, device: str | None = None) -> MemoryTimeline:
-        """The memory of ``device`` over the window, the newest one with ``acc_events``.
+        """The memory of ``device`` over the window; with ``acc_events``, over the newest one.
 
-        By default of the first device that was recorded beside the CPU, else ``cuda:0`` where there is CUDA, else
-        ``cpu``.
+        The default is the device recorded beside the CPU, else ``cuda:0`` if CUDA is available, else ``cpu``.
         """
         window = self.windows[-1]
         return build_memory_timeline(window.kineto_results, device or window.memory_device)
@@ -206,11 +205,13 @@ class KinetoResults:
     def _torchs_key_averages(self, grouping: Grouping) -> EventList:
         events = self.events()
         if not grouping.include_python_functions:
-            kept = EventList((it for it in events if not it.is_python_function), **list_options(self.windows[-1]))
+            kept = EventList(
+                (event for event in events if not event.is_python_function), **list_options(self.windows[-1])
+            )
             kept._tree_built = True
             events = kept
         options = {"group_by_overload_name": grouping.by_overload_name, "include_python_functions": True}
-        known = inspect.signature(EventList.key_averages).parameters  # older versions of torch lack these
+        known = inspect.signature(EventList.key_averages).parameters  # older torch lacks some
         options = {name: value for name, value in options.items() if name in known}
         return events.key_averages(grouping.by_input_shape, grouping.by_stack_n, **options)
 

@@ -1,4 +1,4 @@
-"""torch: which action each step has, and which calls of Kineto a change of action makes."""
+"""torch: schedules, which give each step its action, and the table of what each change of action calls."""
 
 import operator
 import warnings
@@ -15,11 +15,18 @@ from kinetoscope.recording.schedule import ProfilerAction as Action
 
 Schedule = Callable[[int], ProfilerAction]
 
+NONE = ProfilerAction.NONE
+WARMUP = ProfilerAction.WARMUP
+RECORD = ProfilerAction.RECORD
+RECORD_AND_SAVE = ProfilerAction.RECORD_AND_SAVE
+# Set only by the profiler itself; torch has it since 2.9 or so.
+DEVICE_STOPPED: ProfilerAction | None = getattr(ProfilerAction, "DEVICE_STOPPED", None)
+
 _TORCH_ACTIONS = {
-    Action.SKIP: ProfilerAction.NONE,
-    Action.WARMUP: ProfilerAction.WARMUP,
-    Action.ACTIVE: ProfilerAction.RECORD,
-    Action.ACTIVE_AND_SAVE: ProfilerAction.RECORD_AND_SAVE,
+    Action.SKIP: NONE,
+    Action.WARMUP: WARMUP,
+    Action.ACTIVE: RECORD,
+    Action.ACTIVE_AND_SAVE: RECORD_AND_SAVE,
 }
 
 
@@ -59,30 +66,34 @@ def schedule(
 
 
 def _count(name: str, value: SupportsIndex | float) -> int:
-    """The whole number that ``value`` is: of any kind that Python takes for an index, or a float."""
+    """``value`` as an int: a float without a fraction, or anything with ``__index__``, such as numpy's integers."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
     try:
-        return operator.index(value)  # pyright: ignore[reportArgumentType] - what is none raises
+        return operator.index(value)  # pyright: ignore[reportArgumentType] - a float raises
     except TypeError:
-        raise ScheduleError(f"{name} counts steps and must be a whole number, not {value!r}.") from None
+        raise ScheduleError(f"{name} counts steps, so it must be a whole number, not {value!r}.") from None
 
 
 def record_everything(step: int) -> ProfilerAction:
-    """The schedule of a profiler that was given none: one window, from start to stop."""
+    """The default schedule: one window, from start to stop."""
     return ProfilerAction.RECORD
 
 
-NONE = ProfilerAction.NONE
-WARMUP = ProfilerAction.WARMUP
-RECORD = ProfilerAction.RECORD
-RECORD_AND_SAVE = ProfilerAction.RECORD_AND_SAVE
-# Set by the profiler itself, never by a schedule; torch knows it since 2.9 or so.
-DEVICE_STOPPED: ProfilerAction | None = getattr(ProfilerAction, "DEVICE_STOPPED", None)
+def check_action(action: object, step: int) -> ProfilerAction:
+    """``action``, which a schedule gave for ``step``; raises `ScheduleError` if a schedule must not give it."""
+    if not isinstance(action, ProfilerAction):
+        raise ScheduleError(f"The schedule returned {action!r} for step {step}, which is not a ProfilerAction.")
+    if action is DEVICE_STOPPED:
+        raise ScheduleError(
+            f"The schedule returned DEVICE_STOPPED for step {step}. Only the profiler may set it, when a device stops "
+            "collecting. Return NONE for a step that is not to be recorded."
+        )
+    return action
 
 
 class KinetoCall(StrEnum):
-    """One step of a transition; its value is the name of the profiler's method that does it."""
+    """One call of a transition; its value is the name of the method of `profile` that makes it."""
 
     PREPARE = "prepare_trace"
     START = "start_trace"
@@ -93,7 +104,7 @@ class KinetoCall(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """What happens between two actions: ``calls`` in order, after a ``warning`` if the schedule is a mistake."""
+    """What a change of action does: gives ``warning``, if the schedule is incorrect, then makes ``calls`` in order."""
 
     calls: tuple[KinetoCall, ...] = ()
     warning: str | None = None
@@ -141,7 +152,7 @@ def _at_the_end() -> dict[Key, Transition]:
 
 
 def _after_the_device_stopped(stopped: ProfilerAction) -> dict[Key, Transition]:
-    """A device that stops collecting ends the window early; the rest of the cycle passes without recording."""
+    """A device that stops collecting ends the window early; the rest of the cycle is not recorded."""
     return {
         (WARMUP, stopped): Transition((_START, _STOP, _DELIVER)),
         (RECORD, stopped): Transition((_STOP, _DELIVER)),
@@ -160,16 +171,4 @@ def _all_transitions() -> dict[Key, Transition]:
 
 
 TRANSITIONS: Mapping[Key, Transition] = _all_transitions()
-"""Every transition there is; ``None`` as the action after is the end of the profiler."""
-
-
-def check_action(action: object, step: int) -> ProfilerAction:
-    """The action a schedule gave for ``step``; raises `ScheduleError` if it is not one a schedule may give."""
-    if not isinstance(action, ProfilerAction):
-        raise ScheduleError(f"The schedule answered step {step} with {action!r}, which is not a ProfilerAction.")
-    if action is DEVICE_STOPPED:
-        raise ScheduleError(
-            f"The schedule answered step {step} with DEVICE_STOPPED. DEVICE_STOPPED is set internally, when a device "
-            "gives up; return NONE for a step that is not to be recorded."
-        )
-    return action
+"""The transition table: for each action and the next one, the calls to make. ``None`` is the end of the profiler."""

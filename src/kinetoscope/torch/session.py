@@ -1,11 +1,11 @@
-"""torch: what Kineto records, and one recording after the other: prepare, start, stop.
+"""torch: what to record, and the session that prepares, starts and stops Kineto.
 
-Kineto is one per process and takes calls in the wrong order badly: a start without a prepare, a prepare while it
-records, or saving what a second stop returned ends the process with a segmentation fault. `Session` lets only
-orders through that Kineto survives, whoever else has used it in the meantime.
+A process has one Kineto, and a call in the wrong order ends it with a segmentation fault: a start without a prepare, a
+prepare while it records, or saving what a second stop returned. `Session` allows only orders that are safe, also when
+other code uses Kineto in between.
 """
 
-# torch.autograd does not export what its own profiler uses of it.
+# torch.autograd does not export all that its own profiler uses.
 # pyright: reportPrivateImportUsage=false
 
 import contextlib
@@ -29,35 +29,18 @@ from torch.profiler import ProfilerActivity
 from kinetoscope.errors import ActivityTypeError, NoActivitiesError, ProfilerStateError, SettingsError
 from kinetoscope.writing.own_thread import spare_own_threads
 
-
-def uses_cuda_graphs() -> bool:
-    """Whether the compiler of this process turns code into CUDA graphs; False if it was not even imported."""
-    config = sys.modules.get("torch._inductor.config")
-    return config is not None and bool(config.triton.cudagraphs)
-
-
-def keep_cupti_alive() -> bool:
-    """Tells Kineto, by its environment variables, to keep CUPTI; False where this CUDA does not need it."""
-    version = torch.version.cuda
-    if version is None or tuple(map(int, version.split(".")[:2])) >= (12, 6):
-        return False
-    os.environ["DISABLE_CUPTI_LAZY_REINIT"] = "1"
-    os.environ["TEARDOWN_CUPTI"] = "0"
-    return True
-
-
 Activity = ProfilerActivity | dict[ProfilerActivity, list[str]]
 
 
 @dataclass(frozen=True, slots=True)
 class ActivitySelection:
-    """The groups of activities to record, and for some of them the only types wanted of the group."""
+    """The activities to record; for those in ``filters``, only events of these types."""
 
     activities: set[ProfilerActivity]
     filters: dict[ProfilerActivity, set[str]] = field(default_factory=dict)
 
     def device(self) -> str | None:
-        """The name of the device that is recorded beside the CPU."""
+        """The name of the device that is recorded beside the CPU, or None."""
         for name, device in _device_names():
             if getattr(ProfilerActivity, name, None) in self.activities:
                 return device
@@ -70,9 +53,10 @@ def supported_activities() -> set[ProfilerActivity]:
 
 
 def select_activities(wanted: Iterable[Activity] | None) -> ActivitySelection:
-    """What was ``wanted``, sorted out; None wants everything that is supported.
+    """The argument ``activities`` of a profiler, checked; None means everything that is supported.
 
-    Raises `SettingsError`: also a TypeError for what is no activity, an AssertionError if none is wanted.
+    Raises `SettingsError`, which is also a TypeError for an item that is not an activity, and an AssertionError if
+    there is none.
     """
     if wanted is None:
         return ActivitySelection(supported_activities())
@@ -88,8 +72,8 @@ def _add(selection: ActivitySelection, item: object) -> None:
     for activity, types in item.items() if isinstance(item, dict) else ((item, None),):
         if not isinstance(activity, ProfilerActivity):
             raise ActivityTypeError(
-                f"activities holds {item!r}. It takes members of ProfilerActivity and dicts from such a member to "
-                "the names of the activity types to record."
+                f"activities contains {item!r}. It takes members of ProfilerActivity, and dicts from such a member to "
+                "a list of the names of the activity types to record."
             )
         if activity in selection.activities:
             raise SettingsError(f"activities names {activity} more than once.")
@@ -101,8 +85,8 @@ def _add(selection: ActivitySelection, item: object) -> None:
 def _names(activity: ProfilerActivity, types: object) -> set[str]:
     if not isinstance(types, Iterable) or isinstance(types, str):
         raise ActivityTypeError(
-            f"activities wants {types!r} of {activity}. It takes a list of the names of activity types; the "
-            "configurations of torch 2.15 are not supported."
+            f"activities has {types!r} for {activity}. It takes a list of the names of activity types; torch 2.15's "
+            "configuration objects are not supported."
         )
     return set(types)
 
@@ -113,7 +97,7 @@ def _device_names() -> Iterable[tuple[str, str]]:
 
 
 class Phase(Enum):
-    """Where a session stands."""
+    """The state of a session."""
 
     IDLE = auto()
     PREPARED = auto()
@@ -122,7 +106,7 @@ class Phase(Enum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RecordingOptions:
-    """What to record, and how; the options of `kinetoscope.torch.profile` that Kineto has to know."""
+    """The options of `kinetoscope.torch.profile` that concern Kineto."""
 
     selection: ActivitySelection
     record_shapes: bool = False
@@ -138,17 +122,17 @@ class RecordingOptions:
         if timeout_s is not None and timeout_s < 0:
             raise SettingsError(f"post_processing_timeout_s must be non-negative, but is {timeout_s}.")
         if self.trace_only and self.with_stack:
-            warnings.warn("trace_only keeps no stacks, so with_stack=True switches it off.", stacklevel=4)
+            warnings.warn("trace_only keeps no stacks, so with_stack=True switches trace_only off.", stacklevel=4)
             object.__setattr__(self, "experimental_config", _without_trace_only(self.experimental_config))
 
     @property
     def trace_only(self) -> bool:
-        """Whether Kineto keeps no events for tables, but only the trace."""
+        """Whether Kineto keeps only the trace, and no events for tables."""
         return getattr(self.experimental_config, "trace_only", False)
 
     @property
     def custom_profiler_config(self) -> dict[str, Any]:
-        """The configuration for other backends, as torch reads it: an object of JSON, else the name of a backend."""
+        """The configuration for other backends, as torch reads it: a JSON object, else the name of a backend."""
         text = getattr(self.experimental_config, "custom_profiler_config", None)
         try:
             config = json.loads(text) if text else {}
@@ -158,21 +142,21 @@ class RecordingOptions:
 
     @property
     def flags(self) -> dict[str, bool]:
-        """The switches that a trace's header mentions when they are on."""
+        """The switches that a trace's header lists if they are on."""
         names = ("profile_memory", "with_stack", "record_shapes", "with_modules", "with_flops")
         return {name: bool(getattr(self, name)) for name in names}
 
 
-# The session that has prepared or started Kineto. A global, because Kineto itself is one per process: two sessions
-# that did not know of each other would end it.
+# The session that has prepared or started Kineto. A global, because a process has one Kineto: two sessions that did not
+# know of each other would crash it.
 _holder: "weakref.ref[Session] | None" = None
 
 
 @dataclass(eq=False)
 class Session:
-    """Prepares, starts and stops Kineto; ``autograd_profile`` is torch's own object of the current recording.
+    """Prepares, starts and stops Kineto; ``autograd_profile`` is torch's own object for the current recording.
 
-    ``all_threads``: whether Kineto records every thread, so that any thread may stop it.
+    If ``all_threads``, Kineto records every thread, and any thread may stop it.
     """
 
     options: RecordingOptions
@@ -185,19 +169,19 @@ class Session:
 
     @property
     def recording(self) -> bool:
-        """Whether Kineto records for this session now."""
+        """Whether Kineto is recording for this session."""
         return self.phase is Phase.RECORDING
 
     def prepare(self) -> None:
-        """Makes Kineto ready to start; raises `ProfilerStateError` while anybody records, or another is prepared.
+        """Readies Kineto to start; raises `ProfilerStateError` if any profiler records or another one is prepared.
 
-        On the CPU alone that takes half a millisecond and warms nothing, so it waits for the start: then another
-        profiler may come and go meanwhile, after which starting what was prepared before would be a crash.
+        Without a device, preparing takes half a millisecond and warms nothing up, so it is put off until the start.
+        Another profiler may then run in between; starting after that what was prepared before would crash.
         """
         if self.phase is Phase.PREPARED:
             return
         if self.recording:
-            raise ProfilerStateError("This profiler is recording already. Stop it before it starts again.")
+            raise ProfilerStateError("This profiler is recording already. Stop it before you start it again.")
         self._claim()
         with self._released_on_error():
             self.autograd_profile = self._make_autograd_profile()
@@ -206,7 +190,7 @@ class Session:
         self.phase = Phase.PREPARED
 
     def start(self) -> None:
-        """Starts recording on this thread, preparing first if that was not done."""
+        """Starts recording on this thread; prepares first if that was not done."""
         self.prepare()
         with self._released_on_error():
             _refuse_if_somebody_records()
@@ -215,7 +199,7 @@ class Session:
             self.autograd_profile._start_trace()
             if self.options.with_stack:
                 spare_own_threads()
-        # torch's configuration does not tell what it was made with; a recording of all threads is on no thread.
+        # torch's configuration does not reveal its arguments; a recording of all threads is not enabled on this one.
         self.all_threads = not torch.autograd._profiler_enabled()
         self._thread = threading.get_ident()
         self.phase = Phase.RECORDING
@@ -223,7 +207,7 @@ class Session:
     def stop(self) -> Any:
         """Ends the recording and returns torch's object that holds it; None if nothing was recorded.
 
-        A session that was only prepared is started and stopped, which leaves Kineto clean.
+        A session that was only prepared is started and stopped, because Kineto stays prepared otherwise.
         """
         self.check_thread()
         if self.phase is Phase.PREPARED:
@@ -235,21 +219,21 @@ class Session:
         return self.autograd_profile
 
     def forget(self) -> None:
-        """Lets go of torch's object, which from now on belongs to whoever took it."""
+        """Drops the reference to torch's object, which now belongs to the caller that took the results."""
         if self.phase is Phase.IDLE:
             self.autograd_profile = None
 
     def check_thread(self) -> None:
-        """Raises `ProfilerStateError` if the recording belongs to another thread, where alone it can be stopped."""
+        """Raises `ProfilerStateError` if only another thread, which started the recording, may stop it."""
         if self.recording and not self.may_end_here:
             raise ProfilerStateError(
                 "The profiler was started on another thread, and Kineto stops only on the thread that started it. "
-                "Call step() and stop() there, or record with profile_all_threads."
+                "Call step() and stop() on that thread, or record with profile_all_threads."
             )
 
     @property
     def is_forked(self) -> bool:
-        """Whether this is a child process's copy of a session: Kineto's threads are not there to end it."""
+        """Whether this is a forked child's copy of a session, where Kineto's threads do not exist to stop it."""
         return self._pid != os.getpid()
 
     def __del__(self) -> None:
@@ -270,7 +254,7 @@ class Session:
             self._release()
 
     def _unprepare(self) -> None:
-        # If another profiler runs by now, its prepare has undone ours, and there is nothing left to clean.
+        # If another profiler is running by now, its prepare has replaced ours, and there is nothing to undo.
         with contextlib.suppress(ProfilerStateError):
             if self._warms_a_device():
                 self.start()
@@ -299,10 +283,10 @@ class Session:
             _holder = None
 
     def _taken_over(self) -> bool:
-        """Whether another profiler, which did not ask, has ended this recording; what it left cannot be saved."""
+        """Whether another profiler, one that does not check, has ended this recording, so that it cannot be saved."""
         if self.all_threads or torch.autograd._profiler_enabled():
             return False
-        warnings.warn("Another profiler was started while this one recorded: the window is lost.", stacklevel=4)
+        warnings.warn("Another profiler was started while this one recorded, so the window is lost.", stacklevel=4)
         return True
 
     def _make_autograd_profile(self) -> Any:
@@ -314,9 +298,9 @@ class Session:
             "experimental_config": options.experimental_config,
             **options.flags,
         }
-        arguments |= _only_if_asked_for("custom_trace_id_callback", self.trace_id_callback)
-        arguments |= _only_if_asked_for("post_processing_timeout_s", options.post_processing_timeout_s)
-        arguments |= _only_if_asked_for("activity_filters", options.selection.filters or None)
+        arguments |= _if_given("custom_trace_id_callback", self.trace_id_callback)
+        arguments |= _if_given("post_processing_timeout_s", options.post_processing_timeout_s)
+        arguments |= _if_given("activity_filters", options.selection.filters or None)
         return autograd_profiler.profile(**arguments)
 
 
@@ -334,12 +318,12 @@ def _refuse_if_somebody_records() -> None:
 def _taken_error() -> ProfilerStateError:
     return ProfilerStateError(
         "Another torch profiler is running in this process, and Kineto records for one at a time. Stop that one "
-        "first, or leave this one out."
+        "first, or do not start this one."
     )
 
 
-def _only_if_asked_for(name: str, value: Any) -> dict[str, Any]:
-    """The argument if it is given; raises `SettingsError` if this torch does not know it."""
+def _if_given(name: str, value: Any) -> dict[str, Any]:
+    """The argument if it is not None; raises `SettingsError` if this torch does not know it."""
     if value is None:
         return {}
     if name not in inspect.signature(autograd_profiler.profile).parameters:
@@ -351,3 +335,22 @@ def _without_trace_only(config: Any) -> Any:
     config = copy.copy(config)
     config.trace_only = False
     return config
+
+
+def uses_cuda_graphs() -> bool:
+    """Whether torch's compiler, if it is imported, makes CUDA graphs."""
+    config = sys.modules.get("torch._inductor.config")
+    return config is not None and bool(config.triton.cudagraphs)
+
+
+def keep_cupti_alive() -> bool:
+    """Tells Kineto by environment variables not to tear CUPTI down; False if this version of CUDA does not need it.
+
+    Before CUDA 12.6, tearing CUPTI down while CUDA graphs exist would crash.
+    """
+    version = torch.version.cuda
+    if version is None or tuple(map(int, version.split(".")[:2])) >= (12, 6):
+        return False
+    os.environ["DISABLE_CUPTI_LAZY_REINIT"] = "1"
+    os.environ["TEARDOWN_CUPTI"] = "0"
+    return True

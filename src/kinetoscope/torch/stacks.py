@@ -1,4 +1,4 @@
-"""torch: stacks for flame graphs. Columns of events flow in; lines of frames and microseconds flow out."""
+"""torch: the stack of each event, and the lines that ``export_stacks`` writes for flame graphs."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -10,7 +10,8 @@ from kinetoscope.torch.event_columns import EventColumns, frames_are_events
 from kinetoscope.torch.python_frames import without_own
 
 _BACKWARD = 1  # the scope of autograd's functions
-_NOT_A_FRAME = (
+# Frames that torch leaves out of stacks, because they only start the backward pass: part of the file, and the function.
+_LEFT_OUT = (
     ("autograd/__init__", "_make_grads"),
     ("autograd/__init__", "backward"),
     ("torch/tensor", "backward"),
@@ -24,14 +25,14 @@ _SEPARATORS = str.maketrans(" ;\t\n", "____")
 
 
 def stack_lines(columns: EventColumns, metric: str, kineto_results: Any) -> Iterator[bytes]:
-    """A line for each event that has a stack and a whole microsecond of ``metric``: frames, outermost first.
+    """A line for each event that has a stack and at least 1 us of ``metric``: its frames, outermost first.
 
     Raises `SettingsError` for a metric that torch does not know.
     """
     if metric not in _METRICS:
-        raise SettingsError(f"There is no metric {metric!r}. Take one of {', '.join(_METRICS)}.")
+        raise SettingsError(f"There is no metric {metric!r}. Use one of {', '.join(_METRICS)}.")
     is_host = metric == _HOST
-    own_us = columns.own(columns.host_us() if is_host else columns.device_us(), elsewhere=not is_host)
+    own_us = columns.own(columns.host_us() if is_host else columns.device_us(), with_devices=not is_host)
     stacks = _stacks(columns, kineto_results)
     for index in columns.shown():
         if stacks[index] and own_us[index] >= 1:
@@ -40,26 +41,26 @@ def stack_lines(columns: EventColumns, metric: str, kineto_results: Any) -> Iter
 
 
 def _stacks(columns: EventColumns, kineto_results: Any) -> list[list[str]]:
-    """torch's stacks, which are there if its configuration is ``verbose``; else the frames around each event."""
+    """The stacks that torch recorded, if its configuration is ``verbose``; else the frames around each event."""
     stacks = recorded_stacks(columns)
     if any(stacks):
         return stacks
-    frames = _frames_around(columns) if frames_are_events() else _frames_in_tree(columns, kineto_results)
-    return _as_torch_has_them(columns, frames)
+    frames = _frames_around(columns) if frames_are_events() else _frames_of_tree(columns, kineto_results)
+    return _with_forward_stacks(columns, frames)
 
 
 def recorded_stacks(columns: EventColumns) -> list[list[str]]:
-    """The stacks as torch has them: empty unless its configuration is ``verbose``."""
+    """The stacks that torch recorded: empty unless its configuration is ``verbose``."""
     own = [
         [] if index in columns.memory_only else [frame for frame in without_own(event.stack()) if _is_frame(frame)]
         for index, event in enumerate(columns.sources)
     ]
-    return _as_torch_has_them(columns, own)
+    return _with_forward_stacks(columns, own)
 
 
 def _is_frame(entry: str) -> bool:
-    """Whether torch shows this frame; those that start the backward pass it leaves out."""
-    return not any(file in entry and function in entry for file, function in _NOT_A_FRAME)
+    """Whether torch shows this frame in stacks."""
+    return not any(file in entry and function in entry for file, function in _LEFT_OUT)
 
 
 def _frames_around(columns: EventColumns) -> list[list[str]]:
@@ -73,8 +74,8 @@ def _frames_around(columns: EventColumns) -> list[list[str]]:
     return stacks
 
 
-def _frames_in_tree(columns: EventColumns, kineto_results: Any) -> list[list[str]]:
-    """The same of a torch whose events are operators alone: its tree has their frames."""
+def _frames_of_tree(columns: EventColumns, kineto_results: Any) -> list[list[str]]:
+    """The frames around each event from torch's event tree, for versions in which frames are not events."""
     by_number: dict[int, list[str]] = {}
     to_visit: list[tuple[Any, list[str]]] = [(root, []) for root in kineto_results.experimental_event_tree()]
     while to_visit:
@@ -90,8 +91,8 @@ def _frames_in_tree(columns: EventColumns, kineto_results: Any) -> list[list[str
     ]
 
 
-def _as_torch_has_them(columns: EventColumns, own_stacks: Sequence[list[str]]) -> list[list[str]]:
-    """The stack of each event, innermost frame first: in the backward pass that of the forward operator."""
+def _with_forward_stacks(columns: EventColumns, own_stacks: Sequence[list[str]]) -> list[list[str]]:
+    """The stack of each event, innermost frame first; in the backward pass, the stack of the forward operator."""
     backward = _backward_functions(columns)
     forward: dict[tuple[int, int], list[str]] = {}
     for index in columns.shown():
@@ -110,9 +111,9 @@ def _sequence(columns: EventColumns, index: int) -> int:
 
 
 def _backward_functions(columns: EventColumns) -> list[int]:
-    """The innermost autograd function around each event, or -1."""
+    """The index of the innermost autograd function around each event, or -1."""
     functions: list[int] = []
     for index, parent in enumerate(columns.parents):
-        is_one = index not in columns.memory_only and columns.sources[index].scope() == _BACKWARD
-        functions.append(index if is_one else functions[parent] if parent >= 0 else -1)
+        is_function = index not in columns.memory_only and columns.sources[index].scope() == _BACKWARD
+        functions.append(index if is_function else functions[parent] if parent >= 0 else -1)
     return functions

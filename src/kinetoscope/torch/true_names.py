@@ -1,6 +1,9 @@
-"""torch: the names that Kineto's file has lost.
+"""torch: the true names of spans that Kineto's file misspells.
 
-torch's own objects give them, an object per activity, which are read in slices so that the training gets its turns.
+Kineto drops newlines, turns a backslash into a slash, and writes "unknown" for a name that is not printable ASCII; a
+quote it leaves unescaped, or, from torch 2.14 on, turns into an apostrophe. torch's objects have the true names, but
+reading them needs the GIL for microseconds per event. So they are read only if a name may have been altered: if this
+process has used one that Kineto alters, or the file has one that may stand for another.
 """
 
 import re
@@ -12,31 +15,61 @@ from typing import Any
 
 from kinetoscope.torch.event_columns import names_of
 
-_CHANGED_BY_KINETO = re.compile(r"[^ !#-\[\]-~]")
 UNKNOWN = "unknown"
-"""What Kineto writes for a name that is not printable, so that it may always stand for another."""
-_MOST = 10_000  # names that are kept
+"""What Kineto writes for a name that is not printable; so a span of this name may have another one."""
+_ALTERED = re.compile(r"[^ !#-\[\]-~]")
+_MAX_REMEMBERED = 10_000
+_SLICE = 2_000  # names read before other threads get their turn: about a millisecond's worth
+_PAUSE_S = 0.0001
+# Functions without a file, such as <method 'append' of 'list' objects>: their apostrophes stand for no quotes.
+_BUILT_IN_FRAME = "<"
 
-# Globals, because names are the process's: libraries use the same ones in each window.
+# Globals, because libraries use the same names in every window of the process.
 plain_names: set[str] = set()
-"""Names that Kineto is known to write as they are."""
-odd_names: set[str] = set()
-"""Names that it is known to write otherwise."""
+"""Names used in this process that Kineto writes as they are."""
+altered_names: set[str] = set()
+"""Names used in this process that Kineto writes differently."""
+
+Span = tuple[int, int]
+"""A span's begin in unix nanoseconds, and its duration in nanoseconds."""
+
+NamesBySpan = dict[Span, list[str]]
+"""The true names of the spans with this begin and duration."""
 
 
-def is_odd(name: str) -> bool:
-    """Whether Kineto writes the name otherwise."""
-    return _CHANGED_BY_KINETO.search(name) is not None
+@dataclass(frozen=True, slots=True)
+class Renamed:
+    """A name that Kineto wrote as ``raw``; its span is the activity with this ``number``."""
+
+    number: int
+    name: str
+    raw: str
+
+
+@dataclass(frozen=True, slots=True)
+class TrueNames:
+    """The names of a window that Kineto alters: by span, and in the order in which Kineto writes them.
+
+    ``in_order`` is None before torch 2.13, which does not tell the order.
+    """
+
+    by_span: NamesBySpan = field(default_factory=dict)
+    in_order: list[Renamed] | None = field(default_factory=list)
+
+
+def is_altered(name: str) -> bool:
+    """Whether Kineto writes the name differently."""
+    return _ALTERED.search(name) is not None
 
 
 def note_name(name: str) -> None:
-    """Remembers a true name; those that are plain are forgotten when there are too many."""
+    """Remembers a true name; when there are too many, the plain ones are forgotten."""
     if name == UNKNOWN:
         return
-    names = odd_names if is_odd(name) else plain_names
-    if len(names) >= _MOST:
+    names = altered_names if is_altered(name) else plain_names
+    if len(names) >= _MAX_REMEMBERED:
         plain_names.clear()
-    if len(names) < _MOST:
+    if len(names) < _MAX_REMEMBERED:
         names.add(name)
 
 
@@ -46,39 +79,8 @@ def note_names(names: Iterable[str]) -> None:
         note_name(name)
 
 
-_SLICE = 2_000  # names that are read before other threads get their turn: about a millisecond's worth
-_PAUSE_S = 0.0001
-_FRAME_WITHOUT_FILE = "<"  # such as <method 'append' of 'list' objects>, whose apostrophes are its own
-
-Span = tuple[int, int]
-"""When something begins, in unix nanoseconds, and how many it lasts."""
-
-NamesBySpan = dict[Span, list[str]]
-"""The true names of the spans that begin at a unix nanosecond and last so many."""
-
-
-@dataclass(frozen=True, slots=True)
-class Renamed:
-    """A name that Kineto wrote as ``raw``, of its activity ``number``."""
-
-    number: int
-    name: str
-    raw: str
-
-
-@dataclass(frozen=True, slots=True)
-class TrueNames:
-    """The names that Kineto does not write as they were: by when they are, and by the number of the activity.
-
-    Versions of torch before 2.13 do not tell the order in which Kineto writes: then ``in_order`` is None.
-    """
-
-    by_span: NamesBySpan = field(default_factory=dict)
-    in_order: list[Renamed] | None = field(default_factory=list)
-
-
 def find_true_names(kineto_results: Any) -> TrueNames:
-    """The true names of what Kineto's file calls otherwise."""
+    """Reads from torch's objects the names of a window that Kineto alters."""
     if hasattr(kineto_results, "trace_activities"):
         names = _names_of_activities(kineto_results)
     else:
@@ -89,46 +91,46 @@ def find_true_names(kineto_results: Any) -> TrueNames:
     return names
 
 
-def ways_to_write(name: str) -> tuple[str, ...]:
-    """How Kineto may write a name, its usual way first.
-
-    Older versions write what is not printable as well; in newer ones it may have no quotes, also if torch writes it.
-    """
+def possible_spellings(name: str) -> tuple[str, ...]:
+    """The ways in which versions of Kineto may write a name, the usual way first."""
     written = name.replace("\\", "/").replace("\n", "")
     ways = (written, name) if written.isascii() and written.isprintable() else (UNKNOWN, written, name)
     return (*ways, *(way.replace('"', "'") for way in ways if '"' in way))
 
 
 def _names_of_activities(kineto_results: Any) -> TrueNames:
-    found = list(_read(kineto_results.trace_activities(), "timestamp", "duration", _may_be_odd))
+    found = list(_read(kineto_results.trace_activities(), "timestamp", "duration", _may_be_altered))
     has_apostrophes = any("'" in name for _, name, _ in found)
     quoted = _quoted_names(kineto_results) if has_apostrophes else {}
     by_span: NamesBySpan = {}
     in_order: list[Renamed] = []
     for number, written, span in found:
-        name = _with_quotes(written, quoted.get(span, ()) if quoted is not None else odd_names)
-        if is_odd(name):
+        name = _with_quotes(written, quoted.get(span, ()) if quoted is not None else altered_names)
+        if is_altered(name):
             by_span.setdefault(span, []).append(name)
-            in_order.append(Renamed(number, name, ways_to_write(written)[0]))
+            in_order.append(Renamed(number, name, possible_spellings(written)[0]))
     return TrueNames(by_span, sorted(in_order, key=attrgetter("number")))
 
 
-def _may_be_odd(name: str) -> bool:
-    return is_odd(name) or ("'" in name and not name.startswith(_FRAME_WITHOUT_FILE) and name not in plain_names)
+def _may_be_altered(name: str) -> bool:
+    return is_altered(name) or ("'" in name and not name.startswith(_BUILT_IN_FRAME) and name not in plain_names)
 
 
 def _quoted_names(kineto_results: Any) -> NamesBySpan | None:
-    """The names that have quotes; None where there are no events to tell."""
+    """The names that contain quotes; None if only the trace was recorded, so that there are no events to ask.
+
+    From torch 2.14 on, activities have apostrophes for quotes as the file has; only events have the quotes.
+    """
     events = kineto_results.events()
     return _names_by_span(events, lambda name: '"' in name) if events else None
 
 
 def _with_quotes(written: str, names: Iterable[str]) -> str:
-    """The one of ``names`` that is ``written`` with apostrophes for its quotes; else that itself."""
+    """The one of ``names`` that Kineto would write as ``written``, with apostrophes for quotes; else ``written``."""
     return next((name for name in names if '"' in name and name.replace('"', "'") == written), written)
 
 
-def _names_by_span(events: list[Any], is_wanted: Callable[[str], bool] = is_odd) -> NamesBySpan:
+def _names_by_span(events: list[Any], is_wanted: Callable[[str], bool] = is_altered) -> NamesBySpan:
     by_span: NamesBySpan = {}
     for _, name, span in _read(events, "start_ns", "duration_ns", is_wanted):
         by_span.setdefault(span, []).append(name)
@@ -138,9 +140,9 @@ def _names_by_span(events: list[Any], is_wanted: Callable[[str], bool] = is_odd)
 def _read(
     events: list[Any], begin: str, duration: str, is_wanted: Callable[[str], bool]
 ) -> Iterator[tuple[int, str, Span]]:
-    """Number, name and span of the events whose names are wanted.
+    """Number, name and span of the events whose names are wanted; ``begin`` and ``duration`` are names of methods.
 
-    Uses ``events`` up, from the last to the first, so that giving them back takes its time in slices as well.
+    Empties the list, last events first, so that freeing torch's objects is spread over the slices too.
     """
     # Through the class, since looking a method up on each object costs more than the call.
     read_name = type(events[0]).name if events else str

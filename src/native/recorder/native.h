@@ -172,11 +172,6 @@ void track_expect_much(Track *track);
 int track_prepare_spare(Track *track);
 /* Whether its thread records so much that a spare chunk should wait for it, and none does. */
 int track_lacks_spare(const Track *track);
-/* Readies the slots for recording: in a file, if the recorder has a folder by now. */
-void track_finish_head(Track *track);
-Entry *track_make_entry(Track *track);
-/* Somebody kept the entry, or its __exit__: it stays theirs, and its slot gets a new one. */
-Entry *track_replace_entry(Entry *entry);
 /* Goes on to the next chunk. Returns 0 if there is none: the record is dropped, and counted. */
 int track_refill(Track *track);
 /* Puts the current chunk among the filled ones. */
@@ -184,11 +179,27 @@ void track_detach_chunk(Track *track);
 /* Puts what was recorded since this was last asked at the list's front, if anything was:
  * (track, tid, name, is_main, dropped, chunks). -1 with an error set. */
 int track_take(Track *track, PyObject *list);
-/* Moves the slots from a file into memory, as long as the recorder still has its old store. */
-int track_move_head_to_memory(Track *track);
 /* Frees what only the recorder may: called once, when the track leaves its recorder. */
 void track_leave(Track *track);
+/* Its thread's name in UTF-8, as much of it as is kept. */
+const char *track_name(const Track *track, size_t *length);
 int track_setup(void);
+
+/* -- head.c: its head, which has a slot for each open span, and their entries -- */
+
+/* Says in the head whose the track is. */
+void track_write_header(Track *track);
+/* Readies the slots for recording: in a file, if the recorder has a folder by now. */
+void track_finish_head(Track *track);
+/* Moves the slots from a file into memory, as long as the recorder still has its old store. */
+int track_move_head_to_memory(Track *track);
+/* Whether a span is open that is to be recorded: one that was cut at its window's end needs its
+ * slot no more. */
+int track_has_span_to_record(const Track *track);
+Entry *track_make_entry(Track *track);
+/* Somebody kept the entry, or its __exit__: it stays theirs, and its slot gets a new one. */
+Entry *track_replace_entry(Entry *entry);
+void track_drop_entries(Track *track);
 
 /* -- recorder.c: the Recorder, and what of Python's it calls -- */
 

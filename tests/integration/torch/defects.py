@@ -237,4 +237,4 @@ def outcome(program: Defect, module: Any) -> Any:
 
 if __name__ == "__main__":
     module = importlib.import_module(sys.argv[1])
-    print(json.dumps({it.__name__: outcome(it, module) for it in DEFECTS}))
+    print(json.dumps({defect.__name__: outcome(defect, module) for defect in DEFECTS}))

@@ -50,7 +50,7 @@ def outcomes(module: str) -> dict[str, Any]:
 
 
 def test_every_defect_is_looked_at():
-    assert [it.__name__ for it in DEFECTS] == list(STOCK_AND_OURS)
+    assert [defect.__name__ for defect in DEFECTS] == list(STOCK_AND_OURS)
 
 
 @pytest.mark.parametrize("defect", STOCK_AND_OURS)

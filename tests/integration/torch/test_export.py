@@ -103,7 +103,7 @@ def test_perfetto_finds_no_error_and_every_span(tmp_path, options, names):
 @pytest.fixture
 def no_known_names():
     """As in a process that has just begun."""
-    true_names.odd_names.clear()
+    true_names.altered_names.clear()
     true_names.plain_names.clear()
 
 
@@ -355,7 +355,7 @@ def test_lines_and_the_way_through_python_give_the_same_trace(tmp_path, options)
 def in_order(path: Path) -> tuple[list[dict], dict]:
     """The events, and what is said of processes and threads, which may be said twice."""
     events = read_chrome(path).events
-    said = {(it["name"], it["pid"], it["tid"]): it["args"] for it in events if it["ph"] == "M"}
+    said = {(event["name"], event["pid"], event["tid"]): event["args"] for event in events if event["ph"] == "M"}
     return [event for event in events if event["ph"] != "M"], said
 
 

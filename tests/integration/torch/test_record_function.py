@@ -12,7 +12,7 @@ from kinetoscope.torch import ExecutionTraceObserver, profile, record_function
 from older_torch import experimental_config
 
 FACTS = ("name", "activity_type", "scope", "is_user_annotation", "device_type")
-FACTS = tuple(it for it in FACTS if hasattr(torch._C._autograd._KinetoEvent, it))
+FACTS = tuple(fact for fact in FACTS if hasattr(torch._C._autograd._KinetoEvent, fact))
 
 
 def work() -> None:
@@ -37,7 +37,7 @@ def test_the_same_events_as_stocks(options):
     ours, stock = recorded(record_function, **options), recorded(torch.profiler.record_function, **options)
     if options.get("with_stack"):  # the Python frames inside the two differ
         ours, stock = (
-            [it for it in events if it.get("activity_type") != "python_function"] for events in (ours, stock)
+            [event for event in events if event.get("activity_type") != "python_function"] for events in (ours, stock)
         )
     assert ours == stock
 

@@ -109,7 +109,7 @@ with warnings.catch_warnings(record=True) as shown:
     with torch.profiler.profile(schedule=torch.profiler.schedule(wait=0, warmup=1, active=1)) as p:
         for _ in range(8):
             p.step()
-assert sum("clears events at the end of each cycle" in str(it.message) for it in shown) == 1
+assert sum("clears events at the end of each cycle" in str(warning.message) for warning in shown) == 1
 """,
 }
 
@@ -141,11 +141,15 @@ def test_public_methods_are_all_there_with_the_same_arguments(name):
             continue
         if not method.startswith("_") or method in ("_memory_profile", "_stats"):
             own = parameters(getattr(ours, method))
-            assert [it for it in own if it not in ADDED] == parameters(function), method
+            assert [name for name in own if name not in ADDED] == parameters(function), method
 
 
 def parameters(function) -> list[tuple]:
-    return [(it.name, it.kind, it.default) for it in inspect.signature(function).parameters.values() if it.name != "_"]
+    return [
+        (each.name, each.kind, each.default)
+        for each in inspect.signature(function).parameters.values()
+        if each.name != "_"
+    ]
 
 
 GONE = [

@@ -79,7 +79,7 @@ class WithoutOurFrames:
     def _is_ours(self, event) -> bool:
         if not getattr(event, "is_python_function", bool)():
             return False
-        return self._own.takes(event.name(), event.python_id(), event.python_parent_id())
+        return self._own.add_if_own(event.name(), event.python_id(), event.python_parent_id())
 
 
 class EventAmongOthers:

@@ -71,7 +71,7 @@ ARGS = [
     num_bytes=st.integers(1, 700),
 )
 def test_every_event_comes_back_whatever_the_pieces(args, num_bytes):
-    content = kineto(*(span(args=it.replace("\\\\", "\\"), begin_us=10 * at) for at, it in enumerate(args)))
+    content = kineto(*(span(args=text.replace("\\\\", "\\"), begin_us=10 * at) for at, text in enumerate(args)))
     text = read_text(Pieces(content, num_bytes), [])
     assert events_of(text) == expected(content)
     assert text.is_right or IS_PURE
@@ -179,7 +179,7 @@ def test_long_events_come_back_and_nest_wherever_they_are(num_bytes):
 @needs_native
 def test_frames_of_threads_without_a_number_that_overlap_say_whose_track_theirs_is():
     frames = [span(name, begin, 9000) for name, begin in (("one", 0), ("other", 4000))]
-    events = [it.replace("cpu_op", "python_function").replace('"stream 7"', "0") for it in frames]
+    events = [frame.replace("cpu_op", "python_function").replace('"stream 7"', "0") for frame in frames]
     text = read_text(Pieces(kineto(*events).replace(b'"pid": 17', f'"pid": {os.getpid()}'.encode())), [])
     names = [event["args"]["name"] for event in events_of(text) if event.get("name") == "thread_name"]
     assert names == ["Python threads without a number", "Python threads without a number (overlap 1)"]

@@ -44,14 +44,14 @@ def test_plain_names_are_as_kineto_writes_them():
 def test_a_name_that_kineto_changes_is_found_with_what_it_writes(name, raw):
     names = names_of(Activity("plain", 5, 9), Activity(name, 5, 9))
     assert names.by_span == {(5, 4): [name]}
-    assert [(it.number, it.name, it.raw) for it in names.in_order or ()] == [(1, name, raw)]
+    assert [(one.number, one.name, one.raw) for one in names.in_order or ()] == [(1, name, raw)]
 
 
 def test_the_order_holds_over_many_activities():
     activities = [
         Activity(f"odd\t{number}" if number % 1000 == 7 else "plain", number, number + 1) for number in range(5000)
     ]
-    assert [it.number for it in names_of(*activities).in_order or ()] == [7, 1007, 2007, 3007, 4007]
+    assert [one.number for one in names_of(*activities).in_order or ()] == [7, 1007, 2007, 3007, 4007]
 
 
 def test_before_torch_2_13_nothing_tells_the_order():
@@ -67,7 +67,7 @@ def since_torch_2_14(*events: Activity, activity: str):
 def test_since_torch_2_14_quotes_are_those_of_the_events():
     names = find_true_names(since_torch_2_14(Activity('say "it\'s"\n', 5, 9), activity="say 'it's'\n"))
     assert names.by_span == {(5, 4): ['say "it\'s"\n']}
-    assert [it.raw for it in names.in_order or ()] == ["say 'it's'"]
+    assert [one.raw for one in names.in_order or ()] == ["say 'it's'"]
 
 
 def test_an_apostrophe_stays_one_where_no_event_has_a_quote_then():
