@@ -46,7 +46,8 @@ class Guard:
             self.report(f"Closing {name_of(owner)}", error)
 
     def _call(self, method: Callable[..., Any], arguments: tuple[object, ...]) -> Any:
-        return method(*arguments) if self.wait_for is None else self.wait_for(method, *arguments)
+        wait_for = self.wait_for  # read once: the run may end on another thread meanwhile
+        return method(*arguments) if wait_for is None else wait_for(method, *arguments)
 
     def is_off(self, owner: object) -> bool:
         return any(it is owner for it in self._off)
