@@ -58,7 +58,7 @@ static ALWAYS_INLINE int end_entry(Entry *entry, int64_t end)
         uint32_t name = slot->name;
         if (LIKELY(entry->window != 0)) {
             int is_open = entry->window == recorder_window(recorder);
-            if (LIKELY((is_open || recorder->is_child) && end >= 0)) { /* see follow_parent */
+            if (LIKELY((is_open || recorder->is_child) && end >= 0)) { /* see live_folder.c */
                 Value value = {end};
                 uint64_t tail = (uint64_t)slot->end.integer & 0xffffffffu; /* without the window */
                 track_append(track, slot->begin, value, name, slot->batch, tail);

@@ -39,7 +39,6 @@ typedef struct {
     int64_t charged_bytes;
 } Chunk;
 
-extern PyTypeObject *chunk_type;
 int chunk_setup(PyObject *module);
 /* Makes a chunk; NULL without an error set if there is no space, and then `store->error` or the
  * limit says why. With `in_background` the GIL is released meanwhile. */
