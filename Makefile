@@ -15,7 +15,7 @@ TWINS := $(addprefix tests/unit/,clock formats handlers merge recording sources 
 C_FILES := $(wildcard src/native/*.[ch] src/native/*/*.[ch] src/native/*/*.cpp)
 PACKAGE := pyproject.toml $(wildcard setup.py src/native/*.c src/native/*/*)
 
-.PHONY: help demo test test-targets test-arm test-torch test-pure test-long test-busy test-sanitized fuzz test-composer bench-composer check bench clean
+.PHONY: help demo test test-targets test-arm test-torch test-pure test-long test-busy test-sanitized fuzz mutate test-composer bench-composer check bench clean
 
 help:  ## Say what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -71,6 +71,13 @@ FUZZING := -max_total_time=$(FUZZ_S) -timeout=10 -rss_limit_mb=1024 -max_len=819
 fuzz: $(VENV)/fuzz.stamp  ## Feed mutated traces to whatever reads them for two minutes, guided by what is covered
 	PYTHONPATH=tests $(BIN)/python tests/fuzz/fuzz_traces.py build/fuzz $(FUZZING)
 	PYTHONPATH=tests $(BIN)/python tests/fuzz/fuzz_rewriting.py build/fuzz-rewriting $(FUZZING)
+
+ROOM ?= recording
+N ?= 150
+SEED ?= 0
+
+mutate: $(VENV)/mutate.stamp  ## Change the source of a room in N small ways; which do its tests not notice? ROOM=recording N=150 SEED=0
+	$(BIN)/python tests/mutate.py $(ROOM) $(N) $(SEED)
 
 # Composer pins other versions than we do, and has parts that cannot be had for CPU: hence --no-deps, and tests/composer_stand_ins.
 $(COMPOSER_VENV)/stamp: $(PACKAGE)

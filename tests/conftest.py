@@ -26,7 +26,10 @@ def nothing_is_left_behind():
     """No thread of ours, no signal handler, no active profiler may outlive a test."""
     before = signal.getsignal(signal.SIGTERM)
     yield
-    left = [thread.name for thread in threading.enumerate() if thread.name.startswith("kinetoscope")]
+    ours = [thread for thread in threading.enumerate() if thread.name.startswith("kinetoscope")]
+    for thread in ours:
+        thread.join(10)  # after Ctrl-C nobody has waited for it: it may be about to end
+    left = [thread.name for thread in ours if thread.is_alive()]
     assert not left, f"threads left running: {left}"
     assert signal.getsignal(signal.SIGTERM) == before, "a SIGTERM handler was left installed"
     assert active.active_profiler() is None, "a profiler was left active"

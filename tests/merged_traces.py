@@ -6,13 +6,14 @@ from typing import Any
 def meaning(trace: dict[str, Any]) -> dict[str, Any]:
     """The trace, each track called by what it was in its file: which number a new track gets is nobody's business."""
     events: list[dict[str, Any]] = trace["traceEvents"]
-    origins = [(event, event["args"].get("origin")) for event in events if names_a(event, "thread_name")]
+    origins = [(event, event["args"].get("origin")) for event in events if is_metadata(event, "thread_name")]
     tracks: dict[Any, Any] = {(event["pid"], event["tid"]): origin for event, origin in origins}
+    ranks = ("process_name", "process_sort_index")
     shown = [
-        event | {"tid": None if names_a(event, "process") else tracks[event["pid"], event["tid"]]} for event in events
+        event | {"tid": None if is_metadata(event, *ranks) else tracks[event["pid"], event["tid"]]} for event in events
     ]
     return trace | {"traceEvents": shown}
 
 
-def names_a(event: dict[str, Any], what: str) -> bool:
-    return event.get("ph") == "M" and str(event.get("name")).startswith(what)
+def is_metadata(event: dict[str, Any], *names: str) -> bool:
+    return event.get("ph") == "M" and event.get("name") in names

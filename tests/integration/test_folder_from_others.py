@@ -4,13 +4,12 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from kinetoscope.recording.recorder_choice import IS_PURE
+from prepared_python import run_command, run_program
 
 needs_files = pytest.mark.skipif(IS_PURE, reason="the recorder in Python keeps everything in memory: a kill loses it")
 
@@ -34,13 +33,8 @@ with Profiler(plan, JSONTraceHandler(folder + "/traces"), live_folder=sys.argv[2
 """
 
 
-def kinetoscope(*arguments):
-    command = [sys.executable, "-m", "kinetoscope", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, stdin=subprocess.DEVNULL)
-
-
 def kill_a_run(folder, live_folder=""):
-    done = subprocess.run([sys.executable, "-c", KILLED, folder, live_folder], stdin=subprocess.DEVNULL, timeout=120)
+    done = run_program(KILLED, folder, live_folder)
     assert done.returncode == -signal.SIGKILL
 
 
@@ -101,7 +95,7 @@ def test_recover_writes_into_the_runs_own_folder_whatever_folder_run_json_names(
     (run / "link").symlink_to(outside)
     change_run(run, {"folder": folder.format(outside=outside)})
     before = seen(outside)
-    done = kinetoscope("recover", run)
+    done = run_command("recover", run)
     assert done.returncode == 0, done.stderr
     assert seen(outside) == before
     assert len(spans(run / "traces" / "ep0-ba5-rank0.json", "work")) == 4
@@ -125,7 +119,7 @@ def test_recover_writes_into_the_runs_own_folder_whatever_folder_run_json_names(
 def test_recover_gives_its_own_names_to_traces_whose_handlers_names_lead_elsewhere(run, outside, recipe):
     change_run(run, {"filename": recipe["filename"].replace("OUTSIDE", str(outside))})
     before = seen(outside.parent)[0], seen(outside)
-    done = kinetoscope("recover", run)
+    done = run_command("recover", run)
     assert done.returncode == 0, done.stderr
     assert (seen(outside.parent)[0], seen(outside)) == before
     assert len(spans(run / "traces" / "ep0-ba5-rank0.json", "work")) == 4
@@ -136,7 +130,7 @@ def test_recover_gives_its_own_names_to_traces_whose_handlers_names_lead_elsewhe
 def test_a_run_name_is_no_path(run, outside, name):
     change_run(run, {"filename": "{run_name}/{rank}.json"}, run_name=name)
     before = seen(outside)
-    assert kinetoscope("recover", run).returncode == 0
+    assert run_command("recover", run).returncode == 0
     assert seen(outside) == before
     assert len(spans(run / "traces" / "ep0-ba5-rank0.json", "work")) == 4
 
@@ -146,7 +140,7 @@ def test_a_run_name_is_no_path(run, outside, name):
 def test_recover_merges_into_the_folder_of_the_traces_only(run, outside, merged):
     change_run(run, {"merged": merged.format(outside=outside)})
     before = seen(outside)
-    assert kinetoscope("recover", run).returncode == 0
+    assert run_command("recover", run).returncode == 0
     assert seen(outside) == before
     assert (run / "traces" / "merged_trace.json").exists()
 
@@ -154,7 +148,7 @@ def test_recover_merges_into_the_folder_of_the_traces_only(run, outside, merged)
 @needs_files
 def test_a_folder_outside_is_used_when_it_is_named_again(run, outside):
     change_run(run, {"folder": "../../outside/traces"})
-    done = kinetoscope("recover", run, "--traces", outside / "traces")
+    done = run_command("recover", run, "--traces", outside / "traces")
     assert done.returncode == 0, done.stderr
     assert len(spans(outside / "traces" / "ep0-ba5-rank0.json", "work")) == 4
     assert (outside / "traces" / "merged_trace.json").exists()
@@ -164,10 +158,10 @@ def test_a_folder_outside_is_used_when_it_is_named_again(run, outside):
 def test_what_a_handler_kept_outside_of_the_live_folders_run_is_recovered_there_when_asked_for(tmp_path):
     kill_a_run(tmp_path / "there", tmp_path / "here")
     shutil.copytree(tmp_path / "here", tmp_path / "again")
-    done = kinetoscope("recover", tmp_path / "here")
+    done = run_command("recover", tmp_path / "here")
     assert spans(tmp_path / "here" / "traces" / "ep0-ba5-rank0.json", "work"), done.stderr
     assert str(tmp_path / "there" / "traces") in done.stdout + done.stderr
-    kinetoscope("recover", tmp_path / "again", "--traces", tmp_path / "there" / "traces")
+    run_command("recover", tmp_path / "again", "--traces", tmp_path / "there" / "traces")
     assert spans(tmp_path / "there" / "traces" / "ep0-ba5-rank0.json", "work")
 
 
@@ -176,7 +170,7 @@ def test_what_a_handler_kept_outside_of_the_live_folders_run_is_recovered_there_
 def test_ranks_that_are_none_are_reported_and_end_no_recovery_in_a_traceback(run, outside, rank):
     change_run(run, rank=rank)
     before = seen(outside)
-    done = kinetoscope("recover", run)
+    done = run_command("recover", run)
     assert "Traceback" not in done.stderr
     assert seen(outside) == before
 
@@ -198,7 +192,7 @@ def test_a_pointer_leads_nowhere_unless_both_ends_hold_one_token_and_the_folder_
     (victim / "run.json").write_text(json.dumps(said | {"token": "same"}))
     (run / "live" / "x.elsewhere").write_text(f"{victim}{token}\n")
     before = seen(outside)
-    done = kinetoscope("recover", run)
+    done = run_command("recover", run)
     is_trusted = token == "\nsame" and mode == 0o700
     assert (seen(outside) == before) is not is_trusted
     assert done.stdout.count("Rank 0") == 1 + is_trusted
@@ -220,7 +214,7 @@ def test_links_and_pipes_among_the_live_folders_are_reported_and_passed_over(run
         strange.symlink_to({"folder": outside, "file": outside / "file", "nothing": outside / "nothing"}[kind])
         (run / "live" / "strange").symlink_to(outside)
     before = seen(outside)
-    done = kinetoscope("recover", run)
+    done = run_command("recover", run)
     assert done.returncode == 0, done.stderr
     assert seen(outside) == before
     assert "strange" in done.stderr
@@ -234,7 +228,7 @@ def test_recover_goes_through_no_link_in_the_runs_folder(run, outside, name):
     shutil.move(run / name, outside / "moved" / "it")
     (run / name).symlink_to(outside / "moved" / "it")
     before = seen(outside)
-    done = kinetoscope("recover", run)
+    done = run_command("recover", run)
     assert done.returncode == 1
     assert "symbolic link" in done.stderr
     assert "Traceback" not in done.stderr
@@ -284,7 +278,7 @@ def test_a_merge_neither_reads_nor_deletes_what_a_manifest_names_outside_of_its_
     write_manifest(saved, finished(path), {"type": "expired", "path": path}, finished("own.json"))
     before = seen(outside)
     merged = saved / "traces" / "merged_trace.json"
-    done = kinetoscope("merge", "--from-manifest", saved / "traces", merged)
+    done = run_command("merge", "--from-manifest", saved / "traces", merged)
     assert done.returncode == 0, done.stderr
     assert seen(outside) == before
     assert spans(merged, "span")
@@ -294,7 +288,7 @@ def test_a_merge_neither_reads_nor_deletes_what_a_manifest_names_outside_of_its_
 def test_a_merge_deletes_what_expired_in_its_own_folder(saved):
     write_trace(saved / "traces" / "sub" / "new.json")
     write_manifest(saved, finished("own.json"), {"type": "expired", "path": "own.json"}, finished("sub/new.json"))
-    kinetoscope("merge", "--from-manifest", saved / "traces", saved / "traces" / "merged_trace.json")
+    run_command("merge", "--from-manifest", saved / "traces", saved / "traces" / "merged_trace.json")
     assert not (saved / "traces" / "own.json").exists()
     assert (saved / "traces" / "sub" / "new.json").exists()
 
@@ -304,7 +298,7 @@ def test_a_merged_trace_may_say_anything_of_its_sources(saved, sources):
     merged = saved / "traces" / "merged_trace.json"
     write_trace(merged, merged=True, sources=sources)
     write_manifest(saved, finished("own.json"), finished("gone.json"))
-    done = kinetoscope("merge", "--from-manifest", saved / "traces", merged)
+    done = run_command("merge", "--from-manifest", saved / "traces", merged)
     assert (done.returncode, done.stderr) == (0, "")
     assert spans(merged, "span")
 
@@ -315,7 +309,7 @@ def test_a_merge_into_a_folder_from_somebody_else_goes_through_no_link_or_pipe(s
     merged.symlink_to(outside / "file") if kind == "link" else os.mkfifo(merged)
     write_manifest(saved, finished("own.json"))
     before = seen(outside)
-    done = kinetoscope("merge", "--from-manifest", saved / "traces", merged)
+    done = run_command("merge", "--from-manifest", saved / "traces", merged)
     assert done.returncode == 1
     assert "merged_trace.json" in done.stderr
     assert seen(outside) == before
@@ -355,17 +349,17 @@ def store(tmp_path):
 
 def test_upload_without_a_url_sends_nothing_and_lists_what_waits(saved, store):
     queue(saved, "traces/own.json", f"file://{store}/own.json")
-    done = kinetoscope("upload", saved)
+    done = run_command("upload", saved)
     assert done.returncode == 1
     assert f"traces/own.json -> file://{store}/own.json" in done.stdout
     assert "Still to be uploaded: 1 file." in done.stdout
     assert not store.exists()
-    assert kinetoscope("upload", saved, "--to", f"file://{store}").returncode == 0
+    assert run_command("upload", saved, "--to", f"file://{store}").returncode == 0
     assert (store / "own.json").exists()
     assert not (saved / "traces" / "own.json").exists()
-    done = kinetoscope("upload", saved)
+    done = run_command("upload", saved)
     assert (done.returncode, done.stdout) == (0, "Nothing waits to be uploaded.\n")
-    assert kinetoscope("upload", saved, "--list").returncode == 2
+    assert run_command("upload", saved, "--list").returncode == 2
 
 
 @pytest.mark.parametrize(
@@ -379,7 +373,7 @@ def test_a_file_that_is_not_in_the_runs_folder_is_not_sent_and_not_deleted(saved
     queue(saved, path.format(outside=outside), f"file://{store}/stolen")
     queue(saved, "traces/own.json", f"file://{store}/own.json", 1)
     before = seen(outside)
-    done = kinetoscope("upload", saved, "--to", f"file://{store}", "--retry-for", "0.1")
+    done = run_command("upload", saved, "--to", f"file://{store}", "--retry-for", "0.1")
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
     assert seen(outside) == before
@@ -391,7 +385,7 @@ def test_a_file_outside_is_sent_when_its_folder_is_named_again(saved, outside, s
     queue(saved, "../../outside/file", f"file://{store}/file", is_expendable=False)
     (outside / "link").symlink_to(saved / "traces" / "own.json")
     queue(saved, "../../outside/link", f"file://{store}/link", 1)
-    done = kinetoscope("upload", saved, "--to", f"file://{store}", "--also", outside, "--retry-for", "0.1")
+    done = run_command("upload", saved, "--to", f"file://{store}", "--also", outside, "--retry-for", "0.1")
     assert (store / "file").read_text() == "somebody's own"
     assert [it.name for it in store.iterdir()] == ["file"]
     assert "symbolic link" in done.stderr
@@ -417,10 +411,10 @@ def test_a_file_outside_is_sent_when_its_folder_is_named_again(saved, outside, s
 def test_a_file_that_goes_elsewhere_is_left(saved, store, url):
     store.mkdir()
     queue(saved, "traces/own.json", url.format(store=store))
-    done = kinetoscope("upload", saved, "--to", f"file://{store}")
+    done = run_command("upload", saved, "--to", f"file://{store}")
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
-    assert "\x1b" not in done.stderr + kinetoscope("upload", saved).stdout
+    assert "\x1b" not in done.stderr + run_command("upload", saved).stdout
     assert not list(store.iterdir())
     assert (saved / "traces" / "own.json").exists()
     assert sorted(it.name for it in store.parent.iterdir()) == ["somewhere", "store"]
@@ -430,7 +424,7 @@ def test_a_file_that_goes_elsewhere_is_left(saved, store, url):
 def test_upload_takes_no_url_that_says_more_than_a_place(saved, url):
     pytest.importorskip("fsspec")
     queue(saved, "traces/own.json", "s3://b/x")
-    done = kinetoscope("upload", saved, "--to", url)
+    done = run_command("upload", saved, "--to", url)
     assert done.returncode == 2
     assert "--to=" in done.stderr
 
@@ -444,7 +438,7 @@ def test_the_queue_itself_may_not_be_behind_a_link(saved, outside, store, name):
     shutil.rmtree(place, ignore_errors=True)
     place.symlink_to(outside / ("file" if name.endswith(("lock", "jsonl")) else ""))
     before = seen(outside)
-    done = kinetoscope("upload", saved, "--to", f"file://{store}", "--retry-for", "0.1")
+    done = run_command("upload", saved, "--to", f"file://{store}", "--retry-for", "0.1")
     assert "Traceback" not in done.stderr
     assert seen(outside) == before
     assert done.returncode == (0 if name.endswith("jsonl") else 1)
@@ -463,8 +457,7 @@ with Profiler(lambda state: ProfilerAction.ACTIVE_AND_SAVE, handler, upload_to=s
 
 def start_again(run, upload_to, remote="{run_name}/{batch}.json"):
     """A run that starts in a folder that was there."""
-    command = [sys.executable, "-c", RUN, str(run), upload_to, remote]
-    return subprocess.run(command, capture_output=True, text=True, timeout=180, stdin=subprocess.DEVNULL)
+    return run_program(RUN, run, upload_to, remote)
 
 
 def test_a_run_uploads_leftovers_only_below_its_own_places_and_says_so(saved, outside, store):

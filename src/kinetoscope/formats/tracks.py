@@ -125,6 +125,9 @@ class RankTracks:
             self._describe("process_name", 0, name=title),
             self._describe("process_sort_index", 0, sort_index=self.rank),
         ]
+        for track in self._tracks.values():
+            origin = self._tracks.get(track.key[:-1]) if track.overlap else None
+            track.role = origin.role if origin else track.role
         for place, track in enumerate(sorted(self._tracks.values(), key=_order)):
             events.append(self._describe("thread_name", track.tid, name=track.title(), origin=list(track.key)))
             events.append(self._describe("thread_sort_index", track.tid, sort_index=track.sort_index(place)))

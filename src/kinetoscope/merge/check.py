@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from kinetoscope.errors import TraceFileError
-from kinetoscope.merge.input_file import InputFile
+from kinetoscope.merge.input_file import InputFile, Questions
 from kinetoscope.merge.merge_traces import ByteProgress, make_rewriter
 
 _MOST_RANKS_NAMED = 8
@@ -41,7 +41,7 @@ def check_trace(path: str | os.PathLike[str], on_progress: Callable[[int, int], 
     name = os.fspath(path)
     progress = ByteProgress([name], on_progress, num_passes=1)
     try:
-        return findings_of(make_rewriter().survey(name, 0, None, progress.advance, checks=True))
+        return findings_of(make_rewriter(Questions(checks=True)).survey(name, 0, progress.advance))
     except TraceFileError as error:
         return unreadable(name, error)
 

@@ -13,7 +13,7 @@ from kinetoscope.errors import TraceFileError
 from kinetoscope.formats.chrome import ChromeWriter, Event, find_base_ns
 from kinetoscope.formats.chrome_stream import StreamedTrace, stream_chrome
 from kinetoscope.formats.tracks import RankTracks, plain_pid, plain_tid
-from kinetoscope.merge.input_file import InputFile, Plan, file_state
+from kinetoscope.merge.input_file import InputFile, Plan, Questions, file_state
 from kinetoscope.merge.native_rewrite import LOOK_AGAIN, LOOK_CANONICAL, Survey, Writing, track_outputs
 
 _LOOK_AT_OURS = LOOK_CANONICAL | 4  # LOOK_FIXED in `src/native/rewrite/event.h`
@@ -91,7 +91,7 @@ class _CycleSurvey(Survey):
     """Takes our events as soon as the file has said what its times count from, and then the file's."""
 
     def __init__(self, write_ours: WriteOurs, names: Sequence[Event]) -> None:
-        super().__init__(_ANY_NUMBER, None, False)
+        super().__init__(_ANY_NUMBER, Questions())
         self._write_ours = write_ours
         self._names = names
         self.base_ns = 0

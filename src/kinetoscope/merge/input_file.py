@@ -36,6 +36,18 @@ class CounterSeries(NamedTuple):
     """None if it changes."""
 
 
+@dataclass(frozen=True, slots=True)
+class Questions:
+    """What is to be found out about files, beside what each merge needs to know."""
+
+    align_on: str | None = None
+    """The name of a span: when the first of them begins."""
+    checks: bool = False
+    """What may be wrong."""
+    compares_counters: bool = False
+    """Which counters never change."""
+
+
 @dataclass(slots=True)
 class InputFile:
     """One file to merge, as the first look at it found it. Times are unix nanoseconds, before ``shift_ns``."""

@@ -18,7 +18,7 @@ from kinetoscope.formats.trace_base import choose_base_ns
 from kinetoscope.formats.tracks import RankTracks
 from kinetoscope.merge.alignment import align, describe_clocks, notes_on_alignment, notes_on_clocks
 from kinetoscope.merge.counters import counter_places
-from kinetoscope.merge.input_file import InputFile, Plan, nesting_notes, own_header
+from kinetoscope.merge.input_file import InputFile, Plan, Questions, nesting_notes, own_header
 from kinetoscope.merge.pure_rewrite import PureRewriter
 from kinetoscope.merge.trace_output import TraceWriter, is_perfetto, trace_output
 from kinetoscope.merge.window import Window
@@ -42,21 +42,8 @@ Progress = Callable[[int, int], None]
 class Rewriter(Protocol):
     """Looks at one file, and then writes it anew."""
 
-    def survey(
-        self,
-        path: str,
-        position: int,
-        align_on: str | None,
-        on_bytes: Callable[[int], None],
-        *,
-        checks: bool = False,
-        notes_counters: bool = False,
-    ) -> InputFile:
-        """What the file holds.
-
-        ``checks`` counts what may be wrong with it, ``notes_counters`` compares the numbers of its counters.
-        Raises `TraceFileError`.
-        """
+    def survey(self, path: str, position: int, on_bytes: Callable[[int], None]) -> InputFile:
+        """What the file holds, with the answers to the questions that this was made with. Raises `TraceFileError`."""
         ...
 
     def rewrite(self, file: InputFile, plan: Plan, writer: Any, on_bytes: Callable[[int], None]) -> None: ...
@@ -107,7 +94,8 @@ def merge_traces(
     output = Path(output_file)
     paths = [os.fspath(path) for path in trace_files]
     num_threads = _most_useful_threads(paths) if num_threads is None else num_threads
-    merging = _Merging(paths, align_on, ranks, on_progress, num_threads, notes_counters=is_perfetto(output))
+    questions = Questions(align_on, compares_counters=is_perfetto(output))
+    merging = _Merging(paths, questions, ranks, on_progress, num_threads)
     merging.align(align_on, align_all=align_all)
     merging.plan(window)
     header = merging.header(notes if is_perfetto(output) else [*notes, *merging.notes_on_distance()], sources)
@@ -117,9 +105,9 @@ def merge_traces(
     return merging.report(output)
 
 
-def make_rewriter() -> Rewriter:
+def make_rewriter(questions: Questions) -> Rewriter:
     """What reads one file and writes it anew: C where it was built, unless ``KINETOSCOPE_PURE`` is set."""
-    return PureRewriter() if NativeRewriter is None or _is_pure() else NativeRewriter()
+    return PureRewriter(questions) if NativeRewriter is None or _is_pure() else NativeRewriter(questions)
 
 
 def _is_pure() -> bool:
@@ -142,17 +130,15 @@ class _Merging:
     def __init__(
         self,
         paths: list[str],
-        align_on: str | None,
+        questions: Questions,
         ranks: Collection[int] | None,
         on_progress: Progress | None,
         num_threads: int,
-        *,
-        notes_counters: bool,
     ) -> None:
         self._progress = ByteProgress(paths, on_progress)
         self._files = [
             (file, rewriter)
-            for file, rewriter in self._survey(paths, align_on, num_threads, notes_counters=notes_counters)
+            for file, rewriter in self._survey(paths, questions, num_threads)
             if ranks is None or set(file.ranks) & set(ranks)
         ]
         self._files.sort(key=lambda pair: (pair[0].rank, pair[0].earliest_ns or 0))
@@ -161,9 +147,7 @@ class _Merging:
         found = {rank for file, _ in self._files for rank in file.ranks}
         self._plan = Plan({rank: RankTracks(rank) for rank in sorted(found) if ranks is None or rank in ranks})
 
-    def _survey(
-        self, paths: list[str], align_on: str | None, num_threads: int, *, notes_counters: bool
-    ) -> Iterator[tuple[InputFile, Rewriter]]:
+    def _survey(self, paths: list[str], questions: Questions, num_threads: int) -> Iterator[tuple[InputFile, Rewriter]]:
         """What each file holds, in the order of ``paths``; ``num_threads`` are read at a time."""
         is_over = Event()  # then threads that still look at a file give up
 
@@ -173,9 +157,8 @@ class _Merging:
             self._progress.advance(size_bytes)
 
         def survey(position: int) -> tuple[InputFile, Rewriter]:
-            rewriter = make_rewriter()
-            file = rewriter.survey(paths[position], position, align_on, advance, notes_counters=notes_counters)
-            return file, rewriter
+            rewriter = make_rewriter(questions)
+            return rewriter.survey(paths[position], position, advance), rewriter
 
         if num_threads == 1:
             yield from map(survey, range(len(paths)))

@@ -30,7 +30,7 @@ from kinetoscope.formats.perfetto import PerfettoWriter, process_uuid, track_uui
 from kinetoscope.formats.tracks import Descriptions, IdNumbers, Role, with_plain_places
 from kinetoscope.formats.viewers import made_viewable, misread_tids, viewer_place
 from kinetoscope.merge.counters import read_counter_facts
-from kinetoscope.merge.input_file import InputFile, Plan, batches_by_pid, file_state, notes_of
+from kinetoscope.merge.input_file import InputFile, Plan, Questions, batches_by_pid, file_state, notes_of
 
 LOOK_CANONICAL = 1
 LOOK_AGAIN = 2
@@ -48,25 +48,14 @@ the overlap track, 0 for none."""
 class NativeRewriter:
     """Looks at one file, and rewrites it."""
 
-    def __init__(self) -> None:
+    def __init__(self, questions: Questions) -> None:
+        self._questions = questions
         self._survey: Survey | None = None
-        self._align_on: str | None = None
-        self._checks = False
 
-    def survey(
-        self,
-        path: str,
-        position: int,
-        align_on: str | None,
-        on_bytes: Callable[[int], None],
-        *,
-        checks: bool = False,
-        notes_counters: bool = False,
-    ) -> InputFile:
+    def survey(self, path: str, position: int, on_bytes: Callable[[int], None]) -> InputFile:
         """What the file holds; see `Rewriter`. Raises `TraceFileError`."""
-        self._align_on, self._checks = align_on, checks
         state = file_state(path)
-        survey = _look(path, align_on, on_bytes, checks, notes_counters=notes_counters)
+        survey = _look(path, self._questions, on_bytes)
         facts, metadata = survey.facts, survey.metadata
         header = header_in(metadata) | survey.trace.header
         survey.require_events(path)
@@ -94,7 +83,7 @@ class NativeRewriter:
 
     def rewrite(self, file: InputFile, plan: Plan, writer: Any, on_bytes: Callable[[int], None]) -> None:
         """Writes the events of ``file``, as ``plan`` says; adds to its counts."""
-        survey = self._survey or _look(file.path, self._align_on, _say_nothing, self._checks)
+        survey = self._survey or _look(file.path, self._questions, _say_nothing)
         facts = survey.facts
         numbers = IdNumbers(plan.next_id, *_plain_ids(facts))
         outputs, added = _same_places(survey) if plan.keeps_places else (list(track_outputs(survey, file, plan)), [])
@@ -116,7 +105,7 @@ class NativeRewriter:
         put = writer.write_packets if isinstance(writer, PerfettoWriter) else writer.write_lines
         renumber = None if plan.keeps_places else numbers.renumber
         try:
-            writing = Writing(survey.text, put, renumber, look, checks=self._checks)
+            writing = Writing(survey.text, put, renumber, look, checks=self._questions.checks)
             stream_chrome(file.path, writing, on_bytes=on_bytes)
         except MemoryError:
             file.require_unchanged()  # else there are tracks that nobody has looked at
@@ -134,11 +123,9 @@ class NativeRewriter:
 class Survey:
     """One file, looked at: takes its events and knows them by the facts that C tells."""
 
-    def __init__(self, most_pending: int, align_on: str | None, checks: bool, *, notes_counters: bool = False) -> None:
-        self._checks = checks
-        self._notes_counters = notes_counters
+    def __init__(self, most_pending: int, questions: Questions) -> None:
+        self._questions = questions
         self._most_pending = most_pending
-        self._align_on = encode_text(align_on) if align_on is not None else b""
         self.text: Any = None
         self.trace = StreamedTrace()
         self.facts: dict[str, Any] = {}
@@ -146,8 +133,10 @@ class Survey:
         self._has_phases = False
 
     def begin(self, header: dict[str, Any]) -> None:
-        nests = self._checks or "kinetoscope" not in header
-        self.text = _native.TraceText(nests, self._most_pending, self._align_on, self._checks, self._notes_counters)
+        asked = self._questions
+        nests = asked.checks or "kinetoscope" not in header
+        align_on = encode_text(asked.align_on) if asked.align_on is not None else b""
+        self.text = _native.TraceText(nests, self._most_pending, align_on, asked.checks, asked.compares_counters)
 
     def end(self, trace: StreamedTrace) -> None:
         self.text.finish()
@@ -163,7 +152,7 @@ class Survey:
     def take_odd(self, event: Event, text: bytes) -> bool:
         if not event_to_nanoseconds(event, 0):
             return False
-        shown = made_viewable(event) if self._checks else event
+        shown = made_viewable(event) if self._questions.checks else event
         self._num_hidden += shown is None
         self._has_phases |= has_phase(event)
         self._num_mended += shown is not event and shown is not None
@@ -226,17 +215,10 @@ class Survey:
                 yield event
 
 
-def _look(
-    path: str,
-    align_on: str | None,
-    on_bytes: Callable[[int], None],
-    checks: bool = False,
-    *,
-    notes_counters: bool = False,
-) -> Survey:
+def _look(path: str, questions: Questions, on_bytes: Callable[[int], None]) -> Survey:
     most_pending = _MOST_PENDING
     while True:
-        survey = Survey(most_pending, align_on, checks, notes_counters=notes_counters)
+        survey = Survey(most_pending, questions)
         survey.end(stream_chrome(path, survey, survey.begin, on_bytes))
         if not survey.facts["is_late"]:
             return survey

@@ -25,7 +25,7 @@ from kinetoscope.formats.viewers import (
     viewer_place,
 )
 from kinetoscope.merge.counters import find_counters
-from kinetoscope.merge.input_file import InputFile, Moment, Plan, batches_by_pid, file_state, notes_of
+from kinetoscope.merge.input_file import InputFile, Moment, Plan, Questions, batches_by_pid, file_state, notes_of
 
 _LIGHT_FIELDS = (
     "ph",
@@ -50,20 +50,14 @@ _PACKED = "packed"  # the field that holds the others
 class PureRewriter:
     """Looks at one file, and rewrites it."""
 
-    def survey(
-        self,
-        path: str,
-        position: int,
-        align_on: str | None,
-        on_bytes: Callable[[int], None],
-        *,
-        checks: bool = False,
-        notes_counters: bool = False,
-    ) -> InputFile:
+    def __init__(self, questions: Questions) -> None:
+        self._questions = questions
+
+    def survey(self, path: str, position: int, on_bytes: Callable[[int], None]) -> InputFile:
         """What the file holds; see `Rewriter`. Raises `TraceFileError`."""
-        state = file_state(path)
+        asked, state = self._questions, file_state(path)
         trace = collect_chrome(path, _packed, on_bytes)
-        counts = _make_viewable(trace) if checks else {}
+        counts = _make_viewable(trace) if asked.checks else {}
         timed = [event for event in trace.events if "ts" in event and event.get("ph") != "M"]
         return InputFile(
             path=path,
@@ -75,12 +69,12 @@ class PureRewriter:
             pids=list({plain_pid(event.get("pid")) for event in trace.events}),
             earliest_ns=min((event["ts"] for event in timed), default=None),
             latest_ns=_latest(timed),
-            aligned_at_ns=min((event["ts"] for event in timed if event.get("name") == align_on), default=None),
+            aligned_at_ns=min((event["ts"] for event in timed if event.get("name") == asked.align_on), default=None),
             batches=batches_by_pid(trace.events),
             repairs=trace.repairs,
-            counts=counts | _counts(trace) if checks else {},
+            counts=counts | _counts(trace) if asked.checks else {},
             notes=notes_of(trace.events),
-            counters=find_counters(trace.events) if notes_counters else None,
+            counters=find_counters(trace.events) if asked.compares_counters else None,
         )
 
     def rewrite(self, file: InputFile, plan: Plan, writer: Any, on_bytes: Callable[[int], None]) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 from kinetoscope.errors import SettingsError
 from kinetoscope.formats.trace_base import choose_base_ns
 from kinetoscope.merge.check import FileCheck, Finding, findings_of
-from kinetoscope.merge.input_file import InputFile, Plan, nesting_notes
+from kinetoscope.merge.input_file import InputFile, Plan, Questions, nesting_notes
 from kinetoscope.merge.merge_traces import ByteProgress, make_rewriter
 from kinetoscope.merge.trace_output import is_perfetto, trace_output
 
@@ -51,8 +51,8 @@ def repair_trace(
     if is_perfetto(target):
         raise SettingsError(f"Cannot repair into {target}: a repaired trace is JSON. Convert that one afterwards.")
     progress = ByteProgress([os.fspath(path)], on_progress)
-    rewriter = make_rewriter()
-    file = rewriter.survey(os.fspath(path), 0, None, progress.advance, checks=True)
+    rewriter = make_rewriter(Questions(checks=True))
+    file = rewriter.survey(os.fspath(path), 0, progress.advance)
     plan, base_ns = Plan(keeps_places=True), _base_ns(file)
     file.shift_ns = _shift_ns(file, base_ns)
     with trace_output(target, base_ns=base_ns, header=_kept(file.header)) as writer:

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-PyTypeObject *chunk_type;
+static PyTypeObject *chunk_type;
 
 static void charge(Chunk *chunk, int64_t bytes)
 {

@@ -23,7 +23,8 @@ static int tell_end(Span *span, Entry *entry, Recorder *recorder, uint32_t name,
     return result;
 }
 
-void entry_release(Entry *entry)
+/* Gives an entry that is not open back to its track. */
+static void release(Entry *entry)
 {
     Span *span = entry->span;
     entry->span = NULL;
@@ -32,6 +33,15 @@ void entry_release(Entry *entry)
     else
         entry->state = ENTRY_IDLE;
     Py_XDECREF((PyObject *)span);
+}
+
+void span_forget_handed(Span *span)
+{
+    PyObject *handed = span->handed;
+    span->handed = NULL;
+    if (handed != NULL && handed != Py_None && ((Entry *)handed)->state == ENTRY_HANDED)
+        release((Entry *)handed);
+    Py_XDECREF(handed);
 }
 
 /* Ends an open entry; `end` < 0 forgets it. What the entry held is released last, since that may
@@ -48,7 +58,7 @@ static ALWAYS_INLINE int end_entry(Entry *entry, int64_t end)
         uint32_t name = slot->name;
         if (LIKELY(entry->window != 0)) {
             int is_open = entry->window == recorder_window(recorder);
-            if (LIKELY((is_open || recorder->is_child) && end >= 0)) { /* see follow_parent */
+            if (LIKELY((is_open || recorder->is_child) && end >= 0)) { /* see live_folder.c */
                 Value value = {end};
                 uint64_t tail = (uint64_t)slot->end.integer & 0xffffffffu; /* without the window */
                 track_append(track, slot->begin, value, name, slot->batch, tail);
@@ -109,7 +119,7 @@ static ALWAYS_INLINE int begin_entry(Span *span, Entry *entry, int is_explicit, 
         tail = record_tail(track->num_open, KIND_SPAN, 0, entry->window);
         now = is_recording ? recorder_now(recorder) : 0;
         if (recorder_failed(now)) {
-            entry_release(entry);
+            release(entry);
             return -1;
         }
     } while (UNLIKELY(has_closed(entry, recorder)));
@@ -200,7 +210,8 @@ static PyObject *entry_exit(PyObject *self, PyObject *const *Py_UNUSED(arguments
     else if (recorder == NULL)
         result = 0;
     else {
-        if (entry->state == ENTRY_HANDED && entry->span->handed == self) forget_handed(entry->span);
+        if (entry->state == ENTRY_HANDED && entry->span->handed == self)
+            span_forget_handed(entry->span);
         result = end_explicit(recorder, entry->span_id, now);
     }
     return result < 0 ? NULL : new_none();

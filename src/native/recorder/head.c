@@ -117,8 +117,7 @@ Entry *track_make_entry(Track *track)
     if (entry == NULL) return NULL;
     if (track->num_made == track->num_slots && !add_slots(track)) {
         Py_CLEAR(entry->exit);
-        PyErr_NoMemory();
-        return NULL;
+        return (Entry *)PyErr_NoMemory();
     }
     entry->slot = track->num_made++;
     track->entries[entry->slot] = entry;

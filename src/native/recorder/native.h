@@ -39,7 +39,6 @@ typedef struct {
     int64_t charged_bytes;
 } Chunk;
 
-extern PyTypeObject *chunk_type;
 int chunk_setup(PyObject *module);
 /* Makes a chunk; NULL without an error set if there is no space, and then `store->error` or the
  * limit says why. With `in_background` the GIL is released meanwhile. */
@@ -84,8 +83,6 @@ PyObject *span_counter(PyObject *span, PyObject *values);
 /* -- with.c: how `with` finds __enter__ and __exit__ -- */
 
 int with_setup(void);
-/* Forgets what was looked up for a `with` that did not come about. */
-void forget_handed(Span *span);
 
 /* -- entry.c: a span in progress, how it begins and how it ends -- */
 
@@ -113,8 +110,8 @@ struct Entry {
 int entry_setup(PyObject *module);
 /* Held by its `exit` alone, and that by whoever asked. May run Python code. */
 Entry *entry_new(Track *track);
-/* Gives an entry that is not open back to its track. */
-void entry_release(Entry *entry);
+/* Forgets what was looked up for a `with` that did not come about. */
+void span_forget_handed(Span *span);
 /* __enter__ and __exit__ of a span, without a `with` that looked them up or with one. */
 PyObject *span_enter(PyObject *span, PyObject *nothing);
 PyObject *span_exit(PyObject *span, PyObject *arguments);

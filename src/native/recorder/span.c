@@ -52,7 +52,7 @@ static PyObject *span_instant(PyObject *self, PyObject *Py_UNUSED(nothing))
 static void set_recorder(Span *span, PyObject *recorder, uint32_t name_id)
 {
     PyObject *old = (PyObject *)span->recorder;
-    forget_handed(span);
+    span_forget_handed(span);
     Py_CLEAR(span->enter); /* which holds the span */
     span->recorder = (Recorder *)Py_NewRef(recorder);
     span->name_id = name_id;
@@ -115,7 +115,7 @@ static int span_clear(PyObject *self)
     /* The recorder stays: a span in a cycle that is being collected may still be entered, by a
      * finalizer. */
     Py_CLEAR(((Span *)self)->enter);
-    forget_handed((Span *)self);
+    span_forget_handed((Span *)self);
     return 0;
 }
 

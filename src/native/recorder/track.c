@@ -92,8 +92,7 @@ static Track *track_new(Recorder *recorder)
     PyObject *filled = track != NULL ? PyList_New(0) : NULL;
     if (filled == NULL) {
         free(track);
-        PyErr_NoMemory();
-        return NULL;
+        return (Track *)PyErr_NoMemory();
     }
     track->refs = 1;
     track->recorder = recorder;
@@ -143,10 +142,7 @@ static void set_thread(Track *track, Pulse *pulse, uint32_t tid, PyObject *name,
 static Track *find_or_make(Recorder *recorder)
 {
     Pulse *pulse = pulse_of_this_thread();
-    if (pulse == NULL) {
-        PyErr_NoMemory();
-        return NULL;
-    }
+    if (pulse == NULL) return (Track *)PyErr_NoMemory();
     Track *track = find_own(recorder, pulse);
     if (track != NULL) return track;
     unsigned int tid;

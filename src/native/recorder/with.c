@@ -26,16 +26,7 @@ static PyMethodDef unbound_exit = {"__exit__", span_exit, METH_VARARGS, "Ends th
 static PyMethodDef skipped = {"__exit__", (PyCFunction)(void (*)(void))end_skipped, METH_FASTCALL,
                               "Ends a span that is not recorded."};
 
-void forget_handed(Span *span)
-{
-    PyObject *handed = span->handed;
-    span->handed = NULL;
-    if (handed != NULL && handed != Py_None && ((Entry *)handed)->state == ENTRY_HANDED)
-        entry_release((Entry *)handed);
-    Py_XDECREF(handed);
-}
-
-static int is_span(PyObject *object)
+static ALWAYS_INLINE int is_span(PyObject *object)
 {
     /* the type asked about last; types of spans live as long as the module */
     static PyTypeObject *known;
@@ -69,7 +60,7 @@ static PyObject *exit_get(PyObject *Py_UNUSED(descriptor), PyObject *object,
     Span *span = (Span *)object;
     int is_recording = span_is_active(span);
     if (is_recording && !span_has_name(span)) return NULL;
-    if (UNLIKELY(span->handed != NULL)) forget_handed(span);
+    if (UNLIKELY(span->handed != NULL)) span_forget_handed(span);
     if (!is_recording) {
         span->handed = new_none();
         return Py_NewRef(skipped_exit);

@@ -12,6 +12,7 @@ import torch
 
 from kinetoscope.torch import profile
 from older_torch import VERSION
+from prepared_python import run_with_torch
 
 PROGRAM = """
 import os, signal, sys, time
@@ -32,15 +33,10 @@ ENDINGS = {
 }
 
 
-def run(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", program, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-
-
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_a_run_that_is_ended_saves_its_window(ending, tmp_path):
     statement, code = ENDINGS[ending]
-    done = run(PROGRAM.format(module="kinetoscope.torch", ending=statement), str(tmp_path))
+    done = run_with_torch(PROGRAM.format(module="kinetoscope.torch", ending=statement), str(tmp_path))
     assert done.returncode == code, done.stderr
     [path] = tmp_path.iterdir()
     names = {event["name"] for event in json.loads(path.read_text())["traceEvents"]}
@@ -48,7 +44,7 @@ def test_a_run_that_is_ended_saves_its_window(ending, tmp_path):
 
 
 def test_stock_saves_nothing_on_sigterm(tmp_path):
-    done = run(PROGRAM.format(module="torch.profiler", ending=ENDINGS["SIGTERM"][0]), str(tmp_path))
+    done = run_with_torch(PROGRAM.format(module="torch.profiler", ending=ENDINGS["SIGTERM"][0]), str(tmp_path))
     assert done.returncode == -signal.SIGTERM
     assert list(tmp_path.iterdir()) == []
 
@@ -66,7 +62,7 @@ with profile(schedule=schedule(wait=0, warmup=1, active=1), on_trace_ready=handl
         p.step()
 print("not reached")
 """
-    done = run(program, str(tmp_path))
+    done = run_with_torch(program, str(tmp_path))
     assert (done.returncode, done.stdout) == (-signal.SIGTERM, "")
     json.loads((tmp_path / "trace.json").read_text())
 
@@ -116,10 +112,10 @@ def test_what_ends_stock_with_a_crash_leaves_us_profilable(what, tmp_path):
     again = "with profile() as p:\n    torch.ones(3) + 1\nassert p.key_averages()\n"
     head = "import os, torch\nfrom {} import *\n"
     program = CRASHES[what].replace("/dev/shm", str(tmp_path)) + again
-    done = run(head.format("kinetoscope.torch") + program)
+    done = run_with_torch(head.format("kinetoscope.torch") + program)
     assert done.returncode == 0, done.stderr
     if VERSION == (2, 13):  # others survive some of it
-        assert run(head.format("torch.profiler") + program).returncode != 0
+        assert run_with_torch(head.format("torch.profiler") + program).returncode != 0
 
 
 def test_three_hundred_profiles_leave_no_thread_and_no_file_open():
@@ -184,7 +180,7 @@ FORGOTTEN_ENDINGS = {
 def test_a_profiler_that_nobody_stops_hands_its_window_over_at_the_end_of_the_process(handler, place, ending, tmp_path):
     statement, code = FORGOTTEN_ENDINGS[ending]
     program = FORGOTTEN.format(handler=handler) + place.format(ending=statement)
-    done = run(program, str(tmp_path))
+    done = run_with_torch(program, str(tmp_path))
     assert done.returncode == code, done.stderr
     assert done.stdout == ("ready\n" if handler == "export" else "")
     [path] = tmp_path.iterdir()
@@ -193,14 +189,14 @@ def test_a_profiler_that_nobody_stops_hands_its_window_over_at_the_end_of_the_pr
 
 def test_an_exception_that_leaves_the_with_block_hands_the_window_over_once(tmp_path):
     program = FORGOTTEN.format(handler="export") + "with profile(on_trace_ready=export):\n    torch.ones(3) + {}\n"
-    done = run(program, str(tmp_path))
+    done = run_with_torch(program, str(tmp_path))
     assert (done.returncode, done.stdout) == (1, "ready\n"), done.stderr
     json.loads((tmp_path / "trace.json").read_text())
 
 
 def test_a_handler_that_fails_at_the_end_of_the_process_is_reported_and_changes_nothing_else(tmp_path):
     program = FORGOTTEN.format(handler="lambda p: 1 / 0") + IN_THE_SCRIPT.format(ending="sys.exit(3)")
-    done = run(program, str(tmp_path))
+    done = run_with_torch(program, str(tmp_path))
     assert done.returncode == 3
     assert "The torch profiler could not save its window at the end: division by zero" in done.stderr
 
@@ -220,7 +216,7 @@ for way in "dropped", "at exit":
 
 def test_a_forked_child_hands_nothing_over_however_it_ends(tmp_path):
     program = FORGOTTEN.format(handler="export") + IN_THE_SCRIPT.format(ending=IN_A_FORKED_CHILD)
-    done = run(program, str(tmp_path))
+    done = run_with_torch(program, str(tmp_path))
     assert (done.returncode, done.stdout) == (0, "ready\n"), done.stderr
     json.loads((tmp_path / "trace.json").read_text())
 
@@ -238,6 +234,6 @@ started.wait()
 
 
 def test_a_profiler_of_another_thread_cannot_be_stopped_at_the_end_and_the_log_says_so(tmp_path):
-    done = run(FORGOTTEN.format(handler="export") + ON_ANOTHER_THREAD, str(tmp_path))
+    done = run_with_torch(FORGOTTEN.format(handler="export") + ON_ANOTHER_THREAD, str(tmp_path))
     assert done.stdout == ""
     assert "could not save its window at the end: The profiler was started on another thread" in done.stderr

@@ -1,8 +1,6 @@
 """Our names in place of torch.profiler's: programs that use these go on working."""
 
 import inspect
-import subprocess
-import sys
 
 import pytest
 import torch.profiler
@@ -10,6 +8,7 @@ import torch.profiler.profiler
 
 import kinetoscope.torch
 from older_torch import as_in_2_13
+from prepared_python import run_with_torch
 
 SEMI_PUBLIC = ("PROFILER_STEP_NAME", "_ITraceObserver", "_KinetoProfile", "_WARNINGS_SHOWN")
 ATTRIBUTES = [
@@ -169,9 +168,7 @@ def test_a_program_that_uses_the_names_works(program, replaced):
             if not hasattr(found, name):
                 pytest.skip(f"torch {torch.__version__} has no {name}")
     source = REPLACE if replaced else "import torch, torch.profiler, torch.profiler.profiler as inner\n"
-    done = subprocess.run(
-        [sys.executable, "-c", source + program], capture_output=True, text=True, timeout=100, check=False
-    )
+    done = run_with_torch(source + program)
     assert done.returncode == 0, done.stderr[-2000:]
 
 

@@ -435,3 +435,22 @@ def test_of_several_bad_files_the_first_is_named_and_nothing_is_left_behind(tmp_
         merge_traces(tmp_path / "merged.json", *files, on_progress=lambda done, total: told.append(done), num_threads=4)
     assert told == sorted(told)
     assert [path.name for path in tmp_path.iterdir() if "rank" not in path.name] == []
+
+
+@pytest.mark.parametrize("pure", ["0", "1"])
+def test_an_overlap_track_stands_right_behind_its_origin_also_where_that_is_the_loops(tmp_path, monkeypatch, pure):
+    monkeypatch.setenv("KINETOSCOPE_PURE", pure)
+    events = [
+        {"ph": "X", "name": "ProfilerStep#1", "pid": 7, "tid": 8, "ts": 0, "dur": 100},
+        {"ph": "X", "name": "a", "pid": 7, "tid": 8, "ts": 10, "dur": 50},
+        {"ph": "X", "name": "b", "pid": 7, "tid": 8, "ts": 20, "dur": 5000},
+        {"ph": "X", "name": "c", "pid": 7, "tid": 3, "ts": 20, "dur": 50},
+    ]
+    output = merge_traces(tmp_path / "out.json", write(tmp_path / "rank0.json", events)).output
+    merged = json.loads(output.read_text())["traceEvents"]
+    order = sorted(
+        (event for event in merged if event["name"] == "thread_sort_index"),
+        key=lambda event: event["args"]["sort_index"],
+    )
+    names = [thread_names(output)[event["pid"], event["tid"]] for event in order]
+    assert names == ["thread", "thread 8 (overlap 1)", "thread"]

@@ -1,0 +1,120 @@
+"""Runs programs as `python -c` does, each in a process of its own that has already imported what takes long to import.
+
+Importing torch takes two seconds of processor time, and what a command needs a quarter of one. So one process
+imports it, and is forked for each program.
+"""
+
+import atexit
+import contextlib
+import functools
+import importlib
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import types
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+COMMANDS = tuple(f"kinetoscope.cli.{verb}" for verb in ("info", "recover", "upload", "merge", "convert", "check"))
+OURS = ("importlib.metadata", "fsspec", "kinetoscope.assemble", *COMMANDS)
+TORCH = ("torch", "torch._inductor.config", "kinetoscope.torch", "kinetoscope.sources.torch_profiler")
+_RUN_COMMAND = "from kinetoscope.cli import command\ncommand()"
+
+
+def run_program(program: str, *arguments: object, **where: Any) -> subprocess.CompletedProcess[str]:
+    """Runs a program in a process that has imported us, but has not used us. For ``where`` see `_run`."""
+    return _run(OURS, program, arguments, **where)
+
+
+def run_command(*arguments: object, **where: Any) -> subprocess.CompletedProcess[str]:
+    """Runs `kinetoscope` with these arguments."""
+    return _run(OURS, _RUN_COMMAND, arguments, **where)
+
+
+def run_with_torch(program: str, *arguments: object, **where: Any) -> subprocess.CompletedProcess[str]:
+    """Runs a program in a process that has imported torch and us, but has used neither."""
+    return _run(TORCH, program, arguments, **where)
+
+
+def _run(
+    modules: tuple[str, ...],
+    program: str,
+    arguments: tuple[object, ...],
+    *,
+    folder: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    timeout_s: float = 120,
+) -> subprocess.CompletedProcess[str]:
+    """Runs a program to its end, in the folder and the environment of the caller if no others are given.
+
+    What a killed or crashed program had printed is there, and the next one is not harmed.
+    """
+    request = {"program": program, "arguments": list(map(str, arguments)), "folder": str(folder or Path.cwd())}
+    request["environment"] = dict(os.environ if environment is None else environment)
+    connection = _prepared(modules)
+    with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
+        connection.settimeout(timeout_s)
+        socket.send_fds(connection, [json.dumps(request).encode()], [output.fileno(), errors.fileno()])
+        pid = int(connection.recv(100))
+        try:
+            status = int(connection.recv(100))
+        except TimeoutError:
+            os.kill(pid, 9)
+            connection.recv(100)
+            raise
+        output.seek(0)
+        errors.seek(0)
+        return subprocess.CompletedProcess([program, *arguments], status, output.read(), errors.read())
+
+
+@functools.cache
+def _prepared(modules: tuple[str, ...]) -> socket.socket:
+    """The connection to the process that has imported these."""
+    ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    command = [sys.executable, __file__, str(its.fileno()), *modules]
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=[its.fileno()])
+    its.close()
+    atexit.register(process.wait)
+    atexit.register(ours.close)
+    return ours
+
+
+def _serve(connection: socket.socket) -> None:
+    """Runs a program for each request; tells its pid, and then how it ended. Returns when nobody asks any more."""
+    while True:
+        message, files, _, _ = socket.recv_fds(connection, 1 << 20, 2)
+        if not message:
+            return
+        pid = os.fork()
+        if pid == 0:
+            connection.close()
+            _become(files, **json.loads(message))
+            return
+        for file in files:
+            os.close(file)
+        connection.send(str(pid).encode())
+        connection.send(str(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])).encode())
+
+
+def _become(files: list[int], program: str, arguments: list[str], folder: str, environment: dict[str, str]) -> None:
+    """Runs a program in this process. What it raises ends the process, as with `python -c`."""
+    for number, file in enumerate(files, start=1):
+        os.dup2(file, number)
+        os.close(file)
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(environment)
+    sys.argv, sys.path[0] = ["-c", *arguments], ""
+    main = sys.modules["__main__"] = types.ModuleType("__main__")
+    exec(compile(program, "<string>", "exec"), vars(main))
+
+
+if __name__ == "__main__":
+    for module in sys.argv[2:]:
+        with contextlib.suppress(ImportError):  # the program says so better
+            importlib.import_module(module)
+    _serve(socket.socket(fileno=int(sys.argv[1])))
