@@ -109,6 +109,7 @@ def _become(files: list[int], program: str, arguments: list[str], folder: str, e
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
+    tempfile.tempdir = None  # it is looked for anew: torch has done so when it was imported
     sys.argv, sys.path[0] = ["-c", *arguments], ""
     main = sys.modules["__main__"] = types.ModuleType("__main__")
     exec(compile(program, "<string>", "exec"), vars(main))
