@@ -1,5 +1,6 @@
 """What every test gets: the promise that it leaves nothing behind."""
 
+import os
 import signal
 import threading
 
@@ -8,8 +9,10 @@ import pytest
 
 from kinetoscope.recording import active
 
-# A loaded machine takes its time; what is asserted does not depend on it.
-hypothesis.settings.register_profile("any-machine", deadline=None)
+# A loaded machine takes its time; what is asserted does not depend on it. `make test-long` has more examples.
+hypothesis.settings.register_profile(
+    "any-machine", deadline=None, max_examples=int(os.environ.get("KINETOSCOPE_EXAMPLES", "40"))
+)
 hypothesis.settings.load_profile("any-machine")
 
 

@@ -6,7 +6,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 BASE_NS = 1_790_857_026_000_000_000
-QUIET = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+QUIET = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 times = st.integers(0, 60_000).map(lambda ns: ns / 1000)
 places = st.sampled_from(

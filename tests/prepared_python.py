@@ -20,36 +20,37 @@ from pathlib import Path
 from typing import Any
 
 COMMANDS = tuple(f"kinetoscope.cli.{verb}" for verb in ("info", "recover", "upload", "merge", "convert", "check"))
-OURS = ("importlib.metadata", "fsspec", "kinetoscope.assemble", *COMMANDS)
+OURS = ("importlib.metadata", "kinetoscope.assemble", *COMMANDS)
 TORCH = ("torch", "torch._inductor.config", "kinetoscope.torch", "kinetoscope.sources.torch_profiler")
 _RUN_COMMAND = "from kinetoscope.cli import command\ncommand()"
 
 
 def run_program(program: str, *arguments: object, **where: Any) -> subprocess.CompletedProcess[str]:
-    """Runs a program in a process that has imported us, but has not used us. For ``where`` see `_run`."""
-    return _run(OURS, program, arguments, **where)
+    """Runs a program in a process that has imported us, but has not used us. For ``where`` see `run_prepared`."""
+    return run_prepared(OURS, program, *arguments, **where)
 
 
 def run_command(*arguments: object, **where: Any) -> subprocess.CompletedProcess[str]:
     """Runs `kinetoscope` with these arguments."""
-    return _run(OURS, _RUN_COMMAND, arguments, **where)
+    return run_prepared(OURS, _RUN_COMMAND, *arguments, **where)
 
 
 def run_with_torch(program: str, *arguments: object, **where: Any) -> subprocess.CompletedProcess[str]:
     """Runs a program in a process that has imported torch and us, but has used neither."""
-    return _run(TORCH, program, arguments, **where)
+    return run_prepared(TORCH, program, *arguments, **where)
 
 
-def _run(
+def run_prepared(
     modules: tuple[str, ...],
     program: str,
-    arguments: tuple[object, ...],
-    *,
+    *arguments: object,
     folder: Path | None = None,
     environment: Mapping[str, str] | None = None,
     timeout_s: float = 120,
 ) -> subprocess.CompletedProcess[str]:
     """Runs a program to its end, in the folder and the environment of the caller if no others are given.
+
+    What the modules read from the environment when they are imported, they read from the first caller's.
 
     What a killed or crashed program had printed is there, and the next one is not harmed.
     """

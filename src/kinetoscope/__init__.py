@@ -6,12 +6,11 @@ if TYPE_CHECKING:
     from kinetoscope.assemble import profile
     from kinetoscope.handlers.json_trace_handler import JSONTraceHandler
     from kinetoscope.merge.merge_traces import merge_traces
-    from kinetoscope.recording.action import ProfilerAction
     from kinetoscope.recording.active import active_profiler, marker
     from kinetoscope.recording.contract import TraceHandler
     from kinetoscope.recording.marker import Marker
     from kinetoscope.recording.profiler import Profiler
-    from kinetoscope.recording.schedule import cyclic_schedule
+    from kinetoscope.recording.schedule import ProfilerAction, cyclic_schedule
     from kinetoscope.sources.system_profiler import SystemProfiler
     from kinetoscope.sources.torch_profiler import TorchProfiler
     from kinetoscope.table.load import load
@@ -29,7 +28,7 @@ _HOMES = {
     "JSONTraceHandler": "kinetoscope.handlers.json_trace_handler",
     "Marker": "kinetoscope.recording.marker",
     "Profiler": "kinetoscope.recording.profiler",
-    "ProfilerAction": "kinetoscope.recording.action",
+    "ProfilerAction": "kinetoscope.recording.schedule",
     "State": "kinetoscope.training.state",
     "SystemProfiler": "kinetoscope.sources.system_profiler",
     "Timestamp": "kinetoscope.training.timestamp",

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from kinetoscope.recording.recorder_choice import IS_PURE
+from prepared_python import run_command
 
 needs_files = pytest.mark.skipif(IS_PURE, reason="the recorder in Python keeps everything in memory")
 
@@ -61,6 +62,8 @@ def start_in_container(tmp_path: Path, name: str, how: str) -> subprocess.Popen:
 
 
 def kinetoscope(*arguments: object, within: tuple[str, ...] | list[str] = ()) -> subprocess.CompletedProcess:
+    if not within:
+        return run_command(*arguments)
     command = [*within, sys.executable, "-m", "kinetoscope", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, stdin=subprocess.DEVNULL)
 
@@ -253,12 +256,6 @@ def test_ranks_below_wrappers_are_merged_under_torchrun(tmp_path):
     assert "same launch" not in notes_of(merged_trace(tmp_path))
 
 
-def test_ranks_below_wrappers_are_merged_without_a_launcher(tmp_path):
-    logs = run_ranks(tmp_path, "store")
-    assert spans_by_rank(merged_trace(tmp_path)) == {0: 3, 1: 3}
-    assert "same launch" not in notes_of(merged_trace(tmp_path)) + "".join(logs)
-
-
 def test_ranks_without_a_store_are_merged_if_they_ran_at_the_same_time_and_the_trace_says_so(tmp_path):
     logs = run_ranks(tmp_path, "no process group")
     assert spans_by_rank(merged_trace(tmp_path)) == {0: 3, 1: 3}
@@ -302,9 +299,11 @@ def test_recovering_one_killed_rank_keeps_the_others_in_the_merged_trace_and_que
 def test_recovering_a_killed_attempt_does_not_touch_the_merged_trace_of_the_next_one(tmp_path, how):
     port = free_port()
     run_ranks(tmp_path, f"{how} kill0 kill1", port=port)
-    run_ranks(tmp_path, f"{how} overwrite", port=port)
+    logs = run_ranks(tmp_path, f"{how} overwrite", port=port)
     finished = merged_trace(tmp_path).read_bytes()
     assert spans_by_rank(merged_trace(tmp_path)) == {0: 3, 1: 3}
+    for said in (notes_of(merged_trace(tmp_path)), logs[0]):
+        assert ("same launch" in said) == (how != "store"), "ranks with a store agree on who they are"
     done = kinetoscope("recover", tmp_path / "run")
     assert done.returncode == 0, done.stderr
     assert merged_trace(tmp_path).read_bytes() == finished

@@ -39,8 +39,8 @@ def run(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def run_with_stack(tmp_path_factory):
-    return train(tmp_path_factory.mktemp("run") / "digits", "--with-stack", "--epochs", "1", ranks=2)
+def run_alone_with_stack(tmp_path_factory):
+    return train(tmp_path_factory.mktemp("run") / "digits", "--with-stack", "--epochs", "1", ranks=1)
 
 
 @pytest.fixture(scope="module")
@@ -68,16 +68,16 @@ def test_every_trace_opens_in_perfetto_without_an_error(run):
             assert trace.query("select count(*) as n from slice")[0]["n"] > 1000
 
 
-def test_with_python_stacks_no_slice_is_lost(run_with_stack):
-    for path in sorted(run_with_stack.rglob("*.json")):
+def test_with_python_stacks_no_slice_is_lost(run_alone_with_stack):
+    for path in sorted(run_alone_with_stack.rglob("*.json")):
         written = sum(event["ph"] == "X" for event in json.loads(path.read_text())["traceEvents"])
         with load(path) as trace:
             assert trace.errors() == {}, path
             assert trace.query("select count(*) as n from slice where dur >= 0")[0]["n"] >= written
 
 
-def test_what_was_clipped_or_moved_to_nest_says_so(run_with_stack):
-    (path,) = (run_with_stack / "traces").glob("ep0-ba6-rank0.json")
+def test_what_was_clipped_or_moved_to_nest_says_so(run_alone_with_stack):
+    (path,) = (run_alone_with_stack / "traces").glob("ep0-ba6-rank0.json")
     events = json.loads(path.read_text())["traceEvents"]
     notes = [event["args"]["kinetoscope"] for event in events if "kinetoscope" in event.get("args", {})]
     assert notes
@@ -122,9 +122,8 @@ def test_only_the_batches_of_the_schedule_are_in_the_trace(merged):
     assert batches == {0: expected, 1: expected}
 
 
-def test_one_rank_alone_needs_no_launcher(tmp_path):
-    folder = train(tmp_path / "digits", "--epochs", "1", ranks=1)
-    with load(folder / "traces" / "merged_trace.json") as trace:
+def test_one_rank_alone_needs_no_launcher(run_alone_with_stack):
+    with load(run_alone_with_stack / "traces" / "merged_trace.json") as trace:
         assert trace.errors() == {}
         assert {row["name"] for row in trace.query("select name from process where name like '%rank' and pid = 0")} == {
             "rank"

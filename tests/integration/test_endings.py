@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from kinetoscope.recording.recorder_choice import IS_PURE
+from prepared_python import run_command, run_program, run_with_torch
 from trace_processor.trace_processor import load
 
 PRELUDE = """
@@ -36,8 +37,9 @@ def finish(process, timeout=60):
     return process.returncode, out, err
 
 
-def run(tmp_path, program):
-    return finish(start(tmp_path, program))
+def run(tmp_path, program, run_alone=run_program):
+    done = run_alone(PRELUDE + textwrap.dedent(program), tmp_path / "traces", folder=tmp_path)
+    return done.returncode, done.stdout, done.stderr
 
 
 def span_names(tmp_path, pattern="*rank0*.json"):
@@ -127,6 +129,7 @@ def test_a_forgotten_close_is_made_good_at_exit_for_torchs_operators_too(tmp_pat
             with profiler.marker("train"):
                 torch.ones(3) + 1
         """,
+        run_with_torch,
     )
     assert status == 0, err
     names = span_names(tmp_path)
@@ -203,8 +206,7 @@ def small_disk(tmp_path):
 
 
 def recover(tmp_path):
-    command = [sys.executable, "-m", "kinetoscope", "recover", str(tmp_path)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
+    return run_command("recover", tmp_path)
 
 
 def test_a_disk_that_is_full_does_not_stop_training_and_recover_finds_what_it_did_not_take(tmp_path, small_disk):

@@ -1,11 +1,11 @@
 """Loops as new users write them, in processes of their own: each leaves a trace, or a sentence that says why not."""
 
 import json
-import subprocess
-import sys
 import textwrap
 
 import pytest
+
+from prepared_python import run_program
 
 PRELUDE = """
 import itertools, os, sys
@@ -120,8 +120,7 @@ UNTRACED = {
 
 
 def run(tmp_path, program):
-    code = PRELUDE + textwrap.dedent(program)
-    return subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    return run_program(PRELUDE + textwrap.dedent(program), folder=tmp_path)
 
 
 @pytest.mark.parametrize("loop", TRACED)

@@ -22,10 +22,13 @@ pytest.importorskip("moto")
 
 from hostile_folders.making import Outside, make_hostile, make_outside  # noqa: E402
 from object_store.s3 import BUCKET, FaultyProxy, S3Server  # noqa: E402
+from prepared_python import OURS, run_prepared  # noqa: E402
 
 NUM_FOLDERS = int(os.environ.get("KINETOSCOPE_HOSTILE_FOLDERS", "30"))
 ALLOWED = f"/{BUCKET}/allowed/"
 MOST_BYTES = 1 << 30
+VISIT = (Path(__file__).parent.parent / "hostile_folders" / "visit.py").read_text()
+VISITING = (*OURS, "polars")
 
 RUN = """
 import os, sys, time
@@ -106,11 +109,8 @@ def test_no_command_touches_anything_outside_of_a_hostile_folder(tmp_path, kille
         "STORAGE_EMULATOR_HOST": store.endpoint,
     }
     environment |= {"no_proxy": "127.0.0.1"}
-    visit = Path(__file__).parent.parent / "hostile_folders" / "visit.py"
-    command = [sys.executable, visit, run, tmp_path / "out", str(seed), f"s3://{BUCKET}/allowed"]
-    done = subprocess.run(
-        command, env=environment, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=240
-    )
+    arguments = (run, tmp_path / "out", seed, f"s3://{BUCKET}/allowed")
+    done = run_prepared(VISITING, VISIT, *arguments, environment=environment, timeout_s=240)
 
     told = [json.loads(line) for line in done.stdout.splitlines()]
     story = "\n".join([*changes, *(f"{it.get('command')}: {it.get('status')}\n{it.get('written')}" for it in told)])

@@ -11,6 +11,7 @@ import pytest
 
 from kinetoscope.recording.recorder_choice import IS_PURE
 from kinetoscope.torch.kineto_stream import saves_without_gil
+from prepared_python import run_command, run_program, run_with_torch
 
 needs_live_folder = pytest.mark.skipif(IS_PURE, reason="the recorder in Python has no live folder")
 
@@ -39,14 +40,8 @@ def kill_once(process, condition):
         process.wait()
 
 
-def run(tmp_path, program, *arguments):
-    process = start(tmp_path, program, *arguments)
-    return process.wait(timeout=120)
-
-
 def recover(folder):
-    command = [sys.executable, "-m", "kinetoscope", "recover", str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, stdin=subprocess.DEVNULL)
+    done = run_command("recover", folder)
     assert done.returncode == 0, done.stderr
 
 
@@ -120,7 +115,7 @@ def test_what_a_killed_torch_profiler_left_among_the_temporary_files_goes_at_the
     kill_once(start(tmp_path, SAVES_ALONE, 10**9), lambda: pipes(tmp_path))
     [left] = temporary.iterdir()
     assert left.stat().st_mode & 0o777 == 0o700
-    assert run(tmp_path, SAVES_ALONE, 1) == 0
+    assert run_with_torch(SAVES_ALONE, 1, folder=tmp_path).returncode == 0
     assert os.listdir(temporary) == []
 
 
@@ -147,7 +142,7 @@ def contribute(tmp_path, folder, ending):
     event = {"ph": "X", "name": "contributed", "pid": 1, "tid": 1, "ts": 1, "dur": 1}
     file.write_text(json.dumps({"traceEvents": [event]}))
     try:
-        return run(tmp_path, CONTRIBUTES, file, ending)
+        return run_program(CONTRIBUTES, file, ending, folder=tmp_path)
     finally:
         file.unlink(missing_ok=True)
         assert [path for path in folder.iterdir() if file.name in path.name] == []
@@ -162,7 +157,8 @@ def other_file_system(tmp_path):
 
 @pytest.mark.parametrize("place", [lambda tmp_path: tmp_path, other_file_system], ids=["beside", "elsewhere"])
 def test_a_contributed_file_is_kept_until_it_is_saved_and_not_longer(tmp_path, temporary, place):
-    assert contribute(tmp_path, place(tmp_path), "end") == 0, (tmp_path / "errors").read_text()
+    done = contribute(tmp_path, place(tmp_path), "end")
+    assert done.returncode == 0, done.stderr
     assert "contributed" in names_in(tmp_path / "run" / "traces" / "merged_trace.json")
     assert hidden_files(tmp_path / "run") == []
     assert os.listdir(temporary) == []
@@ -171,7 +167,7 @@ def test_a_contributed_file_is_kept_until_it_is_saved_and_not_longer(tmp_path, t
 @needs_live_folder
 @pytest.mark.parametrize("place", [lambda tmp_path: tmp_path, other_file_system], ids=["beside", "elsewhere"])
 def test_a_file_contributed_to_a_window_that_a_kill_left_unsaved_is_in_the_recovered_trace(tmp_path, temporary, place):
-    assert contribute(tmp_path, place(tmp_path), "kill") == -9
+    assert contribute(tmp_path, place(tmp_path), "kill").returncode == -9
     assert os.listdir(temporary) == []
     recover(tmp_path / "run")
     assert {"contributed", "work"} <= names_in(tmp_path / "run" / "traces" / "merged_trace.json")
@@ -197,28 +193,27 @@ def half_written(tmp_path):
 
 @needs_live_folder
 def test_a_trace_that_a_killed_process_left_half_written_goes_when_the_run_is_recovered(tmp_path):
-    assert run(tmp_path, KILLED_IN_MID_FILE) == -9
+    assert run_program(KILLED_IN_MID_FILE, folder=tmp_path).returncode == -9
     assert len(half_written(tmp_path)) == 1
     recover(tmp_path / "run")
     assert half_written(tmp_path) == []
 
 
 def test_a_trace_that_a_killed_process_left_half_written_goes_when_the_run_is_started_again(tmp_path):
-    assert run(tmp_path, KILLED_IN_MID_FILE) == -9
+    assert run_program(KILLED_IN_MID_FILE, folder=tmp_path).returncode == -9
     again = """
 from kinetoscope import JSONTraceHandler, Profiler, ProfilerAction
 with Profiler(lambda state: ProfilerAction.SKIP, JSONTraceHandler("run/traces", overwrite=True)):
     pass
 """
-    assert run(tmp_path, again) == 0
+    assert run_program(again, folder=tmp_path).returncode == 0
     assert half_written(tmp_path) == []
 
 
 @needs_live_folder
 def test_recover_removes_nothing_behind_a_link(tmp_path):
-    assert run(tmp_path, KILLED_IN_MID_FILE) == -9
+    assert run_program(KILLED_IN_MID_FILE, folder=tmp_path).returncode == -9
     (tmp_path / "run" / "traces").rename(tmp_path / "elsewhere")
     (tmp_path / "run" / "traces").symlink_to(tmp_path / "elsewhere")
-    command = [sys.executable, "-m", "kinetoscope", "recover", str(tmp_path / "run")]
-    subprocess.run(command, capture_output=True, timeout=120, stdin=subprocess.DEVNULL, check=False)
+    run_command("recover", tmp_path / "run")
     assert len(list((tmp_path / "elsewhere").glob(".*.partial"))) == 1

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from prepared_python import run_command
 from trace_processor.trace_processor import load
 
 pytest.importorskip("torch", reason="records real traces with torch")
@@ -40,8 +41,7 @@ def recorded(tmp_path_factory) -> Path:
 
 
 def merge(*arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "kinetoscope", "merge", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    return run_command("merge", *arguments)
 
 
 def test_two_ranks_and_two_cycles_with_stacks_load_in_perfetto_without_an_error(recorded, tmp_path):

@@ -2,15 +2,16 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
-import textwrap
 from pathlib import Path
 
 import pytest
 
 from kinetoscope.recording.recorder_choice import IS_PURE
+from prepared_python import run_command, run_program
 from trace_processor.trace_processor import load
 
 pytestmark = pytest.mark.skipif(IS_PURE, reason="the recorder in Python keeps everything in memory: a kill loses it")
@@ -39,20 +40,12 @@ with profiler:
 """
 
 
-def command(tmp_path, *, rank=0, world_size=1, kill_at=6):
-    script = tmp_path / "train.py"
-    script.write_text(textwrap.dedent(TRAIN))
-    return [sys.executable, str(script), str(tmp_path / "run"), str(rank), str(world_size), str(kill_at)]
-
-
 def train(tmp_path, *, kill_at=6):
-    train = command(tmp_path, kill_at=kill_at)
-    return subprocess.run(train, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
+    return run_program(TRAIN, tmp_path / "run", 0, 1, kill_at)
 
 
-def recover(tmp_path, *options, text=True):
-    recover = [sys.executable, "-m", "kinetoscope", "recover", str(tmp_path / "run"), *options]
-    return subprocess.run(recover, capture_output=True, text=text, timeout=60, stdin=subprocess.DEVNULL)
+def recover(tmp_path, *options):
+    return run_command("recover", tmp_path / "run", *options)
 
 
 def spans(path, name):
@@ -74,9 +67,7 @@ with Profiler(lambda state: ProfilerAction.ACTIVE, JSONTraceHandler(sys.argv[1] 
 
 
 def test_recovered_spans_say_in_which_epoch_they_began(tmp_path):
-    script = tmp_path / "train.py"
-    script.write_text(OVER_EPOCHS)
-    done = subprocess.run([sys.executable, str(script), str(tmp_path / "run")], capture_output=True, text=True)
+    done = run_program(OVER_EPOCHS, tmp_path / "run")
     assert done.returncode == -signal.SIGKILL, done.stderr
     assert recover(tmp_path).returncode == 0
     (trace,) = (tmp_path / "run" / "traces").glob("ep*.json")
@@ -114,9 +105,7 @@ with Profiler(schedule, JSONTraceHandler(sys.argv[1] + "/traces"), strict=True) 
 
 
 def test_each_span_of_a_worker_is_in_one_trace_also_when_its_window_was_saved_before_the_kill(tmp_path):
-    script = tmp_path / "train.py"
-    script.write_text(WORKER)
-    done = subprocess.run([sys.executable, str(script), str(tmp_path / "run")], capture_output=True, text=True)
+    done = run_program(WORKER, tmp_path / "run")
     assert done.returncode == -signal.SIGKILL, done.stderr
     saved = list((tmp_path / "run" / "traces").glob("ep*.json"))
     assert len(saved) == 2
@@ -157,7 +146,7 @@ with Profiler(schedule, Killed(sys.argv[1] + "/traces"), strict=True) as profile
 @pytest.mark.parametrize("moment", ["before", "after"])
 @pytest.mark.parametrize("keep", [[], ["--keep"]])
 def test_a_window_that_was_saved_right_before_the_kill_is_not_written_again(tmp_path, moment, keep):
-    done = subprocess.run([sys.executable, "-c", SAVING, str(tmp_path / "run"), moment], capture_output=True)
+    done = run_program(SAVING, tmp_path / "run", moment)
     assert done.returncode == -signal.SIGKILL, done.stderr
     for options in [keep, []] if keep else [[]]:
         assert recover(tmp_path, *options).returncode == 0
@@ -190,14 +179,23 @@ def test_traces_in_a_folder_whose_name_is_no_text_are_saved_recovered_and_merged
     script = WORKER.replace('"/traces"', 'os.fsdecode(b"/tr\\xe9ces")')
     done = subprocess.run([sys.executable, "-c", script, str(tmp_path / "run")], capture_output=True)
     assert done.returncode == -signal.SIGKILL, done.stderr
-    assert recover(tmp_path, text=False).returncode == 0
+    done = subprocess.run([sys.executable, "-m", "kinetoscope", "recover", tmp_path / "run"], capture_output=True)
+    assert done.returncode == 0
     merged = Path(os.fsdecode(os.fsencode(tmp_path / "run") + b"/tr\xe9ces/merged_trace.json"))
     assert sum(len(spans(merged, f"item {number}")) for number in range(12)) == 12
 
 
+@pytest.fixture(scope="module")
+def once_killed(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("killed")
+    assert train(folder).returncode == -signal.SIGKILL
+    return folder / "run"
+
+
 @pytest.fixture
-def killed(tmp_path):
-    assert train(tmp_path).returncode == -signal.SIGKILL
+def killed(once_killed, tmp_path):
+    """The folder that holds a killed run's, which a test then recovers."""
+    shutil.copytree(once_killed, tmp_path / "run")
     return tmp_path
 
 
@@ -243,7 +241,8 @@ def test_a_new_run_in_the_same_folder_starts_and_names_the_command(killed):
 
 
 def test_all_ranks_are_recovered_into_one_merged_trace(tmp_path):
-    ranks = [subprocess.Popen(command(tmp_path, rank=rank, world_size=2)) for rank in (0, 1)]
+    command = [sys.executable, "-c", TRAIN, str(tmp_path / "run")]
+    ranks = [subprocess.Popen([*command, str(rank), "2", "6"]) for rank in (0, 1)]
     assert [rank.wait(60) for rank in ranks] == [-signal.SIGKILL] * 2
     done = recover(tmp_path)
     assert done.returncode == 0, done.stderr

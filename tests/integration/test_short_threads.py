@@ -4,8 +4,6 @@ import multiprocessing
 import os
 import re
 import signal
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
@@ -18,15 +16,11 @@ from kinetoscope.formats.live_run import live_folders
 from kinetoscope.formats.record import RECORD_BYTES
 from kinetoscope.recording.recorder_choice import IS_PURE
 from kinetoscope.testing import MemoryTraceHandler
+from prepared_python import run_program
 
 native_only = pytest.mark.skipif(IS_PURE, reason="the recorder in Python keeps no files")
 # AddressSanitizer keeps back 8 MiB of what was freed.
 MOST_KIB = 9 * 1024 if "libasan" in os.environ.get("LD_PRELOAD", "") else 1024
-
-
-def run(script, *arguments):
-    command = [sys.executable, "-c", script, *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120)
 
 
 # One after the other, in windows of so many threads each. Spans are counted as they are saved.
@@ -82,7 +76,7 @@ print(count.num_spans, count.num_dropped, count.num_unlike, grown, more_maps)
 @pytest.mark.parametrize("per_window", [100, 1_000_000])
 @pytest.mark.parametrize("keeps", ["in memory", pytest.param("in files", marks=native_only)])
 def test_ten_thousand_short_threads_lose_no_span_and_leave_nothing_in_memory(tmp_path, keeps, per_window):
-    done = run(ONE_AFTER_THE_OTHER, tmp_path if keeps == "in files" else "", per_window)
+    done = run_program(ONE_AFTER_THE_OTHER, tmp_path if keeps == "in files" else "", per_window)
     assert done.returncode == 0, done.stderr
     num_spans, num_dropped, num_unlike, grown_kib, more_maps = map(int, done.stdout.split())
     assert (num_spans, num_dropped, num_unlike) == (10_000, 0, 0)
@@ -124,7 +118,7 @@ print(len(handler.spans("short")), dropped)
 # In files there are fewer, since on a busy disk each takes ten milliseconds. Of 256 KiB each, they would not fit.
 @pytest.mark.parametrize(("keeps", "num"), [("in memory", 1500), pytest.param("in files", 300, marks=native_only)])
 def test_threads_that_run_all_at_once_share_the_space_and_lose_no_span(tmp_path, keeps, num):
-    done = run(AT_ONCE, tmp_path if keeps == "in files" else "", num)
+    done = run_program(AT_ONCE, tmp_path if keeps == "in files" else "", num)
     assert done.stdout == f"{num} 0\n", done.stderr
 
 
@@ -161,7 +155,7 @@ os.kill(os.getpid(), 9)
 
 @native_only
 def test_after_a_kill_every_span_is_found_with_the_thread_that_recorded_it_ended_or_not(tmp_path):
-    assert run(KILLED, tmp_path).returncode == -signal.SIGKILL
+    assert run_program(KILLED, tmp_path).returncode == -signal.SIGKILL
     (folder,) = live_folders(tmp_path)
     (process,) = read_live_folder(folder).processes
     threads = {track.name: track for track in process.tracks if re.search(r"\d$", track.name)}
@@ -273,7 +267,7 @@ print(resident_kib() - before)
 # With a folder there are fewer of them, since on a busy disk each takes tens of milliseconds.
 @pytest.mark.parametrize(("kind", "first", "last"), [("plain", 200, 1000), ("handler", 200, 1000), ("folder", 50, 150)])
 def test_profilers_that_are_closed_leave_nothing_in_memory(tmp_path, kind, first, last):
-    done = run(MANY_PROFILERS, kind, tmp_path, first, last)
+    done = run_program(MANY_PROFILERS, kind, tmp_path, first, last)
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) <= MOST_KIB
 

@@ -1,6 +1,6 @@
 """composer: what Composer's engine calls. Its events flow in, each through a guard; no error of ours flows back."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kinetoscope.composer.trainer_loop import TrainerLoop, trainer_loop_of
 from kinetoscope.errors import ProfilerStateError
@@ -33,11 +33,11 @@ class GuardedCallback:
 
     _handled: frozenset[str] | None = None
 
-    def __init_subclass__(cls, **options: Any) -> None:
+    def __init_subclass__(cls, **options: object) -> None:
         super().__init_subclass__(**options)
         cls._handled = None
 
-    def run_event(self, event: Event, state: RunState, logger: Any = None) -> None:
+    def run_event(self, event: Event, state: RunState, logger: object = None) -> None:
         """Called by the engine at each event."""
         handled, name = self._handled, event.value
         if handled is None:

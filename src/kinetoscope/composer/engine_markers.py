@@ -4,10 +4,10 @@ from collections.abc import Callable
 from typing import Any
 
 from kinetoscope.composer.marker import EngineMarker
-from kinetoscope.recording.action import ProfilerAction
 from kinetoscope.recording.known_markers import MOST_IDLE
 from kinetoscope.recording.lasting import LastingSpans
 from kinetoscope.recording.marker import Marker, MarkerSettings
+from kinetoscope.recording.schedule import ProfilerAction
 
 _PARTS = ("forward", "loss", "backward")
 _OF_MICROBATCH = frozenset(prefix + part for prefix in ("", "before_", "after_") for part in _PARTS)

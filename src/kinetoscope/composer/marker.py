@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
-from kinetoscope.recording.marker import Marker
+from kinetoscope.recording.marker import Marker, MarkerSettings
+from kinetoscope.recording.recorder_choice import ProcessRecorder
 
 __all__ = ["EngineMarker", "Marker"]
 
@@ -18,8 +19,8 @@ class EngineMarker(Marker):
 
     __slots__ = ("_token", "on_finish", "on_start")
 
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
+    def __init__(self, recorder: ProcessRecorder, settings: MarkerSettings) -> None:
+        super().__init__(recorder, settings)
         self._token: Any = None
         self.on_start: Callable[[], object] | None = None
         self.on_finish: Callable[[], object] | None = None

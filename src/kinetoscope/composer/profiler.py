@@ -14,13 +14,13 @@ from kinetoscope.composer.system_profiler import SystemProfiler
 from kinetoscope.composer.torch_profiler import TorchProfiler
 from kinetoscope.composer.trainer_loop import TrainerLoop
 from kinetoscope.errors import ProfilerStateError, SettingsError
-from kinetoscope.recording.action import ProfilerAction
 from kinetoscope.recording.arguments import RunSettings, check_callbacks
 from kinetoscope.recording.known_markers import ProfilerMarkers
 from kinetoscope.recording.marker import RECORDING_ACTIONS, Marker
 from kinetoscope.recording.run import Run
+from kinetoscope.recording.schedule import ProfilerAction
 from kinetoscope.training.event import Event
-from kinetoscope.training.state import RunState, State
+from kinetoscope.training.state import RunState, State, TrainerState
 from kinetoscope.training.wording import missing_options
 
 __all__ = ["Profiler"]
@@ -117,7 +117,7 @@ class Profiler(TrainerCallback):
         self._is_bound = False
         self._make_run(State(), check_callbacks(handlers, "trace_handlers"))
 
-    def _make_run(self, state: Any, handlers: list[Any]) -> None:
+    def _make_run(self, state: RunState, handlers: list[Any]) -> None:
         """A run of its own for each Trainer; before there is one, a run that is never begun."""
         self.run = Run(self, self._settings, self._markers, state, self._callbacks, handlers)
         """For sources and handlers, which take part in it."""
@@ -125,7 +125,7 @@ class Profiler(TrainerCallback):
 
     # -- what a Trainer and its engine touch ------------------------------------------------------------------
 
-    def bind_to_state(self, state: Any) -> None:
+    def bind_to_state(self, state: TrainerState) -> None:
         """Makes ``state`` the run's, and has the engine call this profiler, its sources and its handlers, in that
         order."""
         self._make_run(state, self.trace_handlers)
@@ -153,7 +153,7 @@ class Profiler(TrainerCallback):
         self.run.check_can_begin()
         self.run.remote_store = logger_store(logger)
 
-    def close(self, state: Any = None, logger: Any = None) -> None:
+    def close(self, state: RunState | None = None, logger: TrainerLogger | None = None) -> None:
         """Saves what was recorded and waits for it to be written; the engine closes sources and handlers next."""
         if self._is_bound:
             self.run.close(clean=True)

@@ -3,8 +3,8 @@
 import logging
 
 from kinetoscope.composer.engine_markers import EngineMarkers
-from kinetoscope.recording.action import ProfilerAction
 from kinetoscope.recording.run import Run
+from kinetoscope.recording.schedule import ProfilerAction
 from kinetoscope.training.state import RunState
 
 _log = logging.getLogger("kinetoscope")

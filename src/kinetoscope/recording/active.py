@@ -10,14 +10,12 @@ from collections.abc import Iterable
 from typing import cast
 
 from kinetoscope.recording import compiler
-from kinetoscope.recording.action import ProfilerAction
 from kinetoscope.recording.contract import AnyProfiler
 from kinetoscope.recording.known_markers import KnownMarkers
 from kinetoscope.recording.marker import RECORDING_ACTIONS, Marker, MarkerSettings
-from kinetoscope.recording.parents_run import find_parents_run
-from kinetoscope.recording.process import this_process
-from kinetoscope.recording.recorder import INSTANT_ON_BEGIN, INSTANT_ON_END
+from kinetoscope.recording.process import find_parents_run, this_process
 from kinetoscope.recording.recorder_choice import ProcessRecorder
+from kinetoscope.recording.schedule import ProfilerAction
 from kinetoscope.writing.forked_child import after_fork_in_child
 
 _idle = ProcessRecorder()
@@ -44,12 +42,6 @@ def marker(
         return _known.recent.get(name) or _library_marker(MarkerSettings(name))
     settings = MarkerSettings(name, actions, record_instant_on_start, record_instant_on_finish, categories)
     return _library_marker(settings)
-
-
-def marker_from_settings(name: str, actions: Iterable[str], edges: int, categories: Iterable[str]) -> Marker:
-    """A library marker, from what a pickled marker remembers."""
-    on_start, on_finish = bool(edges & INSTANT_ON_BEGIN), bool(edges & INSTANT_ON_END)
-    return _library_marker(MarkerSettings(name, map(ProfilerAction, actions), on_start, on_finish, categories))
 
 
 def _library_marker(settings: MarkerSettings) -> Marker:

@@ -35,7 +35,7 @@ def check_callbacks(given: Any, argument: str) -> list[Any]:
     return callbacks
 
 
-def _check_callback(callback: Any, argument: str) -> None:
+def _check_callback(callback: object, argument: str) -> None:
     if isinstance(callback, type):
         raise SettingsError(f"{argument} holds the class {callback.__name__}. Pass an instance: {callback.__name__}().")
     if isinstance(callback, GeneratorType):
@@ -48,19 +48,19 @@ def _check_callback(callback: Any, argument: str) -> None:
         raise SettingsError(f"{argument} holds {callback!r}, which has no method of Callback or TraceHandler.")
 
 
-def check_number(value: Any, argument: str, unit: str, *, least: float = 0) -> None:
+def check_number(value: object, argument: str, unit: str, *, least: float = 0) -> None:
     """A number of at least ``least``."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not value >= least:
         raise SettingsError(f"{argument} is a number of {unit}, at least {least}; not {value!r}.")
 
 
-def check_kind(value: Any, argument: str, kinds: Iterable[type], words: str) -> None:
+def check_kind(value: object, argument: str, kinds: Iterable[type], words: str) -> None:
     """One of some types."""
     if not isinstance(value, tuple(kinds)):
         raise SettingsError(f"{argument} must be {words}, not {value!r}.")
 
 
-def check_state(state: Any) -> None:
+def check_state(state: object) -> None:
     """Something with the attributes of a `State` that are read."""
     missing = [name for name in ("run_name", "timestamp") if not hasattr(state, name)]
     if missing:

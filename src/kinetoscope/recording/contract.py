@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from kinetoscope.recording.action import ProfilerAction
 from kinetoscope.recording.cycle import Contributions, Cycle
 from kinetoscope.recording.marker import RECORDING_ACTIONS, Marker
+from kinetoscope.recording.schedule import ProfilerAction
 from kinetoscope.training.attempt import Attempt
 from kinetoscope.training.callback import Callback
 from kinetoscope.training.ranks import Ranks

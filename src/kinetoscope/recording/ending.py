@@ -1,14 +1,24 @@
-"""recording: the end of a run. Steps flow in; each is taken whatever another raises; what was raised is raised last."""
+"""recording: the end of a run. Each step is taken, whatever another raises; every wait is bounded; Ctrl-C ends it."""
 
+import logging
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import ParamSpec, Self, TypeVar
 
+from kinetoscope.recording.clock_comparison import ClockComparison
+from kinetoscope.recording.delivery import Delivery
+from kinetoscope.recording.guard import Guard
+from kinetoscope.recording.live_folder import LiveFolder
 from kinetoscope.recording.process import give_signal_back, on_main_thread, take_signal
+from kinetoscope.recording.temporary_files import TemporaryFiles
+from kinetoscope.training.wording import counted
 
+_log = logging.getLogger("kinetoscope")
+_LAST_WAIT_S = 1.0
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -90,3 +100,95 @@ class Ending:
         if self._may_raise:
             self._may_raise = False  # only once: what is done about it must not be interrupted
             raise KeyboardInterrupt
+
+
+class RunEnd:
+    """The ends of a run's parts. There may be a second close, which finishes what the first one could not."""
+
+    def __init__(
+        self, guard: Guard, clocks: ClockComparison, delivery: Delivery, live: LiveFolder, temporary: TemporaryFiles
+    ) -> None:
+        self._guard = guard
+        self._clocks = clocks
+        self._delivery = delivery
+        self._live = live
+        self._temporary = temporary
+        self._ending: Ending | None = None
+        self._handlers_closed_at = -1
+        self._is_drained = False
+        self.is_unfinished = False
+        """Whether another close could save more."""
+
+    @contextmanager
+    def begin(self, timeout_s: float) -> Iterator[Ending]:
+        """The steps of a close, which are taken within this block."""
+        with Ending(timeout_s, self._guard.report) as ending:
+            self._ending, self._guard.wait_for = ending, ending.wait_for
+            self._guard.closing = True
+            try:
+                yield ending
+            finally:
+                self._guard.wait_for = None
+
+    @property
+    def seconds_left(self) -> float:
+        """How much of the time that closing may take is left."""
+        return self._ending.seconds_left if self._ending is not None else 0.0
+
+    def stop_writer(self) -> None:
+        """At the exit of the interpreter, where no thread can be started: lets the writer thread finish what it has.
+        From here on its jobs run on this thread."""
+        self._wait(lambda: self._delivery.writer.close(self.seconds_left))
+
+    def finish_windows(self) -> None:
+        """Has every closed window delivered."""
+        self._wait(lambda: self._clocks.finish_windows(self.seconds_left))
+
+    def drain_or_give_up(self) -> bool:
+        """Waits until everything is written, and tries again what could not be saved; False, and a word in the log, if
+        time is up before."""
+        writer = self._delivery.writer
+        done = self._wait(lambda: writer.drain(self.seconds_left))
+        if done and self._delivery.unsaved:
+            self._delivery.try_again()
+            done = self._wait(lambda: writer.drain(self.seconds_left))
+        num_left = len(self._delivery.unsaved) if done else writer.num_waiting + 1
+        if num_left:
+            self._say_left("The run is over" if done else "Time to close is up", num_left)
+        self._is_drained = bool(done)
+        return self._is_drained
+
+    def is_there_news_for_handlers(self) -> bool:
+        """Whether handlers have saved something since this was asked last; then they are to be closed (again)."""
+        before, self._handlers_closed_at = self._handlers_closed_at, self._delivery.num_saved
+        return before != self._handlers_closed_at
+
+    def finish_clocks(self) -> None:
+        """Ends the comparison of clocks."""
+        self._wait(lambda: self._clocks.finish(self.seconds_left))
+
+    def finish_files(self, *, is_window_open: bool) -> None:
+        """Ends the writer thread, and deletes the live folder if everything in it was saved."""
+        self._live.stop_preparing()
+        is_written = self._wait(lambda: self._delivery.writer.close(min(_LAST_WAIT_S, self.seconds_left)))
+        is_saved = bool(is_written) and not self._delivery.unsaved and not is_window_open
+        self.is_unfinished = not (is_saved and self._is_drained)
+        self._live.close(is_saved=is_saved)
+        if is_saved:
+            self._temporary.close()
+
+    def _wait(self, call: Callable[[], T]) -> T | None:
+        """What ``call`` returns, which waits; None if Ctrl-C ended it."""
+        return self._ending.wait_for(call) if self._ending is not None else call()
+
+    def _say_left(self, why: str, num_left: int) -> None:
+        folder = self._live.path
+        _log.error(
+            "%s, and %s not done. %s",
+            why,
+            f"{counted(num_left, 'save')} {'is' if num_left == 1 else 'are'}",
+            f"What was recorded of them stays in {folder}. Call close() once more, or when this process has ended: "
+            f"kinetoscope recover {self._live.run_folder}"
+            if folder is not None
+            else "There is no live folder, so they are lost when this process ends.",
+        )

@@ -3,10 +3,7 @@
 import logging
 import traceback
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from kinetoscope.recording.ending import Ending
+from typing import Any
 
 _log = logging.getLogger("kinetoscope")
 
@@ -23,12 +20,12 @@ class Guard:
     def __init__(self, strict: bool) -> None:
         self.strict = strict
         self.closing = False
-        self.ending: Ending | None = None
-        """While the run ends: calls are made through it, so that Ctrl-C ends them."""
+        self.wait_for: Callable[..., Any] | None = None
+        """While the run ends: calls are made through this, so that Ctrl-C ends them."""
         self._first: BaseException | None = None
-        self._off: list[Any] = []
+        self._off: list[object] = []
 
-    def __call__(self, owner: Any, method: Callable[..., Any], arguments: tuple[Any, ...] = ()) -> Any:
+    def __call__(self, owner: object, method: Callable[..., Any], arguments: tuple[object, ...] = ()) -> Any:
         """The method's result, or None if it raised now or its owner was switched off before."""
         if self._off and self.is_off(owner):
             return None
@@ -41,20 +38,21 @@ class Guard:
             self.keep(error)
             return None
 
-    def end(self, owner: Any, method: Callable[..., Any], arguments: tuple[Any, ...] = ()) -> None:
+    def end(self, owner: object, method: Callable[..., Any], arguments: tuple[object, ...] = ()) -> None:
         """Calls the method by which ``owner`` lets go of what it holds, also if it was switched off."""
         try:
             self._call(method, arguments)
         except Exception as error:
             self.report(f"Closing {name_of(owner)}", error)
 
-    def _call(self, method: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-        return method(*arguments) if self.ending is None else self.ending.wait_for(method, *arguments)
+    def _call(self, method: Callable[..., Any], arguments: tuple[object, ...]) -> Any:
+        wait_for = self.wait_for  # read once: the run may end on another thread meanwhile
+        return method(*arguments) if wait_for is None else wait_for(method, *arguments)
 
-    def is_off(self, owner: Any) -> bool:
+    def is_off(self, owner: object) -> bool:
         return any(it is owner for it in self._off)
 
-    def switch_off(self, owner: Any, error: BaseException) -> None:
+    def switch_off(self, owner: object, error: BaseException) -> None:
         """Says what failed, and sees to it that ``owner`` is not called again."""
         if not self.is_off(owner):
             self._off.append(owner)
@@ -83,7 +81,7 @@ class Guard:
             raise first
 
 
-def name_of(owner: Any) -> str:
+def name_of(owner: object) -> str:
     """What a person calls a source, a handler or a schedule."""
     return getattr(owner, "__qualname__", None) or type(owner).__name__
 

@@ -24,14 +24,14 @@ class KnownMarkers:
         self.recent: dict[Any, Marker] = {}
         self._living: weakref.WeakValueDictionary[Any, Marker] = weakref.WeakValueDictionary()
 
-    def get(self, key: Any) -> Marker | None:
+    def get(self, key: object) -> Marker | None:
         """The marker of that key, if it is still known."""
         known = self.recent.get(key)
         if known is None and (known := self._living.get(key)) is not None:
             known = self.add(key, known)
         return known
 
-    def add(self, key: Any, marker: Marker) -> Marker:
+    def add(self, key: object, marker: Marker) -> Marker:
         """The marker that stands for ``key`` from now on: ``marker``, unless another thread was quicker."""
         if len(self.recent) >= MOST_IDLE:
             self._forget_idle(marker.name)

@@ -5,10 +5,11 @@ A span that is open when recording starts is not recorded. These are drawn all t
 
 import threading
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from kinetoscope.clock.clock import Clock
+from kinetoscope.recording.marker import Marker
 from kinetoscope.recording.recorder import SpanName
+from kinetoscope.recording.recorder_choice import ProcessRecorder
 
 
 @dataclass(slots=True)
@@ -26,17 +27,17 @@ class LastingSpan:
 class LastingSpans:
     """The lasting spans of one run that may concern a window which is open or to come."""
 
-    def __init__(self, recorder: Any, clock: Clock) -> None:
+    def __init__(self, recorder: ProcessRecorder, clock: Clock) -> None:
         self._recorder = recorder
         self._now = clock.monotonic_ns
         self._spans: list[LastingSpan] = []
 
-    def begin(self, marker: Any, *, is_recorded: bool) -> None:
+    def begin(self, marker: Marker, *, is_recorded: bool) -> None:
         """A span of ``marker`` has begun on this thread."""
         window = self._recorder.window if is_recorded else 0
         self._spans.append(LastingSpan(marker.settings.span_name, self._now(), window))
 
-    def end(self, marker: Any, *, is_one: bool = True) -> None:
+    def end(self, marker: Marker, *, is_one: bool = True) -> None:
         """The latest open span of ``marker`` has ended, or turned out to be none."""
         name = marker.settings.span_name
         span = next((span for span in reversed(self._spans) if span.end_ns is None and span.name == name), None)

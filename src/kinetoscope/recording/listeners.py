@@ -11,7 +11,7 @@ from kinetoscope.recording.recorder import NameTable
 from kinetoscope.training.state import RunState
 
 Call = Callable[..., None]
-Guard = Callable[[Any, Call, tuple[Any, ...]], object]
+Guard = Callable[[object, Call, tuple[object, ...]], object]
 
 
 class Listeners:
@@ -22,7 +22,7 @@ class Listeners:
     """
 
     def __init__(
-        self, handlers: Iterable[Any], names: NameTable, state: RunState, anchor: Anchor, guard: Guard
+        self, handlers: Iterable[object], names: NameTable, state: RunState, anchor: Anchor, guard: Guard
     ) -> None:
         handlers = list(handlers)
         self._on_duration = _methods(handlers, "process_duration_event")
@@ -68,7 +68,7 @@ class Listeners:
             for name, _ in reported.values():
                 self._tell(self._on_duration, name, now_ns, is_start=False)
 
-    def _tell(self, methods: list[tuple[Any, Call]], name: int, at_ns: int, **what: Any) -> None:
+    def _tell(self, methods: list[tuple[object, Call]], name: int, at_ns: int, **what: object) -> None:
         """Arguments go by name, as Composer passes them: its handlers need not keep their order."""
         span = self._names.names[name]
         what |= {"name": span.name, "categories": span.categories, "timestamp": self._state.timestamp}
@@ -77,5 +77,5 @@ class Listeners:
             self._guard(handler, partial(method, **what), ())
 
 
-def _methods(handlers: list[Any], name: str) -> list[tuple[Any, Call]]:
+def _methods(handlers: list[object], name: str) -> list[tuple[object, Call]]:
     return [(handler, getattr(handler, name)) for handler in handlers if overrides(handler, name)]

@@ -14,7 +14,6 @@ import tempfile
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -38,7 +37,7 @@ from kinetoscope.recording.recorder_choice import ProcessRecorder
 from kinetoscope.training.attempt import Attempt
 from kinetoscope.training.ranks import Ranks
 from kinetoscope.training.run_folder import RunFolder
-from kinetoscope.training.timestamp import timestamp_fields
+from kinetoscope.training.timestamp import Moment, timestamp_fields
 
 _log = logging.getLogger("kinetoscope")
 LIVE_BYTES_MAX = 256 << 20
@@ -109,7 +108,7 @@ class LiveFolder:
         else:
             this_process.tell_children(str(self._recorder.run_file))
 
-    def note_opened(self, cycle: int, timestamp: Any) -> None:
+    def note_opened(self, cycle: int, timestamp: Moment) -> None:
         """Writes down, on the writer thread, that the window of a cycle has opened."""
         if self.path is not None:
             window, began_ns = self._recorder.window, self._recorder.window_began_ns
@@ -208,13 +207,13 @@ class LiveFolder:
                 path.parent.rmdir()  # `live` itself, unless another process is still in it
 
 
-def run_folder_of(handlers: Iterable[Any]) -> Path | None:
+def run_folder_of(handlers: Iterable[object]) -> Path | None:
     """The run folder of the first handler that has one."""
     folders = (getattr(handler, "run_folder", None) for handler in handlers)
     return next((folder for folder in folders if isinstance(folder, Path)), None)
 
 
-def recipe_of(handler: Any) -> TraceRecipe | None:
+def recipe_of(handler: object) -> TraceRecipe | None:
     """How `recover` can make the traces of a handler, once the run has begun; None if it cannot."""
     recipe = getattr(handler, "recipe", None)
     return recipe if isinstance(recipe, TraceRecipe) else None

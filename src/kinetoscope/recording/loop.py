@@ -468,7 +468,7 @@ class Loop:
         self._was_left = not is_complete
 
 
-def _length(iterable: Iterable[Any]) -> int | None:
+def _length(iterable: Iterable[object]) -> int | None:
     try:
         return len(iterable)  # pyright: ignore[reportArgumentType]
     except TypeError:

@@ -8,12 +8,13 @@ from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mappi
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
+import kinetoscope
 from kinetoscope.errors import MarkerError
 from kinetoscope.recording import compiler
-from kinetoscope.recording.action import ProfilerAction
 from kinetoscope.recording.process import this_process
 from kinetoscope.recording.recorder import ACTION_BITS, INSTANT_ON_BEGIN, INSTANT_ON_END, NO_NAME, SpanName
 from kinetoscope.recording.recorder_choice import ProcessRecorder, ProcessSpan
+from kinetoscope.recording.schedule import ProfilerAction
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -181,10 +182,9 @@ class Marker(ProcessSpan):
         return self
 
     def __reduce__(self) -> Any:
-        from kinetoscope.recording.active import marker_from_settings
-
         it = self.settings
-        return marker_from_settings, (it.name, tuple(sorted(it.actions)), it.edges, it.categories)
+        on_start, on_finish = bool(it.edges & INSTANT_ON_BEGIN), bool(it.edges & INSTANT_ON_END)
+        return kinetoscope.marker, (it.name, tuple(sorted(it.actions)), on_start, on_finish, it.categories)
 
     def __repr__(self) -> str:
         return f"<Marker {self.name!r} {self.settings}>"

@@ -6,7 +6,6 @@ import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from kinetoscope.recording.live_folder import run_folder_of
 from kinetoscope.recording.schedule import CyclicSchedule
@@ -26,12 +25,12 @@ class RunCounts:
     num_unsaved: int = 0
 
 
-def why_nothing(schedule: Any, counts: RunCounts) -> str:
+def why_nothing(schedule: object, counts: RunCounts) -> str:
     """Why a run recorded nothing, and what to change."""
     return f"Nothing was recorded: {_reason(schedule, counts)}"
 
 
-def _reason(schedule: Any, counts: RunCounts) -> str:
+def _reason(schedule: object, counts: RunCounts) -> str:
     if counts.num_unsaved:
         return "what was, could not be saved. The errors above say why."
     if counts.num_windows:
@@ -54,7 +53,7 @@ def _reason(schedule: Any, counts: RunCounts) -> str:
     )
 
 
-def what_there_is(counts: RunCounts, handlers: Iterable[Any]) -> str:
+def what_there_is(counts: RunCounts, handlers: Iterable[object]) -> str:
     """What a run has saved, where its ``handlers`` say (``saved_to``), and which command comes next."""
     places = [place for handler in handlers if isinstance(place := getattr(handler, "saved_to", None), Path)]
     run_folder = run_folder_of(handlers)

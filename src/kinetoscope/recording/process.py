@@ -2,21 +2,47 @@
 
 A run borrows these when it begins and gives them back when it ends. Nobody else in the room keeps state of the process,
 but for the library markers in `active`, which record into the active run.
+
+A child process finds the run it belongs to by an environment variable that it inherits. But a fork server was started
+once, perhaps before the run, and its children have its environment: they look for the run file that their real parent,
+the server's, has mapped.
 """
 
 import atexit
+import contextlib
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
-from kinetoscope.recording.parents_run import RUN_FILE_VARIABLE
 from kinetoscope.training.once_log import OnceLog
 
-if TYPE_CHECKING:
-    from kinetoscope.recording.run import Run
+RUN_FILE_VARIABLE = "KINETOSCOPE_RUN_FILE"
+"""The environment variable by which child processes find the run they belong to."""
+
+_FORK_SERVER = "multiprocessing.forkserver"
+
+
+class ActiveRun(Protocol):
+    """What is asked of the run that borrows the process."""
+
+    @property
+    def profiler(self) -> Any: ...
+    def give_way(self) -> None:
+        """Ends, since another run begins. Raises `ProfilerStateError` if it may not be ended."""
+        ...
+
+    def save_on_signal(self) -> bool:
+        """Ends, since the process is about to be ended; False if it is ending already."""
+        ...
+
+    def save_at_exit(self) -> None:
+        """Ends, since the interpreter exits."""
+        ...
 
 
 class Process:
@@ -25,19 +51,19 @@ class Process:
     def __init__(self) -> None:
         self.once = OnceLog()
         """For what is said once in a process, however many runs it has."""
-        self.run: Run | None = None
+        self.run: ActiveRun | None = None
         """The run that has begun and not ended."""
         self._termination: TerminationHandler | None = None
         self._run_file_before: str | None = None
 
-    def lend_to(self, run: "Run") -> None:
+    def lend_to(self, run: ActiveRun) -> None:
         """Makes ``run`` the active one: it is saved on SIGTERM and at the exit of the interpreter."""
         self.run = run
         self._termination = TerminationHandler(run.save_on_signal)
         self._termination.install()
         atexit.register(run.save_at_exit)
 
-    def take_back_from(self, run: "Run") -> None:
+    def take_back_from(self, run: ActiveRun) -> None:
         """Undoes `lend_to`, unless another run has become the active one since. A SIGTERM that waited takes effect."""
         atexit.unregister(run.save_at_exit)
         if self.run is run and self._termination is not None:
@@ -121,9 +147,38 @@ def give_signal_back(number: int, handler: Callable[[int, FrameType | None], Non
         signal.signal(number, before)
 
 
-def _is_nobodys(handler: Any) -> bool:
+def _is_nobodys(handler: object) -> bool:
     """Whether SIGTERM does what it always does: there is no handler, or ours of the process that this one was forked
     from."""
     owner = getattr(handler, "__self__", None)
     is_inherited = isinstance(owner, TerminationHandler) and owner._pid != os.getpid()
     return handler is signal.SIG_DFL or is_inherited
+
+
+def find_parents_run() -> str | None:
+    """The run file of the run that this process is a child of; None if it is of none."""
+    told = os.environ.get(RUN_FILE_VARIABLE)
+    return told if told is not None or _FORK_SERVER not in sys.modules else _find_among_ancestors()
+
+
+def _find_among_ancestors() -> str | None:
+    server = os.getppid()
+    with contextlib.suppress(OSError, ValueError):
+        return _mapped_run_file(_parent_of(server)) or _mapped_run_file(server)
+    return None
+
+
+def _parent_of(pid: int) -> int:
+    """Field 4 of /proc/pid/stat (proc(5)); the name before it, in parentheses, may hold anything."""
+    return int(Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[1])
+
+
+def _mapped_run_file(pid: int) -> str | None:
+    """The control file that a process has mapped, whose name begins with the process's number."""
+    with open(f"/proc/{pid}/maps", "rb") as maps:
+        for line in maps:
+            path = os.fsdecode(b"/" + line.rstrip(b"\n").partition(b"/")[2])
+            name = os.path.basename(path)
+            if name.startswith(f"{pid}-") and name.endswith(".run"):
+                return path if os.path.exists(path) else path.replace("\\012", "\n")  # the one escape there is, proc(5)
+    return None

@@ -9,14 +9,13 @@ from typing import Any, Self, TypeVar, overload
 
 from kinetoscope.clock.clock import Clock, SystemClock
 from kinetoscope.errors import SettingsError
-from kinetoscope.recording.action import ProfilerAction
 from kinetoscope.recording.arguments import RunSettings, check_callbacks, check_kind, check_state
 from kinetoscope.recording.known_markers import ProfilerMarkers
 from kinetoscope.recording.live_folder import LIVE_BYTES_MAX
 from kinetoscope.recording.loop import Batches, Loop
 from kinetoscope.recording.marker import RECORDING_ACTIONS, Marker, MarkerSettings
 from kinetoscope.recording.run import Run
-from kinetoscope.recording.schedule import Schedule
+from kinetoscope.recording.schedule import ProfilerAction, Schedule
 from kinetoscope.training.state import RunState, State
 
 T = TypeVar("T")

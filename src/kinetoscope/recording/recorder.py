@@ -9,7 +9,7 @@ from itertools import chain
 from typing import Any, Protocol, Self
 
 from kinetoscope.formats.record import RECORD_BYTES, Record, unpack_records
-from kinetoscope.recording.action import ProfilerAction
+from kinetoscope.recording.schedule import ProfilerAction
 
 _log = logging.getLogger("kinetoscope")
 MOST_NAMES = 1 << 16

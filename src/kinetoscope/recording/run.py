@@ -13,12 +13,12 @@ from typing import Any, Protocol
 from kinetoscope.clock.anchor import take_anchor
 from kinetoscope.errors import ProfilerStateError
 from kinetoscope.recording import active, compiler
-from kinetoscope.recording.action import ProfilerAction
 from kinetoscope.recording.arguments import RunSettings
 from kinetoscope.recording.clock_comparison import ClockComparison
 from kinetoscope.recording.contract import AnyProfiler
-from kinetoscope.recording.cycle import Contributions
+from kinetoscope.recording.cycle import Contributions, Window
 from kinetoscope.recording.delivery import Delivery
+from kinetoscope.recording.ending import RunEnd
 from kinetoscope.recording.guard import Guard
 from kinetoscope.recording.known_markers import ProfilerMarkers
 from kinetoscope.recording.lasting import LastingSpans
@@ -29,9 +29,8 @@ from kinetoscope.recording.outcome import RunCounts, tell_outcome
 from kinetoscope.recording.process import this_process
 from kinetoscope.recording.recorder import ACTION_BITS
 from kinetoscope.recording.recorder_choice import say_if_slow
-from kinetoscope.recording.run_end import RunEnd
+from kinetoscope.recording.schedule import ProfilerAction
 from kinetoscope.recording.temporary_files import TemporaryFiles
-from kinetoscope.recording.window import Window
 from kinetoscope.training.attempt import current_attempt
 from kinetoscope.training.callback import wanted_events
 from kinetoscope.training.event import Event

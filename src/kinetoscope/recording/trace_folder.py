@@ -6,7 +6,6 @@ import socket
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from kinetoscope.errors import (
     FileNameError,
@@ -32,7 +31,7 @@ from kinetoscope.training.attempt import Attempt
 from kinetoscope.training.file_names import FileNameFormat, UsedNames
 from kinetoscope.training.ranks import Ranks
 from kinetoscope.training.run_folder import RunFolder, is_name_inside
-from kinetoscope.training.timestamp import Timestamp, timestamp_fields, timestamp_from_fields
+from kinetoscope.training.timestamp import Moment, Timestamp, timestamp_fields, timestamp_from_fields
 from kinetoscope.writing.atomic_file import check_writable, working_folder
 from kinetoscope.writing.partial_files import remove_partials
 
@@ -103,7 +102,7 @@ class TraceFolder:
         return self._filename.text
 
     @contextmanager
-    def new_trace(self, cycle: int, timestamp: Any) -> Iterator[Path]:
+    def new_trace(self, cycle: int, timestamp: Moment) -> Iterator[Path]:
         """Where to write, within the block, the trace of the cycle that ends at ``timestamp``; never where this run has
         put one before. At the end of the block it is noted in the manifest.
 
@@ -122,7 +121,7 @@ class TraceFolder:
                 (self.path / name).unlink(missing_ok=True)
             raise
 
-    def written_for(self, timestamp: Any) -> Iterator[Path]:
+    def written_for(self, timestamp: Moment) -> Iterator[Path]:
         """The files that are there under the names that `new_trace` gives for ``timestamp``."""
         names, wanted = UsedNames(), self._filename.fill(self._run_name, self._ranks, timestamp)
         folder = RunFolder(self.path)
@@ -134,7 +133,7 @@ class TraceFolder:
         name = str(path.relative_to(self.path))
         return any(trace.path == name for manifest in read_manifest(self.path) for trace in manifest.traces)
 
-    def add(self, path: Path, cycle: int, timestamp: Any) -> None:
+    def add(self, path: Path, cycle: int, timestamp: Moment) -> None:
         """Notes a finished file in the manifest. Raises OSError if that cannot be written."""
         name = str(path.relative_to(self.path))
         fields, size = timestamp_fields(timestamp), path.stat().st_size

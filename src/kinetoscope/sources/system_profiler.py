@@ -11,8 +11,8 @@ from typing import Any
 import psutil
 
 from kinetoscope.errors import SettingsError
-from kinetoscope.recording.action import ProfilerAction
 from kinetoscope.recording.contract import AnyProfiler
+from kinetoscope.recording.schedule import ProfilerAction
 from kinetoscope.sources import nvml
 from kinetoscope.training.callback import Callback
 from kinetoscope.training.state import RunState

@@ -5,9 +5,9 @@ from functools import partial
 from typing import Any
 
 from kinetoscope.errors import SettingsError
-from kinetoscope.recording.action import ProfilerAction
 from kinetoscope.recording.contract import RunInside
 from kinetoscope.recording.cycle import Contributions
+from kinetoscope.recording.schedule import ProfilerAction
 from kinetoscope.recording.trace_folder import TraceFolder
 from kinetoscope.storage.remote_name import RemoteName
 from kinetoscope.storage.uploads import uploads_of

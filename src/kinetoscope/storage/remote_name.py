@@ -8,6 +8,7 @@ from kinetoscope.storage.uploads import UploadingRun, Uploads
 from kinetoscope.training.file_names import FileNameFormat, UsedNames
 from kinetoscope.training.ranks import Ranks
 from kinetoscope.training.remote_url import check_url
+from kinetoscope.training.timestamp import Moment
 
 
 class RemoteName:
@@ -56,7 +57,7 @@ class RemoteName:
             check_url(url, self._format.argument)
         return url
 
-    def put(self, file: Path, timestamp: Any = None) -> None:
+    def put(self, file: Path, timestamp: Moment | None = None) -> None:
         """Has ``file`` uploaded, under the name that belongs to ``timestamp``."""
         if self._uploads is not None:
             name = self._format.fill(self._run_name, self._ranks, timestamp)

@@ -39,13 +39,13 @@ for _event in Event:
     setattr(Callback, _event.value, _event_method(_event))
 
 
-def wanted_events(callbacks: Iterable[Any]) -> dict[Event, list[tuple[Any, Callable[..., Any]]]]:
+def wanted_events(callbacks: Iterable[object]) -> dict[Event, list[tuple[Any, Callable[..., Any]]]]:
     """For each event, the callbacks that want it, each with its method."""
     callbacks = list(callbacks)
     return {event: [(it, getattr(it, event.value)) for it in callbacks if _wants(it, event.value)] for event in Event}
 
 
-def _wants(callback: Any, method: str) -> bool:
+def _wants(callback: object, method: str) -> bool:
     """Whether a callback wants an event: it overrides `Callback`'s method, or is no Callback but has one."""
     own = getattr(type(callback), method, None)
     return own is not None and own is not getattr(Callback, method)

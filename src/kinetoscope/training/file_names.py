@@ -10,7 +10,7 @@ from typing import Any
 
 from kinetoscope.errors import FileNameError
 from kinetoscope.training.ranks import Ranks
-from kinetoscope.training.timestamp import COUNTS, DURATIONS, Timestamp, timestamp_fields, timestamp_from_fields
+from kinetoscope.training.timestamp import COUNTS, DURATIONS, Moment, Timestamp, timestamp_fields, timestamp_from_fields
 
 RANK_VARIABLES = ("rank", "local_rank", "world_size", "local_world_size", "node_rank")
 RUN_VARIABLES = ("run_name", *RANK_VARIABLES)
@@ -59,7 +59,7 @@ class FileNameFormat:
     def _shown(self) -> str:
         return f"{self.argument}={self.text[:_MOST_SHOWN]!r}"
 
-    def fill(self, run_name: str, ranks: Ranks, timestamp: Any = None) -> str:
+    def fill(self, run_name: str, ranks: Ranks, timestamp: Moment | None = None) -> str:
         """The name for this run, rank and moment; ``timestamp`` may be left out if no variable needs it."""
         values: dict[str, Any] = {"run_name": run_name}
         values |= {name: getattr(ranks, name) for name in RANK_VARIABLES}

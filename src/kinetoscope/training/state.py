@@ -22,6 +22,17 @@ class RunState(Protocol):
     def profiler(self) -> Any: ...
 
 
+class TrainerState(RunState, Protocol):
+    """That of a trainer, to which a profiler is bound."""
+
+    @property
+    def profiler(self) -> Any: ...
+    @profiler.setter
+    def profiler(self, profiler: object) -> None: ...
+    @property
+    def callbacks(self) -> list[Any]: ...
+
+
 @dataclass(slots=True, kw_only=True)
 class State:
     """What a run looks like from outside: its name, where it is, how long an epoch is.

@@ -14,6 +14,7 @@ from kinetoscope.torch import profile
 from older_torch import VERSION
 from prepared_python import run_with_torch
 
+NUM_SCHEDULES = os.environ.get("KINETOSCOPE_SCHEDULES", "300")
 PROGRAM = """
 import os, signal, sys, time
 from {module} import profile, schedule, tensorboard_trace_handler
@@ -131,13 +132,13 @@ def test_three_hundred_profiles_leave_no_thread_and_no_file_open():
     assert open_files() <= before
 
 
-def test_a_thousand_schedules_legal_or_not_leave_a_process_that_can_be_profiled():
+def test_hundreds_of_schedules_legal_or_not_leave_a_process_that_can_be_profiled():
     program = Path(__file__).with_name("any_schedule.py")
     done = subprocess.run(
-        [sys.executable, str(program), "1000"], capture_output=True, text=True, timeout=600, check=False
+        [sys.executable, str(program), NUM_SCHEDULES], capture_output=True, text=True, timeout=600, check=False
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    assert int(done.stdout) >= 1000
+    assert int(done.stdout) >= int(NUM_SCHEDULES)
 
 
 # No `with` and no `stop`: in a function the profiler is dropped before the process ends, beside one it is not.

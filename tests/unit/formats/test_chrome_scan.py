@@ -267,7 +267,6 @@ def assert_alike(content: bytes) -> None:
 
 
 @given(st.lists(_events | _values, max_size=6), st.sampled_from([None, 2]), st.booleans())
-@settings(max_examples=150, deadline=None)
 def test_both_scanners_agree_on_any_events(events, indent, is_ascii):
     text = json.dumps({"traceEvents": events, "baseTimeNanoseconds": 10**18}, indent=indent, ensure_ascii=is_ascii)
     assert_alike(text.encode(errors="surrogatepass"))
@@ -278,7 +277,7 @@ def test_both_scanners_agree_on_any_events(events, indent, is_ascii):
     st.sampled_from([None, 2]),
     st.sampled_from([1 << 9, 1 << 18]),
 )
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_both_scanners_agree_on_broken_events(monkeypatch, events, indent, window_bytes):
     monkeypatch.setattr(chrome_stream, "_PIECE_BYTES", window_bytes)
     assert_alike(broken_trace(break_event(event, kind, indent=indent) for event, kind in events))
@@ -290,7 +289,7 @@ _edits = st.tuples(st.integers(0, 4000), st.integers(0, 40), st.sampled_from(_PI
 
 
 @given(st.lists(_edits, min_size=1, max_size=6), st.sampled_from([256, 1 << 18]), st.booleans())
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_both_scanners_agree_on_a_mutated_file(monkeypatch, edits, window_bytes, is_list):
     monkeypatch.setattr(chrome_stream, "_PIECE_BYTES", window_bytes)
     content = bytearray(json.dumps([SPAN, SPAN | {"args": {"stream": 7}}] * 6).encode() if is_list else KINETO.encode())

@@ -11,7 +11,7 @@ from kinetoscope import JSONTraceHandler, Profiler, ProfilerAction
 from kinetoscope.formats.live_records import read_live_folder
 from kinetoscope.recording.contract import TraceHandler
 from kinetoscope.recording.ending import Ending
-from kinetoscope.recording.parents_run import RUN_FILE_VARIABLE
+from kinetoscope.recording.process import RUN_FILE_VARIABLE
 from kinetoscope.recording.recorder_choice import IS_PURE
 from kinetoscope.recording.run import Run
 from kinetoscope.testing import MemoryTraceHandler
