@@ -48,7 +48,7 @@ PRINTS_THE_START = """
 import multiprocessing, time
 from kinetoscope.formats.trace_base import _started_ns
 if __name__ == "__main__":
-    time.sleep(0.2)
+    time.sleep(1)
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         print(_started_ns(), pool.apply(_started_ns))
 """
@@ -61,4 +61,4 @@ def test_a_spawned_process_counts_from_when_the_one_that_made_it_started(tmp_pat
     own_ns, childs_ns = map(int, printed.stdout.split())
     tick_ns = 10**9 // os.sysconf("SC_CLK_TCK")
     assert begin_ns - 2 * tick_ns < own_ns < time.time_ns()
-    assert abs(own_ns - childs_ns) < 10_000_000  # both are read from the same process's start
+    assert abs(own_ns - childs_ns) < 500_000_000  # its own start is more than a second later
