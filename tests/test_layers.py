@@ -1,6 +1,7 @@
 """The walls of the house: who may import whom. docs/map.md shows the same table to people."""
 
 import ast
+import graphlib
 import sys
 from pathlib import Path
 
@@ -50,16 +51,29 @@ def room_of(path: Path) -> str:
     return path.relative_to(SOURCE).parts[0].removesuffix(".py")
 
 
-def imports_of(path: Path) -> set[str]:
-    """Every module that a file imports anywhere in it, by its full name."""
+def module_of(path: Path) -> str:
+    return ".".join(path.relative_to(SOURCE.parent).with_suffix("").parts).removesuffix(".__init__")
+
+
+def imports_of(path: Path, *, for_types: bool = True) -> set[str]:
+    """Every module that a file imports anywhere in it, by its full name; also those only ``for_types``."""
     found = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    if not for_types:
+        only_types = [node for node in ast.walk(tree) if isinstance(node, ast.If) and is_for_types(node)]
+        for node in only_types:
+            node.body = [ast.Pass()]
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path} has a relative import; write the full name"
             found |= {f"{node.module}.{alias.name}" for alias in node.names}
     return found
+
+
+def is_for_types(node: ast.If) -> bool:
+    return ast.unparse(node.test) == "TYPE_CHECKING"
 
 
 FILES = sorted(SOURCE.rglob("*.py"))
@@ -73,6 +87,16 @@ def test_a_file_imports_only_what_its_room_may(path):
     public = {"__version__"}  # the package itself knows its version
     strangers = ours - ALLOWED[room] - {room, "errors"} - public
     assert not strangers, f"{path.relative_to(ROOT)} is in {room}, which must not import {sorted(strangers)}"
+
+
+def test_no_files_import_one_another_in_a_ring():
+    modules = {module_of(path): path for path in FILES}
+    needs = {}
+    for module, path in modules.items():
+        names = imports_of(path, for_types=False)
+        names |= {name.rpartition(".")[0] for name in names}
+        needs[module] = (names & modules.keys()) - {module, "kinetoscope"}
+    graphlib.TopologicalSorter(needs).prepare()  # it names the ring
 
 
 @pytest.mark.parametrize("room", sorted(OUTSIDE))

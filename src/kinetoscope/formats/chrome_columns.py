@@ -6,9 +6,7 @@ that analysis needs, and two columns of bytes: ``args`` as they stand in the fil
 fields that have no column.
 """
 
-import contextlib
 import json
-import os
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -113,43 +111,6 @@ class Scanner(Protocol):
 
 class Columns(dict[str, list[Any]]):
     """A block of rows as lists; columns that no row has may be missing."""
-
-
-class NativeScanner:
-    """The scanner in C. Raises ImportError at construction where that was not built."""
-
-    def __init__(self) -> None:
-        from kinetoscope import _native
-
-        scanner = _native.Scanner(_names(), len(TEXTS), len(NUMBERS), _keys())
-        self.scan, self.take, self.texts = scanner.scan, scanner.take, scanner.texts
-
-    def add(self, event: bytes, /) -> bool:
-        """See `Scanner`."""
-        return self.scan(event, 0, len(event), True)[0] == len(event)
-
-
-def new_scanner() -> Scanner:
-    """The scanner in C; the one in Python where that was not built, or if ``KINETOSCOPE_PURE=1``."""
-    if os.environ.get("KINETOSCOPE_PURE", "0") in ("", "0"):
-        with contextlib.suppress(ImportError):
-            return NativeScanner()
-    from kinetoscope.formats.chrome_twin import TwinScanner
-
-    return TwinScanner()
-
-
-def _names() -> tuple[bytes, ...]:
-    return tuple(name.encode() for name in (*TEXTS, *NUMBERS, *BYTES))
-
-
-def _keys() -> tuple[tuple[bytes, int, int, bool], ...]:
-    """Each key with its column, its rank among those of the column, and whether the column is one of texts."""
-    return tuple(
-        (key.encode(), (TEXTS if name in TEXTS else NUMBERS).index(name), rank, name in TEXTS)
-        for name, keys in ARGUMENTS.items()
-        for rank, key in enumerate(keys)
-    )
 
 
 def decode_texts(bodies: Sequence[bytes]) -> list[str]:

@@ -1,17 +1,20 @@
 """formats: a Chrome JSON trace as columns. An unpacked stream flows in; blocks of rows flow out, then the header.
 
-A scanner (`chrome_columns.new_scanner`) takes what is ordinary in the text that `chrome_stream` brings. What is odd
+A scanner (`new_scanner`) takes what is ordinary in the text that `chrome_stream` brings. What is odd
 comes back as an event, is made ordinary (`chrome_ordinary`), and goes into the same scanner.
 """
 
+import contextlib
+import os
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from kinetoscope.formats.chrome_columns import LIST_END, ODD, TEXTS, Scanner
+from kinetoscope.formats.chrome_columns import ARGUMENTS, BYTES, LIST_END, NUMBERS, ODD, TEXTS, Scanner
 from kinetoscope.formats.chrome_ordinary import is_ordinary, ordinary_event
 from kinetoscope.formats.chrome_stream import ChromeStream, Event, Stop
 from kinetoscope.formats.chrome_times import event_to_nanoseconds
+from kinetoscope.formats.chrome_twin import TwinScanner
 from kinetoscope.formats.compression import UnpackedStream
 
 _SENTENCES = {
@@ -88,3 +91,38 @@ class _Rows:
         """Gives the blocks away that are full; at the end, all."""
         for block in self._scanner.take(is_last):
             self._on_block(block)
+
+
+class NativeScanner:
+    """The scanner in C. Raises ImportError at construction where that was not built."""
+
+    def __init__(self) -> None:
+        from kinetoscope import _native
+
+        scanner = _native.Scanner(_names(), len(TEXTS), len(NUMBERS), _keys())
+        self.scan, self.take, self.texts = scanner.scan, scanner.take, scanner.texts
+
+    def add(self, event: bytes, /) -> bool:
+        """See `Scanner`."""
+        return self.scan(event, 0, len(event), True)[0] == len(event)
+
+
+def new_scanner() -> Scanner:
+    """The scanner in C; the one in Python where that was not built, or if ``KINETOSCOPE_PURE=1``."""
+    if os.environ.get("KINETOSCOPE_PURE", "0") in ("", "0"):
+        with contextlib.suppress(ImportError):
+            return NativeScanner()
+    return TwinScanner()
+
+
+def _names() -> tuple[bytes, ...]:
+    return tuple(name.encode() for name in (*TEXTS, *NUMBERS, *BYTES))
+
+
+def _keys() -> tuple[tuple[bytes, int, int, bool], ...]:
+    """Each key with its column, its rank among those of the column, and whether the column is one of texts."""
+    return tuple(
+        (key.encode(), (TEXTS if name in TEXTS else NUMBERS).index(name), rank, name in TEXTS)
+        for name, keys in ARGUMENTS.items()
+        for rank, key in enumerate(keys)
+    )

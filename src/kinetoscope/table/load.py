@@ -9,8 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from kinetoscope.errors import TraceFileError
-from kinetoscope.formats.chrome_columns import new_scanner
-from kinetoscope.formats.chrome_scan import ChromeScan
+from kinetoscope.formats.chrome_scan import ChromeScan, new_scanner
 from kinetoscope.formats.compression import UnpackedStream
 from kinetoscope.formats.live_run import is_live_folder, live_folders
 from kinetoscope.table.cache import read_parquet, write_parquet

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from broken_traces import BREAKS, break_event, broken_trace
 from kinetoscope.formats import chrome_stream
-from kinetoscope.formats.chrome_columns import new_scanner
+from kinetoscope.formats.chrome_scan import new_scanner
 from kinetoscope.formats.chrome_twin import TwinScanner
 from scanning import SCANNERS, Reading, read_with
 
