@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Event, Lock
+from threading import Event, Lock, main_thread
 from typing import Any, Protocol
 
 from kinetoscope.errors import MergeError
@@ -115,9 +115,10 @@ def _is_pure() -> bool:
 
 
 def _most_useful_threads(paths: Sequence[str]) -> int:
-    """How many files it pays to look at at a time: in Python one, as the GIL lets no other thread run beside it."""
+    """How many files to look at at a time: in Python one, as the GIL lets no other thread run beside it, and one while
+    Python ends, when no thread can be started."""
     num_processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return 1 if _is_pure() else min(len(paths), num_processors, _MOST_AT_ONCE)
+    return 1 if _is_pure() or not main_thread().is_alive() else min(len(paths), num_processors, _MOST_AT_ONCE)
 
 
 class _AbandonedError(Exception):

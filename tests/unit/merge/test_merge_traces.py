@@ -4,6 +4,8 @@ import gzip
 import json
 import os
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -454,3 +456,15 @@ def test_an_overlap_track_stands_right_behind_its_origin_also_where_that_is_the_
     )
     names = [thread_names(output)[event["pid"], event["tid"]] for event in order]
     assert names == ["thread", "thread 8 (overlap 1)", "thread"]
+
+
+def test_traces_merge_also_while_python_ends_when_no_thread_can_be_started(tmp_path):
+    files = [str(write(tmp_path / f"rank{rank}.json", [cpu(0)])) for rank in range(3)]
+    program = (
+        "import atexit, sys\n"
+        "from kinetoscope.merge.merge_traces import merge_traces\n"
+        "atexit.register(lambda: print(merge_traces(*sys.argv[1:]).num_events))"
+    )
+    command = [sys.executable, "-c", program, str(tmp_path / "merged.json"), *files]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (done.stdout, done.stderr) == ("3\n", "")
