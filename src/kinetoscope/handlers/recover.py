@@ -21,7 +21,7 @@ from kinetoscope.handlers.json_trace_handler import JSONTraceHandler
 from kinetoscope.handlers.recovered_cycles import RankRecords
 from kinetoscope.handlers.trace_places import TracePlaces
 from kinetoscope.recording.recorder import ThreadRecords
-from kinetoscope.storage.remote_name import queue_recovered
+from kinetoscope.storage.uploads import queue_recovered
 from kinetoscope.training.run_folder import RunFolder
 from kinetoscope.writing.partial_files import remove_partials
 

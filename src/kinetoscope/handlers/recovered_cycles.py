@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
-from kinetoscope.clock.anchor import Anchor
+from kinetoscope.clock.clock import Anchor
 from kinetoscope.formats.live_records import LiveTrack, read_live_folder
 from kinetoscope.formats.live_run import LiveRun, contributed_files
 from kinetoscope.formats.record import (

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import msgspec
 
+from kinetoscope.clock.clock import process_base_ns
 from kinetoscope.errors import TraceFileError, UnsafePathError
 from kinetoscope.formats.live_run import (
     LiveRun,
@@ -29,7 +30,6 @@ from kinetoscope.formats.live_run import (
     write_pointer,
 )
 from kinetoscope.formats.owner_lock import Owner, OwnerLock, owner_state
-from kinetoscope.formats.trace_base import process_base_ns
 from kinetoscope.formats.window_log import EpochBegan, Event, WindowClosed, WindowLog, WindowOpened, WindowSaved
 from kinetoscope.recording.cycle import Cycle
 from kinetoscope.recording.process import this_process

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kinetoscope.clock.anchor import Anchor
+from kinetoscope.clock.clock import Anchor
 from kinetoscope.formats.live_run import TraceRecipe
 from kinetoscope.formats.record import Flag, Kind, Record, pack_records
 from kinetoscope.handlers.json_trace_handler import JSONTraceHandler
