@@ -30,7 +30,7 @@ from kinetoscope.formats.chunk import (
 )
 from kinetoscope.formats.record import RECORD_BYTES, Kind, Record, record_columns, unpack_records
 from kinetoscope.formats.track_marks import MARK, Stretch, TrackMark, stretches
-from kinetoscope.training.attempt import is_process_alive
+from kinetoscope.training.ranks import is_process_alive
 from kinetoscope.training.run_folder import RunFolder
 
 _FILE_NAME = re.compile(r"([0-9]{1,10})(?:-[0-9]{1,10})?\.(track|chunk|spool|names)")

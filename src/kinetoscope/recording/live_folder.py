@@ -34,8 +34,7 @@ from kinetoscope.formats.window_log import EpochBegan, Event, WindowClosed, Wind
 from kinetoscope.recording.cycle import Cycle
 from kinetoscope.recording.process import this_process
 from kinetoscope.recording.recorder_choice import ProcessRecorder
-from kinetoscope.training.attempt import Attempt
-from kinetoscope.training.ranks import Ranks
+from kinetoscope.training.ranks import Attempt, Ranks
 from kinetoscope.training.run_folder import RunFolder
 from kinetoscope.training.timestamp import Moment, timestamp_fields
 

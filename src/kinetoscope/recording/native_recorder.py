@@ -18,7 +18,7 @@ from kinetoscope.recording.child_records import delete_child_records, take_child
 from kinetoscope.recording.parked import ParkedWindow
 from kinetoscope.recording.recorder import NameTable, ThreadRecords, WindowRecords
 from kinetoscope.training.wording import counted
-from kinetoscope.writing.forked_child import after_fork_in_child
+from kinetoscope.writing.own_thread import after_fork_in_child
 
 
 class NativeRecorder(_native.Recorder):

@@ -24,7 +24,7 @@ from kinetoscope.recording.recorder import (
     ThreadRecords,
     WindowRecords,
 )
-from kinetoscope.writing.forked_child import after_fork_in_child
+from kinetoscope.writing.own_thread import after_fork_in_child
 
 _caller = sys._getframe
 _NO_FRAME = 0

@@ -15,8 +15,7 @@ from typing import BinaryIO
 
 from kinetoscope.formats.live_run import contributed_folder
 from kinetoscope.recording.cycle import Contributions
-from kinetoscope.writing.atomic_file import atomic_file
-from kinetoscope.writing.partial_files import temporary_folder
+from kinetoscope.writing.atomic_file import atomic_file, temporary_folder
 
 _MOST_LETTERS = 60  # of a name: four bytes each at most
 

@@ -1,5 +1,5 @@
 /* Which span lies in which. The spans of a table flow in; of each one its own time, the span around
- * it and its depth flow out, in the order in which they came. `table/nested.py` says the same in
+ * it and its depth flow out, in the order in which they came. `table/tracks.py` says the same in
  * Python.
  *
  *     columns ──► the rows of each track, in order of begin ──► a sweep with a stack ──► columns

@@ -3,7 +3,7 @@
 from kinetoscope.formats.live_records import LivePart, LiveProcess, LiveTrack
 from kinetoscope.formats.record import Kind, Record, pack_records
 from kinetoscope.formats.window_log import LiveWindow
-from kinetoscope.handlers.unsaved_windows import find_unsaved_windows
+from kinetoscope.handlers.recovered_cycles import find_unsaved_windows
 
 LAST_NS = 10_000
 
