@@ -204,7 +204,7 @@ def test_what_is_dropped_is_counted_in_the_log(tmp_path, caplog):
                 pass
     num_dropped = 100_000 - len(handler.spans("m"))
     assert num_dropped > 0
-    (message,) = [it.getMessage() for it in caplog.records if "live_bytes_max" in it.getMessage()]
+    (message,) = [record.getMessage() for record in caplog.records if "live_bytes_max" in record.getMessage()]
     assert f"{num_dropped:,} records found no space" in message
 
 

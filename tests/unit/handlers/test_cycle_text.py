@@ -55,7 +55,9 @@ def contributed(folder, events, header=None):
 
 
 def a_cycle(file, *threads):
-    tracks = [ThreadRecords.of(PID + i, f"thread {i}", i == 0, pack_records(it)) for i, it in enumerate(threads)]
+    tracks = [
+        ThreadRecords.of(PID + i, f"thread {i}", i == 0, pack_records(records)) for i, records in enumerate(threads)
+    ]
     return Cycle(
         number=0,
         run_name="run",
