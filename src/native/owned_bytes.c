@@ -11,7 +11,7 @@ static PyTypeObject *owned_type;
 
 Bytes *owned_begin(OwnedBytes **owned)
 {
-    /* Each buffer that Python has of it holds a reference. */
+    /* each buffer that Python has of it holds a reference */
     if (*owned == NULL || !is_ours_alone(*owned)) {
         OwnedBytes *other = object_new(owned_type);
         if (other == NULL) return NULL;

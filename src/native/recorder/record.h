@@ -72,16 +72,17 @@
 #define FORMAT_VERSION 2
 
 enum Kind { KIND_SPAN = 1, KIND_INSTANT = 2, KIND_COUNTER = 3, KIND_MARK = 6 };
-enum Bracket { KIND_BEGIN = 4, KIND_END = 5 }; /* a span's two ends, in memory only: see pairs.c */
+/* the two ends of a span; in memory only, see pairs.c */
+enum Bracket { KIND_BEGIN = 4, KIND_END = 5 };
 enum Flag { FLAG_CUT = 1, FLAG_FLOAT = 2, FLAG_MAIN = 4 };
 
-/* Words that other threads or processes read meanwhile: what is stored is seen whole, and not
- * before what was stored until then. On x86-64 these are plain moves. */
+/* Words that other threads or processes read at the same time. A reader sees each one whole, and
+ * not before everything that was stored earlier. On x86-64 these are plain moves. */
 typedef _Atomic(uint32_t) SharedWord;
 typedef _Atomic(uint64_t) SharedLong;
 #define shared_load(word) atomic_load_explicit(word, memory_order_acquire)
 #define shared_store(word, value) atomic_store_explicit(word, value, memory_order_release)
-/* What is stored from here on is not seen before what was stored until now. */
+/* Readers see what is stored after this only when they see what was stored before it. */
 #define shared_barrier() atomic_thread_fence(memory_order_release)
 
 _Static_assert(sizeof(SharedWord) == 4 && sizeof(SharedLong) == 8,
@@ -104,10 +105,10 @@ typedef struct {
     char magic[8];
     uint32_t version;
     uint32_t pid;
-    SharedWord track; /* whose chunk it is at first; 0 while it is a spare one */
+    SharedWord track; /* the first track that writes to it; 0 in a spare chunk */
     uint32_t window;
-    uint32_t sequence;     /* chunks of one process in the order in which they were begun */
-    uint32_t num_records;  /* how many there is space for */
+    uint32_t sequence;     /* number of the chunk, in the order in which the process began them */
+    uint32_t num_records;  /* how many fit */
     uint32_t packed_bytes; /* in a spool only */
     uint32_t rank;
     int64_t monotonic_ns; /* one moment on two clocks */
@@ -128,11 +129,11 @@ typedef struct {
     uint32_t is_main;
     int64_t monotonic_ns; /* one moment on two clocks */
     int64_t unix_ns;
-    SharedLong num_dropped; /* records of one window that found no space */
+    SharedLong num_dropped; /* records of one window that were dropped for lack of space */
     SharedWord num_slots;
     uint32_t reserved;
     char name[THREAD_NAME_BYTES];
-    SharedLong dropped_ns; /* when the last of them was dropped, on the monotonic clock */
+    SharedLong dropped_ns; /* when the last one was dropped, on the monotonic clock */
     uint8_t reserved_too[56];
 } TrackHeader;
 
@@ -140,7 +141,7 @@ typedef struct {
     char magic[8];
     uint32_t version;
     uint32_t pid;
-    SharedWord action; /* one bit; 0 for nothing at all */
+    SharedWord action; /* one bit; 0: nothing is recorded */
     SharedWord batch;
     SharedWord window; /* 0 while none is open */
     uint32_t rank;
@@ -170,7 +171,7 @@ static inline uint32_t tail_series(uint64_t tail)
     return (uint32_t)(tail >> 32);
 }
 
-/* Stores the part that makes a record one. */
+/* Stores the part that makes the record valid. */
 static inline void record_publish(Record *record, uint64_t tail)
 {
     shared_store((SharedLong *)&record->tail, tail);
