@@ -29,7 +29,7 @@ static inline PyObject *new_none(void)
 
 /* Whether our reference to an object is the only one. A reference count has at least these 32 bits
  * in every version of Python. */
-static inline int is_ours_alone(void *object)
+static inline int has_one_reference(void *object)
 {
     return (uint32_t)((PyObject *)object)->ob_refcnt == 1;
 }

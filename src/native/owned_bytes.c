@@ -12,7 +12,7 @@ static PyTypeObject *owned_type;
 Bytes *owned_begin(OwnedBytes **owned)
 {
     /* each buffer that Python has of it holds a reference */
-    if (*owned == NULL || !is_ours_alone(*owned)) {
+    if (*owned == NULL || !has_one_reference(*owned)) {
         OwnedBytes *other = object_new(owned_type);
         if (other == NULL) return NULL;
         owned_drop(*owned);

@@ -102,7 +102,7 @@ class Window:
                 if self._true_names.by_span:
                     text = replace(text, is_right=False)
                 else:
-                    note_names(text.doubtful_names)
+                    note_names(text.maybe_changed_names)
             self._text = text
         return self._text
 

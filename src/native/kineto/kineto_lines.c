@@ -23,7 +23,7 @@
 
 #define READ_BYTES ((size_t)1 << 20)
 #define ROOM_BYTES ((size_t)8 << 20) /* lines per call */
-#define ENOUGH_BYTES (1 << 18) /* bytes to wait for, instead of reading every few kilobytes */
+#define ENOUGH_BYTES (1 << 18)       /* bytes to wait for, instead of reading every few kilobytes */
 #define MOST_NAPS 4
 #define NAP_MS 1
 
@@ -102,7 +102,7 @@ static void lines_dealloc(LinesObject *self)
     free(self->lines.own.frames);
     free(self->lines.spans);
     free(self->lines.metadata);
-    bytes_free(&self->lines.doubtful);
+    bytes_free(&self->lines.maybe_changed);
     bytes_free(&self->text);
     owned_drop(self->out);
     object_free(self);
@@ -325,9 +325,9 @@ static PyObject *lines_have_orphan_frames(LinesObject *self, void *Py_UNUSED(clo
     return lines_enter(self) ? PyBool_FromLong(self->lines.has_orphan_frames) : NULL;
 }
 
-static PyObject *lines_doubtful_names(LinesObject *self, void *Py_UNUSED(closure))
+static PyObject *lines_maybe_changed_names(LinesObject *self, void *Py_UNUSED(closure))
 {
-    const Bytes *names = &self->lines.doubtful;
+    const Bytes *names = &self->lines.maybe_changed;
     if (!lines_enter(self)) return NULL;
     return names->has_failed ? PyErr_NoMemory()
                              : PyBytes_FromStringAndSize(names->at, (Py_ssize_t)names->length);
@@ -366,7 +366,7 @@ static PyGetSetDef lines_values[] = {
     {"rest", (getter)lines_rest, NULL, "What was read and is no line.", NULL},
     {"are_true", (getter)lines_are_true, NULL,
      "Whether every name that was to be put right has been.", NULL},
-    {"doubtful_names", (getter)lines_doubtful_names, NULL,
+    {"maybe_changed_names", (getter)lines_maybe_changed_names, NULL,
      "Names that Kineto may have changed, a line each.", NULL},
     {"have_orphan_frames", (getter)lines_have_orphan_frames, NULL,
      "Whether frames were of a thread without a number.", NULL},

@@ -230,7 +230,7 @@ static const char *last_end(const char *at, const char *end)
 /* Whether Kineto may have changed the name. It writes "unknown" for an unprintable name, a slash
  * for a backslash, and since torch 2.14 an apostrophe for a quote. Names of Python frames contain
  * slashes anyway, and apostrophes where there is no file. */
-static int is_doubtful(const Facts *facts)
+static int may_be_changed(const Facts *facts)
 {
     const char *name = facts->name + 1, *end = name + facts->name_length - 2;
     size_t length = (size_t)(end - name);
@@ -241,14 +241,14 @@ static int is_doubtful(const Facts *facts)
 }
 
 /* Keeps the name. A name may be kept twice, if others with the same hash come between. */
-static void keep_doubtful(KinetoText *lines, const Facts *facts)
+static void keep_maybe_changed(KinetoText *lines, const Facts *facts)
 {
     uint64_t name = place_hash(0, facts->name, facts->name + facts->name_length);
-    uint64_t *last = &lines->last_doubtful[name % DOUBTFUL_NAMES];
+    uint64_t *last = &lines->last_maybe_changed[name % RECENT_NAMES];
     if (*last == name) return;
     *last = name;
-    bytes_put(&lines->doubtful, facts->name + 1, facts->name_length - 2);
-    bytes_put_char(&lines->doubtful, '\n');
+    bytes_put(&lines->maybe_changed, facts->name + 1, facts->name_length - 2);
+    bytes_put_char(&lines->maybe_changed, '\n');
 }
 
 static int note_line(KinetoText *lines, const Facts *facts)
@@ -294,8 +294,9 @@ static enum KinetoStop write_line(KinetoText *lines, const char *end)
     lines->number += is_activity(facts.phase);
     lines->text = copy.at;
     if (facts.fate == FRAME_GOES) return KINETO_MORE;
-    if (renamed == NULL && is_activity(facts.phase) && facts.name_length > 2 && is_doubtful(&facts))
-        keep_doubtful(lines, &facts);
+    if (renamed == NULL && is_activity(facts.phase) && facts.name_length > 2 &&
+        may_be_changed(&facts))
+        keep_maybe_changed(lines, &facts);
     lines->at += separator;
     if (!note_line(lines, &facts)) return KINETO_FAILED;
     lines->at += (uint64_t)(copy.out - lines->into) - separator;

@@ -20,7 +20,7 @@
 /* Why kineto_write_lines stopped; `_Stop` in torch/kineto_text.py. */
 enum KinetoStop { KINETO_MORE, KINETO_FULL, KINETO_ENDED, KINETO_DAMAGED, KINETO_FAILED };
 
-#define DOUBTFUL_NAMES 256 /* names that were kept lately, so that they are not kept again */
+#define RECENT_NAMES 256 /* names that were kept lately, so that they are not kept again */
 
 #define KINETO_SLACK 256 /* bytes that may be read and written after the end of a buffer */
 
@@ -50,8 +50,8 @@ typedef struct {
     size_t num_spans, spans_capacity;
     uint64_t *metadata; /* where the lines with metadata of processes and threads are */
     size_t num_metadata, metadata_capacity;
-    Bytes doubtful; /* names that Kineto may have changed, a line each */
-    uint64_t last_doubtful[DOUBTFUL_NAMES];
+    Bytes maybe_changed; /* names that Kineto may have changed, a line each */
+    uint64_t last_maybe_changed[RECENT_NAMES];
     int has_orphan_frames;
     OwnFrames own; /* our own frames, which get no line */
 } KinetoText;

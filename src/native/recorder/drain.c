@@ -104,7 +104,7 @@ static int is_bracket(const Record *record, uint32_t num_names)
 {
     uint32_t kind = tail_kind(record->tail);
     return (kind == KIND_BEGIN || kind == KIND_END) && record->name < num_names &&
-           is_near(record->begin) && is_near(record->end.integer);
+           is_in_range(record->begin) && is_in_range(record->end.integer);
 }
 
 static char *put_head(char *at, const Style *style, const Record *record, char phase, int64_t begin)
@@ -276,8 +276,8 @@ static Progress put_lines_in_c_locale(const Style *style, const Record *record, 
 
 static int style_is_valid(const Style *style)
 {
-    return style->num_epochs > 0 && is_near(style->start) && is_near(style->offset) &&
-           is_near(style->elapsed) && style->drift > -style->elapsed &&
+    return style->num_epochs > 0 && is_in_range(style->start) && is_in_range(style->offset) &&
+           is_in_range(style->elapsed) && style->drift > -style->elapsed &&
            style->drift < style->elapsed;
 }
 

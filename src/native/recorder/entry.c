@@ -14,12 +14,13 @@ static int announce_end(Span *span, Entry *entry, Recorder *recorder, uint32_t n
     return recorder_tell(recorder, "on_end", name, end, (PyObject *)entry);
 }
 
-/* Ends a span that has a listener or was recorded: what end_entry does beyond the usual case. */
-static int tell_end(Span *span, Entry *entry, Recorder *recorder, uint32_t name, int64_t end)
+/* What remains after the end of a span: settles the recorder, and tells listeners if the span was
+ * active when it began. */
+static int after_end(Span *span, Entry *entry, Recorder *recorder, uint32_t name, int64_t end)
 {
     Py_INCREF((PyObject *)recorder);
     recorder_settle(recorder);
-    int result = entry->is_told && end >= 0 ? announce_end(span, entry, recorder, name, end) : 0;
+    int result = entry->was_active && end >= 0 ? announce_end(span, entry, recorder, name, end) : 0;
     Py_DECREF((PyObject *)recorder);
     return result;
 }
@@ -69,7 +70,7 @@ static ALWAYS_INLINE int end_entry(Entry *entry, int64_t end)
         track->num_open--;
         track_free_entry(track, entry);
         if (UNLIKELY(recorder->wants_request || recorder->listener != NULL || span->edges != 0))
-            result = tell_end(span, entry, recorder, name, end);
+            result = after_end(span, entry, recorder, name, end);
     } else
         entry->state = ENTRY_IDLE;
     Py_XDECREF((PyObject *)span);
@@ -105,7 +106,7 @@ static ALWAYS_INLINE int begin_entry(Span *span, Entry *entry, int is_explicit, 
     Track *track = entry->track;
     Recorder *recorder = track->recorder;
     entry->is_explicit = (uint8_t)is_explicit;
-    entry->is_told = (uint8_t)is_recording;
+    entry->was_active = (uint8_t)is_recording;
     entry->order = ++recorder->num_begun;
     Record *slot;
     uint64_t tail;

@@ -105,7 +105,7 @@ struct Entry {
     uint32_t window; /* the window in which it is recorded, or 0 */
     uint8_t state;
     uint8_t is_explicit; /* begun by a call of __enter__, not by `with` */
-    uint8_t is_told;     /* it was active when it began, so listeners are told of its end */
+    uint8_t was_active;  /* it was active when it began, so listeners are told of its end */
 };
 
 int entry_setup(PyObject *module);
@@ -297,7 +297,7 @@ int recorder_use_memory(Recorder *recorder);
 
 /* -- sample.c: whether our recorder can have written these records, and they nest -- */
 
-int is_near(int64_t time); /* small enough to be added and subtracted without overflow */
+int is_in_range(int64_t time); /* small enough to be added and subtracted without overflow */
 int is_ordinary(const Record *record, uint32_t num_names);
 int sample_setup(PyObject *module);
 
@@ -334,7 +334,7 @@ static inline Entry *track_take_entry(Track *track)
     Entry *entry = track->free_entries;
     if (UNLIKELY(entry == NULL)) return track_make_entry(track);
     track->free_entries = entry->next_free;
-    if (UNLIKELY(!is_ours_alone(entry) || !is_ours_alone(entry->exit)))
+    if (UNLIKELY(!has_one_reference(entry) || !has_one_reference(entry->exit)))
         return track_replace_entry(entry);
     return entry;
 }

@@ -87,7 +87,7 @@ static PyObject *forget(PyObject *self, PyObject *Py_UNUSED(nothing))
 
 static PyObject *leave_files(PyObject *self, PyObject *Py_UNUSED(nothing))
 {
-    ((Recorder *)self)->store->is_left = 1;
+    ((Recorder *)self)->store->leaves_files = 1;
     return new_none();
 }
 

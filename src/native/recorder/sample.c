@@ -14,7 +14,7 @@
 /* values of one counter call; looking for repeated ones takes quadratic time */
 #define LARGEST_GROUP 1024
 
-int is_near(int64_t time)
+int is_in_range(int64_t time)
 {
     return time >= -FURTHEST_NS && time <= FURTHEST_NS;
 }
@@ -22,10 +22,10 @@ int is_near(int64_t time)
 int is_ordinary(const Record *record, uint32_t num_names)
 {
     uint32_t kind = tail_kind(record->tail), flags = tail_flags(record->tail);
-    if (record->name >= num_names || !is_near(record->begin)) return 0;
+    if (record->name >= num_names || !is_in_range(record->begin)) return 0;
     switch (kind) {
         case KIND_SPAN:
-            return !(flags & FLAG_FLOAT) && is_near(record->end.integer) &&
+            return !(flags & FLAG_FLOAT) && is_in_range(record->end.integer) &&
                    record->begin <= record->end.integer;
         case KIND_COUNTER: return tail_series(record->tail) < num_names;
         default: return kind == KIND_INSTANT;

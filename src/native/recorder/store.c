@@ -186,5 +186,5 @@ void region_unlink(const Store *store, Region *region, const char *suffix)
 
 void region_unlink_unless_left(const Store *store, Region *region, const char *suffix)
 {
-    if (!store->is_left) region_unlink(store, region, suffix);
+    if (!store->leaves_files) region_unlink(store, region, suffix);
 }

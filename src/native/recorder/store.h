@@ -18,8 +18,8 @@ typedef struct {
     int64_t limit_bytes;
     int64_t used_bytes; /* of all chunks that exist */
     uint32_t num_files;
-    int is_left;  /* files are not deleted with their objects: `recover` needs them */
-    int is_child; /* the parent reads and deletes the files */
+    int leaves_files; /* files are not deleted with their objects: `recover` needs them */
+    int is_child;     /* the parent reads and deletes the files */
     /* in a child: bytes of the files that it has filled in this window and released */
     int64_t spent_bytes;
     uint32_t spent_window;

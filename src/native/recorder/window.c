@@ -72,7 +72,7 @@ static void remove_ended_tracks(Recorder *recorder)
         region_unlink(store, &head, "track");
         Py_END_ALLOW_THREADS
         store_drop(store);
-        link = &recorder->tracks; /* they may be others by now */
+        link = &recorder->tracks; /* the list may have changed meanwhile */
     }
 }
 
@@ -104,7 +104,7 @@ PyObject *recorder_ready_spares(PyObject *self, PyObject *Py_UNUSED(nothing))
         if (!track_lacks_spare(track))
             track = track->next_track;
         else if (track_prepare_spare(track))
-            track = recorder->tracks; /* they may be others by now */
+            track = recorder->tracks; /* the list may have changed meanwhile */
         else
             break;
     }
