@@ -9,7 +9,6 @@ import kinetoscope
 from kinetoscope.errors import TraceFileError
 from kinetoscope.formats.chrome import ChromeWriter, read_chrome, read_header
 from kinetoscope.formats.compression import compressed_by_name
-from kinetoscope.formats.live_run import TraceRecipe
 from kinetoscope.formats.nesting import nest
 from kinetoscope.formats.pairs import in_pairs
 from kinetoscope.formats.trace_base import choose_base_ns
@@ -18,6 +17,7 @@ from kinetoscope.handlers.cycle_events import MarkerEvent, lasting_events, threa
 from kinetoscope.handlers.cycle_text import cycle_text
 from kinetoscope.handlers.merge_process import MergeProcess
 from kinetoscope.handlers.native_drain import Drain, StandIn
+from kinetoscope.live.folders import TraceRecipe
 from kinetoscope.recording.contract import RunInside, TraceHandler
 from kinetoscope.recording.cycle import Cycle
 from kinetoscope.recording.trace_folder import TraceFolder
