@@ -19,7 +19,7 @@ ALLOWED: dict[str, set[str]] = {
     "writing": set(),
     "pages": set(),
     "formats": {"training", "_native"},
-    "live": {"training", "writing", "formats", "_native"},
+    "live": {"training", "clock", "writing", "formats", "_native"},
     "recording": {"training", "clock", "writing", "formats", "live", "_native"},
     "torch": {"training", "clock", "writing", "formats", "pages", "recording", "_native", "_kineto_save"},
     "storage": {"training", "writing", "formats"},

@@ -18,7 +18,7 @@ from benchmarks.interleaved import Candidate, Loop, Timings, measure
 from benchmarks.recording.profilers import recorder_name, recording
 from benchmarks.suite import Measure, SuiteResult
 from kinetoscope import ProfilerAction
-from kinetoscope.clock.anchor import Anchor
+from kinetoscope.clock.clock import Anchor
 from kinetoscope.formats.chrome import ChromeWriter
 from kinetoscope.handlers.cycle_events import thread_events
 from kinetoscope.handlers.native_drain import Drain

@@ -20,7 +20,7 @@ from kinetoscope.live.folders import (
 from kinetoscope.live.owner_lock import Owner, owner_state
 from kinetoscope.live.record import Flag, Kind, ThreadRecords, record_columns
 from kinetoscope.live.window_log import WindowLog, WindowSaved
-from kinetoscope.storage.remote_name import queue_recovered
+from kinetoscope.storage.uploads import queue_recovered
 from kinetoscope.training.run_folder import RunFolder
 from kinetoscope.writing.partial_files import remove_partials
 

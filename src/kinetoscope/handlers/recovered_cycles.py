@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
-from kinetoscope.clock.anchor import Anchor
+from kinetoscope.clock.clock import Anchor
 from kinetoscope.handlers.unsaved_windows import UnsavedWindow, find_unsaved_windows
 from kinetoscope.live.contents import LiveTrack, child_records_in_window, read_live_folder
 from kinetoscope.live.folders import LiveRun, contributed_files

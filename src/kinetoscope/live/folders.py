@@ -11,10 +11,10 @@ from typing import Annotated
 
 import msgspec
 
+from kinetoscope.clock.clock import process_base_ns
 from kinetoscope.errors import TraceFileError, UnsafePathError
 from kinetoscope.formats.manifest import Start
 from kinetoscope.formats.own_json import decode_struct, encode_struct
-from kinetoscope.formats.trace_base import process_base_ns
 from kinetoscope.live.owner_lock import Owner, owner_state
 from kinetoscope.training.attempt import Attempt
 from kinetoscope.training.ranks import Ranks

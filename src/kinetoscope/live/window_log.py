@@ -12,7 +12,7 @@ from typing import Annotated
 
 import msgspec
 
-from kinetoscope.formats.json_lines import append_line
+from kinetoscope.formats.own_json import append_line
 from kinetoscope.training.run_folder import RunFolder
 
 _LOG = "windows.jsonl"

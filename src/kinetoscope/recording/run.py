@@ -10,7 +10,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Protocol
 
-from kinetoscope.clock.anchor import take_anchor
+from kinetoscope.clock.clock import take_anchor
 from kinetoscope.errors import ProfilerStateError
 from kinetoscope.live.folders import live_run
 from kinetoscope.live.own_folder import LiveFolder, TemporaryFiles

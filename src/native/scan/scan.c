@@ -4,8 +4,8 @@
  *
  * An event is ordinary if it is strict JSON and its fields are of the types that the format says.
  * Whatever is not (a string for a time, a field that comes twice, a number too large) is handed
- * over: scan returns where it begins, and `formats/chrome_ordinary.py` makes an ordinary event of
- * it or leaves it out. `formats/chrome_twin.py` is the same in Python, and the judge of this file.
+ * over: scan returns where it begins, and `formats/chrome_event.py` makes an ordinary event of
+ * it or leaves it out. `formats/chrome_scan.py` is the same in Python, and the judge of this file.
  *
  * Texts that repeat (names, categories, tracks, shapes) are kept once, and columns hold their
  * numbers; number 0 stands for none. Arguments that analysis needs are columns of integers; all

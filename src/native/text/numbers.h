@@ -18,7 +18,7 @@
 int read_integer(Text text, int64_t *number);
 /* A JSON number as the nearest double; of one that is longer than 63 characters, the first ones. */
 double read_double(Text text);
-/* Microseconds as nanoseconds, rounded as `nanoseconds` in formats/chrome_times.py does. Returns
+/* Microseconds as nanoseconds, rounded as `nanoseconds` in formats/chrome_event.py does. Returns
  * what is behind them; NULL if they are no JSON number, too large or too long to be exact, or reach
  * `end`. */
 const char *read_us(const char *at, const char *end, int64_t *ns);

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kinetoscope.clock.anchor import Anchor
+from kinetoscope.clock.clock import Anchor
 from kinetoscope.handlers import json_trace_handler
 from kinetoscope.handlers.cycle_text import cycle_text
 from kinetoscope.handlers.json_trace_handler import JSONTraceHandler

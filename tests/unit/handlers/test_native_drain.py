@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kinetoscope.clock.anchor import Anchor
+from kinetoscope.clock.clock import Anchor
 from kinetoscope.handlers.json_trace_handler import JSONTraceHandler
 from kinetoscope.handlers.native_drain import Drain
 from kinetoscope.live.folders import TraceRecipe
