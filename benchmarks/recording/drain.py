@@ -18,13 +18,13 @@ from benchmarks.interleaved import Candidate, Loop, Timings, measure
 from benchmarks.recording.profilers import recorder_name, recording
 from benchmarks.suite import Measure, SuiteResult
 from kinetoscope import ProfilerAction
-from kinetoscope.clock.anchor import Anchor
+from kinetoscope.clock.clock import Anchor
 from kinetoscope.formats.chrome import ChromeWriter
-from kinetoscope.formats.record import Flag, Kind, Record, pack_records
 from kinetoscope.handlers.cycle_events import thread_events
 from kinetoscope.handlers.native_drain import Drain
+from kinetoscope.live.record import Flag, Kind, Record, ThreadRecords, pack_records
 from kinetoscope.recording.cycle import Cycle
-from kinetoscope.recording.recorder import SpanName, ThreadRecords, WindowRecords
+from kinetoscope.recording.recorder import SpanName, WindowRecords
 from kinetoscope.training.attempt import Attempt
 from kinetoscope.training.ranks import Ranks
 from kinetoscope.training.timestamp import Timestamp

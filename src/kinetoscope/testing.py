@@ -3,7 +3,7 @@
 from collections import defaultdict
 from typing import Any
 
-from kinetoscope.formats.record import Flag, Kind
+from kinetoscope.live.record import Flag, Kind
 from kinetoscope.recording.contract import TraceHandler
 from kinetoscope.recording.cycle import Cycle
 

@@ -34,7 +34,7 @@ RUN = """
 import os, sys, time
 from pathlib import Path
 from kinetoscope import JSONTraceHandler, Profiler, ProfilerAction
-from kinetoscope.formats.upload_queue import add_upload
+from kinetoscope.storage.upload_queue import add_upload
 def plan(state): return ProfilerAction.ACTIVE_AND_SAVE if state.timestamp.batch in (1, 3) else ProfilerAction.ACTIVE
 run, url = Path(sys.argv[1]), sys.argv[2]
 with Profiler(plan, JSONTraceHandler(f"{run}/traces", num_traces_to_keep=1, remote_file_name=None)) as profiler:

@@ -16,9 +16,9 @@ import psutil
 import pytest
 
 from kinetoscope import JSONTraceHandler, Profiler, ProfilerAction
-from kinetoscope.formats.live_records import read_live_folder
-from kinetoscope.formats.record import Kind, record_columns
-from kinetoscope.recording.live_folder import is_on_network
+from kinetoscope.live.contents import read_live_folder
+from kinetoscope.live.own_folder import is_on_network
+from kinetoscope.live.record import Kind, record_columns
 from kinetoscope.recording.recorder_choice import IS_PURE
 from kinetoscope.testing import MemoryTraceHandler
 

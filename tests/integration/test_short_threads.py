@@ -11,9 +11,9 @@ import pytest
 
 import kinetoscope
 from kinetoscope import Profiler, ProfilerAction
-from kinetoscope.formats.live_records import read_live_folder
-from kinetoscope.formats.live_run import live_folders
-from kinetoscope.formats.record import RECORD_BYTES
+from kinetoscope.live.contents import read_live_folder
+from kinetoscope.live.folders import live_folders
+from kinetoscope.live.record import RECORD_BYTES
 from kinetoscope.recording.recorder_choice import IS_PURE
 from kinetoscope.testing import MemoryTraceHandler
 from prepared_python import run_program

@@ -17,8 +17,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Protocol
 
-from kinetoscope.clock.anchor import Anchor, take_anchor
-from kinetoscope.clock.clock import Clock
+from kinetoscope.clock.clock import Anchor, Clock, take_anchor
 from kinetoscope.clock.relation import (
     ClockRelation,
     Measurement,

@@ -6,23 +6,21 @@ from pathlib import Path
 from typing import Any, Self
 
 import kinetoscope
+from kinetoscope.clock.clock import choose_base_ns
 from kinetoscope.errors import TraceFileError
 from kinetoscope.formats.chrome import ChromeWriter, read_chrome, read_header
 from kinetoscope.formats.compression import compressed_by_name
-from kinetoscope.formats.live_run import TraceRecipe
-from kinetoscope.formats.nesting import nest
-from kinetoscope.formats.pairs import in_pairs
-from kinetoscope.formats.trace_base import choose_base_ns
+from kinetoscope.formats.nesting import in_pairs, nest
 from kinetoscope.formats.tracks import RankTracks
 from kinetoscope.handlers.cycle_events import MarkerEvent, lasting_events, thread_events, thread_names
 from kinetoscope.handlers.cycle_text import cycle_text
 from kinetoscope.handlers.merge_process import MergeProcess
 from kinetoscope.handlers.native_drain import Drain, StandIn
+from kinetoscope.live.folders import TraceRecipe
 from kinetoscope.recording.contract import RunInside, TraceHandler
 from kinetoscope.recording.cycle import Cycle
 from kinetoscope.recording.trace_folder import TraceFolder
-from kinetoscope.storage.remote_name import RemoteName, name_on_node
-from kinetoscope.storage.uploads import uploads_of
+from kinetoscope.storage.uploads import RemoteName, name_on_node, uploads_of
 from kinetoscope.training.attempt import Attempt
 from kinetoscope.training.file_names import FileNameFormat
 from kinetoscope.training.ranks import Ranks

@@ -12,9 +12,9 @@ from pathlib import Path
 from threading import Event, Lock, main_thread
 from typing import Any, Protocol
 
+from kinetoscope.clock.clock import choose_base_ns
 from kinetoscope.errors import MergeError
 from kinetoscope.formats.perfetto import PerfettoWriter
-from kinetoscope.formats.trace_base import choose_base_ns
 from kinetoscope.formats.tracks import RankTracks
 from kinetoscope.merge.alignment import align, describe_clocks, notes_on_alignment, notes_on_clocks
 from kinetoscope.merge.counters import counter_places

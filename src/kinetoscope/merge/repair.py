@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from kinetoscope.clock.clock import choose_base_ns
 from kinetoscope.errors import SettingsError
-from kinetoscope.formats.trace_base import choose_base_ns
 from kinetoscope.merge.check import FileCheck, Finding, findings_of
 from kinetoscope.merge.input_file import InputFile, Plan, Questions, nesting_notes
 from kinetoscope.merge.merge_traces import ByteProgress, make_rewriter

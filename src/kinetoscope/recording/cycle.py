@@ -9,13 +9,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from kinetoscope.clock.anchor import Anchor, ClockLine, take_anchor
-from kinetoscope.clock.clock import Clock
+from kinetoscope.clock.clock import Anchor, Clock, ClockLine, process_base_ns, take_anchor
 from kinetoscope.clock.relation import ClockRelation
-from kinetoscope.formats.record import Record
-from kinetoscope.formats.trace_base import process_base_ns
+from kinetoscope.live.record import Record, ThreadRecords
 from kinetoscope.recording.lasting import LastingSpan
-from kinetoscope.recording.recorder import ACTION_BITS, Recorder, SpanName, ThreadRecords, WindowRecords
+from kinetoscope.recording.recorder import ACTION_BITS, Recorder, SpanName, WindowRecords
 from kinetoscope.recording.schedule import ProfilerAction
 from kinetoscope.training.attempt import Attempt
 from kinetoscope.training.ranks import Ranks, torch_distributed

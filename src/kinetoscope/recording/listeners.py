@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
-from kinetoscope.clock.anchor import Anchor, ClockLine
+from kinetoscope.clock.clock import Anchor, ClockLine
 from kinetoscope.recording.contract import overrides
 from kinetoscope.recording.recorder import NameTable
 from kinetoscope.training.state import RunState

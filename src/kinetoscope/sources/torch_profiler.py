@@ -9,8 +9,7 @@ from kinetoscope.recording.contract import RunInside
 from kinetoscope.recording.cycle import Contributions
 from kinetoscope.recording.schedule import ProfilerAction
 from kinetoscope.recording.trace_folder import TraceFolder
-from kinetoscope.storage.remote_name import RemoteName
-from kinetoscope.storage.uploads import uploads_of
+from kinetoscope.storage.uploads import RemoteName, uploads_of
 from kinetoscope.torch import ProfilerAction as TorchAction
 from kinetoscope.torch import profile
 from kinetoscope.torch.results import KinetoResults

@@ -3,7 +3,7 @@
 from typing import Any
 
 from kinetoscope.errors import MissingExtraError
-from kinetoscope.formats.chrome_columns import BYTES, NUMBERS, TEXTS
+from kinetoscope.formats.chrome_scan import BYTES, NUMBERS, TEXTS
 
 KINDS = ("span", "instant", "counter", "flow", "metadata", "end", "other")
 """What an event is. ``end`` is the end of a span that was written in two halves, whose begin has the duration."""

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from kinetoscope.errors import TraceFileError
-from kinetoscope.formats.chrome_columns import (
+from kinetoscope.formats.chrome_event import MOST_DIGITS
+from kinetoscope.formats.chrome_scan import (
     BYTES,
-    MOST_DIGITS,
     NUMBERS,
     TEXTS,
     Columns,

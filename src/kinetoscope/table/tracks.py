@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from kinetoscope.formats.chrome_columns import decode_json_text
+from kinetoscope.formats.chrome_scan import decode_json_text
 from kinetoscope.table.columns import import_polars
 
 if TYPE_CHECKING:

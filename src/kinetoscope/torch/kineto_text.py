@@ -16,11 +16,11 @@ from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kinetoscope.clock.clock import choose_base_ns, process_base_ns
 from kinetoscope.errors import TraceFileError
 from kinetoscope.formats.chrome import ChromeWriter, Event, encode_text
 from kinetoscope.formats.compression import Block, compressed_by_name, pack_block, write_gzip
 from kinetoscope.formats.nesting import nest
-from kinetoscope.formats.trace_base import choose_base_ns, process_base_ns
 from kinetoscope.recording.recorder_choice import IS_PURE
 from kinetoscope.torch.kineto_stream import TextStream
 from kinetoscope.torch.python_frames import PREFIXES, orphan_track_line, orphan_track_name

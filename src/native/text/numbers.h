@@ -18,7 +18,7 @@ int read_integer(Text text, int64_t *number);
 /* A JSON number as the nearest double. Of numbers longer than 63 characters, only the first 63
  * count. */
 double read_double(Text text);
-/* Reads microseconds as nanoseconds, rounded as `nanoseconds` in formats/chrome_times.py does.
+/* Reads microseconds as nanoseconds, rounded as `nanoseconds` in formats/chrome_event.py does.
  * Returns the byte after them; NULL if they are not a JSON number, are too large or too long to be
  * exact, or reach `end`. */
 const char *read_us(const char *at, const char *end, int64_t *ns);

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kinetoscope.formats.upload_queue import add_upload, read_confirmed
+from kinetoscope.storage.upload_queue import add_upload, read_confirmed
 from ports import free_port, wait_for
 
 # Azurite's published account.

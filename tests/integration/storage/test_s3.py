@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from kinetoscope.formats.upload_queue import add_upload, queue_name, read_confirmed, read_queue
 from kinetoscope.recording.recorder_choice import IS_PURE
+from kinetoscope.storage.upload_queue import add_upload, queue_name, read_confirmed, read_queue
 from object_store.s3 import BUCKET, SECRET
 
 RUN = """

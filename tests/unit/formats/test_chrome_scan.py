@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from broken_traces import BREAKS, break_event, broken_trace
 from kinetoscope.formats import chrome_stream
-from kinetoscope.formats.chrome_scan import new_scanner
-from kinetoscope.formats.chrome_twin import TwinScanner
+from kinetoscope.formats.chrome_scan import TwinScanner, new_scanner
 from scanning import SCANNERS, Reading, read_with
 
 pytest.importorskip("polars")

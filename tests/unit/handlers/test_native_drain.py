@@ -10,13 +10,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kinetoscope.clock.anchor import Anchor
-from kinetoscope.formats.live_run import TraceRecipe
-from kinetoscope.formats.record import Flag, Kind, Record, pack_records
+from kinetoscope.clock.clock import Anchor
 from kinetoscope.handlers.json_trace_handler import JSONTraceHandler
 from kinetoscope.handlers.native_drain import Drain
+from kinetoscope.live.folders import TraceRecipe
+from kinetoscope.live.record import Flag, Kind, PartInMemory, Record, ThreadRecords, pack_records
 from kinetoscope.recording.cycle import Cycle
-from kinetoscope.recording.recorder import PartInMemory, SpanName, ThreadRecords, WindowRecords
+from kinetoscope.recording.recorder import SpanName, WindowRecords
 from kinetoscope.recording.recorder_choice import IS_PURE
 from kinetoscope.training.attempt import Attempt
 from kinetoscope.training.ranks import Ranks

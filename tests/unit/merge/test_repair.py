@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 
+from kinetoscope.clock.clock import GRID_NS
 from kinetoscope.errors import SettingsError, TraceFileError
 from kinetoscope.formats.chrome import read_chrome
-from kinetoscope.formats.trace_base import GRID_NS
 from kinetoscope.merge.check import check_trace
 from kinetoscope.merge.repair import repair_trace
 from odd_events import BASE_NS, QUIET, events

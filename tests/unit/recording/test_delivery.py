@@ -11,8 +11,8 @@ from contextlib import contextmanager
 import pytest
 
 from kinetoscope import JSONTraceHandler, Profiler, ProfilerAction, load, marker, merge_traces
-from kinetoscope.formats.live_records import read_live_folder
 from kinetoscope.formats.manifest import read_manifest
+from kinetoscope.live.contents import read_live_folder
 from kinetoscope.recording.contract import TraceHandler
 from kinetoscope.recording.recorder_choice import IS_PURE
 from kinetoscope.testing import MemoryTraceHandler

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from kinetoscope import JSONTraceHandler, Profiler, ProfilerAction
-from kinetoscope.formats.live_records import read_live_folder
+from kinetoscope.live.contents import read_live_folder
 from kinetoscope.recording.contract import TraceHandler
 from kinetoscope.recording.ending import Ending
 from kinetoscope.recording.process import RUN_FILE_VARIABLE

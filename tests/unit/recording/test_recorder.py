@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kinetoscope.clock.clock import SystemClock
-from kinetoscope.formats.record import Flag, Kind
+from kinetoscope.live.record import Flag, Kind
 from kinetoscope.recording import pure_recorder
 from kinetoscope.recording.recorder import INSTANT_ON_BEGIN, INSTANT_ON_END
 from kinetoscope.testing import FakeClock

@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from kinetoscope.formats.live_records import delete_read, read_live_folder
-from kinetoscope.formats.record import unpack_records
+from kinetoscope.live.contents import delete_read, read_live_folder
+from kinetoscope.live.record import unpack_records
 from kinetoscope.recording.recorder_choice import IS_PURE
 
 pytestmark = pytest.mark.skipif(IS_PURE, reason="only the native recorder keeps files")

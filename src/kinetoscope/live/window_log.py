@@ -1,4 +1,4 @@
-"""formats: the log of windows in a live folder, ``windows.jsonl``. What happens to each window flows in; which windows
+"""live: the log of windows in a live folder, ``windows.jsonl``. What happens to each window flows in; which windows
 are not saved flows out, for `recover`.
 
 One JSON object per line, appended by the writer thread of the folder's process.
@@ -12,7 +12,7 @@ from typing import Annotated
 
 import msgspec
 
-from kinetoscope.formats.json_lines import append_line
+from kinetoscope.formats.own_json import append_line
 from kinetoscope.training.run_folder import RunFolder
 
 _LOG = "windows.jsonl"

@@ -2,8 +2,8 @@
 
 import pytest
 
-from kinetoscope.formats import record
-from kinetoscope.formats.record import Flag, Kind, Record, pack_records
+from kinetoscope.live import record
+from kinetoscope.live.record import Flag, Kind, Record, pack_records
 
 
 @pytest.mark.parametrize("is_native", [True, False])

@@ -3,8 +3,16 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kinetoscope.formats.record import RECORD_BYTES, Kind, Record, pack_records
-from kinetoscope.formats.track_marks import MOST_MARKS, TrackMark, pack_mark, stretches
+from kinetoscope.live.record import (
+    MOST_MARKS,
+    RECORD_BYTES,
+    Kind,
+    Record,
+    TrackMark,
+    pack_mark,
+    pack_records,
+    stretches,
+)
 
 UNMARKED = TrackMark(0, 0, "unknown", False)
 NAMES = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=30)

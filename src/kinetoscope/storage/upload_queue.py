@@ -1,7 +1,8 @@
-"""formats: the uploads that wait, ``{run folder}/.uploads/rank{r}/``. Finished files flow in; who uploads reads it.
+"""The uploads that wait, in ``{run folder}/.uploads/rank{r}/``.
 
-One small file per waiting upload, named so that sorting gives the order. It goes when the upload is confirmed, and a
-line in ``uploaded.jsonl`` takes its place. Files appear and go whole, so that a kill at any moment loses nothing.
+Each waiting upload is one small file, named so that sorting gives the order. When the upload is confirmed the file is
+deleted, and a line in ``uploaded.jsonl`` replaces it. Files are written and deleted whole, so a kill at any moment
+loses nothing.
 """
 
 import itertools
@@ -16,8 +17,7 @@ from pathlib import Path
 import msgspec
 
 from kinetoscope.errors import UnsafePathError
-from kinetoscope.formats.json_lines import append_line
-from kinetoscope.formats.own_json import decode_struct, encode_struct
+from kinetoscope.formats.own_json import append_line, decode_struct, encode_struct
 from kinetoscope.training.run_folder import RunFolder, is_name_inside
 
 _FOLDER, _UPLOADED = ".uploads", "uploaded.jsonl"
