@@ -126,8 +126,8 @@ class KinetoText:
     ``head`` is the text up to the bracket that opens the list of events. ``lines`` has one valid event per line, with
     times that count from a base ``shift_ns`` later than Kineto's. ``remainder`` is the rest as Kineto wrote it, if the
     C module stopped early; ``own_frames`` are then the frames of ours it had dropped, as in `OwnFrames.above`.
-    ``maybe_changed_names`` are names in ``lines`` that Kineto may have altered. ``is_right`` means: no remainder, all names
-    true, and the spans of each track nest.
+    ``maybe_changed_names`` are names in ``lines`` that Kineto may have changed. ``is_right`` means: no remainder, all
+    names true, and the spans of each track nest.
     """
 
     head: bytes
@@ -139,8 +139,8 @@ class KinetoText:
     is_right: bool = False
 
     @property
-    def may_have_altered_names(self) -> bool:
-        """Whether Kineto may have altered a name: one is in ``maybe_changed_names``, or part of the text was not examined."""
+    def may_have_changed_names(self) -> bool:
+        """Whether Kineto may have changed a name, here or in the part of the text that was not examined."""
         return bool(self.remainder) or not self.maybe_changed_names <= plain_names
 
     @property

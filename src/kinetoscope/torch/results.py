@@ -97,7 +97,7 @@ class Window:
             if names_were_read:
                 self._true_names = find_true_names(self.kineto_results)
             text = self._read_text(folder, pipe_folder)
-            if not names_were_read and text.may_have_altered_names:
+            if not names_were_read and text.may_have_changed_names:
                 self._true_names = find_true_names(self.kineto_results)
                 if self._true_names.by_span:
                     text = replace(text, is_right=False)
