@@ -51,8 +51,8 @@ def _draw(room: str, number: int, seed: int) -> list[Any]:
     with tempfile.TemporaryDirectory() as folder, use_db(str(Path(folder, "all")), WorkDB.Mode.create) as every:
         cosmic_ray.commands.init(paths, every, {})
         mutations = [mutation for item in every.work_items for mutation in item.mutations]
-    mutations = [it for it in mutations if NOISE not in it.operator_name]
-    mutations.sort(key=lambda it: (str(it.module_path), it.operator_name, it.occurrence))
+    mutations = [mutation for mutation in mutations if NOISE not in mutation.operator_name]
+    mutations.sort(key=lambda mutation: (str(mutation.module_path), mutation.operator_name, mutation.occurrence))
     return random.Random(seed).sample(mutations, min(number, len(mutations)))
 
 

@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kinetoscope.errors import FileNameError, KinetoscopeError, SettingsError, TraceFileError
-from kinetoscope.formats.live_run import (
+from kinetoscope.handlers.json_trace_handler import JSONTraceHandler
+from kinetoscope.handlers.recovered_cycles import RankRecords
+from kinetoscope.live.folders import (
     LiveRun,
     TraceRecipe,
     delete_live_folder,
@@ -15,13 +17,10 @@ from kinetoscope.formats.live_run import (
     live_folders,
     read_live_run,
 )
-from kinetoscope.formats.owner_lock import Owner, owner_state
-from kinetoscope.formats.record import Flag, Kind, record_columns
-from kinetoscope.formats.window_log import WindowLog, WindowSaved
-from kinetoscope.handlers.json_trace_handler import JSONTraceHandler
-from kinetoscope.handlers.recovered_cycles import RankRecords
+from kinetoscope.live.owner_lock import Owner, owner_state
+from kinetoscope.live.record import Flag, Kind, ThreadRecords, record_columns
+from kinetoscope.live.window_log import WindowLog, WindowSaved
 from kinetoscope.recording.cycle import Cycle
-from kinetoscope.recording.recorder import ThreadRecords
 from kinetoscope.storage.uploads import queue_recovered
 from kinetoscope.training.file_names import FileNameFormat
 from kinetoscope.training.remote_url import check_url

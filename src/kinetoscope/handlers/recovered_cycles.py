@@ -10,21 +10,23 @@ from itertools import chain
 from pathlib import Path
 
 from kinetoscope.clock.clock import Anchor
-from kinetoscope.formats.live_records import LivePart, LiveProcess, LiveTrack, read_live_folder
-from kinetoscope.formats.live_run import LiveRun, contributed_files
-from kinetoscope.formats.record import (
+from kinetoscope.live.contents import LivePart, LiveProcess, LiveTrack, child_records_in_window, read_live_folder
+from kinetoscope.live.folders import LiveRun, contributed_files
+from kinetoscope.live.record import (
     RECORD_BYTES,
     Flag,
     Kind,
+    PartInMemory,
     Record,
+    RecordPart,
+    ThreadRecords,
     pack_records,
     record_columns,
     unpack_records,
 )
-from kinetoscope.formats.window_log import LiveWindow, read_windows
-from kinetoscope.recording.child_records import child_records_in_window
+from kinetoscope.live.window_log import LiveWindow, read_windows
 from kinetoscope.recording.cycle import Contributions, Cycle
-from kinetoscope.recording.recorder import PartInMemory, RecordPart, SpanName, ThreadRecords, WindowRecords
+from kinetoscope.recording.recorder import SpanName, WindowRecords
 from kinetoscope.training.ranks import Attempt, Ranks
 from kinetoscope.training.timestamp import Timestamp, timestamp_from_fields
 

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, cast
 from kinetoscope.errors import MissingExtraError, TraceFileError
 from kinetoscope.formats.chrome_scan import ChromeScan, new_scanner
 from kinetoscope.formats.compression import UnpackedStream
-from kinetoscope.formats.live_run import is_live_folder, live_folders
+from kinetoscope.live.folders import is_live_folder, live_folders
 from kinetoscope.table.cache import SUFFIX, CachePlace, read_parquet, write_parquet
 from kinetoscope.table.events import TraceEvents, block_frame, build_events, import_polars
 from kinetoscope.table.live import read_live
