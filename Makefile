@@ -9,7 +9,7 @@ TORCH_VENV ?= .venv-torch-$(TORCH)
 TORCH_TESTS := tests/unit/torch tests/integration/torch tests/integration/test_torch_profiler.py tests/integration/test_compile.py
 PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 # Tests of what is there twice, in C and in Python: for these it matters which of the two runs.
-TWINS := $(addprefix tests/unit/,clock formats handlers merge recording sources table torch writing) tests/unit/test_native.py tests/integration/torch \
+TWINS := $(addprefix tests/unit/,clock formats handlers live merge recording sources table torch writing) tests/unit/test_native.py tests/integration/torch \
 	$(addprefix tests/integration/test_,damaged_live_folders.py endings.py kills.py live_folder.py long_window.py merge_command.py \
 	recover.py short_threads.py torch_profiler.py)
 C_FILES := $(wildcard src/native/*.[ch] src/native/*/*.[ch] src/native/*/*.cpp)
@@ -46,7 +46,7 @@ test-long: $(VENV)/test.stamp  ## Run in full what `make test` shortens: faults,
 	KINETOSCOPE_SCHEDULES=1000 KINETOSCOPE_EXAMPLES=500 \
 	$(BIN)/python -m pytest --timeout 900 tests/integration/storage/test_fault_run.py tests/integration/test_scale.py tests/integration/clock \
 		tests/integration/test_kills.py tests/integration/test_damaged_live_folders.py tests/integration/test_hostile_folders.py tests/integration/test_live_folder.py \
-		tests/integration/torch/test_endings.py tests/unit/formats tests/unit/merge tests/unit/recording tests/unit/table
+		tests/integration/torch/test_endings.py tests/unit/formats tests/unit/live tests/unit/merge tests/unit/recording tests/unit/table
 
 test-busy: $(VENV)/test.stamp  ## Run all tests beside four processes that spin: none may depend on another process being quick
 	spinning=; for number in 1 2 3 4; do sh -c 'while :; do :; done' & spinning="$$spinning $$!"; done; \
@@ -65,7 +65,7 @@ test-targets: $(VENV)/targets.stamp  ## Compile the C for other machines: Linux 
 
 # Debian only, and 400 MB in build/arm: it unpacks QEMU and a Python for ARM there.
 test-arm: $(VENV)/targets.stamp  ## Run the tests of records, formats and merging on ARM, in an emulator: a quarter of an hour
-	tests/arm/run build/arm $(BIN)/python tests/unit/recording tests/unit/formats tests/unit/merge
+	tests/arm/run build/arm $(BIN)/python tests/unit/recording tests/unit/formats tests/unit/live tests/unit/merge
 
 FUZZ_S ?= 60
 FUZZING := -max_total_time=$(FUZZ_S) -timeout=10 -rss_limit_mb=1024 -max_len=8192

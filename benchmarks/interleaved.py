@@ -104,12 +104,12 @@ def measure(candidates: Sequence[Candidate], *, rounds: int, round_ms: float, co
 
     Python's garbage collector rests while a round is timed, unless ``collect_garbage``.
     """
-    counts = {it.name: _calibrated(it, round_ms * 1e6) for it in candidates}
-    rounds_ns: dict[str, list[float]] = {it.name: [] for it in candidates}
+    counts = {candidate.name: _calibrated(candidate, round_ms * 1e6) for candidate in candidates}
+    rounds_ns: dict[str, list[float]] = {candidate.name: [] for candidate in candidates}
     with _quiet_collector(collect_garbage):
         for number in range(rounds):
-            for it in random.Random(number).sample(candidates, len(candidates)):
-                rounds_ns[it.name].append(_time(it, counts[it.name]))
+            for candidate in random.Random(number).sample(candidates, len(candidates)):
+                rounds_ns[candidate.name].append(_time(candidate, counts[candidate.name]))
                 gc.collect()
     return Timings(rounds_ns)
 

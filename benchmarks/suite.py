@@ -137,7 +137,7 @@ class SuiteResult:
     times_ns: dict[str, dict[str, float]] = field(default_factory=dict)
 
     def target_of(self, measure: Measure) -> Target | None:
-        return next((it for it in TARGETS.get(self.suite, ()) if it.measure == measure.name), None)
+        return next((target for target in TARGETS.get(self.suite, ()) if target.measure == measure.name), None)
 
 
 def render_table(result: SuiteResult) -> Table:
@@ -180,10 +180,14 @@ def _as_json(result: SuiteResult) -> dict[str, Any]:
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "machine": describe_machine(),
         "recorder": result.recorder,
-        "ratios": {it.name: round(it.value, 4) for it in result.measures if it.unit in _RATIO_UNITS},
-        "units": {it.name: it.unit for it in result.measures},
-        "figures": {it.name: round(it.value, 4) for it in result.measures if it.unit not in _RATIO_UNITS},
-        "targets": [_target_as_json(result, it) for it in result.measures if result.target_of(it)],
+        "ratios": {
+            measure.name: round(measure.value, 4) for measure in result.measures if measure.unit in _RATIO_UNITS
+        },
+        "units": {measure.name: measure.unit for measure in result.measures},
+        "figures": {
+            measure.name: round(measure.value, 4) for measure in result.measures if measure.unit not in _RATIO_UNITS
+        },
+        "targets": [_target_as_json(result, measure) for measure in result.measures if result.target_of(measure)],
         "times_ns": result.times_ns,
         "notes": result.notes,
     }

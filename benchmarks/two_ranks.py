@@ -40,8 +40,8 @@ def _train(folder: Path, epochs: int) -> list[dict[str, Any]]:
 
 
 def _spans(events: list[dict[str, Any]], name: str, rank: int) -> list[Span]:
-    found = [it for it in events if it["name"] == name and it["pid"] == rank]
-    return sorted((it["ts"], it["ts"] + it["dur"]) for it in found)
+    found = [event for event in events if event["name"] == name and event["pid"] == rank]
+    return sorted((span["ts"], span["ts"] + span["dur"]) for span in found)
 
 
 def _outside(events: list[dict[str, Any]], inner: str, outer: str, rank: int) -> float:

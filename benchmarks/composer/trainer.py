@@ -143,13 +143,13 @@ def _batch_ms(profiler: Any, num_batches: int) -> tuple[float, float]:
 def _result(rounds: dict[str, list[tuple[float, float]]]) -> SuiteResult:
     measures: list[Measure] = []
     for column, what in enumerate(("Trainer slower", "more processor time")):
-        typical = {name: _typical([it[column] for it in of_kind]) for name, of_kind in rounds.items()}
+        typical = {name: _typical([times[column] for times in of_kind]) for name, of_kind in rounds.items()}
         base = typical.pop(_NO_PROFILER)
         batch = (typical["Composer's, skipping"] - base) / _SHARE_OF_THEIRS
         for name, value in typical.items():
             detail = f"{value - base:.3f} ms more than {base:.2f}"
             measures.append(Measure(f"{what}, {name}", 100 * (value - base) / batch, "%", detail))
-    passed = {name: sorted(it[0] for it in of_kind) for name, of_kind in rounds.items()}
+    passed = {name: sorted(times[0] for times in of_kind) for name, of_kind in rounds.items()}
     return SuiteResult(
         suite="composer_trainer",
         title="what a profiler costs a Composer Trainer, without torch's operators",

@@ -90,7 +90,7 @@ def _result(readings: Mapping[str, list[_Reading]], trace_bytes: int, parquet_by
         measures=[
             _ratio(readings, _COLUMNS, trace_bytes),
             _memory(readings, _COLUMNS),
-            Measure(_CACHED, min(it.seconds for it in readings[_CACHED]), "s"),
+            Measure(_CACHED, min(reading.seconds for reading in readings[_CACHED]), "s"),
             Measure("JSON / Parquet", trace_bytes / parquet_bytes, "x", f"{parquet_bytes / 1e6:.1f} MB"),
         ],
         notes=[
@@ -104,16 +104,16 @@ def _result(readings: Mapping[str, list[_Reading]], trace_bytes: int, parquet_by
 def _ratio(readings: Mapping[str, list[_Reading]], name: str, trace_bytes: int) -> Measure:
     pairs = zip(readings[_JSON], readings[name], strict=True)
     ratio = statistics.median(peer.seconds / own.seconds for peer, own in pairs)
-    best = min(it.seconds for it in readings[name])
+    best = min(reading.seconds for reading in readings[name])
     return Measure(f"json.load / {name}", ratio, "x", f"{trace_bytes / 1e6 / best:.0f} MB/s at best")
 
 
 def _memory(readings: Mapping[str, list[_Reading]], name: str) -> Measure:
-    worst = max(readings[name], key=lambda it: it.over_bytes)
+    worst = max(readings[name], key=lambda reading: reading.over_bytes)
     detail = f"columns {worst.columns_bytes / 1e6:.0f} MB"
     return Measure(f"{name}: memory over the columns", worst.over_bytes / 1e6, "MB", detail)
 
 
 def _summary(readings: list[_Reading]) -> dict[str, Any]:
-    seconds = [it.seconds for it in readings]
+    seconds = [reading.seconds for reading in readings]
     return {"best": round(min(seconds) * 1e9), "median": round(statistics.median(seconds) * 1e9)}

@@ -20,11 +20,11 @@ from benchmarks.suite import Measure, SuiteResult
 from kinetoscope import ProfilerAction
 from kinetoscope.clock.clock import Anchor
 from kinetoscope.formats.chrome import ChromeWriter
-from kinetoscope.formats.record import Flag, Kind, Record, pack_records
 from kinetoscope.handlers.cycle_events import thread_events
 from kinetoscope.handlers.native_drain import Drain
+from kinetoscope.live.record import Flag, Kind, Record, ThreadRecords, pack_records
 from kinetoscope.recording.cycle import Cycle
-from kinetoscope.recording.recorder import SpanName, ThreadRecords, WindowRecords
+from kinetoscope.recording.recorder import SpanName, WindowRecords
 from kinetoscope.training.attempt import Attempt
 from kinetoscope.training.ranks import Ranks
 from kinetoscope.training.timestamp import Timestamp
@@ -77,7 +77,7 @@ def _speed(file: Path, num_records: int, rounds: int) -> Timings:
     }
     candidates = [Candidate(name, partial(_writing, file, work)) for name, (work, _) in works.items()]
     timings = measure(candidates, rounds=rounds, round_ms=1)
-    return Timings({name: [it / works[name][1] for it in times] for name, times in timings.rounds_ns.items()})
+    return Timings({name: [time_ns / works[name][1] for time_ns in times] for name, times in timings.rounds_ns.items()})
 
 
 def _speed_measures(timings: Timings) -> list[Measure]:
@@ -218,7 +218,7 @@ def _cycle(num_records: int) -> Cycle:
         timestamp=Timestamp(),
         begin=begin,
         end=end,
-        names=[SpanName(f"training/part {it}") for it in range(_SPANS_A_BATCH)],
+        names=[SpanName(f"training/part {part}") for part in range(_SPANS_A_BATCH)],
         recorded=WindowRecords(lambda: threads),
     )
 

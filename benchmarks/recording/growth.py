@@ -48,7 +48,7 @@ def run(*, quick: bool) -> SuiteResult:
     once more in a single window, whose filled chunks are packed away while it is open."""
     counts = [10_000, 100_000] if quick else [10_000, 100_000, 1_000_000, 10_000_000]
     measures = []
-    for count, a_window in [*((it, _A_WINDOW) for it in counts), (counts[-1], counts[-1])]:
+    for count, a_window in [*((num_spans, _A_WINDOW) for num_spans in counts), (counts[-1], counts[-1])]:
         command = [sys.executable, "-c", _PROGRAM, str(count), str(a_window)]
         done = subprocess.run(command, check=True, capture_output=True, text=True)
         cost_ns, grown_mb = map(float, done.stdout.split())

@@ -129,15 +129,15 @@ def _library_markers() -> AbstractContextManager[Mapping[str, Any]]:
 
 
 def _costs(candidates: list[Candidate], timings: Timings, f_ns: float) -> Iterator[Measure]:
-    for it in candidates:
-        if it.name != EMPTY_LOOP:
-            detail = f"{timings.cost_ns(it):.0f} ns, median {timings.median_cost_ns(it):.0f}"
-            yield Measure(it.name, timings.cost_ns(it) / f_ns, "F", detail)
+    for candidate in candidates:
+        if candidate.name != EMPTY_LOOP:
+            detail = f"{timings.cost_ns(candidate):.0f} ns, median {timings.median_cost_ns(candidate):.0f}"
+            yield Measure(candidate.name, timings.cost_ns(candidate) / f_ns, "F", detail)
 
 
 def _against(candidates: list[Candidate], timings: Timings) -> Iterator[Measure]:
     """How many times dearer each peer's recorded span is than ours."""
-    cost_ns = {it.name: timings.cost_ns(it) for it in candidates}
+    cost_ns = {candidate.name: timings.cost_ns(candidate) for candidate in candidates}
     for peer, name in _RECORDED_BY_PEERS.items():
         if name in cost_ns:
             yield Measure(f"{peer} / {_ACTIVE}", cost_ns[name] / cost_ns[_ACTIVE], "x")

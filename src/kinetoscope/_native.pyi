@@ -86,7 +86,7 @@ class KinetoLines:
     """What Kineto saves, a line per event; `kinetoscope.torch.kineto_text` is its face."""
 
     are_true: bool
-    doubtful_names: bytes
+    maybe_changed_names: bytes
     have_orphan_frames: bool
     metadata: list[int]
     rest: bytes

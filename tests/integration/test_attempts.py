@@ -234,7 +234,9 @@ def run_ranks(tmp_path: Path, how: str, *, port: int = 0, ranks: tuple[int, ...]
 def spans_by_rank(trace: Path) -> dict[int, int]:
     """How many spans of their own the ranks of a merged trace have."""
     events = json.loads(trace.read_text())["traceEvents"]
-    return Counter(it["pid"] for it in events if it["ph"] == "X" and it["name"] == f"of rank {it['pid']}")
+    return Counter(
+        event["pid"] for event in events if event["ph"] == "X" and event["name"] == f"of rank {event['pid']}"
+    )
 
 
 def notes_of(trace: Path) -> str:

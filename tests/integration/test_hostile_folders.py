@@ -113,12 +113,14 @@ def test_no_command_touches_anything_outside_of_a_hostile_folder(tmp_path, kille
     done = run_prepared(VISITING, VISIT, *arguments, environment=environment, timeout_s=240)
 
     told = [json.loads(line) for line in done.stdout.splitlines()]
-    story = "\n".join([*changes, *(f"{it.get('command')}: {it.get('status')}\n{it.get('written')}" for it in told)])
+    story = "\n".join(
+        [*changes, *(f"{visit.get('command')}: {visit.get('status')}\n{visit.get('written')}" for visit in told)]
+    )
     assert done.returncode == 0, f"{done.stderr}\n{story}"
     assert seen(outside) == before, story
     assert sorted(os.listdir(tmp_path)) == places, story
     assert sorted(os.listdir(tmp_path / "given")) == ["run"], story
-    written = done.stderr + "".join(it.get("written", "") for it in told)
+    written = done.stderr + "".join(visit.get("written", "") for visit in told)
     assert "Traceback" not in written, f"{done.stderr}\n{story}"
     assert "\x1b" not in written
     sent = [(line, body) for line, body in store.requests if not line.split()[1].startswith(ALLOWED)]

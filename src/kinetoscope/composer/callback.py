@@ -53,10 +53,12 @@ class GuardedCallback:
 
 
 def _handled_by(kind: type) -> frozenset[str]:
-    """The events whose methods ``kind`` does not merely inherit from a Callback."""
+    """The events for which ``kind`` has a method of its own, not an empty one inherited from a Callback."""
     names = {name for name in dir(kind) if name in _EVENTS or name.startswith("eval_standalone")}
-    empty = (Callback, TrainerCallback)
-    return frozenset(name for name in names if not any(getattr(kind, name) is getattr(it, name, None) for it in empty))
+    bases = (Callback, TrainerCallback)
+    return frozenset(
+        name for name in names if all(getattr(kind, name) is not getattr(base, name, None) for base in bases)
+    )
 
 
 def require_profiler(callback: object, state: RunState) -> TrainerLoop:

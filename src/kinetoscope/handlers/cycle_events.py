@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from typing import Any
 
-from kinetoscope.formats.record import Flag, Kind, Record
+from kinetoscope.live.record import Flag, Kind, Record, ThreadRecords
 from kinetoscope.recording.cycle import Cycle
-from kinetoscope.recording.recorder import SpanName, ThreadRecords
+from kinetoscope.recording.recorder import SpanName
 
 
 class MarkerEvent(dict[str, Any]):

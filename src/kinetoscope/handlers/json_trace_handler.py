@@ -10,13 +10,13 @@ from kinetoscope.clock.clock import choose_base_ns
 from kinetoscope.errors import TraceFileError
 from kinetoscope.formats.chrome import ChromeWriter, read_chrome, read_header
 from kinetoscope.formats.compression import compressed_by_name
-from kinetoscope.formats.live_run import TraceRecipe
 from kinetoscope.formats.nesting import in_pairs, nest
 from kinetoscope.formats.tracks import RankTracks
 from kinetoscope.handlers.cycle_events import MarkerEvent, lasting_events, thread_events, thread_names
 from kinetoscope.handlers.cycle_text import cycle_text
 from kinetoscope.handlers.merge_process import MergeProcess
 from kinetoscope.handlers.native_drain import Drain, StandIn
+from kinetoscope.live.folders import TraceRecipe
 from kinetoscope.recording.contract import RunInside, TraceHandler
 from kinetoscope.recording.cycle import Cycle
 from kinetoscope.recording.trace_folder import TraceFolder

@@ -12,11 +12,10 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from kinetoscope.formats.chrome import ChromeWriter, encode_text
-from kinetoscope.formats.record import RECORD_BYTES, Kind, unpack_records
 from kinetoscope.formats.tracks import role_of
 from kinetoscope.handlers.cycle_events import category_of
+from kinetoscope.live.record import RECORD_BYTES, Kind, ThreadRecords, unpack_records
 from kinetoscope.recording.cycle import Cycle
-from kinetoscope.recording.recorder import ThreadRecords
 from kinetoscope.recording.recorder_choice import IS_PURE
 
 if TYPE_CHECKING or not IS_PURE:

@@ -6,7 +6,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kinetoscope.errors import KinetoscopeError, TraceFileError
-from kinetoscope.formats.live_run import (
+from kinetoscope.handlers.json_trace_handler import JSONTraceHandler
+from kinetoscope.handlers.recovered_cycles import RankRecords
+from kinetoscope.handlers.trace_places import TracePlaces
+from kinetoscope.live.folders import (
     LiveRun,
     delete_live_folder,
     delete_what_is_empty,
@@ -14,13 +17,9 @@ from kinetoscope.formats.live_run import (
     live_folders,
     read_live_run,
 )
-from kinetoscope.formats.owner_lock import Owner, owner_state
-from kinetoscope.formats.record import Flag, Kind, record_columns
-from kinetoscope.formats.window_log import WindowLog, WindowSaved
-from kinetoscope.handlers.json_trace_handler import JSONTraceHandler
-from kinetoscope.handlers.recovered_cycles import RankRecords
-from kinetoscope.handlers.trace_places import TracePlaces
-from kinetoscope.recording.recorder import ThreadRecords
+from kinetoscope.live.owner_lock import Owner, owner_state
+from kinetoscope.live.record import Flag, Kind, ThreadRecords, record_columns
+from kinetoscope.live.window_log import WindowLog, WindowSaved
 from kinetoscope.storage.uploads import queue_recovered
 from kinetoscope.training.run_folder import RunFolder
 from kinetoscope.writing.partial_files import remove_partials

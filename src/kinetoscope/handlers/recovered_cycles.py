@@ -8,22 +8,24 @@ from itertools import chain
 from pathlib import Path
 
 from kinetoscope.clock.clock import Anchor
-from kinetoscope.formats.live_records import LiveTrack, read_live_folder
-from kinetoscope.formats.live_run import LiveRun, contributed_files
-from kinetoscope.formats.record import (
+from kinetoscope.handlers.unsaved_windows import UnsavedWindow, find_unsaved_windows
+from kinetoscope.live.contents import LiveTrack, child_records_in_window, read_live_folder
+from kinetoscope.live.folders import LiveRun, contributed_files
+from kinetoscope.live.record import (
     RECORD_BYTES,
     Flag,
     Kind,
+    PartInMemory,
     Record,
+    RecordPart,
+    ThreadRecords,
     pack_records,
     record_columns,
     unpack_records,
 )
-from kinetoscope.formats.window_log import read_windows
-from kinetoscope.handlers.unsaved_windows import UnsavedWindow, find_unsaved_windows
-from kinetoscope.recording.child_records import child_records_in_window
+from kinetoscope.live.window_log import read_windows
 from kinetoscope.recording.cycle import Contributions, Cycle
-from kinetoscope.recording.recorder import PartInMemory, RecordPart, SpanName, ThreadRecords, WindowRecords
+from kinetoscope.recording.recorder import SpanName, WindowRecords
 from kinetoscope.training.attempt import Attempt
 from kinetoscope.training.ranks import Ranks
 from kinetoscope.training.timestamp import Timestamp

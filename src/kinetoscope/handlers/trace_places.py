@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 
 from kinetoscope.errors import FileNameError, SettingsError
-from kinetoscope.formats.live_run import LiveRun, TraceRecipe
+from kinetoscope.live.folders import LiveRun, TraceRecipe
 from kinetoscope.recording.cycle import Cycle
 from kinetoscope.training.file_names import FileNameFormat
 from kinetoscope.training.remote_url import check_url

@@ -8,9 +8,9 @@ taken from the window before, and from the process's own records, which stand be
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from kinetoscope.formats.live_records import LivePart, LiveProcess
-from kinetoscope.formats.record import RECORD_BYTES, Kind, record_columns, unpack_records
-from kinetoscope.formats.window_log import LiveWindow
+from kinetoscope.live.contents import LivePart, LiveProcess
+from kinetoscope.live.record import RECORD_BYTES, Kind, record_columns, unpack_records
+from kinetoscope.live.window_log import LiveWindow
 from kinetoscope.training.timestamp import Timestamp, timestamp_from_fields
 
 

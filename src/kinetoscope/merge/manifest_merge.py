@@ -10,9 +10,9 @@ from typing import Any
 
 from kinetoscope.errors import TraceFileError
 from kinetoscope.formats.chrome import read_header
-from kinetoscope.formats.live_run import live_folder_of
 from kinetoscope.formats.manifest import RankManifest
-from kinetoscope.formats.owner_lock import Owner, owner_state
+from kinetoscope.live.folders import live_folder_of
+from kinetoscope.live.owner_lock import Owner, owner_state
 from kinetoscope.merge.attempts import ListedAttempt, find_attempt
 from kinetoscope.merge.input_file import own_header
 from kinetoscope.merge.merge_traces import MergeReport, Progress, merge_traces

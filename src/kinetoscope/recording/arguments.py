@@ -8,8 +8,8 @@ from types import GeneratorType
 from typing import Any
 
 from kinetoscope.errors import SettingsError
+from kinetoscope.live.own_folder import LIVE_BYTES_MAX
 from kinetoscope.recording.contract import TraceHandler
-from kinetoscope.recording.live_folder import LIVE_BYTES_MAX
 from kinetoscope.recording.schedule import Schedule, cyclic_schedule
 from kinetoscope.training.callback import Callback
 from kinetoscope.training.remote_url import check_url

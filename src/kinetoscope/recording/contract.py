@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+from kinetoscope.live.folders import TraceRecipe
 from kinetoscope.recording.cycle import Contributions, Cycle
 from kinetoscope.recording.marker import RECORDING_ACTIONS, Marker
 from kinetoscope.recording.schedule import ProfilerAction
@@ -61,6 +62,18 @@ def overrides(handler: object, method: str) -> bool:
     """Whether a handler wants ``method`` called: it overrides `TraceHandler`'s, or is no TraceHandler but has one."""
     own = getattr(type(handler), method, None) or getattr(handler, method, None)
     return own is not None and own is not getattr(TraceHandler, method)
+
+
+def run_folder_of(handlers: Iterable[object]) -> Path | None:
+    """The run folder of the first handler that has one."""
+    folders = (getattr(handler, "run_folder", None) for handler in handlers)
+    return next((folder for folder in folders if isinstance(folder, Path)), None)
+
+
+def recipe_of(handler: object) -> TraceRecipe | None:
+    """How `recover` can make the traces of a handler, once the run has begun; None if it cannot."""
+    recipe = getattr(handler, "recipe", None)
+    return recipe if isinstance(recipe, TraceRecipe) else None
 
 
 class RunInside(Protocol):

@@ -11,9 +11,9 @@ from typing import Any
 
 from kinetoscope.clock.clock import Anchor, Clock, ClockLine, process_base_ns, take_anchor
 from kinetoscope.clock.relation import ClockRelation
-from kinetoscope.formats.record import Record
+from kinetoscope.live.record import Record, ThreadRecords
 from kinetoscope.recording.lasting import LastingSpan
-from kinetoscope.recording.recorder import ACTION_BITS, Recorder, SpanName, ThreadRecords, WindowRecords
+from kinetoscope.recording.recorder import ACTION_BITS, Recorder, SpanName, WindowRecords
 from kinetoscope.recording.schedule import ProfilerAction
 from kinetoscope.training.attempt import Attempt
 from kinetoscope.training.ranks import Ranks, torch_distributed

@@ -11,11 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kinetoscope.formats.record import RECORD_BYTES
-from kinetoscope.recording.contract import TraceHandler, overrides
+from kinetoscope.live.record import RECORD_BYTES
+from kinetoscope.recording.contract import TraceHandler, overrides, recipe_of
 from kinetoscope.recording.cycle import Contributions, Cycle
 from kinetoscope.recording.guard import Guard, name_of
-from kinetoscope.recording.live_folder import recipe_of
 from kinetoscope.recording.marker import Marker
 from kinetoscope.training.wording import counted
 from kinetoscope.writing.writer_thread import WriterThread

@@ -9,12 +9,11 @@ from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import ParamSpec, Self, TypeVar
 
+from kinetoscope.live.own_folder import LiveFolder, TemporaryFiles
 from kinetoscope.recording.clock_comparison import ClockComparison
 from kinetoscope.recording.delivery import Delivery
 from kinetoscope.recording.guard import Guard
-from kinetoscope.recording.live_folder import LiveFolder
 from kinetoscope.recording.process import give_signal_back, on_main_thread, take_signal
-from kinetoscope.recording.temporary_files import TemporaryFiles
 from kinetoscope.training.wording import counted
 
 _log = logging.getLogger("kinetoscope")

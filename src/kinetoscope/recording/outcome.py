@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from kinetoscope.recording.live_folder import run_folder_of
+from kinetoscope.recording.contract import run_folder_of
 from kinetoscope.recording.schedule import CyclicSchedule
 from kinetoscope.training.wording import counted
 

@@ -9,9 +9,9 @@ from typing import Any, Self, TypeVar, overload
 
 from kinetoscope.clock.clock import Clock, SystemClock
 from kinetoscope.errors import SettingsError
+from kinetoscope.live.own_folder import LIVE_BYTES_MAX
 from kinetoscope.recording.arguments import RunSettings, check_callbacks, check_kind, check_state
 from kinetoscope.recording.known_markers import ProfilerMarkers
-from kinetoscope.recording.live_folder import LIVE_BYTES_MAX
 from kinetoscope.recording.loop import Batches, Loop
 from kinetoscope.recording.marker import RECORDING_ACTIONS, Marker, MarkerSettings
 from kinetoscope.recording.run import Run

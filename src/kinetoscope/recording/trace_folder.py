@@ -15,7 +15,6 @@ from kinetoscope.errors import (
     TraceFileError,
     UnsafePathError,
 )
-from kinetoscope.formats.live_run import live_folder_of
 from kinetoscope.formats.manifest import (
     AttemptAgreed,
     RankClosed,
@@ -26,7 +25,8 @@ from kinetoscope.formats.manifest import (
     append_entry,
     read_manifest,
 )
-from kinetoscope.formats.owner_lock import Owner, owner_state
+from kinetoscope.live.folders import live_folder_of
+from kinetoscope.live.owner_lock import Owner, owner_state
 from kinetoscope.training.attempt import Attempt
 from kinetoscope.training.file_names import FileNameFormat, UsedNames
 from kinetoscope.training.ranks import Ranks

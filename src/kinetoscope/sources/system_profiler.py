@@ -250,7 +250,7 @@ class _Rates:
         self._last, self._last_at = totals, now
         for device, values in totals.items():
             before = last.get(device)
-            goes_on = elapsed_s > 0 and before is not None and all(values[it] >= before[it] for it in values)
+            goes_on = elapsed_s > 0 and before is not None and all(values[key] >= before[key] for key in values)
             rates = _rates(values, before, elapsed_s) if before is not None and goes_on else {}
             yield f"{self._kind}/{device}", _shown(values) | rates
 
@@ -269,14 +269,14 @@ def _shown(values: Values) -> Values:
 
 def _disk_totals() -> dict[str, Values]:
     disks = psutil.disk_io_counters(perdisk=True, nowrap=False) or {}
-    return {name: _disk(it) for name, it in disks.items()}
+    return {name: _disk(disk) for name, disk in disks.items()}
 
 
-def _disk(it: Any) -> Values:
-    totals = {"read_bytes": it.read_bytes, "write_bytes": it.write_bytes}
-    return totals | {_BUSY_MS: it.busy_time} if hasattr(it, "busy_time") else totals
+def _disk(disk: Any) -> Values:
+    totals = {"read_bytes": disk.read_bytes, "write_bytes": disk.write_bytes}
+    return totals | {_BUSY_MS: disk.busy_time} if hasattr(disk, "busy_time") else totals
 
 
 def _network_totals() -> dict[str, Values]:
     cards = psutil.net_io_counters(pernic=True, nowrap=False) or {}
-    return {name: {"sent_bytes": it.bytes_sent, "received_bytes": it.bytes_recv} for name, it in cards.items()}
+    return {name: {"sent_bytes": card.bytes_sent, "received_bytes": card.bytes_recv} for name, card in cards.items()}

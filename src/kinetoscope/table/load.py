@@ -11,7 +11,7 @@ from pathlib import Path
 from kinetoscope.errors import TraceFileError
 from kinetoscope.formats.chrome_scan import ChromeScan, new_scanner
 from kinetoscope.formats.compression import UnpackedStream
-from kinetoscope.formats.live_run import is_live_folder, live_folders
+from kinetoscope.live.folders import is_live_folder, live_folders
 from kinetoscope.table.cache import read_parquet, write_parquet
 from kinetoscope.table.cache_place import SUFFIX, CachePlace
 from kinetoscope.table.columns import import_polars

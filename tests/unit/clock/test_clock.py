@@ -87,7 +87,7 @@ moments = st.integers(0, 2**62)
 
 @given(moments, st.lists(moments, max_size=3))
 def test_nothing_begins_before_its_base_and_doubles_hold_its_nanoseconds(earliest_ns, known_ns):
-    base_ns = choose_base_ns(earliest_ns, *known_ns, *(it // GRID_NS * GRID_NS for it in known_ns))
+    base_ns = choose_base_ns(earliest_ns, *known_ns, *(other_ns // GRID_NS * GRID_NS for other_ns in known_ns))
     microseconds = (earliest_ns - base_ns) / 1000
     assert base_ns % GRID_NS == 0
     assert 0 <= microseconds < 2**42

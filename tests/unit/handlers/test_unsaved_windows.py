@@ -1,9 +1,9 @@
 """Which windows a killed process had not saved, when its writer thread was behind with the log."""
 
-from kinetoscope.formats.live_records import LivePart, LiveProcess, LiveTrack
-from kinetoscope.formats.record import Kind, Record, pack_records
-from kinetoscope.formats.window_log import LiveWindow
 from kinetoscope.handlers.unsaved_windows import find_unsaved_windows
+from kinetoscope.live.contents import LivePart, LiveProcess, LiveTrack
+from kinetoscope.live.record import Kind, Record, pack_records
+from kinetoscope.live.window_log import LiveWindow
 
 LAST_NS = 10_000
 

@@ -81,7 +81,9 @@ def test_pids_tids_ids_names_and_unknown_fields_stay_as_they_are(tmp_path):
 @pytest.mark.parametrize(("base_ns", "digits"), [(BASE_NS + 123_456_789, ""), (0, "179085702612345")])
 def test_times_stay_what_they_are(tmp_path, base_ns, digits):
     """Counted from a base, or from 1970, in more digits than a double has; what is written suits viewers' doubles."""
-    spans = ", ".join(f'{{"ph": "X", "name": "a", "ts": {digits}{it}, "dur": 1}}' for it in ("6.789", "7.001"))
+    spans = ", ".join(
+        f'{{"ph": "X", "name": "a", "ts": {digits}{fraction}, "dur": 1}}' for fraction in ("6.789", "7.001")
+    )
     (tmp_path / "in.json").write_text(f'{{"baseTimeNanoseconds": {base_ns}, "traceEvents": [{spans}]')
     repair_trace(tmp_path / "in.json", tmp_path / "out.json")
     first_ns = (base_ns or BASE_NS + 123_450_000) + 6_789
@@ -95,7 +97,7 @@ def test_times_stay_what_they_are(tmp_path, base_ns, digits):
 def test_a_trace_without_a_clock_gets_none(tmp_path):
     result = repaired(tmp_path, [span(1.5), span(10.5)], cut=1)
     assert [event["ts"] for event in result["traceEvents"]] == [1.5, 10.5]
-    assert [it.kind for it in check_trace(tmp_path / "out.json").findings] == ["clock"]
+    assert [finding.kind for finding in check_trace(tmp_path / "out.json").findings] == ["clock"]
 
 
 @both
@@ -154,7 +156,7 @@ def test_also_a_file_that_says_it_is_ours_is_made_to_nest(tmp_path):
     trace = {"baseTimeNanoseconds": BASE_NS, "kinetoscope": {"rank": 3}}
     trace["traceEvents"] = [span(0, 500), span(250, 500)]
     repaired(tmp_path, trace)
-    assert [it.kind for it in check_trace(tmp_path / "in.json").findings] == ["nesting"]
+    assert [finding.kind for finding in check_trace(tmp_path / "in.json").findings] == ["nesting"]
     assert check_trace(tmp_path / "out.json").findings == []
 
 
@@ -163,9 +165,9 @@ def test_it_says_what_was_wrong_what_was_done_and_what_is_left(tmp_path):
     trace = {"traceEvents": [span(0, 500), span(250, 500), {"ph": "E", "pid": 1, "tid": 2, "ts": 3}]}
     (tmp_path / "in.json").write_text(json.dumps(trace)[:-1])
     result = repair_trace(tmp_path / "in.json", tmp_path / "out.json")
-    assert [it.kind for it in result.check.findings] == ["syntax", "clock", "nesting", "pairs"]
+    assert [finding.kind for finding in result.check.findings] == ["syntax", "clock", "nesting", "pairs"]
     assert result.done[-1] == "Spans cut, so that all nest: 0; moved: 1."
-    assert [it.kind for it in result.left] == ["clock", "pairs"]
+    assert [finding.kind for finding in result.left] == ["clock", "pairs"]
 
 
 @both
@@ -241,7 +243,7 @@ def write_large_damaged_trace(path: Path, size_bytes: int) -> None:
 def test_a_base_that_no_clock_shows_is_none(tmp_path, base_ns):
     result = repaired(tmp_path, {"baseTimeNanoseconds": base_ns, "traceEvents": [span(1.5)]}, cut=1)
     assert [event["ts"] for event in result["traceEvents"]] == [1.5]
-    assert [it.kind for it in check_trace(tmp_path / "out.json").findings] == ["clock"]
+    assert [finding.kind for finding in check_trace(tmp_path / "out.json").findings] == ["clock"]
 
 
 @both

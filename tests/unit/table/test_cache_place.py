@@ -28,7 +28,7 @@ def write(path, num_events=1):
 
 
 def names(folder):
-    return sorted(it.name for it in folder.iterdir())
+    return sorted(path.name for path in folder.iterdir())
 
 
 def make_older(path, hours):
@@ -71,7 +71,7 @@ def test_what_was_not_used_for_longest_goes_when_there_is_too_much(tmp_path, own
     kept = []
     for path in paths[:3]:
         kinetoscope.load(path)
-        kept += [it for it in own_cache.iterdir() if it not in kept]
+        kept += [path for path in own_cache.iterdir() if path not in kept]
     for file, hours in zip(kept, (4, 5, 3), strict=True):
         make_older(file, hours)
     kinetoscope.load(paths[1])  # used again: no longer the oldest

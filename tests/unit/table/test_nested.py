@@ -14,7 +14,11 @@ pl = pytest.importorskip("polars")
 
 def nested(spans, *, pure=False):
     """self_ns, parent and depth of each span; a span is its begin, its end, and its track."""
-    columns = {"ts": [it[0] for it in spans], "dur": [it[1] - it[0] for it in spans], "track": [it[2] for it in spans]}
+    columns = {
+        "ts": [span[0] for span in spans],
+        "dur": [span[1] - span[0] for span in spans],
+        "track": [span[2] for span in spans],
+    }
     frame = pl.DataFrame(columns, schema={"ts": pl.Int64, "dur": pl.Int64, "track": pl.UInt32})
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("KINETOSCOPE_PURE", "1" if pure else "0")
@@ -70,7 +74,7 @@ def test_no_spans_are_no_rows(pure):
 
 
 times = st.integers(0, 30) | st.sampled_from([0, 2**61, -(2**61)])
-spans = st.tuples(times, times, st.integers(0, 2)).map(lambda it: (min(it[:2]), max(it[:2]), it[2]))
+spans = st.tuples(times, times, st.integers(0, 2)).map(lambda span: (min(span[:2]), max(span[:2]), span[2]))
 
 
 def expected(spans):
@@ -79,9 +83,11 @@ def expected(spans):
     found = []
     for row, (begin, end, track) in enumerate(spans):
         before = order[: order.index(row)]
-        holding = [it for it in before if spans[it][2] == track and spans[it][1] >= end and spans[it][1] > begin]
+        holding = [row for row in before if spans[row][2] == track and spans[row][1] >= end and spans[row][1] > begin]
         found.append(holding[-1] if holding else None)
-    children = {row: [spans[it][:2] for it, parent in enumerate(found) if parent == row] for row in range(len(spans))}
+    children = {
+        row: [spans[child][:2] for child, parent in enumerate(found) if parent == row] for row in range(len(spans))
+    }
     return [(_left(spans[row], children[row]), parent, _depth(found, row)) for row, parent in enumerate(found)]
 
 

@@ -1,4 +1,4 @@
-"""formats/owner_lock.py: whether the process that keeps a live folder lives, asked by others and by itself."""
+"""live/owner_lock.py: whether the process that keeps a live folder lives, asked by others and by itself."""
 
 import errno
 import fcntl
@@ -12,21 +12,21 @@ from pathlib import Path
 
 import pytest
 
-from kinetoscope.formats.owner_lock import Owner, OwnerLock, owner_state
+from kinetoscope.live.owner_lock import Owner, OwnerLock, owner_state
 
 HERE, NO_PROCESS = socket.gethostname(), 2**22 + 1
 
 ASK = """
 import sys
 from pathlib import Path
-from kinetoscope.formats.owner_lock import owner_state
+from kinetoscope.live.owner_lock import owner_state
 print(owner_state(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])).name)
 """
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from kinetoscope.formats.owner_lock import OwnerLock
+from kinetoscope.live.owner_lock import OwnerLock
 lock = OwnerLock(Path(sys.argv[1]))
 print("held", flush=True)
 time.sleep(600)

@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from kinetoscope.formats.live_records import delete_read, read_live_folder
-from kinetoscope.formats.record import unpack_records
+from kinetoscope.live.contents import delete_read, read_live_folder
+from kinetoscope.live.record import unpack_records
 from kinetoscope.recording.recorder_choice import IS_PURE
 
 pytestmark = pytest.mark.skipif(IS_PURE, reason="only the native recorder keeps files")
@@ -36,7 +36,7 @@ def record(recorder, num):
 def values_in(folder):
     (process,) = read_live_folder(folder).processes
     (track,) = process.tracks
-    return [it.end for it in track.records()]
+    return [record.end for record in track.records()]
 
 
 def test_records_are_read_in_order_from_the_spool_and_the_chunks(tmp_path, recorder):
@@ -75,7 +75,7 @@ def test_what_was_spooled_can_be_read_after_its_files_are_gone(tmp_path, recorde
     taken.release()
     recorder.close_folder()
     assert not list(tmp_path.iterdir())
-    assert [it.end for part in thread.parts for it in unpack_records(part.read())] == list(range(NUM))
+    assert [record.end for part in thread.parts for record in unpack_records(part.read())] == list(range(NUM))
 
 
 def test_a_spool_that_finds_no_space_leaves_the_records_in_their_chunks(tmp_path, recorder, caplog):
@@ -84,7 +84,7 @@ def test_a_spool_that_finds_no_space_leaves_the_records_in_their_chunks(tmp_path
         record(recorder, NUM)
         recorder.prepare()
     assert values_in(tmp_path) == [*range(NUM), *range(NUM)]
-    (warning,) = [it.getMessage() for it in caplog.records]
+    (warning,) = [record.getMessage() for record in caplog.records]
     assert "live_bytes_max" in warning
     (tmp_path / f"{os.getpid()}-1.spool").unlink()
 

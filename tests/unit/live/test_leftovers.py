@@ -7,8 +7,7 @@ import shutil
 import socket
 import threading
 
-from kinetoscope.formats.live_run import LiveRun, delete_pointer, write_live_run, write_pointer
-from kinetoscope.recording.live_folder import report_leftovers
+from kinetoscope.live.folders import LiveRun, delete_pointer, report_leftovers, write_live_run, write_pointer
 
 
 def of_another_rank() -> LiveRun:

@@ -1,6 +1,8 @@
-"""formats: what a live folder says of its run, in ``run.json``. `recover` needs it."""
+"""live: the live folders of a run: where they are, and what ``run.json`` in each says of its process."""
 
+import logging
 import os
+import socket
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -9,11 +11,16 @@ from typing import Annotated
 
 import msgspec
 
+from kinetoscope.clock.clock import process_base_ns
 from kinetoscope.errors import TraceFileError, UnsafePathError
 from kinetoscope.formats.manifest import Start
 from kinetoscope.formats.own_json import decode_struct, encode_struct
+from kinetoscope.live.owner_lock import Owner, owner_state
+from kinetoscope.training.attempt import Attempt
+from kinetoscope.training.ranks import Ranks
 from kinetoscope.training.run_folder import HAS_RUN_FOLDERS, RunFolder
 
+_log = logging.getLogger("kinetoscope")
 _LIVE, _POINTER = "live", ".elsewhere"
 _POINTER_BYTES = 1 << 16
 _RUN = "run.json"
@@ -68,6 +75,25 @@ class LiveRun(msgspec.Struct, frozen=True):
     start: Start = ""
     token: str = ""
     base_ns: Moment = 0
+
+
+def live_run(run_name: str, attempt: Attempt, ranks: Ranks, recipes: list[TraceRecipe]) -> LiveRun:
+    """What `recover` has to know of a run."""
+    return LiveRun(
+        run_name=run_name,
+        rank=ranks.rank,
+        local_rank=ranks.local_rank,
+        world_size=ranks.world_size,
+        local_world_size=ranks.local_world_size,
+        node_rank=ranks.node_rank,
+        run_id=attempt.run_id,
+        restart=attempt.restart,
+        pid=attempt.pid,
+        host=socket.gethostname(),
+        recipes=recipes,
+        start=attempt.start,
+        base_ns=process_base_ns(),
+    )
 
 
 def write_live_run(folder: Path, run: LiveRun) -> None:
@@ -199,3 +225,29 @@ def read_live_run(folder: Path) -> LiveRun:
         raise TraceFileError(
             f"Cannot read {folder / _RUN}: {error}. Is this the live folder of a Kinetoscope run?"
         ) from error
+
+
+def report_leftovers(run_folder: Path) -> None:
+    """Says in the log that killed processes of an earlier attempt left something, and how to get it."""
+    found: list[Path] = []
+    try:
+        found += live_folders(run_folder, on_skipped=_log.warning)
+    except UnsafePathError as error:
+        _log.warning("What an earlier attempt may have left is not looked at. %s", error)
+    except OSError:
+        pass  # whoever writes into the folder next says what is wrong with it
+    for folder in found:
+        try:
+            run = read_live_run(folder)
+        except TraceFileError as error:
+            if is_live_folder(folder):  # else it was another rank's, which has ended meanwhile
+                _log.warning("An earlier attempt left something that cannot be read. %s", error)
+            continue
+        if owner_state(folder, run.host, run.pid) is Owner.DEAD:
+            _log.warning(
+                "Rank %d of an earlier attempt was killed and left what it had not saved in %s. To make a trace of it: "
+                "kinetoscope recover %s",
+                run.rank,
+                folder,
+                run_folder,
+            )

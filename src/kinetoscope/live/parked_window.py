@@ -1,16 +1,13 @@
-"""recording: what was taken out of the recorder in C. Chunks flow in, while their window is open and when it closes;
+"""live: what was taken out of the recorder in C. Chunks flow in, while their window is open and when it closes;
 each thread's records flow out. All of it on the writer thread.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from kinetoscope import _native
-from kinetoscope.formats.chunk import Spool, SpooledRecords
-from kinetoscope.formats.record import RECORD_BYTES
-from kinetoscope.formats.track_marks import MOST_MARKS, Stretch, TrackMark, stretches
-from kinetoscope.recording.process import this_process
-from kinetoscope.recording.recorder import ThreadRecords
+from kinetoscope.live.chunk import Spool, SpooledRecords
+from kinetoscope.live.record import MOST_MARKS, RECORD_BYTES, Stretch, ThreadRecords, TrackMark, stretches
 
 _AT_ONCE = 4  # chunks: fewer waits for the GIL than with 1, and no more compressed bytes at hand than one chunk has
 _UNMARKED = TrackMark(0, 0, "unknown thread", False)
@@ -91,9 +88,13 @@ class _ParkedThread:
 
 
 class ParkedWindow:
-    """The chunks of one window. In the live ``folder`` they are spooled, so that they take less space and no memory."""
+    """The chunks of one window. In the live ``folder`` they are spooled, so that they take less space and no memory.
 
-    def __init__(self, window: int, folder: str | None) -> None:
+    ``on_full(folder, error)`` is told when there is no space for that: the chunks stay as they are.
+    """
+
+    def __init__(self, window: int, folder: str | None, on_full: Callable[[str, OSError], object]) -> None:
+        self._on_full = on_full
         self._chunks: list[_ParkedChunk] = []
         self._dropped: list[tuple[TrackMark, int]] = []
         self._spool = Spool(folder, window) if folder is not None else None
@@ -135,7 +136,7 @@ class ParkedWindow:
 
     def _spool_is_full(self, spool: Spool, error: OSError) -> None:
         self._full_spool, self._spool = spool, None
-        _warn_once(spool, error)
+        self._on_full(str(spool.path.parent), error)
 
     def set_aside(self) -> None:
         """Gives back the memory of what was added, and the space that it does not use."""
@@ -166,14 +167,3 @@ class ParkedWindow:
 def _chunks_of(parked: list[_ParkedChunk]) -> list[_native.Chunk]:
     """Those that were not spooled."""
     return [it.chunk for it in parked if it.chunk is not None]
-
-
-def _warn_once(spool: Spool, error: OSError) -> None:
-    folder = str(spool.path.parent)
-    this_process.once.warn(
-        "Cannot put filled chunks aside in %s: %s. They stay as they are until they are saved; once they take "
-        "live_bytes_max, what is recorded is dropped, and counted in the trace.",
-        folder,
-        error.strerror or error,
-        about=("chunks", folder),
-    )

@@ -1,5 +1,5 @@
-"""formats: names, spools, tracks and chunks, the files of a live folder. The bytes of one flow in, and what they say
-flows out; `live_records` puts them together.
+"""live: names, spools, tracks and chunks, the files of a live folder. The bytes of one flow in, and what they say
+flows out; `contents` puts them together.
 
 `src/native/recorder/record.h` explains the files byte by byte. This reader needs nothing but Python.
 """
@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, NamedTuple
 from isal import isal_zlib
 
 from kinetoscope.errors import TraceFileError
-from kinetoscope.formats.record import RECORD_BYTES, Flag, Kind, Record, pack_records, record_columns, unpack_records
+from kinetoscope.live.record import RECORD_BYTES, Flag, Kind, Record, pack_records, record_columns, unpack_records
 
 MOST_CHUNK_BYTES = 64 << 20
 """No chunk, however packed, is larger: a recorder's largest has 4 MiB."""

@@ -1,6 +1,6 @@
 """The log of windows: what a reader makes of it, whenever its writer was killed."""
 
-from kinetoscope.formats.window_log import EpochBegan, WindowClosed, WindowLog, WindowOpened, WindowSaved, read_windows
+from kinetoscope.live.window_log import EpochBegan, WindowClosed, WindowLog, WindowOpened, WindowSaved, read_windows
 
 
 def opened(window):

@@ -1,4 +1,4 @@
-"""formats: the log of windows in a live folder, ``windows.jsonl``. What happens to each window flows in; which windows
+"""live: the log of windows in a live folder, ``windows.jsonl``. What happens to each window flows in; which windows
 are not saved flows out, for `recover`.
 
 One JSON object per line, appended by the writer thread of the folder's process.

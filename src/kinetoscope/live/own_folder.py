@@ -1,43 +1,35 @@
-"""recording: the live folder, where a recorder keeps what is not yet saved, so that a kill loses nothing.
-
-A run folder flows in; the recorder writes chunk files until the run is closed cleanly, and then they are gone.
-"""
+"""live: this process's live folder. It keeps what is recorded until that is saved, so that a kill loses nothing."""
 
 import contextlib
 import errno
+import itertools
 import logging
 import os
 import secrets
 import shutil
-import socket
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import BinaryIO, Protocol
 
 import msgspec
 
-from kinetoscope.clock.clock import process_base_ns
-from kinetoscope.errors import TraceFileError, UnsafePathError
-from kinetoscope.formats.live_run import (
+from kinetoscope.live.folders import (
     LiveRun,
-    TraceRecipe,
+    contributed_folder,
     delete_pointer,
-    is_live_folder,
-    live_folders,
-    read_live_run,
+    report_leftovers,
     write_live_run,
     write_pointer,
 )
-from kinetoscope.formats.owner_lock import Owner, OwnerLock, owner_state
-from kinetoscope.formats.window_log import EpochBegan, Event, WindowClosed, WindowLog, WindowOpened, WindowSaved
-from kinetoscope.recording.cycle import Cycle
-from kinetoscope.recording.process import this_process
-from kinetoscope.recording.recorder_choice import ProcessRecorder
+from kinetoscope.live.owner_lock import OwnerLock
+from kinetoscope.live.window_log import EpochBegan, Event, WindowClosed, WindowLog, WindowOpened, WindowSaved
 from kinetoscope.training.attempt import Attempt
-from kinetoscope.training.ranks import Ranks
 from kinetoscope.training.run_folder import RunFolder
 from kinetoscope.training.timestamp import Moment, timestamp_fields
+from kinetoscope.writing.atomic_file import atomic_file
+from kinetoscope.writing.partial_files import temporary_folder
 
 _log = logging.getLogger("kinetoscope")
 LIVE_BYTES_MAX = 256 << 20
@@ -59,22 +51,49 @@ _NETWORK = (
 )
 
 
+class FilesRecorder(Protocol):
+    """What a live folder asks of the recorder whose files it has, if the recorder ``keeps_files``."""
+
+    request: Callable[[], object] | None
+    """Called when there may soon be too little space to record into."""
+    run_file: str | None
+    window_began_ns: int
+
+    @property
+    def keeps_files(self) -> bool: ...
+    @property
+    def window(self) -> int: ...
+    @property
+    def trouble(self) -> int:
+        """The errno for which it cannot keep files any more; 0 for none."""
+        ...
+
+    def prepare(self) -> None: ...
+    def is_short(self) -> bool: ...
+    def open_folder(self, folder: str, rank: int, limit_bytes: int) -> None: ...
+    def close_folder(self, *, leave_files: bool = False) -> None: ...
+
+
 class LiveFolder:
     """The live folder of one process. ``submit(name, job)`` runs a job on the writer thread; ``make_room(is_short)``
-    gives up what could not be saved while there is too little space.
+    gives up what could not be saved while there is too little space; ``tell_children(run_file)`` lets child processes
+    find the folder, and returns what undoes that.
 
     Nothing here raises: where files cannot be kept, the recorder stays in memory, and one warning says why.
     """
 
     def __init__(
         self,
-        recorder: ProcessRecorder,
+        recorder: FilesRecorder,
         submit: Callable[[str, Callable[[], object]], None],
         make_room: Callable[[Callable[[], bool]], object],
+        tell_children: Callable[[str], Callable[[], object]],
     ) -> None:
         self._recorder = recorder
         self._submit = submit
         self._make_room = make_room
+        self._tell_children = tell_children
+        self._tell_children_no_more: Callable[[], object] | None = None
         self._is_closed = False
         self.path: Path | None = None
         self.run_folder: Path | None = None
@@ -106,7 +125,7 @@ class LiveFolder:
             self._warn(self.path or wanted, error)
             self._delete()
         else:
-            this_process.tell_children(str(self._recorder.run_file))
+            self._tell_children_no_more = self._tell_children(str(self._recorder.run_file))
 
     def note_opened(self, cycle: int, timestamp: Moment) -> None:
         """Writes down, on the writer thread, that the window of a cycle has opened."""
@@ -119,13 +138,14 @@ class LiveFolder:
         if self.path is not None:
             self._note(EpochBegan(self._recorder.window, began_ns, epoch))
 
-    def note_closed(self, cycle: Cycle) -> None:
-        """Writes down, on the writer thread, that a cycle's window has closed; and, once every handler has had the
-        cycle, that it is saved."""
+    def note_closed(self, window: int, closed_ns: int, timestamp: Moment) -> None:
+        """Writes down, on the writer thread, that a window has closed."""
         if self.path is not None:
-            recorded = cycle.recorded
-            self._note(WindowClosed(recorded.window, recorded.closed_ns, timestamp_fields(cycle.timestamp)))
-            cycle.contributions.afterwards.append(lambda: self._write_down(WindowSaved(recorded.window)))
+            self._note(WindowClosed(window, closed_ns, timestamp_fields(timestamp)))
+
+    def note_saved(self, window: int) -> None:
+        """Writes down at once, for the writer thread, that every handler has had what was recorded in a window."""
+        self._write_down(WindowSaved(window))
 
     def _note(self, event: Event) -> None:
         self._submit("Noting what happens to a window", lambda: self._write_down(event))
@@ -146,7 +166,8 @@ class LiveFolder:
             self._is_closed = True
             if self.path is not None:
                 self._say_trouble()
-                this_process.tell_children_no_more()
+            if self._tell_children_no_more is not None:
+                self._tell_children_no_more()
             self._recorder.close_folder(leave_files=not is_saved)
         if is_saved:
             self._delete()
@@ -207,18 +228,6 @@ class LiveFolder:
                 path.parent.rmdir()  # `live` itself, unless another process is still in it
 
 
-def run_folder_of(handlers: Iterable[object]) -> Path | None:
-    """The run folder of the first handler that has one."""
-    folders = (getattr(handler, "run_folder", None) for handler in handlers)
-    return next((folder for folder in folders if isinstance(folder, Path)), None)
-
-
-def recipe_of(handler: object) -> TraceRecipe | None:
-    """How `recover` can make the traces of a handler, once the run has begun; None if it cannot."""
-    recipe = getattr(handler, "recipe", None)
-    return recipe if isinstance(recipe, TraceRecipe) else None
-
-
 def _make_new(run_folder: Path, folder: Path) -> None:
     """Makes a folder in ``live`` in the run's folder. Raises FileExistsError if it is there already."""
     run = RunFolder(run_folder)
@@ -228,51 +237,6 @@ def _make_new(run_folder: Path, folder: Path) -> None:
             with run.open_folder(folder.parent.name) as live:
                 return os.mkdir(folder.name, dir_fd=live)
     raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(folder))
-
-
-def live_run(run_name: str, attempt: Attempt, ranks: Ranks, recipes: list[TraceRecipe]) -> LiveRun:
-    """What `recover` has to know of a run."""
-    return LiveRun(
-        run_name=run_name,
-        rank=ranks.rank,
-        local_rank=ranks.local_rank,
-        world_size=ranks.world_size,
-        local_world_size=ranks.local_world_size,
-        node_rank=ranks.node_rank,
-        run_id=attempt.run_id,
-        restart=attempt.restart,
-        pid=attempt.pid,
-        host=socket.gethostname(),
-        recipes=recipes,
-        start=attempt.start,
-        base_ns=process_base_ns(),
-    )
-
-
-def report_leftovers(run_folder: Path) -> None:
-    """Says in the log that killed processes of an earlier attempt left something, and how to get it."""
-    found: list[Path] = []
-    try:
-        found += live_folders(run_folder, on_skipped=_log.warning)
-    except UnsafePathError as error:
-        _log.warning("What an earlier attempt may have left is not looked at. %s", error)
-    except OSError:
-        pass  # whoever writes into the folder next says what is wrong with it
-    for folder in found:
-        try:
-            run = read_live_run(folder)
-        except TraceFileError as error:
-            if is_live_folder(folder):  # else it was another rank's, which has ended meanwhile
-                _log.warning("An earlier attempt left something that cannot be read. %s", error)
-            continue
-        if owner_state(folder, run.host, run.pid) is Owner.DEAD:
-            _log.warning(
-                "Rank %d of an earlier attempt was killed and left what it had not saved in %s. To make a trace of it: "
-                "kinetoscope recover %s",
-                run.rank,
-                folder,
-                run_folder,
-            )
 
 
 def is_on_network(path: Path) -> bool:
@@ -286,3 +250,66 @@ def is_on_network(path: Path) -> bool:
         innermost = max(reversed(mounts), key=lambda mount: len(mount.mountpoint), default=None)
         return innermost is not None and innermost.fstype.startswith(_NETWORK)
     return False
+
+
+_MOST_LETTERS = 60  # of a name: four bytes each at most
+
+
+class TemporaryFiles:
+    """Files of one run that last only until their cycle is saved. They lie in ``live_folder()``, cycle by cycle: so
+    `recover` finds what was contributed to a cycle that a kill left unsaved, and deletes the rest with the folder.
+
+    While that is None they lie among the system's temporary files, where those of killed processes are deleted when
+    another one needs some.
+    """
+
+    def __init__(self, live_folder: Callable[[], Path | None]) -> None:
+        self._live_folder = live_folder
+        self._elsewhere: Path | None = None
+        self._undo = contextlib.ExitStack()
+        self._serial = itertools.count()
+
+    def folder(self, cycle: int) -> Path:
+        """Where those of a cycle lie; for the writer thread. Raises OSError if there is no place for them."""
+        folder = self._in_live_folder(cycle)
+        if folder is None:
+            self._elsewhere = self._elsewhere or self._undo.enter_context(temporary_folder())
+            folder = contributed_folder(self._elsewhere, cycle)
+            folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    def keep(self, file: Path, cycle: int) -> Callable[[], Path]:
+        """Keeps what ``file`` holds, so that its owner may delete it. The writer thread calls what is returned for the
+        path.
+
+        It is kept by a second link. Where there can be none, the writer thread copies it. Raises OSError if it cannot
+        be read.
+        """
+        folder, name = self._in_live_folder(cycle), f"{next(self._serial)}-{file.name[-_MOST_LETTERS:]}"
+        if folder is not None:
+            with contextlib.suppress(OSError):  # another file system, or one without links
+                os.link(file, folder / name)
+                return lambda: folder / name
+        stream = file.open("rb")
+        return lambda: self._copy(stream, self.folder(cycle) / name)
+
+    def close(self) -> None:
+        """Deletes those that are not in a live folder."""
+        self._elsewhere = None
+        self._undo.close()
+
+    def _copy(self, stream: BinaryIO, kept: Path) -> Path:
+        stream.seek(0)  # this may be called again, after an error
+        with atomic_file(kept) as copy:
+            shutil.copyfileobj(stream, copy, 1 << 20)
+        stream.close()
+        return kept
+
+    def _in_live_folder(self, cycle: int) -> Path | None:
+        live = self._live_folder()
+        with contextlib.suppress(OSError):
+            if live is not None and live.is_dir():
+                folder = contributed_folder(live, cycle)
+                folder.mkdir(parents=True, exist_ok=True)
+                return folder
+        return None

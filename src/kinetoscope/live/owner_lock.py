@@ -1,4 +1,4 @@
-"""formats: ``owner.lock`` in a live folder, by which a process shows that it lives. Whoever reads the folder asks it.
+"""live: ``owner.lock`` in a live folder, by which a process shows that it lives. Whoever reads the folder asks it.
 
 A POSIX record lock: the kernel releases it when the process ends, however it ends, and no forked child holds it. It is
 seen across pid namespaces, where pids say nothing.

@@ -1,21 +1,22 @@
-"""formats: all that stands in a live folder. The files of running or killed processes flow in; their threads' records
-flow out, and a sentence for each part that is damaged.
+"""live: reads everything in a live folder: the records of each thread, and a sentence for each part that is damaged.
 
-Whatever one file holds, the others are read. What was spooled is unpacked whenever it is asked for, and not kept.
+A damaged file does not keep the others from being read. Spooled records are unpacked each time they are asked for. Here
+is also what a run does with the records of its child processes: they open no window of their own but record while the
+parent does, and the parent takes what they left when its window has closed.
 """
 
 import os
 import re
 import struct
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
 
 from kinetoscope.errors import TraceFileError
-from kinetoscope.formats.chunk import (
+from kinetoscope.live.chunk import (
     MOST_CHUNK_BYTES,
     ChunkHeader,
     LiveName,
@@ -28,8 +29,20 @@ from kinetoscope.formats.chunk import (
     read_track,
     readable_records,
 )
-from kinetoscope.formats.record import RECORD_BYTES, Kind, Record, record_columns, unpack_records
-from kinetoscope.formats.track_marks import MARK, Stretch, TrackMark, stretches
+from kinetoscope.live.record import (
+    MARK,
+    RECORD_BYTES,
+    Flag,
+    Kind,
+    Record,
+    Stretch,
+    ThreadRecords,
+    TrackMark,
+    pack_records,
+    record_columns,
+    stretches,
+    unpack_records,
+)
 from kinetoscope.training.attempt import is_process_alive
 from kinetoscope.training.run_folder import RunFolder
 
@@ -355,3 +368,57 @@ def _has_ended(span: Record, parts: list[LivePart]) -> bool:
         if (first.end if first.kind == Kind.SPAN else first.begin) < span.begin:
             return False  # what comes before ended before the span began
     return False
+
+
+# -- child processes ----------------------------------------------------------------------------------------------
+
+Intern = Callable[[str, tuple[str, ...]], int]
+"""Gives the id of a name with its categories."""
+
+
+def take_child_records(folder: Path, intern: Intern, began_ns: int, closed_ns: int) -> list[ThreadRecords]:
+    """What other processes than this one recorded in the window between two moments. ``intern`` gives ids to the names.
+
+    A span that was open when the window closed is cut there.
+    """
+    taken = []
+    for child in read_live_folder(folder, without_pid=os.getpid()).processes:
+        ids = [intern(it.name, it.categories) for it in child.names]
+        taken += [child_records_in_window(track, ids, began_ns, closed_ns) for track in child.tracks]
+    return [it for it in taken if it.num_records or it.num_dropped]
+
+
+def child_records_in_window(track: LiveTrack, ids: Sequence[int], began_ns: int, closed_ns: int) -> ThreadRecords:
+    """What a worker process's thread recorded in the window between two moments. Each record belongs to the window in
+    which it began; a span that ended later, or is still open, is cut at the window's end.
+
+    ``ids`` are the ids by which the names of the worker's records are to go.
+    """
+    packed = pack_records(_renamed(it, ids, closed_ns) for it in _in_window(track, len(ids), began_ns, closed_ns))
+    num_dropped = track.num_dropped_between(began_ns, closed_ns)
+    return ThreadRecords.of(track.tid, track.name, False, packed, num_dropped)
+
+
+def delete_child_records(folder: Path, closed_ns: int) -> None:
+    """Deletes the files of other processes with nothing in them that was recorded after a moment, once their process
+    has ended or gone on to the next one."""
+    for pid in live_pids(folder) - {os.getpid()}:
+        delete_read(folder, pid, closed_ns)
+
+
+def _in_window(track: LiveTrack, num_names: int, began_ns: int, closed_ns: int) -> Iterator[Record]:
+    """The records that began in a window; spans open at its end are cut there."""
+    for record in track.records():
+        if began_ns <= record.begin <= closed_ns and record.name < num_names:
+            yield record
+    for record in track.open_spans:
+        if began_ns <= record.begin <= closed_ns and record.name < num_names:
+            yield record._replace(end=closed_ns, flags=Flag.CUT)
+
+
+def _renamed(record: Record, ids: Sequence[int], closed_ns: int) -> Record:
+    series = ids[record.series] if record.kind == Kind.COUNTER and record.series < len(ids) else 0
+    record = record._replace(name=ids[record.name], series=series)
+    if record.kind == Kind.SPAN and record.end > closed_ns:
+        return record._replace(end=closed_ns, flags=record.flags | Flag.CUT)
+    return record

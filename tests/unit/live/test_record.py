@@ -2,8 +2,8 @@
 
 import pytest
 
-from kinetoscope.formats import record
-from kinetoscope.formats.record import Flag, Kind, Record, pack_records
+from kinetoscope.live import record
+from kinetoscope.live.record import Flag, Kind, Record, pack_records
 
 
 @pytest.mark.parametrize("is_native", [True, False])
@@ -18,9 +18,9 @@ def test_columns_have_the_fields_of_all_records_in_order(monkeypatch, is_native)
         Record(10, 0, 4, 5, 6, Kind.INSTANT, Flag.NONE, 1),
     ]
     columns = record.record_columns(pack_records(records))
-    assert [it.tolist() for it in columns if it is not columns.end] == [
-        [getattr(it, name) for it in records] for name in columns._fields if name != "end"
+    assert [column.tolist() for column in columns if column is not columns.end] == [
+        [getattr(row, name) for row in records] for name in columns._fields if name != "end"
     ]
     assert columns.end.tolist()[::2] == [2**62, 0]
     assert columns.end.cast("B").cast("d")[1] == 0.5
-    assert all(len(it) == 0 for it in record.record_columns(b""))
+    assert all(len(column) == 0 for column in record.record_columns(b""))

@@ -3,8 +3,16 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kinetoscope.formats.record import RECORD_BYTES, Kind, Record, pack_records
-from kinetoscope.formats.track_marks import MOST_MARKS, TrackMark, pack_mark, stretches
+from kinetoscope.live.record import (
+    MOST_MARKS,
+    RECORD_BYTES,
+    Kind,
+    Record,
+    TrackMark,
+    pack_mark,
+    pack_records,
+    stretches,
+)
 
 UNMARKED = TrackMark(0, 0, "unknown", False)
 NAMES = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=30)
@@ -16,7 +24,7 @@ def records(num):
 
 
 def named(packed):
-    return [(it.mark.name, it.end - it.first) for it in stretches(packed, UNMARKED)]
+    return [(stretch.mark.name, stretch.end - stretch.first) for stretch in stretches(packed, UNMARKED)]
 
 
 @given(TURNS)
@@ -24,10 +32,13 @@ def test_each_thread_gets_its_own_records_back(turns):
     marks = [TrackMark(number + 1, tid, name, is_main) for number, (name, is_main, tid, _) in enumerate(turns)]
     packed = b"".join(pack_mark(mark) + records(num) for mark, (*_, num) in zip(marks, turns, strict=True))
     found = list(stretches(memoryview(packed), UNMARKED))
-    assert [(it.mark, it.end - it.first) for it in found] == [
+    assert [(stretch.mark, stretch.end - stretch.first) for stretch in found] == [
         (mark, num) for mark, (*_, num) in zip(marks, turns, strict=True) if num
     ]
-    assert all(packed[it.first * RECORD_BYTES : it.end * RECORD_BYTES] == records(it.end - it.first) for it in found)
+    assert all(
+        packed[stretch.first * RECORD_BYTES : stretch.end * RECORD_BYTES] == records(stretch.end - stretch.first)
+        for stretch in found
+    )
 
 
 def test_a_long_name_is_cut_and_takes_no_more_than_so_many_marks():
