@@ -97,7 +97,10 @@ for _event in Event:
 def wanted_events(callbacks: Iterable[object]) -> dict[Event, list[tuple[Any, Callable[..., Any]]]]:
     """For each event, the callbacks that want it, each with its method."""
     callbacks = list(callbacks)
-    return {event: [(it, getattr(it, event.value)) for it in callbacks if _wants(it, event.value)] for event in Event}
+    return {
+        event: [(callback, getattr(callback, event.value)) for callback in callbacks if _wants(callback, event.value)]
+        for event in Event
+    }
 
 
 def _wants(callback: object, method: str) -> bool:
