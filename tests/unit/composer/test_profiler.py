@@ -22,7 +22,7 @@ from kinetoscope.composer import (
     TraceHandler,
     cyclic_schedule,
 )
-from kinetoscope.recording.known_markers import MOST_IDLE
+from kinetoscope.recording.marker import MOST_IDLE
 from kinetoscope.testing import MemoryTraceHandler
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="TorchProfiler needs torch")
