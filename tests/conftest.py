@@ -13,6 +13,11 @@ import kinetoscope
 hypothesis.settings.register_profile(
     "any-machine", deadline=None, max_examples=int(os.environ.get("KINETOSCOPE_EXAMPLES", "40"))
 )
+hypothesis.settings.register_profile(
+    "first-failure",  # for `make mutate`, which does not ask for the smallest example that fails
+    hypothesis.settings.get_profile("any-machine"),
+    phases=[hypothesis.Phase.explicit, hypothesis.Phase.generate],
+)
 hypothesis.settings.load_profile("any-machine")
 
 

@@ -13,8 +13,7 @@ if TYPE_CHECKING:
     from kinetoscope.sources.system_profiler import SystemProfiler
     from kinetoscope.sources.torch_profiler import TorchProfiler
     from kinetoscope.table.load import load
-    from kinetoscope.training.callback import Callback
-    from kinetoscope.training.event import Event
+    from kinetoscope.training.event import Callback, Event
     from kinetoscope.training.state import State
     from kinetoscope.training.timestamp import Timestamp
 
@@ -22,7 +21,7 @@ __version__ = "0.1.0"
 
 # Each public name and the module it lives in: loaded when asked for, so that importing kinetoscope costs nothing.
 _HOMES = {
-    "Callback": "kinetoscope.training.callback",
+    "Callback": "kinetoscope.training.event",
     "Event": "kinetoscope.training.event",
     "JSONTraceHandler": "kinetoscope.handlers.json_trace_handler",
     "Marker": "kinetoscope.recording.marker",

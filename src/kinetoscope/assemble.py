@@ -12,8 +12,7 @@ from kinetoscope.recording.profiler import Profiler
 from kinetoscope.recording.schedule import Schedule, cyclic_schedule
 from kinetoscope.recording.trace_folder import choose_run_folder
 from kinetoscope.sources.system_profiler import SystemProfiler
-from kinetoscope.training.attempt import restart_count
-from kinetoscope.training.ranks import current_ranks, run_name_all_ranks_agree_on
+from kinetoscope.training.ranks import current_ranks, restart_count, run_name_all_ranks_agree_on
 
 if TYPE_CHECKING:
     from kinetoscope.sources.torch_profiler import TorchProfiler

@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING
 from kinetoscope.composer.trainer_loop import TrainerLoop, trainer_loop_of
 from kinetoscope.errors import ProfilerStateError
 from kinetoscope.recording.run import Run
-from kinetoscope.training.callback import Callback
-from kinetoscope.training.event import Event
+from kinetoscope.training.event import Callback, Event
 from kinetoscope.training.state import RunState
 
 if TYPE_CHECKING:

@@ -22,9 +22,8 @@ from kinetoscope.recording.marker import RECORDING_ACTIONS, Marker
 from kinetoscope.recording.process import this_process
 from kinetoscope.recording.recorder import NameTable
 from kinetoscope.recording.schedule import ProfilerAction, Schedule, check_schedule
-from kinetoscope.training.attempt import Attempt
-from kinetoscope.training.callback import Callback, overrides
-from kinetoscope.training.ranks import Ranks
+from kinetoscope.training.event import Callback, overrides
+from kinetoscope.training.ranks import Attempt, Ranks
 from kinetoscope.training.remote_url import check_url
 from kinetoscope.training.state import RunState
 from kinetoscope.training.timestamp import Moment

@@ -17,8 +17,7 @@ from kinetoscope.recording.marker import Marker
 from kinetoscope.recording.recorder import ACTION_BITS, Recorder, SpanName, WindowRecords
 from kinetoscope.recording.recorder_choice import ProcessRecorder
 from kinetoscope.recording.schedule import ProfilerAction
-from kinetoscope.training.attempt import Attempt
-from kinetoscope.training.ranks import Ranks, torch_distributed
+from kinetoscope.training.ranks import Attempt, Ranks, torch_distributed
 from kinetoscope.training.timestamp import Moment
 
 

@@ -15,7 +15,7 @@ from kinetoscope.live.record import RECORD_BYTES
 from kinetoscope.recording.contract import Guard, TraceHandler, name_of, recipe_of
 from kinetoscope.recording.cycle import Contributions, Cycle
 from kinetoscope.recording.marker import Marker
-from kinetoscope.training.callback import overrides
+from kinetoscope.training.event import overrides
 from kinetoscope.training.wording import counted
 from kinetoscope.writing.writer_thread import WriterThread
 

@@ -18,7 +18,7 @@ from kinetoscope.recording.recorder import ACTION_BITS, INSTANT_ON_BEGIN, INSTAN
 from kinetoscope.recording.recorder_choice import ProcessRecorder, ProcessSpan
 from kinetoscope.recording.schedule import ProfilerAction
 from kinetoscope.training.once_log import OnceLog
-from kinetoscope.writing.forked_child import after_fork_in_child
+from kinetoscope.writing.own_thread import after_fork_in_child
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -14,7 +14,7 @@ from kinetoscope.errors import SettingsError
 from kinetoscope.recording.contract import AnyProfiler
 from kinetoscope.recording.schedule import ProfilerAction
 from kinetoscope.sources import nvml
-from kinetoscope.training.callback import Callback
+from kinetoscope.training.event import Callback
 from kinetoscope.training.state import RunState
 from kinetoscope.writing.own_thread import OwnThread
 

@@ -13,7 +13,7 @@ from kinetoscope.storage.uploads import RemoteName, uploads_of
 from kinetoscope.torch import ProfilerAction as TorchAction
 from kinetoscope.torch import profile
 from kinetoscope.torch.results import KinetoResults
-from kinetoscope.training.callback import Callback
+from kinetoscope.training.event import Callback
 from kinetoscope.training.file_names import FileNameFormat
 from kinetoscope.training.state import RunState
 from kinetoscope.training.timestamp import Moment
