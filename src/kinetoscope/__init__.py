@@ -1,4 +1,4 @@
-"""Kinetoscope, a profiler for training runs: every rank, one clock, one trace that every viewer opens."""
+"""Kinetoscope, a profiler for training runs: one trace of all ranks, on one clock, for every viewer."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-# Each public name and the module it lives in: loaded when asked for, so that importing kinetoscope costs nothing.
+# Each public name and its module, which is imported when the name is first used. So `import kinetoscope` is quick.
 _HOMES = {
     "Callback": "kinetoscope.training.event",
     "Event": "kinetoscope.training.event",
