@@ -13,8 +13,8 @@ from typing import Any
 
 from benchmarks.files.traces import NUM_RANKS, RANK_BYTES, write_rank_traces
 from benchmarks.suite import Measure, SuiteResult
+from kinetoscope.merge.check import repair_trace
 from kinetoscope.merge.merge_traces import merge_traces
-from kinetoscope.merge.repair import repair_trace
 
 _MANY_FILES = 64
 _TMPFS = Path("/dev/shm")

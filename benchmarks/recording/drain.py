@@ -20,13 +20,11 @@ from benchmarks.suite import Measure, SuiteResult
 from kinetoscope import ProfilerAction
 from kinetoscope.clock.clock import Anchor
 from kinetoscope.formats.chrome import ChromeWriter
-from kinetoscope.handlers.cycle_events import thread_events
-from kinetoscope.handlers.native_drain import Drain
+from kinetoscope.handlers.cycle_events import Drain, thread_events
 from kinetoscope.live.record import Flag, Kind, Record, ThreadRecords, pack_records
 from kinetoscope.recording.cycle import Cycle
 from kinetoscope.recording.recorder import SpanName, WindowRecords
-from kinetoscope.training.attempt import Attempt
-from kinetoscope.training.ranks import Ranks
+from kinetoscope.training.ranks import Attempt, Ranks
 from kinetoscope.training.timestamp import Timestamp
 
 _NUM_RECORDS = 1_000_000

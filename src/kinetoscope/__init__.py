@@ -1,4 +1,4 @@
-"""Kinetoscope, a profiler for training runs: every rank, one clock, one trace that every viewer opens."""
+"""Kinetoscope, a profiler for training runs: one trace of all ranks, on one clock, for every viewer."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -14,16 +14,15 @@ if TYPE_CHECKING:
     from kinetoscope.sources.system_profiler import SystemProfiler
     from kinetoscope.sources.torch_profiler import TorchProfiler
     from kinetoscope.table.load import load
-    from kinetoscope.training.callback import Callback
-    from kinetoscope.training.event import Event
+    from kinetoscope.training.event import Callback, Event
     from kinetoscope.training.state import State
     from kinetoscope.training.timestamp import Timestamp
 
 __version__ = "0.1.0"
 
-# Each public name and the module it lives in: loaded when asked for, so that importing kinetoscope costs nothing.
+# Each public name and its module, which is imported when the name is first used. So `import kinetoscope` is quick.
 _HOMES = {
-    "Callback": "kinetoscope.training.callback",
+    "Callback": "kinetoscope.training.event",
     "Event": "kinetoscope.training.event",
     "JSONTraceHandler": "kinetoscope.handlers.json_trace_handler",
     "Marker": "kinetoscope.recording.marker",

@@ -16,7 +16,7 @@ from kinetoscope.recording.marker import RECORDING_ACTIONS, Marker, MarkerSettin
 from kinetoscope.recording.process import find_parents_run, this_process
 from kinetoscope.recording.recorder_choice import ProcessRecorder
 from kinetoscope.recording.schedule import ProfilerAction
-from kinetoscope.writing.forked_child import after_fork_in_child
+from kinetoscope.writing.own_thread import after_fork_in_child
 
 _idle = ProcessRecorder()
 _home = _current = _idle  # where library markers record while this process has no active profiler, and where now

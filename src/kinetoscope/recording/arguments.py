@@ -11,7 +11,7 @@ from kinetoscope.errors import SettingsError
 from kinetoscope.live.own_folder import LIVE_BYTES_MAX
 from kinetoscope.recording.contract import TraceHandler
 from kinetoscope.recording.schedule import Schedule, cyclic_schedule
-from kinetoscope.training.callback import Callback
+from kinetoscope.training.event import Callback
 from kinetoscope.training.remote_url import check_url
 from kinetoscope.writing.atomic_file import working_folder
 

@@ -9,9 +9,8 @@ from kinetoscope.live.folders import TraceRecipe
 from kinetoscope.recording.cycle import Contributions, Cycle
 from kinetoscope.recording.marker import RECORDING_ACTIONS, Marker
 from kinetoscope.recording.schedule import ProfilerAction
-from kinetoscope.training.attempt import Attempt
-from kinetoscope.training.callback import Callback
-from kinetoscope.training.ranks import Ranks
+from kinetoscope.training.event import Callback
+from kinetoscope.training.ranks import Attempt, Ranks
 from kinetoscope.training.state import RunState
 from kinetoscope.training.timestamp import Moment
 

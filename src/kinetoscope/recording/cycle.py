@@ -15,8 +15,7 @@ from kinetoscope.live.record import Record, ThreadRecords
 from kinetoscope.recording.lasting import LastingSpan
 from kinetoscope.recording.recorder import ACTION_BITS, Recorder, SpanName, WindowRecords
 from kinetoscope.recording.schedule import ProfilerAction
-from kinetoscope.training.attempt import Attempt
-from kinetoscope.training.ranks import Ranks, torch_distributed
+from kinetoscope.training.ranks import Attempt, Ranks, torch_distributed
 from kinetoscope.training.timestamp import Moment
 
 

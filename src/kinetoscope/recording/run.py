@@ -31,11 +31,9 @@ from kinetoscope.recording.process import this_process
 from kinetoscope.recording.recorder import ACTION_BITS
 from kinetoscope.recording.recorder_choice import say_if_slow
 from kinetoscope.recording.schedule import ProfilerAction
-from kinetoscope.training.attempt import current_attempt
-from kinetoscope.training.callback import wanted_events
-from kinetoscope.training.event import Event
+from kinetoscope.training.event import Event, wanted_events
 from kinetoscope.training.once_log import OnceLog
-from kinetoscope.training.ranks import current_ranks
+from kinetoscope.training.ranks import current_attempt, current_ranks
 from kinetoscope.training.state import RunState
 from kinetoscope.training.timestamp import Moment, plain_count
 
