@@ -14,9 +14,8 @@ from kinetoscope.composer.system_profiler import SystemProfiler
 from kinetoscope.composer.torch_profiler import TorchProfiler
 from kinetoscope.composer.trainer_loop import TrainerLoop
 from kinetoscope.errors import ProfilerStateError, SettingsError
-from kinetoscope.recording.arguments import RunSettings, check_callbacks
-from kinetoscope.recording.known_markers import ProfilerMarkers
-from kinetoscope.recording.marker import RECORDING_ACTIONS, Marker
+from kinetoscope.recording.contract import RunSettings, check_callbacks
+from kinetoscope.recording.marker import RECORDING_ACTIONS, Marker, ProfilerMarkers
 from kinetoscope.recording.run import Run
 from kinetoscope.recording.schedule import ProfilerAction
 from kinetoscope.training.event import Event
@@ -114,7 +113,7 @@ class Profiler(TrainerCallback):
         self._settings = RunSettings(schedule=schedule, strict=strict)
         self._markers = ProfilerMarkers(SystemClock())
         self._engine_markers = EngineMarkers(self._markers.get, lambda: self.run.lasting)
-        self._is_bound = False
+        self._trainer_state: TrainerState | None = None
         self._make_run(State(), check_callbacks(handlers, "trace_handlers"))
 
     def _make_run(self, state: RunState, handlers: list[Any]) -> None:
@@ -127,19 +126,29 @@ class Profiler(TrainerCallback):
 
     def bind_to_state(self, state: TrainerState) -> None:
         """Begins a run with this ``state``, and makes the engine call this profiler, its sources and its handlers, in
-        that order.
+        that order. If it was bound to another Trainer before, that one no longer calls them, and its run is closed and
+        saved if it is still open.
         """
+        if self._trainer_state is not None:
+            self._leave(self._trainer_state)
         self._make_run(state, self.trace_handlers)
-        self._is_bound = True
+        self._trainer_state = state
         state.profiler = self
         self.run.show_action()
-        state.callbacks.append(self)
-        state.callbacks.extend(self._callbacks)
-        state.callbacks.extend(self.trace_handlers)
+        state.callbacks.extend(self._all_callbacks())
+
+    def _leave(self, state: TrainerState) -> None:
+        if self.run.is_running:
+            self.run.give_way()
+        ours = set(map(id, self._all_callbacks()))
+        state.callbacks[:] = [callback for callback in state.callbacks if id(callback) not in ours]
+
+    def _all_callbacks(self) -> list[Any]:
+        return [self, *self._callbacks, *self.trace_handlers]
 
     def run_event(self, event: Event, state: RunState, logger: TrainerLogger | None = None) -> None:
         """Called by the engine at each event, before the sources and handlers. Does nothing before `bind_to_state`."""
-        if not self._is_bound:
+        if self._trainer_state is None:
             return
         if event.value == "init":
             self.init(state, logger)
@@ -155,12 +164,12 @@ class Profiler(TrainerCallback):
 
     def close(self, state: RunState | None = None, logger: TrainerLogger | None = None) -> None:
         """Saves what was recorded and waits until it is written. The engine closes sources and handlers next."""
-        if self._is_bound:
+        if self._trainer_state is not None:
             self.run.close(clean=True)
 
     def post_close(self) -> None:
         """Waits for uploads; sources and handlers are closed by now."""
-        if self._is_bound:
+        if self._trainer_state is not None:
             self.run.finish_uploads()
 
     def start(self) -> NoReturn:
@@ -175,7 +184,7 @@ class Profiler(TrainerCallback):
     @property
     def state(self) -> Any:
         """The Trainer's state; None before `bind_to_state`."""
-        return self.run.state if self._is_bound else None
+        return self._trainer_state
 
     @property
     def trace_handlers(self) -> list[Any]:
@@ -201,7 +210,7 @@ class Profiler(TrainerCallback):
 
     def get_action(self) -> ProfilerAction:
         """The action of the current batch; SKIP before `bind_to_state`."""
-        return self.run.get_action() if self._is_bound else ProfilerAction.SKIP
+        return self.run.get_action() if self._trainer_state is not None else ProfilerAction.SKIP
 
     def schedule(self, state: RunState) -> ProfilerAction:
         """The schedule's action for ``state``. If the schedule raises or returns no action: SKIP, and one report in the
