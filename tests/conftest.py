@@ -7,7 +7,7 @@ import threading
 import hypothesis
 import pytest
 
-from kinetoscope.recording import active
+import kinetoscope
 
 # A loaded machine takes its time; what is asserted does not depend on it. `make test-long` has more examples.
 hypothesis.settings.register_profile(
@@ -40,4 +40,4 @@ def nothing_is_left_behind():
     left = [thread.name for thread in ours if thread.is_alive()]
     assert not left, f"threads left running: {left}"
     assert signal.getsignal(signal.SIGTERM) == before, "a SIGTERM handler was left installed"
-    assert active.active_profiler() is None, "a profiler was left active"
+    assert kinetoscope.active_profiler() is None, "a profiler was left active"
