@@ -152,7 +152,7 @@ def test_without_a_store_training_is_not_held_up_and_the_log_says_what_is_left(t
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 0
     assert "Not uploaded yet: traces/ep0-ba1-rank0.json" in errors
-    assert f"To upload what is left: kinetoscope upload {tmp_path / 'run'}" in errors
+    assert f"To upload the rest: kinetoscope upload {tmp_path / 'run'}" in errors
     assert SECRET not in errors
     _end_uploads(tmp_path / "run")
     assert {path.name for path in (tmp_path / "run" / "traces").glob("*rank0.json")} == {

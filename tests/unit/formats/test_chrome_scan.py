@@ -210,7 +210,7 @@ def test_broken_events_cost_themselves_only(read):
         ("comma behind the last field", "event {}", "Commas within 50 events were missing or too many."),
         ("commas missing between fields", "event {}", "Commas within 50 events were missing or too many."),
         ("two commas", "event {}", "Commas within 50 events were missing or too many."),
-        ("garbage before it", "event {}", "50 pieces that are no complete event were left out."),
+        ("garbage before it", "event {}", "50 pieces that are not a complete event were left out."),
     ],
 )
 def test_a_file_whose_every_event_is_broken_in_the_same_way_is_read(read, kind, name, repair):
@@ -312,7 +312,7 @@ def test_millions_of_pieces_of_garbage_do_not_hold_up_what_stands_around_them(ma
     assert names[:5000] == ["good"] * 5000
     assert reading.rows[-1]["ts"] == 4999_000
     assert len(names) > 7500
-    assert any("were passed over" in repair for repair in reading.repairs)
+    assert any("were skipped" in repair for repair in reading.repairs)
 
 
 @pytest.mark.parametrize("make", SCANNERS.values(), ids=SCANNERS)
@@ -320,4 +320,4 @@ def test_no_event_is_passed_over_where_every_other_one_is_lost(make):
     content = b"[" + b"".join(_GOOD % number + b'{"ph":"X","name":"cut sho\n' for number in range(20_000)) + b"]"
     reading = read_with(make(), content)
     assert [row["ts"] for row in reading.rows] == [1000 * number for number in range(20_000)]
-    assert not any("were passed over" in repair for repair in reading.repairs)
+    assert not any("were skipped" in repair for repair in reading.repairs)
