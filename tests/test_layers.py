@@ -1,4 +1,4 @@
-"""The walls of the house: who may import whom. docs/map.md shows the same table to people."""
+"""Which room may import which. docs/map.md has the same table."""
 
 import ast
 import graphlib
@@ -37,7 +37,7 @@ ALLOWED: dict[str, set[str]] = {
     "__main__": {"cli"},
     "__init__": LIVE | {"assemble", "table"},
 }
-# What these rooms may import from outside; None stands for "anything".
+# Packages that these rooms may import; None means any.
 OUTSIDE: dict[str, set[str]] = {
     "errors": set(),
     "training": set(),
@@ -58,7 +58,7 @@ def module_of(path: Path) -> str:
 
 
 def imports_of(path: Path, *, for_types: bool = True) -> set[str]:
-    """Every module that a file imports anywhere in it, by its full name; also those only ``for_types``."""
+    """Every module that a file imports, anywhere in it, by full name; also those imported only ``for_types``."""
     found = set()
     tree = ast.parse(path.read_text(encoding="utf-8"))
     if not for_types:
@@ -98,7 +98,7 @@ def test_no_files_import_one_another_in_a_ring():
         names = imports_of(path, for_types=False)
         names |= {name.rpartition(".")[0] for name in names}
         needs[module] = (names & modules.keys()) - {module, "kinetoscope"}
-    graphlib.TopologicalSorter(needs).prepare()  # it names the ring
+    graphlib.TopologicalSorter(needs).prepare()  # its error names the loop
 
 
 @pytest.mark.parametrize("room", sorted(OUTSIDE))
@@ -116,7 +116,7 @@ def test_nobody_imports_an_underscore_from_another_file(path):
     assert not ours - torchs
 
 
-# torch.profiler itself exports these semi-public names, so our room of the same name does too.
+# torch.profiler exports these semi-public names, so our room does too.
 TORCHS_UNDERSCORES = {"_KinetoProfile", "_ITraceObserver", "_WARNINGS_SHOWN"}
 
 

@@ -88,9 +88,9 @@ UNWRITABLE = {
 @pytest.mark.parametrize("what", BAD)
 def test_bad_input_is_one_clear_error_of_ours_and_of_the_type_that_fits(what, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    deed, kind, named = BAD[what]
+    call, kind, named = BAD[what]
     with pytest.raises(kind, match=re.escape(named)) as raised:
-        deed()
+        call()
     assert isinstance(raised.value, KinetoscopeError)
     assert str(raised.value).endswith(".")
     assert not list(tmp_path.iterdir())
@@ -100,9 +100,9 @@ def test_bad_input_is_one_clear_error_of_ours_and_of_the_type_that_fits(what, mo
 @pytest.mark.parametrize("what", UNWRITABLE)
 def test_a_path_that_cannot_be_written_is_named_and_nothing_is_left(what, tmp_path):
     (tmp_path / "file").write_text("not a folder")
-    deed, kind = UNWRITABLE[what]
+    call, kind = UNWRITABLE[what]
     with pytest.raises(kind, match="file") as raised:
-        deed(tmp_path / "file")
+        call(tmp_path / "file")
     assert isinstance(raised.value, KinetoscopeError)
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
