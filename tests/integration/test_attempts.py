@@ -1,4 +1,4 @@
-"""Starts of one run after another, and side by side, in one folder: nobody takes another one's data."""
+"""Starts of a run, one after another and at the same time, in one folder: none takes another one's data."""
 
 import json
 import os
@@ -18,7 +18,7 @@ from prepared_python import run_command
 
 needs_files = pytest.mark.skipif(IS_PURE, reason="the recorder in Python keeps everything in memory")
 
-# Trains in a folder, and kills itself or ends in a batch; before that it waits for a file, if one is named.
+# Trains in a folder, and kills itself or ends in a batch. If a file is named, it waits for that first.
 TRAIN = """
 import os, sys, time
 from kinetoscope import JSONTraceHandler, Profiler, ProfilerAction
@@ -37,7 +37,9 @@ with Profiler(lambda state: ProfilerAction.ACTIVE, handler, strict=True) as prof
 
 
 def own_pid_namespace() -> list[str]:
-    """What makes a command run where it has the same pid each time, as in containers; skips where it cannot be had."""
+    """The command that runs another one with the same pid each time, as in containers; skips the test if that is not
+    possible.
+    """
     for options in ([], ["--user", "--map-root-user"]):
         command = ["unshare", *options, "--pid", "--fork"]
         try:
@@ -49,7 +51,7 @@ def own_pid_namespace() -> list[str]:
 
 
 def start_in_container(tmp_path: Path, name: str, how: str) -> subprocess.Popen:
-    """A process that is number 2 in a pid namespace of its own, below a shell that is number 1."""
+    """A process with pid 2 in a pid namespace of its own, under a shell with pid 1."""
     script = tmp_path / "train.py"
     script.write_text(textwrap.dedent(TRAIN))
     command = [sys.executable, str(script), str(tmp_path / "run"), name, how]
@@ -152,8 +154,8 @@ def test_a_live_folder_of_the_same_name_is_not_deleted(tmp_path, monkeypatch, ca
 
 # -- ranks that find each other ------------------------------------------------------------------------------------
 
-# One rank; with "store" it has a process group. It goes on when all ranks have seen who runs beside them, and with a
-# store, have agreed.
+# One rank; with "store" it has a process group. It continues when all ranks have seen the others and, with a store,
+# agreed.
 RANK = """
 import os, sys, time
 from pathlib import Path
@@ -208,7 +210,7 @@ def free_port() -> int:
 
 
 def run_ranks(tmp_path: Path, how: str, *, port: int = 0, ranks: tuple[int, ...] = (0, 1)) -> list[str]:
-    """Two ranks, each below wrappers of its own, as ``for rank in 0 1; do timeout 200 bash -c ... & done`` has them.
+    """Two ranks, each under its own wrappers, as with ``for rank in 0 1; do timeout 200 bash -c ... & done``.
 
     Returns what each wrote to its log.
     """
@@ -232,7 +234,7 @@ def run_ranks(tmp_path: Path, how: str, *, port: int = 0, ranks: tuple[int, ...]
 
 
 def spans_by_rank(trace: Path) -> dict[int, int]:
-    """How many spans of their own the ranks of a merged trace have."""
+    """How many of its own spans each rank of a merged trace has."""
     events = json.loads(trace.read_text())["traceEvents"]
     return Counter(
         event["pid"] for event in events if event["ph"] == "X" and event["name"] == f"of rank {event['pid']}"

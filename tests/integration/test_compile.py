@@ -1,4 +1,4 @@
-"""torch's compiler must not notice markers: the number of graphs is the same with them as without."""
+"""torch's compiler ignores markers: the number of graphs is the same with and without them."""
 
 import pytest
 
@@ -27,7 +27,7 @@ def running():
 
 
 def count_graphs(function, *, fullgraph=True):
-    """Compiles and calls ``function``; how many graphs it took."""
+    """Compiles and calls ``function``; returns the number of graphs."""
     counter = testing.CompileCounter()
     compiled = torch.compile(function, backend=counter, fullgraph=fullgraph)
     x = torch.ones(3)

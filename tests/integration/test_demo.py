@@ -1,4 +1,4 @@
-"""The main job: the example profiles a real two-rank run, and the traces are what they promise to be."""
+"""The main use: the example profiles a real two-rank run, and the traces hold what they promise."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""What a kill leaves beside the traces and among the system's temporary files goes again. Real processes, killed."""
+"""Files that a kill leaves beside the traces and among the temporary files are removed later. Real kills."""
 
 import json
 import os
@@ -18,7 +18,7 @@ needs_live_folder = pytest.mark.skipif(IS_PURE, reason="the recorder in Python h
 
 @pytest.fixture
 def temporary(tmp_path, monkeypatch):
-    """The folder of the system's temporary files, for this process's children."""
+    """The folder for temporary files of this process's children."""
     folder = tmp_path / "temporary"
     folder.mkdir()
     monkeypatch.setenv("TMPDIR", str(folder))

@@ -1,4 +1,4 @@
-"""The command ``kinetoscope merge``, in a process of its own, on what stock torch.profiler records on two ranks."""
+"""The command ``kinetoscope merge``, in a process of its own, on traces that torch.profiler records on two ranks."""
 
 import json
 import subprocess

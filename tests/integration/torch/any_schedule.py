@@ -1,4 +1,4 @@
-"""Goes through many schedules, legal and illegal, in one process; run as a script with their number.
+"""Runs many schedules, legal and illegal, in one process. A script; its argument is their number.
 
 A crash ends the process: the last line on stderr is then the schedule that did it.
 """
@@ -44,7 +44,7 @@ def go_through(plan: tuple[str, Any], steps: list[str], *, is_raising: bool, acc
         if is_raising:
             raise KeyError("handler")
 
-    # What is refused is refused with an error of ours; a handler's own flies as it is.
+    # Refusals raise an error of ours; a handler's own error is raised as it is.
     with contextlib.suppress(KinetoscopeError, KeyError):
         profiler = profile(schedule=scheduled(*plan), on_trace_ready=handler, acc_events=acc_events)
         with profiler:

@@ -1,4 +1,4 @@
-"""Bad input is one clear error: ours, of the type that stock raises, and the process can be profiled afterwards."""
+"""Bad input raises one clear error of ours, of the type that torch raises, and profiling still works afterwards."""
 
 import contextlib
 import re
@@ -47,7 +47,7 @@ def with_the_answer(answer: Any) -> Callable[[], None]:
     return step
 
 
-# What is done, the type that stock raises (where it does) or that fits, and what the error must name.
+# The call, the type that torch raises (if it does) or one that fits, and what the error must name.
 BAD = {
     "an activity that is none": (lambda: profile(activities=["cpu"]), TypeError, "'cpu'"),
     "an activity twice": (lambda: profile(activities=[CPU, CPU]), ValueError, "more than once"),

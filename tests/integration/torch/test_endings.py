@@ -1,4 +1,4 @@
-"""However a run ends, what the window held by then is on disk; and a program that stock ends lives on."""
+"""However a run ends, the window so far is on disk; and programs that crash torch's profiler do not crash ours."""
 
 import json
 import os
@@ -79,7 +79,7 @@ def test_a_handler_of_the_users_stays_in_place():
         signal.signal(signal.SIGTERM, before)
 
 
-# Each of these ends a process that uses stock with a segmentation fault.
+# Each of these ends a process with torch's profiler by a segmentation fault.
 CRASHES = {
     "a handler that raises": """
 def handler(p): raise KeyError("handler")
@@ -115,7 +115,7 @@ def test_what_ends_stock_with_a_crash_leaves_us_profilable(what, tmp_path):
     program = CRASHES[what].replace("/dev/shm", str(tmp_path)) + again
     done = run_with_torch(head.format("kinetoscope.torch") + program)
     assert done.returncode == 0, done.stderr
-    if VERSION == (2, 13):  # others survive some of it
+    if VERSION == (2, 13):  # other versions survive some of these
         assert run_with_torch(head.format("torch.profiler") + program).returncode != 0
 
 
@@ -141,7 +141,8 @@ def test_hundreds_of_schedules_legal_or_not_leave_a_process_that_can_be_profiled
     assert int(done.stdout) >= int(NUM_SCHEDULES)
 
 
-# No `with` and no `stop`: in a function the profiler is dropped before the process ends, beside one it is not.
+# No `with` and no `stop`: made in a function, the profiler is dropped before the process ends; at module level it is
+# not.
 FORGOTTEN = """
 import os, sys, threading, torch
 from kinetoscope.torch import profile, tensorboard_trace_handler

@@ -1,4 +1,4 @@
-"""The Composer face where Composer is not: any engine may call it. (`tests/compat/composer` has the real one.)"""
+"""The Composer face without Composer: any engine may call it. (`tests/compat/composer` uses the real one.)"""
 
 import gc
 import importlib.util
@@ -86,7 +86,7 @@ def test_a_window_is_saved_as_a_bare_list_of_pairs():
 
 
 class FormattingLogger:
-    """Takes files to a store, and fills in formats in both of their names, as the loggers of Composer's Trainer do."""
+    """Uploads files, and fills in variables in both of their names, as the loggers of Composer's Trainer do."""
 
     def __init__(self):
         self.files = {}
@@ -119,7 +119,7 @@ def test_an_engine_that_has_no_markers_of_its_own_for_microbatches_has_one_of_th
 
 
 def test_the_trace_of_an_active_stretch_that_the_epoch_ends_is_saved():
-    def schedule(state):  # knows nothing of an epoch's end
+    def schedule(state):  # does not know an epoch's end
         return [ProfilerAction.WARMUP, ProfilerAction.ACTIVE][min(state.timestamp.batch_in_epoch, 1)]
 
     engine = Engine(only_markers(schedule, [JSONTraceHandler()]))

@@ -1,4 +1,4 @@
-"""merge/alignment.py: clocks that were compared are put on rank 0's, and the merged trace says how sure that is."""
+"""merge/alignment.py: compared clocks are moved to rank 0's clock, and the merged trace says how exact that is."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""merge/manifest_merge.py: what the ranks of a node list is merged, and nobody is waited for in vain."""
+"""merge/manifest_merge.py: the files that a node's ranks list are merged, without waiting for ranks that never come."""
 
 import json
 import os
@@ -128,7 +128,7 @@ def test_a_merged_trace_of_any_size_is_replaced_without_being_read(tmp_path, as_
     finish(tmp_path, 0, "0.json")
     output = tmp_path / "out.json"
     merge_manifest(tmp_path, output, as_list=as_list)
-    os.truncate(output, 1 << 36)  # 64 GB, of which the disk holds next to nothing
+    os.truncate(output, 1 << 36)  # 64 GB, but sparse
     finish(tmp_path, 0, "1.json")
     report = merge_manifest(tmp_path, output, as_list=as_list)
     assert report is not None

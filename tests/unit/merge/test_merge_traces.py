@@ -1,4 +1,4 @@
-"""merge/merge_traces.py: any ranks and cycles become one valid trace, and nothing existing is damaged."""
+"""merge/merge_traces.py: any ranks and cycles become one valid trace, and existing files are not damaged."""
 
 import gzip
 import json
@@ -355,7 +355,7 @@ def test_a_file_that_is_still_being_written_is_refused_and_nothing_is_left_behin
     text = file.read_text()
 
     def on_progress(num_done: int, num_all: int) -> None:
-        if 2 * num_done >= num_all:  # it was looked at, and is about to be read again
+        if 2 * num_done >= num_all:  # after the first pass, before the second
             file.write_text(text.removesuffix("]}") + f", {json.dumps(cpu(2, tid=tid))}]}}")
 
     with pytest.raises(TraceFileError, match="changed meanwhile"):

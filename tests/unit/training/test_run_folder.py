@@ -1,4 +1,4 @@
-"""A folder that somebody else filled: whatever its files name, nothing outside is read, written or deleted."""
+"""A folder from another person: whatever its files name, nothing outside is read, written or deleted."""
 
 import contextlib
 import os
