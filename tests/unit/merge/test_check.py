@@ -100,6 +100,22 @@ def test_a_trace_without_a_clock_gets_none(tmp_path):
 
 
 @both
+def test_times_that_viewers_drop_move_by_full_seconds(tmp_path):
+    (tmp_path / "in.json").write_text(json.dumps([span(-1_500_000.25), span(10.5)]))
+    done = repair_trace(tmp_path / "in.json", tmp_path / "out.json").done
+    assert done == ["All times moved by +2 s, to where viewers take them."]
+    events = json.loads((tmp_path / "out.json").read_bytes())["traceEvents"]
+    assert [event["ts"] for event in events] == [499_999.75, 2_000_010.5]
+
+
+@both
+@pytest.mark.parametrize(("fraction", "kinds"), [(0.5, ["clock", "times"]), (0, ["clock"])])
+def test_times_far_from_where_they_count_from_are_right_in_whole_microseconds_only(tmp_path, fraction, kinds):
+    (tmp_path / "in.json").write_text(json.dumps([span(2**44 + fraction)]))
+    assert [finding.kind for finding in check_trace(tmp_path / "in.json").findings] == kinds
+
+
+@both
 def test_spans_that_overlap_move_and_nobody_else_does(tmp_path):
     trace = {"baseTimeNanoseconds": OUR_BASE_NS, "traceEvents": [span(0, 500), span(250, 500, name="b"), span(900)]}
     result = repaired(tmp_path, trace)

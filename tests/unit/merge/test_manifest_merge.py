@@ -122,6 +122,15 @@ def test_ranks_of_an_earlier_run_in_the_same_folder_are_not_merged(tmp_path):
     assert "Rank 1 is not in this trace, though its files lie beside it" in report.notes[0]
 
 
+def test_the_same_attempt_merged_again_replaces_its_merged_file_and_does_not_put_another_beside_it(tmp_path):
+    for rank in (0, 1):
+        start(tmp_path, rank)
+        finish(tmp_path, rank, f"{rank}.json")
+    output = tmp_path / "out.json"
+    reports = [merge_manifest(tmp_path, output, replaces=False) for _ in range(2)]
+    assert [report.output for report in reports if report is not None] == [output, output]
+
+
 @pytest.mark.parametrize("as_list", [False, True])
 def test_a_merged_trace_of_any_size_is_replaced_without_being_read(tmp_path, as_list):
     start(tmp_path, 0)
