@@ -1,4 +1,4 @@
-"""testing: real parts with a handle on them, for our tests and for users' own."""
+"""testing: a clock and a trace handler for tests, ours and users'."""
 
 from collections import defaultdict
 from typing import Any
@@ -23,7 +23,7 @@ class FakeClock:
         self._tick_ns = tick_ns
 
     def monotonic_ns(self) -> int:
-        """Nanoseconds; each reading moves the clock on by ``tick_ns``."""
+        """Nanoseconds; each reading advances the clock by ``tick_ns``."""
         now = self._monotonic_ns
         self._monotonic_ns += self._tick_ns
         return now
@@ -41,13 +41,13 @@ class FakeClock:
 
 
 class MemoryTraceHandler(TraceHandler):
-    """Keeps the cycles it is given, and answers what is in them."""
+    """Keeps the cycles it gets, and returns what is in them."""
 
     def __init__(self) -> None:
         self.cycles: list[Cycle] = []
 
     def process_cycle(self, cycle: Cycle) -> None:
-        assert cycle.threads is not None  # taken out of the recorder now, as a handler that writes would
+        assert cycle.threads is not None  # reads them from the recorder now, as a handler that writes does
         self.cycles.append(cycle)
 
     def spans(self, name: str | None = None) -> list[tuple[str, int, int]]:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from kinetoscope.recording.recorder_choice import IS_PURE
+from kinetoscope.training import ranks
 from prepared_python import OURS, TORCH, run_command, start_prepared
 
 needs_files = pytest.mark.skipif(IS_PURE, reason="the recorder in Python keeps everything in memory")
@@ -138,9 +139,8 @@ def test_a_forked_worker_that_ends_does_not_make_its_parent_look_dead(tmp_path):
 def test_a_live_folder_of_the_same_name_is_not_deleted(tmp_path, monkeypatch, caplog):
     from kinetoscope import Profiler, ProfilerAction
     from kinetoscope.testing import MemoryTraceHandler
-    from kinetoscope.training import attempt
 
-    monkeypatch.setattr(attempt, "_new_start", lambda: "twice")
+    monkeypatch.setattr(ranks, "_new_start", lambda: "twice")
     (tmp_path / "live" / "twice").mkdir(parents=True)
     (tmp_path / "live" / "twice" / "somebody").write_text("else's")
     with Profiler(lambda state: ProfilerAction.ACTIVE, MemoryTraceHandler(), live_folder=tmp_path):

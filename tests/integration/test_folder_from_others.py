@@ -320,8 +320,7 @@ def test_a_merge_into_a_folder_from_somebody_else_goes_through_no_link_or_pipe(s
 @pytest.mark.parametrize("rank", [5, 10**8, -1, "0", None])
 def test_saved_traces_passes_over_ranks_that_the_run_does_not_have(saved, rank):
     from kinetoscope.recording.trace_folder import TraceFolder
-    from kinetoscope.training.attempt import Attempt
-    from kinetoscope.training.ranks import Ranks
+    from kinetoscope.training.ranks import Attempt, Ranks
 
     write_manifest(saved, finished("own.json", rank=rank), rank=rank if isinstance(rank, int) and rank >= 0 else 3)
     write_manifest(saved, finished("own.json", timestamp={"epoch": 1e300, "no_such": 1, "total_wct": 1e300}))

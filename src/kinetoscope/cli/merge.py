@@ -8,8 +8,7 @@ import time
 from functools import partial
 from pathlib import Path
 
-from kinetoscope.cli.inputs import trace_inputs
-from kinetoscope.cli.outputs import add_force, require_free
+from kinetoscope.cli.paths import add_force, require_free, trace_inputs
 from kinetoscope.cli.progress import progress_bar
 from kinetoscope.errors import SettingsError
 from kinetoscope.merge.manifest_merge import merge_manifest

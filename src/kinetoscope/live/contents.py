@@ -43,7 +43,7 @@ from kinetoscope.live.record import (
     stretches,
     unpack_records,
 )
-from kinetoscope.training.attempt import is_process_alive
+from kinetoscope.training.ranks import is_process_alive
 from kinetoscope.training.run_folder import RunFolder
 
 _FILE_NAME = re.compile(r"([0-9]{1,10})(?:-[0-9]{1,10})?\.(track|chunk|spool|names)")

@@ -16,8 +16,7 @@ from kinetoscope.errors import TraceFileError, UnsafePathError
 from kinetoscope.formats.manifest import Start
 from kinetoscope.formats.own_json import decode_struct, encode_struct
 from kinetoscope.live.owner_lock import Owner, owner_state
-from kinetoscope.training.attempt import Attempt
-from kinetoscope.training.ranks import Ranks
+from kinetoscope.training.ranks import Attempt, Ranks
 from kinetoscope.training.run_folder import HAS_RUN_FOLDERS, RunFolder
 
 _log = logging.getLogger("kinetoscope")

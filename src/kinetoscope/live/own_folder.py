@@ -25,11 +25,10 @@ from kinetoscope.live.folders import (
 )
 from kinetoscope.live.owner_lock import OwnerLock
 from kinetoscope.live.window_log import EpochBegan, Event, WindowClosed, WindowLog, WindowOpened, WindowSaved
-from kinetoscope.training.attempt import Attempt
+from kinetoscope.training.ranks import Attempt
 from kinetoscope.training.run_folder import RunFolder
 from kinetoscope.training.timestamp import Moment, timestamp_fields
-from kinetoscope.writing.atomic_file import atomic_file
-from kinetoscope.writing.partial_files import temporary_folder
+from kinetoscope.writing.atomic_file import atomic_file, temporary_folder
 
 _log = logging.getLogger("kinetoscope")
 LIVE_BYTES_MAX = 256 << 20

@@ -11,7 +11,7 @@ from contextlib import suppress
 from enum import Enum
 from pathlib import Path
 
-from kinetoscope.training.attempt import is_process_alive
+from kinetoscope.training.ranks import is_process_alive
 
 _NAME = "owner.lock"
 _BOOT_ID_BYTES = 64

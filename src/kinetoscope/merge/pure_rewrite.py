@@ -24,8 +24,16 @@ from kinetoscope.formats.viewers import (
     part_repeated_flows,
     viewer_place,
 )
-from kinetoscope.merge.counters import find_counters
-from kinetoscope.merge.input_file import InputFile, Moment, Plan, Questions, batches_by_pid, file_state, notes_of
+from kinetoscope.merge.input_file import (
+    InputFile,
+    Moment,
+    Plan,
+    Questions,
+    batches_by_pid,
+    file_state,
+    find_counters,
+    notes_of,
+)
 
 _LIGHT_FIELDS = (
     "ph",

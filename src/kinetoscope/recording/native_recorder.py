@@ -20,7 +20,7 @@ from kinetoscope.live.record import ThreadRecords
 from kinetoscope.recording.process import this_process
 from kinetoscope.recording.recorder import NameTable, WindowRecords
 from kinetoscope.training.wording import counted
-from kinetoscope.writing.forked_child import after_fork_in_child
+from kinetoscope.writing.own_thread import after_fork_in_child
 
 
 class NativeRecorder(_native.Recorder):

@@ -31,7 +31,7 @@ from kinetoscope.recording.recorder import (
     SpanListener,
     WindowRecords,
 )
-from kinetoscope.writing.forked_child import after_fork_in_child
+from kinetoscope.writing.own_thread import after_fork_in_child
 
 _caller = sys._getframe
 _NO_FRAME = 0

@@ -20,9 +20,8 @@ from kinetoscope.storage.upload_queue import (
     read_queue,
     release_reserve,
 )
-from kinetoscope.training.attempt import Attempt
 from kinetoscope.training.file_names import FileNameFormat, UsedNames
-from kinetoscope.training.ranks import Ranks
+from kinetoscope.training.ranks import Attempt, Ranks
 from kinetoscope.training.remote_url import check_url
 from kinetoscope.training.run_folder import RunFolder
 from kinetoscope.training.timestamp import Moment

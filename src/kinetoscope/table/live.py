@@ -11,8 +11,7 @@ from kinetoscope.live.contents import LiveProcess, LiveTrack, read_live_folder
 from kinetoscope.live.folders import read_live_run
 from kinetoscope.live.record import Flag, Kind, Record
 from kinetoscope.live.window_log import SavedWindows, read_windows
-from kinetoscope.table.columns import KINDS, import_polars
-from kinetoscope.table.events import TraceAbout, complete_frame
+from kinetoscope.table.events import KINDS, TraceAbout, complete_frame, import_polars
 from kinetoscope.table.trace import Trace
 from kinetoscope.training.wording import counted
 

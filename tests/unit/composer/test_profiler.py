@@ -20,7 +20,7 @@ from kinetoscope.composer import (
     TraceHandler,
     cyclic_schedule,
 )
-from kinetoscope.recording.known_markers import MOST_IDLE
+from kinetoscope.recording.marker import MOST_IDLE
 from kinetoscope.testing import MemoryTraceHandler
 from prepared_python import run_with_torch
 
@@ -36,9 +36,9 @@ def inside_a_folder_of_its_own(tmp_path, monkeypatch):
 class Engine:
     """Calls callbacks and markers as Composer's engine does, for a run of ``num_batches``."""
 
-    def __init__(self, profiler, logger=None):
+    def __init__(self, profiler, logger=None, run_name="run"):
         self.profiler, self.logger = profiler, logger
-        self.state = State(run_name="run", dataloader_len=None)
+        self.state = State(run_name=run_name, dataloader_len=None)
         profiler.bind_to_state(self.state)
         self.run(Event.INIT)
 
@@ -289,6 +289,37 @@ def test_a_trainer_that_was_never_closed_is_closed_and_saved_when_another_one_st
     assert [name for name, _, _ in handler.spans() if name == "forward"] == ["forward"]
     assert "was not closed" in caplog.text
     second.close()
+
+
+def test_a_profiler_bound_to_another_trainer_saves_the_run_that_was_left_open_and_records_the_other(caplog):
+    profiler = only_markers(cyclic_schedule(warmup=0, active=4), [JSONTraceHandler()], sys_prof_cpu=True)
+    first = Engine(profiler)
+    first.run(Event.FIT_START, Event.EPOCH_START, Event.BATCH_START)
+    with profiler.marker("forward"):
+        pass
+    second = Engine(profiler, run_name="second")
+    assert "run 'run' was not closed" in caplog.text
+    assert len(spans_of(read_events("run/traces/merged_trace.json"))["forward"]) == 1
+    assert not Path("run/live").exists()
+    second.fit(2)
+    second.close()
+    assert len(spans_of(read_events("second/traces/merged_trace.json"))["event/batch"]) == 2
+    assert not Path("second/live").exists()
+
+
+def test_a_trainer_whose_profiler_went_to_another_one_does_not_reach_into_that_ones_run():
+    profiler = only_markers(cyclic_schedule(warmup=0, active=4), [JSONTraceHandler()], sys_prof_cpu=True)
+    first = Engine(profiler)
+    second = Engine(profiler, run_name="second")
+    second.run(Event.FIT_START, Event.EPOCH_START)
+    first.run(Event.BATCH_START, Event.BATCH_END, Event.FIT_END)
+    first.close()
+    second.fit(2)
+    second.close()
+    spans = spans_of(read_events("second/traces/merged_trace.json"))
+    assert len(spans["event/batch"]) == 2
+    assert len(spans["callback/JSONTraceHandler/event/batch_start"]) == 2
+    assert profiler.state is second.state
 
 
 def test_a_source_outside_its_profiler_says_what_is_missing():

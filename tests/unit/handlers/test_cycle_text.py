@@ -12,15 +12,14 @@ from hypothesis import strategies as st
 
 from kinetoscope.clock.clock import Anchor
 from kinetoscope.handlers import json_trace_handler
-from kinetoscope.handlers.cycle_text import cycle_text
+from kinetoscope.handlers.cycle_events import cycle_text
 from kinetoscope.handlers.json_trace_handler import JSONTraceHandler
 from kinetoscope.live.folders import TraceRecipe
 from kinetoscope.live.record import Flag, Kind, Record, ThreadRecords, pack_records
 from kinetoscope.recording.cycle import Contributions, Cycle
 from kinetoscope.recording.recorder import SpanName, WindowRecords
 from kinetoscope.recording.recorder_choice import IS_PURE
-from kinetoscope.training.attempt import Attempt
-from kinetoscope.training.ranks import Ranks
+from kinetoscope.training.ranks import Attempt, Ranks
 from kinetoscope.training.timestamp import Timestamp
 from trace_processor.trace_processor import load
 

@@ -11,15 +11,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kinetoscope.clock.clock import Anchor
+from kinetoscope.handlers.cycle_events import Drain
 from kinetoscope.handlers.json_trace_handler import JSONTraceHandler
-from kinetoscope.handlers.native_drain import Drain
 from kinetoscope.live.folders import TraceRecipe
 from kinetoscope.live.record import Flag, Kind, PartInMemory, Record, ThreadRecords, pack_records
 from kinetoscope.recording.cycle import Cycle
 from kinetoscope.recording.recorder import SpanName, WindowRecords
 from kinetoscope.recording.recorder_choice import IS_PURE
-from kinetoscope.training.attempt import Attempt
-from kinetoscope.training.ranks import Ranks
+from kinetoscope.training.ranks import Attempt, Ranks
 from kinetoscope.training.timestamp import Timestamp
 from trace_processor.trace_processor import load
 

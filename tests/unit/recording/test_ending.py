@@ -15,7 +15,7 @@ from kinetoscope.recording.process import RUN_FILE_VARIABLE
 from kinetoscope.recording.recorder_choice import IS_PURE
 from kinetoscope.recording.run import Run
 from kinetoscope.testing import MemoryTraceHandler
-from kinetoscope.training.callback import Callback
+from kinetoscope.training.event import Callback
 
 ComposerProfiler = pytest.importorskip("kinetoscope.composer", reason="needs torch").Profiler
 ALWAYS = lambda state: ProfilerAction.ACTIVE  # noqa: E731

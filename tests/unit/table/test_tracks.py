@@ -1,4 +1,4 @@
-"""table/nested.py: spans in spans. The sweep in C and its twin in Python answer alike."""
+"""table/tracks.py: spans in spans. The sweep in C and its twin in Python answer alike."""
 
 import random
 
@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kinetoscope.recording.recorder_choice import IS_PURE
-from kinetoscope.table.nested import nest_spans
+from kinetoscope.table.tracks import nest_spans
 
 pl = pytest.importorskip("polars")
 

@@ -1,4 +1,4 @@
-"""merge/repair.py: a damaged trace made valid, in memory that does not grow with it, and nothing else changed."""
+"""merge/check.py: a damaged trace made valid, in memory that does not grow with it, and nothing else changed."""
 
 import gzip
 import json
@@ -14,8 +14,7 @@ from hypothesis import given
 from kinetoscope.clock.clock import GRID_NS
 from kinetoscope.errors import SettingsError, TraceFileError
 from kinetoscope.formats.chrome import read_chrome
-from kinetoscope.merge.check import check_trace
-from kinetoscope.merge.repair import repair_trace
+from kinetoscope.merge.check import check_trace, repair_trace
 from odd_events import BASE_NS, QUIET, events
 from trace_processor.trace_processor import load
 
@@ -24,7 +23,7 @@ MOST_BYTES = 150_000_000
 PEAK = """
 import re, sys
 from pathlib import Path
-from kinetoscope.merge.repair import repair_trace
+from kinetoscope.merge.check import repair_trace
 repair_trace(*sys.argv[1:])
 print(1024 * int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]))
 """

@@ -1,6 +1,6 @@
 """Which windows a killed process had not saved, when its writer thread was behind with the log."""
 
-from kinetoscope.handlers.unsaved_windows import find_unsaved_windows
+from kinetoscope.handlers.recovered_cycles import find_unsaved_windows
 from kinetoscope.live.contents import LivePart, LiveProcess, LiveTrack
 from kinetoscope.live.record import Kind, Record, pack_records
 from kinetoscope.live.window_log import LiveWindow

@@ -1,4 +1,4 @@
-"""table/cache_place.py: where what was read once is kept, and for how long."""
+"""table/cache.py: where what was read once is kept, and for how long."""
 
 import json
 import os
@@ -8,7 +8,7 @@ import time
 import pytest
 
 import kinetoscope
-from kinetoscope.table import cache_place
+from kinetoscope.table import cache
 
 pytest.importorskip("polars")
 
@@ -76,7 +76,7 @@ def test_what_was_not_used_for_longest_goes_when_there_is_too_much(tmp_path, own
         make_older(file, hours)
     kinetoscope.load(paths[1])  # used again: no longer the oldest
     size_bytes = kept[0].stat().st_size
-    monkeypatch.setattr(cache_place, "MOST_BYTES", size_bytes * 7 // 2)
+    monkeypatch.setattr(cache, "MOST_BYTES", size_bytes * 7 // 2)
     kinetoscope.load(paths[3])
     assert [file.exists() for file in kept] == [False, True, True]
     assert sum(file.stat().st_size for file in own_cache.iterdir()) <= size_bytes * 7 // 2
@@ -85,7 +85,7 @@ def test_what_was_not_used_for_longest_goes_when_there_is_too_much(tmp_path, own
 def test_what_others_may_read_from_now_does_not_go_for_a_new_one(tmp_path, own_cache, monkeypatch):
     first = kinetoscope.load(write(tmp_path / "0.json"))
     first = kinetoscope.load(tmp_path / "0.json")  # it reads from the cache when it is asked
-    monkeypatch.setattr(cache_place, "MOST_BYTES", next(own_cache.iterdir()).stat().st_size)
+    monkeypatch.setattr(cache, "MOST_BYTES", next(own_cache.iterdir()).stat().st_size)
     assert kinetoscope.load(write(tmp_path / "1.json")).spans.collect().height == 1
     assert first.spans.collect().height == 1
     assert len(names(own_cache)) == 1
