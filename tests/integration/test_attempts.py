@@ -265,7 +265,7 @@ def test_a_merged_trace_without_a_rank_whose_file_is_there_says_so_in_header_log
     run_ranks(tmp_path, "alone", port=port, ranks=(1,))
     (log,) = run_ranks(tmp_path, "alone", port=port, ranks=(0,))
     assert spans_by_rank(merged_trace(tmp_path)) == {0: 3}
-    sentence = "Rank 1 is not in this trace, though its files lie beside it"
+    sentence = "Rank 1 is not in this trace, though its files are in the same folder"
     assert sentence in notes_of(merged_trace(tmp_path))
     assert sentence in log
     assert sentence in kinetoscope("info", merged_trace(tmp_path)).stdout

@@ -119,7 +119,7 @@ def test_ranks_of_an_earlier_run_in_the_same_folder_are_not_merged(tmp_path):
     report = merge_manifest(tmp_path, tmp_path / "out.json", start="start of 0")
     assert report is not None
     assert report.ranks == [0]
-    assert "Rank 1 is not in this trace, though its files lie beside it" in report.notes[0]
+    assert "Rank 1 is not in this trace, though its files are in the same folder" in report.notes[0]
 
 
 @pytest.mark.parametrize("as_list", [False, True])
