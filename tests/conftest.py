@@ -1,5 +1,6 @@
 """What every test gets: the promise that it leaves nothing behind."""
 
+import gc
 import os
 import signal
 import threading
@@ -7,7 +8,7 @@ import threading
 import hypothesis
 import pytest
 
-from kinetoscope.recording import active
+import kinetoscope
 
 # A loaded machine takes its time; what is asserted does not depend on it. `make test-long` has more examples.
 hypothesis.settings.register_profile(
@@ -19,6 +20,11 @@ hypothesis.settings.register_profile(
     phases=[hypothesis.Phase.explicit, hypothesis.Phase.generate],
 )
 hypothesis.settings.load_profile("any-machine")
+
+
+def pytest_collection_finish() -> None:
+    """What was imported by now stays; so no garbage collection has to look through it, here and in forked processes."""
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -40,4 +46,4 @@ def nothing_is_left_behind():
     left = [thread.name for thread in ours if thread.is_alive()]
     assert not left, f"threads left running: {left}"
     assert signal.getsignal(signal.SIGTERM) == before, "a SIGTERM handler was left installed"
-    assert active.active_profiler() is None, "a profiler was left active"
+    assert kinetoscope.active_profiler() is None, "a profiler was left active"

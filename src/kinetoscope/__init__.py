@@ -6,9 +6,8 @@ if TYPE_CHECKING:
     from kinetoscope.assemble import profile
     from kinetoscope.handlers.json_trace_handler import JSONTraceHandler
     from kinetoscope.merge.merge_traces import merge_traces
-    from kinetoscope.recording.active import active_profiler, marker
-    from kinetoscope.recording.contract import TraceHandler
-    from kinetoscope.recording.marker import Marker
+    from kinetoscope.recording.contract import TraceHandler, active_profiler
+    from kinetoscope.recording.marker import Marker, marker
     from kinetoscope.recording.profiler import Profiler
     from kinetoscope.recording.schedule import ProfilerAction, cyclic_schedule
     from kinetoscope.sources.system_profiler import SystemProfiler
@@ -33,10 +32,10 @@ _HOMES = {
     "Timestamp": "kinetoscope.training.timestamp",
     "TorchProfiler": "kinetoscope.sources.torch_profiler",
     "TraceHandler": "kinetoscope.recording.contract",
-    "active_profiler": "kinetoscope.recording.active",
+    "active_profiler": "kinetoscope.recording.contract",
     "cyclic_schedule": "kinetoscope.recording.schedule",
     "load": "kinetoscope.table.load",
-    "marker": "kinetoscope.recording.active",
+    "marker": "kinetoscope.recording.marker",
     "merge_traces": "kinetoscope.merge.merge_traces",
     "profile": "kinetoscope.assemble",
 }

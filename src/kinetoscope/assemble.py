@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kinetoscope.handlers.json_trace_handler import JSONTraceHandler
-from kinetoscope.recording.arguments import check_callbacks
+from kinetoscope.recording.contract import check_callbacks
 from kinetoscope.recording.profiler import Profiler
 from kinetoscope.recording.schedule import Schedule, cyclic_schedule
 from kinetoscope.recording.trace_folder import choose_run_folder

@@ -234,7 +234,7 @@ from tests_of_children import nothing, record_m
 if __name__ == "__main__":
     context = multiprocessing.get_context("forkserver")
     if sys.argv[2] == "preloaded":
-        context.set_forkserver_preload(["kinetoscope.recording.active"])
+        context.set_forkserver_preload(["kinetoscope.recording.marker"])
     context.Process(target=nothing).start()
     from kinetoscope import Profiler, ProfilerAction
     from kinetoscope.testing import MemoryTraceHandler

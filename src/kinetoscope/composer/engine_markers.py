@@ -4,9 +4,8 @@ from collections.abc import Callable
 from typing import Any
 
 from kinetoscope.composer.marker import EngineMarker
-from kinetoscope.recording.known_markers import MOST_IDLE
-from kinetoscope.recording.lasting import LastingSpans
-from kinetoscope.recording.marker import Marker, MarkerSettings
+from kinetoscope.recording.cycle import LastingSpans
+from kinetoscope.recording.marker import MOST_IDLE, Marker, MarkerSettings
 from kinetoscope.recording.schedule import ProfilerAction
 
 _PARTS = ("forward", "loss", "backward")

@@ -14,9 +14,8 @@ from kinetoscope.composer.system_profiler import SystemProfiler
 from kinetoscope.composer.torch_profiler import TorchProfiler
 from kinetoscope.composer.trainer_loop import TrainerLoop
 from kinetoscope.errors import ProfilerStateError, SettingsError
-from kinetoscope.recording.arguments import RunSettings, check_callbacks
-from kinetoscope.recording.known_markers import ProfilerMarkers
-from kinetoscope.recording.marker import RECORDING_ACTIONS, Marker
+from kinetoscope.recording.contract import RunSettings, check_callbacks
+from kinetoscope.recording.marker import RECORDING_ACTIONS, Marker, ProfilerMarkers
 from kinetoscope.recording.run import Run
 from kinetoscope.recording.schedule import ProfilerAction
 from kinetoscope.training.event import Event

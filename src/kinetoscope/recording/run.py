@@ -14,19 +14,19 @@ from kinetoscope.clock.clock import take_anchor
 from kinetoscope.errors import ProfilerStateError
 from kinetoscope.live.folders import live_run
 from kinetoscope.live.own_folder import LiveFolder, TemporaryFiles
-from kinetoscope.recording import active, compiler
-from kinetoscope.recording.arguments import RunSettings
+from kinetoscope.recording import compiler
 from kinetoscope.recording.clock_comparison import ClockComparison
-from kinetoscope.recording.contract import AnyProfiler, recipe_of, run_folder_of
-from kinetoscope.recording.cycle import Contributions, Cycle, Window
+from kinetoscope.recording.contract import AnyProfiler, Guard, Listeners, RunSettings, recipe_of, run_folder_of
+from kinetoscope.recording.cycle import Contributions, Cycle, LastingSpans, Window
 from kinetoscope.recording.delivery import Delivery
-from kinetoscope.recording.ending import RunEnd
-from kinetoscope.recording.guard import Guard
-from kinetoscope.recording.known_markers import ProfilerMarkers
-from kinetoscope.recording.lasting import LastingSpans
-from kinetoscope.recording.listeners import Listeners
-from kinetoscope.recording.marker import Marker, MarkerSettings
-from kinetoscope.recording.outcome import RunCounts, tell_outcome
+from kinetoscope.recording.ending import RunCounts, RunEnd, tell_outcome
+from kinetoscope.recording.marker import (
+    Marker,
+    MarkerSettings,
+    ProfilerMarkers,
+    begin_library_markers,
+    end_library_markers,
+)
 from kinetoscope.recording.process import this_process
 from kinetoscope.recording.recorder import ACTION_BITS
 from kinetoscope.recording.recorder_choice import say_if_slow
@@ -205,7 +205,7 @@ class Run:
         self._open_live_folder()
         for uploads in self.uploads.values():
             self._guard(uploads, uploads.resume)
-        active.record_into(self._recorder)
+        begin_library_markers(self._recorder)
         self._phase = _Phase.RUNNING
         this_process.lend_to(self)
         self._clocks.begin()
@@ -386,7 +386,7 @@ class Run:
             ending.take(self.driver.close_handlers)
             ending.take(self._end.finish_clocks)
             ending.take(lambda: self._end.finish_files(is_window_open=self._window.is_open))
-            ending.take(active.record_no_more_into, self._recorder)
+            ending.take(end_library_markers, self._recorder)
             self._phase = _Phase.CLOSED
             ending.take(this_process.take_back_from, self)
 

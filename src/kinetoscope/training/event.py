@@ -97,10 +97,14 @@ for _event in Event:
 def wanted_events(callbacks: Iterable[object]) -> dict[Event, list[tuple[Any, Callable[..., Any]]]]:
     """For each event, the callbacks that want it, each with its method."""
     callbacks = list(callbacks)
-    return {event: [(it, getattr(it, event.value)) for it in callbacks if _wants(it, event.value)] for event in Event}
+    wanted: dict[Event, list[tuple[Any, Callable[..., Any]]]] = {}
+    for event in Event:
+        name = event.value
+        wanted[event] = [(callback, getattr(callback, name)) for callback in callbacks if overrides(callback, name)]
+    return wanted
 
 
-def _wants(callback: object, method: str) -> bool:
-    """Whether a callback wants an event: it overrides `Callback`'s method, or is no Callback but has one."""
-    own = getattr(type(callback), method, None)
-    return own is not None and own is not getattr(Callback, method)
+def overrides(callback: object, method: str, kind: type = Callback) -> bool:
+    """Whether ``callback`` is to be told by ``method``: it overrides that of ``kind``, or has it and is none."""
+    own = getattr(type(callback), method, None) or getattr(callback, method, None)
+    return callable(own) and own is not getattr(kind, method)

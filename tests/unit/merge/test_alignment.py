@@ -90,7 +90,7 @@ def test_a_clock_compared_once_is_aligned_with_a_bound_that_grows_and_the_trace_
     assert spans[1] == spans[0]
     assert own["clocks"][0]["drift_ppm"] is None
     assert own["clocks"][0]["bound_ns"] == 700 + 10 * 200_000
-    assert "The drift of rank 1's clock is not known" in report.notes[0]
+    assert "The drift of rank 1's clock is unknown" in report.notes[0]
 
 
 @pytest.mark.parametrize("damage", [{"measurements": [[1]]}, {"reference": None}, {"measurements": "x"}])

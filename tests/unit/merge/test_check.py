@@ -149,7 +149,7 @@ def test_a_moved_span_has_one_note_with_the_track_where_it_ended_up(tmp_path):
     names = {event["tid"]: event["args"]["name"] for event in result["traceEvents"] if event["name"] == "thread_name"}
     assert names[result["traceEvents"][39]["tid"]] == "thread 1 (overlap 39)"
     again = repair_trace(tmp_path / "in.json", tmp_path / "out.json")
-    assert again.done == ["Spans cut, so that all nest: 0; moved: 39."]
+    assert again.done == ["Spans cut so that all nest: 0; moved: 39."]
 
 
 @both
@@ -181,7 +181,7 @@ def test_it_says_what_was_wrong_what_was_done_and_what_is_left(tmp_path):
     (tmp_path / "in.json").write_text(json.dumps(trace)[:-1])
     result = repair_trace(tmp_path / "in.json", tmp_path / "out.json")
     assert [finding.kind for finding in result.check.findings] == ["syntax", "clock", "nesting", "pairs"]
-    assert result.done[-1] == "Spans cut, so that all nest: 0; moved: 1."
+    assert result.done[-1] == "Spans cut so that all nest: 0; moved: 1."
     assert [finding.kind for finding in result.left] == ["clock", "pairs"]
 
 
