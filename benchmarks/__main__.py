@@ -1,4 +1,4 @@
-"""benchmarks: the command. Runs suites one after the other, prints a table of each and writes its JSON."""
+"""benchmarks: the command. Runs the suites one after the other, prints a table for each and writes its JSON."""
 
 import argparse
 from importlib import import_module

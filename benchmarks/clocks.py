@@ -1,4 +1,4 @@
-"""benchmarks: how well clocks that really differ are compared. Two ranks per setting; what they estimate is checked."""
+"""benchmarks: how exactly clocks are compared. Two ranks on clocks that really differ; their estimates are checked."""
 
 import statistics
 import sys
@@ -12,7 +12,7 @@ from two_clocks import hosts
 
 
 def run(*, quick: bool) -> SuiteResult:
-    """Compares a hundred times per setting; settings that this machine cannot have are left out, with a note."""
+    """Compares a hundred times per setting. A setting that this machine cannot have is left out, with a note."""
     num_runs = 10 if quick else 100
     measures: list[Measure] = []
     notes: list[str] = []

@@ -16,7 +16,7 @@ Span = tuple[float, float]
 
 
 def run(*, quick: bool) -> SuiteResult:
-    """Trains on two gloo ranks; reads the merged trace. Times in it are microseconds."""
+    """Trains on two gloo ranks and reads the merged trace, whose times are microseconds."""
     with tempfile.TemporaryDirectory() as folder:
         events = _train(Path(folder), epochs=2 if quick else 6)
     ends = [[end for _, end in _spans(events, "barrier", rank)] for rank in (0, 1)]
@@ -45,7 +45,7 @@ def _spans(events: list[dict[str, Any]], name: str, rank: int) -> list[Span]:
 
 
 def _outside(events: list[dict[str, Any]], inner: str, outer: str, rank: int) -> float:
-    """How far the spans named ``inner`` stick out of the markers ``outer`` around them, at worst."""
+    """The most that a span named ``inner`` extends beyond the marker ``outer`` around it."""
     outers = _spans(events, outer, rank)
     return max(
         min(max(begin - inner_begin, inner_end - end, 0.0) for begin, end in outers)

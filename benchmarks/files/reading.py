@@ -1,6 +1,6 @@
-"""benchmarks: one large trace into columns, beside `json.load` of the same file; its memory, its cache, its Parquet.
+"""benchmarks: reading a large trace into columns, beside `json.load`; its memory, its cache and its Parquet file.
 
-Every reading is a process of its own, on one processor. Both take turns, so that the machine's load hits them alike.
+Every reading is a process of its own, on one processor. They take turns, so that other load affects all alike.
 """
 
 import os
@@ -21,7 +21,7 @@ _TIMEOUT_S = 120
 
 _JSON, _COLUMNS, _CACHED = "json.load", "load to columns", "second load, but args"
 
-# What a process does with the file's name; it is timed without its imports.
+# What a process runs with the file's name. Imports are not timed.
 _WORKS = {
     _JSON: "import json, sys; file = open(sys.argv[1], encoding='utf-8')\ndef work(): return json.load(file)",
     _COLUMNS: "import sys, kinetoscope, polars\nfrom kinetoscope.table.load import read_trace\n"
@@ -68,7 +68,7 @@ def _memory_folder() -> str | None:
 
 
 def _write_cache(trace: Path) -> int:
-    """The size of the Parquet file, which is the cache."""
+    """The size of the cache, which is a Parquet file."""
     (trace.parent / ".manifest").mkdir()  # as in a run's folder: the cache is beside the file
     command = [sys.executable, "-c", "import sys, kinetoscope; kinetoscope.load(sys.argv[1])", str(trace)]
     subprocess.run(command, check=True, timeout=_TIMEOUT_S)

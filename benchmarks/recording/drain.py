@@ -1,4 +1,6 @@
-"""benchmarks: from records to Chrome JSON in memory-backed files, and what a loop notices of it in another thread."""
+"""benchmarks: how fast records become Chrome JSON in memory-backed files, and how much that slows a loop on another
+thread.
+"""
 
 import hashlib
 import json
@@ -28,7 +30,7 @@ from kinetoscope.training.ranks import Attempt, Ranks
 from kinetoscope.training.timestamp import Timestamp
 
 _NUM_RECORDS = 1_000_000
-_PEERS_PART = 10  # the peers get a tenth of the records: their events take a hundred times the memory
+_PEERS_PART = 10  # the other ways get a tenth of the records, since their events take a hundred times the memory
 _SPANS_A_BATCH = 20
 
 _DRAIN, _PYTHON = "drain to JSON, to tmpfs", "events in Python, ChromeWriter"
@@ -41,7 +43,7 @@ _WAITS = Path("/proc/thread-self/schedstat")
 
 
 def run(*, quick: bool) -> SuiteResult:
-    """Measures how fast records become a file, and a busy loop while that happens."""
+    """Measures how fast records become a file, and how a busy loop slows meanwhile."""
     with tempfile.TemporaryDirectory(dir=_memory_folder(), prefix="drain-") as folder:
         file = Path(folder, "trace.json")
         speed = _speed(file, _NUM_RECORDS // 10 if quick else _NUM_RECORDS, rounds=2 if quick else 7)
@@ -91,7 +93,7 @@ def _speed_measures(timings: Timings) -> list[Measure]:
 
 
 def _effect(file: Path, rounds: int) -> Timings:
-    """Nanoseconds per turn of a busy loop with a marker in it, alone and beside a thread that writes all the time."""
+    """Nanoseconds per pass of a busy loop with a marker, alone and beside a thread that writes all the time."""
     drain, python = _cycle(_NUM_RECORDS), _cycle(_NUM_RECORDS // _PEERS_PART)
     besides: dict[str, Callable[[threading.Event], object]] = {
         _ALONE: lambda stop: stop.wait(),
@@ -112,7 +114,7 @@ def _effect_measures(timings: Timings) -> list[Measure]:
 
 @contextmanager
 def _marker_loop(beside: Callable[[threading.Event], object]) -> Iterator[Loop]:
-    """A busy loop with a marker in it, while ``beside`` runs in another thread over and over."""
+    """A busy loop with a marker, while another thread runs ``beside`` again and again."""
     processors = sorted(os.sched_getaffinity(0))
     with recording(ProfilerAction.ACTIVE) as profiler, _running(beside, processors[1:]), _only_on(processors[:1]):
         span, numbers = profiler.marker("busy"), tuple(range(400))
@@ -130,7 +132,9 @@ def _marker_loop(beside: Callable[[threading.Event], object]) -> Iterator[Loop]:
 
 @contextmanager
 def _only_on(processors: list[int]) -> Iterator[None]:
-    """Keeps the calling thread on some processors, so that it shares them with none of ours; no-op for none."""
+    """Keeps the calling thread on these processors, so that it shares them with no other thread of ours. Does nothing
+    for none.
+    """
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, processors or before)
     try:
@@ -140,14 +144,14 @@ def _only_on(processors: list[int]) -> Iterator[None]:
 
 
 def _running_ns() -> int:
-    """A clock that stands still while this thread waits for a processor that others hold, but not for the GIL."""
+    """A clock that stops while this thread waits for a busy processor, but not while it waits for the GIL."""
     now = time.perf_counter_ns()
     return now - int(_WAITS.read_text().split()[1]) if _WAITS.exists() else now
 
 
 @contextmanager
 def _running(work: Callable[[threading.Event], object], processors: list[int]) -> Iterator[None]:
-    """Repeats ``work`` in a thread that runs on these processors."""
+    """Repeats ``work`` on a thread that runs on these processors."""
     begun, stop = threading.Event(), threading.Event()
 
     def repeat() -> None:
@@ -202,7 +206,7 @@ def _dump(events: list[Any], encode: Callable[[Any], bytes], stream: BinaryIO) -
 
 
 def _cycle(num_records: int) -> Cycle:
-    """A long window of one thread: batches of twenty spans, some of them within others."""
+    """A long window of one thread: batches of twenty spans, some inside others."""
     begin, end = Anchor(10**13, 1_700_000_000 * 10**9), Anchor(10**13 + 10**12, 1_700_001_000 * 10**9 + 20_000)
     packed = pack_records(_record(begin.monotonic_ns, number) for number in range(num_records))
     threads = [ThreadRecords.of(os.getpid(), "MainThread", True, packed)]
@@ -222,7 +226,7 @@ def _cycle(num_records: int) -> Cycle:
 
 
 def _record(start_ns: int, number: int) -> Record:
-    """Every fourth span lies around the three before it."""
+    """One record. Every fourth span contains the three before it."""
     place, begin = number % 4, start_ns + number * 50_000
     begin, end = (begin - 160_000, begin + 1_000) if place == 3 else (begin, begin + 31_234)
     name, batch = number % _SPANS_A_BATCH, number // _SPANS_A_BATCH

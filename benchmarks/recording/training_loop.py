@@ -1,8 +1,8 @@
-"""benchmarks: by how much 20 spans a step slow a small training loop in torch.
+"""benchmarks: how much 20 spans a step slow a small training loop in torch.
 
 Every candidate runs the same source; only the expressions after ``with`` differ. A span costs several times what it
-does in a tight loop, because torch's work in between has taken the caches. Where a peer records inside another
-profiler, its spans are compared with the loop under that profiler, so that only the spans count.
+costs in a tight loop, because torch's work uses the caches. If a profiler's spans need another profiler to be on, they
+are compared with the loop under that profiler, so that only the spans count.
 """
 
 import textwrap
@@ -33,7 +33,7 @@ _NAMES = ["batch", "forward", *_WORK]
 
 
 def run(*, quick: bool) -> SuiteResult:
-    """Measures the loop with no spans and with everybody's, in one interleaved run."""
+    """Measures the loop without spans and with each kind of span, in one interleaved run."""
     try:
         import torch
     except ImportError:
@@ -94,7 +94,7 @@ def _with_spans(way: SpanWay) -> Candidate:
 
 
 def _step(head: Callable[[str], str]) -> str:
-    """The source of one training step; ``head`` gives the line that opens the block of a span."""
+    """The source of one training step; ``head`` returns the line that opens a span's block."""
     blocks = [_block(head(name), [line]) for name, line in _WORK.items()]
     first = list(_WORK).index("layer 0")
     last = first + _NUM_LAYERS
