@@ -1,6 +1,7 @@
-"""The walls of the house: who may import whom. docs/map.md shows the same table to people."""
+"""Which room may import which. docs/map.md has the same table."""
 
 import ast
+import functools
 import graphlib
 import sys
 from pathlib import Path
@@ -37,7 +38,7 @@ ALLOWED: dict[str, set[str]] = {
     "__main__": {"cli"},
     "__init__": LIVE | {"assemble", "table"},
 }
-# What these rooms may import from outside; None stands for "anything".
+# Packages that these rooms may import; None means any.
 OUTSIDE: dict[str, set[str]] = {
     "errors": set(),
     "training": set(),
@@ -57,9 +58,10 @@ def module_of(path: Path) -> str:
     return ".".join(path.relative_to(SOURCE.parent).with_suffix("").parts).removesuffix(".__init__")
 
 
-def imports_of(path: Path, *, for_types: bool = True) -> set[str]:
-    """Every module that a file imports anywhere in it, by its full name; also those only ``for_types``."""
-    found = set()
+@functools.cache
+def imports_of(path: Path, *, for_types: bool = True) -> frozenset[str]:
+    """Every module that a file imports, anywhere in it, by full name; also those imported only ``for_types``."""
+    found: set[str] = set()
     tree = ast.parse(path.read_text(encoding="utf-8"))
     if not for_types:
         only_types = [node for node in ast.walk(tree) if isinstance(node, ast.If) and is_for_types(node)]
@@ -71,7 +73,7 @@ def imports_of(path: Path, *, for_types: bool = True) -> set[str]:
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path} has a relative import; write the full name"
             found |= {f"{node.module}.{alias.name}" for alias in node.names}
-    return found
+    return frozenset(found)
 
 
 def is_for_types(node: ast.If) -> bool:
@@ -98,7 +100,7 @@ def test_no_files_import_one_another_in_a_ring():
         names = imports_of(path, for_types=False)
         names |= {name.rpartition(".")[0] for name in names}
         needs[module] = (names & modules.keys()) - {module, "kinetoscope"}
-    graphlib.TopologicalSorter(needs).prepare()  # it names the ring
+    graphlib.TopologicalSorter(needs).prepare()  # its error names the loop
 
 
 @pytest.mark.parametrize("room", sorted(OUTSIDE))
@@ -116,7 +118,7 @@ def test_nobody_imports_an_underscore_from_another_file(path):
     assert not ours - torchs
 
 
-# torch.profiler itself exports these semi-public names, so our room of the same name does too.
+# torch.profiler exports these semi-public names, so our room does too.
 TORCHS_UNDERSCORES = {"_KinetoProfile", "_ITraceObserver", "_WARNINGS_SHOWN"}
 
 

@@ -1,4 +1,4 @@
-"""The public face: what `import kinetoscope` offers, and what it costs."""
+"""The public names: what `import kinetoscope` offers, and what it costs."""
 
 import subprocess
 import sys

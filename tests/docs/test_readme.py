@@ -1,4 +1,4 @@
-"""What the documents show works as shown."""
+"""The code in the documents works as shown, and their links lead somewhere."""
 
 import doctest
 import importlib

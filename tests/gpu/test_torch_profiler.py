@@ -1,4 +1,4 @@
-"""kinetoscope.torch where there is a GPU: kernels, the launches they come from, memory, CUDA graphs, and one clock."""
+"""kinetoscope.torch on a GPU: kernels, their launches, memory, CUDA graphs, and one clock."""
 
 import json
 import threading

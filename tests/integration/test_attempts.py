@@ -1,4 +1,4 @@
-"""Starts of one run after another, and side by side, in one folder: nobody takes another one's data."""
+"""Starts of a run, one after another and at the same time, in one folder: none takes another one's data."""
 
 import json
 import os
@@ -14,11 +14,11 @@ import pytest
 
 from kinetoscope.recording.recorder_choice import IS_PURE
 from kinetoscope.training import ranks
-from prepared_python import run_command
+from prepared_python import OURS, TORCH, run_command, start_prepared
 
 needs_files = pytest.mark.skipif(IS_PURE, reason="the recorder in Python keeps everything in memory")
 
-# Trains in a folder, and kills itself or ends in a batch; before that it waits for a file, if one is named.
+# Trains in a folder, and kills itself or ends in a batch. If a file is named, it waits for that first.
 TRAIN = """
 import os, sys, time
 from kinetoscope import JSONTraceHandler, Profiler, ProfilerAction
@@ -37,7 +37,9 @@ with Profiler(lambda state: ProfilerAction.ACTIVE, handler, strict=True) as prof
 
 
 def own_pid_namespace() -> list[str]:
-    """What makes a command run where it has the same pid each time, as in containers; skips where it cannot be had."""
+    """The command that runs another one with the same pid each time, as in containers; skips the test if that is not
+    possible.
+    """
     for options in ([], ["--user", "--map-root-user"]):
         command = ["unshare", *options, "--pid", "--fork"]
         try:
@@ -49,7 +51,7 @@ def own_pid_namespace() -> list[str]:
 
 
 def start_in_container(tmp_path: Path, name: str, how: str) -> subprocess.Popen:
-    """A process that is number 2 in a pid namespace of its own, below a shell that is number 1."""
+    """A process with pid 2 in a pid namespace of its own, under a shell with pid 1."""
     script = tmp_path / "train.py"
     script.write_text(textwrap.dedent(TRAIN))
     command = [sys.executable, str(script), str(tmp_path / "run"), name, how]
@@ -152,8 +154,8 @@ def test_a_live_folder_of_the_same_name_is_not_deleted(tmp_path, monkeypatch, ca
 
 # -- ranks that find each other ------------------------------------------------------------------------------------
 
-# One rank; with "store" it has a process group. It goes on when all ranks have seen who runs beside them, and with a
-# store, have agreed.
+# One rank; with "store" it has a process group. It continues when all ranks have seen the others and, with a store,
+# agreed.
 RANK = """
 import os, sys, time
 from pathlib import Path
@@ -208,31 +210,24 @@ def free_port() -> int:
 
 
 def run_ranks(tmp_path: Path, how: str, *, port: int = 0, ranks: tuple[int, ...] = (0, 1)) -> list[str]:
-    """Two ranks, each below wrappers of its own, as ``for rank in 0 1; do timeout 200 bash -c ... & done`` has them.
+    """Two ranks, each with a parent of its own, as with ``for rank in 0 1; do timeout 200 bash -c ... & done``.
 
     Returns what each wrote to its log.
     """
     shared = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
     shared |= {"MASTER_PORT": str(port or free_port()), "OMP_NUM_THREADS": "1"}
-    command = [*WRAPPED, sys.executable, str(rank_script(tmp_path)), str(tmp_path / "run"), how]
-    processes = [
-        subprocess.Popen(
-            command,
-            env=os.environ | shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
-            stdin=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in ranks
-    ]
-    logs = [process.communicate(timeout=300)[1] for process in processes]
-    statuses = [128 + signal.SIGKILL if f"kill{rank}" in how else 0 for rank in ranks]
-    assert [process.returncode for process in processes] == statuses, logs
+    own = [os.environ | shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in ranks]
+    imported = TORCH if "store" in how else OURS
+    running = [start_prepared(imported, RANK, tmp_path / "run", how, environment=environment) for environment in own]
+    ended = [process.wait(300) for process in running]
+    logs = [process.stderr for process in ended]
+    statuses = [-signal.SIGKILL if f"kill{rank}" in how else 0 for rank in ranks]
+    assert [process.returncode for process in ended] == statuses, logs
     return logs
 
 
 def spans_by_rank(trace: Path) -> dict[int, int]:
-    """How many spans of their own the ranks of a merged trace have."""
+    """How many of its own spans each rank of a merged trace has."""
     events = json.loads(trace.read_text())["traceEvents"]
     return Counter(
         event["pid"] for event in events if event["ph"] == "X" and event["name"] == f"of rank {event['pid']}"

@@ -1,4 +1,4 @@
-"""torch's compiler must not notice markers: the number of graphs is the same with them as without."""
+"""torch's compiler ignores markers: the number of graphs is the same with and without them."""
 
 import pytest
 
@@ -8,11 +8,11 @@ from kinetoscope.recording.profiler import Profiler
 from kinetoscope.testing import MemoryTraceHandler
 
 torch = pytest.importorskip("torch")
-testing = pytest.importorskip("torch._dynamo.testing")
 
 
 @pytest.fixture(autouse=True)
 def fresh_compiler():
+    pytest.importorskip("torch._dynamo.testing")  # here, not above: it takes a second to import
     torch._dynamo.reset()
     yield
     torch._dynamo.reset()
@@ -27,8 +27,8 @@ def running():
 
 
 def count_graphs(function, *, fullgraph=True):
-    """Compiles and calls ``function``; how many graphs it took."""
-    counter = testing.CompileCounter()
+    """Compiles and calls ``function``; returns the number of graphs."""
+    counter = torch._dynamo.testing.CompileCounter()
     compiled = torch.compile(function, backend=counter, fullgraph=fullgraph)
     x = torch.ones(3)
     assert torch.equal(compiled(x), function(x))

@@ -78,7 +78,7 @@ def live_folder(run):
 
 
 def recover(run):
-    """The exit code of `kinetoscope recover`, and what it says."""
+    """The exit code of `kinetoscope recover`, and its output."""
     said = io.StringIO()
     with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
         code = main(["recover", str(run)])
@@ -100,7 +100,7 @@ def notes(run):
 
 @pytest.fixture(scope="module")
 def num_spans(killed, tmp_path_factory):
-    """How many spans there are if nothing is damaged."""
+    """The number of spans if nothing is damaged."""
     run = Path(shutil.copytree(killed, tmp_path_factory.mktemp("whole") / "run"))
     code, said = recover(run)
     assert code == 0, said
@@ -114,7 +114,7 @@ def test_nothing_is_missing_where_nothing_is_damaged(num_spans):
 
 
 def file_of(run, suffix):
-    """The file of a kind that has the most in it."""
+    """The largest file of a kind."""
     return max(live_folder(run).glob(f"*{suffix}"), key=lambda path: len(path.read_bytes().replace(b"\0", b"")))
 
 
@@ -247,7 +247,7 @@ def test_a_rank_that_cannot_be_read_is_named_and_the_others_are_recovered(run, n
 
 
 def mutate(folder, chance):
-    """Damages one file or a few as disks, people and other programs do."""
+    """Damages one or several files in ways in which disks, people and other programs do."""
     files = sorted(path for path in folder.iterdir() if path.suffix != ".lock")
     for _ in range(chance.choice([1, 1, 1, 3])):
         path = chance.choice(files)

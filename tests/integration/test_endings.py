@@ -1,4 +1,4 @@
-"""However a run ends, the window so far is a valid trace and nothing of ours stays behind. Real processes."""
+"""However a run ends, the window so far is a valid trace, and nothing of ours stays behind. Real processes."""
 
 import json
 import os
@@ -160,7 +160,7 @@ def test_a_forked_child_saves_nothing_has_no_part_in_its_parents_tracks_and_its_
     main = {event["tid"] for event in trace["traceEvents"] if event["name"] == "event/batch"}
     on_main = [event for event in trace["traceEvents"] if event["name"] == "train" and event["tid"] in main]
     assert len(on_main) == 2
-    # What a child itself recorded, as a DataLoader's worker does, is on tracks of its own.
+    # Spans that a child itself recorded, as a DataLoader's worker does, are on tracks of their own.
     assert span_names(tmp_path).count("train") == (2 if IS_PURE else 4)
 
 
@@ -326,7 +326,7 @@ def test_ctrl_c_twice_ends_the_process_though_a_save_takes_long_and_recover_has_
     assert process.stdout.readline() == "ready\n"
     process.send_signal(signal.SIGINT)
     assert process.stdout.readline() == "saving\n"
-    time.sleep(delay_s)  # wherever it is by then
+    time.sleep(delay_s)  # wherever the process is by then
     process.send_signal(signal.SIGINT)
     status, out, err = finish(process)
     assert status == -signal.SIGINT, err

@@ -181,7 +181,7 @@ def test_what_is_no_trace_is_not_converted(tmp_path):
 
 @pytest.mark.parametrize("verb", [["merge", "-"], ["check", "--repair", "-"], ["convert", "-"]])
 def test_a_disk_that_is_full_is_named_as_the_reason(file, verb):
-    """The file that is read is not to blame."""
+    """The error does not blame the file that is read."""
     order = [file, "-"] if verb[0] == "convert" else [*verb[1:], file]
     command = [sys.executable, "-m", "kinetoscope", verb[0], *map(str, order)]
     with open("/dev/full", "wb") as full:

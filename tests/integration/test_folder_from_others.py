@@ -1,4 +1,4 @@
-"""A run's folder that somebody else made: no command obeys what a file in it says about any place outside."""
+"""A run's folder from another person: no command uses a place outside it because a file in it says so."""
 
 import json
 import os
@@ -47,13 +47,13 @@ def once_killed(tmp_path_factory):
 
 @pytest.fixture
 def run(tmp_path, once_killed):
-    """The folder of a killed run, which a test then makes somebody else's."""
+    """The folder of a killed run, which a test then changes as another person could."""
     return Path(shutil.copytree(once_killed, tmp_path / "somewhere" / "run", symlinks=True))
 
 
 @pytest.fixture
 def outside(tmp_path):
-    """What nobody may touch."""
+    """A folder that must not be touched."""
     folder = tmp_path / "outside"
     (folder / "traces").mkdir(parents=True)
     (folder / "file").write_text("somebody's own")
@@ -62,7 +62,7 @@ def outside(tmp_path):
 
 
 def seen(folder):
-    """All that a command could change about a folder."""
+    """Everything in a folder that a command could change."""
     paths = [folder, *sorted(folder.rglob("*"))]
     states = [path.lstat() for path in paths]
     contents = [path.read_bytes() if path.is_file() else None for path in paths]
@@ -75,7 +75,7 @@ def live_folder(run):
 
 
 def change_run(run, recipe=(), **fields):
-    """Changes what ``run.json`` says, of the run or of its one handler."""
+    """Changes ``run.json``: fields of the run or of its one handler."""
     path = live_folder(run) / "run.json"
     said = json.loads(path.read_text())
     said["recipes"] = [said["recipes"][0] | dict(recipe)]
@@ -186,7 +186,7 @@ def test_ranks_that_are_none_are_reported_and_end_no_recovery_in_a_traceback(run
 def test_a_pointer_leads_nowhere_unless_both_ends_hold_one_token_and_the_folder_is_ours_alone(
     run, outside, once_killed, token, mode
 ):
-    """The folder is that of another run, of this user even, which was killed and not recovered yet."""
+    """The folder is that of another killed run of this user, not recovered yet."""
     victim = outside / "live"
     shutil.copytree(live_folder(once_killed), victim)
     victim.chmod(mode)
@@ -334,7 +334,7 @@ def test_saved_traces_passes_over_ranks_that_the_run_does_not_have(saved, rank):
 
 
 def queue(run, path, url, number=0, is_expendable=True):
-    """An entry of the queue, as anybody could write one, that says that its file may go when it is uploaded."""
+    """Writes an entry of the queue, as anybody could, which says that its file may be deleted after the upload."""
     folder = run / ".uploads" / "rank0"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{number:020}-1-1.json").write_text(json.dumps({"path": path, "url": url}))
@@ -457,7 +457,7 @@ with Profiler(lambda state: ProfilerAction.ACTIVE_AND_SAVE, handler, upload_to=s
 
 
 def start_again(run, upload_to, remote="{run_name}/{batch}.json"):
-    """A run that starts in a folder that was there."""
+    """Starts a run in an existing folder."""
     return run_program(RUN, run, upload_to, remote)
 
 

@@ -33,7 +33,7 @@ def live_folders(run_folder):
 
 # -- kill -9 -----------------------------------------------------------------------------------------------------
 
-# Each thread tells, through a pipe that outlives the process, how many spans it has finished.
+# Each thread writes into a pipe, which outlives the process, how many spans it has finished.
 VICTIM = """
 import os, sys, threading
 from kinetoscope import Profiler, ProfilerAction
@@ -58,7 +58,7 @@ for thread in threads:
 """
 
 
-# The second number: how many spans a thread records before it tells. In the busy ones chunks are spooled meanwhile.
+# The second number: how many spans a thread records before it reports. With many, chunks are spooled meanwhile.
 @pytest.mark.parametrize(("num_threads", "num_quiet"), [(1, 50), (2, 50), (8, 50), (1, 30_000), (2, 15_000)])
 @pytest.mark.parametrize("trial", range(int(os.environ.get("KINETOSCOPE_KILLS", "3"))))
 def test_a_kill_loses_no_finished_span_and_tears_no_record(tmp_path, num_threads, num_quiet, trial):
@@ -168,7 +168,7 @@ def test_a_forked_child_has_none_of_its_parents_events_and_harms_none(tmp_path):
             pass
         with marker:
             token = marker.begin()
-            profiler.run._recorder.run_file = None  # a child that is not told of the run
+            profiler.run._recorder.run_file = None  # a child that does not know the run
             child = os.fork()
             if child == 0:
                 status = 1
@@ -226,7 +226,7 @@ def test_markers_work_in_children_however_they_were_started(tmp_path, method):
     assert sorted(name for name, _, _ in handler.spans()) == ["m", "parent"]
 
 
-# The server was started before the run, and has or has not imported Kinetoscope by then.
+# The server was started before the run, and may or may not have imported Kinetoscope.
 EARLY_SERVER = """
 import multiprocessing, sys
 from tests_of_children import nothing, record_m
@@ -453,7 +453,7 @@ def test_what_workers_recorded_is_read_once_in_the_window_it_belongs_to(tmp_path
             pass
     values = [value for _, _, value in handler.counters()["size"]]
     assert len(set(values)) == len(values)
-    assert len(values) >= 30  # what a worker does between two windows is not recorded
+    assert len(values) >= 30  # a worker's spans between two windows are not recorded
     for cycle in handler.cycles:
         begins = [record.begin for _, record, name in cycle.records() if name.name == "decode"]
         assert all(cycle.begin.monotonic_ns <= begin <= cycle.end.monotonic_ns for begin in begins)

@@ -1,4 +1,4 @@
-"""GPUs by NVML: the real nvidia-ml-py, with a library of our own in the driver's place, and with none."""
+"""GPUs by NVML: the real nvidia-ml-py, with a library of ours in place of the driver, and without a driver."""
 
 import os
 import shutil

@@ -76,7 +76,7 @@ def test_recovered_spans_say_in_which_epoch_they_began(tmp_path):
 
 
 # In every batch a worker records a span of its own, and the process waits for it. Two windows are saved and three are
-# not: the writer thread is busy from batch 5 on.
+# not, because the writer thread is busy from batch 5 on.
 WORKER = """
 import os, sys, threading
 from kinetoscope import JSONTraceHandler, Profiler, ProfilerAction
@@ -122,7 +122,7 @@ def test_each_span_of_a_worker_is_in_one_trace_also_when_its_window_was_saved_be
     assert counted == [{"waiting": number, "done": 100 + number} for number in range(12)]
 
 
-# Killed right after its first trace has got its name: before or after that is written down in the manifest.
+# Killed right after its first trace has got its name, before or after it is in the manifest.
 SAVING = """
 import os, sys
 from kinetoscope import JSONTraceHandler, Profiler, ProfilerAction
@@ -167,10 +167,10 @@ def test_a_run_is_recovered_whatever_bytes_its_folders_name_has(tmp_path, name):
     run = os.fsencode(tmp_path) + b"/" + name
     done = subprocess.run([sys.executable, "-c", WORKER, run], capture_output=True)
     assert done.returncode == -signal.SIGKILL, done.stderr
-    strict = os.environ | {"PYTHONIOENCODING": "utf-8:strict"}  # as it is in most people's terminals
+    strict = os.environ | {"PYTHONIOENCODING": "utf-8:strict"}  # as in most terminals
     done = subprocess.run([sys.executable, "-m", "kinetoscope", "recover", run], capture_output=True, env=strict)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count(run) > 3  # it says what it wrote, as the file system has it
+    assert done.stdout.count(run) > 3  # it prints the names of its files as the file system has them
     traces = list(Path(os.fsdecode(run), "traces").glob("ep*.json"))
     assert sum(len(spans(path, f"item {number}")) for path in traces for number in range(12)) == 12
 
@@ -194,7 +194,7 @@ def once_killed(tmp_path_factory):
 
 @pytest.fixture
 def killed(once_killed, tmp_path):
-    """The folder that holds a killed run's, which a test then recovers."""
+    """The parent folder of a killed run's folder, which a test then recovers."""
     shutil.copytree(once_killed, tmp_path / "run")
     return tmp_path
 

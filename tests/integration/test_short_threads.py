@@ -1,4 +1,4 @@
-"""Thousands of threads that record a span and end: nothing of them is lost, and nothing of them stays in memory."""
+"""Thousands of threads that record a span and end: no span is lost, and no memory stays in use."""
 
 import multiprocessing
 import os
@@ -19,11 +19,11 @@ from kinetoscope.testing import MemoryTraceHandler
 from prepared_python import run_program
 
 native_only = pytest.mark.skipif(IS_PURE, reason="the recorder in Python keeps no files")
-# AddressSanitizer keeps back 8 MiB of what was freed.
+# AddressSanitizer keeps 8 MiB of freed memory.
 MOST_KIB = 9 * 1024 if "libasan" in os.environ.get("LD_PRELOAD", "") else 1024
 
 
-# One after the other, in windows of so many threads each. Spans are counted as they are saved.
+# One thread after the other, so many in each window. Spans are counted when they are saved.
 ONE_AFTER_THE_OTHER = """
 import sys, threading
 from kinetoscope import Profiler, ProfilerAction, TraceHandler
@@ -80,7 +80,7 @@ def test_ten_thousand_short_threads_lose_no_span_and_leave_nothing_in_memory(tmp
     assert done.returncode == 0, done.stderr
     num_spans, num_dropped, num_unlike, grown_kib, more_maps = map(int, done.stdout.split())
     assert (num_spans, num_dropped, num_unlike) == (10_000, 0, 0)
-    # A window that is still open holds a record and a mark of each of the 8,000 threads since the first look.
+    # The window is still open, so it has a record and a mark of each of the 8,000 threads since the first measurement.
     recorded_kib = 0 if per_window < 10_000 else 8_000 * 2 * RECORD_BYTES // 1024
     assert grown_kib - recorded_kib <= MOST_KIB
     assert more_maps < 200
@@ -115,7 +115,7 @@ print(len(handler.spans("short")), dropped)
 """
 
 
-# In files there are fewer, since on a busy disk each takes ten milliseconds. Of 256 KiB each, they would not fit.
+# With files there are fewer threads, since each takes ten milliseconds on a busy disk. Files of 256 KiB would not fit.
 @pytest.mark.parametrize(("keeps", "num"), [("in memory", 1500), pytest.param("in files", 300, marks=native_only)])
 def test_threads_that_run_all_at_once_share_the_space_and_lose_no_span(tmp_path, keeps, num):
     done = run_program(AT_ONCE, tmp_path if keeps == "in files" else "", num)
@@ -264,7 +264,7 @@ print(resident_kib() - before)
 """
 
 
-# With a folder there are fewer of them, since on a busy disk each takes tens of milliseconds.
+# With a folder there are fewer of them, since each takes tens of milliseconds on a busy disk.
 @pytest.mark.parametrize(("kind", "first", "last"), [("plain", 200, 1000), ("handler", 200, 1000), ("folder", 50, 150)])
 def test_profilers_that_are_closed_leave_nothing_in_memory(tmp_path, kind, first, last):
     done = run_program(MANY_PROFILERS, kind, tmp_path, first, last)

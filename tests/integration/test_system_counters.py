@@ -1,4 +1,4 @@
-"""What the SystemProfiler counted of this machine, as Perfetto shows it."""
+"""The SystemProfiler's counters of this machine, as Perfetto shows them."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""TorchProfiler in a real loop: Kineto's windows are those of the schedule, and its files join the cycles."""
+"""TorchProfiler in a real loop: Kineto's windows follow the schedule, and its files are in the cycles."""
 
 import gc
 import gzip
@@ -82,7 +82,7 @@ def test_a_run_that_ends_in_mid_window_keeps_what_torch_recorded(tmp_path):
 
 
 def test_an_active_stretch_that_the_epochs_end_breaks_off_is_saved(tmp_path):
-    def schedule(state):  # knows nothing of the epoch's length, as with a loader without one
+    def schedule(state):  # does not know the epoch's length, as with a loader without one
         return ProfilerAction.ACTIVE if state.timestamp.batch_in_epoch else ProfilerAction.SKIP
 
     handler = record(TorchProfiler(str(tmp_path)), schedule=schedule, batches=3, epochs=2)

@@ -1,4 +1,4 @@
-"""Looking at traces on a machine that has no POSIX: the commands in processes from which all of that was taken away."""
+"""The commands on a machine without POSIX: they run in processes from which everything of POSIX was removed."""
 
 import json
 import os
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-# Run by Python as it starts. What Windows does not have is not here either, but os.uname, which polars wants on Linux.
+# Python runs this as it starts. It removes what Windows does not have, except os.uname, which polars needs on Linux.
 PROLOGUE = """
 import os, select, signal, sys, time
 

@@ -1,4 +1,4 @@
-"""The module in C as a whole: whatever Python does with its objects, it gets an answer or an exception, no crash."""
+"""The module in C as a whole: whatever Python does with its objects, the result is a value or an exception."""
 
 import ctypes
 import struct
@@ -20,7 +20,7 @@ def events(first: int, count: int) -> bytes:
 
 
 def rewriting(num_events: int) -> "_native.TraceText":
-    """A text that has been looked at, and is to be written as it was."""
+    """A text after the first pass, to be written unchanged."""
     text = _native.TraceText(True, 1000, b"", False, False)
     piece = events(0, num_events)
     assert text.survey(piece, 0, len(piece), True, 0)[0] == len(piece)
@@ -98,7 +98,7 @@ TYPES = {kind.__name__: kind for kind in (*vars(_native).values(), *DESCRIPTORS)
 
 
 def run_alone(*command: object) -> None:
-    """Runs Python in a process of its own, so that a crash is a failure that says where."""
+    """Runs Python in a process of its own, so that a crash is a test failure that says where."""
     arguments = [sys.executable, "-X", "faulthandler", *map(str, command)]
     ended = subprocess.run(arguments, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=100)
     assert ended.returncode == 0, ended.stdout[-2000:] + ended.stderr[-4000:]
@@ -143,7 +143,7 @@ def test_a_recorder_that_starts_anew_in_its_own_process_records_on():
     with span:
         pass
     [(*_, chunks)] = recorder.take_at_close()
-    assert sum(map(len, chunks)) == 2  # whose it is, and the span
+    assert sum(map(len, chunks)) == 2  # the track mark, and the span
 
 
 def test_a_span_whose_recorder_started_anew_before_it_began_is_not_recorded():

@@ -18,10 +18,8 @@ from kinetoscope.errors import SettingsError
 from kinetoscope.live.folders import TraceRecipe
 from kinetoscope.live.own_folder import LIVE_BYTES_MAX
 from kinetoscope.recording.cycle import Contributions, Cycle
-from kinetoscope.recording.marker import RECORDING_ACTIONS, Marker
-from kinetoscope.recording.process import this_process
 from kinetoscope.recording.recorder import NameTable
-from kinetoscope.recording.schedule import ProfilerAction, Schedule, check_schedule
+from kinetoscope.recording.schedule import Schedule, check_schedule
 from kinetoscope.training.event import Callback, overrides
 from kinetoscope.training.ranks import Attempt, Ranks
 from kinetoscope.training.remote_url import check_url
@@ -120,32 +118,6 @@ class RunInside(Protocol):
     def seconds_to_close(self) -> float:
         """How much of the time that closing may take is left."""
         ...
-
-
-class AnyProfiler(Protocol):
-    """What every face of the profiler has: ``state.profiler`` for callbacks, and `kinetoscope.active_profiler()`."""
-
-    @property
-    def run(self) -> RunInside: ...
-    @property
-    def state(self) -> Any: ...
-
-    def marker(
-        self,
-        name: str,
-        actions: Iterable[ProfilerAction] = RECORDING_ACTIONS,
-        record_instant_on_start: bool = False,
-        record_instant_on_finish: bool = False,
-        categories: Iterable[str] = (),
-    ) -> Marker: ...
-    def get_action(self) -> ProfilerAction: ...
-    def schedule(self, state: RunState) -> ProfilerAction: ...
-    def record_chrome_json_trace_file(self, filepath: str | os.PathLike[str]) -> None: ...
-
-
-def active_profiler() -> AnyProfiler | None:
-    """The profiler of this process that has started and is not closed; None if there is none."""
-    return None if this_process.run is None else this_process.run.profiler
 
 
 # -- calls -------------------------------------------------------------------------------------------------------------

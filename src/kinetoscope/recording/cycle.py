@@ -18,7 +18,7 @@ from kinetoscope.recording.recorder import ACTION_BITS, Recorder, SpanName, Wind
 from kinetoscope.recording.recorder_choice import ProcessRecorder
 from kinetoscope.recording.schedule import ProfilerAction
 from kinetoscope.training.ranks import Attempt, Ranks, torch_distributed
-from kinetoscope.training.timestamp import Moment
+from kinetoscope.training.timestamp import Moment, plain_count
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,8 +135,7 @@ class Cycle:
     @cached_property
     def epoch_begins(self) -> list[tuple[int, int]]:
         """``epochs``, behind the one in which the window opened, whose begin is before all moments."""
-        epoch = self.begin_timestamp.epoch
-        return [(-(2**63), int(getattr(epoch, "value", epoch))), *self.epochs]
+        return [(-(2**63), plain_count(self.begin_timestamp.epoch)), *self.epochs]
 
     def epoch_at(self, moment_ns: int) -> int:
         """The epoch at a monotonic moment within the window."""

@@ -27,6 +27,10 @@ MOST_IDLE = 4096
 RECORDING_ACTIONS = (ProfilerAction.WARMUP, ProfilerAction.ACTIVE, ProfilerAction.ACTIVE_AND_SAVE)
 
 
+AskedMarker = tuple[str, Iterable[ProfilerAction], bool, bool, Iterable[str]]
+"""What a face was asked for: the arguments of its ``marker``, in their order, with which `MarkerSettings` begins."""
+
+
 class MarkerSettings:
     """What a marker is asked for with. Two settings are equal when a user could not tell their markers apart."""
 
@@ -348,6 +352,10 @@ class ProfilerMarkers:
         self.recorder = ProcessRecorder(clock)
         self._known = KnownMarkers()
         self._once = OnceLog()
+
+    def find(self, asked: AskedMarker) -> Marker:
+        """The marker that a face was asked for."""
+        return self.get(MarkerSettings(*asked))
 
     def get(self, asked: MarkerSettings, kind: type[Marker] = Marker) -> Marker:
         """The marker with these settings, of ``kind`` where it is made now. Of one that is there, the settings stay; if

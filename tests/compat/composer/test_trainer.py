@@ -1,4 +1,4 @@
-"""Our profiler in Composer's real Trainer: it trains, evaluates, resumes, fails and ends, and the traces tell of it."""
+"""Our profiler in Composer's real Trainer: it trains, evaluates, resumes, fails and ends, and the traces show that."""
 
 import json
 import os
@@ -84,7 +84,7 @@ def test_skipped_batches_leave_nothing():
 def test_an_evaluation_inside_a_window_is_recorded():
     train(profile_only_markers(), num_batches=4, eval_dataloader=make_batches(3), eval_interval="2ba")
     spans = spans_of(read_events())
-    assert len(spans["event/eval"]) == 1  # the one after batch 2; after batch 4 the epoch is over, and so is the window
+    assert len(spans["event/eval"]) == 1  # the one after batch 2; after batch 4 the epoch and the window are over
     assert len(spans["event/eval_batch"]) == 3
 
 
@@ -113,7 +113,7 @@ def test_traces_are_there_when_fit_returns_and_fit_may_be_called_again():
     assert len(spans_of(read_events())["event/batch"]) == 4
 
 
-# -- ending otherwise -------------------------------------------------------------------------------------------
+# -- other ways to end -------------------------------------------------------------------------------------------
 
 
 class FailsInBatch(Callback):
@@ -150,7 +150,7 @@ def test_an_interrupted_trainer_can_fit_again():
 
 
 class Watches(Callback):
-    """Notes who is in the Trainer's list at some events."""
+    """Notes which callbacks are in the Trainer's list at some events."""
 
     def __init__(self):
         self.kinds = {}

@@ -1,6 +1,6 @@
-"""Clocks that really differ, measured over the store that a run has: the truth is within the stated bound.
+"""Clocks that really differ, compared through a run's store: the true offset is within the stated bound.
 
-``KINETOSCOPE_CLOCK_RUNS=100`` measures as often as the promise says; `make test` measures less often.
+``KINETOSCOPE_CLOCK_RUNS=100`` makes 100 measurements; `make test` makes fewer.
 """
 
 import json
@@ -114,7 +114,7 @@ def test_the_merged_trace_of_two_clocks_is_on_rank_0s_and_says_within_what(tmp_p
     [clock] = trace["kinetoscope"]["clocks"]
     assert clock["rank"] == 1
     assert clock["bound_ns"] == apart[1]["bound_ns"]
-    # Leaving a barrier takes a moment, so single pairs differ; but hours and a drift would shift all of them.
+    # Leaving a barrier takes some time, so single pairs differ; but hours and a drift would shift all of them.
     differences = sorted(b - a for a, b in zip(moments(trace, 0), moments(trace, 1), strict=True))
     assert abs(differences[len(differences) // 2]) < 10_000
 

@@ -43,7 +43,7 @@ def upload(run_folder, environment, *options):
 
 
 def queue(tmp_path, name, num_bytes, num_files=1):
-    """A run folder with files that wait for the store."""
+    """A run folder with files that wait for upload."""
     run_folder = tmp_path / "run"
     (run_folder / "traces").mkdir(parents=True)
     for number in range(num_files):
@@ -186,7 +186,7 @@ def test_an_upload_that_another_process_is_busy_with_is_not_called_done(tmp_path
 
 
 def _wait_for_queue(run_folder):
-    """What waits once the killed process's own files are all in the queue."""
+    """The waiting files, once all files of the killed process are in the queue."""
     listed = [json.loads(line) for line in (run_folder / "traces/.manifest/rank0.jsonl").read_text().splitlines()]
     waiting = read_queue(run_folder, 0)
     assert len(waiting) >= len([line for line in listed if line["type"] == "finished"]) - 1
@@ -194,8 +194,9 @@ def _wait_for_queue(run_folder):
 
 
 def _end_uploads(run_folder):
-    """Ends what a killed run leaves behind, as the end of its machine would: the upload process, also one that has been
-    forked and does not bear its own name yet."""
+    """Ends the upload process of a killed run, as the end of its machine would, even if it was only just forked and
+    does not have its own name yet.
+    """
     while left := [process for process in Path("/proc").glob("[0-9]*") if _is_at_work_in(run_folder.parent, process)]:
         for process in left:
             with suppress(ProcessLookupError):

@@ -1,4 +1,4 @@
-"""Execution traces: files that torch's observer writes, in step with a profiler's window or alone."""
+"""Execution traces: files that torch's observer writes, during a profiler's window or alone."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""The memory timeline: stock's numbers on the same results, on the CPU as well, and a page that needs nothing else."""
+"""The memory timeline: torch's numbers on the same results, also on the CPU, and a page that needs nothing else."""
 
 import gzip
 import json

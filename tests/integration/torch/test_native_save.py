@@ -1,4 +1,4 @@
-"""Kineto saves in our module in C++ only where both were compiled alike; else torch saves, and a line says so."""
+"""Kineto saves in our C++ module only if both were compiled alike; else torch saves, and a line in the log says so."""
 
 import json
 import shutil
@@ -30,7 +30,7 @@ for number in range(2):
 
 
 def export(folder: Path, *arguments: str) -> str:
-    """What a process that exports two windows has logged."""
+    """The log of a process that exports two windows."""
     child = subprocess.run([sys.executable, "-c", EXPORTS, *arguments], cwd=folder, capture_output=True, text=True)
     assert child.returncode == 0, child.stderr
     for number in range(2):

@@ -1,4 +1,4 @@
-"""kinetoscope.torch.profile on the CPU: what is recorded, when, and that nothing harms the process."""
+"""kinetoscope.torch.profile on the CPU: what it records and when, and that it does not harm the process."""
 
 import contextlib
 import threading

@@ -1,4 +1,4 @@
-"""record_function: the same spans as stock's, in traces and execution traces, and next to nothing when off."""
+"""record_function: the same spans as torch's, in traces and execution traces, and almost no cost when off."""
 
 import json
 import threading

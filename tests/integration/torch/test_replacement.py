@@ -1,4 +1,4 @@
-"""Our names in place of torch.profiler's: programs that use these go on working."""
+"""Our names in place of torch.profiler's: programs that use them still work."""
 
 import inspect
 
@@ -127,7 +127,7 @@ def test_the_semi_public_names_are_there():
 @pytest.mark.parametrize("name", [*torch.profiler.__all__, "_KinetoProfile"])
 def test_functions_and_constructors_take_the_same_arguments(name):
     ours, stock = getattr(kinetoscope.torch, name), getattr(torch.profiler, name)
-    if ours is not stock and name != "kineto_available":  # stock's is a builtin without a signature
+    if ours is not stock and name != "kineto_available":  # torch's is a builtin without a signature
         assert parameters(ours) == parameters(stock)
 
 

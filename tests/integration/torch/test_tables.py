@@ -1,6 +1,5 @@
-"""Tables from columns: the rows and numbers of stock, field by field, on the same results of Kineto.
-
-Our own Python frames are left out of what stock gets to see as well.
+"""Tables from columns: torch's rows and numbers, field by field, on the same results of Kineto. torch's tables are made
+without our own Python frames, too.
 """
 
 import copy
@@ -64,7 +63,7 @@ def record(options: dict) -> profile:
 
 
 class WithoutOurFrames:
-    """Kineto's results as torch asks for them, less our frames."""
+    """Kineto's results as torch reads them, without our frames."""
 
     def __init__(self, results) -> None:
         self._results = results
@@ -83,7 +82,7 @@ class WithoutOurFrames:
 
 
 class EventAmongOthers:
-    """An event of Kineto, around which our frames are gone."""
+    """An event of Kineto, without our frames around it."""
 
     def __init__(self, event, own: OwnFrames) -> None:
         self._event = event
@@ -133,12 +132,12 @@ def test_events_have_what_stocks_have(options):
 def table_of(events: EventList) -> str:
     try:
         return events.table(sort_by="cpu_time_total")
-    except TypeError as error:  # torch up to 2.9 or so has none where memory comes with FLOPS
+    except TypeError as error:  # torch up to 2.9 or so cannot make tables with memory and FLOPS
         return str(error)
 
 
 def shown(value, place_of: dict[int, int]):
-    """A value that compares; an event is its place in its list."""
+    """A value that can be compared; an event becomes its place in its list."""
     if isinstance(value, FunctionEvent):
         return place_of[id(value)]
     if isinstance(value, list):
@@ -182,7 +181,7 @@ def test_key_averages_can_be_pickled_with_the_events_around_its_rows():
 
 @needs_frames_among_events
 def test_frames_whose_names_torch_has_lost_are_in_tables_and_traces_all_the_same(tmp_path, monkeypatch):
-    """The names of code that is gone by the stop, such as that of a module that was imported, may be any bytes."""
+    """Names of code that was freed before the stop, such as a module's, may be any bytes."""
     monkeypatch.syspath_prepend(tmp_path)
     for number in range(20):
         (tmp_path / f"gone_{number}.py").write_text("")

@@ -1,4 +1,4 @@
-"""Wrong usage is exit code 2 and one line; a window that is not there is told apart from it."""
+"""Wrong usage is exit code 2 and one line; a window that does not exist has another exit code."""
 
 import json
 
@@ -74,7 +74,7 @@ COMMANDS = [
 
 
 def output_of(command, folder):
-    """The file that a command writes, or one of them."""
+    """The file, or one of the files, that a command writes."""
     name = next(word for word in command.split() if word.startswith(("out", "many")))
     return folder / (name if name != "many" else "many/rank1.json" + ".gz" * ("--to" in command))
 

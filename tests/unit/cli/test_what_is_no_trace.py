@@ -1,4 +1,4 @@
-"""Every verb refuses what is no trace in one line that says what it is, and writes nothing."""
+"""Every command refuses a file that is no trace, says in one line what it is, and writes nothing."""
 
 import gzip
 import json
@@ -25,7 +25,7 @@ VERBS = {
 
 @pytest.fixture(params=VERBS)
 def refusal(request, tmp_path, monkeypatch, capsys):
-    """What a verb says of a file with some content, once it has refused it."""
+    """The message with which a command refuses a file with this content."""
     if request.param in ("info", "parquet"):
         pytest.importorskip("polars")
     monkeypatch.chdir(tmp_path)

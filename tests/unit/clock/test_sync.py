@@ -1,4 +1,4 @@
-"""Ranks that compare clocks through a real store, in one process: their clocks differ by what the test says."""
+"""Ranks that compare clocks through a real store, in one process, with known differences between the clocks."""
 
 import threading
 from contextlib import contextmanager
@@ -14,7 +14,7 @@ NEVER = threading.Event()
 
 
 class OffsetClock(SystemClock):
-    """The machine's clock, so much later."""
+    """The machine's clock with an offset."""
 
     def __init__(self, offset_ns):
         self.offset_ns = offset_ns

@@ -1,4 +1,4 @@
-"""formats/chrome.py: any shape of Chrome JSON in, exact nanoseconds out, and valid JSON back."""
+"""formats/chrome.py: reads any form of Chrome JSON, with exact nanoseconds, and writes valid JSON."""
 
 import gzip
 import io
@@ -23,7 +23,7 @@ WHOLE = f'{{"baseTimeNanoseconds": {BASE_NS}, "host_name": "h", "traceEvents": [
 
 
 class Scalar:
-    """Stands for a numpy scalar."""
+    """A placeholder for a numpy scalar."""
 
     def __init__(self, value: Any) -> None:
         self.value = value
@@ -68,7 +68,7 @@ def test_absolute_microseconds_keep_all_their_digits(write):
 
 
 def test_microseconds_keep_all_their_digits_also_weeks_after_the_base(write):
-    # A double is right to half a nanosecond there, and a thousand times it no longer.
+    # There a double is exact to half a nanosecond, but not after multiplying it by 1000.
     trace = read_chrome(
         write(f'{{"baseTimeNanoseconds": {BASE_NS}, "traceEvents": [{{"ph": "X", "ts": 4412352254936.011}}]}}')
     )
@@ -240,6 +240,6 @@ def test_the_header_is_read_without_the_rest_of_the_file(tmp_path, as_list):
     header = {"kinetoscope": {"rank": 3}}
     with path.open("wb") as stream, ChromeWriter(stream, base_ns=7, header=header, as_list=as_list) as writer:
         writer.write([{"ph": "X", "name": "a", "ts": 8, "dur": 1}])
-    os.truncate(path, 1 << 40)  # nobody reads that, nor holds it
+    os.truncate(path, 1 << 40)  # too large to read or to keep in memory
     read = read_header(path)
     assert read == {"schemaVersion": 1, "displayTimeUnit": "ms", "baseTimeNanoseconds": 7} | header

@@ -1,4 +1,4 @@
-"""formats/chrome_scan.py: the scanner in C and its twin read every file alike, whatever is in it."""
+"""formats/chrome_scan.py: the scanner in C and its twin read every file alike."""
 
 import json
 from typing import Any
@@ -57,7 +57,7 @@ def read(request):
 
 
 def row(read, event: dict[str, Any]) -> dict[str, Any]:
-    """What becomes of one event that stands between two ordinary ones."""
+    """The row of an event that is between two ordinary ones."""
     reading = read([SPAN, event, SPAN])
     assert len(reading.rows) == 3
     return reading.rows[1]
@@ -186,7 +186,7 @@ def test_many_odd_events_among_others_come_in_their_order(read):
 
 
 def test_broken_events_cost_themselves_only(read):
-    """None of them takes away the event behind it, also where their strings are not closed."""
+    """The event after each of them is read, also if a string is not closed."""
     events = [json.dumps(SPAN | {"name": f"event {number}"}) for number in range(200)]
     broken = [event.replace('"cat"', 'cat"' if number % 20 else '"cat') for number, event in enumerate(events)]
     mixed = [broken[number] if number % 10 == 5 else event for number, event in enumerate(events)]
@@ -305,7 +305,7 @@ _GARBAGE = [b'{"ph":', b'{"x":{"ph":1},', b'{"ph":"X","a":"', b'"', b"1,", b"{},
 @pytest.mark.parametrize("garbage", _GARBAGE, ids=repr)
 @pytest.mark.parametrize("make", SCANNERS.values(), ids=SCANNERS)
 def test_millions_of_pieces_of_garbage_do_not_hold_up_what_stands_around_them(make, garbage):
-    # Each piece by itself would take minutes, and the test's time would be up.
+    # Piece by piece this would take minutes, and the test would time out.
     good = b"".join(_GOOD % number for number in range(5000))
     reading = read_with(make(), b"[" + good + garbage * (6_000_000 // len(garbage)) + b'"},\n' + good + b"]")
     names = [row["name"] for row in reading.rows]

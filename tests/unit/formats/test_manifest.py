@@ -1,4 +1,4 @@
-"""formats/manifest.py: what one rank appends, another process reads, whatever happened in between."""
+"""formats/manifest.py: another process reads what one rank appends, whatever happens in between."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Whatever overlaps, the result nests and nothing is lost; spans in pairs match as brackets, in order of time."""
+"""Whatever overlaps, the result nests and no span is lost; begins and ends match, in order of time."""
 
 import copy
 from collections import defaultdict
@@ -160,7 +160,7 @@ def test_what_was_done_is_added_to_what_was_said_and_to_nothing_else(before, aft
 
 
 def test_a_second_nesting_puts_nothing_on_the_overlap_track_of_the_first():
-    # Kineto's own events nest when they are exported, and once more beside what the markers recorded.
+    # Kineto's events are nested when they are exported, and again together with the markers.
     events = [span(begin, begin + 500 * US, cat="user_annotation") for begin in (0, 250 * US)]
     nest(events)
     frame, marker = span(600 * US, 8000 * US, cat="frame"), span(700 * US, 9000 * US, cat="marker")

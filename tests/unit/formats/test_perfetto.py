@@ -1,4 +1,4 @@
-"""formats/perfetto.py and its twin in C: what the trace processor shows of the packets is what it shows of the JSON."""
+"""formats/perfetto.py and its twin in C: the trace processor shows the same for the packets and for the JSON."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from kinetoscope.formats.perfetto import PerfettoWriter, varint
 from kinetoscope.merge.merge_traces import merge_traces
 from trace_processor.trace_processor import load
 
-MOST_GROWTH_BYTES = 20_000_000  # of 30 MB more to read; AddressSanitizer keeps back 8 MB of what was freed
+MOST_GROWTH_BYTES = 20_000_000  # for 30 MB more to read; AddressSanitizer keeps 8 MB of freed memory
 PEAK = """
 import re, sys
 from pathlib import Path
@@ -49,7 +49,7 @@ def counter(ts: float, **values: float) -> dict[str, Any]:
 
 
 EVENTS = [
-    span("inner", 12, 3),  # spans in the order of their end, as markers are written
+    span("inner", 12, 3),  # spans in the order of their ends, as markers are written
     span("same begin, inside", 10, 2),
     span("outer", 10, 10),
     span("touches", 20, 5),
@@ -139,7 +139,7 @@ def test_what_does_not_nest_is_on_a_track_of_its_own_there_too(tmp_path, rewrite
 
 
 def nested(draw_order: random.Random, begin: int, end: int, depth: int, found: list[dict[str, Any]]) -> None:
-    """Spans within spans, many of which begin or end with others, or take no time, in the order of their end."""
+    """Nested spans in the order of their ends. Many begin or end together, or take no time."""
     at = begin
     while at < end and depth:
         at = draw_order.choice([at, at, draw_order.randint(at, end)])
@@ -167,7 +167,7 @@ def test_spans_in_the_order_of_their_end_nest_as_in_the_json(tmp_path, rewriter,
 
 
 def test_packets_of_spans_in_the_order_of_their_end_take_no_memory(tmp_path):
-    """A recorder writes a loop's spans, each before the one around it, and the one around all of them at the end."""
+    """A recorder writes each span before the one around it, and the one around all of them last."""
     pytest.importorskip("kinetoscope._native")
 
     def peak_bytes(num_batches: int) -> int:

@@ -1,4 +1,4 @@
-"""formats/perfetto.py and its twin in C: how counters stand below their process in Perfetto."""
+"""formats/perfetto.py and its twin in C: how Perfetto groups the counters of a process."""
 
 import json
 from pathlib import Path
@@ -16,7 +16,7 @@ from odd_events import QUIET, places, texts, times, values
 from trace_processor.trace_processor import load
 
 BASE_NS = 1_790_857_026_000_000_000
-NUM_NAMES = 70_000  # more than C keeps note of
+NUM_NAMES = 70_000  # more than C notes
 
 
 @pytest.fixture(params=["native", "pure"])
@@ -188,7 +188,7 @@ def message(packed: bytes) -> Message:
 
 
 def counters_in(packed: bytes) -> tuple[set[tuple[Any, ...]], list[tuple[Any, ...]]]:
-    """Each counter and group that is described, with its parent and name; and each number, its moment and counter."""
+    """Each described counter and group with its parent and name; and each number with its time and counter."""
     packets = [message(packet) for packet in message(packed)[1]]
     tracks = [message(packet[60][0]) for packet in packets if 60 in packet]
     values = [(packet[8][0], message(packet[11][0])) for packet in packets if 11 in packet]

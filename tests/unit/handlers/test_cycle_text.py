@@ -1,4 +1,4 @@
-"""A cycle with a contributed trace, written by C: the same file as the one that Python writes, in little memory."""
+"""A cycle with a contributed trace, written by C: the same file as Python writes, in little memory."""
 
 import json
 import tempfile
@@ -37,7 +37,7 @@ def marker(begin_ns, duration_ns, name=0):
 
 
 def op(begin_ns, duration_ns, *, name="aten::mm", cat="cpu_op", pid=PID, tid=PID, **fields):
-    """A span of Kineto's; times count from the window's begin."""
+    """A span of Kineto's, with times from the window's begin."""
     ts = (UNIX_NS - BASE_NS + begin_ns) / 1000
     return {"ph": "X", "name": name, "cat": cat, "pid": pid, "tid": tid, "ts": ts, "dur": duration_ns / 1000} | fields
 
@@ -82,7 +82,7 @@ def written(cycle, folder, *, by_c=True):
 
 
 def tracks_of(path):
-    """What each track of a file is called, with where it stands and what is on it; and the header."""
+    """The name, place and spans of each track of a file; and the header."""
     trace = json.loads(path.read_text())
     events = trace.pop("traceEvents")
     titles = {event["tid"]: event["args"]["name"] for event in events if event["name"] == "thread_name"}
@@ -105,7 +105,7 @@ def assert_same(events, *threads):
 
 
 TIMES = st.tuples(st.integers(0, 40_000), st.integers(0, 20_000))
-# Not event/batch, which tells what a track is for: where it moves from its thread, C still counts it as that one's.
+# Not event/batch, which decides the role of a track: if it is moved to another track, C still counts it for its thread.
 MARKERS = st.builds(lambda time, name: marker(*time, name), TIMES, st.sampled_from([0, 2]))
 OPS = st.builds(
     lambda time, cat, tid: op(*time, cat=cat, tid=tid),

@@ -1,4 +1,4 @@
-"""Draining in C: the file has the same events as the one that Python writes, whatever was recorded."""
+"""Draining in C: the file has the same events as the one that Python writes."""
 
 import json
 import locale
@@ -80,7 +80,7 @@ def written(cycle, folder, *, drained=True, in_pairs=False):
 
 
 def in_order(path):
-    """The events of a file, as text, in an order of their own."""
+    """The events of a file, as text, sorted."""
     return sorted(json.dumps(event, sort_keys=True) for event in events_of(path))
 
 

@@ -1,4 +1,4 @@
-"""What a process says, when it starts, of live folders that are in its run's folder already."""
+"""What a process logs at its start about live folders that are already in its run's folder."""
 
 import itertools
 import logging

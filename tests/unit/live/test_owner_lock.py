@@ -1,4 +1,4 @@
-"""live/owner_lock.py: whether the process that keeps a live folder lives, asked by others and by itself."""
+"""live/owner_lock.py: whether the owner of a live folder is alive, asked by other processes and by itself."""
 
 import errno
 import fcntl
@@ -122,7 +122,7 @@ def test_a_folder_without_a_lock_is_judged_by_the_pid_on_this_machine_only(tmp_p
 def test_the_lock_of_another_machine_that_is_free_says_nothing(left):
     (left / "owner.lock").write_text("the boot id of another machine\n")
     assert owner_state(left, "another machine", os.getpid()) is Owner.UNKNOWN
-    assert owner_state(left, HERE, os.getpid()) is Owner.DEAD  # this machine, started again since
+    assert owner_state(left, HERE, os.getpid()) is Owner.DEAD  # this machine, rebooted since
 
 
 def test_where_the_file_system_has_no_locks_the_pid_is_asked(tmp_path, monkeypatch):

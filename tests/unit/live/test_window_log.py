@@ -1,4 +1,4 @@
-"""The log of windows: what a reader makes of it, whenever its writer was killed."""
+"""The log of windows, read after its writer was killed at any moment."""
 
 from kinetoscope.live.window_log import EpochBegan, WindowClosed, WindowLog, WindowOpened, WindowSaved, read_windows
 

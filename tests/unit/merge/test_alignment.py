@@ -1,4 +1,4 @@
-"""merge/alignment.py: clocks that were compared are put on rank 0's, and the merged trace says how sure that is."""
+"""merge/alignment.py: compared clocks are moved to rank 0's clock, and the merged trace says how exact that is."""
 
 import json
 
@@ -52,8 +52,12 @@ def merge(tmp_path, *files):
     return spans, merged["kinetoscope"], report
 
 
+@pytest.mark.parametrize("pure", ["0", "1"])
 @pytest.mark.parametrize(("ahead_ns", "drift_ppm"), [(HOURS_NS, 0.0), (-HOURS_NS, 100.0), (5000, -100.0), (0, 0.0)])
-def test_events_of_one_moment_are_at_one_moment_however_far_the_clocks_are_off(tmp_path, ahead_ns, drift_ppm):
+def test_events_of_one_moment_are_at_one_moment_however_far_the_clocks_are_off(
+    tmp_path, monkeypatch, ahead_ns, drift_ppm, pure
+):
+    monkeypatch.setenv("KINETOSCOPE_PURE", pure)
     moments = [0.0, 2.5, 9.9]
     files = [trace(tmp_path / "rank0.json", 0, moments)]
     files.append(trace(tmp_path / "rank1.json", 1, moments, ahead_ns=ahead_ns, drift_ppm=drift_ppm))

@@ -1,4 +1,4 @@
-"""merge/check.py: a damaged trace made valid, in memory that does not grow with it, and nothing else changed."""
+"""merge/check.py: a damaged trace becomes valid, nothing else is changed, and memory does not grow with the file."""
 
 import gzip
 import json
@@ -18,7 +18,7 @@ from kinetoscope.merge.check import check_trace, repair_trace
 from odd_events import BASE_NS, QUIET, events
 from trace_processor.trace_processor import load
 
-OUR_BASE_NS = 795 * GRID_NS  # which stays
+OUR_BASE_NS = 795 * GRID_NS  # a base of ours stays
 MOST_BYTES = 150_000_000
 PEAK = """
 import re, sys
@@ -79,7 +79,7 @@ def test_pids_tids_ids_names_and_unknown_fields_stay_as_they_are(tmp_path):
 @both
 @pytest.mark.parametrize(("base_ns", "digits"), [(BASE_NS + 123_456_789, ""), (0, "179085702612345")])
 def test_times_stay_what_they_are(tmp_path, base_ns, digits):
-    """Counted from a base, or from 1970, in more digits than a double has; what is written suits viewers' doubles."""
+    """Times from a base or from 1970, with more digits than a double has. The written times fit viewers' doubles."""
     spans = ", ".join(
         f'{{"ph": "X", "name": "a", "ts": {digits}{fraction}, "dur": 1}}' for fraction in ("6.789", "7.001")
     )
@@ -97,6 +97,22 @@ def test_a_trace_without_a_clock_gets_none(tmp_path):
     result = repaired(tmp_path, [span(1.5), span(10.5)], cut=1)
     assert [event["ts"] for event in result["traceEvents"]] == [1.5, 10.5]
     assert [finding.kind for finding in check_trace(tmp_path / "out.json").findings] == ["clock"]
+
+
+@both
+def test_times_that_viewers_drop_move_by_full_seconds(tmp_path):
+    (tmp_path / "in.json").write_text(json.dumps([span(-1_500_000.25), span(10.5)]))
+    done = repair_trace(tmp_path / "in.json", tmp_path / "out.json").done
+    assert done == ["All times moved by +2 s, to where viewers take them."]
+    events = json.loads((tmp_path / "out.json").read_bytes())["traceEvents"]
+    assert [event["ts"] for event in events] == [499_999.75, 2_000_010.5]
+
+
+@both
+@pytest.mark.parametrize(("fraction", "kinds"), [(0.5, ["clock", "times"]), (0, ["clock"])])
+def test_times_far_from_where_they_count_from_are_right_in_whole_microseconds_only(tmp_path, fraction, kinds):
+    (tmp_path / "in.json").write_text(json.dumps([span(2**44 + fraction)]))
+    assert [finding.kind for finding in check_trace(tmp_path / "in.json").findings] == kinds
 
 
 @both
@@ -213,7 +229,7 @@ def test_both_repair_alike(tmp_path, monkeypatch, events):
 
 
 def test_memory_does_not_grow_with_the_file(tmp_path):
-    """The file is cut, and has overlaps and quotes that nobody escaped: all that makes a reader keep things."""
+    """The file is cut, and has overlaps and quotes that are not escaped: everything that makes a reader keep data."""
     pytest.importorskip("kinetoscope._native")
     write_large_damaged_trace(tmp_path / "in.json", 40_000_000)
     done = subprocess.run(
@@ -225,7 +241,7 @@ def test_memory_does_not_grow_with_the_file(tmp_path):
 
 
 def write_large_damaged_trace(path: Path, size_bytes: int) -> None:
-    """Events of 250 bytes; one in a hundred overlaps the one before, one in ten thousand is no JSON."""
+    """Writes events of 250 bytes; one in a hundred overlaps the one before, one in ten thousand is no JSON."""
     args = {"External id": 1, "Input Dims": [[64, 64], [64, 64]], "Input type": ["float", "float"], "more": "x" * 60}
     with path.open("w") as file:
         file.write(json.dumps({"baseTimeNanoseconds": BASE_NS})[:-1] + ', "traceEvents": [\n')

@@ -1,4 +1,4 @@
-"""merge/merge_traces.py: any ranks and cycles become one valid trace, and nothing existing is damaged."""
+"""merge/merge_traces.py: any ranks and cycles become one valid trace, and existing files are not damaged."""
 
 import gzip
 import json
@@ -60,6 +60,7 @@ def test_traces_that_lie_years_apart_are_said_to_lose_spans_in_json_and_do_not_i
     report = merge_traces(tmp_path / "out.json", early, late)
     (note,) = report.notes
     assert "2555 days" in note
+    assert "to 25 ns" in note
     assert ".pftrace" in note
     assert json.loads(report.output.read_text())["kinetoscope"]["notes"] == [note]
     report = merge_traces(tmp_path / "out.pftrace", early, late)
@@ -355,7 +356,7 @@ def test_a_file_that_is_still_being_written_is_refused_and_nothing_is_left_behin
     text = file.read_text()
 
     def on_progress(num_done: int, num_all: int) -> None:
-        if 2 * num_done >= num_all:  # it was looked at, and is about to be read again
+        if 2 * num_done >= num_all:  # after the first pass, before the second
             file.write_text(text.removesuffix("]}") + f", {json.dumps(cpu(2, tid=tid))}]}}")
 
     with pytest.raises(TraceFileError, match="changed meanwhile"):
@@ -369,6 +370,19 @@ def test_files_of_one_rank_and_one_time_are_said_to_overlap(tmp_path):
     later = write(tmp_path / "c-rank0.json", [cpu(3_000)])
     (note,) = merge_traces(tmp_path / "out.json", first, second, later).notes
     assert note.startswith("a-rank0.json and b-rank0.json are both of rank 0 and overlap in time")
+
+
+def test_cycles_of_one_rank_that_follow_one_another_are_not_said_to_overlap(tmp_path):
+    files = [write(tmp_path / f"{cycle}-rank0.json", [cpu(cycle * 7_000, dur=4_000)]) for cycle in range(4)]
+    assert merge_traces(tmp_path / "out.json", *files).notes == []
+
+
+def test_progress_ends_where_everything_is_done(tmp_path):
+    files = [write(tmp_path / f"rank{rank}.json", [cpu(0)]) for rank in range(3)]
+    told = []
+    merge_traces(tmp_path / "merged.json", *files, on_progress=lambda done, total: told.append((done, total)))
+    done, total = told[-1]
+    assert done == total
 
 
 @pytest.mark.parametrize("pure", ["0", "1"])

@@ -1,4 +1,4 @@
-"""merge/native_rewrite.py and its twin, merge/pure_rewrite.py: whatever the file, the same trace comes out of both."""
+"""merge/native_rewrite.py and its twin, merge/pure_rewrite.py: both write the same trace, whatever the file."""
 
 import json
 from pathlib import Path
@@ -21,7 +21,7 @@ pytest.importorskip("kinetoscope._native", reason="compares the rewriter in C wi
 
 
 def merged(output: Path, file: Path, monkeypatch: pytest.MonkeyPatch, *, pure: bool, **how: Any) -> Any:
-    """The merged trace as what it means, and the counts; or the kind of error."""
+    """The meaning of the merged trace, and the counts; or the kind of error."""
     monkeypatch.setenv("KINETOSCOPE_PURE", "1" if pure else "0")
     try:
         report = merge_traces(output, file, **how)
@@ -52,7 +52,7 @@ def test_both_write_the_same_events(tmp_path, monkeypatch, events, indent):
 @QUIET
 @given(events, st.sampled_from([None, 0, 2]))
 def test_both_write_the_same_events_where_many_look_alike(tmp_path, monkeypatch, events, indent):
-    """What C learnt of the first of them it uses for the others, where enough text follows."""
+    """C uses what it learnt from the first event for the others, if enough text follows."""
     trace = {"baseTimeNanoseconds": BASE_NS, "traceEvents": events * 4, "traceName": "x" * 300}
     agree(json.dumps(trace, indent=indent).encode(), tmp_path, monkeypatch)
 
@@ -73,7 +73,7 @@ def test_both_read_numbers_alike_where_many_events_look_alike(tmp_path, monkeypa
 @QUIET
 @given(st.lists(st.permutations(("pid", "tid", "ts", "dur", "args", "cat")), min_size=1), st.data())
 def test_both_find_places_and_times_wherever_they_stand_in_an_event(tmp_path, monkeypatch, orders, data):
-    """Also where one is too long, or too far from the next, for what the first pass notes of it."""
+    """Also if a value is too long, or too far from the next, for the first pass to note it."""
     long_value, far = st.sampled_from([3, "7", "9" * 300]), st.sampled_from(["", "x" * 300])
     written = []
     for number, order in enumerate(orders):

@@ -1,4 +1,4 @@
-"""A save that fails is tried again, and what was recorded stays until then."""
+"""A save that fails is tried again, and the records are kept until then."""
 
 import gc
 import json
@@ -28,7 +28,7 @@ def every_second_batch_is_a_cycle(state):
 
 @contextmanager
 def unwritable(folder):
-    """Meanwhile there is a file where the folder was: even root cannot write into it."""
+    """Puts a file in place of the folder for a while: even root cannot write into it."""
     aside = folder.with_name("aside")
     folder.rename(aside)
     folder.write_text("")
@@ -61,7 +61,7 @@ def live_names(folder):
 
 
 def record_cycle(profiler, num_spans=1):
-    """Trains two batches, of which the second is a cycle, and waits until it is saved or has failed."""
+    """Trains two batches, the second of which is a cycle, and waits until its save has succeeded or failed."""
     for batch in profiler.batches(range(2)):
         for _ in range(num_spans * batch):
             with profiler.marker("work"):
@@ -70,7 +70,7 @@ def record_cycle(profiler, num_spans=1):
 
 
 class Failing(TraceHandler):
-    """Fails at the calls whose numbers it is given, and remembers the cycles of all calls."""
+    """A handler that fails at the calls with the given numbers, and keeps the cycles of all calls."""
 
     def __init__(self, failing, error=None):
         self.failing, self.error = failing, error or OSError("no space left")
@@ -113,7 +113,7 @@ def test_a_cycle_that_failed_to_the_end_stays_live_and_another_close_saves_it(tm
             assert live_names(folder).count("work") == 7
             assert str(folder) in caplog.text
             assert "recover" in caplog.text
-        with Profiler(every_second_batch_is_a_cycle):  # nothing stands in the way of another one
+        with Profiler(every_second_batch_is_a_cycle):  # another profiler can start
             pass
     profiler.close()
     assert [works_in(path) for path in sorted(handler._folder.path.glob("ep*.json"))] == [1, 7]
@@ -227,7 +227,7 @@ def test_a_source_that_can_never_write_costs_the_cycles_only_its_own_trace(tmp_p
     with Profiler(every_second_batch_is_a_cycle, handler, sources=[Contributor(tmp_path, 10**6)]) as profiler:
         for _ in range(6):
             record_cycle(profiler)
-        assert len(handler.cycles) >= 3  # results in memory are not held for ever
+        assert len(handler.cycles) >= 3  # results in memory are not kept forever
     assert sorted(handler.cycles) == [(number, 0) for number in range(6)]
     assert "is lost" in caplog.text
 
@@ -298,7 +298,7 @@ def test_a_handler_of_ones_own_that_is_broken_costs_no_live_data_that_others_hav
 
 
 class Tensor:
-    """What a frame of a failing save may hold."""
+    """A large object that a frame of a failing save may hold."""
 
 
 @pytest.mark.parametrize("strict", [False, True])

@@ -1,4 +1,4 @@
-"""The end of a run: every part of it happens, whatever another part raises, and the process is as it was before."""
+"""The end of a run: every step is run, even if another one raises, and the process's state is restored."""
 
 import atexit
 import os
@@ -23,7 +23,9 @@ ALWAYS = lambda state: ProfilerAction.ACTIVE  # noqa: E731
 
 @pytest.fixture(autouse=True)
 def the_process_is_as_it_was_before(monkeypatch):
-    """What `conftest` does not look at: Ctrl-C, the environment, what is called at exit. Then another one may run."""
+    """Checks what `conftest` does not: the handler of Ctrl-C, the environment, calls at exit, and that another profiler
+    can run.
+    """
     called_at_exit = []
     monkeypatch.setattr(atexit, "register", called_at_exit.append)
     monkeypatch.setattr(
@@ -54,7 +56,7 @@ class Raising(Callback):
 
 
 class Blocking(TraceHandler):
-    """A handler that keeps the writer thread until it is let go."""
+    """A handler that blocks the writer thread until it is released."""
 
     def __init__(self):
         self.has_begun, self.may_end = threading.Event(), threading.Event()
@@ -81,7 +83,7 @@ def parts_in(live_folder):
 
 
 class CtrlC:
-    """Presses Ctrl-C once the profiler waits for a save."""
+    """Sends Ctrl-C once the profiler waits for a save."""
 
     def __init__(self, profiler, handler, signals=(signal.SIGINT,)):
         self._thread = threading.Thread(target=self._press, args=(profiler, handler, signals))

@@ -10,7 +10,7 @@ from kinetoscope.testing import FakeClock
 
 
 class Log(TraceHandler):
-    """Writes down every event it is told of."""
+    """Notes every event."""
 
     def __init__(self):
         self.events = []

@@ -1,4 +1,4 @@
-"""The plain loop, as people write it: epochs, steps, evaluations, loops that are left."""
+"""The plain loop, as people write it: epochs, steps, evaluations, loops that end early."""
 
 import contextlib
 import json
@@ -36,7 +36,7 @@ def ends(handler):
 
 
 class Diary(Callback):
-    """Writes down the events it is told of."""
+    """Notes the events."""
 
     def __init__(self):
         self.events = []
@@ -153,7 +153,7 @@ def test_an_error_of_the_data_loader_flies_on():
                 pass
 
 
-# -- loops that are left -----------------------------------------------------------------------------------------
+# -- loops that end early ----------------------------------------------------------------------------------------
 
 
 def test_a_loop_left_while_somebody_still_holds_it_ends_there_and_the_next_one_is_an_epoch():
@@ -171,7 +171,7 @@ def test_a_loop_left_while_somebody_still_holds_it_ends_there_and_the_next_one_i
 
 
 def test_a_progress_bar_around_a_loop_that_is_left_changes_nothing():
-    class Bar:  # as tqdm does it: it holds the iterable, and iterates in a generator of its own
+    class Bar:  # like tqdm: it holds the iterable, and iterates in a generator of its own
         def __init__(self, iterable):
             self.iterable = iterable
             self.total = len(iterable)
@@ -420,7 +420,7 @@ def test_an_epoch_around_a_loop_over_batches_is_one_epoch():
 
 
 class SlowRows:
-    """A data set whose rows take a microsecond of a clock."""
+    """A data set whose rows take a microsecond each, on a fake clock."""
 
     def __init__(self, clock, num_rows):
         self.clock = clock

@@ -1,4 +1,4 @@
-"""Ever new names, as in ``kinetoscope.marker(f"step {number}")``: few are kept, and what is recorded is right."""
+"""Many new names, as in ``kinetoscope.marker(f"step {number}")``: few are kept, and the records are right."""
 
 import gc
 import tracemalloc
@@ -37,7 +37,7 @@ def skip_but_for_the_last(state):
 
 
 def bytes_of_many(ask):
-    """How much memory ever new names take, with a garbage collector that the user has switched off."""
+    """The memory that many new names take while the user has switched the garbage collector off."""
     ask_for_many(ask)
     gc.disable()
     tracemalloc.start()

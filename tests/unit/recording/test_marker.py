@@ -19,7 +19,7 @@ from kinetoscope.testing import FakeClock, MemoryTraceHandler
 
 
 class Run:
-    """A profiler that records everything, and what it has recorded once the block is left."""
+    """A profiler that records everything, and its records after the block."""
 
     def __init__(self, schedule=lambda state: ProfilerAction.ACTIVE, tick_ns=10):
         self.clock = FakeClock(monotonic_ns=1000, tick_ns=tick_ns)
@@ -434,7 +434,7 @@ def test_a_token_ends_its_span_on_any_thread():
         thread = threading.Thread(target=marker.end, args=(token,))
         thread.start()
         thread.join()
-        marker.end(token)  # once more does nothing
+        marker.end(token)  # a second time does nothing
     assert run.durations("handed over") == [60]
 
 

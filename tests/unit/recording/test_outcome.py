@@ -1,4 +1,4 @@
-"""What a run says at its end: what it recorded and where, on a terminal or in the log."""
+"""The message at the end of a run: what it recorded and where, on a terminal or in the log."""
 
 import logging
 import os

@@ -1,4 +1,4 @@
-"""The Profiler in a plain loop: windows, events, errors of others, and what happens at the end."""
+"""The Profiler in a plain loop: windows, events, errors of handlers and sources, and the end."""
 
 import json
 import logging

@@ -1,4 +1,4 @@
-"""The recorder itself, in C and in Python: the same promises, kept by both."""
+"""The recorder, in C and in Python: both pass the same tests."""
 
 import contextlib
 import gc
@@ -205,7 +205,8 @@ def test_depth_counts_the_spans_open_at_the_begin(twin):
     assert depths == [(Kind.INSTANT, 3), (Kind.SPAN, 2), (Kind.SPAN, 1), (Kind.SPAN, 0)] * 2
 
 
-# -- the rarer ways in -------------------------------------------------------------------------------------------
+# -- the rarer ways to begin and end
+# ------------------------------------------------------------------------------------------
 
 
 def test_looking_up_exit_without_calling_it_changes_nothing(twin):
@@ -538,7 +539,7 @@ def test_a_thread_that_ends_inside_a_span_is_forgotten_once_that_was_cut(native,
 def test_a_folder_with_too_long_a_path_for_chunks_is_refused_and_everything_stays_in_memory(
     native, tmp_path, num_bytes
 ):
-    """``num_bytes``: how many are left for the name of a file."""
+    """``num_bytes``: how many bytes are left for the name of a file."""
     longest = os.pathconf(tmp_path, "PC_PATH_MAX") - len("/") - num_bytes - len("\0")
     folder = (str(tmp_path) + ("/" + "d" * 200) * 40)[:longest]
     os.makedirs(folder)

@@ -1,4 +1,4 @@
-"""SystemProfiler on a real machine: what it counts, in which units, and when."""
+"""SystemProfiler on a real machine: its counters, their units, and when they are read."""
 
 import threading
 import time
@@ -18,7 +18,7 @@ EVERYTHING = {"profile_cpu": True, "profile_memory": True, "profile_disk": True,
 
 
 def counters(source, *, batches=3, schedule=lambda state: ProfilerAction.ACTIVE):
-    """What ``source`` counted while batches of 50 ms ran."""
+    """The counters of ``source`` while batches of 50 ms ran."""
     handler = MemoryTraceHandler()
     with Profiler(schedule, handler, sources=[source], strict=True) as profiler:
         for _ in profiler.batches(range(batches)):
@@ -132,4 +132,4 @@ def test_gpus_that_cannot_be_opened_for_any_reason_leave_the_other_readers_alone
 
     monkeypatch.setattr(nvml, "open_gpus", fail)
     assert counters(SystemProfiler(stats_thread_interval_seconds=0.01))["process"]
-    assert "No GPU is read" not in caplog.text  # nobody asked for one
+    assert "No GPU is read" not in caplog.text  # none was asked for

@@ -1,4 +1,4 @@
-"""Uploading into a folder, by fsspec's ``file://``: what arrives, what stays, what is deleted, and under which name."""
+"""Uploading into a folder, by fsspec's ``file://``: what arrives, what stays, what is deleted, and the names."""
 
 import fcntl
 import os
@@ -49,7 +49,7 @@ def upload(run_folder, rank=0, retry_for_s=0.01, **options):
 
 
 def unreachable(tmp_path):
-    """A store below a file: nothing can be put there, until the file goes."""
+    """A store below a file: uploads fail until the file is removed."""
     (tmp_path / "not-a-folder").write_text("")
     return tmp_path / "not-a-folder" / "store"
 
@@ -179,7 +179,7 @@ def test_credentials_do_not_get_into_reasons(text):
 
 
 class Shelf:
-    """Another trainer's place for files, which takes copies or refuses."""
+    """A store of another trainer, which copies files or refuses them."""
 
     def __init__(self, refuses=False):
         self.files, self._refuses = {}, refuses
@@ -231,7 +231,7 @@ TRACE = "{run_name}/traces/ep{epoch}-ba{batch}-rank{rank}.json"
 
 
 class NameShelf:
-    """Another trainer's place for files, which keeps only their names."""
+    """A store of another trainer, which keeps only the names of files."""
 
     def __init__(self):
         self.names = []

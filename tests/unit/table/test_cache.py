@@ -1,4 +1,4 @@
-"""table/cache.py: where what was read once is kept, and for how long."""
+"""table/cache.py: where the cache of a file is, and how long it is kept."""
 
 import json
 import os
@@ -84,7 +84,7 @@ def test_what_was_not_used_for_longest_goes_when_there_is_too_much(tmp_path, own
 
 def test_what_others_may_read_from_now_does_not_go_for_a_new_one(tmp_path, own_cache, monkeypatch):
     first = kinetoscope.load(write(tmp_path / "0.json"))
-    first = kinetoscope.load(tmp_path / "0.json")  # it reads from the cache when it is asked
+    first = kinetoscope.load(tmp_path / "0.json")  # it reads from the cache only when it is asked
     monkeypatch.setattr(cache, "MOST_BYTES", next(own_cache.iterdir()).stat().st_size)
     assert kinetoscope.load(write(tmp_path / "1.json")).spans.collect().height == 1
     assert first.spans.collect().height == 1

@@ -1,4 +1,4 @@
-"""table/load.py: any trace as frames, from wherever it lies; and the cache beside it."""
+"""table/load.py: any trace as frames, from any place; and the cache beside it."""
 
 import gzip
 import io
@@ -51,7 +51,7 @@ def write(path: Path, events: list[dict] | None = None, **header: Any) -> Path:
 @pytest.fixture(params=["file", "cache", "parquet"])
 def trace(request, tmp_path) -> Trace:
     """The same trace, read from its file, from the cache of an earlier reading, or from Parquet alone."""
-    (tmp_path / ".manifest").mkdir()  # as in a run's folder: what is kept is beside the file
+    (tmp_path / ".manifest").mkdir()  # as in a run's folder, so the cache is beside the file
     path = write(tmp_path / "trace.json")
     trace = kinetoscope.load(path)
     if request.param == "cache":

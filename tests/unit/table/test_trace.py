@@ -1,4 +1,4 @@
-"""table/trace.py: what a trace says of itself, and the frames of one and of several."""
+"""table/trace.py: the description of a trace, and the frames of one trace and of several."""
 
 import json
 

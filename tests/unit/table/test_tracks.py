@@ -1,4 +1,4 @@
-"""table/tracks.py: spans in spans. The sweep in C and its twin in Python answer alike."""
+"""table/tracks.py: nested spans. The code in C and its twin in Python give the same result."""
 
 import random
 
@@ -78,7 +78,7 @@ spans = st.tuples(times, times, st.integers(0, 2)).map(lambda span: (min(span[:2
 
 
 def expected(spans):
-    """The same by the words of the documentation, one pair after the other."""
+    """The same as the documentation defines it, computed for each pair of spans."""
     order = sorted(range(len(spans)), key=lambda row: (spans[row][0], -spans[row][1], row))
     found = []
     for row, (begin, end, track) in enumerate(spans):

@@ -1,4 +1,4 @@
-"""Python's garbage collector belongs to the user: what they set stays, whatever happens beside it."""
+"""The user's setting of Python's garbage collector is kept, whatever we do."""
 
 import gc
 import threading

@@ -1,4 +1,4 @@
-"""Kineto's text, however it comes in pieces, is kept event by event; what is odd in it is kept as it stands."""
+"""Kineto's text, in whatever pieces it arrives, is kept event by event; odd text is kept as it is."""
 
 import json
 import os
@@ -20,7 +20,7 @@ needs_native = pytest.mark.skipif(IS_PURE, reason="only the module in C makes li
 
 
 def span(name: str = "aten::add", begin_us: float = 1.5, duration_us: float = 2.25, args: str = '"Ev Idx": 3') -> str:
-    """As Kineto writes it: ``name`` and ``args`` are raw text."""
+    """A span as Kineto writes it: ``name`` and ``args`` are raw text."""
     return f"""
   {{
     "ph": "X",
@@ -82,9 +82,9 @@ def test_wherever_the_room_for_lines_ends_all_of_a_long_text_is_made_into_lines(
     from kinetoscope._native import KinetoLines
 
     event = f'{{"ph":"X","name":"a","pid":1,"tid":1,"ts":{BEGIN_US}.125,"dur":1\n  }},'.encode()
-    events = event * (12_000_000 // len(event))  # of lines there is room for eight million bytes at once
+    events = event * (12_000_000 // len(event))  # there is room for eight million bytes of lines at once
     (tmp_path / "end").write_bytes(b"]}")
-    for num_more in range(len(event)):  # so that the room ends at each place of a line
+    for num_more in range(len(event)):  # so that the room ends at each place in a line
         found = KinetoLines(BEGIN_US * 1000 - 1000, [], (), event.replace(b"a", b"a" * num_more) + events)
         stop, num_ends = 1, 0
         with open(tmp_path / "end", "rb", buffering=0) as end:
@@ -210,7 +210,7 @@ def parents_of(path) -> dict[str, int | None]:
 
 @pytest.mark.parametrize("num_lines", range(len(FRAMES) + 1))
 def test_our_frames_go_and_their_children_are_those_of_the_frame_above(tmp_path, num_lines):
-    odd = frame("odd.py(8): odd", 10, "null", ', "note": "\u00e9"')  # from where on Python reads
+    odd = frame("odd.py(8): odd", 10, "null", ', "note": "\u00e9"')  # from here on Python reads
     text = read_text(Pieces(kineto(*FRAMES[:num_lines], odd, *FRAMES[num_lines:])), [])
     rewrite_trace([(text, {})], tmp_path / "trace.json", {})
     assert parents_of(tmp_path / "trace.json") == {

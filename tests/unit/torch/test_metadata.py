@@ -1,4 +1,4 @@
-"""Metadata: any JSON value goes in, what is none is refused by name."""
+"""Metadata: any JSON value is accepted; any other value is refused, and the error names it."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""torch.profiler's schedule: which action falls on which step, and what each change of action does."""
+"""torch.profiler's schedule: the action of each step, and what each change of action does."""
 
 import itertools
 import warnings
@@ -46,7 +46,7 @@ def test_skip_first_wait_drops_the_wait_of_the_first_cycle_only():
 
 
 class Index:
-    """Stands for an integer of numpy or torch."""
+    """A placeholder for an integer of numpy or torch."""
 
     def __index__(self) -> int:
         return 2
@@ -102,7 +102,7 @@ SCHEDULED = (ProfilerAction.NONE, ProfilerAction.WARMUP, ProfilerAction.RECORD, 
 RECORDING = SCHEDULED[2:]
 
 
-# What Kineto must be in before a call, and is in after it; any other order would end the process.
+# Kineto's state before and after each call; any other order would crash the process.
 KINETO = {
     KinetoCall.PREPARE: ("idle", "prepared"),
     KinetoCall.START: ("prepared", "recording"),

@@ -1,4 +1,4 @@
-"""The names that Kineto writes otherwise are found in its results."""
+"""The true names of what Kineto misspells are found in its results."""
 
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -10,7 +10,7 @@ from kinetoscope.torch.true_names import find_true_names, note_name
 
 @dataclass
 class Activity:
-    """The methods of Kineto's activity that are looked at."""
+    """The methods of Kineto's activity that we use."""
 
     name_: str
     begin: int
@@ -60,7 +60,7 @@ def test_before_torch_2_13_nothing_tells_the_order():
 
 
 def since_torch_2_14(*events: Activity, activity: str):
-    """Results whose activity has apostrophes for the quotes of the event."""
+    """Results whose activity has apostrophes where the event has quotes."""
     return SimpleNamespace(trace_activities=lambda: [Activity(activity, 5, 9)], events=lambda: list(events))
 
 

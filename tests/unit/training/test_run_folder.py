@@ -1,4 +1,4 @@
-"""A folder that somebody else filled: whatever its files name, nothing outside is read, written or deleted."""
+"""A folder from another person: whatever its files name, nothing outside is read, written or deleted."""
 
 import contextlib
 import os
@@ -31,7 +31,7 @@ def run(tmp_path, outside):
     return RunFolder(folder)
 
 
-DEEDS = {
+OPERATIONS = {
     "open": lambda run, name: run.open(name).close(),
     "append": lambda run, name: run.open(name, "ab").close(),
     "create": lambda run, name: run.open(name, "xb").close(),
@@ -58,26 +58,26 @@ NAMES = [
 ]
 
 
-@pytest.mark.parametrize("deed", DEEDS)
+@pytest.mark.parametrize("operation", OPERATIONS)
 @pytest.mark.parametrize("name", NAMES, ids=ascii)
-def test_a_name_that_is_absolute_or_goes_up_or_is_no_text_is_refused(run, deed, name):
+def test_a_name_that_is_absolute_or_goes_up_or_is_no_text_is_refused(run, operation, name):
     with pytest.raises(UnsafePathError, match="is not used"):
-        DEEDS[deed](run, name)
+        OPERATIONS[operation](run, name)
 
 
-@pytest.mark.parametrize("deed", sorted(set(DEEDS) - {"write", "create", "delete", "delete_empty"}))
+@pytest.mark.parametrize("operation", sorted(set(OPERATIONS) - {"write", "create", "delete", "delete_empty"}))
 @pytest.mark.parametrize("name", ["link", "dangling", "real/link", "link/file"])
-def test_a_link_is_not_followed_wherever_in_the_name_it_stands(run, outside, deed, name):
+def test_a_link_is_not_followed_wherever_in_the_name_it_stands(run, outside, operation, name):
     with pytest.raises(UnsafePathError, match="symbolic link"):
-        DEEDS[deed](run, name)
+        OPERATIONS[operation](run, name)
     assert sorted(os.listdir(outside)) == ["file"]
 
 
-@pytest.mark.parametrize("deed", ["write", "create", "delete", "delete_empty", "delete_folder", "make_folder"])
-def test_nothing_is_changed_through_a_link_to_a_folder(run, outside, deed):
+@pytest.mark.parametrize("operation", ["write", "create", "delete", "delete_empty", "delete_folder", "make_folder"])
+def test_nothing_is_changed_through_a_link_to_a_folder(run, outside, operation):
     (outside / "empty").mkdir()
     with pytest.raises(OSError, match="link"):
-        DEEDS[deed](run, "link/empty")
+        OPERATIONS[operation](run, "link/empty")
     assert sorted(os.listdir(outside)) == ["empty", "file"]
     assert (outside / "file").read_bytes() == SECRET
 
@@ -133,9 +133,9 @@ def test_files_are_made_read_appended_to_renamed_and_deleted(run):
 
 def test_a_named_pipe_is_no_file_and_nobody_waits_at_it(run):
     os.mkfifo(run.path / "pipe")
-    for deed in ("read", "append"):
+    for operation in ("read", "append"):
         with pytest.raises(OSError, match=r"pipe|No such device"):
-            DEEDS[deed](run, "pipe")
+            OPERATIONS[operation](run, "pipe")
     assert not run.is_file("pipe")
 
 
@@ -153,11 +153,11 @@ def test_a_file_of_terabytes_that_holds_nothing_is_not_read(run):
         run.read("huge")
 
 
-@pytest.mark.parametrize("deed", ["open", "append", "read", "write", "delete_folder", "delete_empty"])
+@pytest.mark.parametrize("operation", ["open", "append", "read", "write", "delete_folder", "delete_empty"])
 @pytest.mark.parametrize("name", [".", "./", "././."])
-def test_the_folder_itself_is_no_file_and_is_not_deleted(run, deed, name):
+def test_the_folder_itself_is_no_file_and_is_not_deleted(run, operation, name):
     with pytest.raises(UnsafePathError, match="folder itself"):
-        DEEDS[deed](run, name)
+        OPERATIONS[operation](run, name)
     assert run.names(name) == run.names()
 
 
@@ -183,7 +183,7 @@ def test_the_refusal_is_an_error_of_ours_and_one_of_the_system():
 def test_no_descriptor_stays_open(run):
     before = len(os.listdir("/proc/self/fd"))
     for name in [*NAMES, "link", "real/file", "real/link", "nothing/there", "dangling"]:
-        for deed in ("open", "names", "path_of", "append"):
+        for operation in ("open", "names", "path_of", "append"):
             with contextlib.suppress(OSError):
-                DEEDS[deed](run, name)
+                OPERATIONS[operation](run, name)
     assert len(os.listdir("/proc/self/fd")) == before

@@ -32,7 +32,7 @@ class Busy:
         self.num_calls += 1
 
     def profile(self):
-        """What the thread itself sees as its profile function."""
+        """The thread's own profile function."""
         self._answered.clear()
         self._ask.set()
         assert self._answered.wait(30)

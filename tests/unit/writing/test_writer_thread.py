@@ -91,7 +91,7 @@ def test_a_child_forked_while_another_thread_submits_does_not_hang():
     writer, locked, forked = WriterThread(), threading.Event(), threading.Event()
 
     def hold_the_lock():
-        with writer._changed:  # what submit() does for an instant
+        with writer._changed:  # submit() does this for a moment
             locked.set()
             forked.wait()
 
@@ -110,7 +110,7 @@ def test_a_child_forked_while_another_thread_submits_does_not_hang():
 
 
 def wait_for(child, seconds):
-    """The exit status of ``child``; kills it, and says None, if it takes longer."""
+    """The exit status of ``child``; kills it and returns None if it takes longer."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         pid, status = os.waitpid(child, os.WNOHANG)
