@@ -185,7 +185,7 @@ def test_many_odd_events_among_others_come_in_their_order(read):
     ]
 
 
-def test_broken_events_cost_themselves_only(read):
+def test_only_the_broken_events_are_lost(read):
     """The event after each of them is read, also if a string is not closed."""
     events = [json.dumps(SPAN | {"name": f"event {number}"}) for number in range(200)]
     broken = [event.replace('"cat"', 'cat"' if number % 20 else '"cat') for number, event in enumerate(events)]
@@ -316,7 +316,7 @@ def test_millions_of_pieces_of_garbage_do_not_delay_reading_of_the_events_around
 
 
 @pytest.mark.parametrize("make", SCANNERS.values(), ids=SCANNERS)
-def test_no_event_is_passed_over_where_every_other_one_is_lost(make):
+def test_no_event_is_skipped_if_every_other_one_is_lost(make):
     content = b"[" + b"".join(_GOOD % number + b'{"ph":"X","name":"cut sho\n' for number in range(20_000)) + b"]"
     reading = read_with(make(), content)
     assert [row["ts"] for row in reading.rows] == [1000 * number for number in range(20_000)]

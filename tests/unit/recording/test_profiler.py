@@ -307,7 +307,7 @@ def test_an_error_during_setup_is_raised_and_nothing_stays_behind():
 
 
 @pytest.mark.parametrize("answer", ["record", None, 3])
-def test_a_schedule_that_answers_nonsense_skips_and_is_reported(answer, caplog):
+def test_a_schedule_that_returns_no_action_skips_and_is_reported(answer, caplog):
     handler = MemoryTraceHandler()
     with Profiler(lambda state: answer, handler) as profiler:
         run_batches(profiler, 3)
