@@ -111,7 +111,7 @@ def test_a_room_on_the_ground_needs_only_these_libraries(room):
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
-def test_nobody_imports_an_underscore_from_another_file(path):
+def test_no_file_imports_an_underscore_from_another_file(path):
     private = {name for name in imports_of(path) if name.startswith("kinetoscope.") and name.split(".")[-1][0] == "_"}
     ours = {name for name in private if not name.endswith(("__version__", "._native", "._kineto_save"))}
     torchs = {name for name in ours if path.parent.name == "torch" and name.split(".")[-1] in TORCHS_UNDERSCORES}

@@ -68,7 +68,7 @@ def test_a_ready_made_marker_inside_compiles_whole(running):
     assert count_graphs(step) == 1
 
 
-def test_a_marker_that_a_model_holds_compiles_whole(running):
+def test_a_model_that_holds_a_marker_compiles_into_one_graph(running):
     class Model(torch.nn.Module):
         def __init__(self):
             super().__init__()
@@ -112,7 +112,7 @@ def test_markers_around_a_compiled_step_record_and_those_inside_do_not(running):
     assert "inside" not in names
 
 
-def test_markers_compile_whole_though_no_profiler_ever_ran():
+def test_markers_compile_into_one_graph_though_no_profiler_ever_ran():
     marker = kinetoscope.marker("idle")
 
     @marker

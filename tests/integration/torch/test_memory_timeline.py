@@ -80,7 +80,7 @@ def test_every_change_and_category_is_stocks(work, tmp_path):
     assert gzip.decompress((tmp_path / "ours.json.gz").read_bytes()).decode() == sums
 
 
-def test_the_result_says_what_held_the_peak():
+def test_the_result_says_what_was_allocated_at_the_peak():
     timeline = record(train_with_adam).memory_timeline("cpu")
     assert timeline.peak_bytes == max(sum(row) for row in timeline.sizes_bytes) > 0
     assert sum(timeline.held_at_peak.values()) == timeline.peak_bytes

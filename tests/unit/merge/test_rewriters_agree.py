@@ -72,7 +72,7 @@ def test_both_read_numbers_alike_where_many_events_look_alike(tmp_path, monkeypa
 
 @QUIET
 @given(st.lists(st.permutations(("pid", "tid", "ts", "dur", "args", "cat")), min_size=1), st.data())
-def test_both_find_places_and_times_wherever_they_stand_in_an_event(tmp_path, monkeypatch, orders, data):
+def test_both_find_pids_tids_and_times_anywhere_in_an_event(tmp_path, monkeypatch, orders, data):
     """Also if a value is too long, or too far from the next, for the first pass to note it."""
     long_value, far = st.sampled_from([3, "7", "9" * 300]), st.sampled_from(["", "x" * 300])
     written = []
@@ -110,7 +110,7 @@ def test_both_nest_spans_alike(tmp_path, monkeypatch, spans):
 
 @QUIET
 @given(events, st.integers(0, 3_000))
-def test_whatever_is_left_of_a_file_is_merged_or_refused(tmp_path, monkeypatch, events, cut):
+def test_any_part_of_a_file_is_merged_or_refused(tmp_path, monkeypatch, events, cut):
     text = json.dumps({"baseTimeNanoseconds": BASE_NS, "traceEvents": events}).encode()
     file = tmp_path / "rank3.json"
     file.write_bytes(text[: max(1, len(text) - cut)])
@@ -135,7 +135,7 @@ def test_a_file_whose_every_event_is_broken_is_merged(tmp_path, monkeypatch, kin
 
 
 @pytest.mark.parametrize("literal", ["NaN", "Infinity", "-Infinity"])
-def test_what_is_no_json_is_written_as_json(tmp_path, monkeypatch, literal):
+def test_nan_and_infinities_become_null_and_a_note(tmp_path, monkeypatch, literal):
     event = f'{{"ph": "X", "name": "a", "pid": 1, "tid": 1, "ts": 1, "dur": 1, "args": {{"loss": {literal}}}}}'
     text = f'{{"baseTimeNanoseconds": {BASE_NS}, "traceEvents": [{event}, {event}]}}'
     counts, _ = agree(text.encode(), tmp_path, monkeypatch)

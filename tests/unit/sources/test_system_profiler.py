@@ -99,7 +99,7 @@ def test_an_interval_that_is_not_positive_is_refused(interval):
 
 
 @pytest.mark.parametrize("error", [KeyError("MemFree"), NotImplementedError(), AttributeError("x"), psutil.Error("y")])
-def test_a_reader_that_raises_anything_is_said_once_and_the_others_go_on(monkeypatch, caplog, error):
+def test_a_reader_that_raises_is_reported_once_and_the_others_go_on(monkeypatch, caplog, error):
     def fail(interval=None):
         raise error
 
@@ -113,7 +113,7 @@ def test_a_reader_that_raises_anything_is_said_once_and_the_others_go_on(monkeyp
     assert len(caplog.messages) == 1
 
 
-def test_a_reader_that_raises_what_nobody_expects_is_not_asked_again(monkeypatch):
+def test_a_reader_that_raises_an_unexpected_error_is_not_used_again(monkeypatch):
     asked = []
 
     def fail(interval=None):

@@ -44,7 +44,7 @@ def test_names_and_categories_answer_str(tmp_path, times):
     assert trace.events.filter(pl.col("name").str.len_chars() == 3).collect().height == 1
 
 
-def test_a_trace_says_its_ranks_its_time_and_what_is_in_it(tmp_path):
+def test_a_trace_shows_its_ranks_its_time_and_its_content(tmp_path):
     trace = load(tmp_path, STEP, distributedInfo={"rank": 3, "world_size": 8})
     size = (tmp_path / "trace.json").stat().st_size
     assert repr(trace).splitlines() == [

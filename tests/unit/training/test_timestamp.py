@@ -37,5 +37,5 @@ def test_a_timestamp_survives_pickling_and_compares_by_its_counts(epoch, batch):
     assert again != timestamp.to_next_batch()
 
 
-def test_its_text_shows_what_is_not_zero():
+def test_the_text_of_a_timestamp_shows_counts_that_are_not_zero():
     assert repr(Timestamp(epoch=1, batch=7)) == "Timestamp(epoch=1, batch=7)"
