@@ -91,7 +91,7 @@ def test_a_folder_that_cannot_be_written_for_one_cycle_loses_no_span_and_is_repo
             record_cycle(profiler)
             record_cycle(profiler)
         record_cycle(profiler)
-    paths = sorted((tmp_path / "run" / "traces").glob("ep*.json"))
+        paths = sorted((tmp_path / "run" / "traces").glob("ep*.json"))
     assert [path.name for path in paths] == [f"ep{n}-ba{2 * n + 2}-rank0.json" for n in range(4)]
     assert [works_in(path) for path in paths] == [1] * 4
     assert [header(path)["cycle"] for path in paths] == [0, 1, 2, 3]
