@@ -123,7 +123,7 @@ def spans_in(path):
 
 
 @pytest.mark.parametrize("trial", range(NUM_KILLS))
-def test_what_was_saved_and_what_is_recovered_are_the_spans_that_a_witness_counted(tmp_path, trial):
+def test_saved_and_recovered_traces_together_have_the_spans_that_a_witness_counted(tmp_path, trial):
     (tmp_path / "witness").touch()
     (tmp_path / "lock").touch()
     ranks = [start(tmp_path, rank) for rank in range(NUM_RANKS)]

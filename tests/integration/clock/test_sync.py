@@ -102,7 +102,7 @@ def moments(trace, rank):
     return sorted(event["ts"] for event in events)
 
 
-def test_the_merged_trace_of_two_clocks_is_on_rank_0s_and_says_within_what(tmp_path):
+def test_the_merged_trace_of_two_clocks_is_on_rank_0s_and_states_the_bound(tmp_path):
     skip_unless(THREE_HOURS_AND_100_PPM)
     files, errors, statuses = run_ranks(tmp_path, THREE_HOURS_AND_100_PPM)
     assert statuses == [0, 0], errors
@@ -119,7 +119,7 @@ def test_the_merged_trace_of_two_clocks_is_on_rank_0s_and_says_within_what(tmp_p
     assert abs(differences[len(differences) // 2]) < 10_000
 
 
-def test_a_rank_that_never_answers_costs_the_others_nothing(tmp_path):
+def test_a_rank_that_never_answers_does_not_delay_the_others(tmp_path):
     skip_unless(IN_A_TIME_NAMESPACE)
     dies = RANK.replace("time.sleep(0.02)", "time.sleep(0.02); batch == 5 and rank == '1' and os._exit(9)")
     files, errors, statuses = run_ranks(tmp_path, IN_A_TIME_NAMESPACE, dies.replace("dist.barrier()", "None"))

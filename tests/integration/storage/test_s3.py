@@ -66,7 +66,7 @@ def test_a_run_ends_with_every_trace_in_the_store_and_keeps_only_the_newest_here
         assert s3.content(f"runs/clean/traces/{name}") == (tmp_path / "run" / "traces" / name).read_bytes()
 
 
-def test_half_of_all_requests_failing_only_costs_time(tmp_path, s3, proxy):
+def test_uploads_succeed_though_half_of_all_requests_fail(tmp_path, s3, proxy):
     run_folder = queue(tmp_path, "half", 100_000, num_files=6)
     done = upload(run_folder, s3.environment(proxy.endpoint))
     assert done.returncode == 0, done.stderr
@@ -127,7 +127,7 @@ def test_a_kill_in_mid_upload_loses_nothing(tmp_path, s3, proxy):
         assert s3.content(f"killed/{number}.json") == (run_folder / "traces" / f"{number}.json").read_bytes()
 
 
-def test_the_next_start_of_a_killed_run_uploads_what_it_left(tmp_path, s3):
+def test_the_next_start_of_a_killed_run_uploads_its_remaining_files(tmp_path, s3):
     environment = s3.environment("http://127.0.0.1:9")
     process = start(tmp_path, f"train(10**6, upload_to='s3://{BUCKET}/again')", environment, "first")
     for _ in range(4):
@@ -146,7 +146,7 @@ def test_the_next_start_of_a_killed_run_uploads_what_it_left(tmp_path, s3):
     assert expected <= set(s3.names())
 
 
-def test_without_a_store_training_is_not_held_up_and_the_log_says_what_is_left(tmp_path, s3):
+def test_without_a_store_training_does_not_wait_and_the_log_says_what_is_left(tmp_path, s3):
     program = f"train(3, upload_to='s3://{BUCKET}/none', close_timeout_s=4)"
     process = start(tmp_path, program, s3.environment("http://127.0.0.1:9"), "none")
     _, errors = process.communicate(timeout=60)
@@ -216,7 +216,7 @@ def _all_text(folder):
 
 
 @pytest.mark.skipif(IS_PURE, reason="the recorder in Python keeps everything in memory: a kill loses it")
-def test_what_is_recovered_of_a_killed_run_is_uploaded_too_and_nothing_is_deleted_before(tmp_path, s3):
+def test_recovered_traces_of_a_killed_run_are_uploaded_too_and_nothing_is_deleted_before(tmp_path, s3):
     environment = s3.environment("http://127.0.0.1:9")
     process = start(tmp_path, f"train(10**6, upload_to='s3://{BUCKET}/recovered')", environment, "recovered")
     for _ in range(5):
