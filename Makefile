@@ -9,7 +9,8 @@ COMPOSER_VENV := .venv-composer
 TORCH ?= 2.15.0
 TORCH_VENV ?= .venv-torch-$(TORCH)
 TORCH_TESTS := tests/unit/torch tests/integration/torch tests/integration/test_torch_profiler.py tests/integration/test_compile.py
-PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist loadfile
+# More processes than cores: many tests wait. Files run in the order of their names: the long ones of tests/integration first.
+PYTEST := $(BIN)/python -m pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder
 # Tests of code that exists in C and in Python, and so must pass with both.
 TWINS := $(addprefix tests/unit/,clock formats handlers live merge recording sources table torch writing) tests/unit/test_native.py tests/integration/torch \
 	$(addprefix tests/integration/test_,damaged_live_folders.py endings.py kills.py live_folder.py long_window.py merge_command.py \
@@ -105,7 +106,7 @@ $(TORCH_VENV)/stamp: $(PACKAGE)
 	touch $@
 
 test-torch: $(TORCH_VENV)/stamp  ## Run the tests of kinetoscope.torch with another version of torch, TORCH=2.15.0, in an environment of its own
-	$(TORCH_VENV)/bin/python -m pytest --numprocesses 2 --dist loadfile $(TORCH_TESTS)
+	$(TORCH_VENV)/bin/python -m pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder $(TORCH_TESTS)
 
 check: $(VENV)/dev.stamp  ## Check lint, formatting, types, and which room imports which
 	$(BIN)/ruff check .
