@@ -1,4 +1,4 @@
-"""The benchmarks run from one command and write ratios. What they measure is asserted nowhere: machines differ."""
+"""The benchmarks run from one command and write ratios. The ratios are not asserted, since machines differ."""
 
 import json
 import subprocess

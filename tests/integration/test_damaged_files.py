@@ -1,4 +1,4 @@
-"""Large damaged files, as the command line reads them: with a bar, until Ctrl-C, and in little memory."""
+"""Large damaged files on the command line: there is a progress bar, Ctrl-C works, and memory stays small."""
 
 import fcntl
 import json
@@ -19,7 +19,7 @@ from typing import IO
 import pytest
 
 FILE_BYTES = 5_000_000
-LONG_READING = 3  # times that file: what is interrupted must not be done before
+LONG_READING = 3  # times that file, so that it is not done before it is interrupted
 EXCUSED_BYTES = 5 * FILE_BYTES  # as 1 GB for a file of 200 MB
 LONGEST_WAIT_S = 150
 COMMANDS = {
@@ -31,7 +31,7 @@ COMMANDS = {
     "columns": ["convert", "in.json", "out.parquet"],
 }
 BARS = {"info": "reading", "check": "checking", "repair": "repairing", "merge": "merging"}
-# By how many bytes more the process grew with in.json than with small/in.json, of which it does the same before.
+# How many more bytes the process takes for in.json than for small/in.json, which it reads first.
 GROWTH = """
 import contextlib, io, os, sys
 from kinetoscope.cli import main
@@ -49,7 +49,9 @@ print("grown:", peak_bytes() - before, file=sys.stderr)
 
 
 def damaged_event(number: int) -> bytes:
-    """One that is no strict JSON: its name has quotes that nobody escaped; every hundredth is lost altogether."""
+    """An event that is not strict JSON: its name has quotes that are not escaped. Every hundredth cannot be read at
+    all.
+    """
     args = {"External id": number, "Input Dims": [[64, 64], [64, 64]], "Input type": ["float", "float"]}
     event = {"ph": "X", "name": "aten::mm", "cat": "cpu_op", "pid": 1, "tid": 1, "ts": 10 * number, "dur": 5}
     text = json.dumps(event | {"args": args}, indent=1)
@@ -105,7 +107,7 @@ class OnTerminal:
         os.close(self._terminal)
 
     def read_until(self, is_reached: Callable[[], bool]) -> None:
-        """Takes in what is said, until something holds, or nothing more is said."""
+        """Reads the output until a condition holds, or the output ends."""
         until = time.monotonic() + LONGEST_WAIT_S
         while not is_reached():
             assert time.monotonic() < until, self.said
@@ -186,5 +188,5 @@ def num_unread(pipe: IO[bytes]) -> int:
 
 
 def state_of(process: subprocess.Popen[bytes]) -> str:
-    """``S`` for one that waits."""
+    """The state of a process: ``S`` if it waits."""
     return Path(f"/proc/{process.pid}/stat").read_text().rpartition(") ")[2][0]

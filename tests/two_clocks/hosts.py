@@ -1,6 +1,6 @@
-"""Two ranks whose clocks differ, on one machine: by a time namespace, by libfaketime, with a slow network between them.
+"""Two ranks whose clocks differ, on one machine: with a time namespace or libfaketime, and a slow network between them.
 
-Nothing outside the machine is touched. Where this user or this kernel can't do it, `unavailable` says why.
+Nothing outside the machine is touched. If this user or this kernel cannot do it, `unavailable` says why.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ def faketime(settings: str) -> list[str]:
 
 
 def unavailable(*commands: list[str]) -> str:
-    """Why one of ``commands`` can't be run before another here; empty if all can."""
+    """Why one of ``commands`` cannot run another command here; empty if all can."""
     for command in commands:
         if "LD_PRELOAD=" in command:
             return "libfaketime is not installed (Debian: libfaketime)"
@@ -49,7 +49,7 @@ def unavailable(*commands: list[str]) -> str:
 
 
 def compare(before_rank1: list[str], truth: str, num_runs: int, before_rank0: list[str] | None = None) -> list[dict]:
-    """What rank 1 printed, run by `rank.py` after the command ``before_rank1``."""
+    """The output of rank 1, which runs `rank.py` under the command ``before_rank1``."""
     port = str(free_port())
     answering = start_rank(before_rank0 or [], _RANK, "0", port, "0")
     try:
@@ -94,7 +94,7 @@ NEAR, FAR = f"kinetoscope-near-{os.getpid()}", f"kinetoscope-far-{os.getpid()}"
 
 @contextlib.contextmanager
 def network_namespaces() -> Iterator[tuple[list[str], list[str]]]:
-    """Two network namespaces with no way between them; the commands that run something in each."""
+    """Two network namespaces without a connection, as the commands that run something in each."""
     try:
         for name in (NEAR, FAR):
             _run("ip", "netns", "add", name)

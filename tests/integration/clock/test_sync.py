@@ -1,6 +1,6 @@
-"""Clocks that really differ, measured over the store that a run has: the truth is within the stated bound.
+"""Clocks that really differ, compared through a run's store: the true offset is within the stated bound.
 
-``KINETOSCOPE_CLOCK_RUNS=100`` measures as often as the promise says; `make test` measures less often.
+``KINETOSCOPE_CLOCK_RUNS=100`` makes 100 measurements; `make test` makes fewer.
 """
 
 import json
@@ -104,7 +104,7 @@ def moments(trace, rank):
     return sorted(event["ts"] for event in events)
 
 
-def test_the_merged_trace_of_two_clocks_is_on_rank_0s_and_says_within_what(tmp_path):
+def test_the_merged_trace_of_two_clocks_is_on_rank_0s_and_states_the_bound(tmp_path):
     skip_unless(THREE_HOURS_AND_100_PPM)
     files, errors, statuses = run_ranks(tmp_path, THREE_HOURS_AND_100_PPM)
     assert statuses == [0, 0], errors
@@ -115,12 +115,12 @@ def test_the_merged_trace_of_two_clocks_is_on_rank_0s_and_says_within_what(tmp_p
     [clock] = trace["kinetoscope"]["clocks"]
     assert clock["rank"] == 1
     assert clock["bound_ns"] == apart[1]["bound_ns"]
-    # Leaving a barrier takes a moment, so single pairs differ; but hours and a drift would shift all of them.
+    # Leaving a barrier takes some time, so single pairs differ; but hours and a drift would shift all of them.
     differences = sorted(b - a for a, b in zip(moments(trace, 0), moments(trace, 1), strict=True))
     assert abs(differences[len(differences) // 2]) < 10_000
 
 
-def test_a_rank_that_never_answers_costs_the_others_nothing(tmp_path):
+def test_a_rank_that_never_answers_does_not_delay_the_others(tmp_path):
     skip_unless(IN_A_TIME_NAMESPACE)
     dies = RANK.replace("time.sleep(0.02)", "time.sleep(0.02); batch == 5 and rank == '1' and os._exit(9)")
     files, errors, statuses = run_ranks(tmp_path, IN_A_TIME_NAMESPACE, dies.replace("dist.barrier()", "None"))

@@ -1,7 +1,7 @@
-"""A run in which everything goes wrong at once: the store fails half of all requests, a rank is killed, a disk is full.
+"""A run with many faults at once: the store fails half of all requests, a rank is killed, a disk is full.
 
-It ends with every finished trace in the store, and says what was not. ``KINETOSCOPE_FAULT_RUN_S=120`` is the long form
-(`make test-long`).
+At the end every finished trace is in the store, and the log names the rest. ``KINETOSCOPE_FAULT_RUN_S=120`` is the long
+form (`make test-long`).
 """
 
 import json
@@ -67,14 +67,14 @@ def wait_for_first_traces(tmp_path):
 
 
 def fill(disk):
-    """Leaves no byte free."""
+    """Fills the disk completely."""
     with (disk / "filler").open("wb", buffering=0) as filler, suppress(OSError):
         while True:
             filler.write(bytes(4096))
 
 
 def upload_the_rest(tmp_path, rank, environment):
-    """`kinetoscope upload`, once the process that a killed rank left behind has done what it can."""
+    """Runs `kinetoscope upload`, after the upload process of a killed rank has ended."""
     arguments = ["upload", tmp_path / f"node{rank}", "--retry-for", "30", "--to", f"s3://{BUCKET}/faults"]
     until = time.monotonic() + 120 + DURATION_S
     while time.monotonic() < until:

@@ -1,4 +1,4 @@
-"""merge/alignment.py: clocks that were compared are put on rank 0's, and the merged trace says how sure that is."""
+"""merge/alignment.py: compared clocks are moved to rank 0's clock, and the merged trace says how exact that is."""
 
 import json
 
@@ -52,8 +52,12 @@ def merge(tmp_path, *files):
     return spans, merged["kinetoscope"], report
 
 
+@pytest.mark.parametrize("pure", ["0", "1"])
 @pytest.mark.parametrize(("ahead_ns", "drift_ppm"), [(HOURS_NS, 0.0), (-HOURS_NS, 100.0), (5000, -100.0), (0, 0.0)])
-def test_events_of_one_moment_are_at_one_moment_however_far_the_clocks_are_off(tmp_path, ahead_ns, drift_ppm):
+def test_events_of_one_moment_are_at_one_moment_however_far_the_clocks_are_off(
+    tmp_path, monkeypatch, ahead_ns, drift_ppm, pure
+):
+    monkeypatch.setenv("KINETOSCOPE_PURE", pure)
     moments = [0.0, 2.5, 9.9]
     files = [trace(tmp_path / "rank0.json", 0, moments)]
     files.append(trace(tmp_path / "rank1.json", 1, moments, ahead_ns=ahead_ns, drift_ppm=drift_ppm))
@@ -90,7 +94,7 @@ def test_a_clock_compared_once_is_aligned_with_a_bound_that_grows_and_the_trace_
 
 
 @pytest.mark.parametrize("damage", [{"measurements": [[1]]}, {"reference": None}, {"measurements": "x"}])
-def test_what_a_damaged_file_says_of_its_clock_is_not_used(tmp_path, damage):
+def test_clock_metadata_of_a_damaged_file_is_not_used(tmp_path, damage):
     file = trace(tmp_path / "rank1.json", 1, [1.0], ahead_ns=5)
     content = json.loads(file.read_text())
     content["kinetoscope"]["clock"]["beside_rank0"] |= damage

@@ -1,4 +1,4 @@
-"""merge/manifest_merge.py: what the ranks of a node list is merged, and nobody is waited for in vain."""
+"""merge/manifest_merge.py: the files that a node's ranks list are merged, without waiting for ranks that never come."""
 
 import json
 import os
@@ -47,7 +47,7 @@ def test_only_the_ranks_of_the_node_are_merged(tmp_path):
     assert report.ranks == [2, 3]
 
 
-def test_nothing_finished_is_nothing_to_merge(tmp_path):
+def test_without_finished_traces_there_is_nothing_to_merge(tmp_path):
     start(tmp_path, 0)
     assert merge_manifest(tmp_path, tmp_path / "out.json") is None
     assert not (tmp_path / "out.json").exists()
@@ -122,13 +122,22 @@ def test_ranks_of_an_earlier_run_in_the_same_folder_are_not_merged(tmp_path):
     assert "Rank 1 is not in this trace, though its files are in the same folder" in report.notes[0]
 
 
+def test_the_same_attempt_merged_again_replaces_its_merged_file_and_does_not_put_another_beside_it(tmp_path):
+    for rank in (0, 1):
+        start(tmp_path, rank)
+        finish(tmp_path, rank, f"{rank}.json")
+    output = tmp_path / "out.json"
+    reports = [merge_manifest(tmp_path, output, replaces=False) for _ in range(2)]
+    assert [report.output for report in reports if report is not None] == [output, output]
+
+
 @pytest.mark.parametrize("as_list", [False, True])
 def test_a_merged_trace_of_any_size_is_replaced_without_being_read(tmp_path, as_list):
     start(tmp_path, 0)
     finish(tmp_path, 0, "0.json")
     output = tmp_path / "out.json"
     merge_manifest(tmp_path, output, as_list=as_list)
-    os.truncate(output, 1 << 36)  # 64 GB, of which the disk holds next to nothing
+    os.truncate(output, 1 << 36)  # 64 GB, but sparse
     finish(tmp_path, 0, "1.json")
     report = merge_manifest(tmp_path, output, as_list=as_list)
     assert report is not None
