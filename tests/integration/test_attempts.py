@@ -76,7 +76,7 @@ def span_names(trace: Path) -> set[str]:
 
 
 @needs_files
-def test_a_second_start_with_the_same_pid_keeps_what_the_killed_first_one_left(tmp_path):
+def test_a_second_start_with_the_same_pid_keeps_the_files_of_the_killed_first_one(tmp_path):
     first = start_in_container(tmp_path, "first", "kill")
     pid, _ = first.communicate(timeout=120)
     second = start_in_container(tmp_path, "second", "end")
@@ -310,7 +310,7 @@ def test_recovering_a_killed_attempt_does_not_touch_the_merged_trace_of_the_next
 
 
 @needs_files
-def test_a_merged_trace_made_by_hand_is_not_replaced_by_what_is_recovered(tmp_path):
+def test_a_merged_trace_made_by_hand_is_not_replaced_by_a_recovered_one(tmp_path):
     run_ranks(tmp_path, "no process group kill1")
     merged_trace(tmp_path).write_text(json.dumps({"traceEvents": [{"ph": "X", "pid": 7, "tid": 7, "ts": 1, "dur": 1}]}))
     by_hand = merged_trace(tmp_path).read_bytes()

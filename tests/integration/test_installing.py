@@ -71,7 +71,7 @@ def test_without_a_compiler_the_wheel_is_one_for_every_machine_and_says_that_it_
     assert "in Python only: the module in C was not built when this was installed" in version.stdout
 
 
-def test_what_was_built_before_does_not_stay_when_it_cannot_be_built_again(source):
+def test_a_module_that_was_built_before_does_not_stay_when_it_cannot_be_built_again(source):
     built = source / "build" / f"lib.{sysconfig.get_platform()}-{sys.implementation.cache_tag}" / "kinetoscope"
     built.mkdir(parents=True)
     module = built / "_native.abi3.so"

@@ -66,7 +66,7 @@ with Profiler(lambda state: ProfilerAction.ACTIVE, JSONTraceHandler(sys.argv[1] 
 """
 
 
-def test_recovered_spans_say_in_which_epoch_they_began(tmp_path):
+def test_recovered_spans_have_the_epoch_in_which_they_began(tmp_path):
     done = run_program(OVER_EPOCHS, tmp_path / "run")
     assert done.returncode == -signal.SIGKILL, done.stderr
     assert recover(tmp_path).returncode == 0
@@ -154,7 +154,7 @@ def test_a_window_that_was_saved_right_before_the_kill_is_not_written_again(tmp_
     assert len(spans(tmp_path / "run" / "traces" / "merged_trace.json", "work")) == 1
 
 
-def test_another_processs_trace_of_the_same_name_does_not_stand_for_a_window_that_was_not_saved(killed):
+def test_another_processs_trace_of_the_same_name_is_not_taken_for_an_unsaved_window(killed):
     folder = killed / "run" / "traces"
     other = json.loads((folder / "ep0-ba3-rank0.json").read_text())
     (folder / "ep0-ba6-rank0.json").write_text(json.dumps(other))
@@ -163,7 +163,7 @@ def test_another_processs_trace_of_the_same_name_does_not_stand_for_a_window_tha
 
 
 @pytest.mark.parametrize("name", [b"caf\xe9", "café".encode(), b"two\nlines", b"a\\012b (deleted)"])
-def test_a_run_is_recovered_whatever_bytes_its_folders_name_has(tmp_path, name):
+def test_a_run_is_recovered_from_a_folder_with_any_bytes_in_its_name(tmp_path, name):
     run = os.fsencode(tmp_path) + b"/" + name
     done = subprocess.run([sys.executable, "-c", WORKER, run], capture_output=True)
     assert done.returncode == -signal.SIGKILL, done.stderr
@@ -211,7 +211,7 @@ def test_every_finished_span_of_the_open_window_is_recovered_and_the_open_ones_a
         assert trace.errors() == {}
 
 
-def test_what_was_saved_before_the_kill_stays_and_is_merged_with_what_is_recovered(killed):
+def test_traces_saved_before_the_kill_stay_and_are_merged_with_the_recovered_ones(killed):
     recover(killed)
     traces = sorted(path.name for path in (killed / "run" / "traces").glob("*.json"))
     assert traces == ["ep0-ba3-rank0.json", "ep0-ba6-rank0.json", "merged_trace.json"]
@@ -261,7 +261,7 @@ def test_a_process_that_still_runs_is_left_alone_also_where_there_are_no_locks(k
     assert folder.exists()
 
 
-def test_what_a_rank_of_another_machine_left_is_touched_only_when_asked_for(killed):
+def test_leftovers_of_another_machine_are_used_only_when_asked_for(killed):
     (folder,) = (killed / "run" / "live").iterdir()
     (folder / "owner.lock").write_text("the boot id of another machine\n")
     run = json.loads((folder / "run.json").read_text())

@@ -181,7 +181,7 @@ def record_m():
 
 
 @native_only
-def test_short_threads_of_a_worker_process_share_files_and_are_told_apart(tmp_path):
+def test_short_threads_of_a_worker_process_share_files_and_have_tracks_of_their_own(tmp_path):
     handler = MemoryTraceHandler()
     with Profiler(lambda state: ProfilerAction.ACTIVE, handler, live_folder=tmp_path, strict=True):
         worker = multiprocessing.get_context("fork").Process(target=record_on_threads, args=(tmp_path,), name="worker")
@@ -193,7 +193,7 @@ def test_short_threads_of_a_worker_process_share_files_and_are_told_apart(tmp_pa
 
 
 @native_only
-def test_what_is_dropped_is_counted_in_the_log(tmp_path, caplog):
+def test_dropped_records_are_counted_in_the_log(tmp_path, caplog):
     handler = MemoryTraceHandler()
     with Profiler(
         lambda state: ProfilerAction.ACTIVE, handler, live_folder=tmp_path, live_bytes_max=1 << 20
@@ -216,7 +216,7 @@ def fill_up_and_wait(is_full, may_end):
 
 
 @native_only
-def test_what_a_worker_dropped_is_counted_in_its_own_window_only(tmp_path, monkeypatch):
+def test_records_that_a_worker_dropped_are_counted_in_their_own_window_only(tmp_path, monkeypatch):
     monkeypatch.setattr("kinetoscope.recording.native_recorder._CHILD_LIMIT_BYTES", 512 << 10)
     context = multiprocessing.get_context("fork")
     is_full, may_end = context.Event(), context.Event()
@@ -273,7 +273,7 @@ def test_profilers_that_are_closed_leave_nothing_in_memory(tmp_path, kind, first
 
 
 @native_only
-def test_a_closed_profiler_that_somebody_keeps_holds_no_space_to_record_into(tmp_path):
+def test_a_closed_profiler_that_is_still_referenced_holds_no_space_for_records(tmp_path):
     def used_bytes(profiler):
         return profiler.run._recorder.used_bytes
 

@@ -96,7 +96,7 @@ def test_a_trace_is_loaded_again_and_again(kinetoscope, tmp_path):
 
 
 @pytest.mark.parametrize("verb", ["recover", "upload"])
-def test_what_needs_posix_says_so_in_one_sentence(kinetoscope, tmp_path, verb):
+def test_commands_that_need_posix_say_so_in_one_sentence(kinetoscope, tmp_path, verb):
     (tmp_path / "run").mkdir()
     done = kinetoscope(verb, tmp_path / "run")
     assert (done.returncode, done.stdout) == (1, "")

@@ -52,7 +52,7 @@ def train(in_batch=lambda profiler: None, schedule=None, handler=None, num_batch
     return callback.result, handler
 
 
-def test_a_decorated_function_returns_what_it_returned():
+def test_a_decorated_function_returns_its_own_result():
     def in_batch(profiler):
         @profiler.marker("added")
         def add(one, other):
@@ -65,7 +65,7 @@ def test_a_decorated_function_returns_what_it_returned():
     assert len(spans_of(read_events())["added"]) == 1
 
 
-def test_decorated_generators_and_coroutines_stay_what_they_are():
+def test_decorated_generators_and_coroutines_stay_generators_and_coroutines():
     def in_batch(profiler):
         @profiler.marker("yields")
         def generate():
@@ -164,7 +164,7 @@ def test_counters_take_nan_and_scalars_of_numpy_and_torch():
     assert event["not_finite"] == {"nan": "NaN"}
 
 
-def test_the_merged_file_may_be_read_by_whoever_may_read_the_others():
+def test_the_merged_file_has_the_same_read_permissions_as_the_others():
     train()
     modes = {stat.S_IMODE(path.stat().st_mode) for path in Path("run/traces").glob("*.json")}
     umask = os.umask(0)

@@ -207,7 +207,7 @@ def test_a_callback_may_change_the_list_in_mid_batch_and_the_change_stays():
     assert len(spans_of(read_events())["event/batch"]) == 4
 
 
-def test_a_profiler_that_is_taken_out_of_the_list_in_mid_batch_saves_what_there_was_and_says_so(caplog):
+def test_a_profiler_that_is_removed_from_the_callbacks_during_a_batch_saves_and_warns(caplog):
     callback = InForward(lambda state: state.callbacks.remove(state.profiler))
     train(Profiler(ALWAYS, [JSONTraceHandler()]), num_batches=4, callbacks=[callback])
     assert len(spans_of(read_events())["event/batch"]) >= 2
@@ -268,7 +268,7 @@ trainer.fit()
     assert "Error" not in done.stderr, done.stderr
 
 
-def test_what_a_killed_trainer_recorded_is_recovered():
+def test_the_records_of_a_killed_trainer_are_recovered():
     script = """
 import os, signal, sys; sys.path[:0] = {paths!r}
 from composer import Callback
@@ -471,7 +471,7 @@ def test_the_trainer_learns_of_every_remote_name():
 
 
 @pytest.mark.reports_errors
-def test_a_logger_that_cannot_upload_costs_nothing_but_a_word(caplog):
+def test_a_logger_that_cannot_upload_only_gives_a_warning(caplog):
     class Refuses(KeepsFiles):
         def upload_file(self, state, remote_file_name, file_path, *, overwrite):
             raise ConnectionError("no network")
@@ -567,7 +567,7 @@ def test_composers_own_merger_reads_our_traces_and_the_merged_one():
         assert len(spans_of(read_events("composers.json"))["event/batch"]) == 2, path
 
 
-def test_what_composers_merger_made_of_our_traces_merges_again_with_others_on_the_same_clock():
+def test_our_traces_merged_by_composers_merger_merge_again_with_others_on_the_same_clock():
     from composer.profiler.json_trace_merger import merge_traces as composers_merge
 
     train(profile_only_markers(cyclic_schedule(warmup=0, active=1, repeat=2)), num_batches=3)

@@ -172,7 +172,7 @@ def test_metadata_may_be_added_by_the_handler_before_it_exports(tmp_path):
     assert json.loads((tmp_path / "trace.json").read_text())["loss"] == [1.5]
 
 
-def test_preset_metadata_and_the_flags_in_force_stand_in_the_header_of_each_window(tmp_path):
+def test_preset_metadata_and_the_current_flags_are_in_the_header_of_each_window(tmp_path):
     def handler(profiler) -> None:
         profiler.export_chrome_trace(tmp_path / f"{profiler.step_num}.json")
 
@@ -254,7 +254,7 @@ def test_tensorboards_handler_names_the_folder_that_cannot_be_made(tmp_path):
             torch.ones(3)
 
 
-def test_tensorboards_handler_writes_beside_the_training_and_is_done_when_the_profiler_is_left(tmp_path, monkeypatch):
+def test_tensorboards_handler_writes_in_the_background_and_is_done_when_the_with_ends(tmp_path, monkeypatch):
     threads = []
     export = KinetoResults.export_chrome_trace
 
@@ -359,7 +359,7 @@ def in_order(path: Path) -> tuple[list[dict], dict]:
     return [event for event in events if event["ph"] != "M"], said
 
 
-def test_what_kineto_saved_for_somebody_else_is_exported_all_the_same(tmp_path):
+def test_a_window_that_kineto_saved_for_a_user_is_still_exported(tmp_path):
     pytest.importorskip("torch.profiler._chrome_trace_export")
     profiler = record()
     profiler.profiler.kineto_results.save(str(tmp_path / "theirs.json"))

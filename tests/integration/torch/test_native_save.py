@@ -55,7 +55,7 @@ def test_a_build_with_the_old_strings_leaves_saving_to_torch_and_ends_no_trainin
     assert [line for line in log.splitlines() if "saves its traces" in line and line.startswith("INFO")]
 
 
-def test_a_torch_that_was_never_tried_saves_by_itself_and_one_line_says_so(tmp_path):
+def test_an_untested_version_of_torch_saves_by_itself_and_one_line_says_so(tmp_path):
     log = export(tmp_path, "", "9.1.0")
     [line] = [line for line in log.splitlines() if "saves its traces" in line]
     assert line.startswith("INFO")

@@ -34,7 +34,7 @@ def frames(events):
     return [event for event in events if event.get("cat") == "python_function"]
 
 
-def test_equal_windows_have_as_many_events_though_the_one_before_is_saved_meanwhile(tmp_path):
+def test_equal_windows_have_equally_many_events_while_earlier_ones_are_saved(tmp_path):
     first, *others = map(len, traces_of_a_run(tmp_path, num_windows=4))
     assert max(others) - min(others) < 0.05 * min(others)
     assert first < 1.2 * min(others)  # the first window has imports and caches

@@ -115,7 +115,7 @@ def test_key_averages_has_the_rows_and_numbers_of_stock(options):
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
-def test_events_have_what_stocks_have(options):
+def test_events_have_the_attributes_of_torchs_events(options):
     profiler = record(options)
     ours, stock = profiler.events(), profiler.profiler.function_events
     assert isinstance(ours, EventList)
@@ -203,7 +203,7 @@ def test_an_attribute_that_no_event_has_is_an_attribute_error():
         _ = record({}).events()[0].nonsense
 
 
-def test_a_row_knows_the_events_around_and_inside_its_first_one():
+def test_a_row_has_the_events_around_and_inside_its_first_one():
     profiler = record({"record_shapes": True})
     events, stocks = profiler.events(), profiler.profiler.function_events
     place_of = {id(event): place for listed in (events, stocks) for place, event in enumerate(listed)}
@@ -245,7 +245,7 @@ def test_python_functions_can_be_left_out_of_the_rows():
 
 
 @pytest.mark.parametrize("metric", ["self_cpu_time_total", "self_cuda_time_total"])
-def test_export_stacks_writes_what_stock_writes(tmp_path, metric):
+def test_export_stacks_writes_the_same_as_torchs(tmp_path, metric):
     profiler = record({"with_stack": True, "verbose": True})
     profiler.export_stacks(tmp_path / "ours", metric)
     profiler.profiler.export_stacks(str(tmp_path / "stock"), metric)
@@ -294,7 +294,7 @@ def test_tables_of_a_recording_without_events_say_why_there_are_none(tmp_path):
 
 
 @since_2_13
-def test_a_bound_on_the_time_gives_what_stock_gives_within_it():
+def test_a_time_limit_gives_the_same_result_as_torchs_profiler():
     with profile(post_processing_timeout_s=0.0) as profiler:
         train(1)
     assert rows_of(profiler.key_averages()) == rows_of(profiler.profiler.key_averages())

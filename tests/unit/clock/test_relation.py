@@ -60,7 +60,7 @@ def test_drift_is_found_from_two_measurements_and_unknown_from_one():
     assert ClockRelation(first, later, REFERENCE).drift_ppm == pytest.approx(100)
 
 
-def test_one_clock_is_no_offset_no_drift_and_no_doubt():
+def test_the_same_clock_has_no_offset_no_drift_and_no_uncertainty():
     relation = same_clock(REFERENCE)
     assert (relation.offset_ns(10**12), relation.drift_ppm, relation.bound_ns(10**12)) == (0, 0.0, 0)
 

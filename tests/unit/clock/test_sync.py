@@ -95,7 +95,7 @@ def test_without_rank_0_the_others_give_up_in_time(store):
         client(store).begin(60, stop)
 
 
-def test_a_rank_that_dies_before_asking_does_not_keep_those_behind_it_waiting(store):
+def test_a_rank_that_dies_before_asking_does_not_delay_later_ranks(store):
     with rank_0(store) as server:
         rank = client(store)
         store.wait(["run/offer"], timedelta(seconds=10))
@@ -105,7 +105,7 @@ def test_a_rank_that_dies_before_asking_does_not_keep_those_behind_it_waiting(st
     assert rank.relation is not None
 
 
-def test_a_second_run_through_the_same_store_knows_nothing_of_the_first(store):
+def test_a_second_run_through_the_same_store_does_not_see_the_first(store):
     for offset_ns in (1000, -(10**9)):
         with rank_0(store):
             rank = measured(store, offset_ns=offset_ns)

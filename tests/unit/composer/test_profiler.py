@@ -142,7 +142,7 @@ def test_a_marker_may_be_used_once_the_profiler_is_bound():
     profiler.close()
 
 
-def test_ever_new_names_of_a_callback_are_not_all_kept():
+def test_many_new_names_of_a_callback_are_not_all_kept():
     profiler = only_markers(lambda state: ProfilerAction.SKIP, MemoryTraceHandler())
     profiler.bind_to_state(State())
     for number in range(3 * MOST_IDLE):
@@ -193,7 +193,7 @@ def test_a_profiler_has_no_state_before_it_is_bound():
     profiler.close()
 
 
-def test_a_profiler_that_nobody_bound_may_be_in_a_list_of_callbacks_and_does_nothing():
+def test_an_unbound_profiler_may_be_in_a_list_of_callbacks_and_does_nothing():
     unbound, engine = Profiler(cyclic_schedule(), [MemoryTraceHandler()]), Engine(only_markers(cyclic_schedule(), []))
     engine.state.callbacks.append(unbound)
     unbound.run_event(Event.INIT, engine.state, None)
@@ -211,7 +211,7 @@ def test_nothing_is_saved_before_a_run_has_begun():
     assert TorchProfiler().saved_traces == []
 
 
-def test_the_torch_profiler_tells_its_settings():
+def test_the_torch_profiler_has_its_settings_as_attributes():
     profiler = TorchProfiler(filename="{rank}.json", remote_file_name=None, memory_remote_file_name=None)
     assert (profiler.filename, profiler.remote_file_name) == ("{rank}.json", None)
     assert (profiler.memory_filename, profiler.memory_remote_file_name) == (None, None)
@@ -223,7 +223,7 @@ def test_the_torch_profiler_tells_its_settings():
     assert (packed.memory_filename, packed.memory_remote_file_name) == ("{batch}.html", "memory/{batch}.html")
 
 
-def test_the_system_profiler_tells_its_settings():
+def test_the_system_profiler_has_its_settings_as_attributes():
     profiler = SystemProfiler(profile_cpu=False, profile_disk=True, stats_thread_interval_seconds=0.25)
     assert (profiler.profile_cpu, profiler.profile_memory) == (False, False)
     assert (profiler.profile_disk, profiler.profile_net) == (True, False)

@@ -100,7 +100,7 @@ def test_gzip_is_known_by_its_content_not_by_its_name(write):
     assert names(write(gzip.compress(WHOLE.encode()), "trace.json")) == ["a", "b"]
 
 
-def test_gzip_that_ends_too_early_gives_what_it_held(write):
+def test_gzip_that_ends_too_early_is_read_up_to_there(write):
     events = ",".join(f'{{"ph": "X", "name": "e{i}", "ts": {i * 977}, "dur": 1}}' for i in range(5000))
     trace = read_chrome(write(gzip.compress(f"[{events}]".encode())[:-4000]))
     assert 0 < len(trace.events) < 5000
@@ -135,7 +135,7 @@ def test_damaged_gzip_is_an_error_of_ours(write):
     ],
     ids=["bracket", "middle", "comma", "both", "missing", "control", "nan", "utf8", "lost", "quotes"],
 )
-def test_every_complete_event_of_a_damaged_file_is_read_and_the_repair_is_told(write, content, expected):
+def test_every_complete_event_of_a_damaged_file_is_read_and_the_repair_is_reported(write, content, expected):
     trace = read_chrome(write(content))
     assert [event["name"] for event in trace.events] == expected
     assert trace.repairs
@@ -161,7 +161,7 @@ def test_a_file_cut_anywhere_keeps_all_events_before_the_cut(tmp_path_factory, c
 @pytest.mark.parametrize(
     "content", [b"", b"  \n", b"\x00\x01\x02", b'{"a": 1}', b'{"traceEvents": 3}', b"3", b"PAR1.."]
 )
-def test_what_is_no_trace_raises_naming_the_file(write, content):
+def test_a_file_that_is_no_trace_raises_an_error_that_names_it(write, content):
     path = write(content)
     with pytest.raises(TraceFileError, match=str(path)):
         read_chrome(path)
@@ -194,7 +194,7 @@ def test_times_have_three_decimals_relative_to_the_base():
     assert b'"ts":1234.567,"dur":0.080' in stream.getvalue()
 
 
-def test_what_is_not_finite_becomes_null_and_is_named():
+def test_numbers_that_are_not_finite_become_null_and_are_named():
     args = {"a": float("nan"), "b": [1.0, float("-inf")], "c": None}
     (event,) = written([{"ph": "X", "ts": BASE_NS, "args": args}])["traceEvents"]
     assert event["args"] == {"a": None, "b": [1.0, None], "c": None, "not_finite": {"a": "NaN", "b[1]": "-Infinity"}}

@@ -128,7 +128,7 @@ def test_args_of_every_kind_arrive(tmp_path, rewriter):
     }
 
 
-def test_what_does_not_nest_is_on_a_track_of_its_own_there_too(tmp_path, rewriter):
+def test_spans_that_do_not_nest_are_on_a_track_of_their_own_in_perfetto_too(tmp_path, rewriter):
     file = write(tmp_path / "rank0.json", [span("a", 0, 500), span("b", 250, 500), span("c", 260, 10)])
     found = answers(merge_traces(tmp_path / "out.pftrace", file).output)["spans"]
     assert {(row["name"], row["thread"]) for row in found} == {
@@ -213,7 +213,7 @@ def test_numbers_are_encoded_as_protobuf_does(number, encoded):
 
 
 @pytest.mark.parametrize("suffix", [".json", ".pftrace"])
-def test_no_instant_lies_on_a_track_without_a_name(tmp_path, rewriter, suffix):
+def test_no_instant_is_on_a_track_without_a_name(tmp_path, rewriter, suffix):
     moments = [
         {"ph": "i", "s": scope, "name": f"moment {scope}", "pid": 40, "tid": 40, "ts": 13 + number}
         for number, scope in enumerate("gpt")
@@ -228,7 +228,7 @@ def test_no_instant_lies_on_a_track_without_a_name(tmp_path, rewriter, suffix):
 
 
 @pytest.mark.parametrize("suffix", [".json", ".pftrace"])
-def test_a_viewer_that_puts_numbers_behind_names_shows_each_number_once(tmp_path, rewriter, suffix):
+def test_a_viewer_that_adds_pids_to_names_shows_each_pid_once(tmp_path, rewriter, suffix):
     named = {"ph": "M", "name": "thread_name", "pid": 40, "tid": 9, "args": {"name": "thread 9 (worker)"}}
     file = write(
         tmp_path / "rank3.json", [named, span("work", 0, 50), span("other", 0, 50, 9), span("third", 0, 50, 8)]

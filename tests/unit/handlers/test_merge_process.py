@@ -36,7 +36,7 @@ def stop_while_it_reads(pid: int, path: Path) -> None:
     pytest.fail("The merging process never read the trace.")
 
 
-def test_a_merge_that_outlasts_the_run_merges_what_was_saved_meanwhile_as_well(tmp_path, monkeypatch):
+def test_a_merge_that_outlasts_the_run_also_merges_cycles_saved_meanwhile(tmp_path, monkeypatch):
     monkeypatch.setattr(merge_process, "_LEAST_SECONDS_BETWEEN", 0.0)
     started = RankStarted(0, 0, 0, 1, 1, os.getpid(), os.uname().nodename, "a-0", "now")
     append_entry(tmp_path, 0, started)

@@ -67,7 +67,7 @@ def test_an_entry_of_the_spool_that_was_not_finished_is_still_in_its_chunk(tmp_p
     assert values_in(tmp_path) == list(range(NUM))
 
 
-def test_what_was_spooled_can_be_read_after_its_files_are_gone(tmp_path, recorder):
+def test_spooled_records_can_be_read_after_their_files_are_gone(tmp_path, recorder):
     record(recorder, NUM)
     recorder.prepare()
     taken = recorder.close_window()

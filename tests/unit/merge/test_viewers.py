@@ -83,7 +83,7 @@ CASES: dict[str, tuple[str, list[Any]]] = {
 
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("base_ns", [0, BASE_NS])
-def test_what_perfetto_counts_is_found_and_repaired(tmp_path, case, base_ns):
+def test_everything_that_perfetto_counts_as_an_error_is_found_and_repaired(tmp_path, case, base_ns):
     kind, events = CASES[case]
     path, output = tmp_path / "in.json", tmp_path / "out.json"
     if base_ns and "digits" in case:

@@ -101,7 +101,7 @@ class CtrlC:
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(3), GeneratorExit()])
-def test_what_a_source_raises_as_it_closes_is_raised_when_everything_is_saved(tmp_path, error):
+def test_an_error_of_a_source_as_it_closes_is_raised_when_everything_is_saved(tmp_path, error):
     first, second, handler = Raising(error), Raising(error), MemoryTraceHandler()
     json_handler = JSONTraceHandler(f"{tmp_path}/traces", merged_trace_filename=None)
     profiler = Profiler(ALWAYS, [handler, json_handler], sources=[first, second]).start()
@@ -116,7 +116,7 @@ def test_what_a_source_raises_as_it_closes_is_raised_when_everything_is_saved(tm
     assert first.num_closed == 2
 
 
-def test_an_error_in_the_loop_and_another_in_a_close_leave_nothing_behind():
+def test_after_an_error_in_the_loop_and_one_in_a_close_nothing_is_left_behind():
     with pytest.raises(KeyboardInterrupt):
         with Profiler(ALWAYS, sources=[Raising(KeyboardInterrupt())]):
             raise ValueError("diverged")
@@ -159,7 +159,7 @@ def test_ctrl_c_ends_the_wait_for_a_save_and_another_close_finishes_it(tmp_path)
     assert handler.num_closed == 1
 
 
-def test_without_another_close_the_writer_thread_saves_in_the_background_what_it_had(tmp_path):
+def test_without_another_close_the_writer_thread_saves_its_jobs_in_the_background(tmp_path):
     handler = Blocking()
     profiler = Profiler(ALWAYS, handler, live_folder=tmp_path).start()
     record(profiler)

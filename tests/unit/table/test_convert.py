@@ -35,7 +35,7 @@ def plain(row):
 
 
 @pytest.mark.parametrize("suffix", [".json", ".json.gz"])
-def test_the_way_back_from_parquet_loses_nothing(tmp_path, suffix):
+def test_converting_from_parquet_loses_nothing(tmp_path, suffix):
     source, packed, back = tmp_path / "t.json", tmp_path / "t.parquet", tmp_path / f"back{suffix}"
     document = {"schemaVersion": 1, "displayTimeUnit": "ms", "baseTimeNanoseconds": 10**18, "traceEvents": EVENTS}
     source.write_text(json.dumps(document))

@@ -35,7 +35,7 @@ def load(tmp_path, events, name="trace.json", **header):
 
 
 @pytest.mark.parametrize("times", [1, 2])
-def test_names_and_categories_answer_str(tmp_path, times):
+def test_names_and_categories_are_strings(tmp_path, times):
     for _ in range(times):  # the second time from the cache
         trace = load(tmp_path, STEP)
     found = trace.spans.filter(pl.col("name").str.contains("lin|mm$") & pl.col("category").str.ends_with("op"))
@@ -44,7 +44,7 @@ def test_names_and_categories_answer_str(tmp_path, times):
     assert trace.events.filter(pl.col("name").str.len_chars() == 3).collect().height == 1
 
 
-def test_a_trace_says_its_ranks_its_time_and_what_is_in_it(tmp_path):
+def test_a_trace_shows_its_ranks_its_time_and_its_content(tmp_path):
     trace = load(tmp_path, STEP, distributedInfo={"rank": 3, "world_size": 8})
     size = (tmp_path / "trace.json").stat().st_size
     assert repr(trace).splitlines() == [
@@ -72,7 +72,7 @@ def test_a_trace_without_a_clock_says_that_it_can_be_aligned_on_a_span(tmp_path)
     assert "its own: other traces can be aligned with it only on a span that both have" in shown
 
 
-def test_a_repr_steers_no_terminal(tmp_path):
+def test_a_repr_has_no_control_characters(tmp_path):
     assert "\x1b" not in repr(load(tmp_path, [span("x", 0, 1, category="\x1b[2J")]))
 
 

@@ -31,7 +31,7 @@ both = pytest.mark.parametrize(
 
 
 @both
-def test_a_span_has_the_time_that_those_in_it_leave(pure):
+def test_the_own_time_of_a_span_excludes_the_spans_in_it(pure):
     step, forward, mm, other_thread, backward = (0, 100, 0), (10, 40, 0), (12, 20, 0), (0, 100, 1), (40, 90, 0)
     assert nested([step, forward, mm, other_thread, backward], pure=pure) == [
         (20, None, 0),
@@ -43,23 +43,23 @@ def test_a_span_has_the_time_that_those_in_it_leave(pure):
 
 
 @both
-def test_spans_stand_in_any_order_as_those_that_were_written_at_their_ends(pure):
+def test_spans_may_come_in_any_order_such_as_that_of_their_ends(pure):
     assert nested([(12, 20, 0), (10, 40, 0), (0, 100, 0)], pure=pure) == [(8, 1, 2), (22, 2, 1), (70, None, 0)]
 
 
 @both
-def test_of_spans_that_begin_together_the_longer_holds_the_shorter_and_of_equal_ones_the_first(pure):
+def test_if_spans_begin_together_the_longer_or_else_the_first_contains_the_other(pure):
     assert nested([(0, 5, 0), (0, 9, 0), (0, 5, 0)], pure=pure) == [(0, 1, 1), (4, None, 0), (5, 0, 2)]
 
 
 @both
-def test_spans_that_overlap_lie_side_by_side_and_no_time_is_counted_twice(pure):
+def test_spans_that_overlap_are_siblings_and_no_time_is_counted_twice(pure):
     outer, one, other, in_both = (0, 20, 0), (2, 10, 0), (5, 15, 0), (6, 9, 0)
     assert nested([outer, one, other, in_both], pure=pure) == [(7, None, 0), (8, 0, 1), (7, 0, 1), (3, 2, 2)]
 
 
 @both
-def test_what_begins_as_another_ends_does_not_lie_in_it(pure):
+def test_a_span_that_begins_when_another_ends_is_not_inside_it(pure):
     assert nested([(0, 5, 0), (5, 5, 0), (5, 8, 0), (5, 5, 0)], pure=pure) == [
         (5, None, 0),
         (0, 2, 1),
@@ -105,7 +105,7 @@ def _depth(parents, row):
 
 @both
 @given(st.lists(spans, max_size=40))
-def test_any_spans_nest_as_the_words_say(pure, given_spans):
+def test_any_spans_nest_as_documented(pure, given_spans):
     assert nested(given_spans, pure=pure) == expected(given_spans)
 
 

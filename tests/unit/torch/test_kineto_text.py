@@ -70,7 +70,7 @@ ARGS = [
     args=st.lists(st.sampled_from(ARGS), max_size=8),
     num_bytes=st.integers(1, 700),
 )
-def test_every_event_comes_back_whatever_the_pieces(args, num_bytes):
+def test_every_event_is_returned_whatever_the_pieces(args, num_bytes):
     content = kineto(*(span(args=text.replace("\\\\", "\\"), begin_us=10 * at) for at, text in enumerate(args)))
     text = read_text(Pieces(content, num_bytes), [])
     assert events_of(text) == expected(content)
@@ -127,7 +127,7 @@ def test_a_name_that_kineto_changed_is_put_right():
         span(args='"a": ' + "[" * 100 + "]" * 100),
     ],
 )
-def test_what_is_odd_is_kept_as_it_stands_and_so_is_all_that_follows(odd):
+def test_from_an_odd_event_on_all_text_is_kept_as_it_is(odd):
     content = kineto(span("first", 0), odd, span("last", 20))
     text = read_text(Pieces(content), [])
     assert not text.is_right
@@ -148,7 +148,7 @@ def test_a_text_that_ends_too_early_is_kept_to_its_end(cut):
 
 
 @needs_native
-def test_spans_that_overlap_are_made_to_nest_and_say_so():
+def test_spans_that_overlap_are_made_to_nest_and_their_args_say_so():
     events = [span("outer", 0, 100), span("inner", 40, 63), span("long", 50, 200), span("after", 300, 1)]
     text = read_text(Pieces(kineto(*events)), [])
     assert text.is_right
@@ -177,7 +177,7 @@ def test_long_events_come_back_and_nest_wherever_they_are(num_bytes):
 
 
 @needs_native
-def test_frames_of_threads_without_a_number_that_overlap_say_whose_track_theirs_is():
+def test_overlapping_frames_of_threads_without_a_number_are_on_a_track_with_a_name():
     frames = [span(name, begin, 9000) for name, begin in (("one", 0), ("other", 4000))]
     events = [frame.replace("cpu_op", "python_function").replace('"stream 7"', "0") for frame in frames]
     text = read_text(Pieces(kineto(*events).replace(b'"pid": 17', f'"pid": {os.getpid()}'.encode())), [])
@@ -232,7 +232,7 @@ def test_without_our_frames_a_text_is_as_right_as_with_them(tmp_path):
 
 
 @needs_native
-def test_names_that_kineto_changes_are_put_right_behind_frames_of_ours():
+def test_names_that_kineto_changes_are_corrected_after_frames_of_ours():
     renamed = [Renamed(1, "kinetoscope/\u00e9.py(1): f", "unknown"), Renamed(2, "a\tb", "unknown")]
     events = [frame("train.py(1): f", 1, "null"), frame("unknown", 2, 1), span("unknown", 5)]
     text = read_text(Pieces(kineto(*events)), renamed)

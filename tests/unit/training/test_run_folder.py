@@ -67,7 +67,7 @@ def test_a_name_that_is_absolute_or_goes_up_or_is_no_text_is_refused(run, operat
 
 @pytest.mark.parametrize("operation", sorted(set(OPERATIONS) - {"write", "create", "delete", "delete_empty"}))
 @pytest.mark.parametrize("name", ["link", "dangling", "real/link", "link/file"])
-def test_a_link_is_not_followed_wherever_in_the_name_it_stands(run, outside, operation, name):
+def test_a_link_is_not_followed_at_any_place_in_the_name(run, outside, operation, name):
     with pytest.raises(UnsafePathError, match="symbolic link"):
         OPERATIONS[operation](run, name)
     assert sorted(os.listdir(outside)) == ["file"]
@@ -82,27 +82,27 @@ def test_nothing_is_changed_through_a_link_to_a_folder(run, outside, operation):
     assert (outside / "file").read_bytes() == SECRET
 
 
-def test_a_file_is_written_in_place_of_a_link_and_what_the_link_named_stays(run, outside):
+def test_a_file_replaces_a_link_and_the_links_target_is_unchanged(run, outside):
     run.write("real/link", b"new")
     assert run.read("real/link") == b"new"
     assert (outside / "file").read_bytes() == SECRET
 
 
-def test_a_link_is_deleted_and_what_it_named_stays(run, outside):
+def test_a_link_is_deleted_and_its_target_stays(run, outside):
     run.delete("link")
     run.delete("real/link")
     assert (outside / "file").read_bytes() == SECRET
     assert run.names() == ["dangling", "real"]
 
 
-def test_a_folder_is_deleted_with_all_in_it_but_not_what_its_links_name(run, outside):
+def test_a_folder_is_deleted_with_its_content_but_not_the_targets_of_its_links(run, outside):
     (run.path / "real" / "below" / "link").symlink_to(outside)
     run.delete_folder("real")
     assert (outside / "file").read_bytes() == SECRET
     assert not (run.path / "real").exists()
 
 
-def test_the_folder_itself_may_be_reached_through_a_link_as_the_user_gave_it(run, tmp_path):
+def test_the_path_of_the_run_folder_may_contain_links(run, tmp_path):
     (tmp_path / "mine").symlink_to(run.path)
     mine = RunFolder(tmp_path / "mine")
     assert mine.read("real/file") == b"here"
@@ -131,7 +131,7 @@ def test_files_are_made_read_appended_to_renamed_and_deleted(run):
     assert run.names("a") == []
 
 
-def test_a_named_pipe_is_no_file_and_nobody_waits_at_it(run):
+def test_a_named_pipe_is_no_file_and_is_not_waited_for(run):
     os.mkfifo(run.path / "pipe")
     for operation in ("read", "append"):
         with pytest.raises(OSError, match=r"pipe|No such device"):
@@ -146,7 +146,7 @@ def test_a_file_that_has_a_second_name_is_read_but_not_changed(run, outside):
         run.open("second", "ab")
 
 
-def test_a_file_of_terabytes_that_holds_nothing_is_not_read(run):
+def test_an_empty_sparse_file_of_terabytes_is_not_read(run):
     with (run.path / "huge").open("wb") as stream:
         stream.truncate(1 << 40)
     with pytest.raises(UnsafePathError, match="too large"):
@@ -155,7 +155,7 @@ def test_a_file_of_terabytes_that_holds_nothing_is_not_read(run):
 
 @pytest.mark.parametrize("operation", ["open", "append", "read", "write", "delete_folder", "delete_empty"])
 @pytest.mark.parametrize("name", [".", "./", "././."])
-def test_the_folder_itself_is_no_file_and_is_not_deleted(run, operation, name):
+def test_the_run_folder_itself_cannot_be_opened_or_deleted(run, operation, name):
     with pytest.raises(UnsafePathError, match="folder itself"):
         OPERATIONS[operation](run, name)
     assert run.names(name) == run.names()
@@ -166,7 +166,7 @@ def test_a_name_too_long_for_the_file_system_is_an_error_of_the_file_system(run)
         run.read("x" * 5000)
 
 
-def test_what_is_not_there_is_not_there(run):
+def test_a_missing_file_has_no_status_and_no_names(run):
     assert run.status("nothing") is None
     assert run.status("nothing/below") is None
     assert run.names("nothing") == []
