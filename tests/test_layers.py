@@ -93,7 +93,7 @@ def test_a_file_imports_only_what_its_room_may(path):
     assert not strangers, f"{path.relative_to(ROOT)} is in {room}, which must not import {sorted(strangers)}"
 
 
-def test_no_files_import_one_another_in_a_ring():
+def test_no_files_import_one_another_in_a_loop():
     modules = {module_of(path): path for path in FILES}
     needs = {}
     for module, path in modules.items():
@@ -104,7 +104,7 @@ def test_no_files_import_one_another_in_a_ring():
 
 
 @pytest.mark.parametrize("room", sorted(OUTSIDE))
-def test_a_room_on_the_ground_needs_only_these_libraries(room):
+def test_a_ground_room_imports_only_these_packages(room):
     for path in (path for path in FILES if room_of(path) == room):
         outside = {name.split(".")[0] for name in imports_of(path)} - set(sys.stdlib_module_names) - {"kinetoscope"}
         assert outside <= OUTSIDE[room], f"{path.relative_to(ROOT)} imports {sorted(outside - OUTSIDE[room])}"

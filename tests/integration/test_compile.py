@@ -39,7 +39,7 @@ def plain(x):
     return torch.sin(x) * 2 + 1
 
 
-def test_a_decorated_function_compiles_whole(running):
+def test_a_decorated_function_compiles_into_one_graph(running):
     inner = running.marker("inner")(lambda x: torch.sin(x))
 
     def step(x):
@@ -48,7 +48,7 @@ def test_a_decorated_function_compiles_whole(running):
     assert count_graphs(step) == count_graphs(plain) == 1
 
 
-def test_a_library_marker_inside_compiles_whole(running):
+def test_a_function_with_a_library_marker_compiles_into_one_graph(running):
     def step(x):
         with kinetoscope.marker("inside"):
             y = torch.sin(x)
@@ -57,7 +57,7 @@ def test_a_library_marker_inside_compiles_whole(running):
     assert count_graphs(step) == 1
 
 
-def test_a_ready_made_marker_inside_compiles_whole(running):
+def test_a_function_with_an_existing_marker_compiles_into_one_graph(running):
     marker = running.marker("ready-made")
 
     def step(x):
@@ -83,7 +83,7 @@ def test_a_model_that_holds_a_marker_compiles_into_one_graph(running):
     assert count_graphs(Model()) == 1
 
 
-def test_start_and_finish_inside_compile_whole(running):
+def test_a_function_with_start_and_finish_compiles_into_one_graph(running):
     marker = running.marker("stretch")
 
     def step(x):

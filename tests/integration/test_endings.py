@@ -102,7 +102,7 @@ def test_an_error_in_the_loop_leaves_the_window_so_far_and_is_not_swallowed(tmp_
     assert span_names(tmp_path).count("train") == 5
 
 
-def test_a_forgotten_close_is_made_good_at_exit(tmp_path):
+def test_a_profiler_that_was_not_closed_is_closed_at_exit(tmp_path):
     status, _, err = run(
         tmp_path,
         """
@@ -116,7 +116,7 @@ def test_a_forgotten_close_is_made_good_at_exit(tmp_path):
     assert span_names(tmp_path).count("train") == 3
 
 
-def test_a_forgotten_close_is_made_good_at_exit_for_torchs_operators_too(tmp_path):
+def test_torchs_operators_are_saved_at_exit_if_the_profiler_was_not_closed(tmp_path):
     pytest.importorskip("torch")
     status, _, err = run(
         tmp_path,

@@ -129,7 +129,7 @@ def test_recover_gives_its_own_names_to_traces_whose_handlers_names_lead_elsewhe
 
 @needs_files
 @pytest.mark.parametrize("name", ["../../../outside/x", "/", "a\x1bb"], ids=ascii)
-def test_a_run_name_is_no_path(run, outside, name):
+def test_a_run_name_with_slashes_does_not_lead_out_of_the_run_folder(run, outside, name):
     change_run(run, {"filename": "{run_name}/{rank}.json"}, run_name=name)
     before = seen(outside)
     assert run_command("recover", run).returncode == 0
@@ -183,7 +183,7 @@ def test_ranks_that_are_none_are_reported_and_end_no_recovery_in_a_traceback(run
 @pytest.mark.parametrize("token", ["", "\n", "\nsame", "\nother"], ids=ascii)
 @pytest.mark.parametrize("mode", [0o755, 0o700])
 @needs_files
-def test_a_pointer_leads_nowhere_unless_both_ends_hold_one_token_and_the_folder_is_ours_alone(
+def test_a_pointer_is_followed_only_if_both_ends_have_the_same_token_and_the_folder_is_private(
     run, outside, once_killed, token, mode
 ):
     """The folder is that of another killed run of this user, not recovered yet."""

@@ -40,7 +40,7 @@ def run(tmp_path):
         process.communicate("go on\n", timeout=30)
 
 
-def test_a_running_job_can_be_looked_at(run: Path):
+def test_a_run_that_still_records_can_be_loaded(run: Path):
     before = sorted(run.rglob("*"))
     (trace,) = kinetoscope.load(run)
     spans = trace.spans.filter(~pl.col("name").str.starts_with("event/")).collect()

@@ -79,12 +79,12 @@ def test_lines_of_kinetos_text_stay_valid_after_the_next_ones_and_after_their_ob
         ("PyMemoryView_FromMemory", "a view needs an owner (owned_bytes.h)"),
     ],
 )
-def test_no_source_has(word, instead):
+def test_no_c_source_has_a_forbidden_word(word, instead):
     found = [path.name for path in SOURCES.rglob("*.[ch]*") if word in path.read_text()]
     assert not found, f"{', '.join(found)}: {instead}"
 
 
-def test_lines_of_c_fit_a_screen():
+def test_lines_of_c_have_at_most_100_columns():
     lines = [(path.name, line) for path in SOURCES.rglob("*.[ch]*") for line in path.read_text().splitlines()]
     assert [(name, line) for name, line in lines if len(line) > 100] == []
 

@@ -98,7 +98,7 @@ def test_the_page_holds_all_it_needs(tmp_path):
 
 
 @pytest.mark.parametrize("missing", OPTIONS)
-def test_what_is_missing_is_named(missing, tmp_path):
+def test_the_error_names_the_missing_option(missing, tmp_path):
     with profile(**{**OPTIONS, missing: False}) as profiler:
         torch.ones(3)
     for ask in (lambda: profiler.export_memory_timeline(tmp_path / "memory.html"), profiler._memory_profile):

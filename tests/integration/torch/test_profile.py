@@ -327,7 +327,7 @@ def test_the_trainings_exception_is_raised_with_the_handlers_as_a_note():
 
 
 @pytest.mark.parametrize("answer", [None, 2, "record"])
-def test_a_schedule_that_answers_nonsense_changes_nothing(answer):
+def test_a_schedule_that_returns_no_action_changes_nothing(answer):
     windows = []
     actions = {0: RECORD, 1: answer}
     with profile(

@@ -131,7 +131,7 @@ def test_without_a_profiler_the_future_comes_back_as_it_is():
         assert span._call_end_callbacks_on_future(future) is future
 
 
-def test_a_span_leaves_a_compiled_function_one_graph():
+def test_a_compiled_function_with_a_span_has_one_graph():
     def step(x):
         with record_function("inside"):
             y = x + 1

@@ -123,7 +123,7 @@ def test_of_two_fixed_spans_that_overlap_the_later_one_moves():
     assert second["tid"] != 7
 
 
-def test_a_fixed_span_stays_and_the_long_op_it_crosses_moves():
+def test_a_fixed_span_stays_and_a_long_op_that_overlaps_it_is_moved():
     op, marker = span(0, 500 * US), span(250 * US, 900 * US, "marker")
     nest([op, marker], is_marker)
     assert marker["tid"] == 7

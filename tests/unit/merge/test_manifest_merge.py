@@ -47,7 +47,7 @@ def test_only_the_ranks_of_the_node_are_merged(tmp_path):
     assert report.ranks == [2, 3]
 
 
-def test_nothing_finished_is_nothing_to_merge(tmp_path):
+def test_without_finished_traces_there_is_nothing_to_merge(tmp_path):
     start(tmp_path, 0)
     assert merge_manifest(tmp_path, tmp_path / "out.json") is None
     assert not (tmp_path / "out.json").exists()

@@ -120,7 +120,7 @@ def test_any_part_of_a_file_is_merged_or_refused(tmp_path, monkeypatch, events, 
 
 @QUIET
 @given(st.lists(st.tuples(spans | others, st.sampled_from(["", *BREAKS])), max_size=12), st.sampled_from([None, 2]))
-def test_both_make_the_same_of_broken_events(tmp_path, monkeypatch, events, indent):
+def test_both_read_broken_events_alike(tmp_path, monkeypatch, events, indent):
     texts = [break_event(event, kind, indent=indent) for event, kind in events]
     agree(broken_trace(texts), tmp_path, monkeypatch)
 
@@ -166,7 +166,7 @@ def test_spans_that_come_in_any_order_nest_as_in_the_right_one(tmp_path, monkeyp
     agree(json.dumps({"baseTimeNanoseconds": BASE_NS, "traceEvents": events}).encode(), tmp_path, monkeypatch)
 
 
-def test_late_spans_make_it_look_again_and_wait_longer(tmp_path, monkeypatch):
+def test_both_nest_spans_that_come_far_out_of_order(tmp_path, monkeypatch):
     monkeypatch.setattr("kinetoscope.merge.native_rewrite._MOST_PENDING", 16)
     events = [
         {"ph": "X", "name": str(n), "pid": 1, "tid": 1, "ts": (n * 617) % 1_000, "dur": n % 40} for n in range(1_000)
@@ -180,7 +180,7 @@ def test_an_event_longer_than_a_piece_is_taken_whole(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["a\\", "😀", '"a" \\'])
-def test_names_that_perfetto_stumbles_over_are_written_in_another_way(tmp_path, monkeypatch, name):
+def test_names_that_perfetto_misreads_are_written_in_another_way(tmp_path, monkeypatch, name):
     event = {"ph": "X", "name": name, "pid": 1, "tid": 1, "ts": 1, "dur": 1, "args": {name: name}}
     result = merged_native(
         json.dumps({"baseTimeNanoseconds": BASE_NS, "traceEvents": [event] * 3}).encode(), tmp_path, monkeypatch

@@ -110,7 +110,7 @@ def test_an_argument_that_cannot_work_is_refused_at_once_by_name(arguments, sett
 
 
 def test_a_place_to_upload_to_is_a_url():
-    with pytest.raises(SettingsError, match="upload_to='bucket/runs' is no URL"):
+    with pytest.raises(SettingsError, match="upload_to='bucket/runs' is not a URL"):
         Profiler(ALWAYS, MemoryTraceHandler(), upload_to="bucket/runs")
 
 
@@ -307,7 +307,7 @@ def test_an_error_during_setup_is_raised_and_nothing_stays_behind():
 
 
 @pytest.mark.parametrize("answer", ["record", None, 3])
-def test_a_schedule_that_answers_nonsense_skips_and_is_reported(answer, caplog):
+def test_a_schedule_that_returns_no_action_skips_and_is_reported(answer, caplog):
     handler = MemoryTraceHandler()
     with Profiler(lambda state: answer, handler) as profiler:
         run_batches(profiler, 3)

@@ -438,7 +438,7 @@ class Log:
         self._call("counter", name, now_ns, dict(values))
 
 
-def test_a_listener_hears_of_everything_in_order(twin):
+def test_a_listener_gets_all_events_in_order(twin):
     twin.recorder.listener = log = Log()
     span = twin.span(edges=INSTANT_ON_BEGIN | INSTANT_ON_END)
     twin.open()

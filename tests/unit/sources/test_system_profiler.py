@@ -86,7 +86,7 @@ def test_nothing_is_read_while_every_batch_is_skipped(monkeypatch):
     assert reads == []
 
 
-def test_its_thread_is_joined_at_close():
+def test_the_thread_of_the_system_profiler_is_joined_at_close():
     before = threading.active_count()
     counters(SystemProfiler())
     assert threading.active_count() == before

@@ -172,7 +172,7 @@ def test_an_upload_is_not_confirmed_if_the_store_holds_other_bytes(run_folder, t
         "Could not sign with s3cr3t-hunter22",
     ],
 )
-def test_credentials_do_not_get_into_reasons(text):
+def test_reasons_of_failures_have_no_credentials(text):
     cleaned = without_credentials(text, {"AWS_SECRET_ACCESS_KEY": "s3cr3t-hunter22", "HOME": "host"})
     assert "hunter22" not in cleaned.lower()
     assert "***" in cleaned
@@ -258,7 +258,7 @@ def test_variables_are_filled_in_and_leading_slashes_stripped(shelf, tmp_path):
     assert shelf.names == ["digits/traces/ep1-ba7-rank3.json"]
 
 
-def test_none_uploads_nothing(shelf, tmp_path):
+def test_none_as_destination_uploads_nothing(shelf, tmp_path):
     opened(RemoteName(None, "remote_file_name"), shelf, tmp_path).put(tmp_path / "x", Timestamp())
     assert shelf.names == []
 

@@ -35,7 +35,7 @@ def plain(row):
 
 
 @pytest.mark.parametrize("suffix", [".json", ".json.gz"])
-def test_the_way_back_from_parquet_loses_nothing(tmp_path, suffix):
+def test_converting_from_parquet_loses_nothing(tmp_path, suffix):
     source, packed, back = tmp_path / "t.json", tmp_path / "t.parquet", tmp_path / f"back{suffix}"
     document = {"schemaVersion": 1, "displayTimeUnit": "ms", "baseTimeNanoseconds": 10**18, "traceEvents": EVENTS}
     source.write_text(json.dumps(document))
@@ -68,6 +68,6 @@ def test_a_foreign_parquet_file_is_refused_with_the_way_to_make_one(tmp_path):
     import polars as pl
 
     pl.DataFrame({"a": [1]}).write_parquet(tmp_path / "x.parquet")
-    with pytest.raises(TraceFileError, match=r"no trace.*kinetoscope convert"):
+    with pytest.raises(TraceFileError, match=r"not a trace.*kinetoscope convert"):
         convert_parquet(tmp_path / "x.parquet", tmp_path / "x.json")
     assert not (tmp_path / "x.json").exists()

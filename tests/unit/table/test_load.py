@@ -127,7 +127,7 @@ def test_without_a_cache_nothing_is_written(tmp_path):
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_folder_that_cannot_be_written_to_is_no_hindrance(tmp_path):
+def test_a_folder_that_cannot_be_written_to_raises_no_error(tmp_path):
     path = write(tmp_path / "traces" / "trace.json")
     path.parent.chmod(0o555)
     assert kinetoscope.load(path).spans.collect().height == 2

@@ -35,7 +35,7 @@ def load(tmp_path, events, name="trace.json", **header):
 
 
 @pytest.mark.parametrize("times", [1, 2])
-def test_names_and_categories_answer_str(tmp_path, times):
+def test_names_and_categories_are_strings(tmp_path, times):
     for _ in range(times):  # the second time from the cache
         trace = load(tmp_path, STEP)
     found = trace.spans.filter(pl.col("name").str.contains("lin|mm$") & pl.col("category").str.ends_with("op"))
@@ -66,7 +66,13 @@ def test_a_trace_whose_file_has_gone_still_has_a_repr(tmp_path):
     assert repr(trace) == f"<kinetoscope.Trace {tmp_path}/trace.parquet: it cannot be read any more>"
 
 
-def test_a_repr_steers_no_terminal(tmp_path):
+def test_a_trace_without_a_clock_says_that_it_can_be_aligned_on_a_span(tmp_path):
+    (tmp_path / "trace.json").write_text(json.dumps(STEP))
+    shown = repr(kinetoscope.load(tmp_path / "trace.json"))
+    assert "its own: other traces can be aligned with it only on a span that both have" in shown
+
+
+def test_a_repr_has_no_control_characters(tmp_path):
     assert "\x1b" not in repr(load(tmp_path, [span("x", 0, 1, category="\x1b[2J")]))
 
 

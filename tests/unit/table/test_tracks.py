@@ -31,7 +31,7 @@ both = pytest.mark.parametrize(
 
 
 @both
-def test_a_span_has_the_time_that_those_in_it_leave(pure):
+def test_the_own_time_of_a_span_excludes_the_spans_in_it(pure):
     step, forward, mm, other_thread, backward = (0, 100, 0), (10, 40, 0), (12, 20, 0), (0, 100, 1), (40, 90, 0)
     assert nested([step, forward, mm, other_thread, backward], pure=pure) == [
         (20, None, 0),

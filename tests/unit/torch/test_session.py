@@ -19,7 +19,7 @@ def test_members_and_filters_mix():
     assert selection.filters == {CUDA: {"GPU_MEMCPY"}}
 
 
-def test_an_iterator_is_as_good_as_a_list():
+def test_an_iterator_is_accepted_like_a_list():
     assert select_activities(iter([CPU])).activities == {CPU}
 
 

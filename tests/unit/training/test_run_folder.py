@@ -166,7 +166,7 @@ def test_a_name_too_long_for_the_file_system_is_an_error_of_the_file_system(run)
         run.read("x" * 5000)
 
 
-def test_what_is_not_there_is_not_there(run):
+def test_a_missing_file_has_no_status_and_no_names(run):
     assert run.status("nothing") is None
     assert run.status("nothing/below") is None
     assert run.names("nothing") == []

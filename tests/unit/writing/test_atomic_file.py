@@ -34,7 +34,7 @@ def test_after_an_error_only_the_earlier_files_are_there(tmp_path):
     assert os.listdir(tmp_path) == ["file"]
 
 
-def test_its_mode_obeys_the_umask(tmp_path):
+def test_the_mode_of_a_file_follows_the_umask(tmp_path):
     before = os.umask(0o022)
     try:
         with atomic_file(tmp_path / "file"):
@@ -159,13 +159,13 @@ def test_files_of_other_programs_stay_whatever_their_names(tmp_path):
     assert len(os.listdir(tmp_path)) == len(names) + 2
 
 
-def test_a_folder_that_is_not_there_or_not_a_folder_is_no_trouble(tmp_path):
+def test_a_missing_folder_or_a_file_in_its_place_raises_no_error(tmp_path):
     (tmp_path / "file").touch()
     remove_partials(tmp_path / "file")
     remove_partials(tmp_path / "missing")
 
 
-def test_many_who_write_and_many_who_clean_up_do_not_meet(tmp_path):
+def test_many_writers_and_many_cleanups_do_not_disturb_each_other(tmp_path):
     program = """
         import sys
         from pathlib import Path

@@ -155,7 +155,7 @@ def test_a_job_that_would_end_its_thread_is_reported_and_the_next_one_runs(error
     assert (reported, seen) == ([error], [1])
 
 
-def test_who_waits_learns_of_a_thread_that_has_died_and_does_the_rest(monkeypatch):
+def test_if_the_writer_thread_has_died_the_waiting_thread_does_the_rest(monkeypatch):
     monkeypatch.setattr(threading, "excepthook", lambda arguments: None)
     seen, forward = [], threading.Event()
     writer = WriterThread(on_error=lambda name, error: 1 / 0)
