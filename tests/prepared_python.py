@@ -26,7 +26,7 @@ COMMANDS = tuple(f"kinetoscope.cli.{verb}" for verb in ("info", "recover", "uplo
 OURS = ("importlib.metadata", "kinetoscope.assemble", *COMMANDS)
 TORCH = ("torch", "torch._inductor.config", "kinetoscope.torch", "kinetoscope.sources.torch_profiler")
 _FORK = b"fork"
-_RUN_COMMAND = "from kinetoscope.cli import command\ncommand()"
+RUN_COMMAND = "from kinetoscope.cli import command\ncommand()"
 
 
 def run_program(program: str, *arguments: object, **where: Any) -> subprocess.CompletedProcess[str]:
@@ -36,7 +36,7 @@ def run_program(program: str, *arguments: object, **where: Any) -> subprocess.Co
 
 def run_command(*arguments: object, **where: Any) -> subprocess.CompletedProcess[str]:
     """Runs `kinetoscope` with these arguments."""
-    return run_prepared(OURS, _RUN_COMMAND, *arguments, **where)
+    return run_prepared(OURS, RUN_COMMAND, *arguments, **where)
 
 
 def run_with_torch(program: str, *arguments: object, **where: Any) -> subprocess.CompletedProcess[str]:

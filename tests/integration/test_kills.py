@@ -21,7 +21,7 @@ from kinetoscope.recording.recorder_choice import IS_PURE
 pytest.importorskip("torch")
 pytestmark = pytest.mark.skipif(IS_PURE, reason="the recorder in Python keeps everything in memory: a kill loses it")
 
-NUM_KILLS = int(os.environ.get("KINETOSCOPE_KILLS", "3"))
+NUM_KILLS = int(os.environ.get("KINETOSCOPE_KILLS", "2"))
 NUM_RANKS, NUM_WORKERS = 2, 2
 
 # The lock prevents a kill between the end of a span and the message to the witness.

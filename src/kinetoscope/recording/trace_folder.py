@@ -54,7 +54,7 @@ class TraceFolder:
         self._used = UsedNames()
         self._kept: list[Path] = []
 
-    def settle(self, folder: str, *, overwrite: bool, num_traces_to_keep: int) -> None:
+    def set_defaults(self, folder: str, *, overwrite: bool, num_traces_to_keep: int) -> None:
         """Takes over the run's settings where this folder has only the defaults."""
         if self._folder.text == f"{{run_name}}/{os.path.basename(folder)}":
             self._folder = FileNameFormat(folder, "folder", has_timestamp=False)

@@ -5,13 +5,12 @@
 
 import json
 import os
-import subprocess
-import sys
 from functools import cache
 
 import pytest
 
 from ports import free_port
+from prepared_python import run_command
 from two_clocks.hosts import (
     IN_A_NETWORK_NAMESPACE,
     IN_A_TIME_NAMESPACE,
@@ -19,6 +18,7 @@ from two_clocks.hosts import (
     compare,
     faketime,
     network_namespaces,
+    start_rank,
     unavailable,
 )
 
@@ -90,11 +90,13 @@ def run_ranks(tmp_path, before_rank1, program=RANK):
     ranks = []
     for rank, before in enumerate(([], before_rank1)):
         environment = {**os.environ, **common, "RANK": str(rank), "GROUP_RANK": str(rank)}
-        command = [*before, sys.executable, "-c", program]
-        pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
-        ranks.append(subprocess.Popen(command, cwd=tmp_path, env=environment, text=True, **pipes))
-    errors = [rank.communicate(timeout=90)[1] for rank in ranks]
-    return sorted(tmp_path.glob("node*/traces/*.json")), errors, [rank.returncode for rank in ranks]
+        ranks.append(start_rank(before, program, folder=tmp_path, environment=environment))
+    ended = [rank.wait(90) for rank in ranks]
+    return (
+        sorted(tmp_path.glob("node*/traces/*.json")),
+        [rank.stderr for rank in ended],
+        [rank.returncode for rank in ended],
+    )
 
 
 def moments(trace, rank):
@@ -106,8 +108,7 @@ def test_the_merged_trace_of_two_clocks_is_on_rank_0s_and_states_the_bound(tmp_p
     skip_unless(THREE_HOURS_AND_100_PPM)
     files, errors, statuses = run_ranks(tmp_path, THREE_HOURS_AND_100_PPM)
     assert statuses == [0, 0], errors
-    command = [sys.executable, "-m", "kinetoscope", "merge", "merged.json", *map(str, files)]
-    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+    run_command("merge", "merged.json", *files, folder=tmp_path).check_returncode()
     apart = [json.loads(path.read_text())["kinetoscope"]["clock"]["beside_rank0"] for path in files]
     assert [comparison["same_clock"] for comparison in apart] == [True, False]
     trace = json.loads((tmp_path / "merged.json").read_text())

@@ -17,6 +17,7 @@ import pytest
 from kinetoscope.formats.manifest import read_manifest
 from kinetoscope.storage.upload_queue import read_queue
 from object_store.s3 import BUCKET, SECRET
+from prepared_python import run_command
 
 DURATION_S = float(os.environ.get("KINETOSCOPE_FAULT_RUN_S", "8"))
 NUM_RANKS, KILLED, FULL = 4, 1, 2
@@ -74,11 +75,10 @@ def fill(disk):
 
 def upload_the_rest(tmp_path, rank, environment):
     """Runs `kinetoscope upload`, after the upload process of a killed rank has ended."""
-    command = [sys.executable, "-m", "kinetoscope", "upload", str(tmp_path / f"node{rank}"), "--retry-for", "30"]
-    command += ["--to", f"s3://{BUCKET}/faults"]
+    arguments = ["upload", tmp_path / f"node{rank}", "--retry-for", "30", "--to", f"s3://{BUCKET}/faults"]
     until = time.monotonic() + 120 + DURATION_S
     while time.monotonic() < until:
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+        done = run_command(*arguments, environment=environment, timeout_s=300)
         if "Another process" not in done.stdout:
             return done
         time.sleep(0.5)

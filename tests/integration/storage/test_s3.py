@@ -16,6 +16,7 @@ import pytest
 from kinetoscope.recording.recorder_choice import IS_PURE
 from kinetoscope.storage.upload_queue import add_upload, queue_name, read_confirmed, read_queue
 from object_store.s3 import BUCKET, SECRET
+from prepared_python import OURS, RUN_COMMAND, run_prepared
 
 RUN = """
 import sys, time
@@ -38,8 +39,12 @@ def start(tmp_path, program, environment, name):
 
 
 def upload(run_folder, environment, *options):
-    command = [sys.executable, "-m", "kinetoscope", "upload", str(run_folder), "--to", f"s3://{BUCKET}", *options]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    return command(environment, "upload", run_folder, "--to", f"s3://{BUCKET}", *options)
+
+
+def command(environment, *arguments, folder=None):
+    """`kinetoscope` with these arguments, in a process that has imported what talks to S3, but has not used it."""
+    return run_prepared((*OURS, "aiobotocore.session"), RUN_COMMAND, *arguments, environment=environment, folder=folder)
 
 
 def queue(tmp_path, name, num_bytes, num_files=1):
@@ -95,8 +100,7 @@ def test_no_access_no_bucket_and_no_server_are_reported_without_credentials(tmp_
     assert done.returncode == 1
     bucket = upload(run_folder, s3.environment(), "--retry-for", "5", "--to", "s3://no-such-bucket")
     assert "NoSuchBucket" in bucket.stderr or "FileNotFoundError" in bucket.stderr
-    command = [sys.executable, "-m", "kinetoscope", "upload", str(run_folder)]
-    listed = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    listed = command(environment, "upload", run_folder)
     assert "Still to be uploaded: 1 file." in listed.stdout
     for text in (done.stdout + done.stderr, bucket.stdout + bucket.stderr, listed.stdout, _all_text(run_folder)):
         assert SECRET not in text
@@ -225,8 +229,7 @@ def test_recovered_traces_of_a_killed_run_are_uploaded_too_and_nothing_is_delete
     process.communicate(timeout=30)
     _end_uploads(tmp_path / "run")
     waiting = [entry.file.name for entry in read_queue(tmp_path / "run", 0)]
-    command = [sys.executable, "-m", "kinetoscope", "recover", "run"]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
+    done = command(environment, "recover", "run", folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert {path.name for path in (tmp_path / "run" / "traces").glob("*rank0.json")} >= set(waiting)
     recovered = {Path(line.split()[-1]).name for line in done.stdout.splitlines() if "Written to" in line}
