@@ -75,6 +75,6 @@ int scan_setup(PyObject *module);
 int text_setup(PyObject *module);
 
 /* scan/nested.c: which span lies in which. */
-PyObject *nest_spans(PyObject *module, PyObject *stream);
+PyObject *nest_spans(PyObject *module, PyObject *args);
 
 #endif

@@ -148,6 +148,12 @@ class Trace:
         return str(host) if host else None
 
     @property
+    def clock_bound_ns(self) -> int | None:
+        """Within how much the relation of its clock to rank 0's is known; 0 if they share one, None if it is unknown."""
+        bound = _part(self._own_header, "clock", "beside_rank0").get("bound_ns")
+        return bound if isinstance(bound, int) else None
+
+    @property
     def _own_header(self) -> dict[str, Any]:
         return _part(self.header, "kinetoscope")
 
