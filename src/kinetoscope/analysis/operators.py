@@ -75,8 +75,10 @@ def _device_ns(calls: "pl.DataFrame", device: "pl.DataFrame") -> "pl.Series":
     launched = device.drop_nulls("launch_begin").select(
         track="launch_track", time="launch_begin", spent=pl.col("end") - pl.col("begin")
     )
-    launched = launched.sort("time").with_columns(pl.col("spent").cum_sum().over("track")).with_columns(
-        pl.col("time").set_sorted()
+    launched = (
+        launched.sort("time")
+        .with_columns(pl.col("spent").cum_sum().over("track"))
+        .with_columns(pl.col("time").set_sorted())
     )
     ends = pl.col("ts") + pl.col("dur")
     return _spent_until(calls, launched, ends) - _spent_until(calls, launched, pl.col("ts"))
@@ -86,7 +88,7 @@ def _spent_until(calls: "pl.DataFrame", launched: "pl.DataFrame", time: "pl.Expr
     """What each call's thread had launched before a time."""
     pl = import_polars()
     asked = calls.select("track", time=time - 1).with_row_index("row").sort("time")
-    found = asked.join_asof(launched, on="time", by="track", strategy="backward")
+    found = asked.join_asof(launched, on="time", by="track", strategy="backward", check_sortedness=False)
     return found.sort("row")["spent"].fill_null(0).alias("device_ns")
 
 

@@ -134,4 +134,8 @@ def _device_names(header: dict[str, Any]) -> dict[int, str]:
     """What Kineto says of the devices it saw."""
     said = header.get("deviceProperties")
     devices = [device for device in said if isinstance(device, dict)] if isinstance(said, list) else []
-    return {device["id"]: str(device["name"]) for device in devices if "name" in device and isinstance(device.get("id"), int)}
+    return {
+        device["id"]: str(device["name"])
+        for device in devices
+        if "name" in device and isinstance(device.get("id"), int)
+    }

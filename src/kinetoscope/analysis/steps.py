@@ -4,8 +4,9 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from kinetoscope.analysis.intervals import Coverage, newly_covered_ns
+from kinetoscope.analysis.memory import peaks
 from kinetoscope.analysis.synchronisation import synchronising_calls
-from kinetoscope.analysis.window import COMMUNICATION_CALLS, RankWindow
+from kinetoscope.analysis.window import COMMUNICATION_CALLS, RankWindow, place_in
 from kinetoscope.table.columns import import_polars
 
 if TYPE_CHECKING:
@@ -66,11 +67,8 @@ def step_rows(window: RankWindow) -> list[StepRow]:
     values = {name: column for name, column in columns.items() if column is not None}
     for place, (number, begin_ns, end_ns) in enumerate(frame.iter_rows()):
         found = {name: column[place] for name, column in values.items()}
-        rows.append(
-            StepRow(rank=window.rank, step=number, begin_ns=begin_ns, duration_ns=end_ns - begin_ns, **found)
-        )
+        rows.append(StepRow(rank=window.rank, step=number, begin_ns=begin_ns, duration_ns=end_ns - begin_ns, **found))
     return rows
-
 
 
 class _Steps:
@@ -144,7 +142,9 @@ class _Steps:
         pl, window = self._pl, self._window
         if not window.device.height:
             return {}
-        events = window.device.with_columns(place=self._step_of(window.device["launch_begin"])).drop_nulls("place")
+        events = window.device.with_columns(place=place_in(window.steps, window.device["launch_begin"])).drop_nulls(
+            "place"
+        )
         kernels = pl.col("kind") != "copy"
         sums = (
             self._unions("device_busy_ns", events)
@@ -178,7 +178,7 @@ class _Steps:
 
     def memory(self) -> "dict[str, pl.Series | None]":
         """The most that was allocated in each step, on the device where it says so, else on the host."""
-        return {"peak_memory_bytes": None}
+        return {"peak_memory_bytes": peaks(self._window)}
 
     def _idle(self, firsts: "pl.Series") -> "pl.Series":
         """From each step's first device event to the next one's, less all that is busy in between."""
@@ -191,16 +191,6 @@ class _Steps:
 
     def _inside(self, coverage: Coverage) -> "pl.Series":
         return coverage.within(self._begins, self._ends)
-
-    def _step_of(self, times: "pl.Series") -> "pl.Series":
-        """The place of the step that each time lies in; null for none."""
-        pl = self._pl
-        steps = self._window.steps.select(begin=pl.col("begin").set_sorted(), step_end="end").with_row_index("place")
-        asked = times.to_frame("time").with_row_index("row").drop_nulls("time").sort("time")
-        found = asked.join_asof(steps, left_on="time", right_on="begin", strategy="backward")
-        found = found.filter(pl.col("time") < pl.col("step_end")).select("row", "place")
-        rows = times.to_frame("time").with_row_index("row").select("row")
-        return rows.join(found, on="row", how="left", maintain_order="left")["place"]
 
     def _backward(self) -> "pl.DataFrame":
         """Spans of the backward pass: the engine's, on any thread; in old traces those of its functions off the loop's

@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kinetoscope.table.columns import import_polars
 from kinetoscope.table.trace import Trace
@@ -24,10 +24,21 @@ COMMUNICATION_KERNELS = r"(?i)(^|[^a-z])(nccl|rccl|msccl|oneccl|deep_?ep|nvshmem
 COMMUNICATION_CALLS = r"^(c10d::|_?c10d_functional::|record_param_comms|(nccl|gloo|mpi|ucc|xccl):)"
 """Spans of host threads in which a collective is called, or waited for."""
 
+_UNCHECKED = {"check_sortedness": False}  # polars cannot check it within groups, and says so
 _BATCH = "event/batch"
 _NUMBER = r"[ #_]?(\d{1,18})$"
 _COLUMNS = ("ts", "dur", "name", "category", "track", "correlation", "stream", "device", "batch", "external_id")
-_ARGUMENTS = ("bytes", "sequence", "shapes", "collective", "dtype", "group", "elements_in", "elements_out", "group_size")
+_ARGUMENTS = (
+    "bytes",
+    "collective_sequence",
+    "shapes",
+    "collective",
+    "dtype",
+    "group",
+    "elements_in",
+    "group_size",
+    "types",
+)
 
 
 @dataclass(frozen=True)
@@ -144,7 +155,33 @@ def find_steps(host: "pl.DataFrame", step_name: str | None = None) -> "pl.DataFr
     busiest = found.group_by("track").len().sort("len", "track", descending=[True, False])["track"].first()
     found = found.filter(pl.col("track") == busiest) if busiest is not None else found
     order = pl.int_range(pl.len(), dtype=pl.Int64)
-    return found.select(pl.coalesce(number, order).alias("step"), "begin", "end", "track", is_ours=pl.col("name") == _BATCH)
+    return found.select(
+        pl.coalesce(number, order).alias("step"), "begin", "end", "track", is_ours=pl.col("name") == _BATCH
+    )
+
+
+def place_in(stretches: "pl.DataFrame", times: "pl.Series") -> "pl.Series":
+    """The row of the stretch (``begin``, ``end``, in order, apart) in which each time lies; null for none."""
+    pl = import_polars()
+    rows = times.to_frame("time").with_row_index("row")
+    stretches = stretches.select(begin=pl.col("begin").set_sorted(), until="end").with_row_index("place")
+    asked = rows.drop_nulls("time").sort("time")
+    found = asked.join_asof(stretches, left_on="time", right_on="begin", strategy="backward")
+    found = found.filter(pl.col("time") < pl.col("until")).select("row", "place")
+    return rows.select("row").join(found, on="row", how="left", maintain_order="left")["place"]
+
+
+def around(stretches: "pl.DataFrame", track: "pl.Series", times: "pl.Series") -> "pl.DataFrame":
+    """The innermost row of ``stretches`` (``begin``, ``end``, ``track``, in order) that has begun last on a track
+    before each time and lasts beyond it; nulls for none."""
+    pl = import_polars()
+    asked = pl.DataFrame({"time": times, "track": track}).with_row_index("row").sort("time")
+    found = asked.join_asof(
+        stretches.sort("begin"), left_on="time", right_on="begin", by="track", strategy="backward", **_UNCHECKED
+    )
+    held = pl.col("time") < pl.col("end")
+    values = [pl.when(held).then(name).alias(name) for name in stretches.columns if name != "track"]
+    return found.select("row", *values).sort("row").drop("row")
 
 
 def _rules(step_name: str | None) -> "list[pl.Expr]":

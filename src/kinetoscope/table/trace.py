@@ -154,6 +154,13 @@ class Trace:
         return bound if isinstance(bound, int) else None
 
     @property
+    def process_groups(self) -> list[str]:
+        """The names of the process groups that Kineto lists, if it does."""
+        listed = self._distributed_info.get("pg_config")
+        groups = [group for group in listed if isinstance(group, dict)] if isinstance(listed, list) else []
+        return [str(group["pg_name"]) for group in groups if "pg_name" in group]
+
+    @property
     def _own_header(self) -> dict[str, Any]:
         return _part(self.header, "kinetoscope")
 
