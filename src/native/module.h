@@ -76,5 +76,6 @@ int text_setup(PyObject *module);
 
 /* scan/nested.c: which span lies in which. */
 PyObject *nest_spans(PyObject *module, PyObject *args);
+PyObject *replay_graph(PyObject *module, PyObject *args);
 
 #endif

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from kinetoscope.analysis.window import RankWindow, around, place_in
+from kinetoscope.analysis.window import CPU_COLLECTIVES, RankWindow, around, place_in
 from kinetoscope.table.columns import import_polars
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def _step_numbers(window: RankWindow, times: "pl.Series") -> "pl.Series":
 def _device_calls(window: RankWindow) -> "pl.DataFrame":
     """Kernels that communicate. What their arguments do not say is that of the call around their launch."""
     pl = import_polars()
-    kernels = window.device.filter(pl.col("kind") == "communication")
+    kernels = window.device.with_row_index("row").filter(pl.col("kind") == "communication")
     calls = window.named(r"^(record_param_comms$|nccl:|rccl:)")
     is_detailed = pl.col("name") == "record_param_comms"
     said, named = (_around_launch(kernels, calls.filter(rule)) for rule in (is_detailed, ~is_detailed))
@@ -88,6 +88,7 @@ def _device_calls(window: RankWindow) -> "pl.DataFrame":
     dtype = pl.coalesce(_text("dtype"), said["dtype"].cast(pl.String), _first_text(named["types"]))
     name = pl.coalesce(_text("collective"), said["collective"].cast(pl.String), _behind_colon(named["name"]))
     return kernels.select(
+        "row",
         "begin",
         "end",
         asked=pl.coalesce("launch_begin", "begin"),
@@ -101,9 +102,10 @@ def _device_calls(window: RankWindow) -> "pl.DataFrame":
 
 def _gloo_calls(window: RankWindow) -> "pl.DataFrame":
     pl = import_polars()
-    calls = window.named(r"^gloo:").sort("begin")
+    calls = window.named(CPU_COLLECTIVES).sort("begin").with_row_index("row")
     elements = _num_elements(calls["shapes"])
     return calls.select(
+        "row",
         "begin",
         "end",
         asked="begin",

@@ -35,21 +35,21 @@ class Coverage:
         is_new = (pl.col("begin") > pl.col("end").cum_max().shift(1)).fill_null(True)
         islands = rows.group_by(is_new.cum_sum().alias("island"), maintain_order=True)
         length = pl.col("end") - pl.col("begin")
-        self._islands = (
+        self.islands = (
             islands.agg(pl.col("begin").first(), pl.col("end").max())
             .with_columns(before=length.cum_sum() - length)
             .select(pl.col("begin").set_sorted(), "end", "before")
         )
 
     def __bool__(self) -> bool:
-        return len(self._islands) > 0
+        return len(self.islands) > 0
 
     def until(self, times: "pl.Series") -> "pl.Series":
         """How many nanoseconds are covered before each of ``times``, which are in any order."""
         pl = import_polars()
         asked = times.to_frame("time").with_row_index("place").sort("time")
         covered = pl.col("before") + pl.min_horizontal("time", "end") - pl.col("begin")
-        found = asked.join_asof(self._islands, left_on="time", right_on="begin", strategy="backward")
+        found = asked.join_asof(self.islands, left_on="time", right_on="begin", strategy="backward")
         return found.select("place", covered.fill_null(0).alias("covered")).sort("place")["covered"]
 
     def within(self, begins: "pl.Series", ends: "pl.Series") -> "pl.Series":

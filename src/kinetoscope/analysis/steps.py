@@ -3,22 +3,14 @@
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from kinetoscope.analysis.host_time import HostTime
 from kinetoscope.analysis.intervals import Coverage, newly_covered_ns
 from kinetoscope.analysis.memory import peaks
-from kinetoscope.analysis.synchronisation import synchronising_calls
-from kinetoscope.analysis.window import COMMUNICATION_CALLS, RankWindow, place_in
+from kinetoscope.analysis.window import RankWindow, place_in
 from kinetoscope.table.columns import import_polars
 
 if TYPE_CHECKING:
     import polars as pl
-
-_FETCH = r"^(event/dataloader$|enumerate\(DataLoader\)#)"
-_EVALUATION = r"^event/eval$"
-_FORWARD = r"^event/forward$"
-_BACKWARD = r"^(event/backward$|autograd::engine::evaluate_function: )"
-_OLD_BACKWARD = r"(Backward\d*$|^torch::autograd::AccumulateGrad$|^AccumulateGrad$)"
-_OPTIMIZER = r"^Optimizer\.step#"
-_OURS = r"^event/batch$"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,145 +48,127 @@ class StepRow:
         return asdict(self)
 
 
-def step_rows(window: RankWindow) -> list[StepRow]:
+def step_rows(window: RankWindow, host: HostTime) -> list[StepRow]:
     """The rows of one window, in the order of time."""
     if not len(window.steps):
         return []
-    steps = _Steps(window)
-    columns = steps.gaps() | steps.phases() | steps.waits() | steps.device() | steps.memory()
-    frame = window.steps.select("step", "begin", "end")
-    rows = []
-    values = {name: column for name, column in columns.items() if column is not None}
-    for place, (number, begin_ns, end_ns) in enumerate(frame.iter_rows()):
-        found = {name: column[place] for name, column in values.items()}
-        rows.append(StepRow(rank=window.rank, step=number, begin_ns=begin_ns, duration_ns=end_ns - begin_ns, **found))
-    return rows
+    steps = _Steps(window, host)
+    found = steps.gaps() | steps.phases() | steps.waits() | steps.device() | {"peak_memory_bytes": peaks(window)}
+    columns = {name: column.to_list() for name, column in found.items() if column is not None}
+    return [
+        StepRow(
+            rank=window.rank,
+            step=number,
+            begin_ns=begin_ns,
+            duration_ns=end_ns - begin_ns,
+            **{name: column[place] for name, column in columns.items()},
+        )
+        for place, (number, begin_ns, end_ns) in enumerate(window.steps.select("step", "begin", "end").iter_rows())
+    ]
 
 
 class _Steps:
     """Works out the columns of a window's steps, each in one pass over the spans it needs."""
 
-    def __init__(self, window: RankWindow) -> None:
-        pl = import_polars()
-        self._window = window
+    def __init__(self, window: RankWindow, host: HostTime) -> None:
+        self._window, self._host = window, host
         self._begins, self._ends = window.steps["begin"], window.steps["end"]
         self._next_begins = self._begins.shift(-1).fill_null(self._ends.last())
-        self._fetches = window.on_loop(window.named(_FETCH))
-        self._evaluations = window.on_loop(window.named(_EVALUATION))
-        self._is_ours = window.steps["is_ours"].any()
-        self._pl = pl
+        self._is_recorded = self._torch_recorded()
 
     def gaps(self) -> "dict[str, pl.Series | None]":
         """The time from each step's end to the next one's begin, shared out: evaluation, waiting for data, the rest."""
-        evaluation, busy = Coverage(self._evaluations), Coverage(self._evaluations, self._fetches)
+        fetches, evaluations = self._host.fetches, self._host.evaluations
+        evaluation, busy = Coverage(evaluations), Coverage(evaluations, fetches)
         evaluated = evaluation.within(self._ends, self._next_begins)
         fetching = busy.within(self._ends, self._next_begins) - evaluated
-        between = self._next_begins - self._ends - evaluated - fetching
-        waited = self._inside(Coverage(self._fetches)) + fetching.shift(1).fill_null(0)
+        waited = self._inside(fetches) + fetching.shift(1).fill_null(0)
+        is_known = self._window.steps["is_ours"].any() or evaluation
         return {
-            "between_ns": between,
-            "evaluation_ns": evaluated if self._is_ours or evaluation else None,
-            "data_wait_ns": waited if self._fetches.height else None,
+            "between_ns": self._next_begins - self._ends - evaluated - fetching,
+            "evaluation_ns": evaluated if is_known else None,
+            "data_wait_ns": waited if len(fetches) else None,
         }
 
     def phases(self) -> "dict[str, pl.Series | None]":
         """Forward, backward and optimizer: by spans of ours where there are some, else by what torch records."""
-        window = self._window
-        backward, optimizer = self._backward(), window.named(_OPTIMIZER)
-        forward = window.on_loop(window.named(_FORWARD))
-        if forward.height:
-            in_forward = self._inside(Coverage(forward))
-        else:
-            others = (backward, optimizer, self._fetches)
-            operators = window.on_loop(window.operators)
-            in_forward = self._inside(Coverage(operators, *others)) - self._inside(Coverage(*others))
-        has_forward = forward.height or window.operators.height
+        host, operators = self._host, self._window.on_loop(self._window.operators)
+        others = (host.backward, host.optimizer, host.fetches)
+        in_forward = self._inside(host.forward)
+        if not len(host.forward):
+            in_forward = self._inside(operators, *others) - self._inside(*others)
         return {
-            "forward_ns": in_forward if has_forward else None,
-            "backward_ns": self._inside(Coverage(backward)) if backward.height else None,
-            "optimizer_ns": self._inside(Coverage(optimizer)) if optimizer.height else None,
+            "forward_ns": self._if_recorded(in_forward) if len(host.forward) or len(operators) else None,
+            "backward_ns": self._if_recorded(self._inside(host.backward)) if len(host.backward) else None,
+            "optimizer_ns": self._if_recorded(self._inside(host.optimizer)) if len(host.optimizer) else None,
         }
 
     def waits(self) -> "dict[str, pl.Series | None]":
         """Synchronising calls, collectives on the loop's thread, the garbage collector, and Python's own time."""
-        pl, window = self._pl, self._window
-        collectives = window.on_loop(window.named(COMMUNICATION_CALLS))
-        synchronising = synchronising_calls(window)
-        collections = window.host.filter(pl.col("category") == "gc")
-        seen = (
-            window.on_loop(window.operators),
-            window.on_loop(window.runtime_calls),
-            window.on_loop(synchronising),
-            self._backward(),
-            collectives,
-            self._fetches,
-        )
-        has_operators = window.operators.height > 0
+        host, window = self._host, self._window
+        python = self._ends - self._begins - host.busy.within(self._begins, self._ends)
         return {
-            "sync_ns": self._inside(Coverage(synchronising)) if window.runtime_calls.height else None,
-            "gc_ns": self._inside(Coverage(collections)) if collections.height else None,
-            "python_ns": self._ends - self._begins - self._inside(Coverage(*seen)) if has_operators else None,
-            "communication_wait_ns": self._inside(Coverage(collectives)) if collectives.height else None,
+            "sync_ns": self._if_recorded(self._inside(host.synchronising)) if len(window.runtime_calls) else None,
+            "gc_ns": self._inside(host.collections) if len(host.collections) else None,
+            "python_ns": self._if_recorded(python) if len(window.operators) else None,
+            "communication_wait_ns": self._if_recorded(self._inside(host.collectives))
+            if len(host.collectives)
+            else None,
         }
 
     def device(self) -> "dict[str, pl.Series | None]":
         """What the device did for each step: the events that were launched in it."""
-        pl, window = self._pl, self._window
-        if not window.device.height:
+        pl, window = import_polars(), self._window
+        if not len(window.device):
             return {}
-        events = window.device.with_columns(place=place_in(window.steps, window.device["launch_begin"])).drop_nulls(
-            "place"
+        events = window.device.with_columns(place=place_in(window.steps, window.device["launch_begin"]))
+        events = events.drop_nulls("place")
+        kernels, kind = events.filter(pl.col("kind") != "copy"), pl.col("kind")
+        counted = events.group_by("place").agg(
+            (kind != "copy").sum().cast(pl.Int64).alias("num_kernels"),
+            pl.struct("launch_begin", "launch_track").n_unique().cast(pl.Int64).alias("num_launches"),
         )
-        kernels = pl.col("kind") != "copy"
-        sums = (
-            self._unions("device_busy_ns", events)
-            .join(self._unions("device_compute_ns", events.filter(pl.col("kind") == "compute")), on="place", how="left")
-            .join(
-                self._unions("device_communication_ns", events.filter(pl.col("kind") == "communication")),
-                on="place",
-                how="left",
-            )
-            .join(self._unions("on_kernels", events.filter(kernels)), on="place", how="left")
-            .join(
-                events.group_by("place").agg(
-                    kernels.sum().cast(pl.Int64).alias("num_kernels"),
-                    pl.struct("launch_begin", "launch_track").n_unique().cast(pl.Int64).alias("num_launches"),
-                    pl.col("begin").min().alias("first"),
-                ),
-                on="place",
-                how="left",
-            )
-        )
-        rows = pl.DataFrame({"place": range(len(self._begins))}, schema={"place": pl.UInt32})
-        sums = rows.join(sums, on="place", how="left", maintain_order="left")
-        counted = [name for name in sums.columns if name not in ("place", "first")]
-        sums = sums.with_columns(pl.col(counted).fill_null(0))
-        exposed = sums["on_kernels"] - sums["device_compute_ns"]
-        idle = self._idle(sums["first"])
-        return {name: sums[name] for name in counted if name != "on_kernels"} | {
-            "device_exposed_communication_ns": exposed,
-            "device_idle_ns": idle,
+        num_kernels, num_launches = (self._placed(counted, name) for name in ("num_kernels", "num_launches"))
+        compute = self._unions(events.filter(kind == "compute"))
+        return {
+            "device_busy_ns": self._unions(events),
+            "device_compute_ns": compute,
+            "device_communication_ns": self._unions(events.filter(kind == "communication")),
+            "device_exposed_communication_ns": self._unions(kernels) - compute,
+            "device_idle_ns": self._idle(events),
+            "num_launches": num_launches,
+            "num_kernels": num_kernels,
         }
 
-    def memory(self) -> "dict[str, pl.Series | None]":
-        """The most that was allocated in each step, on the device where it says so, else on the host."""
-        return {"peak_memory_bytes": peaks(self._window)}
-
-    def _idle(self, firsts: "pl.Series") -> "pl.Series":
+    def _idle(self, events: "pl.DataFrame") -> "pl.Series":
         """From each step's first device event to the next one's, less all that is busy in between."""
-        device = self._window.device
+        pl, device = import_polars(), self._window.device
+        firsts = self._placed(events.group_by("place").agg(pl.col("begin").min()), "begin", missing=None)
         until = firsts.shift(-1).backward_fill().fill_null(device["end"].max())
         return until - firsts - Coverage(device).within(firsts, until)
 
-    def _unions(self, name: str, events: "pl.DataFrame") -> "pl.DataFrame":
-        return events.group_by("place").agg(newly_covered_ns().sum().alias(name))
+    def _unions(self, events: "pl.DataFrame") -> "pl.Series":
+        """The length of the union of each step's events."""
+        sums = events.group_by("place", maintain_order=True).agg(newly_covered_ns().sum().alias("covered"))
+        return self._placed(sums, "covered")
 
-    def _inside(self, coverage: Coverage) -> "pl.Series":
-        return coverage.within(self._begins, self._ends)
+    def _placed(self, values: "pl.DataFrame", name: str, missing: int | None = 0) -> "pl.Series":
+        """A value for each step, of rows with its ``place``."""
+        rows = self._window.steps.select(
+            place=import_polars().int_range(len(self._begins), dtype=values["place"].dtype)
+        )
+        return rows.join(values, on="place", how="left", maintain_order="left")[name].fill_null(missing)
 
-    def _backward(self) -> "pl.DataFrame":
-        """Spans of the backward pass: the engine's, on any thread; in old traces those of its functions off the loop's
-        thread."""
-        pl, window = self._pl, self._window
-        spans = window.named(_BACKWARD)
-        return spans if spans.height else window.named(_OLD_BACKWARD).filter(pl.col("track") != window.loop_track)
+    def _inside(self, *spans: "pl.DataFrame") -> "pl.Series":
+        return Coverage(*spans).within(self._begins, self._ends)
+
+    def _torch_recorded(self) -> "pl.Series":
+        """Whether torch recorded each step from its begin; a step of ours may begin before torch's recording did."""
+        recording = self._window.named(r"^PyTorch Profiler \(\d+\)$")
+        return self._begins >= (recording["begin"].min() if len(recording) else self._begins.min())
+
+    def _if_recorded(self, values: "pl.Series") -> "pl.Series":
+        """The values, null for steps that torch did not record."""
+        return values.to_frame("value").select(import_polars().when(self._is_recorded).then("value").alias("value"))[
+            "value"
+        ]

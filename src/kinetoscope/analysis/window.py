@@ -24,8 +24,11 @@ COMMUNICATION_KERNELS = r"(?i)(^|[^a-z])(nccl|rccl|msccl|oneccl|deep_?ep|nvshmem
 COMMUNICATION_CALLS = r"^(c10d::|_?c10d_functional::|record_param_comms|(nccl|gloo|mpi|ucc|xccl):)"
 """Spans of host threads in which a collective is called, or waited for."""
 
+CPU_COLLECTIVES = r"^gloo:"
+"""Spans of collectives that run on the CPU, on threads of their own."""
+
 _UNCHECKED = {"check_sortedness": False}  # polars cannot check it within groups, and says so
-_BATCH = "event/batch"
+_BATCH, _STEP = "event/batch", "ProfilerStep#"
 _NUMBER = r"[ #_]?(\d{1,18})$"
 _COLUMNS = ("ts", "dur", "name", "category", "track", "correlation", "stream", "device", "batch", "external_id")
 _ARGUMENTS = (
@@ -67,9 +70,10 @@ class RankWindow:
 
     @cached_property
     def operators(self) -> "pl.DataFrame":
-        """The spans of operators, on every thread."""
+        """The spans of operators, on every thread. Old traces count steps among them."""
         pl = import_polars()
-        return self.host.filter(pl.col("category").is_in(list(OPERATORS)))
+        operators = self.host.filter(pl.col("category").is_in(list(OPERATORS)))
+        return operators.filter(~pl.col("name").str.starts_with(_STEP))
 
     @cached_property
     def runtime_calls(self) -> "pl.DataFrame":
@@ -189,4 +193,4 @@ def _rules(step_name: str | None) -> "list[pl.Expr]":
     name = pl.col("name")
     if step_name is not None:
         return [name == step_name, name.str.contains(f"^{re.escape(step_name)}{_NUMBER}")]
-    return [name == _BATCH, name.str.contains(f"^ProfilerStep{_NUMBER}")]
+    return [name == _BATCH, name.str.contains(f"^{_STEP}{_NUMBER}")]

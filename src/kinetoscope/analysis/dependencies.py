@@ -1,0 +1,276 @@
+"""analysis: what waited for what in one window of one rank, as nodes and edges of a `ReplayGraph`."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from kinetoscope.analysis.host_time import HostTime
+from kinetoscope.analysis.window import RankWindow, place_in
+from kinetoscope.table.columns import import_polars
+
+if TYPE_CHECKING:
+    import polars as pl
+
+COINCIDES_WITHIN_NS = 30_000
+"""An event that begins so soon after one of another stream has ended is taken to have waited for it."""
+
+
+@dataclass(frozen=True)
+class Dependencies:
+    """``nodes`` and ``edges`` as `ReplayGraph` has them, without the edges of collectives. Row ``i`` of the window's
+    device events begins at node ``2 * i`` and ends at the next one."""
+
+    nodes: "pl.DataFrame"
+    edges: "pl.DataFrame"
+
+
+def find_dependencies(window: RankWindow, host: HostTime) -> Dependencies:
+    """The graph of one window."""
+    pl = import_polars()
+    finder = _Finder(window, host)
+    rank = pl.lit(window.rank, dtype=pl.Int64)
+    return Dependencies(finder.nodes().with_columns(rank=rank), finder.edges().with_columns(rank=rank))
+
+
+class _Finder:
+    def __init__(self, window: RankWindow, host: HostTime) -> None:
+        pl = import_polars()
+        row = pl.int_range(pl.len(), dtype=pl.UInt32)
+        self._window, self._host = window, host
+        events = window.device if len(window.device) else host.calls_as_events
+        self._device = events.with_columns(begin_node=2 * row, end_node=2 * row + 1)
+
+    def nodes(self) -> "pl.DataFrame":
+        """Device events first, then the moments of host threads."""
+        pl = import_polars()
+        device = self._device
+        begins = device.select(node="begin_node", time="begin", is_end=pl.lit(False))
+        ends = device.select(node="end_node", time="end", is_end=pl.lit(len(self._window.device) > 0))
+        is_end = pl.col("is_step_end") & pl.lit(not len(self._window.device))
+        host = self._points.select("node", "time", is_end=is_end)
+        return pl.concat([begins, ends, host], how="vertical_relaxed").sort("node").drop("node")
+
+    def edges(self) -> "pl.DataFrame":
+        """The edges, one kind after the other."""
+        pl = import_polars()
+        edges = [self._host_edges(), self._thread_edges(), self._sync_edges()]
+        if len(self._device):
+            edges += [self._launch_edges(), self._stream_edges(), self._other_stream_edges(), self._device_edges()]
+        return pl.concat(edges, how="diagonal_relaxed")
+
+    # -- threads of the host --
+
+    @cached_property
+    def _points(self) -> "pl.DataFrame":
+        """The moments of threads, in order: ``track``, ``time``, ``node``, ``is_step_end``."""
+        pl = import_polars()
+        steps = self._window.steps
+        launches = self._device.drop_nulls("launch_begin").select(track="launch_track", time="launch_begin")
+        stretches = [steps, self._syncs, self._pauses, self._visits]
+        sides = [frame.select("track", time=side) for frame in stretches for side in ("begin", "end")]
+        points = pl.concat([launches, *sides]).unique().sort("track", "time")
+        is_step_end = pl.col("time").is_in(steps["end"].implode()) & (pl.col("track") == self._window.loop_track)
+        node = pl.int_range(2 * len(self._device), 2 * len(self._device) + pl.len(), dtype=pl.UInt32)
+        return points.with_columns(node=node, is_step_end=is_step_end)
+
+    def _with_node(self, rows: "pl.DataFrame", node: str, track: str, time: str) -> "pl.DataFrame":
+        """The rows with the node of a moment of a thread."""
+        points = self._points.select("track", "time", "node").rename({"track": track, "time": time, "node": node})
+        return rows.join(points, on=[track, time], how="inner", maintain_order="left")
+
+    def _host_edges(self) -> "pl.DataFrame":
+        """From each moment of a thread to its next. Time in which the thread waits for somebody else is not its own."""
+        pl = import_polars()
+        following = self._points.select(pl.col("node", "time").shift(-1).over("track"))
+        edges = self._points.select("track", source="node", begin="time")
+        edges = edges.hstack(following.rename({"node": "target", "time": "end"})).drop_nulls("target")
+        waits = pl.concat([self._syncs.select("track", "begin", "end"), self._pauses.select("track", "begin", "end")])
+        waits = waits.unique().with_columns(is_wait=True)
+        edges = edges.join(waits, on=["track", "begin", "end"], how="left", maintain_order="left")
+        starts = self._visits.select("track", end="begin")  # what the thread did before has nothing to do with it
+        edges = edges.join(starts, on=["track", "end"], how="anti", maintain_order="left")
+        own_ns = pl.when("is_wait").then(0).otherwise(pl.col("end") - pl.col("begin"))
+        parts = self._host.parts(edges)
+        return edges.select("source", "target", kind=pl.lit("host"), weight=own_ns).hstack(parts)
+
+    @cached_property
+    def _visits(self) -> "pl.DataFrame":
+        """Work that the loop's thread waited for on another one, as the backward pass on autograd's: ``track``,
+        ``begin`` and ``end`` there, and ``paused_from`` and ``paused_until`` of the loop's thread, which did nothing
+        that was recorded meanwhile."""
+        pl = import_polars()
+        window, pauses = self._window, self._host.pauses
+        calls = pl.concat([frame.select("track", "begin", "end") for frame in (window.operators, window.runtime_calls)])
+        others = calls.filter(pl.col("track") != window.loop_track)
+        others = others.with_columns(pause=place_in(pauses, others["begin"])).drop_nulls("pause")
+        visits = others.group_by("track", "pause").agg(pl.col("begin").min(), pl.col("end").max()).sort("begin")
+        pauses = pauses.select(paused_from="begin", paused_until="end").with_row_index("pause")
+        visits = visits.join(pauses, on="pause", maintain_order="left").drop("pause")
+        return visits.filter(pl.col("end") <= pl.col("paused_until"))
+
+    @cached_property
+    def _pauses(self) -> "pl.DataFrame":
+        """When the loop's thread waited for others."""
+        pl = import_polars()
+        track = pl.lit(self._window.loop_track, dtype=pl.UInt32)
+        return self._visits.select(track=track, begin="paused_from", end="paused_until").unique()
+
+    def _thread_edges(self) -> "pl.DataFrame":
+        """The loop's thread starts a visit, and goes on when it has ended."""
+        pl = import_polars()
+        loop = pl.lit(self._window.loop_track, dtype=pl.UInt32)
+        visits = self._visits.with_columns(loop=loop)
+        starts = self._with_node(self._with_node(visits, "source", "loop", "paused_from"), "target", "track", "begin")
+        ends = self._with_node(self._with_node(visits, "source", "track", "end"), "target", "loop", "paused_until")
+        return pl.concat([frame.select("source", "target") for frame in (starts, ends)]).with_columns(
+            kind=pl.lit("thread"), weight=pl.lit(0, dtype=pl.Int64)
+        )
+
+    # -- calls that wait for the device --
+
+    @cached_property
+    def _syncs(self) -> "pl.DataFrame":
+        """Calls that waited for a device event: ``track``, ``begin``, ``end`` and ``event``, the node of its end.
+
+        A copy waits for itself, any other call for the last event that was launched before it, on the stream that was
+        last to end.
+        """
+        pl = import_polars()
+        calls = self._host.synchronising.select("track", "begin", "end", "name", "correlation").with_row_index("call")
+        own = self._device.filter(pl.col("kind") == "copy").select("correlation", event="end_node", event_end="end")
+        of_copies = calls.filter(~pl.col("name").str.ends_with("Synchronize")).join(own, on="correlation")
+        others = calls.filter(pl.col("name").str.ends_with("Synchronize")).sort("begin")
+        launched = self._device.drop_nulls("launch_begin").sort("launch_begin")
+        found = [of_copies] + [
+            others.join_asof(
+                of_stream.select("launch_begin", event="end_node", event_end="end"),
+                left_on="begin",
+                right_on="launch_begin",
+            )
+            for of_stream in launched.partition_by("device", "stream")
+        ]
+        found.append(self._waits_for_calls())
+        waited = pl.concat([frame.select(*calls.columns, "event", "event_end") for frame in found])
+        in_call = (pl.col("event_end") > pl.col("begin")) & (pl.col("event_end") <= pl.col("end"))
+        waited = waited.filter(in_call).sort("call", "event_end").unique("call", keep="last", maintain_order=True)
+        return waited.select("track", "begin", "end", "event")
+
+    def _waits_for_calls(self) -> "pl.DataFrame":
+        """Where the loop's thread waits for a collective on the CPU: a call, or a pause, in which one ends, if most of
+        it was before that end."""
+        pl = import_polars()
+        calls = self._host.collectives.select("track", "begin", "end")
+        track = pl.lit(self._window.loop_track, dtype=pl.UInt32)
+        waits = pl.concat([calls, self._host.pauses.select(track=track, begin="begin", end="end")])
+        waits = waits.with_columns(name=pl.lit(""), correlation=pl.lit(None, dtype=pl.Int64)).sort("end")
+        waits = waits.with_row_index("call", offset=len(self._host.synchronising))
+        events = pl.DataFrame(schema={"event": pl.UInt32, "event_end": pl.Int64})
+        if not len(self._window.device):
+            events = self._device.select(event="end_node", event_end="end").sort("event_end")
+        found = waits.join_asof(events.with_columns(at="event_end"), left_on="end", right_on="at").drop("at")
+        is_long = pl.col("event_end") - pl.col("begin") >= pl.col("end") - pl.col("event_end")
+        return found.filter(is_long)
+
+    def _sync_edges(self) -> "pl.DataFrame":
+        pl = import_polars()
+        edges = self._with_node(self._syncs, "target", "track", "end")
+        return edges.select(source="event", target="target", kind=pl.lit("sync"), weight=pl.lit(0, dtype=pl.Int64))
+
+    # -- streams of the device --
+
+    def _launch_edges(self) -> "pl.DataFrame":
+        """From each launch to its event, which takes at least as long as from any other launch to its own."""
+        pl = import_polars()
+        launched = self._device.drop_nulls("launch_begin").with_columns(
+            latency=pl.col("begin") - pl.col("launch_begin")
+        )
+        least = pl.col("latency").min().clip(0)
+        edges = self._with_node(launched, "source", "launch_track", "launch_begin")
+        return edges.select(
+            "source", target="begin_node", kind=pl.lit("launch"), weight=pl.min_horizontal("latency", least)
+        )
+
+    @cached_property
+    def _after_own_stream(self) -> "pl.DataFrame":
+        """Device events with ``before`` and ``before_end``, the event before on their stream if it has ended by then."""
+        pl = import_polars()
+        before = pl.col("end_node", "end").shift(1).over("device", "stream")
+        events = self._device.hstack(self._device.select(before).rename({"end_node": "before", "end": "before_end"}))
+        is_over = pl.col("before_end") <= pl.col("begin")
+        return events.with_columns(pl.when(is_over).then(name).alias(name) for name in ("before", "before_end"))
+
+    def _stream_edges(self) -> "pl.DataFrame":
+        """From each event to the next one of its stream, which follows at least as long after as any other does."""
+        pl = import_polars()
+        events = self._after_own_stream.drop_nulls("before")
+        gap = pl.col("begin") - pl.col("before_end")
+        return events.select(source="before", target="begin_node", kind=pl.lit("stream"), weight=gap.min())
+
+    def _other_stream_edges(self) -> "pl.DataFrame":
+        """Communication waits for the last compute kernel launched before it; any event for one of another stream that
+        ended just before it began, where neither its launch nor its own stream say why it began then."""
+        pl = import_polars()
+        events = self._after_own_stream.with_columns(
+            explained=pl.max_horizontal("before_end", "launch_begin").fill_null(-(2**62))
+        )
+        ends = self._last_ends_of_other_streams(events)
+        is_near = (pl.col("begin") - pl.col("other_end") <= COINCIDES_WITHIN_NS) & (
+            pl.col("other_end") > pl.col("explained")
+        )
+        near = ends.filter(is_near).select(source="other", target="begin_node")
+        compute = self._device.filter(pl.col("kind") == "compute").drop_nulls("launch_begin").sort("launch_begin")
+        communication = self._device.filter(pl.col("kind") == "communication").drop_nulls("launch_begin")
+        after_compute = communication.sort("launch_begin").join_asof(
+            compute.select("launch_begin", "device", source="end_node", compute_end="end"),
+            on="launch_begin",
+            by="device",
+            check_sortedness=False,
+        )
+        after_compute = after_compute.filter(pl.col("compute_end") <= pl.col("begin")).select(
+            "source", target="begin_node"
+        )
+        edges = pl.concat([near, after_compute]).unique()
+        return edges.with_columns(kind=pl.lit("other_stream"), weight=pl.lit(0, dtype=pl.Int64))
+
+    def _last_ends_of_other_streams(self, events: "pl.DataFrame") -> "pl.DataFrame":
+        """Each event with ``other`` and ``other_end``, the last end before it began on another stream of its device."""
+        pl = import_polars()
+        ends = self._device.select("device", "stream", other="end_node", other_end="end").sort("other_end")
+        run = pl.col("stream").rle_id().over("device")
+        of_run = pl.col("other", "other_end", "stream").shift(1).over("device")
+        firsts = ends.with_columns(run=run).hstack(
+            ends.select(of_run).rename({"other": "last_other", "other_end": "last_end", "stream": "last_stream"})
+        )
+        firsts = firsts.with_columns(pl.col("last_other", "last_end", "last_stream").first().over("device", "run"))
+        found = events.join_asof(
+            firsts.select(
+                "device",
+                "last_other",
+                "last_end",
+                nearest="other",
+                nearest_end="other_end",
+                nearest_stream="stream",
+                key="other_end",
+            ),
+            left_on="begin",
+            right_on="key",
+            by="device",
+            check_sortedness=False,
+        )
+        is_other = pl.col("nearest_stream") != pl.col("stream")
+        return found.with_columns(
+            other=pl.when(is_other).then("nearest").otherwise("last_other"),
+            other_end=pl.when(is_other).then("nearest_end").otherwise("last_end"),
+        ).drop_nulls("other")
+
+    def _device_edges(self) -> "pl.DataFrame":
+        """From each event's begin to its end."""
+        pl = import_polars()
+        return self._device.select(
+            source="begin_node",
+            target="end_node",
+            kind=pl.lit("device"),
+            weight=pl.col("end") - pl.col("begin"),
+            name="name",
+            is_communication=pl.col("kind") == "communication",
+        )

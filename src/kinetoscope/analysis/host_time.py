@@ -1,0 +1,134 @@
+"""analysis: what the host's threads did: fetching, launching, Python, and waiting for each other."""
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from kinetoscope.analysis.intervals import Coverage
+from kinetoscope.analysis.synchronisation import synchronising_calls
+from kinetoscope.analysis.window import COMMUNICATION_CALLS, CPU_COLLECTIVES, RankWindow
+from kinetoscope.table.columns import import_polars
+
+if TYPE_CHECKING:
+    import polars as pl
+
+_FETCH = r"^(event/dataloader$|enumerate\(DataLoader\)#)"
+_EVALUATION = r"^event/eval$"
+_FORWARD = r"^event/forward$"
+_BACKWARD = r"^(event/backward$|autograd::engine::evaluate_function: )"
+_OLD_BACKWARD = r"(Backward\d*$|^torch::autograd::AccumulateGrad$|^AccumulateGrad$)"
+_OPTIMIZER = r"^Optimizer\.step#"
+
+
+class HostTime:
+    """The spans of a window's host by what they are for. Those of the loop are on its thread, others on any."""
+
+    def __init__(self, window: RankWindow) -> None:
+        self.window = window
+
+    @cached_property
+    def fetches(self) -> "pl.DataFrame":
+        """Where the loop waits for its next batch."""
+        return self.window.on_loop(self.window.named(_FETCH))
+
+    @cached_property
+    def evaluations(self) -> "pl.DataFrame":
+        """Evaluations within the loop."""
+        return self.window.on_loop(self.window.named(_EVALUATION))
+
+    @cached_property
+    def forward(self) -> "pl.DataFrame":
+        """Our own spans of the forward pass, if there are some."""
+        return self.window.on_loop(self.window.named(_FORWARD))
+
+    @cached_property
+    def backward(self) -> "pl.DataFrame":
+        """The backward pass: the engine's spans, or, in old traces, its functions off the loop's thread."""
+        pl = import_polars()
+        spans = self.window.named(_BACKWARD)
+        if len(spans):
+            return spans
+        return self.window.named(_OLD_BACKWARD).filter(pl.col("track") != self.window.loop_track)
+
+    @cached_property
+    def optimizer(self) -> "pl.DataFrame":
+        """The optimizer's steps."""
+        return self.window.named(_OPTIMIZER)
+
+    @cached_property
+    def collectives(self) -> "pl.DataFrame":
+        """The loop's time in collective calls and waits for them."""
+        return self.window.on_loop(self.window.named(COMMUNICATION_CALLS))
+
+    @cached_property
+    def collections(self) -> "pl.DataFrame":
+        """Runs of Python's garbage collector."""
+        return self.window.host.filter(import_polars().col("category") == "gc")
+
+    @cached_property
+    def synchronising(self) -> "pl.DataFrame":
+        """Calls that wait for the device."""
+        return synchronising_calls(self.window)
+
+    @cached_property
+    def busy(self) -> Coverage:
+        """All of the loop's time that is not Python's own."""
+        window = self.window
+        calls = (window.operators, window.runtime_calls, self.synchronising)
+        return Coverage(*map(window.on_loop, calls), self.backward, self.collectives, self.fetches)
+
+    @cached_property
+    def pauses(self) -> "pl.DataFrame":
+        """The stretches (``begin``, ``end``) between operators and runtime calls of the loop's thread."""
+        pl = import_polars()
+        window = self.window
+        islands = Coverage(window.on_loop(window.operators), window.on_loop(window.runtime_calls)).islands
+        return islands.select(begin="end", end=pl.col("begin").shift(-1)).drop_nulls()
+
+    @cached_property
+    def calls_as_events(self) -> "pl.DataFrame":
+        """Collectives on the CPU as if they were a device's events: each of their threads is a stream, and the call on
+        the host that came last before one has launched it."""
+        pl = import_polars()
+        window = self.window
+        calls = window.named(CPU_COLLECTIVES).sort("begin")
+        launches = window.named(r"^c10d::").select(
+            launch_begin="begin", launch_end="end", launch_track="track", launch_name="name"
+        )
+        events = calls.join_asof(launches.sort("launch_begin"), left_on="begin", right_on="launch_begin")
+        return events.with_columns(
+            kind=pl.lit("communication"), device=pl.lit(-1, dtype=pl.Int64), stream=pl.col("track").cast(pl.Int64)
+        ).select(window.device.columns)
+
+    def parts(self, stretches: "pl.DataFrame") -> "pl.DataFrame":
+        """Of each of ``stretches`` of threads (``track``, ``begin``, ``end``), how many nanoseconds were spent with
+        ``data``, ``launch``, ``python`` and ``gc``."""
+        pl = import_polars()
+        stretches = stretches.with_row_index("row")
+        found = [
+            of_track.select("row").hstack(self._parts(track, of_track["begin"], of_track["end"]))
+            for (track,), of_track in stretches.partition_by("track", as_dict=True).items()
+        ]
+        schema = {"row": pl.UInt32, "data": pl.Int64, "launch": pl.Int64, "python": pl.Int64, "gc": pl.Int64}
+        return pl.concat([pl.DataFrame(schema=schema), *found]).sort("row").drop("row")
+
+    def _parts(self, track: object, begins: "pl.Series", ends: "pl.Series") -> "pl.DataFrame":
+        pl = import_polars()
+        on_track = pl.col("track") == track
+        is_loop = track == self.window.loop_track
+        nothing = pl.zeros(len(begins), dtype=pl.Int64, eager=True)
+        length = ends - begins
+        launching = Coverage(self._launching.filter(on_track))
+        return pl.DataFrame(
+            {
+                "data": Coverage(self.fetches).within(begins, ends) if is_loop else nothing,
+                "launch": launching.within(begins, ends),
+                "python": length - self.busy.within(begins, ends) if is_loop else nothing,
+                "gc": Coverage(self.collections.filter(on_track)).within(begins, ends),
+            }
+        )
+
+    @cached_property
+    def _launching(self) -> "pl.DataFrame":
+        """Calls that launched something on a device."""
+        launched = self.window.device["correlation"].drop_nulls().unique()
+        return self.window.runtime_calls.filter(import_polars().col("correlation").is_in(launched.implode()))
