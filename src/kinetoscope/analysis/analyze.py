@@ -27,3 +27,114 @@ if TYPE_CHECKING:
     import polars as pl
 
 SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class WindowSummary:
+    """What is kept of one window of one rank until all are joined. ``calls`` are its collectives, ``operators`` and
+    ``kernels`` rows of single calls."""
+
+    ranks: list[RankRow]
+    steps: list[StepRow]
+    calls: "pl.DataFrame"
+    operators: "pl.DataFrame"
+    kernels: "pl.DataFrame"
+    dependencies: Dependencies
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunReport:
+    """All there is to say about a run. ``to_json()`` is what ``kinetoscope summary PATH --json`` prints."""
+
+    run: dict[str, Any]
+    ranks: list[RankRow]
+    steps: list[StepRow]
+    collectives: list[CollectiveRow]
+    stragglers: list[StragglerRow]
+    operators: list[OperatorRow]
+    kernels: list[KernelRow]
+    graph: ReplayGraph | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report as plain data."""
+        tables = ("ranks", "steps", "collectives", "stragglers", "operators", "kernels")
+        rows = {name: [row.to_dict() for row in getattr(self, name)] for name in tables}
+        return {"schema": SCHEMA, "run": self.run, **rows}
+
+    def to_json(self) -> str:
+        """The report as JSON."""
+        return msgspec.json.encode(self.to_dict()).decode()
+
+
+def analyze(
+    source: "PathLike | Iterable[PathLike] | Trace | TraceSet",
+    *,
+    step: str | None = None,
+    ranks: Iterable[int] | None = None,
+    last_s: float | None = None,
+    executor: Executor | None = None,
+    cache: bool = True,
+) -> RunReport:
+    """Says where the time of a run went.
+
+    ``source`` is what `kinetoscope.load` takes, or what it returned. ``step`` is the name of the spans that are steps, if
+    not ``event/batch`` or ``ProfilerStep``; with ``ranks``, only these are looked at; with ``last_s``, only the last
+    seconds. Several traces are worked on by ``executor``, where one is given.
+    """
+    loaded = source if isinstance(source, (Trace, TraceSet)) else load(source, cache=cache, executor=executor)
+    traces = [loaded] if isinstance(loaded, Trace) else list(loaded)
+    wanted = None if ranks is None else frozenset(ranks)
+    summaries = (executor.map if executor else map)(partial(summarize, step=step, ranks=wanted), traces)
+    return join_summaries([one for of_trace in summaries for one in of_trace], traces)
+
+
+def summarize(trace: Trace, *, step: str | None = None, ranks: frozenset[int] | None = None) -> list[WindowSummary]:
+    """The windows of one trace, each alone."""
+    windows = read_windows(trace, step)
+    return [_summarize(window) for window in windows if ranks is None or window.rank in ranks]
+
+
+def _summarize(window: RankWindow) -> WindowSummary:
+    host = HostTime(window)
+    return WindowSummary(
+        ranks=rank_rows(window),
+        steps=step_rows(window, host),
+        calls=collective_calls(window),
+        operators=operator_calls(window),
+        kernels=kernel_runs(window),
+        dependencies=find_dependencies(window, host),
+    )
+
+
+def join_summaries(summaries: Sequence[WindowSummary], traces: Sequence[Trace]) -> RunReport:
+    """The report of a run, of all its windows."""
+    pl = import_polars()
+    ranks = add_rank_rows(row for summary in summaries for row in summary.ranks)
+    steps = [row for summary in summaries for row in summary.steps]
+    calls = pl.concat(
+        [summary.calls.with_columns(part=pl.lit(part, pl.UInt32)) for part, summary in enumerate(summaries)]
+    )
+    exact = [row.rank for row in ranks if row.clock_bound_ns == 0 and row.rank is not None]
+    joined, shifts = join_collectives(calls, exact)
+    return RunReport(
+        run=_about(traces, ranks, steps),
+        ranks=ranks,
+        steps=sorted(steps, key=lambda row: (row.step, row.rank or 0)),
+        collectives=joined.rows,
+        stragglers=straggler_rows(joined.rows, steps, max((shift.bound_ns for shift in shifts.values()), default=0)),
+        operators=operator_rows(pl.concat([summary.operators for summary in summaries])),
+        kernels=kernel_rows(pl.concat([summary.kernels for summary in summaries])),
+        graph=ReplayGraph.join([summary.dependencies for summary in summaries], joined.calls),
+    )
+
+
+def _about(traces: Sequence[Trace], ranks: Sequence[RankRow], steps: Sequence[StepRow]) -> dict[str, Any]:
+    sizes = [trace.world_size for trace in traces if trace.world_size is not None]
+    return {
+        "name": next((trace.run_name for trace in traces if trace.run_name), None),
+        "world_size": max(sizes, default=None),
+        "ranks": sorted({row.rank for row in ranks if row.rank is not None}),
+        "hosts": sorted({trace.host for trace in traces if trace.host}),
+        "num_steps": len({row.step for row in steps}),
+        "notes": list(dict.fromkeys(note for trace in traces for note in (*trace.notes, *trace.repairs))),
+    }

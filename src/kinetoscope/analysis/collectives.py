@@ -203,28 +203,36 @@ class ClockShift:
     bound_ns: int
 
 
+@dataclass(frozen=True)
+class JoinedCollectives:
+    """The calls of a run: ``rows``, and of the parts of calls that several ranks recorded, ``calls``, a frame with
+    ``part`` and ``row`` of each, and ``call``, the same for all parts of a call; times are on the common clock."""
+
+    rows: list[CollectiveRow]
+    calls: "pl.DataFrame"
+
+
 def join_collectives(
     calls: "pl.DataFrame", exact_ranks: Iterable[int] = ()
-) -> tuple[list[CollectiveRow], dict[int, ClockShift]]:
-    """The calls of all ranks as calls of the run, and how each rank's clock was aligned for it.
+) -> tuple[JoinedCollectives, dict[int, ClockShift]]:
+    """The calls of all windows as calls of the run, and how the clock of each rank was moved for that.
 
     A call is known by its group and sequence number, or else by its group, step and order in it. The clocks of ranks
-    not in ``exact_ranks``, which share one clock, are moved so that the ends of calls that end on all ranks together do.
+    not in ``exact_ranks``, which share one clock, are moved so that calls that end on all ranks together do so.
     """
     pl = import_polars()
-    joined = _joined(_with_missed_calls(calls))
-    shifts = _clock_shifts(joined, set(exact_ranks))
-    moved = pl.col("rank").replace_strict(
-        {rank: shift.shift_ns for rank, shift in shifts.items()}, default=0, return_dtype=pl.Int64
-    )
-    joined = joined.with_columns(pl.col("begin") + moved, pl.col("end") + moved)
-    return _rows(joined), shifts
+    parts = _numbered(_with_missed_calls(calls))
+    shifts = _clock_shifts(parts, set(exact_ranks))
+    shift_ns = {rank: shift.shift_ns for rank, shift in shifts.items()}
+    moved = pl.col("rank").replace_strict(shift_ns, default=0, return_dtype=pl.Int64)
+    parts = parts.with_columns(pl.col("begin") + moved, pl.col("end") + moved)
+    rows = _rows(parts)
+    waiting = [call for call, row in rows.items() if row.num_ranks > 1 and row.skew_ns is not None]
+    joined = parts.filter(pl.col("call").is_in(waiting))
+    return JoinedCollectives(sorted(rows.values(), key=lambda row: row.starts_ns[0]), joined), shifts
 
 
-_KEY = ("group", "sequence", "step", "order", "name", "elements")
-
-
-def _joined(calls: "pl.DataFrame") -> "pl.DataFrame":
+def _numbered(calls: "pl.DataFrame") -> "pl.DataFrame":
     """Calls with ``call``, the number of the call of the run that each is part of."""
     pl = import_polars()
     by_sequence = pl.col("sequence").is_not_null()
@@ -272,15 +280,14 @@ def _clock_shifts(joined: "pl.DataFrame", exact_ranks: set[int]) -> dict[int, Cl
     return shifts
 
 
-def _rows(joined: "pl.DataFrame") -> list[CollectiveRow]:
+def _rows(parts: "pl.DataFrame") -> dict[int, CollectiveRow]:
+    """The row of each call, by its number."""
     pl = import_polars()
-    by_call = (
-        joined.sort("call", "rank")
-        .group_by("call", maintain_order=True)
-        .agg(*(pl.col(name).first() for name in ("group", "sequence", "step", "name", "bytes")), "rank", "begin", "end")
-    )
-    rows = (_row(**values) for values in by_call.iter_rows(named=True))
-    return sorted((row for row in rows if row is not None), key=lambda row: row.starts_ns[0])
+    by_call = parts.sort("call", "rank").group_by("call", maintain_order=True)
+    first = [pl.col(name).first() for name in ("group", "sequence", "step", "name", "bytes")]
+    values = by_call.agg(*first, "rank", "begin", "end").iter_rows(named=True)
+    found = ((call["call"], _row(**call)) for call in values)
+    return {call: row for call, row in found if row is not None}
 
 
 def _row(**call: Any) -> CollectiveRow | None:

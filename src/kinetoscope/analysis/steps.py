@@ -157,7 +157,8 @@ class _Steps:
         rows = self._window.steps.select(
             place=import_polars().int_range(len(self._begins), dtype=values["place"].dtype)
         )
-        return rows.join(values, on="place", how="left", maintain_order="left")[name].fill_null(missing)
+        placed = rows.join(values, on="place", how="left", maintain_order="left")[name]
+        return placed if missing is None else placed.fill_null(missing)
 
     def _inside(self, *spans: "pl.DataFrame") -> "pl.Series":
         return Coverage(*spans).within(self._begins, self._ends)

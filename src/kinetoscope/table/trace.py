@@ -154,6 +154,12 @@ class Trace:
         return bound if isinstance(bound, int) else None
 
     @property
+    def run_name(self) -> str | None:
+        """The name of the run, if the file says so."""
+        name = self._own_header.get("run_name")
+        return name if isinstance(name, str) else None
+
+    @property
     def process_groups(self) -> list[str]:
         """The names of the process groups that Kineto lists, if it does."""
         listed = self._distributed_info.get("pg_config")
