@@ -67,10 +67,10 @@ def collective_calls(window: RankWindow) -> "pl.DataFrame":
     calls = _device_calls(window) if len(window.device) else _gloo_calls(window)
     calls = calls.with_columns(
         rank=pl.lit(window.rank, dtype=pl.Int64),
-        step=pl.lit(None, dtype=pl.Int64) if not len(window.steps) else _step_numbers(window, calls["asked"]),
-    ).sort("asked")
+        step=pl.lit(None, dtype=pl.Int64) if not len(window.steps) else _step_numbers(window, calls["launch_begin"]),
+    ).sort(pl.coalesce("launch_begin", "begin"))
     order = pl.int_range(pl.len(), dtype=pl.Int64).over("group", "step")
-    return calls.with_columns(order=order).drop("asked")
+    return calls.with_columns(order=order).drop("launch_begin")
 
 
 def _step_numbers(window: RankWindow, times: "pl.Series") -> "pl.Series":
@@ -91,7 +91,7 @@ def _device_calls(window: RankWindow) -> "pl.DataFrame":
         "row",
         "begin",
         "end",
-        asked=pl.coalesce("launch_begin", "begin"),
+        "launch_begin",
         group=_unquoted(pl.coalesce(_text("group"), said["group"].cast(pl.String))),
         sequence=pl.coalesce("collective_sequence", said["collective_sequence"]),
         name=_plain_name(pl.coalesce(_unquoted(name), _name_in_kernel())),
@@ -108,7 +108,7 @@ def _gloo_calls(window: RankWindow) -> "pl.DataFrame":
         "row",
         "begin",
         "end",
-        asked="begin",
+        launch_begin="begin",
         group=pl.lit(_only_group(window), dtype=pl.String),
         sequence=pl.lit(None, dtype=pl.Int64),
         name=_plain_name(pl.Series(_behind_colon(calls["name"]))),
@@ -284,7 +284,7 @@ def _rows(parts: "pl.DataFrame") -> dict[int, CollectiveRow]:
     """The row of each call, by its number."""
     pl = import_polars()
     by_call = parts.sort("call", "rank").group_by("call", maintain_order=True)
-    first = [pl.col(name).first() for name in ("group", "sequence", "step", "name", "bytes")]
+    first = [pl.col(name).drop_nulls().first() for name in ("group", "sequence", "step", "name", "bytes")]
     values = by_call.agg(*first, "rank", "begin", "end").iter_rows(named=True)
     found = ((call["call"], _row(**call)) for call in values)
     return {call: row for call, row in found if row is not None}

@@ -5,7 +5,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from kinetoscope.analysis.host_time import HostTime
-from kinetoscope.analysis.window import RankWindow, place_in
+from kinetoscope.analysis.window import RankWindow
 from kinetoscope.table.columns import import_polars
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class _Finder:
         pl = import_polars()
         steps = self._window.steps
         launches = self._device.drop_nulls("launch_begin").select(track="launch_track", time="launch_begin")
-        stretches = [steps, self._syncs, self._pauses, self._visits]
+        stretches = [steps, self._syncs, self._pauses, self._host.visits]
         sides = [frame.select("track", time=side) for frame in stretches for side in ("begin", "end")]
         points = pl.concat([launches, *sides]).unique().sort("track", "time")
         is_step_end = pl.col("time").is_in(steps["end"].implode()) & (pl.col("track") == self._window.loop_track)
@@ -87,39 +87,24 @@ class _Finder:
         waits = pl.concat([self._syncs.select("track", "begin", "end"), self._pauses.select("track", "begin", "end")])
         waits = waits.unique().with_columns(is_wait=True)
         edges = edges.join(waits, on=["track", "begin", "end"], how="left", maintain_order="left")
-        starts = self._visits.select("track", end="begin")  # what the thread did before has nothing to do with it
+        starts = self._host.visits.select("track", end="begin")  # what the thread did before has nothing to do with it
         edges = edges.join(starts, on=["track", "end"], how="anti", maintain_order="left")
         own_ns = pl.when("is_wait").then(0).otherwise(pl.col("end") - pl.col("begin"))
         parts = self._host.parts(edges)
         return edges.select("source", "target", kind=pl.lit("host"), weight=own_ns).hstack(parts)
 
     @cached_property
-    def _visits(self) -> "pl.DataFrame":
-        """Work that the loop's thread waited for on another one, as the backward pass on autograd's: ``track``,
-        ``begin`` and ``end`` there, and ``paused_from`` and ``paused_until`` of the loop's thread, which did nothing
-        that was recorded meanwhile."""
-        pl = import_polars()
-        window, pauses = self._window, self._host.pauses
-        calls = pl.concat([frame.select("track", "begin", "end") for frame in (window.operators, window.runtime_calls)])
-        others = calls.filter(pl.col("track") != window.loop_track)
-        others = others.with_columns(pause=place_in(pauses, others["begin"])).drop_nulls("pause")
-        visits = others.group_by("track", "pause").agg(pl.col("begin").min(), pl.col("end").max()).sort("begin")
-        pauses = pauses.select(paused_from="begin", paused_until="end").with_row_index("pause")
-        visits = visits.join(pauses, on="pause", maintain_order="left").drop("pause")
-        return visits.filter(pl.col("end") <= pl.col("paused_until"))
-
-    @cached_property
     def _pauses(self) -> "pl.DataFrame":
         """When the loop's thread waited for others."""
         pl = import_polars()
         track = pl.lit(self._window.loop_track, dtype=pl.UInt32)
-        return self._visits.select(track=track, begin="paused_from", end="paused_until").unique()
+        return self._host.visits.select(track=track, begin="paused_from", end="paused_until").unique()
 
     def _thread_edges(self) -> "pl.DataFrame":
         """The loop's thread starts a visit, and goes on when it has ended."""
         pl = import_polars()
         loop = pl.lit(self._window.loop_track, dtype=pl.UInt32)
-        visits = self._visits.with_columns(loop=loop)
+        visits = self._host.visits.with_columns(loop=loop)
         starts = self._with_node(self._with_node(visits, "source", "loop", "paused_from"), "target", "track", "begin")
         ends = self._with_node(self._with_node(visits, "source", "track", "end"), "target", "loop", "paused_until")
         return pl.concat([frame.select("source", "target") for frame in (starts, ends)]).with_columns(
@@ -149,27 +134,12 @@ class _Finder:
             )
             for of_stream in launched.partition_by("device", "stream")
         ]
-        found.append(self._waits_for_calls())
-        waited = pl.concat([frame.select(*calls.columns, "event", "event_end") for frame in found])
+        of_calls = self._host.waits_for_calls.with_row_index("call", offset=len(calls))
+        found.append(of_calls.with_columns(event=(2 * pl.col("row") + 1).cast(pl.UInt32), event_end="waited_until"))
+        waited = pl.concat([frame.select("call", "track", "begin", "end", "event", "event_end") for frame in found])
         in_call = (pl.col("event_end") > pl.col("begin")) & (pl.col("event_end") <= pl.col("end"))
         waited = waited.filter(in_call).sort("call", "event_end").unique("call", keep="last", maintain_order=True)
         return waited.select("track", "begin", "end", "event")
-
-    def _waits_for_calls(self) -> "pl.DataFrame":
-        """Where the loop's thread waits for a collective on the CPU: a call, or a pause, in which one ends, if most of
-        it was before that end."""
-        pl = import_polars()
-        calls = self._host.collectives.select("track", "begin", "end")
-        track = pl.lit(self._window.loop_track, dtype=pl.UInt32)
-        waits = pl.concat([calls, self._host.pauses.select(track=track, begin="begin", end="end")])
-        waits = waits.with_columns(name=pl.lit(""), correlation=pl.lit(None, dtype=pl.Int64)).sort("end")
-        waits = waits.with_row_index("call", offset=len(self._host.synchronising))
-        events = pl.DataFrame(schema={"event": pl.UInt32, "event_end": pl.Int64})
-        if not len(self._window.device):
-            events = self._device.select(event="end_node", event_end="end").sort("event_end")
-        found = waits.join_asof(events.with_columns(at="event_end"), left_on="end", right_on="at").drop("at")
-        is_long = pl.col("event_end") - pl.col("begin") >= pl.col("end") - pl.col("event_end")
-        return found.filter(is_long)
 
     def _sync_edges(self) -> "pl.DataFrame":
         pl = import_polars()

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from kinetoscope.analysis.intervals import Coverage
 from kinetoscope.analysis.synchronisation import synchronising_calls
-from kinetoscope.analysis.window import COMMUNICATION_CALLS, CPU_COLLECTIVES, RankWindow
+from kinetoscope.analysis.window import COMMUNICATION_CALLS, CPU_COLLECTIVES, RankWindow, place_in
 from kinetoscope.table.columns import import_polars
 
 if TYPE_CHECKING:
@@ -56,8 +56,31 @@ class HostTime:
 
     @cached_property
     def collectives(self) -> "pl.DataFrame":
-        """The loop's time in collective calls and waits for them."""
+        """The loop's calls of collectives."""
         return self.window.on_loop(self.window.named(COMMUNICATION_CALLS))
+
+    @cached_property
+    def waits_for_calls(self) -> "pl.DataFrame":
+        """Where the loop's thread waits for a collective on the CPU: ``track``, ``begin`` and ``end`` of a call, or a
+        pause, in which one ends; ``row``, that of the collective; and ``waited_until``, when it ended.
+
+        A pause of which more comes after that is Python's own.
+        """
+        pl = import_polars()
+        track = pl.lit(self.window.loop_track, dtype=pl.UInt32)
+        pauses = self.pauses.select("begin", "end", track=track)
+        places = pl.concat([self.collectives.select("begin", "end", "track"), pauses]).sort("end")
+        events = self.calls_as_events.with_row_index("row").select("row", waited_until="end", at="end").sort("at")
+        events = events.filter(pl.lit(not len(self.window.device)))
+        waits = places.join_asof(events, left_on="end", right_on="at", strategy="backward").drop("at")
+        return waits.filter(pl.col("waited_until") - pl.col("begin") >= pl.col("end") - pl.col("waited_until"))
+
+    @cached_property
+    def communication(self) -> "pl.DataFrame":
+        """The loop's time in collective calls, and its waits for them."""
+        pl = import_polars()
+        waits = self.waits_for_calls.select("begin", end="waited_until")
+        return pl.concat([self.collectives.select("begin", "end"), waits])
 
     @cached_property
     def collections(self) -> "pl.DataFrame":
@@ -74,7 +97,7 @@ class HostTime:
         """All of the loop's time that is not Python's own."""
         window = self.window
         calls = (window.operators, window.runtime_calls, self.synchronising)
-        return Coverage(*map(window.on_loop, calls), self.backward, self.collectives, self.fetches)
+        return Coverage(*map(window.on_loop, calls), self.visits, self.communication, self.fetches)
 
     @cached_property
     def pauses(self) -> "pl.DataFrame":
@@ -83,6 +106,21 @@ class HostTime:
         window = self.window
         islands = Coverage(window.on_loop(window.operators), window.on_loop(window.runtime_calls)).islands
         return islands.select(begin="end", end=pl.col("begin").shift(-1)).drop_nulls()
+
+    @cached_property
+    def visits(self) -> "pl.DataFrame":
+        """Work that the loop's thread waited for on another one, as the backward pass on autograd's: ``track``,
+        ``begin`` and ``end`` there, and ``paused_from`` and ``paused_until`` of the loop's thread, which did nothing
+        that was recorded meanwhile."""
+        pl = import_polars()
+        window, pauses = self.window, self.pauses
+        calls = pl.concat([frame.select("track", "begin", "end") for frame in (window.operators, window.runtime_calls)])
+        others = calls.filter(pl.col("track") != window.loop_track)
+        others = others.with_columns(pause=place_in(pauses, others["begin"])).drop_nulls("pause")
+        visits = others.group_by("track", "pause").agg(pl.col("begin").min(), pl.col("end").max()).sort("begin")
+        pauses = pauses.select(paused_from="begin", paused_until="end").with_row_index("pause")
+        visits = visits.join(pauses, on="pause", maintain_order="left").drop("pause")
+        return visits.filter(pl.col("end") <= pl.col("paused_until"))
 
     @cached_property
     def calls_as_events(self) -> "pl.DataFrame":

@@ -25,8 +25,8 @@ class KernelRow:
     total_ns: int
     self_ns: int
     mean_ns: float
-    p50_ns: float
-    p95_ns: float
+    p50_ns: int
+    p95_ns: int
     max_ns: int
     flops: int | None = None
     bytes: int | None = None

@@ -3,7 +3,7 @@
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from kinetoscope.analysis.window import RankWindow
+from kinetoscope.analysis.window import ANNOTATIONS, OPERATORS, RUNTIME_CALLS, STEP, RankWindow
 from kinetoscope.table.columns import import_polars
 from kinetoscope.table.nested import nest_spans
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 class OperatorRow:
     """All calls of one operator with one set of shapes, on all ranks. Times are nanoseconds.
 
-    ``self_ns`` is the time not spent in operators within it; ``device_ns`` is that of the kernels and copies launched
+    ``self_ns`` is the time not spent in operators, annotations and runtime calls within it; ``device_ns`` is that of the kernels and copies launched
     within it on its thread, None where there is no device. A call ends with the operator around it at the latest.
     """
 
@@ -25,8 +25,8 @@ class OperatorRow:
     total_ns: int
     self_ns: int
     mean_ns: float
-    p50_ns: float
-    p95_ns: float
+    p50_ns: int
+    p95_ns: int
     max_ns: int
     device_ns: int | None = None
 
@@ -38,10 +38,12 @@ class OperatorRow:
 def operator_calls(window: RankWindow) -> "pl.DataFrame":
     """One row per call of an operator: ``name``, ``shapes``, ``dur``, ``self_ns`` and ``device_ns``."""
     pl = import_polars()
-    operators = window.operators.select("name", "shapes", "track", ts="begin", dur=pl.col("end") - pl.col("begin"))
-    measured = nest_spans(operators, clip=True)
-    calls = operators.drop("dur").hstack(measured.select("dur", "self_ns"))
-    return calls.with_columns(_device_ns(calls, window.device)).drop("ts", "track")
+    calls = window.host.filter(pl.col("category").is_in([*OPERATORS, *RUNTIME_CALLS, *ANNOTATIONS]))
+    calls = calls.select("name", "shapes", "category", "track", ts="begin", dur=pl.col("end") - pl.col("begin"))
+    measured = nest_spans(calls, clip=True)
+    calls = calls.drop("dur").hstack(measured.select("dur", "self_ns"))
+    operators = calls.filter(pl.col("category").is_in(list(OPERATORS)) & ~pl.col("name").str.starts_with(STEP))
+    return operators.select("name", "shapes", "dur", "self_ns", _device_ns(operators, window.device))
 
 
 def operator_rows(calls: "pl.DataFrame") -> list[OperatorRow]:
@@ -61,8 +63,7 @@ def call_statistics(calls: "pl.DataFrame", by: list[str]) -> "pl.DataFrame":
         dur.sum().alias("total_ns"),
         *(pl.when(known).then(pl.col(name).sum()) if name == "device_ns" else pl.col(name).sum() for name in sums),
         dur.mean().alias("mean_ns"),
-        dur.quantile(0.5, "linear").alias("p50_ns"),
-        dur.quantile(0.95, "linear").alias("p95_ns"),
+        *(dur.sort().get((pl.len() * percent + 99) // 100 - 1).alias(f"p{percent}_ns") for percent in (50, 95)),
         dur.max().alias("max_ns"),
     )
 
@@ -86,7 +87,6 @@ def _device_ns(calls: "pl.DataFrame", device: "pl.DataFrame") -> "pl.Series":
 
 def _spent_until(calls: "pl.DataFrame", launched: "pl.DataFrame", time: "pl.Expr") -> "pl.Series":
     """What each call's thread had launched before a time."""
-    pl = import_polars()
     asked = calls.select("track", time=time - 1).with_row_index("row").sort("time")
     found = asked.join_asof(launched, on="time", by="track", strategy="backward", check_sortedness=False)
     return found.sort("row")["spent"].fill_null(0).alias("device_ns")

@@ -82,11 +82,12 @@ class _Steps:
         evaluation, busy = Coverage(evaluations), Coverage(evaluations, fetches)
         evaluated = evaluation.within(self._ends, self._next_begins)
         fetching = busy.within(self._ends, self._next_begins) - evaluated
-        waited = self._inside(fetches) + fetching.shift(1).fill_null(0)
+        before_first = Coverage(fetches).until(self._begins[:1])  # of the batch with which the recording begins
+        waited = self._inside(fetches) + before_first.append(fetching[:-1])
         is_known = self._window.steps["is_ours"].any() or evaluation
         return {
-            "between_ns": self._next_begins - self._ends - evaluated - fetching,
-            "evaluation_ns": evaluated if is_known else None,
+            "between_ns": _known_before_the_last(self._next_begins - self._ends - evaluated - fetching),
+            "evaluation_ns": _known_before_the_last(evaluated) if is_known else None,
             "data_wait_ns": waited if len(fetches) else None,
         }
 
@@ -111,8 +112,8 @@ class _Steps:
             "sync_ns": self._if_recorded(self._inside(host.synchronising)) if len(window.runtime_calls) else None,
             "gc_ns": self._inside(host.collections) if len(host.collections) else None,
             "python_ns": self._if_recorded(python) if len(window.operators) else None,
-            "communication_wait_ns": self._if_recorded(self._inside(host.collectives))
-            if len(host.collectives)
+            "communication_wait_ns": self._if_recorded(self._inside(host.communication))
+            if len(host.communication)
             else None,
         }
 
@@ -173,3 +174,8 @@ class _Steps:
         return values.to_frame("value").select(import_polars().when(self._is_recorded).then("value").alias("value"))[
             "value"
         ]
+
+
+def _known_before_the_last(values: "pl.Series") -> "pl.Series":
+    """The values without the last one: what follows the last step was not recorded."""
+    return values.shift(1).shift(-1)

@@ -15,6 +15,7 @@ KERNELS = ("kernel", "Kernel")
 COPIES = ("gpu_memcpy", "gpu_memset", "Memcpy", "Memset")
 RUNTIME_CALLS = ("cuda_runtime", "cuda_driver", "Runtime", "xpu_runtime", "mtia_runtime", "privateuse1_runtime")
 OPERATORS = ("cpu_op", "Operator")
+ANNOTATIONS = ("user_annotation",)
 ANNOTATIONS_OF_DEVICES = ("gpu_user_annotation",)
 SYNCHRONISATIONS = ("cuda_sync",)
 
@@ -28,7 +29,8 @@ CPU_COLLECTIVES = r"^gloo:"
 """Spans of collectives that run on the CPU, on threads of their own."""
 
 _UNCHECKED = {"check_sortedness": False}  # polars cannot check it within groups, and says so
-_BATCH, _STEP = "event/batch", "ProfilerStep#"
+STEP = "ProfilerStep#"
+_BATCH = "event/batch"
 _NUMBER = r"[ #_]?(\d{1,18})$"
 _COLUMNS = ("ts", "dur", "name", "category", "track", "correlation", "stream", "device", "batch", "external_id")
 _ARGUMENTS = (
@@ -73,7 +75,7 @@ class RankWindow:
         """The spans of operators, on every thread. Old traces count steps among them."""
         pl = import_polars()
         operators = self.host.filter(pl.col("category").is_in(list(OPERATORS)))
-        return operators.filter(~pl.col("name").str.starts_with(_STEP))
+        return operators.filter(~pl.col("name").str.starts_with(STEP))
 
     @cached_property
     def runtime_calls(self) -> "pl.DataFrame":
@@ -193,4 +195,4 @@ def _rules(step_name: str | None) -> "list[pl.Expr]":
     name = pl.col("name")
     if step_name is not None:
         return [name == step_name, name.str.contains(f"^{re.escape(step_name)}{_NUMBER}")]
-    return [name == _BATCH, name.str.contains(f"^{_STEP}{_NUMBER}")]
+    return [name == _BATCH, name.str.contains(f"^{STEP}{_NUMBER}")]
