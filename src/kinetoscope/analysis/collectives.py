@@ -26,7 +26,7 @@ _NAMES = {
         "scatter",
         "send_recv",
     )
-} | {"alltoall": "all_to_all", "sendrecv": "send_recv"}
+} | {"alltoallv": "all_to_all", "allgatherv": "all_gather", "recv": "send"}
 _POINT_TO_POINT = ("all_to_all", "send", "recv", "send_recv", "alltoallv")
 _ENDS_TOGETHER = ("all_reduce", "all_gather", "reduce_scatter")
 _BYTES = {"float": 4, "double": 8, "half": 2, "bfloat16": 2, "int": 4, "long": 8, "byte": 1, "char": 1, "bool": 1}
@@ -84,7 +84,11 @@ def _device_calls(window: RankWindow) -> "pl.DataFrame":
     calls = window.named(r"^(record_param_comms$|nccl:|rccl:)")
     is_detailed = pl.col("name") == "record_param_comms"
     said, named = (_around_launch(kernels, calls.filter(rule)) for rule in (is_detailed, ~is_detailed))
-    elements = pl.coalesce("elements_in", said["elements_in"], _num_elements(named["shapes"]))
+    elements = pl.coalesce(
+        pl.max_horizontal("elements_in", "elements_out"),
+        pl.max_horizontal(said["elements_in"], said["elements_out"]),
+        _num_elements(named["shapes"]),
+    )
     dtype = pl.coalesce(_text("dtype"), said["dtype"].cast(pl.String), _first_text(named["types"]))
     name = pl.coalesce(_text("collective"), said["collective"].cast(pl.String), _behind_colon(named["name"]))
     return kernels.select(
@@ -160,7 +164,7 @@ def _plain_name(names: "pl.Expr") -> "pl.Expr":
     plain = (
         names.str.to_lowercase()
         .str.replace_all(r"[^a-z]", "")
-        .str.replace(r"(base|coalesced|intotensor|tensor|async|v)+$", "")
+        .str.replace(r"(base|coalesced|intotensor|tensor|async)+$", "")
     )
     return plain.replace(_NAMES)
 

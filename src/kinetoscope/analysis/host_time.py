@@ -64,7 +64,8 @@ class HostTime:
         """Where the loop's thread waits for a collective on the CPU: ``track``, ``begin`` and ``end`` of a call, or a
         pause, in which one ends; ``row``, that of the collective; and ``waited_until``, when it ended.
 
-        A pause of which more comes after that is Python's own.
+        A pause in which a collective ends counts if most of it was before that, or if it follows the backward pass, at
+        whose end DDP waits for its buckets; else the loop may as well have computed something in Python.
         """
         pl = import_polars()
         track = pl.lit(self.window.loop_track, dtype=pl.UInt32)
@@ -73,7 +74,9 @@ class HostTime:
         events = self.calls_as_events.with_row_index("row").select("row", waited_until="end", at="end").sort("at")
         events = events.filter(pl.lit(not len(self.window.device)))
         waits = places.join_asof(events, left_on="end", right_on="at", strategy="backward").drop("at")
-        return waits.filter(pl.col("waited_until") - pl.col("begin") >= pl.col("end") - pl.col("waited_until"))
+        is_long = pl.col("waited_until") - pl.col("begin") >= pl.col("end") - pl.col("waited_until")
+        is_in = pl.col("waited_until") > pl.col("begin")
+        return waits.filter(is_in & (is_long | pl.col("begin").is_in(self.backward["end"].implode())))
 
     @cached_property
     def communication(self) -> "pl.DataFrame":

@@ -41,6 +41,7 @@ _ARGUMENTS = (
     "dtype",
     "group",
     "elements_in",
+    "elements_out",
     "group_size",
     "types",
 )
