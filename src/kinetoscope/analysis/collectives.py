@@ -70,7 +70,7 @@ def collective_calls(window: RankWindow) -> "pl.DataFrame":
         step=pl.lit(None, dtype=pl.Int64) if not len(window.steps) else _step_numbers(window, calls["launch_begin"]),
     ).sort(pl.coalesce("launch_begin", "begin"))
     order = pl.int_range(pl.len(), dtype=pl.Int64).over("group", "step")
-    return calls.with_columns(order=order).drop("launch_begin")
+    return calls.with_columns(order=order, is_launched=pl.col("launch_begin").is_not_null()).drop("launch_begin")
 
 
 def _step_numbers(window: RankWindow, times: "pl.Series") -> "pl.Series":
@@ -231,7 +231,7 @@ def join_collectives(
     moved = pl.col("rank").replace_strict(shift_ns, default=0, return_dtype=pl.Int64)
     parts = parts.with_columns(pl.col("begin") + moved, pl.col("end") + moved)
     rows = _rows(parts)
-    waiting = [call for call, row in rows.items() if row.num_ranks > 1 and row.skew_ns is not None]
+    waiting = [call for call, row in rows.items() if row.num_ranks > 1]
     joined = parts.filter(pl.col("call").is_in(waiting))
     return JoinedCollectives(sorted(rows.values(), key=lambda row: row.starts_ns[0]), joined), shifts
 

@@ -15,6 +15,10 @@ COINCIDES_WITHIN_NS = 30_000
 """An event that begins so soon after one of another stream has ended is taken to have waited for it."""
 
 
+LONGEST_LATENCY_NS = 30_000
+"""If no event began so soon after its launch, all waited in a queue, and what a launch takes is not known."""
+
+
 @dataclass(frozen=True)
 class Dependencies:
     """``nodes`` and ``edges`` as `ReplayGraph` has them, without the edges of collectives. Row ``i`` of the window's
@@ -115,46 +119,49 @@ class _Finder:
 
     @cached_property
     def _syncs(self) -> "pl.DataFrame":
-        """Calls that waited for a device event: ``track``, ``begin``, ``end`` and ``event``, the node of its end.
+        """Calls and pauses in which a thread waited: ``track``, ``begin``, ``end``, ``event``, the node of the end that
+        it waited for, and ``kind``.
 
-        A copy waits for itself, any other call for the last event that was launched before it, on the stream that was
-        last to end.
+        A copy waits for itself, any other call for the last event that ended before it returned, if that was launched
+        before it.
         """
         pl = import_polars()
-        calls = self._host.synchronising.select("track", "begin", "end", "name", "correlation").with_row_index("call")
-        own = self._device.filter(pl.col("kind") == "copy").select("correlation", event="end_node", event_end="end")
-        of_copies = calls.filter(~pl.col("name").str.ends_with("Synchronize")).join(own, on="correlation")
-        others = calls.filter(pl.col("name").str.ends_with("Synchronize")).sort("begin")
-        launched = self._device.drop_nulls("launch_begin").sort("launch_begin")
-        found = [of_copies] + [
-            others.join_asof(
-                of_stream.select("launch_begin", event="end_node", event_end="end"),
-                left_on="begin",
-                right_on="launch_begin",
-            )
-            for of_stream in launched.partition_by("device", "stream")
+        calls = self._host.synchronising.select("track", "begin", "end", "name", "correlation")
+        is_copy = ~pl.col("name").str.ends_with("Synchronize")
+        copies = self._device.filter(pl.col("kind") == "copy")
+        own = copies.select("correlation", event="end_node", event_end="end", launch_begin="launch_begin")
+        ended = self._device.sort("end").select("launch_begin", event="end_node", event_end="end")
+        found = [
+            calls.filter(is_copy).join(own, on="correlation"),
+            calls.filter(~is_copy).sort("end").join_asof(ended, left_on="end", right_on="event_end", coalesce=False),
         ]
-        of_calls = self._host.waits_for_calls.with_row_index("call", offset=len(calls))
-        found.append(of_calls.with_columns(event=(2 * pl.col("row") + 1).cast(pl.UInt32), event_end="waited_until"))
-        waited = pl.concat([frame.select("call", "track", "begin", "end", "event", "event_end") for frame in found])
+        columns = ("track", "begin", "end", "event", "event_end", "launch_begin")
+        of_device = pl.concat([frame.select(columns) for frame in found])
+        of_device = of_device.filter(pl.col("launch_begin").fill_null(0) <= pl.col("begin"))
+        of_calls = self._host.waits_for_calls.select(
+            "track", "begin", "end", event=(2 * pl.col("row") + 1).cast(pl.UInt32), event_end="waited_until"
+        )
+        waits = [of_device.with_columns(kind=pl.lit("sync")), of_calls.with_columns(kind=pl.lit("thread"))]
+        waited = pl.concat([frame.select(*columns[:5], "kind") for frame in waits])
         in_call = (pl.col("event_end") > pl.col("begin")) & (pl.col("event_end") <= pl.col("end"))
-        waited = waited.filter(in_call).sort("call", "event_end").unique("call", keep="last", maintain_order=True)
-        return waited.select("track", "begin", "end", "event")
+        return waited.filter(in_call).unique(["track", "begin", "end"], keep="last", maintain_order=True)
 
     def _sync_edges(self) -> "pl.DataFrame":
         pl = import_polars()
         edges = self._with_node(self._syncs, "target", "track", "end")
-        return edges.select(source="event", target="target", kind=pl.lit("sync"), weight=pl.lit(0, dtype=pl.Int64))
+        return edges.select("target", "kind", source="event", weight=pl.lit(0, dtype=pl.Int64))
 
     # -- streams of the device --
 
     def _launch_edges(self) -> "pl.DataFrame":
-        """From each launch to its event, which takes at least as long as from any other launch to its own."""
+        """From each launch to its event, which takes at least as long as from any other launch to its own, if that was
+        not in a queue all the time."""
         pl = import_polars()
         launched = self._device.drop_nulls("launch_begin").with_columns(
             latency=pl.col("begin") - pl.col("launch_begin")
         )
-        least = pl.col("latency").min().clip(0)
+        least = pl.col("latency").min()
+        least = pl.when(least.is_between(0, LONGEST_LATENCY_NS)).then(least).otherwise(0)
         edges = self._with_node(launched, "source", "launch_track", "launch_begin")
         return edges.select(
             "source", target="begin_node", kind=pl.lit("launch"), weight=pl.min_horizontal("latency", least)
@@ -234,13 +241,15 @@ class _Finder:
         ).drop_nulls("other")
 
     def _device_edges(self) -> "pl.DataFrame":
-        """From each event's begin to its end."""
+        """From each event's begin to its end. What was launched before the recording began is as it was, whatever is
+        changed: it has no name."""
         pl = import_polars()
+        is_launched = pl.col("launch_begin").is_not_null()
         return self._device.select(
             source="begin_node",
             target="end_node",
             kind=pl.lit("device"),
             weight=pl.col("end") - pl.col("begin"),
-            name="name",
-            is_communication=pl.col("kind") == "communication",
+            name=pl.when(is_launched).then("name"),
+            is_communication=(pl.col("kind") == "communication") & is_launched,
         )

@@ -91,6 +91,11 @@ class HostTime:
         return self.window.host.filter(import_polars().col("category") == "gc")
 
     @cached_property
+    def compilations(self) -> "pl.DataFrame":
+        """Compilations, of spans of ours."""
+        return self.window.host.filter(import_polars().col("category") == "compile")
+
+    @cached_property
     def synchronising(self) -> "pl.DataFrame":
         """Calls that wait for the device."""
         return synchronising_calls(self.window)
@@ -140,9 +145,13 @@ class HostTime:
             kind=pl.lit("communication"), device=pl.lit(-1, dtype=pl.Int64), stream=pl.col("track").cast(pl.Int64)
         ).select(window.device.columns)
 
+    @cached_property
+    def _not_python(self) -> Coverage:
+        return Coverage(self.busy.islands, *map(self.window.on_loop, (self.collections, self.compilations)))
+
     def parts(self, stretches: "pl.DataFrame") -> "pl.DataFrame":
         """Of each of ``stretches`` of threads (``track``, ``begin``, ``end``), how many nanoseconds were spent with
-        ``data``, ``launch``, ``python`` and ``gc``."""
+        ``data``, ``launch``, ``python``, ``gc`` and ``compile``."""
         pl = import_polars()
         stretches = stretches.with_row_index("row")
         found = [
@@ -150,6 +159,7 @@ class HostTime:
             for (track,), of_track in stretches.partition_by("track", as_dict=True).items()
         ]
         schema = {"row": pl.UInt32, "data": pl.Int64, "launch": pl.Int64, "python": pl.Int64, "gc": pl.Int64}
+        schema["compile"] = pl.Int64
         return pl.concat([pl.DataFrame(schema=schema), *found]).sort("row").drop("row")
 
     def _parts(self, track: object, begins: "pl.Series", ends: "pl.Series") -> "pl.DataFrame":
@@ -163,8 +173,9 @@ class HostTime:
             {
                 "data": Coverage(self.fetches).within(begins, ends) if is_loop else nothing,
                 "launch": launching.within(begins, ends),
-                "python": length - self.busy.within(begins, ends) if is_loop else nothing,
+                "python": length - self._not_python.within(begins, ends) if is_loop else nothing,
                 "gc": Coverage(self.collections.filter(on_track)).within(begins, ends),
+                "compile": Coverage(self.compilations.filter(on_track)).within(begins, ends),
             }
         )
 

@@ -29,10 +29,10 @@ EDGES = ("host", "launch", "stream", "other_stream", "sync", "device", "collecti
 event to one of another stream that waited for it; from an event to the end of a call that waits for it; from an
 event's begin to its end; from the begins of a collective on its ranks, and to its ends; between two threads."""
 
-CAUSES = ("data", "sync", "launch", "transfer", "python", "gc")
+CAUSES = ("data", "sync", "launch", "transfer", "python", "gc", "compile")
 """What a replay can be without."""
 
-PARTS = ("data", "launch", "python", "gc")
+PARTS = ("data", "launch", "python", "gc", "compile")
 """What the time of a host edge is made of, in columns of these names; the rest is operators and other calls."""
 
 _DROPPED = -(2**63)
@@ -115,7 +115,13 @@ def _collective_edges(calls: "pl.DataFrame", first_node: int) -> "tuple[pl.DataF
     hubs = calls.unique("hub").sort("hub").select(time="last_begin", is_end=pl.lit(False))
     kind = pl.lit("collective")
     entries = calls.select(
-        "rank", source="begin_node", target="hub", kind=kind, is_entry=pl.lit(True), weight=pl.lit(0, dtype=pl.Int64)
+        "rank",
+        source="begin_node",
+        target="hub",
+        kind=kind,
+        is_entry=pl.lit(True),
+        is_communication=pl.lit(False),
+        weight=pl.lit(0, dtype=pl.Int64),
     )
     ends = calls.select(
         "rank",
@@ -123,6 +129,7 @@ def _collective_edges(calls: "pl.DataFrame", first_node: int) -> "tuple[pl.DataF
         target="end_node",
         kind=kind,
         is_entry=pl.lit(False),
+        is_communication=pl.col("is_launched").all().over("call"),
         weight=pl.col("end") - pl.col("last_begin"),
     )
     return hubs, pl.concat([entries, ends])
@@ -163,7 +170,7 @@ def _changed_weight(change: Change) -> "pl.Expr":
         is_named = (kind == "device") & (pl.col("name") == name)
         changed = pl.when(is_named).then((weight / times).round().cast(pl.Int64)).otherwise(changed)
     if "transfer" in change.without:
-        is_transfer = (kind == "collective") | ((kind == "device") & pl.col("is_communication"))
+        is_transfer = kind.is_in(["collective", "device"]) & pl.col("is_communication")
         changed = pl.when(is_transfer).then(0).otherwise(changed)
     if "sync" in change.without:
         changed = pl.when(kind == "sync").then(_DROPPED).otherwise(changed)
