@@ -8,8 +8,8 @@ TORCH ?= 2.15.0
 TORCH_VENV ?= .venv-torch-$(TORCH)
 TORCH_TESTS := tests/unit/torch tests/integration/torch tests/integration/test_torch_profiler.py tests/integration/test_compile.py
 PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist loadfile
-# Tests of what is there twice, in C and in Python: for these it matters which of the two runs.
-TWINS := $(addprefix tests/unit/,clock formats handlers merge recording sources table torch writing) tests/unit/test_native.py tests/integration/torch \
+# Tests of code that exists in C and in Python, and so must pass with both.
+TWINS := $(addprefix tests/unit/,clock formats handlers live merge recording sources table torch writing) tests/unit/test_native.py tests/integration/torch \
 	$(addprefix tests/integration/test_,damaged_live_folders.py endings.py kills.py live_folder.py long_window.py merge_command.py \
 	recover.py short_threads.py torch_profiler.py)
 C_FILES := $(wildcard src/native/*.[ch] src/native/*/*.[ch] src/native/*/*.cpp)
@@ -17,7 +17,7 @@ PACKAGE := pyproject.toml $(wildcard setup.py src/native/*.c src/native/*/*)
 
 .PHONY: help demo test test-targets test-arm test-torch test-pure test-long test-busy test-sanitized fuzz mutate test-composer bench-composer check bench clean
 
-help:  ## Say what there is
+help:  ## List the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
 
 $(VENV)/pip.stamp:
@@ -37,40 +37,40 @@ demo: $(VENV)/demo.stamp  ## Profile a real two-rank training run into runs/digi
 test: $(VENV)/test.stamp  ## Run all tests
 	$(PYTEST)
 
-test-pure: $(VENV)/test.stamp  ## Run the tests of rooms with a twin in C with what is in Python alone
+test-pure: $(VENV)/test.stamp  ## Run the tests of rooms that exist in C and in Python, with Python only
 	KINETOSCOPE_PURE=1 $(PYTEST) $(TWINS)
 
-test-long: $(VENV)/test.stamp  ## Run in full what `make test` shortens: faults, a stall, 64 ranks, 100 comparisons of clocks, 50 kills, 1,000 damaged and 200 hostile folders, 1,000 schedules, 500 examples of each property
+test-long: $(VENV)/test.stamp  ## Run in full length the tests that `make test` shortens: faults, a stall, 64 ranks, 100 comparisons of clocks, 50 kills, 1,000 damaged and 200 hostile folders, 1,000 schedules, 500 examples of each property
 	KINETOSCOPE_FAULT_RUN_S=120 KINETOSCOPE_STALL_S=30 KINETOSCOPE_NUM_RANKS=64 KINETOSCOPE_CLOCK_RUNS=100 \
 	KINETOSCOPE_KILLS=50 KINETOSCOPE_MUTATED_FOLDERS=1000 KINETOSCOPE_HOSTILE_FOLDERS=200 \
 	KINETOSCOPE_SCHEDULES=1000 KINETOSCOPE_EXAMPLES=500 \
 	$(BIN)/python -m pytest --timeout 900 tests/integration/storage/test_fault_run.py tests/integration/test_scale.py tests/integration/clock \
 		tests/integration/test_kills.py tests/integration/test_damaged_live_folders.py tests/integration/test_hostile_folders.py tests/integration/test_live_folder.py \
-		tests/integration/torch/test_endings.py tests/unit/formats tests/unit/merge tests/unit/recording tests/unit/table
+		tests/integration/torch/test_endings.py tests/unit/formats tests/unit/live tests/unit/merge tests/unit/recording tests/unit/table
 
-test-busy: $(VENV)/test.stamp  ## Run all tests beside four processes that spin: none may depend on another process being quick
+test-busy: $(VENV)/test.stamp  ## Run all tests beside four processes that keep the processors busy: no test may depend on speed
 	spinning=; for number in 1 2 3 4; do sh -c 'while :; do :; done' & spinning="$$spinning $$!"; done; \
 	trap "kill $$spinning" EXIT INT TERM; $(PYTEST) --timeout 900
 
-# The sanitizers are loaded before everything else, and libstdc++ with them, or they do not see torch throw.
+# The sanitizers must be loaded first, with libstdc++, or they do not see exceptions of torch.
 test-sanitized: $(VENV)/test.stamp  ## Run the tests of rooms with C under AddressSanitizer and UndefinedBehaviorSanitizer
 	KINETOSCOPE_REQUIRE_NATIVE=1 KINETOSCOPE_SANITIZE=1 $(BIN)/python setup.py --quiet build --build-base build/sanitized
 	PYTHONPATH=$$(echo build/sanitized/lib*) PYTHONMALLOC=malloc \
-	LD_PRELOAD="$$(echo $$(for it in libasan libubsan libstdc++; do gcc -print-file-name=$$it.so; done))" \
+	LD_PRELOAD="$$(echo $$(for library in libasan libubsan libstdc++; do gcc -print-file-name=$$library.so; done))" \
 	ASAN_OPTIONS=detect_leaks=0:quarantine_size_mb=8:suppressions=$(CURDIR)/tests/sanitizers/address.supp \
 	$(PYTEST) --timeout 600 $(TWINS)
 
 test-targets: $(VENV)/targets.stamp  ## Compile the C for other machines: Linux and macOS on x86-64 and ARM, Windows on x86-64
 	$(BIN)/python -m pytest tests/unit/test_any_machine.py
 
-# Debian only, and 400 MB in build/arm: it unpacks QEMU and a Python for ARM there.
-test-arm: $(VENV)/targets.stamp  ## Run the tests of records, formats and merging on ARM, in an emulator: a quarter of an hour
-	tests/arm/run build/arm $(BIN)/python tests/unit/recording tests/unit/formats tests/unit/merge
+# Debian only. Unpacks QEMU and a Python for ARM into build/arm, 400 MB.
+test-arm: $(VENV)/targets.stamp  ## Run the tests of records, formats and merging on ARM, in an emulator (15 minutes)
+	tests/arm/run build/arm $(BIN)/python tests/unit/recording tests/unit/formats tests/unit/live tests/unit/merge
 
 FUZZ_S ?= 60
 FUZZING := -max_total_time=$(FUZZ_S) -timeout=10 -rss_limit_mb=1024 -max_len=8192
 
-fuzz: $(VENV)/fuzz.stamp  ## Feed mutated traces to whatever reads them for two minutes, guided by what is covered
+fuzz: $(VENV)/fuzz.stamp  ## Feed mutated traces, guided by coverage, to the code that reads them, for two minutes
 	PYTHONPATH=tests $(BIN)/python tests/fuzz/fuzz_traces.py build/fuzz $(FUZZING)
 	PYTHONPATH=tests $(BIN)/python tests/fuzz/fuzz_rewriting.py build/fuzz-rewriting $(FUZZING)
 
@@ -78,10 +78,10 @@ ROOM ?= recording
 N ?= 150
 SEED ?= 0
 
-mutate: $(VENV)/mutate.stamp  ## Change the source of a room in N small ways; which do its tests not notice? ROOM=recording N=150 SEED=0
+mutate: $(VENV)/mutate.stamp  ## Make N small changes in a room's source, and print those that its unit tests do not notice: ROOM=recording N=150 SEED=0
 	$(BIN)/python tests/mutate.py $(ROOM) $(N) $(SEED)
 
-# Composer pins other versions than we do, and has parts that cannot be had for CPU: hence --no-deps, and tests/composer_stand_ins.
+# Composer needs other versions than we do, and packages that do not exist for CPU: hence --no-deps, and tests/composer_stand_ins.
 $(COMPOSER_VENV)/stamp: $(PACKAGE)
 	$(PYTHON) -m venv $(COMPOSER_VENV)
 	$(COMPOSER_VENV)/bin/pip install --quiet --upgrade pip
@@ -95,17 +95,17 @@ test-composer: $(COMPOSER_VENV)/stamp  ## Run the tests of the Composer face in 
 bench-composer: $(COMPOSER_VENV)/stamp  ## Measure a Trainer with our profiler, with Composer's and with none
 	$(COMPOSER_VENV)/bin/python -m benchmarks --only composer_trainer
 
-# Of most versions there are only builds with CUDA, of several GB; they run without a GPU as well.
+# Most versions exist only as builds with CUDA, of several GB; they run without a GPU too.
 $(TORCH_VENV)/stamp: $(PACKAGE)
 	$(PYTHON) -m venv $(TORCH_VENV)
 	$(TORCH_VENV)/bin/pip install --quiet --upgrade pip
 	$(TORCH_VENV)/bin/pip install --quiet --no-cache-dir torch==$(TORCH) --group test-torch --editable .
 	touch $@
 
-test-torch: $(TORCH_VENV)/stamp  ## Run the tests of kinetoscope.torch with another torch, as in TORCH=2.15.0, in an environment of its own
+test-torch: $(TORCH_VENV)/stamp  ## Run the tests of kinetoscope.torch with another version of torch, TORCH=2.15.0, in an environment of its own
 	$(TORCH_VENV)/bin/python -m pytest --numprocesses 2 --dist loadfile $(TORCH_TESTS)
 
-check: $(VENV)/dev.stamp  ## Lint, formatting, types and the layers of the house
+check: $(VENV)/dev.stamp  ## Check lint, formatting, types, and which room imports which
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/clang-format --dry-run --Werror $(C_FILES)

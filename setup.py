@@ -42,8 +42,8 @@ def _extension(name: str, pattern: str, flags: list[str], language: str = "c") -
     sources = HERE / "src" / "native"
     return Extension(
         f"kinetoscope.{name}",
-        sources=sorted(str(it.relative_to(HERE)) for it in sources.glob(pattern)),
-        depends=sorted(str(it.relative_to(HERE)) for it in sources.glob("**/*.h")),
+        sources=sorted(str(path.relative_to(HERE)) for path in sources.glob(pattern)),
+        depends=sorted(str(path.relative_to(HERE)) for path in sources.glob("**/*.h")),
         include_dirs=[str(sources.relative_to(HERE))],
         define_macros=[("Py_LIMITED_API", "0x030B0000")],
         py_limited_api=True,

@@ -1,1 +1,1 @@
-"""benchmarks: what Kinetoscope costs, beside its peers, in ratios. `python -m benchmarks` runs every suite."""
+"""benchmarks: what Kinetoscope and other profilers cost, as ratios. `python -m benchmarks` runs every suite."""

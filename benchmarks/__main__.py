@@ -1,4 +1,4 @@
-"""benchmarks: the command. Runs suites one after the other, prints a table of each and writes its JSON."""
+"""benchmarks: the command. Runs the suites one after the other, prints a table for each and writes its JSON."""
 
 import argparse
 from importlib import import_module
@@ -42,7 +42,7 @@ def main() -> None:
     console = Console()
     if not console.is_terminal:
         console.width = max(console.width, _NARROWEST)
-    for name in arguments.only or [it for it in _SUITES if find_spec(_NEEDS.get(it, "kinetoscope"))]:
+    for name in arguments.only or [suite for suite in _SUITES if find_spec(_NEEDS.get(suite, "kinetoscope"))]:
         console.print(f"[dim]{name}: measuring ...[/]")
         result: SuiteResult = import_module(_SUITES[name]).run(quick=arguments.quick)
         write_result(result, arguments.results, quick=arguments.quick)

@@ -1,4 +1,4 @@
-"""benchmarks: how well clocks that really differ are compared. Two ranks per setting; what they estimate is checked."""
+"""benchmarks: how exactly clocks are compared. Two ranks on clocks that really differ; their estimates are checked."""
 
 import statistics
 import sys
@@ -12,7 +12,7 @@ from two_clocks import hosts
 
 
 def run(*, quick: bool) -> SuiteResult:
-    """Compares a hundred times per setting; settings that this machine cannot have are left out, with a note."""
+    """Compares a hundred times per setting. A setting that this machine cannot have is left out, with a note."""
     num_runs = 10 if quick else 100
     measures: list[Measure] = []
     notes: list[str] = []
@@ -41,9 +41,9 @@ def _settings(num_runs: int) -> list[Any]:
 
 
 def _measures(name: str, runs: list[dict[str, Any]]) -> list[Measure]:
-    within = [abs(it["error_ns"]) <= it["bound_ns"] + it["width_ns"] for it in runs]
-    bounds = sorted(it["bound_ns"] / 1000 for it in runs)
-    errors = sorted(abs(it["error_ns"]) / 1000 for it in runs)
+    within = [abs(comparison["error_ns"]) <= comparison["bound_ns"] + comparison["width_ns"] for comparison in runs]
+    bounds = sorted(comparison["bound_ns"] / 1000 for comparison in runs)
+    errors = sorted(abs(comparison["error_ns"]) / 1000 for comparison in runs)
     spread = f"median {statistics.median(bounds):.0f} us, worst {bounds[-1]:.0f} us"
     measures = [
         Measure(f"{name}: truth within the bound", 100 * sum(within) / len(within), "%", f"{sum(within)} runs"),

@@ -20,12 +20,19 @@ def run(*, quick: bool) -> SuiteResult:
     candidates = [_start(_BARE, "pass"), _start(_IMPORT, _IMPORT), _start(_PROFILER, _PROFILER)]
     timings = measure(candidates, rounds=7 if quick else 40, round_ms=1)
     measures = [
-        Measure(it.name, timings.cost_ns(it) / 1e6, "ms", f"median {timings.median_cost_ns(it) / 1e6:.1f} ms")
-        for it in candidates[1:]
+        Measure(
+            candidate.name,
+            timings.cost_ns(candidate) / 1e6,
+            "ms",
+            f"median {timings.median_cost_ns(candidate) / 1e6:.1f} ms",
+        )
+        for candidate in candidates[1:]
     ]
-    for it in candidates[1:]:
-        ratio = timings.best_ns(it.name) / timings.best_ns(_BARE)
-        measures.append(Measure(f"{it.name} / {_BARE}", ratio, "x", f"{timings.best_ns(it.name) / 1e6:.1f} ms"))
+    for candidate in candidates[1:]:
+        ratio = timings.best_ns(candidate.name) / timings.best_ns(_BARE)
+        measures.append(
+            Measure(f"{candidate.name} / {_BARE}", ratio, "x", f"{timings.best_ns(candidate.name) / 1e6:.1f} ms")
+        )
     return SuiteResult(
         suite="import_time",
         title="starting an interpreter, over a bare one",

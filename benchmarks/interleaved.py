@@ -1,7 +1,7 @@
-"""benchmarks: the measuring. Candidates flow in, the nanoseconds of each round flow out.
+"""benchmarks: measures candidates in turns, and returns the nanoseconds of each round.
 
-All candidates take turns in many short rounds, in another order each time, so that whatever else the machine does hits
-them alike. What comes out is worth comparing within one run, and only there.
+All candidates take turns in many short rounds, in a different order each time, so that other load affects all alike.
+Compare the results only within one run.
 """
 
 import gc
@@ -27,9 +27,9 @@ _MOST_CALLS = 20_000  # a round's records stay in memory until it ends
 
 @dataclass(frozen=True)
 class Candidate:
-    """Something to measure. ``round`` is a context around one round: what it sets up is not timed.
+    """Something to measure. ``round`` is a context around one round; its setup is not timed.
 
-    ``over`` names the candidate whose time is no part of this one's: the loop itself, or the call that is decorated.
+    ``over`` names the candidate whose time is subtracted from this one's: the empty loop, or the plain call.
     """
 
     name: str
@@ -44,28 +44,28 @@ class Timings:
     rounds_ns: Mapping[str, Sequence[float]]
 
     def best_ns(self, name: str) -> float:
-        """The least disturbed round."""
+        """The fastest round, which was disturbed least."""
         return min(self.rounds_ns[name])
 
     def median_ns(self, name: str) -> float:
         return statistics.median(self.rounds_ns[name])
 
     def cost_ns(self, candidate: Candidate) -> float:
-        """The best round of a candidate over the best of the one it stands upon."""
+        """The best round of a candidate, minus the best round of the candidate in ``over``."""
         return self.best_ns(candidate.name) - self.best_ns(candidate.over)
 
     def median_cost_ns(self, candidate: Candidate) -> float:
-        """The median over the rounds of the same difference, each within its round."""
+        """The median of the same difference, taken within each round."""
         pairs = zip(self.rounds_ns[candidate.name], self.rounds_ns[candidate.over], strict=True)
         return statistics.median(own - under for own, under in pairs)
 
     def slow_down(self, name: str, base: str) -> float:
-        """By which part ``name`` takes longer than ``base``: the median over the rounds, each within its round."""
+        """By what fraction ``name`` takes longer than ``base``: the median over the rounds."""
         pairs = zip(self.rounds_ns[name], self.rounds_ns[base], strict=True)
         return statistics.median(own / under for own, under in pairs) - 1
 
     def summary(self) -> dict[str, dict[str, float]]:
-        """The best and the median time of each candidate, as they were measured: nothing subtracted."""
+        """The best and the median time of each candidate as measured, with nothing subtracted."""
         return {
             name: {"best": round(self.best_ns(name), 2), "median": round(self.median_ns(name), 2)}
             for name in self.rounds_ns
@@ -78,7 +78,7 @@ def statement(
     around: Callable[[], AbstractContextManager[Mapping[str, Any]]],
     over: str = EMPTY_LOOP,
 ) -> Candidate:
-    """A candidate that runs ``text``, in which the variables that ``around`` yields are local variables."""
+    """A candidate that runs ``text``, with the variables that ``around`` yields as local variables."""
 
     @contextmanager
     def one_round() -> Iterator[Loop]:
@@ -102,14 +102,14 @@ def empty_loop() -> Candidate:
 def measure(candidates: Sequence[Candidate], *, rounds: int, round_ms: float, collect_garbage: bool = False) -> Timings:
     """Measures all candidates, interleaved, in ``rounds`` rounds of about ``round_ms`` milliseconds each.
 
-    Python's garbage collector rests while a round is timed, unless ``collect_garbage``.
+    Python's garbage collector is off while a round is timed, unless ``collect_garbage``.
     """
-    counts = {it.name: _calibrated(it, round_ms * 1e6) for it in candidates}
-    rounds_ns: dict[str, list[float]] = {it.name: [] for it in candidates}
+    counts = {candidate.name: _calibrated(candidate, round_ms * 1e6) for candidate in candidates}
+    rounds_ns: dict[str, list[float]] = {candidate.name: [] for candidate in candidates}
     with _quiet_collector(collect_garbage):
         for number in range(rounds):
-            for it in random.Random(number).sample(candidates, len(candidates)):
-                rounds_ns[it.name].append(_time(it, counts[it.name]))
+            for candidate in random.Random(number).sample(candidates, len(candidates)):
+                rounds_ns[candidate.name].append(_time(candidate, counts[candidate.name]))
                 gc.collect()
     return Timings(rounds_ns)
 
@@ -124,7 +124,7 @@ def _time(candidate: Candidate, count: int) -> float:
 
 
 def _check_nothing_is_left(candidate: Candidate) -> None:
-    """A hook that one candidate leaves installed would slow all the others."""
+    """Raises if a candidate leaves a hook installed, which would slow all the others."""
     if sys.getprofile() is not None or sys.gettrace() is not None:
         raise RuntimeError(f"The candidate {candidate.name!r} left a profile or trace function installed.")
 
@@ -141,7 +141,7 @@ def _calibrated(candidate: Candidate, round_ns: float) -> int:
 
 @contextmanager
 def _quiet_collector(enabled: bool) -> Iterator[None]:
-    """What is alive already is frozen, so that the collections between the rounds are short."""
+    """Freezes the objects that exist already, so that collections between the rounds are short."""
     was_enabled = gc.isenabled()
     gc.collect()
     gc.freeze()

@@ -1,4 +1,4 @@
-"""benchmarks: the machine, as far as a reader of the numbers needs it. No host name and no path goes out."""
+"""benchmarks: describes the machine for readers of the numbers, without host name and paths."""
 
 import os
 import platform
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def describe_machine() -> dict[str, str | int | None]:
-    """Processor, number of cores, system, and the versions of what was measured."""
+    """Processor, number of cores, system, and the versions of the measured packages."""
     return {
         "cpu": _cpu_model(),
         "cores": os.cpu_count(),

@@ -1,4 +1,4 @@
-"""benchmarks: what a suite hands back, and what was asked of it. Measures flow in, a table and a JSON file flow out."""
+"""benchmarks: the result of a suite, its targets, and how it is written as a table and as JSON."""
 
 import json
 import operator
@@ -18,7 +18,7 @@ _TESTS: Mapping[str, Callable[[float, float], bool]] = {"<": operator.lt, "<=": 
 
 @dataclass(frozen=True)
 class Target:
-    """What is asked of one measure."""
+    """The target of one measure."""
 
     measure: str
     test: str
@@ -28,7 +28,7 @@ class Target:
         return _TESTS[self.test](value, self.value)
 
 
-# What we ask of ourselves; of spans, with the recorder in C.
+# Our targets. Those of spans are for the recorder in C.
 TARGETS = {
     "import_time": [Target("import kinetoscope", "<", 30)],
     "two_ranks": [
@@ -117,7 +117,7 @@ TARGETS = {
 
 @dataclass(frozen=True)
 class Measure:
-    """One number. Units F (empty ``with`` on a C type), x (times) and % are ratios; others hold for one machine."""
+    """One number. The units F (empty ``with`` on a C type), x (times) and % are ratios; others are of this machine."""
 
     name: str
     value: float
@@ -127,7 +127,7 @@ class Measure:
 
 @dataclass(frozen=True, kw_only=True)
 class SuiteResult:
-    """What one suite measured. ``times_ns`` holds each candidate's best and median time per call, loop included."""
+    """What one suite measured. ``times_ns`` has each candidate's best and median time per call, with the loop."""
 
     suite: str
     title: str
@@ -137,7 +137,7 @@ class SuiteResult:
     times_ns: dict[str, dict[str, float]] = field(default_factory=dict)
 
     def target_of(self, measure: Measure) -> Target | None:
-        return next((it for it in TARGETS.get(self.suite, ()) if it.measure == measure.name), None)
+        return next((target for target in TARGETS.get(self.suite, ()) if target.measure == measure.name), None)
 
 
 def render_table(result: SuiteResult) -> Table:
@@ -158,7 +158,7 @@ def render_table(result: SuiteResult) -> Table:
 
 
 def write_result(result: SuiteResult, folder: Path, *, quick: bool) -> Path:
-    """Writes the result as JSON into ``folder``, which is made if need be. What was ``quick`` is not to be quoted."""
+    """Writes the result as JSON into ``folder``, which is made. Numbers of a ``quick`` run must not be quoted."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{result.suite}.json"
     path.write_text(json.dumps({**_as_json(result), "quick": quick}, indent=2) + "\n")
@@ -180,10 +180,14 @@ def _as_json(result: SuiteResult) -> dict[str, Any]:
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "machine": describe_machine(),
         "recorder": result.recorder,
-        "ratios": {it.name: round(it.value, 4) for it in result.measures if it.unit in _RATIO_UNITS},
-        "units": {it.name: it.unit for it in result.measures},
-        "figures": {it.name: round(it.value, 4) for it in result.measures if it.unit not in _RATIO_UNITS},
-        "targets": [_target_as_json(result, it) for it in result.measures if result.target_of(it)],
+        "ratios": {
+            measure.name: round(measure.value, 4) for measure in result.measures if measure.unit in _RATIO_UNITS
+        },
+        "units": {measure.name: measure.unit for measure in result.measures},
+        "figures": {
+            measure.name: round(measure.value, 4) for measure in result.measures if measure.unit not in _RATIO_UNITS
+        },
+        "targets": [_target_as_json(result, measure) for measure in result.measures if result.target_of(measure)],
         "times_ns": result.times_ns,
         "notes": result.notes,
     }

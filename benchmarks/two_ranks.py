@@ -16,7 +16,7 @@ Span = tuple[float, float]
 
 
 def run(*, quick: bool) -> SuiteResult:
-    """Trains on two gloo ranks; reads the merged trace. Times in it are microseconds."""
+    """Trains on two gloo ranks and reads the merged trace, whose times are microseconds."""
     with tempfile.TemporaryDirectory() as folder:
         events = _train(Path(folder), epochs=2 if quick else 6)
     ends = [[end for _, end in _spans(events, "barrier", rank)] for rank in (0, 1)]
@@ -40,12 +40,12 @@ def _train(folder: Path, epochs: int) -> list[dict[str, Any]]:
 
 
 def _spans(events: list[dict[str, Any]], name: str, rank: int) -> list[Span]:
-    found = [it for it in events if it["name"] == name and it["pid"] == rank]
-    return sorted((it["ts"], it["ts"] + it["dur"]) for it in found)
+    found = [event for event in events if event["name"] == name and event["pid"] == rank]
+    return sorted((span["ts"], span["ts"] + span["dur"]) for span in found)
 
 
 def _outside(events: list[dict[str, Any]], inner: str, outer: str, rank: int) -> float:
-    """How far the spans named ``inner`` stick out of the markers ``outer`` around them, at worst."""
+    """The most that a span named ``inner`` extends beyond the marker ``outer`` around it."""
     outers = _spans(events, outer, rank)
     return max(
         min(max(begin - inner_begin, inner_end - end, 0.0) for begin, end in outers)

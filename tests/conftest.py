@@ -7,11 +7,16 @@ import threading
 import hypothesis
 import pytest
 
-from kinetoscope.recording import active
+import kinetoscope
 
 # A loaded machine takes its time; what is asserted does not depend on it. `make test-long` has more examples.
 hypothesis.settings.register_profile(
     "any-machine", deadline=None, max_examples=int(os.environ.get("KINETOSCOPE_EXAMPLES", "40"))
+)
+hypothesis.settings.register_profile(
+    "first-failure",  # for `make mutate`, which does not ask for the smallest example that fails
+    hypothesis.settings.get_profile("any-machine"),
+    phases=[hypothesis.Phase.explicit, hypothesis.Phase.generate],
 )
 hypothesis.settings.load_profile("any-machine")
 
@@ -35,4 +40,4 @@ def nothing_is_left_behind():
     left = [thread.name for thread in ours if thread.is_alive()]
     assert not left, f"threads left running: {left}"
     assert signal.getsignal(signal.SIGTERM) == before, "a SIGTERM handler was left installed"
-    assert active.active_profiler() is None, "a profiler was left active"
+    assert kinetoscope.active_profiler() is None, "a profiler was left active"

@@ -224,11 +224,13 @@ def scanned() -> list[Any]:
 def objects_of(name: str) -> list[Any]:
     """All that there is of a type, and what goes with it."""
     if name == "FUNCTIONS":
-        return [it for it in vars(_native).values() if isinstance(it, BuiltinFunctionType)] + recorded()
-    kind = {type(it).__name__: type(it) for it in recorded()}.get(name) or getattr(_native, name)
+        return [
+            function for function in vars(_native).values() if isinstance(function, BuiltinFunctionType)
+        ] + recorded()
+    kind = {type(value).__name__: type(value) for value in recorded()}.get(name) or getattr(_native, name)
     others = [_native.Sample(3), _native.KinetoLines(0, [(1, b"a", b'"b"')], (b'"x',), _KINETO)]
-    for group in (recorded(), rewritten(), scanned(), *([it] for it in others)):
-        if any(isinstance(it, kind) for it in group):
+    for group in (recorded(), rewritten(), scanned(), *([value] for value in others)):
+        if any(isinstance(value, kind) for value in group):
             return group + made_in_every_way(kind)
     raise ValueError(f"How is a {name} made?")
 

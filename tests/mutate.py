@@ -3,29 +3,66 @@
     python tests/mutate.py ROOM NUMBER SEED
 
 ``NUMBER`` of all possible changes are drawn by chance, the same ones for the same ``SEED``. The tests are those in
-``tests/unit/ROOM``; each runs in a copy of this tree, so that nothing here changes.
+``tests/unit/ROOM``. They all run once, to see which of them runs which lines, and in what time. Then for each change
+those run that run its lines, the quickest first, until one fails; or all, where none does: a process that a test starts
+may. They run in copies of this tree, so that nothing here changes.
 """
 
+import ast
+import difflib
 import multiprocessing
 import os
 import random
 import shutil
-import subprocess
 import sys
 import tempfile
-import time
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import cosmic_ray.commands
-from cosmic_ray.mutating import mutate_and_test
+import cosmic_ray.plugins
+from cosmic_ray.mutating import use_mutation
 from cosmic_ray.work_db import WorkDB, use_db
-from cosmic_ray.work_item import TestOutcome
-from rich.progress import track
+from coverage import CoverageData
+
+from prepared_python import run_prepared
 
 HOUSE = Path(__file__).parents[1]
 NOISE = "BitOr"  # it changes types, as in `int | None`, which then cannot be imported
 NUM_WORKERS = 2
+OPTIONS = ["-q", "-x", "-p", "no:cacheprovider", "--timeout", "60", "--hypothesis-profile", "first-failure"]
+# A change may make any process spin, also one that a test has started.
+RUN_TESTS = """
+import os, resource, sys
+resource.setrlimit(resource.RLIMIT_CPU, (300, 300))
+sys.path[0] = os.path.abspath("src")
+import pytest
+sys.exit(pytest.main(sys.argv[1:]))
+"""
+
+
+@dataclass(frozen=True)
+class RoomTests:
+    """The tests of a room: how long each takes, and which of them run a line of a file."""
+
+    room: str
+    seconds: dict[str, float]
+    by_line: dict[tuple[str, int], set[str]]
+
+    def that_may_notice(self, change: Any) -> list[str]:
+        """Those that run the statement that is changed, or if it runs on importing, its file; or all."""
+        path = str(change.module_path)
+        statements = [node for node in ast.walk(ast.parse(Path(path).read_text())) if isinstance(node, ast.stmt)]
+        around = [node for node in statements if _first_line(node) <= change.start_pos[0] <= (node.end_lineno or 0)]
+        innermost = max(around, key=_first_line)
+        lines = range(_first_line(innermost), (innermost.end_lineno or 0) + 1)
+        tests = set().union(*(self.by_line.get((path, line), set()) for line in lines))
+        if "" in tests:
+            tests |= set().union(*(found for (file, _), found in self.by_line.items() if file == path))
+        return sorted(tests - {""} or self.seconds, key=lambda test: self.seconds.get(test, 0))
 
 
 def main(room: str, number: int, seed: int) -> None:
@@ -37,23 +74,30 @@ def main(room: str, number: int, seed: int) -> None:
             copy = Path(folder, str(worker))
             shutil.copytree(HOUSE, copy, ignore=shutil.ignore_patterns(".*", "build", "runs"))
             copies.put(str(copy))
-        command = f"{sys.executable} -m pytest -q -x -p no:cacheprovider --timeout 60 tests/unit/{room}"
         with multiprocessing.Pool(NUM_WORKERS, _enter, (copies,)) as pool:
-            timeout_s = 4 * pool.apply(_time_of, (command,)) + 20
-            tries = pool.imap_unordered(_try, [(mutation, command, timeout_s) for mutation in drawn])
-            survivors = [diff for diff in track(tries, f"{len(drawn)} changes", len(drawn)) if diff]
-    print("\n\n".join(sorted(survivors)))
-    print(f"\nOf {len(drawn)} changes of {room}/, the tests noticed {len(drawn) - len(survivors)}.")
+            tests = pool.apply(_run_all, (room,))
+            num_survivors = _show(pool.imap_unordered(_try, [(change, tests) for change in drawn]), len(drawn))
+    print(f"\nOf {len(drawn)} changes of {room}/, the tests noticed {len(drawn) - num_survivors}.")
+
+
+def _show(survivors: Iterable[str], number: int) -> int:
+    """Prints those that survive as they come, and how far it is; returns how many there are."""
+    num_survivors = 0
+    for num_tried, diff in enumerate(survivors, start=1):
+        num_survivors += bool(diff)
+        print(diff + "\n" if diff else "", end="", flush=True)
+        print(f"{num_tried} of {number} tried", end="\r", file=sys.stderr, flush=True)
+    return num_survivors
 
 
 def _draw(room: str, number: int, seed: int) -> list[Any]:
     paths = sorted(Path("src", "kinetoscope", room).rglob("*.py"))
     with tempfile.TemporaryDirectory() as folder, use_db(str(Path(folder, "all")), WorkDB.Mode.create) as every:
         cosmic_ray.commands.init(paths, every, {})
-        mutations = [mutation for item in every.work_items for mutation in item.mutations]
-    mutations = [it for it in mutations if NOISE not in it.operator_name]
-    mutations.sort(key=lambda it: (str(it.module_path), it.operator_name, it.occurrence))
-    return random.Random(seed).sample(mutations, min(number, len(mutations)))
+        changes = [change for item in every.work_items for change in item.mutations]
+    changes = [change for change in changes if NOISE not in change.operator_name]
+    changes.sort(key=lambda change: (str(change.module_path), change.operator_name, change.occurrence))
+    return random.Random(seed).sample(changes, min(number, len(changes)))
 
 
 def _enter(copies: Any) -> None:
@@ -61,19 +105,54 @@ def _enter(copies: Any) -> None:
     copy = copies.get()
     os.chdir(copy)
     os.environ["PYTHONPATH"] = str(Path(copy, "src"))
+    os.environ["PYTHONDONTWRITEBYTECODE"] = "1"  # two changes may come within the second that it tells apart
 
 
-def _time_of(command: str) -> float:
-    begin = time.monotonic()
-    subprocess.run(command.split(), check=True, stdout=subprocess.DEVNULL)
-    return time.monotonic() - begin
+def _run_all(room: str) -> RoomTests:
+    """Runs all tests, which pass."""
+    watching = f"--cov=src/kinetoscope/{room} --cov-context=test --cov-report= --junitxml=times.xml".split()
+    if output := _failure_of(room, [f"tests/unit/{room}", *watching], timeout_s=1800):
+        raise SystemExit(f"The tests fail without a change.\n{output}")
+    cases = ElementTree.parse("times.xml").iter("testcase")
+    seconds = {_node_id(case.attrib["classname"], case.attrib["name"]): float(case.attrib["time"]) for case in cases}
+    lines = CoverageData(".coverage")
+    lines.read()
+    by_line = {
+        (str(Path(file).relative_to(Path.cwd())), line): {test.rpartition("|")[0] for test in tests}
+        for file in lines.measured_files()
+        for line, tests in lines.contexts_by_lineno(file).items()
+    }
+    return RoomTests(room, seconds, by_line)
 
 
-def _try(given: tuple[Any, str, float]) -> str:
+def _node_id(module: str, name: str) -> str:
+    return f"{module.replace('.', '/')}.py::{name}"
+
+
+def _first_line(node: Any) -> int:
+    return min([node.lineno, *(decorator.lineno for decorator in getattr(node, "decorator_list", ()))])
+
+
+def _failure_of(room: str, arguments: list[str], timeout_s: float) -> str:
+    """What failing tests have printed; nothing, if all pass."""
+    modules = ("hypothesis", "pytest", *(["torch"] if room == "torch" else []))
+    try:
+        done = run_prepared(modules, RUN_TESTS, *OPTIONS, *arguments, timeout_s=timeout_s)
+    except TimeoutError as error:
+        return repr(error)
+    return done.stdout + done.stderr + f"exit status {done.returncode}" if done.returncode else ""
+
+
+def _try(given: tuple[Any, RoomTests]) -> str:
     """The change, if no test noticed it; else nothing."""
-    mutation, command, timeout_s = given
-    result = mutate_and_test([mutation], command, timeout_s)
-    return (result.diff or str(mutation)) if result.test_outcome is TestOutcome.SURVIVED else ""
+    change, tests = given
+    chosen = tests.that_may_notice(change)
+    operator = cosmic_ray.plugins.get_operator(change.operator_name)(**change.operator_args)
+    with use_mutation(change.module_path, operator, change.occurrence) as (before, after):
+        if _failure_of(tests.room, chosen, timeout_s=4 * sum(tests.seconds.values()) + 20):
+            return ""
+    path = str(change.module_path)
+    return "\n".join(difflib.unified_diff(before.split("\n"), (after or "").split("\n"), path, path, lineterm=""))
 
 
 if __name__ == "__main__":

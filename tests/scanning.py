@@ -4,9 +4,7 @@ import io
 from typing import Any, NamedTuple
 
 from kinetoscope.errors import TraceFileError
-from kinetoscope.formats.chrome_columns import Scanner, decode_json_text
-from kinetoscope.formats.chrome_scan import ChromeScan, new_scanner
-from kinetoscope.formats.chrome_twin import TwinScanner
+from kinetoscope.formats.chrome_scan import ChromeScan, Scanner, TwinScanner, decode_json_text, new_scanner
 from kinetoscope.formats.compression import UnpackedStream
 from kinetoscope.table.events import block_frame, build_events
 

@@ -1,14 +1,15 @@
-"""benchmarks: what profiling costs a Composer Trainer. Trainers flow in, milliseconds per batch flow out.
+"""benchmarks: what profiling costs a Composer Trainer, in milliseconds per batch.
 
-A network so small that a batch is next to nothing but what Trainer and profiler do; the Trainers take turns. The torch
-profiler is off, the system profiler on, merging off on both sides. Timed is from the start of a batch to the start of
-another: what a profiler does in the loop, and what its threads take from it, but not the end of `Trainer.fit`.
+The network is so small that a batch is almost only the work of Trainer and profiler. The Trainers take turns. The torch
+profiler is off, the system profiler on, merging off, for both profilers. We measure from the start of a batch to the
+start of the next one. This includes what a profiler does in the loop and what its threads take from it, but not the end
+of `Trainer.fit`.
 
-What a profiler costs is the same for a batch of any length. As a share it is told of a batch on which Composer's own
-costs 15 % while it skips, as it did on the toy of the figures that were asked for. (Batches of that length were timed
-before: the network's own time varied by more than what was to be measured.) Composer's engine itself works more where
-there is any profiler: that is what "one that does nothing" costs. "One that hears of events" is the same with one empty
-callback in the Trainer's list, and "three that hear" has as many of them as ours.
+A profiler's cost does not depend on the length of a batch. As a percentage, it is given for a batch on which Composer's
+own profiler costs 15 % while it skips. (Batches of that length were timed before, but the network's own time varied
+more than the cost.) Composer's engine does more work with any profiler: that is the cost of "one that does nothing".
+"One that hears of events" adds one empty callback to the Trainer's list, and "three that hear" adds three, as many as
+ours.
 """
 
 import random
@@ -29,7 +30,7 @@ _OURS, _THEIRS = "kinetoscope.composer", "composer.profiler"
 _NO_PROFILER = "no profiler"
 _WIDTH, _BATCH_SIZE = 16, 4
 _FIRST_TIMED = 4
-_SHARE_OF_THEIRS = 0.15  # of a batch, while Composer's skips
+_SHARE_OF_THEIRS = 0.15  # of a batch, while Composer's profiler skips
 
 
 def run(quick: bool) -> SuiteResult:
@@ -55,7 +56,7 @@ def run(quick: bool) -> SuiteResult:
 
 
 class _Nothing:
-    """What a Trainer takes for a profiler. Its engine does for any profiler what it costs with this one."""
+    """An empty profiler. Its cost is what the engine itself does for any profiler."""
 
     remote_filenames: tuple[str, ...] = ()
 
@@ -78,7 +79,7 @@ class _Nothing:
 
 
 class _Hears(_Nothing):
-    """The same, with callbacks that do nothing either."""
+    """The same, with empty callbacks."""
 
     def __init__(self, num_callbacks: int) -> None:
         self._num_callbacks = num_callbacks
@@ -103,7 +104,7 @@ def _profiler(face: str, folder: str, *, skips: bool) -> Any:
 
 
 def _batch_ms(profiler: Any, num_batches: int) -> tuple[float, float]:
-    """How long a batch took, from its start to the start of the next: time that passed, and processor time."""
+    """Elapsed time and processor time of a batch, from its start to the start of the next."""
     import torch
     from composer import Callback, Trainer
     from composer.models import ComposerClassifier
@@ -143,13 +144,13 @@ def _batch_ms(profiler: Any, num_batches: int) -> tuple[float, float]:
 def _result(rounds: dict[str, list[tuple[float, float]]]) -> SuiteResult:
     measures: list[Measure] = []
     for column, what in enumerate(("Trainer slower", "more processor time")):
-        typical = {name: _typical([it[column] for it in of_kind]) for name, of_kind in rounds.items()}
+        typical = {name: _typical([times[column] for times in of_kind]) for name, of_kind in rounds.items()}
         base = typical.pop(_NO_PROFILER)
         batch = (typical["Composer's, skipping"] - base) / _SHARE_OF_THEIRS
         for name, value in typical.items():
             detail = f"{value - base:.3f} ms more than {base:.2f}"
             measures.append(Measure(f"{what}, {name}", 100 * (value - base) / batch, "%", detail))
-    passed = {name: sorted(it[0] for it in of_kind) for name, of_kind in rounds.items()}
+    passed = {name: sorted(times[0] for times in of_kind) for name, of_kind in rounds.items()}
     return SuiteResult(
         suite="composer_trainer",
         title="what a profiler costs a Composer Trainer, without torch's operators",

@@ -1,4 +1,4 @@
-"""benchmarks: merging. Traces of many ranks flow in; time and memory, against a copy and a plain loop, flow out."""
+"""benchmarks: time and memory of merging traces of many ranks, beside a byte copy and a plain loop."""
 
 import json
 import os
@@ -13,8 +13,8 @@ from typing import Any
 
 from benchmarks.files.traces import NUM_RANKS, RANK_BYTES, write_rank_traces
 from benchmarks.suite import Measure, SuiteResult
+from kinetoscope.merge.check import repair_trace
 from kinetoscope.merge.merge_traces import merge_traces
-from kinetoscope.merge.repair import repair_trace
 
 _MANY_FILES = 64
 _TMPFS = Path("/dev/shm")
@@ -88,7 +88,7 @@ def run(*, quick: bool) -> SuiteResult:
 def _best(
     rounds: int, tasks: dict[str, Callable[[], object]], clock: Callable[[], float] = time.process_time
 ) -> dict[str, float]:
-    """The seconds of the quickest round of each task, by default the processor's; they take turns."""
+    """The seconds of the fastest round of each task, by default processor time. The tasks take turns."""
     best = dict.fromkeys(tasks, float("inf"))
     for _ in range(rounds):
         for name, task in tasks.items():

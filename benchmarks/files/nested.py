@@ -1,4 +1,4 @@
-"""benchmarks: which span lies in which, of 800,000 spans; as Kineto writes them, and in the order of their ends."""
+"""benchmarks: `nested()` of 800,000 spans, in the order in which Kineto writes them and in the order of their ends."""
 
 import os
 import tempfile

@@ -1,4 +1,4 @@
-"""benchmarks: packets for Perfetto. Spans in the order of their begin, or end, flow in; time and memory flow out."""
+"""benchmarks: time and memory of writing packets for Perfetto, for spans in the order of their begins or ends."""
 
 import json
 import re
@@ -47,7 +47,7 @@ def run(*, quick: bool) -> SuiteResult:
 
 
 def _write(path: Path, order: str, num_batches: int) -> Path:
-    """A loop's spans, the parts of each batch inside it, and all of them inside one."""
+    """Writes the spans of a loop: each batch contains its parts, and one span contains all batches."""
     with path.open("w") as file:
         file.write('{"baseTimeNanoseconds": 1790857026000000000, "kinetoscope": {"rank": 0}, "traceEvents": [\n')
         fit = _span("fit", 0, 10 * num_batches)

@@ -1,6 +1,6 @@
-"""benchmarks: one large trace into columns, beside `json.load` of the same file; its memory, its cache, its Parquet.
+"""benchmarks: reading a large trace into columns, beside `json.load`; its memory, its cache and its Parquet file.
 
-Every reading is a process of its own, on one processor. Both take turns, so that the machine's load hits them alike.
+Every reading is a process of its own, on one processor. They take turns, so that other load affects all alike.
 """
 
 import os
@@ -21,7 +21,7 @@ _TIMEOUT_S = 120
 
 _JSON, _COLUMNS, _CACHED = "json.load", "load to columns", "second load, but args"
 
-# What a process does with the file's name; it is timed without its imports.
+# What a process runs with the file's name. Imports are not timed.
 _WORKS = {
     _JSON: "import json, sys; file = open(sys.argv[1], encoding='utf-8')\ndef work(): return json.load(file)",
     _COLUMNS: "import sys, kinetoscope, polars\nfrom kinetoscope.table.load import read_trace\n"
@@ -68,7 +68,7 @@ def _memory_folder() -> str | None:
 
 
 def _write_cache(trace: Path) -> int:
-    """The size of the Parquet file, which is the cache."""
+    """The size of the cache, which is a Parquet file."""
     (trace.parent / ".manifest").mkdir()  # as in a run's folder: the cache is beside the file
     command = [sys.executable, "-c", "import sys, kinetoscope; kinetoscope.load(sys.argv[1])", str(trace)]
     subprocess.run(command, check=True, timeout=_TIMEOUT_S)
@@ -90,7 +90,7 @@ def _result(readings: Mapping[str, list[_Reading]], trace_bytes: int, parquet_by
         measures=[
             _ratio(readings, _COLUMNS, trace_bytes),
             _memory(readings, _COLUMNS),
-            Measure(_CACHED, min(it.seconds for it in readings[_CACHED]), "s"),
+            Measure(_CACHED, min(reading.seconds for reading in readings[_CACHED]), "s"),
             Measure("JSON / Parquet", trace_bytes / parquet_bytes, "x", f"{parquet_bytes / 1e6:.1f} MB"),
         ],
         notes=[
@@ -104,16 +104,16 @@ def _result(readings: Mapping[str, list[_Reading]], trace_bytes: int, parquet_by
 def _ratio(readings: Mapping[str, list[_Reading]], name: str, trace_bytes: int) -> Measure:
     pairs = zip(readings[_JSON], readings[name], strict=True)
     ratio = statistics.median(peer.seconds / own.seconds for peer, own in pairs)
-    best = min(it.seconds for it in readings[name])
+    best = min(reading.seconds for reading in readings[name])
     return Measure(f"json.load / {name}", ratio, "x", f"{trace_bytes / 1e6 / best:.0f} MB/s at best")
 
 
 def _memory(readings: Mapping[str, list[_Reading]], name: str) -> Measure:
-    worst = max(readings[name], key=lambda it: it.over_bytes)
+    worst = max(readings[name], key=lambda reading: reading.over_bytes)
     detail = f"columns {worst.columns_bytes / 1e6:.0f} MB"
     return Measure(f"{name}: memory over the columns", worst.over_bytes / 1e6, "MB", detail)
 
 
 def _summary(readings: list[_Reading]) -> dict[str, Any]:
-    seconds = [it.seconds for it in readings]
+    seconds = [reading.seconds for reading in readings]
     return {"best": round(min(seconds) * 1e9), "median": round(statistics.median(seconds) * 1e9)}

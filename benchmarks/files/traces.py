@@ -1,7 +1,7 @@
-"""benchmarks: the files to read and merge. A size flows in; Chrome JSON as Kineto writes it flows out.
+"""benchmarks: makes the files to read and merge: Chrome JSON as Kineto writes it, of a given size.
 
-A small training loop is recorded with `kinetoscope.torch`, and its steps are repeated, later each time, under new ids,
-until the file is as large as asked: all its text is what Kineto wrote, but for the numbers that tell events apart.
+A small training loop is recorded with `kinetoscope.torch`. Its steps are repeated at later times and with new ids,
+until the file is as large as asked. So all its text is Kineto's, except those numbers.
 
     python -m benchmarks.files.traces FOLDER      the file of 200 MB, and the eight ranks of 30 MB each
 """
@@ -28,14 +28,14 @@ _COUNTED_ARGS = ("External id", "Record function id", "Sequence number", "Ev Idx
 
 
 def write_large_trace(path: Path, size_bytes: int = LARGE_BYTES) -> Path:
-    """One rank's trace of at least ``size_bytes``; a file that is there already, and as large, is kept."""
+    """One rank's trace of at least ``size_bytes``. A file that is large enough already is kept."""
     return write_rank_traces(path.parent, 1, size_bytes, path.name)[0]
 
 
 def write_rank_traces(
     folder: Path, num_ranks: int = NUM_RANKS, size_bytes: int = RANK_BYTES, name: str = "rank{rank}.pt.trace.json"
 ) -> list[Path]:
-    """Traces of ``num_ranks`` ranks, of at least ``size_bytes`` each; files that are as large already are kept."""
+    """Traces of ``num_ranks`` ranks, of at least ``size_bytes`` each. Files that are large enough already are kept."""
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / name.format(rank=rank) for rank in range(num_ranks)]
     missing = [rank for rank, path in enumerate(paths) if not path.exists() or path.stat().st_size < size_bytes]
@@ -47,7 +47,7 @@ def write_rank_traces(
 
 
 class _Recorded:
-    """A trace of a few steps, cut into what stands once in a file and what is repeated."""
+    """A trace of a few steps, split into the text that a file has once and the text that is repeated."""
 
     def __init__(self) -> None:
         document = _record()
@@ -61,7 +61,7 @@ class _Recorded:
         self._lines = [_line(event) for event in repeated]
 
     def write(self, path: Path, size_bytes: int, rank: int, num_ranks: int) -> None:
-        """Writes whole copies of the steps until the file is large enough."""
+        """Writes complete copies of the steps until the file is large enough."""
         info = {"backend": "gloo", "rank": rank, "world_size": num_ranks}
         with path.open("w", encoding="utf-8") as file:
             file.write("{\n")
@@ -84,7 +84,7 @@ class _Recorded:
 
 
 def _record() -> dict[str, Any]:
-    """What Kineto wrote of a few steps on the CPU."""
+    """Kineto's trace of a few steps on the CPU."""
     step = training_step()
     with tempfile.TemporaryDirectory(prefix="traces-") as folder:
         path = Path(folder, "trace.json")
@@ -106,7 +106,7 @@ def _largest_id(event: dict[str, Any]) -> int:
 
 
 def _line(event: dict[str, Any]) -> Callable[[float, int], str]:
-    """The event's text as a function of how much later it is, and of what is added to its ids."""
+    """A function that returns the event's text, with its time and its ids increased."""
     fields = []
     for key, value in event.items():
         if key == "ts":

@@ -1,4 +1,6 @@
-"""benchmarks: from records to Chrome JSON in memory-backed files, and what a loop notices of it in another thread."""
+"""benchmarks: how fast records become Chrome JSON in memory-backed files, and how much that slows a loop on another
+thread.
+"""
 
 import hashlib
 import json
@@ -18,19 +20,17 @@ from benchmarks.interleaved import Candidate, Loop, Timings, measure
 from benchmarks.recording.profilers import recorder_name, recording
 from benchmarks.suite import Measure, SuiteResult
 from kinetoscope import ProfilerAction
-from kinetoscope.clock.anchor import Anchor
+from kinetoscope.clock.clock import Anchor
 from kinetoscope.formats.chrome import ChromeWriter
-from kinetoscope.formats.record import Flag, Kind, Record, pack_records
-from kinetoscope.handlers.cycle_events import thread_events
-from kinetoscope.handlers.native_drain import Drain
+from kinetoscope.handlers.cycle_events import Drain, thread_events
+from kinetoscope.live.record import Flag, Kind, Record, ThreadRecords, pack_records
 from kinetoscope.recording.cycle import Cycle
-from kinetoscope.recording.recorder import SpanName, ThreadRecords, WindowRecords
-from kinetoscope.training.attempt import Attempt
-from kinetoscope.training.ranks import Ranks
+from kinetoscope.recording.recorder import SpanName, WindowRecords
+from kinetoscope.training.ranks import Attempt, Ranks
 from kinetoscope.training.timestamp import Timestamp
 
 _NUM_RECORDS = 1_000_000
-_PEERS_PART = 10  # the peers get a tenth of the records: their events take a hundred times the memory
+_PEERS_PART = 10  # the other ways get a tenth of the records, since their events take a hundred times the memory
 _SPANS_A_BATCH = 20
 
 _DRAIN, _PYTHON = "drain to JSON, to tmpfs", "events in Python, ChromeWriter"
@@ -43,7 +43,7 @@ _WAITS = Path("/proc/thread-self/schedstat")
 
 
 def run(*, quick: bool) -> SuiteResult:
-    """Measures how fast records become a file, and a busy loop while that happens."""
+    """Measures how fast records become a file, and how a busy loop slows meanwhile."""
     with tempfile.TemporaryDirectory(dir=_memory_folder(), prefix="drain-") as folder:
         file = Path(folder, "trace.json")
         speed = _speed(file, _NUM_RECORDS // 10 if quick else _NUM_RECORDS, rounds=2 if quick else 7)
@@ -77,7 +77,7 @@ def _speed(file: Path, num_records: int, rounds: int) -> Timings:
     }
     candidates = [Candidate(name, partial(_writing, file, work)) for name, (work, _) in works.items()]
     timings = measure(candidates, rounds=rounds, round_ms=1)
-    return Timings({name: [it / works[name][1] for it in times] for name, times in timings.rounds_ns.items()})
+    return Timings({name: [time_ns / works[name][1] for time_ns in times] for name, times in timings.rounds_ns.items()})
 
 
 def _speed_measures(timings: Timings) -> list[Measure]:
@@ -93,7 +93,7 @@ def _speed_measures(timings: Timings) -> list[Measure]:
 
 
 def _effect(file: Path, rounds: int) -> Timings:
-    """Nanoseconds per turn of a busy loop with a marker in it, alone and beside a thread that writes all the time."""
+    """Nanoseconds per pass of a busy loop with a marker, alone and beside a thread that writes all the time."""
     drain, python = _cycle(_NUM_RECORDS), _cycle(_NUM_RECORDS // _PEERS_PART)
     besides: dict[str, Callable[[threading.Event], object]] = {
         _ALONE: lambda stop: stop.wait(),
@@ -114,7 +114,7 @@ def _effect_measures(timings: Timings) -> list[Measure]:
 
 @contextmanager
 def _marker_loop(beside: Callable[[threading.Event], object]) -> Iterator[Loop]:
-    """A busy loop with a marker in it, while ``beside`` runs in another thread over and over."""
+    """A busy loop with a marker, while another thread runs ``beside`` again and again."""
     processors = sorted(os.sched_getaffinity(0))
     with recording(ProfilerAction.ACTIVE) as profiler, _running(beside, processors[1:]), _only_on(processors[:1]):
         span, numbers = profiler.marker("busy"), tuple(range(400))
@@ -132,7 +132,9 @@ def _marker_loop(beside: Callable[[threading.Event], object]) -> Iterator[Loop]:
 
 @contextmanager
 def _only_on(processors: list[int]) -> Iterator[None]:
-    """Keeps the calling thread on some processors, so that it shares them with none of ours; no-op for none."""
+    """Keeps the calling thread on these processors, so that it shares them with no other thread of ours. Does nothing
+    for none.
+    """
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, processors or before)
     try:
@@ -142,14 +144,14 @@ def _only_on(processors: list[int]) -> Iterator[None]:
 
 
 def _running_ns() -> int:
-    """A clock that stands still while this thread waits for a processor that others hold, but not for the GIL."""
+    """A clock that stops while this thread waits for a busy processor, but not while it waits for the GIL."""
     now = time.perf_counter_ns()
     return now - int(_WAITS.read_text().split()[1]) if _WAITS.exists() else now
 
 
 @contextmanager
 def _running(work: Callable[[threading.Event], object], processors: list[int]) -> Iterator[None]:
-    """Repeats ``work`` in a thread that runs on these processors."""
+    """Repeats ``work`` on a thread that runs on these processors."""
     begun, stop = threading.Event(), threading.Event()
 
     def repeat() -> None:
@@ -204,7 +206,7 @@ def _dump(events: list[Any], encode: Callable[[Any], bytes], stream: BinaryIO) -
 
 
 def _cycle(num_records: int) -> Cycle:
-    """A long window of one thread: batches of twenty spans, some of them within others."""
+    """A long window of one thread: batches of twenty spans, some inside others."""
     begin, end = Anchor(10**13, 1_700_000_000 * 10**9), Anchor(10**13 + 10**12, 1_700_001_000 * 10**9 + 20_000)
     packed = pack_records(_record(begin.monotonic_ns, number) for number in range(num_records))
     threads = [ThreadRecords.of(os.getpid(), "MainThread", True, packed)]
@@ -218,13 +220,13 @@ def _cycle(num_records: int) -> Cycle:
         timestamp=Timestamp(),
         begin=begin,
         end=end,
-        names=[SpanName(f"training/part {it}") for it in range(_SPANS_A_BATCH)],
+        names=[SpanName(f"training/part {part}") for part in range(_SPANS_A_BATCH)],
         recorded=WindowRecords(lambda: threads),
     )
 
 
 def _record(start_ns: int, number: int) -> Record:
-    """Every fourth span lies around the three before it."""
+    """One record. Every fourth span contains the three before it."""
     place, begin = number % 4, start_ns + number * 50_000
     begin, end = (begin - 160_000, begin + 1_000) if place == 3 else (begin, begin + 31_234)
     name, batch = number % _SPANS_A_BATCH, number // _SPANS_A_BATCH

@@ -1,4 +1,4 @@
-"""benchmarks: what a span costs, and the memory it takes, from ten thousand to ten million, saved as they come."""
+"""benchmarks: time and memory per span, from ten thousand to ten million spans that are saved meanwhile."""
 
 import subprocess
 import sys
@@ -8,7 +8,7 @@ from benchmarks.recording.profilers import recorder_name
 from benchmarks.suite import Measure, SuiteResult
 
 _A_WINDOW = 250_000
-# One process for each number, so that its memory is its own. Prints nanoseconds a span and MB grown.
+# One process for each number of spans, so that memory can be measured. Prints nanoseconds per span and MB added.
 _PROGRAM = textwrap.dedent(
     """
     import sys, tempfile, time, psutil
@@ -44,11 +44,12 @@ _PROGRAM = textwrap.dedent(
 
 
 def run(*, quick: bool) -> SuiteResult:
-    """Records ever more spans in windows of 250,000, which are saved (and forgotten) in the background; the last ones
-    once more in a single window, whose filled chunks are packed away while it is open."""
+    """Records more and more spans in windows of 250,000, which are saved in the background. The largest number is
+    recorded again in a single window, whose full chunks are packed while it is open.
+    """
     counts = [10_000, 100_000] if quick else [10_000, 100_000, 1_000_000, 10_000_000]
     measures = []
-    for count, a_window in [*((it, _A_WINDOW) for it in counts), (counts[-1], counts[-1])]:
+    for count, a_window in [*((num_spans, _A_WINDOW) for num_spans in counts), (counts[-1], counts[-1])]:
         command = [sys.executable, "-c", _PROGRAM, str(count), str(a_window)]
         done = subprocess.run(command, check=True, capture_output=True, text=True)
         cost_ns, grown_mb = map(float, done.stdout.split())

@@ -1,9 +1,9 @@
 """benchmarks: what one span, instant or counter costs in a tight loop, in units of an empty ``with``.
 
-F is the cost of an empty ``with`` on a C type. A connection of sqlite3 serves: its `__enter__` returns itself, and its
-`__exit__` looks whether a transaction is open, which never is. That is within a tenth of a C type written to do
-nothing (1.58 times `time.time_ns()` against 1.43). A lock costs twice as much, because it locks; a closed
-`os.scandir` a third more, because its `__exit__` still takes its arguments as a tuple.
+F is the cost of an empty ``with`` on a C type, a connection of sqlite3. Its `__enter__` returns itself, and its
+`__exit__` checks for an open transaction, which there never is. That is within a tenth of a C type written to do
+nothing (1.58 times `time.time_ns()` against 1.43). A lock costs twice as much, because it locks. A closed `os.scandir`
+costs a third more, because its `__exit__` takes its arguments as a tuple.
 """
 
 import sqlite3
@@ -64,7 +64,7 @@ def _function() -> None:
 
 
 def _yardsticks(connection: sqlite3.Connection) -> list[Candidate]:
-    """The empty loop, F, and other things of known size."""
+    """The empty loop, F, and other known costs to compare with."""
     return [
         empty_loop(),
         statement(_F, "with it: pass", partial(given, it=connection)),
@@ -76,7 +76,7 @@ def _yardsticks(connection: sqlite3.Connection) -> list[Candidate]:
 
 
 def _markers() -> list[Candidate]:
-    """Our marker in each of its forms, and a library's where no profiler is active."""
+    """Our marker in each of its forms, and a library's marker without an active profiler."""
     return [
         *map(_with, marker_ways()),
         *_in_both_states("marker decorator over the plain call", "it()", _decorated, over=_PLAIN_CALL),
@@ -129,15 +129,15 @@ def _library_markers() -> AbstractContextManager[Mapping[str, Any]]:
 
 
 def _costs(candidates: list[Candidate], timings: Timings, f_ns: float) -> Iterator[Measure]:
-    for it in candidates:
-        if it.name != EMPTY_LOOP:
-            detail = f"{timings.cost_ns(it):.0f} ns, median {timings.median_cost_ns(it):.0f}"
-            yield Measure(it.name, timings.cost_ns(it) / f_ns, "F", detail)
+    for candidate in candidates:
+        if candidate.name != EMPTY_LOOP:
+            detail = f"{timings.cost_ns(candidate):.0f} ns, median {timings.median_cost_ns(candidate):.0f}"
+            yield Measure(candidate.name, timings.cost_ns(candidate) / f_ns, "F", detail)
 
 
 def _against(candidates: list[Candidate], timings: Timings) -> Iterator[Measure]:
-    """How many times dearer each peer's recorded span is than ours."""
-    cost_ns = {it.name: timings.cost_ns(it) for it in candidates}
+    """How many times as much as ours each other profiler's recorded span costs."""
+    cost_ns = {candidate.name: timings.cost_ns(candidate) for candidate in candidates}
     for peer, name in _RECORDED_BY_PEERS.items():
         if name in cost_ns:
             yield Measure(f"{peer} / {_ACTIVE}", cost_ns[name] / cost_ns[_ACTIVE], "x")
@@ -153,7 +153,7 @@ _RECORDED_BY_PEERS = {
 
 
 def _bytes_per_span() -> list[Measure]:
-    """What a span weighs when it is handed over, and on Python's heap until then."""
+    """Bytes of a span when it is handed over, and on Python's heap before that."""
     handler = MemoryTraceHandler()
     with recording(ProfilerAction.ACTIVE, handler) as profiler:
         span = profiler.marker("span")
@@ -170,7 +170,7 @@ def _bytes_per_span() -> list[Measure]:
 
 @contextmanager
 def _heap_growth() -> Iterator[list[int]]:
-    """A list that holds, after the block, by how many bytes Python's heap has grown in it."""
+    """Yields a list which after the block holds the number of bytes that Python's heap has grown."""
     growth: list[int] = []
     tracemalloc.start()
     before, _ = tracemalloc.get_traced_memory()

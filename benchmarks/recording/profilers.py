@@ -1,4 +1,4 @@
-"""benchmarks: our own profiler as something to measure. An action flows in, a running profiler flows out."""
+"""benchmarks: a running profiler of ours to measure."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,12 +9,12 @@ from kinetoscope.testing import MemoryTraceHandler
 
 @contextmanager
 def recording(action: ProfilerAction, handler: MemoryTraceHandler | None = None) -> Iterator[Profiler]:
-    """A running profiler all of whose batches have ``action``. Its window closes, and is handed over, at the end."""
+    """A running profiler whose batches all have ``action``. Its window closes at the end, and is handed over."""
     with Profiler(lambda state: action, handler or MemoryTraceHandler(), strict=True) as profiler:
         yield profiler
 
 
 def recorder_name() -> str:
-    """Which recorder our markers record with: the class that a marker is built upon."""
+    """The recorder that our markers use: the name of a marker's base class."""
     base = type(Profiler(lambda state: ProfilerAction.SKIP).marker("recorder")).__base__
     return base.__name__ if base is not None else "unknown"

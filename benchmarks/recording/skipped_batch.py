@@ -24,8 +24,13 @@ def run(*, quick: bool) -> SuiteResult:
     ]
     timings = measure(candidates, rounds=8 if quick else 60, round_ms=2 if quick else 10)
     measures = [
-        Measure(it.name, timings.cost_ns(it) / 1e3, "us", f"median {timings.median_cost_ns(it) / 1e3:.2f} us")
-        for it in candidates[1:]
+        Measure(
+            candidate.name,
+            timings.cost_ns(candidate) / 1e3,
+            "us",
+            f"median {timings.median_cost_ns(candidate) / 1e3:.2f} us",
+        )
+        for candidate in candidates[1:]
     ]
     ratio = timings.best_ns(_SCHEDULED) / timings.best_ns(_SKIPPED)
     measures.append(Measure("cyclic_schedule / a schedule that only says SKIP", ratio, "x"))

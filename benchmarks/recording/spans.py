@@ -1,6 +1,6 @@
-"""benchmarks: ways to put a span around a block, ours and those of our peers, each switched off and on.
+"""benchmarks: ways to put a span around a block, ours and other profilers', each switched off and on.
 
-A way is the expression of a ``with`` statement and a context in which it works, so that one loop serves them all.
+A way is the expression of a ``with`` statement, and a context in which it works. So one loop can measure them all.
 """
 
 import os
@@ -19,8 +19,9 @@ Variables = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class SpanWay:
-    """``expression`` follows ``with``; in it ``{index}`` and ``{name}`` stand for the span. ``around`` is given the
-    names of all spans and yields the variables of the expression. ``tracer`` names what else is on meanwhile."""
+    """``expression`` follows ``with``; ``{index}`` and ``{name}`` in it stand for the span. ``around`` gets the names
+    of all spans and yields the variables of the expression. ``tracer`` names what else is switched on.
+    """
 
     name: str
     expression: str
@@ -33,7 +34,7 @@ class SpanWay:
 
 
 def marker_ways() -> list[SpanWay]:
-    """Our markers, got once and reused."""
+    """Our markers, made once and reused."""
     return [
         SpanWay("marker with, active", "span_{index}", partial(_markers, ProfilerAction.ACTIVE)),
         SpanWay("marker with, skipped", "span_{index}", partial(_markers, ProfilerAction.SKIP)),
@@ -41,7 +42,7 @@ def marker_ways() -> list[SpanWay]:
 
 
 def peer_ways() -> tuple[list[SpanWay], list[str]]:
-    """Those of our peers that are installed, and a note on each that is not."""
+    """The ways of other profilers that are installed, and a note for each that is not."""
     ways, notes = [], []
     for package, build in _PEERS.items():
         try:
@@ -153,7 +154,7 @@ def _viztracer(enabled: bool, names: Sequence[str]) -> Iterator[Variables]:
     tracer = VizTracer(verbose=0, max_stack_depth=0, register_global=False)  # events only, no spans of functions
     tracer.start()
     if not enabled:
-        tracer.stop()  # a new tracer has its hook installed already, which slows every call
+        tracer.stop()  # a new tracer has already installed its hook, which slows every call
     try:
         yield {"tracer": tracer}
     finally:

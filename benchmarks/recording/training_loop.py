@@ -1,8 +1,8 @@
-"""benchmarks: by how much 20 spans a step slow a small training loop in torch.
+"""benchmarks: how much 20 spans a step slow a small training loop in torch.
 
 Every candidate runs the same source; only the expressions after ``with`` differ. A span costs several times what it
-does in a tight loop, because torch's work in between has taken the caches. Where a peer records inside another
-profiler, its spans are compared with the loop under that profiler, so that only the spans count.
+costs in a tight loop, because torch's work uses the caches. If a profiler's spans need another profiler to be on, they
+are compared with the loop under that profiler, so that only the spans count.
 """
 
 import textwrap
@@ -33,7 +33,7 @@ _NAMES = ["batch", "forward", *_WORK]
 
 
 def run(*, quick: bool) -> SuiteResult:
-    """Measures the loop with no spans and with everybody's, in one interleaved run."""
+    """Measures the loop without spans and with each kind of span, in one interleaved run."""
     try:
         import torch
     except ImportError:
@@ -53,9 +53,9 @@ _TITLE = f"a small MLP, {len(_NAMES)} spans a step: slow-down"
 
 def _measured(quick: bool) -> SuiteResult:
     peers, notes = peer_ways()
-    ways = [*marker_ways(), *(it for it in peers if it.tracer in (None, "torch"))]
+    ways = [*marker_ways(), *(peer for peer in peers if peer.tracer in (None, "torch"))]
     bases = [_without_spans(_BASE), _without_spans(_TWIN), _without_spans(_UNDER_TORCH, torch_profiler)]
-    candidates = [*bases, *(_with_spans(it) for it in ways)]
+    candidates = [*bases, *(_with_spans(way) for way in ways)]
     timings = measure(candidates, rounds=10 if quick else 150, round_ms=10 if quick else 20, collect_garbage=True)
     return SuiteResult(
         suite="training_loop",
@@ -68,10 +68,10 @@ def _measured(quick: bool) -> SuiteResult:
 
 
 def _slow_downs(candidates: list[Candidate], timings: Timings) -> Iterator[Measure]:
-    for it in candidates[1:]:
-        per_span_ns = timings.median_cost_ns(it) / len(_NAMES)
-        detail = f"{per_span_ns:.0f} ns a span" if it.name not in (_TWIN, _UNDER_TORCH) else ""
-        yield Measure(it.name, 100 * timings.slow_down(it.name, it.over), "%", detail)
+    for candidate in candidates[1:]:
+        per_span_ns = timings.median_cost_ns(candidate) / len(_NAMES)
+        detail = f"{per_span_ns:.0f} ns a span" if candidate.name not in (_TWIN, _UNDER_TORCH) else ""
+        yield Measure(candidate.name, 100 * timings.slow_down(candidate.name, candidate.over), "%", detail)
 
 
 def _without_spans(name: str, around: Callable[[], AbstractContextManager[None]] = nullcontext) -> Candidate:
@@ -94,7 +94,7 @@ def _with_spans(way: SpanWay) -> Candidate:
 
 
 def _step(head: Callable[[str], str]) -> str:
-    """The source of one training step; ``head`` gives the line that opens the block of a span."""
+    """The source of one training step; ``head`` returns the line that opens a span's block."""
     blocks = [_block(head(name), [line]) for name, line in _WORK.items()]
     first = list(_WORK).index("layer 0")
     last = first + _NUM_LAYERS

@@ -1,6 +1,6 @@
-"""benchmarks: what reading the machine costs. Nothing else runs; the processor time of the process is what it takes.
+"""benchmarks: what reading the machine's counters costs. Nothing else runs, so it is the processor time of the process.
 
-The profiler reads far more often than by default, so that there is something to measure, and with everything on.
+The profiler reads everything, and far more often than by default, so that the cost can be measured.
 """
 
 import resource
@@ -17,7 +17,7 @@ _EVERYTHING = {"profile_cpu": True, "profile_memory": True, "profile_disk": True
 
 
 def run(quick: bool) -> SuiteResult:
-    """Measures one reading, of what is on by default and of everything."""
+    """Measures one reading, with the default settings and with everything on."""
     num_rounds, seconds = (1, 0.5) if quick else (5, 2.0)
     measures, times = [], {}
     for name, options in {"by default": {}, "with everything": _EVERYTHING}.items():
@@ -43,7 +43,7 @@ def _reading_ns(options: dict[str, bool], seconds: float) -> float:
     with Profiler(lambda state: ProfilerAction.ACTIVE, handler, sources=[source], live_folder=False) as profiler:
         batches = profiler.batches(count())
         next(batches)
-        time.sleep(2 * _INTERVAL_S)  # what only the first reading does
+        time.sleep(2 * _INTERVAL_S)  # until the first reading, which does more, is over
         before = _processor_ns()
         time.sleep(seconds)
         took = _processor_ns() - before

@@ -1,4 +1,4 @@
-"""benchmarks: how much slower a training loop is while it is recorded, with each option, ours beside stock's."""
+"""benchmarks: how much recording slows a training loop, with each option, ours beside torch's."""
 
 import gc
 import math
@@ -49,7 +49,7 @@ def _step_times_s(options: dict[str, bool], rounds: int) -> tuple[list[float], l
     step = training_step()
     modules = [None, kinetoscope.torch, torch.profiler]
     times: list[list[float]] = [[], [], []]
-    for number in range(rounds + 1):  # the first warms up
+    for number in range(rounds + 1):  # the first round warms up
         for place in random.Random(number).sample(range(3), 3):
             taken = _window_s(modules[place], step, options)
             if number:
@@ -66,7 +66,7 @@ def _window_s(module: Any, step: Any, options: dict[str, bool]) -> float:
 
 
 def _steps_s(step: Any) -> float:
-    """The best of two halves, since a neighbour's load hits but one of them."""
+    """The better of two halves, since other load often affects only one of them."""
     taken = []
     for _ in range(2):
         begin = time.perf_counter()
@@ -77,7 +77,7 @@ def _steps_s(step: Any) -> float:
 
 
 def _ratio(ratios: list[float]) -> tuple[float, float, float]:
-    """The geometric mean, and the interval around it."""
+    """The geometric mean, and its interval."""
     logs = [math.log(ratio) for ratio in ratios]
     mean = statistics.fmean(logs)
     error = _INTERVAL * statistics.stdev(logs) / math.sqrt(len(logs)) if len(logs) > 1 else 0.0

@@ -1,4 +1,4 @@
-"""benchmarks: memory. What exports and tables add at their peak, and what is left of many profiles, ours and stock's.
+"""benchmarks: the peak memory of exports and tables, and the memory that remains after many profiles, ours and torch's.
 
 Each is measured in a process of its own, which prints a number of bytes.
 """

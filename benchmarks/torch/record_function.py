@@ -1,4 +1,4 @@
-"""benchmarks: what a label costs, with nobody recording, under a profiler, and under an execution trace."""
+"""benchmarks: what `record_function` costs while nothing records, under a profiler, and under an execution trace."""
 
 import tempfile
 from collections.abc import Callable, Iterator, Mapping

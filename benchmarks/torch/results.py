@@ -1,4 +1,4 @@
-"""benchmarks: what becomes of a finished recording: exports, tables, the memory timeline, and a cycle's end."""
+"""benchmarks: what follows a recording: exports, tables, the memory timeline, and a cycle's end."""
 
 import gc
 import tempfile
@@ -14,11 +14,11 @@ from benchmarks.suite import Measure, SuiteResult
 
 _MEMORY = {"record_shapes": True, "profile_memory": True, "with_stack": True}
 _STEPS_AROUND = 50
-_LAST_STEP = _STEPS_AROUND + 20  # of the cycle, in which it ends
+_LAST_STEP = _STEPS_AROUND + 20  # of the cycle, which ends in it
 
 
 def run(*, quick: bool) -> SuiteResult:
-    """Each thing is done by ours and by stock's, in turns, on recordings of the same work."""
+    """Measures ours and torch's in turns, on recordings of the same work."""
     import torch.profiler
 
     import kinetoscope.torch
@@ -60,7 +60,7 @@ def _seconds(
     deed: Callable[[Any], object],
     options: dict[str, Any] | None = None,
 ) -> dict[str, float]:
-    """The best round of each, every time on a new recording: what is read once is not read again."""
+    """The best round of each. Every round has a new recording, since results that were read once are kept."""
     from benchmarks.torch.work import record
 
     times: dict[str, list[float]] = {name: [] for name in modules}
@@ -76,9 +76,8 @@ def _seconds(
 
 
 def _cycle_end_s(module: Any, folder: Path, quick: bool) -> tuple[float, float]:
-    """What the end of a cycle of ten steps, and the 50 steps after it, take longer; and Kineto's stop in it.
-
-    Longer than as many steps before the cycle, on the average: what else the machine does is in both.
+    """The extra time of the end of a cycle of ten steps and of the 50 steps after it, and Kineto's stop in it. Extra
+    means: beyond the average time of as many steps before the cycle. Other load on the machine is in both.
     """
     from benchmarks.torch.work import training_step
 

@@ -1,7 +1,7 @@
-"""benchmarks: ways to get a finished recording out of Kineto, and how long each may hold Python's lock.
+"""benchmarks: ways to get a finished recording out of Kineto, and how long each may hold the GIL.
 
-What counts is the processor's time of the thread that asks, which other load hardly changes: where it keeps the lock,
-training waits for so long. What other threads and processes do meanwhile is not in it.
+We measure the processor time of the calling thread, which other load hardly changes. If it holds the GIL, training
+waits that long. The work of other threads and processes is not included.
 """
 
 import os
@@ -77,7 +77,7 @@ def _names(results: Any, folder: Path) -> None:
 
 
 def _in_a_child(results: Any, folder: Path) -> None:
-    """Only the fork: the child does the rest."""
+    """Only the fork. The child does the rest."""
     child = os.fork()
     if not child:
         os._exit(0)
@@ -85,7 +85,7 @@ def _in_a_child(results: Any, folder: Path) -> None:
 
 
 def _field_by_field(results: Any, folder: Path) -> None:
-    """What a trace needs of each event; nothing is written yet."""
+    """Reads what a trace needs of each event, and writes nothing."""
     activities = results.trace_activities()
     for method in _READ:
         list(map(getattr(type(activities[0]), method), activities))

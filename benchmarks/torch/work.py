@@ -1,4 +1,4 @@
-"""benchmarks: what the profilers record. A number of steps flows in; a profiler that has recorded them flows out."""
+"""benchmarks: the work that the profilers record."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,7 +17,7 @@ def training_step() -> Callable[[], None]:
         model(batch).sum().backward()
         optimizer.step()
 
-    step()  # the optimizer's state is made by the first
+    step()  # the first step makes the optimizer's state
     return step
 
 

@@ -1,4 +1,4 @@
-"""Kinetoscope, a profiler for training runs: every rank, one clock, one trace that every viewer opens."""
+"""Kinetoscope, a profiler for training runs: one trace of all ranks, on one clock, for every viewer."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -6,24 +6,22 @@ if TYPE_CHECKING:
     from kinetoscope.assemble import profile
     from kinetoscope.handlers.json_trace_handler import JSONTraceHandler
     from kinetoscope.merge.merge_traces import merge_traces
-    from kinetoscope.recording.active import active_profiler, marker
-    from kinetoscope.recording.contract import TraceHandler
-    from kinetoscope.recording.marker import Marker
+    from kinetoscope.recording.contract import TraceHandler, active_profiler
+    from kinetoscope.recording.marker import Marker, marker
     from kinetoscope.recording.profiler import Profiler
     from kinetoscope.recording.schedule import ProfilerAction, cyclic_schedule
     from kinetoscope.sources.system_profiler import SystemProfiler
     from kinetoscope.sources.torch_profiler import TorchProfiler
     from kinetoscope.table.load import load
-    from kinetoscope.training.callback import Callback
-    from kinetoscope.training.event import Event
+    from kinetoscope.training.event import Callback, Event
     from kinetoscope.training.state import State
     from kinetoscope.training.timestamp import Timestamp
 
 __version__ = "0.1.0"
 
-# Each public name and the module it lives in: loaded when asked for, so that importing kinetoscope costs nothing.
+# Each public name and its module, which is imported when the name is first used. So `import kinetoscope` is quick.
 _HOMES = {
-    "Callback": "kinetoscope.training.callback",
+    "Callback": "kinetoscope.training.event",
     "Event": "kinetoscope.training.event",
     "JSONTraceHandler": "kinetoscope.handlers.json_trace_handler",
     "Marker": "kinetoscope.recording.marker",
@@ -34,10 +32,10 @@ _HOMES = {
     "Timestamp": "kinetoscope.training.timestamp",
     "TorchProfiler": "kinetoscope.sources.torch_profiler",
     "TraceHandler": "kinetoscope.recording.contract",
-    "active_profiler": "kinetoscope.recording.active",
+    "active_profiler": "kinetoscope.recording.contract",
     "cyclic_schedule": "kinetoscope.recording.schedule",
     "load": "kinetoscope.table.load",
-    "marker": "kinetoscope.recording.active",
+    "marker": "kinetoscope.recording.marker",
     "merge_traces": "kinetoscope.merge.merge_traces",
     "profile": "kinetoscope.assemble",
 }

@@ -1,4 +1,4 @@
-"""What the module in C offers; see `src/native`."""
+"""The module in C; see `src/native`."""
 
 from collections.abc import Callable
 from typing import Any, Self
@@ -36,7 +36,7 @@ class Recorder:
     @property
     def used_bytes(self) -> int: ...
     def __init__(self, now: Callable[[], int] | None) -> None: ...
-    def describe_thread(self) -> tuple[int, str, bool]: ...  # a subclass has this one, and the next
+    def describe_thread(self) -> tuple[int, str, bool]: ...  # a subclass defines this one and the next
     def intern_series(self, name: str) -> int: ...
     def open_window(self) -> None: ...
     def take_at_close(self) -> list[_Taken]: ...
@@ -83,10 +83,10 @@ def drain_chrome(
 ) -> tuple[int, int, bool]: ...
 
 class KinetoLines:
-    """What Kineto saves, a line per event; `kinetoscope.torch.kineto_text` is its face."""
+    """What Kineto saves, a line per event. `kinetoscope.torch.kineto_text` uses it."""
 
     are_true: bool
-    doubtful_names: bytes
+    maybe_changed_names: bytes
     have_orphan_frames: bool
     metadata: list[int]
     rest: bytes
@@ -119,7 +119,7 @@ class Scanner:
     def texts(self, column: int, /) -> list[bytes]: ...
 
 class TraceText:
-    """A Chrome trace on its way into a merged one; `kinetoscope.merge.native_rewrite` is its face."""
+    """A Chrome trace that is being merged. `kinetoscope.merge.native_rewrite` uses it."""
 
     num_stray: int
     num_written: int

@@ -1,4 +1,4 @@
-"""assemble: the one place that chooses defaults. A folder flows in; a Profiler with everything attached flows out."""
+"""assemble: `kinetoscope.profile`, which makes a Profiler with our defaults. No other file chooses defaults."""
 
 import importlib.util
 import os
@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kinetoscope.handlers.json_trace_handler import JSONTraceHandler
-from kinetoscope.recording.arguments import check_callbacks
+from kinetoscope.recording.contract import check_callbacks
 from kinetoscope.recording.profiler import Profiler
 from kinetoscope.recording.schedule import Schedule, cyclic_schedule
 from kinetoscope.recording.trace_folder import choose_run_folder
 from kinetoscope.sources.system_profiler import SystemProfiler
-from kinetoscope.training.attempt import restart_count
-from kinetoscope.training.ranks import current_ranks, run_name_all_ranks_agree_on
+from kinetoscope.training.ranks import current_ranks, restart_count, run_name_all_ranks_agree_on
 
 if TYPE_CHECKING:
     from kinetoscope.sources.torch_profiler import TorchProfiler
@@ -39,23 +38,24 @@ def profile(
     grace_s: float = 10.0,
     quiet: bool = False,
 ) -> Profiler:
-    """A Profiler with our defaults, which leaves its traces below ``out``.
+    """A Profiler with our defaults, which writes its traces below ``out``.
 
         with kinetoscope.profile("runs/digits") as profiler:
             for batch in profiler.batches(loader):
                 train(batch)
 
-    - ``out``: the run's folder; ``{time}`` in it is the moment the run began, other variables are `FileNameFormat`'s.
+    - ``out``: the run's folder. ``{time}`` in it is the time when the run began; `FileNameFormat` has the other
+      variables.
     - ``schedule``: when to record; by default batch 0 is skipped, batch 1 warms up, batches 2 to 5 are recorded, once.
     - ``torch``, ``system``: whether to record torch's operators and the machine's counters, or a `TorchProfiler` and a
-      `SystemProfiler` with settings of your own. Without torch installed there are no operators.
-    - ``handlers``: what happens to the traces; by default a `JSONTraceHandler` writes and merges them. Theirs and a
-      `TorchProfiler`'s files lie below ``out`` too, unless they were given a folder.
+      `SystemProfiler` with your settings. Operators are recorded only if torch is installed.
+    - ``handlers``: what happens to the traces; by default a `JSONTraceHandler` writes and merges them. Handlers and a
+      `TorchProfiler` also write below ``out``, unless they were given a folder.
     - ``record_shapes``, ``profile_memory``, ``with_stack``, ``with_flops``: as for `TorchProfiler`;
       ``system_interval_s``: seconds between two readings of the machine; the others as for `JSONTraceHandler` and
       `Profiler`.
 
-    Raises what those raise for arguments that cannot work.
+    Raises what these classes raise for arguments that cannot work.
     """
     folder = _run_folder(str(out))
     keep = {"overwrite": overwrite, "num_traces_to_keep": num_traces_to_keep}
@@ -87,7 +87,7 @@ def profile(
 
 
 def _settled(callbacks: list[Any], folder: str, keep: dict[str, Any]) -> list[Any]:
-    """Sources or handlers, whose files lie in ``folder`` unless they were given another one."""
+    """The sources or handlers. Those without a folder of their own write to ``folder``."""
     for callback in callbacks:
         if (settle := getattr(callback, "settle", None)) is not None:
             settle(folder, **keep)
@@ -98,7 +98,7 @@ _MOST_FOLDERS = 1000
 
 
 def _run_folder(out: str) -> str:
-    """``out`` with its time filled in, the same on all ranks."""
+    """``out`` with ``{time}`` replaced by a time that is the same on all ranks."""
     head, found, tail = out.partition("{time}")
     if not found:
         return out

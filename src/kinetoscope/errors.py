@@ -2,12 +2,12 @@
 
     KinetoscopeError
     ├── ScheduleError         (also ValueError, AssertionError)   a schedule that makes no sense
-    ├── FileNameError         (also ValueError)                   a file-name format nobody can fill in
-    ├── FolderNotEmptyError   (also FileExistsError)              a folder with somebody else's traces
+    ├── FileNameError         (also ValueError)                   a file-name format that cannot be filled in
+    ├── FolderNotEmptyError   (also FileExistsError)              a folder with traces of another run
     ├── FolderNotWritableError(also PermissionError)              a folder we may not write to
     │   └── TraceFolderError      (also RuntimeError)             the folder of a torch trace handler
     ├── SettingsError         (also ValueError)                   an argument that cannot work
-    │   ├── ActivityTypeError     (also TypeError)                something that is no profiler activity
+    │   ├── ActivityTypeError     (also TypeError)                a value that is no profiler activity
     │   └── NoActivitiesError     (also AssertionError)           no activity at all
     ├── MarkerError           (also RuntimeError)                 start and finish out of order
     ├── ProfilerStateError    (also RuntimeError)                 a call at the wrong moment
@@ -16,12 +16,12 @@
     ├── OutputError           (also OSError)                      a file that cannot be written, such as on a full disk
     ├── UploadError           (also OSError)                      a store that does not hold what was uploaded
     ├── UnsafePathError       (also PermissionError)              a name in a run's folder that leads out of it
-    ├── UnsupportedSystemError(also OSError)                      something that this operating system has no means for
+    ├── UnsupportedSystemError(also OSError)                      something that this operating system cannot do
     ├── MergeError            (also ValueError)                   traces that cannot be put together
     └── MissingExtraError     (also ImportError)                  a package that is not installed
 
-Errors derive from the builtin that the upstream of a face raises in the same place, so that code written
-for it catches ours as well.
+An error also derives from the builtin that torch or Composer raises in the same place, so that code written for them
+catches ours too.
 """
 
 
@@ -30,7 +30,7 @@ class KinetoscopeError(Exception):
 
 
 class ScheduleError(KinetoscopeError, ValueError, AssertionError):
-    """A schedule was asked for with arguments that no schedule can have."""
+    """The arguments of a schedule cannot work."""
 
 
 class FileNameError(KinetoscopeError, ValueError):
@@ -54,11 +54,11 @@ class SettingsError(KinetoscopeError, ValueError):
 
 
 class ActivityTypeError(SettingsError, TypeError):
-    """Something that is no activity stands among a torch profiler's activities."""
+    """The activities of a torch profiler contain a value that is no activity."""
 
 
 class NoActivitiesError(SettingsError, AssertionError):
-    """A torch profiler is given no activity to record."""
+    """A torch profiler was given no activity to record."""
 
 
 class MarkerError(KinetoscopeError, RuntimeError):
@@ -78,7 +78,7 @@ class TraceFileError(KinetoscopeError, ValueError):
 
 
 class OutputError(KinetoscopeError, OSError):
-    """A file cannot be written to its end; what was there before is still there."""
+    """A file cannot be written completely. What was under its name before is still there."""
 
 
 class UploadError(KinetoscopeError, OSError):
@@ -86,7 +86,7 @@ class UploadError(KinetoscopeError, OSError):
 
 
 class UnsafePathError(KinetoscopeError, PermissionError):
-    """A file names a path that is not used: it leads out of the run's folder, or is no ordinary file."""
+    """A file names a path that we do not use: it leads out of the run's folder, or is no regular file."""
 
 
 class UnsupportedSystemError(KinetoscopeError, OSError):

@@ -1,9 +1,9 @@
-"""testing: real parts with a handle on them, for our tests and for users' own."""
+"""testing: a clock and a trace handler for tests, ours and users'."""
 
 from collections import defaultdict
 from typing import Any
 
-from kinetoscope.formats.record import Flag, Kind
+from kinetoscope.live.record import Flag, Kind
 from kinetoscope.recording.contract import TraceHandler
 from kinetoscope.recording.cycle import Cycle
 
@@ -23,7 +23,7 @@ class FakeClock:
         self._tick_ns = tick_ns
 
     def monotonic_ns(self) -> int:
-        """Nanoseconds; each reading moves the clock on by ``tick_ns``."""
+        """Nanoseconds; each reading advances the clock by ``tick_ns``."""
         now = self._monotonic_ns
         self._monotonic_ns += self._tick_ns
         return now
@@ -41,35 +41,39 @@ class FakeClock:
 
 
 class MemoryTraceHandler(TraceHandler):
-    """Keeps the cycles it is given, and answers what is in them."""
+    """Keeps the cycles it gets, and returns what is in them."""
 
     def __init__(self) -> None:
         self.cycles: list[Cycle] = []
 
     def process_cycle(self, cycle: Cycle) -> None:
-        assert cycle.threads is not None  # taken out of the recorder now, as a handler that writes would
+        assert cycle.threads is not None  # reads them from the recorder now, as a handler that writes does
         self.cycles.append(cycle)
 
     def spans(self, name: str | None = None) -> list[tuple[str, int, int]]:
         """``(name, begin_ns, end_ns)`` of all spans, or those of one name, by begin; monotonic nanoseconds."""
-        found = [(it.name, r.begin, int(r.end)) for _, r, it in self._records(Kind.SPAN) if name in (None, it.name)]
+        found = [
+            (span_name.name, record.begin, int(record.end))
+            for _, record, span_name in self._records(Kind.SPAN)
+            if name in (None, span_name.name)
+        ]
         return sorted(found, key=lambda span: span[1])
 
     def cut_spans(self) -> list[str]:
         """Names of the spans that were open when their window closed."""
-        return [it.name for _, record, it in self._records(Kind.SPAN) if record.flags & Flag.CUT]
+        return [name.name for _, record, name in self._records(Kind.SPAN) if record.flags & Flag.CUT]
 
     def instants(self) -> list[tuple[str, int]]:
         """``(name, nanoseconds)`` of all instants."""
-        return [(it.name, record.begin) for _, record, it in self._records(Kind.INSTANT)]
+        return [(name.name, record.begin) for _, record, name in self._records(Kind.INSTANT)]
 
     def counters(self) -> dict[str, list[tuple[int, str, float]]]:
         """``(nanoseconds, series, value)`` of all counter values, by counter name."""
         found: dict[str, list[tuple[int, str, float]]] = defaultdict(list)
         for cycle in self.cycles:
-            for _, record, it in cycle.records():
+            for _, record, name in cycle.records():
                 if record.kind == Kind.COUNTER:
-                    found[it.name].append((record.begin, cycle.names[record.series].name, record.end))
+                    found[name.name].append((record.begin, cycle.names[record.series].name, record.end))
         return dict(found)
 
     def _records(self, kind: Kind) -> list[tuple[Any, ...]]:

@@ -1,4 +1,5 @@
-/* What every part that Python sees begins with, and how the parts are set up. */
+/* The header of every file that defines something for Python, and the functions that set these
+ * files up. */
 
 #ifndef KINETOSCOPE_MODULE_H
 #define KINETOSCOPE_MODULE_H
@@ -18,7 +19,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
 
 #define LIKELY(condition) __builtin_expect(!!(condition), 1)
 #define UNLIKELY(condition) __builtin_expect(!!(condition), 0)
-/* the hot path makes no call that it can do without */
+/* the hot path avoids function calls */
 #define ALWAYS_INLINE inline __attribute__((always_inline))
 
 static inline PyObject *new_none(void)
@@ -26,27 +27,27 @@ static inline PyObject *new_none(void)
     return Py_NewRef(Py_None);
 }
 
-/* Whether nobody but us holds an object. A reference count has at least these 32 bits in every
- * version of Python. */
-static inline int is_ours_alone(void *object)
+/* Whether our reference to an object is the only one. A reference count has at least these 32 bits
+ * in every version of Python. */
+static inline int has_one_reference(void *object)
 {
     return (uint32_t)((PyObject *)object)->ob_refcnt == 1;
 }
 
 /* -- objects -- */
 
-/* Makes a type and adds it to the module; `type`, if not NULL, is where it is kept. -1 with an
- * error set. */
+/* Makes a type, adds it to the module and, if `type` is not NULL, stores it there. Returns -1 with
+ * an error set. */
 int add_type(PyObject *module, const char *name, size_t object_bytes, unsigned flags,
              PyType_Slot *slots, PyTypeObject **type);
 
-/* An object of a type, all zero; NULL with an error set. */
+/* Makes an object of a type, all zero. NULL with an error set. */
 static inline void *object_new(PyTypeObject *type)
 {
     return ((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
 }
 
-/* Frees an object of which nothing is left. */
+/* Frees the memory of an object whose members were released. */
 static inline void object_free(void *object)
 {
     PyTypeObject *type = Py_TYPE((PyObject *)object);
@@ -54,13 +55,13 @@ static inline void object_free(void *object)
     Py_DECREF((PyObject *)type);
 }
 
-/* Whether nobody uses an object that works without the GIL; 0 with an error set. */
+/* Whether no thread is working with the object without the GIL; 0 with an error set. */
 int is_idle(void *object, int is_busy);
 
 /* -- texts -- */
 
-/* The texts of a tuple of bytes, which keeps them, for whoever frees the array; NULL with an error
- * set. */
+/* The texts in a tuple of bytes objects. The tuple owns the texts, the caller frees the array. NULL
+ * with an error set. */
 Text *texts_of(PyObject *tuple);
 /* The keys of a table, as a list of bytes; NULL with an error set. */
 PyObject *table_list(const Table *table);

@@ -11,8 +11,8 @@ static PyTypeObject *owned_type;
 
 Bytes *owned_begin(OwnedBytes **owned)
 {
-    /* Each buffer that Python has of it holds a reference. */
-    if (*owned == NULL || !is_ours_alone(*owned)) {
+    /* each buffer that Python has of it holds a reference */
+    if (*owned == NULL || !has_one_reference(*owned)) {
         OwnedBytes *other = object_new(owned_type);
         if (other == NULL) return NULL;
         owned_drop(*owned);

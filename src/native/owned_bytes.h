@@ -1,5 +1,5 @@
-/* OwnedBytes: what C has written and Python reads without a copy. It stays as it is for as long as
- * Python looks at it. */
+/* OwnedBytes: bytes that C has written and Python reads without a copy. They do not change while
+ * Python holds a view of them. */
 
 #ifndef KINETOSCOPE_OWNED_BYTES_H
 #define KINETOSCOPE_OWNED_BYTES_H
@@ -9,11 +9,12 @@
 
 typedef struct OwnedBytes OwnedBytes;
 
-/* Where to write next: the bytes of `*owned`, empty again, or of a new object in its place if
- * Python still looks at them, or `*owned` is NULL. The caller keeps the one reference there. NULL
- * with an error set. */
+/* Returns the bytes to write to: those of `*owned`, emptied, or those of a new object stored there,
+ * if `*owned` is NULL or Python still has a view of it. `*owned` holds the caller's only reference.
+ * NULL with an error set. */
 Bytes *owned_begin(OwnedBytes **owned);
-/* What was written since, as a memoryview that holds the object; NULL with an error set. */
+/* A memoryview of what was written since owned_begin; it holds the object. NULL with an error
+ * set. */
 PyObject *owned_view(OwnedBytes *owned);
 void owned_drop(OwnedBytes *owned);
 

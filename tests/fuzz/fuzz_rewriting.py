@@ -5,7 +5,7 @@
 
 An error must be one that a user understands; what is written must be strict JSON, the same from both, in which a check
 finds nothing that a merge, or a repair, promises to mend. What it finds is written to ``crash-*``, and belongs into
-``tests/unit/merge/test_repair.py``.
+``tests/unit/merge/test_check.py``.
 """
 
 import json
@@ -22,9 +22,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 with atheris.instrument_imports(include=["kinetoscope.formats", "kinetoscope.merge"]):
     from kinetoscope.errors import MergeError, TraceFileError
     from kinetoscope.formats import chrome_stream
-    from kinetoscope.merge.check import check_trace
+    from kinetoscope.merge.check import check_trace, repair_trace
     from kinetoscope.merge.merge_traces import merge_traces
-    from kinetoscope.merge.repair import repair_trace
 
 from corpus import write_corpus
 

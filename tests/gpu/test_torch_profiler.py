@@ -147,8 +147,10 @@ def test_kernels_lie_inside_the_markers_around_them(tmp_path):
                 work()
     [path] = (tmp_path / "traces").glob("ep*.json")
     events = json.loads(path.read_text())["traceEvents"]
-    spans = [(it["ts"] * 1000, (it["ts"] + it["dur"]) * 1000) for it in events if it.get("name") == "step"]
-    kernels = [(it["ts"] * 1000, (it["ts"] + it["dur"]) * 1000) for it in of_category(events, "kernel")]
+    spans = [
+        (event["ts"] * 1000, (event["ts"] + event["dur"]) * 1000) for event in events if event.get("name") == "step"
+    ]
+    kernels = [(event["ts"] * 1000, (event["ts"] + event["dur"]) * 1000) for event in of_category(events, "kernel")]
     assert kernels
     for begin, end in kernels:
         assert any(first - SLACK_NS <= begin and end <= last + SLACK_NS for first, last in spans)

@@ -83,7 +83,7 @@ def make_hostile(run: Path, outside: Outside, seed: int) -> list[str]:
 
 
 def _change_field(run: Path, outside: Outside, chance: random.Random) -> str:
-    files = [it for it in sorted(run.rglob("*")) if it.name.endswith(_JSON) and _is_ordinary(it)]
+    files = [path for path in sorted(run.rglob("*")) if path.name.endswith(_JSON) and _is_ordinary(path)]
     if not files:
         return "nothing"
     file = chance.choice(files)
@@ -124,7 +124,7 @@ def _change_recipe(run: Path, outside: Outside, chance: random.Random) -> str:
 
 def _change_parquet(run: Path, outside: Outside, chance: random.Random) -> str:
     """Changes what a Parquet file says of itself, or takes a column away."""
-    files = [it for it in sorted(run.rglob("*.parquet")) if _is_ordinary(it)]
+    files = [path for path in sorted(run.rglob("*.parquet")) if _is_ordinary(path)]
     if not files:
         return "nothing"
     file = chance.choice(files)
@@ -185,7 +185,7 @@ def _add_entries(run: Path, outside: Outside, chance: random.Random) -> str:
 
 def _replace(run: Path, outside: Outside, chance: random.Random) -> str:
     """Puts something else in place of a file or a folder."""
-    path = chance.choice([it for it in sorted(run.rglob("*")) if it.name != "link"])
+    path = chance.choice([path for path in sorted(run.rglob("*")) if path.name != "link"])
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
@@ -215,7 +215,7 @@ def _replace(run: Path, outside: Outside, chance: random.Random) -> str:
 
 def _add_name(run: Path, outside: Outside, chance: random.Random) -> str:
     """Adds a file whose name is odd."""
-    folders = [it for it in sorted(run.rglob("*")) if it.is_dir() and not it.is_symlink()]
+    folders = [path for path in sorted(run.rglob("*")) if path.is_dir() and not path.is_symlink()]
     names = [
         "rank\u00b2",
         "rank99999999999.jsonl",

@@ -47,7 +47,7 @@ def visit(run: str, out: str, seed: int, url: str) -> None:
     for name in order:
         print(json.dumps({"command": name} | _tell(deeds[name])), flush=True)
     _wait_for_all()
-    peak = max(resource.getrusage(it).ru_maxrss for it in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    peak = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     print(json.dumps({"peak_bytes": peak << 10}), flush=True)
 
 

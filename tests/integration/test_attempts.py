@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from kinetoscope.recording.recorder_choice import IS_PURE
+from kinetoscope.training import ranks
 from prepared_python import run_command
 
 needs_files = pytest.mark.skipif(IS_PURE, reason="the recorder in Python keeps everything in memory")
@@ -138,9 +139,8 @@ def test_a_forked_worker_that_ends_does_not_make_its_parent_look_dead(tmp_path):
 def test_a_live_folder_of_the_same_name_is_not_deleted(tmp_path, monkeypatch, caplog):
     from kinetoscope import Profiler, ProfilerAction
     from kinetoscope.testing import MemoryTraceHandler
-    from kinetoscope.training import attempt
 
-    monkeypatch.setattr(attempt, "_new_start", lambda: "twice")
+    monkeypatch.setattr(ranks, "_new_start", lambda: "twice")
     (tmp_path / "live" / "twice").mkdir(parents=True)
     (tmp_path / "live" / "twice" / "somebody").write_text("else's")
     with Profiler(lambda state: ProfilerAction.ACTIVE, MemoryTraceHandler(), live_folder=tmp_path):
@@ -234,7 +234,9 @@ def run_ranks(tmp_path: Path, how: str, *, port: int = 0, ranks: tuple[int, ...]
 def spans_by_rank(trace: Path) -> dict[int, int]:
     """How many spans of their own the ranks of a merged trace have."""
     events = json.loads(trace.read_text())["traceEvents"]
-    return Counter(it["pid"] for it in events if it["ph"] == "X" and it["name"] == f"of rank {it['pid']}")
+    return Counter(
+        event["pid"] for event in events if event["ph"] == "X" and event["name"] == f"of rank {event['pid']}"
+    )
 
 
 def notes_of(trace: Path) -> str:

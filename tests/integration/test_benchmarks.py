@@ -27,7 +27,7 @@ def test_quick_benchmarks_print_a_table_and_write_their_ratios(tmp_path):
 
     import_time = read(tmp_path, "import_time")
     assert import_time["ratios"]["import kinetoscope / bare interpreter"] > 0
-    assert [it["asked_for"] for it in import_time["targets"]] == ["< 30 ms"]
+    assert [target["asked_for"] for target in import_time["targets"]] == ["< 30 ms"]
 
     marker_cost = read(tmp_path, "marker_cost")
     assert marker_cost["quick"]

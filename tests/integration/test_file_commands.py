@@ -60,7 +60,7 @@ def test_a_trace_comes_back_from_parquet_with_all_its_events(tmp_path, file):
     assert kinetoscope("convert", file, tmp_path / "trace.parquet").returncode == 0
     done = kinetoscope("convert", tmp_path / "trace.parquet", tmp_path / "back.json")
     assert done.returncode == 0, done.stderr
-    before, after = (read_chrome(it).events for it in (file, tmp_path / "back.json"))
+    before, after = (read_chrome(path).events for path in (file, tmp_path / "back.json"))
     assert after == before
 
 

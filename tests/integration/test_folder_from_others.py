@@ -83,7 +83,9 @@ def change_run(run, recipe=(), **fields):
 
 
 def spans(path, name):
-    return [it for it in json.loads(path.read_text())["traceEvents"] if it["ph"] == "X" and it["name"] == name]
+    return [
+        event for event in json.loads(path.read_text())["traceEvents"] if event["ph"] == "X" and event["name"] == name
+    ]
 
 
 # -- recover -------------------------------------------------------------------------------------------------------
@@ -114,7 +116,7 @@ def test_recover_writes_into_the_runs_own_folder_whatever_folder_run_json_names(
         {"filename": "x" * 5000},
         {"filename": ""},
     ],
-    ids=lambda it: ascii(it["filename"])[:30],
+    ids=lambda entry: ascii(entry["filename"])[:30],
 )
 def test_recover_gives_its_own_names_to_traces_whose_handlers_names_lead_elsewhere(run, outside, recipe):
     change_run(run, {"filename": recipe["filename"].replace("OUTSIDE", str(outside))})
@@ -244,7 +246,7 @@ def write_manifest(run, *lines, rank=0):
     folder = run / "traces" / ".manifest"
     folder.mkdir(parents=True, exist_ok=True)
     closed = {"type": "closed", "rank": rank}
-    text = "".join(json.dumps(it) + "\n" for it in (started, *lines, closed))
+    text = "".join(json.dumps(line) + "\n" for line in (started, *lines, closed))
     (folder / f"rank{rank}.jsonl").write_text(text)
 
 
@@ -318,8 +320,7 @@ def test_a_merge_into_a_folder_from_somebody_else_goes_through_no_link_or_pipe(s
 @pytest.mark.parametrize("rank", [5, 10**8, -1, "0", None])
 def test_saved_traces_passes_over_ranks_that_the_run_does_not_have(saved, rank):
     from kinetoscope.recording.trace_folder import TraceFolder
-    from kinetoscope.training.attempt import Attempt
-    from kinetoscope.training.ranks import Ranks
+    from kinetoscope.training.ranks import Attempt, Ranks
 
     write_manifest(saved, finished("own.json", rank=rank), rank=rank if isinstance(rank, int) and rank >= 0 else 3)
     write_manifest(saved, finished("own.json", timestamp={"epoch": 1e300, "no_such": 1, "total_wct": 1e300}))
@@ -377,7 +378,7 @@ def test_a_file_that_is_not_in_the_runs_folder_is_not_sent_and_not_deleted(saved
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
     assert seen(outside) == before
-    assert [it.name for it in store.iterdir()] == ["own.json"]
+    assert [path.name for path in store.iterdir()] == ["own.json"]
     assert "Not uploaded, and still there: 1 file." in done.stderr
 
 
@@ -387,7 +388,7 @@ def test_a_file_outside_is_sent_when_its_folder_is_named_again(saved, outside, s
     queue(saved, "../../outside/link", f"file://{store}/link", 1)
     done = run_command("upload", saved, "--to", f"file://{store}", "--also", outside, "--retry-for", "0.1")
     assert (store / "file").read_text() == "somebody's own"
-    assert [it.name for it in store.iterdir()] == ["file"]
+    assert [path.name for path in store.iterdir()] == ["file"]
     assert "symbolic link" in done.stderr
 
 
@@ -417,7 +418,7 @@ def test_a_file_that_goes_elsewhere_is_left(saved, store, url):
     assert "\x1b" not in done.stderr + run_command("upload", saved).stdout
     assert not list(store.iterdir())
     assert (saved / "traces" / "own.json").exists()
-    assert sorted(it.name for it in store.parent.iterdir()) == ["somewhere", "store"]
+    assert sorted(path.name for path in store.parent.iterdir()) == ["somewhere", "store"]
 
 
 @pytest.mark.parametrize("url", ["simplecache::s3://b", "s3://b/..", "s3://b?x", "https://host@evil/", "b", "file://b"])
@@ -469,7 +470,7 @@ def test_a_run_uploads_leftovers_only_below_its_own_places_and_says_so(saved, ou
     done = start_again(saved, f"file://{store}/up", f"file://{store}/named/{{rank}}/{{batch}}.json")
     assert done.returncode == 0, done.stderr
     assert seen(outside) == before
-    assert sorted(str(it.relative_to(store)) for it in store.rglob("*.json")) == [
+    assert sorted(str(path.relative_to(store)) for path in store.rglob("*.json")) == [
         "named/0/1.json",
         "up/r/traces/merged_trace.json",
         "up/second.json",

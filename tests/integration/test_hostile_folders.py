@@ -34,7 +34,7 @@ RUN = """
 import os, sys, time
 from pathlib import Path
 from kinetoscope import JSONTraceHandler, Profiler, ProfilerAction
-from kinetoscope.formats.upload_queue import add_upload
+from kinetoscope.storage.upload_queue import add_upload
 def plan(state): return ProfilerAction.ACTIVE_AND_SAVE if state.timestamp.batch in (1, 3) else ProfilerAction.ACTIVE
 run, url = Path(sys.argv[1]), sys.argv[2]
 with Profiler(plan, JSONTraceHandler(f"{run}/traces", num_traces_to_keep=1, remote_file_name=None)) as profiler:
@@ -113,12 +113,14 @@ def test_no_command_touches_anything_outside_of_a_hostile_folder(tmp_path, kille
     done = run_prepared(VISITING, VISIT, *arguments, environment=environment, timeout_s=240)
 
     told = [json.loads(line) for line in done.stdout.splitlines()]
-    story = "\n".join([*changes, *(f"{it.get('command')}: {it.get('status')}\n{it.get('written')}" for it in told)])
+    story = "\n".join(
+        [*changes, *(f"{visit.get('command')}: {visit.get('status')}\n{visit.get('written')}" for visit in told)]
+    )
     assert done.returncode == 0, f"{done.stderr}\n{story}"
     assert seen(outside) == before, story
     assert sorted(os.listdir(tmp_path)) == places, story
     assert sorted(os.listdir(tmp_path / "given")) == ["run"], story
-    written = done.stderr + "".join(it.get("written", "") for it in told)
+    written = done.stderr + "".join(visit.get("written", "") for visit in told)
     assert "Traceback" not in written, f"{done.stderr}\n{story}"
     assert "\x1b" not in written
     sent = [(line, body) for line, body in store.requests if not line.split()[1].startswith(ALLOWED)]

@@ -50,7 +50,7 @@ def test_info_of_a_damaged_file_says_what_was_repaired_and_exits_with_1(tmp_path
     done = info(tmp_path / "cut.json", "--no-cache")
     assert done.returncode == 1
     assert "repaired    The file ends too early" in done.stdout
-    assert [it.name for it in tmp_path.iterdir()] == ["cut.json"]
+    assert [path.name for path in tmp_path.iterdir()] == ["cut.json"]
 
 
 def test_info_of_nothing_says_what_to_pass(tmp_path):

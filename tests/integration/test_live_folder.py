@@ -16,9 +16,9 @@ import psutil
 import pytest
 
 from kinetoscope import JSONTraceHandler, Profiler, ProfilerAction
-from kinetoscope.formats.live_records import read_live_folder
-from kinetoscope.formats.record import Kind, record_columns
-from kinetoscope.recording.live_folder import is_on_network
+from kinetoscope.live.contents import read_live_folder
+from kinetoscope.live.own_folder import is_on_network
+from kinetoscope.live.record import Kind, record_columns
 from kinetoscope.recording.recorder_choice import IS_PURE
 from kinetoscope.testing import MemoryTraceHandler
 
@@ -28,7 +28,7 @@ ALWAYS = lambda state: ProfilerAction.ACTIVE  # noqa: E731
 
 
 def live_folders(run_folder):
-    return [it for it in sorted(Path(run_folder, "live").glob("*")) if it.is_dir()]
+    return [path for path in sorted(Path(run_folder, "live").glob("*")) if path.is_dir()]
 
 
 # -- kill -9 -----------------------------------------------------------------------------------------------------
@@ -81,8 +81,8 @@ def test_a_kill_loses_no_finished_span_and_tears_no_record(tmp_path, num_threads
 
     (folder,) = live_folders(tmp_path)
     (process,) = read_live_folder(folder).processes
-    names = [it.name for it in process.names]
-    tracks = {it.name: it for it in process.tracks}
+    names = [name.name for name in process.names]
+    tracks = {track.name: track for track in process.tracks}
     for number, count in told.items():
         if not count:
             continue
@@ -90,12 +90,12 @@ def test_a_kill_loses_no_finished_span_and_tears_no_record(tmp_path, num_threads
         columns = record_columns(b"".join(part.read() for part in track.parts))
         begins, ends = columns.begin.tolist(), columns.end.tolist()
         assert count <= len(ends)
-        assert {names[it] for it in set(columns.name)} == {"inner"}
+        assert {names[number] for number in set(columns.name)} == {"inner"}
         assert set(columns.kind) == {Kind.SPAN}
         assert all(end >= begin > 0 for begin, end in zip(begins, ends, strict=True))
         assert ends == sorted(ends)
         assert len(set(begins)) == len(begins)
-        assert [names[it.name] for it in track.open_spans if it.depth == 0] == ["outer"]
+        assert [names[span.name] for span in track.open_spans if span.depth == 0] == ["outer"]
         assert len(track.open_spans) <= 2
 
 
@@ -112,8 +112,8 @@ def test_a_clean_close_leaves_no_live_folder(tmp_path):
         with marker:
             (process,) = read_live_folder(folder).processes
             (track,) = process.tracks
-            assert [process.names[it.name].name for it in track.records()] == ["m"]
-            assert "m" in [process.names[it.name].name for it in track.open_spans]
+            assert [process.names[record.name].name for record in track.records()] == ["m"]
+            assert "m" in [process.names[span.name].name for span in track.open_spans]
     assert not (tmp_path / "live").exists()
 
 
@@ -152,7 +152,7 @@ def test_what_finds_no_space_is_dropped_and_the_trace_says_how_much(tmp_path):
     trace = json.loads(path.read_text())
     dropped = trace["kinetoscope"]["dropped"]
     assert dropped > 20_000
-    assert sum(it["ph"] == "i" for it in trace["traceEvents"]) + dropped in range(60_000, 60_005)
+    assert sum(event["ph"] == "i" for event in trace["traceEvents"]) + dropped in range(60_000, 60_005)
 
 
 # -- fork and spawn ------------------------------------------------------------------------------------------------
@@ -234,7 +234,7 @@ from tests_of_children import nothing, record_m
 if __name__ == "__main__":
     context = multiprocessing.get_context("forkserver")
     if sys.argv[2] == "preloaded":
-        context.set_forkserver_preload(["kinetoscope.recording.active"])
+        context.set_forkserver_preload(["kinetoscope.recording.marker"])
     context.Process(target=nothing).start()
     from kinetoscope import Profiler, ProfilerAction
     from kinetoscope.testing import MemoryTraceHandler
@@ -348,7 +348,7 @@ def small_disk(tmp_path):
 def test_on_a_full_disk_training_goes_on_and_what_fitted_is_readable(tmp_path, small_disk, caplog):
     with caplog.at_level(logging.WARNING, "kinetoscope"):
         num_live = record_some(tmp_path, small_disk, num=200_000)
-    assert len([it for it in caplog.records if "live_folder=" in it.getMessage()]) == 1
+    assert len([record for record in caplog.records if "live_folder=" in record.getMessage()]) == 1
     assert 0 < num_live < 200_000
 
 
@@ -356,14 +356,14 @@ def test_a_disk_that_is_full_from_the_beginning_costs_one_warning(tmp_path, smal
     (small_disk / "file").write_bytes(bytes((2 << 20) - 4096 * 4))
     with caplog.at_level(logging.WARNING, "kinetoscope"):
         record_some(tmp_path, small_disk)
-    assert len([it for it in caplog.records if "live_folder=" in it.getMessage()]) == 1
+    assert len([record for record in caplog.records if "live_folder=" in record.getMessage()]) == 1
 
 
 def test_a_read_only_folder_costs_one_warning(tmp_path, small_disk, caplog):
     subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
     with caplog.at_level(logging.WARNING, "kinetoscope"):
         record_some(tmp_path, small_disk)
-    assert len([it for it in caplog.records if "live_folder=" in it.getMessage()]) == 1
+    assert len([record for record in caplog.records if "live_folder=" in record.getMessage()]) == 1
 
 
 def test_network_file_systems_are_known_by_their_kind(tmp_path, monkeypatch):

@@ -65,8 +65,8 @@ def finish(processes, *, says=""):
 
 def test_each_rank_writes_its_traces_and_each_node_merges_its_own(tmp_path):
     for first in range(0, NUM_RANKS, AT_A_TIME):
-        together = [first + it for it in range(AT_A_TIME)]
-        ranks = [start(tmp_path, it, NUM_RANKS, PER_NODE, TWO_WINDOWS, str(first + AT_A_TIME)) for it in together]
+        together = [first + offset for offset in range(AT_A_TIME)]
+        ranks = [start(tmp_path, rank, NUM_RANKS, PER_NODE, TWO_WINDOWS, str(first + AT_A_TIME)) for rank in together]
         finish(ranks, says="are merged because they had the same launch and ran at the same time")
     traces = tmp_path / "run" / "traces"
     assert len(list(traces.glob("ep0-ba*-rank*.json"))) == 2 * NUM_RANKS
@@ -84,7 +84,7 @@ def test_each_rank_writes_its_traces_and_each_node_merges_its_own(tmp_path):
 
 def ranks_of(path):
     """How many spans named ``train`` each rank has in a merged trace."""
-    return Counter(it["pid"] for it in json.loads(path.read_text())["traceEvents"] if it["name"] == "train")
+    return Counter(event["pid"] for event in json.loads(path.read_text())["traceEvents"] if event["name"] == "train")
 
 
 @pytest.fixture

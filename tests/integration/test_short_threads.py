@@ -11,9 +11,9 @@ import pytest
 
 import kinetoscope
 from kinetoscope import Profiler, ProfilerAction
-from kinetoscope.formats.live_records import read_live_folder
-from kinetoscope.formats.live_run import live_folders
-from kinetoscope.formats.record import RECORD_BYTES
+from kinetoscope.live.contents import read_live_folder
+from kinetoscope.live.folders import live_folders
+from kinetoscope.live.record import RECORD_BYTES
 from kinetoscope.recording.recorder_choice import IS_PURE
 from kinetoscope.testing import MemoryTraceHandler
 from prepared_python import run_program
@@ -204,7 +204,7 @@ def test_what_is_dropped_is_counted_in_the_log(tmp_path, caplog):
                 pass
     num_dropped = 100_000 - len(handler.spans("m"))
     assert num_dropped > 0
-    (message,) = [it.getMessage() for it in caplog.records if "live_bytes_max" in it.getMessage()]
+    (message,) = [record.getMessage() for record in caplog.records if "live_bytes_max" in record.getMessage()]
     assert f"{num_dropped:,} records found no space" in message
 
 

@@ -24,7 +24,7 @@ TRUE_IN_NAMESPACE = str(-3600 * HOURS_AHEAD * 10**9)
 
 def faketime(settings: str) -> list[str]:
     """A command under libfaketime: ``+3h x1.0001`` is three hours ahead and 100 ppm too fast."""
-    library = next((it for it in _FAKETIME if os.path.exists(it)), "")
+    library = next((path for path in _FAKETIME if os.path.exists(path)), "")
     return ["env", f"LD_PRELOAD={library}", f"FAKETIME={settings}"]
 
 
@@ -33,7 +33,7 @@ def unavailable(*commands: list[str]) -> str:
     for command in commands:
         if "LD_PRELOAD=" in command:
             return "libfaketime is not installed (Debian: libfaketime)"
-        if "libasan" in os.environ.get("LD_PRELOAD", "") and any(it.startswith("LD_PRELOAD=") for it in command):
+        if "libasan" in os.environ.get("LD_PRELOAD", "") and any(word.startswith("LD_PRELOAD=") for word in command):
             return "libfaketime and AddressSanitizer cannot both be loaded first"
         try:
             done = subprocess.run([*command, "true"], capture_output=True, text=True, timeout=20)

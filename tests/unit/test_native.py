@@ -94,7 +94,7 @@ def test_lines_of_c_fit_a_screen():
 MISUSE = Path(__file__).parents[1] / "misuse.py"
 MADE_BY_PYTHON = {"KinetoLines", "Recorder", "Sample", "Scanner", "Span", "TraceText"}
 DESCRIPTORS = [type(vars(_native.Span)[name]) for name in ("__enter__", "__exit__")]
-TYPES = {it.__name__: it for it in (*vars(_native).values(), *DESCRIPTORS) if isinstance(it, type)}
+TYPES = {kind.__name__: kind for kind in (*vars(_native).values(), *DESCRIPTORS) if isinstance(kind, type)}
 
 
 def run_alone(*command: object) -> None:

@@ -19,7 +19,7 @@ from kinetoscope.analysis.replay import ReplayGraph
 from kinetoscope.analysis.steps import StepRow, step_rows
 from kinetoscope.analysis.stragglers import StragglerRow, straggler_rows
 from kinetoscope.analysis.window import RankWindow, read_windows
-from kinetoscope.table.columns import import_polars
+from kinetoscope.table.events import import_polars
 from kinetoscope.table.load import PathLike, load
 from kinetoscope.table.trace import Trace, TraceSet
 

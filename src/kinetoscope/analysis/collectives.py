@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from kinetoscope.analysis.window import CPU_COLLECTIVES, RankWindow, around, place_in
-from kinetoscope.table.columns import import_polars
+from kinetoscope.table.events import import_polars
 
 if TYPE_CHECKING:
     import polars as pl

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from kinetoscope.analysis.host_time import HostTime
 from kinetoscope.analysis.window import RankWindow
-from kinetoscope.table.columns import import_polars
+from kinetoscope.table.events import import_polars
 
 if TYPE_CHECKING:
     import polars as pl

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from kinetoscope.analysis.intervals import Coverage
 from kinetoscope.analysis.synchronisation import synchronising_calls
 from kinetoscope.analysis.window import COMMUNICATION_CALLS, CPU_COLLECTIVES, RankWindow, place_in
-from kinetoscope.table.columns import import_polars
+from kinetoscope.table.events import import_polars
 
 if TYPE_CHECKING:
     import polars as pl

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from kinetoscope.analysis.window import RankWindow, place_in
-from kinetoscope.table.columns import import_polars
+from kinetoscope.table.events import import_polars
 
 if TYPE_CHECKING:
     import polars as pl

@@ -4,8 +4,8 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from kinetoscope.analysis.window import ANNOTATIONS, OPERATORS, RUNTIME_CALLS, STEP, RankWindow
-from kinetoscope.table.columns import import_polars
-from kinetoscope.table.nested import nest_spans
+from kinetoscope.table.events import import_polars
+from kinetoscope.table.tracks import nest_spans
 
 if TYPE_CHECKING:
     import polars as pl

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from kinetoscope.analysis.idle import idle_time
 from kinetoscope.analysis.intervals import union_ns
 from kinetoscope.analysis.window import RankWindow
-from kinetoscope.table.columns import import_polars
+from kinetoscope.table.events import import_polars
 
 if TYPE_CHECKING:
     import polars as pl

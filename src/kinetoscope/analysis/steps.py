@@ -7,7 +7,7 @@ from kinetoscope.analysis.host_time import HostTime
 from kinetoscope.analysis.intervals import Coverage, newly_covered_ns
 from kinetoscope.analysis.memory import peaks
 from kinetoscope.analysis.window import RankWindow, place_in
-from kinetoscope.table.columns import import_polars
+from kinetoscope.table.events import import_polars
 
 if TYPE_CHECKING:
     import polars as pl

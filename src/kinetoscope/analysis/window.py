@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from kinetoscope.table.columns import import_polars
+from kinetoscope.table.events import import_polars
 from kinetoscope.table.trace import Trace
 
 if TYPE_CHECKING:

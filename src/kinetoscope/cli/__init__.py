@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 from kinetoscope.errors import KinetoscopeError, SettingsError
 from kinetoscope.training.wording import printable_lines
-from kinetoscope.writing.partial_files import abandon_partials
+from kinetoscope.writing.atomic_file import abandon_partials
 
 # The verb and what it does; its module has add_arguments(parser) and run(arguments) -> exit code.
 _VERBS = {

@@ -8,12 +8,18 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from kinetoscope.cli.inputs import trace_inputs
-from kinetoscope.cli.outputs import add_force, require_free
+from kinetoscope.cli.paths import add_force, require_free, trace_inputs
 from kinetoscope.cli.progress import Progress, work_on_each
 from kinetoscope.errors import SettingsError, TraceFileError
-from kinetoscope.merge.check import FileCheck, Finding, check_trace, compare_checks, unreadable
-from kinetoscope.merge.repair import RepairedTrace, repair_trace
+from kinetoscope.merge.check import (
+    FileCheck,
+    Finding,
+    RepairedTrace,
+    check_trace,
+    compare_checks,
+    repair_trace,
+    unreadable,
+)
 from kinetoscope.merge.trace_output import STDOUT
 from kinetoscope.training.wording import counted, printable_lines
 

@@ -6,15 +6,14 @@ import os
 import sys
 from pathlib import Path
 
-from kinetoscope.cli.inputs import TraceInputs, trace_inputs
-from kinetoscope.cli.outputs import add_force, require_free
+from kinetoscope.cli.paths import TraceInputs, add_force, require_free, trace_inputs
 from kinetoscope.cli.progress import Progress, work_on_each
 from kinetoscope.errors import SettingsError
 from kinetoscope.merge.convert import convert_trace
 from kinetoscope.merge.merge_traces import ByteProgress
 from kinetoscope.merge.trace_output import is_perfetto
 from kinetoscope.training.wording import printable_lines, sized
-from kinetoscope.writing.partial_files import temporary_folder
+from kinetoscope.writing.atomic_file import temporary_folder
 
 _PARQUET = ".parquet"
 _EXAMPLES = """\

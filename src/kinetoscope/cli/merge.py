@@ -8,15 +8,14 @@ import time
 from functools import partial
 from pathlib import Path
 
-from kinetoscope.cli.inputs import trace_inputs
-from kinetoscope.cli.outputs import add_force, require_free
+from kinetoscope.cli.paths import add_force, require_free, trace_inputs
 from kinetoscope.cli.progress import progress_bar
 from kinetoscope.errors import SettingsError
-from kinetoscope.formats.upload_queue import add_upload, delete_when_uploaded
 from kinetoscope.merge.manifest_merge import merge_manifest
 from kinetoscope.merge.merge_traces import MergeReport, Progress, merge_traces
 from kinetoscope.merge.window import Window
 from kinetoscope.storage.draining import RETRY_BESIDE_TRAINING_FOR_S, AllowedUploads, upload_waiting
+from kinetoscope.storage.upload_queue import add_upload, delete_when_uploaded
 from kinetoscope.training.wording import counted, printable_lines, sized
 from kinetoscope.writing.side_process import give_way, is_left
 

@@ -5,10 +5,9 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from kinetoscope.formats.upload_queue import add_upload, delete_when_uploaded, read_queue
 from kinetoscope.handlers.recover import RecoveredMerge, RecoveredRank, UnrecoveredRank, recover
-from kinetoscope.merge.attempts import find_attempt
-from kinetoscope.merge.manifest_merge import merge_manifest
+from kinetoscope.merge.manifest_merge import find_attempt, merge_manifest
+from kinetoscope.storage.upload_queue import add_upload, delete_when_uploaded, read_queue
 from kinetoscope.training.wording import counted, printable, printable_lines
 
 _EXAMPLES = """\

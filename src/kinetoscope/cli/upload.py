@@ -6,10 +6,9 @@ import sys
 from collections import defaultdict
 from pathlib import Path
 
-from kinetoscope.formats.upload_queue import WaitingUpload, ranks_with_uploads, read_queue
 from kinetoscope.storage.draining import RETRY_BESIDE_TRAINING_FOR_S, AllowedUploads, UploadReport, upload_waiting
-from kinetoscope.storage.redaction import without_credentials
-from kinetoscope.training.remote_url import check_url
+from kinetoscope.storage.upload_queue import WaitingUpload, ranks_with_uploads, read_queue
+from kinetoscope.training.remote_url import check_url, without_credentials
 from kinetoscope.training.wording import counted, printable
 from kinetoscope.writing.side_process import give_way
 

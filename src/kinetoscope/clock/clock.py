@@ -1,6 +1,10 @@
-"""clock: nanoseconds. The one place that asks the operating system what time it is."""
+"""Reads the time in nanoseconds, relates the monotonic clock to unix time, and chooses the base of a run's traces."""
 
+import os
+import sys
 import time
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 
@@ -22,3 +26,103 @@ class SystemClock:
     # Python's functions themselves rather than methods around them: a span asks twice, and a call costs.
     monotonic_ns = staticmethod(time.monotonic_ns)
     unix_ns = staticmethod(time.time_ns)
+
+
+GRID_NS = 2**51
+"""26 days: bases are multiples of it."""
+
+_EXACT_NS = 2**42 * 1000  # a double holds so many microseconds to half a nanosecond
+# NTP slews a clock by at most 500 ppm. A larger drift between two anchors is a step, and unix time cannot be trusted.
+_STEP_TOLERANCE_NS = 1_000_000
+_LARGEST_SLEW = 1 / 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Anchor:
+    """One moment on two clocks: ``unix_ns`` was read between two monotonic readings ``2 * bound_ns`` apart."""
+
+    monotonic_ns: int
+    unix_ns: int
+    bound_ns: int = 0
+
+
+def take_anchor(clock: Clock, tries: int = 5) -> Anchor:
+    """Reads both clocks ``tries`` times and keeps the pair that was read closest together."""
+    return min((_read_pair(clock) for _ in range(tries)), key=lambda anchor: anchor.bound_ns)
+
+
+def _read_pair(clock: Clock) -> Anchor:
+    before, unix, after = clock.monotonic_ns(), clock.unix_ns(), clock.monotonic_ns()
+    return Anchor((before + after) // 2, unix, (after - before + 1) // 2)
+
+
+@dataclass(frozen=True, slots=True)
+class ClockLine:
+    """The straight line through the anchors at the start and the end of a window.
+
+    Where unix time was stepped in between, the line follows the monotonic clock from the start anchor instead:
+    durations stay true, and the step is left out.
+    """
+
+    start: Anchor
+    end: Anchor
+
+    @property
+    def stepped(self) -> bool:
+        """Whether unix time jumped between the anchors."""
+        elapsed = self.end.monotonic_ns - self.start.monotonic_ns
+        return abs(self._drift_ns()) > _STEP_TOLERANCE_NS + elapsed * _LARGEST_SLEW
+
+    @property
+    def slope_ns(self) -> tuple[int, int]:
+        """By how many nanoseconds unix time moves away from the monotonic clock, and within how many."""
+        elapsed = self.end.monotonic_ns - self.start.monotonic_ns
+        return (0, 1) if elapsed <= 0 or self.stepped else (self._drift_ns(), elapsed)
+
+    def unix_ns(self, monotonic_ns: int) -> int:
+        """The unix time of a monotonic nanosecond."""
+        since_start = monotonic_ns - self.start.monotonic_ns
+        drift, elapsed = self.slope_ns
+        return self.start.unix_ns + since_start + drift * since_start // elapsed
+
+    def _drift_ns(self) -> int:
+        """How far unix time moved away from the monotonic clock between the anchors."""
+        monotonic = self.end.monotonic_ns - self.start.monotonic_ns
+        return self.end.unix_ns - self.start.unix_ns - monotonic
+
+
+def choose_base_ns(earliest_ns: int, *known_ns: int) -> int:
+    """What the times in a trace count from: a multiple of ``GRID_NS``, for a trace that begins at ``earliest_ns``.
+
+    It is the earliest of the bases ``known_ns`` (the process's, or those of files that are merged) from which a double
+    holds the trace's times exactly; if there is none, the last multiple before the event.
+    """
+    fitting = (base for base in known_ns if base % GRID_NS == 0 and 0 <= earliest_ns - base < _EXACT_NS)
+    return min(fitting, default=earliest_ns // GRID_NS * GRID_NS)
+
+
+def process_base_ns() -> int:
+    """The base of this process's traces: when it started, rounded down to a multiple of 26 days.
+
+    Some tools put traces together and ignore ``baseTimeNanoseconds``, so the traces of a run must have the same base.
+    This one needs no exchange between processes: only processes that start on both sides of a multiple differ. A child
+    process has its parent's base.
+    """
+    return _process_base_ns
+
+
+def _started_ns() -> int:
+    """When this process started, or the one that multiprocessing made it for; in unix time."""
+    multiprocessing = sys.modules.get("multiprocessing.process")  # which is there where it has made this process
+    parent = multiprocessing.parent_process() if multiprocessing is not None else None
+    try:
+        stat = Path(f"/proc/{parent.pid if parent else os.getpid()}/stat").read_text(encoding="utf-8", errors="replace")
+        ticks = int(stat.rpartition(")")[2].split()[19])
+        age_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - ticks * 10**9 // os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError, IndexError, AttributeError):  # no Linux
+        age_ns = 0
+    return time.time_ns() - max(age_ns, 0)
+
+
+# A global, because it is the process's; read at once, so that what it forks has it as well.
+_process_base_ns = _started_ns() // GRID_NS * GRID_NS

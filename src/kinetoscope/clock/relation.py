@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from kinetoscope.clock.anchor import Anchor
+from kinetoscope.clock.clock import Anchor
 
 # What is assumed of two clocks of which only one moment is known: NTP slews by at most 500 ppm, quartz is far better.
 _LARGEST_DRIFT_PPM = 200

@@ -1,13 +1,19 @@
-"""clock: other ranks' clocks. The run's store flows in; how this clock runs beside rank 0's flows out.
+"""Measures how this process's clock runs relative to rank 0's, through the run's store.
 
-Two processes ask and answer, point to point, through keys of the store; no collective is started. An answer carries
-the two moments between which rank 0 held the question. Rank 0's clock cannot have been ahead by more than from the
-asking to the first, nor by less than from the answer's arrival to the second: of many questions, that with the
-narrowest gap counts, and half its gap is the bound.
+Two processes ask and answer point to point through keys of the store; no collective is started. An answer carries the
+two moments between which rank 0 held the question. Rank 0's clock is ahead by at most the first minus the time of
+asking, and by at least the second minus the time at which the answer arrived. Of many questions, the one with the
+narrowest gap counts; half its gap is the error bound.
 """
 
+import ctypes
+import hashlib
 import itertools
 import json
+import os
+import platform
+import socket
+import sys
 import threading
 import time
 import uuid
@@ -15,10 +21,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, Protocol
 
-from kinetoscope.clock.anchor import Anchor, take_anchor
-from kinetoscope.clock.clock import Clock
+from kinetoscope.clock.clock import Anchor, Clock, take_anchor
 from kinetoscope.clock.relation import (
     ClockRelation,
     Measurement,
@@ -33,6 +39,9 @@ _POLLS_PER_LOOK_AROUND = 10
 _STEP_TIMEOUT = timedelta(seconds=2)
 # Whatever a store raises when nobody answers: torch's errors are RuntimeErrors.
 STORE_ERRORS = (RuntimeError, OSError, LookupError, ValueError, TypeError)
+_CLOCK_MONOTONIC = 1
+_CLOCK_GETTIME = {"x86_64": 228, "aarch64": 113}
+_SHIM_TOLERANCE_NS = 50_000_000
 
 
 class Store(Protocol):
@@ -221,3 +230,45 @@ class _Waiting:
             if time.monotonic() > self.until or self.stop.is_set():
                 raise TimeoutError("rank 0 did not answer")
             time.sleep(_BUSY_POLL_S)
+
+
+def clock_identity() -> str:
+    """The name of this process's CLOCK_MONOTONIC: of the boot and the time namespace that it counts in.
+
+    Where a library stands before the clock (libfaketime, say), it is the process's own, shared with nobody.
+    """
+    parts = [_read("/proc/sys/kernel/random/boot_id") or socket.gethostname(), _time_namespace()]
+    if _has_shim():
+        parts.append(uuid.uuid4().hex)
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+
+
+def _time_namespace() -> str:
+    try:
+        return os.readlink("/proc/self/ns/time")
+    except OSError:
+        return ""
+
+
+def _has_shim() -> bool:
+    """Whether the clock is not the kernel's: by the name of the usual library, and by asking the kernel itself."""
+    kernel_ns = _kernel_monotonic_ns()
+    is_far_off = kernel_ns is not None and abs(time.monotonic_ns() - kernel_ns) > _SHIM_TOLERANCE_NS
+    return is_far_off or "libfaketime" in _read("/proc/self/maps")
+
+
+def _kernel_monotonic_ns() -> int | None:
+    number = _CLOCK_GETTIME.get(platform.machine()) if sys.platform == "linux" else None
+    if number is None:
+        return None
+    seconds_and_ns = (ctypes.c_long * 2)()
+    if ctypes.CDLL(None).syscall(number, _CLOCK_MONOTONIC, seconds_and_ns) != 0:
+        return None
+    return seconds_and_ns[0] * 10**9 + seconds_and_ns[1]
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""

@@ -1,4 +1,4 @@
-"""composer: `composer.profiler`'s names and defaults on our engine. A Trainer's events flow in, traces flow out.
+"""composer: the names and defaults of `composer.profiler`, on our engine.
 
 - from composer.profiler import JSONTraceHandler, Profiler, cyclic_schedule
 + from kinetoscope.composer import JSONTraceHandler, Profiler, cyclic_schedule

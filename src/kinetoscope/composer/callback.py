@@ -1,12 +1,11 @@
-"""composer: what Composer's engine calls. Its events flow in, each through a guard; no error of ours flows back."""
+"""composer: the callback class that Composer's engine calls. Errors in our code do not reach the Trainer."""
 
 from typing import TYPE_CHECKING
 
 from kinetoscope.composer.trainer_loop import TrainerLoop, trainer_loop_of
 from kinetoscope.errors import ProfilerStateError
 from kinetoscope.recording.run import Run
-from kinetoscope.training.callback import Callback
-from kinetoscope.training.event import Event
+from kinetoscope.training.event import Callback, Event
 from kinetoscope.training.state import RunState
 
 if TYPE_CHECKING:
@@ -14,9 +13,8 @@ if TYPE_CHECKING:
 else:
     try:
         from composer.core import Callback as TrainerCallback
-    except (
-        ImportError
-    ):  # no Composer, or one that cannot be imported here: the engine's methods are called all the same
+    except ImportError:
+        # Without Composer, anything that calls the same methods can drive us.
         TrainerCallback = Callback
 
 __all__ = ["GuardedCallback", "TrainerCallback", "require_profiler"]
@@ -25,9 +23,9 @@ _EVENTS = tuple(event.value for event in Event)
 
 
 class GuardedCallback:
-    """Comes first among the bases of a callback: an event that the class handles goes through the Profiler's guard.
+    """The first base of a callback: each event that the class handles is called through the Profiler's guard.
 
-    INIT is setup and raises what is wrong. At any other event an error is logged, the callback switched off, and
+    INIT is setup, so its errors are raised. At any other event an error is logged, the callback is switched off, and
     training goes on. Events that the class does not handle cost one look-up.
     """
 
@@ -53,14 +51,16 @@ class GuardedCallback:
 
 
 def _handled_by(kind: type) -> frozenset[str]:
-    """The events whose methods ``kind`` does not merely inherit from a Callback."""
+    """The events for which ``kind`` has a method of its own, not an empty one inherited from a Callback."""
     names = {name for name in dir(kind) if name in _EVENTS or name.startswith("eval_standalone")}
-    empty = (Callback, TrainerCallback)
-    return frozenset(name for name in names if not any(getattr(kind, name) is getattr(it, name, None) for it in empty))
+    bases = (Callback, TrainerCallback)
+    return frozenset(
+        name for name in names if all(getattr(kind, name) is not getattr(base, name, None) for base in bases)
+    )
 
 
 def require_profiler(callback: object, state: RunState) -> TrainerLoop:
-    """What drives the Trainer's run. Raises `ProfilerStateError` if the Trainer has no Profiler of ours."""
+    """The driver of the Trainer's run. Raises `ProfilerStateError` if the Trainer has no Profiler of ours."""
     loop = trainer_loop_of(state)
     if loop is None:
         raise ProfilerStateError(

@@ -1,12 +1,11 @@
-"""composer: the markers that Composer's engine asks for, many times a batch. Names flow in, markers flow out."""
+"""composer: the markers that Composer's engine asks for by name, many times a batch."""
 
 from collections.abc import Callable
 from typing import Any
 
 from kinetoscope.composer.marker import EngineMarker
-from kinetoscope.recording.known_markers import MOST_IDLE
-from kinetoscope.recording.lasting import LastingSpans
-from kinetoscope.recording.marker import Marker, MarkerSettings
+from kinetoscope.recording.cycle import LastingSpans
+from kinetoscope.recording.marker import MOST_IDLE, Marker, MarkerSettings
 from kinetoscope.recording.schedule import ProfilerAction
 
 _PARTS = ("forward", "loss", "backward")
@@ -18,12 +17,12 @@ MakeMarker = Callable[[MarkerSettings, type[Marker]], Marker]
 
 
 class EngineMarkers:
-    """Remembers for each name what was asked for last, so that the next same question costs a look-up.
+    """Remembers the marker of each name and its settings, so that asking again costs one look-up.
 
-    The spans of a microbatch (forward, loss, backward, and what callbacks do around them) carry its number in their
-    args: each microbatch has markers of its own. It begins with a batch, or where the backward pass of the one before
-    ends, as the engine's own markers tell. ``make`` gives the marker with some settings, made if need be. The run's
-    ``lasting()`` spans are told of fits, epochs and evaluations.
+    Each microbatch has its own markers, so the spans of a microbatch (forward, loss, backward, and callbacks around
+    them) have its number in their args. A microbatch begins with a batch, or where the backward pass before it ends;
+    the engine's own markers tell us. ``make`` returns the marker with given settings. ``lasting()`` of the run is told
+    of fits, epochs and evaluations.
     """
 
     def __init__(self, make: MakeMarker, lasting: Callable[[], LastingSpans]) -> None:
@@ -34,14 +33,14 @@ class EngineMarkers:
         self._known = self._known_by_microbatch[0]
 
     def get(self, name: str, actions: Any, on_start: bool, on_finish: bool, categories: Any) -> Marker:
-        """The marker of that name, as `Profiler.marker` describes it."""
+        """The marker with that name, as `Profiler.marker` describes it."""
         known = self._known.get(name)
         if known is None or known[1:] != (actions, on_start, on_finish, categories):
             return self._get(name, actions, on_start, on_finish, categories)
         return known[0]
 
     def forget_open(self) -> None:
-        """Ends the engine's spans that a Trainer left open when it was interrupted."""
+        """Ends the spans that the engine left open because the Trainer was interrupted."""
         for known in list(self._known_by_microbatch):
             for marker, *_ in known.values():
                 if isinstance(marker, EngineMarker):
@@ -65,7 +64,7 @@ class EngineMarkers:
         is_engine = name == _ENGINE + event
         recorded = {ProfilerAction(action) for action in actions}
         if is_engine:
-            # The engine leaves ACTIVE_AND_SAVE out, and asks for a span's begin and its end with different actions.
+            # The engine never asks for ACTIVE_AND_SAVE, and passes different actions at a span's begin and at its end.
             saves = {ProfilerAction.ACTIVE_AND_SAVE} if ProfilerAction.ACTIVE in recorded else set()
             recorded = (recorded | saves) - {ProfilerAction.SKIP}
         settings = MarkerSettings(name, recorded, on_start, on_finish, categories, args)
@@ -78,7 +77,7 @@ class EngineMarkers:
         return marker
 
     def _forget_names_of_others(self) -> None:
-        """The engine asks for few names, but a callback may ask for ever new ones."""
+        """Forgets names when there are many: the engine uses few, but a callback may ask for new ones without end."""
         for name, known in list(self._known.items()):
             if not isinstance(known[0], EngineMarker):
                 del self._known[name]
@@ -92,11 +91,13 @@ class EngineMarkers:
             marker.on_finish = self._end_microbatch if event == "backward" else None
 
     def _begin_lasting(self, marker: EngineMarker) -> None:
-        self._lasting().end(marker)  # one that the engine never ended
+        self._lasting().end(marker)  # the engine never ended it
         self._lasting().begin(marker, is_recorded=marker.is_recorded)
 
     def _number(self, event: str) -> int:
-        """The microbatch's; that of the one before for callbacks that come after its backward pass has ended."""
+        """The microbatch's number. For callbacks after a backward pass it is the number of the microbatch that has just
+        ended.
+        """
         return max(0, self._microbatch - (event == "after_backward"))
 
 

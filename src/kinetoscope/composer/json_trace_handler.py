@@ -52,7 +52,7 @@ class JSONTraceHandler(GuardedCallback, json_trace_handler.JSONTraceHandler, Tra
         self._is_open = True
 
     def fit_end(self, state: RunState, logger: object) -> None:
-        """What was recorded is on disk by now: it is merged before `Trainer.fit` returns."""
+        """Merges what was recorded, which is on disk by now, before `Trainer.fit` returns."""
         self.merge_now(state.profiler.run.settings.close_timeout_s)
 
     def close(self, state: RunState, logger: object) -> None:
@@ -62,5 +62,5 @@ class JSONTraceHandler(GuardedCallback, json_trace_handler.JSONTraceHandler, Tra
             super().close(state, logger)
 
     def metadata(self, cycle: Cycle, base_ns: int) -> list[dict[str, Any]]:
-        """Ours, and what Composer's own merger looks for."""
+        """Our metadata, and the fields that Composer's own merger looks for."""
         return super().metadata(cycle, base_ns) + self._tracks.notes_for_composer(base_ns)

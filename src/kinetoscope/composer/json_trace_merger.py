@@ -1,4 +1,4 @@
-"""composer: merging, under Composer's module path, and as a command. Traces flow in, a bare list of events flows out.
+"""composer: merging traces into a bare list of events, under Composer's module path, and as a command.
 
 python -m kinetoscope.composer.json_trace_merger -o merged.json rank0.json rank1.json
 """

@@ -1,4 +1,4 @@
-"""composer: the Marker, under Composer's module path, and the one that Composer's engine gets."""
+"""composer: the Marker, under Composer's module path, and the marker that Composer's engine gets."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,9 +12,9 @@ __all__ = ["EngineMarker", "Marker"]
 class EngineMarker(Marker):
     """A marker that Composer's engine starts and finishes at its events, on the training thread.
 
-    An event may begin again without having ended: a Trainer that was interrupted fits once more, or one that resumes
-    passes over batches. Then the earlier span ends where the next one begins; nothing raises into training.
-    ``on_start`` and ``on_finish`` are called, if set, once a span has begun and ended.
+    An event may begin again before it ended: when an interrupted Trainer fits again, or a resumed one skips batches.
+    Then the earlier span ends where the next one begins, and nothing is raised. ``on_start`` and ``on_finish`` are
+    called, if set, once a span has begun and ended.
     """
 
     __slots__ = ("_token", "on_finish", "on_start")

@@ -1,4 +1,4 @@
-"""composer: the Profiler, under Composer's module path. A Trainer drives a run of our engine by its events."""
+"""composer: the Profiler, under Composer's module path. The events of a Trainer drive a run of our engine."""
 
 import os
 from collections.abc import Callable, Iterable, Sequence
@@ -14,9 +14,8 @@ from kinetoscope.composer.system_profiler import SystemProfiler
 from kinetoscope.composer.torch_profiler import TorchProfiler
 from kinetoscope.composer.trainer_loop import TrainerLoop
 from kinetoscope.errors import ProfilerStateError, SettingsError
-from kinetoscope.recording.arguments import RunSettings, check_callbacks
-from kinetoscope.recording.known_markers import ProfilerMarkers
-from kinetoscope.recording.marker import RECORDING_ACTIONS, Marker
+from kinetoscope.recording.contract import RunSettings, check_callbacks
+from kinetoscope.recording.marker import RECORDING_ACTIONS, Marker, ProfilerMarkers
 from kinetoscope.recording.run import Run
 from kinetoscope.recording.schedule import ProfilerAction
 from kinetoscope.training.event import Event
@@ -33,7 +32,7 @@ class Profiler(TrainerCallback):
         trainer = Trainer(..., profiler=profiler)
 
     - ``schedule``: a function from the Trainer's State to a `ProfilerAction`, such as `cyclic_schedule`'s.
-    - ``trace_handlers``: one `TraceHandler` or several; they get what was recorded.
+    - ``trace_handlers``: one `TraceHandler` or several, which get what was recorded.
     - ``sys_prof_cpu``, ``sys_prof_memory``, ``sys_prof_disk``, ``sys_prof_net``: whether a `SystemProfiler` records
       these; ``sys_prof_stats_thread_interval_seconds``: seconds between two readings.
     - ``torch_prof_*``: the settings of a `TorchProfiler`, which records if any of ``torch_prof_record_shapes``,
@@ -114,32 +113,42 @@ class Profiler(TrainerCallback):
         self._settings = RunSettings(schedule=schedule, strict=strict)
         self._markers = ProfilerMarkers(SystemClock())
         self._engine_markers = EngineMarkers(self._markers.get, lambda: self.run.lasting)
-        self._is_bound = False
+        self._trainer_state: TrainerState | None = None
         self._make_run(State(), check_callbacks(handlers, "trace_handlers"))
 
     def _make_run(self, state: RunState, handlers: list[Any]) -> None:
-        """A run of its own for each Trainer; before there is one, a run that is never begun."""
+        """A new run. Each Trainer gets its own; before there is a Trainer, the profiler has a run that never begins."""
         self.run = Run(self, self._settings, self._markers, state, self._callbacks, handlers)
-        """For sources and handlers, which take part in it."""
+        """Used by sources and handlers."""
         self._loop = TrainerLoop(self.run, self._engine_markers)
 
     # -- what a Trainer and its engine touch ------------------------------------------------------------------
 
     def bind_to_state(self, state: TrainerState) -> None:
-        """Makes ``state`` the run's, and has the engine call this profiler, its sources and its handlers, in that
-        order."""
+        """Begins a run with this ``state``, and makes the engine call this profiler, its sources and its handlers, in
+        that order. If it was bound to another Trainer before, that one no longer calls them, and its run is closed and
+        saved if it is still open.
+        """
+        if self._trainer_state is not None:
+            self._leave(self._trainer_state)
         self._make_run(state, self.trace_handlers)
-        self._is_bound = True
+        self._trainer_state = state
         state.profiler = self
         self.run.show_action()
-        state.callbacks.append(self)
-        state.callbacks.extend(self._callbacks)
-        state.callbacks.extend(self.trace_handlers)
+        state.callbacks.extend(self._all_callbacks())
+
+    def _leave(self, state: TrainerState) -> None:
+        if self.run.is_running:
+            self.run.give_way()
+        ours = set(map(id, self._all_callbacks()))
+        state.callbacks[:] = [callback for callback in state.callbacks if id(callback) not in ours]
+
+    def _all_callbacks(self) -> list[Any]:
+        return [self, *self._callbacks, *self.trace_handlers]
 
     def run_event(self, event: Event, state: RunState, logger: TrainerLogger | None = None) -> None:
-        """Called by the engine at each event, before the sources and handlers are. Before `bind_to_state` it does
-        nothing."""
-        if not self._is_bound:
+        """Called by the engine at each event, before the sources and handlers. Does nothing before `bind_to_state`."""
+        if self._trainer_state is None:
             return
         if event.value == "init":
             self.init(state, logger)
@@ -147,24 +156,24 @@ class Profiler(TrainerCallback):
             self._loop.run_event(event.value)
 
     def init(self, state: RunState, logger: TrainerLogger | None) -> None:
-        """A profiler that was closed begins anew. Raises `ProfilerStateError` if another one is active."""
+        """Begins a new run if the profiler was closed. Raises `ProfilerStateError` if another profiler is active."""
         if self.run.is_closed:
             self._make_run(self.run.state, self.trace_handlers)
         self.run.check_can_begin()
         self.run.remote_store = logger_store(logger)
 
     def close(self, state: RunState | None = None, logger: TrainerLogger | None = None) -> None:
-        """Saves what was recorded and waits for it to be written; the engine closes sources and handlers next."""
-        if self._is_bound:
+        """Saves what was recorded and waits until it is written. The engine closes sources and handlers next."""
+        if self._trainer_state is not None:
             self.run.close(clean=True)
 
     def post_close(self) -> None:
-        """Everything of ours is closed: waits for uploads."""
-        if self._is_bound:
+        """Waits for uploads; sources and handlers are closed by now."""
+        if self._trainer_state is not None:
             self.run.finish_uploads()
 
     def start(self) -> NoReturn:
-        """Raises `ProfilerStateError`: a Trainer starts this profiler."""
+        """Raises `ProfilerStateError`, because the Trainer starts this profiler."""
         raise ProfilerStateError(
             "A Trainer starts this Profiler, by bind_to_state() and its events: Trainer(profiler=...). In a loop of "
             "your own use kinetoscope.Profiler."
@@ -175,7 +184,7 @@ class Profiler(TrainerCallback):
     @property
     def state(self) -> Any:
         """The Trainer's state; None before `bind_to_state`."""
-        return self.run.state if self._is_bound else None
+        return self._trainer_state
 
     @property
     def trace_handlers(self) -> list[Any]:
@@ -194,18 +203,19 @@ class Profiler(TrainerCallback):
         record_instant_on_finish: bool = False,
         categories: Iterable[str] = (),
     ) -> Marker:
-        """The marker of that name, created once; see `kinetoscope.Profiler.marker`.
-
-        The engine's own (``event/...``) also record the batch that saves.
+        """The marker with that name, made once; see `kinetoscope.Profiler.marker`. The engine's own markers
+        (``event/...``) also record the batch that saves.
         """
         return self._engine_markers.get(name, actions, record_instant_on_start, record_instant_on_finish, categories)
 
     def get_action(self) -> ProfilerAction:
         """The action of the current batch; SKIP before `bind_to_state`."""
-        return self.run.get_action() if self._is_bound else ProfilerAction.SKIP
+        return self.run.get_action() if self._trainer_state is not None else ProfilerAction.SKIP
 
     def schedule(self, state: RunState) -> ProfilerAction:
-        """The schedule's answer for ``state``; SKIP, with one report in the log, if it raises or answers nonsense."""
+        """The schedule's action for ``state``. If the schedule raises or returns no action: SKIP, and one report in the
+        log.
+        """
         return self.run.schedule(state)
 
     def record_chrome_json_trace_file(self, filepath: str | os.PathLike[str]) -> None:
@@ -214,7 +224,7 @@ class Profiler(TrainerCallback):
 
     @property
     def resumption_batch_idx(self) -> int:
-        """The batch of its epoch at which the run was resumed; 0 if it was not. A schedule's skip counts from it."""
+        """The batch, in its epoch, at which the run was resumed, or 0. A schedule's skip counts from it."""
         return self.run.resumption_batch
 
     @resumption_batch_idx.setter

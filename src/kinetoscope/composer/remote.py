@@ -1,4 +1,4 @@
-"""composer: uploads through the Trainer's loggers. Finished files flow in; what the user's loggers do is theirs."""
+"""composer: uploads through the Trainer's loggers."""
 
 from pathlib import Path
 from typing import Any, Protocol
@@ -7,7 +7,7 @@ from kinetoscope.errors import SettingsError
 
 
 class TrainerLogger(Protocol):
-    """What is asked of a Trainer's logger."""
+    """The methods of a Trainer's logger that we call."""
 
     def log_traces(self, traces: dict[str, Any]) -> None: ...
     def has_file_upload_destination(self) -> bool: ...
@@ -15,28 +15,28 @@ class TrainerLogger(Protocol):
 
 
 class LoggerStore:
-    """A `RemoteStore` that hands files to the Trainer's logger, which has staged a copy when `put` returns."""
+    """A `RemoteStore` that gives files to the Trainer's logger. When `put` returns, the logger has its own copy."""
 
     def __init__(self, logger: TrainerLogger) -> None:
         self._logger = logger
 
     def put(self, file: Path, remote_name: str) -> None:
-        """Hands ``file`` over; raises what a logger raises."""
-        # The logger fills in formats. Ours are filled in, so a brace that is left is meant as it stands.
+        """Gives ``file`` to the logger; raises what the logger raises."""
+        # The logger fills in variables in braces. Ours are filled in already, so any brace that is left is escaped.
         name, path = (text.replace("{", "{{").replace("}", "}}") for text in (remote_name, str(file.absolute())))
         self._logger.upload_file(remote_file_name=name, file_path=path, overwrite=True)
 
 
 def logger_store(logger: TrainerLogger | None) -> LoggerStore | None:
-    """Where a Trainer's logger takes files to; None if it takes none."""
+    """The store behind a Trainer's logger; None if the logger takes no files."""
     can_upload = getattr(logger, "has_file_upload_destination", None)
     return LoggerStore(logger) if logger is not None and can_upload is not None and can_upload() else None
 
 
 def path_in_bucket(remote_name: str | None, argument: str) -> str | None:
-    """What of ``s3://bucket/path`` names the file: for each bucket the Trainer makes a logger of its own.
+    """The part of ``s3://bucket/path`` that names the file: the Trainer makes one logger per bucket.
 
-    Raises `SettingsError` for a URL with nothing behind the bucket.
+    Raises `SettingsError` for a URL without a path after the bucket.
     """
     if remote_name is None or "://" not in remote_name:
         return remote_name

@@ -18,7 +18,8 @@ _ROWS = 20
 class TorchProfiler(GuardedCallback, torch_profiler.TorchProfiler, TrainerCallback):
     """As `kinetoscope.TorchProfiler`. `Profiler` makes one when a ``torch_prof_`` option asks for it.
 
-    It logs ``profiler/state`` at each batch and, where INFO is logged, the operators of the last window at its end.
+    It logs ``profiler/state`` at each batch. If INFO is logged, it also logs the operators of the last window at its
+    end.
     """
 
     def __init__(
@@ -70,7 +71,7 @@ class TorchProfiler(GuardedCallback, torch_profiler.TorchProfiler, TrainerCallba
         if self.profiler is not None and self._has_started:
             self.profiler.follow_schedule()
             return
-        torch_profiler = self._make(state)  # anew: since INIT the run may have been resumed at another batch
+        torch_profiler = self._make(state)  # a new one: after INIT the run may have been resumed at another batch
         torch_profiler.start()
         self.profiler, self._has_started = torch_profiler, True
 
@@ -101,7 +102,7 @@ class TorchProfiler(GuardedCallback, torch_profiler.TorchProfiler, TrainerCallba
                 _log.info(averages.table(sort_by="self_cpu_memory_usage", row_limit=_ROWS))
 
     def note_results(self, results: KinetoResults) -> None:
-        """Keeps the last window for the tables, if anybody is to see them."""
+        """Keeps the last window for the tables, if INFO is logged."""
         if _log.isEnabledFor(logging.INFO):
             self._last_results = results
 

@@ -7,4 +7,4 @@ __all__ = ["TraceHandler"]
 
 
 class TraceHandler(GuardedCallback, contract.TraceHandler, TrainerCallback):
-    """As `kinetoscope.TraceHandler`; the Trainer calls its events. Override what you want to know of."""
+    """As `kinetoscope.TraceHandler`; the Trainer calls its events. Override the methods that you need."""

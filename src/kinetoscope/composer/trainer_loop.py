@@ -1,4 +1,4 @@
-"""composer: a Trainer's loop. Its engine's events flow in, and drive a run as the plain loop would."""
+"""composer: drives a run by the events of a Trainer's engine, as `recording.loop` does by those of a plain loop."""
 
 import logging
 
@@ -11,9 +11,8 @@ _log = logging.getLogger("kinetoscope")
 
 
 class TrainerLoop:
-    """The `Driver` of ``run`` in a Trainer. It is told of each event before the run's sources and handlers are.
-
-    What a batch's end leads to waits for the event after it: the sources come in between.
+    """The `Driver` of ``run`` in a Trainer. It gets each event before the run's sources and handlers. At a batch's end
+    the sources must act first, so the window is closed or continued at the event after it.
     """
 
     def __init__(self, run: Run, engine_markers: EngineMarkers) -> None:
@@ -24,7 +23,7 @@ class TrainerLoop:
         self._has_begun = False
 
     def run_event(self, name: str) -> None:
-        """An event has come, whose value is ``name``; any but INIT."""
+        """Handles the event with the value ``name``, any but INIT."""
         if self._acts_at_next_event:
             self._run.call(self._run.profiler, self._act)
         if name in _HANDLED:
@@ -33,12 +32,12 @@ class TrainerLoop:
     # -- events -----------------------------------------------------------------------------------------------
 
     def after_load(self) -> None:
-        """The run may have been resumed: a schedule's skip counts from there, in this epoch."""
+        """Notes where the run was resumed, if it was: a schedule's skip counts from there, in this epoch."""
         self._run.resume_at(self._run.state.timestamp.batch_in_epoch)
 
     def fit_start(self) -> None:
-        """The first time, recording begins: handlers and sources are set up by now. No window outlives a fit."""
-        if self._has_begun:  # and was interrupted in mid-window, perhaps
+        """Begins recording at the first fit, when handlers and sources are set up. A window never outlasts its fit."""
+        if self._has_begun:  # the fit before may have been interrupted in the middle of a window
             self._finish()
             self._run.save_window()
             self._engine_markers.forget_open()
@@ -53,18 +52,18 @@ class TrainerLoop:
         self._run.apply_action()
 
     def batch_end(self) -> None:
-        """The timestamp counts the batch already. The sources come next; what follows from it waits for them."""
+        """The timestamp already counts the batch. The sources act next, so what follows waits for the next event."""
         before = self._run.next_action()
         self._saves_at_next_event = before is ProfilerAction.ACTIVE_AND_SAVE
         self._acts_at_next_event = True
 
     def epoch_end(self) -> None:
-        """The timestamp is in the next epoch already. A stretch that the epoch's end breaks off is saved."""
+        """Saves a recording that the epoch's end cuts off. The timestamp is already in the next epoch."""
         before = self._run.next_action()
         self._saves_at_next_event = self._acts_at_next_event = self._run.is_broken_off(before)
 
     def fit_end(self) -> None:
-        """What was recorded is on disk when `Trainer.fit` returns, in mid-window too."""
+        """Saves what was recorded before `Trainer.fit` returns, also in the middle of a window."""
         self._finish()
         self._run.save_window()
         timeout_s = self._run.settings.close_timeout_s
@@ -74,15 +73,15 @@ class TrainerLoop:
     # -- the run's end ----------------------------------------------------------------------------------------
 
     def end(self, clean: bool) -> None:
-        """While the run closes: the sources hand over what they have; the Trainer tells handlers itself."""
+        """Called while the run closes: the sources hand over what they have. The Trainer tells the handlers itself."""
         self._finish()
 
     def close_handlers(self) -> None:
-        """While the run closes: what was recorded is on disk; the Trainer closes handlers and sources next."""
+        """Called while the run closes, when everything is on disk. The Trainer closes handlers and sources next."""
         self._run.drain_or_give_up()
 
     def close_abandoned(self) -> None:
-        """A Trainer was never closed: does what it would have done for the profiler, its sources and its handlers."""
+        """Closes the profiler, its sources and its handlers, because the Trainer was never closed."""
         self._run.close(clean=True)
         callbacks = [*self._run.sources, *self._run.handlers]
         for callback in callbacks:
@@ -92,7 +91,9 @@ class TrainerLoop:
         self._run.finish_uploads()
 
     def close_if_left_out(self) -> None:
-        """For handlers, which are closed after the profiler: if its run goes on, the engine does not know of it."""
+        """Called by handlers, which are closed after the profiler. If the run is still open then, somebody took the
+        profiler out of the Trainer's callbacks, so it is closed here.
+        """
         if self._run.is_running:
             _log.warning(
                 "The Profiler was taken out of the Trainer's callbacks during the run, so it was not told when batches "
@@ -101,7 +102,7 @@ class TrainerLoop:
             self._run.close(clean=True)
 
     def _act(self) -> None:
-        """What a batch's or an epoch's end leads to, once the sources have had their event."""
+        """Does what follows from the end of a batch or an epoch, after the sources got their event."""
         self._acts_at_next_event = False
         if self._saves_at_next_event:
             self._saves_at_next_event = False
@@ -119,6 +120,6 @@ _HANDLED = frozenset({"after_load", "fit_start", "epoch_start", "batch_end", "ep
 
 
 def trainer_loop_of(state: RunState) -> TrainerLoop | None:
-    """What drives the run of a Trainer's ``state``; None if the Trainer has no Profiler of ours."""
+    """The driver of the run of a Trainer's ``state``; None if the Trainer has no Profiler of ours."""
     driver = getattr(getattr(state.profiler, "run", None), "driver", None)
     return driver if isinstance(driver, TrainerLoop) else None

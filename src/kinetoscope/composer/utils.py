@@ -25,9 +25,9 @@ def export_memory_timeline_html(
 ) -> Any:
     """Writes the memory of ``device`` over the last window of a torch profiler, ours or torch's, as a page.
 
-    ``return_fig`` writes nothing and gives a matplotlib figure instead, of ``figsize`` inches and with a ``title``,
-    whose ticks are ``yxis_step_size`` GB apart; None, and a word in the log, without matplotlib. Raises `SettingsError`
-    if ``path`` does not end in ``.html``, and as `kinetoscope.torch.profile.memory_timeline` does.
+    With ``return_fig`` nothing is written. A matplotlib figure is returned, of ``figsize`` inches, with a ``title`` and
+    ticks ``yxis_step_size`` GB apart; without matplotlib None, and a line in the log. Raises `SettingsError` if
+    ``path`` does not end in ``.html``, and what `kinetoscope.torch.profile.memory_timeline` raises.
     """
     if return_fig:
         return _figure(_timeline(prof, device), figsize, title, yxis_step_size)

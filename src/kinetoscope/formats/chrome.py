@@ -18,8 +18,8 @@ from typing import Any, BinaryIO, Self, cast
 import msgspec
 
 from kinetoscope.errors import TraceFileError
+from kinetoscope.formats.chrome_event import FURTHEST_NS, event_to_nanoseconds
 from kinetoscope.formats.chrome_stream import NOT_STRICT, Event, OneByOne, not_a_trace, require_trace, stream_chrome
-from kinetoscope.formats.chrome_times import FURTHEST_NS, event_to_nanoseconds
 from kinetoscope.formats.compression import read_unpacked
 
 _BASE_FIELD = "baseTimeNanoseconds"

@@ -1,21 +1,92 @@
-"""formats: a Chrome JSON trace as columns. An unpacked stream flows in; blocks of rows flow out, then the header.
+"""Reads a Chrome JSON trace as columns: blocks of rows first, then the header.
 
-A scanner (`new_scanner`) takes what is ordinary in the text that `chrome_stream` brings. What is odd
-comes back as an event, is made ordinary (`chrome_ordinary`), and goes into the same scanner.
+A scanner takes ordinary events: strict JSON whose fields have the types that the format says. For every event it makes
+a row with the phase, the numbers of the texts, the times in nanoseconds as the file counts them, the arguments that
+analysis needs, and two columns of bytes: ``args`` as they stand in the file, and ``fields``, an object of those fields
+that have no column. An event that is not ordinary is made so by `ordinary_event`, and goes into the same scanner.
+
+There are two scanners: `NativeScanner` (`src/native/scan/scan.c`), and `TwinScanner` where that was not built.
 """
 
 import contextlib
+import json
 import os
+import re
 from collections import Counter
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from decimal import Decimal
+from typing import Any, Protocol
 
-from kinetoscope.formats.chrome_columns import ARGUMENTS, BYTES, LIST_END, NUMBERS, ODD, TEXTS, Scanner
-from kinetoscope.formats.chrome_ordinary import is_ordinary, ordinary_event
-from kinetoscope.formats.chrome_stream import ChromeStream, Event, Stop
-from kinetoscope.formats.chrome_times import event_to_nanoseconds
-from kinetoscope.formats.chrome_twin import TwinScanner
+import msgspec
+
+from kinetoscope.formats.chrome_event import event_to_nanoseconds, is_ordinary, nanoseconds, ordinary_event
+from kinetoscope.formats.chrome_stream import CLOSING_BRACKET, ChromeStream, Event, Stop, skip_separators
 from kinetoscope.formats.compression import UnpackedStream
+
+TEXTS = ("name", "category", "track", "id_text", "shapes", "types", "collective", "dtype", "group")
+"""Columns of texts, each of which is kept once. Those of arguments hold JSON; ``track`` is ``pid,tid`` in JSON."""
+
+NUMBERS = (
+    "ts",
+    "dur",
+    "id",
+    "external_id",
+    "correlation",
+    "stream",
+    "device",
+    "bytes",
+    "sequence",
+    "forward_thread",
+    "total_allocated",
+    "total_reserved",
+    "device_type",
+    "address",
+    "python_id",
+    "python_parent",
+    "python_module",
+    "elements_in",
+    "elements_out",
+    "group_size",
+    "collective_sequence",
+    "batch",
+)
+"""Columns of integers. ``ts`` and ``dur`` are nanoseconds; ``ts`` counts from the base of the file."""
+
+BYTES = ("args", "fields")
+
+ARGUMENTS: dict[str, tuple[str, ...]] = {
+    "external_id": ("External id", "external id"),
+    "correlation": ("correlation",),
+    "stream": ("stream",),
+    "device": ("device", "Device Id"),
+    "bytes": ("bytes", "Bytes"),
+    "sequence": ("Sequence number",),
+    "forward_thread": ("Fwd thread id",),
+    "total_allocated": ("Total Allocated",),
+    "total_reserved": ("Total Reserved",),
+    "device_type": ("Device Type",),
+    "address": ("Addr",),
+    "python_id": ("Python id",),
+    "python_parent": ("Python parent id",),
+    "python_module": ("Python module id",),
+    "elements_in": ("In msg nelems",),
+    "elements_out": ("Out msg nelems",),
+    "group_size": ("Group size",),
+    "collective_sequence": ("Seq",),
+    "batch": ("batch",),
+    "shapes": ("Input Dims", "Input dims"),
+    "types": ("Input type",),
+    "collective": ("Collective name",),
+    "dtype": ("dtype",),
+    "group": ("Process Group Name",),
+}
+"""The arguments that have a column, by the keys under which they are found; the first key that is there counts."""
+
+DEEPEST = 192
+"""Values with more brackets around each other are in no ordinary event."""
+
+MORE, LIST_END, ODD = range(3)
+"""Why a scan stopped: the window ends, the list of events does, or the next event is no ordinary one."""
 
 _SENTENCES = {
     "lenient": "{} events that are not strict JSON, or have values of odd types, were read all the same.",
@@ -23,6 +94,67 @@ _SENTENCES = {
     "no_event": "{} entries that have no phase were left out.",
     "lost": "{} events that are too large or nested too deep were left out.",
 }
+
+_BLOCK_ROWS = 1 << 14
+_STRINGS = {"name": "name", "category": "cat", "id_text": "id"}
+_OWN_FIELDS = frozenset({"ph", "name", "cat", "pid", "tid", "ts", "dur", "id", "args"})
+_INTEGER = re.compile(rb"0|-?[1-9][0-9]{0,17}")
+_BRACKET_OR_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}\[\]]')
+_MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+class Scanner(Protocol):
+    """Makes rows of ordinary events."""
+
+    def scan(self, window: bytearray | bytes, at: int, end: int, is_first: bool, /) -> tuple[int, int, int]:
+        """Takes the events of ``window[at:end]`` as far as it can.
+
+        Returns where it stopped (behind the last event taken, or at the bracket that ends the list), why, and how
+        many commas were too many or missing. ``is_first``: there was no event before, so none needs a comma.
+        """
+        ...
+
+    def add(self, event: bytes, /) -> bool:
+        """Takes one event, alone; False if it is no ordinary one."""
+        ...
+
+    def take(self, is_last: bool, /) -> list[Any]:
+        """The blocks of rows that are full, or, at the end, all: each is `Columns`, or a list of Arrow arrays."""
+        ...
+
+    def texts(self, column: int, /) -> list[bytes]:
+        """The texts of ``TEXTS[column]`` so far, by number: what stood between the quotes, or JSON."""
+        ...
+
+
+class Columns(dict[str, list[Any]]):
+    """A block of rows as lists; columns that no row has may be missing."""
+
+
+def decode_texts(bodies: Sequence[bytes]) -> list[str]:
+    """What stands between the quotes of JSON strings, as strings. What UTF-8 cannot hold is written by its number."""
+    try:
+        return msgspec.json.decode(b'["' + b'","'.join(bodies) + b'"]', type=list[str]) if bodies else []
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return [decode_json_text(b'"' + body + b'"') for body in bodies]
+
+
+def decode_json_text(value: bytes) -> Any:
+    """Any JSON value of a scanner's; a lone surrogate in it becomes text such as ``\\ud800``."""
+    try:
+        return msgspec.json.decode(value)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return _without_surrogates(json.loads(value.decode(errors="replace"), strict=False))
+
+
+def _without_surrogates(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode(errors="backslashreplace").decode()
+    if isinstance(value, list):
+        return [_without_surrogates(item) for item in value]
+    if isinstance(value, dict):
+        return {_without_surrogates(key): _without_surrogates(item) for key, item in value.items()}
+    return value
 
 
 class ChromeScan:
@@ -126,3 +258,82 @@ def _keys() -> tuple[tuple[bytes, int, int, bool], ...]:
         for name, keys in ARGUMENTS.items()
         for rank, key in enumerate(keys)
     )
+
+
+class TwinScanner:
+    """The scanner in Python. It takes no text: `ChromeStream` reads every event, and each becomes a row by itself."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, dict[bytes, int]] = {name: {b"": 0} for name in TEXTS}  # number 0 stands for none
+        self._rows: list[dict[str, Any]] = []
+
+    def scan(self, window: bytearray | bytes, at: int, end: int, is_first: bool) -> tuple[int, int, int]:
+        """Goes to the next event, which is for `add`, or to the end of the list."""
+        begin = skip_separators(window, at, end)
+        if begin == end:
+            return at, MORE, 0
+        if window[begin] != CLOSING_BRACKET:
+            return at, ODD, 0
+        return begin, LIST_END, window.count(b",", at, begin)
+
+    def add(self, event: bytes) -> bool:
+        given = _members(event)
+        args = _members(given.get("args", b"{}"))
+        others = {key: value for key, value in given.items() if key not in _OWN_FIELDS}
+        if any(_depth(value) > DEEPEST for value in (*args.values(), *others.values())):
+            return False
+        texts = dict([*_texts(given), *_argument_texts(args)])
+        row = {name: self._numbers[name].setdefault(text, len(self._numbers[name])) for name, text in texts.items()}
+        row |= {"phase": ord(msgspec.json.decode(given["ph"])), "args": given.get("args")}
+        row |= {name: nanoseconds(Decimal(given[name].decode())) for name in ("ts", "dur") if name in given}
+        if others:
+            row["fields"] = msgspec.json.encode({key: msgspec.Raw(value) for key, value in others.items()})
+        self._rows.append(row | dict(_argument_numbers(args)) | _id_number(given))
+        return True
+
+    def take(self, is_last: bool) -> list[Columns]:
+        if not self._rows or (len(self._rows) < _BLOCK_ROWS and not is_last):
+            return []
+        rows, self._rows = self._rows, []
+        names = set().union(*rows)
+        return [Columns({name: [row.get(name, 0 if name in TEXTS else None) for row in rows] for name in names})]
+
+    def texts(self, column: int) -> list[bytes]:
+        return list(self._numbers[TEXTS[column]])
+
+
+def _members(text: bytes) -> dict[str, bytes]:
+    return {key: bytes(value) for key, value in _MEMBERS.decode(text).items()}
+
+
+def _texts(given: dict[str, bytes]) -> Iterator[tuple[str, bytes]]:
+    for name, field in _STRINGS.items():
+        if given.get(field, b"").startswith(b'"'):
+            yield name, given[field][1:-1]
+    yield "track", given.get("pid", b"null") + b"," + given.get("tid", b"null")
+
+
+def _id_number(given: dict[str, bytes]) -> dict[str, int]:
+    return {"id": int(given["id"])} if "id" in given and not given["id"].startswith(b'"') else {}
+
+
+def _argument_texts(args: dict[str, bytes]) -> Iterator[tuple[str, bytes]]:
+    for name, keys in ARGUMENTS.items():
+        if name in TEXTS and (values := [args[key] for key in keys if key in args]):
+            yield name, values[0]
+
+
+def _argument_numbers(args: dict[str, bytes]) -> Iterator[tuple[str, int]]:
+    for name, keys in ARGUMENTS.items():
+        values = [args[key] for key in keys if key in args and _INTEGER.fullmatch(args[key])]
+        if name not in TEXTS and values:
+            yield name, int(values[0])
+
+
+def _depth(text: bytes) -> int:
+    """How many brackets stand around each other in JSON, at most."""
+    depth = deepest = 0
+    for match in _BRACKET_OR_STRING.finditer(text):
+        depth += {b"{": 1, b"[": 1, b"}": -1, b"]": -1}.get(match[0], 0)
+        deepest = max(deepest, depth)
+    return deepest

@@ -1,7 +1,7 @@
 """formats: Chrome JSON as it comes. A stream flows in piece by piece; its events flow, as text, into who takes them.
 
 Memory stays flat, whatever the size of the file. This is the one lenient reader: what its taker does not take is read
-event by event, mended where it is no JSON (`chrome_repair`), or left out, and counted.
+event by event, mended where it is no JSON (`chrome_event.mend`), or left out, and counted.
 """
 
 import contextlib
@@ -18,8 +18,15 @@ from typing import Any, Protocol
 import msgspec
 
 from kinetoscope.errors import TraceFileError
-from kinetoscope.formats.chrome_repair import Damage, is_strict, mend, reach_of, read_event, read_fields
-from kinetoscope.formats.chrome_times import event_to_nanoseconds
+from kinetoscope.formats.chrome_event import (
+    Damage,
+    event_to_nanoseconds,
+    is_strict,
+    mend,
+    reach_of,
+    read_event,
+    read_fields,
+)
 from kinetoscope.formats.compression import UnpackedStream, is_packed
 
 Event = dict[str, Any]

@@ -13,8 +13,7 @@ from typing import Annotated
 import msgspec
 
 from kinetoscope.errors import TraceFileError
-from kinetoscope.formats.json_lines import append_line
-from kinetoscope.formats.own_json import decode_struct, encode_struct
+from kinetoscope.formats.own_json import append_line, decode_struct, encode_struct
 from kinetoscope.training.run_folder import RunFolder, is_name_inside
 
 _FOLDER = ".manifest"

@@ -1,4 +1,4 @@
-"""formats: proper nesting. Spans that overlap flow in; each ends up inside, or beside, every other of its track.
+"""Makes the spans of each track nest properly, and writes nested spans as pairs of begin and end.
 
 Viewers draw a track as a stack and drop what does not fit on it (Perfetto counts it as
 ``slice_drop_overlapping_complete_event``). Kineto leaves such spans wherever two of its clocks meet: a Python frame
@@ -9,7 +9,7 @@ import heapq
 import itertools
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
@@ -267,3 +267,35 @@ class OverlapTracks:
 
     def _describe(self, pid: Any, tid: int, name: str, /, **args: Any) -> None:
         self._events.append({"ph": "M", "name": name, "pid": pid, "tid": tid, "args": args})
+
+
+def in_pairs(events: Iterable[Event], is_ours: Callable[[Event], bool]) -> Iterator[Event]:
+    """``events``, whose spans nest, with each span for which ``is_ours`` holds as a ``B`` and an ``E`` event.
+
+    Others stay as they are. Times are integers of nanoseconds. Events without a time come first; then come
+    the tracks, each in the order in which viewers read pairs: what ends at a moment before what begins then, and what
+    encloses before what is inside.
+    """
+    tracks: dict[tuple[Any, Any], list[Event]] = defaultdict(list)
+    for event in events:
+        if event.get("ph") == "M" or "ts" not in event:
+            yield event
+        else:
+            tracks[event.get("pid"), event.get("tid")].append(event)
+    for track in tracks.values():
+        track.sort(key=lambda event: (event["ts"], -event.get("dur", 0)))
+        yield from _brackets(track, is_ours)
+
+
+def _brackets(track: list[Event], is_ours: Callable[[Event], bool]) -> Iterator[Event]:
+    open_ends: list[Event] = []
+    for event in track:
+        while open_ends and open_ends[-1]["ts"] <= event["ts"]:
+            yield open_ends.pop()
+        if event["ph"] == "X" and is_ours(event):
+            end = {key: event[key] for key in ("ph", "name", "cat", "pid", "tid", "ts", "args") if key in event}
+            end |= {"ph": "E", "ts": event["ts"] + event.pop("dur")}
+            event["ph"] = "B"
+            open_ends.append(end)
+        yield event
+    yield from reversed(open_ends)

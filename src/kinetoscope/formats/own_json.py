@@ -1,11 +1,16 @@
-"""formats: our own small files as JSON. Structs flow in and bytes out, and back; texts in them may be paths that are no
-UTF-8, which Python has with lone surrogates in them.
+"""Reads and writes our own small files: structs as JSON, in files of their own or appended line by line.
+
+Texts in them may be paths that are not UTF-8: Python holds these as strings with lone surrogates.
 """
 
+import errno
 import json
-from typing import Any
+import os
+from typing import Any, BinaryIO
 
 import msgspec
+
+from kinetoscope.training.run_folder import RunFolder
 
 
 def encode_struct(struct: msgspec.Struct) -> bytes:
@@ -32,3 +37,21 @@ def decode_struct(text: bytes, kind: Any) -> Any:
 
 def _refuse(constant: str) -> None:
     raise ValueError(f"{constant} is no number in JSON")
+
+
+def append_line(folder: RunFolder, name: str, line: bytes) -> None:
+    """Appends a line to a file in ``folder`` in one write, so that a reader sees all of it or nothing.
+
+    Where a process died in mid-line, that line is ended first. Raises OSError, on a full disk for instance.
+    """
+    with folder.open(name, "ab+") as stream:
+        text = _end_of_torn_line(stream) + line + b"\n"
+        if stream.write(text) < len(text):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder.path / name))
+
+
+def _end_of_torn_line(stream: BinaryIO) -> bytes:
+    if stream.seek(0, os.SEEK_END) == 0:
+        return b""
+    stream.seek(-1, os.SEEK_END)
+    return b"" if stream.read(1) == b"\n" else b"\n"

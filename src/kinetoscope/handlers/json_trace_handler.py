@@ -6,26 +6,29 @@ from pathlib import Path
 from typing import Any, Self
 
 import kinetoscope
+from kinetoscope.clock.clock import choose_base_ns
 from kinetoscope.errors import TraceFileError
 from kinetoscope.formats.chrome import ChromeWriter, read_chrome, read_header
 from kinetoscope.formats.compression import compressed_by_name
-from kinetoscope.formats.live_run import TraceRecipe
-from kinetoscope.formats.nesting import nest
-from kinetoscope.formats.pairs import in_pairs
-from kinetoscope.formats.trace_base import choose_base_ns
+from kinetoscope.formats.nesting import in_pairs, nest
 from kinetoscope.formats.tracks import RankTracks
-from kinetoscope.handlers.cycle_events import MarkerEvent, lasting_events, thread_events, thread_names
-from kinetoscope.handlers.cycle_text import cycle_text
+from kinetoscope.handlers.cycle_events import (
+    Drain,
+    MarkerEvent,
+    Placeholder,
+    cycle_text,
+    lasting_events,
+    thread_events,
+    thread_names,
+)
 from kinetoscope.handlers.merge_process import MergeProcess
-from kinetoscope.handlers.native_drain import Drain, StandIn
+from kinetoscope.live.folders import TraceRecipe
 from kinetoscope.recording.contract import RunInside, TraceHandler
 from kinetoscope.recording.cycle import Cycle
 from kinetoscope.recording.trace_folder import TraceFolder
-from kinetoscope.storage.remote_name import RemoteName, name_on_node
-from kinetoscope.storage.uploads import uploads_of
-from kinetoscope.training.attempt import Attempt
+from kinetoscope.storage.uploads import RemoteName, name_on_node, uploads_of
 from kinetoscope.training.file_names import FileNameFormat
-from kinetoscope.training.ranks import Ranks
+from kinetoscope.training.ranks import Attempt, Ranks
 from kinetoscope.training.state import RunState
 from kinetoscope.training.timestamp import Timestamp, timestamp_fields
 from kinetoscope.writing.atomic_file import atomic_file
@@ -202,7 +205,7 @@ class JSONTraceHandler(TraceHandler):
         return self._tracks.metadata()
 
     def _in_layout(self, events: list[dict[str, Any]]) -> Iterable[dict[str, Any]]:
-        timed = (event for event in events if not isinstance(event, StandIn))
+        timed = (event for event in events if not isinstance(event, Placeholder))
         return in_pairs(timed, is_ours=lambda event: isinstance(event, MarkerEvent)) if self.in_pairs else timed
 
     def merge_now(self, timeout_s: float) -> None:
@@ -232,8 +235,8 @@ def _our_events(cycle: Cycle, drain: Drain) -> Iterator[dict[str, Any]]:
     yield from thread_names(cycle)
     yield from lasting_events(cycle)
     for thread in cycle.threads:
-        stand_in = drain.plan(thread)
-        yield from thread_events(cycle, thread) if stand_in is None else (stand_in,)
+        placeholder = drain.plan(thread)
+        yield from thread_events(cycle, thread) if placeholder is None else (placeholder,)
 
 
 def _contributed(cycle: Cycle) -> tuple[list[dict[str, Any]], dict[str, Any]]:

@@ -1,32 +1,34 @@
-"""handlers: what a killed rank had recorded. Its live folder flows in; the cycles that its unsaved windows would have
-become flow out.
+"""Makes a cycle of each window that a killed process had not saved.
+
+The writer thread writes the log of windows, and may have been late when the process was killed. What the log lacks is
+taken from the window before, and from the process's records, which name their window.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 
-from kinetoscope.clock.anchor import Anchor
-from kinetoscope.formats.live_records import LiveTrack, read_live_folder
-from kinetoscope.formats.live_run import LiveRun, contributed_files
-from kinetoscope.formats.record import (
+from kinetoscope.clock.clock import Anchor
+from kinetoscope.live.contents import LivePart, LiveProcess, LiveTrack, child_records_in_window, read_live_folder
+from kinetoscope.live.folders import LiveRun, contributed_files
+from kinetoscope.live.record import (
     RECORD_BYTES,
     Flag,
     Kind,
+    PartInMemory,
     Record,
+    RecordPart,
+    ThreadRecords,
     pack_records,
     record_columns,
     unpack_records,
 )
-from kinetoscope.formats.window_log import read_windows
-from kinetoscope.handlers.unsaved_windows import UnsavedWindow, find_unsaved_windows
-from kinetoscope.recording.child_records import child_records_in_window
+from kinetoscope.live.window_log import LiveWindow, read_windows
 from kinetoscope.recording.cycle import Contributions, Cycle
-from kinetoscope.recording.recorder import PartInMemory, RecordPart, SpanName, ThreadRecords, WindowRecords
-from kinetoscope.training.attempt import Attempt
-from kinetoscope.training.ranks import Ranks
-from kinetoscope.training.timestamp import Timestamp
+from kinetoscope.recording.recorder import SpanName, WindowRecords
+from kinetoscope.training.ranks import Attempt, Ranks
+from kinetoscope.training.timestamp import Timestamp, timestamp_from_fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,23 @@ class RecoveredWindow:
 
     number: int
     cycle: Cycle
+
+
+@dataclass(frozen=True, slots=True)
+class UnsavedWindow:
+    """A window that was opened and not saved: when it began and closed, and where the run was then. No two overlap.
+    ``epochs`` are as `Cycle` has them.
+
+    One that was still open has None as its ``end``, and ends with the last thing that is known.
+    """
+
+    number: int
+    cycle: int
+    began_ns: int
+    closed_ns: int
+    begin: Timestamp
+    end: Timestamp | None
+    epochs: Sequence[tuple[int, int]] = ()
 
 
 class RankRecords:
@@ -159,3 +178,74 @@ def _end(begin: Timestamp, threads: list[ThreadRecords], names: list[SpanName]) 
     for _ in batches:
         timestamp = timestamp.to_next_batch()
     return timestamp
+
+
+def find_unsaved_windows(log: Iterable[LiveWindow], owner: LiveProcess | None, last_ns: int) -> list[UnsavedWindow]:
+    """The windows that were not saved, by number.
+
+    ``owner`` is what is left of the process that opened them, and ``last_ns`` the latest moment that is known.
+    """
+    windows = _all_windows(log, owner)
+    found: list[UnsavedWindow] = []
+    for window in windows:
+        found.append(_complete(window, found[-1] if found else None, owner, last_ns))
+    limits_ns = [following.began_ns - 1 for following in found[1:]] + [last_ns]
+    return [
+        replace(complete, closed_ns=min(complete.closed_ns, limit_ns))
+        for window, complete, limit_ns in zip(windows, found, limits_ns, strict=True)
+        if not window.is_saved
+    ]
+
+
+def _all_windows(log: Iterable[LiveWindow], owner: LiveProcess | None) -> list[LiveWindow]:
+    """Those in the log, and those that were opened after its last line. One that is not in it and has a lower number
+    was saved long ago."""
+    known = {window.number: window for window in log}
+    newest = max(known, default=0)
+    tracks = owner.tracks if owner is not None else []
+    numbers = {part.window for track in tracks for part in track.parts}
+    numbers |= {span.series for track in tracks for span in track.open_spans}
+    known |= {number: LiveWindow(number) for number in numbers if number > newest}
+    return [known[number] for number in sorted(known)]
+
+
+def _complete(
+    window: LiveWindow, before: UnsavedWindow | None, owner: LiveProcess | None, last_ns: int
+) -> UnsavedWindow:
+    """A window with what the log does not say of it: ``before`` is the window before it."""
+    cycle, began_ns = window.number - 1, 0
+    if before is not None:
+        cycle = before.cycle + window.number - before.number
+        is_closed = before.end is not None
+        began_ns = before.closed_ns + 1 if is_closed else _first_moment(owner, window.number, last_ns)
+        began_ns = max(began_ns, before.began_ns + 1)
+    return UnsavedWindow(
+        number=window.number,
+        cycle=cycle if window.cycle is None else window.cycle,
+        began_ns=began_ns if window.began_ns is None else window.began_ns,
+        closed_ns=last_ns if window.closed_ns is None else window.closed_ns,
+        begin=_timestamp(window.timestamp) or (before and (before.end or before.begin)) or Timestamp(),
+        end=_timestamp(window.end_timestamp),
+        epochs=sorted(window.epochs),
+    )
+
+
+def _timestamp(fields: dict[str, int | float] | None) -> Timestamp | None:
+    return timestamp_from_fields(fields) if fields is not None else None
+
+
+def _first_moment(owner: LiveProcess | None, window: int, last_ns: int) -> int:
+    """When the first thing began that a process recorded in a window: after all that it recorded in the ones before,
+    whatever a damaged record says."""
+    tracks = owner.tracks if owner is not None else []
+    parts = [part for track in tracks for part in track.parts if len(part)]
+    begins = [min(record_columns(part.read()).begin) for part in parts if part.window == window]
+    begins += [span.begin for track in tracks for span in track.open_spans if span.series == window]
+    before_ns = max((_end_of(part) for part in parts if part.window < window), default=-1)
+    return max(min(begins, default=last_ns), before_ns + 1)
+
+
+def _end_of(part: LivePart) -> int:
+    """Records stand in the order in which they ended."""
+    (last,) = unpack_records(part.read()[-RECORD_BYTES:])
+    return int(last.end) if last.kind == Kind.SPAN else last.begin

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from kinetoscope.clock.anchor import Anchor, ClockLine
+from kinetoscope.clock.clock import Anchor, ClockLine
 from kinetoscope.clock.relation import ClockRelation, relation_from_fields
 from kinetoscope.errors import MergeError
 

@@ -12,13 +12,12 @@ from pathlib import Path
 from threading import Event, Lock, main_thread
 from typing import Any, Protocol
 
+from kinetoscope.clock.clock import choose_base_ns
 from kinetoscope.errors import MergeError
 from kinetoscope.formats.perfetto import PerfettoWriter
-from kinetoscope.formats.trace_base import choose_base_ns
 from kinetoscope.formats.tracks import RankTracks
 from kinetoscope.merge.alignment import align, describe_clocks, notes_on_alignment, notes_on_clocks
-from kinetoscope.merge.counters import counter_places
-from kinetoscope.merge.input_file import InputFile, Plan, Questions, nesting_notes, own_header
+from kinetoscope.merge.input_file import InputFile, Plan, Questions, counter_places, nesting_notes, own_header
 from kinetoscope.merge.pure_rewrite import PureRewriter
 from kinetoscope.merge.trace_output import TraceWriter, is_perfetto, trace_output
 from kinetoscope.merge.window import Window

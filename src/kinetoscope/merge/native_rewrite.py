@@ -22,15 +22,21 @@ from kinetoscope.formats.chrome import (
     nothing_left,
     without_events,
 )
-from kinetoscope.formats.chrome_repair import read_event
+from kinetoscope.formats.chrome_event import event_to_nanoseconds, read_event
 from kinetoscope.formats.chrome_stream import NOT_STRICT, Stop, StreamedTrace, stream_chrome
-from kinetoscope.formats.chrome_times import event_to_nanoseconds
 from kinetoscope.formats.nesting import OverlapTracks
 from kinetoscope.formats.perfetto import PerfettoWriter, process_uuid, track_uuid
 from kinetoscope.formats.tracks import Descriptions, IdNumbers, Role, with_plain_places
 from kinetoscope.formats.viewers import made_viewable, misread_tids, viewer_place
-from kinetoscope.merge.counters import read_counter_facts
-from kinetoscope.merge.input_file import InputFile, Plan, Questions, batches_by_pid, file_state, notes_of
+from kinetoscope.merge.input_file import (
+    InputFile,
+    Plan,
+    Questions,
+    batches_by_pid,
+    file_state,
+    notes_of,
+    read_counter_facts,
+)
 
 LOOK_CANONICAL = 1
 LOOK_AGAIN = 2

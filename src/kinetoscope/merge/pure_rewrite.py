@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from kinetoscope.formats.chrome import ChromeTrace, Event, collect_chrome
-from kinetoscope.formats.chrome_times import MOST_NS
+from kinetoscope.formats.chrome_event import MOST_NS
 from kinetoscope.formats.nesting import nest
 from kinetoscope.formats.perfetto import PerfettoWriter
 from kinetoscope.formats.tracks import Descriptions, plain_pid, renumber_ids, says_names, with_plain_places
@@ -24,8 +24,16 @@ from kinetoscope.formats.viewers import (
     part_repeated_flows,
     viewer_place,
 )
-from kinetoscope.merge.counters import find_counters
-from kinetoscope.merge.input_file import InputFile, Moment, Plan, Questions, batches_by_pid, file_state, notes_of
+from kinetoscope.merge.input_file import (
+    InputFile,
+    Moment,
+    Plan,
+    Questions,
+    batches_by_pid,
+    file_state,
+    find_counters,
+    notes_of,
+)
 
 _LIGHT_FIELDS = (
     "ph",

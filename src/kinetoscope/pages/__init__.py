@@ -1,1 +1,1 @@
-"""pages: self-contained web pages, and the few lines that put data into one."""
+"""pages: self-contained web pages, and the code that puts data into them."""

@@ -1,4 +1,4 @@
-"""pages: memory over time as a stacked area. Columns flow in; one HTML file that needs nothing else flows out."""
+"""pages: the memory timeline, a stacked area of memory over time, as one HTML file that needs nothing else."""
 
 import html
 import json
@@ -21,12 +21,12 @@ def render_memory_timeline(
         "sizes": [list(sizes_bytes[at]) for at in kept],
     }
     page = files("kinetoscope.pages").joinpath("memory_timeline.html").read_text(encoding="utf-8")
-    # In a script, "</" would end it.
+    # "</" would end the script.
     return page.replace("{{device}}", html.escape(device)).replace("{{data}}", json.dumps(data).replace("</", "<\\/"))
 
 
 def _kept(sizes_bytes: Sequence[Sequence[int]]) -> list[int]:
-    """The rows to draw: of each stretch of neighbours the one with the most memory, so that no peak is lost."""
+    """The rows to draw. Of each group of neighbours it is the one with the most memory, so that no peak is lost."""
     stretch = -(-len(sizes_bytes) // _MOST_POINTS) or 1
     starts = range(0, len(sizes_bytes), stretch)
     return [max(range(at, min(at + stretch, len(sizes_bytes))), key=lambda row: sum(sizes_bytes[row])) for at in starts]

@@ -11,12 +11,10 @@ from contextlib import suppress
 from typing import Any
 
 from kinetoscope.clock.clock import Clock
-from kinetoscope.clock.identity import clock_identity
 from kinetoscope.clock.relation import ClockRelation, same_clock
-from kinetoscope.clock.sync import STORE_ERRORS, ClockClient, ClockServer
+from kinetoscope.clock.sync import STORE_ERRORS, ClockClient, ClockServer, clock_identity
 from kinetoscope.recording.cycle import Cycle
-from kinetoscope.training.attempt import Attempt, agree_on_attempt
-from kinetoscope.training.ranks import Ranks, torch_distributed
+from kinetoscope.training.ranks import Attempt, Ranks, agree_on_attempt, torch_distributed
 from kinetoscope.writing.writer_thread import WriterThread
 
 _log = logging.getLogger("kinetoscope")

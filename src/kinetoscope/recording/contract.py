@@ -1,18 +1,35 @@
-"""recording: the contract between a run and who takes part in it: what a trace handler is told, and what it may ask."""
+"""recording: the contract between a run and who takes part in it: what a trace handler is told, what it may ask, how it
+is called, and what a run may be given.
+"""
 
+import logging
 import os
-from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
+import threading
+import traceback
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path, PurePath
+from types import GeneratorType
 from typing import Any, Protocol
 
+from kinetoscope.clock.clock import Anchor, ClockLine
+from kinetoscope.errors import SettingsError
+from kinetoscope.live.folders import TraceRecipe
+from kinetoscope.live.own_folder import LIVE_BYTES_MAX
 from kinetoscope.recording.cycle import Contributions, Cycle
 from kinetoscope.recording.marker import RECORDING_ACTIONS, Marker
-from kinetoscope.recording.schedule import ProfilerAction
-from kinetoscope.training.attempt import Attempt
-from kinetoscope.training.callback import Callback
-from kinetoscope.training.ranks import Ranks
+from kinetoscope.recording.process import this_process
+from kinetoscope.recording.recorder import NameTable
+from kinetoscope.recording.schedule import ProfilerAction, Schedule, check_schedule
+from kinetoscope.training.event import Callback, overrides
+from kinetoscope.training.ranks import Attempt, Ranks
+from kinetoscope.training.remote_url import check_url
 from kinetoscope.training.state import RunState
 from kinetoscope.training.timestamp import Moment
+from kinetoscope.writing.atomic_file import working_folder
+
+_log = logging.getLogger("kinetoscope")
 
 
 class TraceHandler(Callback):
@@ -57,10 +74,16 @@ class TraceHandler(Callback):
         """
 
 
-def overrides(handler: object, method: str) -> bool:
-    """Whether a handler wants ``method`` called: it overrides `TraceHandler`'s, or is no TraceHandler but has one."""
-    own = getattr(type(handler), method, None) or getattr(handler, method, None)
-    return own is not None and own is not getattr(TraceHandler, method)
+def run_folder_of(handlers: Iterable[object]) -> Path | None:
+    """The run folder of the first handler that has one."""
+    folders = (getattr(handler, "run_folder", None) for handler in handlers)
+    return next((folder for folder in folders if isinstance(folder, Path)), None)
+
+
+def recipe_of(handler: object) -> TraceRecipe | None:
+    """How `recover` can make the traces of a handler, once the run has begun; None if it cannot."""
+    recipe = getattr(handler, "recipe", None)
+    return recipe if isinstance(recipe, TraceRecipe) else None
 
 
 class RunInside(Protocol):
@@ -118,3 +141,237 @@ class AnyProfiler(Protocol):
     def get_action(self) -> ProfilerAction: ...
     def schedule(self, state: RunState) -> ProfilerAction: ...
     def record_chrome_json_trace_file(self, filepath: str | os.PathLike[str]) -> None: ...
+
+
+def active_profiler() -> AnyProfiler | None:
+    """The profiler of this process that has started and is not closed; None if there is none."""
+    return None if this_process.run is None else this_process.run.profiler
+
+
+# -- calls -------------------------------------------------------------------------------------------------------------
+
+
+class Guard:
+    """Calls sources, handlers and schedules. One that raises is reported once, switched off, and never called again
+    until the run ends.
+
+    With ``strict`` the error is raised as well. On the writer thread, and once the run is ``closing``, nobody could
+    catch it and the rest must still be done: then the first one is kept for `raise_first`, without the frames it came
+    through, which hold what was recorded.
+    """
+
+    def __init__(self, strict: bool) -> None:
+        self.strict = strict
+        self.closing = False
+        self.wait_for: Callable[..., Any] | None = None
+        """While the run ends: calls are made through this, so that Ctrl-C ends them."""
+        self._first: BaseException | None = None
+        self._off: list[object] = []
+
+    def __call__(self, owner: object, method: Callable[..., Any], arguments: tuple[object, ...] = ()) -> Any:
+        """The method's result, or None if it raised now or its owner was switched off before."""
+        if self._off and self.is_off(owner):
+            return None
+        try:
+            return self._call(method, arguments)
+        except Exception as error:
+            self.switch_off(owner, error)
+            if self.strict and not self.closing:
+                raise
+            self.keep(error)
+            return None
+
+    def end(self, owner: object, method: Callable[..., Any], arguments: tuple[object, ...] = ()) -> None:
+        """Calls the method by which ``owner`` lets go of what it holds, also if it was switched off."""
+        try:
+            self._call(method, arguments)
+        except Exception as error:
+            self.report(f"Closing {name_of(owner)}", error)
+
+    def _call(self, method: Callable[..., Any], arguments: tuple[object, ...]) -> Any:
+        wait_for = self.wait_for  # read once: the run may end on another thread meanwhile
+        return method(*arguments) if wait_for is None else wait_for(method, *arguments)
+
+    def is_off(self, owner: object) -> bool:
+        return any(it is owner for it in self._off)
+
+    def switch_off(self, owner: object, error: BaseException) -> None:
+        """Says what failed, and sees to it that ``owner`` is not called again."""
+        if not self.is_off(owner):
+            self._off.append(owner)
+            _log.error(
+                "%s failed and is switched off for the rest of this run; training goes on. %s",
+                name_of(owner),
+                text_of(error),
+            )
+
+    def report(self, job: str, error: BaseException) -> None:
+        """Says what failed where nobody could catch it, as on the writer thread, and keeps it."""
+        _log.error("%s failed: %s", job, text_of(error))
+        self.keep(error)
+
+    def keep(self, error: BaseException) -> None:
+        """Keeps an error that was reported, if it is to be raised."""
+        if self.strict and self._first is None:
+            error.add_note(text_of(error))
+            error.__traceback__ = error.__cause__ = error.__context__ = None
+            self._first = error
+
+    def raise_first(self) -> None:
+        """With ``strict``, raises the first error that was kept, once."""
+        first, self._first = self._first, None
+        if first is not None:
+            raise first
+
+
+def name_of(owner: object) -> str:
+    """What a person calls a source, a handler or a schedule."""
+    return getattr(owner, "__qualname__", None) or type(owner).__name__
+
+
+def text_of(error: BaseException) -> str:
+    """What was raised, and where: as text, which keeps nothing alive that was about to be saved."""
+    return f"{type(error).__name__}: {error}\n{''.join(traceback.format_exception(error)).rstrip()}"
+
+
+class Listeners:
+    """The handlers that override per-event methods, called one event at a time.
+
+    A `SpanListener` of the recorder. ``anchor`` turns its nanoseconds into unix time; ``guard(handler, method,
+    arguments)`` makes the calls.
+    """
+
+    def __init__(
+        self, handlers: Iterable[object], names: NameTable, state: RunState, anchor: Anchor, guard: Guard
+    ) -> None:
+        handlers = list(handlers)
+        self._on_duration = _methods(handlers, "process_duration_event")
+        self._on_instant = _methods(handlers, "process_instant_event")
+        self._on_counter = _methods(handlers, "process_counter_event")
+        self._names = names
+        self._clock = ClockLine(anchor, anchor)
+        self._guard = guard
+        # Reentrant: a signal handler, or a handler's own marker, may record while an event is being told.
+        self._lock = threading.RLock()
+        self._reported: dict[str, tuple[int, Any]] = {}
+        self._state = state
+
+    def __bool__(self) -> bool:
+        return bool(self._on_duration or self._on_instant or self._on_counter)
+
+    def on_begin(self, name: int, begin_ns: int, entry: Any) -> None:
+        with self._lock:
+            text = self._names.names[name].name
+            if text not in self._reported:
+                self._reported[text] = (name, entry)
+                self._tell(self._on_duration, name, begin_ns, is_start=True)
+
+    def on_end(self, name: int, end_ns: int, entry: Any) -> None:
+        with self._lock:
+            text = self._names.names[name].name
+            if self._reported.get(text, (0, None))[1] is entry:
+                del self._reported[text]
+                self._tell(self._on_duration, name, end_ns, is_start=False)
+
+    def on_instant(self, name: int, now_ns: int) -> None:
+        with self._lock:
+            self._tell(self._on_instant, name, now_ns)
+
+    def on_counter(self, name: int, now_ns: int, values: Mapping[str, int | float]) -> None:
+        with self._lock:
+            self._tell(self._on_counter, name, now_ns, values=dict(values))
+
+    def cut(self, now_ns: int) -> None:
+        """Reports the end of every span whose begin was reported: the window closes, or the run ends."""
+        with self._lock:
+            reported, self._reported = self._reported, {}
+            for name, _ in reported.values():
+                self._tell(self._on_duration, name, now_ns, is_start=False)
+
+    def _tell(self, methods: list[tuple[object, Callable[..., object]]], name: int, at_ns: int, **what: object) -> None:
+        """Arguments go by name, as Composer passes them: its handlers need not keep their order."""
+        span = self._names.names[name]
+        what |= {"name": span.name, "categories": span.categories, "timestamp": self._state.timestamp}
+        what["wall_clock_time_ns"] = self._clock.unix_ns(at_ns)
+        for handler, method in methods:
+            self._guard(handler, partial(method, **what), ())
+
+
+def _methods(handlers: list[object], name: str) -> list[tuple[object, Callable[..., object]]]:
+    return [(handler, getattr(handler, name)) for handler in handlers if overrides(handler, name, TraceHandler)]
+
+
+# -- arguments ---------------------------------------------------------------------------------------------------------
+
+_METHODS = {name for kind in (TraceHandler, Callback) for name in dir(kind) if not name.startswith("_")}
+
+
+def check_callbacks(given: Any, argument: str) -> list[Any]:
+    """One trace handler or source, or several, as a list. They may be of any class that has some of the methods."""
+    several = isinstance(given, Sequence | set | frozenset) and not isinstance(given, str | bytes)
+    callbacks = list(given) if several else [given]
+    for callback in callbacks:
+        _check_callback(callback, argument)
+    return callbacks
+
+
+def _check_callback(callback: object, argument: str) -> None:
+    if isinstance(callback, type):
+        raise SettingsError(f"{argument} holds the class {callback.__name__}. Pass an instance: {callback.__name__}().")
+    if isinstance(callback, GeneratorType):
+        raise SettingsError(f"{argument} is a generator. Pass a list.")
+    if isinstance(callback, str | bytes | PurePath | Mapping):
+        raise SettingsError(
+            f"{argument} holds {callback!r}. Pass objects such as JSONTraceHandler(...), or a list of them."
+        )
+    if not any(callable(getattr(callback, name, None)) for name in _METHODS):
+        raise SettingsError(f"{argument} holds {callback!r}, which has no method of Callback or TraceHandler.")
+
+
+def check_number(value: object, argument: str, unit: str, *, least: float = 0) -> None:
+    """A number of at least ``least``."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= least:
+        raise SettingsError(f"{argument} is a number of {unit}, at least {least}; not {value!r}.")
+
+
+def check_kind(value: object, argument: str, kinds: Iterable[type], words: str) -> None:
+    """One of some types."""
+    if not isinstance(value, tuple(kinds)):
+        raise SettingsError(f"{argument} must be {words}, not {value!r}.")
+
+
+def check_state(state: object) -> None:
+    """Something with the attributes of a `State` that are read."""
+    missing = [name for name in ("run_name", "timestamp") if not hasattr(state, name)]
+    if missing:
+        raise SettingsError(f"state must have the attributes of State; {state!r} has no {' and no '.join(missing)}.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSettings:
+    """How to record a run, as `kinetoscope.Profiler` describes it. Raises `SettingsError` for what cannot work.
+
+    A relative ``live_folder`` is one in the folder where the process is when this is made.
+    """
+
+    schedule: Schedule
+    upload_to: str | None = None
+    strict: bool = False
+    grace_s: float = 10.0
+    close_timeout_s: float = 300.0
+    live_folder: str | os.PathLike[str] | bool | None = None
+    live_bytes_max: int = LIVE_BYTES_MAX
+    is_quiet: bool = False
+
+    def __post_init__(self) -> None:
+        check_schedule(self.schedule)
+        if self.upload_to is not None:
+            check_kind(self.upload_to, "upload_to", (str,), "a URL")
+            check_url(self.upload_to, "upload_to")
+        if self.live_folder is not None:
+            check_kind(self.live_folder, "live_folder", (str, os.PathLike, bool), "a folder, or False for none")
+        check_number(self.grace_s, "grace_s", "seconds")
+        check_number(self.close_timeout_s, "close_timeout_s", "seconds")
+        check_number(self.live_bytes_max, "live_bytes_max", "bytes")
+        if self.live_folder and isinstance(self.live_folder, str | os.PathLike):
+            object.__setattr__(self, "live_folder", working_folder() / self.live_folder)

@@ -11,12 +11,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kinetoscope.formats.record import RECORD_BYTES
-from kinetoscope.recording.contract import TraceHandler, overrides
+from kinetoscope.live.record import RECORD_BYTES
+from kinetoscope.recording.contract import Guard, TraceHandler, name_of, recipe_of
 from kinetoscope.recording.cycle import Contributions, Cycle
-from kinetoscope.recording.guard import Guard, name_of
-from kinetoscope.recording.live_folder import recipe_of
 from kinetoscope.recording.marker import Marker
+from kinetoscope.training.event import overrides
 from kinetoscope.training.wording import counted
 from kinetoscope.writing.writer_thread import WriterThread
 
@@ -93,7 +92,6 @@ class UnsavedCycles:
         return oldest
 
 
-_log = logging.getLogger("kinetoscope")
 _PASSING = (OSError, MemoryError)
 """What may go better next time. Anything else is a fault of the handler, which is switched off."""
 _MOST_HELD = 2  # results of sources, which may take a good part of the memory there is
@@ -142,7 +140,7 @@ class Delivery:
     # -- cycles -----------------------------------------------------------------------------------------------
 
     def _deliver(self, cycle: Cycle) -> None:
-        save = Save(cycle, [it for it in self._get_handlers() if overrides(it, "process_cycle")])
+        save = Save(cycle, [it for it in self._get_handlers() if overrides(it, "process_cycle", TraceHandler)])
         earlier = self.unsaved.to_try()
         self.unsaved.keep(save)  # until it is saved, whatever happens
         for other in earlier:
@@ -219,7 +217,7 @@ class Delivery:
             self._guard.report("Taking over a trace file", error)
         for file in to.files[num_before:]:
             for handler in self._get_handlers():
-                if overrides(handler, "process_chrome_json_trace_file"):
+                if overrides(handler, "process_chrome_json_trace_file", TraceHandler):
                     self._tell_of_file(handler, file, to)
 
     def _tell_of_file(self, handler: TraceHandler, file: Path, to: Contributions) -> None:

@@ -1,15 +1,16 @@
 """recording: the plain training loop. It tells the run where training is, as a trainer's engine would."""
 
 import contextlib
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
+from functools import partial
 from time import monotonic
 from typing import Any, Generic, TypeVar
 
 from kinetoscope.errors import ProfilerStateError
-from kinetoscope.recording.data_wait import DataLoaderWatch
-from kinetoscope.recording.lasting import LastingSpans
+from kinetoscope.recording.cycle import LastingSpans
 from kinetoscope.recording.marker import Marker
 from kinetoscope.recording.run import Run
 from kinetoscope.training.event import Event
@@ -19,50 +20,35 @@ T = TypeVar("T")
 
 
 class _OpenSpan:
-    """A span of the loop that is begun in one call and ended, or found to be none, in a later one."""
+    """A span of the loop that is begun in one call and ended, or found to be none, in a later one.
 
-    __slots__ = ("_marker", "_token")
+    ``lasting`` is told of it if it may outlast windows.
+    """
 
-    def __init__(self, marker: Marker) -> None:
-        self._marker = marker
+    __slots__ = ("_lasting", "_marker", "_token", "is_open")
+
+    def __init__(self, marker: Marker, lasting: LastingSpans | None = None) -> None:
+        self._marker, self._lasting = marker, lasting
         self._token: Any = None
+        self.is_open = False
 
     def begin(self) -> None:
         self._token = self._marker.begin()
-
-    def end(self) -> None:
-        token, self._token = self._token, None
-        self._marker.end(token)
-
-    def abandon(self) -> None:
-        token, self._token = self._token, None
-        self._marker.abandon(token)
-
-
-class _LastingSpan(_OpenSpan):
-    """One that may outlast windows."""
-
-    __slots__ = ("_lasting", "is_open")
-
-    def __init__(self, marker: Marker, lasting: LastingSpans) -> None:
-        super().__init__(marker)
-        self._lasting = lasting
-        self.is_open = False
-
-    def begin(self) -> None:
-        super().begin()
         self.is_open = True
-        self._lasting.begin(self._marker, is_recorded=self._token is not None)
+        if self._lasting is not None:
+            self._lasting.begin(self._marker, is_recorded=self._token is not None)
 
     def end(self) -> None:
-        super().end()
-        self.is_open = False
-        self._lasting.end(self._marker)
+        token, self._token, self.is_open = self._token, None, False
+        self._marker.end(token)
+        if self._lasting is not None:
+            self._lasting.end(self._marker)
 
     def abandon(self) -> None:
-        super().abandon()
-        self.is_open = False
-        self._lasting.end(self._marker, is_one=False)
+        token, self._token, self.is_open = self._token, None, False
+        self._marker.abandon(token)
+        if self._lasting is not None:
+            self._lasting.end(self._marker, is_one=False)
 
 
 class Batches(Generic[T]):
@@ -137,6 +123,40 @@ class _Batch:
         return timedelta(seconds=monotonic() - self.began_s)
 
 
+class DataLoaderWatch:
+    """While installed, calls ``around(fetch)`` in place of each fetch of a torch DataLoader, on whichever thread.
+
+    Torch has no hook for this, so the iterators' ``__next__`` is replaced. Where torch is not loaded, or its iterators
+    look different, nothing happens. `remove` leaves the method as it was, unless somebody else has replaced it since:
+    then ours stays beneath theirs and does nothing more.
+    """
+
+    def __init__(self, around: Callable[[Callable[[], Any]], Any]) -> None:
+        self._around: Callable[[Callable[[], Any]], Any] | None = around
+        self._kind: Any = None
+        self._original: Any = None
+        self._ours: Any = None
+
+    def install(self) -> None:
+        """Begins to watch, if torch's DataLoader is loaded by now and is not watched yet."""
+        kind: Any = getattr(sys.modules.get("torch.utils.data.dataloader"), "_BaseDataLoaderIter", None)
+        if self._kind is not None or self._around is None or "__next__" not in getattr(kind, "__dict__", ()):
+            return
+        self._kind, self._original = kind, kind.__next__
+
+        def fetch_watched(iterator: Any) -> Any:
+            around = self._around
+            return self._original(iterator) if around is None else around(partial(self._original, iterator))
+
+        self._ours = kind.__next__ = fetch_watched
+
+    def remove(self) -> None:
+        """Ends watching, for good."""
+        self._around = None
+        if self._kind is not None and self._kind.__next__ is self._ours:
+            self._kind.__next__ = self._original
+
+
 class Loop:
     """Advances the timestamp of a run that has no trainer, fires its events, and records `event/epoch`,
     `event/dataloader`, `event/batch` and, for evaluations, `event/eval` and `event/eval_batch` spans.
@@ -148,7 +168,7 @@ class Loop:
     def __init__(self, run: Run, state: State) -> None:
         self._run, self._state = run, state
         run.driver = self
-        self._epoch_span = _LastingSpan(run.marker("event/epoch", "epoch"), run.lasting)
+        self._epoch_span = _OpenSpan(run.marker("event/epoch", "epoch"), run.lasting)
         self._dataloader = run.marker("event/dataloader", "dataloader")
         self._batch = _Batch(run.marker("event/batch", "batch"))
         self._eval = run.marker("event/eval", "eval")
@@ -380,8 +400,8 @@ class Loop:
             if is_expected:
                 self._batch.begin(is_expected=True)
 
-    def _begin_evaluation(self) -> _LastingSpan:
-        span = _LastingSpan(self._eval, self._run.lasting)
+    def _begin_evaluation(self) -> _OpenSpan:
+        span = _OpenSpan(self._eval, self._run.lasting)
         span.begin()
         return span
 

@@ -1,27 +1,29 @@
-"""recording: markers, what a user puts around the code to be seen. Calls flow in, records flow to the recorder."""
+"""recording: markers, which a user puts around the code to be seen: those of a Profiler, and those of library code."""
 
+import contextlib
 import functools
 import inspect
 import os
 import threading
-from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping
+import weakref
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
+from typing import Any, ParamSpec, TypeVar, cast, overload
 
-import kinetoscope
+from kinetoscope.clock.clock import Clock
 from kinetoscope.errors import MarkerError
 from kinetoscope.recording import compiler
-from kinetoscope.recording.process import this_process
-from kinetoscope.recording.recorder import ACTION_BITS, INSTANT_ON_BEGIN, INSTANT_ON_END, NO_NAME, SpanName
+from kinetoscope.recording.process import find_parents_run, this_process
+from kinetoscope.recording.recorder import ACTION_BITS, INSTANT_ON_BEGIN, INSTANT_ON_END, MOST_NAMES, NO_NAME, SpanName
 from kinetoscope.recording.recorder_choice import ProcessRecorder, ProcessSpan
 from kinetoscope.recording.schedule import ProfilerAction
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from kinetoscope.training.once_log import OnceLog
+from kinetoscope.writing.own_thread import after_fork_in_child
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
+MOST_IDLE = 4096
 RECORDING_ACTIONS = (ProfilerAction.WARMUP, ProfilerAction.ACTIVE, ProfilerAction.ACTIVE_AND_SAVE)
 
 
@@ -184,7 +186,7 @@ class Marker(ProcessSpan):
     def __reduce__(self) -> Any:
         it = self.settings
         on_start, on_finish = bool(it.edges & INSTANT_ON_BEGIN), bool(it.edges & INSTANT_ON_END)
-        return kinetoscope.marker, (it.name, tuple(sorted(it.actions)), on_start, on_finish, it.categories)
+        return marker, (it.name, tuple(sorted(it.actions)), on_start, on_finish, it.categories)
 
     def __repr__(self) -> str:
         return f"<Marker {self.name!r} {self.settings}>"
@@ -231,7 +233,7 @@ def _around_function(marker: Marker, function: Callable[..., Any]) -> Callable[.
 
 
 @contextmanager
-def _span(marker: Marker) -> "Iterator[None]":
+def _span(marker: Marker) -> Iterator[None]:
     """The span as a token, since the block may be left on another thread than it was entered on."""
     token = marker.begin()
     try:
@@ -281,7 +283,7 @@ def _around_async_generator(marker: Marker, function: Callable[..., Any]) -> Cal
     return wrapper
 
 
-def _numbers(marker_name: str, values: Mapping[str, Any]) -> "Iterator[tuple[str, int | float]]":
+def _numbers(marker_name: str, values: Mapping[str, Any]) -> Iterator[tuple[str, int | float]]:
     for name, value in values.items():
         try:
             yield str(name), _number(value)
@@ -296,3 +298,149 @@ def _number(value: Any) -> int | float:
         return value + 0
     value = value.item() if hasattr(value, "item") else float(value)
     return value if isinstance(value, int | float) else float(value)
+
+
+# -- the markers of a profiler -----------------------------------------------------------------------------------------
+
+
+class KnownMarkers:
+    """Each marker that somebody holds, has started or is in, and of the others some thousands: the latest.
+
+    ``recent`` has those that are held here, so that the usual look-up is one in a dict.
+    """
+
+    def __init__(self) -> None:
+        self.recent: dict[Any, Marker] = {}
+        self._living: weakref.WeakValueDictionary[Any, Marker] = weakref.WeakValueDictionary()
+
+    def get(self, key: object) -> Marker | None:
+        """The marker of that key, if it is still known."""
+        known = self.recent.get(key)
+        if known is None and (known := self._living.get(key)) is not None:
+            known = self.add(key, known)
+        return known
+
+    def add(self, key: object, marker: Marker) -> Marker:
+        """The marker that stands for ``key`` from now on: ``marker``, unless another thread was quicker."""
+        if len(self.recent) >= MOST_IDLE:
+            self._forget_idle(marker.name)
+        known = self.recent.setdefault(key, marker)
+        self._living[key] = known
+        return known
+
+    def living(self) -> list[Marker]:
+        """All markers there are."""
+        return [marker for reference in self._living.valuerefs() if (marker := reference()) is not None]
+
+    def _forget_idle(self, name: str) -> None:
+        """Lets go of those that nobody else holds."""
+        _warn_of_many(name)
+        recent, self.recent = self.recent, {}
+        for marker in recent.values():
+            marker.rest()
+
+
+class ProfilerMarkers:
+    """The markers of one profiler, and the recorder that they record into. They last as long as the profiler."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.recorder = ProcessRecorder(clock)
+        self._known = KnownMarkers()
+        self._once = OnceLog()
+
+    def get(self, asked: MarkerSettings, kind: type[Marker] = Marker) -> Marker:
+        """The marker with these settings, of ``kind`` where it is made now. Of one that is there, the settings stay; if
+        others are asked for, a warning says so once."""
+        known = self._known.get(asked.key)
+        if known is None:
+            compiler.teach_dynamo(kind)
+            return self._known.add(asked.key, kind(self.recorder, asked))
+        if asked not in (known.settings, MarkerSettings(asked.name, args=asked.args)):
+            message = "Marker %r exists with %s; now asked for with %s: the first stay."
+            subject = (asked, known.settings)
+            self._once.warn(message, asked.name, known.settings, asked, about=subject)
+        return known
+
+
+def _warn_of_many(name: str) -> None:
+    this_process.once.warn(
+        "More than %d different markers were asked for; the latest is %r. Each new name takes time and memory, and "
+        "once %d have been recorded, the digits of further ones become #. Give such markers one name, and put what "
+        'changes into a counter, as in marker("step").counter({"number": 7}). The batch is in the args of every '
+        "span anyway.",
+        MOST_IDLE,
+        name,
+        MOST_NAMES,
+    )
+
+
+# -- the markers of library code ---------------------------------------------------------------------------------------
+
+_idle = ProcessRecorder()
+_home = _current = _idle  # where library markers record while this process has no active profiler, and where now
+_known = KnownMarkers()
+_nothing = contextlib.nullcontext()
+
+
+def marker(
+    name: str,
+    actions: Iterable[ProfilerAction] = RECORDING_ACTIONS,
+    record_instant_on_start: bool = False,
+    record_instant_on_finish: bool = False,
+    categories: Iterable[str] = (),
+) -> Marker:
+    """The marker of that name for code that has no profiler at hand: it records into the process's active Profiler.
+
+    Takes what `Profiler.marker` takes, and costs as much as a skipped span when no profiler is active. May be called
+    each time (``with kinetoscope.marker("parse"):``) or once, ahead of time.
+    """
+    if compiler.is_compiling():
+        return cast("Marker", _nothing)
+    if actions is RECORDING_ACTIONS and not (record_instant_on_start or record_instant_on_finish or categories):
+        return _known.recent.get(name) or _library_marker(MarkerSettings(name))
+    settings = MarkerSettings(name, actions, record_instant_on_start, record_instant_on_finish, categories)
+    return _library_marker(settings)
+
+
+def _library_marker(settings: MarkerSettings) -> Marker:
+    compiler.teach_dynamo(Marker)
+    key = settings.name if settings == MarkerSettings(settings.name) else settings
+    return _known.get(key) or _known.add(key, Marker(_current, settings))
+
+
+def begin_library_markers(recorder: ProcessRecorder) -> None:
+    """Has library markers record into the ``recorder`` of the run that begins."""
+    _move_to(recorder)
+
+
+def end_library_markers(recorder: ProcessRecorder) -> None:
+    """Makes library markers idle again, unless they record into another recorder since."""
+    if _current is recorder:
+        _move_to(_home)
+
+
+def _move_to(recorder: ProcessRecorder) -> None:
+    global _current
+    _current = recorder
+    for known in _known.living():
+        known.record_into(recorder)
+
+
+def _join_parents_run() -> None:
+    """Records into the run of which this process is a worker, if it is one and has no profiler of its own."""
+    run_file = find_parents_run() if _idle.keeps_files and _current is _idle else None
+    if run_file is not None:
+        _idle.follow(run_file)
+
+
+def _forget_parent() -> None:
+    """A child has no profiler yet. Where its parent has one, that one's recorder goes on recording for the parent."""
+    global _home
+    _home = _current
+    this_process.forget_parents_run()
+    _join_parents_run()
+
+
+_join_parents_run()
+after_fork_in_child(_forget_parent)

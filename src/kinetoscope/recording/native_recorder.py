@@ -13,12 +13,14 @@ from typing import Any
 
 from kinetoscope import _native
 from kinetoscope.clock.clock import Clock, SystemClock
-from kinetoscope.formats.chunk import NamesFile
-from kinetoscope.recording.child_records import delete_child_records, take_child_records
-from kinetoscope.recording.parked import ParkedWindow
-from kinetoscope.recording.recorder import NameTable, ThreadRecords, WindowRecords
+from kinetoscope.live.chunk import NamesFile
+from kinetoscope.live.contents import delete_child_records, take_child_records
+from kinetoscope.live.parked_window import ParkedWindow
+from kinetoscope.live.record import ThreadRecords
+from kinetoscope.recording.process import this_process
+from kinetoscope.recording.recorder import NameTable, WindowRecords
 from kinetoscope.training.wording import counted
-from kinetoscope.writing.forked_child import after_fork_in_child
+from kinetoscope.writing.own_thread import after_fork_in_child
 
 
 class NativeRecorder(_native.Recorder):
@@ -57,7 +59,7 @@ class NativeRecorder(_native.Recorder):
             parked.add(taken)
             self.remove_ended()
             taken.clear()  # this may be called again, if it fails
-            children = take_child_records(folder, self.names, began_ns, closed_ns) if folder is not None else []
+            children = take_child_records(folder, self.names.intern, began_ns, closed_ns) if folder is not None else []
             return _report_dropped(parked.threads() + children)
 
         def release() -> None:
@@ -80,7 +82,7 @@ class NativeRecorder(_native.Recorder):
                 break
 
     def _parked_window(self, window: int) -> ParkedWindow:
-        return self._parked.setdefault(window, ParkedWindow(window, self._folder))
+        return self._parked.setdefault(window, ParkedWindow(window, self._folder, _warn_of_full_spool))
 
     def open_folder(self, folder: str, rank: int, limit_bytes: int) -> None:
         """Keeps what is recorded from now on in chunk files in ``folder``, at most so many bytes at a time.
@@ -171,6 +173,16 @@ class NativeSpan(_native.Span):
         if not isinstance(values, Mapping):
             values = {self._recorder.names.names[self.name_id].name: values}
         return dict(values)
+
+
+def _warn_of_full_spool(folder: str, error: OSError) -> None:
+    this_process.once.warn(
+        "Cannot put filled chunks aside in %s: %s. They stay as they are until they are saved; once they take "
+        "live_bytes_max, what is recorded is dropped, and counted in the trace.",
+        folder,
+        error.strerror or error,
+        about=("chunks", folder),
+    )
 
 
 def _report_dropped(threads: list[ThreadRecords]) -> list[ThreadRecords]:

@@ -54,7 +54,6 @@ class Process:
         self.run: ActiveRun | None = None
         """The run that has begun and not ended."""
         self._termination: TerminationHandler | None = None
-        self._run_file_before: str | None = None
 
     def lend_to(self, run: ActiveRun) -> None:
         """Makes ``run`` the active one: it is saved on SIGTERM and at the exit of the interpreter."""
@@ -74,17 +73,19 @@ class Process:
         """In a forked child: the active run is the parent's."""
         self.run = None
 
-    def tell_children(self, run_file: str) -> None:
-        """Lets child processes that are started from now on find the run that they record into."""
-        self._run_file_before = os.environ.get(RUN_FILE_VARIABLE)
+    def tell_children(self, run_file: str) -> Callable[[], None]:
+        """Lets child processes that are started from now on find the run that they record into; returns what undoes
+        that."""
+        before = os.environ.get(RUN_FILE_VARIABLE)
         os.environ[RUN_FILE_VARIABLE] = run_file
 
-    def tell_children_no_more(self) -> None:
-        """Undoes `tell_children`."""
-        if self._run_file_before is None:
-            os.environ.pop(RUN_FILE_VARIABLE, None)
-        else:
-            os.environ[RUN_FILE_VARIABLE] = self._run_file_before
+        def undo() -> None:
+            if before is None:
+                os.environ.pop(RUN_FILE_VARIABLE, None)
+            else:
+                os.environ[RUN_FILE_VARIABLE] = before
+
+        return undo
 
 
 this_process = Process()

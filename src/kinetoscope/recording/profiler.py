@@ -9,11 +9,10 @@ from typing import Any, Self, TypeVar, overload
 
 from kinetoscope.clock.clock import Clock, SystemClock
 from kinetoscope.errors import SettingsError
-from kinetoscope.recording.arguments import RunSettings, check_callbacks, check_kind, check_state
-from kinetoscope.recording.known_markers import ProfilerMarkers
-from kinetoscope.recording.live_folder import LIVE_BYTES_MAX
+from kinetoscope.live.own_folder import LIVE_BYTES_MAX
+from kinetoscope.recording.contract import RunSettings, check_callbacks, check_kind, check_state
 from kinetoscope.recording.loop import Batches, Loop
-from kinetoscope.recording.marker import RECORDING_ACTIONS, Marker, MarkerSettings
+from kinetoscope.recording.marker import RECORDING_ACTIONS, Marker, MarkerSettings, ProfilerMarkers
 from kinetoscope.recording.run import Run
 from kinetoscope.recording.schedule import ProfilerAction, Schedule
 from kinetoscope.training.state import RunState, State

@@ -12,8 +12,16 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from kinetoscope.clock.clock import Clock, SystemClock
-from kinetoscope.formats.record import RECORD_BYTES, Flag, Kind, pack_records
-from kinetoscope.formats.track_marks import TrackMark, pack_mark, stretches
+from kinetoscope.live.record import (
+    RECORD_BYTES,
+    Flag,
+    Kind,
+    ThreadRecords,
+    TrackMark,
+    pack_mark,
+    pack_records,
+    stretches,
+)
 from kinetoscope.recording import compiler
 from kinetoscope.recording.recorder import (
     INSTANT_ON_BEGIN,
@@ -21,10 +29,9 @@ from kinetoscope.recording.recorder import (
     NO_NAME,
     NameTable,
     SpanListener,
-    ThreadRecords,
     WindowRecords,
 )
-from kinetoscope.writing.forked_child import after_fork_in_child
+from kinetoscope.writing.own_thread import after_fork_in_child
 
 _caller = sys._getframe
 _NO_FRAME = 0

@@ -3,12 +3,11 @@
 import logging
 import re
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from itertools import chain
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 
-from kinetoscope.formats.record import RECORD_BYTES, Record, unpack_records
+from kinetoscope.live.record import ThreadRecords
 from kinetoscope.recording.schedule import ProfilerAction
 
 _log = logging.getLogger("kinetoscope")
@@ -26,56 +25,6 @@ ACTION_BITS: Mapping[ProfilerAction, int] = {action: 1 << bit for bit, action in
 
 INSTANT_ON_BEGIN, INSTANT_ON_END = 1, 2
 """The edges of a span at which it records an instant as well."""
-
-
-class RecordPart(Protocol):
-    """Some of a thread's records, wherever they are kept: as long as there are records."""
-
-    def __len__(self) -> int: ...
-    def read(self) -> bytes | memoryview:
-        """The records, 32 bytes each."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class PartInMemory:
-    """Records that are at hand as bytes."""
-
-    packed: bytes
-
-    def __len__(self) -> int:
-        return len(self.packed) // RECORD_BYTES
-
-    def read(self) -> bytes:
-        return self.packed
-
-
-@dataclass(frozen=True, slots=True)
-class ThreadRecords:
-    """What one thread recorded in one window: 32-byte records (see `kinetoscope.formats.record`), in the order in which
-    they ended. ``num_dropped`` more found no space.
-
-    There may be more of them than fit into memory; read part by part, there is only one part of them at a time.
-    """
-
-    tid: int
-    name: str
-    is_main: bool
-    parts: Sequence[RecordPart] = field(repr=False)
-    num_dropped: int = 0
-
-    @classmethod
-    def of(cls, tid: int, name: str, is_main: bool, packed: bytes, num_dropped: int = 0) -> Self:
-        """Records that are all in memory."""
-        return cls(tid, name, is_main, (PartInMemory(packed),), num_dropped)
-
-    @property
-    def num_records(self) -> int:
-        return sum(map(len, self.parts))
-
-    def records(self) -> Iterator[Record]:
-        """Every record, read part by part."""
-        return chain.from_iterable(unpack_records(part.read()) for part in self.parts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,32 +10,30 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Protocol
 
-from kinetoscope.clock.anchor import take_anchor
+from kinetoscope.clock.clock import take_anchor
 from kinetoscope.errors import ProfilerStateError
-from kinetoscope.recording import active, compiler
-from kinetoscope.recording.arguments import RunSettings
+from kinetoscope.live.folders import live_run
+from kinetoscope.live.own_folder import LiveFolder, TemporaryFiles
+from kinetoscope.recording import compiler
 from kinetoscope.recording.clock_comparison import ClockComparison
-from kinetoscope.recording.contract import AnyProfiler
-from kinetoscope.recording.cycle import Contributions, Window
+from kinetoscope.recording.contract import AnyProfiler, Guard, Listeners, RunSettings, recipe_of, run_folder_of
+from kinetoscope.recording.cycle import Contributions, Cycle, LastingSpans, Window
 from kinetoscope.recording.delivery import Delivery
-from kinetoscope.recording.ending import RunEnd
-from kinetoscope.recording.guard import Guard
-from kinetoscope.recording.known_markers import ProfilerMarkers
-from kinetoscope.recording.lasting import LastingSpans
-from kinetoscope.recording.listeners import Listeners
-from kinetoscope.recording.live_folder import LiveFolder, live_run, recipe_of, run_folder_of
-from kinetoscope.recording.marker import Marker, MarkerSettings
-from kinetoscope.recording.outcome import RunCounts, tell_outcome
+from kinetoscope.recording.ending import RunCounts, RunEnd, tell_outcome
+from kinetoscope.recording.marker import (
+    Marker,
+    MarkerSettings,
+    ProfilerMarkers,
+    begin_library_markers,
+    end_library_markers,
+)
 from kinetoscope.recording.process import this_process
 from kinetoscope.recording.recorder import ACTION_BITS
 from kinetoscope.recording.recorder_choice import say_if_slow
 from kinetoscope.recording.schedule import ProfilerAction
-from kinetoscope.recording.temporary_files import TemporaryFiles
-from kinetoscope.training.attempt import current_attempt
-from kinetoscope.training.callback import wanted_events
-from kinetoscope.training.event import Event
+from kinetoscope.training.event import Event, wanted_events
 from kinetoscope.training.once_log import OnceLog
-from kinetoscope.training.ranks import current_ranks
+from kinetoscope.training.ranks import current_attempt, current_ranks
 from kinetoscope.training.state import RunState
 from kinetoscope.training.timestamp import Moment, plain_count
 
@@ -118,7 +116,8 @@ class Run:
         save_cost = self.marker("kinetoscope/save", "kinetoscope")
         self._delivery = Delivery(self._guard, lambda: self.handlers, save_cost, self.settings.live_bytes_max)
         self._clocks = ClockComparison(clock, self.ranks, self.attempt)
-        self._live = LiveFolder(recorder, self._delivery.writer.submit, self._delivery.make_room)
+        submit, make_room = self._delivery.writer.submit, self._delivery.make_room
+        self._live = LiveFolder(recorder, submit, make_room, this_process.tell_children)
         self._temporary = TemporaryFiles(lambda: self._live.path)
         self._end = RunEnd(self._guard, self._clocks, self._delivery, self._live, self._temporary)
 
@@ -206,7 +205,7 @@ class Run:
         self._open_live_folder()
         for uploads in self.uploads.values():
             self._guard(uploads, uploads.resume)
-        active.record_into(self._recorder)
+        begin_library_markers(self._recorder)
         self._phase = _Phase.RUNNING
         this_process.lend_to(self)
         self._clocks.begin()
@@ -297,8 +296,13 @@ class Run:
         if isinstance(listener, Listeners):
             listener.cut(self._clock.monotonic_ns())
         if cycle is not None:
-            self._live.note_closed(cycle)
+            self._note_closed(cycle)
             self._clocks.pass_on(cycle, self._delivery.cycle, measure=measure)
+
+    def _note_closed(self, cycle: Cycle) -> None:
+        recorded = cycle.recorded
+        self._live.note_closed(recorded.window, recorded.closed_ns, cycle.timestamp)
+        cycle.contributions.afterwards.append(lambda: self._live.note_saved(recorded.window))
 
     def drain(self, timeout_s: float) -> bool:
         """Waits until every window that has closed is written; False if that took too long."""
@@ -319,11 +323,11 @@ class Run:
         """Adds a file of Chrome JSON events to the cycle that is being recorded. It is kept by a second link (or a
         copy, where there can be none); nothing is read on this thread. One that is not there is reported in the log."""
         try:
-            contribution = self._temporary.keep(path, self._window.num_cycles)
+            kept = self._temporary.keep(path, self._window.num_cycles)
         except OSError as error:
             self._guard.report(f"Taking over the trace file {path}", error)
         else:
-            self.contribute(contribution)
+            self.contribute(lambda contributions: contributions.add_temporary(kept()))
 
     def contribute(self, make: Callable[[Contributions], object]) -> None:
         """Calls ``make`` on the writer thread, to add files to the cycle that is being recorded now."""
@@ -382,7 +386,7 @@ class Run:
             ending.take(self.driver.close_handlers)
             ending.take(self._end.finish_clocks)
             ending.take(lambda: self._end.finish_files(is_window_open=self._window.is_open))
-            ending.take(active.record_no_more_into, self._recorder)
+            ending.take(end_library_markers, self._recorder)
             self._phase = _Phase.CLOSED
             ending.take(this_process.take_back_from, self)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum, StrEnum
 from typing import Any, Protocol
 
-from kinetoscope.errors import ScheduleError
+from kinetoscope.errors import ScheduleError, SettingsError
 
 
 class ProfilerAction(StrEnum):
@@ -157,6 +157,14 @@ def cyclic_schedule(
     if per not in ("epoch", "run"):
         raise ScheduleError(f'per says what batches are counted in, "epoch" or "run"; not {per!r}.')
     return CyclicSchedule(CyclePlan(skip_first=skip_first, wait=wait, warmup=warmup, active=active, repeat=repeat), per)
+
+
+def check_schedule(schedule: object) -> None:
+    """A function from State to ProfilerAction."""
+    if schedule is cyclic_schedule:
+        raise SettingsError("schedule must be what cyclic_schedule gives: call it, as in cyclic_schedule(active=4).")
+    if not callable(schedule) or isinstance(schedule, type):
+        raise SettingsError(f"schedule must be a function from State to ProfilerAction, not {schedule!r}.")
 
 
 def _first_batch_of_run(state: ScheduleState) -> int:

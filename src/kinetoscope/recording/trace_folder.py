@@ -15,7 +15,6 @@ from kinetoscope.errors import (
     TraceFileError,
     UnsafePathError,
 )
-from kinetoscope.formats.live_run import live_folder_of
 from kinetoscope.formats.manifest import (
     AttemptAgreed,
     RankClosed,
@@ -26,14 +25,13 @@ from kinetoscope.formats.manifest import (
     append_entry,
     read_manifest,
 )
-from kinetoscope.formats.owner_lock import Owner, owner_state
-from kinetoscope.training.attempt import Attempt
+from kinetoscope.live.folders import live_folder_of
+from kinetoscope.live.owner_lock import Owner, owner_state
 from kinetoscope.training.file_names import FileNameFormat, UsedNames
-from kinetoscope.training.ranks import Ranks
+from kinetoscope.training.ranks import Attempt, Ranks
 from kinetoscope.training.run_folder import RunFolder, is_name_inside
 from kinetoscope.training.timestamp import Moment, Timestamp, timestamp_fields, timestamp_from_fields
-from kinetoscope.writing.atomic_file import check_writable, working_folder
-from kinetoscope.writing.partial_files import remove_partials
+from kinetoscope.writing.atomic_file import check_writable, remove_partials, working_folder
 
 _log = logging.getLogger("kinetoscope")
 

@@ -1,1 +1,1 @@
-"""sources: what fills a cycle by itself."""
+"""sources: what records into a cycle by itself, without markers."""

@@ -1,4 +1,4 @@
-"""sources: NVIDIA's GPUs, through the driver's own library (NVML). Readings flow out; CUDA is never touched."""
+"""sources: counters of NVIDIA's GPUs, from the driver's own library (NVML). CUDA is not used."""
 
 import contextlib
 import importlib.util
@@ -11,7 +11,7 @@ _GIB = 1 << 30
 
 
 def require() -> None:
-    """Raises `SettingsError` if the package that knows NVML is not installed."""
+    """Raises `SettingsError` if the package nvidia-ml-py is not installed."""
     if importlib.util.find_spec("pynvml") is None:
         raise SettingsError(
             "profile_gpu=True needs nvidia-ml-py, which is not installed: pip install kinetoscope[nvidia]"
@@ -33,7 +33,8 @@ def open_gpus() -> "Gpus | None":
 
 class Gpus:
     """Reads every GPU: ``gpu/<index>`` with percent of the time that kernels ran, GiB of memory in use, watts, clocks
-    in MHz and degrees Celsius. What a GPU does not tell is left out."""
+    in MHz and degrees Celsius. Values that a GPU does not report are left out.
+    """
 
     def __init__(self, nvml: Any) -> None:
         self._nvml = nvml
@@ -54,7 +55,7 @@ class Gpus:
                 yield f"gpu/{index}", values
 
     def close(self) -> None:
-        """Lets go of the driver's library."""
+        """Closes the driver's library."""
         with contextlib.suppress(self._nvml.NVMLError):
             self._nvml.nvmlShutdown()
 
@@ -68,7 +69,7 @@ class Gpus:
         yield "temperature_c", lambda: nvml.nvmlDeviceGetTemperature(device, nvml.NVML_TEMPERATURE_GPU)
 
     def _ask(self, index: int, name: str, read: Callable[[], float]) -> float | None:
-        """The value; None if this GPU does not tell it now. What it never tells is not asked again."""
+        """The value; None if this GPU does not report it now. A value that it never reports is not asked for again."""
         if (index, name) in self._untold:
             return None
         try:

@@ -1,4 +1,4 @@
-"""sources: the machine around the run. Readings flow from psutil to the recorder, on a thread of its own."""
+"""sources: counters of the machine, read with psutil on a thread of its own."""
 
 import os
 import sys
@@ -14,14 +14,14 @@ from kinetoscope.errors import SettingsError
 from kinetoscope.recording.contract import AnyProfiler
 from kinetoscope.recording.schedule import ProfilerAction
 from kinetoscope.sources import nvml
-from kinetoscope.training.callback import Callback
+from kinetoscope.training.event import Callback
 from kinetoscope.training.state import RunState
 from kinetoscope.writing.own_thread import OwnThread
 
 _GIB = 1 << 30
 _JOIN_S = 5.0
 _BUSY_MS = "busy_ms"
-# What psutil reads of many files, Linux says in one: that halves what a reading costs.
+# psutil reads many files; Linux has the same numbers in one, which halves the cost of a reading.
 _IS_LINUX = sys.platform == "linux"
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK") if _IS_LINUX else 100
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE") if _IS_LINUX else 4096
@@ -38,9 +38,9 @@ class SystemProfiler(Callback):
     ``gpu/<index>`` (see `kinetoscope.sources.nvml`). They are read every ``stats_thread_interval_seconds`` while a
     window is open, once more at its last batch, and never otherwise.
 
-    ``profile_gpu``: by default where there is a driver and the package nvidia-ml-py; on the first rank of each node,
-    which records all of the node's GPUs. What cannot be read is said in the log once, and tried again; a reader that
-    fails in a way nobody expects is left out from then on.
+    ``profile_gpu``: by default GPUs are recorded if there is a driver and the package nvidia-ml-py. The first rank of
+    each node records all of the node's GPUs. If something cannot be read, the log says so once, and it is tried again.
+    A reader that raises an unexpected error is not used again.
 
     Raises `SettingsError` for an interval that is not positive, and for ``profile_gpu=True`` without nvidia-ml-py.
     """
@@ -123,13 +123,15 @@ class SystemProfiler(Callback):
             return None
         try:
             return nvml.open_gpus()
-        except Exception as error:  # whatever a driver's package raises, the rest of the machine is worth reading
+        except Exception as error:  # whatever the driver's package raises, the other readers go on
             if self._is_gpu_wanted:
                 profiler.run.report(f"No GPU is read: {_described(error)}")
             return None
 
     def _read_all(self, readers: list[Callable[[], Iterator[Reading]]], profiler: AnyProfiler) -> None:
-        """What cannot be read now may come back, unless nobody expects it: then that reader is taken from the list."""
+        """Reads everything. A reader that fails with an expected error is tried again; any other error removes it from
+        the list.
+        """
         for reader in list(readers):
             try:
                 self._read(reader, profiler)
@@ -171,7 +173,7 @@ class _Cpu:
 
 
 class _Process:
-    """What this process itself takes."""
+    """Processor time, memory and threads of this process."""
 
     def __init__(self) -> None:
         self._last: tuple[float, float] | None = None
@@ -188,13 +190,13 @@ class _Process:
 
 
 def _read_process() -> tuple[float, int, int]:
-    """Seconds of processor time, bytes in memory and threads of this process. On Linux one file says it all."""
+    """Seconds of processor time, bytes in memory and threads of this process. On Linux one file has them all."""
     if not _IS_LINUX:
         process = psutil.Process(os.getpid())
         times = process.cpu_times()
         return times.user + times.system, process.memory_info().rss, process.num_threads()
     with open("/proc/self/stat", "rb", buffering=0) as file:
-        fields = file.read().rpartition(b")")[2].split()  # the name before it may hold anything
+        fields = file.read().rpartition(b")")[2].split()  # the name before it may contain any character
     processor_s = (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
     return processor_s, int(fields[21]) * _PAGE_BYTES, int(fields[17])
 
@@ -218,7 +220,7 @@ def _read_memory_bytes() -> tuple[int, int, int, int]:
 
 
 def _read_cuda_memory() -> Iterator[Reading]:
-    """The allocator's own figures, of the devices that this process uses already: asking initialises nothing."""
+    """The allocator's figures for the devices that this process already uses. Asking initialises nothing."""
     cuda = getattr(sys.modules.get("torch"), "cuda", None)
     if cuda is None or not cuda.is_initialized():
         return
@@ -232,7 +234,7 @@ def _read_cuda_memory() -> Iterator[Reading]:
 class _Rates:
     """Totals by device, and how fast they grew since the last reading.
 
-    A device that is gone is left out; one that is new, or counts from the beginning again, has no rates at first.
+    A device that is gone is left out. One that is new, or has restarted its count, has no rates at first.
     """
 
     def __init__(self, kind: str, read_totals: Callable[[], Mapping[str, Values]]) -> None:
@@ -250,7 +252,7 @@ class _Rates:
         self._last, self._last_at = totals, now
         for device, values in totals.items():
             before = last.get(device)
-            goes_on = elapsed_s > 0 and before is not None and all(values[it] >= before[it] for it in values)
+            goes_on = elapsed_s > 0 and before is not None and all(values[key] >= before[key] for key in values)
             rates = _rates(values, before, elapsed_s) if before is not None and goes_on else {}
             yield f"{self._kind}/{device}", _shown(values) | rates
 
@@ -263,20 +265,20 @@ def _rates(values: Values, before: Values, elapsed_s: float) -> Values:
 
 
 def _shown(values: Values) -> Values:
-    """The totals that are shown as such: not that of the time a disk was busy, which only its rate makes sense of."""
+    """The totals to show. The time that a disk was busy is left out, since only its rate is useful."""
     return {name: value for name, value in values.items() if name != _BUSY_MS}
 
 
 def _disk_totals() -> dict[str, Values]:
     disks = psutil.disk_io_counters(perdisk=True, nowrap=False) or {}
-    return {name: _disk(it) for name, it in disks.items()}
+    return {name: _disk(disk) for name, disk in disks.items()}
 
 
-def _disk(it: Any) -> Values:
-    totals = {"read_bytes": it.read_bytes, "write_bytes": it.write_bytes}
-    return totals | {_BUSY_MS: it.busy_time} if hasattr(it, "busy_time") else totals
+def _disk(disk: Any) -> Values:
+    totals = {"read_bytes": disk.read_bytes, "write_bytes": disk.write_bytes}
+    return totals | {_BUSY_MS: disk.busy_time} if hasattr(disk, "busy_time") else totals
 
 
 def _network_totals() -> dict[str, Values]:
     cards = psutil.net_io_counters(pernic=True, nowrap=False) or {}
-    return {name: {"sent_bytes": it.bytes_sent, "received_bytes": it.bytes_recv} for name, it in cards.items()}
+    return {name: {"sent_bytes": card.bytes_sent, "received_bytes": card.bytes_recv} for name, card in cards.items()}

@@ -1,4 +1,4 @@
-"""sources: torch operators and kernels. The profiler's schedule flows in; a Kineto trace flows into each cycle."""
+"""sources: torch's operators and kernels. Each cycle gets a Kineto trace."""
 
 from collections.abc import Callable
 from functools import partial
@@ -9,12 +9,11 @@ from kinetoscope.recording.contract import RunInside
 from kinetoscope.recording.cycle import Contributions
 from kinetoscope.recording.schedule import ProfilerAction
 from kinetoscope.recording.trace_folder import TraceFolder
-from kinetoscope.storage.remote_name import RemoteName
-from kinetoscope.storage.uploads import uploads_of
+from kinetoscope.storage.uploads import RemoteName, uploads_of
 from kinetoscope.torch import ProfilerAction as TorchAction
 from kinetoscope.torch import profile
 from kinetoscope.torch.results import KinetoResults
-from kinetoscope.training.callback import Callback
+from kinetoscope.training.event import Callback
 from kinetoscope.training.file_names import FileNameFormat
 from kinetoscope.training.state import RunState
 from kinetoscope.training.timestamp import Moment
@@ -35,8 +34,8 @@ class TorchProfiler(Callback):
     At the end of each window the trace is written to ``folder/filename`` and joins the Profiler's cycle; with no
     ``filename`` it only joins the cycle. Both may use the variables of `FileNameFormat`. ``use_gzip`` compresses.
     ``record_shapes``, ``profile_memory``, ``with_stack`` and ``with_flops`` are those of torch's profiler.
-    The training thread pays for Kineto's stop; the file is written on the writer thread, and uploaded under the remote
-    names as `JSONTraceHandler` does.
+    The training thread waits for Kineto's stop only. The file is written on the writer thread, and uploaded under the
+    remote names as `JSONTraceHandler` does.
 
     Raises `FileNameError` and `SettingsError` for arguments that cannot work; ``overwrite`` and
     ``num_traces_to_keep`` as for `JSONTraceHandler`.
@@ -83,7 +82,7 @@ class TorchProfiler(Callback):
         """The `kinetoscope.torch.profile` that runs; None before the run has begun and after it has ended."""
 
     def settle(self, folder: str, *, overwrite: bool, num_traces_to_keep: int) -> None:
-        """For who assembles a Profiler: its folder and rules, each where this has none of its own but the default."""
+        """Called by whoever assembles a Profiler: sets the folder and the rules that were left at their defaults."""
         self._folder.settle(folder, overwrite=overwrite, num_traces_to_keep=num_traces_to_keep)
 
     @property
@@ -101,7 +100,9 @@ class TorchProfiler(Callback):
             self._memory_remote.open(run, state.run_name, self._uploads)
 
     def make_profile(self, state: RunState, get_action: Callable[[], ProfilerAction]) -> profile:
-        """A torch profiler with these settings that follows ``get_action`` and hands its windows to ``state``'s run."""
+        """A torch profiler with these settings, which follows ``get_action`` and gives its windows to the run of
+        ``state``.
+        """
         return profile(
             schedule=lambda step: _TORCH_ACTIONS[get_action()],
             on_trace_ready=lambda torch_profiler: self._hand_over(state, torch_profiler.take_results()),
@@ -122,7 +123,7 @@ class TorchProfiler(Callback):
             self.save_if_recording_ends(state)
             self.profiler.end_step()
             if self.profiler.current_action is TorchAction.RECORD_AND_SAVE:
-                # Training stands still while Kineto stops: the trace shows how long.
+                # Training waits while Kineto stops; the trace shows how long.
                 with state.profiler.marker("kinetoscope/stop", categories=("kinetoscope",)):
                     self.profiler.step()
             else:
@@ -135,7 +136,7 @@ class TorchProfiler(Callback):
         self._toggle(state, is_on=True)
 
     def _toggle(self, state: RunState, *, is_on: bool) -> None:
-        """An evaluation between batches is not recorded."""
+        """Switches recording off for an evaluation between batches, and on after it."""
         if self.profiler is not None and state.profiler.run.is_paused:
             self.profiler.toggle_collection_dynamic(is_on, self.profiler.activities)
 
@@ -149,8 +150,9 @@ class TorchProfiler(Callback):
         self._folder.close()
 
     def save_if_recording_ends(self, state: RunState) -> None:
-        """An active stretch that ends without a save, at an epoch's end or by a schedule of the user's, is saved too:
-        Kineto cannot pause."""
+        """Saves a recording that ends without ACTIVE_AND_SAVE (at an epoch's end, or by a user's schedule), since
+        Kineto cannot pause.
+        """
         assert self.profiler is not None
         next_action = _TORCH_ACTIONS[state.profiler.get_action()]
         if self.profiler.current_action is TorchAction.RECORD and next_action not in _RECORDING:
@@ -165,7 +167,7 @@ class TorchProfiler(Callback):
             self._num_windows += 1
 
     def note_results(self, results: KinetoResults) -> None:
-        """For faces: told of each window on the writer thread, once it is saved."""
+        """Called with each window on the writer thread, once it is saved. A subclass may override it."""
 
     def _save(
         self, run: RunInside, results: KinetoResults, timestamp: Moment, window: int, contributions: Contributions
@@ -186,7 +188,7 @@ class TorchProfiler(Callback):
         self.note_results(results)
 
     def _save_memory(self, results: KinetoResults, timestamp: Moment, contributions: Contributions) -> None:
-        del contributions  # the timeline is a page, and no trace
+        del contributions  # the timeline is a page, not a trace
         name = self._memory_filename.fill(self._run_name, self._ranks, timestamp)
         results.memory_timeline().save(self._folder.path / name)
         self._memory_remote.put(self._folder.path / name, timestamp)

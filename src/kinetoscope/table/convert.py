@@ -9,12 +9,10 @@ import msgspec
 
 from kinetoscope.errors import KinetoscopeError, OutputError
 from kinetoscope.formats.chrome import ChromeWriter
-from kinetoscope.formats.chrome_columns import decode_json_text
+from kinetoscope.formats.chrome_scan import decode_json_text
 from kinetoscope.formats.compression import compressed_by_name
-from kinetoscope.table.cache import read_parquet, write_parquet
-from kinetoscope.table.cache_place import SUFFIX
-from kinetoscope.table.columns import import_polars
-from kinetoscope.table.events import TraceAbout
+from kinetoscope.table.cache import SUFFIX, read_parquet, write_parquet
+from kinetoscope.table.events import TraceAbout, import_polars
 from kinetoscope.table.load import read_trace
 from kinetoscope.writing.atomic_file import atomic_file
 

@@ -1,36 +1,80 @@
-"""table: the events of one trace as one frame. Blocks of rows from a scan flow in; the whole trace flows out."""
+"""The columns of a trace's events, and the events of one trace as one frame, from the blocks of rows of a scan."""
 
 import json
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from kinetoscope.errors import TraceFileError
-from kinetoscope.formats.chrome_columns import (
+from kinetoscope.errors import MissingExtraError, TraceFileError
+from kinetoscope.formats.chrome_event import MOST_DIGITS
+from kinetoscope.formats.chrome_scan import (
     BYTES,
-    MOST_DIGITS,
     NUMBERS,
     TEXTS,
     Columns,
     decode_json_text,
     decode_texts,
 )
-from kinetoscope.table.columns import ARGUMENT_TEXTS, KINDS, import_polars
-from kinetoscope.table.pairing import pair_halves
 
 if TYPE_CHECKING:
     import polars as pl
 
+KINDS = ("span", "instant", "counter", "flow", "metadata", "end", "other")
+"""What an event is. ``end`` is the end of a span that was written in two halves, whose begin has the duration."""
+
+ARGUMENT_NUMBERS = NUMBERS[3:]
+
+ARGUMENT_TEXTS = TEXTS[4:]
+
+SPAN_COLUMNS = ("ts", "dur", "name", "category", "track", "id", *ARGUMENT_NUMBERS, *ARGUMENT_TEXTS, *BYTES)
+"""``ts`` and ``dur`` are nanoseconds, ``ts`` unix ones if the file has a clock; ``track`` is a row of ``.tracks``."""
+
+INSTANT_COLUMNS = ("ts", "name", "category", "track", "id", *ARGUMENT_NUMBERS, *BYTES)
+
+FLOW_COLUMNS = ("ts", "step", "name", "category", "track", "id", "id_text", *BYTES)
+"""``step`` is ``s``, ``t`` or ``f``: a flow's start, a step, its finish. ``id_text`` is an id that is no integer."""
+
 _UNIX_NS = 10**18  # September 2001: a time beyond it counts from 1970, one before it from the file's base
+
 _LATEST_BASE_NS = 2**62
+
 _BASE_FIELD = "baseTimeNanoseconds"
+
 _MOST_BEFORE_HEADER = 7
+
 _STRINGS = ("name", "category", "id_text")
+
 _STORED_AS_STRINGS = ("name", "category")
 """The texts that people search: `.str` works on them at once. The others are categories, of a quarter of the size."""
+
 _HALVES = list(b"BEbeSF")
+
 _KIND_OF_PHASE = {"X": "span", "B": "span", "b": "span", "S": "span", "E": "end", "e": "end", "F": "end"}
+
+
+def import_polars() -> Any:
+    """The library of the frames; `MissingExtraError` says how to install it."""
+    try:
+        import polars
+    except ImportError as error:
+        raise MissingExtraError(
+            "Traces as tables need polars, which is not installed. Install it: pip install 'kinetoscope[analysis]'"
+        ) from error
+    return polars
+
+
 _KIND_OF_PHASE |= dict.fromkeys("iIRnTp", "instant") | dict.fromkeys("stf", "flow") | {"C": "counter", "M": "metadata"}
+
+
+@dataclass(slots=True)
+class Pairs:
+    """``durations`` of begins, by their rows; ``num_cut`` begins have no end, and ``num_stray`` ends no begin."""
+
+    rows: list[int] = field(default_factory=list)
+    durations: list[int] = field(default_factory=list)
+    num_cut: int = 0
+    num_stray: int = 0
 
 
 @dataclass(slots=True)
@@ -261,3 +305,27 @@ def complete_frame(frame: "pl.DataFrame") -> "pl.DataFrame":
         frame = frame.with_columns(pl.lit("", dtype=pl.String).alias("name"))
     missing = [pl.lit(None, dtype=dtype).alias(name) for name, dtype in wanted.items() if name not in frame.columns]
     return frame.with_columns(missing).select(list(wanted))
+
+
+def pair_halves(halves: Iterable[tuple[int, Hashable, bool, int]], last_ns: int) -> Pairs:
+    """Pairs each end with the latest open begin of its key; begins that stay open end at ``last_ns``.
+
+    A half is its row, its key (the track, or an id), whether it is a begin, and its time in nanoseconds.
+    """
+    pairs = Pairs()
+    stacks: defaultdict[Hashable, list[tuple[int, int]]] = defaultdict(list)
+    for row, key, is_begin, time_ns in halves:
+        stack = stacks[key]
+        if is_begin:
+            stack.append((row, time_ns))
+        elif stack:
+            begin_row, begin_ns = stack.pop()
+            pairs.rows.append(begin_row)
+            pairs.durations.append(time_ns - begin_ns)
+        else:
+            pairs.num_stray += 1
+    for stack in stacks.values():
+        pairs.num_cut += len(stack)
+        pairs.rows += [row for row, _ in stack]
+        pairs.durations += [max(0, last_ns - begin_ns) for _, begin_ns in stack]
+    return pairs

@@ -6,13 +6,12 @@ from typing import Any
 import msgspec
 
 from kinetoscope.errors import TraceFileError
-from kinetoscope.formats.chunk import LiveName
-from kinetoscope.formats.live_records import LiveProcess, LiveTrack, read_live_folder
-from kinetoscope.formats.live_run import read_live_run
-from kinetoscope.formats.record import Flag, Kind, Record
-from kinetoscope.formats.window_log import SavedWindows, read_windows
-from kinetoscope.table.columns import KINDS, import_polars
-from kinetoscope.table.events import TraceAbout, complete_frame
+from kinetoscope.live.chunk import LiveName
+from kinetoscope.live.contents import LiveProcess, LiveTrack, read_live_folder
+from kinetoscope.live.folders import read_live_run
+from kinetoscope.live.record import Flag, Kind, Record
+from kinetoscope.live.window_log import SavedWindows, read_windows
+from kinetoscope.table.events import KINDS, TraceAbout, complete_frame, import_polars
 from kinetoscope.table.trace import Trace
 from kinetoscope.training.wording import counted
 

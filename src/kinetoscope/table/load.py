@@ -1,23 +1,23 @@
-"""table: `kinetoscope.load`. Names of files, folders or globs flow in; traces as tables flow out."""
+"""`kinetoscope.load`: reads traces from files, folders, globs, URLs or the standard input."""
 
 import glob
+import io
 import os
-from collections.abc import Callable, Iterable
+import sys
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
+from typing import Any, BinaryIO, cast
 
-from kinetoscope.errors import TraceFileError
+from kinetoscope.errors import MissingExtraError, TraceFileError
 from kinetoscope.formats.chrome_scan import ChromeScan, new_scanner
 from kinetoscope.formats.compression import UnpackedStream
-from kinetoscope.formats.live_run import is_live_folder, live_folders
-from kinetoscope.table.cache import read_parquet, write_parquet
-from kinetoscope.table.cache_place import SUFFIX, CachePlace
-from kinetoscope.table.columns import import_polars
-from kinetoscope.table.events import TraceEvents, block_frame, build_events
+from kinetoscope.live.folders import is_live_folder, live_folders
+from kinetoscope.table.cache import SUFFIX, CachePlace, read_parquet, write_parquet
+from kinetoscope.table.events import TraceEvents, block_frame, build_events, import_polars
 from kinetoscope.table.live import read_live
-from kinetoscope.table.source import STDIN, fingerprint, is_url, open_source
 from kinetoscope.table.trace import Trace, TraceSet
 from kinetoscope.training.run_folder import HAS_RUN_FOLDERS, RunFolder
 
@@ -25,6 +25,7 @@ PathLike = str | os.PathLike[str]
 
 _SUFFIXES = (".json", ".json.gz", ".json.zst")
 _WILDCARDS = frozenset("*?[")
+STDIN = "-"
 
 
 def load(
@@ -148,3 +149,56 @@ def _is_merged(name: str) -> bool:
             filled = UnpackedStream(stream, name).readinto(view)
     head = bytes(start[:filled]).partition(b'"traceEvents"')[0]
     return b'"kinetoscope"' in head and b'"merged":true' in head.replace(b" ", b"")
+
+
+def is_url(name: str) -> bool:
+    """Whether ``name`` is for fsspec to open."""
+    return "://" in name
+
+
+@contextmanager
+def open_source(name: str) -> Iterator[BinaryIO]:
+    """The bytes of a file, of a URL that fsspec knows, or of stdin. Raises `TraceFileError` if they cannot be had."""
+    try:
+        stream = _open(name)
+    except OSError as error:
+        reason = error.strerror or error
+        raise TraceFileError(f"Cannot read the trace {name}: {reason}. Check the path.") from error
+    try:
+        yield stream
+    finally:
+        if stream is not sys.stdin.buffer:
+            stream.close()
+
+
+def _open(name: str) -> BinaryIO:
+    if name == STDIN:
+        return sys.stdin.buffer
+    if not is_url(name):
+        return cast("BinaryIO", io.FileIO(name))
+    return cast("BinaryIO", import_fsspec(name).open(name, "rb").open())
+
+
+def import_fsspec(name: str) -> Any:
+    """The library that opens URLs; `MissingExtraError` says how to install it."""
+    try:
+        import fsspec
+    except ImportError as error:
+        scheme = name.partition("://")[0]
+        extra = {"gs": "gcs", "gcs": "gcs", "az": "azure", "abfs": "azure"}.get(scheme, "s3")
+        raise MissingExtraError(
+            f"Cannot read {name}: URLs need fsspec, which is not installed. "
+            f"Install it: pip install 'kinetoscope[{extra}]'"
+        ) from error
+    return fsspec
+
+
+def fingerprint(name: str) -> str | None:
+    """What changes when a local file does: its size and time of change. None for anything else."""
+    if name == STDIN or is_url(name):
+        return None
+    try:
+        status = os.stat(name)
+    except OSError:
+        return None
+    return f"{status.st_size}-{status.st_mtime_ns}"

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from kinetoscope.table.columns import import_polars
+from kinetoscope.table.events import import_polars
 from kinetoscope.training.wording import counted, sized
 
 if TYPE_CHECKING:

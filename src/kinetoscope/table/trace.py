@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from kinetoscope.table.columns import FLOW_COLUMNS, INSTANT_COLUMNS, SPAN_COLUMNS, import_polars
-from kinetoscope.table.events import TraceAbout
-from kinetoscope.table.nested import nest_spans
+from kinetoscope.table.events import FLOW_COLUMNS, INSTANT_COLUMNS, SPAN_COLUMNS, TraceAbout, import_polars
 from kinetoscope.table.summary import render_summary, summarize_trace
-from kinetoscope.table.tracks import build_tracks, counter_rows
+from kinetoscope.table.tracks import build_tracks, counter_rows, nest_spans
 from kinetoscope.training.wording import counted, printable_lines
 
 if TYPE_CHECKING:
@@ -54,7 +52,7 @@ class Trace:
 
     @property
     def spans(self) -> "pl.LazyFrame":
-        """One row per span: see `kinetoscope.table.columns.SPAN_COLUMNS`."""
+        """One row per span: see `kinetoscope.table.events.SPAN_COLUMNS`."""
         return self._of_kind("span").select(SPAN_COLUMNS)
 
     def nested(self) -> "pl.LazyFrame":

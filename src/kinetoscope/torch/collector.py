@@ -5,7 +5,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from kinetoscope.writing.forked_child import after_fork_in_child
+from kinetoscope.writing.own_thread import after_fork_in_child
 
 _SELDOM = 1_000_003  # new objects between two collections; an unusual number, by which we know the setting as ours
 _lock = threading.RLock()

@@ -30,8 +30,7 @@ from torch._C._profiler import (
 from kinetoscope.formats.compression import compressed_by_name
 from kinetoscope.torch.metadata import encode_value
 from kinetoscope.training.ranks import torch_distributed
-from kinetoscope.writing.atomic_file import atomic_file, make_folder
-from kinetoscope.writing.partial_files import partial_file, remove_partials
+from kinetoscope.writing.atomic_file import atomic_file, make_folder, partial_file, remove_partials
 
 _ENABLED = "ENABLE_PYTORCH_EXECUTION_TRACE"
 _EXTRAS = "ENABLE_PYTORCH_EXECUTION_TRACE_EXTRAS"

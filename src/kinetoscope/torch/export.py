@@ -12,10 +12,10 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from kinetoscope.clock.clock import choose_base_ns, process_base_ns
 from kinetoscope.formats.chrome import ChromeTrace, ChromeWriter, Event, read_chrome
 from kinetoscope.formats.compression import compressed_by_name
 from kinetoscope.formats.nesting import nest
-from kinetoscope.formats.trace_base import choose_base_ns, process_base_ns
 from kinetoscope.torch.kineto_text import KinetoText
 from kinetoscope.torch.python_frames import (
     ORPHAN_TID,

@@ -19,8 +19,7 @@ from typing import Any, Protocol
 import torch
 
 from kinetoscope.errors import ProfilerStateError
-from kinetoscope.writing.atomic_file import make_folder
-from kinetoscope.writing.partial_files import temporary_folder
+from kinetoscope.writing.atomic_file import make_folder, temporary_folder
 from kinetoscope.writing.writer_thread import is_beside_training
 
 LIBRARY = str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so")

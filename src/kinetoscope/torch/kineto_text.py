@@ -16,11 +16,11 @@ from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kinetoscope.clock.clock import choose_base_ns, process_base_ns
 from kinetoscope.errors import TraceFileError
 from kinetoscope.formats.chrome import ChromeWriter, Event, encode_text
 from kinetoscope.formats.compression import Block, compressed_by_name, pack_block, write_gzip
 from kinetoscope.formats.nesting import nest
-from kinetoscope.formats.trace_base import choose_base_ns, process_base_ns
 from kinetoscope.recording.recorder_choice import IS_PURE
 from kinetoscope.torch.kineto_stream import TextStream
 from kinetoscope.torch.python_frames import PREFIXES, orphan_track_line, orphan_track_name
@@ -126,8 +126,8 @@ class KinetoText:
     ``head`` is the text up to the bracket that opens the list of events. ``lines`` has one valid event per line, with
     times that count from a base ``shift_ns`` later than Kineto's. ``remainder`` is the rest as Kineto wrote it, if the
     C module stopped early; ``own_frames`` are then the frames of ours it had dropped, as in `OwnFrames.above`.
-    ``doubtful_names`` are names in ``lines`` that Kineto may have altered. ``is_right`` means: no remainder, all names
-    true, and the spans of each track nest.
+    ``maybe_changed_names`` are names in ``lines`` that Kineto may have changed. ``is_right`` means: no remainder, all
+    names true, and the spans of each track nest.
     """
 
     head: bytes
@@ -135,13 +135,13 @@ class KinetoText:
     shift_ns: int = 0
     remainder: PackedText = field(default_factory=PackedText)
     own_frames: dict[int, int | None] = field(default_factory=dict)
-    doubtful_names: frozenset[str] = frozenset()
+    maybe_changed_names: frozenset[str] = frozenset()
     is_right: bool = False
 
     @property
-    def may_have_altered_names(self) -> bool:
-        """Whether Kineto may have altered a name: one is doubtful, or part of the text was not examined."""
-        return bool(self.remainder) or not self.doubtful_names <= plain_names
+    def may_have_changed_names(self) -> bool:
+        """Whether Kineto may have changed a name, here or in the part of the text that was not examined."""
+        return bool(self.remainder) or not self.maybe_changed_names <= plain_names
 
     @property
     def header(self) -> dict[str, Any]:
@@ -180,7 +180,7 @@ def read_text(stream: TextStream, renamed: Sequence[Renamed] | None) -> KinetoTe
         shift_ns=shift_ns,
         remainder=remainder,
         own_frames={} if is_at_end else kineto_lines.own_frames,
-        doubtful_names=frozenset(kineto_lines.doubtful_names.decode("ascii").splitlines()),
+        maybe_changed_names=frozenset(kineto_lines.maybe_changed_names.decode("ascii").splitlines()),
         is_right=nested is not None,
     )
 

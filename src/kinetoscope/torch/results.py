@@ -97,12 +97,12 @@ class Window:
             if names_were_read:
                 self._true_names = find_true_names(self.kineto_results)
             text = self._read_text(folder, pipe_folder)
-            if not names_were_read and text.may_have_altered_names:
+            if not names_were_read and text.may_have_changed_names:
                 self._true_names = find_true_names(self.kineto_results)
                 if self._true_names.by_span:
                     text = replace(text, is_right=False)
                 else:
-                    note_names(text.doubtful_names)
+                    note_names(text.maybe_changed_names)
             self._text = text
         return self._text
 

@@ -11,8 +11,7 @@ from typing import Any
 
 from kinetoscope.errors import FolderNotWritableError, TraceFolderError
 from kinetoscope.torch.results import KinetoResults
-from kinetoscope.writing.atomic_file import make_folder
-from kinetoscope.writing.partial_files import remove_partials
+from kinetoscope.writing.atomic_file import make_folder, remove_partials
 from kinetoscope.writing.writer_thread import WriterThread
 
 

@@ -1,8 +1,9 @@
-"""training: URLs of object stores. What a user or a file of a run names flows in; a place in a store, or an error,
-flows out."""
+"""Checks URLs of object stores, and removes credentials from text before it is shown."""
 
 import importlib.util
+import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import unquote
 
@@ -14,6 +15,19 @@ _LIBRARIES = {
     ("gs", "gcs"): ("gcsfs", "kinetoscope[gcs]"),
     ("az", "abfs", "abfss", "adl"): ("adlfs", "kinetoscope[azure]"),
 }
+_SECRET_VARIABLE = re.compile(r"KEY|SECRET|TOKEN|PASS|CREDENTIAL|SAS|AUTH|CONNECTION_STRING", re.IGNORECASE)
+_LEAST_SECRET_LENGTH = 6
+_SECRET_PATTERNS = (
+    re.compile(r"(?<=://)[^/@\s]+@"),  # user:password@host
+    re.compile(r"(?<=Credential=)[^\s,&\"']+", re.IGNORECASE),
+    re.compile(r"(?<=Signature=)[^\s,&\"']+", re.IGNORECASE),
+    re.compile(r"(?<=[?&]sig=)[^\s&\"']+", re.IGNORECASE),
+    re.compile(r"(?<=Token=)[^\s,&\"']+", re.IGNORECASE),
+    re.compile(r"(?<=Bearer )[^\s,\"']+", re.IGNORECASE),
+    re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{12,}\b"),
+)
+
+
 _WITHOUT_HOST = ("file", "local")
 _CONTAINER_AT_ACCOUNT = ("az", "abfs", "abfss", "adl")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
@@ -83,3 +97,14 @@ def _what_is_too_much(url: str, scheme: str, host: str, path: str) -> str:
     if scheme in _WITHOUT_HOST and host:
         return "no whole path (file:/// has three slashes)"
     return ""
+
+
+def without_credentials(text: str, environment: Mapping[str, str] = os.environ) -> str:
+    """``text`` with every value of an environment variable that sounds secret, and everything that looks like a key, a
+    signature or a password, replaced by ``***``."""
+    secrets = [value for name, value in environment.items() if _SECRET_VARIABLE.search(name)]
+    for secret in sorted((secret for secret in secrets if len(secret) >= _LEAST_SECRET_LENGTH), key=len, reverse=True):
+        text = text.replace(secret, "***")
+    for pattern in _SECRET_PATTERNS:
+        text = pattern.sub("***", text)
+    return text

@@ -1,13 +1,45 @@
-"""writing: files that appear under their name only when they are complete."""
+"""Writes files that appear under their name only when complete, and deletes what killed processes left half-written.
 
+A half-written file is called ``.{name}.{machine}-{random}.partial``, and its owner locks it while it is needed. The
+kernel releases the lock when the owner ends, however it ends. A pid would prove nothing: in containers every attempt
+has the same one.
+
+A free lock proves that the owner is dead only on the same machine: some network file systems do not share locks between
+machines, and some, like Windows, have none. What another machine wrote, or what cannot be locked, is deleted when
+nobody has written to it for a day.
+
+We use `flock` and not `lockf`: a process loses a `lockf` lock when it closes any descriptor of the file, which happens
+before the file has its name. A forked child keeps a `flock` lock, so what its parent left is deleted only after the
+child has ended too.
+"""
+
+import errno
+import hashlib
 import os
-from collections.abc import Iterator
+import re
+import shutil
+import socket
+import stat
+import tempfile
+import time
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from functools import cache, partial
 from pathlib import Path
 from typing import BinaryIO
 
 from kinetoscope.errors import FolderNotWritableError
-from kinetoscope.writing.partial_files import partial_file
+
+try:
+    import fcntl
+except ImportError:  # no system of POSIX: then nothing is locked
+    fcntl = None
+
+_NAME = re.compile(r"\..*\.([0-9a-f]{8})-[0-9a-f]{8}\.partial", re.DOTALL)
+_MOST_LETTERS = 40  # of the name: four bytes each at most, so that the whole is no longer than a name may be
+_DAY_S = 86_400.0
+_LOCK = sum(getattr(os, flag, 0) for flag in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC"))
+_NOT_LOCKED = -1
 
 
 @contextmanager
@@ -58,3 +90,164 @@ def check_writable(folder: Path) -> Path:
         pass
     (folder / f"writable-{os.getpid()}").unlink(missing_ok=True)
     return folder
+
+
+class _InProgress:
+    """What this process is writing."""
+
+    def __init__(self) -> None:
+        self.paths: set[Path] = set()
+        self.is_over = False
+
+
+_in_progress = _InProgress()
+
+
+@contextmanager
+def partial_file(path: Path) -> Iterator[Path]:
+    """A new empty file beside ``path``, for what is to become it; deleted at the end, unless it has been moved.
+
+    Raises OSError if it cannot be made.
+    """
+    with _made(path.parent, path.name, partial(Path.touch, exist_ok=False)) as file:
+        yield file
+
+
+@contextmanager
+def temporary_folder(parent: Path | None = None) -> Iterator[Path]:
+    """A new folder for this user alone, deleted at the end; in ``parent``, or among the system's temporary files.
+
+    There, what killed processes of this user have left goes at the first call. Raises OSError if it cannot be made.
+    """
+    parent = parent or _system_folder(tempfile.gettempdir())
+    with _made(parent, "kinetoscope", partial(Path.mkdir, mode=0o700)) as folder:
+        yield folder
+
+
+def abandon_partials() -> None:
+    """Deletes all that this process has half-written, and lets nothing new begin: for a process that ends now, whatever
+    its other threads do. Never raises."""
+    _in_progress.is_over = True
+    for path in list(_in_progress.paths):
+        with suppress(OSError):
+            _remove(path)
+
+
+def remove_partials(folder: Path) -> None:
+    """Deletes what processes of this user that are dead have left half-written in ``folder``. Never raises."""
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            if found := _NAME.fullmatch(entry.name):
+                with suppress(OSError):
+                    _remove_if_left(Path(entry.path), found[1])
+
+
+@contextmanager
+def _made(parent: Path, name: str, make: Callable[[Path], object]) -> Iterator[Path]:
+    path, lock = _make_and_lock(parent, name, make)
+    _in_progress.paths.add(path)
+    try:
+        if _in_progress.is_over:
+            raise InterruptedError(errno.EINTR, "the process ends", str(path))
+        yield path
+    finally:
+        _remove(path)
+        _in_progress.paths.discard(path)
+        if lock != _NOT_LOCKED:
+            os.close(lock)
+
+
+def _make_and_lock(parent: Path, name: str, make: Callable[[Path], object]) -> tuple[Path, int]:
+    while True:
+        path = parent / f".{name[:_MOST_LETTERS]}.{_machine()}-{os.urandom(4).hex()}.partial"
+        make(path)
+        lock = _lock(path)
+        if lock is not None:
+            return path, lock
+        _remove(path)  # somebody saw it before it was locked, and took it for a dead one's
+
+
+def _lock(path: Path) -> int | None:
+    """A descriptor that holds the lock, or `_NOT_LOCKED`; None if somebody else removes it."""
+    if fcntl is None:
+        return _NOT_LOCKED
+    try:
+        descriptor = os.open(path, _LOCK | (os.O_RDONLY if path.is_dir() else os.O_RDWR))  # NFS wants to write
+    except FileNotFoundError:
+        return None
+    if _is_locked(path, descriptor):
+        return descriptor
+    os.close(descriptor)
+    return None
+
+
+def _is_locked(path: Path, descriptor: int) -> bool:
+    assert fcntl is not None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # there are no locks here
+        return True
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.lstat())
+    except FileNotFoundError:
+        return False
+
+
+def _remove_if_left(path: Path, machine: str) -> None:
+    status = path.lstat()
+    if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
+        return
+    if fcntl is None:
+        if _is_old(status):
+            _remove(path)
+        return
+    if status.st_uid != os.geteuid():
+        return
+    descriptor = os.open(path, _LOCK | os.O_RDONLY)
+    try:
+        if _is_left(descriptor, machine):
+            _remove(path)
+    finally:
+        os.close(descriptor)
+
+
+def _is_left(descriptor: int, machine: str) -> bool:
+    """Whether the owner is dead. The lock that this takes lasts as long as the descriptor is open."""
+    assert fcntl is not None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: two that ask are no owners
+        proves_death = machine == _machine()
+    except BlockingIOError:
+        return False
+    except OSError:
+        proves_death = False
+    return proves_death or _is_old(os.fstat(descriptor))
+
+
+def _is_old(status: os.stat_result) -> bool:
+    return time.time() - status.st_mtime > _DAY_S
+
+
+def _remove(path: Path) -> None:
+    try:
+        path.unlink(missing_ok=True)
+    except OSError:  # a folder; macOS says so by another error than Linux
+        shutil.rmtree(path, ignore_errors=True)
+
+
+@cache
+def _system_folder(folder: str) -> Path:
+    remove_partials(Path(folder))
+    return Path(folder)
+
+
+@cache
+def _machine() -> str:
+    """The same for all containers of a machine, until it is started again."""
+    try:
+        name = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8")
+    except OSError:
+        name = socket.gethostname()
+    return hashlib.sha256(name.encode()).hexdigest()[:8]

@@ -1,30 +1,41 @@
-"""writing: our own threads, and how they are kept out of recordings of Python's frames. Nothing flows through here.
+"""Our own threads, which are kept out of recordings of Python frames, and what happens in a forked child.
 
-In a recording with stacks Python calls torch at every call and return on every thread, ours too. Our threads write what
-is recorded, so the recording would feed on itself. `spare_own_threads` takes torch's function off them, whatever they
-do: most of them sleep, but one may be in the middle of saving the window before.
+When a recording has stacks, Python calls torch at every call and return on every thread, ours too. Our threads write
+what is recorded, so the recording would record itself. `spare_own_threads` removes torch's function from our threads.
 """
 
 import ctypes
 import logging
+import os
 import threading
 from collections.abc import Callable
 from typing import Any
 
-from kinetoscope.writing.forked_child import after_fork_in_child
-
 _log = logging.getLogger("kinetoscope")
+
 _api = ctypes.pythonapi
+
 _state_of_this_thread: Any = _api.PyThreadState_Get
+
 _state_of_this_thread.restype = ctypes.c_void_p
+
 # What `sys.setprofile` and torch itself call, exported for CPython's own extension modules: in 3.11 to 3.14 at least.
 _set_profile: Any = getattr(_api, "_PyEval_SetProfile", None)
+
+
 if _set_profile is not None:
     _set_profile.argtypes = [ctypes.c_void_p] * 3
 
 _lock = threading.Lock()
+
 _states: dict[int, int] = {}
 """Of each of our threads that runs: its ident, and the address of what the interpreter knows of it."""
+
+
+def after_fork_in_child(action: Callable[[], object]) -> None:
+    """Calls ``action`` first thing in every process that is forked from now on, and in what that forks."""
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=action)
 
 
 class OwnThread(threading.Thread):

@@ -1,9 +1,8 @@
-/* kinetoscope._native.KinetoLines: kineto_text.h for Python. `kinetoscope.torch.kineto_text` is its
- * face.
+/* kinetoscope._native.KinetoLines: kineto_text.h for Python. `kinetoscope.torch.kineto_text` uses
+ * it.
  *
- * Reading what Kineto writes and making lines of it go on without the GIL until megabytes are done:
- * where other threads run Python all the time, each return waits for one of them to give way, five
- * milliseconds and more. */
+ * It reads what Kineto writes and makes lines of it without the GIL, several megabytes per call:
+ * when other threads run Python all the time, each return waits 5 ms or more for the GIL. */
 
 #include "module.h"
 
@@ -23,17 +22,18 @@
 #include "text/bytes.h"
 
 #define READ_BYTES ((size_t)1 << 20)
-#define ROOM_BYTES ((size_t)8 << 20) /* of lines that are made before Python hears of them */
-#define ENOUGH_BYTES (1 << 18) /* to read at once, rather than be woken for every few kilobytes */
+#define ROOM_BYTES ((size_t)8 << 20) /* lines per call */
+#define ENOUGH_BYTES (1 << 18)       /* bytes to wait for, instead of reading every few kilobytes */
 #define MOST_NAPS 4
 #define NAP_MS 1
 
 typedef struct {
     PyObject_HEAD
     KinetoText lines;
-    PyObject *names;    /* keeps the texts of `lines.renamed` */
-    PyObject *prefixes; /* and those of `lines.own` */
-    Bytes text;         /* what was read; `first` is where that begins which is no line yet */
+    PyObject *names;    /* holds the texts of `lines.renamed` */
+    PyObject *prefixes; /* holds the texts of `lines.own` */
+    /* what was read; `first` is the first byte that is not written as a line yet */
+    Bytes text;
     size_t first;
     OwnedBytes *out; /* the lines of the last call; NULL before the first */
     int is_busy;
@@ -44,8 +44,7 @@ static int lines_enter(LinesObject *self)
     return is_idle(self, self->is_busy);
 }
 
-/* Takes the names that are to be put right from a list of (number, raw, json); 0 with an error
- * set. */
+/* Takes the names to correct from a list of (number, raw, json); 0 with an error set. */
 static int take_renamed(LinesObject *self)
 {
     KinetoText *lines = &self->lines;
@@ -81,7 +80,7 @@ static PyObject *lines_new(PyTypeObject *type, PyObject *arguments, PyObject *Py
     LinesObject *self = object_new(type);
     if (self == NULL) return NULL;
     self->lines.shift = shift;
-    /* which nobody else can change */
+    /* a copy that no other code can change */
     self->names = PyList_GetSlice(renamed, 0, PyList_Size(renamed));
     self->prefixes = Py_NewRef(prefixes);
     self->lines.own.num_prefixes = (size_t)PyTuple_Size(prefixes);
@@ -103,17 +102,17 @@ static void lines_dealloc(LinesObject *self)
     free(self->lines.own.frames);
     free(self->lines.spans);
     free(self->lines.metadata);
-    bytes_free(&self->lines.doubtful);
+    bytes_free(&self->lines.maybe_changed);
     bytes_free(&self->text);
     owned_drop(self->out);
     object_free(self);
 }
 
-/* One byte, which the thread that writes sets when it has written everything. */
+/* One byte, which the writing thread sets when it has written everything. */
 typedef _Atomic(char) IsWritten;
 
 #if defined(_WIN32)
-/* There are no named pipes that a library would write to as to a file. */
+/* Windows has no named pipes that a library can write to like a file. */
 static Py_ssize_t read_more(LinesObject *Py_UNUSED(self), int Py_UNUSED(fd),
                             const IsWritten *Py_UNUSED(is_written))
 {
@@ -121,7 +120,7 @@ static Py_ssize_t read_more(LinesObject *Py_UNUSED(self), int Py_UNUSED(fd),
     return -1;
 }
 #else
-/* Waits until there is something to read; whether everything has been written. */
+/* Waits until there is something to read. Returns whether everything has been written. */
 static int wait_for_text(int fd, const IsWritten *is_written)
 {
     struct pollfd readable = {.fd = fd, .events = POLLIN};
@@ -136,7 +135,7 @@ static int wait_for_text(int fd, const IsWritten *is_written)
     return 1;
 }
 
-/* Reads more text behind what is there: how many bytes; 0 at the end, -1 with errno set. */
+/* Appends more text. Returns the number of bytes; 0 at the end, -1 with errno set. */
 static Py_ssize_t read_more(LinesObject *self, int fd, const IsWritten *is_written)
 {
     Bytes *text = &self->text;
@@ -151,8 +150,8 @@ static Py_ssize_t read_more(LinesObject *self, int fd, const IsWritten *is_writt
     for (;;) {
         int was_written = wait_for_text(fd, is_written);
         Py_ssize_t num_read = read(fd, room, READ_BYTES);
-        /* Somebody else may hold the other end, such as a child that was forked meanwhile: then
-         * nothing is the end. */
+        /* Another process may hold the other end (a child forked meanwhile), so the pipe stays
+         * open. Everything was written and nothing is left to read: that is the end. */
         if (num_read < 0 && errno == EAGAIN && was_written) return 0;
         if (num_read >= 0 || (errno != EAGAIN && errno != EINTR)) {
             text->length += num_read > 0 ? (size_t)num_read : 0;
@@ -178,14 +177,14 @@ static enum KinetoStop write_some(LinesObject *self, Bytes *out)
     return stop;
 }
 
-/* Reads and writes until there are lines enough in `out`, or no more text; `error` is an errno. */
+/* Reads and writes until `out` is full or the text ends; `error` is an errno. */
 static enum KinetoStop read_all(LinesObject *self, int fd, const IsWritten *is_written, Bytes *out,
                                 int *error)
 {
     enum KinetoStop stop = KINETO_MORE;
     while (stop == KINETO_MORE || (stop == KINETO_FULL && out->length == 0)) {
         size_t missing = out->capacity < ROOM_BYTES ? ROOM_BYTES : 0;
-        /* An event that does not fit into all of the room gets more. */
+        /* an event that does not fit into the whole buffer gets a larger one */
         if (bytes_room(out, stop == KINETO_FULL ? 2 * out->capacity : missing) == NULL)
             return KINETO_FAILED;
         if ((stop = write_some(self, out)) != KINETO_MORE) continue;
@@ -196,7 +195,7 @@ static enum KinetoStop read_all(LinesObject *self, int fd, const IsWritten *is_w
     return stop;
 }
 
-/* Reads without the GIL: why it stopped, or -1 with an error set. */
+/* Reads without the GIL. Returns why it stopped, or -1 with an error set. */
 static int read_lines(LinesObject *self, int fd, const IsWritten *is_written)
 {
     Bytes *out = lines_enter(self) ? owned_begin(&self->out) : NULL;
@@ -217,7 +216,7 @@ static int read_lines(LinesObject *self, int fd, const IsWritten *is_written)
     return -1;
 }
 
-/* The lines are given as a view of what they were written to. */
+/* Returns the lines as a view of the buffer they were written to. */
 static PyObject *lines_read(LinesObject *self, PyObject *arguments)
 {
     Py_buffer is_written;
@@ -262,7 +261,7 @@ static PyObject *lines_crossings(LinesObject *self, PyObject *Py_UNUSED(nothing)
     return list;
 }
 
-/* The span of that number; NULL with an error set. */
+/* The span with that number; NULL with an error set. */
 static TextSpan *span_at(LinesObject *self, Py_ssize_t index)
 {
     if (!lines_enter(self)) return NULL;
@@ -326,9 +325,9 @@ static PyObject *lines_have_orphan_frames(LinesObject *self, void *Py_UNUSED(clo
     return lines_enter(self) ? PyBool_FromLong(self->lines.has_orphan_frames) : NULL;
 }
 
-static PyObject *lines_doubtful_names(LinesObject *self, void *Py_UNUSED(closure))
+static PyObject *lines_maybe_changed_names(LinesObject *self, void *Py_UNUSED(closure))
 {
-    const Bytes *names = &self->lines.doubtful;
+    const Bytes *names = &self->lines.maybe_changed;
     if (!lines_enter(self)) return NULL;
     return names->has_failed ? PyErr_NoMemory()
                              : PyBytes_FromStringAndSize(names->at, (Py_ssize_t)names->length);
@@ -367,7 +366,7 @@ static PyGetSetDef lines_values[] = {
     {"rest", (getter)lines_rest, NULL, "What was read and is no line.", NULL},
     {"are_true", (getter)lines_are_true, NULL,
      "Whether every name that was to be put right has been.", NULL},
-    {"doubtful_names", (getter)lines_doubtful_names, NULL,
+    {"maybe_changed_names", (getter)lines_maybe_changed_names, NULL,
      "Names that Kineto may have changed, a line each.", NULL},
     {"have_orphan_frames", (getter)lines_have_orphan_frames, NULL,
      "Whether frames were of a thread without a number.", NULL},

@@ -1,14 +1,15 @@
-/* kinetoscope._kineto_save: Kineto's own save, without the GIL, so that training goes on meanwhile.
+/* kinetoscope._kineto_save: calls Kineto's own save without the GIL, so that training goes on
+ * meanwhile.
  *
  *     torch's result object ──► the address of what it wraps ──► ProfilerResult::save(path)
  *
- * torch's binding of `save` holds the GIL all the while, although what it calls touches no Python
- * object. So this calls the same function of libtorch itself. pybind11's conduit, which is there
- * for extension modules to share C++ objects, gives the address. Both sides must mean the same by
- * std::string, or the call ends the process: the conduit compares the name of the ABI that this
- * compiler has with torch's, and the function is looked for by the name that this compiler gives
- * it. C++ and not C, because the function may throw, and an exception that nobody catches ends the
- * process. */
+ * torch's binding of `save` holds the GIL all the time, although the function it calls touches no
+ * Python object. So we call that function of libtorch ourselves. The address of the C++ object
+ * comes from pybind11's conduit, which is made for extension modules that share C++ objects. Both
+ * sides must have the same std::string, or the call would crash. Two checks ensure that: the
+ * conduit compares this compiler's ABI with torch's, and we look the function up by the name that
+ * this compiler gives it. This is C++ because the function may throw, and an exception that is not
+ * caught ends the process. */
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -26,17 +27,16 @@
 
 namespace torch::autograd::profiler
 {
-struct ProfilerResult {}; /* only for its name: pybind11 compares types by it */
+struct ProfilerResult {}; /* only its name matters: pybind11 compares types by name */
 } // namespace torch::autograd::profiler
 
 using torch::autograd::profiler::ProfilerResult;
-/* How the ABI passes the arguments of member functions. */
+/* A member function, as the ABI calls it: the object is the first argument. */
 using Save = void (*)(void *result, const std::string &path);
 
 #define TEXT_OF(number) #number
 #define TEXT(number) TEXT_OF(number)
-/* How pybind11 names the ABI that this file is compiled for; empty where it has no name that we
- * know. */
+/* pybind11's name for the ABI that this file is compiled for; empty if we do not know it. */
 #if defined(_LIBCPP_ABI_VERSION)
 static const char ABI[] = "system_libcpp_abi" TEXT(_LIBCPP_ABI_VERSION);
 #elif defined(_GLIBCXX_USE_CXX11_ABI)
@@ -46,15 +46,15 @@ static const char ABI[] =
 static const char ABI[] = "";
 #endif
 
-/* ProfilerResult::save(const std::string &), with the std::string of this compiler's ABI. */
+/* The symbol of ProfilerResult::save(const std::string &), for this compiler's std::string. */
 static std::string symbol_of_save()
 {
     return std::string("_ZN5torch8autograd8profiler14ProfilerResult4saveERK") +
            typeid(std::string).name();
 }
 
-/* The address in a capsule that the conduit of `result` gives; null with an error set if it gives
- * none. */
+/* The C++ object's address, from the capsule that the conduit of `result` returns; null with an
+ * error set. */
 static void *address_of(PyObject *result)
 {
     PyObject *type = PyCapsule_New(const_cast<std::type_info *>(&typeid(ProfilerResult)),
@@ -75,13 +75,14 @@ static void *address_of(PyObject *result)
     return address;
 }
 
-/* The function in a library that is loaded already; null, with an error set, if it is not there. */
+/* Finds the function in a library that is already loaded; null with an error set if it is not
+ * there. */
 static Save find_save(const char *library)
 {
     void *loaded = dlopen(library, RTLD_LAZY | RTLD_NOLOAD), *found = nullptr;
     if (loaded != nullptr) {
         found = dlsym(loaded, symbol_of_save().c_str());
-        dlclose(loaded); /* which only takes back the dlopen: torch itself keeps it loaded */
+        dlclose(loaded); /* only undoes the dlopen above: torch keeps the library loaded */
     }
     if (found == nullptr)
         PyErr_Format(PyExc_LookupError, "%s has no function %s.", library,
@@ -89,7 +90,7 @@ static Save find_save(const char *library)
     return reinterpret_cast<Save>(found);
 }
 
-/* What went wrong, in words; empty if nothing did. */
+/* Calls the function. Returns the error as text; empty if there was none. */
 static std::string call(Save save, void *result, const std::string &path)
 {
     try {
@@ -112,7 +113,7 @@ static PyObject *can_save(PyObject *, PyObject *arguments)
     return PyBool_FromLong(can);
 }
 
-/* -- a save that goes on beside Python -- */
+/* -- a save on a thread of its own -- */
 
 static const char SAVING[] = "kinetoscope._kineto_save.Saving"; /* the name of its capsule */
 
@@ -127,16 +128,16 @@ struct Saving {
 static void give_way(int by)
 {
     errno = 0;
-    int niceness = getpriority(PRIO_PROCESS, 0); /* of this thread alone, on Linux */
+    int niceness = getpriority(PRIO_PROCESS, 0); /* on Linux, the niceness of this thread only */
     if (by > 0 && errno == 0) setpriority(PRIO_PROCESS, 0, std::min(niceness + by, 19));
 }
 
-/* Takes no Python's lock from begin to end: it might hold that while it waits for a processor. */
+/* Never takes the GIL: it might hold it while it waits for a processor. */
 static void run(Saving *saving, Save function, void *address, std::string path, int gives_way)
 {
     give_way(gives_way);
     saving->failure = call(function, address, path);
-    /* kineto_lines.c waits for it */
+    /* kineto_lines.c waits for this */
     __atomic_store_n(static_cast<char *>(saving->is_written.buf), 1, __ATOMIC_RELEASE);
     close(saving->end_to_write);
 }

@@ -10,23 +10,25 @@
 #include "text/numbers.h"
 
 #define DEEPEST 64
-/* 2^22: no thread of Linux has it; ORPHAN_TID in kinetoscope/torch/python_frames.py */
+/* 2^22: no Linux thread has this number; ORPHAN_TID in kinetoscope/torch/python_frames.py */
 #define ORPHAN_TID "4194304"
 
 typedef struct {
-    const char *at, *end; /* what is read: whole events */
-    /* what is written; `out_end` is a slack before the end, so only what may be long looks at it */
+    const char *at, *end; /* what is read: complete events */
+    /* where to write next; `out_end` is KINETO_SLACK before the end, so only long values check
+     * it */
     char *out, *out_end;
 } Copy;
 
-/* What of an event is needed beside its text. */
+/* What we keep of an event besides its text. */
 typedef struct {
     char phase;
-    int is_frame, is_orphan; /* a Python frame; one of a thread whose number Kineto does not know */
+    /* a Python frame; a frame of a thread whose number Kineto does not know */
+    int is_frame, is_orphan;
     enum FrameFate fate;
     int64_t begin, duration;
     uint64_t track;
-    const char *name; /* with its quotes */
+    const char *name; /* including its quotes */
     size_t name_length;
 } Facts;
 
@@ -45,7 +47,7 @@ static int take(Copy *copy, char wanted)
     return 1;
 }
 
-/* Copies what is up to `behind`. */
+/* Copies the text up to `behind`. */
 static int copy_up_to(Copy *copy, const char *behind)
 {
     if (copy->out_end - copy->out < behind - copy->at) {
@@ -66,8 +68,8 @@ static int copy_string(Copy *copy)
     if (copy->at >= copy->end || *copy->at != '"') return 0;
     const char *behind = json_skip_string(copy->at + 1, copy->end, &marks, &fault);
     if (behind == NULL || (marks & JSON_HIGH) || !copy_up_to(copy, behind)) return 0;
-    /* Perfetto takes the quote after a last backslash for an escaped one, unless that is written by
-     * its number. */
+    /* Perfetto misreads a string that ends with a backslash: it takes the closing quote for an
+     * escaped one. So we write such a backslash as a number. */
     if ((marks & JSON_ESCAPED) && behind[-2] == '\\' && behind[-3] == '\\') {
         memcpy(copy->out - 3, "\\u005c\"", 7);
         copy->out += 4;
@@ -77,7 +79,7 @@ static int copy_string(Copy *copy)
 
 static int copy_value(Copy *copy, int depth);
 
-/* An array or an object, of which `closing` is the last bracket. */
+/* Copies an array or an object, which `closing` ends. */
 static int copy_items(Copy *copy, char closing, int depth)
 {
     if (depth > DEEPEST) return 0;
@@ -104,22 +106,22 @@ static int copy_value(Copy *copy, int depth)
     return behind != NULL && copy_up_to(copy, behind);
 }
 
-/* Microseconds that were just written at `value`, as nanoseconds; -1 if that is not what they are,
- * or below 0. */
+/* The microseconds that were just written at `value`, as nanoseconds; -1 if they are not a number,
+ * or are negative. */
 static int64_t nanoseconds(const char *value, const Copy *copy)
 {
     int64_t ns;
-    *copy->out = ','; /* there is room, and what comes next overwrites it */
+    *copy->out = ','; /* a temporary end of the number; the next text overwrites it */
     return read_us(value, copy->out + 1, &ns) == copy->out && ns >= 0 ? ns : -1;
 }
 
-/* What tells a place from others: a hash of its text, and that it ends there. */
+/* Adds a text and its end to a hash. The hash of pid and tid identifies a track. */
 static uint64_t place_hash(uint64_t hash, const char *at, const char *end)
 {
     return stable_hash(stable_hash(hash, at, (size_t)(end - at)), "\xff", 1);
 }
 
-/* Writes a begin again, as it is after the shift of the base; 0 if it is before that. */
+/* Writes a begin again, with the base shifted; 0 if it is before the new base. */
 static int write_shifted(Copy *copy, char *value, int64_t begin)
 {
     if (begin < 0) return 0;
@@ -129,8 +131,8 @@ static int write_shifted(Copy *copy, char *value, int64_t begin)
     return 1;
 }
 
-/* Kineto puts the frames of threads that it has no number for on thread 0, and viewers that on the
- * main thread. */
+/* Kineto writes frames of threads that it has no number for on thread 0, which viewers show as the
+ * main thread. We give them a number of their own. */
 static void move_orphan(Copy *copy, Facts *facts, char *value)
 {
     if (!facts->is_frame || copy->out - value != 1 || *value != '0') return;
@@ -139,7 +141,7 @@ static void move_orphan(Copy *copy, Facts *facts, char *value)
     copy->out = value + sizeof ORPHAN_TID - 1;
 }
 
-/* Keeps what matters of a field whose value has just been written at `value`, and puts it right. */
+/* Notes a field whose value has just been written at `value`, and corrects the value if needed. */
 static int note(KinetoText *lines, Copy *copy, Facts *facts, Text key, char *value)
 {
     if (TEXT_IS(key, "ph")) {
@@ -190,7 +192,7 @@ static int is_activity(char phase)
     return phase == 'X' || phase == 'i';
 }
 
-/* One event, earlier by the shift; `renamed` is its true name, or NULL. */
+/* Copies one event, with its times shifted; `renamed` is its true name, or NULL. */
 static int copy_event(KinetoText *lines, Copy *copy, Facts *facts, const Renamed *renamed)
 {
     *facts = (Facts){.track = STABLE_BASIS};
@@ -199,37 +201,36 @@ static int copy_event(KinetoText *lines, Copy *copy, Facts *facts, const Renamed
         char *begin = copy->out;
         if (copy->out >= copy->out_end || !copy_string(copy) || !take(copy, ':')) return 0;
         char *value = copy->out;
-        Text key = {begin + 1, (size_t)(value - begin) - 3}; /* without its quotes and the colon */
+        Text key = {begin + 1, (size_t)(value - begin) - 3}; /* without the quotes and the colon */
         if (renamed != NULL && is_activity(facts->phase) && TEXT_IS(key, "name")) {
             if (!copy_renamed(copy, renamed)) return 0;
             renamed = NULL;
         } else if (!copy_value(copy, 0)) {
             return 0;
         }
-        /* What was cut off here must not be noted: written anew it may be shorter, and look as if
-         * there were room. */
+        /* Do not note a value that did not fit: a shorter correction would make it look
+         * complete. */
         if (copy->out >= copy->out_end || !note(lines, copy, facts, key, value)) return 0;
     } while (take(copy, ','));
     return take(copy, '}') && facts->phase != '\0' &&
            (renamed == NULL || !is_activity(facts->phase));
 }
 
-/* Behind the last whole event, where Kineto's indentation says that one ends; `at` if there is
- * none. */
+/* Finds the end of the last complete event by Kineto's indentation; `at` if there is none. */
 static const char *last_end(const char *at, const char *end)
 {
-    /* What follows the bracket is looked at as well: the event after this may have begun, or the
-     * list ended. */
+    /* The text after the bracket must fit too: a comma and the next event, or the end of the
+     * list. */
     for (size_t length = (size_t)(end - at); length >= 5; length--)
         if (at[length - 2] == '}' && memcmp(at + length - 5, "\n  ", 3) == 0)
             return at + length - 1;
     return at;
 }
 
-/* Whether Kineto may have changed the name: an unprintable one into "unknown", a backslash into a
- * slash, and since torch 2.14 a quote into an apostrophe. Python's frames have slashes of their
- * own, and those without a file apostrophes. */
-static int is_doubtful(const Facts *facts)
+/* Whether Kineto may have changed the name. It writes "unknown" for an unprintable name, a slash
+ * for a backslash, and since torch 2.14 an apostrophe for a quote. Names of Python frames contain
+ * slashes anyway, and apostrophes where there is no file. */
+static int may_be_changed(const Facts *facts)
 {
     const char *name = facts->name + 1, *end = name + facts->name_length - 2;
     size_t length = (size_t)(end - name);
@@ -239,15 +240,15 @@ static int is_doubtful(const Facts *facts)
     return length > 0 && *name != '<' && memchr(name, '\'', length) != NULL;
 }
 
-/* Keeps the name, once unless others come between. */
-static void keep_doubtful(KinetoText *lines, const Facts *facts)
+/* Keeps the name. A name may be kept twice, if others with the same hash come between. */
+static void keep_maybe_changed(KinetoText *lines, const Facts *facts)
 {
     uint64_t name = place_hash(0, facts->name, facts->name + facts->name_length);
-    uint64_t *last = &lines->last_doubtful[name % DOUBTFUL_NAMES];
+    uint64_t *last = &lines->last_maybe_changed[name % RECENT_NAMES];
     if (*last == name) return;
     *last = name;
-    bytes_put(&lines->doubtful, facts->name + 1, facts->name_length - 2);
-    bytes_put_char(&lines->doubtful, '\n');
+    bytes_put(&lines->maybe_changed, facts->name + 1, facts->name_length - 2);
+    bytes_put_char(&lines->maybe_changed, '\n');
 }
 
 static int note_line(KinetoText *lines, const Facts *facts)
@@ -268,20 +269,20 @@ static int note_line(KinetoText *lines, const Facts *facts)
     return 1;
 }
 
-/* The true name of the next event if it is an activity; NULL if Kineto wrote that. */
+/* The true name of the next event, if it is an activity whose name Kineto changed; else NULL. */
 static const Renamed *next_renamed(const KinetoText *lines)
 {
     const Renamed *next = &lines->renamed[lines->next_renamed];
     return lines->next_renamed < lines->num_renamed && next->number == lines->number ? next : NULL;
 }
 
-/* Writes the next event, which ends before `end`. */
+/* Writes the line of the next event, which ends before `end`. */
 static enum KinetoStop write_line(KinetoText *lines, const char *end)
 {
     Copy copy = {lines->text, end, lines->into, lines->into_end - KINETO_SLACK};
     Facts facts;
     const Renamed *renamed = next_renamed(lines);
-    size_t separator = lines->at > 0 ? 2 : 1; /* the first line needs no comma before it */
+    size_t separator = lines->at > 0 ? 2 : 1; /* no comma before the first line */
     if (copy.out >= copy.out_end) return KINETO_FULL;
     memcpy(copy.out, separator == 2 ? ",\n" : "\n", separator);
     copy.out += separator;
@@ -293,8 +294,9 @@ static enum KinetoStop write_line(KinetoText *lines, const char *end)
     lines->number += is_activity(facts.phase);
     lines->text = copy.at;
     if (facts.fate == FRAME_GOES) return KINETO_MORE;
-    if (renamed == NULL && is_activity(facts.phase) && facts.name_length > 2 && is_doubtful(&facts))
-        keep_doubtful(lines, &facts);
+    if (renamed == NULL && is_activity(facts.phase) && facts.name_length > 2 &&
+        may_be_changed(&facts))
+        keep_maybe_changed(lines, &facts);
     lines->at += separator;
     if (!note_line(lines, &facts)) return KINETO_FAILED;
     lines->at += (uint64_t)(copy.out - lines->into) - separator;
@@ -326,8 +328,8 @@ static int compare_spans(const void *left, const void *right)
     return (one->end < other->end) - (one->end > other->end);
 }
 
-/* `sorted` has their indexes as `at`. The front of the array is used for those that may be open,
- * which is most of what it was used for before. */
+/* `sorted` has the indexes of the spans as `at`. The front of the array is reused for the spans
+ * that may be open: those places were already read. */
 static void mark_crossings(TextSpan *sorted, size_t count, uint8_t *marks)
 {
     size_t num_open = 0;
@@ -336,7 +338,7 @@ static void mark_crossings(TextSpan *sorted, size_t count, uint8_t *marks)
         while (num_open > 0 &&
                (sorted[num_open - 1].track != next.track || sorted[num_open - 1].end <= next.begin))
             num_open--;
-        /* Below the top, too: where spans cross, an outer one may end before an inner one. */
+        /* Not only the top: where spans cross, an outer one may end before an inner one. */
         for (size_t k = num_open; k > 0; k--) {
             const TextSpan *outer = &sorted[k - 1];
             if (outer->end > next.begin && outer->end < next.end)

@@ -1,11 +1,12 @@
-/* Kineto's text: the events of a trace that Kineto saves, as short lines. Knows nothing of Python.
+/* Kineto's text: writes the events of a trace that Kineto saves as short lines. Does not use
+ * Python.
  *
- *     text as it comes ──► kineto_write_lines: an event a line, checked, true names ──► a trace
- *                                 └──► a TextSpan of each ──► kineto_crossings: which do not nest?
+ *     Kineto's text ──► kineto_write_lines: a line per event, checked, true names ──► a trace
+ *                          └──► a TextSpan of each ──► kineto_crossings: which do not nest?
  *
- * Our own Python frames are left out, and their children get the parent above. Only what every
- * viewer reads passes: strict JSON in ASCII. At anything else the first function stops, and what is
- * left goes through Python (`torch/export.py`), which takes what comes and means the same. */
+ * Our own Python frames are left out, and their children get the next frame above as parent. Only
+ * what every viewer can read is accepted: strict JSON in ASCII. kineto_write_lines stops at
+ * anything else; Python converts the rest, with the same result (`torch/export.py`). */
 
 #ifndef KINETOSCOPE_KINETO_TEXT_H
 #define KINETOSCOPE_KINETO_TEXT_H
@@ -16,21 +17,21 @@
 #include "text/bytes.h"
 #include "kineto/own_frames.h"
 
-/* Why it stopped; `_Stop` in torch/kineto_text.py. */
+/* Why kineto_write_lines stopped; `_Stop` in torch/kineto_text.py. */
 enum KinetoStop { KINETO_MORE, KINETO_FULL, KINETO_ENDED, KINETO_DAMAGED, KINETO_FAILED };
 
-#define DOUBTFUL_NAMES 256 /* of which is known that they are kept */
+#define RECENT_NAMES 256 /* names that were kept lately, so that they are not kept again */
 
-#define KINETO_SLACK 256 /* bytes that may be read, and written, behind the end of a buffer */
+#define KINETO_SLACK 256 /* bytes that may be read and written after the end of a buffer */
 
 typedef struct {
     int64_t begin, end; /* nanoseconds since the base of the trace */
-    uint64_t track;     /* a hash of the texts of pid and tid */
-    uint64_t at;        /* of its line in all that was written */
+    uint64_t track;     /* a hash of the text of pid and tid */
+    uint64_t at;        /* where its line begins in everything that was written */
 } TextSpan;
 
-/* A name that Kineto wrote otherwise: of which activity, as it stands there, and as JSON should
- * have it. */
+/* A name that Kineto changed: the number of its activity, the text that Kineto wrote, and the right
+ * text, as JSON. */
 typedef struct {
     int64_t number;
     const char *raw, *json;
@@ -38,27 +39,27 @@ typedef struct {
 } Renamed;
 
 typedef struct {
-    const char *text, *text_end; /* what is to be read; it moves on */
-    char *into, *into_end;       /* where lines go; it moves on */
-    uint64_t at;                 /* of `into` in all that was written */
-    int64_t shift;               /* nanoseconds by which times are to be earlier */
-    int64_t number;              /* of activities so far */
-    Renamed *renamed;            /* in the order of their activities */
+    const char *text, *text_end; /* what is left to read */
+    char *into, *into_end;       /* where to write */
+    uint64_t at;                 /* the position of `into` in everything that was written */
+    int64_t shift;               /* subtracted from all times, in nanoseconds */
+    int64_t number;              /* number of activities so far */
+    Renamed *renamed;            /* in the order of the activities */
     size_t num_renamed, next_renamed;
     TextSpan *spans;
     size_t num_spans, spans_capacity;
-    uint64_t *metadata; /* where lines are that say something of processes and threads */
+    uint64_t *metadata; /* where the lines with metadata of processes and threads are */
     size_t num_metadata, metadata_capacity;
-    Bytes doubtful; /* names that Kineto may have changed, a line each */
-    uint64_t last_doubtful[DOUBTFUL_NAMES];
+    Bytes maybe_changed; /* names that Kineto may have changed, a line each */
+    uint64_t last_maybe_changed[RECENT_NAMES];
     int has_orphan_frames;
-    OwnFrames own; /* which get no line */
+    OwnFrames own; /* our own frames, which get no line */
 } KinetoText;
 
-/* Reads whole events until something is to be done; `text` then stands behind the last of them. */
+/* Writes complete events until it must stop; then `text` is after the last of them. */
 enum KinetoStop kineto_write_lines(KinetoText *lines);
 
-/* Sets the mark of each span that overlaps another of its track without one holding the other; 0 if
+/* Marks each span that overlaps another one of its track, where neither contains the other; 0 if
  * there is no memory. */
 int kineto_crossings(const TextSpan *spans, size_t count, uint8_t *marks);
 

@@ -17,7 +17,7 @@ static int has_own_name(const OwnFrames *own, const char *name, size_t length)
     return 0;
 }
 
-/* How many of our frames have a smaller number. */
+/* The place of a number in the list: how many of our frames have a smaller one. */
 static size_t place_of(const OwnFrames *own, int64_t number)
 {
     size_t first = 0, last = own->num_frames;
@@ -42,14 +42,15 @@ static int add(OwnFrames *own, int64_t number, int64_t above)
 {
     if (!array_grow((void **)&own->frames, own->num_frames, &own->capacity, sizeof *own->frames))
         return 0;
-    size_t place = place_of(own, number); /* the end, as long as Kineto writes frames in order */
+    /* the end of the list, if Kineto writes frames in order */
+    size_t place = place_of(own, number);
     memmove(&own->frames[place + 1], &own->frames[place],
             (own->num_frames++ - place) * sizeof *own->frames);
     own->frames[place] = (OwnFrame){number, above};
     return 1;
 }
 
-/* Behind the colon of a field of the args, which a zero ends; NULL if there is none. */
+/* The value of a field of the args, which end with a zero byte; NULL if there is no such field. */
 static char *value_of(char *args, const char *field)
 {
     char *found = strstr(args, field);
@@ -61,7 +62,7 @@ static int64_t number_at(const char *value)
     return value != NULL && *value >= '1' && *value <= '9' ? strtoll(value, NULL, 10) : NO_FRAME;
 }
 
-/* Writes another number, or null, over the one at `value`. */
+/* Replaces the number at `value` by another one, or by null. */
 static void put_number(char *value, int64_t number, char **end)
 {
     char digits[24];

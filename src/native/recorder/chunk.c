@@ -1,5 +1,4 @@
-/* A chunk: where a thread's records go until it is full, and where they are read from
- * afterwards. */
+/* A chunk: a thread writes records to it until it is full, and they are read from it later. */
 
 #include "recorder/native.h"
 
@@ -75,7 +74,7 @@ Record *chunk_begin(Chunk *chunk, const Track *track, uint32_t window, uint32_t 
     return first;
 }
 
-/* -- many at once: waiting for the GIL is what costs -- */
+/* -- many chunks at once, since taking the GIL for each would be slow -- */
 
 typedef struct {
     Chunk *chunk;
@@ -83,8 +82,8 @@ typedef struct {
     Store *store;
 } Taken;
 
-/* Takes the regions of chunks at which nobody looks, each once; NULL with an error set. `count`
- * becomes how many they are. */
+/* Takes the regions of those chunks that have no exported buffer, each region once. `count` gets
+ * their number. NULL with an error set. */
 static Taken *take_regions(PyObject *chunks, Py_ssize_t *count)
 {
     if (!PyList_Check(chunks))
@@ -132,7 +131,7 @@ PyObject *seal_chunks(PyObject *Py_UNUSED(module), PyObject *chunks)
     for (Py_ssize_t i = 0; i < count; i++) {
         Chunk *chunk = taken[i].chunk;
         chunk->is_sealed = 1;
-        /* else it was mapped again meanwhile */
+        /* else another call mapped it again meanwhile */
         if (chunk->region.start == NULL || chunk->region.file == 0) {
             chunk->region.bytes = taken[i].region.bytes;
             charge(chunk, (int64_t)chunk->region.bytes);
@@ -162,7 +161,7 @@ PyObject *discard_chunks(PyObject *Py_UNUSED(module), PyObject *chunks)
     return new_none();
 }
 
-/* Maps the records of a file if need be; -1 with an error set. */
+/* Maps the records of a file, if they are not mapped. Returns -1 with an error set. */
 static int map_records(Chunk *chunk)
 {
     if (chunk->region.file == 0 || chunk->region.start != NULL) return 0;

@@ -1,4 +1,5 @@
-/* Finds the quickest way to CLOCK_MONOTONIC, and calibrates the time stamp counter against it. */
+/* Finds the fastest way to read CLOCK_MONOTONIC, and calibrates the time stamp counter against
+ * it. */
 
 #define _GNU_SOURCE
 #include "recorder/clock.h"
@@ -9,8 +10,8 @@
 
 int (*clock_read)(clockid_t, struct timespec *) = clock_gettime;
 
-/* Whether clock_gettime is the C library's own. One that stands before it (libfaketime's, say) is
- * what Python reads and anchors are taken with, so records have to follow it. */
+/* Whether clock_gettime is the C library's own. If another library replaces it (libfaketime, for
+ * example), Python and the anchors use the replacement, so records must use it too. */
 static int is_librarys_own(void)
 {
     void *library = dlopen("libc.so.6", RTLD_LAZY | RTLD_NOLOAD);
@@ -46,7 +47,7 @@ static int processor_has(const char *flag)
     return found;
 }
 
-/* Both clocks at one moment: of several tries the one in which they were read closest together. */
+/* Reads both clocks several times, and keeps the pair that was read closest together. */
 static void read_pair(uint64_t *ticks, int64_t *ns)
 {
     uint64_t narrowest = UINT64_MAX;

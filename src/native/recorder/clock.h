@@ -9,7 +9,7 @@
 
 typedef struct {
     int is_used;
-    uint64_t ticks; /* TSC and CLOCK_MONOTONIC at one moment */
+    uint64_t ticks; /* TSC and CLOCK_MONOTONIC, read at the same moment */
     int64_t monotonic_ns;
     uint64_t ns_per_tick; /* as a fraction of 2^32 */
 } TscLine;
@@ -20,10 +20,11 @@ extern TscLine tsc_line;
  * cannot be used. */
 const char *tsc_start(void);
 
-/* Follows CLOCK_MONOTONIC, whose rate is slewed; called whenever a window opens. */
+/* Calibrates the TSC again, since the system changes the rate of CLOCK_MONOTONIC a little. Called
+ * whenever a window opens. */
 void tsc_realign(void);
 
-/* The kernel's own clock_gettime, mapped into every process; libc's where that is not found. */
+/* Reads a clock: the kernel's function in the vDSO, or libc's where that is not found. */
 extern int (*clock_read)(clockid_t, struct timespec *);
 void clock_setup(void);
 

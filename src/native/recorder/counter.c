@@ -1,4 +1,5 @@
-/* Counters: numbers at a moment. Of a mapping each has a record, which names it. */
+/* Counters: numbers at a moment. A mapping of numbers becomes one record per number, with the
+ * number's name. */
 
 #include "recorder/native.h"
 
@@ -11,8 +12,8 @@ typedef struct {
     int flags;
 } Reading;
 
-/* A plain number as it stands in a record. Returns its flags, or -1 if it is something else (no
- * error is set). */
+/* Converts a plain number to a record's value. Returns its flags, or -1 if it is not a plain number
+ * (no error is set). */
 static ALWAYS_INLINE int plain_number(PyObject *number, Value *value)
 {
     if (PyFloat_CheckExact(number)) {
@@ -31,7 +32,7 @@ static ALWAYS_INLINE int plain_number(PyObject *number, Value *value)
     return FLAG_FLOAT;
 }
 
-/* The id of a value's name; -1 with an error set. */
+/* The name id of one series; -1 with an error set. */
 static int64_t series_id(Recorder *recorder, PyObject *name)
 {
     PyObject *id = PyDict_GetItemWithError(recorder->series, name);
@@ -48,8 +49,8 @@ static int64_t series_id(Recorder *recorder, PyObject *name)
     return result;
 }
 
-/* Reads a dict into at most `space` readings. Returns their number, or -1 with an error set, or -2
- * if there is anything but strings and plain numbers in it. */
+/* Reads a dict into at most `space` readings. Returns their number, -1 with an error set, or -2 if
+ * the dict holds anything but strings and plain numbers. */
 static Py_ssize_t read_plain_dict(Recorder *recorder, PyObject *values, Reading *readings,
                                   Py_ssize_t space)
 {
@@ -86,8 +87,7 @@ static ALWAYS_INLINE int record_readings(Span *span, PyObject *values, const Rea
 }
 
 /* Records the values of a dict whose keys are strings and whose values are plain numbers. Returns
- * 0, or without having recorded anything 1 if the dict holds something else; -1 with an error
- * set. */
+ * 0, or 1 without recording anything if the dict holds something else, or -1 with an error set. */
 static int record_plain_dict(Span *span, PyObject *values)
 {
     Reading usual[USUAL_COUNTER], *readings = usual;
@@ -103,8 +103,8 @@ static int record_plain_dict(Span *span, PyObject *values)
     return result;
 }
 
-/* One number is named after the span itself. Returns 1 for what is no plain number, -1 with an
- * error set. */
+/* Records one number, whose series has the span's own name. Returns 1 if it is not a plain number,
+ * -1 with an error set. */
 static ALWAYS_INLINE int record_one_number(Span *span, PyObject *number)
 {
     Reading reading = {.series = span->own_series};
@@ -113,7 +113,7 @@ static ALWAYS_INLINE int record_one_number(Span *span, PyObject *number)
     return record_readings(span, number, &reading, 1);
 }
 
-/* The way of everything that is not plain: the span says which names and numbers are meant. */
+/* Records anything else: a Python method of the span converts it to names and numbers. */
 static int record_any_counter(Span *span, PyObject *values)
 {
     PyObject *pairs = PyObject_CallMethod((PyObject *)span, "plain_values", "O", values);

@@ -1,10 +1,10 @@
-/* Draining: one thread's records as lines of a Chrome JSON file, without the GIL.
+/* Draining: writes one thread's records as lines of a Chrome JSON file, without the GIL.
  *
- *     records ──► Sample: may they be written as they are? ──► drain_chrome: a buffer full of lines
+ *     records ──► Sample: may they be written as they are? ──► drain_chrome: a buffer of lines
  *
- * Strings come from Python as JSON, so escaping stays in one place. What is unusual (spans that
- * overlap, records that no recorder of ours writes) is refused by the sample and goes through
- * Python, whose lines mean the same as these: see `handlers/cycle_events.py` and `ChromeWriter`. */
+ * Python passes strings as JSON, so that escaping is done in one place. The sample refuses unusual
+ * records (spans that overlap, records that none of our recorders writes). Python writes those,
+ * with the same result: see `handlers/cycle_events.py` and `ChromeWriter`. */
 
 #define _GNU_SOURCE
 #include "recorder/native.h"
@@ -26,7 +26,7 @@ static char *put(char *at, const char *text, size_t length)
 
 #define PUT(at, literal) put(at, literal, sizeof(literal) - 1)
 
-/* The fewest digits that give the same double again. The thread's locale is C's. */
+/* Writes the shortest decimal that gives the same double. Call it with the C locale set. */
 static char *put_double(char *at, double value)
 {
     char text[32];
@@ -51,23 +51,23 @@ typedef struct {
     int64_t number;
 } Epoch;
 
-/* How a thread's records become lines. */
+/* What is needed to write a thread's records as lines. */
 typedef struct {
     const Text *names;      /* JSON strings, by id */
-    const Text *categories; /* the same of the categories of each name */
-    /* what each name has among its args, after a comma; nothing, for most */
+    const Text *categories; /* the categories of each name, as JSON */
+    /* args of each name, with a comma before them; empty for most */
     const Text *args;
     uint32_t num_names;
     Text place;               /* pid and tid, as fields of an event */
     long long start;          /* on the monotonic clock */
     long long offset;         /* from the trace's base to the start, in unix time */
-    long long drift, elapsed; /* how far unix time moves away meanwhile */
-    const Epoch *epochs;      /* in order; the first begins before all records */
+    long long drift, elapsed; /* unix time gains `drift` over `elapsed` nanoseconds */
+    const Epoch *epochs;      /* in order of time; the first begins before all records */
     size_t num_epochs;
 } Style;
 
-/* Nanoseconds since the trace's base, as `ClockLine.unix_ns` has them: divided as Python divides,
- * downwards. */
+/* Nanoseconds since the trace's base, computed as in `ClockLine.unix_ns`: division rounds down, as
+ * in Python. */
 static int64_t since_base(const Style *style, int64_t monotonic)
 {
     int64_t since = monotonic - style->start, product, quotient;
@@ -82,8 +82,8 @@ static int64_t since_base(const Style *style, int64_t monotonic)
     return style->offset + since + quotient;
 }
 
-#define FIXED_BYTES 256 /* more than all that is not a string takes in a line */
-#define VALUE_BYTES 40  /* and in a value of a counter */
+#define FIXED_BYTES 256 /* an upper bound for everything in a line that is not a string */
+#define VALUE_BYTES 40  /* the same, for one value of a counter */
 
 static size_t room_for(const Style *style, const Record *record)
 {
@@ -104,7 +104,7 @@ static int is_bracket(const Record *record, uint32_t num_names)
 {
     uint32_t kind = tail_kind(record->tail);
     return (kind == KIND_BEGIN || kind == KIND_END) && record->name < num_names &&
-           is_near(record->begin) && is_near(record->end.integer);
+           is_in_range(record->begin) && is_in_range(record->end.integer);
 }
 
 static char *put_head(char *at, const Style *style, const Record *record, char phase, int64_t begin)
@@ -123,7 +123,7 @@ static char *put_head(char *at, const Style *style, const Record *record, char p
 
 static int64_t epoch_at(const Style *style, int64_t moment)
 {
-    size_t low = 0, high = style->num_epochs; /* the last one that has begun is in [low, high) */
+    size_t low = 0, high = style->num_epochs; /* the last epoch that has begun is in [low, high) */
     while (high - low > 1) {
         size_t middle = low + (high - low) / 2;
         if (style->epochs[middle].begin <= moment)
@@ -165,7 +165,7 @@ static int is_same_name(const Style *style, uint32_t one, uint32_t other)
     return one == other || text_is(style->names[other], text.at, text.length);
 }
 
-/* Where the values of one call of a counter end. */
+/* The end of the values that one call of a counter recorded. */
 static const Record *group_end(const Style *style, const Record *first, const Record *end)
 {
     const Record *next = first + 1;
@@ -182,7 +182,7 @@ static int is_finite(const Record *record)
     return !(tail_flags(record->tail) & FLAG_FLOAT) || isfinite(record->end.real);
 }
 
-/* Whether a later value of the group has the same name: that one counts. */
+/* Whether a later value of the group has the same name; then only the later one counts. */
 static int is_replaced(const Style *style, const Record *record, const Record *end)
 {
     uint32_t series = tail_series(record->tail);
@@ -230,13 +230,13 @@ static char *put_counter(char *at, const Style *style, const Record *record, con
 typedef struct {
     const Record *next;
     char *at;
-    int is_unknown; /* the next record is none that can be written */
+    int is_unknown; /* the next record cannot be written */
     int is_waiting; /* more values of the next record's counter may follow */
 } Progress;
 
-/* Writes lines, each with ",\n" before it, for as long as there are records and there is room.
- * Unless they are the thread's last ones, values of a counter at their end wait for what
- * follows. */
+/* Writes lines, each with ",\n" before it, while there are records and room. Values of a counter at
+ * the end of the records are not written, because more values may follow; they are if these are the
+ * thread's last records. */
 static Progress put_lines(const Style *style, const Record *record, const Record *end, int are_last,
                           char *at, size_t room)
 {
@@ -276,8 +276,8 @@ static Progress put_lines_in_c_locale(const Style *style, const Record *record, 
 
 static int style_is_valid(const Style *style)
 {
-    return style->num_epochs > 0 && is_near(style->start) && is_near(style->offset) &&
-           is_near(style->elapsed) && style->drift > -style->elapsed &&
+    return style->num_epochs > 0 && is_in_range(style->start) && is_in_range(style->offset) &&
+           is_in_range(style->elapsed) && style->drift > -style->elapsed &&
            style->drift < style->elapsed;
 }
 

@@ -1,5 +1,6 @@
-/* Entries: spans in progress. A `with` begins and ends one that was handed to it (see with.c), a
- * call of __enter__ an explicit one, and begin() gives one as a token. */
+/* Entries: spans in progress. A `with` uses the entry that was made for it when its __exit__ was
+ * looked up (see with.c). A direct call of __enter__ makes an explicit entry. begin() returns an
+ * entry as a token. */
 
 #include "recorder/native.h"
 
@@ -13,17 +14,18 @@ static int announce_end(Span *span, Entry *entry, Recorder *recorder, uint32_t n
     return recorder_tell(recorder, "on_end", name, end, (PyObject *)entry);
 }
 
-/* What remains to be done when a span has ended and there is more to do than usual. */
-static int tell_end(Span *span, Entry *entry, Recorder *recorder, uint32_t name, int64_t end)
+/* What remains after the end of a span: settles the recorder, and tells listeners if the span was
+ * active when it began. */
+static int after_end(Span *span, Entry *entry, Recorder *recorder, uint32_t name, int64_t end)
 {
     Py_INCREF((PyObject *)recorder);
     recorder_settle(recorder);
-    int result = entry->is_told && end >= 0 ? announce_end(span, entry, recorder, name, end) : 0;
+    int result = entry->was_active && end >= 0 ? announce_end(span, entry, recorder, name, end) : 0;
     Py_DECREF((PyObject *)recorder);
     return result;
 }
 
-/* Gives an entry that is not open back to its track. */
+/* Returns an entry that is not open to its track's free list. */
 static void release(Entry *entry)
 {
     Span *span = entry->span;
@@ -44,8 +46,8 @@ void span_forget_handed(Span *span)
     Py_XDECREF(handed);
 }
 
-/* Ends an open entry; `end` < 0 forgets it. What the entry held is released last, since that may
- * run anything. */
+/* Ends an open entry; with `end` < 0 nothing is recorded. The entry's reference to its span is
+ * released last, because that can run any Python code. */
 static ALWAYS_INLINE int end_entry(Entry *entry, int64_t end)
 {
     Track *track = entry->track;
@@ -68,7 +70,7 @@ static ALWAYS_INLINE int end_entry(Entry *entry, int64_t end)
         track->num_open--;
         track_free_entry(track, entry);
         if (UNLIKELY(recorder->wants_request || recorder->listener != NULL || span->edges != 0))
-            result = tell_end(span, entry, recorder, name, end);
+            result = after_end(span, entry, recorder, name, end);
     } else
         entry->state = ENTRY_IDLE;
     Py_XDECREF((PyObject *)span);
@@ -77,7 +79,7 @@ static ALWAYS_INLINE int end_entry(Entry *entry, int64_t end)
 
 /* -- beginning -- */
 
-/* Where a listener fails to hear of the begin, there is no span. */
+/* Tells the listener of the begin. If the listener raises, the span does not begin. */
 static int announce_begin(Span *span, Entry *entry, int64_t begin)
 {
     PyObject *type, *error, *trace;
@@ -90,21 +92,21 @@ static int announce_begin(Span *span, Entry *entry, int64_t begin)
     return -1;
 }
 
-/* Whether a child's parent closed the window while the child looked at it and then at the clock:
- * the span would begin after the end of its window, and be in none. */
+/* In a child process: whether the parent closed the window between our reading of the window and of
+ * the clock. The span would begin after its window's end, so it belongs to no window. */
 static ALWAYS_INLINE int has_closed(const Entry *entry, const Recorder *recorder)
 {
     return entry->window != 0 && recorder->is_child && entry->window != recorder_window(recorder);
 }
 
-/* Begins an entry, which gets a record at its end if a window is open now. The clock is read
+/* Begins an entry; if a window is open now, the span is recorded at its end. The clock is read
  * last. */
 static ALWAYS_INLINE int begin_entry(Span *span, Entry *entry, int is_explicit, int is_recording)
 {
     Track *track = entry->track;
     Recorder *recorder = track->recorder;
     entry->is_explicit = (uint8_t)is_explicit;
-    entry->is_told = (uint8_t)is_recording;
+    entry->was_active = (uint8_t)is_recording;
     entry->order = ++recorder->num_begun;
     Record *slot;
     uint64_t tail;
@@ -113,7 +115,7 @@ static ALWAYS_INLINE int begin_entry(Span *span, Entry *entry, int is_explicit, 
         entry->window = is_recording ? recorder_window(recorder) : 0;
         if (UNLIKELY(!track->head_is_final) && entry->window != 0) track_finish_head(track);
         slot = &track->slots[entry->slot];
-        shared_barrier(); /* after its last span was cleared */
+        shared_barrier(); /* after the slot's last span was cleared */
         slot->name = span->name_id;
         slot->batch = shared_load(&recorder->control->batch);
         tail = record_tail(track->num_open, KIND_SPAN, 0, entry->window);
@@ -127,7 +129,7 @@ static ALWAYS_INLINE int begin_entry(Span *span, Entry *entry, int is_explicit, 
     track->num_open++;
     slot = &track->slots[entry->slot];
     slot->begin = now;
-    /* kept here for the end, also where the slot itself stays unpublished */
+    /* needed at the end, even if the slot is not published */
     slot->end.integer = (int64_t)tail;
     if (LIKELY(entry->window != 0)) record_publish(slot, tail);
     if (UNLIKELY(is_recording && (recorder->listener != NULL || span->edges != 0)))
@@ -157,7 +159,7 @@ PyObject *span_enter(PyObject *self, PyObject *Py_UNUSED(nothing))
         if ((PyObject *)entry != Py_None && LIKELY(entry->state == ENTRY_HANDED))
             result = begin_entry(span, entry, 0, 1);
     } else {
-        /* An inactive one as well: a span that began unrecorded must not end another one. */
+        /* Also if the span is inactive: its __exit__ must not end another span. */
         entry = begin_new(span, 1, span_is_active(span));
         if (entry == NULL) return NULL;
     }
@@ -165,7 +167,7 @@ PyObject *span_enter(PyObject *self, PyObject *Py_UNUSED(nothing))
     return result < 0 ? NULL : Py_NewRef(self);
 }
 
-/* The latest open entry of a span, on `only` or on every thread but that one. */
+/* The latest open entry of a span: on track `only`, or on every other track. */
 static Entry *latest_entry(Recorder *recorder, uint64_t span_id, Track *only, int is_explicit)
 {
     Entry *latest = NULL;
@@ -181,8 +183,8 @@ static Entry *latest_entry(Recorder *recorder, uint64_t span_id, Track *only, in
     return latest;
 }
 
-/* Ends the span's latest explicit entry: on this thread, or on whichever has one (a generator may
- * be closed anywhere); else the latest of a `with` on this thread. */
+/* Ends the span's latest explicit entry on this thread, or else on any other (a generator may be
+ * closed anywhere), or else the latest entry of a `with` on this thread. */
 static int end_explicit(Recorder *recorder, uint64_t span_id, int64_t now)
 {
     Track *mine = track_of_this_thread(recorder);
@@ -233,7 +235,7 @@ PyObject *span_begin(PyObject *self, PyObject *Py_UNUSED(nothing))
     if (!span_is_active(span)) return new_none();
     Entry *entry = begin_new(span, 0, 1);
     if (entry == NULL || entry->window != 0 || !span->recorder->is_child) return (PyObject *)entry;
-    /* the parent has just closed the window: this is not recorded */
+    /* the parent has just closed the window: the span is not recorded */
     int error = end_entry(entry, -1);
     Py_DECREF((PyObject *)entry);
     return error < 0 ? NULL : new_none();
@@ -278,7 +280,7 @@ Entry *entry_new(Track *track)
     track_keep(track);
     PyObject *exit = PyCFunction_NewEx(&bound_exit, (PyObject *)entry, NULL);
     entry->exit = exit;
-    Py_DECREF((PyObject *)entry); /* from here on its __exit__ holds it */
+    Py_DECREF((PyObject *)entry); /* now its __exit__ holds it */
     return exit != NULL ? entry : NULL;
 }
 

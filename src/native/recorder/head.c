@@ -1,5 +1,5 @@
-/* The head of a track: who its thread is, and a slot for each of its open spans, so that a process
- * that is killed leaves them. It is a file if the recorder has a folder. Each slot has an entry. */
+/* The head of a track: whose thread it is, and a slot for each open span, so that open spans
+ * survive a kill. It is a file if the recorder has a folder. Each slot has an entry. */
 
 #include "recorder/native.h"
 
@@ -8,7 +8,7 @@
 
 #define FIRST_HEAD_BYTES 4096
 
-/* A header without its magic is being written. */
+/* Writes the magic last: a header without it is incomplete. */
 static void write_magic(TrackHeader *header, const char *magic)
 {
     uint64_t word;
@@ -74,14 +74,14 @@ int track_move_head_to_memory(Track *track)
     return set_num_slots(track);
 }
 
-/* Makes the head, or room in it for more slots. Returns 0 without memory. */
+/* Makes the head, or enlarges it for more slots. Returns 0 without memory. */
 static int add_slots(Track *track)
 {
     Store *store = track->recorder->store;
     size_t bytes = track->head.bytes * 2;
     if (track->head.start == NULL) return make_head(track);
     if (region_grow(store, &track->head, bytes, "track") == 0) return set_num_slots(track);
-    /* There is no space on disk for more slots: from here on they stand in memory. */
+    /* There is no space on disk for more slots: from now on they are in memory. */
     return track_move_head_to_memory(track) &&
            region_grow(store, &track->head, bytes, "track") == 0 && set_num_slots(track);
 }
@@ -113,7 +113,8 @@ int track_has_span_to_record(const Track *track)
 
 Entry *track_make_entry(Track *track)
 {
-    Entry *entry = entry_new(track); /* may run what makes others: it has no slot before */
+    /* may run Python code that makes other entries, so it has no slot yet */
+    Entry *entry = entry_new(track);
     if (entry == NULL) return NULL;
     if (track->num_made == track->num_slots && !add_slots(track)) {
         Py_CLEAR(entry->exit);
@@ -142,8 +143,7 @@ void track_drop_entries(Track *track)
 {
     for (uint32_t slot = 0; slot < track->num_made; slot++) {
         Entry *entry = track->entries[slot];
-        if (entry->state == ENTRY_HANDED)
-            entry->state = ENTRY_IDLE; /* it cannot be begun any more */
+        if (entry->state == ENTRY_HANDED) entry->state = ENTRY_IDLE; /* it cannot begin any more */
         Py_CLEAR(entry->exit);
     }
     track->num_made = 0;

@@ -1,5 +1,6 @@
-/* Where the chunks are, and the control that says what is recorded now: in memory, in files of a
- * live folder, or, in a child process, files of its own beside its parent's control. */
+/* Where the chunks and the control are; the control says what is recorded now. Both are in memory
+ * or in files of a live folder. A child process has chunk files of its own and uses its parent's
+ * control. */
 
 #include "recorder/native.h"
 
@@ -14,7 +15,7 @@ void recorder_use_own_control(Recorder *recorder)
     recorder->is_child = 0;
 }
 
-/* Keeps the control in a file from now on. */
+/* Uses the control in a file from now on. */
 static void use_control(Recorder *recorder, Region file, int is_child)
 {
     recorder_use_own_control(recorder);
@@ -23,7 +24,8 @@ static void use_control(Recorder *recorder, Region file, int is_child)
     recorder->is_child = is_child;
 }
 
-/* Keeps what comes from now on in a new store; -1 with an error set, if that is NULL too. */
+/* Puts new records into a new store from now on; -1 with an error set, also if the store is
+ * NULL. */
 static int use_store(Recorder *recorder, Store *store)
 {
     int is_ready = store != NULL;
@@ -56,7 +58,7 @@ int recorder_stop_following(Recorder *recorder)
     return 0;
 }
 
-/* Puts the control where child processes can see it. Without it, none of them records. */
+/* Puts the control into a file that child processes can map. Without it, they do not record. */
 static void share_control(Recorder *recorder)
 {
     Store *store = recorder->store;
@@ -92,13 +94,13 @@ PyObject *recorder_set_folder(PyObject *self, PyObject *arguments)
     Track *track = track_of_this_thread(recorder);
     if (track == NULL) return NULL;
     track_finish_head(track);
-    track_expect_much(track); /* who opens the folder trains */
+    track_expect_much(track); /* the thread that opens the folder is the training thread */
     track_prepare_spare(track);
     return new_none();
 }
 
-/* Maps a parent's control. Returns 0 with OSError set if there is none, or one that is cut short or
- * of another version. */
+/* Maps a parent's control. Returns 0 with OSError set if there is none, or if it is cut short or of
+ * another version. */
 static int open_run_file(PyObject *path, Region *file)
 {
     int error = region_open(file, PyBytes_AsString(path), sizeof(Control));
@@ -119,9 +121,9 @@ static int open_run_file(PyObject *path, Region *file)
     return 0;
 }
 
-/* In a child process: records what the parent's control in `run_file` asks for, into files of its
- * own in `folder`. A span that ends after its window has closed is recorded even so, since the
- * parent reads the files some time later. */
+/* In a child process: records what the parent's control in `run_file` asks for, into own files in
+ * `folder`. A span that ends after its window has closed is recorded too, since the parent reads
+ * the files a little later. */
 PyObject *recorder_follow_parent(PyObject *self, PyObject *arguments)
 {
     Recorder *recorder = (Recorder *)self;

@@ -1,12 +1,12 @@
-/* kinetoscope._native: the objects of the recorder, and who holds whom.
+/* kinetoscope._native: the objects of the recorder, and which holds which.
  *
- *     Span ──► Recorder ──► Track (one per running thread) ──► Chunk (where its records go now)
+ *     Span ──► Recorder ──► Track (one per running thread) ──► Chunk (gets its records now)
  *       ▲                     │  ▲
  *       └──────── Entry ◄─────┘  │      an Entry is a span in progress, and one slot of its track
  *                   └────────────┘
  *
- * Everything happens under the GIL, except allocating and unmapping, which `Recorder.prepare` does
- * without it, and draining, which only reads what is finished. */
+ * Everything happens under the GIL, with two exceptions: `Recorder.prepare` allocates and unmaps
+ * without it, and draining reads finished records without it. */
 
 #ifndef KINETOSCOPE_NATIVE_H
 #define KINETOSCOPE_NATIVE_H
@@ -21,35 +21,35 @@ typedef struct Span Span;
 typedef struct Entry Entry;
 typedef struct Track Track;
 
-/* -- chunk.c: a chunk file, or the same in memory. Its buffer is the records; the file goes when
- *    the object does. -- */
+/* -- chunk.c: a chunk file, or the same in memory. Its buffer is the records; the file is deleted
+ * with the object. -- */
 
 typedef struct {
     PyObject_HEAD
     Store *store;
     Region region;
-    ChunkHeader header; /* as it stands in the region, which may be unmapped */
-    uint32_t num_marks; /* of threads that wrote to it, one after the other */
-    /* those written, once the chunk is full or its window closed; marks are records too */
+    ChunkHeader header; /* a copy of the one in the region, which may be unmapped */
+    uint32_t num_marks; /* one for each thread that wrote to it */
+    /* set when the chunk is full or its window closed; marks are records too */
     uint32_t num_records;
-    int is_sealed;    /* its mapping and its unused space were given back */
-    int is_discarded; /* its records were put elsewhere */
-    int is_taken;     /* it is being sealed or discarded, without the GIL */
-    int num_exports;  /* buffers that look at it */
+    int is_sealed;    /* it was unmapped and its unused space freed */
+    int is_discarded; /* its records were stored elsewhere */
+    int is_taken;     /* another thread seals or discards it without the GIL */
+    int num_exports;  /* exported buffers */
     int64_t charged_bytes;
 } Chunk;
 
 int chunk_setup(PyObject *module);
-/* Makes a chunk; NULL without an error set if there is no space, and then `store->error` or the
- * limit says why. With `in_background` the GIL is released meanwhile. */
+/* Makes a chunk. NULL without an error set if there is no space; then `store->error` or the limit
+ * says why. With `in_background` the GIL is released meanwhile. */
 Chunk *chunk_new(Store *store, size_t bytes, int in_background);
-/* Says whose the chunk is, and gives the space for its records. */
+/* Writes into the header whose the chunk is, and returns the space for its records. */
 Record *chunk_begin(Chunk *chunk, const Track *track, uint32_t window, uint32_t sequence,
                     Record **end);
-/* (chunks): unmaps chunks that nobody writes to any more, and gives back what their files do not
- * use. */
+/* (chunks): unmaps chunks that are no longer written to, and frees the unused space of their
+ * files. */
 PyObject *seal_chunks(PyObject *module, PyObject *chunks);
-/* (chunks): deletes the files of chunks whose records were put elsewhere, and gives back their
+/* (chunks): deletes the files of chunks whose records were stored elsewhere, and frees their
  * memory. */
 PyObject *discard_chunks(PyObject *module, PyObject *chunks);
 
@@ -62,21 +62,22 @@ struct Span {
     uint32_t name_id;
     uint32_t mask;
     uint32_t edges;
-    PyObject *enter;    /* its bound __enter__; made when first looked up */
-    PyObject *handed;   /* see with.c: an Entry, or Py_None for an inactive `with`, or NULL */
-    int64_t own_series; /* name id of a counter's only value; -1 until asked for */
+    PyObject *enter; /* its bound __enter__; made when first looked up */
+    /* see with.c: the Entry for the next `with`, Py_None if that one is inactive, or NULL */
+    PyObject *handed;
+    int64_t own_series; /* name id of a counter's only value; -1 if not known yet */
 };
 
-/* of a span that has not been recorded; NO_NAME in kinetoscope/recording/recorder.py */
+/* the name id of a span that has not been recorded; NO_NAME in kinetoscope/recording/recorder.py */
 #define NO_NAME UINT32_MAX
 
 extern PyTypeObject *span_type;
 int span_setup(PyObject *module);
-/* Asks the span for the id of its name in its recorder; -1 with an error set. */
+/* Gets the id of the span's name in its recorder from Python; -1 with an error set. */
 int span_find_name(Span *span);
 int span_record_instant(Span *span);
 
-/* -- counter.c: its values -- */
+/* -- counter.c: values of counters -- */
 
 PyObject *span_counter(PyObject *span, PyObject *values);
 
@@ -88,42 +89,42 @@ int with_setup(void);
 
 enum EntryState {
     ENTRY_IDLE,   /* on its track's list of free ones */
-    ENTRY_HANDED, /* its __exit__ was looked up, and not begun */
+    ENTRY_HANDED, /* its __exit__ was looked up; it has not begun */
     ENTRY_OPEN,
 };
 
 struct Entry {
     PyObject_HEAD
-    Track *track;     /* counted; NULL only while it is made */
-    PyObject *exit;   /* its bound __exit__, which holds the entry; its track holds that */
-    Entry *next_free; /* of its track */
+    Track *track;     /* a strong reference; NULL only while the entry is made */
+    PyObject *exit;   /* its bound __exit__, which holds the entry and is held by the track */
+    Entry *next_free; /* on its track's free list */
     Span *span;       /* strong, while handed or open */
-    uint64_t span_id; /* of the span it was last used for */
+    uint64_t span_id; /* the span it was last used for */
     uint64_t order;   /* counts begins, to find the latest */
     uint32_t slot;
-    uint32_t window; /* in which it is recorded; 0 if it is not */
+    uint32_t window; /* the window in which it is recorded, or 0 */
     uint8_t state;
     uint8_t is_explicit; /* begun by a call of __enter__, not by `with` */
-    uint8_t is_told;     /* active when it began: listeners hear of its end */
+    uint8_t was_active;  /* it was active when it began, so listeners are told of its end */
 };
 
 int entry_setup(PyObject *module);
-/* Held by its `exit` alone, and that by whoever asked. May run Python code. */
+/* A new entry, held only by its `exit`, which the caller gets. May run Python code. */
 Entry *entry_new(Track *track);
-/* Forgets what was looked up for a `with` that did not come about. */
+/* Drops the entry that was made for a `with` which then did not begin. */
 void span_forget_handed(Span *span);
-/* __enter__ and __exit__ of a span, without a `with` that looked them up or with one. */
+/* __enter__ and __exit__ of a span, called by a `with` or directly. */
 PyObject *span_enter(PyObject *span, PyObject *nothing);
 PyObject *span_exit(PyObject *span, PyObject *arguments);
-/* The methods for tokens, which are entries. */
+/* begin() and end(). A token is an entry. */
 PyObject *span_begin(PyObject *span, PyObject *nothing);
 PyObject *span_end(PyObject *span, PyObject *token);
 PyObject *span_abandon(PyObject *span, PyObject *token);
 
-/* -- track.c: what one thread has recorded, and its open spans. When it has ended, a new thread
- *    takes the track over. -- */
+/* -- track.c: what one thread has recorded, and its open spans. When the thread has ended, a new
+ * thread takes over the track. -- */
 
-/* Tells whether a thread still runs: its thread-local storage and its tracks share one. */
+/* Says whether a thread still runs. The thread's local storage and its tracks share it. */
 typedef struct {
     SharedWord refs;
     SharedWord is_alive;
@@ -134,16 +135,16 @@ struct Track {
     Recorder *recorder; /* NULL once the recorder is gone */
     Track *next_track;
     Pulse *pulse;
-    int is_foreign;  /* inherited by a forked child, in whose parent the files live on */
-    uint32_t number; /* of the thread that has it now, like the next three */
+    int is_foreign;  /* in a forked child: its files are the parent's */
+    uint32_t number; /* of the thread that has the track now, as are the next three fields */
     uint32_t tid;
     int is_main;
     PyObject *name;
 
-    Record *next, *end; /* within the current chunk */
+    Record *next, *end; /* in the current chunk */
     Record *first;
     Chunk *chunk, *spare;
-    size_t chunk_bytes; /* how large the next chunk is made */
+    size_t chunk_bytes; /* size of the next chunk */
     PyObject *filled;   /* list of chunks of this window */
     uint64_t num_dropped;
     uint32_t dropped_window;
@@ -151,7 +152,7 @@ struct Track {
     Region head; /* a TrackHeader and the slots */
     int head_is_final;
     Record *slots;
-    Entry **entries; /* of each slot; `exit` of each is held here */
+    Entry **entries; /* one per slot; this array holds the `exit` of each */
     Entry *free_entries;
     uint32_t num_slots, num_made, num_open;
 };
@@ -159,76 +160,77 @@ struct Track {
 Track *track_look_up(Recorder *recorder);
 void track_keep(Track *track);
 void track_drop(Track *track);
-/* Whether its thread runs no more and has no span open. */
+/* Whether its thread has ended and no span of it is open. */
 int track_is_vacant(const Track *track);
 int track_is_done(const Track *track);
-/* From here on its thread gets chunks of the usual size, and has a spare one. */
+/* From now on its thread gets chunks of the usual size and a spare one. */
 void track_expect_much(Track *track);
-/* Makes the spare chunk that a track lacks, without the GIL. Returns 0 if that cannot be done
+/* Makes the spare chunk that a track lacks, without the GIL. Returns 0 if that is not possible
  * now. */
 int track_prepare_spare(Track *track);
-/* Whether its thread records so much that a spare chunk should wait for it, and none does. */
+/* Whether its thread records enough to need a spare chunk, and has none. */
 int track_lacks_spare(const Track *track);
-/* Goes on to the next chunk. Returns 0 if there is none: the record is dropped, and counted. */
+/* Continues in the next chunk. Returns 0 if there is none: then the record is dropped and
+ * counted. */
 int track_refill(Track *track);
-/* Puts the current chunk among the filled ones. */
+/* Moves the current chunk to the filled ones. */
 void track_detach_chunk(Track *track);
-/* Puts what was recorded since this was last asked at the list's front, if anything was:
- * (track, tid, name, is_main, dropped, chunks). -1 with an error set. */
+/* Inserts what was recorded since the last call at the front of the list, if anything was: (track,
+ * tid, name, is_main, dropped, chunks). -1 with an error set. */
 int track_take(Track *track, PyObject *list);
-/* Frees what only the recorder may: called once, when the track leaves its recorder. */
+/* Frees what needs the recorder. Called once, when the recorder drops the track. */
 void track_leave(Track *track);
-/* Its thread's name in UTF-8, as much of it as is kept. */
+/* Its thread's name in UTF-8, possibly shortened. */
 const char *track_name(const Track *track, size_t *length);
 int track_setup(void);
 
-/* -- head.c: its head, which has a slot for each open span, and their entries -- */
+/* -- head.c: the head of a track, which has a slot and an entry for each open span -- */
 
-/* Says in the head whose the track is. */
+/* Writes into the head whose the track is. */
 void track_write_header(Track *track);
-/* Readies the slots for recording: in a file, if the recorder has a folder by now. */
+/* Prepares the slots for recording, in a file if the recorder has a folder by now. */
 void track_finish_head(Track *track);
-/* Moves the slots from a file into memory, as long as the recorder still has its old store. */
+/* Moves the slots from a file into memory. Call it while the recorder still has its old store. */
 int track_move_head_to_memory(Track *track);
-/* Whether a span is open that is to be recorded: one that was cut at its window's end needs its
- * slot no more. */
+/* Whether an open span will be recorded. A span that was cut at its window's end no longer needs
+ * its slot. */
 int track_has_span_to_record(const Track *track);
 Entry *track_make_entry(Track *track);
-/* Somebody kept the entry, or its __exit__: it stays theirs, and its slot gets a new one. */
+/* Gives the slot a new entry, because other code still holds this one or its __exit__. */
 Entry *track_replace_entry(Entry *entry);
 void track_drop_entries(Track *track);
 
-/* -- recorder.c: the Recorder, and what of Python's it calls -- */
+/* -- recorder.c: the Recorder, and the Python code that it calls -- */
 
 struct Recorder {
     PyObject_HEAD
-    Control *control; /* its own, the one in its folder, or in a child process that of the parent */
+    Control *control; /* in memory, in its folder, or in a child process the parent's */
     Control own_control;
     Region control_file;
-    int is_child; /* follows the parent's control */
+    int is_child; /* it uses the parent's control */
     uint32_t num_windows;
     PyObject *listener;
-    PyObject *now;     /* a clock of somebody else's; NULL: the machine's */
-    PyObject *request; /* asks for `prepare` to be called, on another thread; or NULL */
-    PyObject *series;  /* dict of the ids that its method `intern_series` gave */
+    PyObject *now;     /* a clock given by the user; NULL: the machine's */
+    PyObject *request; /* called to have another thread call `prepare`; or NULL */
+    PyObject *series;  /* dict of the ids that the method `intern_series` returned */
     Store *store;
     Track *tracks;
-    uint64_t serial; /* of no other recorder, nor of this one before a fork */
+    uint64_t serial; /* unique: different for each recorder, and after a fork */
     uint64_t num_begun;
-    uint32_t num_tracks, num_chunks; /* track numbers and chunks that were ever given out */
+    uint32_t num_tracks, num_chunks; /* how many were made so far */
     int is_requested, wants_request;
     Recorder *next;
 };
 
 extern PyTypeObject *recorder_type;
 int recorder_setup(PyObject *module);
-/* Asks for new spare chunks. Runs Python code. */
+/* Calls `request`, to get new spare chunks. Runs Python code. */
 void recorder_request(Recorder *recorder);
-/* Calls the listener's method with the name, the moment, and `what` unless that is NULL. -1 with
- * an error set. */
+/* Calls the listener's method with the name, the time and, if it is not NULL, `what`. -1 with an
+ * error set. */
 int recorder_call_listener(Recorder *recorder, const char *method, uint32_t name, int64_t at,
                            PyObject *what);
-/* Nanoseconds on a clock that is not the machine's; -1 with an error set if it raises. */
+/* Nanoseconds on the user's clock; -1 with an error set if it raises. */
 int64_t recorder_ask_clock(Recorder *recorder);
 
 static inline int64_t recorder_now(Recorder *recorder)
@@ -236,7 +238,7 @@ static inline int64_t recorder_now(Recorder *recorder)
     return LIKELY(recorder->now == NULL) ? monotonic_ns() : recorder_ask_clock(recorder);
 }
 
-/* The same if there is a listener. */
+/* Calls the listener, if there is one. */
 static inline int recorder_tell(Recorder *recorder, const char *method, uint32_t name, int64_t at,
                                 PyObject *what)
 {
@@ -245,7 +247,7 @@ static inline int recorder_tell(Recorder *recorder, const char *method, uint32_t
                : recorder_call_listener(recorder, method, name, at, what);
 }
 
-/* 0 if none is open. */
+/* The number of the open window, or 0. */
 static inline uint32_t recorder_window(const Recorder *recorder)
 {
     return shared_load(&recorder->control->window);
@@ -256,8 +258,8 @@ static inline int recorder_failed(int64_t now)
     return UNLIKELY(now == -1) && PyErr_Occurred() != NULL;
 }
 
-/* Appends a record to the thread's chunk. Runs no Python code: whoever appends calls
- * recorder_settle when done. */
+/* Appends a record to the thread's chunk. Runs no Python code; the caller calls recorder_settle
+ * afterwards. */
 static inline void track_append(Track *track, int64_t begin, Value end, uint32_t name,
                                 uint32_t batch, uint64_t tail)
 {
@@ -275,7 +277,7 @@ static inline void recorder_settle(Recorder *recorder)
     if (UNLIKELY(recorder->wants_request)) recorder_request(recorder);
 }
 
-/* -- window.c: opening and closing windows, and taking what was recorded -- */
+/* -- window.c: opens and closes windows, and hands out what was recorded -- */
 
 PyObject *recorder_open_window(PyObject *recorder, PyObject *nothing);
 PyObject *recorder_close_window(PyObject *recorder, PyObject *nothing);
@@ -287,20 +289,19 @@ PyObject *recorder_ready_spares(PyObject *recorder, PyObject *nothing);
 
 PyObject *recorder_set_folder(PyObject *recorder, PyObject *arguments);
 PyObject *recorder_follow_parent(PyObject *recorder, PyObject *arguments);
-/* Stops being a child, if it is one: from here on whoever calls the recorder drives it. -1 with an
- * error set. */
+/* A recorder that uses its parent's control gets one of its own again. -1 with an error set. */
 int recorder_stop_following(Recorder *recorder);
 void recorder_use_own_control(Recorder *recorder);
-/* Keeps what comes from now on in memory; -1 with an error set. */
+/* Puts new records into memory from now on; -1 with an error set. */
 int recorder_use_memory(Recorder *recorder);
 
-/* -- sample.c: whether records are such as a recorder of ours writes, and nest -- */
+/* -- sample.c: whether our recorder can have written these records, and they nest -- */
 
-int is_near(int64_t time); /* few enough nanoseconds that one may add and subtract them */
+int is_in_range(int64_t time); /* small enough to be added and subtracted without overflow */
 int is_ordinary(const Record *record, uint32_t num_names);
 int sample_setup(PyObject *module);
 
-/* -- pairs.c: spans as brackets -- */
+/* -- pairs.c: spans as pairs of a begin and an end -- */
 
 PyObject *pair_records(PyObject *module, PyObject *arguments);
 
@@ -313,26 +314,27 @@ PyObject *drain_chrome(PyObject *module, PyObject *arguments);
 
 typedef struct {
     uint64_t serial;
-    Track *track; /* of the recorder with that serial, which counts it */
+    Track *track; /* of the recorder with that serial, which holds the reference */
     Pulse *pulse;
 } ThisThread;
 
 extern __thread ThisThread this_thread;
 
-/* The calling thread's track, made if need be; borrowed. NULL with an error set. */
+/* The calling thread's track; makes it if there is none. Borrowed. NULL with an error set. */
 static inline Track *track_of_this_thread(Recorder *recorder)
 {
     return LIKELY(this_thread.serial == recorder->serial) ? this_thread.track
                                                           : track_look_up(recorder);
 }
 
-/* An idle entry that nobody else holds; borrowed. NULL with an error set if there is no memory. */
+/* An idle entry that no other code holds. Borrowed. NULL with an error set if there is no
+ * memory. */
 static inline Entry *track_take_entry(Track *track)
 {
     Entry *entry = track->free_entries;
     if (UNLIKELY(entry == NULL)) return track_make_entry(track);
     track->free_entries = entry->next_free;
-    if (UNLIKELY(!is_ours_alone(entry) || !is_ours_alone(entry->exit)))
+    if (UNLIKELY(!has_one_reference(entry) || !has_one_reference(entry->exit)))
         return track_replace_entry(entry);
     return entry;
 }
@@ -344,7 +346,7 @@ static inline void track_free_entry(Track *track, Entry *entry)
     track->free_entries = entry;
 }
 
-/* An entry for the span on this thread, which holds the span; borrowed. NULL with an error set. */
+/* An entry for the span on this thread; it holds the span. Borrowed. NULL with an error set. */
 static inline Entry *span_take_entry(Span *span)
 {
     Track *track = track_of_this_thread(span->recorder);
@@ -361,7 +363,7 @@ static inline int span_is_active(const Span *span)
     return (shared_load(&span->recorder->control->action) & span->mask) != 0;
 }
 
-/* Whether the span has, or has been given, the id of its name; 0 with an error set. */
+/* Makes sure that the span has the id of its name; 0 with an error set. */
 static inline int span_has_name(Span *span)
 {
     return LIKELY(span->name_id != NO_NAME) || span_find_name(span) == 0;

@@ -1,9 +1,9 @@
-/* Pairs: one thread's spans as brackets. Records in the order of their ends flow in; records of
- * begins and ends flow out, in the order in which things happened, and instants and counters among
- * them.
+/* Pairs: turns the spans of one thread into begins and ends. The input is records in the order of
+ * their ends. The output is records of begins, ends, instants and counters, in the order in which
+ * they happened.
  *
- * These are records that `drain.c` alone reads: a span becomes one of KIND_BEGIN and one of
- * KIND_END, otherwise alike. */
+ * Only `drain.c` reads these records: a span becomes one of KIND_BEGIN and one of KIND_END, which
+ * are otherwise equal. */
 
 #include "recorder/native.h"
 
@@ -19,8 +19,8 @@ static int is_span(const Record *record)
     return tail_kind(record->tail) == KIND_SPAN;
 }
 
-/* By begin; what encloses before what it encloses: of two alike, the one that was recorded
- * later. */
+/* Sorts by begin, with an outer span before an inner one. Of two spans with the same times, the one
+ * recorded later is the outer one. */
 static int compare(const void *left, const void *right)
 {
     const Moment *one = left, *other = right;
@@ -37,11 +37,12 @@ static Record *put_bracket(Record *at, const Record *span, uint64_t kind)
     return at + 1;
 }
 
-/* Writes twice as many records as there are spans, and the others once. Uses `moments` up as the
- * stack of open ones. */
+/* Writes two records for each span and one for everything else. `moments` is overwritten: it also
+ * serves as the stack of open spans. */
 static Record *put_brackets(Record *at, Moment *moments, size_t count)
 {
-    size_t num_open = 0; /* never more than were looked at: they stand in the front of the array */
+    /* at most as many as were read, so the front of the array has room for them */
+    size_t num_open = 0;
     for (size_t i = 0; i < count; i++) {
         Moment next = moments[i];
         while (num_open > 0 && moments[num_open - 1].end <= next.begin)
@@ -56,7 +57,8 @@ static Record *put_brackets(Record *at, Moment *moments, size_t count)
     return at;
 }
 
-/* The records at `into`, which has room for twice as many; NULL without memory. */
+/* Writes the records to `into`, which has room for twice as many. Returns the end; NULL without
+ * memory. */
 static Record *pair(const Record *records, size_t count, Record *into)
 {
     Moment *moments = malloc((count + 1) * sizeof *moments);

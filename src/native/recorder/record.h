@@ -1,5 +1,5 @@
 /* What a recorder leaves behind: records, chunk files and track files.
- * `kinetoscope/formats/chunk.py` reads them.
+ * `kinetoscope/live/chunk.py` reads them.
  *
  * A record is 32 bytes, little-endian, whoever wrote it:
  *
@@ -18,7 +18,7 @@
  *
  * A chunk is written by one thread at a time. When that has ended, another may go on with it. A
  * track mark says whose the records after it are, up to the next mark; each chunk begins with one.
- * `kinetoscope/formats/track_marks.py` reads them:
+ * `kinetoscope/live/record.py` reads them:
  *
  *      0  bytes    name     20 bytes of the thread's name in UTF-8, filled up with zeros; a mark of
  *                           the same track right behind this one has 20 more. A mark at a chunk's
@@ -38,7 +38,7 @@
  *                         files of their own
  *     run.json, windows.jsonl, owner.lock
  *                         whose the folder is, which windows are saved, whether its owner lives:
- *                         `live_run.py`, `window_log.py`, `owner_lock.py` in `kinetoscope/formats/`
+ *                         `folders.py`, `window_log.py`, `owner_lock.py` in `kinetoscope/live/`
  *     {pid}.names         one JSON line per name: {"name": ..., "categories": [...]}; the first
  *                         line is name 0
  *     {pid}-{n}.track     one per running thread: a TrackHeader, then its open spans. A new thread
@@ -46,7 +46,7 @@
  *     {pid}-{n}.chunk     a ChunkHeader, then records in the order in which they ended; a thread
  *                         fills one after the other. The space after the last record is zero.
  *     {pid}-{w}.spool     what filled whole chunks while window w was open, packed:
- *                         `kinetoscope/formats/chunk.py` writes it. For each chunk there is a
+ *                         `kinetoscope/live/chunk.py` writes it. For each chunk there is a
  *                         ChunkHeader (with SPOOL_MAGIC, as many records as there are, and the
  *                         length of what follows), then the records, deflated. A chunk's own file
  *                         is deleted afterwards, so for a moment there may be both.
@@ -72,16 +72,17 @@
 #define FORMAT_VERSION 2
 
 enum Kind { KIND_SPAN = 1, KIND_INSTANT = 2, KIND_COUNTER = 3, KIND_MARK = 6 };
-enum Bracket { KIND_BEGIN = 4, KIND_END = 5 }; /* a span's two ends, in memory only: see pairs.c */
+/* the two ends of a span; in memory only, see pairs.c */
+enum Bracket { KIND_BEGIN = 4, KIND_END = 5 };
 enum Flag { FLAG_CUT = 1, FLAG_FLOAT = 2, FLAG_MAIN = 4 };
 
-/* Words that other threads or processes read meanwhile: what is stored is seen whole, and not
- * before what was stored until then. On x86-64 these are plain moves. */
+/* Words that other threads or processes read at the same time. A reader sees each one whole, and
+ * not before everything that was stored earlier. On x86-64 these are plain moves. */
 typedef _Atomic(uint32_t) SharedWord;
 typedef _Atomic(uint64_t) SharedLong;
 #define shared_load(word) atomic_load_explicit(word, memory_order_acquire)
 #define shared_store(word, value) atomic_store_explicit(word, value, memory_order_release)
-/* What is stored from here on is not seen before what was stored until now. */
+/* Readers see what is stored after this only when they see what was stored before it. */
 #define shared_barrier() atomic_thread_fence(memory_order_release)
 
 _Static_assert(sizeof(SharedWord) == 4 && sizeof(SharedLong) == 8,
@@ -104,10 +105,10 @@ typedef struct {
     char magic[8];
     uint32_t version;
     uint32_t pid;
-    SharedWord track; /* whose chunk it is at first; 0 while it is a spare one */
+    SharedWord track; /* the first track that writes to it; 0 in a spare chunk */
     uint32_t window;
-    uint32_t sequence;     /* chunks of one process in the order in which they were begun */
-    uint32_t num_records;  /* how many there is space for */
+    uint32_t sequence;     /* number of the chunk, in the order in which the process began them */
+    uint32_t num_records;  /* how many fit */
     uint32_t packed_bytes; /* in a spool only */
     uint32_t rank;
     int64_t monotonic_ns; /* one moment on two clocks */
@@ -128,11 +129,11 @@ typedef struct {
     uint32_t is_main;
     int64_t monotonic_ns; /* one moment on two clocks */
     int64_t unix_ns;
-    SharedLong num_dropped; /* records of one window that found no space */
+    SharedLong num_dropped; /* records of one window that were dropped for lack of space */
     SharedWord num_slots;
     uint32_t reserved;
     char name[THREAD_NAME_BYTES];
-    SharedLong dropped_ns; /* when the last of them was dropped, on the monotonic clock */
+    SharedLong dropped_ns; /* when the last one was dropped, on the monotonic clock */
     uint8_t reserved_too[56];
 } TrackHeader;
 
@@ -140,7 +141,7 @@ typedef struct {
     char magic[8];
     uint32_t version;
     uint32_t pid;
-    SharedWord action; /* one bit; 0 for nothing at all */
+    SharedWord action; /* one bit; 0: nothing is recorded */
     SharedWord batch;
     SharedWord window; /* 0 while none is open */
     uint32_t rank;
@@ -170,7 +171,7 @@ static inline uint32_t tail_series(uint64_t tail)
     return (uint32_t)(tail >> 32);
 }
 
-/* Stores the part that makes a record one. */
+/* Stores the part that makes the record valid. */
 static inline void record_publish(Record *record, uint64_t tail)
 {
     shared_store((SharedLong *)&record->tail, tail);

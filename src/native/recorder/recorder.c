@@ -1,4 +1,5 @@
-/* The Recorder: the object that others stand around, its settings, and what a fork leaves of it. */
+/* The Recorder: the object that holds the others, its settings, and what remains of it after a
+ * fork. */
 
 #include "recorder/native.h"
 
@@ -48,7 +49,7 @@ int recorder_call_listener(Recorder *recorder, const char *method, uint32_t name
 
 /* -- fork -- */
 
-/* Runs in the child before any Python code does: what is open and mapped belongs to the parent. */
+/* Runs in the child before any Python code: what is open and mapped there belongs to the parent. */
 static void forget_in_child(void)
 {
     for (Recorder *recorder = living; recorder != NULL; recorder = recorder->next) {
@@ -65,7 +66,7 @@ static void leave_tracks(Recorder *recorder)
     while (recorder->tracks != NULL) {
         Track *track = recorder->tracks;
         recorder->tracks = track->next_track;
-        recorder->serial = ++num_serials; /* no thread takes this one for its track any more */
+        recorder->serial = ++num_serials; /* so no thread uses the old track any more */
         track_leave(track);
         track_drop(track);
     }
@@ -86,7 +87,7 @@ static PyObject *forget(PyObject *self, PyObject *Py_UNUSED(nothing))
 
 static PyObject *leave_files(PyObject *self, PyObject *Py_UNUSED(nothing))
 {
-    ((Recorder *)self)->store->is_left = 1;
+    ((Recorder *)self)->store->leaves_files = 1;
     return new_none();
 }
 
@@ -173,8 +174,8 @@ static int recorder_traverse(PyObject *self, visitproc visit, void *arg)
 
 static int recorder_clear(PyObject *self)
 {
-    /* A finalizer in the same cycle may still use a span: that finds a recorder at rest, and the
-     * machine's clock. */
+    /* A finalizer in the same cycle may still use a span. It then finds a recorder that records
+     * nothing and uses the machine's clock. */
     Recorder *recorder = (Recorder *)self;
     memset(&recorder->own_control, 0, sizeof recorder->own_control);
     recorder->control = &recorder->own_control;

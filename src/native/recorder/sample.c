@@ -1,19 +1,20 @@
-/* Sample: may one thread's records be written as they are? It sees them from the last to the first,
- * a part at a time, and keeps one of each kind and name.
+/* Sample: may one thread's records be written as they are? It gets the records part by part, from
+ * the last to the first, and keeps one of each kind and name.
  *
- * Records stand in the order of their ends. Seen backwards, a span lies inside the ones still open
- * around its end or beside them, or else it overlaps the innermost of these: so the spans to
- * remember are no more than nest in each other, however many there are. */
+ * Records are in the order of their ends. Read backwards, a span lies in one of the spans still
+ * open around its end, or beside them, or it overlaps the innermost of them. So it only needs to
+ * remember as many spans as are nested in each other. */
 
 #include "recorder/native.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define FURTHEST_NS ((int64_t)1 << 60) /* sums of three times within it fit into 64 bits */
-#define LARGEST_GROUP 1024 /* values of one counter call; finding repeated ones takes its square */
+#define FURTHEST_NS ((int64_t)1 << 60) /* the sum of three such times fits into 64 bits */
+/* values of one counter call; looking for repeated ones takes quadratic time */
+#define LARGEST_GROUP 1024
 
-int is_near(int64_t time)
+int is_in_range(int64_t time)
 {
     return time >= -FURTHEST_NS && time <= FURTHEST_NS;
 }
@@ -21,10 +22,10 @@ int is_near(int64_t time)
 int is_ordinary(const Record *record, uint32_t num_names)
 {
     uint32_t kind = tail_kind(record->tail), flags = tail_flags(record->tail);
-    if (record->name >= num_names || !is_near(record->begin)) return 0;
+    if (record->name >= num_names || !is_in_range(record->begin)) return 0;
     switch (kind) {
         case KIND_SPAN:
-            return !(flags & FLAG_FLOAT) && is_near(record->end.integer) &&
+            return !(flags & FLAG_FLOAT) && is_in_range(record->end.integer) &&
                    record->begin <= record->end.integer;
         case KIND_COUNTER: return tail_series(record->tail) < num_names;
         default: return kind == KIND_INSTANT;
@@ -38,14 +39,14 @@ typedef struct {
 typedef struct {
     PyObject_HEAD
     uint32_t num_names;
-    int is_busy;    /* records are being looked through without the GIL */
-    uint8_t *seen;  /* of each name, one bit per kind */
-    Record *firsts; /* of each kind and name the first one seen */
+    int is_busy;    /* records are being read without the GIL */
+    uint8_t *seen;  /* one byte per name, one bit per kind */
+    Record *firsts; /* the first record seen of each kind and name */
     size_t num_firsts, most_firsts;
-    Interval *open; /* each lies in the one before it */
+    Interval *open; /* each one lies in the one before it */
     size_t num_open, most_open;
     int64_t last_end, last_counter;
-    uint32_t group; /* how many values of one counter call were seen last */
+    uint32_t group; /* how many values of the current counter call were seen */
 } Sample;
 
 static int note_first(Sample *sample, const Record *record)
@@ -60,14 +61,14 @@ static int note_first(Sample *sample, const Record *record)
     return 1;
 }
 
-/* Puts a span among those that are open around its end. Returns 0 if it overlaps one of them. */
+/* Adds a span to those open around its end. Returns 0 if it overlaps one of them. */
 static int nest_span(Sample *sample, int64_t begin, int64_t end)
 {
-    if (end > sample->last_end) return 0; /* not in the order of ends: who knows */
+    if (end > sample->last_end) return 0; /* not in the order of ends */
     sample->last_end = end;
     while (sample->num_open > 0 && sample->open[sample->num_open - 1].begin >= end)
         sample->num_open--;
-    /* spans that were cut together end together, and stand in any order */
+    /* spans that were cut together have the same end, and come in any order */
     size_t at = sample->num_open;
     while (at > 0 && sample->open[at - 1].begin > begin && sample->open[at - 1].end == end) at--;
     if (at > 0 && sample->open[at - 1].begin > begin) return 0;
@@ -78,7 +79,7 @@ static int nest_span(Sample *sample, int64_t begin, int64_t end)
     return 1;
 }
 
-/* Counts the values of one counter call. Returns 0 if they are too many. */
+/* Counts the values of one counter call. Returns 0 if there are too many. */
 static int count_group(Sample *sample, const Record *record)
 {
     int is_counter = tail_kind(record->tail) == KIND_COUNTER;

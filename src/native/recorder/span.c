@@ -1,4 +1,4 @@
-/* Span: a name under which any number of spans, instants and counters are recorded, reused. */
+/* Span: a reusable name. Any number of spans, instants and counters can be recorded under it. */
 
 #include "recorder/native.h"
 
@@ -18,7 +18,8 @@ int span_find_name(Span *span)
         Py_DECREF(id);
         if (PyErr_Occurred()) return -1;
         span->name_id = (uint32_t)name;
-    } while (recorder != (PyObject *)span->recorder); /* it was attached to another one meanwhile */
+        /* it was attached to another recorder meanwhile */
+    } while (recorder != (PyObject *)span->recorder);
     return 0;
 }
 
@@ -53,7 +54,7 @@ static void set_recorder(Span *span, PyObject *recorder, uint32_t name_id)
 {
     PyObject *old = (PyObject *)span->recorder;
     span_forget_handed(span);
-    Py_CLEAR(span->enter); /* which holds the span */
+    Py_CLEAR(span->enter); /* it holds the span */
     span->recorder = (Recorder *)Py_NewRef(recorder);
     span->name_id = name_id;
     span->own_series = -1;
@@ -87,8 +88,7 @@ static PyObject *span_attach(PyObject *self, PyObject *arguments)
 
 static PyObject *span_new(PyTypeObject *type, PyObject *arguments, PyObject *Py_UNUSED(names))
 {
-    /* Before __init__ has run, and even if a subclass never runs it, the span must have a
-     * recorder. */
+    /* The span must have a recorder before __init__ runs, since a subclass may never call it. */
     if (PyTuple_Size(arguments) < 1 ||
         !PyObject_TypeCheck(PyTuple_GetItem(arguments, 0), recorder_type)) {
         PyErr_SetString(PyExc_TypeError,
@@ -112,8 +112,7 @@ static int span_traverse(PyObject *self, visitproc visit, void *arg)
 
 static int span_clear(PyObject *self)
 {
-    /* The recorder stays: a span in a cycle that is being collected may still be entered, by a
-     * finalizer. */
+    /* The recorder stays: a finalizer in the same cycle may still enter the span. */
     Py_CLEAR(((Span *)self)->enter);
     span_forget_handed((Span *)self);
     return 0;

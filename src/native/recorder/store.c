@@ -1,4 +1,4 @@
-/* Allocating, mapping and deleting the files of a live folder. Nothing here knows of Python. */
+/* Allocates, maps and deletes the files of a live folder. Nothing here uses Python. */
 
 #define _GNU_SOURCE
 #include "recorder/store.h"
@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define LONGEST_PATH 4096 /* and more is taken by no system call */
+#define LONGEST_PATH 4096 /* the longest that system calls accept */
 #define LONGEST_NAME "/-2147483648-4294967295.chunk"
 #define MOST_TRIES 100
 
@@ -28,7 +28,8 @@ Store *store_new(const char *folder, uint32_t rank, int64_t limit_bytes)
         free(store);
         return NULL;
     }
-    /* Some of the files' paths might be too long, and the first of these comes late in a run. */
+    /* If a path of any file could be too long, refuse now: such a file might come late in the
+     * run. */
     if (folder != NULL && strlen(folder) + sizeof LONGEST_NAME > LONGEST_PATH)
         store->error = ENAMETOOLONG;
     return store;
@@ -59,7 +60,7 @@ static void write_path(char *path, const Store *store, const Region *region, con
              suffix);
 }
 
-/* Takes what was mapped. Returns 0 or an errno. */
+/* Stores the mapping in the region. Returns 0 or an errno. */
 static int set_mapped(Region *region, void *start, size_t bytes)
 {
     if (start == MAP_FAILED) return errno;
@@ -68,16 +69,15 @@ static int set_mapped(Region *region, void *start, size_t bytes)
     return 0;
 }
 
-/* Populated here, since a first touch of each page would otherwise be paid for by the thread that
- * records. */
+/* Populates the mapping, or the recording thread would pay for the first access to each page. */
 static int map(Region *region, size_t bytes, int flags, int file)
 {
     void *start = mmap(NULL, bytes, PROT_READ | PROT_WRITE, flags | MAP_POPULATE, file, 0);
     return set_mapped(region, start, bytes);
 }
 
-/* A signal ends it before it is done, on some file systems with nothing done: whoever has a timer
- * gets some tries. */
+/* Tries again if a signal interrupts it. On some file systems nothing is done then, so a process
+ * with a fast timer gets only some tries. */
 static int allocate(int file, size_t bytes)
 {
     int error = EINTR;
@@ -125,7 +125,7 @@ static int map_for_reading(int file, Region *region, size_t bytes)
 
 int region_open(Region *region, const char *path, size_t bytes)
 {
-    /* a pipe that nobody writes to is not waited for */
+    /* O_NONBLOCK: do not wait at a pipe without a writer */
     int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (file < 0) return errno;
     int error = map_for_reading(file, region, bytes);
@@ -186,5 +186,5 @@ void region_unlink(const Store *store, Region *region, const char *suffix)
 
 void region_unlink_unless_left(const Store *store, Region *region, const char *suffix)
 {
-    if (!store->is_left) region_unlink(store, region, suffix);
+    if (!store->leaves_files) region_unlink(store, region, suffix);
 }

@@ -1,5 +1,5 @@
-/* Where records are kept: chunks and tracks, as mapped files in a live folder, or in memory where
- * there is none. */
+/* Stores records: chunks and tracks, as mapped files in a live folder, or in memory if there is
+ * none. */
 
 #ifndef KINETOSCOPE_STORE_H
 #define KINETOSCOPE_STORE_H
@@ -9,59 +9,58 @@
 
 #include "recorder/record.h"
 
-/* Shared by a recorder and every chunk it has handed out. All fields are read and written under the
- * GIL. */
+/* Shared by a recorder and all its chunks. All fields are read and written under the GIL. */
 typedef struct {
     int refs;
     char *folder; /* NULL: in memory */
-    pid_t pid;    /* whose files these are: a forked child must not touch its parent's */
+    pid_t pid;    /* the process that owns the files; a forked child must not touch its parent's */
     uint32_t rank;
     int64_t limit_bytes;
     int64_t used_bytes; /* of all chunks that exist */
     uint32_t num_files;
-    int is_left;  /* files stay when what they belong to goes: `recover` needs them */
-    int is_child; /* files are left to the parent, which reads and deletes them */
-    /* by a child, in files it has filled in this window and does not see any more */
+    int leaves_files; /* files are not deleted with their objects: `recover` needs them */
+    int is_child;     /* the parent reads and deletes the files */
+    /* in a child: bytes of the files that it has filled in this window and released */
     int64_t spent_bytes;
     uint32_t spent_window;
-    int error; /* why the folder was given up: an errno, or 0 */
+    int error; /* why the folder is no longer used: an errno, or 0 */
 } Store;
 
 Store *store_new(const char *folder, uint32_t rank, int64_t limit_bytes);
 Store *store_keep(Store *store);
 void store_drop(Store *store);
-/* Whether it keeps files, and they could be made so far. */
+/* Whether it uses files, and could make all of them so far. */
 int store_has_files(const Store *store);
 
-/* A stretch of memory that is mapped to a file, or not. */
+/* A piece of memory, mapped to a file or not. */
 typedef struct {
     void *start; /* NULL: not mapped */
     size_t bytes;
-    uint32_t file; /* the number in the file's name; 0: in memory only */
+    uint32_t file; /* the number in the file's name; 0: no file */
 } Region;
 
-/* Allocates and maps `bytes` zeros, in a file where `region->file` names one. Returns 0 or an
- * errno, and then leaves no file behind. Touches nothing of the store that changes, so it may run
- * without the GIL. */
+/* Allocates and maps `bytes` zeros, in a file if `region->file` is not 0. Returns 0, or an errno
+ * and leaves no file behind. Touches no field of the store that changes, so it may run without the
+ * GIL. */
 int region_create(const Store *store, Region *region, size_t bytes, const char *suffix);
-/* A region in a new file, or 0: then the folder is given up. */
+/* Makes a region in a new file. Returns 0 if that fails: then the folder is no longer used. */
 int region_create_file(Store *store, Region *region, size_t bytes, const char *suffix);
-/* Writes to each page of a new region. MAP_POPULATE only reads those of a file, and most file
- * systems want to hear of the first write to each: that costs some microseconds a page. */
+/* Writes to each page of a new region. MAP_POPULATE only reads the pages of a file; most file
+ * systems also have work at the first write to each, which takes some microseconds a page. */
 void region_touch(Region *region);
 /* Maps the file of a region that was unmapped, for reading. Returns 0 or an errno. */
 int region_map_again(const Store *store, Region *region, const char *suffix);
-/* Makes a region larger; what it holds stays. Returns 0 or an errno; then the region is what it
+/* Makes a region larger and keeps its content. Returns 0, or an errno and leaves the region as it
  * was. */
 int region_grow(const Store *store, Region *region, size_t bytes, const char *suffix);
-/* Maps the first `bytes` of a file, for reading. Returns 0 or an errno: EINVAL for one that is
- * shorter, or no plain file, since reading what is mapped behind a file's end is a SIGBUS. */
+/* Maps the first `bytes` of a file, for reading. Returns 0 or an errno. EINVAL: the file is
+ * shorter, or no regular file; reading a mapping beyond the end of a file is a SIGBUS. */
 int region_open(Region *region, const char *path, size_t bytes);
 void region_unmap(Region *region);
-/* Gives back the space after `bytes` on disk or in memory. */
+/* Frees the space after the first `bytes`, on disk or in memory. */
 void region_trim(const Store *store, Region *region, size_t bytes, const char *suffix);
 void region_unlink(const Store *store, Region *region, const char *suffix);
-/* The same, unless the store's files are left. */
+/* Deletes the file, unless the store leaves its files. */
 void region_unlink_unless_left(const Store *store, Region *region, const char *suffix);
 
 #endif

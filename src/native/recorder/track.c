@@ -1,4 +1,5 @@
-/* Tracks: one per running thread and recorder. Which is whose, and where its records go. */
+/* Tracks: one per running thread and recorder. Finds a thread's track, and the place for its next
+ * record. */
 
 #include "recorder/native.h"
 
@@ -6,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Many threads record next to nothing and end: they begin with little space. Whoever fills it gets
- * more. */
+/* Many threads record little and end, so a thread begins with a small chunk. When it is full, the
+ * thread gets a larger one. */
 #define SMALL_CHUNK_BYTES ((size_t)4 << 10)
 #define USUAL_CHUNK_BYTES ((size_t)256 << 10)
 #define LARGEST_CHUNK_BYTES ((size_t)4 << 20)
@@ -23,8 +24,8 @@ static void pulse_drop(Pulse *pulse)
         free(pulse);
 }
 
-/* Runs when a thread ends, without the GIL. Should the thread record once more, it looks for its
- * track again. */
+/* Runs when a thread ends, without the GIL. If the thread records again afterwards, it looks for
+ * its track again. */
 static void pulse_stop(void *pulse)
 {
     this_thread = (ThisThread){0};
@@ -67,7 +68,7 @@ const char *track_name(const Track *track, size_t *length)
     return name;
 }
 
-/* Says at the current chunk's next place whose the records from here on are. */
+/* Writes a mark into the current chunk: whose the next records are. */
 static void put_mark(Track *track)
 {
     size_t length;
@@ -121,7 +122,7 @@ static Track *find_vacant(const Recorder *recorder)
     return track;
 }
 
-/* Makes a track the calling thread's, who is (tid, name, is_main). Runs no Python code. */
+/* Gives a track to the calling thread, which is (tid, name, is_main). Runs no Python code. */
 static void set_thread(Track *track, Pulse *pulse, uint32_t tid, PyObject *name, int is_main)
 {
     pulse_drop(track->pulse);
@@ -149,7 +150,7 @@ static Track *find_or_make(Recorder *recorder)
     int is_main;
     PyObject *name, *answer = PyObject_CallMethod((PyObject *)recorder, "describe_thread", NULL);
     if (answer != NULL && PyArg_ParseTuple(answer, "IUp", &tid, &name, &is_main)) {
-        track = find_own(recorder, pulse); /* what was called may have recorded, too */
+        track = find_own(recorder, pulse); /* the Python code that was called may have recorded */
         if (track == NULL &&
             ((track = find_vacant(recorder)) != NULL || (track = track_new(recorder)) != NULL))
             set_thread(track, pulse, tid, name, is_main);
@@ -184,7 +185,7 @@ void track_drop(Track *track)
 void track_leave(Track *track)
 {
     region_unmap(&track->head);
-    /* In a forked child it stays: it is the parent's. */
+    /* A forked child leaves it: it is the parent's. */
     region_unlink_unless_left(track->recorder->store, &track->head, "track");
     track->recorder = NULL;
     track->slots = NULL;
@@ -229,7 +230,7 @@ int track_prepare_spare(Track *track)
     Store *store = store_keep(recorder->store);
     track_keep(track);
     Chunk *chunk = chunk_new(store, track->chunk_bytes, 1);
-    /* The track, or its recorder's folder, may have gone meanwhile. */
+    /* The recorder may have dropped the track, or changed its folder, meanwhile. */
     int is_wanted = chunk != NULL && track->recorder == recorder && recorder->store == store &&
                     track->spare == NULL;
     if (is_wanted) track->spare = (Chunk *)Py_NewRef((PyObject *)chunk);
@@ -247,7 +248,7 @@ void track_detach_chunk(Track *track)
     track->chunk = NULL;
     track->next = track->end = track->first = NULL;
     if (chunk->store->is_child)
-        chunk->store->spent_bytes += chunk->charged_bytes; /* the file stays, for the parent */
+        chunk->store->spent_bytes += chunk->charged_bytes; /* the file stays for the parent */
     else if (PyList_Append(track->filled, (PyObject *)chunk) < 0) {
         PyErr_Clear();
         track->num_dropped += chunk->num_records;
@@ -259,7 +260,7 @@ static int dropped(Track *track)
 {
     uint32_t window = shared_load(&track->recorder->control->window);
     if (track->dropped_window != window)
-        /* in a child process nobody takes what was dropped in the window before */
+        /* in a child process nothing takes the count of the window before */
         track->num_dropped = 0;
     track->dropped_window = window;
     track->num_dropped++;

@@ -1,5 +1,4 @@
-/* Windows: what a recorder keeps lies in one, from when it opens until it closes. And what was
- * recorded meanwhile, which whoever saves it takes away. */
+/* Windows: opens and closes them, and hands out what was recorded in them. */
 
 #include "recorder/native.h"
 
@@ -12,7 +11,8 @@ PyObject *recorder_open_window(PyObject *self, PyObject *Py_UNUSED(nothing))
     return new_none();
 }
 
-/* Records every span that is open in this window as ending at `boundary`. Runs no Python code. */
+/* Records every span that is open in this window, with `boundary` as its end. Runs no Python
+ * code. */
 static void cut_open_spans(Track *track, uint32_t window, int64_t boundary)
 {
     for (uint32_t slot = 0; slot < track->num_made; slot++) {
@@ -25,7 +25,7 @@ static void cut_open_spans(Track *track, uint32_t window, int64_t boundary)
     }
 }
 
-/* A list of what each track has, the oldest first; NULL with an error set. */
+/* A list of what each track has recorded, the oldest track first; NULL with an error set. */
 static PyObject *take_all(Recorder *recorder)
 {
     PyObject *list = PyList_New(0);
@@ -52,7 +52,7 @@ PyObject *recorder_close_window(PyObject *self, PyObject *Py_UNUSED(nothing))
     return taken;
 }
 
-/* Takes away the tracks that nobody needs any more. Their files are deleted without the GIL. */
+/* Removes the tracks that are no longer needed. Deletes their files without the GIL. */
 static void remove_ended_tracks(Recorder *recorder)
 {
     for (Track **link = &recorder->tracks; *link != NULL;) {
@@ -72,7 +72,7 @@ static void remove_ended_tracks(Recorder *recorder)
         region_unlink(store, &head, "track");
         Py_END_ALLOW_THREADS
         store_drop(store);
-        link = &recorder->tracks; /* they may be others by now */
+        link = &recorder->tracks; /* the list may have changed meanwhile */
     }
 }
 
@@ -82,8 +82,8 @@ PyObject *recorder_remove_ended(PyObject *self, PyObject *Py_UNUSED(nothing))
     return new_none();
 }
 
-/* Of the chunks that are full. Those of threads that have ended wait for threads to come, unless
- * space is short. */
+/* Hands out the chunks that are full. Chunks of threads that have ended are kept for new threads,
+ * unless space is short. */
 PyObject *recorder_take_filled(PyObject *self, PyObject *Py_UNUSED(nothing))
 {
     Recorder *recorder = (Recorder *)self;
@@ -104,7 +104,7 @@ PyObject *recorder_ready_spares(PyObject *self, PyObject *Py_UNUSED(nothing))
         if (!track_lacks_spare(track))
             track = track->next_track;
         else if (track_prepare_spare(track))
-            track = recorder->tracks; /* they may be others by now */
+            track = recorder->tracks; /* the list may have changed meanwhile */
         else
             break;
     }

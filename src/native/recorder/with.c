@@ -1,19 +1,19 @@
-/* How `with span:` finds its __enter__ and its __exit__, without a stack to search.
+/* How `with span:` finds its __enter__ and its __exit__, without searching a stack.
  *
  * `with` looks up __enter__ and __exit__ on the type, through the descriptor protocol, and then
- * calls __enter__ (Python 3.11 to 3.13 look up __enter__ first, 3.14 __exit__). Looking up __exit__
- * hands out an entry: its bound __exit__ was made long ago, and belongs to this one `with` alone.
- * So each end finds its own begin, however spans overlap. The call of __enter__ then begins the
- * entry that was handed out.
+ * calls __enter__. (Python 3.11 to 3.13 look up __enter__ first, 3.14 __exit__.) The lookup of
+ * __exit__ returns the bound __exit__ of a free entry. It was made earlier and serves this `with`
+ * alone, so each end finds its own begin, however spans overlap. The call of __enter__ then begins
+ * that entry.
  *
- * Other ways in are rarer, and slower. __enter__ called with no entry handed out
- * (`contextlib.ExitStack`, or by hand) begins an *explicit* entry. __exit__ of an entry that was
- * never begun ends the span's latest explicit one. */
+ * There are rarer and slower ways. If __enter__ is called and no entry was looked up
+ * (`contextlib.ExitStack`, or a direct call), it begins an *explicit* entry. If __exit__ is called
+ * on an entry that never began, it ends the span's latest explicit entry. */
 
 #include "recorder/native.h"
 
-static PyObject *skipped_exit;             /* what an inactive `with` calls at its end */
-static PyObject *plain_enter, *plain_exit; /* what the class answers, for ExitStack */
+static PyObject *skipped_exit;             /* the __exit__ of an inactive `with` */
+static PyObject *plain_enter, *plain_exit; /* returned when looked up on the class, for ExitStack */
 
 static PyObject *end_skipped(PyObject *Py_UNUSED(self), PyObject *const *Py_UNUSED(arguments),
                              Py_ssize_t Py_UNUSED(count))
@@ -28,7 +28,7 @@ static PyMethodDef skipped = {"__exit__", (PyCFunction)(void (*)(void))end_skipp
 
 static ALWAYS_INLINE int is_span(PyObject *object)
 {
-    /* the type asked about last; types of spans live as long as the module */
+    /* the type that was looked up last; types of spans live as long as the module */
     static PyTypeObject *known;
     if (LIKELY(Py_TYPE(object) == known)) return 1;
     if (!PyObject_TypeCheck(object, span_type)) {

@@ -12,7 +12,7 @@
 
 #define MOST_FACTS 65536
 #define COUNTER_BIT ((uint64_t)1 << 63)
-/* Bytes that UTF-8 does not have, between parts of what is hashed. */
+/* Separators in the hashed text: bytes that UTF-8 does not have. */
 #define SERIES_MARK "\xff"
 #define GROUP_MARK "\xfe"
 
@@ -51,7 +51,7 @@ int counter_next(CounterEvent *counter)
     return 0;
 }
 
-/* What counters are grouped by: the name up to its first slash, or all of it. */
+/* Counters are grouped by this: the name up to its first slash, or the whole name. */
 static Text subject_of(Text name)
 {
     const char *slash = memchr(name.at, '/', name.length);
@@ -121,7 +121,7 @@ static int is_among(uint64_t uuid, const Bytes *uuids)
                                         compare_uuids) != NULL;
 }
 
-/* Whether nothing has been said yet of a track or a group. */
+/* Whether no packet has described this track or group yet. */
 static int is_new(CounterTracks *tracks, uint64_t uuid)
 {
     size_t before = tracks->described.num_entries;
@@ -130,7 +130,7 @@ static int is_new(CounterTracks *tracks, uint64_t uuid)
     return tracks->described.num_entries > before;
 }
 
-/* Of which the name has two parts, one of which may be empty. */
+/* A track or group to describe. Its name has two parts; one may be empty. */
 typedef struct {
     uint64_t uuid, parent;
     Text first, second;

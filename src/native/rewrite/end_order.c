@@ -16,8 +16,8 @@ static int put(int64_t **moments, size_t *num, size_t *capacity, int64_t moment)
     return 1;
 }
 
-/* The older half of the begins is forgotten: what begins before the latest of them may begin with
- * one of them. */
+/* Forgets the older half of the begins. A span that begins before the latest of them may begin
+ * together with one of them. */
 static void forget(EndOrder *order)
 {
     size_t half = order->num_begins / 2;
@@ -37,7 +37,7 @@ int end_order_note(EndOrder *order, int64_t begin, int64_t dur, int is_disordere
     order->last_end = end;
     order->has_begun = 1;
     if (order->is_broken) return 1;
-    if (!is_disordered) { /* until the first that encloses another, all begins are forgotten */
+    if (!is_disordered) { /* until a span encloses another one, no begin needs to be kept */
         order->forgotten = order->last_begin;
         return is_first || begin != before ||
                put(&order->shared, &order->num_shared, &order->shared_capacity, begin);

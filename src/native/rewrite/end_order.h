@@ -1,9 +1,9 @@
-/* Spans of one track that come in the order of their end, as a recorder writes them: which of them
- * begin together.
+/* Finds the spans of one track that begin together, if spans come in the order of their ends, as a
+ * recorder writes them.
  *
- * Perfetto sorts packets by time, so such spans can be written as they come, but for those that
- * begin at the same moment as one that encloses them: these must wait for it. The first pass over a
- * file finds such moments. */
+ * Perfetto sorts packets by time, so such spans can be written as they come. The exception is a
+ * span that begins at the same moment as one that encloses it: it must wait for that one. The first
+ * pass over a file finds such moments. */
 
 #ifndef KINETOSCOPE_END_ORDER_H
 #define KINETOSCOPE_END_ORDER_H
@@ -12,21 +12,21 @@
 #include <stdint.h>
 
 typedef struct {
-    int64_t *begins; /* of the spans that nothing encloses yet, in order */
+    int64_t *begins; /* of the spans that no later span encloses so far, sorted */
     size_t num_begins, begins_capacity;
-    int64_t *shared; /* the moments at which spans began before; once for each span more */
+    int64_t *shared; /* moments at which several spans begin; once for each span after the first */
     size_t num_shared, shared_capacity;
-    int64_t forgotten; /* the latest begin of those that `begins` had no room for */
+    int64_t forgotten; /* the latest of the begins that were forgotten */
     int64_t last_begin, last_end;
-    uint8_t has_begun, is_broken; /* not all spans come in that order */
+    uint8_t has_begun, is_broken; /* is_broken: not all spans come in that order */
 } EndOrder;
 
-/* Notes a span; 0 if there is no memory. `is_disordered`: so far, not all spans came in the order
- * of their begin. */
+/* Notes a span; 0 if there is no memory. `is_disordered`: not all spans so far came in the order of
+ * their begins. */
 int end_order_note(EndOrder *order, int64_t begin, int64_t dur, int is_disordered);
-/* All spans were noted. */
+/* Call it when all spans were noted. */
 void end_order_finish(EndOrder *order);
-/* How many spans may begin at that moment beside the first. */
+/* How many more spans may begin at that moment, besides the first. */
 size_t end_order_shared(const EndOrder *order, int64_t begin);
 void end_order_free(EndOrder *order);
 

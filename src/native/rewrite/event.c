@@ -41,8 +41,8 @@ int event_plain_id(Text text, int64_t *id)
     return is_plain && read_integer(text, id) && *id <= MOST_ID;
 }
 
-/* Strings that Perfetto or a strict parser stumbles over: a backslash at the end, halves of a
- * surrogate pair. */
+/* Whether a string has an escape that Perfetto or strict parsers misread: a backslash at the end,
+ * or half a surrogate pair. */
 static int has_odd_escape(const char *at, const char *end)
 {
     while ((at = memchr(at, '\\', (size_t)(end - at))) != NULL) {
@@ -70,8 +70,9 @@ int event_understand(Event *event, unsigned look, int is_plain)
     return is_plain || (look & LOOK_CANONICAL) || !has_odd_escape(event->begin, event->end);
 }
 
-/* The field whose key, as most write it, `*at` is at; goes behind its colon. -1 if it is none of
- * them. They mostly come in the same order: `*next` is the one to try first. */
+/* Reads a key of a known field, written in the usual way, and goes after its colon. Returns the
+ * field; -1 if it is not one of them. Fields mostly come in the same order: `*next` is tried
+ * first. */
 static inline int usual_key(const char **at, const char *end, unsigned *next)
 {
     static const struct {
@@ -100,7 +101,7 @@ static inline int usual_key(const char **at, const char *end, unsigned *next)
     return -1;
 }
 
-/* Goes behind a value; a time is read on the way. NULL and why. */
+/* Skips a value and reads it if it is a time. NULL with a fault. */
 static inline const char *skip_field(const char *at, const char *end, int field, Event *event,
                                      JsonFault *fault, int *is_odd)
 {
@@ -114,7 +115,7 @@ static inline const char *skip_field(const char *at, const char *end, int field,
                       : json_skip_value(at, end, fault);
 }
 
-/* Reads an event of a shape that was not seen before. */
+/* Reads an event of a new shape. */
 static EventFault scan_anew(const char *at, const char *end, unsigned look, Event *event)
 {
     memset(event->fields, 0, sizeof event->fields);
@@ -159,15 +160,13 @@ EventFault event_scan(Shapes *shapes, const char *at, const char *end, unsigned 
     return fault;
 }
 
-/* What a bare list of ours has in place of the fields beside the events. */
 int event_is_header(const Event *event)
 {
     Text name = event->fields[FIELD_NAME];
     return event->phase == 'M' && name.at != NULL && TEXT_IS(name, "\"kinetoscope_header\"");
 }
 
-/* Metadata that names and orders processes and threads: a merged trace says that anew. */
-int event_is_consumed(const Event *event)
+int event_is_track_metadata(const Event *event)
 {
     Text name = event->fields[FIELD_NAME];
     return event->phase == 'M' && name.at != NULL &&

@@ -1,5 +1,4 @@
-/* One event of a Chrome trace: text flows in, and where its fields stand flows out. Nothing is
- * copied. */
+/* One event of a Chrome trace: finds where its fields are. Nothing is copied. */
 
 #ifndef KINETOSCOPE_EVENT_H
 #define KINETOSCOPE_EVENT_H
@@ -23,24 +22,24 @@ enum {
     NUM_FIELDS
 };
 
-#define MOST_MEMBERS 48 /* of args; one with more is read as a whole */
+#define MOST_MEMBERS 48 /* members of args; args with more are read as a whole */
 #define MEMBERS_UNKNOWN UINT32_MAX
 
 /* A member of the args. */
 typedef struct {
-    uint32_t shape; /* that has its key */
+    uint32_t shape; /* the shape that has its key */
     Text value;
 } EventMember;
 
 typedef struct {
     const char *begin, *end;
-    Text fields[NUM_FIELDS];   /* as they are written: strings with their quotes */
-    uint8_t order[NUM_FIELDS]; /* the fields that there are, as they follow one another */
+    Text fields[NUM_FIELDS];   /* as written: strings with their quotes */
+    uint8_t order[NUM_FIELDS]; /* the fields that the event has, in its order */
     unsigned num_fields;
     int has_members;
-    char phase;      /* 0 if it is none of one character */
-    int64_t ts, dur; /* nanoseconds since the file's base, where there are such fields */
-    /* of the args, if they are an object and were looked into; else MEMBERS_UNKNOWN */
+    char phase;      /* 0 if it is not one character */
+    int64_t ts, dur; /* nanoseconds since the file's base, if there are such fields */
+    /* members of the args, if they are an object that was read; else MEMBERS_UNKNOWN */
     uint32_t num_members;
     EventMember members[MOST_MEMBERS];
 } Event;
@@ -49,34 +48,36 @@ typedef struct Shapes Shapes;
 
 typedef enum {
     EVENT_FINE,
-    EVENT_CUT, /* the text ends within it */
-    EVENT_ODD, /* it is no JSON, or somebody more patient should write it anew */
+    EVENT_CUT, /* the text ends in the event */
+    EVENT_ODD, /* it is not JSON, or Python must write it anew */
 } EventFault;
 
-/* How to look at an event. */
+/* How to read an event. */
 enum {
-    LOOK_CANONICAL = 1, /* it was written anew already: take its strings as they are */
-    /* the same text was found to be valid before: what was noted of its events holds */
+    LOOK_CANONICAL = 1, /* Python wrote it: accept its strings as they are */
+    /* the first pass has validated this text: what it noted is true */
     LOOK_AGAIN = 2,
-    LOOK_FIXED = 4, /* its times are ours and exact: to nest, others give way */
+    LOOK_FIXED = 4, /* it has our own exact times: other spans are clipped or moved instead of it */
 };
 
-/* `at` is at a bracket that opens an object. `shapes` are those of the events before. */
+/* `at` is at the bracket that opens the event. `shapes` has the shapes of earlier events. */
 EventFault event_scan(Shapes *shapes, const char *at, const char *end, unsigned look, Event *event);
 
-/* What of it shapes.c shares: which field has that key (-1: none of ours), and whether the fields
- * are such as the rest of the code relies on, `is_plain` if no string has an escape. */
+/* Used by shapes.c too. event_field: the field with that key, -1 if we need none. event_understand:
+ * whether the fields have the types that the rest of the code needs; `is_plain` if no string has an
+ * escape. */
 int event_field(const char *key, size_t length);
 int event_understand(Event *event, unsigned look, int is_plain);
 
-/* A whole number that a double holds, written as a number or as a string: an id that may be counted
- * on from. */
+/* Reads an id that is a whole number in a double's range, written as a number or a string: an
+ * offset can be added to it. */
 int event_plain_id(Text text, int64_t *id);
-/* Whether its phase is one whose id names a flow, an object or an operation. */
+/* Whether an id names a flow, an object or an operation in this phase. */
 int event_has_id_phase(const Event *event);
-/* Whether it is what a bare list of ours has in place of the fields beside the events. */
+/* Whether it is the event that holds our header, in a trace that is a bare list. */
 int event_is_header(const Event *event);
-/* Metadata that names and orders processes and threads: a merged trace says that anew. */
-int event_is_consumed(const Event *event);
+/* Whether it is metadata with names and order of processes and threads, which a merged trace
+ * replaces. */
+int event_is_track_metadata(const Event *event);
 
 #endif

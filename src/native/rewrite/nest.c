@@ -1,4 +1,4 @@
-/* See nest.h, and formats/nesting.py, which says the same in Python. */
+/* See nest.h, and formats/nesting.py, which does the same in Python. */
 
 #include "rewrite/nest.h"
 
@@ -27,7 +27,7 @@ int nest_compare_serials(const void *one, const void *other)
     return order != 0 ? order : first->serial < second->serial ? -1 : 1;
 }
 
-/* The action of a span, made if need be; NULL if there is no memory. */
+/* The action of a span; makes one if it has none. NULL if there is no memory. */
 static NestAction *action_of(NestSpan *span, NestOutcome *outcome)
 {
     if (span->action == NO_ACTION) {
@@ -69,41 +69,41 @@ static void send_on(const NestLevel *level, NestSpan *span, const NestSpan *stay
     action->dur = span->dur;
 }
 
-static void say_cut(int64_t cut_ns, const char *where, Bytes *said)
+static void describe_cut(int64_t cut_ns, const char *where, Bytes *text)
 {
     if (cut_ns == 0) return;
-    if (said->length > 0) bytes_put_literal(said, "; ");
-    bytes_put_literal(said, "clipped ");
-    bytes_put_us(said, cut_ns);
-    bytes_put_literal(said, " us at its ");
-    bytes_put(said, where, strlen(where));
-    bytes_put_literal(said, " to nest");
+    if (text->length > 0) bytes_put_literal(text, "; ");
+    bytes_put_literal(text, "clipped ");
+    bytes_put_us(text, cut_ns);
+    bytes_put_literal(text, " us at its ");
+    bytes_put(text, where, strlen(where));
+    bytes_put_literal(text, " to nest");
 }
 
-void nest_say(const NestAction *action, const Table *names, Text thread, unsigned overlap,
-              Bytes *said)
+void nest_describe(const NestAction *action, const Table *names, Text thread, unsigned overlap,
+                   Bytes *text)
 {
     size_t length = 0;
     const char *name = action->beside != TABLE_FULL ? table_key(names, action->beside, &length)
                                                     : NULL;
-    say_cut(action->cut_begin, "begin", said);
-    say_cut(action->cut_end, "end", said);
+    describe_cut(action->cut_begin, "begin", text);
+    describe_cut(action->cut_end, "end", text);
     if (action->level == 0) return;
-    if (said->length > 0) bytes_put_literal(said, "; ");
-    bytes_put_literal(said, "moved from thread ");
+    if (text->length > 0) bytes_put_literal(text, "; ");
+    bytes_put_literal(text, "moved from thread ");
     if (thread.at == NULL)
-        bytes_put_literal(said, "None");
+        bytes_put_literal(text, "None");
     else if (*thread.at == '"')
-        bytes_put(said, thread.at + 1, thread.length - 2);
+        bytes_put(text, thread.at + 1, thread.length - 2);
     else
-        bytes_put(said, thread.at, thread.length);
-    bytes_put_literal(said, " to overlap ");
-    bytes_put_integer(said, overlap);
-    bytes_put_literal(said, ": it overlaps ");
+        bytes_put(text, thread.at, thread.length);
+    bytes_put_literal(text, " to overlap ");
+    bytes_put_integer(text, overlap);
+    bytes_put_literal(text, ": it overlaps ");
     if (length > 0 && *name == '"')
-        bytes_put(said, name + 1, length - 2);
+        bytes_put(text, name + 1, length - 2);
     else
-        bytes_put_literal(said, "another span");
+        bytes_put_literal(text, "another span");
 }
 
 /* -- the heap of spans that were cut at their begin -- */
@@ -151,8 +151,8 @@ static NestSpan repeats_pop(NestLevel *level)
 
 enum Resolution { PLACED_ON, CUT_BEGIN, MOVED };
 
-/* Settles the overlap of `outer`, which is open, and `span`, which begins within it and ends later,
- * at the least cost. */
+/* Resolves the overlap of `outer`, which is open, and `span`, which begins in it and ends later,
+ * with the smallest change. */
 static enum Resolution resolve(NestLevel *level, NestSpan *span, NestOutcome *outcome)
 {
     NestSpan *outer = &level->open[level->num_open - 1];
@@ -187,8 +187,8 @@ static NestLevel *level_behind(NestLevel *level, NestOutcome *outcome)
     return level->next;
 }
 
-/* Sends one of two away: the later one, unless its times are fixed and the other's are not. Whether
- * it was the outer one. */
+/* Moves one of two spans to the next level: the later one, unless only its times are fixed. Returns
+ * whether it was the outer one. */
 static int move(NestLevel *level, NestSpan *span, NestOutcome *outcome)
 {
     NestSpan *outer = &level->open[level->num_open - 1];

@@ -1,5 +1,5 @@
-/* Proper nesting, as formats/nesting.py says it: the spans of one track flow in, in order of their
- * begin, and which of them must be cut or moved so that all nest flows out. */
+/* Makes spans nest, as formats/nesting.py does. It gets the spans of one track in the order of
+ * their begins, and decides which of them are cut or moved. */
 
 #ifndef KINETOSCOPE_NEST_H
 #define KINETOSCOPE_NEST_H
@@ -8,25 +8,25 @@
 #include "rewrite/event.h"
 
 #define NO_ACTION UINT32_MAX
-/* behind so many overlap tracks, what does not fit is cut until it does */
+/* after so many overlap tracks, spans are cut until they fit */
 #define NEST_LAST_LEVEL 1000
 
 enum SpanKind { SPAN_FRAME, SPAN_DEVICE, SPAN_OTHER, SPAN_FIXED };
 
 typedef struct {
     int64_t begin, dur;
-    uint64_t serial : 56, kind : 8; /* its place in the file, and an enum SpanKind */
-    uint32_t name;                  /* in the names */
+    uint64_t serial : 56, kind : 8; /* its place in the file; an enum SpanKind */
+    uint32_t name;                  /* number of its name */
     uint32_t action;                /* what was done to it, or NO_ACTION */
 } NestSpan;
 
-/* What becomes of a span that does not stay as it is. */
+/* What is changed in a span. */
 typedef struct {
     uint64_t serial;
     int64_t begin, dur;
     int64_t cut_begin, cut_end;
-    uint32_t level;  /* the overlap track it is on; 0 is its own */
-    uint32_t beside; /* the name of the span on its own track that it overlaps, where it moved */
+    uint32_t level;  /* the overlap track it is on; 0: its own track */
+    uint32_t beside; /* name of the span that it overlaps on its own track, if it was moved */
 } NestAction;
 
 typedef struct {
@@ -41,30 +41,31 @@ typedef struct {
     uint64_t order;
 } NestRepeat;
 
-/* One track of spans, or one of the overlap tracks beside it. */
+/* One track of spans, or one of its overlap tracks. */
 typedef struct NestLevel NestLevel;
 struct NestLevel {
-    NestSpan *open; /* those that enclose the present moment */
+    NestSpan *open; /* the spans that are open now */
     size_t num_open, open_capacity;
-    NestRepeat *repeats; /* a heap of those that begin later than they did */
+    NestRepeat *repeats; /* a heap of the spans whose begin was cut, so that they begin later */
     size_t num_repeats, repeats_capacity;
     uint64_t num_repeated;
-    NestSpan *moved; /* to this one from the level before, whose spans all come first */
+    /* spans that the level before moved here; they are placed when that level is finished */
+    NestSpan *moved;
     size_t num_moved, moved_capacity;
     uint32_t level;
     NestLevel *next;
 };
 
-/* In the order in which they must come; with their serials, none comes like another. */
+/* Compares spans in the order in which they must be placed. Serials differ, so no two are equal. */
 int nest_compare(const NestSpan *one, const NestSpan *other);
 int nest_compare_serials(const void *one, const void *other);
 void nest_place(NestLevel *level, NestSpan span, NestOutcome *outcome);
-/* Places what still waits on this level, and all that moved to those behind it. */
+/* Places the spans that still wait on this level, and all that were moved to later levels. */
 void nest_finish(NestLevel *level, NestOutcome *outcome);
-/* Says what was done to a span of a thread, for its args, as within a JSON string. `names` are as
- * JSON, with their quotes; `overlap` is the number of the track that it is on now. */
-void nest_say(const NestAction *action, const Table *names, Text thread, unsigned overlap,
-              Bytes *said);
+/* Describes what was done to a span of a thread, as text in a JSON string in its args. `names` are
+ * JSON strings; `overlap` is the number of the track that it is on now. */
+void nest_describe(const NestAction *action, const Table *names, Text thread, unsigned overlap,
+                   Bytes *nesting_note);
 void nest_free(NestLevel *level);
 void nest_free_outcome(NestOutcome *outcome);
 

@@ -10,7 +10,7 @@
 
 enum { SLICE_END = 2, NEEDS_STATE = 2 };
 
-/* -- what waits -- */
+/* -- units that wait -- */
 
 PacketTrack *packet_track(PacketOrder *order, uint32_t number)
 {
@@ -42,8 +42,7 @@ void packet_wait(PacketOrder *order, uint32_t track, int64_t ts, int64_t dur, un
         ts, dur, order->num_waited++, at, (uint32_t)length, track, (uint8_t)kind};
 }
 
-/* The units, those of each track together, in the order in which they came; NULL if there is no
- * memory. */
+/* The units, grouped by track, in the order in which they came; NULL if there is no memory. */
 static PacketUnit *units_by_track(const PacketOrder *order)
 {
     PacketUnit *units = malloc((order->num_units + 1) * sizeof *units);
@@ -67,11 +66,11 @@ static int compare_units(const void *one, const void *other)
     if (first->ts != second->ts) return first->ts < second->ts ? -1 : 1;
     if (first->kind != second->kind) return first->kind < second->kind ? -1 : 1;
     if (first->dur != second->dur)
-        return first->dur > second->dur ? -1 : 1; /* longer spans begin first */
+        return first->dur > second->dur ? -1 : 1; /* longer spans first */
     return first->serial < second->serial ? -1 : 1;
 }
 
-/* They mostly are in order. */
+/* Insertion sort: they are mostly in order. */
 static void sort_units(PacketUnit *units, size_t num_units)
 {
     for (size_t i = 1; i < num_units; i++) {
@@ -82,7 +81,7 @@ static void sort_units(PacketUnit *units, size_t num_units)
     }
 }
 
-/* Keeps units, and what they say, for the next time. */
+/* Keeps units and their content for the next flush. */
 static void keep_units(PacketOrder *order, const PacketUnit *units, size_t num_units, Bytes *kept)
 {
     for (size_t i = 0; i < num_units; i++) {
@@ -130,12 +129,12 @@ static void open_span(PacketOrder *order, PacketTrack *track, int64_t end)
         return;
     }
     size_t place = track->num_ends++;
-    for (; place > 0 && track->ends[place - 1] < end; place--) /* only where spans do not nest */
+    for (; place > 0 && track->ends[place - 1] < end; place--) /* only if spans do not nest */
         track->ends[place] = track->ends[place - 1];
     track->ends[place] = end;
 }
 
-/* Ends the spans that end before a moment, or at it. */
+/* Writes the ends of the spans that end at or before a moment. */
 static void close_spans(const PacketOrder *order, PacketTrack *track, int64_t until, Bytes *out)
 {
     for (; track->num_ends > 0 && track->ends[track->num_ends - 1] <= until; track->num_ends--)
@@ -160,8 +159,8 @@ static int has_begin(const PacketUnit *units, size_t num_units)
     return 0;
 }
 
-/* Writes the units of one moment of one track, which are in order. A flow belongs to the span that
- * begins then, or else to one that ends then: it must come before that end. */
+/* Writes the units of one moment of one track, which are sorted. A flow belongs to the span that
+ * begins then, or else to one that ends then, and must come before that end. */
 static void put_moment(PacketOrder *order, PacketTrack *track, const PacketUnit *units,
                        size_t num_units, Bytes *out)
 {
@@ -194,7 +193,7 @@ static int64_t latest_begin(const PacketUnit *units, size_t num_units)
     return INT64_MIN;
 }
 
-/* Writes the units of one track up to a moment; returns how many those are. */
+/* Writes the units of one track up to a moment. Returns how many. */
 static size_t flush_track(PacketOrder *order, PacketTrack *track, PacketUnit *units,
                           size_t num_units, int is_over, Bytes *out)
 {
@@ -211,18 +210,18 @@ static size_t flush_track(PacketOrder *order, PacketTrack *track, PacketUnit *un
     return first;
 }
 
-/* -- spans in the order of their end -- */
+/* -- spans in the order of their ends -- */
 
-static void put_begun(const PacketOrder *order, const PacketTrack *track, const PacketHeld *held,
-                      Bytes *out)
+static void put_held_begin(const PacketOrder *order, const PacketTrack *track,
+                           const PacketHeld *held, Bytes *out)
 {
     packet_put(order, out, held->ts, held->body, held->length);
-    if (held->dur == 0) /* what ends later was written when it came */
+    if (held->dur == 0) /* a later end was written when the span came */
         put_end(order, track, held->ts, out);
 }
 
-/* Writes the spans that begin together, longer ones first. `first` is where those of that moment
- * begin; there they stand in the order in which they came, and so of their duration. */
+/* Writes the held spans that begin together, longer ones first. `first` is the first held one of
+ * that moment. They came in the order of their durations. */
 static void release(PacketOrder *order, PacketTrack *track, size_t first, Bytes *out)
 {
     for (size_t end = track->num_held, begin; end > first; end = begin) {
@@ -231,7 +230,7 @@ static void release(PacketOrder *order, PacketTrack *track, size_t first, Bytes 
                               track->held[begin - 1].ts == track->held[end - 1].ts;)
             begin--;
         for (size_t i = begin; i < end; i++) {
-            put_begun(order, track, &track->held[i], out);
+            put_held_begin(order, track, &track->held[i], out);
             free(track->held[i].body);
         }
     }
@@ -239,7 +238,7 @@ static void release(PacketOrder *order, PacketTrack *track, size_t first, Bytes 
     track->num_held = first;
 }
 
-/* Holds a begin; 0 if there is no memory. */
+/* Holds a begin back; 0 if there is no memory. */
 static int hold(PacketOrder *order, PacketTrack *track, PacketHeld held)
 {
     char *body = malloc(held.length + 1);
@@ -296,7 +295,7 @@ void packet_flush(PacketOrder *order, int is_over, Bytes *out)
     order->has_failed |= order->waiting.has_failed | kept.has_failed;
     bytes_free(&order->waiting);
     order->waiting = kept;
-    /* so that what is kept long is seldom kept anew */
+    /* so that units that stay long are seldom copied */
     order->most_waiting = 2 * kept.length + MOST_WAITING;
 }
 

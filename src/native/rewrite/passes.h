@@ -1,4 +1,4 @@
-/* What the two passes over a trace share: survey.c and rewriting.c. */
+/* Functions that both passes over a trace use: survey.c and rewriting.c. */
 
 #ifndef KINETOSCOPE_PASSES_H
 #define KINETOSCOPE_PASSES_H
@@ -8,18 +8,17 @@
 typedef void (*EventUse)(TraceText *text, const Event *event, unsigned look, Bytes *out,
                          EventFault *fault);
 
-/* Gives the events from `*where` on to `use`, which may refuse one by its `fault`; goes behind
- * those that were taken. */
+/* Passes the events from `*where` on to `use`, which may refuse one by setting its `fault`. Moves
+ * `*where` after the events that were accepted. */
 enum TextStatus trace_walk(TraceText *text, const char **where, const char *end, int is_first,
                            unsigned look, Bytes *out, EventUse use);
-/* What nesting did to the next event; NULL for nothing. */
+/* What nesting changed in the next event; NULL for nothing. */
 const NestAction *trace_action(TraceText *text);
-/* The number of a flow among those that began; those that have the same id, category and name are
- * one to viewers. */
+/* The number of a flow. Viewers take flows with the same id, category and name for one. */
 uint32_t trace_flow_number(TraceText *text, const Event *event);
 
-/* The track of an event; NULL, and EVENT_ODD in `fault`, if its pid or tid must be written anew
- * first, or `has_failed`. */
+/* The track of an event. NULL with EVENT_ODD in `fault` if Python must write its pid or tid anew
+ * first; NULL with `has_failed` set without memory. */
 static inline TextTrack *trace_track(TraceText *text, const Event *event, unsigned look,
                                      EventFault *fault)
 {
@@ -28,7 +27,7 @@ static inline TextTrack *trace_track(TraceText *text, const Event *event, unsign
     return track;
 }
 
-/* Whether Python must look first if viewers show the event, and how. */
+/* Whether Python must decide first if and how viewers show the event. */
 static inline int trace_needs_viewers(const TraceText *text, const Event *event, unsigned look)
 {
     return text->tracks.is_for_viewers && !(look & LOOK_CANONICAL) && !viewers_show(event);

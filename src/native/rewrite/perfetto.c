@@ -11,10 +11,10 @@
 
 #define MOST_INTERNED ((size_t)8 << 20)
 
-enum { SLICE_BEGIN = 1, SLICE_END = 2, INSTANT = 3, COUNTER = 4 }; /* of an event on a track */
+enum { SLICE_BEGIN = 1, SLICE_END = 2, INSTANT = 3, COUNTER = 4 }; /* types of track events */
 enum { STATE_CLEARED = 1, NEEDS_STATE = 2 };
 
-/* A JSON scalar as text: a string without its quotes. */
+/* Writes a JSON scalar as text: a string without its quotes. */
 static void put_text(Bytes *bytes, unsigned field, const char *at, size_t length)
 {
     size_t begin = begin_message(bytes, field);
@@ -25,7 +25,7 @@ static void put_text(Bytes *bytes, unsigned field, const char *at, size_t length
     end_message(bytes, begin);
 }
 
-/* -- names that are written once -- */
+/* -- interned names -- */
 
 static uint64_t intern(PacketEncoder *encoder, Table *table, unsigned field, Text text)
 {
@@ -49,8 +49,8 @@ static uint64_t intern(PacketEncoder *encoder, Table *table, unsigned field, Tex
 static const char *put_value(PacketEncoder *encoder, Bytes *bytes, const char *at, const char *end,
                              int depth);
 
-/* Members of a list (`field` 12) or an object (11), each an annotation of its own. Returns what is
- * behind; NULL if it is not as it should be. */
+/* Writes the members of a list (`field` 12) or an object (11), one annotation each. Returns the
+ * byte after them; NULL if they are invalid. */
 static const char *put_members(PacketEncoder *encoder, Bytes *bytes, const char *at,
                                const char *end, unsigned field, int depth)
 {
@@ -82,7 +82,7 @@ static const char *put_value(PacketEncoder *encoder, Bytes *bytes, const char *a
 {
     JsonFault fault = JSON_FINE;
     int is_nested = at < end && (*at == '{' || *at == '[');
-    if (is_nested && depth < 32) /* deeper than anybody unfolds */
+    if (is_nested && depth < 32) /* deeper levels are written as text */
         return put_members(encoder, bytes, at, end, *at == '{' ? 11 : 12, depth);
     const char *behind = json_skip_value(at, end, &fault);
     if (behind == NULL) return NULL;
@@ -97,7 +97,7 @@ static const char *put_value(PacketEncoder *encoder, Bytes *bytes, const char *a
     return behind;
 }
 
-/* The number of the key of members of that shape. */
+/* The interned number of the key that members of that shape have. */
 static uint64_t key_of_shape(PacketEncoder *encoder, const Shapes *shapes, uint32_t shape)
 {
     if (shape >= encoder->num_shape_keys) {
@@ -117,8 +117,8 @@ static uint64_t key_of_shape(PacketEncoder *encoder, const Shapes *shapes, uint3
     return encoder->shape_keys[shape];
 }
 
-/* One annotation whose length is easily known: a whole number, or a string without escapes. 0 if it
- * is neither. */
+/* Writes an annotation whose length is known at once: a whole number, or a string without escapes.
+ * 0 for other values. */
 static int put_plain_member(Bytes *bytes, uint64_t key, Text value)
 {
     int64_t whole;
@@ -164,11 +164,12 @@ static void put_args(PacketEncoder *encoder, const Shapes *shapes, Bytes *body, 
         put_known_members(encoder, shapes, body, event);
     else if (args.at != NULL && *args.at == '{')
         put_members(encoder, body, args.at, args.at + args.length, 4, 0);
-    if (place->said != NULL) {
+    if (place->nesting_note != NULL) {
         size_t begin = begin_message(body, 4);
         put_unsigned(body, 1, intern(encoder, &encoder->keys, 3, (Text){"\"kinetoscope\"", 13}));
         size_t text = begin_message(body, 6);
-        json_put_inside(body, place->said->at, place->said->at + place->said->length);
+        json_put_inside(body, place->nesting_note->at,
+                        place->nesting_note->at + place->nesting_note->length);
         end_message(body, text);
         end_message(body, begin);
     }
@@ -191,7 +192,7 @@ static void begin_sequence(PacketEncoder *encoder, Bytes *out)
     encoder->is_begun = 1;
 }
 
-/* Writes the names in hand as a packet of their own; they must come before whatever uses them. */
+/* Writes the new names as a packet of their own, which must come before packets that use them. */
 static void put_interned(PacketEncoder *encoder, Bytes *out)
 {
     if (encoder->interned.length == 0) return;
@@ -228,7 +229,7 @@ static void put_header(PacketEncoder *encoder, const Event *event, unsigned type
     encoder->order.waiting.length = (size_t)(at - encoder->order.waiting.at);
 }
 
-/* Events of the old format that have no counterpart: flows, and asynchronous spans. */
+/* Writes events that only Perfetto's legacy format has: flows and asynchronous spans. */
 static void put_legacy(PacketEncoder *encoder, const Event *event, const PacketPlace *place)
 {
     Bytes *body = &encoder->order.waiting;
@@ -264,8 +265,8 @@ static size_t interned_bytes(const PacketEncoder *encoder)
     return encoder->names.keys.length + encoder->categories.keys.length + encoder->keys.keys.length;
 }
 
-/* Puts what an event says beside its args into what waits, and tells its kind; 0 if the format does
- * not show it. */
+/* Appends an event's content, except its args, to what waits, and sets its kind; 0 if the format
+ * cannot show it. */
 static int put_event(PacketEncoder *encoder, const Event *event, const PacketPlace *place,
                      unsigned *kind)
 {
@@ -292,7 +293,7 @@ static int put_event(PacketEncoder *encoder, const Event *event, const PacketPla
         case 'b':
         case 'n':
         case 'e': put_legacy(encoder, event, place); return 1;
-        default: return 0; /* what no viewer of these packets shows */
+        default: return 0; /* viewers of these packets do not show it */
     }
 }
 
@@ -300,7 +301,7 @@ void packet_event(PacketEncoder *encoder, const Shapes *shapes, const Event *eve
                   const PacketPlace *place, Bytes *out)
 {
     PacketOrder *order = &encoder->order;
-    /* What waits refers to names by their number: then they stay. */
+    /* waiting events refer to names by number, so the names must stay */
     if (!encoder->is_begun ||
         (interned_bytes(encoder) > MOST_INTERNED && order->num_units == 0 && order->num_held == 0))
         begin_sequence(encoder, out);
@@ -317,7 +318,7 @@ void packet_event(PacketEncoder *encoder, const Shapes *shapes, const Event *eve
     track->is_disordered |= (uint8_t)place->is_disordered;
     put_args(encoder, shapes, &order->waiting, event, place);
     put_interned(encoder, out);
-    if (place->is_by_end) {
+    if (place->is_in_end_order) {
         int64_t dur = event->phase == 'X' ? place->dur : -1;
         packet_put_by_end(order, place->number, place->ts, dur, place->num_shared, at, out);
         return;

@@ -1,8 +1,8 @@
-/* Chrome events as packets of a Perfetto trace: fields of one event flow in, protobuf flows out.
+/* Encodes Chrome events as packets of a Perfetto trace, in protobuf.
  *
- * The format is "perfetto/protos/perfetto/trace/trace_packet.proto"; formats/perfetto.py says the
- * same in Python, and names the fields. One encoder writes one sequence of packets, with names of
- * its own. */
+ * The format is "perfetto/protos/perfetto/trace/trace_packet.proto"; formats/perfetto.py does the
+ * same in Python, and names the fields. One encoder writes one sequence of packets, with its own
+ * names. */
 
 #ifndef KINETOSCOPE_PERFETTO_H
 #define KINETOSCOPE_PERFETTO_H
@@ -16,30 +16,31 @@
 typedef struct {
     PacketOrder order;
     int is_begun;
-    Table names, categories, keys; /* strings as JSON; their number is that in the trace, less 1 */
+    Table names, categories, keys; /* strings as JSON; their number in the trace is 1 more */
     CounterTracks counters;
-    uint32_t *shape_keys; /* by the shape of a member: the number of its key; 0: not known yet */
+    uint32_t *shape_keys; /* for each shape of a member, the number of its key; 0: not known yet */
     size_t num_shape_keys;
     Bytes last_category;
     uint64_t last_category_number;
-    Bytes interned, body; /* of the packet in hand */
+    Bytes interned, body; /* of the current packet */
     int has_failed;
 } PacketEncoder;
 
 typedef struct {
-    uint32_t number;           /* of its track, from 0 */
-    uint64_t track, process;   /* uuids */
-    int64_t ts, dur, id;       /* unix nanoseconds */
-    int has_id, is_disordered; /* spans of its track do not come in the order of their begin */
-    /* they come in the order of their end, and there are neither flows nor pairs */
-    int is_by_end;
-    size_t num_shared; /* then: how many more spans may begin at the same moment */
-    const Bytes *said; /* about its nesting, or NULL */
+    uint32_t number;         /* number of its track, from 0 */
+    uint64_t track, process; /* uuids */
+    int64_t ts, dur, id;     /* unix nanoseconds */
+    /* is_disordered: spans of its track do not come in the order of their begins */
+    int has_id, is_disordered;
+    /* spans come in the order of their ends, and there are neither flows nor pairs */
+    int is_in_end_order;
+    size_t num_shared; /* with is_in_end_order: how many more spans may begin at the same moment */
+    const Bytes *nesting_note; /* what nesting changed in it, as text, or NULL */
 } PacketPlace;
 
 void packet_event(PacketEncoder *encoder, const Shapes *shapes, const Event *event,
                   const PacketPlace *place, Bytes *out);
-/* Writes what still waits. */
+/* Writes all events that still wait. */
 void packet_finish(PacketEncoder *encoder, Bytes *out);
 void packet_free(PacketEncoder *encoder);
 

@@ -1,13 +1,13 @@
-/* Protobuf, as far as Perfetto's traces need it. `write_...` goes on where there is room, `put_...`
- * makes room. */
+/* The parts of protobuf that Perfetto's traces need. `write_...` writes where there is room;
+ * `put_...` makes room first. */
 
 #ifndef KINETOSCOPE_PROTOBUF_H
 #define KINETOSCOPE_PROTOBUF_H
 
 #include "text/bytes.h"
 
-#define VARINT_BYTES 10                 /* at most */
-#define NUMBER_BYTES (1 + VARINT_BYTES) /* of a field of less than 16, with its tag */
+#define VARINT_BYTES 10                 /* the longest varint */
+#define NUMBER_BYTES (1 + VARINT_BYTES) /* the longest field with a number below 16, with its tag */
 
 enum { VARINT = 0, FIXED64 = 1, BYTES = 2 };
 
@@ -23,14 +23,14 @@ static inline size_t varint_length(uint64_t number)
     return (size_t)(70 - __builtin_clzll(number | 1)) / 7;
 }
 
-/* A field of less than 16. */
+/* Writes a field whose number is below 16. */
 static inline char *write_unsigned(char *at, unsigned field, uint64_t number)
 {
     *at = (char)(field << 3 | VARINT);
     return write_varint(at + 1, number);
 }
 
-/* The beginning of a message or string; a field of less than 16. */
+/* Begins a message or string of known length, as a field whose number is below 16. */
 static inline char *write_length(char *at, unsigned field, size_t length)
 {
     *at = (char)(field << 3 | BYTES);
@@ -57,10 +57,10 @@ static inline void put_unsigned(Bytes *bytes, unsigned field, uint64_t number)
 static inline void put_double(Bytes *bytes, unsigned field, double number)
 {
     put_tag(bytes, field, FIXED64);
-    bytes_put(bytes, &number, sizeof number); /* every machine that we run on is little-endian */
+    bytes_put(bytes, &number, sizeof number); /* all supported machines are little-endian */
 }
 
-/* Begins a message or string whose length is not known yet; one byte is kept for it. */
+/* Begins a message or string of unknown length; one byte is reserved for the length. */
 static inline size_t begin_message(Bytes *bytes, unsigned field)
 {
     put_tag(bytes, field, BYTES);

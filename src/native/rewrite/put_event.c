@@ -5,12 +5,12 @@
 #include "text/json.h"
 #include "text/numbers.h"
 
-/* Copies the args of an event whose span was cut or moved, with what is to be said about it. */
-static void put_args(Bytes *out, Text args, const Bytes *said)
+/* Copies the args of an event whose span was cut or moved, and adds the text that says so. */
+static void put_args(Bytes *out, Text args, const Bytes *nesting_note)
 {
     if (args.at == NULL || TEXT_IS(args, "null")) {
         bytes_put_literal(out, "{\"kinetoscope\":\"");
-        bytes_put(out, said->at, said->length);
+        bytes_put(out, nesting_note->at, nesting_note->length);
         bytes_put_literal(out, "\"}");
         return;
     }
@@ -28,7 +28,7 @@ static void put_args(Bytes *out, Text args, const Bytes *said)
         bytes_put(out, args.at, (size_t)(at - args.at));
         if (is_text) {
             bytes_put_literal(out, "; ");
-            bytes_put(out, said->at, said->length);
+            bytes_put(out, nesting_note->at, nesting_note->length);
         }
         bytes_put(out, at, (size_t)(end - at));
         return;
@@ -36,11 +36,12 @@ static void put_args(Bytes *out, Text args, const Bytes *said)
     bytes_put(out, args.at, args.length - 1);
     if (members.has_any) bytes_put_char(out, ',');
     bytes_put_literal(out, "\"kinetoscope\":\"");
-    bytes_put(out, said->at, said->length);
+    bytes_put(out, nesting_note->at, nesting_note->length);
     bytes_put_literal(out, "\"}");
 }
 
-/* An instant of a process, or of all, which viewers put on a track without a name. */
+/* Whether it is an instant of a process or of all processes, which viewers put on a track without a
+ * name. */
 static int is_wide_instant(const Event *event)
 {
     Text scope = event->fields[FIELD_SCOPE];
@@ -58,7 +59,7 @@ static int is_rewritten(const Event *event, int field, const Rewrite *rewrite)
         case FIELD_ID:
             return rewrite->new_id != 0 || (rewrite->shifts_ids && event_has_id_phase(event));
         case FIELD_BIND_ID: return rewrite->shifts_ids;
-        case FIELD_ARGS: return rewrite->said != NULL;
+        case FIELD_ARGS: return rewrite->nesting_note != NULL;
         case FIELD_SCOPE: return rewrite->narrows && is_wide_instant(event);
         default: return 0;
     }
@@ -72,7 +73,7 @@ static void put_field(Bytes *out, const Event *event, int field, const Rewrite *
         case FIELD_TID: bytes_put(out, rewrite->tid.at, rewrite->tid.length); break;
         case FIELD_TS: bytes_put_us(out, rewrite->ts); break;
         case FIELD_DUR: bytes_put_us(out, rewrite->dur); break;
-        case FIELD_ARGS: put_args(out, event->fields[FIELD_ARGS], rewrite->said); break;
+        case FIELD_ARGS: put_args(out, event->fields[FIELD_ARGS], rewrite->nesting_note); break;
         case FIELD_SCOPE: bytes_put_literal(out, "\"t\""); break;
         default:
             event_plain_id(event->fields[field], &id);
@@ -96,14 +97,14 @@ static inline char *write_text(char *to, const char *at, size_t length)
     return to + length;
 }
 
-/* An event as most are: a span or an instant that has all fields, whose args stay. 0 if it is
- * another. */
+/* Writes a usual event: a span or an instant that has all fields and keeps its args. 0 for other
+ * events. */
 static int put_usual_event(Bytes *out, const Event *event, const Rewrite *rewrite)
 {
     const Text *fields = event->fields;
-    if (rewrite->said != NULL || fields[FIELD_PID].at == NULL || fields[FIELD_TID].at == NULL ||
-        fields[FIELD_ID].at != NULL || fields[FIELD_BIND_ID].at != NULL ||
-        (rewrite->narrows && is_wide_instant(event)) ||
+    if (rewrite->nesting_note != NULL || fields[FIELD_PID].at == NULL ||
+        fields[FIELD_TID].at == NULL || fields[FIELD_ID].at != NULL ||
+        fields[FIELD_BIND_ID].at != NULL || (rewrite->narrows && is_wide_instant(event)) ||
         (event->phase == 'X' && fields[FIELD_TS].at != NULL && fields[FIELD_DUR].at == NULL))
         return 0;
     Text pid = rewrite->pid, tid = rewrite->tid;
@@ -149,7 +150,7 @@ void put_event(Bytes *out, const Event *event, const Rewrite *rewrite)
         put_missing(out, event, FIELD_TID, "\"tid\":", rewrite, &has_members);
     if (event->phase == 'X' && event->fields[FIELD_TS].at != NULL)
         put_missing(out, event, FIELD_DUR, "\"dur\":", rewrite, &has_members);
-    if (rewrite->said != NULL)
+    if (rewrite->nesting_note != NULL)
         put_missing(out, event, FIELD_ARGS, "\"args\":", rewrite, &has_members);
     bytes_put_char(out, '}');
 }

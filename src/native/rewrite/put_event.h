@@ -1,4 +1,4 @@
-/* One event on its way out: its text, with other values in place of some. */
+/* Writes one event: its text, with some values replaced. */
 
 #ifndef KINETOSCOPE_PUT_EVENT_H
 #define KINETOSCOPE_PUT_EVENT_H
@@ -6,14 +6,15 @@
 #include "text/bytes.h"
 #include "rewrite/event.h"
 
-/* What takes the place of fields of one event. */
+/* The values that replace those of one event. */
 typedef struct {
-    Text pid, tid;     /* none where the event has none, and keeps it so */
-    const Bytes *said; /* what nesting did to it, or NULL */
+    Text pid, tid;             /* empty if the event has none and gets none */
+    const Bytes *nesting_note; /* what nesting changed in it, as text, or NULL */
     int64_t ts, dur;
     int64_t id_shift;
-    int64_t new_id;          /* of a flow that begins again, or 0 */
-    int shifts_ids, narrows; /* ids are moved; instants belong to their thread */
+    int64_t new_id; /* new id for a flow that begins again, or 0 */
+    /* shifts_ids: an offset is added to ids; narrows: instants become those of their thread */
+    int shifts_ids, narrows;
 } Rewrite;
 
 /* Writes an event, with a comma and a line break before it. */

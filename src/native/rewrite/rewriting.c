@@ -1,11 +1,12 @@
-/* The second pass over a trace: each event goes where the plan says. See trace_text.h. */
+/* The second pass over a trace: writes each event to the place that the plan says. See
+ * trace_text.h. */
 
 #include "rewrite/passes.h"
 #include "rewrite/put_event.h"
 
 #include "text/numbers.h"
 
-/* Whether a B or E is in the window: an E is where its B is. */
+/* Whether a B or E event is kept: an E is kept if its B was in the window. */
 static int keeps_pair(TextTrack *track, const Event *event, int is_inside)
 {
     if (event->phase == 'E') return track->num_kept > 0 && track->kept[--track->num_kept];
@@ -24,7 +25,7 @@ static int is_in_window(TextTrack *track, const Event *event, const TextOutput *
                                                       : is_inside;
 }
 
-/* Spans that were moved or cut are no longer in the order in which they came. */
+/* Writes an event as packets. Spans that were moved or cut are no longer in their order. */
 static void put_packets(TraceText *text, const TextTrack *track, const Event *event,
                         const TextOutput *output, const Rewrite *rewrite, Bytes *out)
 {
@@ -33,11 +34,11 @@ static void put_packets(TraceText *text, const TextTrack *track, const Event *ev
                          .process = output->process,
                          .ts = rewrite->ts,
                          .dur = rewrite->dur,
-                         .said = rewrite->said};
+                         .nesting_note = rewrite->nesting_note};
     place.is_disordered = track->is_disordered || track->num_levels > 1 || track->was_cut;
-    place.is_by_end = track->is_disordered && !track->ends.is_broken && track->num_levels == 1 &&
-                      !track->was_cut && text->stretch_gain_ns == 0;
-    place.num_shared = place.is_by_end && event->phase == 'X'
+    place.is_in_end_order = track->is_disordered && !track->ends.is_broken &&
+                            track->num_levels == 1 && !track->was_cut && text->stretch_gain_ns == 0;
+    place.num_shared = place.is_in_end_order && event->phase == 'X'
                            ? end_order_shared(&track->ends, event->ts)
                            : 0;
     if (event->fields[FIELD_ID].at != NULL)
@@ -46,7 +47,7 @@ static void put_packets(TraceText *text, const TextTrack *track, const Event *ev
     packet_event(&text->packets, &text->shapes, event, &place, out);
 }
 
-/* Whether Python must give the event's ids anew first. */
+/* Whether Python must assign the event's ids first. */
 static int needs_new_ids(const TraceText *text, const Event *event)
 {
     int has_id = (event->fields[FIELD_ID].at != NULL || event->fields[FIELD_ID2].at != NULL) &&
@@ -55,7 +56,7 @@ static int needs_new_ids(const TraceText *text, const Event *event)
            (has_id || event->fields[FIELD_BIND_ID].at != NULL);
 }
 
-/* A moment with the drift of the file's clock taken out, divided as Python divides, downwards. */
+/* A moment, corrected for the drift of the file's clock. Division rounds down, as in Python. */
 static int64_t stretched(const TraceText *text, int64_t at)
 {
     if (text->stretch_gain_ns == 0) return at;
@@ -69,8 +70,8 @@ static Text text_or(Text text, Text other)
     return text.length > 0 ? text : other;
 }
 
-/* Metadata of which nothing changes but its tid, where viewers misread that, and what its time
- * counts from. */
+/* Writes metadata that keeps everything except a tid that viewers misread and the base of its
+ * time. */
 static void put_as_it_is(TraceText *text, const Event *event, Bytes *out)
 {
     Text pid = event->fields[FIELD_PID], tid = event->fields[FIELD_TID], key = pid;
@@ -85,8 +86,8 @@ static void put_as_it_is(TraceText *text, const Event *event, Bytes *out)
     put_event(out, event, &rewrite);
 }
 
-/* The id of a flow that begins again, and of its steps and ends, as viewers need one of its own; 0
- * for others. */
+/* A new id for a flow that begins again, and for its steps and ends, since viewers need different
+ * ids; 0 for other flows. */
 static int64_t id_of_repeated(TraceText *text, const Event *event)
 {
     if (text->num_repeated_flows == 0 || event->phase == 0 || strchr("stf", event->phase) == NULL ||
@@ -107,8 +108,8 @@ static int64_t id_of_repeated(TraceText *text, const Event *event)
     return count > 1 ? viewers_repeated_id(event->fields[FIELD_ID], count) : 0;
 }
 
-/* Where an event goes that keeps its place, but for a tid that viewers misread; 0 if viewers cannot
- * show it. */
+/* The place of an event in a repair: unchanged, except a tid that viewers misread; 0 if viewers
+ * cannot show the event. */
 static int keep_place(TraceText *text, TextTrack *track, const Event *event, Text tid,
                       Rewrite *rewrite)
 {
@@ -121,8 +122,8 @@ static int keep_place(TraceText *text, TextTrack *track, const Event *event, Tex
     return 1;
 }
 
-/* Whether Python must write the event anew first, as what is to be compared or changed of it is
- * not as it is mostly written. */
+/* Whether Python must write the event anew first, because a value that we compare or change is
+ * written in an unusual way. */
 static int is_unusual(const TraceText *text, const Event *event, unsigned look)
 {
     if (look & LOOK_CANONICAL) return 0;
@@ -133,7 +134,7 @@ static int is_unusual(const TraceText *text, const Event *event, unsigned look)
             memchr(name.at, '\\', name.length) != NULL);
 }
 
-/* What nesting and the file's plan make of an event's time; 0 if it is not in the window. */
+/* Moves an event's time as nesting and the plan say; 0 if it is outside the window. */
 static int move_in_time(const TraceText *text, TextTrack *track, const Event *event,
                         const TextOutput *output, Rewrite *rewrite)
 {
@@ -147,9 +148,9 @@ static int move_in_time(const TraceText *text, TextTrack *track, const Event *ev
     return 1;
 }
 
-/* Metadata that a merged trace says anew, and a repaired one as it is. */
-static void rewrite_consumed(TraceText *text, const Event *event, unsigned look, Bytes *out,
-                             EventFault *fault)
+/* Handles metadata that a merged trace replaces and a repaired one keeps. */
+static void rewrite_track_metadata(TraceText *text, const Event *event, unsigned look, Bytes *out,
+                                   EventFault *fault)
 {
     int is_kept = text->keeps_places && !event_is_header(event);
     if (is_kept && !tracks_take(event, look)) {
@@ -167,8 +168,8 @@ static void rewrite_event(TraceText *text, const Event *event, unsigned look, By
         *fault = EVENT_ODD;
         return;
     }
-    if (event_is_consumed(event)) {
-        rewrite_consumed(text, event, look, out, fault);
+    if (event_is_track_metadata(event)) {
+        rewrite_track_metadata(text, event, look, out, fault);
         return;
     }
     TextTrack *track = trace_track(text, event, look, fault);
@@ -177,7 +178,7 @@ static void rewrite_event(TraceText *text, const Event *event, unsigned look, By
     text->serial++;
     size_t number = track->first_output + (action != NULL ? action->level : 0);
     if (number >= text->num_outputs) {
-        text->has_failed = 1; /* the file changed under us */
+        text->has_failed = 1; /* the file was changed since the first pass */
         return;
     }
     const TextOutput *output = &text->outputs[number];
@@ -190,11 +191,11 @@ static void rewrite_event(TraceText *text, const Event *event, unsigned look, By
     if (!output->is_kept || !move_in_time(text, track, event, output, &rewrite)) return;
     text->num_written++;
     if (action != NULL) {
-        text->said.length = 0;
-        nest_say(action, &text->names, tracks_thread(&text->tracks, track), output->overlap,
-                 &text->said);
-        text->has_failed |= text->said.has_failed;
-        rewrite.said = &text->said;
+        text->nesting_note.length = 0;
+        nest_describe(action, &text->names, tracks_thread(&text->tracks, track), output->overlap,
+                      &text->nesting_note);
+        text->has_failed |= text->nesting_note.has_failed;
+        rewrite.nesting_note = &text->nesting_note;
     }
     if (text->writes_packets)
         put_packets(text, track, event, output, &rewrite, out);

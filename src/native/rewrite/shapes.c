@@ -13,21 +13,22 @@
 #endif
 
 #define MOST_NODES 2048
-#define MOST_ALTERNATIVES 24 /* that are compared in vain, at worst */
-#define MOST_REFUSED 10000   /* then nothing more is learnt: every event looks different */
-/* bytes that may be read without a look at where the text ends */
+#define MOST_ALTERNATIVES 24 /* the most alternatives that are compared at one place */
+/* after so many refused events nothing more is learnt: all look different */
+#define MOST_REFUSED 10000
+/* bytes that may be read without checking the end of the text */
 #define READ_AHEAD (SHAPE_LONGEST + 8 * (int)sizeof(uint64_t))
 
 enum { VALUE_STRING, VALUE_NUMBER, VALUE_TIME, VALUE_OTHER, VALUE_NONE };
 
 /* -- learning -- */
 
-/* One event on its way into the tree. */
+/* An event that is being added to the tree. */
 typedef struct {
     Shapes *shapes;
-    const char *from; /* behind the last value */
+    const char *from; /* after the last value */
     uint32_t last;    /* the node of that value */
-    Shape shape;      /* of the text in hand */
+    Shape shape;      /* of the current text */
     unsigned num_members;
 } Learning;
 
@@ -38,8 +39,8 @@ static int is_same(const Shape *one, const Shape *other)
            memcmp(one->text, other->text, one->length) == 0;
 }
 
-/* Goes to the node of the text in hand, which is added behind the last one if it is new; 0 if there
- * is no room. */
+/* Goes to the node of the current text; a new one is added after the last node. 0 if there is no
+ * room. */
 static int take_step(Learning *learning)
 {
     Shapes *shapes = learning->shapes;
@@ -67,7 +68,7 @@ static int take_step(Learning *learning)
     return 1;
 }
 
-/* The text up to `to` is complete: the value behind it is of that kind. */
+/* Ends the current text at `to`; a value of that kind follows. */
 static int learn_text(Learning *learning, const char *to, unsigned kind, int field)
 {
     size_t length = (size_t)(to - learning->from);
@@ -83,7 +84,7 @@ static int learn_text(Learning *learning, const char *to, unsigned kind, int fie
     return is_learnt;
 }
 
-/* A value that is looked at as one. Returns what is behind it; NULL if its place cannot be
+/* Learns a value that is read as a whole. Returns the byte after it; NULL if its place cannot be
  * learnt. */
 static const char *learn_value(Learning *learning, const char *at, const char *end, int field)
 {
@@ -100,7 +101,7 @@ static const char *learn_value(Learning *learning, const char *at, const char *e
     return learning->from = behind;
 }
 
-/* Notes where in the text in hand something is; 0 if that is too far. */
+/* Notes a place in the current text; 0 if it is too far. */
 static int note_place(const Learning *learning, const char *at, unsigned more, uint8_t *place)
 {
     size_t found = (size_t)(at - learning->from) + more;
@@ -108,7 +109,7 @@ static int note_place(const Learning *learning, const char *at, unsigned more, u
     return found <= SHAPE_LONGEST;
 }
 
-/* `at` is at the bracket that opens the args. Returns what is behind them, or NULL. */
+/* `at` is at the bracket that opens the args. Returns the byte after them, or NULL. */
 static const char *learn_args(Learning *learning, const char *at, const char *end)
 {
     if (!note_place(learning, at, 1, &learning->shape.args_begin)) return NULL;
@@ -167,7 +168,7 @@ HOT int is_digit(char byte)
 }
 
 #if defined(__SSE2__)
-/* A bit for each of 32 bytes that both have in common. */
+/* Compares 32 bytes: a bit is set where they are equal. */
 HOT uint64_t same_bytes(const char *one, const char *other)
 {
     __m128i first = _mm_cmpeq_epi8(_mm_loadu_si128((const __m128i *)one),
@@ -178,8 +179,8 @@ HOT uint64_t same_bytes(const char *one, const char *other)
 }
 #endif
 
-/* Whether the text at `at`, where SHAPE_LONGEST bytes may be read, is this one, and a value of its
- * kind is behind it. */
+/* Whether the text at `at` is this one and a value of its kind follows. SHAPE_LONGEST bytes may be
+ * read. */
 HOT int is_here(const Shape *shape, const char *at)
 {
 #if defined(__SSE2__)
@@ -194,7 +195,7 @@ HOT int is_here(const Shape *shape, const char *at)
     return is_number == (shape->kind != VALUE_OTHER);
 }
 
-/* Behind digits, if there is one at least, and not more than three words of them; else NULL. */
+/* Skips one or more digits, up to three words of them; else NULL. */
 HOT const char *skip_digits(const char *at)
 {
     const char *first = at;
@@ -206,8 +207,7 @@ HOT const char *skip_digits(const char *at)
     return NULL;
 }
 
-/* Skips a number without an exponent, where READ_AHEAD bytes may be read; NULL if it is anything
- * else. */
+/* Skips a number without an exponent; NULL for anything else. READ_AHEAD bytes may be read. */
 HOT const char *skip_number(const char *at)
 {
     const char *first = at += *at == '-';
@@ -217,7 +217,7 @@ HOT const char *skip_number(const char *at)
     return *at == 'e' || *at == 'E' ? NULL : at;
 }
 
-/* `at` is behind the opening quote. */
+/* `at` is after the opening quote. */
 HOT const char *skip_string(const char *at, const char *end, unsigned *marks)
 {
     JsonFault fault = JSON_FINE;
@@ -235,7 +235,7 @@ HOT const char *skip_value(const Shape *shape, const char *at, const char *end, 
         case VALUE_TIME:
             return read_us_ahead(at, shape->field == FIELD_TS ? &event->ts : &event->dur);
         default:
-            *marks |= JSON_ESCAPED; /* it may hold strings */
+            *marks |= JSON_ESCAPED; /* it may contain strings */
             return json_skip_value(at, end, &fault);
     }
 }
@@ -246,8 +246,8 @@ HOT void note_field(Event *event, int field, const char *at, size_t length)
     event->order[event->num_fields++] = (uint8_t)field;
 }
 
-/* Of those that may stand here, the one that does; 0 if none does. It is tried first the next
- * time. */
+/* The shape that is here, among those that may follow `last`; 0 if none is. The next time it is
+ * tried first. */
 HOT uint32_t next_shape(Shapes *shapes, uint32_t last, const char *at)
 {
     Shape *nodes = shapes->nodes;

@@ -8,11 +8,11 @@
 #include "text/bytes.h"
 #include "text/numbers.h"
 
-#define MOST_SPLICES ((size_t)4 << 20) /* 64 MB, for all files that are merged together */
+#define MOST_SPLICES ((size_t)4 << 20) /* 64 MB, for all files of a merge */
 
 static _Atomic size_t num_kept;
 
-/* Whether its place and its times are all that a merge changes in it. */
+/* Whether a merge changes only its pid, tid and times. */
 static int is_usual(const Event *event)
 {
     const Text *fields = event->fields;
@@ -23,7 +23,7 @@ static int is_usual(const Event *event)
            fields[FIELD_SCOPE].at == NULL;
 }
 
-/* Adds a value that begins so far behind the one before; 0 if that is too far. */
+/* Adds a value that begins `gap` bytes after the one before; 0 if that is too far. */
 static int add_value(Splice *splice, unsigned number, unsigned field, size_t gap, size_t length)
 {
     if (length > UINT8_MAX || gap > (number == 0 ? UINT16_MAX : UINT8_MAX)) return 0;
@@ -67,7 +67,7 @@ void splices_note(Splices *splices, const Event *event)
         splices->splices[splices->num++] = event != NULL ? splice_of(event) : (Splice){0};
 }
 
-/* Reads a time that fills all of a value. */
+/* Reads a time that is the whole value. */
 static int read_whole(Text value, const char *end, int64_t *ns)
 {
     const char *behind = value.at + value.length;

@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-/* from here on, doubles of microseconds do not tell nanoseconds apart */
+/* from here on, microseconds as doubles lose nanoseconds */
 #define ROUNDED_NS (INT64_C(1000) << 43)
 #define UNIX_NS INT64_C(1000000000000000000) /* September 2001 */
 
@@ -24,9 +24,9 @@ static void nest_pending(TraceText *text, TextTrack *track, size_t count)
     text->num_pending -= count;
 }
 
-/* So many spans wait that the oldest of the fullest track are nested now: it is unlikely that
- * earlier ones still come. */
-static void relieve(TraceText *text)
+/* When too many spans wait, nests the oldest ones of the fullest track, since earlier ones are
+ * unlikely to come. */
+static void nest_oldest(TraceText *text)
 {
     TextTrack *fullest = &text->tracks.all[0];
     for (size_t i = 1; i < text->tracks.num; i++) {
@@ -68,7 +68,7 @@ static void collect(TraceText *text, TextTrack *track, const Event *event, unsig
         text->is_late |= nest_compare(&span, &last) < 0;
     }
     track->pending[track->num_pending++] = span;
-    if (++text->num_pending > text->most_pending) relieve(text);
+    if (++text->num_pending > text->most_pending) nest_oldest(text);
 }
 
 static void survey_id(TraceText *text, Text id)
@@ -83,8 +83,8 @@ static void survey_id(TraceText *text, Text id)
     text->has_ids = 1;
 }
 
-/* Flows that begin twice or lie in no span, ends of what never began, times that viewers do not
- * take. */
+/* Counts what viewers do not show: flows that begin twice or are in no span, ends without a begin,
+ * times out of range. */
 static void check_event(TraceText *text, TextTrack *track, const Event *event)
 {
     uint64_t num_open = track->flows.num_open;
@@ -166,11 +166,12 @@ static void survey_event(TraceText *text, const Event *event, unsigned look, Byt
     int is_other_text = !(look & LOOK_CANONICAL) && text->align_on.length > 0 && name.at != NULL &&
                         memchr(name.at, '\\', name.length) != NULL;
     if (is_other_text || trace_needs_viewers(text, event, look)) {
-        /* only if it is written as the name to align on is can the two be compared */
+        /* the name can only be compared if both are written in the same way */
         *fault = EVENT_ODD;
         return;
     }
-    TextTrack *track = event_is_consumed(event) ? NULL : trace_track(text, event, look, fault);
+    TextTrack *track = event_is_track_metadata(event) ? NULL
+                                                      : trace_track(text, event, look, fault);
     if (*fault != EVENT_FINE || text->has_failed) return;
     text->num_events += !event_is_header(event);
     text->num_negative += event->fields[FIELD_TS].at != NULL && event->ts < 0;
@@ -211,7 +212,8 @@ static int compare_actions(const void *one, const void *other)
     return first < second ? -1 : first > second;
 }
 
-/* Of the names, only those of spans that others were moved away from are told later. */
+/* Frees all names except those of spans that others were moved away from: only these are needed
+ * later. */
 static void keep_names(TraceText *text)
 {
     Table kept = {0};

@@ -1,8 +1,8 @@
-/* kinetoscope._native.TraceText: trace_text.h for Python. `kinetoscope.merge.native_rewrite` is its
- * face.
+/* kinetoscope._native.TraceText: trace_text.h for Python. `kinetoscope.merge.native_rewrite` uses
+ * it.
  *
- * Passing over text happens without the GIL; the object says so to whoever else would touch it
- * meanwhile. */
+ * It passes over text without the GIL. Meanwhile the object is marked busy, and calls from other
+ * threads raise. */
 
 #include "module.h"
 
@@ -49,9 +49,9 @@ static void text_dealloc(TextObject *self)
     object_free(self);
 }
 
-/* Goes over a piece of text, without the GIL; its lines go to `out`. Returns the status, or -1 with
- * an error set. */
-static int go_over(TextObject *self, PyObject *arguments, Py_ssize_t *position, int writes)
+/* Passes over a piece of text without the GIL; its lines go to `out`. Returns the status, or -1
+ * with an error set. */
+static int pass_over(TextObject *self, PyObject *arguments, Py_ssize_t *position, int writes)
 {
     Py_buffer buffer;
     Py_ssize_t end;
@@ -86,16 +86,16 @@ static PyObject *text_survey(TextObject *self, PyObject *arguments)
     Py_ssize_t position;
     if (self->is_finished)
         return PyErr_Format(PyExc_RuntimeError, "The survey of this text is over.");
-    int status = go_over(self, arguments, &position, 0);
+    int status = pass_over(self, arguments, &position, 0);
     return status < 0 ? NULL : Py_BuildValue("ni", position, status);
 }
 
-/* The lines are given as a view of what they were written to: copying them again would cost a
- * quarter of the time. */
+/* Returns the lines as a view of the buffer they were written to: a copy would take a quarter of
+ * the time more. */
 static PyObject *text_rewrite(TextObject *self, PyObject *arguments)
 {
     Py_ssize_t position;
-    int status = go_over(self, arguments, &position, 1);
+    int status = pass_over(self, arguments, &position, 1);
     PyObject *lines = status < 0 ? NULL : owned_view(self->out);
     return lines != NULL ? Py_BuildValue("niN", position, status, lines) : NULL;
 }
@@ -121,8 +121,8 @@ static PyObject *text_finish(TextObject *self, PyObject *Py_UNUSED(nothing))
     return self->text.has_failed ? PyErr_NoMemory() : new_none();
 }
 
-/* (pid, tid, first event, is a device's, role, tracks with those of overlaps, whether its tid is
- * written as a number, as text) of each track; pid and tid as they are written. */
+/* One tuple per track: (pid, tid, first event, is a device's, role, tracks with those of overlaps,
+ * whether its tid is written as a number, as text); pid and tid as written. */
 static PyObject *tracks_of(const TraceText *text)
 {
     PyObject *tracks = PyList_New((Py_ssize_t)text->tracks.num);
@@ -143,7 +143,7 @@ static PyObject *tracks_of(const TraceText *text)
     return tracks;
 }
 
-/* CounterFacts, as they lie in memory; None if nobody asked for them, or there are too many. */
+/* CounterFacts as bytes; None if they were not asked for, or there are too many. */
 static PyObject *counters_of(const CounterSurvey *counters)
 {
     if (!counters->is_wanted || counters->is_full) return new_none();
@@ -204,8 +204,8 @@ static PyObject *text_facts(TextObject *self, PyObject *Py_UNUSED(nothing))
     return facts;
 }
 
-/* (pid, tid, is kept, from, to, uuids of track and process, overlap) of one output, from a tuple; 0
- * with an error set. */
+/* Reads one output from a tuple (pid, tid, is kept, from, to, uuids of track and process, overlap);
+ * 0 with an error set. */
 static int take_output(TextOutput *output, Bytes *texts, PyObject *given)
 {
     const char *pid, *tid;
@@ -218,7 +218,7 @@ static int take_output(TextOutput *output, Bytes *texts, PyObject *given)
     if (!PyArg_ParseTuple(given, "y#y#pLLKKI", &pid, &pid_length, &tid, &tid_length, &is_kept,
                           &from_ns, &to_ns, &track, &process, &output->overlap))
         return 0;
-    /* Places in the bytes, until all of them are there. */
+    /* offsets for now: the bytes may still move */
     output->pid = (Text){(const char *)(uintptr_t)texts->length, (size_t)pid_length};
     bytes_put(texts, pid, (size_t)pid_length);
     output->tid = (Text){(const char *)(uintptr_t)texts->length, (size_t)tid_length};
@@ -231,7 +231,7 @@ static int take_output(TextOutput *output, Bytes *texts, PyObject *given)
     return 1;
 }
 
-/* The outputs of a list, which refer to the texts; NULL with an error set. */
+/* Reads a list of outputs, which point into `texts`; NULL with an error set. */
 static TextOutput *outputs_of(PyObject *list, Bytes *texts)
 {
     size_t count = (size_t)PyList_Size(list);
@@ -252,11 +252,11 @@ static TextOutput *outputs_of(PyObject *list, Bytes *texts)
     return outputs;
 }
 
-/* Writes to these outputs from now on; -1 with an error set. */
+/* Uses these outputs from now on; -1 with an error set. */
 static int use_outputs(TextObject *self, PyObject *given)
 {
     Bytes texts = {0};
-    /* which nobody else can change */
+    /* a copy that no other code can change */
     PyObject *list = PyList_GetSlice(given, 0, PyList_Size(given));
     TextOutput *outputs = list != NULL ? outputs_of(list, &texts) : NULL;
     size_t count = outputs != NULL ? (size_t)PyList_Size(list) : 0;

@@ -23,8 +23,8 @@ const NestAction *trace_action(TraceText *text)
     return is_here ? &outcome->actions[text->next_action] : NULL;
 }
 
-/* Reads the event at `at`, or only what the first pass noted of it, if nothing else is written
- * anew. `found` is where it is. */
+/* Reads the event at `at`, or only the values that the first pass noted, if nothing else changes.
+ * `found` is set to the event. */
 static EventFault read_event(TraceText *text, const char *at, const char *end, unsigned look,
                              Event *event, const Event **found)
 {
@@ -98,7 +98,7 @@ void trace_free(TraceText *text)
     bytes_free(&text->steps);
     bytes_free(&text->align_on);
     bytes_free(&text->output_texts);
-    bytes_free(&text->said);
+    bytes_free(&text->nesting_note);
     nest_free_outcome(&text->outcome);
     memset(text, 0, sizeof *text);
 }

@@ -1,11 +1,10 @@
-/* A Chrome trace on its way into a merged one: what was learnt of its text, and how it is to be
- * rewritten.
+/* A Chrome trace that is being merged: what was learnt from its text, and how to rewrite it.
  *
  *     text ──► trace_survey ──► facts, nesting ──► (Python plans) ──► trace_rewrite ──► text
  *
- * Both pass over the text in pieces and keep none of it, but for metadata events, the names of
- * steps, and 32 bytes for each span that is not yet nested, and 16 for each event, as far as there
- * is room. What they do not take is handed back with its place: Python writes it anew. */
+ * Both passes read the text in pieces and keep only metadata events, names of steps, 32 bytes for
+ * each span that waits to be nested and, while there is room, 16 bytes for each event. They return
+ * the place of an event that they cannot handle, and Python writes it anew. */
 
 #ifndef KINETOSCOPE_TRACE_TEXT_H
 #define KINETOSCOPE_TRACE_TEXT_H
@@ -19,23 +18,23 @@
 
 enum TextStatus { TEXT_MORE, TEXT_END, TEXT_ODD };
 
-/* Where events of a track, or of an overlap track of it, go. */
+/* Where the events of a track, or of one of its overlap tracks, are written. */
 typedef struct {
-    Text pid, tid; /* as they are written; where places are kept, an empty tid stays what it is */
+    Text pid, tid; /* as written; with `keeps_places`, an empty tid means: unchanged */
     int64_t from_ns, to_ns;
     uint8_t is_kept;
-    uint64_t track, process; /* uuids, for Perfetto */
-    unsigned overlap;        /* its number among the overlap tracks; 0 if it is none */
+    uint64_t track, process; /* uuids in a Perfetto trace */
+    unsigned overlap;        /* its number among the overlap tracks; 0: it is not one */
 } TextOutput;
 
 typedef struct {
     Shapes shapes;
-    Tracks tracks; /* what viewers take for one is one, if what they do not show is looked for */
+    Tracks tracks; /* with `is_for_viewers`, tracks that viewers take for one are one */
     Table names, metadata;
-    Bytes steps;           /* texts of spans that are batches, with commas between */
-    Bytes align_on;        /* the name, as JSON */
-    Table flows;           /* those that began, by id, category and name */
-    uint32_t *flow_counts; /* how often each began, in the second pass */
+    Bytes steps;           /* spans that are batches, as JSON with commas between */
+    Bytes align_on;        /* name of the span to align on, as JSON */
+    Table flows;           /* flows that began, by id, category and name */
+    uint32_t *flow_counts; /* how often each began so far, in the second pass */
     size_t flow_counts_capacity;
     uint64_t num_repeated_flows, num_hidden_flows, num_lone_ends, num_lone_begins, num_negative,
         num_rounded;
@@ -46,34 +45,34 @@ typedef struct {
     uint64_t serial, num_events, num_timed, num_spans;
     int64_t earliest_ns, latest_ns, latest_end_ns, aligned_ns, lowest_id, highest_id;
     int nests, has_ids, has_odd_ids, has_aligned, has_unix_times, has_phases, is_late, has_failed;
-    uint64_t num_stray; /* commas between events that are missing or too many */
+    uint64_t num_stray; /* number of missing or extra commas between events */
     Splices splices;
-    /* the plan */
+    /* -- the plan -- */
     TextOutput *outputs;
     size_t num_outputs;
     Bytes output_texts;
-    Bytes said; /* what nesting did to the event at hand */
+    Bytes nesting_note; /* what nesting changed in the current event, as text */
     int64_t shift_ns, id_shift;
     /* `over` is above 0; see Stretch in merge/alignment.py */
     int64_t stretch_begin_ns, stretch_gain_ns, stretch_over_ns;
     int writes_packets;
     PacketEncoder packets;
     int ids_are_plain, is_windowed;
-    /* pids, tids, ids and names of tracks stay, but for what viewers do not show so */
+    /* a repair: pids, tids, ids and names of tracks stay, except where viewers misread them */
     int keeps_places;
     uint64_t num_written;
 } TraceText;
 
-/* Reads whole events from `*at` on, and moves it behind them. The first of all events needs no
- * comma before it. */
+/* Reads complete events from `*at` on, and moves it after them. The first event needs no comma
+ * before it. */
 enum TextStatus trace_survey(TraceText *text, const char **at, const char *end, int is_first,
                              unsigned look);
-/* Nests what is left. */
+/* Nests the spans that still wait. */
 void trace_finish(TraceText *text);
-/* As trace_survey; the events go to `out`, each with a comma and a line break before it. */
+/* As trace_survey; writes the events to `out`, each with a comma and a line break before it. */
 enum TextStatus trace_rewrite(TraceText *text, const char **at, const char *end, int is_first,
                               unsigned look, Bytes *out);
-/* Writes what had to wait for the end of the file. */
+/* Writes everything that had to wait for the end of the file. */
 void trace_finish_writing(TraceText *text, Bytes *out);
 void trace_free(TraceText *text);
 

@@ -6,7 +6,7 @@
 
 #define LONGEST_NUMBER 18
 
-/* A whole number as everybody writes it. */
+/* Whether a text is a whole number in its usual form. */
 static int is_plain_number(Text text)
 {
     size_t i = *text.at == '-';
@@ -17,7 +17,7 @@ static int is_plain_number(Text text)
     return 1;
 }
 
-/* Whether a pid or tid is written as nobody else would write it who means the same. */
+/* Whether a pid or tid is written in the usual way: a plain number, or a string without escapes. */
 static int is_canonical(Text text)
 {
     if (text.at == NULL) return 1;
@@ -30,7 +30,7 @@ int tracks_take(const Event *event, unsigned look)
            (is_canonical(event->fields[FIELD_PID]) && is_canonical(event->fields[FIELD_TID]));
 }
 
-/* The number that a tid is which is written as a string, or the tid itself; `plain_tid` in
+/* The number in a tid that is written as a string, or else the tid itself; `plain_tid` in
  * formats/tracks.py. */
 static Text plain_tid(Text tid)
 {
@@ -46,7 +46,7 @@ static Text plain_tid(Text tid)
     return number;
 }
 
-/* The number of a pid and a tid in a table. */
+/* The number that a table gives to a pid and a tid. */
 static uint32_t intern_place(Table *table, Text pid, Text tid)
 {
     char small[512], *key = small;
@@ -80,8 +80,8 @@ uint32_t tracks_number(Tracks *tracks, Text *pid, Text tid)
     return intern_place(&tracks->keys, *pid, tid);
 }
 
-/* The track of a place that was not seen before, made if it is new; TABLE_FULL if there is no
- * memory. */
+/* The track of a pid and tid in a form that was not seen before; makes a new track if needed.
+ * TABLE_FULL if there is no memory. */
 static uint32_t track_of_place(Tracks *tracks, Text pid, Text tid)
 {
     uint32_t number = tracks_number(tracks, &pid, tid);

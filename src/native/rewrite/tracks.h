@@ -1,6 +1,6 @@
-/* The tracks of a file: which pids and tids are the same one.
+/* The tracks of a file: which pids and tids mean the same track.
  *
- *     a pid and a tid, as they are written ──► tracks_find ──► TextTrack */
+ *     a pid and a tid, as written ──► tracks_find ──► TextTrack */
 
 #ifndef KINETOSCOPE_TRACKS_H
 #define KINETOSCOPE_TRACKS_H
@@ -15,49 +15,51 @@
 
 enum TrackRole { ROLE_NONE, ROLE_LOOP, ROLE_BACKWARD };
 
-/* The events of one (pid, tid) of the file. Its key is the pid and the tid with a zero byte
- * between; what stands for the same number, 8 or "8" or "stream 8" as a tid, is the same there. */
+/* The events of one (pid, tid) of the file. Its key is the pid, a zero byte and the tid. Different
+ * forms of one number, such as the tids 8, "8" and "stream 8", have the same key. */
 typedef struct {
     uint64_t first_serial;
     NestSpan *pending; /* spans that wait to be nested */
     size_t num_pending, pending_capacity;
     NestLevel nested;
     int64_t last_begin, last_dur; /* of the span that was nested last */
-    uint32_t pid_length;          /* in its key */
+    uint32_t pid_length;          /* length of the pid in its key */
     uint32_t first_output;
     uint32_t num_levels;
-    int64_t previous_begin, previous_dur; /* of the span before */
+    int64_t previous_begin, previous_dur; /* of the previous span */
     uint64_t num_spans;
-    uint8_t was_cut;       /* a span of it was, so that the order may be another */
-    uint8_t is_disordered; /* its spans do not come in the order of their begin */
+    uint8_t was_cut;       /* a span of it was cut, so the order may have changed */
+    uint8_t is_disordered; /* its spans do not come in the order of their begins */
     uint8_t role, is_device, is_unsorted, has_nested;
-    uint8_t has_number_tid, has_text_tid; /* how its tid is written, where it is a number */
+    uint8_t has_number_tid, has_text_tid; /* how its tid is written, if it is a number */
     FlowPlace flows;
     EndOrder ends;
-    uint8_t *kept; /* for each B that is open, whether it is in the window */
+    uint8_t *kept; /* for each open B event: whether it is in the window */
     size_t num_kept, kept_capacity;
 } TextTrack;
 
-/* All of a file. Where viewers count, a tid of 0, or none, is the main thread's. */
+/* All tracks of a file. With `is_for_viewers`, a tid of 0 or none is the main thread's, as viewers
+ * read it. */
 typedef struct {
     TextTrack *all;
     size_t num, capacity;
     int is_for_viewers;
-    Table keys;      /* of the tracks: the pid and the tid with a zero byte between */
-    Table places;    /* pids and tids as they are written */
+    Table keys;      /* of the tracks: the pid, a zero byte and the tid */
+    Table places;    /* pids and tids as written */
     uint32_t *track; /* of each place */
     size_t places_capacity;
     uint32_t last_place, last_pid_length;
 } Tracks;
 
-/* The track of an event, made if it is new; NULL and EVENT_ODD in `fault` if its pid or tid must be
- * written anew first; NULL if there is no memory. */
+/* The track of an event; a new one is added. NULL with EVENT_ODD in `fault` if Python must write
+ * its pid or tid anew first; NULL if there is no memory. */
 TextTrack *tracks_find(Tracks *tracks, const Event *event, unsigned look, EventFault *fault);
-/* Whether its pid and tid are written as everybody writes them who means the same. */
+/* Whether its pid and tid are written in the usual way: numbers without a sign or leading zeros,
+ * strings without escapes. */
 int tracks_take(const Event *event, unsigned look);
-/* The number of the track that an event of this pid and tid would be on; TABLE_FULL: no memory. */
+/* The number of the track for this pid and tid; TABLE_FULL if there is no memory. */
 uint32_t tracks_number(Tracks *tracks, Text *pid, Text tid);
-/* The tid of a track; none for one without. */
+/* The tid of a track; empty if it has none. */
 Text tracks_thread(const Tracks *tracks, const TextTrack *track);
 void tracks_free(Tracks *tracks);
 

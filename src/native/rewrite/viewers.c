@@ -27,7 +27,7 @@ static int is_hex(Text text)
     return 1;
 }
 
-/* Whether all members of the args are numbers, or, of a name, whether it is text. */
+/* Whether all members of the args are numbers. With `is_name`: whether the name is a text. */
 static int has_plain_members(Text args, int is_name)
 {
     if (args.at == NULL || *args.at != '{') return is_name;

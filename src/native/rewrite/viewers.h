@@ -1,20 +1,20 @@
-/* What viewers show of an event, as formats/viewers.py says it, which decides where this says
- * no. */
+/* Whether viewers show an event. A quick yes: where this says no, formats/viewers.py decides. */
 
 #ifndef KINETOSCOPE_VIEWERS_H
 #define KINETOSCOPE_VIEWERS_H
 
 #include "rewrite/event.h"
 
-/* Whether viewers surely show it, as far as that depends on its own fields. */
+/* Whether viewers certainly show it, judged by its own fields only. */
 int viewers_show(const Event *event);
-/* The number in the place of an id that began a flow before, `count` counting from 1. */
+/* The number that replaces an id that began a flow before; `count` counts from 1. */
 int64_t viewers_repeated_id(Text id, uint32_t count);
 
-/* The spans of one track, as far as they say which flows have one to begin or end at. */
+/* The spans of one track, to decide which flows have a span to begin or end at. */
 typedef struct {
     int64_t first_span, first_other, latest_end;
-    /* flows before which no span was seen: twice their time, and 1 if one more might do */
+    /* flows before which no span was seen: twice their time, plus 1 if a B or an instant came
+     * before them in the file */
     int64_t *early;
     size_t num_early, early_capacity;
     uint64_t num_open;
@@ -23,13 +23,13 @@ typedef struct {
 
 enum FlowAnswer { FLOW_HAS_SPAN, FLOW_HAS_NONE, FLOW_IS_EARLY };
 
-/* Notes an event, in the order of the file; tells of a flow whether it has a span. An early one may
- * get it yet, unless the whole file was noted before. */
+/* Notes an event, in the order of the file. For a flow, returns whether it has a span. An early
+ * flow may get one later, unless the whole file was noted before. */
 enum FlowAnswer flow_place_note(FlowPlace *place, const Event *event);
 /* Remembers an early flow; 0 if there is no memory. */
 int flow_place_wait(FlowPlace *place, int64_t ts);
-/* The whole file was noted: how many of the early flows have no span. It is noted again from here
- * on. */
+/* Call it after the whole file was noted. Returns how many early flows have no span. The file is
+ * then noted again from its begin. */
 uint64_t flow_place_finish(FlowPlace *place);
 
 #endif

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LEAST_BYTES ((size_t)1 << 16) /* that a column of bytes begins with */
-/* of one column of bytes; their offsets are 32 bits wide */
+#define LEAST_BYTES ((size_t)1 << 16) /* initial size of a column of bytes */
+/* limit of a column of bytes, whose offsets have 32 bits */
 #define LARGEST_BLOCK_BYTES ((size_t)256 << 20)
 
 static int make_bytes_room(ByteColumn *bytes, size_t wanted)
@@ -46,7 +46,7 @@ int block_is_full(const Block *block, size_t next_bytes)
     return 0;
 }
 
-/* -- on its way to Python -- */
+/* -- moving the columns to Python -- */
 
 static int move_phases(PyObject *list, Block *block)
 {
@@ -61,7 +61,7 @@ static int move_phases(PyObject *list, Block *block)
     return result;
 }
 
-/* What a buffer of bytes did not use goes back. */
+/* Frees the unused end of a buffer of bytes. */
 static char *trimmed(ByteColumn *bytes, uint32_t num_rows)
 {
     size_t used = (size_t)bytes->offsets[num_rows];

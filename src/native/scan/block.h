@@ -1,5 +1,5 @@
-/* A block of columns: rows of events, on their way from a Scanner to Arrow. A column that no row
- * has is not there. */
+/* A block of columns: rows of events that a Scanner has read, to be passed on as Arrow. A column
+ * without any value is left out. */
 
 #ifndef KINETOSCOPE_BLOCK_H
 #define KINETOSCOPE_BLOCK_H
@@ -10,9 +10,9 @@
 #define MOST_NUMBERS 32
 #define MOST_TEXTS 16
 
-/* The texts that every event may have; those of arguments come after them. */
+/* The texts of an event. Those of its arguments come after them. */
 enum { TEXT_NAME, TEXT_CATEGORY, TEXT_TRACK, TEXT_ID, NUM_OWN_TEXTS };
-/* And the numbers. */
+/* The numbers of an event. Those of its arguments come after them. */
 enum { NUMBER_TS, NUMBER_DUR, NUMBER_ID, NUM_OWN_NUMBERS };
 enum { BYTES_ARGS, BYTES_FIELDS, NUM_BYTES };
 
@@ -33,7 +33,7 @@ typedef struct {
 typedef struct {
     uint32_t num_rows;
     uint8_t *phases;
-    uint32_t *texts[MOST_TEXTS]; /* NULL: none of the block's events has it */
+    uint32_t *texts[MOST_TEXTS]; /* NULL: no event of the block has this text */
     Numbers numbers[MOST_NUMBERS];
     ByteColumn bytes[NUM_BYTES];
 } Block;
@@ -43,7 +43,7 @@ static inline void set_bit(uint8_t *bits, uint32_t row)
     bits[row / 8] |= (uint8_t)(1 << row % 8);
 }
 
-/* -- each puts something into the row at hand; 0 without memory -- */
+/* -- each puts a value into the current row; 0 without memory -- */
 
 static inline int block_put_text(Block *block, int column, uint32_t number)
 {
@@ -70,10 +70,11 @@ static inline int block_put_number(Block *block, int column, int64_t value)
     return 1;
 }
 
-/* Room for `length` more bytes in the row, behind those there are already; NULL without memory. */
+/* Room for `length` more bytes in the current row, after the `already` bytes that it has; NULL
+ * without memory. */
 char *block_room(Block *block, int column, size_t already, size_t length);
 
-/* For each row, whatever bytes it has. */
+/* Ends the row's bytes; call it for each row. */
 static inline void block_end_bytes(Block *block, int column, size_t length)
 {
     ByteColumn *bytes = &block->bytes[column];
@@ -85,10 +86,10 @@ static inline void block_end_bytes(Block *block, int column, size_t length)
     }
 }
 
-/* Whether so many bytes might not find room in one more row. */
+/* Whether so many more bytes might not fit into one more row. */
 int block_is_full(const Block *block, size_t next_bytes);
-/* Moves the columns that any row has into the list; `names` are those of all but the phase. What
- * was moved is no longer the block's. Returns -1 with an error set. */
+/* Moves the columns that have values into the list; they no longer belong to the block. `names` are
+ * the names of all columns except the phase. Returns -1 with an error set. */
 int block_move(Block *block, PyObject *list, PyObject *names, int num_texts, int num_numbers);
 void block_free(Block *block);
 

@@ -9,10 +9,9 @@
     #include <sys/mman.h>
 #endif
 
-/* -- memory of columns: pages of their own, which go back to the system at once, and are all zero
- *    at first -- */
+/* -- memory of columns: own pages, which are zero at first and freed at once -- */
 
-#define PAGES_HEADER_BYTES 64 /* holds the size, and keeps what follows aligned as Arrow wants it */
+#define PAGES_HEADER_BYTES 64 /* holds the size; what follows is aligned as Arrow wants it */
 
 #if !defined(__linux__) || defined(__SANITIZE_ADDRESS__)
 static void *pages_map(size_t bytes)
@@ -103,9 +102,9 @@ struct ArrowArrayStream {
 typedef struct {
     PyObject_HEAD
     PyObject *name; /* bytes */
-    /* Arrow's: "C", "I" and "l" are unsigned bytes, unsigned and signed integers, "z" is bytes */
+    /* Arrow's: "C" and "I" are unsigned bytes and integers, "l" signed integers, "z" bytes */
     const char *format;
-    /* the validity, if there are nulls; values or offsets; bytes. NULL once given away */
+    /* validity, if there are nulls; values or offsets; bytes. NULL once moved */
     void *buffers[3];
     int64_t length, num_nulls;
 } Column;
@@ -177,7 +176,7 @@ static PyObject *column_arrow_array(void)
     return capsule;
 }
 
-/* Fills the two structures. Returns -1 with an error set, and the column keeps what it has. */
+/* Fills the two structures. Returns -1 with an error set; then the column keeps its buffers. */
 static int column_move(Column *column, struct ArrowSchema *schema, struct ArrowArray *array)
 {
     int num_buffers = column->format[0] == 'z' ? 3 : 2;
@@ -260,7 +259,7 @@ int column_setup(PyObject *module)
                     Py_TPFLAGS_DISALLOW_INSTANTIATION, column_slots, &column_type);
 }
 
-/* -- and back -- */
+/* -- reading columns of others -- */
 
 static int are_expected(const struct ArrowSchema *schema, const char *const *formats,
                         int num_columns)

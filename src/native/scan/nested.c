@@ -1,16 +1,14 @@
-/* Which span lies in which. The spans of a table flow in; of each one its own time, the span around
- * it and its depth flow out, in the order in which they came. `table/nested.py` says the same in
- * Python.
+/* Finds which span lies in which. From the spans of a table it computes the own time, the parent
+ * and the depth of each, in the order of the table. `table/tracks.py` does the same in Python.
  *
  *     columns ──► the rows of each track, in order of begin ──► a sweep with a stack ──► columns
  *
- * A span lies in the innermost one of its track that holds it whole. Once a span ends later than an
- * open one that began before it, that one holds nothing any more that this one does not hold as
- * well: it leaves the stack. So each span is put there once and taken away once, whether spans nest
- * or overlap.
- *
- * Clipped, spans never overlap: one that begins within another lies in it, and ends with it at the
- * latest. */
+ * A span's parent is the innermost span of its track that contains it completely. When a span ends
+ * later than an open one that began earlier, the open one leaves the stack: everything that it
+ * could contain from now on, the new one contains too. So each span enters and leaves the stack
+ * once, whether spans nest or overlap. *
+ * Clipped, spans never overlap: a span that begins within another one is its child, and ends with
+ * it at the latest. */
 
 #include "scan/column.h"
 
@@ -22,32 +20,32 @@
 #define MOST_DIGIT_BITS 13
 #define FEW_DIGIT_BITS 8
 #define MOST_DIGITS (1 << MOST_DIGIT_BITS)
-#define FEW 64 /* so many are sorted by insertion */
+#define MOST_INSERTED 64 /* up to so many rows are sorted by insertion */
 
-/* A span that is open: its children so far cover it up to a moment. */
+/* A span that is open; its children seen so far cover it up to `covered`. */
 typedef struct {
     int64_t end, covered_until;
     uint32_t row;
 } OpenSpan;
 
-/* A row to be sorted. */
+/* A row to sort. */
 typedef struct {
-    uint64_t since; /* the earliest begin */
+    uint64_t since; /* nanoseconds since the earliest begin */
     uint32_t row;
 } SortedRow;
 
-/* What the table has, and what becomes of it. */
+/* The columns of the table, and those that are computed. */
 typedef struct {
     const int64_t *begins, *durs;
     const uint32_t *tracks;
     size_t num_rows, num_tracks, num_roots;
-    uint32_t *rows; /* those of each track together */
-    size_t *places; /* of each track, where its rows begin, and behind the last where they end */
+    uint32_t *rows; /* grouped by track */
+    size_t *places; /* where the rows of each track begin; one more for the end of the last */
     OpenSpan *open;
     size_t open_capacity;
-    /* room to sort in, once some track needs it: twice as many as there are rows */
+    /* room for sorting, allocated when a track needs it: twice as many as there are rows */
     SortedRow *sorted;
-    uint8_t *has_parent;          /* a bit per row */
+    uint8_t *has_parent;          /* one bit per row */
     int64_t *own_ns, *clipped_ns; /* the latter only if spans are clipped */
     uint32_t *parents, *depths;
 } Nested;
@@ -58,10 +56,9 @@ static int64_t end_of(const Nested *nested, uint32_t row)
     return dur <= 0 ? begin : __builtin_add_overflow(begin, dur, &end) ? INT64_MAX : end;
 }
 
-/* -- in order -- */
+/* -- sorting -- */
 
-/* What begins first comes first, of these what ends last, and then what stands first in the
- * table. */
+/* Order: the earlier begin first, then the later end, then the order of the table. */
 static inline int comes_before(const Nested *nested, uint32_t one, uint32_t other)
 {
     if (nested->begins[one] != nested->begins[other])
@@ -80,7 +77,7 @@ static void sort_few(const Nested *nested, uint32_t *rows, size_t count)
     }
 }
 
-/* Moves rows into the order of one digit; they keep their order beside that. */
+/* Sorts rows by one digit; rows with the same digit keep their order. */
 static void sort_by_digit(const SortedRow *rows, SortedRow *into, size_t count, int shift,
                           int digit_bits)
 {
@@ -92,8 +89,8 @@ static void sort_by_digit(const SortedRow *rows, SortedRow *into, size_t count, 
         into[places[rows[i].since >> shift & (num_digits - 1)]++] = rows[i];
 }
 
-/* Sorts by `since`, of which the largest is given; `spare` has room for as many rows. Returns where
- * they are then. */
+/* Sorts by `since`, whose largest value is given. `spare` has room for as many rows. Returns the
+ * array that holds the result. */
 static SortedRow *sort_rows(SortedRow *rows, SortedRow *spare, size_t count, uint64_t largest)
 {
     int digit_bits = count < MOST_DIGITS ? FEW_DIGIT_BITS : MOST_DIGIT_BITS;
@@ -105,7 +102,7 @@ static SortedRow *sort_rows(SortedRow *rows, SortedRow *spare, size_t count, uin
     return rows;
 }
 
-/* Rows of one begin: what ends last comes first. */
+/* Sorts rows with the same begin: the latest end first. */
 static void sort_same_begins(Nested *nested, SortedRow *rows, SortedRow *spare, size_t count)
 {
     uint64_t largest = 0;
@@ -137,9 +134,9 @@ static int sort_many(Nested *nested, uint32_t *rows, size_t count, int64_t first
     for (size_t at = 0, behind; at < count; at = behind) {
         uint64_t since = sorted[at].since;
         for (behind = at + 1; behind < count && sorted[behind].since == since;) behind++;
-        if (behind - at > FEW) sort_same_begins(nested, sorted + at, spare, behind - at);
+        if (behind - at > MOST_INSERTED) sort_same_begins(nested, sorted + at, spare, behind - at);
         for (size_t i = at; i < behind; i++) rows[i] = sorted[i].row;
-        if (behind - at <= FEW) sort_few(nested, rows + at, behind - at);
+        if (behind - at <= MOST_INSERTED) sort_few(nested, rows + at, behind - at);
     }
     return 1;
 }
@@ -156,14 +153,14 @@ static int sort_track(Nested *nested, uint32_t *rows, size_t count)
         last = begin > last ? begin : last;
     }
     if (is_sorted) return 1;
-    if (count > FEW) return sort_many(nested, rows, count, first, last);
+    if (count > MOST_INSERTED) return sort_many(nested, rows, count, first, last);
     sort_few(nested, rows, count);
     return 1;
 }
 
 /* -- the sweep -- */
 
-/* Takes what a child covers of its parent from the parent's own time. */
+/* Subtracts the time that a child covers from its parent's own time. */
 static void cover(Nested *nested, OpenSpan *parent, int64_t begin, int64_t end)
 {
     int64_t from = begin > parent->covered_until ? begin : parent->covered_until;
@@ -173,14 +170,13 @@ static void cover(Nested *nested, OpenSpan *parent, int64_t begin, int64_t end)
     }
 }
 
-/* Whether an open span that ends then cannot hold the span from `begin` to `end`, nor any later
- * one. */
+/* Whether an open span that ends at `open_end` contains neither the given span nor any later one. */
 static inline int is_over(const Nested *nested, int64_t open_end, int64_t begin, int64_t end)
 {
     return open_end <= begin || (nested->clipped_ns == NULL && open_end < end);
 }
 
-/* Sweeps over the spans of one track, in order. Returns 0 without memory. */
+/* Goes over the sorted spans of one track. Returns 0 without memory. */
 static int sweep(Nested *nested, const uint32_t *rows, size_t count)
 {
     size_t num_open = 0;
@@ -211,7 +207,7 @@ static int sweep(Nested *nested, const uint32_t *rows, size_t count)
     return 1;
 }
 
-/* Puts the rows of each track together, in the order of the table. Returns 0 without memory. */
+/* Groups the rows by track, in the order of the table. Returns 0 without memory. */
 static int group_by_track(Nested *nested)
 {
     for (size_t row = 0; row < nested->num_rows; row++)
@@ -220,7 +216,7 @@ static int group_by_track(Nested *nested)
                                  : nested->num_tracks;
     nested->places = calloc(nested->num_tracks + 2, sizeof *nested->places);
     if (nested->places == NULL) return 0;
-    /* where the next row of each track goes; in the end, where the next track begins */
+    /* where the next row of each track goes; at the end, where the next track begins */
     size_t *next = nested->places + 1;
     for (size_t row = 0; row < nested->num_rows; row++) next[nested->tracks[row] + (size_t)1]++;
     for (size_t track = 1; track <= nested->num_tracks; track++) next[track] += next[track - 1];
@@ -259,7 +255,7 @@ static int make_room(Nested *nested, int is_clipped)
            nested->depths;
 }
 
-/* Frees all but the columns that were given away. */
+/* Frees everything except the columns that were moved out. */
 static void free_rooms(Nested *nested)
 {
     free(nested->rows);
@@ -290,7 +286,7 @@ static int move_column(PyObject *list, const char *title, const char *format, co
     return result;
 }
 
-/* What `*pages` holds, which is the caller's from now on. */
+/* Returns `*pages`, which the caller owns from now on. */
 static void *moved(void *pages)
 {
     void *taken = *(void **)pages;

@@ -18,7 +18,7 @@ typedef struct {
     const int64_t *times, *weights, *changed;
     const uint32_t *sources, *targets;
     size_t num_nodes, num_edges;
-    uint32_t *by_target, *by_source;   /* edges, those of each target or source together */
+    uint32_t *by_target, *by_source;       /* edges, those of each target or source together */
     size_t *target_places, *source_places; /* where those of each node begin, and the last end */
     uint32_t *order, *num_waiting;
     int64_t *replayed;

@@ -18,7 +18,7 @@ static int is_number_start(char byte)
     return byte == '-' || (byte >= '0' && byte <= '9');
 }
 
-/* `at` is at an opening quote. Gives what is between the quotes. */
+/* `at` is at an opening quote. `piece` gets the text between the quotes. */
 static const char *read_string(const char *at, const char *end, Text *piece, JsonFault *fault)
 {
     unsigned marks = 0;
@@ -51,14 +51,14 @@ static const Key *find_key(const Keys *keys, const char *text, size_t length)
     return NULL;
 }
 
-/* Whether a key with backslashes in it may be one that has a column: if it writes a plain character
- * by its number. */
-static int hides_plain(const char *key, size_t length)
+/* Whether a key with backslashes may be one that has a column: if it writes a plain character as a
+ * number. */
+static int may_escape_plain(const char *key, size_t length)
 {
     for (size_t i = 0; i + 6 <= length; i++) {
         if (key[i] != '\\') continue;
         if (memcmp(key + i, "\\u00", 4) == 0 && key[i + 4] >= '2' && key[i + 4] <= '7') return 1;
-        i++; /* what comes behind a backslash begins nothing */
+        i++; /* the character after a backslash begins no escape */
     }
     return 0;
 }
@@ -81,7 +81,7 @@ static void note_text(Row *row, const Key *key, Text piece)
     row->texts[key->column] = piece;
 }
 
-/* A member of the arguments. Returns 0 if its key came before. */
+/* Notes a member of the arguments. Returns 0 if its key came before. */
 static int note_argument(Row *row, const Keys *keys, const Key *key, const char *value,
                          const char *after)
 {
@@ -106,7 +106,8 @@ static const char *read_args(const Keys *keys, Row *row, const char *start, cons
         const char *value = json_skip_member(&members).at;
         if (value == NULL) break;
         const Key *known = find_key(keys, members.key.at, members.key.length);
-        if ((members.marks & JSON_ESCAPED && hides_plain(members.key.at, members.key.length)) ||
+        if ((members.marks & JSON_ESCAPED &&
+             may_escape_plain(members.key.at, members.key.length)) ||
             (known != NULL && !note_argument(row, keys, known, value, members.at)))
             json_refuse(&members, JSON_BAD);
     }
@@ -131,7 +132,7 @@ static const char *read_text_field(Text *piece, uint8_t *has, const char *at, co
     return read_string(at, end, piece, fault);
 }
 
-/* A pid or tid: the integer or the string as it stands, with its quotes. */
+/* Reads a pid or tid: an integer or a string as written, with its quotes. */
 static const char *read_place(Text *piece, uint8_t *has, const char *at, const char *end,
                               JsonFault *fault)
 {
@@ -154,7 +155,7 @@ static const char *read_time_field(Row *row, int column, const char *at, const c
     row->has_number |= bit;
     const char *after = read_us(at, end, &row->numbers[column]);
     if (after == NULL && json_skip_value(at, end, fault) != NULL)
-        return odd(fault); /* it is a number, but no simple one */
+        return odd(fault); /* a number, but not a simple one */
     return after;
 }
 
@@ -215,7 +216,7 @@ RowVerdict row_read(const Keys *keys, Row *row, const char **at, const char *end
     memset(row, 0, offsetof(Row, numbers));
     row->has_text = 0, row->seen_keys = 0, row->num_fields = 0;
     while (json_next(&members)) {
-        if (members.marks & JSON_ESCAPED && hides_plain(members.key.at, members.key.length))
+        if (members.marks & JSON_ESCAPED && may_escape_plain(members.key.at, members.key.length))
             return ROW_ODD;
         members.at = read_field(keys, row, members.key, members.at, end, &members.fault);
     }

@@ -1,5 +1,5 @@
-/* One event of a Chrome trace, before it becomes a row of columns. Text flows in; its fields flow
- * out, if it is ordinary. */
+/* Reads the fields of one event of a Chrome trace, if it is ordinary, before it becomes a row of
+ * columns. */
 
 #ifndef KINETOSCOPE_ROW_H
 #define KINETOSCOPE_ROW_H
@@ -10,7 +10,7 @@
 #define MOST_KEYS 64
 #define MOST_FIELDS 60
 
-/* A key of an argument and the column it goes to. Of two keys with one column the one of lower rank
+/* A key of an argument, and its column. If two keys have the same column, the one of lower rank
  * counts. */
 typedef struct {
     char text[40];
@@ -21,33 +21,34 @@ typedef struct {
 typedef struct {
     int num;
     Key keys[MOST_KEYS];
-    uint8_t buckets[256]; /* numbers + 1 of the first key with that hash */
+    uint8_t buckets[256]; /* number + 1 of the first key with that hash */
     uint8_t next_key[MOST_KEYS];
 } Keys;
 
-/* Adds a key, of which there are less than MOST_KEYS. */
+/* Adds a key. Fewer than MOST_KEYS must be there. */
 void keys_add(Keys *keys, Key key);
 
-/* What was read of an event before it becomes a row. */
+/* What was read of an event. */
 typedef struct {
     Text name, category, pid, tid, id, args;
     uint8_t phase;
     uint8_t has_name, has_category, has_pid, has_tid, has_args, has_phase, has_id_text;
-    uint32_t has_number; /* bit per column */
+    uint32_t has_number; /* one bit per column */
     int64_t numbers[MOST_NUMBERS];
     uint8_t ranks[MOST_NUMBERS];
     uint8_t text_ranks[MOST_TEXTS];
     uint32_t has_text;
     Text texts[MOST_TEXTS];
     uint64_t seen_keys;
-    /* what is no field of the format: from the key's quote to the value's end */
+    /* fields that the format does not have: from the key's quote to the value's end */
     Text fields[MOST_FIELDS];
     int num_fields;
 } Row;
 
 typedef enum { ROW_TAKEN, ROW_CUT, ROW_ODD } RowVerdict;
 
-/* `*at` is at the opening brace; afterwards, if the event was taken, behind the closing one. */
+/* `*at` is at the opening brace; if the event was accepted, it is after the closing one
+ * afterwards. */
 RowVerdict row_read(const Keys *keys, Row *row, const char **at, const char *end);
 
 #endif

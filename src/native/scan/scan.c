@@ -1,16 +1,15 @@
-/* Scanning: the events of a Chrome JSON trace become columns.
+/* Scanner: turns the events of a Chrome JSON trace into columns.
  *
  *     bytes ──► Scanner.scan: ordinary events, up to the first that is not ──► blocks of columns
  *
- * An event is ordinary if it is strict JSON and its fields are of the types that the format says.
- * Whatever is not (a string for a time, a field that comes twice, a number too large) is handed
- * over: scan returns where it begins, and `formats/chrome_ordinary.py` makes an ordinary event of
- * it or leaves it out. `formats/chrome_twin.py` is the same in Python, and the judge of this file.
+ * An event is ordinary if it is strict JSON and its fields have the types of the format. At any
+ * other event (a string as a time, a field twice, a number too large) scan returns its place;
+ * `formats/chrome_event.py` makes an ordinary event of it or leaves it out.
+ * `formats/chrome_scan.py` does the same as this file in Python, and tests compare both.
  *
- * Texts that repeat (names, categories, tracks, shapes) are kept once, and columns hold their
- * numbers; number 0 stands for none. Arguments that analysis needs are columns of integers; all
- * arguments stay as they were written besides. A column that no event of a block has is not in the
- * block. */
+ * Texts that repeat (names, categories, tracks, shapes) are stored once, and columns hold their
+ * numbers; 0 means none. Arguments that analysis needs are columns of integers; all arguments are
+ * also kept as written. A column is left out of a block in which no event has it. */
 
 #include <stdlib.h>
 #include <string.h>
@@ -27,13 +26,13 @@ typedef struct {
     Table texts[MOST_TEXTS];
     int num_texts, num_numbers;
     Keys keys;
-    Block *block;    /* being filled */
+    Block *block;    /* the block that is being filled */
     PyObject *full;  /* list of blocks, each a list of columns */
-    PyObject *names; /* tuple of bytes: those of the columns, but for the phase */
+    PyObject *names; /* tuple of bytes: names of the columns, except the phase */
     int is_busy;
 } Scanner;
 
-/* -- what was read of an event becomes a row -- */
+/* -- writing an event as a row -- */
 
 static int put_piece(Scanner *scanner, int column, Text piece)
 {
@@ -41,7 +40,7 @@ static int put_piece(Scanner *scanner, int column, Text piece)
     return number != TABLE_FULL && block_put_text(scanner->block, column, number);
 }
 
-/* The text of a track is its pid and tid, as in a list in JSON; `null` for one that is missing. */
+/* The text of a track is a JSON list of its pid and tid; `null` for one that is missing. */
 static int put_track(Scanner *scanner, const Row *row)
 {
     char text[256], *long_text = NULL, *start = text;
@@ -65,7 +64,7 @@ static int put_own_texts(Scanner *scanner, const Row *row)
            (!row->has_id_text || put_piece(scanner, TEXT_ID, row->id)) && put_track(scanner, row);
 }
 
-/* Columns that only some events have. */
+/* Writes the columns that only some events have. */
 static int put_some(Scanner *scanner, const Row *row)
 {
     for (uint32_t left = row->has_number; left != 0; left &= left - 1) {
@@ -90,7 +89,7 @@ static int put_args(Block *block, const Row *row)
     return 1;
 }
 
-/* The other fields, as an object. */
+/* Writes the other fields, as a JSON object. */
 static int put_fields(Block *block, const Row *row)
 {
     size_t length = 0;
@@ -100,7 +99,7 @@ static int put_fields(Block *block, const Row *row)
         if (into == NULL) return 0;
         *into = i == 0 ? '{' : ',';
         memcpy(into + 1, field.at, field.length);
-        into[field.length + 1] = '}'; /* overwritten if there are more */
+        into[field.length + 1] = '}'; /* overwritten if another field follows */
         length += field.length + 1;
     }
     block_end_bytes(block, BYTES_FIELDS, length > 0 ? length + 1 : 0);
@@ -123,22 +122,21 @@ static int put_row(Scanner *scanner, const Row *row)
 
 typedef enum { SCAN_MORE, SCAN_LIST_END, SCAN_ODD, SCAN_NO_MEMORY } ScanEnd;
 
-/* How far a scan came: `at` is behind the last event, or at the closing bracket, or at the event
- * that is odd. */
+/* How far a scan came: `at` is after the last event, at the closing bracket, or at an odd event. */
 typedef struct {
     const char *at;
     ScanEnd end;
-    int64_t num_stray; /* commas too many or too few */
-    int is_first;      /* no event came before */
+    int64_t num_stray; /* number of extra or missing commas */
+    int is_first;      /* there was no event before */
 } Progress;
 
-/* Takes events for as long as they are ordinary, whole, and fit into the block. */
+/* Reads events while they are ordinary and complete, and fit into the block. */
 static void scan_events(Scanner *scanner, Progress *progress, const char *end)
 {
     Row row;
     while (!block_is_full(scanner->block, (size_t)(end - progress->at))) {
         int64_t num_commas;
-        /* blanks are done with; commas are counted together with what comes behind them */
+        /* blanks were read; commas are counted together with what follows them */
         progress->at = json_skip_space(progress->at, end);
         const char *next = json_skip_commas(progress->at, end, &num_commas);
         progress->end = SCAN_MORE;
@@ -164,8 +162,7 @@ static void scan_events(Scanner *scanner, Progress *progress, const char *end)
     }
 }
 
-/* Puts the block that is being filled among the full ones, and begins another. Returns -1 with an
- * error set. */
+/* Appends the current block to the full ones and begins another. Returns -1 with an error set. */
 static int finish_block(Scanner *scanner)
 {
     Block *next = calloc(1, sizeof *next);
@@ -250,7 +247,7 @@ static PyObject *scanner_texts(PyObject *self, PyObject *arguments)
     return table_list(&scanner->texts[column]);
 }
 
-/* Takes in one key: (text, column, rank, is_text). Returns -1 with an error set. */
+/* Adds one key: (text, column, rank, is_text). Returns -1 with an error set. */
 static int add_key(Scanner *scanner, PyObject *given)
 {
     const char *text;

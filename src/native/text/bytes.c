@@ -44,9 +44,8 @@ int array_grow(void **array, size_t num_used, size_t *capacity, size_t element_b
     return 1;
 }
 
-/* Not the same in every process, so that nobody can write a file whose names all fall into one
- * slot. Chosen by the first thread that needs it: with two of them, a table would hold a name
- * twice. */
+/* Different in every process, so that nobody can write a file whose names all get the same slot.
+ * The first thread that needs it chooses it: with two seeds, a table could hold a name twice. */
 static uint64_t seed(void)
 {
     static _Atomic(uint64_t) chosen;

@@ -1,5 +1,4 @@
-/* Slices of text, bytes that grow, and a table of byte strings: what reading and writing traces
- * keeps. None knows of Python. */
+/* Slices of text, growing bytes, and a table of byte strings. Nothing here uses Python. */
 
 #ifndef KINETOSCOPE_BYTES_H
 #define KINETOSCOPE_BYTES_H
@@ -8,10 +7,10 @@
 #include <stdint.h>
 #include <string.h>
 
-/* -- bytes that are somebody else's -- */
+/* -- a slice of text, which does not own its bytes -- */
 
 typedef struct {
-    const char *at; /* NULL: there is none */
+    const char *at; /* NULL: no text */
     size_t length;
 } Text;
 
@@ -32,12 +31,12 @@ static inline int text_begins(Text text, const char *literal, size_t length)
 typedef struct {
     char *at;
     size_t length, capacity;
-    int has_failed; /* there was no memory: what was put since is lost */
+    int has_failed; /* there was no memory: what was put since then is missing */
 } Bytes;
 
 char *bytes_grow(Bytes *bytes, size_t more);
 
-/* Room for `more` bytes behind what is there, or NULL. */
+/* Makes room for `more` bytes at the end; NULL without memory. */
 static inline char *bytes_room(Bytes *bytes, size_t more)
 {
     int fits = bytes->at != NULL && bytes->capacity - bytes->length >= more;
@@ -46,7 +45,7 @@ static inline char *bytes_room(Bytes *bytes, size_t more)
 
 void bytes_free(Bytes *bytes);
 
-/* memcpy, for what is mostly short. */
+/* memcpy, fast for short texts. */
 static inline void copy_short(char *to, const char *from, size_t length)
 {
     if (length > 32) {
@@ -85,10 +84,10 @@ static inline void bytes_put_char(Bytes *bytes, char byte)
     }
 }
 
-/* Grows an array to hold one more element; 0 if there is no memory. */
+/* Enlarges an array for one more element; 0 if there is no memory. */
 int array_grow(void **array, size_t num_used, size_t *capacity, size_t element_bytes);
 
-/* -- different byte strings, numbered from 0 in the order in which they came -- */
+/* -- a table: different byte strings, numbered from 0 in the order in which they came -- */
 
 #define TABLE_FULL UINT32_MAX
 
@@ -103,11 +102,11 @@ typedef struct {
     size_t num_entries, entries_capacity;
     uint32_t *slots; /* index + 1 of an entry; 0 is free */
     size_t num_slots;
-    size_t most_bytes; /* of all keys; 0: no limit */
+    size_t most_bytes; /* limit for all keys together; 0: none */
 } Table;
 
-/* The number of a key, which is added if it is new. TABLE_FULL if there is no memory, or no room
- * under the limit. */
+/* The number of a key; a new key is added. TABLE_FULL if there is no memory, or the limit is
+ * reached. */
 uint32_t table_intern(Table *table, const char *key, size_t length);
 void table_free(Table *table);
 
@@ -117,12 +116,12 @@ static inline const char *table_key(const Table *table, uint32_t number, size_t 
     return table->keys.at + table->entries[number].at;
 }
 
-/* -- a hash that is the same in every process, and in formats/perfetto.py: FNV-1a -- */
+/* -- a hash that is the same in every process and in formats/perfetto.py: FNV-1a -- */
 
 #define STABLE_BASIS UINT64_C(14695981039346656037)
 #define STABLE_PRIME UINT64_C(1099511628211)
 
-/* Of what `hash` is of, and these bytes behind it. */
+/* Continues `hash` with these bytes. */
 static inline uint64_t stable_hash(uint64_t hash, const char *at, size_t length)
 {
     for (size_t i = 0; i < length; i++) hash = (hash ^ (uint8_t)at[i]) * STABLE_PRIME;

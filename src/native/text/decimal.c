@@ -17,7 +17,7 @@
     #define strtod_l _strtod_l
 #endif
 
-/* Made once, by the first thread that needs it; 0 if there is no memory. */
+/* The C locale, made by the first thread that needs it; 0 if there is no memory. */
 static locale_t c_locale(void)
 {
     static _Atomic(locale_t) made;

@@ -1,10 +1,9 @@
-/* Decimals as doubles, with a point whatever the locale of the process. */
+/* Decimals as doubles: the decimal point does not depend on the locale. */
 
 #ifndef KINETOSCOPE_DECIMAL_H
 #define KINETOSCOPE_DECIMAL_H
 
-/* The nearest double of the decimal that a zero-ended text begins with; 0 if it begins with
- * none. */
+/* The nearest double of the decimal at the begin of a zero-ended text; 0 if there is none. */
 double decimal_value(const char *text);
 
 #endif

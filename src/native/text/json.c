@@ -1,5 +1,5 @@
-/* See json.h. Most of a trace is the inside of strings and the white space around them: both go by
- * in large steps. */
+/* See json.h. Most of a trace is the inside of strings and white space, so both are skipped in
+ * large steps. */
 
 #include "text/json.h"
 
@@ -7,14 +7,14 @@
 
 #define HOT static inline __attribute__((always_inline))
 
-/* What a byte is to the tokenizer. */
+/* The kinds of bytes. */
 enum {
     IS_SPACE = 1,
-    /* ends the plain run of a string: quote, backslash, control character, or above ASCII */
+    /* stops skip_plain: a quote, a backslash, a control character or a byte above ASCII */
     IS_STOP = 2,
     IS_DIGIT = 4,
     IS_HEX = 8,
-    IS_SHORT_ESCAPE = 16, /* may follow a backslash alone */
+    IS_SHORT_ESCAPE = 16, /* a complete escape after a backslash */
 };
 
 static const uint8_t kind_of[256] = {
@@ -54,8 +54,7 @@ static const char *refuse(JsonFault *fault, JsonFault why)
 const char *json_skip_long_space(const char *at, const char *end)
 {
 #if defined(__SSE2__)
-    /* Kineto indents: a line break and many spaces. Within 16 bytes there is mostly something
-     * else. */
+    /* Kineto indents with a line break and many spaces, usually fewer than 16. */
     while (end - at >= 16 && is(*at, IS_SPACE)) {
         __m128i bytes = _mm_loadu_si128((const __m128i *)at);
         __m128i blank =
@@ -72,7 +71,7 @@ const char *json_skip_long_space(const char *at, const char *end)
     return at;
 }
 
-/* The first byte that ends a plain run, or `end`. */
+/* The first byte that is not plain, or `end`. */
 static inline const char *skip_plain(const char *at, const char *end)
 {
     at = json_skip_plain(at, end);
@@ -80,7 +79,7 @@ static inline const char *skip_plain(const char *at, const char *end)
     return at;
 }
 
-/* `at` is at the backslash of a character that is written by its number. */
+/* `at` is at the backslash of \uXXXX. */
 static const char *skip_number_escape(const char *at, const char *end, JsonFault *fault)
 {
     static const char start[] = "\\u";
@@ -91,8 +90,8 @@ static const char *skip_number_escape(const char *at, const char *end, JsonFault
     return at + 6;
 }
 
-/* Whether the four digits at `at` are the high half of a pair of surrogates (-1), the low one (1),
- * or neither. */
+/* -1 if the four digits at `at` are the high half of a surrogate pair, 1 if the low half, else
+ * 0. */
 static int half_of_a_pair(const char *at)
 {
     if ((at[0] | 0x20) != 'd' || at[1] < '8') return 0;
@@ -121,9 +120,9 @@ static const char *skip_character(const char *at, const char *end, JsonFault *fa
     int length = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2;
     if (first < 0xc2 || first > 0xf4) return refuse(fault, JSON_BAD);
     if (first == 0xe0)
-        low = 0xa0; /* shorter ones are written in two bytes */
+        low = 0xa0; /* smaller ones fit into two bytes */
     else if (first == 0xed)
-        high = 0x9f; /* no surrogates */
+        high = 0x9f; /* surrogates are not valid in UTF-8 */
     else if (first == 0xf0)
         low = 0x90;
     else if (first == 0xf4)
@@ -136,7 +135,7 @@ static const char *skip_character(const char *at, const char *end, JsonFault *fa
     return at + length;
 }
 
-/* `at` is at a byte of a string that is not plain. */
+/* `at` is at a byte of a string that skip_plain stops at. */
 static const char *skip_hard_string(const char *at, const char *end, unsigned *marks,
                                     JsonFault *fault)
 {
@@ -174,7 +173,7 @@ HOT const char *skip_digits(const char *at, const char *end)
     return at;
 }
 
-/* One digit or more. */
+/* Skips one or more digits. */
 HOT const char *skip_some_digits(const char *at, const char *end, JsonFault *fault)
 {
     const char *after = skip_digits(at, end);
@@ -205,7 +204,7 @@ HOT const char *skip_word(const char *at, const char *end, const char *word, siz
     return compared == length ? at + length : refuse(fault, JSON_CUT);
 }
 
-/* A value that is neither list nor object. */
+/* Skips a value that is neither a list nor an object. */
 HOT const char *skip_scalar(const char *at, const char *end, JsonFault *fault)
 {
     unsigned marks = 0;
@@ -252,7 +251,7 @@ int json_read_key(JsonMembers *members)
     return members->at != NULL;
 }
 
-/* Brackets that are open, one bit each: 1 is an object. */
+/* The open brackets, one bit each: 1 is an object. */
 typedef struct {
     uint64_t bits[JSON_DEEPEST / 64];
     unsigned depth;
@@ -273,7 +272,7 @@ static int brackets_top_is_object(const Brackets *open)
     return open->bits[top / 64] >> (top % 64) & 1;
 }
 
-/* `at` is where a member is expected, after a comma or an opening bracket: its key, if it is in an
+/* `at` is where a member begins, after a comma or an opening bracket. Skips its key, if it is in an
  * object. */
 HOT const char *skip_to_member(const char *at, const char *end, const Brackets *open,
                                JsonFault *fault)
@@ -286,8 +285,7 @@ HOT const char *skip_to_member(const char *at, const char *end, const Brackets *
     return brackets_top_is_object(open) ? skip_key(at, end, &key, &length, &marks, fault) : at;
 }
 
-/* `at` is behind a value. Closes brackets, and goes to the next member; `at` is unchanged in
- * meaning if none is open. */
+/* `at` is after a value. Closes brackets and goes to the next member, if any bracket is open. */
 HOT const char *skip_to_next(const char *at, const char *end, Brackets *open, JsonFault *fault)
 {
     while (open->depth > 0) {

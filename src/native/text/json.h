@@ -1,11 +1,10 @@
-/* Where JSON values end: a small tokenizer over bytes that need not be whole, nor JSON.
+/* Finds the end of JSON values: a small tokenizer for bytes that may be incomplete or no JSON.
  *
- *     bytes ──► json_skip_space, json_skip_string, json_skip_value ──► what is behind, or why not
+ *     bytes ──► json_skip_space, json_skip_string, json_skip_value ──► the byte after, or a fault
  *
- * It keeps nothing and allocates nothing, reads no byte at `end` or beyond, and is strict: what it
- * skips, every JSON parser takes, UTF-8 included. What it refuses (also what is nested too deep for
- * it) somebody more patient may read. It knows nothing of Python, so it may be used without the
- * GIL. */
+ * It stores and allocates nothing, and reads no byte at `end` or after it. It is strict: every JSON
+ * parser accepts what it accepts, UTF-8 included. What it refuses (also deep nesting) may still be
+ * readable in Python. It does not use Python, so it works without the GIL. */
 
 #ifndef KINETOSCOPE_JSON_H
 #define KINETOSCOPE_JSON_H
@@ -16,23 +15,23 @@
     #include <emmintrin.h>
 #endif
 
-#define JSON_DEEPEST 192 /* brackets within brackets */
+#define JSON_DEEPEST 192 /* levels of nested brackets */
 
-/* What a skipped string holds beside plain ASCII, and why a value could not be skipped. */
+/* What a skipped string contains besides plain ASCII, and why a value could not be skipped. */
 enum {
     JSON_ESCAPED = 1, /* backslashes */
-    JSON_HIGH = 2,    /* bytes of 128 and above; valid UTF-8 */
+    JSON_HIGH = 2,    /* bytes from 128 on, as valid UTF-8 */
 };
 
 typedef enum {
     JSON_FINE,
-    JSON_CUT, /* the bytes end within it */
-    JSON_BAD, /* it is not JSON, or is nested too deep */
+    JSON_CUT, /* the text ends in the value */
+    JSON_BAD, /* it is not JSON, or nested too deep */
 } JsonFault;
 
 const char *json_skip_long_space(const char *at, const char *end);
 
-/* The first byte that is no white space, or `end`. */
+/* The first byte that is not white space, or `end`. */
 static inline const char *json_skip_space(const char *at, const char *end)
 {
     if (at < end && (uint8_t)*at > ' ') return at;
@@ -40,14 +39,14 @@ static inline const char *json_skip_space(const char *at, const char *end)
     return json_skip_long_space(at, end);
 }
 
-/* Goes over what needs no look within a string. Stops at a quote, a backslash, a control character
- * or a byte above ASCII, or near the end. */
+/* Skips plain bytes of a string in steps of 16. Stops at a quote, a backslash, a control character,
+ * a byte above ASCII, or near the end. */
 static inline const char *json_skip_plain(const char *at, const char *end)
 {
 #if defined(__SSE2__)
     for (; end - at >= 16; at += 16) {
         __m128i bytes = _mm_loadu_si128((const __m128i *)at);
-        /* Compared as signed numbers, bytes above ASCII are below the space too. */
+        /* As signed numbers, bytes above ASCII are less than a space too. */
         __m128i stop = _mm_or_si128(_mm_cmplt_epi8(bytes, _mm_set1_epi8(' ')),
                                     _mm_or_si128(_mm_cmpeq_epi8(bytes, _mm_set1_epi8('"')),
                                                  _mm_cmpeq_epi8(bytes, _mm_set1_epi8('\\'))));
@@ -59,26 +58,26 @@ static inline const char *json_skip_plain(const char *at, const char *end)
     return at;
 }
 
-/* `at` is behind the opening quote. Returns the byte behind the closing one, or NULL and why.
- * `*marks` gets JSON_ESCAPED and JSON_HIGH added to it. */
+/* `at` is after the opening quote. Returns the byte after the closing one, or NULL and the fault.
+ * Adds JSON_ESCAPED and JSON_HIGH to `*marks`. */
 const char *json_skip_string(const char *at, const char *end, unsigned *marks, JsonFault *fault);
 
-/* `at` is where a value begins (no white space). Returns the byte behind it, or NULL and why. A
- * number that reaches `end` may go on: it counts as cut. */
+/* `at` is where a value begins (no white space). Returns the byte after it, or NULL and the fault.
+ * A number that reaches `end` counts as cut, since more digits may follow. */
 const char *json_skip_value(const char *at, const char *end, JsonFault *fault);
 
-/* Goes over any white space and commas, as there are between the events of a damaged trace. */
+/* Skips white space and commas, as there are between the events of a damaged trace. */
 const char *json_skip_commas(const char *at, const char *end, int64_t *num_commas);
 
-/* One after another, the members of an object or a list:
+/* Iterates over the members of an object or a list:
  *
  *     JsonMembers members = json_members(at, end);
  *     while (json_next(&members)) json_skip_member(&members);
  *
- * Who reads a value in another way moves `at` behind it, or to NULL with a fault. */
+ * To read a value in another way, set `at` after it, or to NULL and set the fault. */
 typedef struct {
-    const char *at, *end; /* `at` is at a value; once all are read, behind the bracket, or NULL */
-    Text key;             /* without its quotes; for an object */
+    const char *at, *end; /* `at` is at a value; at the end it is after the bracket, or NULL */
+    Text key;             /* without its quotes; only in an object */
     unsigned marks;       /* of the key */
     JsonFault fault;      /* why `at` is NULL */
     char closing;
@@ -98,7 +97,7 @@ static inline int json_refuse(JsonMembers *members, JsonFault fault)
     return 0;
 }
 
-/* Goes to the next member: to its key, if it has one. */
+/* Goes to the next member, or to its key if it has one. */
 static inline int json_to_member(JsonMembers *members)
 {
     if (members->at == NULL) return 0;
@@ -117,7 +116,7 @@ static inline int json_to_member(JsonMembers *members)
     return 1;
 }
 
-/* Goes from the opening quote of a key to the value; 0 if it can't. */
+/* Goes from the opening quote of a key to the value; 0 on a fault. */
 int json_read_key(JsonMembers *members);
 
 /* Goes to the value of the next member; 0 if there is none, or if it is not JSON. */
@@ -126,7 +125,8 @@ static inline int json_next(JsonMembers *members)
     return json_to_member(members) && (members->closing == ']' || json_read_key(members));
 }
 
-/* The value at hand; goes behind it. `at` of what it returns is NULL if it is not JSON. */
+/* Returns the current value and goes to what is after it. `at` of the result is NULL if it is not
+ * JSON. */
 static inline Text json_skip_member(JsonMembers *members)
 {
     const char *value = members->at;

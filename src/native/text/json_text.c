@@ -40,7 +40,7 @@ static void put_character(Bytes *bytes, unsigned code)
     bytes_put(bytes, text, length);
 }
 
-/* `at` is behind a backslash; returns what is behind the escape. */
+/* `at` is after a backslash. Returns the byte after the escape. */
 static const char *put_escaped(Bytes *bytes, const char *at, const char *end)
 {
     static const char short_escapes[] = "b\bf\fn\nr\rt\t";

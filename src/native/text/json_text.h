@@ -1,15 +1,15 @@
-/* What JSON scalars say: strings as UTF-8, numbers as doubles. They must be valid, as json.h finds
- * them to be. */
+/* Converts JSON scalars: strings to UTF-8, numbers to doubles. They must be valid, as checked by
+ * json.h. */
 
 #ifndef KINETOSCOPE_JSON_TEXT_H
 #define KINETOSCOPE_JSON_TEXT_H
 
 #include "text/bytes.h"
 
-/* Adds what is between the quotes of a JSON string, its escapes resolved. */
+/* Appends the content of a JSON string, with its escapes resolved. */
 void json_put_inside(Bytes *bytes, const char *at, const char *end);
-/* The same of a whole string, or a scalar that is none as it is written, or nothing. It stands
- * where it stood or, if it has escapes, in `room`; `room->has_failed` tells if there was no
+/* The content of a string; any other scalar is returned as written. The result points into the
+ * text or, if the string has escapes, into `room`; `room->has_failed` says whether there was no
  * memory. */
 Text json_plain_text(Text text, Bytes *room);
 

@@ -33,8 +33,8 @@ int read_integer(Text text, int64_t *number)
     return 1;
 }
 
-/* One of up to 15 digits and without an exponent: the digits and what they are divided by are both
- * exact as doubles, so the quotient is the nearest one. 0 for others. */
+/* Reads a number of up to 15 digits without an exponent. The digits and their divisor are exact as
+ * doubles, so the quotient is the nearest double. 0 for other numbers. */
 static int short_number(const char *at, const char *end, double *number)
 {
     static const double powers[] = {1e0, 1e1, 1e2,  1e3,  1e4,  1e5,  1e6,  1e7,
@@ -69,7 +69,8 @@ double read_double(Text number)
     return decimal_value(text);
 }
 
-/* The rare one with more than three decimals, or an exponent, rounded as Python rounds it. */
+/* Reads a number with more than three decimals or an exponent, which is rare, and rounds as Python
+ * does. */
 static const char *read_rounded_us(const char *at, const char *end, int64_t *ns)
 {
     JsonFault fault = JSON_FINE;

@@ -1,42 +1,42 @@
-/* Numbers as JSON writes them, read and written. Times are microseconds there, and nanoseconds
- * here. */
+/* Reads and writes numbers of JSON. Times are microseconds in JSON, and nanoseconds here. */
 
 #ifndef KINETOSCOPE_NUMBERS_H
 #define KINETOSCOPE_NUMBERS_H
 
 #include "text/bytes.h"
 
-/* 126 years: added to a base of unix nanoseconds it still fits */
+/* 126 years: the sum with a base in unix nanoseconds fits */
 #define MOST_TIME_US INT64_C(4000000000000000)
-#define US_DIGITS 24      /* that microseconds take at most */
-#define INTEGER_DIGITS 20 /* that an integer takes at most, with its sign */
+#define US_DIGITS 24      /* the longest microseconds */
+#define INTEGER_DIGITS 20 /* the longest integer, with its sign */
 #define TIME_AHEAD 32     /* bytes that read_us_ahead may read */
 
 /* -- reading -- */
 
-/* Whether all of the text is an integer of at most 18 digits, and which. */
+/* Reads a text that is an integer of at most 18 digits; 0 if it is not. */
 int read_integer(Text text, int64_t *number);
-/* A JSON number as the nearest double; of one that is longer than 63 characters, the first ones. */
+/* A JSON number as the nearest double. Of numbers longer than 63 characters, only the first 63
+ * count. */
 double read_double(Text text);
-/* Microseconds as nanoseconds, rounded as `nanoseconds` in formats/chrome_times.py does. Returns
- * what is behind them; NULL if they are no JSON number, too large or too long to be exact, or reach
- * `end`. */
+/* Reads microseconds as nanoseconds, rounded as `nanoseconds` in formats/chrome_event.py does.
+ * Returns the byte after them; NULL if they are not a JSON number, are too large or too long to be
+ * exact, or reach `end`. */
 const char *read_us(const char *at, const char *end, int64_t *ns);
 
-/* How many of eight bytes, from the first on, are digits. */
+/* How many of eight bytes are digits, counted from the first one. */
 static inline unsigned num_digits(uint64_t word)
 {
     uint64_t parts = word ^ UINT64_C(0x3030303030303030); /* digits become 0 to 9 */
     uint64_t others = ((parts + UINT64_C(0x7676767676767676)) | parts) &
                       UINT64_C(0x8080808080808080);
-    /* A carry comes only out of a byte that is none, and is of no matter behind it. */
+    /* Only a byte that is no digit can carry, and the bytes after it do not matter. */
     return others != 0 ? (unsigned)__builtin_ctzll(others) / 8 : 8;
 }
 
-/* The number that the first `length` bytes of a word make, which are digits; at least one. */
+/* The number in the first `length` bytes of a word, all digits; at least one. */
 static inline uint64_t number_of_digits(uint64_t word, unsigned length)
 {
-    word = (word - UINT64_C(0x3030303030303030)) << (64 - 8 * length); /* zeros come before */
+    word = (word - UINT64_C(0x3030303030303030)) << (64 - 8 * length); /* leading zeros */
     word = (word * 10 + (word >> 8)) & UINT64_C(0x00ff00ff00ff00ff);
     word = (word * 100 + (word >> 16)) & UINT64_C(0x0000ffff0000ffff);
     return (word * 10000 + (word >> 32)) & UINT64_C(0xffffffff);
@@ -49,8 +49,8 @@ static inline uint64_t word_at(const char *at)
     return word;
 }
 
-/* As read_us, of at most three decimals and no sign, where TIME_AHEAD bytes may be read; NULL for
- * others. */
+/* As read_us, for numbers without a sign and with at most three decimals, where TIME_AHEAD bytes
+ * may be read; NULL for others. */
 static inline __attribute__((always_inline)) const char *read_us_ahead(const char *at, int64_t *ns)
 {
     static const unsigned scales[] = {1000, 100, 10, 1};
@@ -78,7 +78,7 @@ static inline __attribute__((always_inline)) const char *read_us_ahead(const cha
     return *at == 'e' || *at == 'E' || whole > UINT64_C(1000) * MOST_TIME_US ? NULL : at;
 }
 
-/* -- writing: each returns what is behind -- */
+/* -- writing: each returns the byte after what it wrote -- */
 
 /* Needs room for INTEGER_DIGITS. */
 char *write_integer(char *at, int64_t number);

@@ -40,6 +40,6 @@ def inside_a_folder_of_its_own(tmp_path, monkeypatch):
 def nothing_goes_wrong_unnoticed(caplog, request):
     """Whatever the profiler reports as an error fails the test, unless it is marked to expect some."""
     yield
-    errors = [it.getMessage() for it in caplog.get_records("call") if it.levelno >= logging.ERROR]
-    errors = [it for it in errors if "kinetoscope" in it or "failed" in it or "Error" in it]
+    errors = [record.getMessage() for record in caplog.get_records("call") if record.levelno >= logging.ERROR]
+    errors = [error for error in errors if "kinetoscope" in error or "failed" in error or "Error" in error]
     assert request.node.get_closest_marker("reports_errors") or not errors

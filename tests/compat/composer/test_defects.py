@@ -121,7 +121,7 @@ def test_four_threads_of_two_thousand_spans_lose_none_and_have_tracks_of_their_o
     errors, _ = train(deed)
     assert errors == []
     spans = spans_of(read_events())["work"]
-    assert sorted(Counter(it["tid"] for it in spans).values()) == [2000] * 4
+    assert sorted(Counter(span["tid"] for span in spans).values()) == [2000] * 4
 
 
 def test_a_markers_first_settings_stay_and_one_warning_names_both(caplog):
@@ -132,8 +132,8 @@ def test_a_markers_first_settings_stay_and_one_warning_names_both(caplog):
             pass
 
     train(deed)
-    assert [it["cat"] for it in spans_of(read_events())["mine"]] == ["first", "first"]
-    (warning,) = [it.getMessage() for it in caplog.records if "'mine'" in it.getMessage()]
+    assert [span["cat"] for span in spans_of(read_events())["mine"]] == ["first", "first"]
+    (warning,) = [record.getMessage() for record in caplog.records if "'mine'" in record.getMessage()]
     assert "first" in warning
     assert "second" in warning
 
@@ -146,10 +146,10 @@ def test_times_have_nanoseconds_and_never_step_back():
 
     train(deed)
     spans = spans_of(read_events())["quick"]
-    times = [moment for it in spans for moment in (it["ts"], it["end"])]
+    times = [moment for span in spans for moment in (span["ts"], span["end"])]
     assert times == sorted(times)
     assert any(round(moment * 1000) % 1000 for moment in times)
-    assert min(it["end"] - it["ts"] for it in spans) > 0
+    assert min(span["end"] - span["ts"] for span in spans) > 0
 
 
 def test_counters_take_nan_and_scalars_of_numpy_and_torch():
@@ -159,7 +159,7 @@ def test_counters_take_nan_and_scalars_of_numpy_and_torch():
     train(deed)
     text = Path("run/traces/merged_trace.json").read_text()
     json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
-    (event,) = [it for it in read_events() if it["name"] == "values"]
+    (event,) = [event for event in read_events() if event["name"] == "values"]
     assert event["args"] == {"numpy": 0.5, "torch": 3}
     assert event["not_finite"] == {"nan": "NaN"}
 
@@ -183,9 +183,9 @@ def test_saved_traces_are_listed_and_the_oldest_deleted():
 
 def test_traces_that_are_cut_off_or_packed_or_without_a_sync_merge_and_the_output_may_be_an_input():
     train()
-    events = [it for it in read_events("run/traces/ep0-ba3-rank0.json") if "kinetoscope" not in it["name"]]
-    composers = [it | {"ts": it["ts"] + 1.7e15} if "ts" in it else it for it in events]
-    composers = [it for it in composers if it["name"] not in ("clock_sync_timestamp_us", "kinetoscope_header")]
+    events = [event for event in read_events("run/traces/ep0-ba3-rank0.json") if "kinetoscope" not in event["name"]]
+    composers = [event | {"ts": event["ts"] + 1.7e15} if "ts" in event else event for event in events]
+    composers = [event for event in composers if event["name"] not in ("clock_sync_timestamp_us", "kinetoscope_header")]
     text = json.dumps(composers)
     Path("comma.json").write_text(text[:-1] + ",")
     Path("open.json").write_text(text[:-1])
@@ -211,13 +211,13 @@ def test_the_machine_is_counted_in_true_units_and_the_thread_is_joined():
 
     options = {"sys_prof_cpu": True, "sys_prof_memory": True, "sys_prof_disk": True, "sys_prof_net": True}
     train(schedule=schedule, sys_prof_stats_thread_interval_seconds=0.01, num_batches=8, **options)
-    counters = [it for it in read_events() if it["ph"] == "C"]
-    assert {"cpu", "process", "memory/virtual", "memory/swap"} <= {it["name"] for it in counters}
-    assert not any("field_name" in it["args"] for it in counters)
+    counters = [event for event in read_events() if event["ph"] == "C"]
+    assert {"cpu", "process", "memory/virtual", "memory/swap"} <= {event["name"] for event in counters}
+    assert not any("field_name" in event["args"] for event in counters)
     total_gib = psutil.virtual_memory().total / 2**30
-    used = [it["args"]["used_gib"] for it in counters if it["name"] == "memory/virtual"]
+    used = [event["args"]["used_gib"] for event in counters if event["name"] == "memory/virtual"]
     assert all(0 < value < total_gib for value in used)
-    assert not [it.name for it in threading.enumerate() if it.name.startswith("kinetoscope")]
+    assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("kinetoscope")]
 
 
 @pytest.mark.parametrize("arguments", [{"warmup": 0, "active": 0}, {"active": 0}, {"wait": -1}])

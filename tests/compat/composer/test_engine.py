@@ -33,13 +33,13 @@ def state():
 
 
 def make_engine(state, kind):
-    if not any(type(it) is kind for it in state.callbacks[-1:]):
+    if not any(type(callback) is kind for callback in state.callbacks[-1:]):
         state.callbacks.append(kind())
     return Engine(state, Logger(state))
 
 
 def our_threads():
-    return [it.name for it in threading.enumerate() if it.name.startswith("kinetoscope")]
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("kinetoscope")]
 
 
 @pytest.mark.parametrize("kind", CALLBACKS)

@@ -40,7 +40,7 @@ def train(profiler, **settings):
 
 
 def threads_of_ours():
-    return [it.name for it in threading.enumerate() if it.name.startswith("kinetoscope")]
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("kinetoscope")]
 
 
 # -- training and evaluating ------------------------------------------------------------------------------------
@@ -53,7 +53,7 @@ def test_every_span_of_the_engine_is_balanced_over_several_epochs():
         assert len(spans[f"event/{name}"]) == 12, name
     assert len(spans["event/epoch"]) == 3
     assert len(spans["event/fit"]) == 3, "each window shows the fit it lies in"
-    places = [(it["args"]["epoch"], it["args"]["batch"]) for it in spans["event/batch"]]
+    places = [(span["args"]["epoch"], span["args"]["batch"]) for span in spans["event/batch"]]
     assert places == [(batch // 4, batch) for batch in range(12)]
 
 
@@ -65,8 +65,8 @@ def test_a_trace_of_each_window_is_named_by_completed_batches():
 def test_the_last_batch_of_a_window_is_recorded_with_all_its_spans():
     train(profile_only_markers(cyclic_schedule(warmup=0, active=3)), num_batches=5)
     spans = spans_of(read_events())
-    assert [it["args"]["batch"] for it in spans["event/forward"]] == [0, 1, 2]
-    assert [it["args"]["batch"] for it in spans["event/batch"]] == [0, 1, 2]
+    assert [span["args"]["batch"] for span in spans["event/forward"]] == [0, 1, 2]
+    assert [span["args"]["batch"] for span in spans["event/batch"]] == [0, 1, 2]
 
 
 def test_skipped_batches_leave_nothing():
@@ -92,7 +92,7 @@ def test_each_microbatch_is_numbered():
     train(profile_only_markers(), num_batches=2, device_train_microbatch_size=BATCH_SIZE // 4)
     spans = spans_of(read_events())
     for name in ("event/forward", "event/loss", "event/backward", "callback/Profiler/event/before_forward"):
-        assert [(it["args"]["batch"], it["args"]["microbatch"]) for it in spans[name]] == [
+        assert [(span["args"]["batch"], span["args"]["microbatch"]) for span in spans[name]] == [
             (batch, microbatch) for batch in (0, 1) for microbatch in range(4)
         ], name
     assert "microbatch" not in spans["event/batch"][0]["args"]
@@ -131,7 +131,7 @@ def test_a_training_exception_is_the_users_own_and_the_window_is_saved():
         trainer.fit()
     trainer.close()
     spans = spans_of(read_events("run/traces/ep0-ba3-rank0.json"))
-    assert [it["args"]["batch"] for it in spans["event/batch"]] == [0, 1, 2, 3]
+    assert [span["args"]["batch"] for span in spans["event/batch"]] == [0, 1, 2, 3]
     assert spans["event/batch"][-1]["args"]["cut"]
     assert threads_of_ours() == []
 
@@ -145,8 +145,8 @@ def test_an_interrupted_trainer_can_fit_again():
     trainer.fit()
     trainer.close()
     spans = spans_of(read_events())["event/batch"]
-    assert [it["args"]["batch"] for it in spans] == [0, 1, 2, 2, 3, 4, 5, 6, 7]
-    assert [it["args"]["batch"] for it in spans if "cut" in it["args"]] == [2]
+    assert [span["args"]["batch"] for span in spans] == [0, 1, 2, 2, 3, 4, 5, 6, 7]
+    assert [span["args"]["batch"] for span in spans if "cut" in span["args"]] == [2]
 
 
 class Watches(Callback):
@@ -156,7 +156,7 @@ class Watches(Callback):
         self.kinds = {}
 
     def run_event(self, event, state, logger):
-        kinds = [type(it).__name__ for it in state.callbacks]
+        kinds = [type(callback).__name__ for callback in state.callbacks]
         self.kinds.setdefault(event.value, []).append(kinds[kinds.index("Profiler") :])
 
 
@@ -170,7 +170,7 @@ def test_the_trainers_list_of_callbacks_is_the_same_at_every_event():
     assert {"before_dataloader", "after_forward", "batch_end", "eval_start", "fit_end"} <= watch.kinds.keys()
     for event, seen in watch.kinds.items():
         assert seen == [whole] * len(seen), event
-    assert [type(it).__name__ for it in trainer.state.callbacks][-5:] == whole
+    assert [type(callback).__name__ for callback in trainer.state.callbacks][-5:] == whole
 
 
 class InForward(Callback):
@@ -212,7 +212,9 @@ def test_a_profiler_that_is_taken_out_of_the_list_in_mid_batch_saves_what_there_
     train(Profiler(ALWAYS, [JSONTraceHandler()]), num_batches=4, callbacks=[callback])
     assert len(spans_of(read_events())["event/batch"]) >= 2
     assert any(
-        "taken out of the Trainer's callbacks" in it.getMessage() for it in caplog.records if it.name == "kinetoscope"
+        "taken out of the Trainer's callbacks" in record.getMessage()
+        for record in caplog.records
+        if record.name == "kinetoscope"
     )
     assert threads_of_ours() == []
 
@@ -222,11 +224,11 @@ def test_a_run_that_failed_in_a_batch_closes_every_callback_of_ours():
     with pytest.raises(ArithmeticError):
         trainer.fit()
     trainer.close()
-    kinds = [type(it).__name__ for it in trainer.state.callbacks]
+    kinds = [type(callback).__name__ for callback in trainer.state.callbacks]
     assert kinds[kinds.index("Profiler") :] == ["Profiler", "SystemProfiler", "TorchProfiler", "JSONTraceHandler"]
     events = read_events()
     assert spans_of(events)["event/batch"][-1]["args"]["cut"]
-    assert "aten::linear" in {it["name"] for it in events}
+    assert "aten::linear" in {event["name"] for event in events}
     assert threads_of_ours() == []
 
 
@@ -239,7 +241,7 @@ def test_a_handler_that_raises_is_switched_off_and_training_goes_on(caplog):
     profiler = profile_only_markers(handlers=[Broken(), JSONTraceHandler()], strict=False)
     trainer = train(profiler, num_batches=4)
     assert int(trainer.state.timestamp.batch) == 4
-    assert sum("handler's own mistake" in it.getMessage() for it in caplog.records) == 1
+    assert sum("handler's own mistake" in record.getMessage() for record in caplog.records) == 1
     assert len(spans_of(read_events())["event/batch"]) == 4
 
 
@@ -282,7 +284,7 @@ make_trainer(Profiler(cyclic_schedule(warmup=0, active=100), [JSONTraceHandler()
     recovered = subprocess.run([sys.executable, "-m", "kinetoscope", "recover", "run"], capture_output=True, text=True)
     assert recovered.returncode == 0, recovered.stderr
     spans = spans_of(read_events("run/traces/ep0-ba4-rank0.json"))
-    assert [it["args"]["batch"] for it in spans["event/forward"]] == [0, 1, 2, 3]
+    assert [span["args"]["batch"] for span in spans["event/forward"]] == [0, 1, 2, 3]
 
 
 def run_script(script, *launcher, timeout=150):
@@ -309,7 +311,7 @@ def test_a_resumed_run_shifts_the_window_in_that_epoch_only():
     schedule = cyclic_schedule(skip_first=1, warmup=1, active=2)
     train(profile_only_markers(schedule), num_batches=8, duration="2ep", load_path="checkpoints/3.pt")
     spans = spans_of(read_events())
-    assert [it["args"]["batch"] for it in spans["event/batch"]] == [4, 5, 6, 9, 10, 11]
+    assert [span["args"]["batch"] for span in spans["event/batch"]] == [4, 5, 6, 9, 10, 11]
 
 
 def test_the_profilers_batch_of_resumption_is_the_checkpoints():
@@ -341,16 +343,19 @@ def complete_run():
 def test_markers_operators_and_counters_are_within_five_microseconds_of_each_other(complete_run):
     events = read_events()
     spans = spans_of(events)
-    forwards = [(it["ts"], it["end"]) for it in spans["event/forward"]]
-    linears = [it for it in events if it["name"] == "aten::linear" and it["ph"] == "X"]
-    recorded = [it for it in linears if it["ts"] > forwards[0][0] - 5]
+    forwards = [(span["ts"], span["end"]) for span in spans["event/forward"]]
+    linears = [event for event in events if event["name"] == "aten::linear" and event["ph"] == "X"]
+    recorded = [event for event in linears if event["ts"] > forwards[0][0] - 5]
     assert len(recorded) == 2 * 3  # two layers, three batches
-    for it in recorded:
-        assert any(begin - 5 <= it["ts"] and it["ts"] + it["dur"] <= end + 5 for begin, end in forwards), it
-    window = min(it["ts"] for it in spans["event/batch"]) - 1e6, max(it["end"] for it in spans["event/batch"]) + 1e6
-    counters = [it for it in events if it["ph"] == "C"]
+    for event in recorded:
+        assert any(begin - 5 <= event["ts"] and event["ts"] + event["dur"] <= end + 5 for begin, end in forwards), event
+    window = (
+        min(span["ts"] for span in spans["event/batch"]) - 1e6,
+        max(span["end"] for span in spans["event/batch"]) + 1e6,
+    )
+    counters = [event for event in events if event["ph"] == "C"]
     assert counters
-    assert all(window[0] < it["ts"] < window[1] for it in counters)
+    assert all(window[0] < event["ts"] < window[1] for event in counters)
 
 
 def test_perfetto_takes_the_merged_trace_without_an_error(complete_run):
@@ -367,11 +372,11 @@ def test_the_callbacks_come_in_composers_order():
     handler = JSONTraceHandler()
     profiler = Profiler(ALWAYS, [handler])
     trainer = make_trainer(profiler)
-    kinds = [type(it).__name__ for it in trainer.state.callbacks]
+    kinds = [type(callback).__name__ for callback in trainer.state.callbacks]
     start = kinds.index("Profiler")
     assert kinds[start : start + 4] == ["Profiler", "SystemProfiler", "TorchProfiler", "JSONTraceHandler"]
     assert profiler._callbacks[-1] is trainer.state.callbacks[start + 2]
-    assert all(isinstance(it, Callback) for it in trainer.state.callbacks)
+    assert all(isinstance(callback, Callback) for callback in trainer.state.callbacks)
     trainer.close()
 
 
@@ -404,9 +409,9 @@ def test_a_memory_file_without_its_options_is_refused():
 def test_the_operator_tables_are_logged_at_the_end(caplog):
     caplog.set_level("INFO", logger="kinetoscope.composer.torch_profiler")
     train(Profiler(cyclic_schedule(warmup=1, active=2), [], strict=True), num_batches=4)
-    tables = [it.getMessage() for it in caplog.records if it.name == "kinetoscope.composer.torch_profiler"]
+    tables = [record.getMessage() for record in caplog.records if record.name == "kinetoscope.composer.torch_profiler"]
     assert len(tables) == 2
-    assert all("ProfilerStep" in it or "aten::" in it for it in tables)
+    assert all("ProfilerStep" in table or "aten::" in table for table in tables)
 
 
 def test_the_state_of_the_torch_profiler_is_logged():
@@ -424,7 +429,7 @@ def test_torch_and_markers_are_saved_together_at_the_end_of_mid_window():
     train(Profiler(cyclic_schedule(warmup=1, active=100), [JSONTraceHandler()], strict=True), duration="4ba")
     events = read_events("run/traces/ep0-ba4-rank0.json")
     assert len(spans_of(events)["event/batch"]) == 4
-    assert sum(it["name"] == "aten::linear" for it in events) >= 2 * 3
+    assert sum(event["name"] == "aten::linear" for event in events) >= 2 * 3
     assert Path("run/torch_traces/rank0.4.pt.trace.json").exists()
 
 
@@ -473,7 +478,7 @@ def test_a_logger_that_cannot_upload_costs_nothing_but_a_word(caplog):
 
     profiler = profile_only_markers(cyclic_schedule(warmup=0, active=2), strict=False)
     train(profiler, num_batches=4, loggers=[Refuses()])
-    assert any("no network" in it.getMessage() for it in caplog.records)
+    assert any("no network" in record.getMessage() for record in caplog.records)
     assert len(list(Path("run/traces").glob("ep*"))) == 1
 
 
@@ -500,11 +505,11 @@ trainer.close()
     assert done.returncode == 0, done.stderr
     events = read_events()
     spans = spans_of(events)
-    per_rank = Counter(it["pid"] for it in spans["event/batch"])
+    per_rank = Counter(span["pid"] for span in spans["event/batch"])
     assert per_rank == {0: 6, 1: 6}
-    operators = Counter(it["pid"] for it in events if it["name"] == "aten::linear" and it["ph"] == "X")
+    operators = Counter(event["pid"] for event in events if event["name"] == "aten::linear" and event["ph"] == "X")
     assert operators[0] == operators[1] >= 2 * 4
-    flows = Counter((it["ph"], it["id"]) for it in events if it["ph"] in "st")
+    flows = Counter((event["ph"], event["id"]) for event in events if event["ph"] in "st")
     assert not flows or max(flows.values()) == 1
     with load(Path("run/traces/merged_trace.json")) as trace:
         assert trace.errors() == {}
@@ -570,8 +575,8 @@ def test_what_composers_merger_made_of_our_traces_merges_again_with_others_on_th
     composers_merge("composers.json", first)
     merge_traces("ours.json", "composers.json", second)
     ours, whole = (spans_of(read_events(path)) for path in ("ours.json", "run/traces/merged_trace.json"))
-    assert [(it["ts"], it["end"]) for it in ours["event/batch"]] == [
-        (it["ts"], it["end"]) for it in whole["event/batch"]
+    assert [(event["ts"], event["end"]) for event in ours["event/batch"]] == [
+        (event["ts"], event["end"]) for event in whole["event/batch"]
     ]
 
 
@@ -579,10 +584,12 @@ def test_our_actions_equal_composers():
     from composer.profiler import ProfilerAction as Theirs
 
     assert issubclass(Theirs, StringEnum)
-    assert [Theirs(it.value) for it in ProfilerAction] == list(Theirs)
+    assert [Theirs(action.value) for action in ProfilerAction] == list(Theirs)
     assert list(ProfilerAction) == list(Theirs)
     assert [ours != theirs for ours in ProfilerAction for theirs in Theirs].count(False) == len(Theirs)
-    assert [(str(it), f"{it}", repr(it)) for it in ProfilerAction] == [(str(it), f"{it}", repr(it)) for it in Theirs]
+    assert [(str(action), f"{action}", repr(action)) for action in ProfilerAction] == [
+        (str(action), f"{action}", repr(action)) for action in Theirs
+    ]
 
 
 def test_an_earlier_runs_traces_are_not_overwritten_unasked():
@@ -624,5 +631,5 @@ def test_the_example_leaves_a_merged_trace():
     )
     assert done.returncode == 0, done.stderr
     events = read_events("here/traces/merged_trace.json")
-    assert [it["args"]["batch"] for it in spans_of(events)["event/batch"]] == [2, 3, 4, 5, 6]
-    assert {it["args"]["microbatch"] for it in spans_of(events)["event/forward"]} == {0, 1}
+    assert [span["args"]["batch"] for span in spans_of(events)["event/batch"]] == [2, 3, 4, 5, 6]
+    assert {span["args"]["microbatch"] for span in spans_of(events)["event/forward"]} == {0, 1}

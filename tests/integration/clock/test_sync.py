@@ -109,7 +109,7 @@ def test_the_merged_trace_of_two_clocks_is_on_rank_0s_and_says_within_what(tmp_p
     command = [sys.executable, "-m", "kinetoscope", "merge", "merged.json", *map(str, files)]
     subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
     apart = [json.loads(path.read_text())["kinetoscope"]["clock"]["beside_rank0"] for path in files]
-    assert [it["same_clock"] for it in apart] == [True, False]
+    assert [comparison["same_clock"] for comparison in apart] == [True, False]
     trace = json.loads((tmp_path / "merged.json").read_text())
     [clock] = trace["kinetoscope"]["clocks"]
     assert clock["rank"] == 1

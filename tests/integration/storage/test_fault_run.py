@@ -15,7 +15,7 @@ from contextlib import suppress
 import pytest
 
 from kinetoscope.formats.manifest import read_manifest
-from kinetoscope.formats.upload_queue import read_queue
+from kinetoscope.storage.upload_queue import read_queue
 from object_store.s3 import BUCKET, SECRET
 
 DURATION_S = float(os.environ.get("KINETOSCOPE_FAULT_RUN_S", "8"))

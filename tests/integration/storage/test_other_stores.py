@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kinetoscope.formats.upload_queue import add_upload, read_confirmed
+from kinetoscope.storage.upload_queue import add_upload, read_confirmed
 from ports import free_port, wait_for
 
 # Azurite's published account.
@@ -43,7 +43,7 @@ def upload_three(tmp_path, base, environment):
     command = [sys.executable, "-m", "kinetoscope", "upload", str(run_folder), "--to", base, "--retry-for", "5"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
-    assert [it.url for it in read_confirmed(run_folder, 0)] == list(contents)
+    assert [upload.url for upload in read_confirmed(run_folder, 0)] == list(contents)
     return contents
 
 

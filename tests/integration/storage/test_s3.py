@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from kinetoscope.formats.upload_queue import add_upload, queue_name, read_confirmed, read_queue
 from kinetoscope.recording.recorder_choice import IS_PURE
+from kinetoscope.storage.upload_queue import add_upload, queue_name, read_confirmed, read_queue
 from object_store.s3 import BUCKET, SECRET
 
 RUN = """
@@ -140,7 +140,7 @@ def test_the_next_start_of_a_killed_run_uploads_what_it_left(tmp_path, s3):
     restarted = start(tmp_path, again, s3.environment() | {"TORCHELASTIC_RESTART_COUNT": "1"}, "second")
     _, errors = restarted.communicate(timeout=90)
     assert restarted.returncode == 0, errors
-    expected = {it.upload.url.removeprefix(f"s3://{BUCKET}/") for it in left}
+    expected = {entry.upload.url.removeprefix(f"s3://{BUCKET}/") for entry in left}
     expected.add("again/second/traces/attempt1/ep0-ba1-rank0.json")
     wait_for(lambda: expected <= set(s3.names()))  # on a busy machine the uploads go on after the run has ended
     assert expected <= set(s3.names())
@@ -189,14 +189,14 @@ def _wait_for_queue(run_folder):
     """What waits once the killed process's own files are all in the queue."""
     listed = [json.loads(line) for line in (run_folder / "traces/.manifest/rank0.jsonl").read_text().splitlines()]
     waiting = read_queue(run_folder, 0)
-    assert len(waiting) >= len([it for it in listed if it["type"] == "finished"]) - 1
+    assert len(waiting) >= len([line for line in listed if line["type"] == "finished"]) - 1
     return waiting
 
 
 def _end_uploads(run_folder):
     """Ends what a killed run leaves behind, as the end of its machine would: the upload process, also one that has been
     forked and does not bear its own name yet."""
-    while left := [it for it in Path("/proc").glob("[0-9]*") if _is_at_work_in(run_folder.parent, it)]:
+    while left := [process for process in Path("/proc").glob("[0-9]*") if _is_at_work_in(run_folder.parent, process)]:
         for process in left:
             with suppress(ProcessLookupError):
                 os.kill(int(process.name), signal.SIGKILL)
@@ -223,7 +223,7 @@ def test_what_is_recovered_of_a_killed_run_is_uploaded_too_and_nothing_is_delete
     process.send_signal(signal.SIGKILL)
     process.communicate(timeout=30)
     _end_uploads(tmp_path / "run")
-    waiting = [it.file.name for it in read_queue(tmp_path / "run", 0)]
+    waiting = [entry.file.name for entry in read_queue(tmp_path / "run", 0)]
     command = [sys.executable, "-m", "kinetoscope", "recover", "run"]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr

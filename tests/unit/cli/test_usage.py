@@ -97,7 +97,8 @@ def test_what_somebody_else_wrote_is_replaced_only_with_force(command, capsys, t
 
 
 @pytest.mark.parametrize(
-    "command", [it for it in COMMANDS if it.startswith("merge") or "pftrace" in it or "parquet" in it]
+    "command",
+    [command for command in COMMANDS if command.startswith("merge") or "pftrace" in command or "parquet" in command],
 )
 def test_what_kinetoscope_wrote_is_replaced_without_a_word(command, tmp_path, capsys):
     if "parquet" in command:

@@ -7,8 +7,7 @@ from datetime import timedelta
 import pytest
 
 from kinetoscope.clock.clock import SystemClock
-from kinetoscope.clock.identity import clock_identity
-from kinetoscope.clock.sync import ClockClient, ClockServer
+from kinetoscope.clock.sync import ClockClient, ClockServer, clock_identity
 
 distributed = pytest.importorskip("torch.distributed")
 NEVER = threading.Event()

@@ -22,7 +22,7 @@ from kinetoscope.composer import (
     TraceHandler,
     cyclic_schedule,
 )
-from kinetoscope.recording.known_markers import MOST_IDLE
+from kinetoscope.recording.marker import MOST_IDLE
 from kinetoscope.testing import MemoryTraceHandler
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="TorchProfiler needs torch")
@@ -37,9 +37,9 @@ def inside_a_folder_of_its_own(tmp_path, monkeypatch):
 class Engine:
     """Calls callbacks and markers as Composer's engine does, for a run of ``num_batches``."""
 
-    def __init__(self, profiler, logger=None):
+    def __init__(self, profiler, logger=None, run_name="run"):
         self.profiler, self.logger = profiler, logger
-        self.state = State(run_name="run", dataloader_len=None)
+        self.state = State(run_name=run_name, dataloader_len=None)
         profiler.bind_to_state(self.state)
         self.run(Event.INIT)
 
@@ -81,8 +81,8 @@ def test_a_window_is_saved_as_a_bare_list_of_pairs():
     for path in ("run/traces/ep0-ba3-rank0.json", "run/traces/merged_trace.json"):
         events = read_events(path)
         assert events[0]["args"]["baseTimeNanoseconds"] > 10**18
-        assert [it["args"]["batch"] for it in spans_of(events)["event/batch"]] == [0, 1, 2]
-        assert not [it for it in events if it["ph"] == "X"]
+        assert [span["args"]["batch"] for span in spans_of(events)["event/batch"]] == [0, 1, 2]
+        assert not [event for event in events if event["ph"] == "X"]
 
 
 class FormattingLogger:
@@ -115,7 +115,7 @@ def test_an_engine_that_has_no_markers_of_its_own_for_microbatches_has_one_of_th
     engine.close()
     spans = spans_of(read_events("run/traces/ep0-ba1-rank0.json"))
     for event in ("before_forward", "after_backward"):
-        assert [it["args"]["microbatch"] for it in spans[f"callback/Profiler/event/{event}"]] == [0], event
+        assert [span["args"]["microbatch"] for span in spans[f"callback/Profiler/event/{event}"]] == [0], event
 
 
 def test_the_trace_of_an_active_stretch_that_the_epoch_ends_is_saved():
@@ -151,7 +151,9 @@ def test_ever_new_names_of_a_callback_are_not_all_kept():
             pass
     gc.collect()
     markers = [
-        it for it in gc.get_objects() if issubclass(type(it), kinetoscope.Marker) and it.name.startswith("step ")
+        marker
+        for marker in gc.get_objects()
+        if issubclass(type(marker), kinetoscope.Marker) and marker.name.startswith("step ")
     ]
     assert len(markers) <= MOST_IDLE
     profiler.close()
@@ -236,7 +238,7 @@ def test_a_marker_decorates_a_function_that_is_passed_by_name():
 
 
 def test_the_callbacks_of_a_profiler_follow_its_options():
-    kinds = lambda profiler: [type(it).__name__ for it in profiler._callbacks]  # noqa: E731
+    kinds = lambda profiler: [type(callback).__name__ for callback in profiler._callbacks]  # noqa: E731
     schedule = cyclic_schedule()
     assert kinds(Profiler(schedule, [])) == ["SystemProfiler", "TorchProfiler"]
     assert kinds(Profiler(schedule, [], sys_prof_cpu=False)) == ["TorchProfiler"]
@@ -290,6 +292,37 @@ def test_a_trainer_that_was_never_closed_is_closed_and_saved_when_another_one_st
     second.close()
 
 
+def test_a_profiler_bound_to_another_trainer_saves_the_run_that_was_left_open_and_records_the_other(caplog):
+    profiler = only_markers(cyclic_schedule(warmup=0, active=4), [JSONTraceHandler()], sys_prof_cpu=True)
+    first = Engine(profiler)
+    first.run(Event.FIT_START, Event.EPOCH_START, Event.BATCH_START)
+    with profiler.marker("forward"):
+        pass
+    second = Engine(profiler, run_name="second")
+    assert "run 'run' was not closed" in caplog.text
+    assert len(spans_of(read_events("run/traces/merged_trace.json"))["forward"]) == 1
+    assert not Path("run/live").exists()
+    second.fit(2)
+    second.close()
+    assert len(spans_of(read_events("second/traces/merged_trace.json"))["event/batch"]) == 2
+    assert not Path("second/live").exists()
+
+
+def test_a_trainer_whose_profiler_went_to_another_one_does_not_reach_into_that_ones_run():
+    profiler = only_markers(cyclic_schedule(warmup=0, active=4), [JSONTraceHandler()], sys_prof_cpu=True)
+    first = Engine(profiler)
+    second = Engine(profiler, run_name="second")
+    second.run(Event.FIT_START, Event.EPOCH_START)
+    first.run(Event.BATCH_START, Event.BATCH_END, Event.FIT_END)
+    first.close()
+    second.fit(2)
+    second.close()
+    spans = spans_of(read_events("second/traces/merged_trace.json"))
+    assert len(spans["event/batch"]) == 2
+    assert len(spans["callback/JSONTraceHandler/event/batch_start"]) == 2
+    assert profiler.state is second.state
+
+
 def test_a_source_outside_its_profiler_says_what_is_missing():
     with pytest.raises(RuntimeError, match=r"kinetoscope\.composer\.Profiler"):
         SystemProfiler().init(State(), None)
@@ -302,7 +335,7 @@ def test_the_merger_is_a_command(tmp_path):
     command = [sys.executable, "-m", "kinetoscope.composer.json_trace_merger", "-o", "merged.json"]
     done = subprocess.run([*command, "rank0.json", "rank1.json"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert {it["pid"] for it in read_events("merged.json") if it["name"] == "work"} == {0, 1}
+    assert {event["pid"] for event in read_events("merged.json") if event["name"] == "work"} == {0, 1}
     done = subprocess.run([*command, "missing.json"], capture_output=True, text=True)
     assert done.returncode == 1
     assert "missing.json" in done.stderr

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from broken_traces import BREAKS, break_event, broken_trace
 from kinetoscope.formats import chrome_stream
-from kinetoscope.formats.chrome_scan import new_scanner
-from kinetoscope.formats.chrome_twin import TwinScanner
+from kinetoscope.formats.chrome_scan import TwinScanner, new_scanner
 from scanning import SCANNERS, Reading, read_with
 
 pytest.importorskip("polars")
@@ -101,7 +100,7 @@ def test_times_keep_every_nanosecond(read, ts, ns):
 @pytest.mark.parametrize("ts", ["null", "true", '"soon"', "1e400", "99999999999999999999", "[1]"])
 def test_events_without_a_time_that_makes_sense_are_left_out(read, ts):
     reading = read(f'[{{"ph":"X","ts":{ts},"name":"bad"}},{json.dumps(SPAN)}]')
-    assert [it["name"] for it in reading.rows] == ["a"]
+    assert [row["name"] for row in reading.rows] == ["a"]
     assert len(reading.repairs) == 1
 
 
@@ -149,7 +148,7 @@ def test_odd_values_get_the_meaning_they_have(read, event, column, value):
 )
 def test_a_damaged_file_is_read_as_far_as_it_makes_sense(read, content, names, repair):
     reading = read(content.encode(errors="surrogateescape"))
-    assert [it["name"] for it in reading.rows] == names
+    assert [row["name"] for row in reading.rows] == names
     assert any(repair in sentence for sentence in reading.repairs)
 
 
@@ -160,7 +159,7 @@ def test_what_is_no_trace_is_an_error_that_says_so(read, content):
 
 def test_a_value_that_is_nested_too_deep_costs_its_event_only(read):
     deep = '{"ph":"X","ts":1,"args":{"a":' + "[" * 5000 + "]" * 5000 + "}}"
-    assert [it["name"] for it in read(f"[{json.dumps(SPAN)},{deep},{json.dumps(SPAN)}]").rows] == ["a", "a"]
+    assert [row["name"] for row in read(f"[{json.dumps(SPAN)},{deep},{json.dumps(SPAN)}]").rows] == ["a", "a"]
 
 
 def test_a_string_larger_than_the_window_is_read_or_costs_its_event_only(read, monkeypatch):
@@ -172,7 +171,7 @@ def test_a_string_larger_than_the_window_is_read_or_costs_its_event_only(read, m
 
 def test_a_field_that_comes_twice_counts_as_it_comes_last(read):
     reading = read('[{"ph":"X","name":"a","ts":1,"dur":"X","dur":2.5},{"ph":"X","name":"b","ts":2,"dur":1}]')
-    assert [(it["name"], it["dur"]) for it in reading.rows] == [("a", 2500), ("b", 1000)]
+    assert [(row["name"], row["dur"]) for row in reading.rows] == [("a", 2500), ("b", 1000)]
     assert reading.repairs == []
 
 
@@ -180,7 +179,7 @@ def test_many_odd_events_among_others_come_in_their_order(read):
     names = [f"event {number}" for number in range(300)]
     odd = {number: [name] for number, name in enumerate(names) if number % 7 == 0 or 100 <= number < 200}
     reading = read([SPAN | {"name": odd.get(number, name)} for number, name in enumerate(names)])
-    assert [it["name"] for it in reading.rows] == names
+    assert [row["name"] for row in reading.rows] == names
     assert reading.repairs == [
         f"{len(odd)} events that are not strict JSON, or have values of odd types, were read all the same."
     ]
@@ -191,7 +190,7 @@ def test_broken_events_cost_themselves_only(read):
     events = [json.dumps(SPAN | {"name": f"event {number}"}) for number in range(200)]
     broken = [event.replace('"cat"', 'cat"' if number % 20 else '"cat') for number, event in enumerate(events)]
     mixed = [broken[number] if number % 10 == 5 else event for number, event in enumerate(events)]
-    names = [it["name"] for it in read("[" + ",\n".join(mixed) + "]").rows]
+    names = [row["name"] for row in read("[" + ",\n".join(mixed) + "]").rows]
     assert names == [f"event {number}" for number in range(200) if number % 10 != 5]
 
 
@@ -217,9 +216,9 @@ def test_broken_events_cost_themselves_only(read):
 def test_a_file_whose_every_event_is_broken_in_the_same_way_is_read(read, kind, name, repair):
     events = [SPAN | {"name": f"event {number}", "args": {"stream": number}} for number in range(50)]
     reading = read(broken_trace(break_event(event, kind) for event in events))
-    assert [it["name"] for it in reading.rows] == [name.format(number) for number in range(50)]
-    assert [it["stream"] for it in reading.rows] == list(range(50))
-    assert {(it["ts"], it["dur"]) for it in reading.rows} == {(1790857026000001500, 2250)}
+    assert [row["name"] for row in reading.rows] == [name.format(number) for number in range(50)]
+    assert [row["stream"] for row in reading.rows] == list(range(50))
+    assert {(row["ts"], row["dur"]) for row in reading.rows} == {(1790857026000001500, 2250)}
     assert any(repair in sentence for sentence in reading.repairs)
 
 
@@ -230,7 +229,7 @@ def test_a_file_whose_every_event_is_broken_in_the_same_way_is_read(read, kind, 
 def test_what_makes_no_sense_costs_its_event_only(read, kind):
     events = [break_event(SPAN | {"name": f"event {number}"}, kind if number % 2 else "") for number in range(50)]
     reading = read(broken_trace(events))
-    assert [it["name"] for it in reading.rows] == [f"event {number}" for number in range(0, 50, 2)]
+    assert [row["name"] for row in reading.rows] == [f"event {number}" for number in range(0, 50, 2)]
     assert any("left out" in sentence for sentence in reading.repairs)
 
 

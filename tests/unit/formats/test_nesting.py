@@ -1,4 +1,4 @@
-"""formats/nesting.py: whatever overlaps, the result nests, and nothing is lost."""
+"""Whatever overlaps, the result nests and nothing is lost; spans in pairs match as brackets, in order of time."""
 
 import copy
 from collections import defaultdict
@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kinetoscope.formats.nesting import nest
+from kinetoscope.formats.nesting import in_pairs, nest
 from kinetoscope.formats.tracks import RankTracks
 
 US = 1000
@@ -172,3 +172,39 @@ def test_a_second_nesting_puts_nothing_on_the_overlap_track_of_the_first():
     for spans in tracks.values():
         for (begin, end), (later, its_end) in zip(sorted(spans), sorted(spans)[1:], strict=False):
             assert later >= end or (begin <= later and its_end <= end)
+
+
+def named(begin, end, name, tid=1):
+    return {"ph": "X", "name": name, "ts": begin, "dur": end - begin, "pid": 0, "tid": tid, "args": {}}
+
+
+def shown(events, is_ours=lambda event: True):
+    return [event["ph"] + event["name"] for event in in_pairs(events, is_ours)]
+
+
+def test_what_encloses_begins_before_and_ends_after_what_it_encloses():
+    assert shown([named(2, 4, "b"), named(0, 9, "a"), named(5, 6, "c")]) == ["Ba", "Bb", "Eb", "Bc", "Ec", "Ea"]
+
+
+def test_what_ends_at_a_moment_comes_before_what_begins_then():
+    assert shown([named(0, 5, "a"), named(5, 5, "b"), named(5, 9, "c")]) == ["Ba", "Ea", "Bc", "Bb", "Eb", "Ec"]
+
+
+def test_spans_of_others_stay_whole():
+    assert shown([named(0, 9, "ours"), named(1, 2, "theirs")], lambda event: event["name"] == "ours") == [
+        "Bours",
+        "Xtheirs",
+        "Eours",
+    ]
+
+
+def test_an_end_has_the_time_and_the_args_of_its_span():
+    begin, end = in_pairs([named(3, 7, "a") | {"args": {"batch": 1}, "cat": "c"}], lambda event: True)
+    assert (begin["ts"], end["ts"]) == (3, 7)
+    assert begin["args"] == end["args"] == {"batch": 1}
+    assert "dur" not in begin
+    assert "dur" not in end
+
+
+def test_each_track_has_brackets_of_its_own():
+    assert shown([named(0, 5, "a", 1), named(3, 8, "b", 2)]) == ["Ba", "Ea", "Bb", "Eb"]

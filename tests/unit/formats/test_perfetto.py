@@ -111,7 +111,7 @@ def test_args_of_every_kind_arrive(tmp_path, rewriter):
             "select key, string_value as s, int_value as i, real_value as r from args where key like 'debug.%'"
         )
     found = {
-        row["key"].removeprefix("debug."): next(it for it in (row["s"], row["i"], row["r"]) if it is not None)
+        row["key"].removeprefix("debug."): next(value for value in (row["s"], row["i"], row["r"]) if value is not None)
         for row in rows
     }
     assert found == {

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kinetoscope.formats.perfetto import PerfettoWriter
-from kinetoscope.merge import counters
+from kinetoscope.merge import input_file
 from kinetoscope.merge.merge_traces import merge_traces
 from kinetoscope.merge.window import Window
 from odd_events import QUIET, places, texts, times, values
@@ -152,7 +152,7 @@ def test_more_counters_than_anybody_reads_stand_in_their_groups(tmp_path, monkey
     num_names = NUM_NAMES
     if rewriter == "pure":  # takes long
         num_names = 20
-        monkeypatch.setattr(counters, "_MOST_SERIES", 10)
+        monkeypatch.setattr(input_file, "_MOST_SERIES", 10)
     file = write(tmp_path / "rank0.json", [counter(f"s/{n}", n, {"x": 1}) for n in range(num_names)])
     found = tree(merge_traces(tmp_path / "out.pftrace", file).output)
     assert len(found) == num_names

@@ -10,17 +10,16 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kinetoscope.clock.anchor import Anchor
-from kinetoscope.formats.live_run import TraceRecipe
-from kinetoscope.formats.record import Flag, Kind, Record, pack_records
+from kinetoscope.clock.clock import Anchor
 from kinetoscope.handlers import json_trace_handler
-from kinetoscope.handlers.cycle_text import cycle_text
+from kinetoscope.handlers.cycle_events import cycle_text
 from kinetoscope.handlers.json_trace_handler import JSONTraceHandler
+from kinetoscope.live.folders import TraceRecipe
+from kinetoscope.live.record import Flag, Kind, Record, ThreadRecords, pack_records
 from kinetoscope.recording.cycle import Contributions, Cycle
-from kinetoscope.recording.recorder import SpanName, ThreadRecords, WindowRecords
+from kinetoscope.recording.recorder import SpanName, WindowRecords
 from kinetoscope.recording.recorder_choice import IS_PURE
-from kinetoscope.training.attempt import Attempt
-from kinetoscope.training.ranks import Ranks
+from kinetoscope.training.ranks import Attempt, Ranks
 from kinetoscope.training.timestamp import Timestamp
 from trace_processor.trace_processor import load
 
@@ -55,7 +54,9 @@ def contributed(folder, events, header=None):
 
 
 def a_cycle(file, *threads):
-    tracks = [ThreadRecords.of(PID + i, f"thread {i}", i == 0, pack_records(it)) for i, it in enumerate(threads)]
+    tracks = [
+        ThreadRecords.of(PID + i, f"thread {i}", i == 0, pack_records(records)) for i, records in enumerate(threads)
+    ]
     return Cycle(
         number=0,
         run_name="run",

@@ -10,16 +10,15 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kinetoscope.clock.anchor import Anchor
-from kinetoscope.formats.live_run import TraceRecipe
-from kinetoscope.formats.record import Flag, Kind, Record, pack_records
+from kinetoscope.clock.clock import Anchor
+from kinetoscope.handlers.cycle_events import Drain
 from kinetoscope.handlers.json_trace_handler import JSONTraceHandler
-from kinetoscope.handlers.native_drain import Drain
+from kinetoscope.live.folders import TraceRecipe
+from kinetoscope.live.record import Flag, Kind, PartInMemory, Record, ThreadRecords, pack_records
 from kinetoscope.recording.cycle import Cycle
-from kinetoscope.recording.recorder import PartInMemory, SpanName, ThreadRecords, WindowRecords
+from kinetoscope.recording.recorder import SpanName, WindowRecords
 from kinetoscope.recording.recorder_choice import IS_PURE
-from kinetoscope.training.attempt import Attempt
-from kinetoscope.training.ranks import Ranks
+from kinetoscope.training.ranks import Attempt, Ranks
 from kinetoscope.training.timestamp import Timestamp
 from trace_processor.trace_processor import load
 
@@ -53,7 +52,9 @@ def counter(begin, value, series=0, name=0):
 def a_cycle(*threads, elapsed_ns=SECOND_NS, drift_ns=0, pid=4000):
     """A cycle of threads, each a list of records; their tids count from 4000."""
     end = Anchor(BEGIN_NS + elapsed_ns, UNIX_NS + elapsed_ns + drift_ns)
-    records = [ThreadRecords.of(4000 + i, f"thread {i}", i == 0, pack_records(it)) for i, it in enumerate(threads)]
+    records = [
+        ThreadRecords.of(4000 + i, f"thread {i}", i == 0, pack_records(thread)) for i, thread in enumerate(threads)
+    ]
     return Cycle(
         number=0,
         run_name="run",
@@ -92,7 +93,7 @@ def check_same(cycle, *, in_pairs=False):
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name, "traces")
         folder.mkdir()
-        drained, plain = (written(cycle, folder, drained=it, in_pairs=in_pairs) for it in (True, False))
+        drained, plain = (written(cycle, folder, drained=is_drained, in_pairs=in_pairs) for is_drained in (True, False))
         assert in_order(drained) == in_order(plain)
 
 
@@ -169,12 +170,12 @@ def test_values_of_one_call_are_one_event_and_the_last_of_a_series_counts():
 def in_parts(records, *lengths):
     """A thread's records in parts of the given lengths, and what remains."""
     parts = [[records.pop(0) for _ in range(min(length, len(records)))] for length in lengths]
-    return ThreadRecords(4000, "thread", True, [PartInMemory(pack_records(it)) for it in [*parts, records]])
+    return ThreadRecords(4000, "thread", True, [PartInMemory(pack_records(part)) for part in [*parts, records]])
 
 
 @pytest.mark.parametrize("lengths", [(1,), (2, 1), (1, 1, 1, 1), (0, 3), (4,), (9,)])
 def test_values_of_one_call_are_one_event_wherever_one_part_ends_and_the_next_begins(lengths):
-    records = [span(1, 2), *(counter(5, it, it) for it in range(3)), span(0, 6), instant(7)]
+    records = [span(1, 2), *(counter(5, number, number) for number in range(3)), span(0, 6), instant(7)]
     cycle = a_cycle([])
     cycle.threads[:] = [in_parts(records, *lengths)]
     assert is_drained(cycle) == [True]
@@ -243,13 +244,13 @@ records = spans | st.builds(instant, times, names) | st.builds(counter, times, n
 
 @given(st.lists(st.lists(records, max_size=8), max_size=4), st.sampled_from([-40, -1, 0, 1, 40]), st.booleans())
 def test_any_records_give_the_same_events(threads, drift_ns, is_container):
-    ordered = [sorted(it, key=lambda record: record.end if record.kind == Kind.SPAN else 0) for it in threads]
+    ordered = [sorted(thread, key=lambda record: record.end if record.kind == Kind.SPAN else 0) for thread in threads]
     check_same(a_cycle(*ordered, elapsed_ns=50, drift_ns=drift_ns, pid=1 if is_container else 4000))
 
 
 @given(st.lists(st.lists(spans | st.builds(instant, times, names), max_size=8), max_size=4))
 def test_any_spans_give_the_same_pairs(threads):
-    ordered = [sorted(it, key=lambda record: record.end if record.kind == Kind.SPAN else 0) for it in threads]
+    ordered = [sorted(thread, key=lambda record: record.end if record.kind == Kind.SPAN else 0) for thread in threads]
     check_same(a_cycle(*ordered, elapsed_ns=50), in_pairs=True)
 
 
@@ -267,7 +268,9 @@ def test_pairs_stand_in_the_file_as_brackets_in_order_of_time(tmp_path):
     traces.mkdir()
     path = written(a_cycle(nested), traces, in_pairs=True)
     events = [event for event in events_of(path) if event["ph"] in "BECi"]
-    names = [(event["ph"], NAMES.index(next(it for it in NAMES if it.name == event["name"]))) for event in events[:7]]
+    names = [
+        (event["ph"], NAMES.index(next(name for name in NAMES if name.name == event["name"]))) for event in events[:7]
+    ]
     assert names == [("B", 3), ("B", 0), ("E", 0), ("B", 2), ("B", 1), ("E", 1), ("E", 2)]
     assert [event["ts"] for event in events] == sorted(event["ts"] for event in events)
 

@@ -19,11 +19,14 @@ def trace(path, rank, events, *, ahead_ns=0, drift_ppm=0.0, measured_at=(0, 10 *
         return true_ns + ahead_ns + int(true_ns * drift_ppm / 1e6)
 
     beside = {
-        "measurements": [[own_ns(it), it - own_ns(it), bound_ns] for it in measured_at],
+        "measurements": [[own_ns(moment_ns), moment_ns - own_ns(moment_ns), bound_ns] for moment_ns in measured_at],
         "reference": [0, UNIX_NS, 0],
         "same_clock": rank == 0,
     }
-    anchors = [{"monotonic_ns": own_ns(it), "unix_ns": UNIX_NS + own_ns(it), "bound_ns": 0} for it in (0, 10 * SECOND)]
+    anchors = [
+        {"monotonic_ns": own_ns(moment_ns), "unix_ns": UNIX_NS + own_ns(moment_ns), "bound_ns": 0}
+        for moment_ns in (0, 10 * SECOND)
+    ]
     header = {
         "rank": rank,
         "world_size": 2,

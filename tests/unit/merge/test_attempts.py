@@ -1,11 +1,10 @@
-"""merge/attempts.py: which starts of which ranks belong together, and what is said where that is not certain."""
+"""merge/manifest_merge.py: which starts of which ranks belong together, and what is said where that is not certain."""
 
 import json
 from pathlib import Path
 
 from kinetoscope.formats.manifest import AttemptAgreed, RanksBeside, RankStarted, TraceFinished, append_entry
-from kinetoscope.merge.attempts import find_attempt
-from kinetoscope.merge.manifest_merge import merge_manifest
+from kinetoscope.merge.manifest_merge import find_attempt, merge_manifest
 
 
 def start(folder: Path, rank: int, name: str, *, agreed: str = "", beside: tuple[str, ...] = (), node: int = 0) -> None:

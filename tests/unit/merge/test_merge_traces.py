@@ -416,7 +416,7 @@ def test_composers_files_are_put_on_one_clock_by_the_moment_that_their_ranks_not
         (tmp_path / f"{'ab'[rank]}.json").write_text(json.dumps(events))
     merge_traces(tmp_path / "merged.json", tmp_path / "b.json", tmp_path / "a.json", as_list=True)
     merged = json.loads((tmp_path / "merged.json").read_text())
-    assert [(it["pid"], it["ts"]) for it in merged if it["ph"] == "B"] == [(0, 1500), (1, 1500)]
+    assert [(event["pid"], event["ts"]) for event in merged if event["ph"] == "B"] == [(0, 1500), (1, 1500)]
 
 
 @pytest.mark.parametrize("suffix", [".json", ".pftrace"])

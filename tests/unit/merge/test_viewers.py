@@ -1,4 +1,4 @@
-"""merge/check.py and merge/repair.py: what Perfetto counts as an error is found, and gone after a repair."""
+"""merge/check.py and merge/check.py: what Perfetto counts as an error is found, and gone after a repair."""
 
 import json
 from pathlib import Path
@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from kinetoscope.merge.check import check_trace
-from kinetoscope.merge.repair import repair_trace
+from kinetoscope.merge.check import check_trace, repair_trace
 from odd_events import BASE_NS
 from trace_processor.trace_processor import load
 

@@ -11,12 +11,12 @@ from contextlib import contextmanager
 import pytest
 
 from kinetoscope import JSONTraceHandler, Profiler, ProfilerAction, load, marker, merge_traces
-from kinetoscope.formats.live_records import read_live_folder
 from kinetoscope.formats.manifest import read_manifest
+from kinetoscope.live.contents import read_live_folder
 from kinetoscope.recording.contract import TraceHandler
 from kinetoscope.recording.recorder_choice import IS_PURE
 from kinetoscope.testing import MemoryTraceHandler
-from kinetoscope.training.callback import Callback
+from kinetoscope.training.event import Callback
 from kinetoscope.training.wording import counted
 
 native_only = pytest.mark.skipif(IS_PURE, reason="the recorder in Python keeps everything in memory")
@@ -96,7 +96,7 @@ def test_a_folder_that_cannot_be_written_for_one_cycle_costs_no_span_and_is_said
     assert [works_in(path) for path in paths] == [1] * 4
     assert [header(path)["cycle"] for path in paths] == [0, 1, 2, 3]
     assert [timestamp.batch for timestamp, _ in handler.saved_traces] == [2, 4, 6, 8]
-    assert len([it for it in caplog.records if it.levelno >= logging.WARNING]) == 1
+    assert len([record for record in caplog.records if record.levelno >= logging.WARNING]) == 1
     assert "could not save cycle 1" in caplog.text
     assert not (tmp_path / "run" / "live").exists()
 
@@ -178,7 +178,7 @@ def test_a_contributed_file_is_there_when_the_cycle_is_tried_again(tmp_path):
             assert profiler.run.drain(60)
     (path,) = handler._folder.path.glob("ep*.json")
     assert "aten::mm" in path.read_text()
-    assert [it for it in tmp_path.iterdir() if "kineto" in it.name] == []
+    assert [path for path in tmp_path.iterdir() if "kineto" in path.name] == []
 
 
 class Contributor(Callback):
@@ -283,7 +283,7 @@ def test_a_handler_that_is_broken_is_switched_off_and_what_it_missed_stays_live(
     assert len(good.spans("work")) == 6
     (folder,) = live_folders(tmp_path)
     assert live_names(folder).count("work") == 6
-    assert len([it for it in caplog.records if "Broken" in it.message]) == 1
+    assert len([record for record in caplog.records if "Broken" in record.message]) == 1
     shutil.rmtree(folder)
 
 
@@ -318,7 +318,7 @@ def test_an_error_keeps_nothing_alive_that_was_about_to_be_saved(strict, error):
     profiler = Profiler(every_second_batch_is_a_cycle, Saving(), strict=strict).start()
     record_cycle(profiler)
     gc.collect()
-    assert [it() for it in alive if it() is not None] == []
+    assert [reference() for reference in alive if reference() is not None] == []
     if strict:
         with pytest.raises(type(error), match=str(error)) as caught:
             profiler.close()

@@ -8,14 +8,14 @@ import threading
 import pytest
 
 from kinetoscope import JSONTraceHandler, Profiler, ProfilerAction
-from kinetoscope.formats.live_records import read_live_folder
+from kinetoscope.live.contents import read_live_folder
 from kinetoscope.recording.contract import TraceHandler
 from kinetoscope.recording.ending import Ending
 from kinetoscope.recording.process import RUN_FILE_VARIABLE
 from kinetoscope.recording.recorder_choice import IS_PURE
 from kinetoscope.recording.run import Run
 from kinetoscope.testing import MemoryTraceHandler
-from kinetoscope.training.callback import Callback
+from kinetoscope.training.event import Callback
 
 ComposerProfiler = pytest.importorskip("kinetoscope.composer", reason="needs torch").Profiler
 ALWAYS = lambda state: ProfilerAction.ACTIVE  # noqa: E731
@@ -26,12 +26,14 @@ def the_process_is_as_it_was_before(monkeypatch):
     """What `conftest` does not look at: Ctrl-C, the environment, what is called at exit. Then another one may run."""
     called_at_exit = []
     monkeypatch.setattr(atexit, "register", called_at_exit.append)
-    monkeypatch.setattr(atexit, "unregister", lambda it: called_at_exit.remove(it) if it in called_at_exit else None)
+    monkeypatch.setattr(
+        atexit, "unregister", lambda function: called_at_exit.remove(function) if function in called_at_exit else None
+    )
     interrupt = signal.getsignal(signal.SIGINT)
     yield
     assert signal.getsignal(signal.SIGINT) is interrupt
     assert RUN_FILE_VARIABLE not in os.environ
-    assert [it for it in called_at_exit if isinstance(getattr(it, "__self__", None), Run)] == []
+    assert [function for function in called_at_exit if isinstance(getattr(function, "__self__", None), Run)] == []
     with Profiler(ALWAYS):
         pass
 

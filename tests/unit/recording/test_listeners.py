@@ -150,7 +150,7 @@ def test_a_handler_that_is_no_trace_handler_is_called_by_the_methods_it_has():
         with profiler.marker("m", categories=["c"]):
             pass
     calls = [call.kwargs for call in handler.process_duration_event.call_args_list if call.kwargs["name"] == "m"]
-    assert [(it["name"], it["categories"], it["is_start"]) for it in calls] == [
+    assert [(call["name"], call["categories"], call["is_start"]) for call in calls] == [
         ("m", ("c",), True),
         ("m", ("c",), False),
     ]

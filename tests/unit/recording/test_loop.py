@@ -23,7 +23,12 @@ def run_batches(profiler, num_batches, epochs=1):
 
 
 def batches_of(handler, name="event/batch"):
-    return [record.batch for cycle in handler.cycles for _, record, it in cycle.records() if it.name == name]
+    return [
+        record.batch
+        for cycle in handler.cycles
+        for _, record, record_name in cycle.records()
+        if record_name.name == name
+    ]
 
 
 def ends(handler):
@@ -86,7 +91,7 @@ def test_step_records_the_batches_that_batches_would():
             with profiler.epoch():
                 for _ in range(6):
                     profiler.step()
-    assert [int(it.timestamp.batch) for it in handler.cycles] == [4, 10]
+    assert [int(cycle.timestamp.batch) for cycle in handler.cycles] == [4, 10]
     assert len(handler.spans("event/batch")) == 6
 
 

@@ -8,7 +8,7 @@ import pytest
 import kinetoscope
 from kinetoscope import ProfilerAction
 from kinetoscope.recording import recorder
-from kinetoscope.recording.known_markers import MOST_IDLE
+from kinetoscope.recording.marker import MOST_IDLE
 from kinetoscope.recording.process import this_process
 from kinetoscope.recording.profiler import Profiler
 from kinetoscope.testing import MemoryTraceHandler

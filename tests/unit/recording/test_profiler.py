@@ -140,9 +140,9 @@ def test_each_cycle_of_each_epoch_is_handed_over_with_the_completed_batches():
     handler = MemoryTraceHandler()
     with Profiler(cyclic_schedule(skip_first=1, warmup=1, active=2), handler) as profiler:
         run_batches(profiler, 10, epochs=2)
-    assert [(int(it.timestamp.epoch), int(it.timestamp.batch)) for it in handler.cycles] == [(0, 4), (1, 14)]
-    assert [it.number for it in handler.cycles] == [0, 1]
-    assert [int(it.begin_timestamp.batch) for it in handler.cycles] == [1, 11]
+    assert [(int(cycle.timestamp.epoch), int(cycle.timestamp.batch)) for cycle in handler.cycles] == [(0, 4), (1, 14)]
+    assert [cycle.number for cycle in handler.cycles] == [0, 1]
+    assert [int(cycle.begin_timestamp.batch) for cycle in handler.cycles] == [1, 11]
 
 
 def test_only_the_batches_of_the_schedule_are_recorded_and_each_record_knows_its_batch():
@@ -193,7 +193,7 @@ def test_an_epoch_of_unknown_length_that_ends_in_an_active_stretch_is_saved():
         for _ in range(2):
             for _ in profiler.batches(iter(range(4))):
                 pass
-    assert [int(it.timestamp.batch) for it in handler.cycles] == [4, 8]
+    assert [int(cycle.timestamp.batch) for cycle in handler.cycles] == [4, 8]
 
 
 def test_a_schedule_that_pauses_keeps_its_window_open_and_records_nothing_meanwhile():

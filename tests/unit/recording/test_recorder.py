@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kinetoscope.clock.clock import SystemClock
-from kinetoscope.formats.record import Flag, Kind
+from kinetoscope.live.record import Flag, Kind
 from kinetoscope.recording import pure_recorder
 from kinetoscope.recording.recorder import INSTANT_ON_BEGIN, INSTANT_ON_END
 from kinetoscope.testing import FakeClock
@@ -44,7 +44,9 @@ class Twin:
     def spans(self):
         """(name, begin, end) by begin, after closing the window."""
         names = self.recorder.names.names
-        spans = [(names[it.name].name, it.begin, it.end) for it in self.records() if it.kind == Kind.SPAN]
+        spans = [
+            (names[record.name].name, record.begin, record.end) for record in self.records() if record.kind == Kind.SPAN
+        ]
         return sorted(spans, key=lambda span: span[1])
 
 
@@ -100,8 +102,8 @@ def test_overlapping_withs_of_one_span_each_keep_their_own_begin(twin):
             yield
 
     generators = [generate() for _ in range(3)]
-    for it in generators:
-        next(it)
+    for generator in generators:
+        next(generator)
     for position in (1, 0, 2):
         generators[position].close()
     assert [end - begin for _, begin, end in twin.spans()] == [4, 2, 3]
@@ -116,10 +118,10 @@ def test_a_thousand_generators_may_be_open_at_once(twin):
             yield
 
     generators = [generate() for _ in range(1000)]
-    for it in generators:
-        next(it)
-    for it in generators:
-        it.close()
+    for generator in generators:
+        next(generator)
+    for generator in generators:
+        generator.close()
     spans = twin.spans()
     assert len(spans) == 1000
     assert {end - begin for _, begin, end in spans} == {1000}
@@ -199,7 +201,7 @@ def test_depth_counts_the_spans_open_at_the_begin(twin):
     for _ in range(2):
         with outer, inner, inner:
             inner.instant()
-    depths = [(it.kind, it.depth) for it in twin.records()]
+    depths = [(record.kind, record.depth) for record in twin.records()]
     assert depths == [(Kind.INSTANT, 3), (Kind.SPAN, 2), (Kind.SPAN, 1), (Kind.SPAN, 0)] * 2
 
 
@@ -252,7 +254,7 @@ def test_enter_and_exit_may_be_kept_and_called_many_times(twin):
         leave(None, None, None)
     records = twin.records()
     assert len(records) == 3
-    assert not any(it.flags & Flag.CUT for it in records)
+    assert not any(record.flags & Flag.CUT for record in records)
 
 
 def test_exit_without_enter_does_nothing(twin):
@@ -273,7 +275,7 @@ def test_a_stack_of_contexts_leaves_what_it_entered(twin):
             pass
     records = twin.records()
     assert len(records) == 4
-    assert not any(it.flags & Flag.CUT for it in records)
+    assert not any(record.flags & Flag.CUT for record in records)
 
 
 def test_a_stack_entered_inactive_does_not_end_another_span(twin):
@@ -306,7 +308,7 @@ def test_a_subclass_may_wrap_enter_and_exit(twin):
         pass
     records = twin.records()
     assert len(records) == 2
-    assert not any(it.flags & Flag.CUT for it in records)
+    assert not any(record.flags & Flag.CUT for record in records)
 
 
 # -- tokens ------------------------------------------------------------------------------------------------------
@@ -370,7 +372,12 @@ def test_a_counter_has_a_record_for_each_value(twin):
     span.counter(0.25)
     names = twin.recorder.names.names
     records = twin.records()
-    assert [(names[it.series].name, it.end) for it in records] == [("a", 1), ("b", 0.5), ("loss", 7), ("loss", 0.25)]
+    assert [(names[record.series].name, record.end) for record in records] == [
+        ("a", 1),
+        ("b", 0.5),
+        ("loss", 7),
+        ("loss", 0.25),
+    ]
     assert records[0].begin == records[1].begin
 
 
@@ -384,7 +391,7 @@ def test_both_recorders_write_the_same_record_for_a_number(values):
         for value in values:
             span.counter(value)
             span.counter({"v": value})
-        packed.append([it._replace(begin=0) for it in twin.records()])
+        packed.append([record._replace(begin=0) for record in twin.records()])
     assert packed[0] == packed[1]
 
 
@@ -392,7 +399,7 @@ def test_a_counter_of_many_values_keeps_them_all(twin):
     span = twin.span()
     twin.open()
     span.counter({f"v{n}": n for n in range(500)})
-    assert [it.end for it in twin.records()] == list(range(500))
+    assert [record.end for record in twin.records()] == list(range(500))
 
 
 def test_a_batch_number_stands_in_each_record(twin):
@@ -401,7 +408,7 @@ def test_a_batch_number_stands_in_each_record(twin):
     for batch in (3, 2**32 - 1):
         twin.recorder.batch = batch
         span.instant()
-    assert [it.batch for it in twin.records()] == [3, 2**32 - 1]
+    assert [record.batch for record in twin.records()] == [3, 2**32 - 1]
 
 
 # -- listeners ---------------------------------------------------------------------------------------------------
@@ -518,7 +525,7 @@ def test_a_thread_that_ends_inside_a_span_is_forgotten_once_that_was_cut(native,
         thread.start()
         thread.join()
     records = native.records()
-    assert [it.flags for it in records] == [Flag.CUT] * 20
+    assert [record.flags for record in records] == [Flag.CUT] * 20
     native.open()
     assert len(list(tmp_path.glob("*.track"))) == 1  # this thread's
     for token in tokens:
@@ -551,7 +558,7 @@ def test_a_span_that_a_thread_leaves_open_when_it_ends_is_cut_at_the_windows_end
         thread = threading.Thread(target=work)
         thread.start()
         thread.join()
-    assert sorted((it.kind, it.flags) for it in twin.records()) == [
+    assert sorted((record.kind, record.flags) for record in twin.records()) == [
         (Kind.SPAN, Flag.CUT),
         (Kind.INSTANT, 0),
         (Kind.INSTANT, 0),
@@ -573,7 +580,7 @@ def test_a_thread_goes_on_where_one_that_has_ended_stopped_and_has_its_own_recor
         thread.start()
         thread.join()
     names = twin.recorder.names.names
-    found = [(it.tid, [names[record.name].name for record in it.records()]) for it in twin.close()]
+    found = [(track.tid, [names[record.name].name for record in track.records()]) for track in twin.close()]
     assert sorted(found) == sorted((tid, [f"span {number}"] * 2) for number, tid in enumerate(tids))
 
 
@@ -594,9 +601,9 @@ def test_a_window_that_closes_while_threads_record_doubles_no_span(twin):
     while any(thread.is_alive() for thread in threads):
         taken = twin.recorder.close_window()
         twin.recorder.open_window()
-        found += [(thread.tid, it) for thread in taken.threads() for it in thread.records()]
-    found += [(thread.tid, it) for thread in twin.close() for it in thread.records()]
-    begins = {(tid, it.begin) for tid, it in found}
+        found += [(thread.tid, record) for thread in taken.threads() for record in thread.records()]
+    found += [(thread.tid, record) for thread in twin.close() for record in thread.records()]
+    begins = {(tid, record.begin) for tid, record in found}
     assert len(begins) == len(found)
     assert len(found) <= 9000
 
@@ -610,7 +617,7 @@ def test_spans_that_are_open_while_windows_close_are_cut_once_each(native):
         twin.open()
         with span:
             second = twin.records()
-    assert [it.flags for it in first + second] == [Flag.CUT, Flag.CUT]
+    assert [record.flags for record in first + second] == [Flag.CUT, Flag.CUT]
 
 
 def test_more_records_than_one_chunk_holds_are_all_kept(twin):
@@ -663,4 +670,4 @@ def test_a_counter_takes_its_values_from_anything_that_plain_values_understands(
     native.open()
     span = Odd(native.recorder, native.recorder.names.intern("odd"), ON)
     span.counter("four")
-    assert [it.end for it in native.records()] == [4]
+    assert [record.end for record in native.records()] == [4]

@@ -41,7 +41,7 @@ def test_the_way_back_from_parquet_loses_nothing(tmp_path, suffix):
     source.write_text(json.dumps(document))
     assert convert_parquet(source, packed) == []
     assert convert_parquet(packed, back) == []
-    before, after = (kinetoscope.load(it, cache=False).events.collect().to_dicts() for it in (source, back))
+    before, after = (kinetoscope.load(path, cache=False).events.collect().to_dicts() for path in (source, back))
     assert list(map(plain, after)) == list(map(plain, before))
     if suffix == ".json":
         assert json.loads(back.read_text()) == document

@@ -123,7 +123,7 @@ def test_a_damaged_cache_is_made_anew(tmp_path):
 def test_without_a_cache_nothing_is_written(tmp_path):
     path = write(tmp_path / "trace.json")
     kinetoscope.load(path, cache=False)
-    assert [it.name for it in tmp_path.iterdir()] == ["trace.json"]
+    assert [path.name for path in tmp_path.iterdir()] == ["trace.json"]
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
@@ -151,7 +151,10 @@ def test_begins_and_ends_are_one_span_each(tmp_path):
         ("open", 2000),
         ("last", 0),
     ]
-    assert [it.split()[:4] for it in trace.repairs] == [["1", "spans", "have", "no"], ["1", "ends", "have", "no"]]
+    assert [repair.split()[:4] for repair in trace.repairs] == [
+        ["1", "spans", "have", "no"],
+        ["1", "ends", "have", "no"],
+    ]
 
 
 def test_a_list_with_metadata_before_its_header_has_the_headers_clock(tmp_path):
@@ -179,7 +182,7 @@ def test_a_folder_is_a_set_of_ranks_without_the_merged_trace(tmp_path):
     traces = kinetoscope.load(tmp_path)
     assert isinstance(traces, TraceSet)
     assert traces.ranks == [0, 1]
-    assert [it.rank for it in traces] == [0, 1]
+    assert [trace.rank for trace in traces] == [0, 1]
     spans = traces.spans.group_by("rank").len().sort("rank").collect()
     assert spans.rows() == [(0, 2), (1, 2)]
     assert traces.tracks.collect().select("rank", "trace").unique().height == 2

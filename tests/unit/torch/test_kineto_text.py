@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kineto_pieces import Pieces
-from kinetoscope.formats.trace_base import GRID_NS
+from kinetoscope.clock.clock import GRID_NS
 from kinetoscope.recording.recorder_choice import IS_PURE
 from kinetoscope.torch.export import copy_trace, rewrite_trace
 from kinetoscope.torch.kineto_text import KinetoText, Renamed, read_text

@@ -3,8 +3,7 @@ import os
 import pytest
 
 from kinetoscope.errors import SettingsError
-from kinetoscope.training.attempt import current_attempt
-from kinetoscope.training.ranks import Ranks, current_ranks, run_name_all_ranks_agree_on
+from kinetoscope.training.ranks import Ranks, current_attempt, current_ranks, run_name_all_ranks_agree_on
 
 TORCHRUN = {"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "4", "GROUP_RANK": "1"}
 

@@ -161,7 +161,7 @@ def test_who_waits_learns_of_a_thread_that_has_died_and_does_the_rest(monkeypatc
     writer = WriterThread(on_error=lambda name, error: 1 / 0)
     writer.submit("bad", lambda: forward.wait(60) and 1 / 0)
     writer.submit("good", lambda: seen.append(1))
-    (thread,) = [it for it in threading.enumerate() if it.name == "kinetoscope-writer"]
+    (thread,) = [thread for thread in threading.enumerate() if thread.name == "kinetoscope-writer"]
     waiting = threading.Thread(target=writer.close, args=(600,))
     waiting.start()
     while not writer.is_awaited:

@@ -1,0 +1,138 @@
+"""The files that a command reads and writes, as the user names them: files, folders, globs, pipes, or ``-``."""
+
+import argparse
+import glob
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from kinetoscope.errors import MergeError, SettingsError, TraceFileError
+from kinetoscope.formats.chrome import read_header
+from kinetoscope.formats.chrome_stream import open_trace
+from kinetoscope.formats.compression import UnpackedStream
+from kinetoscope.formats.perfetto import BEGINNING
+from kinetoscope.merge.trace_output import is_perfetto, is_pipe_or_device
+
+SUFFIXES = (".json", ".json.gz", ".json.zst")
+_PARQUET = ".parquet"
+
+
+class TraceInputs(list[Path]):
+    """Files to read. What came through a pipe is in a temporary one, which `shown` calls as the user did."""
+
+    def __init__(self) -> None:
+        self._given: dict[str, str] = {}
+
+    def add(self, path: Path, given: str | None = None) -> None:
+        """Adds a file, once; ``given`` is what the user called it, if that is something else."""
+        if path not in self:
+            self.append(path)
+        if given is not None:
+            self._given[str(path)] = given
+
+    def shown(self, text: object) -> str:
+        """A text with no name of a temporary file in it."""
+        text = str(text)
+        for path, given in self._given.items():
+            text = text.replace(path, given)
+        return text
+
+
+@contextmanager
+def trace_inputs(names: Sequence[str], output: Path | None = None) -> Iterator[TraceInputs]:
+    """The files that ``names`` mean, each once; what only a folder or a glob names may not be a merged trace.
+
+    ``-`` is the standard input; that and named pipes are kept in temporary files, since traces are read twice. Raises
+    `MergeError` for a name that means no file, and `TraceFileError` with the names that the user gave.
+    """
+    with tempfile.TemporaryDirectory(prefix="kinetoscope-") as folder:
+        files = TraceInputs()
+        for number, name in enumerate(names):
+            if name == "-" or is_pipe_or_device(Path(name)):
+                files.add(_kept(name, Path(folder, str(number))), name)
+                continue
+            for path in _expand(name, output):
+                files.add(path)
+        try:
+            yield files
+        except TraceFileError as error:
+            raise TraceFileError(files.shown(error)) from error
+
+
+def _kept(name: str, folder: Path) -> Path:
+    """A copy of what comes through a pipe."""
+    folder.mkdir()
+    path = folder / ("stdin.json" if name == "-" else f"{Path(name).name}.json")
+    with path.open("wb") as stream:
+        if name == "-":
+            shutil.copyfileobj(sys.stdin.buffer, stream)
+        else:
+            with open(name, "rb") as pipe:
+                shutil.copyfileobj(pipe, stream)
+    return path
+
+
+def _expand(name: str, output: Path | None) -> list[Path]:
+    path = Path(name)
+    if path.is_file():
+        return [path]
+    found = sorted(path.iterdir()) if path.is_dir() else sorted(map(Path, glob.glob(name, recursive=True)))
+    traces = [
+        file for file in found if file.name.endswith(SUFFIXES) and file.is_file() and not _is_merged(file, output)
+    ]
+    if not traces:
+        raise MergeError(_none_there(name, found))
+    return traces
+
+
+def _none_there(name: str, found: list[Path]) -> str:
+    if Path(name).is_dir():
+        return f"No trace file: the folder {name} has none that ends in {', '.join(SUFFIXES)}."
+    if found:
+        return f"No trace file: none that {name} means ends in {', '.join(SUFFIXES)}, or all are merged already."
+    return f"No trace file: there is no {name}. Check the path."
+
+
+def _is_merged(file: Path, output: Path | None) -> bool:
+    is_output = output is not None and file.absolute() == output.absolute()
+    return is_output or file.name.startswith(("merged_trace", "."))
+
+
+def add_force(parser: argparse.ArgumentParser) -> None:
+    """Adds ``--force``."""
+    parser.add_argument("--force", action="store_true", help="replace an output that Kinetoscope did not write")
+
+
+def require_free(outputs: Iterable[Path], *, force: bool) -> None:
+    """Raises `SettingsError` for a file that is there and that Kinetoscope did not write, unless told to ``force`` it.
+
+    What is empty may be written to.
+    """
+    for output in outputs:
+        if not force and output.is_file() and output.stat().st_size and not _is_ours(output):
+            raise SettingsError(
+                f"There is a file {output} already, and nothing in it says that Kinetoscope wrote it. "
+                "Choose another name, or pass --force to replace it."
+            )
+
+
+def _is_ours(path: Path) -> bool:
+    """Whether a file says that Kinetoscope wrote it."""
+    try:
+        if path.suffix == _PARQUET:
+            from kinetoscope.table.cache import is_our_parquet  # needs polars
+
+            return is_our_parquet(path)
+        return _begins_as_ours(path) if is_perfetto(path) else "kinetoscope" in read_header(path)
+    except TraceFileError:
+        return False
+
+
+def _begins_as_ours(path: Path) -> bool:
+    room = bytearray(len(BEGINNING))
+    with open_trace(str(path)) as file, memoryview(room) as view:
+        UnpackedStream(file, str(path)).readinto(view)
+    return room == BEGINNING

@@ -1,0 +1,263 @@
+"""Reads one event of a Chrome JSON trace, also a damaged or unusual one, and converts its times to nanoseconds.
+
+`read_event` and `mend` read text that no strict JSON parser takes. `event_to_nanoseconds` converts the times.
+`ordinary_event` turns an event with unusual values (a field of another type, a number that is too large, NaN) into
+strict JSON that both scanners of `chrome_scan` take; what has no meaning is left out and counted.
+"""
+
+import json
+import math
+import re
+from collections import Counter
+from decimal import Decimal
+from enum import IntEnum
+from typing import Any, TypeGuard
+
+import msgspec
+
+FURTHEST_NS = 2**62
+"""The sum of two times up to this limit fits into 64 bits."""
+
+MOST_NS = 4 * 10**18
+"""126 years, the largest time of an event: a sum with it fits into 64 bits."""
+
+MOST_DIGITS = 18
+"""Integers of more digits are in no column."""
+
+MOST_FIELDS = 60
+"""An ordinary event has at most so many fields without a column."""
+
+_DOUBLES_LOSE_DIGITS_FROM_US = 2**43  # doubles from here on cannot hold nanoseconds
+_LENIENT = json.JSONDecoder(strict=False)
+_EXACT = json.JSONDecoder(strict=False, parse_float=Decimal)
+
+_QUOTES_OF_A_FIELD = 4
+_BLANKS = " \t\r"
+_STRING_LINE = re.compile(r'([ \t\r]*"[^"\n]*"[ \t\r]*:[ \t\r]*")(.*)("[ \t\r]*(?:,[ \t\r]*)?)')
+_ESCAPE_OR_BARE = re.compile(r'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})|["\\]')
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]:,"]|[^ \t\n\r",:{}\[\]]+', re.DOTALL)
+
+_LARGEST = 10**MOST_DIGITS
+_TEXT_FIELDS = ("name", "cat")
+_PLACE_FIELDS = ("pid", "tid", "id")
+_TIME_FIELDS = ("ts", "dur")
+_KNOWN_FIELDS = frozenset({"ph", "args", *_TEXT_FIELDS, *_PLACE_FIELDS, *_TIME_FIELDS})
+
+
+def event_to_nanoseconds(event: dict[str, Any], base_ns: int) -> bool:
+    """Turns ``ts`` and ``dur`` of one event, as it is written, into nanoseconds; False if they are no numbers."""
+    try:
+        if "ts" in event:
+            event["ts"] = base_ns + nanoseconds(event["ts"])
+        if "dur" in event:
+            event["dur"] = nanoseconds(event["dur"])
+    except (TypeError, ValueError, OverflowError, ArithmeticError):
+        return False
+    return True
+
+
+def nanoseconds(microseconds: Any) -> int:
+    """Microseconds as nanoseconds, exactly, or to the next even one; a string may stand for a number.
+
+    Raises TypeError, ValueError or ArithmeticError for what is no finite number, or more than 126 years.
+    """
+    if isinstance(microseconds, bool) or not isinstance(microseconds, (int, float, Decimal, str)):
+        raise TypeError("A time is a number.")
+    number = Decimal(microseconds) if isinstance(microseconds, str) else microseconds
+    if not abs(number) * 1000 <= MOST_NS:  # also what is no number
+        raise OverflowError("No event is that far away.")
+    if isinstance(number, int):
+        return number * 1000
+    if abs(number) >= _DOUBLES_LOSE_DIGITS_FROM_US:
+        return round(Decimal(number) * 1000)
+    whole = math.floor(number)
+    return whole * 1000 + round((float(number) - whole) * 1000)
+
+
+class Damage(IntEnum):
+    """What had to be done to an event so that it could be read."""
+
+    NOT_UTF8 = 1
+    ESCAPES = 2
+    """Quotes or backslashes in its strings were not escaped."""
+    COMMAS = 3
+    """Commas between its fields were missing or too many."""
+    TIMELESS = 4
+    """Its time is not a number: it is left out."""
+    LOST = 5
+    """It cannot be read: it is left out."""
+
+
+def read_event(text: str, position: int) -> tuple[Any, int]:
+    """The value at ``position``, and where it ends; control characters and NaN may be in it. Raises ValueError."""
+    event, end = _LENIENT.raw_decode(text, position)
+    if isinstance(event, dict) and (_loses_digits(event.get("ts")) or _loses_digits(event.get("dur"))):
+        exact, _ = _EXACT.raw_decode(text, position)
+        event.update((key, exact[key]) for key in _TIME_FIELDS if key in exact)
+    return event, end
+
+
+def _loses_digits(number: object) -> bool:
+    return isinstance(number, float) and abs(number) >= _DOUBLES_LOSE_DIGITS_FROM_US
+
+
+def reach_of(error: ValueError, text: str) -> int:
+    """How far into ``text`` `read_event` came before it failed."""
+    if isinstance(error, json.JSONDecodeError) and not error.msg.startswith("Unterminated string"):
+        return error.pos
+    return len(text)
+
+
+def is_strict(text: bytes, event: Any) -> bool:
+    """Whether every parser takes the text, which `read_event` read as ``event``."""
+    try:
+        text.decode()
+        msgspec.json.decode(text, type=msgspec.Raw)
+        json.dumps(event, ensure_ascii=False, default=str).encode()  # no string holds half of a character
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return False
+    return True
+
+
+def mend(piece: str) -> tuple[Any, Damage]:
+    """The event in ``piece`` once its strings are escaped, where a line holds one field, as Kineto writes it.
+
+    If that is not enough, its commas are put where they belong. It may still be `Damage.LOST`.
+    """
+    text = "\n".join(map(_mend_line, piece.split("\n")))
+    for damage in (Damage.ESCAPES, Damage.COMMAS):
+        try:
+            return read_event(text, 0)[0], damage
+        except (ValueError, RecursionError):
+            text = _mend_commas(text)
+    return None, Damage.LOST
+
+
+def _mend_commas(text: str) -> str:
+    """The text with commas between the members of lists and objects, and nowhere else."""
+    tokens = [token for token in _TOKEN.findall(text) if token != ","]
+    return "".join(
+        token if before in "{[:" or token in "}]:" else "," + token
+        for before, token in zip([":", *tokens], tokens, strict=False)
+    )
+
+
+def _mend_line(line: str) -> str:
+    if line.count('"') <= _QUOTES_OF_A_FIELD and "\\" not in line:
+        return line
+    match = _STRING_LINE.fullmatch(line)
+    if match is None or _is_field(line):
+        return line
+    return match[1] + _ESCAPE_OR_BARE.sub(_escape, match[2]) + match[3]
+
+
+def _is_field(line: str) -> bool:
+    try:
+        _LENIENT.decode("{" + line.strip(_BLANKS).removesuffix(",") + "}")
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _escape(match: re.Match[str]) -> str:
+    return match[0] if len(match[0]) > 1 else "\\" + match[0]
+
+
+def read_fields(fields: str) -> dict[str, Any]:
+    """The members of an object, without its braces, as far as they can be read: all of them or none."""
+    for candidate in (fields, "\n".join(map(_mend_line, fields.split("\n")))):
+        try:
+            return _LENIENT.decode("{" + candidate.strip().strip(",") + "}")
+        except (ValueError, RecursionError):
+            continue
+    return {}
+
+
+def is_ordinary(event: dict[str, Any]) -> bool:
+    """Whether the fields of an event, its times as they stand in the file, are of the types that the format says."""
+    return (
+        _is_phase(event.get("ph"))
+        and all(type(event[name]) is str for name in _TEXT_FIELDS if name in event)
+        and all(_is_place(event[name]) for name in _PLACE_FIELDS if name in event)
+        and all(type(event[name]) in (int, float, Decimal) for name in _TIME_FIELDS if name in event)
+        and isinstance(event.get("args", {}), dict)
+        and len(event.keys() - _KNOWN_FIELDS) <= MOST_FIELDS
+    )
+
+
+def _is_phase(value: Any) -> bool:
+    return isinstance(value, str) and len(value) == 1 and " " <= value < "\x7f" and value not in '"\\'
+
+
+def _is_place(value: Any) -> TypeGuard[int | str]:
+    return type(value) is str or (type(value) is int and abs(value) < _LARGEST)
+
+
+def ordinary_event(event: dict[str, Any], counts: Counter[str]) -> bytes | None:
+    """The event as strict JSON that scanners take; None, and a count of the reason, if it cannot be one.
+
+    Its times are nanoseconds, as `event_to_nanoseconds` leaves them.
+    """
+    if not _is_phase(event.get("ph")):
+        counts["no_event"] += 1
+        return None
+    fields = _own_fields(event)
+    others = [(key, value) for key, value in event.items() if key not in _KNOWN_FIELDS]
+    fields |= dict(others[: MOST_FIELDS - 1])
+    if len(others) >= MOST_FIELDS:
+        fields["other_fields"] = dict(others[MOST_FIELDS - 1 :])
+    try:
+        return msgspec.json.encode(_plain(fields, counts))
+    except RecursionError:
+        counts["lost"] += 1
+        return None
+
+
+def _own_fields(event: dict[str, Any]) -> dict[str, Any]:
+    """The fields that have columns, each of the type that scanners take."""
+    fields: dict[str, Any] = {"ph": event["ph"]}
+    for name in _TEXT_FIELDS:
+        if event.get(name) is not None:
+            fields[name] = _as_text(event[name])
+    for name in _PLACE_FIELDS:
+        if event.get(name) is not None:
+            fields[name] = _as_place(event[name])
+    for name in _TIME_FIELDS:
+        if name in event:
+            fields[name] = _microseconds(event[name])
+    if event.get("args") is not None:
+        fields["args"] = event["args"] if isinstance(event["args"], dict) else {"args": event["args"]}
+    return fields
+
+
+def _as_text(value: Any) -> str:
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
+        return ",".join(value)  # as the format has several categories
+    return value if isinstance(value, str) else json.dumps(value, default=str)
+
+
+def _as_place(value: Any) -> int | str:
+    if isinstance(value, float | Decimal) and math.isfinite(value) and value == int(value) and abs(value) < _LARGEST:
+        return int(value)
+    return value if _is_place(value) else json.dumps(value, default=str)
+
+
+def _microseconds(time_ns: int) -> msgspec.Raw:
+    whole, rest = divmod(abs(time_ns), 1000)
+    return msgspec.Raw(f"{'-' * (time_ns < 0)}{whole}.{rest:03}".encode())
+
+
+def _plain(value: Any, counts: Counter[str]) -> Any:
+    """The value without what strict JSON or UTF-8 does not have."""
+    if isinstance(value, str):
+        return value if value.isascii() else value.encode(errors="backslashreplace").decode()
+    if isinstance(value, dict):
+        return {_plain(key, counts): _plain(item, counts) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_plain(item, counts) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        counts["not_finite"] += 1
+        return None
+    if isinstance(value, int) and not isinstance(value, bool):
+        return msgspec.Raw(str(value).encode())
+    return value

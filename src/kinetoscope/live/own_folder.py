@@ -1,0 +1,314 @@
+"""live: this process's live folder. It keeps what is recorded until that is saved, so that a kill loses nothing."""
+
+import contextlib
+import errno
+import itertools
+import logging
+import os
+import secrets
+import shutil
+import tempfile
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import BinaryIO, Protocol
+
+import msgspec
+
+from kinetoscope.live.folders import (
+    LiveRun,
+    contributed_folder,
+    delete_pointer,
+    report_leftovers,
+    write_live_run,
+    write_pointer,
+)
+from kinetoscope.live.owner_lock import OwnerLock
+from kinetoscope.live.window_log import EpochBegan, Event, WindowClosed, WindowLog, WindowOpened, WindowSaved
+from kinetoscope.training.ranks import Attempt
+from kinetoscope.training.run_folder import RunFolder
+from kinetoscope.training.timestamp import Moment, timestamp_fields
+from kinetoscope.writing.atomic_file import atomic_file, temporary_folder
+
+_log = logging.getLogger("kinetoscope")
+LIVE_BYTES_MAX = 256 << 20
+_MOST_TRIES = 10
+_NETWORK = (
+    "nfs",
+    "cifs",
+    "smb",
+    "lustre",
+    "ceph",
+    "gpfs",
+    "beegfs",
+    "glusterfs",
+    "9p",
+    "afs",
+    "fuse",
+    "pvfs",
+    "orangefs",
+)
+
+
+class FilesRecorder(Protocol):
+    """What a live folder asks of the recorder whose files it has, if the recorder ``keeps_files``."""
+
+    request: Callable[[], object] | None
+    """Called when there may soon be too little space to record into."""
+    run_file: str | None
+    window_began_ns: int
+
+    @property
+    def keeps_files(self) -> bool: ...
+    @property
+    def window(self) -> int: ...
+    @property
+    def trouble(self) -> int:
+        """The errno for which it cannot keep files any more; 0 for none."""
+        ...
+
+    def prepare(self) -> None: ...
+    def is_short(self) -> bool: ...
+    def open_folder(self, folder: str, rank: int, limit_bytes: int) -> None: ...
+    def close_folder(self, *, leave_files: bool = False) -> None: ...
+
+
+class LiveFolder:
+    """The live folder of one process. ``submit(name, job)`` runs a job on the writer thread; ``make_room(is_short)``
+    gives up what could not be saved while there is too little space; ``tell_children(run_file)`` lets child processes
+    find the folder, and returns what undoes that.
+
+    Nothing here raises: where files cannot be kept, the recorder stays in memory, and one warning says why.
+    """
+
+    def __init__(
+        self,
+        recorder: FilesRecorder,
+        submit: Callable[[str, Callable[[], object]], None],
+        make_room: Callable[[Callable[[], bool]], object],
+        tell_children: Callable[[str], Callable[[], object]],
+    ) -> None:
+        self._recorder = recorder
+        self._submit = submit
+        self._make_room = make_room
+        self._tell_children = tell_children
+        self._tell_children_no_more: Callable[[], object] | None = None
+        self._is_closed = False
+        self.path: Path | None = None
+        self.run_folder: Path | None = None
+        self._pointer: Callable[[], object] | None = None
+        self._windows: WindowLog | None = None
+        self._lock: OwnerLock | None = None
+        self._said = False
+
+    def prepare_ahead(self) -> None:
+        """Has the writer thread see to it that there is always space to record into, in memory too."""
+        if self._recorder.keeps_files:
+            self._recorder.request = lambda: self._submit("Preparing space to record into", self._prepare)
+
+    def open(self, run_folder: Path, run: LiveRun, attempt: Attempt, limit_bytes: int) -> None:
+        """Keeps what is recorded from now on below ``run_folder``, or where that is on a network file system, in local
+        temporary storage; then a file in the run folder says where."""
+        self.run_folder = run_folder
+        report_leftovers(run_folder)
+        if not self._recorder.keeps_files:
+            return
+        wanted = attempt.live_folder(run_folder)
+        try:
+            self.path = self._make(run_folder, wanted)
+            self._lock = OwnerLock(self.path)  # before run.json, without which nobody asks for it
+            self._write_run(run_folder, wanted, run)
+            self._windows = WindowLog(self.path)
+            self._recorder.open_folder(str(self.path), run.rank, limit_bytes)
+        except OSError as error:
+            self._warn(self.path or wanted, error)
+            self._delete()
+        else:
+            self._tell_children_no_more = self._tell_children(str(self._recorder.run_file))
+
+    def note_opened(self, cycle: int, timestamp: Moment) -> None:
+        """Writes down, on the writer thread, that the window of a cycle has opened."""
+        if self.path is not None:
+            window, began_ns = self._recorder.window, self._recorder.window_began_ns
+            self._note(WindowOpened(window, cycle, began_ns, timestamp_fields(timestamp)))
+
+    def note_epoch(self, began_ns: int, epoch: int) -> None:
+        """Writes down, on the writer thread, that an epoch has begun in the window that is open."""
+        if self.path is not None:
+            self._note(EpochBegan(self._recorder.window, began_ns, epoch))
+
+    def note_closed(self, window: int, closed_ns: int, timestamp: Moment) -> None:
+        """Writes down, on the writer thread, that a window has closed."""
+        if self.path is not None:
+            self._note(WindowClosed(window, closed_ns, timestamp_fields(timestamp)))
+
+    def note_saved(self, window: int) -> None:
+        """Writes down at once, for the writer thread, that every handler has had what was recorded in a window."""
+        self._write_down(WindowSaved(window))
+
+    def _note(self, event: Event) -> None:
+        self._submit("Noting what happens to a window", lambda: self._write_down(event))
+
+    def _write_down(self, event: Event) -> None:
+        if self.path is not None and self._windows is not None:
+            try:
+                if self._lock is not None:
+                    self._lock.renew()
+                self._windows.append(event)
+            except OSError as error:
+                self._warn(self.path, error)
+
+    def close(self, *, is_saved: bool) -> None:
+        """Gives back all space to record into, and deletes the folder if everything in it ``is_saved``. Else it stays,
+        for `recover` or until this is called again."""
+        if self._recorder.keeps_files and not self._is_closed:
+            self._is_closed = True
+            if self.path is not None:
+                self._say_trouble()
+            if self._tell_children_no_more is not None:
+                self._tell_children_no_more()
+            self._recorder.close_folder(leave_files=not is_saved)
+        if is_saved:
+            self._delete()
+
+    def stop_preparing(self) -> None:
+        """Asks the writer thread for nothing more."""
+        if self._recorder.keeps_files:
+            self._recorder.request = None
+
+    def _make(self, run_folder: Path, wanted: Path) -> Path:
+        """Makes a folder that was not there: ``wanted``, or one elsewhere. Raises OSError if that cannot be done."""
+        if is_on_network(wanted):
+            return Path(tempfile.mkdtemp(prefix=f"kinetoscope-{wanted.name}-"))
+        _make_new(run_folder, wanted)
+        return wanted
+
+    def _write_run(self, run_folder: Path, wanted: Path, run: LiveRun) -> None:
+        """Writes down whose folder it is, and if it is elsewhere, where ``wanted`` would be, that it is."""
+        folder = self.path or wanted
+        token = "" if folder == wanted else secrets.token_hex(16)
+        recipes = [recipe.within(run_folder) for recipe in run.recipes]
+        write_live_run(folder, msgspec.structs.replace(run, recipes=recipes, token=token))
+        if token:
+            self._pointer = partial(delete_pointer, run_folder, wanted.name)
+            write_pointer(run_folder, wanted.name, folder, token)
+
+    def _prepare(self) -> None:
+        self._recorder.prepare()
+        self._make_room(self._recorder.is_short)
+        self._say_trouble()
+
+    def _say_trouble(self) -> None:
+        if self._recorder.trouble and self.path is not None:
+            self._warn(self.path, OSError(self._recorder.trouble, os.strerror(self._recorder.trouble)))
+
+    def _warn(self, path: Path, error: OSError) -> None:
+        if not self._said:
+            self._said = True
+            _log.warning(
+                "The live folder %s cannot be used: %s. What is recorded from here on stays in memory until it is "
+                "saved, and a kill would lose it. Choose another place with live_folder=.",
+                path,
+                error.strerror or error,
+            )
+
+    def _delete(self) -> None:
+        path, self.path = self.path, None
+        if self._pointer is not None:
+            with contextlib.suppress(OSError):
+                self._pointer()
+        if path is not None:
+            shutil.rmtree(path, ignore_errors=True)
+        if self._lock is not None:
+            self._lock.release()  # after the folder has gone: until then it is nobody else's
+            self._lock = None
+        if path is not None:
+            with contextlib.suppress(OSError):
+                path.parent.rmdir()  # `live` itself, unless another process is still in it
+
+
+def _make_new(run_folder: Path, folder: Path) -> None:
+    """Makes a folder in ``live`` in the run's folder. Raises FileExistsError if it is there already."""
+    run = RunFolder(run_folder)
+    for _ in range(_MOST_TRIES):
+        with contextlib.suppress(FileNotFoundError):  # `live` went meanwhile, with the last process that was in it
+            run.make_folder(folder.parent.name)
+            with run.open_folder(folder.parent.name) as live:
+                return os.mkdir(folder.name, dir_fd=live)
+    raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(folder))
+
+
+def is_on_network(path: Path) -> bool:
+    """Whether ``path``, or the folder in which it will be made, is on a network file system."""
+    import psutil  # slow to import, and used once a run
+
+    place = Path(os.path.realpath(path))
+    with contextlib.suppress(OSError):
+        mounts = [mount for mount in psutil.disk_partitions(all=True) if place.is_relative_to(mount.mountpoint)]
+        # of several in one place, the last one hides the others
+        innermost = max(reversed(mounts), key=lambda mount: len(mount.mountpoint), default=None)
+        return innermost is not None and innermost.fstype.startswith(_NETWORK)
+    return False
+
+
+_MOST_LETTERS = 60  # of a name: four bytes each at most
+
+
+class TemporaryFiles:
+    """Files of one run that last only until their cycle is saved. They lie in ``live_folder()``, cycle by cycle: so
+    `recover` finds what was contributed to a cycle that a kill left unsaved, and deletes the rest with the folder.
+
+    While that is None they lie among the system's temporary files, where those of killed processes are deleted when
+    another one needs some.
+    """
+
+    def __init__(self, live_folder: Callable[[], Path | None]) -> None:
+        self._live_folder = live_folder
+        self._elsewhere: Path | None = None
+        self._undo = contextlib.ExitStack()
+        self._serial = itertools.count()
+
+    def folder(self, cycle: int) -> Path:
+        """Where those of a cycle lie; for the writer thread. Raises OSError if there is no place for them."""
+        folder = self._in_live_folder(cycle)
+        if folder is None:
+            self._elsewhere = self._elsewhere or self._undo.enter_context(temporary_folder())
+            folder = contributed_folder(self._elsewhere, cycle)
+            folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    def keep(self, file: Path, cycle: int) -> Callable[[], Path]:
+        """Keeps what ``file`` holds, so that its owner may delete it. The writer thread calls what is returned for the
+        path.
+
+        It is kept by a second link. Where there can be none, the writer thread copies it. Raises OSError if it cannot
+        be read.
+        """
+        folder, name = self._in_live_folder(cycle), f"{next(self._serial)}-{file.name[-_MOST_LETTERS:]}"
+        if folder is not None:
+            with contextlib.suppress(OSError):  # another file system, or one without links
+                os.link(file, folder / name)
+                return lambda: folder / name
+        stream = file.open("rb")
+        return lambda: self._copy(stream, self.folder(cycle) / name)
+
+    def close(self) -> None:
+        """Deletes those that are not in a live folder."""
+        self._elsewhere = None
+        self._undo.close()
+
+    def _copy(self, stream: BinaryIO, kept: Path) -> Path:
+        stream.seek(0)  # this may be called again, after an error
+        with atomic_file(kept) as copy:
+            shutil.copyfileobj(stream, copy, 1 << 20)
+        stream.close()
+        return kept
+
+    def _in_live_folder(self, cycle: int) -> Path | None:
+        live = self._live_folder()
+        with contextlib.suppress(OSError):
+            if live is not None and live.is_dir():
+                folder = contributed_folder(live, cycle)
+                folder.mkdir(parents=True, exist_ok=True)
+                return folder
+        return None

@@ -1,0 +1,110 @@
+"""live: ``owner.lock`` in a live folder, by which a process shows that it lives. Whoever reads the folder asks it.
+
+A POSIX record lock: the kernel releases it when the process ends, however it ends, and no forked child holds it. It is
+seen across pid namespaces, where pids say nothing.
+"""
+
+import errno
+import os
+import socket
+from contextlib import suppress
+from enum import Enum
+from pathlib import Path
+
+from kinetoscope.training.ranks import is_process_alive
+
+_NAME = "owner.lock"
+_BOOT_ID_BYTES = 64
+# The locks of this process, by device and inode, with its pid: a forked child has a copy of this, but not the locks.
+_held: dict[tuple[int, int], int] = {}
+
+
+class Owner(Enum):
+    """What is known of the process that keeps a live folder."""
+
+    ALIVE = 1
+    DEAD = 2
+    UNKNOWN = 3
+
+
+class OwnerLock:
+    """Held by the process that made ``folder``, from now until `release` or its end.
+
+    The file is opened once: a process that closes any descriptor of a file loses its locks on it. Where the file system
+    has no locks there is none, and `owner_state` goes by the pid. Raises OSError if the file cannot be made.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / _NAME
+        self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        status = os.fstat(self._file)
+        self._key = status.st_dev, status.st_ino
+        try:
+            os.write(self._file, _boot_id())
+            _lock(self._file)
+            _held[self._key] = os.getpid()
+        except OSError:
+            self._path.unlink(missing_ok=True)
+            self.release()
+
+    def renew(self) -> None:
+        """Takes the lock again, in case this process has lost it: by making a copy of the folder, say."""
+        with suppress(OSError):
+            if self._file >= 0:
+                _lock(self._file)
+
+    def release(self) -> None:
+        """Gives the lock back. In a forked child this changes nothing for the parent."""
+        file, self._file = self._file, -1
+        _held.pop(self._key, None)
+        if file >= 0:
+            os.close(file)
+
+
+def owner_state(folder: Path | None, host: str, pid: int) -> Owner:
+    """Whether the process that made the live folder ``folder`` lives. Never raises.
+
+    Its lock says so. Where that cannot be asked, or where there is no folder, ``pid`` is looked for if ``host`` is this
+    machine; of another machine's process nothing is known then.
+    """
+    state = _ask_lock(folder / _NAME, host) if folder is not None else Owner.UNKNOWN
+    if state is not Owner.UNKNOWN or host != socket.gethostname():
+        return state
+    return Owner.ALIVE if is_process_alive(pid) else Owner.DEAD
+
+
+def _ask_lock(path: Path, host: str) -> Owner:
+    try:
+        status = path.lstat()
+        if _held.get((status.st_dev, status.st_ino)) == os.getpid():
+            return Owner.ALIVE
+        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return Owner.UNKNOWN
+    try:
+        # Shared: two that ask at the same moment must not take each other for the owner.
+        _lock(file, is_shared=True)
+        boot_id = os.read(file, _BOOT_ID_BYTES)
+    except OSError as error:
+        return Owner.ALIVE if error.errno in (errno.EACCES, errno.EAGAIN) else Owner.UNKNOWN
+    finally:
+        os.close(file)
+    # Not every network file system tells one machine of another's locks.
+    is_here = boot_id == _boot_id() or host == socket.gethostname()
+    return Owner.DEAD if is_here else Owner.UNKNOWN
+
+
+def _lock(file: int, *, is_shared: bool = False) -> None:
+    """Raises OSError if another process has the lock, or where there are none."""
+    try:
+        import fcntl
+    except ImportError:
+        raise OSError(errno.ENOLCK, "there are no file locks here") from None
+    fcntl.lockf(file, (fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+
+
+def _boot_id() -> bytes:
+    """The same for all containers of a machine, until it is started again; empty where the kernel has none."""
+    with suppress(OSError):
+        return Path("/proc/sys/kernel/random/boot_id").read_bytes()[:_BOOT_ID_BYTES]
+    return b""

@@ -1,0 +1,241 @@
+"""live: the 32-byte record, the one form in which spans, instants and counter values leave a recorder.
+
+Where threads share a chunk, track marks say whose the records are. `src/native/recorder/record.h` explains both byte by
+byte.
+"""
+
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum, IntFlag
+from itertools import chain
+from typing import Any, NamedTuple, Protocol, Self
+
+try:
+    from kinetoscope import _native
+except ImportError:  # the functions here serve without
+    _native = None
+
+
+class Kind(IntEnum):
+    """What a record is."""
+
+    SPAN = 1
+    INSTANT = 2
+    COUNTER = 3
+
+
+class Flag(IntFlag):
+    """What is special about a record."""
+
+    NONE = 0
+    CUT = 1
+    """The span was still open when its window closed, and ends there."""
+    FLOAT = 2
+    """The counter's value is a double; without this flag it is a 64-bit integer."""
+
+
+class Record(NamedTuple):
+    """One thing that happened on one thread. Times are nanoseconds on the monotonic clock.
+
+    ``end`` is the end of a span, the value of a counter, and 0 for an instant. ``name`` and ``series`` are ids in
+    the recorder's tables of names; ``depth`` counts the spans that were open on the thread at the begin.
+    """
+
+    begin: int
+    end: int | float
+    name: int
+    batch: int
+    depth: int
+    kind: int
+    flags: int
+    series: int = 0
+
+
+class RecordColumns(NamedTuple):
+    """The fields of many records, each as a memoryview of one type: items ``q`` (64 bits), ``I``, ``H`` or ``B``.
+
+    ``end`` has the value's 64 bits as they stand: ``end.cast("B").cast("d")`` reads those of records with `Flag.FLOAT`.
+    """
+
+    begin: memoryview
+    end: memoryview
+    name: memoryview
+    batch: memoryview
+    depth: memoryview
+    kind: memoryview
+    flags: memoryview
+    series: memoryview
+
+
+_COLUMN_TYPES: tuple[Any, ...] = ("q", "q", "I", "I", "H", "B", "B", "I")
+
+
+def record_columns(packed: bytes | memoryview) -> RecordColumns:
+    """The records in ``packed``, whose length is a multiple of 32, as columns. Where there is `kinetoscope._native`
+    other threads run meanwhile."""
+    num_records = len(packed) // RECORD_BYTES
+    widths = [struct.calcsize(it) for it in _COLUMN_TYPES]
+    columns = [bytearray(num_records * width) for width in widths]
+    if _native is not None:
+        _native.record_columns(packed, *columns)
+    else:
+        offset = 0
+        for column, width in zip(columns, widths, strict=True):
+            for byte in range(width):
+                column[byte::width] = packed[offset + byte :: RECORD_BYTES]
+            offset += width
+    return RecordColumns(*(memoryview(it).cast(type_) for it, type_ in zip(columns, _COLUMN_TYPES, strict=True)))
+
+
+_INTEGER = struct.Struct("<qqIIHBBI")
+_FLOAT = struct.Struct("<qdIIHBBI")
+RECORD_BYTES = _INTEGER.size
+_LARGEST_DEPTH = 2**16 - 1
+_LARGEST_INTEGER = 2**63 - 1
+
+
+def pack_records(records: Iterable[Record | tuple]) -> bytes:
+    """The records as bytes, 32 each, little-endian, in the order given."""
+    return b"".join(map(_pack, records))
+
+
+def _pack(record: Record | tuple) -> bytes:
+    begin, end, name, batch, depth, kind, flags, series = record
+    depth = min(depth, _LARGEST_DEPTH)
+    if isinstance(end, float) or abs(end) > _LARGEST_INTEGER:
+        return _FLOAT.pack(begin, _as_float(end), name, batch, depth, kind, flags | Flag.FLOAT, series)
+    return _INTEGER.pack(begin, end, name, batch, depth, kind, flags, series)
+
+
+def _as_float(value: float) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        return float("inf") if value > 0 else float("-inf")
+
+
+def unpack_records(packed: bytes | memoryview) -> Iterator[Record]:
+    """The records in ``packed``, whose length is a multiple of 32."""
+    for offset, fields in zip(range(0, len(packed), RECORD_BYTES), _INTEGER.iter_unpack(packed), strict=True):
+        if fields[6] & Flag.FLOAT:
+            fields = _FLOAT.unpack_from(packed, offset)
+        yield Record._make(fields)
+
+
+# -- track marks --------------------------------------------------------------------------------------------------
+
+_MARK = struct.Struct("<20sIHBBI")
+_FLAG_MAIN = 4
+_NAME_BYTES = 20
+_LONGEST_NAME_BYTES = 128
+_KIND_OFFSET = 26
+MOST_MARKS = -(-_LONGEST_NAME_BYTES // _NAME_BYTES)
+"""How many records name one thread at most."""
+MARK = 6
+"""The kind of record that a mark is, beside those of `Kind`."""
+
+
+class TrackMark(NamedTuple):
+    """Whose the records after it are."""
+
+    track: int
+    tid: int
+    name: str
+    is_main: bool
+
+
+class Stretch(NamedTuple):
+    """The records from ``first`` up to but not including ``end``, all of one thread."""
+
+    mark: TrackMark
+    first: int
+    end: int
+
+
+def pack_mark(mark: TrackMark) -> bytes:
+    """The mark as records, 32 bytes each."""
+    name = mark.name.encode(errors="replace")[:_LONGEST_NAME_BYTES]
+    pieces = [name[at : at + _NAME_BYTES] for at in range(0, max(1, len(name)), _NAME_BYTES)]
+    flags = _FLAG_MAIN if mark.is_main else 0
+    return b"".join(_MARK.pack(piece, mark.track, 0, MARK, flags, mark.tid) for piece in pieces)
+
+
+def stretches(packed: bytes | memoryview, unmarked: TrackMark) -> Iterator[Stretch]:
+    """Every stretch in which there is a record. What stands before the first mark, because that was damaged, is
+    ``unmarked``'s."""
+    kinds = bytes(packed[_KIND_OFFSET::RECORD_BYTES])
+    at = kinds.find(MARK)
+    if at != 0 and kinds:
+        yield Stretch(unmarked, 0, at if at > 0 else len(kinds))
+    while at >= 0:
+        mark, first = _read_mark(packed, kinds, at)
+        at = kinds.find(MARK, first)
+        end = at if at >= 0 else len(kinds)
+        if end > first:
+            yield Stretch(mark, first, end)
+
+
+def _read_mark(packed: bytes | memoryview, kinds: bytes, first: int) -> tuple[TrackMark, int]:
+    """The mark that begins at a record, and the number of the first record after it."""
+    piece, track, _, _, flags, tid = _MARK.unpack_from(packed, first * RECORD_BYTES)
+    name, end = piece, first + 1
+    while end < len(kinds) and kinds[end] == MARK:
+        piece, also_track, *_ = _MARK.unpack_from(packed, end * RECORD_BYTES)
+        if also_track != track:
+            break
+        name, end = name + piece, end + 1
+    return TrackMark(track, tid, name.rstrip(b"\0").decode(errors="replace"), bool(flags & _FLAG_MAIN)), end
+
+
+# -- threads ------------------------------------------------------------------------------------------------------
+
+
+class RecordPart(Protocol):
+    """Some of a thread's records, wherever they are kept: as long as there are records."""
+
+    def __len__(self) -> int: ...
+    def read(self) -> bytes | memoryview:
+        """The records, 32 bytes each."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class PartInMemory:
+    """Records that are at hand as bytes."""
+
+    packed: bytes
+
+    def __len__(self) -> int:
+        return len(self.packed) // RECORD_BYTES
+
+    def read(self) -> bytes:
+        return self.packed
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadRecords:
+    """What one thread recorded in one window: 32-byte records (see `kinetoscope.live.record`), in the order in which
+    they ended. ``num_dropped`` more found no space.
+
+    There may be more of them than fit into memory; read part by part, there is only one part of them at a time.
+    """
+
+    tid: int
+    name: str
+    is_main: bool
+    parts: Sequence[RecordPart] = field(repr=False)
+    num_dropped: int = 0
+
+    @classmethod
+    def of(cls, tid: int, name: str, is_main: bool, packed: bytes, num_dropped: int = 0) -> Self:
+        """Records that are all in memory."""
+        return cls(tid, name, is_main, (PartInMemory(packed),), num_dropped)
+
+    @property
+    def num_records(self) -> int:
+        return sum(map(len, self.parts))
+
+    def records(self) -> Iterator[Record]:
+        """Every record, read part by part."""
+        return chain.from_iterable(unpack_records(part.read()) for part in self.parts)

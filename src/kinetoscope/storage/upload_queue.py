@@ -1,0 +1,216 @@
+"""The uploads that wait, in ``{run folder}/.uploads/rank{r}/``.
+
+Each waiting upload is one small file, named so that sorting gives the order. When the upload is confirmed the file is
+deleted, and a line in ``uploaded.jsonl`` replaces it. Files are written and deleted whole, so a kill at any moment
+loses nothing.
+"""
+
+import itertools
+import os
+import re
+import time
+from collections.abc import Collection, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from kinetoscope.errors import UnsafePathError
+from kinetoscope.formats.own_json import append_line, decode_struct, encode_struct
+from kinetoscope.training.run_folder import RunFolder, is_name_inside
+
+_FOLDER, _UPLOADED = ".uploads", "uploaded.jsonl"
+_WAITING, _LEFT_ASIDE, _EXPENDABLE = ".json", ".aside", ".expendable"
+_RESERVE, _RESERVE_BYTES = "reserve", 64 << 10
+_ENTRY_BYTES, _UPLOADED_BYTES = 64 << 10, 256 << 20
+_RANK = re.compile(r"rank(0|[1-9][0-9]{0,8})")
+_MOST_SHOWN = 200
+_serial = itertools.count()
+
+
+class Upload(msgspec.Struct, frozen=True):
+    """A local file and where it is to go. ``path`` is relative to the run's folder."""
+
+    path: str
+    url: str
+
+
+class ConfirmedUpload(msgspec.Struct, frozen=True):
+    """A file is in the store: the store was asked, and has as many bytes, with this checksum."""
+
+    path: str
+    url: str
+    size_bytes: int
+    md5: str
+    num_tries: int
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingUpload:
+    """An entry of the queue: the upload, the file that stands for it, and the run's folder."""
+
+    upload: Upload
+    entry: Path
+    run_folder: Path
+
+    @property
+    def file(self) -> Path:
+        """What is to be uploaded, as the entry says: see `place` before it is read or deleted."""
+        return Path(os.path.normpath(self.run_folder / self.upload.path))
+
+    def place(self, also: Collection[Path] = ()) -> tuple[RunFolder, str]:
+        """The folder in which the file is, and its name there: the run's folder, or one of ``also``.
+
+        Raises `UnsafePathError` for a file that is in none of them.
+        """
+        if is_name_inside(self.upload.path):
+            return RunFolder(self.run_folder), self.upload.path
+        for folder in also:
+            with suppress(UnsafePathError, ValueError):  # ValueError: a path with a null character in it
+                return RunFolder(folder), RunFolder(folder).name_of(self.file)
+        raise UnsafePathError(
+            f"{str(self.file)[:_MOST_SHOWN]!r} is not in the run's folder. Pass --also with the folder in which it is, "
+            "if it is to be uploaded."
+        )
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it is still to be done."""
+        return self._folder.is_file(self._name)
+
+    def mark_expendable(self) -> None:
+        """Writes down that nobody but this upload needs the file any more."""
+        self._folder.write(self._mark, b"")
+
+    def remove(self) -> bool:
+        """Takes the entry out of the queue; whether the file may go with it."""
+        self._folder.delete(self._name)
+        is_expendable = self._folder.is_file(self._mark)
+        self._folder.delete(self._mark)
+        return is_expendable
+
+    def confirm(self, confirmed: ConfirmedUpload) -> bool:
+        """Notes that the upload is done, unless the disk is too full for that; then removes it. Whether the file may
+        go."""
+        with suppress(OSError):
+            append_line(self._folder, f"{os.path.dirname(self._name)}/{_UPLOADED}", encode_struct(confirmed))
+        return self.remove()
+
+    @property
+    def _folder(self) -> RunFolder:
+        return RunFolder(self.run_folder)
+
+    @property
+    def _name(self) -> str:
+        return f"{_FOLDER}/{self.entry.parent.name}/{self.entry.name}"
+
+    @property
+    def _mark(self) -> str:
+        return str(Path(self._name).with_suffix(_EXPENDABLE))
+
+
+def queue_folder(run_folder: Path, rank: int) -> Path:
+    """Where the uploads of ``rank`` wait."""
+    return run_folder / queue_name(rank)
+
+
+def queue_name(rank: int) -> str:
+    """What `queue_folder` is called in the run's folder."""
+    return f"{_FOLDER}/rank{rank}"
+
+
+def add_upload(run_folder: Path, rank: int, file: Path, url: str, *, left_aside: bool = False) -> None:
+    """Adds an upload to the end of the queue. One that waits for the same place is not needed any more.
+
+    ``left_aside``: only for who asks for what is left; the queue itself does not grow. Raises OSError, on a full disk
+    for instance.
+    """
+    run = RunFolder(run_folder)
+    run.make_folder(queue_name(rank))
+    before = [it for it in read_queue(run_folder, rank, left_aside=True) if it.upload.url == url]
+    suffix = _LEFT_ASIDE if left_aside else _WAITING
+    upload = Upload(path_in_queue(run_folder, file), url)
+    entry = f"{time.time_ns():020}-{os.getpid()}-{next(_serial)}{suffix}"
+    run.write(f"{queue_name(rank)}/{entry}", encode_struct(upload))
+    for replaced in before:
+        replaced.remove()
+
+
+def path_in_queue(run_folder: Path, file: Path) -> str:
+    """What the queue calls a file: its path, seen from the run's folder."""
+    return os.path.relpath(Path(os.path.realpath(file.parent), file.name), os.path.realpath(run_folder))
+
+
+def keep_reserve(run_folder: Path, rank: int) -> None:
+    """Sets some of the disk aside, so that what a full one can still hold can also be queued. Raises OSError."""
+    run = RunFolder(run_folder)
+    run.make_folder(queue_name(rank))
+    run.write(f"{queue_name(rank)}/{_RESERVE}", bytes(_RESERVE_BYTES))
+
+
+def release_reserve(run_folder: Path, rank: int) -> None:
+    """Gives back what `keep_reserve` set aside."""
+    RunFolder(run_folder).delete(f"{queue_name(rank)}/{_RESERVE}")
+
+
+def read_queue(run_folder: Path, rank: int, *, left_aside: bool = False) -> list[WaitingUpload]:
+    """The uploads of ``rank`` that wait, the oldest first; with ``left_aside``, also those that were left aside.
+
+    Raises OSError if the queue cannot be read.
+    """
+    suffixes = (_WAITING, _LEFT_ASIDE) if left_aside else (_WAITING,)
+    run = RunFolder(run_folder)
+    names = [name for name in run.names(queue_name(rank)) if name.endswith(suffixes) and not name.startswith(".")]
+    return [waiting for name in names if (waiting := _read_entry(run, queue_folder(run.path, rank) / name))]
+
+
+def read_confirmed(run_folder: Path, rank: int) -> Iterator[ConfirmedUpload]:
+    """The uploads of ``rank`` that are in the store; a torn line is passed over. Raises OSError if the list cannot be
+    read."""
+    with suppress(FileNotFoundError):
+        lines = RunFolder(run_folder).read(f"{queue_name(rank)}/{_UPLOADED}", _UPLOADED_BYTES).splitlines()
+        for line in lines:
+            with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+                yield decode_struct(line, ConfirmedUpload)
+
+
+def ranks_with_uploads(run_folder: Path) -> list[int]:
+    """The ranks that have ever put something into the queue. Raises OSError if that cannot be read."""
+    found = (_RANK.fullmatch(name) for name in RunFolder(run_folder).names(_FOLDER))
+    return sorted(int(match[1]) for match in found if match)
+
+
+def delete_when_uploaded(run_folder: Path, file: Path) -> None:
+    """Deletes ``file``, or has it deleted once it is uploaded if it waits for that.
+
+    Two processes meet here. Each first writes down its part and then looks for the other's, so one of them deletes.
+    """
+    waiting = [it for rank in ranks_with_uploads(run_folder) for it in read_queue(run_folder, rank, left_aside=True)]
+    place = Path(os.path.realpath(file.parent), file.name)
+    own = [upload for upload in waiting if upload.file == place]
+    for upload in own:
+        upload.mark_expendable()
+    if not any(upload.is_waiting for upload in own):
+        _delete(run_folder, file)
+        for upload in own:
+            upload.remove()
+
+
+def _delete(run_folder: Path, file: Path) -> None:
+    """Deletes a file that the run, or its user, has named: in the run's folder through no link."""
+    name = os.path.relpath(os.path.abspath(file), os.path.abspath(run_folder))
+    if is_name_inside(name):
+        RunFolder(run_folder).delete(name)
+    else:
+        RunFolder(file.parent).delete(file.name)
+
+
+def _read_entry(run: RunFolder, entry: Path) -> WaitingUpload | None:
+    """None if it was removed in the meantime, or is none of ours."""
+    try:
+        content = run.read(str(entry.relative_to(run.path)), _ENTRY_BYTES)
+        upload = decode_struct(content, Upload)
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    return WaitingUpload(upload, entry, run.path)

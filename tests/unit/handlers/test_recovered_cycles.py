@@ -1,0 +1,64 @@
+"""Which windows a killed process had not saved, when its writer thread was behind with the log."""
+
+from kinetoscope.handlers.recovered_cycles import find_unsaved_windows
+from kinetoscope.live.contents import LivePart, LiveProcess, LiveTrack
+from kinetoscope.live.record import Kind, Record, pack_records
+from kinetoscope.live.window_log import LiveWindow
+
+LAST_NS = 10_000
+
+
+def recorded(begins):
+    """A process that recorded in each of these windows, from then on."""
+    parts = []
+    for window, begin_ns in begins.items():
+        packed = pack_records([Record(begin_ns, begin_ns + 5, 0, 0, 0, Kind.SPAN, 0)])
+        parts.append(LivePart(window, 1, lambda packed=packed: packed))
+    track = LiveTrack(1, 7, 7, "MainThread", 0, True, 0, 0, parts=parts)
+    return LiveProcess(7, [], [track])
+
+
+def logged(number, *, closed=True, saved=False):
+    window = LiveWindow(number, number - 1, 1000 * number, {"batch": number})
+    if closed:
+        window.closed_ns, window.end_timestamp = 1000 * number + 900, {"batch": number + 1}
+    window.is_saved = saved
+    return window
+
+
+def spans_of_time(windows):
+    return [(window.number, window.began_ns, window.closed_ns) for window in windows]
+
+
+def test_a_saved_window_is_none_and_an_open_one_ends_with_the_last_moment():
+    windows = find_unsaved_windows([logged(1, saved=True), logged(2, closed=False)], None, LAST_NS)
+    assert spans_of_time(windows) == [(2, 2000, LAST_NS)]
+    assert windows[0].end is None
+    assert windows[0].begin.batch == 2
+
+
+def test_windows_that_the_log_does_not_know_yet_follow_the_last_one_that_it_knows():
+    (first, second, third) = find_unsaved_windows([logged(1)], recorded({1: 1100, 2: 2100, 3: 3100}), LAST_NS)
+    assert spans_of_time([first, second, third]) == [(1, 1000, 1900), (2, 1901, 3099), (3, 3100, LAST_NS)]
+    assert [window.cycle for window in (first, second, third)] == [0, 1, 2]
+    assert second.begin.batch == 2  # where the run was when the one before closed
+
+
+def test_a_window_whose_close_is_not_in_the_log_ends_before_the_next_one_begins():
+    windows = find_unsaved_windows([logged(1, closed=False)], recorded({1: 1100, 2: 2100}), LAST_NS)
+    assert spans_of_time(windows) == [(1, 1000, 2099), (2, 2100, LAST_NS)]
+
+
+def test_a_damaged_begin_does_not_make_a_window_lie_across_others():
+    windows = find_unsaved_windows([logged(1, closed=False)], recorded({1: 1100, 2: 5}), LAST_NS)
+    assert spans_of_time(windows) == [(1, 1000, 1105), (2, 1106, LAST_NS)]
+
+
+def test_without_a_log_all_that_is_there_is_in_one_window_or_another():
+    windows = find_unsaved_windows([], recorded({4: 4100, 5: 5100}), LAST_NS)
+    assert spans_of_time(windows) == [(4, 0, 5099), (5, 5100, LAST_NS)]
+
+
+def test_chunks_of_a_window_that_was_saved_long_ago_are_left_alone():
+    windows = find_unsaved_windows([logged(8, saved=True), logged(9)], recorded({3: 3100, 9: 9100}), LAST_NS)
+    assert [window.number for window in windows] == [9]

@@ -1,0 +1,26 @@
+"""Records as bytes and as columns."""
+
+import pytest
+
+from kinetoscope.live import record
+from kinetoscope.live.record import Flag, Kind, Record, pack_records
+
+
+@pytest.mark.parametrize("is_native", [True, False])
+def test_columns_have_the_fields_of_all_records_in_order(monkeypatch, is_native):
+    if not is_native:
+        monkeypatch.setattr(record, "_native", None)
+    elif record._native is None:
+        pytest.skip("the native recorder was not built")
+    records = [
+        Record(-5, 2**62, 2**32 - 1, 7, 65535, Kind.SPAN, Flag.CUT, 0),
+        Record(9, 0.5, 1, 2, 3, Kind.COUNTER, Flag.FLOAT, 2**31),
+        Record(10, 0, 4, 5, 6, Kind.INSTANT, Flag.NONE, 1),
+    ]
+    columns = record.record_columns(pack_records(records))
+    assert [column.tolist() for column in columns if column is not columns.end] == [
+        [getattr(row, name) for row in records] for name in columns._fields if name != "end"
+    ]
+    assert columns.end.tolist()[::2] == [2**62, 0]
+    assert columns.end.cast("B").cast("d")[1] == 0.5
+    assert all(len(column) == 0 for column in record.record_columns(b""))

@@ -1,0 +1,263 @@
+"""merge/check.py: a damaged trace made valid, in memory that does not grow with it, and nothing else changed."""
+
+import gzip
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+
+from kinetoscope.clock.clock import GRID_NS
+from kinetoscope.errors import SettingsError, TraceFileError
+from kinetoscope.formats.chrome import read_chrome
+from kinetoscope.merge.check import check_trace, repair_trace
+from odd_events import BASE_NS, QUIET, events
+from trace_processor.trace_processor import load
+
+OUR_BASE_NS = 795 * GRID_NS  # which stays
+MOST_BYTES = 150_000_000
+PEAK = """
+import re, sys
+from pathlib import Path
+from kinetoscope.merge.check import repair_trace
+repair_trace(*sys.argv[1:])
+print(1024 * int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]))
+"""
+
+
+@pytest.fixture(params=["native", "pure"])
+def _rewriter(request, monkeypatch) -> str:
+    if request.param == "native":
+        pytest.importorskip("kinetoscope._native")
+    monkeypatch.setenv("KINETOSCOPE_PURE", "1" if request.param == "pure" else "0")
+    return request.param
+
+
+both = pytest.mark.usefixtures("_rewriter")
+
+
+def span(ts: float, dur: float = 5, **more: object) -> dict[str, Any]:
+    return {"ph": "X", "name": "a", "cat": "cpu_op", "pid": 1, "tid": 1, "ts": ts, "dur": dur} | more
+
+
+def repaired(folder: Path, trace: object, cut: int = 0) -> dict[str, Any]:
+    text = json.dumps(trace).encode()
+    (folder / "in.json").write_bytes(text[: len(text) - cut])
+    repair_trace(folder / "in.json", folder / "out.json")
+    return json.loads((folder / "out.json").read_bytes())
+
+
+@both
+def test_pids_tids_ids_names_and_unknown_fields_stay_as_they_are(tmp_path):
+    trace = {
+        "baseTimeNanoseconds": OUR_BASE_NS,
+        "deviceProperties": [{"id": 0, "name": "A100"}],
+        "anything": {"of": ["others"]},
+        "traceEvents": [
+            {"ph": "M", "name": "process_name", "pid": 7, "tid": 0, "args": {"name": "python", "more": 1}},
+            {"ph": "M", "name": "thread_name", "pid": "Spans", "tid": "PyTorch Profiler", "args": {"name": "p"}},
+            span(1, pid="7", tid="stream 3", made_by="somebody", args={"Input Dims": [[4, 8]]}),
+            {"ph": "s", "id": 900, "pid": 7, "tid": 8, "ts": 1, "cat": "ac2g", "name": "ac2g"},
+            span(1, pid=7, tid=8),
+            span(1, pid=0, tid=9),
+            {"ph": "f", "id": 900, "pid": 0, "tid": 9, "ts": 2, "cat": "ac2g", "name": "ac2g", "bp": "e"},
+            {"ph": "b", "id": "0x1f", "cat": "x", "name": "request", "ts": 3, "pid": 7},
+            {"ph": "i", "name": "of nobody", "ts": 4, "s": "g"},
+        ],
+        "traceName": "rank0.json",
+    }
+    result = repaired(tmp_path, trace, cut=len('], "traceName": "rank0.json"}') - 1)
+    kept = {key: value for key, value in trace.items() if key not in ("traceEvents", "traceName")}
+    assert kept.items() <= result.items()
+    assert result["traceEvents"] == trace["traceEvents"]
+
+
+@both
+@pytest.mark.parametrize(("base_ns", "digits"), [(BASE_NS + 123_456_789, ""), (0, "179085702612345")])
+def test_times_stay_what_they_are(tmp_path, base_ns, digits):
+    """Counted from a base, or from 1970, in more digits than a double has; what is written suits viewers' doubles."""
+    spans = ", ".join(
+        f'{{"ph": "X", "name": "a", "ts": {digits}{fraction}, "dur": 1}}' for fraction in ("6.789", "7.001")
+    )
+    (tmp_path / "in.json").write_text(f'{{"baseTimeNanoseconds": {base_ns}, "traceEvents": [{spans}]')
+    repair_trace(tmp_path / "in.json", tmp_path / "out.json")
+    first_ns = (base_ns or BASE_NS + 123_450_000) + 6_789
+    assert [event["ts"] for event in read_chrome(tmp_path / "out.json").events] == [first_ns, first_ns + 212]
+    result = json.loads((tmp_path / "out.json").read_bytes())
+    assert 0 <= result["traceEvents"][0]["ts"] < 2**42
+    assert result["baseTimeNanoseconds"] % GRID_NS == 0
+
+
+@both
+def test_a_trace_without_a_clock_gets_none(tmp_path):
+    result = repaired(tmp_path, [span(1.5), span(10.5)], cut=1)
+    assert [event["ts"] for event in result["traceEvents"]] == [1.5, 10.5]
+    assert [finding.kind for finding in check_trace(tmp_path / "out.json").findings] == ["clock"]
+
+
+@both
+def test_spans_that_overlap_move_and_nobody_else_does(tmp_path):
+    trace = {"baseTimeNanoseconds": OUR_BASE_NS, "traceEvents": [span(0, 500), span(250, 500, name="b"), span(900)]}
+    result = repaired(tmp_path, trace)
+    first, second, third, *names = result["traceEvents"]
+    assert (first, third) == (span(0, 500), span(900))
+    assert (second["pid"], second["ts"], second["dur"]) == (1, 250, 500)
+    assert names[0]["args"]["name"] == "thread 1 (overlap 1)"
+    assert names[0]["tid"] == second["tid"] != 1
+    assert check_trace(tmp_path / "out.json").findings == []
+    with load(tmp_path / "out.json") as loaded:
+        assert loaded.errors() == {}
+        assert loaded.query("select count(*) as n from slice") == [{"n": 3}]
+
+
+@both
+@pytest.mark.parametrize("name", [["a"], {"b": "c"}, None, True, 7, 2.5])
+def test_a_span_moved_beside_one_whose_name_is_no_string_says_so_in_valid_json(tmp_path, name):
+    trace = {"baseTimeNanoseconds": BASE_NS, "traceEvents": [span(0, 500, name=name), span(250, 500)]}
+    first, moved, *_ = repaired(tmp_path, trace)["traceEvents"]
+    assert first["name"] == name
+    assert moved["args"]["kinetoscope"] == "moved from thread 1 to overlap 1: it overlaps another span"
+
+
+@both
+def test_a_moved_span_has_one_note_with_the_track_where_it_ended_up(tmp_path):
+    tasks = [span(10 * number, 10_000, name=f"task {number}") for number in range(40)]
+    trace = {"baseTimeNanoseconds": BASE_NS, "traceEvents": tasks}
+    result = repaired(tmp_path, trace)
+    notes = [event["args"]["kinetoscope"] for event in result["traceEvents"] if event["ph"] == "X" and "args" in event]
+    assert notes == [f"moved from thread 1 to overlap {k}: it overlaps task 0" for k in range(1, 40)]
+    names = {event["tid"]: event["args"]["name"] for event in result["traceEvents"] if event["name"] == "thread_name"}
+    assert names[result["traceEvents"][39]["tid"]] == "thread 1 (overlap 39)"
+    again = repair_trace(tmp_path / "in.json", tmp_path / "out.json")
+    assert again.done == ["Spans cut, so that all nest: 0; moved: 39."]
+
+
+@both
+def test_a_note_names_the_overlap_track_by_its_number_where_others_were_there_before(tmp_path):
+    overlap = {"name": "thread 1 (overlap 1)", "overlap_of": 1, "overlap": 1}
+    trace = {"baseTimeNanoseconds": BASE_NS}
+    trace["traceEvents"] = [
+        {"ph": "M", "name": "thread_name", "pid": 1, "tid": 16777217, "args": overlap},
+        span(0, 500, tid=16777217),
+        span(0, 500),
+        span(250, 500),
+    ]
+    moved = repaired(tmp_path, trace)["traceEvents"][3]
+    assert moved["args"]["kinetoscope"] == "moved from thread 1 to overlap 2: it overlaps a"
+
+
+@both
+def test_also_a_file_that_says_it_is_ours_is_made_to_nest(tmp_path):
+    trace = {"baseTimeNanoseconds": BASE_NS, "kinetoscope": {"rank": 3}}
+    trace["traceEvents"] = [span(0, 500), span(250, 500)]
+    repaired(tmp_path, trace)
+    assert [finding.kind for finding in check_trace(tmp_path / "in.json").findings] == ["nesting"]
+    assert check_trace(tmp_path / "out.json").findings == []
+
+
+@both
+def test_it_says_what_was_wrong_what_was_done_and_what_is_left(tmp_path):
+    trace = {"traceEvents": [span(0, 500), span(250, 500), {"ph": "E", "pid": 1, "tid": 2, "ts": 3}]}
+    (tmp_path / "in.json").write_text(json.dumps(trace)[:-1])
+    result = repair_trace(tmp_path / "in.json", tmp_path / "out.json")
+    assert [finding.kind for finding in result.check.findings] == ["syntax", "clock", "nesting", "pairs"]
+    assert result.done[-1] == "Spans cut, so that all nest: 0; moved: 1."
+    assert [finding.kind for finding in result.left] == ["clock", "pairs"]
+
+
+@both
+def test_a_file_is_repaired_in_its_place_and_packed_as_its_name_says(tmp_path):
+    path = tmp_path / "rank0.json.gz"
+    path.write_bytes(gzip.compress(json.dumps({"traceEvents": [span(n * 10) for n in range(2000)]}).encode())[:-2000])
+    repair_trace(path, path)
+    assert len(json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]) > 10
+    assert os.listdir(tmp_path) == ["rank0.json.gz"]
+
+
+@both
+@pytest.mark.parametrize("content", [b"", b"\x89PNG\r\n", b'{"a": 1}', b'{"traceEvents": [{"ph"'])
+def test_where_nothing_can_be_read_nothing_is_written(tmp_path, content):
+    (tmp_path / "in.json").write_bytes(content)
+    with pytest.raises(TraceFileError, match=r"in\.json"):
+        repair_trace(tmp_path / "in.json", tmp_path / "out.json")
+    assert os.listdir(tmp_path) == ["in.json"]
+
+
+def test_perfettos_format_is_refused(tmp_path):
+    (tmp_path / "in.json").write_text(json.dumps([span(1)]))
+    with pytest.raises(SettingsError, match="JSON"):
+        repair_trace(tmp_path / "in.json", tmp_path / "out.pftrace")
+
+
+@QUIET
+@given(events)
+def test_both_repair_alike(tmp_path, monkeypatch, events):
+    pytest.importorskip("kinetoscope._native")
+    results = []
+    for pure in ("0", "1"):
+        monkeypatch.setenv("KINETOSCOPE_PURE", pure)
+        text = json.dumps({"baseTimeNanoseconds": BASE_NS, "traceEvents": events})
+        (tmp_path / "in.json").write_text(text)
+        try:
+            said = repair_trace(tmp_path / "in.json", tmp_path / "out.json")
+        except TraceFileError as error:  # nothing in it has a phase
+            results.append(str(error))
+            continue
+        results.append((said.done, json.loads((tmp_path / "out.json").read_bytes(), parse_constant=pytest.fail)))
+        assert {finding.kind for finding in check_trace(tmp_path / "out.json").findings} <= {"pairs", "clock"}
+    assert results[0] == results[1]
+
+
+def test_memory_does_not_grow_with_the_file(tmp_path):
+    """The file is cut, and has overlaps and quotes that nobody escaped: all that makes a reader keep things."""
+    pytest.importorskip("kinetoscope._native")
+    write_large_damaged_trace(tmp_path / "in.json", 40_000_000)
+    done = subprocess.run(
+        [sys.executable, "-c", PEAK, tmp_path / "in.json", tmp_path / "out.json"],
+        capture_output=True, text=True, check=True, timeout=120, env=os.environ | {"KINETOSCOPE_PURE": "0"},
+    )  # fmt: skip
+    assert int(done.stdout) < MOST_BYTES
+    assert (tmp_path / "out.json").stat().st_size > 30_000_000
+
+
+def write_large_damaged_trace(path: Path, size_bytes: int) -> None:
+    """Events of 250 bytes; one in a hundred overlaps the one before, one in ten thousand is no JSON."""
+    args = {"External id": 1, "Input Dims": [[64, 64], [64, 64]], "Input type": ["float", "float"], "more": "x" * 60}
+    with path.open("w") as file:
+        file.write(json.dumps({"baseTimeNanoseconds": BASE_NS})[:-1] + ', "traceEvents": [\n')
+        number = 0
+        while file.tell() < size_bytes:
+            name = 'say "hello"' if number % 10_000 == 9_999 else "aten::mm"
+            line = json.dumps(span(10 * number, 30 if number % 100 == 99 else 5, args=args), indent=1)
+            file.write(line.replace('"a"', f'"{name}"', 1) + ",\n")
+            number += 1
+
+
+@both
+@pytest.mark.parametrize("base_ns", [10**19, 2**64, -1, "soon", 1e300])
+def test_a_base_that_no_clock_shows_is_none(tmp_path, base_ns):
+    result = repaired(tmp_path, {"baseTimeNanoseconds": base_ns, "traceEvents": [span(1.5)]}, cut=1)
+    assert [event["ts"] for event in result["traceEvents"]] == [1.5]
+    assert [finding.kind for finding in check_trace(tmp_path / "out.json").findings] == ["clock"]
+
+
+@both
+def test_a_step_of_an_odd_pid_is_a_step_of_its_file(tmp_path):
+    result = repaired(tmp_path, {"traceEvents": [span(1, name="ProfilerStep#3", pid={"a": 1}, tid=[2])]})
+    assert (result["traceEvents"][0]["pid"], result["traceEvents"][0]["tid"]) == ("{'a': 1}", "[2]")
+
+
+@both
+def test_a_bare_list_of_ours_becomes_an_object_with_its_header(tmp_path):
+    header = {
+        "ph": "M",
+        "name": "kinetoscope_header",
+        "args": {"baseTimeNanoseconds": BASE_NS, "kinetoscope": {"rank": 5}},
+    }
+    result = repaired(tmp_path, [header, span(1)], cut=1)
+    assert (result["kinetoscope"], len(result["traceEvents"])) == ({"rank": 5}, 1)
+    assert (check_trace(tmp_path / "out.json").ranks, check_trace(tmp_path / "in.json").num_events) == ([5], 1)

@@ -1,0 +1,116 @@
+"""table/cache.py: where what was read once is kept, and for how long."""
+
+import json
+import os
+import stat
+import time
+
+import pytest
+
+import kinetoscope
+from kinetoscope.table import cache
+
+pytest.importorskip("polars")
+
+EVENTS = [{"ph": "X", "name": "x", "pid": 1, "tid": 1, "ts": 0, "dur": 1}]
+
+
+@pytest.fixture
+def own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "kinetoscope"
+
+
+def write(path, num_events=1):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(EVENTS * num_events))
+    return path
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def make_older(path, hours):
+    then = time.time() - 3600 * hours
+    os.utime(path, (then, then))
+
+
+def test_beside_a_trace_of_somebody_elses_nothing_appears_and_the_users_own_cache_has_it(tmp_path, own_cache):
+    path = write(tmp_path / "theirs" / "trace.json")
+    assert kinetoscope.load(path).spans.collect().height == 1
+    assert names(path.parent) == ["trace.json"]
+    assert stat.S_IMODE(own_cache.stat().st_mode) == 0o700
+    (kept,) = own_cache.iterdir()
+    before = kept.stat().st_ino
+    assert kinetoscope.load(path).spans.collect().height == 1
+    assert kept.stat().st_ino == before, "the second time it is read from there"
+
+
+@pytest.mark.parametrize("name", ["traces/trace.json", "torch_traces/rank0.3.pt.trace.json"])
+def test_in_the_folder_of_a_run_the_cache_is_beside_the_trace(tmp_path, own_cache, name):
+    (tmp_path / "run" / "traces" / ".manifest").mkdir(parents=True)
+    path = write(tmp_path / "run" / name)
+    kinetoscope.load(path)
+    assert names(path.parent / ".kinetoscope_cache") == [f"{path.name}.parquet"]
+    assert not own_cache.exists()
+
+
+def test_two_traces_of_one_name_do_not_share_what_is_kept(tmp_path, own_cache):
+    one, other = write(tmp_path / "a" / "trace.json", 2), write(tmp_path / "b" / "trace.json", 2)
+    other.write_text(one.read_text().replace("x", "y"))
+    same = one.stat()
+    os.utime(other, ns=(same.st_atime_ns, same.st_mtime_ns))
+    kinetoscope.load(one)
+    assert set(kinetoscope.load(other).spans.collect()["name"]) == {"y"}
+    assert len(names(own_cache)) == 2
+
+
+def test_what_was_not_used_for_longest_goes_when_there_is_too_much(tmp_path, own_cache, monkeypatch):
+    paths = [write(tmp_path / f"{number}.json") for number in range(4)]
+    kept = []
+    for path in paths[:3]:
+        kinetoscope.load(path)
+        kept += [path for path in own_cache.iterdir() if path not in kept]
+    for file, hours in zip(kept, (4, 5, 3), strict=True):
+        make_older(file, hours)
+    kinetoscope.load(paths[1])  # used again: no longer the oldest
+    size_bytes = kept[0].stat().st_size
+    monkeypatch.setattr(cache, "MOST_BYTES", size_bytes * 7 // 2)
+    kinetoscope.load(paths[3])
+    assert [file.exists() for file in kept] == [False, True, True]
+    assert sum(file.stat().st_size for file in own_cache.iterdir()) <= size_bytes * 7 // 2
+
+
+def test_what_others_may_read_from_now_does_not_go_for_a_new_one(tmp_path, own_cache, monkeypatch):
+    first = kinetoscope.load(write(tmp_path / "0.json"))
+    first = kinetoscope.load(tmp_path / "0.json")  # it reads from the cache when it is asked
+    monkeypatch.setattr(cache, "MOST_BYTES", next(own_cache.iterdir()).stat().st_size)
+    assert kinetoscope.load(write(tmp_path / "1.json")).spans.collect().height == 1
+    assert first.spans.collect().height == 1
+    assert len(names(own_cache)) == 1
+
+
+@pytest.mark.parametrize("where", ["a file", "open to others", "no home"])
+def test_a_cache_that_cannot_be_had_is_no_hindrance(tmp_path, own_cache, monkeypatch, where):
+    if where == "a file":
+        own_cache.parent.write_text("")
+    elif where == "open to others":
+        own_cache.mkdir(parents=True, mode=0o777)
+        own_cache.chmod(0o777)
+    else:
+        monkeypatch.setenv("XDG_CACHE_HOME", "")
+        monkeypatch.setenv("HOME", "nowhere")
+    path = write(tmp_path / "trace.json")
+    for _ in range(2):
+        assert kinetoscope.load(path).spans.collect().height == 1
+    if where == "open to others":
+        assert stat.S_IMODE(own_cache.stat().st_mode) == 0o700
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a folder away")
+def test_a_cache_folder_of_somebody_elses_is_not_used(tmp_path, own_cache):
+    own_cache.mkdir(parents=True)
+    os.chown(own_cache, 12345, 12345)
+    kinetoscope.load(write(tmp_path / "trace.json"))
+    assert names(own_cache) == []

@@ -1,0 +1,119 @@
+"""table/tracks.py: spans in spans. The sweep in C and its twin in Python answer alike."""
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kinetoscope.recording.recorder_choice import IS_PURE
+from kinetoscope.table.tracks import nest_spans
+
+pl = pytest.importorskip("polars")
+
+
+def nested(spans, *, pure=False):
+    """self_ns, parent and depth of each span; a span is its begin, its end, and its track."""
+    columns = {
+        "ts": [span[0] for span in spans],
+        "dur": [span[1] - span[0] for span in spans],
+        "track": [span[2] for span in spans],
+    }
+    frame = pl.DataFrame(columns, schema={"ts": pl.Int64, "dur": pl.Int64, "track": pl.UInt32})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KINETOSCOPE_PURE", "1" if pure else "0")
+        return nest_spans(frame).rows()
+
+
+both = pytest.mark.parametrize(
+    "pure", [True, pytest.param(False, marks=pytest.mark.skipif(IS_PURE, reason="no module in C, or not wanted"))]
+)
+
+
+@both
+def test_a_span_has_the_time_that_those_in_it_leave(pure):
+    step, forward, mm, other_thread, backward = (0, 100, 0), (10, 40, 0), (12, 20, 0), (0, 100, 1), (40, 90, 0)
+    assert nested([step, forward, mm, other_thread, backward], pure=pure) == [
+        (20, None, 0),
+        (22, 0, 1),
+        (8, 1, 2),
+        (100, None, 0),
+        (50, 0, 1),
+    ]
+
+
+@both
+def test_spans_stand_in_any_order_as_those_that_were_written_at_their_ends(pure):
+    assert nested([(12, 20, 0), (10, 40, 0), (0, 100, 0)], pure=pure) == [(8, 1, 2), (22, 2, 1), (70, None, 0)]
+
+
+@both
+def test_of_spans_that_begin_together_the_longer_holds_the_shorter_and_of_equal_ones_the_first(pure):
+    assert nested([(0, 5, 0), (0, 9, 0), (0, 5, 0)], pure=pure) == [(0, 1, 1), (4, None, 0), (5, 0, 2)]
+
+
+@both
+def test_spans_that_overlap_lie_side_by_side_and_no_time_is_counted_twice(pure):
+    outer, one, other, in_both = (0, 20, 0), (2, 10, 0), (5, 15, 0), (6, 9, 0)
+    assert nested([outer, one, other, in_both], pure=pure) == [(7, None, 0), (8, 0, 1), (7, 0, 1), (3, 2, 2)]
+
+
+@both
+def test_what_begins_as_another_ends_does_not_lie_in_it(pure):
+    assert nested([(0, 5, 0), (5, 5, 0), (5, 8, 0), (5, 5, 0)], pure=pure) == [
+        (5, None, 0),
+        (0, 2, 1),
+        (3, None, 0),
+        (0, 2, 1),
+    ]
+
+
+@both
+def test_no_spans_are_no_rows(pure):
+    assert nested([], pure=pure) == []
+
+
+times = st.integers(0, 30) | st.sampled_from([0, 2**61, -(2**61)])
+spans = st.tuples(times, times, st.integers(0, 2)).map(lambda span: (min(span[:2]), max(span[:2]), span[2]))
+
+
+def expected(spans):
+    """The same by the words of the documentation, one pair after the other."""
+    order = sorted(range(len(spans)), key=lambda row: (spans[row][0], -spans[row][1], row))
+    found = []
+    for row, (begin, end, track) in enumerate(spans):
+        before = order[: order.index(row)]
+        holding = [row for row in before if spans[row][2] == track and spans[row][1] >= end and spans[row][1] > begin]
+        found.append(holding[-1] if holding else None)
+    children = {
+        row: [spans[child][:2] for child, parent in enumerate(found) if parent == row] for row in range(len(spans))
+    }
+    return [(_left(spans[row], children[row]), parent, _depth(found, row)) for row, parent in enumerate(found)]
+
+
+def _left(span, children):
+    covered, until = 0, span[0]
+    for begin, end in sorted(children):
+        covered += max(0, end - max(begin, until))
+        until = max(until, end)
+    return span[1] - span[0] - covered
+
+
+def _depth(parents, row):
+    return 0 if parents[row] is None else 1 + _depth(parents, parents[row])
+
+
+@both
+@given(st.lists(spans, max_size=40))
+def test_any_spans_nest_as_the_words_say(pure, given_spans):
+    assert nested(given_spans, pure=pure) == expected(given_spans)
+
+
+@pytest.mark.skipif(IS_PURE, reason="no module in C, or not wanted")
+@settings(max_examples=30)
+@given(st.integers(0, 2**32), st.sampled_from([3, 1000, 2**40]), st.sampled_from([1, 50, 2**40]))
+def test_many_spans_in_any_order_nest_as_in_python(seed, latest, longest):
+    chance = random.Random(seed)
+    begins = [chance.randrange(latest) for _ in range(chance.choice([400, 10_000]))]
+    many = [(begin, begin + chance.randrange(longest), chance.randrange(2)) for begin in begins]
+    assert nested(many) == nested(many, pure=True)
