@@ -1,6 +1,8 @@
 # One described command per task. `make demo` and `make test` are all a newcomer needs.
 
 PYTHON ?= python3
+# Programs that tests start would compile our modules again and again if nobody may keep what was compiled.
+export PYTHONDONTWRITEBYTECODE =
 VENV := .venv
 BIN := $(VENV)/bin
 COMPOSER_VENV := .venv-composer

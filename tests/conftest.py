@@ -1,5 +1,6 @@
 """What every test gets: the promise that it leaves nothing behind."""
 
+import gc
 import os
 import signal
 import threading
@@ -19,6 +20,11 @@ hypothesis.settings.register_profile(
     phases=[hypothesis.Phase.explicit, hypothesis.Phase.generate],
 )
 hypothesis.settings.load_profile("any-machine")
+
+
+def pytest_collection_finish() -> None:
+    """What was imported by now stays; so no garbage collection has to look through it, here and in forked processes."""
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True, scope="session")

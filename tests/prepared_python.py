@@ -7,9 +7,12 @@ imports it, and is forked for each program.
 import atexit
 import contextlib
 import functools
+import gc
 import importlib
 import json
 import os
+import select
+import signal
 import socket
 import subprocess
 import sys
@@ -22,6 +25,7 @@ from typing import Any
 COMMANDS = tuple(f"kinetoscope.cli.{verb}" for verb in ("info", "recover", "upload", "merge", "convert", "check"))
 OURS = ("importlib.metadata", "kinetoscope.assemble", *COMMANDS)
 TORCH = ("torch", "torch._inductor.config", "kinetoscope.torch", "kinetoscope.sources.torch_profiler")
+_FORK = b"fork"
 _RUN_COMMAND = "from kinetoscope.cli import command\ncommand()"
 
 
@@ -40,6 +44,11 @@ def run_with_torch(program: str, *arguments: object, **where: Any) -> subprocess
     return run_prepared(TORCH, program, *arguments, **where)
 
 
+def start_with_torch(program: str, *arguments: object, **where: Any) -> "Running":
+    """As `run_with_torch`, but returns while the program runs."""
+    return start_prepared(TORCH, program, *arguments, **where)
+
+
 def run_prepared(
     modules: tuple[str, ...],
     program: str,
@@ -48,28 +57,73 @@ def run_prepared(
     environment: Mapping[str, str] | None = None,
     timeout_s: float = 120,
 ) -> subprocess.CompletedProcess[str]:
-    """Runs a program to its end, in the folder and the environment of the caller if no others are given.
+    """Runs a program to its end. For the rest see `start_prepared`."""
+    return start_prepared(modules, program, *arguments, folder=folder, environment=environment).wait(timeout_s)
+
+
+def start_prepared(
+    modules: tuple[str, ...],
+    program: str,
+    *arguments: object,
+    folder: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> "Running":
+    """Starts a program in the folder and the environment of the caller if no others are given.
 
     What the modules read from the environment when they are imported, they read from the first caller's.
 
-    What a killed or crashed program had printed is there, and the next one is not harmed.
+    Programs that run at the same time have different parents.
     """
     request = {"program": program, "arguments": list(map(str, arguments)), "folder": str(folder or Path.cwd())}
     request["environment"] = dict(os.environ if environment is None else environment)
-    connection = _prepared(modules)
-    with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
-        connection.settimeout(timeout_s)
-        socket.send_fds(connection, [json.dumps(request).encode()], [output.fileno(), errors.fileno()])
-        pid = int(connection.recv(100))
-        try:
-            status = int(connection.recv(100))
-        except TimeoutError:
-            os.kill(pid, 9)
-            connection.recv(100)
-            raise
-        output.seek(0)
-        errors.seek(0)
-        return subprocess.CompletedProcess([program, *arguments], status, output.read(), errors.read())
+    idle = _idle.setdefault(modules, [])
+    connection = idle.pop() if idle else _another(_prepared(modules))
+    return Running(connection, request, idle)
+
+
+class Running:
+    """A program that was started in a prepared process. `wait` for it, also after `kill`."""
+
+    def __init__(self, connection: socket.socket, request: dict[str, Any], idle: list[socket.socket]) -> None:
+        self._connection, self._request, self._idle = connection, request, idle
+        self._output, self._errors = (tempfile.TemporaryFile("w+") for _ in range(2))  # noqa: SIM115 - see `wait`
+        socket.send_fds(connection, [json.dumps(request).encode()], [self._output.fileno(), self._errors.fileno()])
+        self.pid = int(connection.recv(100))
+
+    def has_ended(self) -> bool:
+        return bool(select.select([self._connection], [], [], 0)[0])
+
+    def kill(self) -> None:
+        if not self.has_ended():
+            os.kill(self.pid, signal.SIGKILL)
+
+    def wait(self, timeout_s: float = 120) -> subprocess.CompletedProcess[str]:
+        """Its status and what it printed, also if it was killed or crashed. Kills it when the time is up."""
+        is_late = not select.select([self._connection], [], [], timeout_s)[0]
+        if is_late:
+            self.kill()
+        status = int(self._connection.recv(100))
+        self._idle.append(self._connection)
+        with self._output as output, self._errors as errors:
+            output.seek(0)
+            errors.seek(0)
+            said = output.read(), errors.read()
+        if is_late:
+            raise TimeoutError(f"The program did not end within {timeout_s} s. It said: {said}")
+        return subprocess.CompletedProcess([self._request["program"], *self._request["arguments"]], status, *said)
+
+
+_idle: dict[tuple[str, ...], list[socket.socket]] = {}
+"""Connections to prepared processes that run no program."""
+
+
+def _another(prepared: socket.socket) -> socket.socket:
+    """The connection to a fork of a prepared process, which runs programs of its own."""
+    ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    socket.send_fds(prepared, [_FORK], [its.fileno()])
+    its.close()
+    atexit.register(ours.close)
+    return ours
 
 
 @functools.cache
@@ -90,6 +144,13 @@ def _serve(connection: socket.socket) -> None:
         message, files, _, _ = socket.recv_fds(connection, 1 << 20, 2)
         if not message:
             return
+        if message == _FORK:
+            if os.fork() == 0:
+                connection.close()
+                connection = socket.socket(fileno=files[0])
+            else:
+                os.close(files[0])
+            continue
         pid = os.fork()
         if pid == 0:
             connection.close()
@@ -119,4 +180,5 @@ if __name__ == "__main__":
     for module in sys.argv[2:]:
         with contextlib.suppress(ImportError):  # the program says so better
             importlib.import_module(module)
+    gc.freeze()  # or each program, at its end, looks through all that torch has made: a second of processor time
     _serve(socket.socket(fileno=int(sys.argv[1])))

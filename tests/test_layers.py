@@ -1,6 +1,7 @@
 """The walls of the house: who may import whom. docs/map.md shows the same table to people."""
 
 import ast
+import functools
 import graphlib
 import sys
 from pathlib import Path
@@ -57,9 +58,10 @@ def module_of(path: Path) -> str:
     return ".".join(path.relative_to(SOURCE.parent).with_suffix("").parts).removesuffix(".__init__")
 
 
-def imports_of(path: Path, *, for_types: bool = True) -> set[str]:
+@functools.cache
+def imports_of(path: Path, *, for_types: bool = True) -> frozenset[str]:
     """Every module that a file imports anywhere in it, by its full name; also those only ``for_types``."""
-    found = set()
+    found: set[str] = set()
     tree = ast.parse(path.read_text(encoding="utf-8"))
     if not for_types:
         only_types = [node for node in ast.walk(tree) if isinstance(node, ast.If) and is_for_types(node)]
@@ -71,7 +73,7 @@ def imports_of(path: Path, *, for_types: bool = True) -> set[str]:
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path} has a relative import; write the full name"
             found |= {f"{node.module}.{alias.name}" for alias in node.names}
-    return found
+    return frozenset(found)
 
 
 def is_for_types(node: ast.If) -> bool:

@@ -14,7 +14,7 @@ import pytest
 
 from kinetoscope.recording.recorder_choice import IS_PURE
 from kinetoscope.training import ranks
-from prepared_python import run_command
+from prepared_python import OURS, TORCH, run_command, start_prepared
 
 needs_files = pytest.mark.skipif(IS_PURE, reason="the recorder in Python keeps everything in memory")
 
@@ -208,26 +208,19 @@ def free_port() -> int:
 
 
 def run_ranks(tmp_path: Path, how: str, *, port: int = 0, ranks: tuple[int, ...] = (0, 1)) -> list[str]:
-    """Two ranks, each below wrappers of its own, as ``for rank in 0 1; do timeout 200 bash -c ... & done`` has them.
+    """Two ranks, each with a parent of its own, as ``for rank in 0 1; do timeout 200 bash -c ... & done`` has them.
 
     Returns what each wrote to its log.
     """
     shared = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
     shared |= {"MASTER_PORT": str(port or free_port()), "OMP_NUM_THREADS": "1"}
-    command = [*WRAPPED, sys.executable, str(rank_script(tmp_path)), str(tmp_path / "run"), how]
-    processes = [
-        subprocess.Popen(
-            command,
-            env=os.environ | shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
-            stdin=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in ranks
-    ]
-    logs = [process.communicate(timeout=300)[1] for process in processes]
-    statuses = [128 + signal.SIGKILL if f"kill{rank}" in how else 0 for rank in ranks]
-    assert [process.returncode for process in processes] == statuses, logs
+    own = [os.environ | shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in ranks]
+    imported = TORCH if "store" in how else OURS
+    running = [start_prepared(imported, RANK, tmp_path / "run", how, environment=environment) for environment in own]
+    ended = [process.wait(300) for process in running]
+    logs = [process.stderr for process in ended]
+    statuses = [-signal.SIGKILL if f"kill{rank}" in how else 0 for rank in ranks]
+    assert [process.returncode for process in ended] == statuses, logs
     return logs
 
 
@@ -272,7 +265,7 @@ def test_a_merged_trace_without_a_rank_whose_file_is_there_says_so_in_header_log
     run_ranks(tmp_path, "alone", port=port, ranks=(1,))
     (log,) = run_ranks(tmp_path, "alone", port=port, ranks=(0,))
     assert spans_by_rank(merged_trace(tmp_path)) == {0: 3}
-    sentence = "Rank 1 is not in this trace, though its files lie beside it"
+    sentence = "Rank 1 is not in this trace, though its files are in the same folder"
     assert sentence in notes_of(merged_trace(tmp_path))
     assert sentence in log
     assert sentence in kinetoscope("info", merged_trace(tmp_path)).stdout

@@ -8,11 +8,11 @@ from kinetoscope.recording.profiler import Profiler
 from kinetoscope.testing import MemoryTraceHandler
 
 torch = pytest.importorskip("torch")
-testing = pytest.importorskip("torch._dynamo.testing")
 
 
 @pytest.fixture(autouse=True)
 def fresh_compiler():
+    pytest.importorskip("torch._dynamo.testing")  # here, not above: it takes a second to import
     torch._dynamo.reset()
     yield
     torch._dynamo.reset()
@@ -28,7 +28,7 @@ def running():
 
 def count_graphs(function, *, fullgraph=True):
     """Compiles and calls ``function``; how many graphs it took."""
-    counter = testing.CompileCounter()
+    counter = torch._dynamo.testing.CompileCounter()
     compiled = torch.compile(function, backend=counter, fullgraph=fullgraph)
     x = torch.ones(3)
     assert torch.equal(compiled(x), function(x))

@@ -11,7 +11,6 @@ import pytest
 from trace_processor.trace_processor import load
 
 pytest.importorskip("torch")
-pytest.importorskip("sklearn")
 EXAMPLE = Path(__file__).parents[2] / "examples" / "train_digits.py"
 INSIDE = {
     "model": "forward",
@@ -23,6 +22,7 @@ INSIDE = {
 
 
 def train(folder: Path, *options: str, ranks: int) -> Path:
+    pytest.importorskip("sklearn")
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)] if ranks > 1 else []
     command = [sys.executable, *launcher, str(EXAMPLE), "--out", str(folder), *options]
     done = subprocess.run(

@@ -17,8 +17,6 @@ pytestmark = pytest.mark.skipif(
     IS_PURE, reason="the recorder in Python keeps everything in memory: a kill leaves nothing"
 )
 pytest.importorskip("polars")
-pytest.importorskip("s3fs")
-pytest.importorskip("moto")
 
 from hostile_folders.making import Outside, make_hostile, make_outside  # noqa: E402
 from object_store.s3 import BUCKET, FaultyProxy, S3Server  # noqa: E402
@@ -28,7 +26,7 @@ NUM_FOLDERS = int(os.environ.get("KINETOSCOPE_HOSTILE_FOLDERS", "30"))
 ALLOWED = f"/{BUCKET}/allowed/"
 MOST_BYTES = 1 << 30
 VISIT = (Path(__file__).parent.parent / "hostile_folders" / "visit.py").read_text()
-VISITING = (*OURS, "polars")
+VISITING = (*OURS, "polars", "aiobotocore.session")
 
 RUN = """
 import os, sys, time
@@ -66,6 +64,8 @@ def killed(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
+    pytest.importorskip("s3fs")
+    pytest.importorskip("moto")
     server = S3Server(tmp_path_factory.mktemp("s3"))
     server.files().mkdir(f"other-{BUCKET}")
     yield server

@@ -2,16 +2,13 @@
 
 import json
 import os
-import subprocess
-import sys
-import textwrap
 from pathlib import Path
 
 import pytest
 
 from kinetoscope.recording.recorder_choice import IS_PURE
 from kinetoscope.torch.kineto_stream import saves_without_gil
-from prepared_python import run_command, run_program, run_with_torch
+from prepared_python import run_command, run_program, run_with_torch, start_with_torch
 
 needs_live_folder = pytest.mark.skipif(IS_PURE, reason="the recorder in Python has no live folder")
 
@@ -26,15 +23,13 @@ def temporary(tmp_path, monkeypatch):
 
 
 def start(tmp_path, program, *arguments):
-    command = [sys.executable, "-c", textwrap.dedent(program), *map(str, arguments)]
-    with open(tmp_path / "errors", "w") as errors:
-        return subprocess.Popen(command, cwd=tmp_path, stdin=subprocess.DEVNULL, stderr=errors)
+    return start_with_torch(program, *arguments, folder=tmp_path)
 
 
 def kill_once(process, condition):
     try:
         while not condition():
-            assert process.poll() is None, "the program ended by itself"
+            assert not process.has_ended(), "the program ended by itself"
     finally:
         process.kill()
         process.wait()

@@ -2,12 +2,11 @@
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from prepared_python import run_command
+from prepared_python import run_command, start_with_torch
 from trace_processor.trace_processor import load
 
 pytest.importorskip("torch", reason="records real traces with torch")
@@ -34,9 +33,8 @@ dist.destroy_process_group()
 def recorded(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("recorded")
     store = tmp_path_factory.mktemp("store") / "store"
-    commands = [[sys.executable, "-c", RECORD, str(rank), str(store), str(folder)] for rank in (0, 1)]
-    processes = [subprocess.Popen(command) for command in commands]
-    assert [process.wait(120) for process in processes] == [0, 0]
+    ranks = [start_with_torch(RECORD, rank, store, folder) for rank in (0, 1)]
+    assert [rank.wait().returncode for rank in ranks] == [0, 0]
     return folder
 
 

@@ -97,13 +97,13 @@ def _targets(files: list[Path], output: Path) -> list[Path]:
 
 def _as_json(checks: list[FileCheck], together: list[Finding], repaired: list[RepairedTrace] | None) -> str:
     files = [dataclasses.asdict(check) for check in checks]
-    found = {"files": files, "together": [dataclasses.asdict(it) for it in together]}
-    return json.dumps(found | {"repaired": {str(it.output): it.done for it in repaired or ()}})
+    found = {"files": files, "together": [dataclasses.asdict(finding) for finding in together]}
+    return json.dumps(found | {"repaired": {str(repair.output): repair.done for repair in repaired or ()}})
 
 
 def _as_text(checks: list[FileCheck], together: list[Finding], repaired: list[RepairedTrace] | None) -> str:
     lines: list[str] = []
-    repairs = {it.check.path: it for it in repaired or ()}
+    repairs = {repair.check.path: repair for repair in repaired or ()}
     for check in checks:
         verdict = "not as it should be" if check.findings else "nothing wrong"
         lines.append(f"{check.path}: {verdict} ({counted(check.num_events, 'event')}).")
@@ -111,7 +111,7 @@ def _as_text(checks: list[FileCheck], together: list[Finding], repaired: list[Re
         if repaired is not None:
             lines.append("  " + _what_was_done(repairs.get(check.path)))
     if together:
-        lines += ["All files together:", *(f"  {it.kind}: {it.text}" for it in together)]
+        lines += ["All files together:", *(f"  {finding.kind}: {finding.text}" for finding in together)]
     return "\n".join(lines)
 
 

@@ -36,13 +36,13 @@ def run(arguments: argparse.Namespace) -> int:
     """Prints what is in the traces; 1 if one of them needed repairs, else 0."""
     names = [found for name in arguments.inputs for found in ([name] if is_single(name) else find_traces(name))]
     traces = work_on_each("reading", partial(_load, cache=not arguments.no_cache), names)
-    summaries = [summarize_trace(it) for it in traces]
+    summaries = [summarize_trace(trace) for trace in traces]
     if arguments.json:
         for summary in summaries:
             print(json.dumps(asdict(summary)))
     else:
         _print(summaries)
-    return int(any(it.repairs for it in summaries))
+    return int(any(summary.repairs for summary in summaries))
 
 
 def _load(name: str, on_progress: Progress, *, cache: bool) -> Trace:
@@ -62,6 +62,6 @@ def _print(summaries: list[TraceSummary]) -> None:
 
 
 def _line_of_all(summaries: list[TraceSummary]) -> str:
-    ranks = {rank for it in summaries for rank in it.ranks}
-    num_spans = sum(it.num_spans for it in summaries)
+    ranks = {rank for summary in summaries for rank in summary.ranks}
+    num_spans = sum(summary.num_spans for summary in summaries)
     return f"{counted(len(summaries), 'trace')} of {counted(len(ranks), 'rank')}, {counted(num_spans, 'span')}"

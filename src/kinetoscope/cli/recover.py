@@ -111,6 +111,9 @@ def _summary(rank: RecoveredRank) -> str:
     num_spans = sum(thread.num_spans for thread in rank.threads.values())
     num_open = sum(thread.num_open for thread in rank.threads.values())
     lines = [f"Rank {rank.run.rank}: {num_spans:,} finished spans and {num_open} open ones in {rank.live_folder}."]
-    lines += [f"  {printable(it.name)}: {it.num_spans:,} finished, {it.num_open} open" for it in rank.threads.values()]
+    lines += [
+        f"  {printable(thread.name)}: {thread.num_spans:,} finished, {thread.num_open} open"
+        for thread in rank.threads.values()
+    ]
     lines += [f"  Written to {path}" for path in rank.traces]
     return "\n".join(lines + [f"  Damaged: {damage}" for damage in rank.damages])

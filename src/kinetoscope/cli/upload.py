@@ -45,7 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
     folder = arguments.run_folder
     ranks = ranks_with_uploads(folder) if arguments.rank is None else [arguments.rank]
     if not arguments.to:
-        return _list(folder, [it for rank in ranks for it in read_queue(folder, rank, left_aside=True)])
+        return _list(folder, [upload for rank in ranks for upload in read_queue(folder, rank, left_aside=True)])
     for url in arguments.to:
         check_url(url, "--to")
     beside_training = arguments.from_training
@@ -63,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
         failures += [left for report in reports for left in report.left]
     if failures:
         print(_failures(failures), file=sys.stderr)
-    return 1 if failures or any(it.is_busy for it in reports) else 0
+    return 1 if failures or any(report.is_busy for report in reports) else 0
 
 
 def _list(folder: Path, waiting: list[WaitingUpload]) -> int:
@@ -86,14 +86,14 @@ def _list(folder: Path, waiting: list[WaitingUpload]) -> int:
 
 
 def _summary(folder: Path, reports: list[UploadReport]) -> str:
-    confirmed = [it for report in reports for it in report.confirmed]
-    size = sum(it.size_bytes for it in confirmed) / 1e6
+    confirmed = [upload for report in reports for upload in report.confirmed]
+    size = sum(upload.size_bytes for upload in confirmed) / 1e6
     done = f"Uploaded {counted(len(confirmed), 'file')} of {folder} ({size:.1f} MB)."
     lines = [done if confirmed else "Nothing was uploaded."]
     lines += [
-        f"Another process is uploading what rank {it.rank} left. Once it has ended, run this again to see."
-        for it in reports
-        if it.is_busy
+        f"Another process is uploading what rank {report.rank} left. Run this again when it has ended."
+        for report in reports
+        if report.is_busy
     ]
     return "\n".join(lines)
 
@@ -101,8 +101,8 @@ def _summary(folder: Path, reports: list[UploadReport]) -> str:
 def _failures(failures: list[tuple[WaitingUpload, str]]) -> str:
     lines = [f"Not uploaded, and still there: {counted(len(failures), 'file')}."]
     lines += [
-        f"  {_shown(it.upload.path)} -> {_shown(it.upload.url)}: {_shown(reason)}"
-        for it, reason in failures[:_MOST_NAMED]
+        f"  {_shown(waiting.upload.path)} -> {_shown(waiting.upload.url)}: {_shown(reason)}"
+        for waiting, reason in failures[:_MOST_NAMED]
     ]
     if len(failures) > _MOST_NAMED:
         lines.append(f"  and {len(failures) - _MOST_NAMED} more")

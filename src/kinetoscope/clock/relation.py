@@ -85,7 +85,7 @@ def relation_fields(relation: ClockRelation) -> dict[str, Any]:
     """A relation as plain numbers, for a store."""
     moments = (relation.first, relation.latest)
     return {
-        "measurements": [[it.monotonic_ns, it.offset_ns, it.bound_ns] for it in moments],
+        "measurements": [[moment.monotonic_ns, moment.offset_ns, moment.bound_ns] for moment in moments],
         "reference": [relation.reference.monotonic_ns, relation.reference.unix_ns, relation.reference.bound_ns],
         "same_clock": relation.is_same,
     }
@@ -93,5 +93,5 @@ def relation_fields(relation: ClockRelation) -> dict[str, Any]:
 
 def relation_from_fields(fields: dict[str, Any]) -> ClockRelation:
     """What `relation_fields` was made of. Raises KeyError, TypeError or ValueError for anything else."""
-    first, latest = (Measurement(*map(int, it)) for it in fields["measurements"])
+    first, latest = (Measurement(*map(int, numbers)) for numbers in fields["measurements"])
     return ClockRelation(first, latest, Anchor(*map(int, fields["reference"])), bool(fields["same_clock"]))

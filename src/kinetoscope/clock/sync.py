@@ -197,7 +197,10 @@ class ClockClient:
         try:
             self._store.set(f"{exchange}question0", "")
             waiting.wait_for(f"{exchange}answer0")
-            return min((self._ask(exchange, number + 1) for number in range(NUM_QUESTIONS)), key=lambda it: it.bound_ns)
+            return min(
+                (self._ask(exchange, number + 1) for number in range(NUM_QUESTIONS)),
+                key=lambda measurement: measurement.bound_ns,
+            )
         finally:
             self._forget(exchange)
 

@@ -151,7 +151,7 @@ def read_starts(folder: Path) -> list[list[RankManifest]]:
     """For each rank that wrote into ``folder``, by rank, all its starts, the last one last; else as `read_manifest`."""
     traces = RunFolder(folder)
     found = (_MANIFEST.fullmatch(name) for name in traces.names(_FOLDER))
-    return sorted((_read_rank(traces, int(it[1])) for it in found if it), key=lambda starts: starts[0].rank)
+    return sorted((_read_rank(traces, int(match[1])) for match in found if match), key=lambda starts: starts[0].rank)
 
 
 def _read_rank(traces: RunFolder, rank: int) -> list[RankManifest]:

@@ -249,7 +249,7 @@ class PerfettoWriter:
             case dict():
                 return b"".join(bytes_field(11, self._key(str(key)) + self._value(it)) for key, it in value.items())
             case list() | tuple():
-                return b"".join(bytes_field(12, self._value(it)) for it in value)
+                return b"".join(bytes_field(12, self._value(item)) for item in value)
             case None:
                 return bytes_field(6, b"null")
         return bytes_field(6, _utf8(str(value)))
@@ -339,7 +339,7 @@ def _with_flows(moments: list[_Moment]) -> list[_Moment]:
     empty = [moment for moment in begins if moment[3] == 0]
     rest = [moment for moment in moments if moment not in empty and moment not in ends]
     before = [moment for moment in rest if moment[2] <= _BEGINS]
-    return before + [it for pair in zip(empty, ends, strict=False) for it in pair] + rest[len(before) :]
+    return before + [half for pair in zip(empty, ends, strict=False) for half in pair] + rest[len(before) :]
 
 
 def _description(*, pid: int, tid: int | None, name: str = "", sort_index: int | None = None) -> bytes:

@@ -24,12 +24,12 @@ if TYPE_CHECKING or not IS_PURE:
 
 _PHASES = {Kind.SPAN: "X", Kind.INSTANT: "i", Kind.COUNTER: "C"}
 _MOST_ROOM_BYTES = 1 << 20
-_ROOM_PER_RECORD = 512  # of a line, which grows if that is not enough
+_ROOM_PER_RECORD = 512  # bytes; the buffer grows if a line is longer
 Packed = bytes | memoryview
 
 
 class MarkerEvent(dict[str, Any]):
-    """An event that a marker recorded: its times are ours and exact, so nothing may alter them."""
+    """An event that a marker recorded. Its times are exact, so nothing may change them."""
 
 
 def thread_events(cycle: Cycle, thread: ThreadRecords) -> Iterator[MarkerEvent]:
@@ -79,7 +79,7 @@ def _same_moment(one: dict[str, Any], other: dict[str, Any]) -> bool:
 
 
 def lasting_events(cycle: Cycle) -> Iterator[MarkerEvent]:
-    """The spans that began before a cycle's window, clipped to it; what they really are is in their args."""
+    """The spans that began before a cycle's window, clipped to it; their args hold the real begin and end."""
     unix_ns, window = cycle.clock.unix_ns, (cycle.begin.monotonic_ns, cycle.end.monotonic_ns)
     for span in cycle.lasting:
         begin, end = max(span.begin_ns, window[0]), min(window[1] if span.end_ns is None else span.end_ns, window[1])
@@ -98,12 +98,12 @@ def thread_names(cycle: Cycle) -> Iterator[dict[str, Any]]:
 
 
 class Placeholder(dict[str, Any]):
-    """An event without a time, in place of all events of its thread: it gives the thread its track."""
+    """An event without a time that represents all events of a thread, so that the thread gets a track."""
 
 
 class Drain:
-    """Drains threads of one cycle. ``taken_tids``, as text, are those of threads on which others have events too; with
-    ``in_pairs``, a span is a ``B`` and an ``E`` event."""
+    """Writes the records of one cycle's threads in C. On threads with ``taken_tids`` (as text) there are also other
+    events, so they are not accepted. With ``in_pairs``, a span is a ``B`` and an ``E`` event."""
 
     def __init__(self, cycle: Cycle, taken_tids: Collection[str] = (), *, in_pairs: bool = False) -> None:
         self._cycle = cycle
@@ -113,9 +113,9 @@ class Drain:
         self._planned: list[tuple[ThreadRecords, Placeholder]] = []
 
     def plan(self, thread: ThreadRecords) -> Placeholder | None:
-        """Takes on a thread, and returns an event to stand for it meanwhile; None if its events must be made in Python.
+        """Accepts a thread and returns its placeholder; None if its events must be made in Python.
 
-        The thread's events get the pid and tid that this one has by the time of `write`.
+        The thread's events get the pid and tid that the placeholder has when `write` is called.
         """
         is_shared = str(thread.tid) in self._taken_tids or self._num_tracks[thread.tid] > 1
         if IS_PURE or is_shared or not self._keeps_order():
@@ -128,7 +128,7 @@ class Drain:
         return placeholder
 
     def write(self, writer: ChromeWriter) -> None:
-        """Writes the events of all threads that were taken on."""
+        """Writes the events of all accepted threads."""
         start, (drift, elapsed) = self._cycle.clock.start, self._cycle.clock.slope_ns
         clock = start.monotonic_ns, start.unix_ns - writer.base_ns, drift, elapsed
         for thread, placeholder in self._planned:
@@ -140,7 +140,7 @@ class Drain:
     def _write(
         self, writer: ChromeWriter, packed: Packed, are_last: bool, place: bytes, clock: tuple[int, int, int, int]
     ) -> bytes:
-        """Writes the lines of some records, and returns those that wait for what follows them."""
+        """Writes the lines of some records. Returns those at the end that cannot be written before the next ones."""
         next_one, num_records = 0, len(packed) // RECORD_BYTES
         room = bytearray(min(_MOST_ROOM_BYTES, num_records * _ROOM_PER_RECORD))
         while next_one < num_records:
@@ -150,12 +150,12 @@ class Drain:
             writer.write_lines(memoryview(room)[:num_bytes])
             if is_waiting:
                 break
-            if num_bytes == 0:  # one event is longer than all that
+            if num_bytes == 0:  # one line is longer than the buffer
                 room = bytearray(2 * len(room))
         return bytes(packed[next_one * RECORD_BYTES :])
 
     def _parts(self, thread: ThreadRecords) -> Iterator[Packed]:
-        """A thread's records as they are to be written; as pairs all at once, since they have to be sorted."""
+        """A thread's records, part by part; as pairs all at once, since pairs must be sorted."""
         if not self._in_pairs:
             yield from (part.read() for part in thread.parts)
             return
@@ -164,18 +164,18 @@ class Drain:
         yield memoryview(room)[: _native.pair_records(packed, room)]
 
     def _keeps_order(self) -> bool:
-        """Whether what nests on the monotonic clock nests in unix time. Within a few microseconds it may not."""
+        """Whether spans that nest on the monotonic clock nest in unix time too. In a very short window they may not."""
         drift, elapsed = self._cycle.clock.slope_ns
         return abs(drift) < elapsed
 
     def _one_of_each(self, thread: ThreadRecords) -> bytes:
-        """One record of each name and kind; none if there are records that need Python's care."""
+        """One record of each name and kind; empty if there are records that only Python can write."""
         sample = _native.Sample(len(self._names))
         all_plain = all(sample.add(part.read()) for part in reversed(thread.parts))
         return sample.firsts() if all_plain else b""
 
     def _telling_name(self, one_of_each: bytes) -> str:
-        """The name of a span that tells what its thread is for, if there is one."""
+        """The name of a span that shows the role of the thread; empty if there is none."""
         spans = (record.name for record in unpack_records(one_of_each) if record.kind == Kind.SPAN)
         names = (self._cycle.names[number].name for number in spans)
         return next((name for name in names if role_of(name) is not None), "")
@@ -191,7 +191,7 @@ class Drain:
 
     @cached_property
     def _texts(self) -> tuple[tuple[bytes, ...], tuple[bytes, ...], tuple[bytes, ...]]:
-        """Of each name, what lines have of it: itself, its categories, and its args behind a comma."""
+        """The names, their categories, and their args (each after a comma), as they are written into lines."""
         names = self._cycle.names[: len(self._names)]
         categories = (encode_text(category_of(name)) for name in names)
         args = (b"".join(b"," + encode_text(key) + b":%d" % value for key, value in name.args) for name in names)
@@ -199,7 +199,7 @@ class Drain:
 
 
 def cycle_text(cycle: Cycle) -> "CycleText | None":
-    """The cycle and its file as one text; None where there are none or several, or where only Python can do it."""
+    """The cycle and its contributed file as one text; None if it has not one file, or if only Python can write it."""
     if IS_PURE or len(cycle.files) != 1:
         return None
     drain = Drain(cycle)

@@ -1,4 +1,4 @@
-"""handlers: a Chrome JSON file per rank and cycle, and one merged file per node. Cycles flow in, files flow out."""
+"""Writes a Chrome JSON file per rank and cycle, and one merged file per node."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator
@@ -36,19 +36,19 @@ from kinetoscope.writing.atomic_file import atomic_file
 _FROM_KINETO = ("schemaVersion", "deviceProperties", "distributedInfo", "record_shapes", "with_stack", "with_flops")
 _SAME_MOMENT_NS = 10_000_000_000
 _Contents = tuple[dict[str, Any], Callable[[ChromeWriter], None]]
-"""The header of a file, and what writes its events."""
+"""The header of a file, and the function that writes its events."""
 
 
 class JSONTraceHandler(TraceHandler):
     """Writes each cycle of each rank as a Chrome JSON file, and merges the node's files, over all cycles, into one.
 
-    ``folder``, ``filename`` and ``merged_trace_filename`` may use the variables of `FileNameFormat`; a name that ends
-    in ``.gz`` is compressed. ``merged_trace_filename=None`` switches merging off. Merging runs in a process of its own,
-    at most once a minute during the run and once at its end. ``num_traces_to_keep`` deletes the oldest files of a rank
-    once they are merged and their upload is confirmed; -1 keeps them all.
+    ``folder``, ``filename`` and ``merged_trace_filename`` may use the variables of `FileNameFormat`. A file whose name
+    ends in ``.gz`` is compressed. ``merged_trace_filename=None`` switches merging off. Merging runs in a separate
+    process, at most once a minute during the run and once at its end. ``num_traces_to_keep`` deletes the oldest files
+    of a rank when they are merged and their upload is confirmed; -1 keeps all.
 
-    The files are uploaded under ``remote_file_name`` and ``merged_trace_remote_file_name``: where these have a scheme
-    (``s3://bucket/...``), there, else below the Profiler's ``upload_to``. None uploads nothing.
+    The files are uploaded as ``remote_file_name`` and ``merged_trace_remote_file_name``. A name with a scheme
+    (``s3://bucket/...``) is a URL; any other is below the Profiler's ``upload_to``. None uploads nothing.
 
     Raises `FileNameError` at construction for an unknown variable. At the start of the run: `FolderNotEmptyError`
     (unless ``overwrite``), `FolderNotWritableError`, and `FileNameError` if two ranks would share a file.
@@ -79,17 +79,17 @@ class JSONTraceHandler(TraceHandler):
         self._num_written = self._num_merged = 0
 
     def settle(self, folder: str, *, overwrite: bool, num_traces_to_keep: int) -> None:
-        """For who assembles a Profiler: its folder and rules, each where this has none of its own but the default."""
+        """Replaces those settings that still have their defaults; `kinetoscope.profile` calls this."""
         self._folder.settle(folder, overwrite=overwrite, num_traces_to_keep=num_traces_to_keep)
 
     @property
     def run_folder(self) -> Path:
-        """The folder in which the folder of traces is; known once the run has begun."""
+        """The parent of the traces' folder; known after the run has begun."""
         return self._folder.run_folder
 
     @property
     def saved_traces(self) -> list[tuple[Timestamp, list[Any]]]:
-        """``[(Timestamp, [Path of each rank])]`` of the traces that are kept; None for a file not visible from here."""
+        """``[(Timestamp, [Path of each rank])]`` of the kept traces; None for a file that this rank cannot see."""
         return self._folder.saved_traces
 
     def init(self, state: RunState, logger: object) -> None:
@@ -117,7 +117,7 @@ class JSONTraceHandler(TraceHandler):
 
     @classmethod
     def reopen(cls, folder: Path, recipe: TraceRecipe, run_name: str, ranks: Ranks, attempt: Attempt) -> Self:
-        """A handler that goes on writing for a rank that was killed; it does not merge."""
+        """A handler that continues to write for a killed rank. It does not merge."""
         handler = cls(filename=recipe.filename, merged_trace_filename="merged" if recipe.merged else None)
         handler.in_pairs = recipe.in_pairs
         handler._tracks = RankTracks(ranks.rank)
@@ -126,13 +126,13 @@ class JSONTraceHandler(TraceHandler):
 
     @property
     def saved_to(self) -> Path:
-        """Where the traces are: the merged one if it is there, else their folder; known once the run has begun."""
+        """The merged trace if it exists, else the folder of the traces; known after the run has begun."""
         merged = self._folder.path / self._merged_path
         return merged if self._merged_path and merged.exists() else self._folder.path
 
     @property
     def recipe(self) -> TraceRecipe:
-        """How this handler names its traces, for `recover`; known once the run has begun."""
+        """How this handler names its traces, for `recover`; known after the run has begun."""
         folder = os.path.abspath(self._folder.path)
         return TraceRecipe(
             folder,
@@ -144,7 +144,7 @@ class JSONTraceHandler(TraceHandler):
         )
 
     def process_cycle(self, cycle: Cycle) -> None:
-        """Writes the cycle's file; local rank 0 also sees to the merged one."""
+        """Writes the cycle's file; on local rank 0, also starts the merge if it is due."""
         self.write(cycle)
         if self._merge is not None:
             self._merge.start_if_due()
@@ -156,7 +156,7 @@ class JSONTraceHandler(TraceHandler):
         self._num_written += 1
         self._remote.put(path, cycle.timestamp)
         expired = self._folder.expire()
-        if not self._merged_name.text:  # else they go when they are merged
+        if not self._merged_name.text:  # with merging, they are deleted when they are merged
             for old in expired:
                 self._uploads.delete_when_uploaded(old)
         return path
@@ -171,7 +171,7 @@ class JSONTraceHandler(TraceHandler):
                 write_events(writer)
 
     def _as_text(self, cycle: Cycle) -> _Contents | None:
-        """The cycle without objects of Python; None where that cannot be."""
+        """The cycle as text, without a Python object per event; None where that is not possible."""
         text = None if self.in_pairs else cycle_text(cycle)
         if text is None:
             return None
@@ -193,15 +193,15 @@ class JSONTraceHandler(TraceHandler):
         return header, write
 
     def find_written(self, cycle: Cycle) -> Path | None:
-        """For `recover`: the file in which a process wrote this cycle before it was killed, now in the manifest if it
-        was not yet; None if there is none."""
-        path = next((it for it in self._folder.written_for(cycle.timestamp) if _holds(it, cycle)), None)
+        """For `recover`: the file that a process wrote of this cycle before it was killed, or None. It is added to the
+        manifest if it is not there yet."""
+        path = next((path for path in self._folder.written_for(cycle.timestamp) if _holds(path, cycle)), None)
         if path is not None and not self._folder.is_noted(path):
             self._folder.add(path, cycle.number, cycle.timestamp)
         return path
 
     def metadata(self, cycle: Cycle, base_ns: int) -> list[dict[str, Any]]:
-        """The events at the beginning of a file, which say what its tracks are. Its times count from ``base_ns``."""
+        """The first events of a file, which describe its tracks. Times in the file count from ``base_ns``."""
         return self._tracks.metadata()
 
     def _in_layout(self, events: list[dict[str, Any]]) -> Iterable[dict[str, Any]]:
@@ -209,9 +209,9 @@ class JSONTraceHandler(TraceHandler):
         return in_pairs(timed, is_ours=lambda event: isinstance(event, MarkerEvent)) if self.in_pairs else timed
 
     def merge_now(self, timeout_s: float) -> None:
-        """Merges what this node's ranks have saved, if this rank has saved something since it was merged last.
+        """Merges what this node's ranks have saved, if this rank has saved a cycle since the last merge.
 
-        Waits at most ``timeout_s`` seconds, and a few for ranks that have saved fewer cycles than this one.
+        Waits at most ``timeout_s`` seconds, and of these only a few for ranks that have saved fewer cycles.
         """
         if self._num_written > self._num_merged:
             self._merge_and_upload(timeout_s, self._num_written)
@@ -219,7 +219,7 @@ class JSONTraceHandler(TraceHandler):
     def close(self, state: RunState, logger: object) -> None:
         try:
             self._folder.close()
-        finally:  # a full disk is no reason not to merge
+        finally:  # also when the disk is full
             run: RunInside = state.profiler.run
             if self._num_written > self._num_merged or run.ranks.local_world_size > 1:
                 self._merge_and_upload(run.seconds_to_close(), None)
@@ -231,7 +231,7 @@ class JSONTraceHandler(TraceHandler):
 
 
 def _our_events(cycle: Cycle, drain: Drain) -> Iterator[dict[str, Any]]:
-    """What the markers recorded, but for the threads that ``drain`` takes on: of these, what stands for them."""
+    """What the markers recorded. A thread that ``drain`` accepts is represented by its placeholder."""
     yield from thread_names(cycle)
     yield from lasting_events(cycle)
     for thread in cycle.threads:
@@ -265,7 +265,7 @@ def _from_kineto(header: dict[str, Any]) -> dict[str, Any]:
 
 
 def _holds(path: Path, cycle: Cycle) -> bool:
-    """Whether a trace file is the one of this cycle: another process may have written one of the same name."""
+    """Whether a trace file holds this cycle: another process may have written a file of the same name."""
     try:
         own = read_header(path)["kinetoscope"]
         begin_ns = own["clock"]["anchors"][0]["unix_ns"]
@@ -276,12 +276,12 @@ def _holds(path: Path, cycle: Cycle) -> bool:
 
 
 def _number_of(tid: Any) -> str:
-    """A tid of any writer as text: some wrote 123 and "123", or 7 and "stream 7", for the same."""
+    """A tid of any writer as text: some write both 123 and "123", or 7 and "stream 7", for the same track."""
     return str(tid).removeprefix("stream ")
 
 
 def _without_our_names(events: Iterable[dict[str, Any]], cycle: Cycle) -> Iterator[dict[str, Any]]:
-    """Kineto names threads after the program; those that Python named keep that name."""
+    """The events without Kineto's names of threads that Python has named: Kineto names threads after the program."""
     tids = {thread.tid for thread in cycle.threads}
     for event in events:
         is_name = event.get("ph") == "M" and event.get("name") == "thread_name"
@@ -290,7 +290,7 @@ def _without_our_names(events: Iterable[dict[str, Any]], cycle: Cycle) -> Iterat
 
 
 def _description(cycle: Cycle) -> dict[str, Any]:
-    """What the file says of itself: whose it is, when it was recorded, and how its clocks relate."""
+    """The file's description: which run and rank it is from, when it was recorded, and how the clocks relate."""
     return {
         "version": kinetoscope.__version__,
         "run_name": cycle.run_name,
@@ -308,8 +308,8 @@ def _description(cycle: Cycle) -> dict[str, Any]:
         "end": timestamp_fields(cycle.timestamp),
         "clock": {
             "anchors": [
-                {"monotonic_ns": it.monotonic_ns, "unix_ns": it.unix_ns, "bound_ns": it.bound_ns}
-                for it in (cycle.begin, cycle.end)
+                {"monotonic_ns": anchor.monotonic_ns, "unix_ns": anchor.unix_ns, "bound_ns": anchor.bound_ns}
+                for anchor in (cycle.begin, cycle.end)
             ],
             "stepped": cycle.clock.stepped,
             "beside_rank0": relation.description(cycle.begin.monotonic_ns, cycle.end.monotonic_ns)

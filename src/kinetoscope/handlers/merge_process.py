@@ -1,26 +1,27 @@
-"""handlers: the merging process. It writes the node's merged trace beside training, not inside it."""
+"""Runs the merge of the node's traces in a process beside training."""
 
 import logging
 import sys
 from pathlib import Path
 from time import monotonic
 
+from kinetoscope.training.once_log import OnceLog
 from kinetoscope.writing.side_process import SideProcess
 
 _log = logging.getLogger("kinetoscope")
 _LEAST_SECONDS_BETWEEN = 60.0
 _WAIT_FOR_RANKS_S = 10.0
 _WAIT_FOR_CYCLES_S = 5.0
-# A process that ended just as the time was up may not know yet that nobody waits for it.
+# A process that ends just as the time is up may not have noticed that nobody waits for it.
 _LAST_LOOK_S = 0.25
 
 
 class MergeProcess:
-    """Runs ``python -m kinetoscope merge --from-manifest`` for one folder, one at a time, at low priority.
+    """Runs ``python -m kinetoscope merge --from-manifest``, one at a time, at low priority.
 
-    A process that is still at it when nobody waits for it any more finishes by itself. If it was one beside training it
-    then merges once more, what has come since; and it sees to the ``upload``, a rank whose queue the merged file goes
-    into and a URL.
+    A process that still runs when nobody waits for it any more finishes by itself. If it was started beside training,
+    it then merges once more, with what was saved since, and uploads the merged file: ``upload`` is the rank whose queue
+    the file goes into, and the URL.
     """
 
     def __init__(
@@ -42,18 +43,18 @@ class MergeProcess:
         self._process = SideProcess(self._report)
         self._last_start = monotonic()
         self._failed = False
-        self._said: set[str] = set()
+        self._once = OnceLog()
 
     def start_if_due(self) -> None:
-        """Merges what is there, unless that was done within the last minute or is being done now."""
+        """Merges the saved traces, unless a merge started within the last minute or is running."""
         if monotonic() - self._last_start >= _LEAST_SECONDS_BETWEEN and not self._process.is_running:
             self._start("--again-if-left", str(_WAIT_FOR_RANKS_S))
 
     def finish(self, timeout_s: float, num_cycles: int | None = None) -> bool:
-        """Merges at the end; whether the merged file is there.
+        """Merges at the end of the run. Returns whether the merged file is there.
 
         The process waits for the node's other ranks, except for those that have saved ``num_cycles``. This call waits
-        for the process, at most ``timeout_s`` seconds, and leaves it to finish by itself after that.
+        for the process at most ``timeout_s`` seconds; after that the process finishes by itself.
         """
         until = monotonic() + timeout_s
         if self._process.wait(until):
@@ -80,6 +81,5 @@ class MergeProcess:
         self._failed = status != 0
         if status:
             _log.error("Merging into %s failed: %s", self._output, errors or f"exit status {status}")
-        elif errors and errors not in self._said:
-            self._said.add(errors)
-            _log.warning("%s", errors)
+        elif errors:
+            self._once.warn("%s", errors, about=errors)

@@ -23,17 +23,18 @@ from kinetoscope.live.window_log import WindowLog, WindowSaved
 from kinetoscope.recording.cycle import Cycle
 from kinetoscope.storage.uploads import queue_recovered
 from kinetoscope.training.file_names import FileNameFormat
+from kinetoscope.training.once_log import OnceLog
 from kinetoscope.training.remote_url import check_url
 from kinetoscope.training.run_folder import RunFolder
 from kinetoscope.writing.atomic_file import remove_partials
 
-# For a run none of whose handlers writes files: what was recorded is in its live folder all the same.
+# For a run without a handler that writes files: its records are in its live folder all the same.
 _OURS = TraceRecipe("traces", "ep{epoch}-ba{batch}-rank{rank}.json", "merged_trace.json")
 
 
 @dataclass(slots=True)
 class RecoveredThread:
-    """What was found of one thread: finished spans, and those that were open at the end of a window."""
+    """What was found of one thread: the finished spans, and the spans that were open at the end of a window."""
 
     name: str
     num_spans: int = 0
@@ -42,7 +43,7 @@ class RecoveredThread:
 
 @dataclass(frozen=True, slots=True)
 class RecoveredMerge:
-    """A folder whose manifest now lists recovered traces, and its merged file, which is uploaded to ``url`` if any."""
+    """A folder whose manifest now lists recovered traces, and its merged file, which goes to ``url`` if given."""
 
     folder: Path
     output: Path
@@ -57,11 +58,11 @@ class RecoveredRank:
     run: LiveRun
     live_folder: Path
     threads: dict[int, RecoveredThread] = field(default_factory=dict)
-    """By the system's number of the thread."""
+    """By the thread's tid."""
     traces: list[Path] = field(default_factory=list)
     merges: list[RecoveredMerge] = field(default_factory=list)
     damages: list[str] = field(default_factory=list)
-    """What could not be read, a sentence each."""
+    """What could not be read, one sentence each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +76,8 @@ class UnrecoveredRank:
 class TracePlaces:
     """Chooses for each handler of a killed run the folder and the names of its traces.
 
-    They are those that the run names, if its folder is in the run's folder, or is one of those ``named`` again by who
-    recovers it; else they are ours, in ``traces`` in the run's folder, and ``say`` is told so once.
+    The run's own choice counts if its folder is in the run's folder or among those ``named`` by the user. Otherwise the
+    traces go to ``traces`` in the run's folder under our default names, and ``say`` is called once with the reason.
     """
 
     def __init__(
@@ -88,11 +89,11 @@ class TracePlaces:
         self._run = RunFolder(run_folder)
         self._named = {Path(os.path.realpath(folder)) for folder in named}
         self._tell = say
-        self._said: set[str] = set()
+        self._once = OnceLog()
 
     def choose(self, run: LiveRun, cycle: Cycle) -> list[TraceRecipe]:
-        """The recipes of a run's handlers, for one cycle; each with its folder's whole path. Raises OSError if there is
-        none that can be written to."""
+        """The recipes of a run's handlers for one cycle, each with the full path of its folder. Raises OSError if no
+        folder can be written to."""
         return list(dict.fromkeys(self._choose(recipe, run, cycle) for recipe in run.recipes or [_OURS]))
 
     def _choose(self, recipe: TraceRecipe, run: LiveRun, cycle: Cycle) -> TraceRecipe:
@@ -106,18 +107,18 @@ class TracePlaces:
             self._say(f"Rank {run.rank}'s traces get other names than its run gave them. {error}")
             filename, merged = _OURS.filename, _OURS.merged
         remote = self._checked(recipe.remote, run, cycle)
-        # The merged file's is a URL already, and no format.
+        # The URL of the merged file is not a format: its variables are already filled in.
         merged_remote = self._checked(recipe.merged_remote.replace("{", "{{").replace("}", "}}"), run, cycle)
         merged_remote = recipe.merged_remote if merged_remote else ""
         return TraceRecipe(str(folder), filename, merged, recipe.in_pairs, remote, merged_remote)
 
     def _checked(self, remote: str, run: LiveRun, cycle: Cycle) -> str:
-        """The format of URLs ``remote``; empty if it does not give any."""
+        """``remote``, a format of URLs; empty if what it gives is not a URL."""
         try:
             if remote:
                 check_url(FileNameFormat(remote).fill(run.run_name, cycle.ranks, cycle.timestamp), "remote")
         except (FileNameError, SettingsError) as error:
-            self._say(f"Rank {run.rank}'s traces do not wait to be uploaded. {error}")
+            self._say(f"Rank {run.rank}'s traces are not queued for upload. {error}")
             return ""
         return remote
 
@@ -130,14 +131,13 @@ class TracePlaces:
             return Path(os.path.realpath(wanted))
         ours = self._run.make_folder(_OURS.folder)
         self._say(
-            f"Rank {run.rank}'s traces are written to {ours}. Its run had them in {wanted!r}, which is outside of the "
-            f"run's folder, or behind a link: they go there only with --traces DIR."
+            f"Rank {run.rank}'s traces are written to {ours}. The run wrote them to {wanted!r}, which is outside of "
+            f"the run's folder or behind a link: to write there, pass --traces DIR."
         )
         return ours
 
     def _say(self, sentence: str) -> None:
-        if sentence not in self._said:
-            self._said.add(sentence)
+        if self._once.is_first(sentence):
             self._tell(sentence)
 
 
@@ -149,13 +149,13 @@ def recover(
     traces: Collection[str | os.PathLike[str]] = (),
     say: Callable[[str], object] = lambda sentence: None,
 ) -> Iterator[RecoveredRank | UnrecoveredRank]:
-    """Makes traces of what the killed processes of a run left behind, rank by rank: one for each window that was not
-    saved.
+    """Makes traces from what the killed processes of a run left, rank by rank: one for each window that was not saved.
 
-    Their live folders are deleted once the traces are written, unless ``keep``. Processes that still run are passed
-    over, and so are those of other machines, which cannot be asked, unless ``other_hosts``. What the folder says of
-    places outside of it is not obeyed: traces go there only if that place is among ``traces``, else to ``traces`` in
-    the run's folder; ``say`` is called with a sentence for each thing that is done otherwise than the folder says.
+    The live folders are deleted when the traces are written, unless ``keep``. Processes that still run are skipped. So
+    are processes of other machines, unless ``other_hosts``: whether they run cannot be found out from here. A place
+    outside of the run's folder that a file in it names is used only if it is among ``traces``; else the traces go to
+    ``traces`` in the run's folder. ``say`` is called with a sentence for each thing that is done differently from what
+    the folder says.
     Raises `TraceFileError` if ``run_folder`` holds nothing to recover.
     """
     run_folder = Path(run_folder)
@@ -177,13 +177,13 @@ def recover(
         except (KinetoscopeError, OSError) as error:
             yield UnrecoveredRank(folder, error)
     for folder in without_run:
-        yield UnrecoveredRank(folder, TraceFileError("Its run.json is gone, which says whose it is."))
+        yield UnrecoveredRank(folder, TraceFileError("Its run.json, which says whose folder it is, is missing."))
     if not keep:
         delete_what_is_empty(run_folder)
 
 
 def _folders_without_run(run_folder: Path) -> Iterator[Path]:
-    """Folders among the live ones that do not say whose they are; not those that a process is just making."""
+    """Live folders that do not say whose they are, except those that a process is making at the moment."""
     run = RunFolder(run_folder)
     for name in run.names("live"):
         path = run.path / "live" / name
@@ -192,7 +192,7 @@ def _folders_without_run(run_folder: Path) -> Iterator[Path]:
 
 
 def _remove_partials(run_folder: Path) -> None:
-    """Deletes what dead processes left half-written beside traces; not behind links, which may lead anywhere."""
+    """Deletes what dead processes left half-written beside traces. It follows no links, which may lead anywhere."""
     for pattern in ("*/.manifest", "*/attempt*/.manifest"):
         for manifests in run_folder.glob(pattern):
             folder = manifests.parent.relative_to(run_folder)
@@ -223,7 +223,7 @@ def _recover_rank(run_folder: Path, places: TracePlaces, live_folder: Path, run:
 
 
 def _count(threads: list[ThreadRecords], counts: dict[int, RecoveredThread]) -> None:
-    """Adds what threads recorded in one window to what they did in others."""
+    """Adds what threads recorded in one window to ``counts``."""
     for thread in threads:
         count = counts.setdefault(thread.tid, RecoveredThread(thread.name))
         for part in thread.parts:

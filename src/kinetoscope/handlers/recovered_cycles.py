@@ -41,10 +41,10 @@ class RecoveredWindow:
 
 @dataclass(frozen=True, slots=True)
 class UnsavedWindow:
-    """A window that was opened and not saved: when it began and closed, and where the run was then. No two overlap.
-    ``epochs`` are as `Cycle` has them.
+    """A window that was opened and not saved: when it began and closed, and where the run was then. Windows do not
+    overlap. ``epochs`` are as in `Cycle`.
 
-    One that was still open has None as its ``end``, and ends with the last thing that is known.
+    The ``end`` of a window that was still open is None; it closes at the last known moment.
     """
 
     number: int
@@ -64,13 +64,13 @@ class RankRecords:
         left = read_live_folder(live_folder)
         self._log, damages_of_log = read_windows(live_folder)
         self._owner = next((process for process in left.processes if process.pid == run.pid), None)
-        # Ids of names stay as they are in the first one, which has the most records.
+        # The first process, which has the most records, keeps the ids of its names.
         self._processes = sorted(left.processes, key=lambda process: process is not self._owner)
         self.damages = left.damages + damages_of_log
         """What could not be read, a sentence each."""
 
     def windows(self) -> Iterator[RecoveredWindow]:
-        """The windows that were not saved and have something in them."""
+        """The windows that were not saved and are not empty."""
         windows = find_unsaved_windows(self._log, self._owner, max(map(_last_moment, self._tracks()), default=0))
         for window in windows:
             names, threads = self._recorded_in(window)
@@ -82,7 +82,7 @@ class RankRecords:
         return (track for process in self._processes for track in process.tracks)
 
     def _recorded_in(self, window: UnsavedWindow) -> tuple[list[SpanName], list[ThreadRecords]]:
-        """What all processes recorded in a window, and the names that its records' ids stand for."""
+        """What all processes recorded in a window, and the names to which the ids in the records refer."""
         names: list[SpanName] = []
         threads: list[ThreadRecords] = []
         for process in self._processes:
@@ -120,7 +120,7 @@ class RankRecords:
         )
 
     def _anchors(self, window: UnsavedWindow) -> tuple[Anchor, Anchor]:
-        """The window's begin and end on both clocks. All processes of a machine share these: any track serves."""
+        """The window's begin and end on both clocks, which all processes of a machine share: any track will do."""
         track = next(self._tracks(), None)
         known = Anchor(track.monotonic_ns, track.unix_ns) if track is not None else Anchor(0, 0)
         began_ns = window.began_ns or known.monotonic_ns
@@ -130,7 +130,7 @@ class RankRecords:
 
 
 def _own_records(track: LiveTrack, window: UnsavedWindow) -> ThreadRecords:
-    """What a thread of the process that opened the window recorded in it; spans still open end where it does."""
+    """What a thread of the process that opened the window recorded in it; spans that are still open end with it."""
     cut = [
         span._replace(end=max(span.begin, window.closed_ns), flags=Flag.CUT, series=0)
         for span in track.open_spans
@@ -143,8 +143,8 @@ def _own_records(track: LiveTrack, window: UnsavedWindow) -> ThreadRecords:
 
 
 def _within(part: RecordPart, window: UnsavedWindow) -> RecordPart:
-    """The part; if a damaged record reaches out of its window, without what it says of the time before and after: it
-    would lie across the spans of other windows."""
+    """The part, with its records clipped to the window where a damaged record reaches out of it: it would overlap the
+    spans of other windows."""
     columns = record_columns(part.read())
     ends = (end for end, kind in zip(columns.end, columns.kind, strict=True) if kind == Kind.SPAN)
     if min(columns.begin) >= window.began_ns and max(chain(columns.begin, ends)) <= window.closed_ns:
@@ -159,15 +159,14 @@ def _clipped(record: Record, window: UnsavedWindow) -> Record:
 
 
 def _last_moment(track: LiveTrack) -> int:
-    """The latest moment that is known of a track: records stand in the order in which they ended, and those that found
-    no space came after them."""
+    """The latest known moment of a track: records are in the order of their ends, and dropped ones came after them."""
     last = unpack_records(track.parts[-1].read()[-RECORD_BYTES:]) if track.parts else ()
     ends = [int(record.end) if record.kind == Kind.SPAN else record.begin for record in last]
     return max([track.dropped_ns, *ends, *(span.begin for span in track.open_spans)])
 
 
 def _end(begin: Timestamp, threads: list[ThreadRecords], names: list[SpanName]) -> Timestamp:
-    """Where the run was when it died: the window's first batch, and those whose spans had ended by then."""
+    """Where the run was when it was killed: the window's first batch, and the batches whose spans had ended."""
     batches = {
         record.batch
         for thread in threads
@@ -183,7 +182,7 @@ def _end(begin: Timestamp, threads: list[ThreadRecords], names: list[SpanName]) 
 def find_unsaved_windows(log: Iterable[LiveWindow], owner: LiveProcess | None, last_ns: int) -> list[UnsavedWindow]:
     """The windows that were not saved, by number.
 
-    ``owner`` is what is left of the process that opened them, and ``last_ns`` the latest moment that is known.
+    ``owner`` is what is left of the process that opened them, and ``last_ns`` the latest known moment.
     """
     windows = _all_windows(log, owner)
     found: list[UnsavedWindow] = []
@@ -198,7 +197,7 @@ def find_unsaved_windows(log: Iterable[LiveWindow], owner: LiveProcess | None, l
 
 
 def _all_windows(log: Iterable[LiveWindow], owner: LiveProcess | None) -> list[LiveWindow]:
-    """Those in the log, and those that were opened after its last line. One that is not in it and has a lower number
+    """The windows in the log, and those opened after its last line. A window with a lower number that is not in the log
     was saved long ago."""
     known = {window.number: window for window in log}
     newest = max(known, default=0)
@@ -212,7 +211,7 @@ def _all_windows(log: Iterable[LiveWindow], owner: LiveProcess | None) -> list[L
 def _complete(
     window: LiveWindow, before: UnsavedWindow | None, owner: LiveProcess | None, last_ns: int
 ) -> UnsavedWindow:
-    """A window with what the log does not say of it: ``before`` is the window before it."""
+    """A window with what the log does not tell about it; ``before`` is the window before it."""
     cycle, began_ns = window.number - 1, 0
     if before is not None:
         cycle = before.cycle + window.number - before.number
@@ -235,8 +234,7 @@ def _timestamp(fields: dict[str, int | float] | None) -> Timestamp | None:
 
 
 def _first_moment(owner: LiveProcess | None, window: int, last_ns: int) -> int:
-    """When the first thing began that a process recorded in a window: after all that it recorded in the ones before,
-    whatever a damaged record says."""
+    """When the first record of a window began: after all records of earlier windows, whatever a damaged record says."""
     tracks = owner.tracks if owner is not None else []
     parts = [part for track in tracks for part in track.parts if len(part)]
     begins = [min(record_columns(part.read()).begin) for part in parts if part.window == window]
@@ -246,6 +244,6 @@ def _first_moment(owner: LiveProcess | None, window: int, last_ns: int) -> int:
 
 
 def _end_of(part: LivePart) -> int:
-    """Records stand in the order in which they ended."""
+    """When the last record of a part ended: records are in the order of their ends."""
     (last,) = unpack_records(part.read()[-RECORD_BYTES:])
     return int(last.end) if last.kind == Kind.SPAN else last.begin

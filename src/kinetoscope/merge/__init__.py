@@ -1,1 +1,1 @@
-"""merge: many ranks and cycles into one trace. Safe beside training."""
+"""merge: many ranks and cycles into one trace. Safe to run beside training."""

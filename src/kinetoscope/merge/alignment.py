@@ -1,4 +1,4 @@
-"""merge: one clock. What was found out about each file flows in; how far each has to be shifted flows out."""
+"""Puts files on one clock: computes how far the times of each file are shifted, and how much its drift is corrected."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ _MOST_SHIFTS_NAMED = 8
 
 @dataclass(frozen=True, slots=True)
 class FileClock:
-    """What a file says of its clock: how it ran beside unix time, and beside rank 0's clock if that is known."""
+    """A file's clock: how it ran relative to unix time, and relative to rank 0's clock if that was measured."""
 
     line: ClockLine
     relation: ClockRelation | None
@@ -23,14 +23,14 @@ class FileClock:
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """A clock's drift taken out: after ``over_ns`` from ``begin_ns`` on, times are ``gain_ns`` later."""
+    """A correction of drift: a time ``over_ns`` after ``begin_ns`` moves by ``gain_ns``, others in proportion."""
 
     begin_ns: int
     gain_ns: int
     over_ns: int
 
     def apply(self, event: dict[str, Any]) -> None:
-        """Moves an event, ``ts`` and ``dur`` in nanoseconds; spans that nest still do."""
+        """Moves an event, ``ts`` and ``dur`` in nanoseconds. Spans that nest still nest afterwards."""
         if "ts" in event:
             begin_ns = self.moved(event["ts"])
             if "dur" in event:
@@ -38,16 +38,16 @@ class Stretch:
             event["ts"] = begin_ns
 
     def moved(self, time_ns: int) -> int:
-        """A moment with the drift taken out."""
+        """A moment without the drift."""
         return time_ns + (time_ns - self.begin_ns) * self.gain_ns // self.over_ns
 
     def unmoved(self, time_ns: int) -> int:
-        """The moment that `moved` moves there, to the nanosecond or so."""
+        """The inverse of `moved`, exact to about a nanosecond."""
         return self.begin_ns + (time_ns - self.begin_ns) * self.over_ns // (self.over_ns + self.gain_ns)
 
 
 class Alignable(Protocol):
-    """What `align` needs to know of a file, and ``shift_ns`` and ``stretch``, which it sets."""
+    """What `align` reads of a file, and ``shift_ns`` and ``stretch``, which it sets."""
 
     path: str
     has_clock: bool
@@ -65,13 +65,13 @@ class Alignable(Protocol):
 
 
 def align(files: Sequence[Alignable], align_on: str | None, *, align_all: bool = False) -> None:
-    """Puts all files on one clock: rank 0's unix time, as far as clocks were compared while the run went on, else their
+    """Puts all files on one clock: rank 0's unix time where the clocks were compared during the run, else each file's
     own unix time.
 
-    ``align_on`` puts files without a clock where that span begins in those that have one, or else in the first file;
-    ``align_all`` does so with all files. A file without that span moves with the others of its rank: the cycles of one
-    rank are on one clock. One file alone needs no clock. ``files`` are in order of rank. Raises `MergeError` for a file
-    that cannot be placed.
+    Files without a clock are moved so that the span ``align_on`` begins where it begins in the files with a clock, or
+    else in the first file; ``align_all`` moves all files so. A file without that span moves with the other files of its
+    rank, since the cycles of one rank share a clock. A single file needs no clock. ``files`` are in order of rank.
+    Raises `MergeError` for a file that cannot be placed.
     """
     if align_on is None and len(files) > 1 and not _align_on_sync(files):
         _require_clocks(files)
@@ -82,26 +82,28 @@ def align(files: Sequence[Alignable], align_on: str | None, *, align_all: bool =
 
 
 def notes_on_alignment(files: Sequence[Alignable], align_on: str | None, *, align_all: bool = False) -> list[str]:
-    """Sentences on files that were moved to where a span begins, and on those without a clock."""
+    """Sentences on files that were aligned on a span, and on files without a clock."""
     if align_on is None:
         names = [Path(file.path).name for file in files if not file.has_clock and file.sync_us is None]
-        return [f"{name} has no clock: its times count from a moment that nobody knows." for name in names]
+        return [f"{name} has no clock: its times count from an unknown moment." for name in names]
     if not align_all and all(file.has_clock for file in files):
         return [
-            f"All files have a clock, so nothing was aligned on {align_on!r}. Pass align_all to do it all the same."
+            f"All files have a clock, so none was aligned on {align_on!r}. Pass align_all to align them all the same."
         ]
     lost = [file for file in files if file.shift_ns and (align_all or not file.has_clock)]
     shifts = list(dict.fromkeys(f"rank {file.rank} by {file.shift_ns / 1e9:+,.9f} s" for file in lost))
     more = f" and {len(shifts) - _MOST_SHIFTS_NAMED:,} more" if len(shifts) > _MOST_SHIFTS_NAMED else ""
     named = ", ".join(shifts[:_MOST_SHIFTS_NAMED])
-    return [f"Moved so that {align_on!r} begins together: {named}{more}."] if shifts else []
+    return [f"Moved so that {align_on!r} begins at the same time: {named}{more}."] if shifts else []
 
 
 def file_clock(own_header: dict[str, Any]) -> FileClock | None:
-    """What a trace's own header says of its clock; None if it says nothing that can be used."""
+    """The clock in a trace's own header; None if there is none or it makes no sense."""
     try:
         clock = own_header["clock"]
-        begin, end = (Anchor(it["monotonic_ns"], it["unix_ns"], it["bound_ns"]) for it in clock["anchors"])
+        begin, end = (
+            Anchor(anchor["monotonic_ns"], anchor["unix_ns"], anchor["bound_ns"]) for anchor in clock["anchors"]
+        )
         beside = clock.get("beside_rank0")
         relation = relation_from_fields(beside) if beside else None
         return FileClock(ClockLine(begin, end), relation, int(own_header.get("world_size", 1)))
@@ -110,7 +112,7 @@ def file_clock(own_header: dict[str, Any]) -> FileClock | None:
 
 
 def describe_clocks(files: Sequence[Alignable]) -> list[dict[str, Any]]:
-    """For a merged trace's header: each rank with a clock of its own, how it ran beside rank 0's, and within what."""
+    """For a merged trace's header: the clock of each rank whose clock is not rank 0's, relative to rank 0's clock."""
     clocks: dict[int, dict[str, Any]] = {}
     for file in files:
         relation = file.clock.relation if file.clock else None
@@ -125,15 +127,15 @@ def describe_clocks(files: Sequence[Alignable]) -> list[dict[str, Any]]:
 
 
 def notes_on_clocks(files: Sequence[Alignable]) -> list[str]:
-    """Sentences on ranks whose times are less sure than they look."""
+    """Sentences on ranks whose times are not certain."""
     clocks = [(file.rank, file.clock) for file in files if file.clock is not None]
     some_were_compared = any(clock.relation for _, clock in clocks)
     notes = {}
     for rank, clock in clocks:
         if clock.relation is None and clock.world_size > 1 and some_were_compared:
-            notes[rank] = f"Rank {rank}'s clock was not compared with rank 0's: its times are its own host's."
+            notes[rank] = f"Rank {rank}'s clock was not compared with rank 0's: its times are those of its own host."
         elif clock.relation is not None and clock.relation.drift_ppm is None:
-            notes[rank] = f"The drift of rank {rank}'s clock is not known: it was compared with rank 0's only once."
+            notes[rank] = f"The drift of rank {rank}'s clock is unknown: it was compared with rank 0's only once."
     return list(notes.values())
 
 
@@ -151,15 +153,15 @@ def _put_beside_rank_0(files: Sequence[Alignable]) -> None:
 
 
 def _shift_at(monotonic_ns: int, line: ClockLine, relation: ClockRelation, rank0_lines: list[ClockLine]) -> int:
-    """How far rank 0's unix time is ahead of this rank's, when this rank's clock shows ``monotonic_ns``."""
+    """How far rank 0's unix time is ahead of this rank's when this rank's clock shows ``monotonic_ns``."""
     on_rank_0_ns = monotonic_ns + relation.offset_ns(monotonic_ns)
     reference = ClockLine(relation.reference, relation.reference)
-    rank0_line = min(rank0_lines, key=lambda it: abs(it.start.monotonic_ns - on_rank_0_ns), default=reference)
+    rank0_line = min(rank0_lines, key=lambda line: abs(line.start.monotonic_ns - on_rank_0_ns), default=reference)
     return rank0_line.unix_ns(on_rank_0_ns) - line.unix_ns(monotonic_ns)
 
 
 def _align_on_sync(files: Sequence[Alignable]) -> bool:
-    """Files without unix time whose ranks noted a common moment, as Composer's do, are put on the first one's clock."""
+    """Puts files without unix time on the first one's clock, if all have noted a common moment, as Composer's do."""
     if all(file.has_clock for file in files) or any(file.sync_us is None for file in files):
         return False
     reference_us = files[0].sync_us or 0
@@ -179,7 +181,7 @@ def _require_clocks(files: Sequence[Alignable]) -> None:
 
 
 def _align_on_span(lost: Sequence[Alignable], placed: Sequence[Alignable], align_on: str) -> None:
-    """Moves the ``lost`` files to where the span begins in those that are ``placed``."""
+    """Moves the ``lost`` files so that the span begins where it begins in the ``placed`` ones."""
     if not lost:
         return
     reference_ns = _reference_ns(placed or lost, align_on)
@@ -198,7 +200,7 @@ def _align_on_span(lost: Sequence[Alignable], placed: Sequence[Alignable], align
 
 
 def _reference_ns(files: Sequence[Alignable], align_on: str) -> int:
-    """Where the span begins in the first of the files that has it, on the common clock."""
+    """When the span begins in the first file that has it, on the common clock."""
     found = next((file.common_ns(file.aligned_at_ns) for file in files if file.aligned_at_ns is not None), None)
     if found is None:
         raise MergeError(

@@ -24,8 +24,7 @@ _REPAIRED_KINDS = ("syntax", "events", "nesting", "tracks", "times", "flows")
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is wrong, as a sentence. ``kind`` is syntax, events, nesting, tracks, times, clock, flows,
-    pairs or ranks."""
+    """One fault, as a sentence. ``kind`` is syntax, events, nesting, tracks, times, clock, flows, pairs or ranks."""
 
     kind: str
     text: str
@@ -33,7 +32,7 @@ class Finding:
 
 @dataclass(slots=True)
 class FileCheck:
-    """What is wrong with one file; ``ranks`` are those in it, none where it could not be read."""
+    """What is wrong with one file; ``ranks`` are the ranks in it, empty if it could not be read."""
 
     path: str
     ranks: list[int] = field(default_factory=list)
@@ -43,10 +42,9 @@ class FileCheck:
 
 
 def check_trace(path: str | os.PathLike[str], on_progress: Callable[[int, int], None] | None = None) -> FileCheck:
-    """What is wrong with one file: its syntax, the nesting of its spans, its clock, its flows and pairs.
+    """Checks one file: its syntax, the nesting of its spans, its clock, its flows and pairs.
 
-    A file that cannot be read is a finding, not an error. ``on_progress`` is called with the bytes done and the bytes
-    in all.
+    A file that cannot be read is a finding, not an error. ``on_progress`` is called with the bytes done and the total.
     """
     name = os.fspath(path)
     progress = ByteProgress([name], on_progress, num_passes=1)
@@ -57,7 +55,7 @@ def check_trace(path: str | os.PathLike[str], on_progress: Callable[[int, int], 
 
 
 def unreadable(path: str, error: TraceFileError) -> FileCheck:
-    """What there is to say of a file of which nothing can be read."""
+    """The result for a file that cannot be read."""
     return FileCheck(path, findings=[Finding("syntax", str(error))])
 
 
@@ -69,7 +67,7 @@ def findings_of(file: InputFile) -> FileCheck:
     check.findings += [Finding("syntax", repair) for repair in file.repairs]
     if not file.has_clock:
         check.findings.append(
-            Finding("clock", "It has no clock: its times mean nothing beside other files'. Merge it with --align-on.")
+            Finding("clock", "It has no clock, so its times cannot be compared with others. Merge it with --align-on.")
         )
     elif file.earliest_ns is not None and file.earliest_ns < _SMALLEST_UNIX_NS:
         check.findings.append(Finding("clock", "Its earliest event is before 2001: its clock was wrong."))
@@ -78,11 +76,11 @@ def findings_of(file: InputFile) -> FileCheck:
 
 
 def compare_checks(checks: Sequence[FileCheck]) -> list[Finding]:
-    """What is wrong with all files together: ranks are missing, or come from runs of two sizes."""
+    """What is wrong with the files together: ranks are missing, or belong to runs of different sizes."""
     sizes = {check.world_size for check in checks if check.world_size}
     if len(sizes) > 1:
         listed = ", ".join(map(str, sorted(sizes)))
-        return [Finding("ranks", f"The files are of runs of different sizes: {listed} ranks.")]
+        return [Finding("ranks", f"The files are from runs of different sizes: {listed} ranks.")]
     if not sizes or len(checks) < 2:
         return []
     there = {rank for check in checks for rank in check.ranks}
@@ -96,18 +94,18 @@ def compare_checks(checks: Sequence[FileCheck]) -> list[Finding]:
 
 def _counted(counts: dict[str, int]) -> Iterable[Finding]:
     sentences = {
-        "clipped": ("nesting", "Spans that reach a little out of the one around them, which viewers may drop: {}."),
-        "moved": ("nesting", "Spans that overlap others of their track, which viewers drop: {}."),
-        "hidden": ("events", "Events that viewers drop, as a phase, a time or an id is missing: {}."),
-        "mended": ("events", "Events that viewers drop, as a field is missing or of a kind they do not take: {}."),
+        "clipped": ("nesting", "Spans that end a little after the span around them, which viewers may drop: {}."),
+        "moved": ("nesting", "Spans that overlap others on their track, which viewers drop: {}."),
+        "hidden": ("events", "Events that viewers drop because a phase, a time or an id is missing: {}."),
+        "mended": ("events", "Events that viewers drop because a field is missing or has an unknown type: {}."),
         "misread": (
             "tracks",
-            "Threads that viewers mistake for others, as their number is text, negative or too large: {}.",
+            "Threads that viewers mistake for others because their number is text, negative or too large: {}.",
         ),
-        "negative": ("times", "Events before the time 0, which viewers drop: {}."),
-        "rounded": ("times", "Spans whose times viewers round, to drop what overlaps then: {}."),
-        "hidden_flows": ("flows", "Flows that viewers drop, as no span of their track is there: {}."),
-        "repeated_flows": ("flows", "Flows that begin under the id of another, which viewers draw wrongly: {}."),
+        "negative": ("times", "Events before time 0, which viewers drop: {}."),
+        "rounded": ("times", "Spans whose times viewers round, and which they may then drop as overlapping: {}."),
+        "hidden_flows": ("flows", "Flows that viewers drop because there is no span on their track at that time: {}."),
+        "repeated_flows": ("flows", "Flows that begin with the id of another flow, which viewers draw wrongly: {}."),
         "lone_begins": ("pairs", "B events without an E, which viewers draw to the end: {}."),
         "lone_ends": ("pairs", "E events without a B, which viewers drop: {}."),
     }
@@ -118,7 +116,7 @@ def _counted(counts: dict[str, int]) -> Iterable[Finding]:
 
 @dataclass(frozen=True, slots=True)
 class RepairedTrace:
-    """What was wrong with a trace, and what was done about it, in sentences."""
+    """What was wrong with a trace, and ``done``: what was repaired, in sentences."""
 
     output: Path
     check: FileCheck
@@ -126,7 +124,7 @@ class RepairedTrace:
 
     @property
     def left(self) -> list[Finding]:
-        """What a repair cannot mend: it would have to guess."""
+        """What cannot be repaired without guessing."""
         return [finding for finding in self.check.findings if finding.kind not in _REPAIRED_KINDS]
 
 
@@ -135,16 +133,18 @@ def repair_trace(
     output: str | os.PathLike[str],
     on_progress: Callable[[int, int], None] | None = None,
 ) -> RepairedTrace:
-    """Writes what can be read of a trace to ``output``, as valid JSON whose spans nest; says what was done.
+    """Writes what can be read of a trace to ``output``, as valid JSON whose spans nest, and returns what was done.
 
-    Pids, tids, ids, times and fields, those beside the events too, stay as they are; a span that overlaps others moves
-    to a track of its own. ``output`` is packed if its name says so, appears when it is complete, and may be ``path``;
-    ``-`` is the standard output. ``on_progress`` is called with the bytes done and the bytes in all.
-    Raises `TraceFileError` if nothing can be read, `SettingsError` for a name that is not JSON's.
+    Pids, tids, ids, times and fields, also those beside the events, stay as they are. A span that overlaps others moves
+    to a new track. ``output`` is compressed if its name ends in ``.gz`` or ``.zst``, appears when it is complete, and
+    may be ``path``; ``-`` is the standard output. ``on_progress`` is called with the bytes done and the total.
+    Raises `TraceFileError` if nothing can be read, `SettingsError` for a name of another format than JSON.
     """
     target = Path(output)
     if is_perfetto(target):
-        raise SettingsError(f"Cannot repair into {target}: a repaired trace is JSON. Convert that one afterwards.")
+        raise SettingsError(
+            f"Cannot repair into {target}: a repaired trace is JSON. Repair it as .json, then convert that."
+        )
     progress = ByteProgress([os.fspath(path)], on_progress)
     rewriter = make_rewriter(Questions(checks=True))
     file = rewriter.survey(os.fspath(path), 0, progress.advance)
@@ -160,7 +160,7 @@ def _base_ns(file: InputFile) -> int:
 
 
 def _shift_ns(file: InputFile, base_ns: int) -> int:
-    """How far all times must move so that viewers take them, where what they count from is not enough: full seconds."""
+    """How far all times must move, in whole seconds, so that viewers take them; 0 if choosing the base is enough."""
     earliest_ns = file.earliest_ns or 0
     is_rounded = file.counts["rounded"] > 0 and not file.has_clock
     return base_ns - earliest_ns // _SECOND_NS * _SECOND_NS if earliest_ns < base_ns or is_rounded else 0
@@ -174,10 +174,10 @@ def _done(file: InputFile, plan: Plan) -> list[str]:
     counts = file.counts
     num_hidden, shift_s = counts["hidden"] + counts["hidden_flows"], file.shift_ns / 1e9
     sentences = [
-        (num_hidden, f"Events left out, as no viewer can show them: {num_hidden:,}."),
-        (counts["mended"], f"Events made such as viewers take them: {counts['mended']:,}."),
-        (counts["misread"], f"Threads whose number is written as viewers read it: {counts['misread']:,}."),
-        (counts["repeated_flows"], f"Flows that now have an id of their own: {counts['repeated_flows']:,}."),
-        (file.shift_ns, f"All times moved by {shift_s:+,.0f} s, to where viewers take them."),
+        (num_hidden, f"Events left out because no viewer can show them: {num_hidden:,}."),
+        (counts["mended"], f"Events changed so that viewers take them: {counts['mended']:,}."),
+        (counts["misread"], f"Threads that got a number which viewers read correctly: {counts['misread']:,}."),
+        (counts["repeated_flows"], f"Flows that got an id of their own: {counts['repeated_flows']:,}."),
+        (file.shift_ns, f"All times moved by {shift_s:+,.0f} s, so that viewers take them."),
     ]
     return [*file.repairs, *nesting_notes(plan), *(sentence for count, sentence in sentences if count)]

@@ -1,4 +1,4 @@
-"""merge: one trace as another kind of file. A file flows in; the same trace flows out, as its new name says."""
+"""Writes one trace in another format, as the name of the output says."""
 
 import os
 from collections.abc import Callable
@@ -20,17 +20,17 @@ Progress = Callable[[int, int], None]
 def convert_trace(
     source: str | os.PathLike[str], output: str | os.PathLike[str], on_progress: Progress | None = None
 ) -> list[str]:
-    """Writes the trace in ``source`` to ``output``, whose name says how; returns what there is to be said about it.
+    """Writes the trace in ``source`` to ``output``, in the format that its name says; returns notes, in sentences.
 
-    From Chrome JSON to ``.json``, ``.json.gz`` or ``.json.zst`` (or ``-``, the standard output) every byte of the text
-    stays as it is, so that there is a way back. To ``.pftrace`` it is written anew: the process is the rank, and what
-    the format has no place for is left out. Raises `SettingsError` for a name that says nothing, `TraceFileError` for
-    a file that cannot be read.
+    To ``.json``, ``.json.gz`` or ``.json.zst`` (or ``-``, the standard output) the text is copied byte by byte, so it
+    can be converted back. To ``.pftrace`` every event is written anew: the process is the rank, and what the format has
+    no place for is left out. Raises `SettingsError` for a name of another format, `TraceFileError` for a file that
+    cannot be read.
     """
     target = Path(output)
     if is_perfetto(Path(source)):
         raise SettingsError(
-            f"Cannot convert {source}: Perfetto's format does not hold all that the JSON did. Convert that one."
+            f"Cannot convert {source}: Perfetto's format does not hold all of the JSON. Convert the JSON instead."
         )
     if is_perfetto(target):
         return merge_traces(target, source, on_progress=on_progress).notes

@@ -1,7 +1,7 @@
-"""merge: a cycle and the trace contributed to it, as one text, in C. Our lines and a file flow in; lines flow out.
+"""Writes a cycle together with the trace contributed to it, as one text, in C.
 
-So a long window takes no memory of Python's and holds its lock for moments only, while training goes on. Both nest
-together; our times are exact, so where spans overlap it is the file's that give way.
+So a long window needs no memory of Python's and holds the GIL only for moments, while training goes on. Our spans and
+the file's are nested together. Our times are exact, so where spans overlap the file's are changed.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,7 +17,7 @@ from kinetoscope.merge.input_file import InputFile, Plan, Questions, file_state
 from kinetoscope.merge.native_rewrite import LOOK_AGAIN, LOOK_CANONICAL, Survey, Writing, track_outputs
 
 _LOOK_AT_OURS = LOOK_CANONICAL | 4  # LOOK_FIXED in `src/native/rewrite/event.h`
-_ANY_NUMBER = 1 << 40  # of spans may wait for earlier ones: all of ours come before all of the file's
+_ANY_NUMBER = 1 << 40  # of spans may wait for earlier ones, since all of ours come before all of the file's
 _KEPT_IDS = 0, True
 _WHOLE = False, False, 0, (0, 0, 1)  # no window, new places, no packets, not stretched
 
@@ -25,10 +25,10 @@ WriteOurs = Callable[[ChromeWriter], None]
 
 
 def read_cycle_text(path: str, write_ours: WriteOurs, names: Sequence[Event]) -> "CycleText | None":
-    """The file with the events that ``write_ours`` writes to a `ChromeWriter`; it is called at each pass.
+    """The file together with the events that ``write_ours`` writes to a `ChromeWriter`; it is called in each pass.
 
-    ``names`` are the metadata events that name our threads, whatever the file calls them. None where the file cannot be
-    read as it stands, where its times do not count from a base, or where ids are no numbers: that needs Python's care.
+    ``names`` are the metadata events that name our threads; they replace the file's names. Returns None if only Python
+    can write the file: if it must be repaired, if its times do not count from a base, or if ids are not numbers.
     """
     state = file_state(path)
     survey = _CycleSurvey(write_ours, names)
@@ -41,7 +41,7 @@ def read_cycle_text(path: str, write_ours: WriteOurs, names: Sequence[Event]) ->
 
 
 class CycleText:
-    """What `read_cycle_text` found. First `place` gives out tracks, then `write` writes it."""
+    """What `read_cycle_text` found. `place` assigns the tracks, then `write` writes the events."""
 
     def __init__(self, path: str, state: tuple[int, int], survey: "_CycleSurvey", write_ours: WriteOurs) -> None:
         self._path, self._state = path, state
@@ -50,11 +50,11 @@ class CycleText:
 
     @property
     def trace(self) -> StreamedTrace:
-        """What the file holds beside its events."""
+        """The file's header, and what was wrong with it."""
         return self._survey.trace
 
     def place(self, tracks: RankTracks) -> None:
-        """Gives everything its track among those of its rank."""
+        """Assigns a track of the rank to each track of the file and of ours."""
         self._file = InputFile(
             path=self._path,
             position=0,
@@ -72,7 +72,7 @@ class CycleText:
         self._outputs = list(track_outputs(self._survey, self._file, Plan({tracks.rank: tracks})))
 
     def write(self, writer: ChromeWriter) -> None:
-        """Writes our events, then the file's. Raises `TraceFileError` if that has changed meanwhile."""
+        """Writes our events, then the file's. Raises `TraceFileError` if the file has changed meanwhile."""
         text = self._survey.text
         text.plan(self._outputs, self._survey.base_ns - writer.base_ns, *_KEPT_IDS, *_WHOLE)
 
@@ -88,7 +88,7 @@ class CycleText:
 
 
 class _CycleSurvey(Survey):
-    """Takes our events as soon as the file has said what its times count from, and then the file's."""
+    """Takes our events when the file's header, with its base, is read; then the file's events."""
 
     def __init__(self, write_ours: WriteOurs, names: Sequence[Event]) -> None:
         super().__init__(_ANY_NUMBER, Questions())
@@ -109,13 +109,13 @@ class _CycleSurvey(Survey):
 
     @cached_property
     def metadata(self) -> list[Event]:
-        """What the file says of processes and threads, but for the names of our threads; and those."""
+        """The file's metadata events, with our names for our threads."""
         named = {_named(event) for event in self._names}
         return [event for event in super().metadata if _named(event) not in named] + list(self._names)
 
 
 def _named(event: Event) -> tuple[Any, Any] | None:
-    """The track that a metadata event names."""
+    """The pid and tid that a metadata event names; None for other events."""
     is_name = event.get("ph") == "M" and event.get("name") == "thread_name"
     return (plain_pid(event.get("pid")), plain_tid(event.get("tid"))) if is_name else None
 
@@ -125,7 +125,7 @@ def _writer_to(take: Callable[[bytes, bool], int], base_ns: int) -> ChromeWriter
 
 
 class _Lines:
-    """A stream of lines, some whole ones at each write, for what takes them and says where it stopped."""
+    """A stream that passes lines, whole ones at each write, to ``take``, which returns where it stopped."""
 
     def __init__(self, take: Callable[[bytes, bool], int]) -> None:
         self._take = take
@@ -139,4 +139,4 @@ class _Lines:
 
 
 class _NotForCError(Exception):
-    """Here is something that C does not take."""
+    """There is something that C does not take."""

@@ -32,7 +32,7 @@ FileState = tuple[int, int]
 Moment = tuple[int, int]
 """The begin and the end of something, in nanoseconds."""
 _FACT = struct.Struct("<QQdII")  # CounterFact in `src/native/rewrite/counters.h`
-_MOST_SERIES = 1 << 16  # of a file or a rank; more than anybody reads
+_MOST_SERIES = 1 << 16  # of a file or a rank; nobody reads more
 
 
 class CounterSeries(NamedTuple):
@@ -42,24 +42,24 @@ class CounterSeries(NamedTuple):
     hashed: int
     subject: int
     value: float | None
-    """None if it changes."""
+    """Its constant value; None if it changes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Questions:
-    """What is to be found out about files, beside what each merge needs to know."""
+    """What to find out about files in addition to what every merge needs."""
 
     align_on: str | None = None
-    """The name of a span: when the first of them begins."""
+    """When the first span of this name begins."""
     checks: bool = False
-    """What may be wrong."""
+    """What is wrong with the file."""
     compares_counters: bool = False
-    """Which counters never change."""
+    """Which counters never change their value."""
 
 
 @dataclass(slots=True)
 class InputFile:
-    """One file to merge, as the first look at it found it. Times are unix nanoseconds, before ``shift_ns``."""
+    """A file to merge, as the first reading found it. Times are unix nanoseconds, before ``shift_ns``."""
 
     path: str
     position: int
@@ -68,7 +68,7 @@ class InputFile:
     base_ns: int
     has_clock: bool
     pids: list[Any]
-    """Of all its events; each at least once."""
+    """The pids of all events; each at least once."""
     earliest_ns: int | None
     latest_ns: int | None
     aligned_at_ns: int | None
@@ -76,15 +76,15 @@ class InputFile:
     """When each batch was, by pid."""
     repairs: list[str]
     counts: dict[str, int] = field(default_factory=dict)
-    """What a check counts: the names are those of the sentences in `kinetoscope.merge.check`, and ``events``."""
+    """What a check counts: ``events``, and the names of the sentences in `kinetoscope.merge.check`."""
     notes: dict[str, Any] = field(default_factory=dict)
-    """What metadata events say of the whole file, by their names: Composer keeps its rank and its clock there."""
+    """The values of metadata events on the whole file, by name. Composer keeps its rank and its clock there."""
     counters: list[CounterSeries] | None = None
-    """None where nobody asked for them, or there are too many."""
+    """None if they were not asked for, or are too many."""
     shift_ns: int = 0
     stretch: Stretch | None = None
     ranks: list[int] = field(init=False)
-    """Those of a merged file, in order; else the one rank that the file has."""
+    """The ranks of a merged file, in order; else the file's one rank."""
     is_merged: bool = field(init=False)
     """Whether its pids are ranks."""
 
@@ -92,20 +92,20 @@ class InputFile:
         self.is_merged = bool(own_header(self.header).get("merged"))
         if not self.is_merged and len(self.notes.get(_RANKS_NOTED, ())) > 1:  # Composer merged it
             self.is_merged = True
-            self.header.pop("kinetoscope", None)  # which is that of one of its files
+            self.header.pop("kinetoscope", None)  # it belongs to one of the merged files
         of_pids = sorted({pid for pid in self.pids if _is_rank(pid)}) if self.is_merged else []
         self.ranks = of_pids or [self.position if self.is_merged else self._own_rank()]
 
     def require_unchanged(self) -> None:
-        """Raises `TraceFileError` if the file is no longer the one that was looked at."""
+        """Raises `TraceFileError` if the file has changed since the first reading."""
         if file_state(self.path) != self.state:
             raise TraceFileError(
-                f"Cannot read the trace {self.path}: it changed meanwhile. Is it still being written? Try again then."
+                f"Cannot read the trace {self.path}: it changed meanwhile. Try again when nobody writes to it."
             )
 
     @property
     def rank(self) -> int:
-        """The lowest rank in the file: a file that is itself merged holds several."""
+        """The lowest rank in the file: a merged file holds several."""
         return self.ranks[0]
 
     @property
@@ -115,25 +115,25 @@ class InputFile:
 
     @property
     def host(self) -> str:
-        """The machine that it says it was written on; "" if it does not."""
+        """The machine on which it was written, if the file says so; else ""."""
         return str(own_header(self.header).get("host") or self.header.get("host_name") or "")
 
     @property
     def clock(self) -> FileClock | None:
-        """What a file of ours says of its clock."""
+        """The clock of a file of ours."""
         return file_clock(own_header(self.header))
 
     @property
     def sync_us(self) -> int | None:
-        """A moment that all ranks noted together, on this file's clock, if the file is Composer's."""
+        """On this file's clock, the moment that all ranks of a Composer run noted together."""
         return self._note("clock_sync_timestamp_us")
 
     def common_ns(self, time_ns: int) -> int:
-        """A moment on the file's clock, on the common one."""
+        """Converts a moment from the file's clock to the common clock."""
         return (self.stretch.moved(time_ns) if self.stretch is not None else time_ns) + self.shift_ns
 
     def file_ns(self, time_ns: int) -> int:
-        """A moment on the common clock, on the file's."""
+        """Converts a moment from the common clock to the file's clock."""
         time_ns -= self.shift_ns
         return self.stretch.unmoved(time_ns) if self.stretch is not None else time_ns
 
@@ -152,7 +152,7 @@ class InputFile:
         return found
 
     def _own_rank(self) -> int:
-        """From what the file says of itself, else from its name, else from its place among the files."""
+        """The rank in the file's header, else the one in its name, else its place among the files."""
         distributed_info = self.header.get("distributedInfo")
         for source in (own_header(self.header), distributed_info if isinstance(distributed_info, dict) else {}):
             if _is_rank(rank := source.get("rank")):
@@ -169,34 +169,34 @@ class InputFile:
 
 @dataclass(slots=True)
 class Plan:
-    """How the events of all files are written: on which tracks, with which ids, which of them."""
+    """How the events of all files are written: which of them, on which tracks, and with which ids."""
 
     tracks: dict[int, RankTracks] = field(default_factory=dict)
-    """Those of each rank that is kept."""
+    """The tracks of each rank that is kept."""
     keeps_places: bool = False
-    """Pids, tids, ids and the names of tracks stay as they are in the one file there is; spans are made to nest."""
+    """There is one file, and its pids, tids, ids and names of tracks stay as they are; spans are made to nest."""
     windows: dict[int, Moment] = field(default_factory=dict)
-    """What is kept of each rank, in unix nanoseconds; everything, where this is empty."""
+    """The part of each rank that is kept, in unix nanoseconds; empty to keep everything."""
     next_id: int = 1
     num_events: int = 0
     num_clipped: int = 0
     num_moved: int = 0
 
     def note_nesting(self, counts: NestingCounts) -> None:
-        """Adds what was done to spans that overlapped."""
+        """Adds the numbers of spans that were cut or moved because they overlapped."""
         self.num_clipped += counts.clipped
         self.num_moved += counts.moved
 
 
 def nesting_notes(plan: Plan) -> list[str]:
-    """What there is to say about spans that overlapped."""
+    """A sentence on spans that were cut or moved because they overlapped."""
     if not plan.num_clipped and not plan.num_moved:
         return []
-    return [f"Spans cut, so that all nest: {plan.num_clipped:,}; moved: {plan.num_moved:,}."]
+    return [f"Spans cut so that all nest: {plan.num_clipped:,}; moved: {plan.num_moved:,}."]
 
 
 def file_state(path: str) -> FileState:
-    """What tells a file from the same one at another time."""
+    """The size and the time of change of a file, which show whether it has changed."""
     try:
         found = os.stat(path)
     except OSError:
@@ -205,18 +205,18 @@ def file_state(path: str) -> FileState:
 
 
 def own_header(header: dict[str, Any]) -> dict[str, Any]:
-    """What a file of ours says of itself."""
+    """Our own part of a file's header; empty in a file of another program."""
     own = header.get("kinetoscope")
     return own if isinstance(own, dict) else {}
 
 
 def _is_rank(value: Any) -> TypeGuard[int]:
-    """Whether it may be a rank, and so a pid: those have 32 bits."""
+    """Whether the value can be a rank. A rank becomes a pid, which has 32 bits."""
     return type(value) is int and 0 <= value < 2**31
 
 
 def notes_of(metadata: Iterable[Event]) -> dict[str, Any]:
-    """What Composer's metadata events say of their file."""
+    """What Composer's metadata events say about their file."""
     found: dict[str, Any] = {}
     for event in metadata:
         name, args = event.get("name"), event.get("args")
@@ -228,7 +228,7 @@ def notes_of(metadata: Iterable[Event]) -> dict[str, Any]:
 
 
 def batches_by_pid(spans: Iterable[Event]) -> dict[Any, dict[int, Moment]]:
-    """When each batch was, from the spans of torch's steps and of our batches; times stay as they are."""
+    """When each batch was, by pid, from the spans of torch's steps and of our batches."""
     found: dict[Any, dict[int, Moment]] = {}
     for span in spans:
         batch = _batch_of(span)
@@ -250,7 +250,7 @@ def _batch_of(span: Event) -> int | None:
 
 
 def read_counter_facts(facts: bytes | None, pids: Sequence[Any]) -> list[CounterSeries] | None:
-    """What C says of the counters of a file; ``pids`` are those of its tracks."""
+    """The counters of a file, as C found them; ``pids`` are those of its tracks."""
     if facts is None:
         return None
     return [
@@ -260,7 +260,7 @@ def read_counter_facts(facts: bytes | None, pids: Sequence[Any]) -> list[Counter
 
 
 def find_counters(events: Iterable[Event]) -> list[CounterSeries] | None:
-    """The same from the events themselves; None where there are too many."""
+    """The counters of a file, from its events; None if there are too many."""
     values: dict[tuple[Any, str, str], float | None] = {}
     for event in events:
         if event.get("ph") == "C" and "ts" in event:
@@ -276,7 +276,7 @@ def find_counters(events: Iterable[Event]) -> list[CounterSeries] | None:
 
 
 def counter_places(files: Sequence[InputFile]) -> CounterPlaces:
-    """Where the counters of all files stand. Those of a rank with too many stand in the group of their subject."""
+    """Where viewers show the counters of all files. If a rank has too many, they are all in their subject's group."""
     alone: set[int] = set()
     unchanged: set[int] = set()
     for rank, found in _by_rank(files).items():
@@ -290,7 +290,7 @@ def counter_places(files: Sequence[InputFile]) -> CounterPlaces:
 
 
 def _by_rank(files: Sequence[InputFile]) -> dict[int, list[CounterSeries]]:
-    """The series of each rank, each once; not of those of which too little is known."""
+    """The series of each rank, each once, without ranks whose counters were not all found."""
     by_rank: dict[int, dict[int, CounterSeries]] = defaultdict(dict)
     unknown = {rank for file in files if file.counters is None for rank in file.ranks}
     for file in files:

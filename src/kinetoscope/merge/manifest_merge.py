@@ -34,25 +34,35 @@ class ListedAttempt:
 
     @property
     def starts(self) -> set[str]:
-        """The names of the starts that belong to it."""
+        """The names of the starts that belong to the attempt."""
         return {manifest.start for manifest in self.members}
 
+    @property
+    def listed(self) -> list[str]:
+        """The names of its traces."""
+        return [trace.path for manifest in self.members for trace in manifest.traces]
+
+    @property
+    def expired(self) -> set[str]:
+        """The names of those traces that go when they are merged."""
+        return {path for manifest in self.members for path in manifest.expired}
+
     def own_name(self, name: str) -> str:
-        """A file's path or URL, with what tells this attempt from others in it."""
+        """A file's path or URL, with the attempt's first start in it."""
         folder, slash, last = name.rpartition("/")
         stem, dot, suffix = last.partition(".")
         return f"{folder}{slash}{stem}-{min(self.starts)}{dot}{suffix}"
 
     def notes(self, folder: Path) -> list[str]:
-        """Whole sentences: which ranks are missing though their files are there, and what shows that the others belong
-        together, if not an id."""
+        """In whole sentences: which ranks have files in the folder but are not in the attempt, and why ranks without
+        a common id are merged."""
         left_out = [other for other in self.others if any((folder / trace.path).exists() for trace in other.traces)]
         notes = [_left_out(other, folder) for other in left_out]
         ranks = sorted({manifest.rank for manifest in self.members})
         if len(ranks) > 1 and not all(manifest.agreed for manifest in self.members):
             notes.append(
                 f"Ranks {', '.join(map(str, ranks))} are merged because they had the same launch and ran at the same "
-                "time: they had no store, or no time, to agree on an id of their attempt."
+                "time: they had no store, or no time, to agree on an id for their attempt."
             )
         return notes
 
@@ -75,61 +85,77 @@ def merge_manifest(
 ) -> MergeReport | None:
     """Merges the traces that the ranks of node ``node_rank`` have listed in ``folder``; None if there is none yet.
 
-    Only those of one attempt: the one that ``start`` belongs to, or the last one that began. The notes say which ranks'
-    files lie there and are not in it. Waits up to ``wait_s`` seconds until every local rank has closed its manifest, or
-    has ``num_cycles`` traces in it; a rank whose process is dead, as its live folder in ``run_folder`` (``folder``'s
-    parent unless given) shows, is not waited for. ``ranks`` merges, and waits for, those ranks only. Traces that have
-    expired are deleted (by ``delete``, if given) once they are in the merged file, and stay in it when it is merged
-    again. Without ``replaces`` a merged file with anything else in it stays, and this one gets a name of its own. A
-    manifest can name nothing outside of ``folder``.
+    Only the traces of one attempt are merged: the attempt that ``start`` belongs to, or the last one that began. The
+    notes say which other ranks have files in the folder. The call waits up to ``wait_s`` seconds until every local rank
+    has closed its manifest or has ``num_cycles`` traces in it, except for ranks whose process is dead, as their live
+    folder in ``run_folder`` (``folder``'s parent unless given) shows. With ``ranks`` only those ranks are merged and
+    waited for. Expired traces are deleted (by ``delete``, if given) when they are in the merged file, and stay in it
+    when it is merged again. Without ``replaces``, a merged file that has other traces in it is kept, and this one gets
+    another name. A manifest can name nothing outside of ``folder``.
     """
-    folder, output = Path(folder), Path(output_file)
-    traces = RunFolder(folder)
+    folder, traces = Path(folder), RunFolder(folder)
     waiting = _Waiting(run_folder or folder.parent, ranks, num_cycles)
     attempt = waiting.wait(lambda: find_attempt(folder, node_rank, start, ranks), wait_s)
     if not attempt.members:
         return None
-    listed = [trace.path for manifest in attempt.members for trace in manifest.traces]
-    _check_no_link(traces, output)
-    if not replaces and not _is_contained(output, attempt, listed):
-        output = Path(attempt.own_name(str(output)))
-        _check_no_link(traces, output)
-    merged_before = _listed_in(_said_of(output), "sources") & set(listed)
-    gone = {path for path in listed if not traces.is_file(path)}
-    # What was deleted lives on in the merged file only: then that one is merged again with what is new.
-    kept_in_output = merged_before if merged_before & gone else set()
-    paths = [folder / path for path in listed if path not in gone | kept_in_output]
-    if kept_in_output:
-        paths.insert(0, output)
-    if not paths:
+    output = _output_for(Path(output_file), attempt, traces, replaces)
+    inputs = _choose_inputs(attempt, folder, output)
+    if not inputs.paths:
         return None
     notes = attempt.notes(folder)
     for note in notes:
         _log.warning("%s: %s", output, note)
-    notes += [
-        f"{path} is not in this trace: it is no file there, or was deleted before."
-        for path in sorted(gone - kept_in_output)
-    ]
-    sources = [path for path in listed if path not in gone - kept_in_output]
     report = merge_traces(
         output,
-        *paths,
+        *inputs.paths,
         align_on=align_on,
-        notes=notes,
-        sources=sources,
+        notes=notes + inputs.notes,
+        sources=inputs.sources,
         on_progress=on_progress,
         as_list=as_list,
-        num_threads=1,  # training goes on beside this
+        num_threads=1,  # this runs beside training
     )
-    for manifest in attempt.members:
-        for path in manifest.expired & set(sources):
-            delete(folder / path) if delete is not None else traces.delete(path)
+    for path in attempt.expired & set(inputs.sources):
+        delete(folder / path) if delete is not None else traces.delete(path)
     return report
+
+
+def _output_for(output: Path, attempt: ListedAttempt, traces: RunFolder, replaces: bool) -> Path:
+    """``output``, or a name of the attempt's own where it would replace a file that has other traces in it."""
+    _check_no_link(traces, output)
+    if replaces or _is_contained(output, attempt):
+        return output
+    output = Path(attempt.own_name(str(output)))
+    _check_no_link(traces, output)
+    return output
+
+
+@dataclass(frozen=True, slots=True)
+class _Inputs:
+    """The files to merge, the names of all traces in them, and which traces are missing, in sentences."""
+
+    paths: list[Path]
+    sources: list[str]
+    notes: list[str]
+
+
+def _choose_inputs(attempt: ListedAttempt, folder: Path, output: Path) -> _Inputs:
+    """The attempt's traces. Where some were deleted, only the merged file ``output`` still has them: then that file is
+    merged again, with the traces that are not in it yet."""
+    listed, traces = attempt.listed, RunFolder(folder)
+    gone = {path for path in listed if not traces.is_file(path)}
+    merged_before = _listed_in(_said_of(output), "sources") & set(listed)
+    kept_in_output = merged_before if merged_before & gone else set()
+    paths = [output] if kept_in_output else []
+    paths += [folder / path for path in listed if path not in gone | kept_in_output]
+    missing = gone - kept_in_output
+    notes = [f"{path} is not in this trace: it is not a file, or was deleted before." for path in sorted(missing)]
+    return _Inputs(paths, [path for path in listed if path not in missing], notes)
 
 
 @dataclass(frozen=True, slots=True)
 class _Waiting:
-    """For whom a merge waits: the ``ranks``, or all of the node, but for those that have ended or saved enough."""
+    """Which ranks a merge waits for: ``ranks``, or all of the node, but not those that have ended or saved enough."""
 
     run_folder: Path
     ranks: Collection[int] | None
@@ -146,7 +172,7 @@ class _Waiting:
 
     def _all_done(self, attempt: ListedAttempt) -> bool:
         num_expected = len(set(self.ranks)) if self.ranks is not None else _num_local_ranks(attempt.members)
-        ended = [other for other in attempt.others if self._is_done(other)]  # these will not come
+        ended = [other for other in attempt.others if self._is_done(other)]  # they will not start again
         num_there = len({manifest.rank for manifest in [*attempt.members, *ended]})
         return num_there >= num_expected and all(map(self._is_done, attempt.members))
 
@@ -163,7 +189,7 @@ class _Waiting:
 def find_attempt(
     folder: Path, node_rank: int, start: str | None = None, ranks: Collection[int] | None = None
 ) -> ListedAttempt:
-    """The attempt that ``start`` is one of, or the last one that began; of ``ranks`` only, where they are given."""
+    """The attempt that ``start`` belongs to, or the last one that began; only its ``ranks``, if given."""
     by_rank = [_of_node(starts, node_rank) for starts in read_starts(folder)]
     by_rank = [starts for starts in by_rank if starts and (ranks is None or starts[0].rank in ranks)]
     manifests = [manifest for starts in by_rank for manifest in starts]
@@ -180,11 +206,11 @@ def _of_node(starts: list[RankManifest], node_rank: int) -> list[RankManifest]:
 
 
 def _together(members: list[RankManifest], manifests: list[RankManifest]) -> list[RankManifest]:
-    """All that belong to the ``members``, by rank: those that belong to one of them, and so on."""
+    """All manifests that belong to the ``members``, directly or through others, by rank."""
     links = _Links(manifests)
     agreed = next((manifest.agreed for manifest in members if manifest.agreed), "")
     found = {id(member) for member in members}
-    for member in members:  # which grows meanwhile
+    for member in members:  # the loop adds to this list
         for other in links.of(member):
             if id(other) not in found and (not other.agreed or not agreed or other.agreed == agreed):
                 agreed = agreed or other.agreed
@@ -208,7 +234,7 @@ class _Links:
                 self._beside[start].add(manifest.start)
 
     def of(self, manifest: RankManifest) -> Iterator[RankManifest]:
-        """Those with the same id; and where one of two has none, those that ran beside it."""
+        """The manifests with the same id; where one of two has no id, those that ran at the same time."""
         if manifest.agreed:
             yield from self._by_id.pop(manifest.agreed, ())
         for start in self._beside[manifest.start]:
@@ -216,29 +242,29 @@ class _Links:
 
 
 def _left_out(other: RankManifest, folder: Path) -> str:
-    reason = "it is of another attempt" if other.agreed else "nothing shows that it is of the same attempt"
+    reason = "it belongs to another attempt" if other.agreed else "nothing shows that it is of the same attempt"
     return (
-        f"Rank {other.rank} is not in this trace, though its files lie beside it: {reason}. To merge all ranks all the "
-        f"same: kinetoscope merge all.json {folder.name}"
+        f"Rank {other.rank} is not in this trace, though its files are in the same folder: {reason}. To merge all "
+        f"ranks anyway: kinetoscope merge all.json {folder.name}"
     )
 
 
 def _num_local_ranks(manifests: list[RankManifest]) -> int:
-    """How many ranks this node has, as the one that started says; at least one is expected."""
+    """How many ranks this node has, according to those that started; at least 1."""
     return max((manifest.started.local_world_size for manifest in manifests if manifest.started), default=1)
 
 
-def _is_contained(output: Path, attempt: ListedAttempt, listed: list[str]) -> bool:
-    """Whether nothing is lost where a merge of what the attempt has listed takes the place of ``output``."""
+def _is_contained(output: Path, attempt: ListedAttempt) -> bool:
+    """Whether nothing is lost when a merge of the attempt's traces replaces ``output``."""
     if not output.exists():
         return attempt.is_latest
     said, ranks = _said_of(output), {manifest.rank for manifest in attempt.members}
     sources = _listed_in(said, "sources")
-    return attempt.is_latest and bool(sources) and sources <= set(listed) and _listed_in(said, "ranks") <= ranks
+    return attempt.is_latest and bool(sources) and sources <= set(attempt.listed) and _listed_in(said, "ranks") <= ranks
 
 
 def _said_of(output: Path) -> dict[str, Any]:
-    """What a merged file says of itself; nothing if there is no such file."""
+    """The header of a merged file of ours; empty if there is no such file."""
     try:
         return own_header(read_header(output))
     except TraceFileError:

@@ -1,7 +1,8 @@
-"""merge: many ranks and cycles, one trace. Chrome JSON files flow in; one file flows out, on one clock.
+"""Merges the traces of many ranks and cycles into one file, on one clock.
 
-Each file is read twice: first to learn where and when it is, a few files at a time, then to write it. No events are
-kept: memory stays flat (`native_rewrite`), or, where there is no compiler, holds those of one file (`pure_rewrite`).
+Each file is read twice: first, a few files at a time, to learn its ranks, times and tracks; then to write its events.
+No events are kept: memory stays flat (`native_rewrite`). Without the C module the events of one file at a time are in
+memory (`pure_rewrite`).
 """
 
 import os
@@ -29,8 +30,8 @@ except ImportError:  # no compiler, when it was installed
 
 _MOST_RANKS_LISTED = 64
 _MOST_NOTES = 64
-_MOST_AT_ONCE = 4  # files that are looked at; each may take 50 MB
-_LONGEST_SHARED_NS = 1_000_000  # by which cycles of one rank may overlap, as what was recorded last ends a little late
+_MOST_AT_ONCE = 4  # files read at a time for the first time; each may take 50 MB
+_LONGEST_SHARED_NS = 1_000_000  # cycles of one rank may overlap so much: the last spans end a little late
 _DAY_NS = 86_400 * 10**9
 _DOUBLES_LOSE_NANOSECONDS_FROM = 2**53
 
@@ -39,18 +40,20 @@ Progress = Callable[[int, int], None]
 
 
 class Rewriter(Protocol):
-    """Looks at one file, and then writes it anew."""
+    """Reads one file, then writes its events into the merged trace."""
 
     def survey(self, path: str, position: int, on_bytes: Callable[[int], None]) -> InputFile:
-        """What the file holds, with the answers to the questions that this was made with. Raises `TraceFileError`."""
+        """Reads the file, and answers the questions given at construction. Raises `TraceFileError`."""
         ...
 
-    def rewrite(self, file: InputFile, plan: Plan, writer: Any, on_bytes: Callable[[int], None]) -> None: ...
+    def rewrite(self, file: InputFile, plan: Plan, writer: Any, on_bytes: Callable[[int], None]) -> None:
+        """Reads the file again and writes its events to ``writer``, as ``plan`` says."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
 class MergeReport:
-    """What `merge_traces` did. ``notes`` are whole sentences: repairs, files that were left out."""
+    """What `merge_traces` did. ``notes`` are whole sentences, such as on repairs and on files that were left out."""
 
     output: Path
     ranks: list[int]
@@ -75,17 +78,16 @@ def merge_traces(
     as_list: bool = False,
     num_threads: int | None = None,
 ) -> MergeReport:
-    """Merges traces of any number of ranks and cycles into ``output_file``, whose name says what it is to be.
+    """Merges traces of any number of ranks and cycles into ``output_file``, whose name gives the format.
 
-    ``.json`` is Chrome JSON, ``.pftrace`` Perfetto's own format; ``.gz`` or ``.zst`` behind either packs it.
-    Traces that are merged ones themselves, one of each node for instance, are taken in rank by rank; ``sources`` are
-    names for the header to remember. Every rank is a process whose pid is the rank; all are on unix time.
-    ``align_on`` names a span on which files without a clock are aligned: its first occurrence begins where that of the
-    lowest rank with a clock does; with ``align_all`` all files are, to the lowest rank. One file alone needs no clock.
-    ``ranks`` keeps those only, and ``window`` what lies in it. ``on_progress`` is called with the
-    bytes done and the bytes in all. ``as_list`` writes a bare list of events, as Composer does. ``num_threads`` files
-    are looked at at a time; if it is not given, as many as there are processors, four at most. The output appears when
-    it is complete, and may be an input.
+    A ``.json`` file is Chrome JSON, a ``.pftrace`` file Perfetto's own format; ``.gz`` or ``.zst`` after it compresses
+    the file. Merged traces, for instance one of each node, are merged again rank by rank. ``sources`` are names that
+    are stored in the header. In the output every rank is a process whose pid is the rank, and times are unix time.
+    Files without a clock are aligned on the span ``align_on``: its first occurrence is moved to where it begins on the
+    lowest rank with a clock; ``align_all`` does so with all files, relative to the lowest rank. A single file needs no
+    clock. Only ``ranks`` and the events in ``window`` are kept, if given. ``on_progress`` is called with the bytes done
+    and the total. ``as_list`` writes a bare list of events, as Composer does. ``num_threads`` files are read at a time,
+    by default one per processor and at most four. The output appears when it is complete, and may be an input.
     Raises `TraceFileError` for a file that cannot be read and `MergeError` for files that have no common clock.
     """
     if not trace_files:
@@ -105,7 +107,7 @@ def merge_traces(
 
 
 def make_rewriter(questions: Questions) -> Rewriter:
-    """What reads one file and writes it anew: C where it was built, unless ``KINETOSCOPE_PURE`` is set."""
+    """The rewriter in C; the one in Python where C was not built or ``KINETOSCOPE_PURE`` is set."""
     return PureRewriter(questions) if NativeRewriter is None or _is_pure() else NativeRewriter(questions)
 
 
@@ -114,18 +116,18 @@ def _is_pure() -> bool:
 
 
 def _most_useful_threads(paths: Sequence[str]) -> int:
-    """How many files to look at at a time: in Python one, as the GIL lets no other thread run beside it, and one while
-    Python ends, when no thread can be started."""
+    """How many files to read at a time: one in pure Python, because of the GIL, and one while Python is ending, because
+    no thread can be started then."""
     num_processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return 1 if _is_pure() or not main_thread().is_alive() else min(len(paths), num_processors, _MOST_AT_ONCE)
 
 
 class _AbandonedError(Exception):
-    """Ends a thread that looks at a file for a merge that has failed or was interrupted."""
+    """Ends a thread that reads a file for a merge that has failed or was interrupted."""
 
 
 class _Merging:
-    """One merge under way: its files, and the tracks of each rank so far."""
+    """A merge in progress: its files, and the tracks of each rank so far."""
 
     def __init__(
         self,
@@ -148,8 +150,8 @@ class _Merging:
         self._plan = Plan({rank: RankTracks(rank) for rank in sorted(found) if ranks is None or rank in ranks})
 
     def _survey(self, paths: list[str], questions: Questions, num_threads: int) -> Iterator[tuple[InputFile, Rewriter]]:
-        """What each file holds, in the order of ``paths``; ``num_threads`` are read at a time."""
-        is_over = Event()  # then threads that still look at a file give up
+        """Each file and its rewriter, in the order of ``paths``; ``num_threads`` are read at a time."""
+        is_over = Event()  # when set, threads that still read a file give up
 
         def advance(size_bytes: int) -> None:
             if is_over.is_set():
@@ -170,20 +172,20 @@ class _Merging:
                 is_over.set()
 
     def align(self, align_on: str | None, *, align_all: bool) -> None:
-        """Puts all files on one clock, whose times are not negative. Raises `MergeError` if there is none."""
+        """Puts all files on one clock without negative times. Raises `MergeError` if they have no common clock."""
         files = [file for file, _ in self._files]
         align(files, align_on, align_all=align_all)
         self._clock_notes = notes_on_alignment(files, align_on, align_all=align_all)
         shift_ns = -min(0, self._earliest_ns())
         if shift_ns:
             self._clock_notes.append(
-                f"All times were moved by {shift_ns / 1e9:+,.9f} s, as viewers drop negative ones."
+                f"All times were moved by {shift_ns / 1e9:+,.9f} s, because viewers drop negative times."
             )
         for file in files:
             file.shift_ns += shift_ns
 
     def plan(self, window: Window | None) -> None:
-        """Finds out when ``window`` is for each rank. Raises `MergeError` if nothing lies in it."""
+        """Computes when ``window`` is on each rank. Raises `MergeError` if no file has anything in it."""
         if window is not None:
             files = [file for file, _ in self._files]
             self._plan.windows = window.of_ranks(files, list(self._plan.tracks))
@@ -194,7 +196,7 @@ class _Merging:
         return list(self._plan.tracks)
 
     def write_to(self, writer: TraceWriter, *, for_composer: bool) -> None:
-        """Writes all files, then what is to be said of their tracks, to Composer's merger too if it is to read them."""
+        """Writes the events of all files and the metadata of their tracks, for Composer's merger too if asked."""
         if isinstance(writer, PerfettoWriter):
             writer.counter_places = counter_places([file for file, _ in self._files])
         for file, rewriter in self._files:
@@ -205,7 +207,7 @@ class _Merging:
                 writer.write(tracks.notes_for_composer(writer.base_ns))
 
     def base_ns(self) -> int:
-        """What time stamps in the merged file count from."""
+        """The base of the time stamps in the merged file."""
         return choose_base_ns(self._earliest_ns(), *(file.base_ns for file, _ in self._files))
 
     def _earliest_ns(self) -> int:
@@ -213,19 +215,19 @@ class _Merging:
         return min(begins, default=0)
 
     def notes_on_distance(self) -> list[str]:
-        """What there is to say where times are so far apart that JSON's numbers cannot tell nanoseconds apart."""
+        """A sentence if the times are so far apart that JSON numbers cannot hold nanoseconds."""
         ends = [file.common_ns(file.latest_ns) for file, _ in self._files if file.latest_ns is not None]
         distance_ns = max(ends, default=0) - self._earliest_ns()
         if distance_ns < _DOUBLES_LOSE_NANOSECONDS_FROM:
             return []
         return [
-            f"The traces lie {distance_ns // _DAY_NS} days apart: what reads JSON's numbers as doubles, as viewers do, "
-            f"rounds the later times to {distance_ns / _DOUBLES_LOSE_NANOSECONDS_FROM:.0f} ns, and drops spans that do "
-            "not nest then. Merge into a .pftrace file, which holds every nanosecond, or merge the runs one by one."
+            f"The traces are {distance_ns // _DAY_NS} days apart. Viewers read JSON numbers as doubles, so they round "
+            f"later times to {distance_ns / _DOUBLES_LOSE_NANOSECONDS_FROM:.0f} ns and drop spans that no longer nest. "
+            "Merge into a .pftrace file, which holds every nanosecond, or merge the runs one by one."
         ]
 
     def header(self, notes: Sequence[str], sources: Sequence[str]) -> dict[str, Any]:
-        """The fields beside the events; those of each file are kept under its name."""
+        """The fields beside the events. Those of each input file are stored under its name."""
         ranks = sorted(self._plan.tracks)
         files = [file for file, _ in self._files]
         repairs = (f"{Path(file.path).name}: {repair}" for file in files for repair in file.repairs)
@@ -267,7 +269,7 @@ class _Merging:
 
 
 class ByteProgress:
-    """Adds up what was read of files that are read ``num_passes`` times, and tells."""
+    """Counts the bytes read of files that are read ``num_passes`` times, and calls ``tell`` with the sum."""
 
     def __init__(self, paths: Sequence[str], tell: Progress | None, num_passes: int = 2) -> None:
         self._tell = tell
@@ -284,7 +286,7 @@ class ByteProgress:
 
 
 def _notes_on_starts(files: Sequence[InputFile]) -> Iterator[str]:
-    """What there is to say of ranks whose files were written by several starts: perhaps nobody meant to mix them."""
+    """A sentence if files of one rank were written by several starts: mixing them may be a mistake."""
     starts: dict[int, set[str]] = {}
     for file in files:
         if start := own_header(file.header).get("start"):
@@ -292,13 +294,13 @@ def _notes_on_starts(files: Sequence[InputFile]) -> Iterator[str]:
     ranks = sorted(rank for rank, names in starts.items() if len(names) > 1)
     if ranks:
         yield (
-            f"The traces of rank {_listed(ranks[:_MOST_RANKS_LISTED])} are of several starts of a run: to tell them "
-            "apart, merge those of each start on their own."
+            f"The traces of rank {_listed(ranks[:_MOST_RANKS_LISTED])} come from several starts of a run. To keep them "
+            "apart, merge the traces of each start separately."
         )
 
 
 def _notes_on_overlap(files: Sequence[InputFile]) -> Iterator[str]:
-    """What there is to say of files of one rank that were recorded at the same time: each nests by itself only."""
+    """A sentence for each two files of one rank that were recorded at the same time: their spans may overlap."""
     latest: dict[int, tuple[int, str]] = {}
     for file in files:
         if file.earliest_ns is None or file.latest_ns is None:
@@ -307,14 +309,14 @@ def _notes_on_overlap(files: Sequence[InputFile]) -> Iterator[str]:
         before_ns, before = latest.get(file.rank, (begin_ns, name))
         if before_ns - begin_ns > _LONGEST_SHARED_NS:
             yield (
-                f"{before} and {name} are of rank {file.rank} and of the same time: viewers drop spans of one that "
-                "overlap spans of the other on their track. kinetoscope check --repair moves such."
+                f"{before} and {name} are both of rank {file.rank} and overlap in time. Viewers drop spans of one that "
+                "overlap spans of the other on the same track. kinetoscope check --repair moves such spans."
             )
         latest[file.rank] = max((before_ns, before), (end_ns, name))
 
 
 def _headers(file: InputFile) -> list[dict[str, Any]]:
-    """What a file says beside its events, with its name; of a merged file, what its own files said."""
+    """The header of a file, with the file's name; of a merged file, the headers that it holds."""
     if file.is_merged:
         kept = own_header(file.header).get("files")
         return kept if isinstance(kept, list) else []
@@ -326,6 +328,6 @@ def _listed(ranks: Collection[int] | None) -> str:
 
 
 def _version() -> str:
-    from importlib.metadata import version  # slow to import, and asked for once a merge
+    from importlib.metadata import version  # slow to import, and needed once per merge
 
     return version("kinetoscope")

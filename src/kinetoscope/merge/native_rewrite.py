@@ -1,8 +1,8 @@
-"""merge: one file after another, in C. Text flows in piece by piece; lines of the merged trace flow out.
+"""Reads and rewrites one file after another in C, piece by piece.
 
-The first pass finds out what the file holds and how its spans nest, the second writes it anew, with new pids, tids,
-times and ids, and the rest as it is. Neither keeps the text. What C does not take comes back as an event, is
-written anew in Python, and goes in again.
+The first pass finds out what the file holds and how its spans nest. The second writes its events with new pids, tids,
+times and ids, and everything else unchanged. Neither keeps the text. An event that C does not take is returned,
+written anew in Python, and passed in again.
 """
 
 from array import array
@@ -41,18 +41,18 @@ from kinetoscope.merge.input_file import (
 LOOK_CANONICAL = 1
 LOOK_AGAIN = 2
 _ROLES = (None, Role.LOOP, Role.BACKWARD)
-_MOST_PENDING = 1 << 20  # spans of 32 bytes that wait for earlier ones of their track
-_MOST_ACTIONS_KEPT = 100_000  # spans cut or moved; a file with more is looked at twice
+_MOST_PENDING = 1 << 20  # spans, of 32 bytes, that wait for earlier spans of their track
+_MOST_ACTIONS_KEPT = 100_000  # spans cut or moved; a file with more is surveyed twice
 _COUNTS = ("clipped", "moved", "repeated_flows", "hidden_flows", "lone_begins", "lone_ends", "negative", "rounded")
 _ALWAYS = (-(2**63), 2**63 - 1)
 
 _Output = tuple[bytes, bytes, bool, int, int, int, int, int]
-"""A pid and a tid as text, whether it is kept, from when and until when, two numbers for Perfetto, and the number of
-the overlap track, 0 for none."""
+"""A track to write: pid and tid as text, whether it is kept, from when and until when, its and its process's number in
+Perfetto, and the number of the overlap track (0 for none)."""
 
 
 class NativeRewriter:
-    """Looks at one file, and rewrites it."""
+    """Surveys one file, then rewrites it; see `Rewriter`."""
 
     def __init__(self, questions: Questions) -> None:
         self._questions = questions
@@ -114,7 +114,7 @@ class NativeRewriter:
             writing = Writing(survey.text, put, renumber, look, checks=self._questions.checks)
             stream_chrome(file.path, writing, on_bytes=on_bytes)
         except MemoryError:
-            file.require_unchanged()  # else there are tracks that nobody has looked at
+            file.require_unchanged()  # if it changed, it may have tracks that the survey did not find
             raise
         put(survey.text.finish_writing())
         file.require_unchanged()
@@ -127,7 +127,7 @@ class NativeRewriter:
 
 
 class Survey:
-    """One file, looked at: takes its events and knows them by the facts that C tells."""
+    """Takes the events of one file for the first time; ``facts`` is what C found out about them."""
 
     def __init__(self, most_pending: int, questions: Questions) -> None:
         self._questions = questions
@@ -169,16 +169,16 @@ class Survey:
 
     @property
     def has_phases(self) -> bool:
-        """Whether one of them has a phase, as all events of a trace have."""
+        """Whether at least one event has a phase, as all events of a trace have."""
         return self.facts["has_phases"] or self._has_phases
 
     @property
     def num_events(self) -> int:
-        """All of them, also what viewers do not show."""
+        """The number of events, including those that viewers do not show."""
         return self.facts["num_events"] + self._num_hidden
 
     def require_events(self, path: str) -> None:
-        """Raises `TraceFileError` if there are none, or if they are none of a trace."""
+        """Raises `TraceFileError` if there are no events, or if the file is no trace."""
         if not self.num_events and (NOT_STRICT in self.trace.repairs or self.num_stray):
             raise nothing_left(path)
         if not self.has_phases and (self.num_events or self.trace.num_strangers):
@@ -200,12 +200,12 @@ class Survey:
 
     @cached_property
     def metadata(self) -> list[Event]:
-        """The file's metadata events, each once; their times are as they were written."""
+        """The file's metadata events, each once, with their times as written."""
         return [read_event(text.decode(errors="replace"), 0)[0] for text in self.facts["metadata"]]
 
     @cached_property
     def tracks(self) -> list[tuple[Any, Any, int, bool, Role | None, int]]:
-        """pid, tid, its first event, whether it shows a device, what its thread does, how many tracks it takes."""
+        """Of each track: pid, tid, first event, whether it is a device's, the thread's role, number of tracks."""
         return [
             (_value(pid), _value(tid), first, bool(is_device), _ROLES[role], num_levels)
             for pid, tid, first, is_device, role, num_levels, *_ in self.facts["tracks"]
@@ -228,8 +228,8 @@ def _look(path: str, questions: Questions, on_bytes: Callable[[int], None]) -> S
         survey.end(stream_chrome(path, survey, survey.begin, on_bytes))
         if not survey.facts["is_late"]:
             return survey
-        most_pending *= 8  # spans came later than expected: wait longer for them
-        on_bytes = _say_nothing  # these bytes were counted
+        most_pending *= 8  # spans came later than expected: keep more of those that wait
+        on_bytes = _say_nothing  # these bytes are already counted
 
 
 def _say_nothing(num_bytes: int) -> None:
@@ -237,8 +237,8 @@ def _say_nothing(num_bytes: int) -> None:
 
 
 def _same_places(survey: Survey) -> tuple[list[_Output], list[Event]]:
-    """As `track_outputs`, where events stay on their tracks, but for overlaps and tids that viewers misread; and the
-    metadata of the new tracks."""
+    """Like `track_outputs`, but events stay on their tracks, except overlapping spans and tids that viewers misread.
+    Also returns the metadata of the new tracks."""
     events = [*survey.metadata, *({"pid": pid, "tid": tid} for pid, tid, *_ in survey.tracks)]
     num_known, overlaps, outputs = len(events), OverlapTracks(events, viewer_place), []
     misread = survey.misread
@@ -251,15 +251,15 @@ def _same_places(survey: Survey) -> tuple[list[_Output], list[Event]]:
 
 
 def track_outputs(survey: Survey, file: InputFile, plan: Plan) -> Iterator[_Output]:
-    """Where the events of each track, and of the overlap tracks beside it, go, in the order in which C counts them."""
+    """Where the events of each track and of its overlap tracks are written, in the order in which C numbers them."""
     places = _Places(survey, file, plan)
     for number, (pid, _, _, _, _, num_levels) in enumerate(survey.tracks):
         rank = file.rank_of(pid)
         is_kept = rank in plan.tracks and (not plan.windows or rank in plan.windows)
-        # C compares with times as they stand in the file.
+        # C compares them with the times in the file.
         from_ns, to_ns = plan.windows.get(rank, _ALWAYS)
         if plan.windows:
-            from_ns, to_ns = (_fit(file.file_ns(it) - file.base_ns) for it in (from_ns, to_ns))
+            from_ns, to_ns = (_fit(file.file_ns(time_ns) - file.base_ns) for time_ns in (from_ns, to_ns))
         for level in range(num_levels):
             tid, overlap = places.tids.get((number, level), (0, 0))
             uuids = track_uuid(rank, tid), process_uuid(rank)
@@ -267,8 +267,8 @@ def track_outputs(survey: Survey, file: InputFile, plan: Plan) -> Iterator[_Outp
 
 
 class _Places:
-    """The tids of a file's tracks in the merged trace, given out in the order in which their events come; and the
-    numbers of those that are overlap tracks."""
+    """The tids of a file's tracks in the merged trace, assigned in the order of their first events, and the numbers of
+    the overlap tracks."""
 
     def __init__(self, survey: Survey, file: InputFile, plan: Plan) -> None:
         self.tids: dict[tuple[int, int], tuple[int, int]] = {}
@@ -300,9 +300,9 @@ class _Places:
 
 
 class Writing:
-    """Takes the events of a file for the second time, and writes them."""
+    """Takes the events of one file for the second time, and writes them."""
 
-    num_stray = 0  # the survey said it
+    num_stray = 0  # the survey has counted them
 
     def __init__(
         self,
@@ -339,7 +339,7 @@ class Writing:
 
 
 def _stretch(file: InputFile) -> tuple[int, int, int]:
-    """From where, by how much, and over what time the file is stretched; its times count from its base."""
+    """The file's `Stretch` as numbers, relative to the file's base."""
     stretch = file.stretch
     return (0, 0, 1) if stretch is None else (stretch.begin_ns - file.base_ns, stretch.gain_ns, stretch.over_ns)
 

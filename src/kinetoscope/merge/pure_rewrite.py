@@ -1,7 +1,7 @@
-"""merge: one file after another, in Python. Whole files flow in; their events, ready for the merged trace, flow out.
+"""Reads and rewrites one file after another in Python: the twin of `native_rewrite`, and the reference for its tests.
 
-The twin of `native_rewrite`, and its judge: it serves where there is no compiler. It holds the events of one file; what
-nobody asks for before they are written, such as most args, lies packed.
+It holds the events of one file. Fields that are not needed until the events are written, such as most args, are kept
+pickled.
 """
 
 import pickle
@@ -52,11 +52,11 @@ _LIGHT_FIELDS = (
     "flow_out",
 )
 _ARGS_ASKED_FOR = frozenset({"kinetoscope", "batch"})
-_PACKED = "packed"  # the field that holds the others
+_PACKED = "packed"  # the field that holds the pickled fields
 
 
 class PureRewriter:
-    """Looks at one file, and rewrites it."""
+    """Surveys one file, then rewrites it; see `Rewriter`."""
 
     def __init__(self, questions: Questions) -> None:
         self._questions = questions
@@ -107,7 +107,7 @@ class PureRewriter:
 
 
 def _packed(event: Event) -> Event:
-    """The event with the fields that are asked for as they are, and the others packed."""
+    """The event with the fields that are needed as they are, and the others pickled."""
     args = event.get("args")
     is_light = event.get("ph") in ("M", "C") or not isinstance(args, dict) or not _ARGS_ASKED_FOR.isdisjoint(args)
     names = (*_LIGHT_FIELDS, "args") if is_light else _LIGHT_FIELDS
@@ -117,12 +117,12 @@ def _packed(event: Event) -> Event:
 
 
 def _shared(value: Any) -> Any:
-    """The value; the same object for each string that is the same."""
+    """The value; equal strings are one object."""
     return sys.intern(value) if type(value) is str else value
 
 
 def _unpacked(event: Event) -> Event:
-    """The event with all its fields; its args also say what nesting did."""
+    """The event with all its fields; its args include the notes that nesting made."""
     if _PACKED not in event:
         return event
     heavy = pickle.loads(event.pop(_PACKED))
@@ -132,13 +132,13 @@ def _unpacked(event: Event) -> Event:
 
 
 def _latest(timed: list[Event]) -> int | None:
-    """When the last span ends; where there are none, when the last event is."""
+    """When the last span ends; without spans, the time of the last event."""
     spans = [event["ts"] + event.get("dur", 0) for event in timed if event.get("ph") == "X"]
     return max(spans or (event["ts"] for event in timed), default=None)
 
 
 def _counts(trace: ChromeTrace) -> dict[str, int]:
-    """What a check counts of the events that viewers show."""
+    """What a check counts among the events that viewers show."""
     begins = [flow_key(event) for event in trace.events if event.get("ph") == "s"]
     counts = {"repeated_flows": len(begins) - len(set(begins)), "hidden_flows": len(hidden_flows(trace.events))}
     counts |= {"misread": len(_misread(trace)), "negative": _num_negative(trace), "rounded": _num_rounded(trace)}
@@ -168,9 +168,10 @@ def _pairs(trace: ChromeTrace) -> dict[str, int]:
 
 
 def _make_viewable(trace: ChromeTrace) -> dict[str, int]:
-    """Makes the events such as viewers take them, and leaves out the others; how many there are of each."""
+    """Mends events so that viewers take them, and leaves out the others. Returns the numbers of both."""
     shown = [made_viewable(event) for event in trace.events]
-    num_mended = sum(it is not None and it is not event for it, event in zip(shown, trace.events, strict=True))
+    pairs = zip(shown, trace.events, strict=True)
+    num_mended = sum(mended is not None and mended is not event for mended, event in pairs)
     counts = {"events": len(trace.events), "hidden": shown.count(None), "mended": num_mended}
     trace.events = [with_plain_places(event) for event in shown if event is not None]
     return counts
@@ -183,7 +184,7 @@ def _misread(trace: ChromeTrace) -> dict[tuple[Any, Any], Any]:
 
 
 def _kept(trace: ChromeTrace, file: InputFile, plan: Plan, base_ns: int) -> list[Event]:
-    """The events that viewers show, where they are, but for what viewers would misread or drop."""
+    """The events that viewers show, on their own tracks, changed where viewers would misread or drop them."""
     _make_viewable(trace)
     hidden = hidden_flows(trace.events)
     misread = _misread(trace)
@@ -202,7 +203,7 @@ def _kept(trace: ChromeTrace, file: InputFile, plan: Plan, base_ns: int) -> list
 
 
 def _placed(trace: ChromeTrace, file: InputFile, plan: Plan) -> list[Event]:
-    """The events that are kept, where and when they are in the merged trace."""
+    """The events that are kept, with their tracks, ids and times in the merged trace."""
     events = list(_adopt(trace, file, plan))
     plan.next_id = renumber_ids(events, plan.next_id)
     _shift(events, file)
@@ -210,7 +211,7 @@ def _placed(trace: ChromeTrace, file: InputFile, plan: Plan) -> list[Event]:
 
 
 def _adopt(trace: ChromeTrace, file: InputFile, plan: Plan) -> Iterator[Event]:
-    """The events of the ranks that are kept, with their pids and tids."""
+    """The events of the ranks that are kept, with their new pids and tids."""
     by_rank: dict[int, list[Event]] = {rank: [] for rank in file.ranks}
     for event in trace.events:
         by_rank[file.rank_of(event.get("pid"))].append(event)
@@ -236,14 +237,14 @@ def _shift(events: list[Event], file: InputFile) -> None:
 
 
 class _Window:
-    """Chooses the events of one rank that are in a window; the end of a pair is where its begin is."""
+    """Chooses the events of one rank that are in a window. An ``E`` event is kept if its ``B`` event is."""
 
     def __init__(self, from_ns: int, to_ns: int) -> None:
         self._moment: Moment = from_ns, to_ns
         self._open: dict[Any, list[bool]] = {}
 
     def keeps(self, event: Event) -> bool:
-        """Whether a span touches the window, or anything else lies in it."""
+        """Whether a span touches the window, or another event lies in it."""
         if "ts" not in event:
             return True
         from_ns, to_ns = self._moment

@@ -1,4 +1,4 @@
-"""merge: the file to write. Its name says in which format, and whether packed; events flow in, a file appears."""
+"""Opens the file to write, in the format and with the compression that its name says."""
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -23,7 +23,7 @@ class TraceWriter(Protocol):
 
     @property
     def base_ns(self) -> int:
-        """What the times of raw events count from, in unix nanoseconds."""
+        """The base of the times of raw events, in unix nanoseconds."""
         ...
 
     def write(self, events: Iterable[Event]) -> None:
@@ -35,9 +35,9 @@ class TraceWriter(Protocol):
 def trace_output(
     path: Path, *, base_ns: int, header: Mapping[str, Any], as_list: bool = False, rank: int = 0
 ) -> Iterator[TraceWriter]:
-    """A writer for the trace that becomes ``path`` when the block ends well, and nothing at all when it does not.
+    """A writer for a trace. The file appears as ``path`` when the block ends; if the block raises, nothing appears.
 
-    ``-`` is the standard output, as JSON; ``as_list`` writes JSON as a bare list of events, whose lowest rank is
+    ``-`` is the standard output, as JSON. ``as_list`` writes JSON as a bare list of events, whose lowest rank is
     ``rank``.
     """
     with binary_output(path) as stream, compressed_by_name(stream, path) as packed:
@@ -49,12 +49,12 @@ def trace_output(
 
 
 def is_perfetto(path: Path) -> bool:
-    """Whether a name says that it is Perfetto's format."""
+    """Whether a file of this name is in Perfetto's format."""
     return unpacked_suffix(path) in PERFETTO_SUFFIXES
 
 
 def unpacked_suffix(path: Path) -> str:
-    """How a name ends, but for what says that it is packed."""
+    """The suffix of a name, without the one for compression."""
     name = path.name
     for packing in _PACKINGS:
         name = name.removesuffix(packing)
@@ -63,9 +63,9 @@ def unpacked_suffix(path: Path) -> str:
 
 @contextmanager
 def binary_output(path: Path) -> Iterator[BinaryIO]:
-    """A stream that becomes the file when it is complete; or the standard output, or the pipe or device of that name.
+    """A stream whose content becomes the file when it is complete; or the standard output, or a pipe or device.
 
-    Raises `OutputError` where it cannot be written, BrokenPipeError where nobody reads any more.
+    Raises `OutputError` if it cannot be written, BrokenPipeError if the reader of a pipe has gone.
     """
     try:
         with _opened(path) as stream:
@@ -85,7 +85,7 @@ def _opened(path: Path) -> AbstractContextManager[BinaryIO]:
 
 
 def is_pipe_or_device(path: Path) -> bool:
-    """Whether it is there and is neither a file nor a folder: nothing may take its place, and it is read only once."""
+    """Whether it exists and is neither file nor folder: it must not be replaced, and can be read only once."""
     return path.exists() and not path.is_file() and not path.is_dir()
 
 

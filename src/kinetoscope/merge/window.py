@@ -1,4 +1,4 @@
-"""merge: a part of the time. Batches, or the last seconds, are asked for; when that was on each rank flows out."""
+"""A part of the time to merge, given as batches or as the last seconds, and when that was on each rank."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ _MOST_LISTED = 20
 class Window:
     """Which part of the traces is kept: batches ``first_batch`` to ``last_batch``, or the last ``last_s`` seconds.
 
-    A batch is a ``ProfilerStep#N`` of torch or an ``event/batch`` of ours. A span that reaches into it is kept whole.
+    A batch is a ``ProfilerStep#N`` of torch or an ``event/batch`` of ours. A span that is partly in it is kept whole.
     """
 
     first_batch: int | None = None
@@ -29,15 +29,16 @@ class Window:
                 "A window is either from first_batch to last_batch, or the last_s seconds: pass one of them."
             )
         if self.last_s is not None and not 0 < self.last_s < 1e9:
-            raise SettingsError(f"last_s must be a number of seconds above 0, and not {self.last_s}.")
+            raise SettingsError(f"last_s must be a number of seconds above 0, not {self.last_s}.")
 
     def of_ranks(self, files: Sequence[InputFile], ranks: Sequence[int]) -> dict[int, Moment]:
-        """When the window is on each rank that has it, in unix nanoseconds. Raises `MergeError` if none has."""
+        """When the window is on each rank that has one of its batches, in unix nanoseconds. Raises `MergeError` if none
+        has."""
         windows = self._last_seconds(files, ranks) if self.last_s is not None else self._batches(files, ranks)
         if not windows:
             there = {batch for file in files for rank in ranks for batch in file.batches_of(rank)}
             raise MergeError(
-                f"Nothing to merge: no file has one of the batches {self.first_batch} to {self.last_batch}. "
+                f"Nothing to merge: no file has any of the batches {self.first_batch} to {self.last_batch}. "
                 + (
                     f"There are {_listed(there)}."
                     if there

@@ -119,7 +119,7 @@ class _Draining:
         while self._tries:
             attempt = heapq.heappop(self._tries)
             if not self._wait_until(attempt.at_s):
-                self._report.failed += [(it.upload, it.reason) for it in (attempt, *self._tries) if it.reason]
+                self._report.failed += [(left.upload, left.reason) for left in (attempt, *self._tries) if left.reason]
                 return
             if attempt.upload.is_waiting:
                 self._try(attempt)

@@ -128,7 +128,7 @@ def add_upload(run_folder: Path, rank: int, file: Path, url: str, *, left_aside:
     """
     run = RunFolder(run_folder)
     run.make_folder(queue_name(rank))
-    before = [it for it in read_queue(run_folder, rank, left_aside=True) if it.upload.url == url]
+    before = [entry for entry in read_queue(run_folder, rank, left_aside=True) if entry.upload.url == url]
     suffix = _LEFT_ASIDE if left_aside else _WAITING
     upload = Upload(path_in_queue(run_folder, file), url)
     entry = f"{time.time_ns():020}-{os.getpid()}-{next(_serial)}{suffix}"
@@ -186,7 +186,9 @@ def delete_when_uploaded(run_folder: Path, file: Path) -> None:
 
     Two processes meet here. Each first writes down its part and then looks for the other's, so one of them deletes.
     """
-    waiting = [it for rank in ranks_with_uploads(run_folder) for it in read_queue(run_folder, rank, left_aside=True)]
+    waiting = [
+        upload for rank in ranks_with_uploads(run_folder) for upload in read_queue(run_folder, rank, left_aside=True)
+    ]
     place = Path(os.path.realpath(file.parent), file.name)
     own = [upload for upload in waiting if upload.file == place]
     for upload in own:

@@ -121,7 +121,7 @@ class Uploads:
         self._queue_all()
         if not self._process.wait(until):
             self._say_it_goes_on()
-        elif {it.entry for it in self._allowed_ones()} - self._tried:
+        elif {upload.entry for upload in self._allowed_ones()} - self._tried:
             self._start()
             if not self._process.wait(until):
                 self._say_it_goes_on()
@@ -199,7 +199,7 @@ class Uploads:
     def _start(self) -> None:
         if self._process.is_running:
             return
-        self._tried = {it.entry for it in self._waiting()}
+        self._tried = {upload.entry for upload in self._waiting()}
         command = [sys.executable, "-m", "kinetoscope", "upload", str(self._run_folder), "--from-training"]
         command += ["--rank", str(self._rank), *(f"--to={url}" for url in self._allowed)]
         try:
@@ -212,7 +212,7 @@ class Uploads:
             _log.error("Not everything was uploaded. %s %s", errors or f"Exit status {status}.", self._how_to_upload())
 
     def _say_it_goes_on(self) -> None:
-        names = [it.upload.path for it in self._allowed_ones()]
+        names = [waiting.upload.path for waiting in self._allowed_ones()]
         if not names:
             return
         more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
@@ -320,11 +320,11 @@ def queue_recovered(run_folder: Path, url: str, file: Path, cycle: Any) -> None:
     is in there or was uploaded. ``url`` is the format its rank's traces have; ``cycle`` is what it was made of.
     Raises OSError if that cannot be written."""
     rank = cycle.ranks.rank
-    waiting = (it.upload for it in read_queue(run_folder, rank, left_aside=True))
+    waiting = (entry.upload for entry in read_queue(run_folder, rank, left_aside=True))
     before = [*read_confirmed(run_folder, rank), *waiting]
-    if path_in_queue(run_folder, file) in {it.path for it in before}:
+    if path_in_queue(run_folder, file) in {upload.path for upload in before}:
         return
-    used = UsedNames(it.url for it in before)
+    used = UsedNames(upload.url for upload in before)
     wanted = FileNameFormat(url).fill(cycle.run_name, cycle.ranks, cycle.timestamp)
     add_upload(run_folder, rank, file, used.choose(_of_attempt(wanted, cycle.attempt.restart)))
 

@@ -116,7 +116,7 @@ def build_events(
     header = header or _header_of_a_list(frames)
     base_ns = _base_ns(header)
     dictionaries = _dictionaries(texts)
-    written = [decode_json_text(b"[" + it + b"]") for it in texts["track"][1:]]
+    written = [decode_json_text(b"[" + track + b"]") for track in texts["track"][1:]]
     tracks, dictionaries["track"], others = _tracks(written)
     has_halves = any(frame["phase"].is_in(_HALVES).any() for frame in frames)
     for place, frame in enumerate(frames):  # one by one: what each replaces is freed before the next
@@ -149,14 +149,14 @@ def _dictionaries(texts: dict[str, list[bytes]]) -> "dict[str, pl.Series]":
     pl = import_polars()
     dictionaries = {}
     for name in (*_STRINGS, *ARGUMENT_TEXTS):
-        values = decode_texts(texts[name]) if name in _STRINGS else [_argument_text(it) for it in texts[name]]
+        values = decode_texts(texts[name]) if name in _STRINGS else [_argument_text(text) for text in texts[name]]
         if name != "name":
             values = [None, *values[1:]]
         dtype = pl.String if name in _STORED_AS_STRINGS else pl.Categorical
         dictionaries[name] = pl.Series(name, values, dtype=pl.String).cast(dtype)
     phases = [chr(code) for code in range(128)]
     dictionaries["phase"] = pl.Series("phase", phases, dtype=pl.String).cast(pl.Categorical)
-    kinds = [_KIND_OF_PHASE.get(it, "other") for it in phases]
+    kinds = [_KIND_OF_PHASE.get(phase, "other") for phase in phases]
     dictionaries["kind"] = pl.Series("kind", kinds, dtype=pl.Enum(KINDS))
     return dictionaries
 
@@ -198,7 +198,7 @@ def _with_places(frame: "pl.DataFrame", others: "pl.Series") -> "pl.DataFrame":
 def _finish(frame: "pl.DataFrame", dictionaries: "dict[str, pl.Series]", base_ns: int) -> "pl.DataFrame":
     """A block with texts in the place of their numbers, kinds, and times that count from 1970."""
     pl = import_polars()
-    missing = [pl.lit(None, dtype=pl.Int64).alias(it) for it in ("ts", "dur") if it not in frame.columns]
+    missing = [pl.lit(None, dtype=pl.Int64).alias(name) for name in ("ts", "dur") if name not in frame.columns]
     codes = frame["phase"]
     frame = _close_open_ended(frame.with_columns(dictionaries["kind"].gather(codes), *missing))
     columns = [

@@ -49,7 +49,7 @@ def load(
     """
     import_polars()
     if not isinstance(source, (str, os.PathLike)):
-        names = [os.fspath(it) for it in source]
+        names = [os.fspath(path) for path in source]
     elif is_single(name := os.fspath(source)):
         return load_one(name, cache=cache)
     else:
@@ -136,8 +136,10 @@ def _in_folder(folder: Path) -> list[str]:
 
 def _traces_of(folder: Path) -> list[str]:
     """The traces in a folder; without the merged one, which holds the same again."""
-    files = sorted(str(it) for it in folder.iterdir() if it.name.endswith((*_SUFFIXES, SUFFIX)) and it.is_file())
-    single = [it for it in files if not _is_merged(it)]
+    files = sorted(
+        str(path) for path in folder.iterdir() if path.name.endswith((*_SUFFIXES, SUFFIX)) and path.is_file()
+    )
+    single = [name for name in files if not _is_merged(name)]
     return single or files
 
 

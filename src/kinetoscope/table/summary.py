@@ -137,5 +137,7 @@ def _clock_bound_ns(header: dict[str, Any]) -> int | None:
     own = header.get("kinetoscope")
     clock = own.get("clock") if isinstance(own, dict) else None
     anchors = clock.get("anchors") if isinstance(clock, dict) else None
-    bounds = [it.get("bound_ns") for it in anchors if isinstance(it, dict)] if isinstance(anchors, list) else []
-    return max((it for it in bounds if isinstance(it, int)), default=None)
+    bounds = (
+        [anchor.get("bound_ns") for anchor in anchors if isinstance(anchor, dict)] if isinstance(anchors, list) else []
+    )
+    return max((bound for bound in bounds if isinstance(bound, int)), default=None)

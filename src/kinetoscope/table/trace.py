@@ -213,7 +213,7 @@ class TraceSet(Sequence[Trace]):
     """
 
     def __init__(self, traces: Sequence[Trace]) -> None:
-        self._traces = sorted(traces, key=lambda it: (it.rank is None, it.rank or 0, it.name))
+        self._traces = sorted(traces, key=lambda trace: (trace.rank is None, trace.rank or 0, trace.name))
 
     def __repr__(self) -> str:
         return f"<kinetoscope.TraceSet of {len(self)} traces, {len(self.ranks)} ranks>"
@@ -230,50 +230,50 @@ class TraceSet(Sequence[Trace]):
     @property
     def ranks(self) -> list[int]:
         """The ranks that are there."""
-        return sorted({it.rank for it in self._traces if it.rank is not None})
+        return sorted({trace.rank for trace in self._traces if trace.rank is not None})
 
     def of_rank(self, rank: int) -> list[Trace]:
         """The traces of one rank."""
-        return [it for it in self._traces if it.rank == rank]
+        return [trace for trace in self._traces if trace.rank == rank]
 
     @property
     def events(self) -> "pl.LazyFrame":
         """The events of all traces."""
-        return self._all([it.events for it in self._traces])
+        return self._all([trace.events for trace in self._traces])
 
     @property
     def spans(self) -> "pl.LazyFrame":
         """The spans of all traces."""
-        return self._all([it.spans for it in self._traces])
+        return self._all([trace.spans for trace in self._traces])
 
     def nested(self) -> "pl.LazyFrame":
         """The spans of all traces, nested; ``row`` and ``parent`` count those of one trace."""
-        return self._all([it.nested() for it in self._traces])
+        return self._all([trace.nested() for trace in self._traces])
 
     @property
     def instants(self) -> "pl.LazyFrame":
         """The instants of all traces."""
-        return self._all([it.instants for it in self._traces])
+        return self._all([trace.instants for trace in self._traces])
 
     @property
     def counters(self) -> "pl.LazyFrame":
         """The counters of all traces."""
-        return self._all([it.counters for it in self._traces])
+        return self._all([trace.counters for trace in self._traces])
 
     @property
     def flows(self) -> "pl.LazyFrame":
         """The flows of all traces."""
-        return self._all([it.flows for it in self._traces])
+        return self._all([trace.flows for trace in self._traces])
 
     @property
     def tracks(self) -> "pl.LazyFrame":
         """The tracks of all traces."""
-        return self._all([it.tracks for it in self._traces])
+        return self._all([trace.tracks for trace in self._traces])
 
     @property
     def metadata(self) -> "pl.LazyFrame":
         """The fields of all traces."""
-        return self._all([it.metadata for it in self._traces])
+        return self._all([trace.metadata for trace in self._traces])
 
     def _all(self, frames: "list[pl.LazyFrame]") -> "pl.LazyFrame":
         pl = import_polars()

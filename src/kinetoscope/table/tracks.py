@@ -34,7 +34,7 @@ def build_tracks(events: "pl.LazyFrame", places: list[tuple[Any, Any]]) -> "pl.D
     ``kind`` (``thread`` or ``stream``), its number of spans, and its first and last nanosecond."""
     pl = import_polars()
     texts = {"pid": _texts([pid for pid, _ in places]), "tid": _texts([tid for _, tid in places])}
-    numbers = {f"{name}_number": [_number(it) for it in values] for name, values in texts.items()}
+    numbers = {f"{name}_number": [_number(text) for text in values] for name, values in texts.items()}
     schema = dict.fromkeys(texts, pl.String) | dict.fromkeys(numbers, pl.Int64)
     frame = pl.DataFrame(texts | numbers, schema=schema).with_row_index("track")
     described = _described(events, places)
@@ -55,7 +55,7 @@ def build_tracks(events: "pl.LazyFrame", places: list[tuple[Any, Any]]) -> "pl.D
 
 
 def _texts(values: list[Any]) -> list[str | None]:
-    return [None if it is None else str(it) for it in values]
+    return [None if value is None else str(value) for value in values]
 
 
 def _number(text: str | None) -> int | None:

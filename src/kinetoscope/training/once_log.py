@@ -1,4 +1,4 @@
-"""training: warnings that are given once. Each has a subject; whoever holds an `OnceLog` decides for how long."""
+"""Log messages that are given once per subject. The owner of an `OnceLog` decides for how long it lasts."""
 
 import logging
 
@@ -6,15 +6,19 @@ _log = logging.getLogger("kinetoscope")
 
 
 class OnceLog:
-    """Says something in the log, of each subject once."""
+    """Logs one message about each subject."""
 
     def __init__(self) -> None:
         self._said: set[object] = set()
 
     def warn(self, message: str, *arguments: object, about: object = None, level: int = logging.WARNING) -> None:
-        """Logs ``message`` with its ``arguments``, unless something ``about`` this subject was said before. Without a
-        subject, the message is its own."""
-        subject = message if about is None else about
-        if subject not in self._said:
-            self._said.add(subject)
+        """Logs ``message`` with its ``arguments``, unless something was logged ``about`` this subject before. The
+        subject is the message itself unless given."""
+        if self.is_first(message if about is None else about):
             _log.log(level, message, *arguments)
+
+    def is_first(self, subject: object) -> bool:
+        """Whether this is the first call for this subject."""
+        is_new = subject not in self._said
+        self._said.add(subject)
+        return is_new

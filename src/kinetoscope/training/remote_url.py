@@ -78,7 +78,7 @@ def check_url(url: str, argument: str) -> None:
     """Raises `SettingsError` for a URL nothing can be uploaded to: what `parse_url` refuses, and a missing library."""
     scheme = parse_url(url, argument).scheme
     library, extra = next((found for schemes, found in _LIBRARIES.items() if scheme in schemes), ("fsspec", "fsspec"))
-    if missing := [it for it in ("fsspec", library) if importlib.util.find_spec(it) is None]:
+    if missing := [name for name in ("fsspec", library) if importlib.util.find_spec(name) is None]:
         raise SettingsError(f"{argument}={url!r} needs {missing[-1]}, which is not installed: pip install '{extra}'")
 
 

@@ -3,8 +3,6 @@
 import gc
 import importlib.util
 import json
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -24,6 +22,7 @@ from kinetoscope.composer import (
 )
 from kinetoscope.recording.marker import MOST_IDLE
 from kinetoscope.testing import MemoryTraceHandler
+from prepared_python import run_with_torch
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="TorchProfiler needs torch")
 NO_TORCH = {"torch_prof_profile_memory": False, "torch_prof_with_flops": False}
@@ -332,11 +331,11 @@ def test_the_merger_is_a_command(tmp_path):
     for rank in (0, 1):
         event = {"ph": "X", "name": "work", "ts": 1.7e15 + rank, "dur": 2, "pid": 0, "tid": 1}
         (tmp_path / f"rank{rank}.json").write_text(json.dumps([event])[:-1] + ",")  # a comma, and no bracket
-    command = [sys.executable, "-m", "kinetoscope.composer.json_trace_merger", "-o", "merged.json"]
-    done = subprocess.run([*command, "rank0.json", "rank1.json"], capture_output=True, text=True)
+    command = "import runpy; runpy.run_module('kinetoscope.composer.json_trace_merger', run_name='__main__')"
+    done = run_with_torch(command, "-o", "merged.json", "rank0.json", "rank1.json")
     assert done.returncode == 0, done.stderr
     assert {event["pid"] for event in read_events("merged.json") if event["name"] == "work"} == {0, 1}
-    done = subprocess.run([*command, "missing.json"], capture_output=True, text=True)
+    done = run_with_torch(command, "-o", "merged.json", "missing.json")
     assert done.returncode == 1
     assert "missing.json" in done.stderr
 

@@ -52,8 +52,12 @@ def merge(tmp_path, *files):
     return spans, merged["kinetoscope"], report
 
 
+@pytest.mark.parametrize("pure", ["0", "1"])
 @pytest.mark.parametrize(("ahead_ns", "drift_ppm"), [(HOURS_NS, 0.0), (-HOURS_NS, 100.0), (5000, -100.0), (0, 0.0)])
-def test_events_of_one_moment_are_at_one_moment_however_far_the_clocks_are_off(tmp_path, ahead_ns, drift_ppm):
+def test_events_of_one_moment_are_at_one_moment_however_far_the_clocks_are_off(
+    tmp_path, monkeypatch, ahead_ns, drift_ppm, pure
+):
+    monkeypatch.setenv("KINETOSCOPE_PURE", pure)
     moments = [0.0, 2.5, 9.9]
     files = [trace(tmp_path / "rank0.json", 0, moments)]
     files.append(trace(tmp_path / "rank1.json", 1, moments, ahead_ns=ahead_ns, drift_ppm=drift_ppm))
@@ -86,7 +90,7 @@ def test_a_clock_compared_once_is_aligned_with_a_bound_that_grows_and_the_trace_
     assert spans[1] == spans[0]
     assert own["clocks"][0]["drift_ppm"] is None
     assert own["clocks"][0]["bound_ns"] == 700 + 10 * 200_000
-    assert "The drift of rank 1's clock is not known" in report.notes[0]
+    assert "The drift of rank 1's clock is unknown" in report.notes[0]
 
 
 @pytest.mark.parametrize("damage", [{"measurements": [[1]]}, {"reference": None}, {"measurements": "x"}])

@@ -100,6 +100,22 @@ def test_a_trace_without_a_clock_gets_none(tmp_path):
 
 
 @both
+def test_times_that_viewers_drop_move_by_full_seconds(tmp_path):
+    (tmp_path / "in.json").write_text(json.dumps([span(-1_500_000.25), span(10.5)]))
+    done = repair_trace(tmp_path / "in.json", tmp_path / "out.json").done
+    assert done == ["All times moved by +2 s, to where viewers take them."]
+    events = json.loads((tmp_path / "out.json").read_bytes())["traceEvents"]
+    assert [event["ts"] for event in events] == [499_999.75, 2_000_010.5]
+
+
+@both
+@pytest.mark.parametrize(("fraction", "kinds"), [(0.5, ["clock", "times"]), (0, ["clock"])])
+def test_times_far_from_where_they_count_from_are_right_in_whole_microseconds_only(tmp_path, fraction, kinds):
+    (tmp_path / "in.json").write_text(json.dumps([span(2**44 + fraction)]))
+    assert [finding.kind for finding in check_trace(tmp_path / "in.json").findings] == kinds
+
+
+@both
 def test_spans_that_overlap_move_and_nobody_else_does(tmp_path):
     trace = {"baseTimeNanoseconds": OUR_BASE_NS, "traceEvents": [span(0, 500), span(250, 500, name="b"), span(900)]}
     result = repaired(tmp_path, trace)
@@ -133,7 +149,7 @@ def test_a_moved_span_has_one_note_with_the_track_where_it_ended_up(tmp_path):
     names = {event["tid"]: event["args"]["name"] for event in result["traceEvents"] if event["name"] == "thread_name"}
     assert names[result["traceEvents"][39]["tid"]] == "thread 1 (overlap 39)"
     again = repair_trace(tmp_path / "in.json", tmp_path / "out.json")
-    assert again.done == ["Spans cut, so that all nest: 0; moved: 39."]
+    assert again.done == ["Spans cut so that all nest: 0; moved: 39."]
 
 
 @both
@@ -165,7 +181,7 @@ def test_it_says_what_was_wrong_what_was_done_and_what_is_left(tmp_path):
     (tmp_path / "in.json").write_text(json.dumps(trace)[:-1])
     result = repair_trace(tmp_path / "in.json", tmp_path / "out.json")
     assert [finding.kind for finding in result.check.findings] == ["syntax", "clock", "nesting", "pairs"]
-    assert result.done[-1] == "Spans cut, so that all nest: 0; moved: 1."
+    assert result.done[-1] == "Spans cut so that all nest: 0; moved: 1."
     assert [finding.kind for finding in result.left] == ["clock", "pairs"]
 
 

@@ -119,7 +119,16 @@ def test_ranks_of_an_earlier_run_in_the_same_folder_are_not_merged(tmp_path):
     report = merge_manifest(tmp_path, tmp_path / "out.json", start="start of 0")
     assert report is not None
     assert report.ranks == [0]
-    assert "Rank 1 is not in this trace, though its files lie beside it" in report.notes[0]
+    assert "Rank 1 is not in this trace, though its files are in the same folder" in report.notes[0]
+
+
+def test_the_same_attempt_merged_again_replaces_its_merged_file_and_does_not_put_another_beside_it(tmp_path):
+    for rank in (0, 1):
+        start(tmp_path, rank)
+        finish(tmp_path, rank, f"{rank}.json")
+    output = tmp_path / "out.json"
+    reports = [merge_manifest(tmp_path, output, replaces=False) for _ in range(2)]
+    assert [report.output for report in reports if report is not None] == [output, output]
 
 
 @pytest.mark.parametrize("as_list", [False, True])

@@ -60,6 +60,7 @@ def test_traces_that_lie_years_apart_are_said_to_lose_spans_in_json_and_do_not_i
     report = merge_traces(tmp_path / "out.json", early, late)
     (note,) = report.notes
     assert "2555 days" in note
+    assert "to 25 ns" in note
     assert ".pftrace" in note
     assert json.loads(report.output.read_text())["kinetoscope"]["notes"] == [note]
     report = merge_traces(tmp_path / "out.pftrace", early, late)
@@ -154,7 +155,7 @@ def test_names_and_order_of_processes_come_once(tmp_path):
 
 def test_files_of_two_starts_of_a_rank_are_not_merged_silently(tmp_path):
     files = [write(tmp_path / f"{n}.json", [], kinetoscope={"rank": 0, "start": f"start {n}"}) for n in range(2)]
-    assert "The traces of rank 0 are of several starts" in merge_traces(tmp_path / "out.json", *files).notes[0]
+    assert "The traces of rank 0 come from several starts" in merge_traces(tmp_path / "out.json", *files).notes[0]
     assert not merge_traces(tmp_path / "out.json", files[0], files[0]).notes
 
 
@@ -212,14 +213,14 @@ def test_align_on_leaves_files_with_a_clock_where_they_are_and_says_what_moved(t
     assert begins[1] - begins[0] == pytest.approx(3)
     assert begins[2] == begins[0]
     (note,) = report.notes
-    assert note.startswith("Moved so that 'step' begins together: rank 2 by ")
+    assert note.startswith("Moved so that 'step' begins at the same time: rank 2 by ")
 
 
 def test_align_all_moves_every_file(tmp_path):
     files = [write(tmp_path / f"rank{rank}.json", [cpu(100 + 3 * rank, "step")]) for rank in (0, 1)]
     report = merge_traces(tmp_path / "out.json", *files, align_on="step", align_all=True)
     assert len({span["ts"] for span in spans(report.output)}) == 1
-    assert report.notes == ["Moved so that 'step' begins together: rank 1 by -0.000003000 s."]
+    assert report.notes == ["Moved so that 'step' begins at the same time: rank 1 by -0.000003000 s."]
 
 
 def test_align_on_where_all_files_have_a_clock_says_that_nothing_moved(tmp_path):
@@ -227,13 +228,13 @@ def test_align_on_where_all_files_have_a_clock_says_that_nothing_moved(tmp_path)
     report = merge_traces(tmp_path / "out.json", *files, align_on="step")
     assert len({span["ts"] for span in spans(report.output)}) == 2
     assert report.notes == [
-        "All files have a clock, so nothing was aligned on 'step'. Pass align_all to do it all the same."
+        "All files have a clock, so none was aligned on 'step'. Pass align_all to align them all the same."
     ]
 
 
 def test_what_was_cut_and_moved_to_nest_is_said(tmp_path):
     file = write(tmp_path / "rank0.json", [cpu(100, dur=50), cpu(120, dur=50)])
-    assert merge_traces(tmp_path / "out.json", file).notes == ["Spans cut, so that all nest: 0; moved: 1."]
+    assert merge_traces(tmp_path / "out.json", file).notes == ["Spans cut so that all nest: 0; moved: 1."]
 
 
 def test_align_on_a_span_that_a_rank_lacks_is_refused(tmp_path):
@@ -368,7 +369,20 @@ def test_files_of_one_rank_and_one_time_are_said_to_overlap(tmp_path):
     second = write(tmp_path / "b-rank0.json", [cpu(250, dur=500)])
     later = write(tmp_path / "c-rank0.json", [cpu(3_000)])
     (note,) = merge_traces(tmp_path / "out.json", first, second, later).notes
-    assert note.startswith("a-rank0.json and b-rank0.json are of rank 0 and of the same time")
+    assert note.startswith("a-rank0.json and b-rank0.json are both of rank 0 and overlap in time")
+
+
+def test_cycles_of_one_rank_that_follow_one_another_are_not_said_to_overlap(tmp_path):
+    files = [write(tmp_path / f"{cycle}-rank0.json", [cpu(cycle * 7_000, dur=4_000)]) for cycle in range(4)]
+    assert merge_traces(tmp_path / "out.json", *files).notes == []
+
+
+def test_progress_ends_where_everything_is_done(tmp_path):
+    files = [write(tmp_path / f"rank{rank}.json", [cpu(0)]) for rank in range(3)]
+    told = []
+    merge_traces(tmp_path / "merged.json", *files, on_progress=lambda done, total: told.append((done, total)))
+    done, total = told[-1]
+    assert done == total
 
 
 @pytest.mark.parametrize("pure", ["0", "1"])

@@ -1,0 +1,35 @@
+"""merge/convert.py: a trace as another kind of file, of which nothing is lost unsaid."""
+
+import gzip
+import json
+
+import pytest
+
+from kinetoscope.errors import SettingsError
+from kinetoscope.merge.convert import convert_trace
+
+TEXT = json.dumps([{"ph": "X", "name": "op", "pid": 1, "tid": 1, "ts": n, "dur": 1} for n in range(1000)]).encode()
+
+
+def test_a_trace_that_is_packed_and_unpacked_has_every_byte_and_nothing_is_said(tmp_path):
+    (tmp_path / "in.json").write_bytes(TEXT)
+    assert convert_trace(tmp_path / "in.json", tmp_path / "packed.json.gz") == []
+    assert convert_trace(tmp_path / "packed.json.gz", tmp_path / "out.json") == []
+    assert (tmp_path / "out.json").read_bytes() == TEXT
+
+
+def test_of_a_packed_trace_that_is_cut_off_there_is_what_can_be_unpacked_and_it_is_said(tmp_path):
+    (tmp_path / "in.json.gz").write_bytes(gzip.compress(TEXT)[:-500])
+    (note,) = convert_trace(tmp_path / "in.json.gz", tmp_path / "out.json")
+    assert "gzip" in note
+    unpacked = (tmp_path / "out.json").read_bytes()
+    assert unpacked
+    assert TEXT.startswith(unpacked)
+
+
+@pytest.mark.parametrize("name", ["out.txt", "+.csv", "out.json.bz2", "out"])
+def test_a_name_that_does_not_say_what_the_file_is_to_be_is_refused(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "in.json").write_bytes(TEXT)
+    with pytest.raises(SettingsError, match="must end in"):
+        convert_trace("in.json", name)
