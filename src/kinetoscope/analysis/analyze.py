@@ -1,9 +1,8 @@
 """analysis: `kinetoscope.analyze`, all there is to say about a run. Each rank is summed up alone, then they are joined."""
 
-import os
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Executor
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 

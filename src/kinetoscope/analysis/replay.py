@@ -52,7 +52,8 @@ class Change:
 class ReplayGraph:
     """The graph of some windows.
 
-    ``nodes`` has ``rank``, ``time`` and ``is_end``, of moments at which work ends; ``edges`` has ``source`` and
+    ``nodes`` has ``rank``, ``time``, ``is_end``, of moments at which work ends, and ``window``, the same for windows of
+    several ranks that overlap; ``edges`` has ``source`` and
     ``target`` (rows of nodes), ``kind``, ``weight`` in nanoseconds, ``rank``, ``name`` and ``is_communication`` of
     device events, and `PARTS`.
     """
@@ -71,7 +72,7 @@ class ReplayGraph:
             part.edges.with_columns(pl.col("source", "target") + offset)
             for part, offset in zip(parts, offsets, strict=True)
         ]
-        nodes = pl.concat([part.nodes for part in parts])
+        nodes = _with_windows([part.nodes for part in parts])
         by_part = pl.DataFrame(
             {"part": range(len(parts)), "offset": offsets}, schema={"part": pl.UInt32, "offset": pl.UInt32}
         )
@@ -93,12 +94,30 @@ class ReplayGraph:
         return replay_times(self.nodes["time"], edges)
 
     def saving_ns(self, change: Change) -> int:
-        """How much earlier all work ends with a change."""
+        """How much less time the windows take with a change. A rank that is ``on_time`` does not count itself."""
+        return self.time_ns(self.nodes["time"], change.on_time) - self.time_ns(self.replay(change), change.on_time)
+
+    def time_ns(self, times: "pl.Series", without_rank: int | None = None) -> int:
+        """How long the windows take, with these ``times`` of nodes: from the first moment of each to its last end."""
         pl = import_polars()
-        ends = self.nodes.select("time", "is_end", "rank", replayed=self.replay(change)).filter("is_end")
-        ends = ends.filter(pl.col("rank") != change.on_time) if change.on_time is not None else ends
-        before, after = ends.select(pl.col("time").max(), pl.col("replayed").max()).row(0)
-        return int(before - after) if before is not None else 0
+        nodes = self.nodes.select("rank", "is_end", "window", begin="time", time=times)
+        if without_rank is not None:
+            nodes = nodes.filter(pl.col("rank") != without_rank)
+        windows = nodes.group_by("window").agg(pl.col("begin").min(), end=pl.col("time").filter("is_end").max())
+        return int(windows.select((pl.col("end") - pl.col("begin")).sum()).item() or 0)
+
+
+def _with_windows(parts: "Sequence[pl.DataFrame]") -> "pl.DataFrame":
+    """The nodes of all parts, with ``window``, the number of the window that each is in."""
+    pl = import_polars()
+    spans = [
+        part.select(begin=pl.col("time").min(), end=pl.col("time").max(), part=pl.lit(place))
+        for place, part in enumerate(parts)
+    ]
+    bounds = pl.concat(spans).sort("begin")
+    is_new = (pl.col("begin") > pl.col("end").cum_max().shift(1)).fill_null(True)
+    windows = dict(bounds.select("part", is_new.cum_sum().alias("window")).iter_rows())
+    return pl.concat([part.with_columns(window=pl.lit(windows[place], pl.UInt32)) for place, part in enumerate(parts)])
 
 
 def _columns() -> dict[str, Any]:
