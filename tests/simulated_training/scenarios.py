@@ -1,0 +1,127 @@
+"""Settings drawn by chance from a seed: healthy runs, runs with a planted fault, and any run at all."""
+
+import random
+
+from simulated_training.settings import Fault, FaultKind, Layout, Settings, StepSpans
+
+
+def healthy_settings(seed: int, step_ns: int) -> Settings:
+    """A run with nothing wrong: with or without a device, one rank or several."""
+    draw = random.Random(seed)
+    has_device = draw.random() < 0.7
+    layout: Layout = draw.choice(("data", "data", "sharded")) if has_device else "data"
+    return Settings(
+        seed=seed,
+        step_ns=step_ns,
+        num_ranks=draw.choice((1, 2, 4)) if layout == "data" else draw.choice((2, 4)),
+        num_steps=draw.randint(8, 14),
+        has_device=has_device,
+        layout=layout,
+        step_spans=draw.choice(("ProfilerStep", "event/batch", "both")),
+        num_workers=draw.choice((1, 2, 4)),
+        reads_loss=draw.choice(("a step late", "each step")) if step_ns > 10_000_000 else "a step late",
+        offset_ns=draw.choice((0, 5_000_000)),
+        jitter_ns=draw.choice((0, 2_000)),
+    )
+
+
+def random_settings(seed: int) -> Settings:
+    """Any run: healthy or with a fault or two, of any shape, with whatever can be missing from traces."""
+    draw = random.Random(seed)
+    has_device = draw.random() < 0.8
+    layout: Layout = draw.choice(("data", "data", "sharded", "tensor", "experts", "pipeline")) if has_device else "data"
+    num_ranks = draw.choice((1, 2, 3, 4)) if layout == "data" else draw.choice((2, 4))
+    step_ns = draw.choice((300_000, 1_000_000, 3_000_000, 10_000_000, 30_000_000))
+    step_spans: StepSpans = draw.choice(("ProfilerStep", "event/batch", "both"))
+    others = tuple(range(1, num_ranks))
+    return Settings(
+        seed=seed,
+        num_ranks=num_ranks,
+        num_steps=draw.randint(2, 14),
+        num_cycles=draw.choice((1, 1, 1, 2)),
+        num_warmup_steps=draw.randint(1, 4),
+        step_ns=step_ns,
+        has_device=has_device,
+        layout=layout,
+        step_spans=step_spans,
+        num_workers=draw.choice((0, 1, 2, 4)),
+        evaluates_every=draw.choice((0, 0, 3)) if step_spans != "ProfilerStep" else 0,
+        reads_loss=draw.choice(("never", "each step", "a step late")),
+        has_cuda_graph=has_device and layout == "data" and draw.random() < 0.15,
+        offset_ns=draw.choice((0, 5_000_000)),
+        missing_ranks=(draw.choice(others),) if others and draw.random() < 0.1 else (),
+        late_ranks=(draw.choice(others),) if others and has_device and draw.random() < 0.1 else (),
+        num_missed_calls=draw.randint(1, 2),
+        has_sequence=draw.random() < 0.7,
+        has_kernel_args=draw.random() < 0.7,
+        has_shapes=draw.random() < 0.7,
+        has_memory=draw.random() < 0.5,
+        has_stacks=draw.random() < 0.2,
+        has_sync_events=draw.random() < 0.3,
+        faults=tuple(_random_fault(draw, num_ranks, step_ns, has_device) for _ in range(draw.choice((0, 1, 1, 2)))),
+    )
+
+
+def planted_settings(seed: int, kind: FaultKind, *, rank: int | None = None) -> Settings:
+    """A run of three milliseconds a step with one fault that matters, of one rank of four if ``rank`` is given."""
+    draw = random.Random(seed)
+    step_ns, num_workers = 3_000_000, 2
+    every = draw.choice((1, 2, 3)) if rank is not None or kind in ("gc", "recompilation") else 1
+    fault = _fault(draw, kind, step_ns, num_workers, () if rank is None else (rank,), every)
+    return Settings(
+        seed=seed,
+        num_ranks=draw.choice((2, 4)) if rank is None else 4,
+        num_steps=12,
+        num_workers=num_workers,
+        step_ns=step_ns,
+        step_spans=draw.choice(("ProfilerStep", "event/batch", "both")),
+        offset_ns=5_000_000,
+        has_memory=kind == "leak",
+        faults=(fault,),
+    )
+
+
+def _random_fault(draw: random.Random, num_ranks: int, step_ns: int, has_device: bool) -> Fault:
+    on_host: list[FaultKind] = ["slow_loader", "late_host", "gc", "leak", "slow_python", "recompilation", "float64"]
+    on_device: list[FaultKind] = [
+        "late_device",
+        "items",
+        "pageable_copies",
+        "small_kernels",
+        "slow_launches",
+        "float32",
+    ]
+    if num_ranks > 1:
+        on_device.append("slow_network")
+    kind = draw.choice(on_host + on_device if has_device else on_host)
+    is_late = kind in ("late_host", "late_device") or (kind == "slow_loader" and draw.random() < 0.5)
+    ranks = (draw.randrange(num_ranks),) if is_late and num_ranks > 1 else ()
+    return _fault(draw, kind, step_ns, 4, ranks, draw.choice((1, 1, 2, 3)))
+
+
+def _fault(
+    draw: random.Random, kind: FaultKind, step_ns: int, num_workers: int, ranks: tuple[int, ...], every: int
+) -> Fault:
+    """A fault that costs about half a step or more where it strikes."""
+    size = draw.uniform(0.8, 1.2)
+    costs: dict[FaultKind, float] = {
+        "slow_loader": (1.0 + 2.0 * (every - 1)) * max(1, num_workers) * step_ns,
+        "late_host": 1.8 * step_ns,
+        "late_device": 0.7 * step_ns,
+        "pageable_copies": 0.6 * step_ns,
+        "slow_launches": 0.06 * step_ns,
+        "slow_network": 0.25 * step_ns,
+        "gc": 2.5 * step_ns,
+        "slow_python": 0.08 * step_ns,
+        "recompilation": 3.0 * step_ns,
+        "float32": 0.06 * step_ns,
+        "float64": 0.08 * step_ns,
+    }
+    return Fault(
+        kind=kind,
+        cost_ns=int(size * costs.get(kind, 0)),
+        ranks=ranks,
+        every=every,
+        count={"items": max(8, step_ns // 60_000), "small_kernels": min(500, step_ns // 6_000)}.get(kind, 1),
+        num_bytes=int(size * 40_000_000) if kind == "leak" else 0,
+    )
