@@ -5,8 +5,9 @@
     run.truth.steps, run.truth.collectives         # what an analysis should find in them, to the nanosecond
     run.saving_ns_per_step(run.without(0))         # what a step gains without the first fault
 
-`settings` says what a run is like and `scenarios` draws it by chance. `program`, `model` and `writer` make the program of a
-rank from `actions`, and `engine` runs it. `run` holds what came of it, `kineto` writes it, `truth` says what is in it.
+`settings` says what a run is like and `scenarios` draws it by chance. `program`, `model` and `writer` make the program
+of a rank from `actions`, and `engine` runs it. `run` holds what came of it, `kineto` writes it, and `truth` says what
+an analysis should find.
 """
 
 from simulated_training.kineto import START_NS

@@ -37,7 +37,7 @@ class HostSpan:
 
 
 class Kernel(NamedTuple):
-    """What a launch puts on a stream. With a ``call`` it is a rank's part in a collective, and ends with the others'."""
+    """What a launch puts on a stream. With a ``call`` it is a rank's part in a collective and ends with the others'."""
 
     name: str
     category: str

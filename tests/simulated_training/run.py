@@ -77,9 +77,9 @@ class SimulatedRun:
 
     @property
     def time_ns(self) -> int:
-        """From the first recorded step's begin to the last end on a device, or of a step where there is none."""
+        """From the first begin of recording to the last end on a device, or of a step where there is none."""
         windows = [rank.windows[0] for rank in self.ranks]
-        begin_ns = min(step.begin_ns for window in windows for step in window.steps)
+        begin_ns = min(window.begin_ns for window in windows)
         ends_ns = [span.end_ns for window in windows for span in window.queued if span.kernel.kind != "gloo"]
         if not self.settings.has_device:
             ends_ns = [step.end_ns for window in windows for step in window.steps]

@@ -49,8 +49,8 @@ class Fault:
 
     ``cost_ns`` is what it takes where it strikes: of a slow loader more for one batch; of a late rank more in one step;
     of a copy or pause its length; of slow launches more for each; of slow Python more between two operators; of a slow
-    network more for each collective; of float32 and float64 more for each matrix product. ``count`` is how many calls of
-    ``.item()`` or tiny kernels there are in a step, ``num_bytes`` what a step leaks.
+    network more for each collective; of float32 and float64 more for each matrix product. ``count`` is how many calls
+    of ``.item()`` or tiny kernels there are in a step, ``num_bytes`` what a step leaks.
     """
 
     kind: FaultKind

@@ -11,6 +11,7 @@ from simulated_training.actions import (
     RecordEvent,
     StartRecording,
     Submit,
+    Synchronize,
     WaitForEvent,
     Work,
 )
@@ -209,7 +210,8 @@ class Writer:
         return 0 if self.is_ideal("transfer") else transfer_ns
 
     def _miss_call(self) -> None:
+        """Where the recording starts late, it starts after this call has ended, if it is the last one to be missed."""
         if self.calls_to_miss:
             self.calls_to_miss -= 1
             if not self.calls_to_miss:
-                self.add(StartRecording())
+                self.add(Synchronize("cudaDeviceSynchronize", SYNC_NS), StartRecording())
