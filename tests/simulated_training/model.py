@@ -7,7 +7,7 @@ from simulated_training.writer import COMPUTE, GLOO, LATENCY_NS, LAUNCH_NS, SYNC
 
 _ROWS = 64
 _BETWEEN_NS = 400
-"""What autograd takes between two of its operators: it is not Python."""
+"""What autograd's own thread takes between two of its operators."""
 _BACKWARD = "autograd::engine::evaluate_function: "
 
 
@@ -100,7 +100,7 @@ def _backward(writer: Writer, batch: str = "") -> None:
         writer.add(OnThread("autograd"))
     for layer in reversed(range(writer.settings.layers)):
         if layer + 1 < writer.settings.layers:
-            writer.add(Work(_BETWEEN_NS))
+            _between(writer)
         _backward_layer(writer, layer, batch)
     if group := _gradient_group(writer):
         if writer.settings.has_device:
@@ -111,20 +111,25 @@ def _backward(writer: Writer, batch: str = "") -> None:
         writer.add(OnThread("loop"))
 
 
+def _between(writer: Writer) -> None:
+    if writer.settings.has_device:
+        writer.add(Work(_BETWEEN_NS))
+
+
 def _backward_layer(writer: Writer, layer: int, batch: str) -> None:
     width, layer_ns = _width(layer), _layer_ns(writer)
     relu = writer.elementwise("threshold_kernel_impl", 0.2 * layer_ns)
     writer.operator(_BACKWARD + "ReluBackward0", "ReluBackward0", kernel=relu, phase="backward")
-    writer.add(Work(_BETWEEN_NS))
-    if writer.settings.layout == "sharded" and layer:
-        writer.collective(ALL_GATHER, writer.world, layer - 1, phase="backward")
+    _between(writer)
     with writer.span(_BACKWARD + "AddmmBackward0", phase="backward"), writer.span("AddmmBackward0"):
+        if writer.settings.layout == "sharded" and layer:
+            writer.collective(ALL_GATHER, writer.world, layer - 1)
         for shapes in (([_ROWS, width], [width, width]), ([width, _ROWS], [_ROWS, width])):
             product = writer.product(0.9 * layer_ns, flops=_flops(layer))
             writer.operator("aten::mm", kernel=product, args=writer.shapes(*shapes))
         if writer.settings.has_memory:
             writer.add(Release(f"layer {layer}{batch}"))
-    writer.add(Work(_BETWEEN_NS))
+    _between(writer)
     with writer.span(_BACKWARD + "torch::autograd::AccumulateGrad", phase="backward"):
         with writer.span("torch::autograd::AccumulateGrad"):
             writer.add(Work(writer.vary(2_000)))

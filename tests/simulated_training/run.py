@@ -104,7 +104,7 @@ def simulate(settings: Settings) -> SimulatedRun:
         for _ in hosts[1:]
     ]
     ranks = [
-        RankRun(host.rank, tuple(_recorded_windows(host)), *clock)
+        RankRun(host.rank, tuple(recorded_windows(host)), *clock)
         for host, clock in zip(hosts, clocks, strict=True)
         if host.rank not in settings.missing_ranks
     ]
@@ -126,7 +126,7 @@ def _loader(settings: Settings, rank: int) -> Loader:
     )
 
 
-def _recorded_windows(host: Host) -> list[Window]:
+def recorded_windows(host: Host) -> list[Window]:
     """The windows with what they hold of the device's work: what was launched in them, or began in them."""
     for span in host.queued:
         window = _window_of(host, span)

@@ -58,70 +58,78 @@ def random_settings(seed: int) -> Settings:
         has_memory=draw.random() < 0.5,
         has_stacks=draw.random() < 0.2,
         has_sync_events=draw.random() < 0.3,
-        faults=tuple(_random_fault(draw, num_ranks, step_ns, has_device) for _ in range(draw.choice((0, 1, 1, 2)))),
+        faults=_random_faults(draw, num_ranks, step_ns, has_device),
     )
 
 
-def planted_settings(seed: int, kind: FaultKind, *, rank: int | None = None) -> Settings:
-    """A run of three milliseconds a step with one fault that matters, of one rank of four if ``rank`` is given."""
+def planted_settings(seed: int, *kinds: FaultKind, rank: int | None = None) -> Settings:
+    """A run of three milliseconds a step with faults that matter.
+
+    With a ``rank``, what makes a rank late is only this one's, of four. Without, a slow loader is every rank's, and any
+    rank may be the late one.
+    """
     draw = random.Random(seed)
     step_ns, num_workers = 3_000_000, 2
-    every = draw.choice((1, 2, 3)) if rank is not None or kind in ("gc", "recompilation") else 1
-    fault = _fault(draw, kind, step_ns, num_workers, () if rank is None else (rank,), every)
+    has_late_rank = rank is not None or any(kind in ("late_host", "late_device") for kind in kinds)
+    num_ranks = 4 if has_late_rank else draw.choice((2, 4))
+    late = draw.randrange(num_ranks) if rank is None else rank
+    faults = []
+    for kind in kinds:
+        is_late = kind in ("late_host", "late_device") or (kind == "slow_loader" and rank is not None)
+        every = draw.choice((1, 2, 3)) if is_late or kind in ("gc", "recompilation") else 1
+        faults.append(_fault(draw, kind, step_ns, num_workers, (late,) if is_late else (), every))
     return Settings(
         seed=seed,
-        num_ranks=draw.choice((2, 4)) if rank is None else 4,
+        num_ranks=num_ranks,
         num_steps=12,
         num_workers=num_workers,
         step_ns=step_ns,
         step_spans=draw.choice(("ProfilerStep", "event/batch", "both")),
         offset_ns=5_000_000,
-        has_memory=kind == "leak",
-        faults=(fault,),
+        has_memory="leak" in kinds,
+        faults=tuple(faults),
     )
 
 
-def _random_fault(draw: random.Random, num_ranks: int, step_ns: int, has_device: bool) -> Fault:
-    on_host: list[FaultKind] = ["slow_loader", "late_host", "gc", "leak", "slow_python", "recompilation", "float64"]
-    on_device: list[FaultKind] = [
-        "late_device",
-        "items",
-        "pageable_copies",
-        "small_kernels",
-        "slow_launches",
-        "float32",
-    ]
+def _random_faults(draw: random.Random, num_ranks: int, step_ns: int, has_device: bool) -> tuple[Fault, ...]:
+    """None, one or two faults, each of another kind."""
+    kinds: list[FaultKind] = ["slow_loader", "gc", "leak", "slow_python", "recompilation", "float64"]
+    if has_device:
+        kinds += ["items", "pageable_copies", "small_kernels", "slow_launches", "float32"]
     if num_ranks > 1:
-        on_device.append("slow_network")
-    kind = draw.choice(on_host + on_device if has_device else on_host)
-    is_late = kind in ("late_host", "late_device") or (kind == "slow_loader" and draw.random() < 0.5)
-    ranks = (draw.randrange(num_ranks),) if is_late and num_ranks > 1 else ()
-    return _fault(draw, kind, step_ns, 4, ranks, draw.choice((1, 1, 2, 3)))
+        kinds += ["slow_network", "late_host", *(["late_device"] if has_device else [])]
+    faults = []
+    for kind in draw.sample(kinds, draw.choice((0, 1, 1, 2))):
+        is_late = kind.startswith("late") or (kind == "slow_loader" and num_ranks > 1 and draw.random() < 0.5)
+        ranks = (draw.randrange(num_ranks),) if is_late else ()
+        faults.append(_fault(draw, kind, step_ns, 4, ranks, draw.choice((1, 1, 2, 3))))
+    return tuple(faults)
 
 
 def _fault(
     draw: random.Random, kind: FaultKind, step_ns: int, num_workers: int, ranks: tuple[int, ...], every: int
 ) -> Fault:
     """A fault that costs about half a step or more where it strikes."""
-    size = draw.uniform(0.8, 1.2)
     costs: dict[FaultKind, float] = {
-        "slow_loader": (1.0 + 2.0 * (every - 1)) * max(1, num_workers) * step_ns,
-        "late_host": 1.8 * step_ns,
-        "late_device": 0.7 * step_ns,
-        "pageable_copies": 0.6 * step_ns,
-        "slow_launches": 0.06 * step_ns,
-        "slow_network": 0.25 * step_ns,
-        "gc": 2.5 * step_ns,
-        "slow_python": 0.08 * step_ns,
-        "recompilation": 3.0 * step_ns,
-        "float32": 0.06 * step_ns,
-        "float64": 0.08 * step_ns,
+        "slow_loader": (1 + 2 * (every - 1)) * num_workers,
+        "late_host": 1.8,
+        "late_device": 0.7,
+        "pageable_copies": 0.6,
+        "slow_launches": 0.06,
+        "slow_network": 0.25,
+        "gc": 2.5,
+        "slow_python": 0.08,
+        "recompilation": 3.0,
+        "float32": 0.06,
+        "float64": 0.08,
     }
+    size = draw.uniform(0.8, 1.2)
+    counts = {"items": max(8, step_ns // 60_000), "small_kernels": min(500, step_ns // 6_000)}
     return Fault(
         kind=kind,
-        cost_ns=int(size * costs.get(kind, 0)),
+        cost_ns=int(size * costs.get(kind, 0) * step_ns),
         ranks=ranks,
         every=every,
-        count={"items": max(8, step_ns // 60_000), "small_kernels": min(500, step_ns // 6_000)}.get(kind, 1),
+        count=counts.get(kind, 1),
         num_bytes=int(size * 40_000_000) if kind == "leak" else 0,
     )

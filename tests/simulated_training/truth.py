@@ -49,14 +49,29 @@ class Truth:
 
     @cached_property
     def collectives(self) -> list[Row]:
-        """A row per call that at least one rank has recorded."""
+        """A row per call that at least one rank has recorded.
+
+        ``num_unnamed`` counts the ranks whose kernel does not say which call it is, and whose launch was not recorded.
+        """
         calls: dict[tuple[str, int], list[tuple[int, QueuedSpan]]] = defaultdict(list)
         for rank in self._run.ranks:
             for span in (span for window in rank.windows for span in window.queued if span.kernel.call):
                 call = span.kernel.call
                 assert call is not None
                 calls[call.group, call.sequence].append((rank.rank, span))
-        return [_call_row(calls[key]) for key in sorted(calls, key=lambda key: (int(key[0]), key[1]))]
+        ordered = sorted(calls, key=lambda key: (int(key[0]), key[1]))
+        return [_call_row(calls[key]) | self._unsaid(calls[key]) for key in ordered]
+
+    def _unsaid(self, parts: list[tuple[int, QueuedSpan]]) -> Row:
+        """What nobody can know of a call, since no trace says it."""
+        settings = self._settings
+        unnamed = [not span.kernel.args and span.launch.window is None for _, span in parts]
+        row: Row = {"num_unnamed": sum(unnamed) if settings.has_device else 0}
+        if not settings.has_sequence or not settings.has_device:
+            row["sequence"] = None
+        if not settings.has_shapes and not settings.has_device:
+            row |= {"bytes": None, "bandwidth_bytes_per_s": None}
+        return row
 
     @cached_property
     def stragglers(self) -> list[Row]:
