@@ -86,12 +86,12 @@ def _forward_layer(writer: Writer, layer: int, batch: str) -> None:
     width, layer_ns = _width(layer), _layer_ns(writer)
     product = writer.product(0.8 * layer_ns, flops=_flops(layer))
     relu = writer.elementwise("clamp_min_scalar", 0.2 * layer_ns)
-    shapes = writer.shapes([_ROWS, width], [width, width], [width])
+    shapes = writer.shapes((_ROWS, width), (width, width), (width,))
     writer.python()
     keeps = f"layer {layer}{batch}"
     writer.operator("aten::linear", "aten::addmm", kernel=product, phase="forward", args=shapes, keeps=keeps)
     writer.python()
-    writer.operator("aten::relu", "aten::clamp_min", kernel=relu, phase="forward", args=writer.shapes([_ROWS, width]))
+    writer.operator("aten::relu", "aten::clamp_min", kernel=relu, phase="forward", args=writer.shapes((_ROWS, width)))
 
 
 def _backward(writer: Writer, batch: str = "") -> None:
@@ -124,7 +124,7 @@ def _backward_layer(writer: Writer, layer: int, batch: str) -> None:
     with writer.span(_BACKWARD + "AddmmBackward0", phase="backward"), writer.span("AddmmBackward0"):
         if writer.settings.layout == "sharded" and layer:
             writer.collective(ALL_GATHER, writer.world, layer - 1)
-        for shapes in (([_ROWS, width], [width, width]), ([width, _ROWS], [_ROWS, width])):
+        for shapes in (((_ROWS, width), (width, width)), ((width, _ROWS), (_ROWS, width))):
             product = writer.product(0.9 * layer_ns, flops=_flops(layer))
             writer.operator("aten::mm", kernel=product, args=writer.shapes(*shapes))
         if writer.settings.has_memory:

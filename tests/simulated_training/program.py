@@ -128,6 +128,9 @@ def _pauses(writer: Writer) -> None:
     if fault := writer.fault("gc"):
         with writer.span("gc/generation 2", "gc"):
             writer.add(Work(0 if writer.is_ideal("gc") else fault.cost_ns))
+    if fault := writer.fault("profiler_cost"):
+        with writer.span("kinetoscope/drain", "kinetoscope"):
+            writer.add(Work(fault.cost_ns))
     if fault := writer.fault("recompilation"):
         said = '"function": "forward", "guard": "tensor \'x\' size mismatch at index 0"'
         with writer.span("compile/forward", "compile", said):

@@ -93,11 +93,14 @@ def planted_settings(seed: int, *kinds: FaultKind, rank: int | None = None) -> S
 
 def _random_faults(draw: random.Random, num_ranks: int, step_ns: int, has_device: bool) -> tuple[Fault, ...]:
     """None, one or two faults, each of another kind."""
-    kinds: list[FaultKind] = ["slow_loader", "gc", "leak", "slow_python", "recompilation", "float64"]
+    kinds: list[FaultKind] = ["slow_loader", "gc", "leak", "slow_python", "recompilation", "float64", "profiler_cost"]
+    on_device: list[FaultKind] = ["items", "pageable_copies", "small_kernels", "slow_launches", "float32", "idle_gaps"]
+    between_ranks: list[FaultKind] = ["slow_network", "late_host"]
     if has_device:
-        kinds += ["items", "pageable_copies", "small_kernels", "slow_launches", "float32"]
+        kinds += on_device
+        between_ranks.append("late_device")
     if num_ranks > 1:
-        kinds += ["slow_network", "late_host", *(["late_device"] if has_device else [])]
+        kinds += between_ranks
     faults = []
     for kind in draw.sample(kinds, draw.choice((0, 1, 1, 2))):
         is_late = kind.startswith("late") or (kind == "slow_loader" and num_ranks > 1 and draw.random() < 0.5)
@@ -122,6 +125,8 @@ def _fault(
         "recompilation": 3.0,
         "float32": 0.06,
         "float64": 0.08,
+        "idle_gaps": 0.05,
+        "profiler_cost": 1.5,
     }
     size = draw.uniform(0.8, 1.2)
     counts = {"items": max(8, step_ns // 60_000), "small_kernels": min(500, step_ns // 6_000)}

@@ -18,6 +18,8 @@ FaultKind = Literal[
     "recompilation",
     "float32",
     "float64",
+    "idle_gaps",
+    "profiler_cost",
 ]
 Layout = Literal["data", "sharded", "tensor", "experts", "pipeline"]
 StepSpans = Literal["ProfilerStep", "event/batch", "both"]
@@ -38,6 +40,8 @@ FINDINGS: dict[FaultKind, str] = {
     "recompilation": "recompilation",
     "float32": "float32_matmul",
     "float64": "float64",
+    "idle_gaps": "idle_gaps",
+    "profiler_cost": "profiler_cost",
 }
 
 _CAUSES: dict[FaultKind, str] = {"slow_loader": "data", "late_device": "device"}
@@ -48,9 +52,10 @@ class Fault:
     """Something that is wrong with a run, in every ``every``-th step of some ranks, or of all if none are named.
 
     ``cost_ns`` is what it takes where it strikes: of a slow loader more for one batch; of a late rank more in one step;
-    of a copy or pause its length; of slow launches more for each; of slow Python more between two operators; of a slow
-    network more for each collective; of float32 and float64 more for each matrix product. ``count`` is how many calls
-    of ``.item()`` or tiny kernels there are in a step, ``num_bytes`` what a step leaks.
+    of a copy, a pause or the profiler its length; of slow launches more for each; of slow Python more between two
+    operators; of a slow network more for each collective; of float32 and float64 more for each matrix product; of idle
+    gaps the time before each product in which the device does nothing, for no reason that a trace shows. ``count`` is
+    how many calls of ``.item()`` or tiny kernels there are in a step, ``num_bytes`` what a step leaks.
     """
 
     kind: FaultKind

@@ -141,8 +141,9 @@ class Truth:
     @cached_property
     def findings(self) -> list[str]:
         """The kinds of findings that the planted faults are."""
-        present = [fault for place, fault in enumerate(self._settings.faults) if place not in self._settings.removed]
-        return [fault.finding for fault in present]
+        settings = self._settings
+        present = [fault for place, fault in enumerate(settings.faults) if place not in settings.removed]
+        return [fault.finding for fault in present if fault.kind != "leak" or settings.has_memory]
 
     def _windows(self) -> Iterable[Window]:
         return (window for rank in self._run.ranks for window in rank.windows)
@@ -162,12 +163,10 @@ class Truth:
             "device_name": kineto.DEVICE_NAME if has_device else None,
             "num_steps": sum(len(window.steps) for window in rank.windows),
         }
-        parts = (
-            [_device_times(_on_device(window)) for window in rank.windows] if has_device else [dict.fromkeys(_TIMES)]
-        )
-        for name in _TIMES:
-            row[name] = sum(part[name] for part in parts) if has_device else None  # type: ignore[misc]
-        return row
+        if not has_device:
+            return row | dict.fromkeys(_TIMES)
+        parts = [_device_times(_on_device(window)) for window in rank.windows]
+        return row | {name: sum(part[name] for part in parts) for name in _TIMES}
 
     # -- a step
 

@@ -2,6 +2,7 @@
 
 import json
 import random
+from functools import lru_cache
 
 from simulated_training.actions import (
     Allocate,
@@ -38,6 +39,11 @@ _PRODUCTS = {
     "float64": "ampere_dgemm_128x64_tn",
 }
 _ELEMENTWISE = "void at::native::vectorized_elementwise_kernel<4, at::native::{}, std::array<char*, 2ul>>(int)"
+
+
+@lru_cache(maxsize=1_000)
+def _shapes_text(shapes: tuple[tuple[int, ...], ...], dtype: str) -> str:
+    return f'"Input Dims": {json.dumps(shapes)}, "Input type": {json.dumps([dtype] * len(shapes))}'
 
 
 class _Closing:
@@ -132,12 +138,9 @@ class Writer:
         for _ in names:
             self.add(Work(AFTER_NS), Close())
 
-    def shapes(self, *shapes: list[int]) -> str:
+    def shapes(self, *shapes: tuple[int, ...]) -> str:
         """The shapes of an operator's arguments, as Kineto shows them, where they are recorded."""
-        if not self.settings.has_shapes:
-            return ""
-        types = json.dumps([_TYPES[self._dtype]] * len(shapes))
-        return f'"Input Dims": {json.dumps(shapes)}, "Input type": {types}'
+        return _shapes_text(shapes, _TYPES[self._dtype]) if self.settings.has_shapes else ""
 
     # -- on the device
 
@@ -146,7 +149,8 @@ class Writer:
         late_ns = self.cost_ns("late_device") // (3 * self.settings.layers)
         extra_ns = self.cost_ns("float32") + self.cost_ns("float64") + late_ns
         shown = flops if self.settings.has_shapes else None
-        return Kernel(_PRODUCTS[self._dtype], "kernel", "compute", self.vary(duration_ns) + extra_ns, flops=shown)
+        kernel = Kernel(_PRODUCTS[self._dtype], "kernel", "compute", self.vary(duration_ns) + extra_ns, flops=shown)
+        return kernel._replace(gap_ns=kernel.gap_ns + self.cost_ns("idle_gaps"))
 
     def elementwise(self, what: str, duration_ns: float) -> Kernel:
         """A kernel that does the same to each element."""
@@ -176,13 +180,13 @@ class Writer:
         num_elements = 1_000_000 * (size + 1)
         kernel = self._part(collective, group, num_elements)
         if not self.settings.has_device:
-            with self.span(collective.operator, args=self.shapes([num_elements]), phase=phase):
+            with self.span(collective.operator, args=self.shapes((num_elements,)), phase=phase):
                 self.add(Work(BEFORE_NS), Submit(GLOO, kernel, SUBMIT_NS), Work(AFTER_NS))
             return
         sequence = kernel.call.sequence if kernel.call and self.settings.has_sequence else None
         said = group.args(collective, self.rank, num_elements, sequence)
         with self.span(collective.operator, phase=phase), self.span("record_param_comms", args=said):
-            with self.span(collective.annotation, "user_annotation", self.shapes([num_elements])):
+            with self.span(collective.annotation, "user_annotation", self.shapes((num_elements,))):
                 self.add(RecordEvent("compute", COMPUTE, EVENT_NS))
                 self.wait_for_event("compute", group.stream)
                 shown = said if self.settings.has_kernel_args else ""
@@ -199,7 +203,7 @@ class Writer:
             call = CallKey(group.name, sequence, name, group.num_bytes(collective, num_elements), group.ranks)
             return Kernel(collective.kernel, "kernel", "communication", transfer_ns, call=call, jitter_ns=jitter_ns)
         call = CallKey(group.name, sequence, name, 4 * num_elements, group.ranks)
-        annotation, args = collective.annotation.replace("nccl", "gloo"), self.shapes([num_elements])
+        annotation, args = collective.annotation.replace("nccl", "gloo"), self.shapes((num_elements,))
         return Kernel(annotation, "user_annotation", "gloo", transfer_ns, args=args, call=call, jitter_ns=jitter_ns)
 
     def _transfer_ns(self) -> int:

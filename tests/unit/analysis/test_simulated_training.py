@@ -301,6 +301,11 @@ def test_a_loader_that_is_slow_on_one_rank_makes_that_rank_late_and_nothing_else
     assert (replace(fault, ranks=()).finding, replace(fault, ranks=()).cause) == ("input_bound", None)
 
 
+def test_gaps_that_nothing_explains_are_told_apart_from_those_of_launches():
+    (row, *_) = simulate(replace(planted_settings(0, "idle_gaps"), num_steps=4)).truth.ranks
+    assert row["idle_other_ns"] > 0.9 * row["idle_ns"] > 0.2 * row["window_ns"]
+
+
 def test_a_blocking_copy_returns_after_it_has_ended_and_a_pinned_one_before():
     for kind, is_blocking in (("pageable_copies", True), ("gc", False)):
         window = windows_of(simulate(planted_settings(0, kind)))[0]
