@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from kinetoscope.analysis.analyze import analyze
     from kinetoscope.assemble import profile
     from kinetoscope.handlers.json_trace_handler import JSONTraceHandler
     from kinetoscope.merge.merge_traces import merge_traces
@@ -32,6 +33,7 @@ _HOMES = {
     "Timestamp": "kinetoscope.training.timestamp",
     "TorchProfiler": "kinetoscope.sources.torch_profiler",
     "TraceHandler": "kinetoscope.recording.contract",
+    "analyze": "kinetoscope.analysis.analyze",
     "active_profiler": "kinetoscope.recording.contract",
     "cyclic_schedule": "kinetoscope.recording.schedule",
     "load": "kinetoscope.table.load",
@@ -53,6 +55,7 @@ __all__ = [
     "TorchProfiler",
     "TraceHandler",
     "active_profiler",
+    "analyze",
     "cyclic_schedule",
     "load",
     "marker",

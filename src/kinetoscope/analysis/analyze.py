@@ -1,5 +1,6 @@
-"""analysis: `kinetoscope.analyze`, all there is to say about a run. Each rank is summed up alone, then they are joined."""
+"""analysis: `kinetoscope.analyze`. Each window of each rank is summed up alone; then all are joined to a report."""
 
+import os
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from kinetoscope.analysis.host_time import HostTime
 from kinetoscope.analysis.kernels import KernelRow, kernel_rows, kernel_runs
 from kinetoscope.analysis.operators import OperatorRow, operator_calls, operator_rows
 from kinetoscope.analysis.ranks import RankRow, add_rank_rows, rank_rows
-from kinetoscope.analysis.replay import ReplayGraph
+from kinetoscope.analysis.replay import Change, ReplayGraph
 from kinetoscope.analysis.steps import StepRow, step_rows
 from kinetoscope.analysis.stragglers import StragglerRow, straggler_rows
 from kinetoscope.analysis.window import RankWindow, read_windows
@@ -54,6 +55,11 @@ class RunReport:
     kernels: list[KernelRow]
     graph: ReplayGraph | None = None
 
+    def saving_ns_per_step(self, change: Change) -> float | None:
+        """How much shorter a step would be with a change; None where there is no step."""
+        num_steps = self.run["num_steps"]
+        return self.graph.saving_ns(change) / num_steps if num_steps and self.graph is not None else None
+
     def to_dict(self) -> dict[str, Any]:
         """The report as plain data."""
         tables = ("ranks", "steps", "collectives", "stragglers", "operators", "kernels")
@@ -66,25 +72,35 @@ class RunReport:
 
 
 def analyze(
-    source: "PathLike | Iterable[PathLike] | Trace | TraceSet",
+    source: "PathLike | Iterable[PathLike] | Iterable[Trace] | Trace | TraceSet",
     *,
     step: str | None = None,
     ranks: Iterable[int] | None = None,
-    last_s: float | None = None,
     executor: Executor | None = None,
     cache: bool = True,
 ) -> RunReport:
     """Says where the time of a run went.
 
-    ``source`` is what `kinetoscope.load` takes, or what it returned. ``step`` is the name of the spans that are steps, if
-    not ``event/batch`` or ``ProfilerStep``; with ``ranks``, only these are looked at; with ``last_s``, only the last
-    seconds. Several traces are worked on by ``executor``, where one is given.
+    ``source`` is what `kinetoscope.load` takes, or traces that it returned. ``step`` is the name of the spans that are
+    steps, if not ``event/batch`` or ``ProfilerStep``. With ``ranks``, only these are looked at. Several traces are
+    analysed by ``executor``, where one is given.
+
+        report = kinetoscope.analyze("runs/digits")
+        print(report.steps[0].data_wait_ns)
     """
-    loaded = source if isinstance(source, (Trace, TraceSet)) else load(source, cache=cache, executor=executor)
-    traces = [loaded] if isinstance(loaded, Trace) else list(loaded)
+    traces = _loaded(source, cache, executor)
     wanted = None if ranks is None else frozenset(ranks)
     summaries = (executor.map if executor else map)(partial(summarize, step=step, ranks=wanted), traces)
     return join_summaries([one for of_trace in summaries for one in of_trace], traces)
+
+
+def _loaded(source: Any, cache: bool, executor: Executor | None) -> list[Trace]:
+    if not isinstance(source, (str, os.PathLike, Trace)):
+        source = list(source)
+        if all(isinstance(one, Trace) for one in source):
+            return source
+    loaded = source if isinstance(source, Trace) else load(source, cache=cache, executor=executor)
+    return [loaded] if isinstance(loaded, Trace) else list(loaded)
 
 
 def summarize(trace: Trace, *, step: str | None = None, ranks: frozenset[int] | None = None) -> list[WindowSummary]:

@@ -169,7 +169,7 @@ class _Finder:
 
     @cached_property
     def _after_own_stream(self) -> "pl.DataFrame":
-        """Device events with ``before`` and ``before_end``, the event before on their stream if it has ended by then."""
+        """Device events with ``before`` and ``before_end``, the last event of their stream, if that has ended."""
         pl = import_polars()
         before = pl.col("end_node", "end").shift(1).over("device", "stream")
         events = self._device.hstack(self._device.select(before).rename({"end_node": "before", "end": "before_end"}))

@@ -13,7 +13,7 @@ _CPU = 0
 
 
 def allocations(window: RankWindow) -> "pl.DataFrame":
-    """Every allocation and release: ``ts``, ``bytes``, ``address``, ``total_allocated``, ``device_type``, ``device``."""
+    """Every allocation and release, in the order of time."""
     pl = import_polars()
     instants = window.trace.instants.filter(pl.col("name") == _MEMORY)
     return (

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 class RankRow:
     """One device of one rank, over all windows that were recorded; a rank without a device has one row.
 
-    Times are nanoseconds. A window runs from the begin of its first device event to the end of its last. ``busy_ns`` is
-    the union of kernels, copies and sets: ``compute_ns + exposed_communication_ns + exposed_copy_ns``. What is not known
-    is None, as are all device times of a rank without a device.
+    Times are nanoseconds. A window runs from the begin of its first device event to the end of its last. ``busy_ns``,
+    the union of kernels, copies and sets, is ``compute_ns + exposed_communication_ns + exposed_copy_ns``. What is not
+    known is None, as are all device times of a rank without a device.
     """
 
     rank: int | None

@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from statistics import median
 from typing import Any
 
@@ -85,7 +86,7 @@ def _row(
 
 def _period(late: Sequence[int]) -> int | None:
     """The n of which all late steps are multiples apart, if it is the usual distance between them."""
-    apart = [other - one for one, other in zip(late, late[1:], strict=False)]
+    apart = [other - one for one, other in pairwise(late)]
     if not apart:
         return None
     usual = round(median(apart))

@@ -65,7 +65,6 @@ class RankWindow:
     @cached_property
     def loop_track(self) -> int | None:
         """The thread of the training loop: the one with the steps, else the one with the most operators."""
-        pl = import_polars()
         if len(self.steps):
             return int(self.steps["track"][0])
         counts = self.operators.group_by("track").len().sort("len", "track", descending=[True, False])

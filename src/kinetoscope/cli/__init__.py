@@ -17,6 +17,7 @@ from kinetoscope.writing.atomic_file import abandon_partials
 
 # The verb and what it does; its module has add_arguments(parser) and run(arguments) -> exit code.
 _VERBS = {
+    "summary": "say where the time of a run went, and what would shorten it",
     "info": "say what is in traces: ranks, clocks, time, batches, categories, sizes",
     "recover": "make traces of what a killed run had not saved",
     "upload": "upload what a run could not, and confirm it",

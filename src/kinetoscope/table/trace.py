@@ -147,7 +147,7 @@ class Trace:
 
     @property
     def clock_bound_ns(self) -> int | None:
-        """Within how much the relation of its clock to rank 0's is known; 0 if they share one, None if it is unknown."""
+        """Within what its clock is known beside rank 0's: 0 if they share one, None if nothing is known."""
         bound = _part(self._own_header, "clock", "beside_rank0").get("bound_ns")
         return bound if isinstance(bound, int) else None
 
