@@ -3,7 +3,7 @@
 from simulated_training.actions import AwaitTasks, Launch, OnThread, Release, Synchronize, Work
 from simulated_training.engine import Kernel
 from simulated_training.groups import ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, RECEIVE, REDUCE_SCATTER, SEND, Group
-from simulated_training.writer import COMPUTE, GLOO, LATENCY_NS, LAUNCH_NS, SYNC_NS, Writer
+from simulated_training.writer import AFTER_NS, BEFORE_NS, COMPUTE, GLOO, LATENCY_NS, LAUNCH_NS, SYNC_NS, Writer
 
 _ROWS = 64
 _BETWEEN_NS = 400
@@ -86,10 +86,13 @@ def _forward_layer(writer: Writer, layer: int, batch: str) -> None:
     width, layer_ns = _width(layer), _layer_ns(writer)
     product = writer.product(0.8 * layer_ns, flops=_flops(layer))
     relu = writer.elementwise("clamp_min_scalar", 0.2 * layer_ns)
-    shapes = writer.shapes((_ROWS, width), (width, width), (width,))
+    bias, factors = (width,), ((_ROWS, width), (width, width))
     writer.python()
     keeps = f"layer {layer}{batch}"
-    writer.operator("aten::linear", "aten::addmm", kernel=product, phase="forward", args=shapes, keeps=keeps)
+    with writer.span("aten::linear", args=writer.shapes(*factors, bias), phase="forward"):
+        writer.add(Work(writer.vary(BEFORE_NS)))
+        writer.operator("aten::addmm", kernel=product, args=writer.shapes(bias, *factors), keeps=keeps)
+        writer.add(Work(AFTER_NS))
     writer.python()
     writer.operator("aten::relu", "aten::clamp_min", kernel=relu, phase="forward", args=writer.shapes((_ROWS, width)))
 

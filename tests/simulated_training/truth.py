@@ -372,12 +372,10 @@ def _step_device_row(
 
 
 def _peak_bytes(step: HostSpan, window: Window) -> int | None:
-    """The most that was allocated at any moment of a step."""
-    inside = [event for event in window.memory if step.begin_ns <= event.at_ns <= step.end_ns]
-    if not inside:
-        return None
-    at_begin = inside[0].total_bytes - inside[0].num_bytes
-    return max(at_begin, max(event.total_bytes for event in inside))
+    """The most that was allocated at any moment of a step, as far as events up to its end say."""
+    before = [event.total_bytes for event in window.memory if event.at_ns <= step.begin_ns]
+    inside = [event.total_bytes for event in window.memory if step.begin_ns <= event.at_ns < step.end_ns]
+    return max(before[-1:] + inside, default=None)
 
 
 def _call_row(parts: list[tuple[int, QueuedSpan]]) -> Row:
@@ -413,11 +411,11 @@ def _shapes_of(span: HostSpan) -> str:
 
 def _kernel_row(spans: list[QueuedSpan]) -> Row:
     kernel = spans[0].kernel
-    flops = [span.kernel.flops for span in spans]
+    flops = [span.kernel.flops for span in spans if span.launch.window is not None]
     num_bytes = [span.kernel.num_bytes for span in spans]
     return {
         "kind": kernel.kind,
-        "flops": sum(it for it in flops if it is not None) if None not in flops else None,
+        "flops": sum(it for it in flops if it is not None) if any(flops) else None,
         "bytes": sum(it for it in num_bytes if it is not None) if None not in num_bytes else None,
         "durations_ns": sorted(map(_length, spans)),
     } | _distribution([_length(span) for span in spans])

@@ -202,7 +202,8 @@ class Writer:
         if settings.has_device:
             call = CallKey(group.name, sequence, name, group.num_bytes(collective, num_elements), group.ranks)
             return Kernel(collective.kernel, "kernel", "communication", transfer_ns, call=call, jitter_ns=jitter_ns)
-        call = CallKey(group.name, sequence, name, 4 * num_elements, group.ranks)
+        element_bytes = 8 if self._dtype == "float64" else 4
+        call = CallKey(group.name, sequence, name, element_bytes * num_elements, group.ranks)
         annotation, args = collective.annotation.replace("nccl", "gloo"), self.shapes((num_elements,))
         return Kernel(annotation, "user_annotation", "gloo", transfer_ns, args=args, call=call, jitter_ns=jitter_ns)
 

@@ -115,9 +115,9 @@ def _gloo_calls(window: RankWindow) -> "pl.DataFrame":
         launch_begin="begin",
         group=pl.lit(_only_group(window), dtype=pl.String),
         sequence=pl.lit(None, dtype=pl.Int64),
-        name=_plain_name(pl.Series(_behind_colon(calls["name"]))),
+        name=_plain_name(_behind_colon(calls["name"])),
         elements=elements,
-        bytes=elements * _element_bytes(_unquoted(_first_text(calls["types"]))),
+        bytes=elements * _element_bytes(_first_text(calls["types"])),
     )
 
 
@@ -159,7 +159,7 @@ def _name_in_kernel() -> "pl.Expr":
     )
 
 
-def _plain_name(names: "pl.Expr") -> "pl.Expr":
+def _plain_name(names: Any) -> Any:
     """One name for one kind of call: ``allreduce``, ``AllReduce`` and ``all_reduce`` are ``all_reduce``."""
     plain = (
         names.str.to_lowercase()
@@ -169,7 +169,8 @@ def _plain_name(names: "pl.Expr") -> "pl.Expr":
     return plain.replace(_NAMES)
 
 
-def _element_bytes(dtype: "pl.Expr") -> "pl.Expr":
+def _element_bytes(dtype: Any) -> Any:
+    """The size of an element, of an expression or a series of dtypes."""
     return dtype.str.to_lowercase().replace_strict(_BYTES, default=None)
 
 
@@ -248,7 +249,7 @@ def _numbered(calls: "pl.DataFrame") -> "pl.DataFrame":
         pl.col("name"),
         pl.col("elements"),
     ]
-    is_known = by_sequence | pl.col("step").is_not_null()
+    is_known = by_sequence | pl.any_horizontal(pl.col("step", "group").is_not_null())
     return calls.filter(is_known).with_columns(call=pl.struct(key).rank("dense"))
 
 

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 class OperatorRow:
     """All calls of one operator with one set of shapes, on all ranks. Times are nanoseconds.
 
-    ``self_ns`` is the time not spent in operators, annotations and runtime calls within it. ``device_ns`` is the time of
-    the kernels and copies launched within it on its thread, None where there is no device. A call ends with the operator
-    around it at the latest.
+    ``self_ns`` is the time not spent in operators, annotations and runtime calls within it. ``device_ns`` is that of
+    kernels and copies that its thread launched within it, None where there is no device. A call ends with the operator
+    around it, if not before.
     """
 
     name: str

@@ -76,11 +76,10 @@ def add_rank_rows(rows: Iterable[RankRow]) -> list[RankRow]:
 
 
 def _added(one: RankRow, other: RankRow) -> RankRow:
-    values = one.to_dict()
-    for name in ("num_steps", *_TIMES):
-        values[name] = _sum(values[name], getattr(other, name))
+    sums = {name: _sum(getattr(one, name), getattr(other, name)) for name in ("num_steps", *_TIMES)}
     bounds = [bound for bound in (one.clock_bound_ns, other.clock_bound_ns) if bound is not None]
-    return RankRow(**values | {"clock_bound_ns": max(bounds, default=None)})
+    values: dict[str, Any] = one.to_dict() | sums | {"clock_bound_ns": max(bounds, default=None)}
+    return RankRow(**values)
 
 
 def _sum(one: int | None, other: int | None) -> int | None:
@@ -98,7 +97,7 @@ def _about(window: RankWindow) -> dict[str, Any]:
     }
 
 
-def _device_times(device: "pl.DataFrame") -> dict[str, int]:
+def _device_times(device: "pl.DataFrame") -> dict[str, Any]:
     """``device`` is in the order of ``begin``."""
     busy_ns = union_ns(device)
     compute_ns = _union_of(device, ["compute"])
