@@ -9,7 +9,8 @@ COMPOSER_VENV := .venv-composer
 TORCH ?= 2.15.0
 TORCH_VENV ?= .venv-torch-$(TORCH)
 TORCH_TESTS := tests/unit/torch tests/integration/torch tests/integration/test_torch_profiler.py tests/integration/test_compile.py
-PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist loadfile
+# More processes than cores: many tests wait. Files run in the order of their names: the long ones of tests/integration first.
+PYTEST := $(BIN)/python -m pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder
 # Tests of code that exists in C and in Python, and so must pass with both.
 TWINS := $(addprefix tests/unit/,clock formats handlers live merge recording sources table torch writing) tests/unit/test_native.py tests/integration/torch \
 	$(addprefix tests/integration/test_,damaged_live_folders.py endings.py kills.py live_folder.py long_window.py merge_command.py \
@@ -45,10 +46,10 @@ test-pure: $(VENV)/test.stamp  ## Run the tests of rooms that exist in C and in 
 test-long: $(VENV)/test.stamp  ## Run in full length the tests that `make test` shortens: faults, a stall, 64 ranks, 100 comparisons of clocks, 50 kills, 1,000 damaged and 200 hostile folders, 1,000 schedules, 500 examples of each property
 	KINETOSCOPE_FAULT_RUN_S=120 KINETOSCOPE_STALL_S=30 KINETOSCOPE_NUM_RANKS=64 KINETOSCOPE_CLOCK_RUNS=100 \
 	KINETOSCOPE_KILLS=50 KINETOSCOPE_MUTATED_FOLDERS=1000 KINETOSCOPE_HOSTILE_FOLDERS=200 \
-	KINETOSCOPE_SCHEDULES=1000 KINETOSCOPE_EXAMPLES=500 \
+	KINETOSCOPE_SCHEDULES=1000 KINETOSCOPE_EXAMPLES=500 KINETOSCOPE_LONG_WINDOW=200000 KINETOSCOPE_GARBAGE_BYTES=6000000 \
 	$(BIN)/python -m pytest --timeout 900 tests/integration/storage/test_fault_run.py tests/integration/test_scale.py tests/integration/clock \
 		tests/integration/test_kills.py tests/integration/test_damaged_live_folders.py tests/integration/test_hostile_folders.py tests/integration/test_live_folder.py \
-		tests/integration/torch/test_endings.py tests/unit/formats tests/unit/live tests/unit/merge tests/unit/recording tests/unit/table
+		tests/integration/test_long_window.py tests/integration/torch/test_endings.py tests/unit/formats tests/unit/live tests/unit/merge tests/unit/recording tests/unit/table
 
 test-busy: $(VENV)/test.stamp  ## Run all tests beside four processes that keep the processors busy: no test may depend on speed
 	spinning=; for number in 1 2 3 4; do sh -c 'while :; do :; done' & spinning="$$spinning $$!"; done; \
@@ -105,7 +106,7 @@ $(TORCH_VENV)/stamp: $(PACKAGE)
 	touch $@
 
 test-torch: $(TORCH_VENV)/stamp  ## Run the tests of kinetoscope.torch with another version of torch, TORCH=2.15.0, in an environment of its own
-	$(TORCH_VENV)/bin/python -m pytest --numprocesses 2 --dist loadfile $(TORCH_TESTS)
+	$(TORCH_VENV)/bin/python -m pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder $(TORCH_TESTS)
 
 check: $(VENV)/dev.stamp  ## Check lint, formatting, types, and which room imports which
 	$(BIN)/ruff check .

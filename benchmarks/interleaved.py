@@ -90,7 +90,7 @@ def statement(
 
 @contextmanager
 def given(**variables: Any) -> Iterator[Mapping[str, Any]]:
-    """Variables for a statement that needs nothing set up; use as ``partial(given, it=...)``."""
+    """Variables for a statement that needs nothing set up; use as ``partial(given, marker=...)``."""
     yield variables
 
 

@@ -1,4 +1,4 @@
-"""What the tests of damaged files share: ways in which every event of a trace may be broken."""
+"""Shared by the tests of damaged files: ways to break every event of a trace."""
 
 import json
 import re
@@ -31,7 +31,7 @@ BREAKS = {
 
 
 def break_event(event: Any, kind: str, *, indent: int | None = 2) -> bytes:
-    """The text of an event, broken in one of the ways, or not, where there is no such way."""
+    """The text of an event, broken in one of the ways, or unchanged if that way does not exist."""
     text = json.dumps(event, indent=indent).encode()
     return re.sub(*BREAKS[kind], text) if kind in BREAKS else text
 

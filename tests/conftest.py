@@ -1,4 +1,4 @@
-"""What every test gets: the promise that it leaves nothing behind."""
+"""Fixtures for every test. They check that a test leaves nothing behind."""
 
 import gc
 import os
@@ -10,12 +10,12 @@ import pytest
 
 import kinetoscope
 
-# A loaded machine takes its time; what is asserted does not depend on it. `make test-long` has more examples.
+# No deadline: no test depends on the speed of the machine. `make test-long` uses more examples.
 hypothesis.settings.register_profile(
     "any-machine", deadline=None, max_examples=int(os.environ.get("KINETOSCOPE_EXAMPLES", "40"))
 )
 hypothesis.settings.register_profile(
-    "first-failure",  # for `make mutate`, which does not ask for the smallest example that fails
+    "first-failure",  # for `make mutate`, which does not need the smallest failing example
     hypothesis.settings.get_profile("any-machine"),
     phases=[hypothesis.Phase.explicit, hypothesis.Phase.generate],
 )
@@ -29,7 +29,7 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(autouse=True, scope="session")
 def caches_are_of_this_test_run(tmp_path_factory):
-    """What `kinetoscope.load` keeps does not go to the home of whoever tests."""
+    """Keeps the cache of `kinetoscope.load` out of the tester's home folder."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         yield
@@ -37,12 +37,12 @@ def caches_are_of_this_test_run(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def nothing_is_left_behind():
-    """No thread of ours, no signal handler, no active profiler may outlive a test."""
+    """Fails if a test leaves a thread of ours, a signal handler or an active profiler behind."""
     before = signal.getsignal(signal.SIGTERM)
     yield
     ours = [thread for thread in threading.enumerate() if thread.name.startswith("kinetoscope")]
     for thread in ours:
-        thread.join(10)  # after Ctrl-C nobody has waited for it: it may be about to end
+        thread.join(10)  # after Ctrl-C nothing waited for it, so it may still be ending
     left = [thread.name for thread in ours if thread.is_alive()]
     assert not left, f"threads left running: {left}"
     assert signal.getsignal(signal.SIGTERM) == before, "a SIGTERM handler was left installed"

@@ -1,4 +1,4 @@
-"""Kineto's text as a stream that comes in pieces, as from Kineto's own pipe."""
+"""Kineto's text as a stream that arrives in pieces, as from Kineto's pipe."""
 
 import contextlib
 import socket
@@ -6,10 +6,10 @@ import threading
 
 
 class Pieces:
-    """A stream that gives out ``text`` in pieces of ``num_bytes``: each look finds one of them."""
+    """A stream that returns ``text`` in pieces of ``num_bytes``, one piece per read."""
 
     def __init__(self, text: bytes, num_bytes: int = 1000) -> None:
-        self.is_written = bytearray(b"\1")  # or the reader waits each time until there is more
+        self.is_written = bytearray(b"\1")  # otherwise the reader would wait for more each time
         self._pieces = [text[at : at + num_bytes] for at in range(0, len(text), num_bytes)]
         self._ours, self._theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         threading.Thread(target=self._send, daemon=True).start()

@@ -1,10 +1,10 @@
-"""What the tests and fuzzers of merging share: a merged trace as what it means."""
+"""Shared by tests and fuzzers of merging: the meaning of a merged trace, to compare."""
 
 from typing import Any
 
 
 def meaning(trace: dict[str, Any]) -> dict[str, Any]:
-    """The trace, each track called by what it was in its file: which number a new track gets is nobody's business."""
+    """The trace, with each track named as in its own file, since the numbers of new tracks do not matter."""
     events: list[dict[str, Any]] = trace["traceEvents"]
     origins = [(event, event["args"].get("origin")) for event in events if is_metadata(event, "thread_name")]
     tracks: dict[Any, Any] = {(event["pid"], event["tid"]): origin for event, origin in origins}

@@ -1,7 +1,7 @@
 """Treats one type of `kinetoscope._native` as badly as Python can: `python misuse.py TYPE [SEED] [ROUNDS]`.
 
-It makes objects in every way there is, also half-made ones, and calls all they have with whatever comes. It ends well
-if each answer was a value or a proper exception. ``FUNCTIONS`` is a type here, too: the module's functions.
+It makes objects in every possible way, also half-made ones, and calls all their methods with any arguments. It exits
+normally if each call returned a value or raised a proper exception. ``FUNCTIONS`` stands for the module's functions.
 """
 
 import random
@@ -86,7 +86,7 @@ _SPECIAL = (
 
 
 class Hostile:
-    """Raises, or begins something else, whenever it is asked for anything."""
+    """Raises, or starts another call, on any access."""
 
     def __init__(self, pool: "Pool") -> None:
         self._pool = pool
@@ -99,7 +99,7 @@ class Hostile:
 
 
 class Pool:
-    """Values to call with, and the objects that are called."""
+    """Values to use as arguments, and the objects to call."""
 
     def __init__(self, chance: random.Random, objects: list[Any]) -> None:
         self._chance = chance
@@ -109,7 +109,7 @@ class Pool:
         self.values = [*_PLAIN, *_BUFFERS, *_COMPOUND, Hostile(self), [Hostile(self)] * 3, *objects]
 
     def arguments(self, name: str = "") -> list[Any]:
-        """Right ones, nearly right ones, or any."""
+        """Right arguments, nearly right ones, or any."""
         some = list(_RIGHT.get(name, ()))
         for _ in range(self._chance.choice([0, 0, 1, 2]) if some else 0):
             some[self._chance.randrange(len(some))] = self._chance.choice(self.values + self._kept)
@@ -124,40 +124,40 @@ class Pool:
         try:
             self._use(self._chance.choice(self.objects))
         except SystemError:
-            raise  # that is Python's word for a mistake in C
+            raise  # Python raises this for a mistake in C
         except Exception:
             pass
         finally:
             self._depth -= 1
 
     def _use(self, subject: Any) -> None:
-        deed = 2 if isinstance(subject, BuiltinFunctionType) else self._chance.randrange(12)
-        if deed == 0:
+        choice = 2 if isinstance(subject, BuiltinFunctionType) else self._chance.randrange(12)
+        if choice == 0:
             memoryview(subject)
-        elif deed == 1:
+        elif choice == 1:
             len(subject)
-        elif deed == 2:
+        elif choice == 2:
             subject(*self.arguments(getattr(subject, "__name__", "")))
         else:
             names = [name for name in dir(subject) if not name.startswith("__") or name in _SPECIAL]
-            self._use_attribute(subject, self._chance.choice(names), deed)
+            self._use_attribute(subject, self._chance.choice(names), choice)
 
-    def _use_attribute(self, subject: Any, name: str, deed: int) -> None:
+    def _use_attribute(self, subject: Any, name: str, choice: int) -> None:
         value = getattr(subject, name)
         if callable(value):
             self._keep(value(*self.arguments(name)))
-        elif deed == 3:
+        elif choice == 3:
             setattr(subject, name, self._chance.choice(self.values))
-        elif deed == 4:
+        elif choice == 4:
             delattr(subject, name)
 
     def _keep(self, answer: Any) -> None:
-        """What came back is used for a while, too."""
+        """Keeps results and uses them for a while, too."""
         self._kept = [*self._kept[-9:], answer]
 
 
 def made_in_every_way(kind: type) -> list[Any]:
-    """Objects of a type and of one that derives from it, most of which its own ``__init__`` has not seen."""
+    """Objects of a type and of a subclass, most of them without a call of ``__init__``."""
     made: list[Any] = []
     kinds = [kind]
     with suppress(TypeError):
@@ -172,7 +172,7 @@ def made_in_every_way(kind: type) -> list[Any]:
 
 
 class Recorder(_native.Recorder):
-    """One with what a base needs."""
+    """A recorder with the methods that the base class needs."""
 
     def describe_thread(self) -> tuple[int, str, bool]:
         return 1, "main", True
@@ -190,7 +190,7 @@ class Span(_native.Span):
 
 
 def recorded() -> list[Any]:
-    """A recorder, a span, what is in progress, and what was recorded."""
+    """A recorder, a span, an entry in progress, and records."""
     recorder = Recorder(None)
     span = Span(recorder, 0, 1)
     recorder.open_window()
@@ -204,7 +204,7 @@ def recorded() -> list[Any]:
 
 
 def rewritten() -> list[Any]:
-    """Texts at each stage, and lines of them."""
+    """Trace texts at each stage, and their lines."""
     fresh, surveyed, planned = (_native.TraceText(True, 2, b"a", checks, True) for checks in (True, False, True))
     for text in (surveyed, planned):
         text.survey(_EVENTS, 0, len(_EVENTS), True, 0)
@@ -222,7 +222,7 @@ def scanned() -> list[Any]:
 
 
 def objects_of(name: str) -> list[Any]:
-    """All that there is of a type, and what goes with it."""
+    """All objects of a type, and objects to use with them."""
     if name == "FUNCTIONS":
         return [
             function for function in vars(_native).values() if isinstance(function, BuiltinFunctionType)
@@ -236,7 +236,7 @@ def objects_of(name: str) -> list[Any]:
 
 
 def main(name: str, seed: int = 1, num_rounds: int = 20) -> None:
-    """Exits normally, or the process crashes."""
+    """Runs the calls. Exits normally, unless the process crashes."""
     chance = random.Random(seed)
     for _ in range(num_rounds):
         pool = Pool(chance, objects_of(name))

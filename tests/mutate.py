@@ -1,11 +1,11 @@
-"""Changes the source of a room in many small ways, one at a time, and says which changes no test of the room notices.
+"""Makes small changes in the source of a room, one at a time, and prints those that no test of the room notices.
 
     python tests/mutate.py ROOM NUMBER SEED
 
-``NUMBER`` of all possible changes are drawn by chance, the same ones for the same ``SEED``. The tests are those in
-``tests/unit/ROOM``. They all run once, to see which of them runs which lines, and in what time. Then for each change
-those run that run its lines, the quickest first, until one fails; or all, where none does: a process that a test starts
-may. They run in copies of this tree, so that nothing here changes.
+``NUMBER`` of all possible changes are drawn at random, the same ones for the same ``SEED``. The tests are those in
+``tests/unit/ROOM``. First all tests run once, to find which lines each one runs, and how long it takes. Then, for each
+change, the tests that run the changed line are run, the fastest first, until one fails. If no test runs that line, all
+tests are run, since a process that a test starts may run it. Tests run in copies of this tree, so nothing here changes.
 """
 
 import ast
@@ -31,10 +31,10 @@ from coverage import CoverageData
 from prepared_python import run_prepared
 
 HOUSE = Path(__file__).parents[1]
-NOISE = "BitOr"  # it changes types, as in `int | None`, which then cannot be imported
+NOISE = "BitOr"  # it changes types such as `int | None`, and then the module cannot be imported
 NUM_WORKERS = 2
 OPTIONS = ["-q", "-x", "-p", "no:cacheprovider", "--timeout", "60", "--hypothesis-profile", "first-failure"]
-# A change may make any process spin, also one that a test has started.
+# A change may make any process run forever, also one that a test has started.
 RUN_TESTS = """
 import os, resource, sys
 resource.setrlimit(resource.RLIMIT_CPU, (300, 300))
@@ -46,14 +46,14 @@ sys.exit(pytest.main(sys.argv[1:]))
 
 @dataclass(frozen=True)
 class RoomTests:
-    """The tests of a room: how long each takes, and which of them run a line of a file."""
+    """The tests of a room: how long each takes, and which of them run which line."""
 
     room: str
     seconds: dict[str, float]
     by_line: dict[tuple[str, int], set[str]]
 
     def that_may_notice(self, change: Any) -> list[str]:
-        """Those that run the statement that is changed, or if it runs on importing, its file; or all."""
+        """The tests that run the changed statement (or its file, if it runs at import), or all tests."""
         path = str(change.module_path)
         statements = [node for node in ast.walk(ast.parse(Path(path).read_text())) if isinstance(node, ast.stmt)]
         around = [node for node in statements if _first_line(node) <= change.start_pos[0] <= (node.end_lineno or 0)]
@@ -66,7 +66,7 @@ class RoomTests:
 
 
 def main(room: str, number: int, seed: int) -> None:
-    """Draws, tries, and prints what survived."""
+    """Draws changes, tries them, and prints those that no test noticed."""
     drawn = _draw(room, number, seed)
     with tempfile.TemporaryDirectory(prefix="mutate-") as folder:
         copies: Any = multiprocessing.Queue()
@@ -81,7 +81,7 @@ def main(room: str, number: int, seed: int) -> None:
 
 
 def _show(survivors: Iterable[str], number: int) -> int:
-    """Prints those that survive as they come, and how far it is; returns how many there are."""
+    """Prints the changes that no test noticed, and the progress; returns their number."""
     num_survivors = 0
     for num_tried, diff in enumerate(survivors, start=1):
         num_survivors += bool(diff)
@@ -101,18 +101,19 @@ def _draw(room: str, number: int, seed: int) -> list[Any]:
 
 
 def _enter(copies: Any) -> None:
-    """Gives this worker a copy of its own; the tests find its source first."""
+    """Gives this worker a copy of the tree, whose source the tests find first."""
     copy = copies.get()
     os.chdir(copy)
     os.environ["PYTHONPATH"] = str(Path(copy, "src"))
-    os.environ["PYTHONDONTWRITEBYTECODE"] = "1"  # two changes may come within the second that it tells apart
+    # Two changes may come within one second, and byte code cannot tell them apart.
+    os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
 
 
 def _run_all(room: str) -> RoomTests:
-    """Runs all tests, which pass."""
+    """Runs all tests, which must pass."""
     watching = f"--cov=src/kinetoscope/{room} --cov-context=test --cov-report= --junitxml=times.xml".split()
     if output := _failure_of(room, [f"tests/unit/{room}", *watching], timeout_s=1800):
-        raise SystemExit(f"The tests fail without a change.\n{output}")
+        raise RuntimeError(f"The tests fail without a change.\n{output}")
     cases = ElementTree.parse("times.xml").iter("testcase")
     seconds = {_node_id(case.attrib["classname"], case.attrib["name"]): float(case.attrib["time"]) for case in cases}
     lines = CoverageData(".coverage")
@@ -134,7 +135,7 @@ def _first_line(node: Any) -> int:
 
 
 def _failure_of(room: str, arguments: list[str], timeout_s: float) -> str:
-    """What failing tests have printed; nothing, if all pass."""
+    """The output of failing tests; empty if all pass."""
     modules = ("hypothesis", "pytest", *(["torch"] if room == "torch" else []))
     try:
         done = run_prepared(modules, RUN_TESTS, *OPTIONS, *arguments, timeout_s=timeout_s)
@@ -144,7 +145,7 @@ def _failure_of(room: str, arguments: list[str], timeout_s: float) -> str:
 
 
 def _try(given: tuple[Any, RoomTests]) -> str:
-    """The change, if no test noticed it; else nothing."""
+    """The change, if no test noticed it; else an empty text."""
     change, tests = given
     chosen = tests.that_may_notice(change)
     operator = cosmic_ray.plugins.get_operator(change.operator_name)(**change.operator_args)

@@ -1,4 +1,4 @@
-"""What the tests of merging and repairing share: events as hypothesis makes them up, ordinary and odd."""
+"""Shared by tests of merging and repairing: random events from hypothesis, ordinary and odd."""
 
 from typing import Any
 

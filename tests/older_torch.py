@@ -1,4 +1,4 @@
-"""Tests with another torch than the one we develop against: what it does not have is skipped, with its version."""
+"""Support for tests with other versions of torch: a test is skipped if the version lacks what it needs."""
 
 import pytest
 import torch
@@ -12,7 +12,7 @@ needs_frames_among_events = pytest.mark.skipif(
 
 
 def experimental_config(**options):
-    """torch's experimental configuration; skips the test where torch does not know one of ``options``."""
+    """torch's experimental configuration; skips the test if torch does not know one of ``options``."""
     try:
         return torch._C._profiler._ExperimentalConfig(**options)
     except TypeError:

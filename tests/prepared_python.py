@@ -1,7 +1,7 @@
-"""Runs programs as `python -c` does, each in a process of its own that has already imported what takes long to import.
+"""Runs programs as `python -c` does, each in a process of its own that has already imported the slow modules.
 
-Importing torch takes two seconds of processor time, and what a command needs a quarter of one. So one process
-imports it, and is forked for each program.
+Importing torch takes two seconds of processor time, and the imports of a command a quarter of a second. So one process
+imports them once, and is forked for each program.
 """
 
 import atexit
@@ -26,7 +26,7 @@ COMMANDS = tuple(f"kinetoscope.cli.{verb}" for verb in ("info", "recover", "uplo
 OURS = ("importlib.metadata", "kinetoscope.assemble", *COMMANDS)
 TORCH = ("torch", "torch._inductor.config", "kinetoscope.torch", "kinetoscope.sources.torch_profiler")
 _FORK = b"fork"
-_RUN_COMMAND = "from kinetoscope.cli import command\ncommand()"
+RUN_COMMAND = "from kinetoscope.cli import command\ncommand()"
 
 
 def run_program(program: str, *arguments: object, **where: Any) -> subprocess.CompletedProcess[str]:
@@ -36,7 +36,7 @@ def run_program(program: str, *arguments: object, **where: Any) -> subprocess.Co
 
 def run_command(*arguments: object, **where: Any) -> subprocess.CompletedProcess[str]:
     """Runs `kinetoscope` with these arguments."""
-    return run_prepared(OURS, _RUN_COMMAND, *arguments, **where)
+    return run_prepared(OURS, RUN_COMMAND, *arguments, **where)
 
 
 def run_with_torch(program: str, *arguments: object, **where: Any) -> subprocess.CompletedProcess[str]:
@@ -70,9 +70,10 @@ def start_prepared(
 ) -> "Running":
     """Starts a program in the folder and the environment of the caller if no others are given.
 
-    What the modules read from the environment when they are imported, they read from the first caller's.
+    Environment variables that modules read when they are imported are those of the first caller.
 
-    Programs that run at the same time have different parents.
+    The output of a killed or crashed program is returned, and the next program still works. Programs that run at the
+    same time have different parents.
     """
     request = {"program": program, "arguments": list(map(str, arguments)), "folder": str(folder or Path.cwd())}
     request["environment"] = dict(os.environ if environment is None else environment)
@@ -139,7 +140,7 @@ def _prepared(modules: tuple[str, ...]) -> socket.socket:
 
 
 def _serve(connection: socket.socket) -> None:
-    """Runs a program for each request; tells its pid, and then how it ended. Returns when nobody asks any more."""
+    """Runs a program for each request; sends its pid, and then how it ended. Returns when the connection is closed."""
     while True:
         message, files, _, _ = socket.recv_fds(connection, 1 << 20, 2)
         if not message:
@@ -163,14 +164,14 @@ def _serve(connection: socket.socket) -> None:
 
 
 def _become(files: list[int], program: str, arguments: list[str], folder: str, environment: dict[str, str]) -> None:
-    """Runs a program in this process. What it raises ends the process, as with `python -c`."""
+    """Runs a program in this process. An exception ends the process, as with `python -c`."""
     for number, file in enumerate(files, start=1):
         os.dup2(file, number)
         os.close(file)
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
-    tempfile.tempdir = None  # it is looked for anew: torch has done so when it was imported
+    tempfile.tempdir = None  # look it up again: torch has set it when it was imported
     sys.argv, sys.path[0] = ["-c", *arguments], ""
     main = sys.modules["__main__"] = types.ModuleType("__main__")
     exec(compile(program, "<string>", "exec"), vars(main))
@@ -178,7 +179,7 @@ def _become(files: list[int], program: str, arguments: list[str], folder: str, e
 
 if __name__ == "__main__":
     for module in sys.argv[2:]:
-        with contextlib.suppress(ImportError):  # the program says so better
+        with contextlib.suppress(ImportError):  # the program reports it better
             importlib.import_module(module)
     gc.freeze()  # or each program, at its end, looks through all that torch has made: a second of processor time
     _serve(socket.socket(fileno=int(sys.argv[1])))

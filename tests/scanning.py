@@ -1,4 +1,4 @@
-"""What the tests of scanners share: a trace read by either of them, as plain Python values to compare."""
+"""Shared by tests of scanners: a trace read by one of them, as plain Python values to compare."""
 
 import io
 from typing import Any, NamedTuple
@@ -12,7 +12,7 @@ SCANNERS = {"native": new_scanner, "twin": TwinScanner}
 
 
 class Reading(NamedTuple):
-    """A trace as somebody who asks `kinetoscope.load` for it gets it; or only why there is none."""
+    """A trace as `kinetoscope.load` returns it, or only the error."""
 
     rows: list[dict[str, Any]]
     tracks: list[Any]
@@ -35,6 +35,6 @@ def read_with(scanner: Scanner, content: bytes) -> Reading:
 
 
 def _decoded(value: bytes | None) -> Any:
-    """The object in ``value``; in which order its members come is nobody's business."""
+    """The object in ``value``; the order of its members does not matter."""
     decoded = None if value is None else decode_json_text(value)
     return dict(sorted(decoded.items())) if isinstance(decoded, dict) else decoded

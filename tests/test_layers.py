@@ -1,4 +1,4 @@
-"""The walls of the house: who may import whom. docs/map.md shows the same table to people."""
+"""Which room may import which. docs/map.md has the same table."""
 
 import ast
 import functools
@@ -38,7 +38,7 @@ ALLOWED: dict[str, set[str]] = {
     "__main__": {"cli"},
     "__init__": LIVE | {"assemble", "table", "analysis"},
 }
-# What these rooms may import from outside; None stands for "anything".
+# Packages that these rooms may import; None means any.
 OUTSIDE: dict[str, set[str]] = {
     "errors": set(),
     "training": set(),
@@ -60,7 +60,7 @@ def module_of(path: Path) -> str:
 
 @functools.cache
 def imports_of(path: Path, *, for_types: bool = True) -> frozenset[str]:
-    """Every module that a file imports anywhere in it, by its full name; also those only ``for_types``."""
+    """Every module that a file imports, anywhere in it, by full name; also those imported only ``for_types``."""
     found: set[str] = set()
     tree = ast.parse(path.read_text(encoding="utf-8"))
     if not for_types:
@@ -93,32 +93,32 @@ def test_a_file_imports_only_what_its_room_may(path):
     assert not strangers, f"{path.relative_to(ROOT)} is in {room}, which must not import {sorted(strangers)}"
 
 
-def test_no_files_import_one_another_in_a_ring():
+def test_no_files_import_one_another_in_a_loop():
     modules = {module_of(path): path for path in FILES}
     needs = {}
     for module, path in modules.items():
         names = imports_of(path, for_types=False)
         names |= {name.rpartition(".")[0] for name in names}
         needs[module] = (names & modules.keys()) - {module, "kinetoscope"}
-    graphlib.TopologicalSorter(needs).prepare()  # it names the ring
+    graphlib.TopologicalSorter(needs).prepare()  # its error names the loop
 
 
 @pytest.mark.parametrize("room", sorted(OUTSIDE))
-def test_a_room_on_the_ground_needs_only_these_libraries(room):
+def test_a_ground_room_imports_only_these_packages(room):
     for path in (path for path in FILES if room_of(path) == room):
         outside = {name.split(".")[0] for name in imports_of(path)} - set(sys.stdlib_module_names) - {"kinetoscope"}
         assert outside <= OUTSIDE[room], f"{path.relative_to(ROOT)} imports {sorted(outside - OUTSIDE[room])}"
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
-def test_nobody_imports_an_underscore_from_another_file(path):
+def test_no_file_imports_an_underscore_from_another_file(path):
     private = {name for name in imports_of(path) if name.startswith("kinetoscope.") and name.split(".")[-1][0] == "_"}
     ours = {name for name in private if not name.endswith(("__version__", "._native", "._kineto_save"))}
     torchs = {name for name in ours if path.parent.name == "torch" and name.split(".")[-1] in TORCHS_UNDERSCORES}
     assert not ours - torchs
 
 
-# torch.profiler itself exports these semi-public names, so our room of the same name does too.
+# torch.profiler exports these semi-public names, so our room does too.
 TORCHS_UNDERSCORES = {"_KinetoProfile", "_ITraceObserver", "_WARNINGS_SHOWN"}
 
 

@@ -1,4 +1,4 @@
-"""The public face: what `import kinetoscope` offers, and what it costs."""
+"""The public names: what `import kinetoscope` offers, and what it costs."""
 
 import subprocess
 import sys
@@ -20,6 +20,7 @@ PUBLIC = [
     "TorchProfiler",
     "TraceHandler",
     "active_profiler",
+    "analyze",
     "cyclic_schedule",
     "load",
     "marker",
@@ -33,7 +34,7 @@ def test_the_public_names_are_these_and_no_others():
 
 
 @pytest.mark.parametrize("name", PUBLIC)
-def test_each_public_name_can_be_had_and_says_what_it_is(name):
+def test_each_public_name_can_be_imported_and_has_a_docstring(name):
     pytest.importorskip("torch") if name == "TorchProfiler" else None
     value = getattr(kinetoscope, name)
     assert value.__doc__

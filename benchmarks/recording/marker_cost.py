@@ -67,11 +67,11 @@ def _yardsticks(connection: sqlite3.Connection) -> list[Candidate]:
     """The empty loop, F, and other known costs to compare with."""
     return [
         empty_loop(),
-        statement(_F, "with it: pass", partial(given, it=connection)),
-        statement("empty with, Python class", "with it: pass", partial(given, it=_EmptyContext())),
-        statement("empty with, contextmanager", "with it(): pass", partial(given, it=_empty_generator)),
-        statement("time.time_ns()", "it()", partial(given, it=time.time_ns)),
-        statement(_PLAIN_CALL, "it()", partial(given, it=_function)),
+        statement(_F, "with context: pass", partial(given, context=connection)),
+        statement("empty with, Python class", "with context: pass", partial(given, context=_EmptyContext())),
+        statement("empty with, contextmanager", "with context(): pass", partial(given, context=_empty_generator)),
+        statement("time.time_ns()", "function()", partial(given, function=time.time_ns)),
+        statement(_PLAIN_CALL, "function()", partial(given, function=_function)),
     ]
 
 
@@ -79,13 +79,13 @@ def _markers() -> list[Candidate]:
     """Our marker in each of its forms, and a library's marker without an active profiler."""
     return [
         *map(_with, marker_ways()),
-        *_in_both_states("marker decorator over the plain call", "it()", _decorated, over=_PLAIN_CALL),
-        *_in_both_states("marker begin/end by token", "it.end(it.begin())", _as_it),
-        *_in_both_states("marker instant", "it.instant()", _as_it),
-        *_in_both_states("marker counter of one value", "it.counter(0.25)", _as_it),
-        *_in_both_states("marker counter of a dict", "it.counter(values)", _with_values),
-        statement("kinetoscope.marker reused, no profiler", "with it: pass", _library_marker),
-        statement("kinetoscope.marker(name) each time, no profiler", "with it('span'): pass", _library_markers),
+        *_in_both_states("marker decorator over the plain call", "function()", _decorated, over=_PLAIN_CALL),
+        *_in_both_states("marker begin/end by token", "marker.end(marker.begin())", _as_marker),
+        *_in_both_states("marker instant", "marker.instant()", _as_marker),
+        *_in_both_states("marker counter of one value", "marker.counter(0.25)", _as_marker),
+        *_in_both_states("marker counter of a dict", "marker.counter(values)", _with_values),
+        statement("kinetoscope.marker reused, no profiler", "with marker: pass", _library_marker),
+        statement("kinetoscope.marker(name) each time, no profiler", "with marker('span'): pass", _library_markers),
     ]
 
 
@@ -108,24 +108,24 @@ def _one_marker(
         yield variables(profiler.marker("span"))
 
 
-def _as_it(marker: Marker) -> Mapping[str, Any]:
-    return {"it": marker}
+def _as_marker(marker: Marker) -> Mapping[str, Any]:
+    return {"marker": marker}
 
 
 def _decorated(marker: Marker) -> Mapping[str, Any]:
-    return {"it": marker(_function)}
+    return {"function": marker(_function)}
 
 
 def _with_values(marker: Marker) -> Mapping[str, Any]:
-    return {"it": marker, "values": {"loss": 0.25}}
+    return {"marker": marker, "values": {"loss": 0.25}}
 
 
 def _library_marker() -> AbstractContextManager[Mapping[str, Any]]:
-    return given(it=kinetoscope.marker("span"))
+    return given(marker=kinetoscope.marker("span"))
 
 
 def _library_markers() -> AbstractContextManager[Mapping[str, Any]]:
-    return given(it=kinetoscope.marker)
+    return given(marker=kinetoscope.marker)
 
 
 def _costs(candidates: list[Candidate], timings: Timings, f_ns: float) -> Iterator[Measure]:

@@ -7,9 +7,9 @@ if TYPE_CHECKING:
     from kinetoscope.assemble import profile
     from kinetoscope.handlers.json_trace_handler import JSONTraceHandler
     from kinetoscope.merge.merge_traces import merge_traces
-    from kinetoscope.recording.contract import TraceHandler, active_profiler
+    from kinetoscope.recording.contract import TraceHandler
     from kinetoscope.recording.marker import Marker, marker
-    from kinetoscope.recording.profiler import Profiler
+    from kinetoscope.recording.profiler import Profiler, active_profiler
     from kinetoscope.recording.schedule import ProfilerAction, cyclic_schedule
     from kinetoscope.sources.system_profiler import SystemProfiler
     from kinetoscope.sources.torch_profiler import TorchProfiler
@@ -33,8 +33,8 @@ _HOMES = {
     "Timestamp": "kinetoscope.training.timestamp",
     "TorchProfiler": "kinetoscope.sources.torch_profiler",
     "TraceHandler": "kinetoscope.recording.contract",
+    "active_profiler": "kinetoscope.recording.profiler",
     "analyze": "kinetoscope.analysis.analyze",
-    "active_profiler": "kinetoscope.recording.contract",
     "cyclic_schedule": "kinetoscope.recording.schedule",
     "load": "kinetoscope.table.load",
     "marker": "kinetoscope.recording.marker",

@@ -71,12 +71,12 @@ def profile(
         options |= {"with_stack": with_stack, "with_flops": with_flops}
         sources.append(TorchProfiler(f"{folder}/torch_traces", **options, **keep))
     elif torch and torch is not True:
-        sources += _settled(check_callbacks(torch, "torch"), f"{folder}/torch_traces", keep)
+        sources += _with_defaults(check_callbacks(torch, "torch"), f"{folder}/torch_traces", keep)
     if handlers is None:
         handlers = JSONTraceHandler()
     return Profiler(
         schedule or cyclic_schedule(skip_first=1, warmup=1, active=4, per="run"),
-        _settled(check_callbacks(handlers, "handlers"), f"{folder}/traces", keep),
+        _with_defaults(check_callbacks(handlers, "handlers"), f"{folder}/traces", keep),
         sources=sources,
         run_name=run_name or Path(folder).name,
         upload_to=upload_to,
@@ -86,11 +86,11 @@ def profile(
     )
 
 
-def _settled(callbacks: list[Any], folder: str, keep: dict[str, Any]) -> list[Any]:
+def _with_defaults(callbacks: list[Any], folder: str, keep: dict[str, Any]) -> list[Any]:
     """The sources or handlers. Those without a folder of their own write to ``folder``."""
     for callback in callbacks:
-        if (settle := getattr(callback, "settle", None)) is not None:
-            settle(folder, **keep)
+        if (set_defaults := getattr(callback, "set_defaults", None)) is not None:
+            set_defaults(folder, **keep)
     return callbacks
 
 

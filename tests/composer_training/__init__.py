@@ -1,1 +1,1 @@
-"""tests: a small run with Composer's real Trainer, and a look at the traces it leaves."""
+"""tests: a small run with Composer's real Trainer, and readers of its traces."""

@@ -1,4 +1,4 @@
-"""tests: traces in Composer's layout. Files flow in; events, spans and counts flow out."""
+"""tests: reads traces in Composer's layout."""
 
 import json
 from collections import defaultdict
@@ -16,7 +16,7 @@ def read_events(path: str | Path = "run/traces/merged_trace.json") -> list[Event
 
 
 def spans_of(events: list[Event]) -> dict[str, list[Event]]:
-    """The begins of spans by name, each with the ``end`` of its pair. Raises AssertionError unless all pairs match."""
+    """The begin events of spans, by name, each with its ``end``. Raises AssertionError unless all pairs match."""
     found: dict[str, list[Event]] = defaultdict(list)
     open_spans: dict[tuple[Any, Any], list[Event]] = defaultdict(list)
     for event in events:

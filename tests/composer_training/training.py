@@ -1,6 +1,6 @@
-"""tests: a small model, its data, and a Trainer around them. A Profiler flows in; a Trainer flows out.
+"""tests: a small model, its data, and a Trainer for them.
 
-Imported only where Composer is: see `tests/compat/composer/conftest.py`.
+Imported only where Composer is installed: see `tests/compat/composer/conftest.py`.
 """
 
 from typing import Any
@@ -27,6 +27,6 @@ def make_model(net: torch.nn.Module | None = None) -> ComposerClassifier:
 
 
 def make_trainer(profiler: Any, *, num_batches: int = 8, duration: str = "1ep", **settings: Any) -> Trainer:
-    """A Trainer of ``num_batches`` an epoch whose traces go below the folder ``run``."""
+    """A Trainer with ``num_batches`` per epoch, which writes its traces below the folder ``run``."""
     options = {"run_name": "run", "device": "cpu", "progress_bar": False, "train_dataloader": make_batches(num_batches)}
     return Trainer(model=make_model(), max_duration=duration, profiler=profiler, **options | settings)

@@ -46,7 +46,7 @@ def test_the_page_lists_the_columns_of_the_other_tables(trace, title):
     assert listed == columns_of(getattr(trace, title.lower()))
 
 
-def test_the_page_lists_what_nested_spans_and_sets_have_more(trace):
+def test_the_page_lists_the_additional_columns_of_nested_spans_and_sets(trace):
     more = {column: dtype for column, dtype, *_ in rows_below("Nested spans")}
     assert columns_of(trace.spans) | more == columns_of(trace.nested())
     of_set = {column: dtype for column, dtype, *_ in rows_below("Several traces")}

@@ -1,4 +1,4 @@
-"""What the documents show works as shown."""
+"""The code in the documents works as shown, and their links lead somewhere."""
 
 import doctest
 import importlib
@@ -34,7 +34,7 @@ def test_the_code_in_the_readme_profiles_a_real_loop_and_once_more_when_it_is_ru
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_the_examples_in_docstrings_say_the_truth(module):
+def test_the_examples_in_docstrings_are_true(module):
     results = doctest.testmod(importlib.import_module(module))
     assert results.attempted > 0
     assert results.failed == 0

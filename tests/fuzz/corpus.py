@@ -1,4 +1,4 @@
-"""What the fuzzers begin with: small traces of every kind of event."""
+"""The corpus that the fuzzers begin with: small traces of every kind of event."""
 
 import json
 from pathlib import Path
@@ -25,7 +25,7 @@ _OVERLAPPING = [
 
 
 def write_corpus(folder: Path) -> None:
-    """The traces to begin with, pretty and compact."""
+    """Writes the traces, indented and compact."""
     overlapping = {"baseTimeNanoseconds": 10**18, "distributedInfo": {"rank": 1}, "traceEvents": _OVERLAPPING}
     folder.mkdir(parents=True, exist_ok=True)
     for number, trace in enumerate([*_TRACES, overlapping]):

@@ -1,10 +1,10 @@
-"""A coverage-guided fuzzer: any bytes are a trace to be checked, merged and repaired, in C and in Python.
+"""A coverage-guided fuzzer: checks, merges and repairs any bytes as a trace, in C and in Python.
 
     make fuzz                                        a minute of it, from a corpus of small traces
     python tests/fuzz/fuzz_rewriting.py CORPUS ...   as long as you like; arguments are libFuzzer's
 
-An error must be one that a user understands; what is written must be strict JSON, the same from both, in which a check
-finds nothing that a merge, or a repair, promises to mend. What it finds is written to ``crash-*``, and belongs into
+An error must be one that a user understands. Output must be strict JSON, the same from both, and a check must not find
+in it what a merge or a repair promises to remove. Failing inputs are written to ``crash-*``; add them to
 ``tests/unit/merge/test_check.py``.
 """
 
@@ -29,7 +29,7 @@ from corpus import write_corpus
 
 from merged_traces import meaning
 
-_SMALL_WINDOW_BYTES = 1 << 10  # so that small files go through several
+_SMALL_WINDOW_BYTES = 1 << 10  # so that small files need several windows
 _TMPFS = Path("/dev/shm")
 _MENDED_BY_MERGE = {"syntax", "nesting"}
 _MENDED_BY_REPAIR = {"syntax", "events", "nesting", "tracks", "times", "flows"}
@@ -37,7 +37,7 @@ _MENDED_BY_REPAIR = {"syntax", "events", "nesting", "tracks", "times", "flows"}
 
 @atheris.instrument_func
 def go_through(data: bytes) -> None:
-    """Treats ``data`` as a file; its first bit chooses the size of the window."""
+    """Checks, merges and repairs ``data`` as a file; its first bit chooses the size of the window."""
     chrome_stream._PIECE_BYTES = _SMALL_WINDOW_BYTES if data[:1] >= b"\x80" else 1 << 18
     source, target = _FOLDER / "rank0.json", _FOLDER / "out.json"
     source.write_bytes(data)
@@ -52,7 +52,7 @@ def go_through(data: bytes) -> None:
 
 
 def _merged(source: Path, target: Path, pure: str) -> Any:
-    """What the merged trace means; None if it has no clock."""
+    """The meaning of the merged trace; None if it has no clock."""
     os.environ["KINETOSCOPE_PURE"] = pure
     try:
         merge_traces(target, source)
@@ -62,7 +62,7 @@ def _merged(source: Path, target: Path, pure: str) -> Any:
 
 
 def _repaired(source: Path, target: Path, pure: str) -> Any:
-    """The repaired trace; None if there is nothing left of it."""
+    """The repaired trace; None if nothing is left of it."""
     os.environ["KINETOSCOPE_PURE"] = pure
     check = check_trace(source)
     try:

@@ -1,9 +1,9 @@
-"""A coverage-guided fuzzer: any bytes are a trace to both scanners, which must agree, and neither crash nor hang.
+"""A coverage-guided fuzzer: both scanners read any bytes as a trace. They must agree, and neither crash nor hang.
 
     make fuzz                                        a minute of it, from a corpus of small traces
     python tests/fuzz/fuzz_traces.py CORPUS ...      as long as you like; arguments are libFuzzer's
 
-What it finds is written to ``crash-*``, and belongs into ``tests/unit/formats/test_chrome_scan.py``.
+Failing inputs are written to ``crash-*``; add them to ``tests/unit/formats/test_chrome_scan.py``.
 """
 
 import sys
@@ -19,12 +19,12 @@ with atheris.instrument_imports(include=["kinetoscope.formats", "kinetoscope.tab
 
 from corpus import write_corpus
 
-_SMALL_WINDOW_BYTES = 1 << 10  # so that small files go through several
+_SMALL_WINDOW_BYTES = 1 << 10  # so that small files need several windows
 
 
 @atheris.instrument_func
 def compare(data: bytes) -> None:
-    """Reads ``data`` by both scanners; the first bit chooses the size of the window."""
+    """Reads ``data`` with both scanners; its first bit chooses the size of the window."""
     chrome_stream._PIECE_BYTES = _SMALL_WINDOW_BYTES if data[:1] >= b"\x80" else 1 << 18
     native, twin = (repr(read_with(make(), data)) for make in SCANNERS.values())
     if native != twin:

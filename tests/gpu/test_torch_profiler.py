@@ -1,4 +1,4 @@
-"""kinetoscope.torch where there is a GPU: kernels, the launches they come from, memory, CUDA graphs, and one clock."""
+"""kinetoscope.torch on a GPU: kernels, their launches, memory, CUDA graphs, and one clock."""
 
 import json
 import threading
@@ -59,7 +59,7 @@ def test_kernels_are_in_the_trace_linked_to_their_launches_and_perfetto_finds_no
         assert trace.errors() == {}
 
 
-def test_lines_are_what_an_export_with_a_device_is_made_of(tmp_path):
+def test_an_export_with_a_device_is_made_from_lines(tmp_path):
     profiler = recorded()
     assert saves_without_gil(profiler.profiler.kineto_results)
     results = profiler.take_results()
@@ -137,7 +137,7 @@ def test_a_step_in_a_cuda_graph_has_its_kernels():
     assert any(event.device_type.name == "CUDA" for event in profiler.events())
 
 
-def test_kernels_lie_inside_the_markers_around_them(tmp_path):
+def test_kernels_are_inside_the_markers_around_them(tmp_path):
     torch_profiler = TorchProfiler(folder=str(tmp_path / "torch"))
     handler = JSONTraceHandler(folder=str(tmp_path / "traces"))
     with Profiler(cyclic_schedule(warmup=1, active=2), handler, sources=[torch_profiler], strict=True) as profiler:

@@ -1,1 +1,1 @@
-"""Run folders as somebody who wishes us ill would send them, made by chance from a seed; a visit of all commands."""
+"""Hostile run folders, made at random from a seed, and a run of all commands on them."""

@@ -1,4 +1,4 @@
-"""Makes a killed run's folder hostile: what its files say, and what its files are, leads outside."""
+"""Makes a killed run's folder hostile: the content of its files, or the files themselves, lead outside."""
 
 import contextlib
 import gzip
@@ -17,7 +17,7 @@ _JSON = (".json", ".jsonl", ".names", ".aside")
 
 
 class Outside:
-    """The places beside the run's folder that nobody may touch, and what a hostile file calls them."""
+    """The places beside the run's folder that must not be touched, and names that a hostile file may use for them."""
 
     def __init__(self, folder: Path, bucket: str) -> None:
         self.folder = folder
@@ -56,12 +56,12 @@ class Outside:
         self.others = [-1, 0, 1, 10**9, 10**30, 1.5, -1e308, 1e308, True, None, [], {}, [[[]]], {"a": {"b": 1}}]
 
     def value(self, chance: random.Random) -> object:
-        """Something that no file of ours says."""
+        """A value that no file of ours has."""
         return chance.choice(self.names if chance.random() < 0.6 else self.others)
 
 
 def make_outside(folder: Path, killed: Path) -> None:
-    """What nobody may touch: files, and the live folder of another killed run of this user."""
+    """Makes the places that must not be touched: files, and the live folder of another killed run of this user."""
     (folder / "folder" / "below").mkdir(parents=True)
     (folder / "file").write_text("SECRET")
     (folder / "folder" / "file.json").write_text('{"traceEvents": [], "SECRET": 1}')
@@ -74,7 +74,7 @@ def make_outside(folder: Path, killed: Path) -> None:
 
 
 def make_hostile(run: Path, outside: Outside, seed: int) -> list[str]:
-    """Changes a run's folder; says how."""
+    """Changes a run's folder, and returns a description of the changes."""
     chance = random.Random(seed)
     (run / "link").symlink_to(outside.folder)
     changes = [_change_field, _change_field, _change_recipe, _add_entries, _replace, _replace, _add_name, _add_pointer]
@@ -97,7 +97,7 @@ def _change_field(run: Path, outside: Outside, chance: random.Random) -> str:
 
 
 def _documents(file: Path) -> list[object]:
-    """What is in a file of JSON: one document, or one in each line; nothing if it is damaged."""
+    """The JSON documents in a file: one, or one per line; none if it is damaged."""
     text = file.read_text(errors="replace")
     for documents in ([text], [line for line in text.splitlines() if line]):
         with contextlib.suppress(ValueError):
@@ -106,7 +106,7 @@ def _documents(file: Path) -> list[object]:
 
 
 def _change_recipe(run: Path, outside: Outside, chance: random.Random) -> str:
-    """Changes what a killed run says of its handler: where its traces go, and how they are called."""
+    """Changes a killed run's settings of its handler: the folder and the names of its traces."""
     for file in sorted(run.glob("live/*/run.json")):
         try:
             said = json.loads(file.read_text()) if _is_ordinary(file) else {}
@@ -123,7 +123,7 @@ def _change_recipe(run: Path, outside: Outside, chance: random.Random) -> str:
 
 
 def _change_parquet(run: Path, outside: Outside, chance: random.Random) -> str:
-    """Changes what a Parquet file says of itself, or takes a column away."""
+    """Changes the metadata of a Parquet file, or removes a column."""
     files = [path for path in sorted(run.rglob("*.parquet")) if _is_ordinary(path)]
     if not files:
         return "nothing"
@@ -142,14 +142,14 @@ def _change_parquet(run: Path, outside: Outside, chance: random.Random) -> str:
 
 
 def _is_ordinary(path: Path) -> bool:
-    """Whether we may write to it: it is there, ours alone, and was not made huge before."""
+    """Whether we may write to it: it exists, has no other link, and was not made huge before."""
     if not path.is_file() or path.is_symlink():
         return False
     return path.stat().st_nlink == 1 and path.stat().st_size < HUGE
 
 
 def _set_somewhere(fields: object, value: object, chance: random.Random) -> str:
-    """Puts a value in place of one somewhere in nested lists and dicts."""
+    """Replaces some value in nested lists and dicts."""
     keys = list(fields) if isinstance(fields, dict) else list(range(len(fields)))  # type: ignore[arg-type]
     if not keys:
         return "nothing"
@@ -162,7 +162,7 @@ def _set_somewhere(fields: object, value: object, chance: random.Random) -> str:
 
 
 def _add_entries(run: Path, outside: Outside, chance: random.Random) -> str:
-    """Lines of a manifest, and entries of the queue, as a run writes them, that name something outside."""
+    """Adds lines to a manifest and entries to the queue, in the usual form, that name something outside."""
     path, url = (
         chance.choice(outside.names),
         chance.choice([*outside.names[-9:], "s3://kinetoscope-tests/allowed/y.json"]),
@@ -184,7 +184,7 @@ def _add_entries(run: Path, outside: Outside, chance: random.Random) -> str:
 
 
 def _replace(run: Path, outside: Outside, chance: random.Random) -> str:
-    """Puts something else in place of a file or a folder."""
+    """Replaces a file or a folder by something else."""
     path = chance.choice([path for path in sorted(run.rglob("*")) if path.name != "link"])
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
@@ -192,9 +192,7 @@ def _replace(run: Path, outside: Outside, chance: random.Random) -> str:
         path.unlink(missing_ok=True)
     kind = chance.choice(["link", "link", "link", "folder", "pipe", "second", "huge", "empty", "bytes", "bomb"])
     if kind == "pipe" and path in (run / "traces", run / "traces" / "ep0-ba2-rank0.json"):
-        kind = (
-            "link"  # commands are given these two by name, and wait for what comes through a pipe that they are given
-        )
+        kind = "link"  # commands get these two by name, and would wait for a pipe that they are given
     if kind == "link":
         path.symlink_to(outside.folder / chance.choice(["file", "folder", "live", "live/run.json", "nothing", ""]))
     elif kind == "folder":

@@ -1,6 +1,6 @@
-"""Runs every command on a run's folder, in this one process; tells what became of each as a line of JSON.
+"""Runs every command on a run's folder, in this one process, and prints the result of each as a line of JSON.
 
-Arguments: the folder, a folder for what is written, a seed for the order, and the URL that uploads may go to.
+Arguments: the folder, a folder for output, a seed for the order, and the URL to which uploads are allowed.
 """
 
 import contextlib
@@ -21,12 +21,12 @@ from kinetoscope import JSONTraceHandler, Profiler, ProfilerAction
 from kinetoscope.cli import main
 from kinetoscope.errors import KinetoscopeError
 
-_BECOME_SUBREAPER = 36  # prctl(2): processes that are left become ours, and can be waited for
+_BECOME_SUBREAPER = 36  # prctl(2): orphaned processes become ours, and can be waited for
 _MOST_S = 5  # an upload that a store refuses is tried again for minutes
 
 
 def visit(run: str, out: str, seed: int, url: str) -> None:
-    """Runs the commands, in an order of its own for each seed."""
+    """Runs the commands, in an order that depends on the seed."""
     traces = f"{run}/traces"
     commands = {
         "info": ["info", run],
@@ -40,23 +40,23 @@ def visit(run: str, out: str, seed: int, url: str) -> None:
         "upload": ["upload", run, "--to", url, "--retry-for", "0.2"],
         "recover": ["recover", run],
     }
-    deeds = {name: lambda command=command: main(command) for name, command in commands.items()}
-    deeds |= {"load": lambda: _load(run), "start": lambda: _start(run, url)}
-    order = sorted(deeds)
+    calls = {name: lambda command=command: main(command) for name, command in commands.items()}
+    calls |= {"load": lambda: _load(run), "start": lambda: _start(run, url)}
+    order = sorted(calls)
     random.Random(seed).shuffle(order)
     for name in order:
-        print(json.dumps({"command": name} | _tell(deeds[name])), flush=True)
+        print(json.dumps({"command": name} | _tell(calls[name])), flush=True)
     _wait_for_all()
     peak = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     print(json.dumps({"peak_bytes": peak << 10}), flush=True)
 
 
-def _tell(deed) -> dict:
-    """What a command wrote and returned; a traceback, if it had one."""
+def _tell(call) -> dict:
+    """Prints a command's output and exit code, or its traceback."""
     written, began_s = io.StringIO(), time.monotonic()
     with contextlib.redirect_stdout(written), contextlib.redirect_stderr(written):
         try:
-            status = deed()
+            status = call()
         except SystemExit as error:
             status = error.code
         except Exception:
@@ -76,7 +76,7 @@ def _load(run: str) -> int:
 
 
 def _start(run: str, url: str) -> int:
-    """A run that starts with the same folder: what it saves is its own matter, but it must not end training."""
+    """Starts a run with the same folder. It may save what it likes, but must not end training."""
     handler = JSONTraceHandler(f"{run}/traces", overwrite=True)
     try:
         with Profiler(
@@ -92,7 +92,7 @@ def _start(run: str, url: str) -> int:
 
 
 def _wait_for_all() -> None:
-    """Waits for the processes that a command has left."""
+    """Waits for the processes that a command has started."""
     until = time.monotonic() + _MOST_S
     with contextlib.suppress(ChildProcessError):
         while time.monotonic() < until:

@@ -1,4 +1,4 @@
-"""Starts of one run after another, and side by side, in one folder: nobody takes another one's data."""
+"""Starts of a run, one after another and at the same time, in one folder: none takes another one's data."""
 
 import json
 import os
@@ -18,7 +18,7 @@ from prepared_python import OURS, TORCH, run_command, start_prepared
 
 needs_files = pytest.mark.skipif(IS_PURE, reason="the recorder in Python keeps everything in memory")
 
-# Trains in a folder, and kills itself or ends in a batch; before that it waits for a file, if one is named.
+# Trains in a folder, and kills itself or ends in a batch. If a file is named, it waits for that first.
 TRAIN = """
 import os, sys, time
 from kinetoscope import JSONTraceHandler, Profiler, ProfilerAction
@@ -37,7 +37,9 @@ with Profiler(lambda state: ProfilerAction.ACTIVE, handler, strict=True) as prof
 
 
 def own_pid_namespace() -> list[str]:
-    """What makes a command run where it has the same pid each time, as in containers; skips where it cannot be had."""
+    """The command that runs another one with the same pid each time, as in containers; skips the test if that is not
+    possible.
+    """
     for options in ([], ["--user", "--map-root-user"]):
         command = ["unshare", *options, "--pid", "--fork"]
         try:
@@ -49,7 +51,7 @@ def own_pid_namespace() -> list[str]:
 
 
 def start_in_container(tmp_path: Path, name: str, how: str) -> subprocess.Popen:
-    """A process that is number 2 in a pid namespace of its own, below a shell that is number 1."""
+    """A process with pid 2 in a pid namespace of its own, under a shell with pid 1."""
     script = tmp_path / "train.py"
     script.write_text(textwrap.dedent(TRAIN))
     command = [sys.executable, str(script), str(tmp_path / "run"), name, how]
@@ -74,7 +76,7 @@ def span_names(trace: Path) -> set[str]:
 
 
 @needs_files
-def test_a_second_start_with_the_same_pid_keeps_what_the_killed_first_one_left(tmp_path):
+def test_a_second_start_with_the_same_pid_keeps_the_files_of_the_killed_first_one(tmp_path):
     first = start_in_container(tmp_path, "first", "kill")
     pid, _ = first.communicate(timeout=120)
     second = start_in_container(tmp_path, "second", "end")
@@ -152,8 +154,8 @@ def test_a_live_folder_of_the_same_name_is_not_deleted(tmp_path, monkeypatch, ca
 
 # -- ranks that find each other ------------------------------------------------------------------------------------
 
-# One rank; with "store" it has a process group. It goes on when all ranks have seen who runs beside them, and with a
-# store, have agreed.
+# One rank; with "store" it has a process group. It continues when all ranks have seen the others and, with a store,
+# agreed.
 RANK = """
 import os, sys, time
 from pathlib import Path
@@ -208,7 +210,7 @@ def free_port() -> int:
 
 
 def run_ranks(tmp_path: Path, how: str, *, port: int = 0, ranks: tuple[int, ...] = (0, 1)) -> list[str]:
-    """Two ranks, each with a parent of its own, as ``for rank in 0 1; do timeout 200 bash -c ... & done`` has them.
+    """Two ranks, each with a parent of its own, as with ``for rank in 0 1; do timeout 200 bash -c ... & done``.
 
     Returns what each wrote to its log.
     """
@@ -225,7 +227,7 @@ def run_ranks(tmp_path: Path, how: str, *, port: int = 0, ranks: tuple[int, ...]
 
 
 def spans_by_rank(trace: Path) -> dict[int, int]:
-    """How many spans of their own the ranks of a merged trace have."""
+    """How many of its own spans each rank of a merged trace has."""
     events = json.loads(trace.read_text())["traceEvents"]
     return Counter(
         event["pid"] for event in events if event["ph"] == "X" and event["name"] == f"of rank {event['pid']}"
@@ -308,7 +310,7 @@ def test_recovering_a_killed_attempt_does_not_touch_the_merged_trace_of_the_next
 
 
 @needs_files
-def test_a_merged_trace_made_by_hand_is_not_replaced_by_what_is_recovered(tmp_path):
+def test_a_merged_trace_made_by_hand_is_not_replaced_by_a_recovered_one(tmp_path):
     run_ranks(tmp_path, "no process group kill1")
     merged_trace(tmp_path).write_text(json.dumps({"traceEvents": [{"ph": "X", "pid": 7, "tid": 7, "ts": 1, "dur": 1}]}))
     by_hand = merged_trace(tmp_path).read_bytes()

@@ -1,10 +1,12 @@
-"""The benchmarks run from one command and write ratios. What they measure is asserted nowhere: machines differ."""
+"""The benchmarks run from one command and write ratios. The ratios are not asserted, since machines differ."""
 
 import json
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 ROOT = Path(__file__).parents[2]
 
@@ -19,17 +21,23 @@ def read(results: Path, suite: str) -> dict[str, Any]:
     return json.loads((results / f"{suite}.json").read_text())
 
 
-def test_quick_benchmarks_print_a_table_and_write_their_ratios(tmp_path):
-    done = bench(tmp_path, "import_time", "marker_cost")
+@pytest.fixture(scope="module")
+def results(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("results")
+    done = bench(folder, "import_time", "marker_cost")
     assert done.returncode == 0, done.stderr
     assert "marker with, active" in done.stdout
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["import_time.json", "marker_cost.json"]
+    return folder
 
-    import_time = read(tmp_path, "import_time")
+
+def test_quick_benchmarks_print_a_table_and_write_their_ratios(results):
+    assert sorted(path.name for path in results.iterdir()) == ["import_time.json", "marker_cost.json"]
+
+    import_time = read(results, "import_time")
     assert import_time["ratios"]["import kinetoscope / bare interpreter"] > 0
     assert [target["asked_for"] for target in import_time["targets"]] == ["< 30 ms"]
 
-    marker_cost = read(tmp_path, "marker_cost")
+    marker_cost = read(results, "marker_cost")
     assert marker_cost["quick"]
     assert marker_cost["ratios"]["empty with, C type"] == 1
     assert {"marker with, active", "marker with, skipped", "empty with, Python class"} <= set(marker_cost["ratios"])
@@ -37,11 +45,10 @@ def test_quick_benchmarks_print_a_table_and_write_their_ratios(tmp_path):
     assert marker_cost["recorder"].endswith("Span")
 
 
-def test_results_describe_the_machine_without_naming_it(tmp_path):
-    assert bench(tmp_path, "import_time").returncode == 0
-    machine = read(tmp_path, "import_time")["machine"]
+def test_results_describe_the_machine_without_naming_it(results):
+    machine = read(results, "import_time")["machine"]
     assert set(machine) == {"cpu", "cores", "system", "python", "torch", "kinetoscope"}
-    assert str(ROOT) not in (tmp_path / "import_time.json").read_text()
+    assert str(ROOT) not in (results / "import_time.json").read_text()
 
 
 def test_an_unknown_suite_is_refused_with_the_names_of_those_there_are(tmp_path):

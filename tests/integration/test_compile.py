@@ -1,4 +1,4 @@
-"""torch's compiler must not notice markers: the number of graphs is the same with them as without."""
+"""torch's compiler ignores markers: the number of graphs is the same with and without them."""
 
 import pytest
 
@@ -27,7 +27,7 @@ def running():
 
 
 def count_graphs(function, *, fullgraph=True):
-    """Compiles and calls ``function``; how many graphs it took."""
+    """Compiles and calls ``function``; returns the number of graphs."""
     counter = torch._dynamo.testing.CompileCounter()
     compiled = torch.compile(function, backend=counter, fullgraph=fullgraph)
     x = torch.ones(3)
@@ -39,7 +39,7 @@ def plain(x):
     return torch.sin(x) * 2 + 1
 
 
-def test_a_decorated_function_compiles_whole(running):
+def test_a_decorated_function_compiles_into_one_graph(running):
     inner = running.marker("inner")(lambda x: torch.sin(x))
 
     def step(x):
@@ -48,7 +48,7 @@ def test_a_decorated_function_compiles_whole(running):
     assert count_graphs(step) == count_graphs(plain) == 1
 
 
-def test_a_library_marker_inside_compiles_whole(running):
+def test_a_function_with_a_library_marker_compiles_into_one_graph(running):
     def step(x):
         with kinetoscope.marker("inside"):
             y = torch.sin(x)
@@ -57,7 +57,7 @@ def test_a_library_marker_inside_compiles_whole(running):
     assert count_graphs(step) == 1
 
 
-def test_a_ready_made_marker_inside_compiles_whole(running):
+def test_a_function_with_an_existing_marker_compiles_into_one_graph(running):
     marker = running.marker("ready-made")
 
     def step(x):
@@ -68,7 +68,7 @@ def test_a_ready_made_marker_inside_compiles_whole(running):
     assert count_graphs(step) == 1
 
 
-def test_a_marker_that_a_model_holds_compiles_whole(running):
+def test_a_model_that_holds_a_marker_compiles_into_one_graph(running):
     class Model(torch.nn.Module):
         def __init__(self):
             super().__init__()
@@ -83,7 +83,7 @@ def test_a_marker_that_a_model_holds_compiles_whole(running):
     assert count_graphs(Model()) == 1
 
 
-def test_start_and_finish_inside_compile_whole(running):
+def test_a_function_with_start_and_finish_compiles_into_one_graph(running):
     marker = running.marker("stretch")
 
     def step(x):
@@ -112,7 +112,7 @@ def test_markers_around_a_compiled_step_record_and_those_inside_do_not(running):
     assert "inside" not in names
 
 
-def test_markers_compile_whole_though_no_profiler_ever_ran():
+def test_markers_compile_into_one_graph_though_no_profiler_ever_ran():
     marker = kinetoscope.marker("idle")
 
     @marker

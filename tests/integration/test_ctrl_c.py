@@ -1,4 +1,4 @@
-"""Ctrl-C ends a command on many files, whatever its threads are at, and the user hears what is written."""
+"""Ctrl-C ends a command on many files, whatever its threads do, and the command says what is written."""
 
 import json
 import os
@@ -12,7 +12,7 @@ import pytest
 
 LONGEST_WAIT_S = 100
 
-# The command with a thread that stops for nothing: as one deep in a library of somebody else.
+# The command with a thread that does not react to anything, such as one inside another library.
 STUCK = """
 import sys, threading
 from kinetoscope.cli import convert, main

@@ -19,7 +19,7 @@ from trace_processor.trace_processor import load
 
 pytestmark = pytest.mark.skipif(IS_PURE, reason="the recorder in Python keeps everything in memory: a kill loses it")
 
-NUM_MUTATED = int(os.environ.get("KINETOSCOPE_MUTATED_FOLDERS", "50"))
+NUM_MUTATED = int(os.environ.get("KINETOSCOPE_MUTATED_FOLDERS", "20"))
 NUM_WORK = 26_000
 
 # Two threads and a forked worker, a spool, and windows in all three states when the process is killed.
@@ -78,7 +78,7 @@ def live_folder(run):
 
 
 def recover(run):
-    """The exit code of `kinetoscope recover`, and what it says."""
+    """The exit code of `kinetoscope recover`, and its output."""
     said = io.StringIO()
     with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
         code = main(["recover", str(run)])
@@ -100,7 +100,7 @@ def notes(run):
 
 @pytest.fixture(scope="module")
 def num_spans(killed, tmp_path_factory):
-    """How many spans there are if nothing is damaged."""
+    """The number of spans if nothing is damaged."""
     run = Path(shutil.copytree(killed, tmp_path_factory.mktemp("whole") / "run"))
     code, said = recover(run)
     assert code == 0, said
@@ -109,12 +109,12 @@ def num_spans(killed, tmp_path_factory):
     return count_spans(run)
 
 
-def test_nothing_is_missing_where_nothing_is_damaged(num_spans):
+def test_an_undamaged_live_folder_is_recovered_completely(num_spans):
     assert num_spans == 8 * 10 + 2 * 4 * 10 + NUM_WORK + 10
 
 
 def file_of(run, suffix):
-    """The file of a kind that has the most in it."""
+    """The largest file of a kind."""
     return max(live_folder(run).glob(f"*{suffix}"), key=lambda path: len(path.read_bytes().replace(b"\0", b"")))
 
 
@@ -131,7 +131,7 @@ def test_a_file_of_garbage_is_named_and_the_others_are_recovered(run, num_spans,
         assert path.name in " ".join(notes(run))
 
 
-def test_a_file_that_is_called_like_no_other_is_named(run, num_spans):
+def test_a_file_with_an_unknown_name_is_reported(run, num_spans):
     (live_folder(run) / "mine.names").write_text("hello\n")
     code, said = recover(run)
     assert code == 0
@@ -141,7 +141,7 @@ def test_a_file_that_is_called_like_no_other_is_named(run, num_spans):
 
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: os.symlink("/etc/passwd", path)])
 @pytest.mark.parametrize("name", ["77-1.chunk", "77-1.spool", "77-1.track", "77.names"])
-def test_what_is_no_ordinary_file_is_named_and_not_read(run, num_spans, make, name):
+def test_a_file_that_is_not_regular_is_named_and_not_read(run, num_spans, make, name):
     make(live_folder(run) / name)
     code, said = recover(run)
     assert code == 0
@@ -166,7 +166,7 @@ def test_a_name_that_cannot_be_read_gets_another_one_and_no_span_is_lost(run, nu
     assert count_spans(run, f"unreadable name {number}") + count_spans(run) == num_spans
 
 
-def test_a_damaged_entry_of_a_spool_does_not_hide_those_behind_it(run, num_spans):
+def test_a_damaged_entry_of_a_spool_does_not_hide_later_ones(run, num_spans):
     path = file_of(run, ".spool")
     content = bytearray(path.read_bytes())
     second = content.find(b"KSSPOOL\0", 8)
@@ -205,7 +205,7 @@ def test_files_of_another_version_are_named_and_the_others_are_recovered(run, nu
 @pytest.mark.parametrize(
     ("offset", "value"), [(16, b"\xff\xff\xff\xff"), (26, b"\x63"), (26, b"\x00"), (27, b"\xff"), (8, b"\xff" * 8)]
 )
-def test_a_damaged_record_is_counted_and_those_beside_it_are_recovered(run, num_spans, offset, value):
+def test_a_damaged_record_is_counted_and_its_neighbours_are_recovered(run, num_spans, offset, value):
     path = file_of(run, ".chunk")
     content = bytearray(path.read_bytes())
     place = 64 + 32 * 5 + offset
@@ -218,7 +218,7 @@ def test_a_damaged_record_is_counted_and_those_beside_it_are_recovered(run, num_
 
 
 @pytest.mark.parametrize("earlier_ns", [2_000_000, 10**15])
-def test_a_record_that_reaches_out_of_its_window_does_not_lie_across_other_windows(run, num_spans, earlier_ns):
+def test_a_record_that_extends_beyond_its_window_does_not_overlap_other_windows(run, num_spans, earlier_ns):
     path = file_of(run, ".chunk")
     content = bytearray(path.read_bytes())
     place = 64 + 32 * 5
@@ -247,7 +247,7 @@ def test_a_rank_that_cannot_be_read_is_named_and_the_others_are_recovered(run, n
 
 
 def mutate(folder, chance):
-    """Damages one file or a few as disks, people and other programs do."""
+    """Damages one or several files in ways in which disks, people and other programs do."""
     files = sorted(path for path in folder.iterdir() if path.suffix != ".lock")
     for _ in range(chance.choice([1, 1, 1, 3])):
         path = chance.choice(files)
@@ -271,7 +271,7 @@ def mutate(folder, chance):
 
 
 @pytest.mark.parametrize("part", range(10))
-def test_whatever_byte_is_damaged_recover_says_so_or_makes_good_traces(killed, tmp_path, part):
+def test_if_any_byte_is_damaged_recover_says_so_or_makes_good_traces(killed, tmp_path, part):
     for seed in range(part, NUM_MUTATED, 10):
         run = Path(shutil.copytree(killed, tmp_path / str(seed)))
         mutate(live_folder(run), random.Random(seed))

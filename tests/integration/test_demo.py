@@ -1,4 +1,4 @@
-"""The main job: the example profiles a real two-rank run, and the traces are what they promise to be."""
+"""The main use: the example profiles a real two-rank run, and the traces hold what they promise."""
 
 import json
 import subprocess
@@ -76,7 +76,7 @@ def test_with_python_stacks_no_slice_is_lost(run_alone_with_stack):
             assert trace.query("select count(*) as n from slice where dur >= 0")[0]["n"] >= written
 
 
-def test_what_was_clipped_or_moved_to_nest_says_so(run_alone_with_stack):
+def test_the_args_say_which_spans_were_clipped_or_moved(run_alone_with_stack):
     (path,) = (run_alone_with_stack / "traces").glob("ep0-ba6-rank0.json")
     events = json.loads(path.read_text())["traceEvents"]
     notes = [event["args"]["kinetoscope"] for event in events if "kinetoscope" in event.get("args", {})]
@@ -97,7 +97,7 @@ def test_markers_torch_operators_and_system_counters_of_a_rank_are_one_process(m
 
 @pytest.mark.parametrize("rank", [0, 1])
 @pytest.mark.parametrize(("inner", "outer"), INSIDE.items())
-def test_a_record_function_span_lies_inside_the_marker_around_it(merged, rank, inner, outer):
+def test_a_record_function_span_is_inside_the_marker_around_it(merged, rank, inner, outer):
     inners, outers = spans(merged, inner, rank), spans(merged, outer, rank)
     assert len(inners) == 8  # four recorded batches in each of two epochs
     for begin, end in inners:

@@ -1,4 +1,4 @@
-"""However a run ends, the window so far is a valid trace and nothing of ours stays behind. Real processes."""
+"""However a run ends, the window so far is a valid trace, and nothing of ours stays behind. Real processes."""
 
 import json
 import os
@@ -102,7 +102,7 @@ def test_an_error_in_the_loop_leaves_the_window_so_far_and_is_not_swallowed(tmp_
     assert span_names(tmp_path).count("train") == 5
 
 
-def test_a_forgotten_close_is_made_good_at_exit(tmp_path):
+def test_a_profiler_that_was_not_closed_is_closed_at_exit(tmp_path):
     status, _, err = run(
         tmp_path,
         """
@@ -116,7 +116,7 @@ def test_a_forgotten_close_is_made_good_at_exit(tmp_path):
     assert span_names(tmp_path).count("train") == 3
 
 
-def test_a_forgotten_close_is_made_good_at_exit_for_torchs_operators_too(tmp_path):
+def test_torchs_operators_are_saved_at_exit_if_the_profiler_was_not_closed(tmp_path):
     pytest.importorskip("torch")
     status, _, err = run(
         tmp_path,
@@ -160,7 +160,7 @@ def test_a_forked_child_saves_nothing_has_no_part_in_its_parents_tracks_and_its_
     main = {event["tid"] for event in trace["traceEvents"] if event["name"] == "event/batch"}
     on_main = [event for event in trace["traceEvents"] if event["name"] == "train" and event["tid"] in main]
     assert len(on_main) == 2
-    # What a child itself recorded, as a DataLoader's worker does, is on tracks of its own.
+    # Spans that a child itself recorded, as a DataLoader's worker does, are on tracks of their own.
     assert span_names(tmp_path).count("train") == (2 if IS_PURE else 4)
 
 
@@ -209,7 +209,7 @@ def recover(tmp_path):
     return run_command("recover", tmp_path)
 
 
-def test_a_disk_that_is_full_does_not_stop_training_and_recover_finds_what_it_did_not_take(tmp_path, small_disk):
+def test_a_full_disk_does_not_stop_training_and_recover_finds_the_unsaved_windows(tmp_path, small_disk):
     status, out, err = run(
         tmp_path,
         """
@@ -234,7 +234,7 @@ def test_a_disk_that_is_full_does_not_stop_training_and_recover_finds_what_it_di
         assert list((tmp_path / "live").glob("*")) == []
 
 
-def test_a_disk_that_is_full_for_a_while_costs_no_span(tmp_path, small_disk):
+def test_a_disk_that_is_full_for_a_while_loses_no_span(tmp_path, small_disk):
     status, _, err = run(
         tmp_path,
         """
@@ -326,7 +326,7 @@ def test_ctrl_c_twice_ends_the_process_though_a_save_takes_long_and_recover_has_
     assert process.stdout.readline() == "ready\n"
     process.send_signal(signal.SIGINT)
     assert process.stdout.readline() == "saving\n"
-    time.sleep(delay_s)  # wherever it is by then
+    time.sleep(delay_s)  # wherever the process is by then
     process.send_signal(signal.SIGINT)
     status, out, err = finish(process)
     assert status == -signal.SIGINT, err
@@ -373,7 +373,7 @@ def test_a_rank_that_died_does_not_keep_the_others_from_their_merged_trace(tmp_p
     assert span_names(tmp_path, "merged_trace.json").count("train") == 3
 
 
-def test_the_loop_costs_no_thread_before_there_is_something_to_write(tmp_path):
+def test_no_thread_starts_before_there_is_something_to_write(tmp_path):
     _, out, _ = run(
         tmp_path,
         """

@@ -91,7 +91,7 @@ def test_a_good_trace_has_nothing_wrong_with_it(file):
     assert b"nothing wrong (50 events)" in done.stdout
 
 
-def test_what_is_wrong_is_said_and_repaired(tmp_path):
+def test_faults_are_reported_and_repaired(tmp_path):
     broken = tmp_path / "rank0.json"
     broken.write_bytes(trace()[:-60])
     done = kinetoscope("check", broken, "--repair", tmp_path / "fixed.json")
@@ -121,7 +121,7 @@ def test_ranks_without_a_file_are_named(tmp_path):
     assert b"Ranks without a file here: 1, 3." in done.stdout
 
 
-def test_what_is_no_trace_is_a_finding_and_not_a_crash(tmp_path):
+def test_a_file_that_is_no_trace_is_a_finding_and_not_a_crash(tmp_path):
     (tmp_path / "rank0.json").write_bytes(b"\x00\x01")
     done = kinetoscope("check", tmp_path / "rank0.json")
     assert (done.returncode, done.stderr) == (1, b"")
@@ -172,7 +172,7 @@ def test_from_parquet_to_perfettos_format(file, tmp_path):
         assert loaded.query("select count(*) as n from slice") == [{"n": 50}]
 
 
-def test_what_is_no_trace_is_not_converted(tmp_path):
+def test_a_file_that_is_no_trace_is_not_converted(tmp_path):
     (tmp_path / "picture.png").write_bytes(b"\x89PNG\r\n\x1a\n")
     done = kinetoscope("convert", tmp_path / "picture.png", tmp_path / "out.json.gz")
     assert (done.returncode, (tmp_path / "out.json.gz").exists()) == (1, False)
@@ -181,7 +181,7 @@ def test_what_is_no_trace_is_not_converted(tmp_path):
 
 @pytest.mark.parametrize("verb", [["merge", "-"], ["check", "--repair", "-"], ["convert", "-"]])
 def test_a_disk_that_is_full_is_named_as_the_reason(file, verb):
-    """The file that is read is not to blame."""
+    """The error does not blame the file that is read."""
     order = [file, "-"] if verb[0] == "convert" else [*verb[1:], file]
     command = [sys.executable, "-m", "kinetoscope", verb[0], *map(str, order)]
     with open("/dev/full", "wb") as full:
@@ -192,7 +192,7 @@ def test_a_disk_that_is_full_is_named_as_the_reason(file, verb):
     )
 
 
-def test_what_stands_where_a_device_or_pipe_is_stays_one(file, tmp_path):
+def test_an_output_that_is_a_device_or_a_pipe_stays_one(file, tmp_path):
     os.mkfifo(tmp_path / "pipe.json")
     with subprocess.Popen(["cat", tmp_path / "pipe.json"], stdout=subprocess.PIPE) as reader:
         assert kinetoscope("merge", tmp_path / "pipe.json", file).returncode == 0
@@ -207,7 +207,7 @@ def test_a_named_pipe_is_read_like_the_standard_input(file, tmp_path):
     assert done.stdout == f"{tmp_path}/pipe: nothing wrong (50 events).\n".encode()
 
 
-def test_a_name_that_means_nothing_is_said_to_mean_nothing(tmp_path):
+def test_the_error_says_that_a_path_has_no_traces(tmp_path):
     done = kinetoscope("check", tmp_path / "nowhere.json")
     assert (done.returncode, b"there is no " in done.stderr) == (1, True)
     (tmp_path / "folder").mkdir()

@@ -1,4 +1,4 @@
-"""Loops as new users write them, in processes of their own: each leaves a trace, or a sentence that says why not."""
+"""Loops as new users write them, in processes of their own: each writes a trace, or says why not."""
 
 import json
 import textwrap

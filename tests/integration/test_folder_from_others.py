@@ -1,4 +1,4 @@
-"""A run's folder that somebody else made: no command obeys what a file in it says about any place outside."""
+"""A run's folder from another person: no command uses a place outside it because a file in it says so."""
 
 import json
 import os
@@ -47,13 +47,13 @@ def once_killed(tmp_path_factory):
 
 @pytest.fixture
 def run(tmp_path, once_killed):
-    """The folder of a killed run, which a test then makes somebody else's."""
+    """The folder of a killed run, which a test then changes as another person could."""
     return Path(shutil.copytree(once_killed, tmp_path / "somewhere" / "run", symlinks=True))
 
 
 @pytest.fixture
 def outside(tmp_path):
-    """What nobody may touch."""
+    """A folder that must not be touched."""
     folder = tmp_path / "outside"
     (folder / "traces").mkdir(parents=True)
     (folder / "file").write_text("somebody's own")
@@ -62,7 +62,7 @@ def outside(tmp_path):
 
 
 def seen(folder):
-    """All that a command could change about a folder."""
+    """Everything in a folder that a command could change."""
     paths = [folder, *sorted(folder.rglob("*"))]
     states = [path.lstat() for path in paths]
     contents = [path.read_bytes() if path.is_file() else None for path in paths]
@@ -75,7 +75,7 @@ def live_folder(run):
 
 
 def change_run(run, recipe=(), **fields):
-    """Changes what ``run.json`` says, of the run or of its one handler."""
+    """Changes ``run.json``: fields of the run or of its one handler."""
     path = live_folder(run) / "run.json"
     said = json.loads(path.read_text())
     said["recipes"] = [said["recipes"][0] | dict(recipe)]
@@ -129,7 +129,7 @@ def test_recover_gives_its_own_names_to_traces_whose_handlers_names_lead_elsewhe
 
 @needs_files
 @pytest.mark.parametrize("name", ["../../../outside/x", "/", "a\x1bb"], ids=ascii)
-def test_a_run_name_is_no_path(run, outside, name):
+def test_a_run_name_with_slashes_does_not_lead_out_of_the_run_folder(run, outside, name):
     change_run(run, {"filename": "{run_name}/{rank}.json"}, run_name=name)
     before = seen(outside)
     assert run_command("recover", run).returncode == 0
@@ -157,7 +157,7 @@ def test_a_folder_outside_is_used_when_it_is_named_again(run, outside):
 
 
 @needs_files
-def test_what_a_handler_kept_outside_of_the_live_folders_run_is_recovered_there_when_asked_for(tmp_path):
+def test_traces_of_a_handler_outside_the_run_folder_are_recovered_there_when_asked_for(tmp_path):
     kill_a_run(tmp_path / "there", tmp_path / "here")
     shutil.copytree(tmp_path / "here", tmp_path / "again")
     done = run_command("recover", tmp_path / "here")
@@ -183,10 +183,10 @@ def test_ranks_that_are_none_are_reported_and_end_no_recovery_in_a_traceback(run
 @pytest.mark.parametrize("token", ["", "\n", "\nsame", "\nother"], ids=ascii)
 @pytest.mark.parametrize("mode", [0o755, 0o700])
 @needs_files
-def test_a_pointer_leads_nowhere_unless_both_ends_hold_one_token_and_the_folder_is_ours_alone(
+def test_a_pointer_is_followed_only_if_both_ends_have_the_same_token_and_the_folder_is_private(
     run, outside, once_killed, token, mode
 ):
-    """The folder is that of another run, of this user even, which was killed and not recovered yet."""
+    """The folder is that of another killed run of this user, not recovered yet."""
     victim = outside / "live"
     shutil.copytree(live_folder(once_killed), victim)
     victim.chmod(mode)
@@ -272,7 +272,7 @@ def saved(tmp_path):
 @pytest.mark.parametrize(
     "path", ["../../../outside/traces/secret.json", "{outside}/traces/secret.json", "link", "sub/secret.json"]
 )
-def test_a_merge_neither_reads_nor_deletes_what_a_manifest_names_outside_of_its_folder(saved, outside, path):
+def test_a_merge_neither_reads_nor_deletes_files_outside_its_folder_that_a_manifest_names(saved, outside, path):
     write_trace(outside / "traces" / "secret.json", name="secret")
     (saved / "traces" / "link").symlink_to(outside / "traces" / "secret.json")
     (saved / "traces" / "sub").symlink_to(outside / "traces")
@@ -287,7 +287,7 @@ def test_a_merge_neither_reads_nor_deletes_what_a_manifest_names_outside_of_its_
     assert not spans(merged, "secret")
 
 
-def test_a_merge_deletes_what_expired_in_its_own_folder(saved):
+def test_a_merge_deletes_expired_traces_in_its_own_folder(saved):
     write_trace(saved / "traces" / "sub" / "new.json")
     write_manifest(saved, finished("own.json"), {"type": "expired", "path": "own.json"}, finished("sub/new.json"))
     run_command("merge", "--from-manifest", saved / "traces", saved / "traces" / "merged_trace.json")
@@ -296,7 +296,7 @@ def test_a_merge_deletes_what_expired_in_its_own_folder(saved):
 
 
 @pytest.mark.parametrize("sources", ["own.json", 7, None, {"own.json": 1}, [["own.json"], {}, None, "own.json"], True])
-def test_a_merged_trace_may_say_anything_of_its_sources(saved, sources):
+def test_a_merged_trace_may_have_any_sources_in_its_header(saved, sources):
     merged = saved / "traces" / "merged_trace.json"
     write_trace(merged, merged=True, sources=sources)
     write_manifest(saved, finished("own.json"), finished("gone.json"))
@@ -306,7 +306,7 @@ def test_a_merged_trace_may_say_anything_of_its_sources(saved, sources):
 
 
 @pytest.mark.parametrize("kind", ["link", "pipe"])
-def test_a_merge_into_a_folder_from_somebody_else_goes_through_no_link_or_pipe(saved, outside, kind):
+def test_a_merge_into_a_folder_from_another_person_uses_no_link_or_pipe(saved, outside, kind):
     merged = saved / "traces" / "merged_trace.json"
     merged.symlink_to(outside / "file") if kind == "link" else os.mkfifo(merged)
     write_manifest(saved, finished("own.json"))
@@ -334,7 +334,7 @@ def test_saved_traces_passes_over_ranks_that_the_run_does_not_have(saved, rank):
 
 
 def queue(run, path, url, number=0, is_expendable=True):
-    """An entry of the queue, as anybody could write one, that says that its file may go when it is uploaded."""
+    """Writes an entry of the queue, as anybody could, which says that its file may be deleted after the upload."""
     folder = run / ".uploads" / "rank0"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{number:020}-1-1.json").write_text(json.dumps({"path": path, "url": url}))
@@ -431,7 +431,7 @@ def test_upload_takes_no_url_that_says_more_than_a_place(saved, url):
 
 
 @pytest.mark.parametrize("name", [".uploads", ".uploads/rank0", ".uploads/rank0/lock", ".uploads/rank0/uploaded.jsonl"])
-def test_the_queue_itself_may_not_be_behind_a_link(saved, outside, store, name):
+def test_the_path_of_the_queue_must_not_contain_a_link(saved, outside, store, name):
     queue(saved, "traces/own.json", f"file://{store}/own.json")
     (outside / "rank0").mkdir()
     shutil.copy(saved / ".uploads/rank0/00000000000000000000-1-1.json", outside / "rank0")
@@ -457,7 +457,7 @@ with Profiler(lambda state: ProfilerAction.ACTIVE_AND_SAVE, handler, upload_to=s
 
 
 def start_again(run, upload_to, remote="{run_name}/{batch}.json"):
-    """A run that starts in a folder that was there."""
+    """Starts a run in an existing folder."""
     return run_program(RUN, run, upload_to, remote)
 
 
@@ -476,7 +476,7 @@ def test_a_run_uploads_leftovers_only_below_its_own_places_and_says_so(saved, ou
         "up/second.json",
     ]
     assert not Path(f"{store}2").exists()
-    assert "An earlier start of this run left 2 files for places" in done.stderr
+    assert "An earlier start of this run left 2 files outside of the run's folder, or for places" in done.stderr
 
 
 @pytest.mark.parametrize("name", ["live", "traces", "traces/.manifest", ".uploads", "traces/.manifest/rank0.jsonl"])

@@ -1,5 +1,6 @@
-"""Every command on run folders that somebody made to do harm: nothing outside is read into a file, written, deleted or
-sent. ``KINETOSCOPE_HOSTILE_FOLDERS=200`` is the long form (`make test-long`)."""
+"""Every command on hostile run folders: nothing outside is read into a file, written, deleted or sent.
+``KINETOSCOPE_HOSTILE_FOLDERS=200`` is the long form (`make test-long`).
+"""
 
 import json
 import os
@@ -22,7 +23,7 @@ from hostile_folders.making import Outside, make_hostile, make_outside  # noqa: 
 from object_store.s3 import BUCKET, FaultyProxy, S3Server  # noqa: E402
 from prepared_python import OURS, run_prepared  # noqa: E402
 
-NUM_FOLDERS = int(os.environ.get("KINETOSCOPE_HOSTILE_FOLDERS", "30"))
+NUM_FOLDERS = int(os.environ.get("KINETOSCOPE_HOSTILE_FOLDERS", "12"))
 ALLOWED = f"/{BUCKET}/allowed/"
 MOST_BYTES = 1 << 30
 VISIT = (Path(__file__).parent.parent / "hostile_folders" / "visit.py").read_text()
@@ -74,14 +75,14 @@ def server(tmp_path_factory):
 
 @pytest.fixture
 def store(server):
-    """The store, behind a proxy that remembers every request."""
+    """The store, behind a proxy that keeps every request."""
     proxy = FaultyProxy(server.port, fault_share=0.0)
     yield proxy
     proxy.close()
 
 
 def seen(folder):
-    """All that a command could change about a folder."""
+    """Everything in a folder that a command could change."""
     paths = [folder, *sorted(folder.rglob("*"))]
     states = [path.lstat() for path in paths]
     contents = [path.read_bytes() if path.is_file() else None for path in paths]
@@ -125,6 +126,6 @@ def test_no_command_touches_anything_outside_of_a_hostile_folder(tmp_path, kille
     assert "\x1b" not in written
     sent = [(line, body) for line, body in store.requests if not line.split()[1].startswith(ALLOWED)]
     assert not sent, story
-    if not any(change.endswith("is a second") for change in changes):  # a second name of a file is as good as the first
+    if not any(change.endswith("is a second") for change in changes):  # it may be used like the first
         assert all(b"SECRET" not in body for _, body in store.requests), story
     assert told[-1]["peak_bytes"] < MOST_BYTES, story

@@ -1,4 +1,4 @@
-"""What an installation is where the C can be built, and where it cannot."""
+"""What is installed where the C can be built, and where it cannot."""
 
 import os
 import shutil
@@ -17,7 +17,7 @@ pytestmark = [
     pytest.mark.skipif(bool(sysconfig.get_config_var("Py_GIL_DISABLED")), reason="the C is not built without the GIL"),
 ]
 
-# A compiler that compiles nothing, and refuses what Clang or another processor's GCC refuses.
+# A compiler that compiles nothing, and refuses the flags that Clang or another processor's GCC refuses.
 COMPILER_WITHOUT_TLS_DIALECTS = """#!/bin/sh
 for argument; do
     case "$argument" in -mtls-dialect=*) echo "error: unsupported option '$argument'" >&2; exit 1;; esac
@@ -29,7 +29,7 @@ done
 
 @pytest.fixture
 def source(tmp_path):
-    """What a wheel is made of, without what was built here."""
+    """The source tree of a wheel, without files that were built here."""
     source = tmp_path / "source"
     shutil.copytree(HOUSE / "src", source / "src", ignore=shutil.ignore_patterns("*.so", "*.egg-info", "__pycache__"))
     for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
@@ -38,7 +38,7 @@ def source(tmp_path):
 
 
 def build_wheel(source, compiler):
-    """The one wheel that pip makes of a source tree."""
+    """The wheel that pip makes of a source tree."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("KINETOSCOPE_")}
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
     command += ["--wheel-dir", source.parent / "wheels", source]
@@ -71,7 +71,7 @@ def test_without_a_compiler_the_wheel_is_one_for_every_machine_and_says_that_it_
     assert "in Python only: the module in C was not built when this was installed" in version.stdout
 
 
-def test_what_was_built_before_does_not_stay_when_it_cannot_be_built_again(source):
+def test_a_module_that_was_built_before_does_not_stay_when_it_cannot_be_built_again(source):
     built = source / "build" / f"lib.{sysconfig.get_platform()}-{sys.implementation.cache_tag}" / "kinetoscope"
     built.mkdir(parents=True)
     module = built / "_native.abi3.so"

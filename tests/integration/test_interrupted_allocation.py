@@ -1,4 +1,4 @@
-"""A signal that comes while space for records is allocated, such as a timer's, does not cost the live folder."""
+"""If a signal arrives while space for records is allocated, such as a timer's, the live folder is still used."""
 
 import errno
 import os
@@ -36,7 +36,7 @@ print(recorder.trouble, num_dropped, sum(chunk.header[:7] == b"KSCHUNK" for chun
 
 @pytest.fixture(scope="module")
 def interrupted(tmp_path_factory):
-    """What a process needs in its environment."""
+    """The environment of a process whose allocations are interrupted."""
     if shutil.which("cc") is None:
         pytest.skip("needs a C compiler")
     library = tmp_path_factory.mktemp("interrupted") / "interrupted.so"
@@ -45,7 +45,7 @@ def interrupted(tmp_path_factory):
 
 
 def recorded(folder: Path, environment: dict[str, str]) -> list[int]:
-    """The errno of what went wrong, how many records were dropped, and how many chunks there are."""
+    """The errno of the failure, the number of dropped records, and the number of chunks."""
     command = [sys.executable, "-c", RECORDING, str(folder)]
     printed = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=60).stdout
     return list(map(int, printed.split()))

@@ -1,7 +1,7 @@
-"""Two ranks with DataLoader workers are killed at any moment; an independent witness counted what they had recorded.
+"""Two ranks with DataLoader workers are killed at any moment; an independent witness has counted their spans.
 
-Each process tells the witness of every span that it has finished, under a name that no other span has. What was saved
-before the kill and what `kinetoscope recover` finds are together these spans, each of them once.
+Each process tells the witness the unique name of every span that it has finished. The traces saved before the kill and
+those of `kinetoscope recover` together have exactly these spans, each once.
 """
 
 import fcntl
@@ -21,10 +21,10 @@ from kinetoscope.recording.recorder_choice import IS_PURE
 pytest.importorskip("torch")
 pytestmark = pytest.mark.skipif(IS_PURE, reason="the recorder in Python keeps everything in memory: a kill loses it")
 
-NUM_KILLS = int(os.environ.get("KINETOSCOPE_KILLS", "3"))
+NUM_KILLS = int(os.environ.get("KINETOSCOPE_KILLS", "2"))
 NUM_RANKS, NUM_WORKERS = 2, 2
 
-# The lock is there so that no kill comes between the end of a span and the word to the witness.
+# The lock prevents a kill between the end of a span and the message to the witness.
 TRAIN = """
 import fcntl, os, sys, time
 folder, rank = sys.argv[1], int(sys.argv[2])
@@ -87,12 +87,12 @@ with Profiler(schedule, JSONTraceHandler(folder + "/run/traces"), strict=True) a
 
 def start(folder, rank):
     command = [sys.executable, "-c", TRAIN, folder, str(rank)]
-    # Workers have it too: when nobody holds it any more, all are dead.
+    # Workers hold it too: when it is free, all processes are dead.
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
 
 
 def wait_until_witnessed(folder, ranks, num_spans):
-    """Until each rank has told of so many spans, and has saved some."""
+    """Waits until each rank has reported so many spans, and has saved some."""
     deadline = time.monotonic() + 300
     while time.monotonic() < deadline:
         lines = (folder / "witness").read_text().splitlines()
@@ -106,7 +106,7 @@ def wait_until_witnessed(folder, ranks, num_spans):
 
 
 def kill(folder, ranks):
-    """Kills all processes of all ranks, none of them between the end of a span and its word to the witness."""
+    """Kills all processes of all ranks, none between the end of a span and its message to the witness."""
     with open(folder / "lock", "rb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         for rank in ranks:
@@ -116,14 +116,14 @@ def kill(folder, ranks):
 
 
 def spans_in(path):
-    """Of each span of a trace that the witness may know: its name, and whether it is cut."""
+    """The name of each span of a trace that the witness may know, and whether it is cut."""
     events = json.loads(path.read_text())["traceEvents"]
     spans = [event for event in events if event["ph"] == "X" and event["name"].startswith(("item ", "work "))]
     return [(event["name"], "cut" in event["args"]) for event in spans]
 
 
 @pytest.mark.parametrize("trial", range(NUM_KILLS))
-def test_what_was_saved_and_what_is_recovered_are_the_spans_that_a_witness_counted(tmp_path, trial):
+def test_saved_and_recovered_traces_together_have_the_spans_that_a_witness_counted(tmp_path, trial):
     (tmp_path / "witness").touch()
     (tmp_path / "lock").touch()
     ranks = [start(tmp_path, rank) for rank in range(NUM_RANKS)]
@@ -141,7 +141,7 @@ def test_what_was_saved_and_what_is_recovered_are_the_spans_that_a_witness_count
     found = [span for path in traces.glob("ep*.json") for span in spans_in(path)]
     was_open = [(name, is_cut) for name, is_cut in found if name not in witnessed]
     assert Counter(name for name, _ in found if name in witnessed) == witnessed
-    # What the witness does not know is what each process was about to end.
+    # The witness does not know the span that each process was about to end.
     assert all(is_cut for _, is_cut in was_open)
     assert max(Counter(name.split("-")[1] for name, _ in was_open).values(), default=0) <= 1
     assert not (tmp_path / "run" / "live").exists()

@@ -1,4 +1,4 @@
-"""What a kill leaves beside the traces and among the system's temporary files goes again. Real processes, killed."""
+"""Files that a kill leaves beside the traces and among the temporary files are removed later. Real kills."""
 
 import json
 import os
@@ -15,7 +15,7 @@ needs_live_folder = pytest.mark.skipif(IS_PURE, reason="the recorder in Python h
 
 @pytest.fixture
 def temporary(tmp_path, monkeypatch):
-    """The folder of the system's temporary files, for this process's children."""
+    """The folder for temporary files of this process's children."""
     folder = tmp_path / "temporary"
     folder.mkdir()
     monkeypatch.setenv("TMPDIR", str(folder))
@@ -104,7 +104,7 @@ for number in range(int(sys.argv[1])):
 """
 
 
-def test_what_a_killed_torch_profiler_left_among_the_temporary_files_goes_at_the_next_export(tmp_path, temporary):
+def test_temporary_files_of_a_killed_torch_profiler_are_removed_at_the_next_export(tmp_path, temporary):
     if not saves_without_gil_here():
         pytest.skip("this torch saves with the lock, by way of a file")
     kill_once(start(tmp_path, SAVES_ALONE, 10**9), lambda: pipes(tmp_path))
@@ -206,7 +206,7 @@ with Profiler(lambda state: ProfilerAction.SKIP, JSONTraceHandler("run/traces", 
 
 
 @needs_live_folder
-def test_recover_removes_nothing_behind_a_link(tmp_path):
+def test_recover_removes_nothing_through_a_link(tmp_path):
     assert run_program(KILLED_IN_MID_FILE, folder=tmp_path).returncode == -9
     (tmp_path / "run" / "traces").rename(tmp_path / "elsewhere")
     (tmp_path / "run" / "traces").symlink_to(tmp_path / "elsewhere")

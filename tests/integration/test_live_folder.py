@@ -33,7 +33,7 @@ def live_folders(run_folder):
 
 # -- kill -9 -----------------------------------------------------------------------------------------------------
 
-# Each thread tells, through a pipe that outlives the process, how many spans it has finished.
+# Each thread writes into a pipe, which outlives the process, how many spans it has finished.
 VICTIM = """
 import os, sys, threading
 from kinetoscope import Profiler, ProfilerAction
@@ -58,7 +58,7 @@ for thread in threads:
 """
 
 
-# The second number: how many spans a thread records before it tells. In the busy ones chunks are spooled meanwhile.
+# The second number: how many spans a thread records before it reports. With many, chunks are spooled meanwhile.
 @pytest.mark.parametrize(("num_threads", "num_quiet"), [(1, 50), (2, 50), (8, 50), (1, 30_000), (2, 15_000)])
 @pytest.mark.parametrize("trial", range(int(os.environ.get("KINETOSCOPE_KILLS", "3"))))
 def test_a_kill_loses_no_finished_span_and_tears_no_record(tmp_path, num_threads, num_quiet, trial):
@@ -139,7 +139,7 @@ def test_live_folder_false_keeps_everything_in_memory(tmp_path):
         assert not (tmp_path / "live").exists()
 
 
-def test_what_finds_no_space_is_dropped_and_the_trace_says_how_much(tmp_path):
+def test_records_without_space_are_dropped_and_the_trace_says_how_many(tmp_path):
     handler = JSONTraceHandler(f"{tmp_path}/traces", merged_trace_filename=None)
     with Profiler(ALWAYS, handler, live_bytes_max=1 << 20, strict=True) as profiler:
         marker = profiler.marker("m")
@@ -168,7 +168,7 @@ def test_a_forked_child_has_none_of_its_parents_events_and_harms_none(tmp_path):
             pass
         with marker:
             token = marker.begin()
-            profiler.run._recorder.run_file = None  # a child that is not told of the run
+            profiler.run._recorder.run_file = None  # a child that does not know the run
             child = os.fork()
             if child == 0:
                 status = 1
@@ -226,7 +226,7 @@ def test_markers_work_in_children_however_they_were_started(tmp_path, method):
     assert sorted(name for name, _, _ in handler.spans()) == ["m", "parent"]
 
 
-# The server was started before the run, and has or has not imported Kinetoscope by then.
+# The server was started before the run, and may or may not have imported Kinetoscope.
 EARLY_SERVER = """
 import multiprocessing, sys
 from tests_of_children import nothing, record_m
@@ -313,7 +313,7 @@ def record_some(tmp_path, folder, num=100):
     return num_live
 
 
-def test_a_folder_that_cannot_be_made_costs_one_warning_and_no_span(tmp_path, caplog):
+def test_a_folder_that_cannot_be_made_gives_one_warning_and_loses_no_span(tmp_path, caplog):
     (tmp_path / "file").write_text("")
     with caplog.at_level(logging.WARNING, "kinetoscope"):
         record_some(tmp_path, tmp_path / "file")
@@ -345,21 +345,21 @@ def small_disk(tmp_path):
     subprocess.run(["umount", "-l", mount], check=True)
 
 
-def test_on_a_full_disk_training_goes_on_and_what_fitted_is_readable(tmp_path, small_disk, caplog):
+def test_on_a_full_disk_training_goes_on_and_the_records_that_fitted_are_readable(tmp_path, small_disk, caplog):
     with caplog.at_level(logging.WARNING, "kinetoscope"):
         num_live = record_some(tmp_path, small_disk, num=200_000)
     assert len([record for record in caplog.records if "live_folder=" in record.getMessage()]) == 1
     assert 0 < num_live < 200_000
 
 
-def test_a_disk_that_is_full_from_the_beginning_costs_one_warning(tmp_path, small_disk, caplog):
+def test_a_disk_that_is_full_from_the_beginning_gives_one_warning(tmp_path, small_disk, caplog):
     (small_disk / "file").write_bytes(bytes((2 << 20) - 4096 * 4))
     with caplog.at_level(logging.WARNING, "kinetoscope"):
         record_some(tmp_path, small_disk)
     assert len([record for record in caplog.records if "live_folder=" in record.getMessage()]) == 1
 
 
-def test_a_read_only_folder_costs_one_warning(tmp_path, small_disk, caplog):
+def test_a_read_only_folder_gives_one_warning(tmp_path, small_disk, caplog):
     subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
     with caplog.at_level(logging.WARNING, "kinetoscope"):
         record_some(tmp_path, small_disk)
@@ -440,7 +440,7 @@ def test_ten_million_spans_that_are_drained_take_no_more_memory_than_one_million
     assert grown < 40 << 20
 
 
-def test_what_workers_recorded_is_read_once_in_the_window_it_belongs_to(tmp_path):
+def test_records_of_workers_are_read_once_in_the_window_they_belong_to(tmp_path):
     data = pytest.importorskip("torch.utils.data")
     handler = MemoryTraceHandler()
     loader = data.DataLoader(MarkedDataset(), batch_size=2, num_workers=2, multiprocessing_context="fork")
@@ -453,7 +453,7 @@ def test_what_workers_recorded_is_read_once_in_the_window_it_belongs_to(tmp_path
             pass
     values = [value for _, _, value in handler.counters()["size"]]
     assert len(set(values)) == len(values)
-    assert len(values) >= 30  # what a worker does between two windows is not recorded
+    assert len(values) >= 30  # a worker's spans between two windows are not recorded
     for cycle in handler.cycles:
         begins = [record.begin for _, record, name in cycle.records() if name.name == "decode"]
         assert all(cycle.begin.monotonic_ns <= begin <= cycle.end.monotonic_ns for begin in begins)

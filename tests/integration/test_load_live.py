@@ -40,7 +40,7 @@ def run(tmp_path):
         process.communicate("go on\n", timeout=30)
 
 
-def test_a_running_job_can_be_looked_at(run: Path):
+def test_a_run_that_still_records_can_be_loaded(run: Path):
     before = sorted(run.rglob("*"))
     (trace,) = kinetoscope.load(run)
     spans = trace.spans.filter(~pl.col("name").str.starts_with("event/")).collect()
@@ -83,7 +83,7 @@ profiler.close()
 """
 
 
-def test_what_a_worker_recorded_in_a_saved_window_is_not_shown_as_unsaved(tmp_path):
+def test_records_of_a_worker_in_a_saved_window_are_not_shown_as_unsaved(tmp_path):
     command = [sys.executable, "-c", WITH_WORKER, str(tmp_path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

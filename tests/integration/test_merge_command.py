@@ -1,4 +1,4 @@
-"""The command ``kinetoscope merge``, in a process of its own, on what stock torch.profiler records on two ranks."""
+"""The command ``kinetoscope merge``, in a process of its own, on traces that torch.profiler records on two ranks."""
 
 import json
 import subprocess
@@ -62,7 +62,7 @@ def test_two_ranks_and_two_cycles_with_stacks_load_in_perfetto_without_an_error(
         assert trace.query(ends)[0]["n"] < 60_000_000_000
 
 
-def test_what_kineto_left_overlapping_is_told_in_args(recorded, tmp_path):
+def test_the_args_say_which_of_kinetos_spans_overlapped(recorded, tmp_path):
     output = tmp_path / "merged.json"
     assert merge(output, recorded / "rank0.0.pt.trace.json").returncode == 0
     events = json.loads(output.read_text())["traceEvents"]

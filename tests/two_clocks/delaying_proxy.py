@@ -1,6 +1,6 @@
 """A TCP proxy between two network namespaces that delays: ``delaying_proxy.py FROM_NAMESPACE TO_NAMESPACE PORT``.
 
-Whatever arrives waits a millisecond, and a random part of another fifth, in each direction.
+All data is delayed by 1 ms and a random part of another 0.2 ms, in each direction.
 """
 
 import ctypes
@@ -48,7 +48,7 @@ if __name__ == "__main__":
         client, _ = listener.accept()
         try:
             server = socket.create_connection(("127.0.0.1", port))
-        except OSError:  # the store is not there yet: whoever asks will ask again
+        except OSError:  # the store is not there yet; the client will try again
             client.close()
             continue
         for one, other in ((client, server), (server, client)):

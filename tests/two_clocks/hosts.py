@@ -1,20 +1,24 @@
-"""Two ranks whose clocks differ, on one machine: by a time namespace, by libfaketime, with a slow network between them.
+"""Two ranks whose clocks differ, on one machine: with a time namespace or libfaketime, and a slow network between them.
 
-Nothing outside the machine is touched. Where this user or this kernel can't do it, `unavailable` says why.
+Nothing outside the machine is touched. If this user or this kernel cannot do it, `unavailable` says why.
 """
 
 import contextlib
+import functools
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from ports import free_port
+from prepared_python import Running, start_with_torch
 
 HOURS_AHEAD = 2
 _FOLDER = Path(__file__).parent
+_RANK = (_FOLDER / "rank.py").read_text()
 _FAKETIME = [f"/usr/lib/{kind}-linux-gnu/faketime/libfaketimeMT.so.1" for kind in ("x86_64", "aarch64")]
 
 IN_A_NETWORK_NAMESPACE = ["unshare", "--net"]
@@ -29,7 +33,7 @@ def faketime(settings: str) -> list[str]:
 
 
 def unavailable(*commands: list[str]) -> str:
-    """Why one of ``commands`` can't be run before another here; empty if all can."""
+    """Why one of ``commands`` cannot run another command here; empty if all can."""
     for command in commands:
         if "LD_PRELOAD=" in command:
             return "libfaketime is not installed (Debian: libfaketime)"
@@ -45,18 +49,12 @@ def unavailable(*commands: list[str]) -> str:
 
 
 def compare(before_rank1: list[str], truth: str, num_runs: int, before_rank0: list[str] | None = None) -> list[dict]:
-    """What rank 1 printed, run by `rank.py` after the command ``before_rank1``."""
+    """The output of rank 1, which runs `rank.py` under the command ``before_rank1``."""
     port = str(free_port())
-    program = [sys.executable, str(_FOLDER / "rank.py")]
-    errors = subprocess.DEVNULL
-    answering = subprocess.Popen([*(before_rank0 or []), *program, "0", port, "0"], stderr=errors)
+    answering = start_rank(before_rank0 or [], _RANK, "0", port, "0")
     try:
-        with contextlib.ExitStack() as stack:
-            if before_rank0:
-                stack.enter_context(_proxy(port))
-            done = subprocess.run(
-                [*before_rank1, *program, "1", port, str(num_runs), truth], capture_output=True, text=True, timeout=300
-            )
+        with _proxy(port) if before_rank0 else contextlib.nullcontext():
+            done = start_rank(before_rank1, _RANK, "1", port, num_runs, truth).wait(300)
         assert done.returncode == 0, done.stderr
         return [json.loads(line) for line in done.stdout.splitlines()]
     finally:
@@ -64,12 +62,39 @@ def compare(before_rank1: list[str], truth: str, num_runs: int, before_rank0: li
         answering.wait()
 
 
+def start_rank(before: list[str], program: str, *arguments: object, **where: Any) -> "Running | _RunningAfter":
+    """Starts a program, after the command ``before`` if there is one."""
+    start = functools.partial(_RunningAfter, before) if before else start_with_torch
+    return start(program, *arguments, **where)
+
+
+class _RunningAfter:
+    """As `Running`, with a Python of its own: what a command changes, it changes for what it starts."""
+
+    def __init__(
+        self,
+        before: list[str],
+        program: str,
+        *arguments: object,
+        folder: Path | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        command = [*before, sys.executable, "-c", program, *map(str, arguments)]
+        pipes: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        self._process = subprocess.Popen(command, cwd=folder, env=environment, text=True, **pipes)
+        self.kill = self._process.kill
+
+    def wait(self, timeout_s: float = 120) -> subprocess.CompletedProcess[str]:
+        output, errors = self._process.communicate(timeout=timeout_s)
+        return subprocess.CompletedProcess(self._process.args, self._process.returncode, output, errors)
+
+
 NEAR, FAR = f"kinetoscope-near-{os.getpid()}", f"kinetoscope-far-{os.getpid()}"
 
 
 @contextlib.contextmanager
 def network_namespaces() -> Iterator[tuple[list[str], list[str]]]:
-    """Two network namespaces with no way between them; the commands that run something in each."""
+    """Two network namespaces without a connection, as the commands that run something in each."""
     try:
         for name in (NEAR, FAR):
             _run("ip", "netns", "add", name)

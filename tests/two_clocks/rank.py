@@ -1,7 +1,7 @@
 """One of two ranks that compare their clocks: ``rank.py RANK PORT NUM_RUNS TRUE_OFFSET_NS|kernel``.
 
-Rank 0 holds the store and answers; rank 1 measures and prints a line of JSON per run: what it estimated, within what
-bound, and what is true. The truth is given, or is what the kernel says behind the back of a library that fakes time.
+Rank 0 has the store and answers. Rank 1 measures and prints a line of JSON per run: its estimate, the bound, and the
+true offset. The true offset is given, or read from the kernel directly, past a library that fakes time.
 """
 
 import ctypes
@@ -28,7 +28,7 @@ def kernel_ns() -> int:
 
 
 def true_offset_ns() -> tuple[int, int]:
-    """What the kernel's clock shows more than this process's, and within what."""
+    """How far the kernel's clock is ahead of this process's, and the uncertainty."""
     pairs = []
     for _ in range(20):
         before, kernel, after = time.monotonic_ns(), kernel_ns(), time.monotonic_ns()

@@ -1,4 +1,4 @@
-"""The C compiles for the machines that people look at traces on, and its recorder for those that they train on."""
+"""The C compiles for all machines on which people look at traces, and the recorder for those on which they train."""
 
 import importlib.util
 import subprocess
@@ -42,7 +42,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def compile_for(tmp_path_factory):
-    """Compiles files for a target without linking them; returns what the compiler says of each that it refuses."""
+    """Compiles files for a target without linking them; returns the compiler's errors for each file."""
     folder = tmp_path_factory.mktemp("targets")
     windows_pyconfig = folder / "windows_pyconfig.h"
     windows_pyconfig.write_text(WINDOWS_PYCONFIG)

@@ -131,6 +131,6 @@ def test_a_folder_of_a_torch_profilers_own_stays(tmp_path):
     assert "elsewhere/rank0.6.pt.trace.json" in files(tmp_path)
 
 
-def test_what_is_no_torch_profiler_is_refused_by_name(tmp_path):
+def test_an_argument_that_is_no_torch_profiler_is_refused_by_name(tmp_path):
     with pytest.raises(SettingsError, match="torch holds 'yes'"):
         kinetoscope.profile(tmp_path, torch="yes")

@@ -1,4 +1,4 @@
-"""The module in C as a whole: whatever Python does with its objects, it gets an answer or an exception, no crash."""
+"""The module in C as a whole: whatever Python does with its objects, the result is a value or an exception."""
 
 import ctypes
 import struct
@@ -20,7 +20,7 @@ def events(first: int, count: int) -> bytes:
 
 
 def rewriting(num_events: int) -> "_native.TraceText":
-    """A text that has been looked at, and is to be written as it was."""
+    """A text after the first pass, to be written unchanged."""
     text = _native.TraceText(True, 1000, b"", False, False)
     piece = events(0, num_events)
     assert text.survey(piece, 0, len(piece), True, 0)[0] == len(piece)
@@ -42,7 +42,7 @@ def test_lines_of_a_trace_stay_as_they_are_while_more_of_it_is_written_and_when_
         assert b'"name":"%d"' % (100 * first) in at_first
 
 
-def test_lines_that_nobody_looks_at_any_more_make_room_for_the_next_ones():
+def test_the_memory_of_unused_lines_is_reused_for_the_next_ones():
     text, piece = rewriting(1000), events(0, 1000)
     addresses = set()
     for _ in range(5):
@@ -52,14 +52,14 @@ def test_lines_that_nobody_looks_at_any_more_make_room_for_the_next_ones():
     assert len(addresses) == 1, "each piece is written to a buffer of its own"
 
 
-def test_the_last_packets_of_a_trace_outlive_it():
+def test_the_last_packets_of_a_trace_stay_valid_after_it_is_freed():
     text = rewriting(10)
     lines = text.finish_writing()
     del text
     assert bytes(lines) == b""
 
 
-def test_lines_of_kinetos_text_outlive_the_next_ones_and_what_made_them(tmp_path):
+def test_lines_of_kinetos_text_stay_valid_after_the_next_ones_and_after_their_object(tmp_path):
     (tmp_path / "end").write_bytes(b"]}")
     line = b'{"ph":"X","name":"a","pid":1,"tid":1,"ts":7.125,"dur":1\n  },'
     found = _native.KinetoLines(-1000, [], (), line * 100)
@@ -79,12 +79,12 @@ def test_lines_of_kinetos_text_outlive_the_next_ones_and_what_made_them(tmp_path
         ("PyMemoryView_FromMemory", "a view needs an owner (owned_bytes.h)"),
     ],
 )
-def test_no_source_has(word, instead):
+def test_no_c_source_has_a_forbidden_word(word, instead):
     found = [path.name for path in SOURCES.rglob("*.[ch]*") if word in path.read_text()]
     assert not found, f"{', '.join(found)}: {instead}"
 
 
-def test_lines_of_c_fit_a_screen():
+def test_lines_of_c_have_at_most_100_columns():
     lines = [(path.name, line) for path in SOURCES.rglob("*.[ch]*") for line in path.read_text().splitlines()]
     assert [(name, line) for name, line in lines if len(line) > 100] == []
 
@@ -98,14 +98,14 @@ TYPES = {kind.__name__: kind for kind in (*vars(_native).values(), *DESCRIPTORS)
 
 
 def run_alone(*command: object) -> None:
-    """Runs Python in a process of its own, so that a crash is a failure that says where."""
+    """Runs Python in a process of its own, so that a crash is a test failure that says where."""
     arguments = [sys.executable, "-X", "faulthandler", *map(str, command)]
     ended = subprocess.run(arguments, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=100)
     assert ended.returncode == 0, ended.stdout[-2000:] + ended.stderr[-4000:]
 
 
 @pytest.mark.parametrize("name", [*TYPES, "FUNCTIONS"])
-def test_however_an_object_is_made_and_whatever_it_is_called_with_there_is_an_answer_or_an_exception(name, tmp_path):
+def test_any_call_of_any_object_returns_or_raises_however_the_object_was_made(name, tmp_path):
     run_alone(
         "-c",
         f"import os, runpy, sys; os.chdir({str(tmp_path)!r}); sys.argv[1:] = [{name!r}];"
@@ -114,7 +114,7 @@ def test_however_an_object_is_made_and_whatever_it_is_called_with_there_is_an_an
 
 
 @pytest.mark.parametrize("name", [name for name in TYPES if name not in MADE_BY_PYTHON])
-def test_what_only_c_makes_cannot_be_made_in_python(name):
+def test_objects_that_only_c_makes_cannot_be_made_in_python(name):
     kind = TYPES[name]
     for make in (kind, lambda: kind.__new__(kind), lambda: object.__new__(kind)):
         with pytest.raises(TypeError):
@@ -143,7 +143,7 @@ def test_a_recorder_that_starts_anew_in_its_own_process_records_on():
     with span:
         pass
     [(*_, chunks)] = recorder.take_at_close()
-    assert sum(map(len, chunks)) == 2  # whose it is, and the span
+    assert sum(map(len, chunks)) == 2  # the track mark, and the span
 
 
 def test_a_span_whose_recorder_started_anew_before_it_began_is_not_recorded():
@@ -200,7 +200,7 @@ def instants(count: int) -> bytes:
     return struct.pack("<qqIIHBBI", 5, 0, 0, 0, 0, 2, 0, 0) * count
 
 
-def test_what_finishes_a_save_takes_nothing_but_what_began_one():
+def test_finishing_a_save_accepts_only_the_object_that_began_it():
     saving = pytest.importorskip("kinetoscope._kineto_save", reason="Kineto's save in C++ was not built")
     make = ctypes.pythonapi.PyCapsule_New
     make.restype, make.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)

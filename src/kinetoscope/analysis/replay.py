@@ -35,7 +35,8 @@ CAUSES = ("data", "sync", "launch", "transfer", "python", "gc", "compile")
 PARTS = ("data", "launch", "python", "gc", "compile")
 """What the time of a host edge is made of, in columns of these names; the rest is operators and other calls."""
 
-_DROPPED = -(2**63)
+DROPPED = -(2**63)
+"""The changed weight of an edge that is gone."""
 
 
 @dataclass(frozen=True)
@@ -175,7 +176,7 @@ def _replay(times: Sequence[int], edges: Sequence[tuple[int, int, int, int]]) ->
     replayed = list(times)
     for node in TopologicalSorter({node: [edge[0] for edge in found] for node, found in to.items()}).static_order():
         before = max((times[source] + weight for source, weight, _ in to[node]), default=times[node])
-        kept = [replayed[source] + changed for source, _, changed in to[node] if changed != _DROPPED]
+        kept = [replayed[source] + changed for source, _, changed in to[node] if changed != DROPPED]
         replayed[node] = max(kept, default=times[node]) + times[node] - before
     return replayed
 
@@ -192,8 +193,8 @@ def _changed_weight(change: Change) -> "pl.Expr":
         is_transfer = kind.is_in(["collective", "device"]) & pl.col("is_communication")
         changed = pl.when(is_transfer).then(0).otherwise(changed)
     if "sync" in change.without:
-        changed = pl.when(kind == "sync").then(_DROPPED).otherwise(changed)
+        changed = pl.when(kind == "sync").then(DROPPED).otherwise(changed)
     if change.on_time is not None:
         is_late = (kind == "collective") & pl.col("is_entry") & (pl.col("rank") == change.on_time)
-        changed = pl.when(is_late).then(_DROPPED).otherwise(changed)
+        changed = pl.when(is_late).then(DROPPED).otherwise(changed)
     return changed

@@ -30,6 +30,7 @@ CPU_COLLECTIVES = r"^gloo:"
 
 _UNCHECKED = {"check_sortedness": False}  # polars cannot check it within groups, and says so
 STEP = "ProfilerStep#"
+_NO_TRACK = 2**32 - 1
 _BATCH = "event/batch"
 _NUMBER = r"[ #_]?(\d{1,18})$"
 _COLUMNS = ("ts", "dur", "name", "category", "track", "correlation", "stream", "device", "batch", "external_id")
@@ -63,12 +64,12 @@ class RankWindow:
     steps: "pl.DataFrame"
 
     @cached_property
-    def loop_track(self) -> int | None:
-        """The thread of the training loop: the one with the steps, else the one with the most operators."""
+    def loop_track(self) -> int:
+        """The thread of the training loop: the one with the steps, else the one with the most operators, if any."""
         if len(self.steps):
             return int(self.steps["track"][0])
         counts = self.operators.group_by("track").len().sort("len", "track", descending=[True, False])
-        return int(counts["track"][0]) if len(counts) else None
+        return int(counts["track"][0]) if len(counts) else _NO_TRACK
 
     @cached_property
     def operators(self) -> "pl.DataFrame":

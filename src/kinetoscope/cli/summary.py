@@ -4,7 +4,6 @@ import argparse
 
 from kinetoscope.analysis.analyze import RunReport, analyze
 from kinetoscope.cli.paths import load_all
-from kinetoscope.errors import SettingsError
 
 _EXAMPLES = """\
 examples:
@@ -57,6 +56,6 @@ def _ranks(text: str) -> frozenset[int]:
     for part in text.split(","):
         first, _, last = part.partition("-")
         if not (first.isdecimal() and (last or first).isdecimal()):
-            raise SettingsError(f"Cannot read the ranks {text!r}. Write them as in --ranks 0,4-7.")
+            raise argparse.ArgumentTypeError(f"cannot read the ranks {text!r}; write them as in 0,4-7")
         found |= set(range(int(first), int(last or first) + 1))
     return frozenset(found)

@@ -5,7 +5,7 @@ from typing import Any
 
 from kinetoscope.composer.marker import EngineMarker
 from kinetoscope.recording.cycle import LastingSpans
-from kinetoscope.recording.marker import MOST_IDLE, Marker, MarkerSettings
+from kinetoscope.recording.marker import MOST_IDLE, AskedMarker, Marker, MarkerSettings
 from kinetoscope.recording.schedule import ProfilerAction
 
 _PARTS = ("forward", "loss", "backward")
@@ -28,21 +28,19 @@ class EngineMarkers:
     def __init__(self, make: MakeMarker, lasting: Callable[[], LastingSpans]) -> None:
         self._make = make
         self._lasting = lasting
-        self._known_by_microbatch: list[dict[str, tuple[Any, ...]]] = [{}]
+        self._known_by_microbatch: list[dict[str, tuple[Marker, tuple[Any, ...]]]] = [{}]
         self._microbatch = 0
         self._known = self._known_by_microbatch[0]
 
-    def get(self, name: str, actions: Any, on_start: bool, on_finish: bool, categories: Any) -> Marker:
-        """The marker with that name, as `Profiler.marker` describes it."""
-        known = self._known.get(name)
-        if known is None or known[1:] != (actions, on_start, on_finish, categories):
-            return self._get(name, actions, on_start, on_finish, categories)
-        return known[0]
+    def find(self, asked: AskedMarker) -> Marker:
+        """The marker that the face was asked for."""
+        known = self._known.get(asked[0])
+        return known[0] if known is not None and known[1] == asked else self._make_known(asked)
 
     def forget_open(self) -> None:
         """Ends the spans that the engine left open because the Trainer was interrupted."""
         for known in list(self._known_by_microbatch):
-            for marker, *_ in known.values():
+            for marker, _ in known.values():
                 if isinstance(marker, EngineMarker):
                     marker.finish()
         self._turn_to(0)
@@ -58,7 +56,8 @@ class EngineMarkers:
             self._known_by_microbatch.append({})
         self._microbatch, self._known = microbatch, self._known_by_microbatch[microbatch]
 
-    def _get(self, name: str, actions: Any, on_start: bool, on_finish: bool, categories: Any) -> Marker:
+    def _make_known(self, asked: AskedMarker) -> Marker:
+        name, actions, on_start, on_finish, categories = asked
         event = name.rpartition(_ENGINE)[2] if _ENGINE in name else ""
         args = (("microbatch", self._number(event)),) if event in _OF_MICROBATCH else ()
         is_engine = name == _ENGINE + event
@@ -73,7 +72,7 @@ class EngineMarkers:
             self._follow(marker, event)
         if len(self._known) >= MOST_IDLE:
             self._forget_names_of_others()
-        self._known[name] = (marker, _copy(actions), on_start, on_finish, _copy(categories))
+        self._known[name] = marker, tuple(list(given) if isinstance(given, list) else given for given in asked)
         return marker
 
     def _forget_names_of_others(self) -> None:
@@ -99,7 +98,3 @@ class EngineMarkers:
         ended.
         """
         return max(0, self._microbatch - (event == "after_backward"))
-
-
-def _copy(given: Any) -> Any:
-    return list(given) if isinstance(given, list) else given

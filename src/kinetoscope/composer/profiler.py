@@ -1,8 +1,6 @@
 """composer: the Profiler, under Composer's module path. The events of a Trainer drive a run of our engine."""
 
-import os
-from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
 from kinetoscope.clock.clock import SystemClock
@@ -15,7 +13,8 @@ from kinetoscope.composer.torch_profiler import TorchProfiler
 from kinetoscope.composer.trainer_loop import TrainerLoop
 from kinetoscope.errors import ProfilerStateError, SettingsError
 from kinetoscope.recording.contract import RunSettings, check_callbacks
-from kinetoscope.recording.marker import RECORDING_ACTIONS, Marker, ProfilerMarkers
+from kinetoscope.recording.marker import ProfilerMarkers
+from kinetoscope.recording.profiler import AnyProfiler
 from kinetoscope.recording.run import Run
 from kinetoscope.recording.schedule import ProfilerAction
 from kinetoscope.training.event import Event
@@ -25,7 +24,7 @@ from kinetoscope.training.wording import missing_options
 __all__ = ["Profiler"]
 
 
-class Profiler(TrainerCallback):
+class Profiler(AnyProfiler, TrainerCallback):
     """Records what a Composer Trainer does, by a schedule, and hands each finished cycle to its trace handlers.
 
         profiler = Profiler(cyclic_schedule(warmup=1, active=4), [JSONTraceHandler()])
@@ -69,57 +68,43 @@ class Profiler(TrainerCallback):
         *,
         strict: bool = False,
     ) -> None:
+        memory_needs = torch_prof_record_shapes, torch_prof_profile_memory, torch_prof_with_stack
         if torch_prof_memory_filename is not None:
-            _check_memory_options(
-                torch_prof_record_shapes=torch_prof_record_shapes,
-                torch_prof_profile_memory=torch_prof_profile_memory,
-                torch_prof_with_stack=torch_prof_with_stack,
-            )
+            _check_memory_options(*memory_needs)
         handlers = list(trace_handlers) if isinstance(trace_handlers, Sequence) else [trace_handlers]
-        remote = [torch_prof_remote_file_name, torch_prof_memory_remote_file_name]
-        for handler in handlers:
-            if isinstance(handler, JSONTraceHandler):
-                remote += [handler.remote_file_name, handler.merged_trace_remote_file_name]
-        self.remote_filenames: list[str] = [name for name in remote if name]
+        torch_remote = torch_prof_remote_file_name, torch_prof_memory_remote_file_name
+        self.remote_filenames = [name for name in (*torch_remote, *_remote_names(handlers)) if name]
         """The remote names as they were given: for those with a scheme the Trainer makes loggers that upload."""
         self._callbacks: list[Any] = []
-        if sys_prof_cpu or sys_prof_memory or sys_prof_disk or sys_prof_net:
-            self._callbacks.append(
-                SystemProfiler(
-                    profile_cpu=sys_prof_cpu,
-                    profile_memory=sys_prof_memory,
-                    profile_disk=sys_prof_disk,
-                    profile_net=sys_prof_net,
-                    stats_thread_interval_seconds=sys_prof_stats_thread_interval_seconds,
-                )
+        system = sys_prof_cpu, sys_prof_memory, sys_prof_disk, sys_prof_net
+        if any(system):
+            self._callbacks.append(SystemProfiler(*system, sys_prof_stats_thread_interval_seconds))
+        if any(memory_needs) or torch_prof_with_flops:
+            torch_profiler = TorchProfiler(
+                folder=torch_prof_folder,
+                filename=torch_prof_filename,
+                remote_file_name=torch_prof_remote_file_name,
+                memory_filename=torch_prof_memory_filename,
+                memory_remote_file_name=torch_prof_memory_remote_file_name,
+                overwrite=torch_prof_overwrite,
+                use_gzip=torch_prof_use_gzip,
+                record_shapes=torch_prof_record_shapes,
+                profile_memory=torch_prof_profile_memory,
+                with_stack=torch_prof_with_stack,
+                with_flops=torch_prof_with_flops,
+                num_traces_to_keep=torch_prof_num_traces_to_keep,
             )
-        if torch_prof_record_shapes or torch_prof_profile_memory or torch_prof_with_stack or torch_prof_with_flops:
-            self._callbacks.append(
-                TorchProfiler(
-                    folder=torch_prof_folder,
-                    filename=torch_prof_filename,
-                    remote_file_name=torch_prof_remote_file_name,
-                    memory_filename=torch_prof_memory_filename,
-                    memory_remote_file_name=torch_prof_memory_remote_file_name,
-                    overwrite=torch_prof_overwrite,
-                    use_gzip=torch_prof_use_gzip,
-                    record_shapes=torch_prof_record_shapes,
-                    profile_memory=torch_prof_profile_memory,
-                    with_stack=torch_prof_with_stack,
-                    with_flops=torch_prof_with_flops,
-                    num_traces_to_keep=torch_prof_num_traces_to_keep,
-                )
-            )
+            self._callbacks.append(torch_profiler)
         self._settings = RunSettings(schedule=schedule, strict=strict)
         self._markers = ProfilerMarkers(SystemClock())
         self._engine_markers = EngineMarkers(self._markers.get, lambda: self.run.lasting)
         self._trainer_state: TrainerState | None = None
+        self._find_marker = self._engine_markers.find
         self._make_run(State(), check_callbacks(handlers, "trace_handlers"))
 
     def _make_run(self, state: RunState, handlers: list[Any]) -> None:
         """A new run. Each Trainer gets its own; before there is a Trainer, the profiler has a run that never begins."""
         self.run = Run(self, self._settings, self._markers, state, self._callbacks, handlers)
-        """Used by sources and handlers."""
         self._loop = TrainerLoop(self.run, self._engine_markers)
 
     # -- what a Trainer and its engine touch ------------------------------------------------------------------
@@ -186,52 +171,22 @@ class Profiler(TrainerCallback):
         """The Trainer's state; None before `bind_to_state`."""
         return self._trainer_state
 
-    @property
-    def trace_handlers(self) -> list[Any]:
-        """The trace handlers. May be set to one or several."""
-        return self.run.handlers
-
-    @trace_handlers.setter
-    def trace_handlers(self, handlers: Any) -> None:
-        self.run.set_handlers(check_callbacks(handlers, "trace_handlers"))
-
-    def marker(
-        self,
-        name: str,
-        actions: Iterable[ProfilerAction] = RECORDING_ACTIONS,
-        record_instant_on_start: bool = False,
-        record_instant_on_finish: bool = False,
-        categories: Iterable[str] = (),
-    ) -> Marker:
-        """The marker with that name, made once; see `kinetoscope.Profiler.marker`. The engine's own markers
-        (``event/...``) also record the batch that saves.
-        """
-        return self._engine_markers.get(name, actions, record_instant_on_start, record_instant_on_finish, categories)
-
     def get_action(self) -> ProfilerAction:
         """The action of the current batch; SKIP before `bind_to_state`."""
         return self.run.get_action() if self._trainer_state is not None else ProfilerAction.SKIP
 
-    def schedule(self, state: RunState) -> ProfilerAction:
-        """The schedule's action for ``state``. If the schedule raises or returns no action: SKIP, and one report in the
-        log.
-        """
-        return self.run.schedule(state)
 
-    def record_chrome_json_trace_file(self, filepath: str | os.PathLike[str]) -> None:
-        """Adds a file of Chrome JSON events to the cycle that is being recorded; see `kinetoscope.Profiler`."""
-        self.run.take_over_file(Path(filepath))
-
-    @property
-    def resumption_batch_idx(self) -> int:
-        """The batch, in its epoch, at which the run was resumed, or 0. A schedule's skip counts from it."""
-        return self.run.resumption_batch
-
-    @resumption_batch_idx.setter
-    def resumption_batch_idx(self, batch: int) -> None:
-        self.run.resume_at(batch)
+def _check_memory_options(record_shapes: bool, profile_memory: bool, with_stack: bool) -> None:
+    needs = {
+        "torch_prof_record_shapes": record_shapes,
+        "torch_prof_profile_memory": profile_memory,
+        "torch_prof_with_stack": with_stack,
+    }
+    if missing := missing_options(needs):
+        raise SettingsError(f"torch_prof_memory_filename needs {missing} as well.")
 
 
-def _check_memory_options(**options: bool) -> None:
-    if needed := missing_options(options):
-        raise SettingsError(f"torch_prof_memory_filename needs {needed} as well.")
+def _remote_names(handlers: list[Any]) -> Iterator[str | None]:
+    for handler in handlers:
+        if isinstance(handler, JSONTraceHandler):
+            yield from (handler.remote_file_name, handler.merged_trace_remote_file_name)

@@ -1,7 +1,7 @@
-"""formats: Chrome JSON traces. Files of any shape flow in, and events with integer nanoseconds out; and back.
+"""Reads and writes Chrome JSON traces, of any shape, as events with integer nanoseconds.
 
-The only file that knows microseconds: outside it ``ts`` is absolute unix nanoseconds and ``dur`` nanoseconds.
-Format: "Trace Event Format" (Google), with ``baseTimeNanoseconds`` as Kineto writes it.
+Outside of ``formats/chrome*.py`` nothing is in microseconds: ``ts`` is absolute unix nanoseconds and ``dur``
+nanoseconds. Format: "Trace Event Format" (Google), with ``baseTimeNanoseconds`` as Kineto writes it.
 """
 
 import contextlib
@@ -23,20 +23,18 @@ from kinetoscope.formats.chrome_stream import NOT_STRICT, Event, OneByOne, not_a
 from kinetoscope.formats.compression import read_unpacked
 
 _BASE_FIELD = "baseTimeNanoseconds"
-_HEADER_EVENT = (
-    "kinetoscope_header"  # in a bare list, the metadata event that holds what an object has beside its events
-)
-_UNIX_NS = 10**18  # September 2001: a time stamp beyond it counts from 1970, one before it from the file's base
-_DOUBLES_LOSE_DIGITS_FROM_US = 2**42  # there a double is right to half a nanosecond, and times 1000 no more
+_HEADER_EVENT = "kinetoscope_header"  # in a bare list, the metadata event that holds the header
+_UNIX_NS = 10**18  # September 2001: a later time stamp counts from 1970, an earlier one from the file's base
+_DOUBLES_LOSE_DIGITS_FROM_US = 2**42  # a double is exact to half a nanosecond here, but not after times 1000
 _CHUNK_BYTES = 1 << 20
-# A string that ends in a backslash. Perfetto's scanner takes the quote after it for an escaped one and loses the whole
-# trace, unless the last backslash is written by its number.
+# A string that ends in a backslash. Perfetto's scanner mistakes the quote after it for an escaped one and loses the
+# whole trace, unless the last backslash is written as \u005c.
 _BACKSLASH_AT_END = re.compile(rb'(?<!\\)((?:\\\\)*)\\\\"')
 
 
 @dataclass(slots=True)
 class ChromeTrace:
-    """One trace file in memory. ``header`` is everything beside the events; it is empty for a bare list."""
+    """One trace file in memory. ``header`` has all fields beside the events; it is empty for a bare list."""
 
     path: str
     header: dict[str, Any]
@@ -54,8 +52,8 @@ class _Times(msgspec.Struct):
 def read_chrome(path: str | os.PathLike[str]) -> ChromeTrace:
     """The trace in a Chrome JSON file: object or list, plain or gzip, whole or damaged.
 
-    Every event keeps all its fields; only ``ts`` and ``dur`` become integers of nanoseconds, ``ts`` counted from
-    1970. Of a damaged file every complete event is read, and ``repairs`` says what was done.
+    Every event keeps all its fields; ``ts`` and ``dur`` become integers of nanoseconds, ``ts`` since 1970. Of a damaged
+    file every complete event is read, and ``repairs`` says what was done.
     Raises `TraceFileError` when the file is empty, binary or no trace.
     """
     name = os.fspath(path)
@@ -75,9 +73,9 @@ def collect_chrome(
     keep: Callable[[Event], Event] = lambda event: event,
     on_bytes: Callable[[int], None] | None = None,
 ) -> ChromeTrace:
-    """The same trace, read event by event: in memory are those that came so far, as ``keep`` leaves them.
+    """The same trace, read event by event: only the events, as ``keep`` returns them, are in memory.
 
-    ``on_bytes`` is called now and then with the bytes of the file that were read since.
+    ``on_bytes`` is called now and then with the number of bytes read since the last call.
     """
     taker = _Collecting(keep)
     name = os.fspath(path)
@@ -90,15 +88,15 @@ def collect_chrome(
 
 
 def _settled(trace: ChromeTrace) -> ChromeTrace:
-    """The trace with the header and the clock that its events tell of."""
+    """The trace with the header and the clock that are in its events."""
     _take_header_event(trace)
     _find_clock(trace)
     return trace
 
 
 def read_header(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """What a Chrome JSON file says before its events, or, in a bare list of ours, in the metadata that it begins with:
-    the rest is not read.
+    """The fields before the events of a Chrome JSON file, or the header in the first metadata events of a bare list of
+    ours. The rest of the file is not read.
 
     Raises `TraceFileError` when the file is empty, binary or no trace.
     """
@@ -120,12 +118,12 @@ def _whole(name: str, document: Any, content: bytes) -> ChromeTrace:
 
 
 def nothing_left(name: str) -> TraceFileError:
-    """The error for a file so damaged that there is nothing to go on with."""
+    """The error for a file that is so damaged that no event is left."""
     return not_a_trace(name, "it is damaged, and no complete event is left in it")
 
 
 def without_events(name: str) -> TraceFileError:
-    """The error for a file whose list is one of something else."""
+    """The error for a file whose list has no events in it."""
     return not_a_trace(name, 'it has no event: nothing in its list has a phase ("ph")')
 
 
@@ -136,8 +134,8 @@ def has_phase(event: Event) -> bool:
 
 
 def require_event(path: str | os.PathLike[str]) -> None:
-    """Raises `TraceFileError` if a file is no trace. An empty list of events is one; else it is read up to its first
-    event."""
+    """Raises `TraceFileError` if a file is no trace. It is read up to its first event; an empty list of events is a
+    trace."""
     name, taker = os.fspath(path), _FirstEvent()
     try:
         streamed = stream_chrome(name, taker)
@@ -150,7 +148,7 @@ def require_event(path: str | os.PathLike[str]) -> None:
 
 
 class _Collecting(OneByOne):
-    """Takes all events as the lenient reader reads them."""
+    """Takes all events from the lenient reader."""
 
     def __init__(self, keep: Callable[[Event], Event] = lambda event: event) -> None:
         self.events: list[Event] = []
@@ -164,11 +162,11 @@ class _Collecting(OneByOne):
 
 
 class _EnoughError(Exception):
-    """What is looked for was found."""
+    """What was searched for is found."""
 
 
 class _FirstEvent(OneByOne):
-    """Looks for an event."""
+    """Stops at the first event."""
 
     num_entries = 0
 
@@ -180,7 +178,7 @@ class _FirstEvent(OneByOne):
 
 
 class _FirstMetadata(_Collecting):
-    """Takes the metadata that a list begins with, up to a header."""
+    """Takes the first metadata events of a list, up to a header."""
 
     def take_odd(self, event: Event, text: bytes) -> bool:
         if event.get("ph") != "M":
@@ -199,8 +197,8 @@ def _take_header_event(trace: ChromeTrace) -> None:
 
 
 def header_in(metadata: Sequence[Event]) -> dict[str, Any]:
-    """The header that a bare list of ours holds in a metadata event, in its first one unless another program has added
-    some; empty for any other list."""
+    """The header that a bare list of ours has in a metadata event (the first, unless another program added some);
+    empty for any other list."""
     found = next((event for event in metadata if event.get("name") == _HEADER_EVENT), {})
     args = found.get("args")
     return args if isinstance(args, dict) else {}
@@ -231,7 +229,7 @@ def _only_dicts(events: list[Any], repairs: list[str]) -> list[Event]:
 
 
 def _restore_digits(events: list[Event], content: bytes) -> None:
-    """Reads large time stamps again as decimals: absolute microseconds with a fraction do not fit a double."""
+    """Reads large time stamps again, as decimals: absolute microseconds with a fraction do not fit into a double."""
     if not any(type(ts := event.get("ts")) is float and abs(ts) >= _DOUBLES_LOSE_DIGITS_FROM_US for event in events):
         return
     is_list = content.lstrip()[:1] == b"["
@@ -240,13 +238,13 @@ def _restore_digits(events: list[Event], content: bytes) -> None:
         if isinstance(times, dict):
             times = msgspec.json.decode(times["traceEvents"], type=list[_Times])
     except (msgspec.DecodeError, UnicodeDecodeError):
-        return  # odd types somewhere: the rounded numbers are the best there is
+        return  # some fields have odd types: the rounded numbers must do
     for event, exact in zip(events, cast("list[_Times]", times), strict=True):
         event |= {key: value for key in ("ts", "dur") if (value := getattr(exact, key)) is not None}
 
 
 def _find_clock(trace: ChromeTrace) -> None:
-    """Makes times count from 1970, where the file says from when they do."""
+    """Makes times count from 1970, if the file has a base."""
     trace.base_ns = find_base_ns(trace.header, trace.events)
     timed = [event for event in trace.events if "ts" in event]
     trace.has_clock = trace.base_ns > 0 or any(event["ts"] > _UNIX_NS and event.get("ph") != "M" for event in timed)
@@ -255,9 +253,9 @@ def _find_clock(trace: ChromeTrace) -> None:
 
 
 def find_base_ns(header: Mapping[str, Any], events: Iterable[Event]) -> int:
-    """What the time stamps of a file count from, in unix nanoseconds, as header or first metadata says; or 0.
+    """The base of a file's time stamps in unix nanoseconds, from its header or first metadata event; 0 if it has none.
 
-    A base in a far future, which no clock shows, is none.
+    A base in the far future, which no clock shows, does not count.
     """
     base = header.get(_BASE_FIELD) or _base_in_first_metadata(events)
     try:
@@ -274,7 +272,7 @@ def _base_in_first_metadata(events: Iterable[Event]) -> Any:
 
 
 def _to_nanoseconds(trace: ChromeTrace) -> None:
-    """Turns ``ts`` and ``dur`` of every event into nanoseconds; leaves out events whose time is no number."""
+    """Converts ``ts`` and ``dur`` of every event to nanoseconds; leaves out events whose time is not a number."""
     kept = [event for event in trace.events if event_to_nanoseconds(event, 0)]
     if len(kept) < len(trace.events):
         trace.repairs.append(f"{len(trace.events) - len(kept)} events whose time is not a number were left out.")
@@ -284,11 +282,11 @@ def _to_nanoseconds(trace: ChromeTrace) -> None:
 class ChromeWriter:
     """Writes a Chrome JSON object, one line per event, to a binary stream as the events come.
 
-    ``header`` gives the fields beside the events. ``as_list`` writes a bare list, as Composer does: then the header
-    is in a first event, of process ``rank``, which viewers pass over. What no JSON can hold is made to fit: lone
-    surrogates become text such as ``\\ud800``, numpy scalars numbers, anything else its ``str``. NaN and infinities
-    become null and are named under ``not_finite`` (where a counter's series is, since Perfetto takes only numbers from
-    a counter's args, left out of the args, and named beside them).
+    ``header`` gives the fields beside the events. ``as_list`` writes a bare list, as Composer does: then the header is
+    in a first event of process ``rank``, which viewers ignore. What JSON cannot hold is converted: lone surrogates
+    become text such as ``\\ud800``, numpy scalars become numbers, anything else its ``str``. NaN and infinities become
+    null and are named under ``not_finite``. In a counter, whose args must all be numbers for Perfetto, such a series is
+    left out of the args and named in a field beside them.
     """
 
     def __init__(
@@ -304,7 +302,7 @@ class ChromeWriter:
     def __enter__(self) -> Self:
         if self._as_list:
             self._stream.write(b"[")
-            # Composer's merger, and others, leave out what has no pid and tid.
+            # Composer's merger and others leave out events without pid and tid.
             self.write([{"ph": "M", "name": _HEADER_EVENT, "pid": self._rank, "tid": 1, "args": self._header}])
             return self
         fields = (encode_json(key) + b": " + encode_json(value) for key, value in self._header.items())
@@ -330,19 +328,19 @@ class ChromeWriter:
         self._stream.write(chunk)
 
     def write_lines(self, lines: bytes | bytearray | memoryview) -> None:
-        """Adds events that are text already, each with a comma and a line break before it."""
+        """Adds events that are text already, each after a comma and a line break."""
         if len(lines):
             self._stream.write(lines if self._separator == b",\n" else memoryview(lines)[1:])
             self._separator = b",\n"
 
     @property
     def base_ns(self) -> int:
-        """What time stamps in the file count from, in unix nanoseconds."""
+        """The base of time stamps in the file, in unix nanoseconds."""
         return self._base_ns
 
 
 def encode_event(event: Event, base_ns: int) -> bytes:
-    """An event as text; its ``ts`` and ``dur`` are nanoseconds, and ``ts`` counts from ``base_ns`` in the text."""
+    """An event as text. Its ``ts`` and ``dur`` are nanoseconds; in the text ``ts`` counts from ``base_ns``."""
     timed = event.copy()
     if "ts" in timed:
         timed["ts"] = _microseconds(timed["ts"] - base_ns)
@@ -356,17 +354,17 @@ def _encode(event: Event) -> bytes:
         line = _ENCODER.encode(event)
     except _NOT_ENCODABLE:
         return _ENCODER.encode(_make_plain(event))
-    # msgspec writes NaN as null without a word: where a null stands, look what it was.
+    # msgspec silently writes NaN as null: look at every null.
     return _ENCODER.encode(_make_plain(event)) if b"null" in line else line
 
 
 def _spare_perfetto(line: bytes) -> bytes:
-    """The line with no string that Perfetto cannot take."""
+    """The line without strings that Perfetto cannot read."""
     return _BACKSLASH_AT_END.sub(rb'\1\\u005c"', line) if b'\\\\"' in line else line
 
 
 def encode_json(value: Any) -> bytes:
-    """Any value as JSON that every parser takes; NaN and infinities become null."""
+    """Any value as JSON that every parser can read; NaN and infinities become null."""
     try:
         return _ENCODER.encode(value)
     except _NOT_ENCODABLE:
@@ -402,13 +400,13 @@ def _flag(event: Event, not_finite: dict[str, str]) -> Event:
 
 
 class _Plain:
-    """Makes a value of plain JSON types, and notes by its path what was NaN or infinite."""
+    """Converts values to plain JSON types, and notes the paths of those that were NaN or infinite."""
 
     def __init__(self) -> None:
         self.not_finite: dict[str, str] = {}
 
     def convert(self, value: Any, path: str) -> Any:
-        """The value; ``path`` is where it stands in its event, such as ``args.loss[2]``."""
+        """The converted value; ``path`` is its place in the event, such as ``args.loss[2]``."""
         if value is None or isinstance(value, (bool, int, msgspec.Raw)):
             return value
         if isinstance(value, float):

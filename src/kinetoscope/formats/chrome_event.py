@@ -45,7 +45,7 @@ _KNOWN_FIELDS = frozenset({"ph", "args", *_TEXT_FIELDS, *_PLACE_FIELDS, *_TIME_F
 
 
 def event_to_nanoseconds(event: dict[str, Any], base_ns: int) -> bool:
-    """Turns ``ts`` and ``dur`` of one event, as it is written, into nanoseconds; False if they are no numbers."""
+    """Converts ``ts`` and ``dur`` of one event, in place, to nanoseconds; returns False if they are not numbers."""
     try:
         if "ts" in event:
             event["ts"] = base_ns + nanoseconds(event["ts"])
@@ -57,14 +57,14 @@ def event_to_nanoseconds(event: dict[str, Any], base_ns: int) -> bool:
 
 
 def nanoseconds(microseconds: Any) -> int:
-    """Microseconds as nanoseconds, exactly, or to the next even one; a string may stand for a number.
+    """Microseconds as nanoseconds, exact or rounded to the nearest; a string may hold the number.
 
-    Raises TypeError, ValueError or ArithmeticError for what is no finite number, or more than 126 years.
+    Raises TypeError, ValueError or ArithmeticError for a value that is not a finite number, or exceeds 126 years.
     """
     if isinstance(microseconds, bool) or not isinstance(microseconds, (int, float, Decimal, str)):
         raise TypeError("A time is a number.")
     number = Decimal(microseconds) if isinstance(microseconds, str) else microseconds
-    if not abs(number) * 1000 <= MOST_NS:  # also what is no number
+    if not abs(number) * 1000 <= MOST_NS:  # also true for NaN
         raise OverflowError("No event is that far away.")
     if isinstance(number, int):
         return number * 1000
@@ -89,7 +89,7 @@ class Damage(IntEnum):
 
 
 def read_event(text: str, position: int) -> tuple[Any, int]:
-    """The value at ``position``, and where it ends; control characters and NaN may be in it. Raises ValueError."""
+    """The value at ``position``, and its end. It may contain control characters and NaN. Raises ValueError."""
     event, end = _LENIENT.raw_decode(text, position)
     if isinstance(event, dict) and (_loses_digits(event.get("ts")) or _loses_digits(event.get("dur"))):
         exact, _ = _EXACT.raw_decode(text, position)
@@ -109,7 +109,7 @@ def reach_of(error: ValueError, text: str) -> int:
 
 
 def is_strict(text: bytes, event: Any) -> bool:
-    """Whether every parser takes the text, which `read_event` read as ``event``."""
+    """Whether every parser takes the text of ``event``, as `read_event` read it."""
     try:
         text.decode()
         msgspec.json.decode(text, type=msgspec.Raw)
@@ -120,9 +120,9 @@ def is_strict(text: bytes, event: Any) -> bool:
 
 
 def mend(piece: str) -> tuple[Any, Damage]:
-    """The event in ``piece`` once its strings are escaped, where a line holds one field, as Kineto writes it.
+    """The event in ``piece``, with its strings escaped; each line must hold one field, as Kineto writes it.
 
-    If that is not enough, its commas are put where they belong. It may still be `Damage.LOST`.
+    If that is not enough, its commas are corrected. If that fails too, the result is `Damage.LOST`.
     """
     text = "\n".join(map(_mend_line, piece.split("\n")))
     for damage in (Damage.ESCAPES, Damage.COMMAS):
@@ -134,7 +134,7 @@ def mend(piece: str) -> tuple[Any, Damage]:
 
 
 def _mend_commas(text: str) -> str:
-    """The text with commas between the members of lists and objects, and nowhere else."""
+    """The text with commas between members of lists and objects, and nowhere else."""
     tokens = [token for token in _TOKEN.findall(text) if token != ","]
     return "".join(
         token if before in "{[:" or token in "}]:" else "," + token
@@ -164,7 +164,7 @@ def _escape(match: re.Match[str]) -> str:
 
 
 def read_fields(fields: str) -> dict[str, Any]:
-    """The members of an object, without its braces, as far as they can be read: all of them or none."""
+    """The members of an object whose braces are missing in ``fields``; none if they cannot be read."""
     for candidate in (fields, "\n".join(map(_mend_line, fields.split("\n")))):
         try:
             return _LENIENT.decode("{" + candidate.strip().strip(",") + "}")
@@ -174,7 +174,7 @@ def read_fields(fields: str) -> dict[str, Any]:
 
 
 def is_ordinary(event: dict[str, Any]) -> bool:
-    """Whether the fields of an event, its times as they stand in the file, are of the types that the format says."""
+    """Whether the fields of an event, with times as in the file, have the types that the format demands."""
     return (
         _is_phase(event.get("ph"))
         and all(type(event[name]) is str for name in _TEXT_FIELDS if name in event)
@@ -194,9 +194,9 @@ def _is_place(value: Any) -> TypeGuard[int | str]:
 
 
 def ordinary_event(event: dict[str, Any], counts: Counter[str]) -> bytes | None:
-    """The event as strict JSON that scanners take; None, and a count of the reason, if it cannot be one.
+    """The event as strict JSON that scanners take; None if that is impossible, and the reason is counted.
 
-    Its times are nanoseconds, as `event_to_nanoseconds` leaves them.
+    Its times are nanoseconds, as from `event_to_nanoseconds`.
     """
     if not _is_phase(event.get("ph")):
         counts["no_event"] += 1
@@ -214,7 +214,7 @@ def ordinary_event(event: dict[str, Any], counts: Counter[str]) -> bytes | None:
 
 
 def _own_fields(event: dict[str, Any]) -> dict[str, Any]:
-    """The fields that have columns, each of the type that scanners take."""
+    """The fields that have columns, with the types that scanners take."""
     fields: dict[str, Any] = {"ph": event["ph"]}
     for name in _TEXT_FIELDS:
         if event.get(name) is not None:
@@ -248,7 +248,7 @@ def _microseconds(time_ns: int) -> msgspec.Raw:
 
 
 def _plain(value: Any, counts: Counter[str]) -> Any:
-    """The value without what strict JSON or UTF-8 does not have."""
+    """The value without anything that strict JSON or UTF-8 cannot hold."""
     if isinstance(value, str):
         return value if value.isascii() else value.encode(errors="backslashreplace").decode()
     if isinstance(value, dict):

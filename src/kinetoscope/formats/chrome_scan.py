@@ -24,7 +24,7 @@ from kinetoscope.formats.chrome_stream import CLOSING_BRACKET, ChromeStream, Eve
 from kinetoscope.formats.compression import UnpackedStream
 
 TEXTS = ("name", "category", "track", "id_text", "shapes", "types", "collective", "dtype", "group")
-"""Columns of texts, each of which is kept once. Those of arguments hold JSON; ``track`` is ``pid,tid`` in JSON."""
+"""Columns of texts; each text is stored once. Those of arguments hold JSON; ``track`` is ``pid,tid`` in JSON."""
 
 NUMBERS = (
     "ts",
@@ -80,13 +80,13 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "dtype": ("dtype",),
     "group": ("Process Group Name",),
 }
-"""The arguments that have a column, by the keys under which they are found; the first key that is there counts."""
+"""The arguments that have a column, with their keys; the first key that is present counts."""
 
 DEEPEST = 192
-"""Values with more brackets around each other are in no ordinary event."""
+"""Values of an ordinary event are not nested more deeply."""
 
 MORE, LIST_END, ODD = range(3)
-"""Why a scan stopped: the window ends, the list of events does, or the next event is no ordinary one."""
+"""Why a scan stopped: the window ends, the list of events ends, or the next event is not ordinary."""
 
 _SENTENCES = {
     "lenient": "{} events that are not strict JSON, or have values of odd types, were read all the same.",
@@ -109,30 +109,30 @@ class Scanner(Protocol):
     def scan(self, window: bytearray | bytes, at: int, end: int, is_first: bool, /) -> tuple[int, int, int]:
         """Takes the events of ``window[at:end]`` as far as it can.
 
-        Returns where it stopped (behind the last event taken, or at the bracket that ends the list), why, and how
-        many commas were too many or missing. ``is_first``: there was no event before, so none needs a comma.
+        Returns where it stopped (after the last event taken, or at the bracket that ends the list), why, and how many
+        commas were missing or too many. ``is_first``: there was no event before, so no comma is needed.
         """
         ...
 
     def add(self, event: bytes, /) -> bool:
-        """Takes one event, alone; False if it is no ordinary one."""
+        """Takes a single event; False if it is not ordinary."""
         ...
 
     def take(self, is_last: bool, /) -> list[Any]:
-        """The blocks of rows that are full, or, at the end, all: each is `Columns`, or a list of Arrow arrays."""
+        """The full blocks of rows, at the end all blocks: each is `Columns`, or a list of Arrow arrays."""
         ...
 
     def texts(self, column: int, /) -> list[bytes]:
-        """The texts of ``TEXTS[column]`` so far, by number: what stood between the quotes, or JSON."""
+        """The texts of ``TEXTS[column]`` so far, by number: the text between the quotes, or JSON."""
         ...
 
 
 class Columns(dict[str, list[Any]]):
-    """A block of rows as lists; columns that no row has may be missing."""
+    """A block of rows as lists. Columns without any value may be missing."""
 
 
 def decode_texts(bodies: Sequence[bytes]) -> list[str]:
-    """What stands between the quotes of JSON strings, as strings. What UTF-8 cannot hold is written by its number."""
+    """The strings of which ``bodies`` are the JSON between the quotes; see `decode_json_text`."""
     try:
         return msgspec.json.decode(b'["' + b'","'.join(bodies) + b'"]', type=list[str]) if bodies else []
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -140,7 +140,7 @@ def decode_texts(bodies: Sequence[bytes]) -> list[str]:
 
 
 def decode_json_text(value: bytes) -> Any:
-    """Any JSON value of a scanner's; a lone surrogate in it becomes text such as ``\\ud800``."""
+    """A JSON value from a scanner; a lone surrogate in it becomes text such as ``\\ud800``."""
     try:
         return msgspec.json.decode(value)
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -158,7 +158,7 @@ def _without_surrogates(value: Any) -> Any:
 
 
 class ChromeScan:
-    """One reading of a trace: its ``header`` and ``repairs``, and the texts that the rows refer to."""
+    """One reading of a trace: its ``header`` and ``repairs``, and the texts to which the rows refer."""
 
     def __init__(self, scanner: Scanner) -> None:
         self.header: dict[str, Any] = {}
@@ -173,7 +173,7 @@ class ChromeScan:
         on_block: Callable[[Any], object],
         on_bytes: Callable[[int], None] | None = None,
     ) -> None:
-        """Gives the rows of a trace to ``on_block``, block by block; ``on_bytes`` is told the bytes of the file read.
+        """Passes the rows of a trace to ``on_block``, block by block, and the numbers of bytes read to ``on_bytes``.
 
         Raises `TraceFileError` when the file is empty, binary or no trace.
         """
@@ -220,13 +220,13 @@ class _Rows:
         return True
 
     def give(self, *, is_last: bool) -> None:
-        """Gives the blocks away that are full; at the end, all."""
+        """Passes on the full blocks; at the end, all blocks."""
         for block in self._scanner.take(is_last):
             self._on_block(block)
 
 
 class NativeScanner:
-    """The scanner in C. Raises ImportError at construction where that was not built."""
+    """The scanner in C. Raises ImportError at construction if C was not built."""
 
     def __init__(self) -> None:
         from kinetoscope import _native
@@ -240,7 +240,7 @@ class NativeScanner:
 
 
 def new_scanner() -> Scanner:
-    """The scanner in C; the one in Python where that was not built, or if ``KINETOSCOPE_PURE=1``."""
+    """The scanner in C; the one in Python if C was not built or ``KINETOSCOPE_PURE=1``."""
     if os.environ.get("KINETOSCOPE_PURE", "0") in ("", "0"):
         with contextlib.suppress(ImportError):
             return NativeScanner()
@@ -331,7 +331,7 @@ def _argument_numbers(args: dict[str, bytes]) -> Iterator[tuple[str, int]]:
 
 
 def _depth(text: bytes) -> int:
-    """How many brackets stand around each other in JSON, at most."""
+    """How deeply the brackets in JSON are nested."""
     depth = deepest = 0
     for match in _BRACKET_OR_STRING.finditer(text):
         depth += {b"{": 1, b"[": 1, b"}": -1, b"]": -1}.get(match[0], 0)

@@ -1,7 +1,7 @@
-"""formats: Chrome JSON as it comes. A stream flows in piece by piece; its events flow, as text, into who takes them.
+"""Reads a Chrome JSON trace piece by piece and passes its events, as text, to an `EventTaker`.
 
-Memory stays flat, whatever the size of the file. This is the one lenient reader: what its taker does not take is read
-event by event, mended where it is no JSON (`chrome_event.mend`), or left out, and counted.
+Memory stays flat, whatever the size of the file. This is the only lenient reader: text that the taker does not take is
+read event by event here, mended where it is not JSON (`chrome_event.mend`), or left out and counted.
 """
 
 import contextlib
@@ -34,44 +34,45 @@ Event = dict[str, Any]
 CLOSING_BRACKET = ord("]")
 
 _PIECE_BYTES = 1 << 20
-_LARGEST_EVENT_BYTES = 1 << 26  # what is longer is taken for damage: a quote that nobody closed
+_LARGEST_EVENT_BYTES = 1 << 26  # longer text is treated as damage, such as a missing quote
 _MOST_WITHOUT_EVENTS = 1 << 25
-_LOOK_BYTES = 1 << 12  # where the end of an odd event is looked for first
-# How far that end is looked for, before the event is given up: objects of Python take up to 30 times the size of text.
+_LOOK_BYTES = 1 << 12  # the end of an odd event is searched in so many bytes first
+# If the end of an event is not in so many bytes, it is given up: Python objects take up to 30 times the text's size.
 _LOOK_AHEAD_BYTES = 1 << 23
 _MOST_MENDED_BYTES = 1 << 16
 _MOST_STARTS = 16
 _LONGEST_BEGINNING = 256  # of an event, up to its first colon
 _NEAR_THE_END = 16
-# How many bytes may be read in vain, how many a lost piece counts at least, how many each byte of an event pays back.
-# In debt, no end is looked for far ahead, and what follows a lost piece is passed over: the more, the larger the debt.
-_MOST_VAIN = 1 << 24
-_LEAST_VAIN = 400
-_VAIN_PER_BYTE = 16
-_VAIN_PER_BYTE_PASSED_OVER = 25
-_MOST_PASSED_OVER = 1 << 16
+# A budget of bytes that may be read without finding an event: its limit, the least cost of a lost piece, and how much
+# each byte of an event repays. When the budget is overdrawn, the end of an event is not searched far ahead, and text
+# after a lost piece is skipped: the more, the larger the debt.
+_MOST_WASTE = 1 << 24
+_LEAST_WASTE = 400
+_WASTE_REPAID_PER_BYTE = 16
+_WASTE_PER_BYTE_SKIPPED = 25
+_MOST_SKIPPED = 1 << 16
 _EVENTS = re.compile(rb'(?<!\\)"traceEvents"[ \t\n\r]*:[ \t\n\r]*\[')
 _SEPARATORS = re.compile(rb"[ \t\n\r,]*")
 _NEXT_EVENT = re.compile(rb'\{[ \t\n\r]*"(?:ph|name|cat|pid|tid|ts|id|args)"[ \t\n\r]*:')
 _SPACE = b" \t\r\n"
-_MARK = b"\xef\xbb\xbf"  # some editors put it before UTF-8
+_MARK = b"\xef\xbb\xbf"  # some editors write it before UTF-8
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff", b"[\0", b"{\0", b"\0[", b"\0{")  # marked, or by its first bracket
 _NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
-NOT_STRICT = "The JSON is not valid as it stands; each event was read by itself."
-"""Said of every file that a strict parser would refuse."""
+NOT_STRICT = "The JSON is not valid; each event was read by itself."
+"""A repair of every file that a strict parser would refuse."""
 
 
 class Stop(IntEnum):
-    """Why a taker went no further."""
+    """Why a taker stopped."""
 
     MORE = 0
     """The text ends, maybe within an event."""
     END = 1
     """The list of events is closed."""
     ODD = 2
-    """Here is something that it does not take."""
+    """The next event is one that it does not take."""
 
 
 class EventTaker(Protocol):
@@ -79,26 +80,26 @@ class EventTaker(Protocol):
 
     @property
     def num_stray(self) -> int:
-        """How many commas were missing or too many between the events that `take` took."""
+        """How many commas between the events that `take` took were missing or too many."""
         ...
 
     def take(self, text: bytearray, start: int, end: int, is_first: bool) -> tuple[int, Stop]:
-        """Takes whole events from ``start`` on, and what separates them; returns where it stopped, and why.
+        """Takes whole events from ``start`` on, with their separators; returns where it stopped, and why.
 
-        ``is_first``: nobody knows of an event before, so that no comma need come first.
+        ``is_first``: no event is known to come before, so no comma is needed.
         """
         ...
 
     def take_odd(self, event: Event, text: bytes) -> bool:
-        """Takes an event that `take` did not; False if it will not.
+        """Takes an event that `take` did not take. Returns False if it cannot be taken.
 
-        ``text`` is what stands in the file, if it is JSON; else b"". Times are microseconds, or whatever stands there.
+        ``text`` is the event as in the file if that is JSON, else b"". Times are in microseconds, or of any other type.
         """
         ...
 
 
 class OneByOne:
-    """A taker that takes no text, so that `take_odd` gets every event."""
+    """A taker that takes no text, so `take_odd` gets every event."""
 
     num_stray = 0
 
@@ -113,21 +114,21 @@ class OneByOne:
 
 
 def skip_separators(text: bytearray | bytes, start: int, end: int) -> int:
-    """Where the next event, or what is in its place, begins; ``end`` if that is not there yet."""
+    """Where the next event (or whatever is there instead) begins; ``end`` if it is not in memory yet."""
     match = _SEPARATORS.match(text, start, end)
     return match.end() if match else start
 
 
 @dataclass(slots=True)
 class StreamedTrace:
-    """What a file holds beside its events, and what was wrong with it."""
+    """A file's header, and what was wrong with the file."""
 
     header: dict[str, Any] = field(default_factory=dict)
     repairs: list[str] = field(default_factory=list)
     is_strict: bool = True
-    """Whether its events are JSON as they stand."""
+    """Whether its events are valid JSON."""
     num_strangers: int = 0
-    """How many entries are no objects, and so no events."""
+    """How many entries are not objects, so not events."""
 
 
 def stream_chrome(
@@ -136,7 +137,7 @@ def stream_chrome(
     on_header: Callable[[dict[str, Any]], None] | None = None,
     on_bytes: Callable[[int], None] | None = None,
 ) -> StreamedTrace:
-    """Gives the events of a Chrome JSON file to ``taker``, in their order.
+    """Passes the events of a Chrome JSON file to ``taker``, in order.
 
     ``on_header`` is called with the fields before the events, once they are known; ``on_bytes`` now and then with
     the bytes of the file that were read since. Raises `TraceFileError` when the file is empty, binary or no trace.
@@ -147,7 +148,7 @@ def stream_chrome(
 
 
 def open_trace(name: str) -> io.FileIO:
-    """A file to read, whose errors are `TraceFileError`, and so not those of who writes what was read elsewhere."""
+    """A file whose read errors are `TraceFileError`, so that they differ from errors of writing."""
     with _reading(name):
         return _TraceFile(name)
 
@@ -171,7 +172,7 @@ def _reading(name: object) -> Iterator[None]:
 
 
 class ChromeStream:
-    """One pass over a trace: the piece of it that is in memory, and what was wrong so far."""
+    """One pass over a trace: the piece in memory, and what was wrong so far."""
 
     def __init__(
         self,
@@ -192,12 +193,12 @@ class ChromeStream:
         self._is_strict = self._are_fields_strict = True
         self._is_first = True
         self._has_events = False
-        self._vain_left = _MOST_VAIN
+        self._waste_left = _MOST_WASTE
         self._damages: Counter[int] = Counter()
-        self._num_stray = self._num_strangers = self._num_passed_over = 0
+        self._num_stray = self._num_strangers = self._num_skipped = 0
 
     def read(self, on_header: Callable[[dict[str, Any]], None] | None = None) -> StreamedTrace:
-        """Reads all of it. Raises `TraceFileError` when it is empty, binary or no trace."""
+        """Reads the whole trace. Raises `TraceFileError` when it is empty, binary or no trace."""
         is_list = self._find_events()
         if on_header is not None:
             on_header(self._trace.header)
@@ -212,7 +213,7 @@ class ChromeStream:
     # -- the piece in memory --
 
     def _more(self) -> bool:
-        """Reads on; False at the end of the file, or when no more fits."""
+        """Reads the next piece; False at the end of the file, or when no more fits."""
         if self._is_over or self._end - self._begin >= _LARGEST_EVENT_BYTES:
             return False
         self._buffer[: self._end - self._begin] = self._buffer[self._begin : self._end]
@@ -227,7 +228,7 @@ class ChromeStream:
         return num_read > 0
 
     def _tell(self, least_bytes: int = _PIECE_BYTES) -> None:
-        """Says how far into the file it has come, if that is ``least_bytes`` further than before."""
+        """Reports the bytes done since the last report, if they are at least ``least_bytes``."""
         num_done = self._num_unpacked - (self._end - self._begin)
         num_bytes = self._stream.num_packed * num_done // max(1, self._num_unpacked) - self._num_told
         if self._on_bytes is not None and num_bytes >= least_bytes:
@@ -239,11 +240,11 @@ class ChromeStream:
         return bytes(self._buffer[self._begin : end])
 
     def _next_place(self) -> int:
-        """Where the next event, or what is in its place, begins."""
+        """Where the next event, or whatever is there instead, begins."""
         return skip_separators(self._buffer, self._begin, self._end)
 
     def _skip_space(self) -> bytes:
-        """Goes to the first byte that is no white space, and gives it; b"" at the end."""
+        """Skips white space; returns the first byte after it, b"" at the end."""
         while True:
             text = self._text()
             kept = text.lstrip(_SPACE)
@@ -254,7 +255,7 @@ class ChromeStream:
     # -- before the events --
 
     def _find_events(self) -> bool:
-        """Goes to the first event, and reads the header before it; whether the trace is a bare list."""
+        """Goes to the first event and reads the header before it. Returns whether the trace is a bare list."""
         first = self._skip_space()
         if first == b"\xef":
             self._begin += 3
@@ -271,9 +272,9 @@ class ChromeStream:
         return False
 
     def _start_of_events(self) -> int | None:
-        """Where the list of events begins; takes in the fields before it. The header may hold what looks like one."""
+        """Where the list of events begins; reads the fields before it. The header may contain the same text."""
         matches: list[re.Match[bytes]] = []
-        # The first one mostly is the right one: to look for more is dear, as a piece may hold no other.
+        # The first match is nearly always right, and searching for more is slow if there are none.
         for match in islice(_EVENTS.finditer(self._buffer, self._begin, self._end), _MOST_STARTS):
             matches.append(match)
             fields = bytes(self._buffer[self._begin + 1 : match.start()])
@@ -299,7 +300,7 @@ class ChromeStream:
     # -- the events --
 
     def _read_events(self) -> bool:
-        """Gives all events away; whether their list is closed."""
+        """Passes on all events. Returns whether their list is closed."""
         while True:
             self._tell()
             place = self._next_place()
@@ -318,38 +319,38 @@ class ChromeStream:
 
     def _count_event(self, num_bytes: int) -> None:
         self._has_events = True
-        self._vain_left = min(_MOST_VAIN, self._vain_left + _VAIN_PER_BYTE * num_bytes)
+        self._waste_left = min(_MOST_WASTE, self._waste_left + _WASTE_REPAID_PER_BYTE * num_bytes)
 
-    def _count_vain(self, num_bytes: int = 0) -> None:
+    def _count_waste(self, num_bytes: int = 0) -> None:
         if not self._has_events and self._num_unpacked - (self._end - self._begin) > _MOST_WITHOUT_EVENTS:
             raise not_a_trace(self._name, f"there is no event in its first {_MOST_WITHOUT_EVENTS >> 20} MB")
-        most_debt = _VAIN_PER_BYTE_PASSED_OVER * _MOST_PASSED_OVER
-        self._vain_left = max(-most_debt, self._vain_left - max(_LEAST_VAIN, num_bytes))
+        most_debt = _WASTE_PER_BYTE_SKIPPED * _MOST_SKIPPED
+        self._waste_left = max(-most_debt, self._waste_left - max(_LEAST_WASTE, num_bytes))
 
-    def _pass_over(self) -> None:
-        """Goes on further ahead, where nearly nothing could be read for long."""
-        distance = -self._vain_left // _VAIN_PER_BYTE_PASSED_OVER
+    def _skip_ahead(self) -> None:
+        """Skips text when almost nothing could be read for long."""
+        distance = -self._waste_left // _WASTE_PER_BYTE_SKIPPED
         if distance > 0:
             match = _NEXT_EVENT.search(self._buffer, self._begin + distance, self._end)
             reached = match.start() if match else max(self._begin, self._end - _LONGEST_BEGINNING)
-            self._num_passed_over += reached - self._begin
+            self._num_skipped += reached - self._begin
             self._begin, self._is_first = reached, True
 
     def _read_odd(self) -> None:
-        """Reads an event that was not taken; or more of the text, so that it may be taken after all."""
+        """Reads an event that was not taken, or reads more text, with which it can be taken."""
         place = self._next_place()
         if place == self._end or self._buffer[place] == CLOSING_BRACKET:
             return
         self._num_stray += abs(self._buffer.count(b",", self._begin, place) - (not self._is_first))
-        self._begin, self._is_first = place, True  # what is behind the comma needs no other
+        self._begin, self._is_first = place, True  # after a comma no other is needed
         window = _LOOK_BYTES
         while True:
-            text = self._text(window).decode("latin-1")  # a character for each byte, so that its end can be found again
+            text = self._text(window).decode("latin-1")  # one character per byte, so positions stay valid
             is_all = len(text) == self._end - self._begin
             reached = self._try_to_read(text, is_whole=is_all and self._is_over)
             if reached is None:
                 return
-            look_ahead = _LOOK_AHEAD_BYTES if self._vain_left > 0 else _LOOK_BYTES
+            look_ahead = _LOOK_AHEAD_BYTES if self._waste_left > 0 else _LOOK_BYTES
             is_cut = reached >= len(text) - _NEAR_THE_END and not (is_all and self._is_over)
             if is_cut and is_all and len(text) < look_ahead:
                 if self._more():
@@ -361,7 +362,7 @@ class ChromeStream:
                 return
 
     def _try_to_read(self, text: str, *, is_whole: bool) -> int | None:
-        """Reads the event at the beginning of a text; if it cannot be read, how far it could."""
+        """Reads the event at the beginning of a text. If that fails, returns how far it could be read."""
         try:
             event, reached = read_event(text, 0)
         except RecursionError:
@@ -369,10 +370,10 @@ class ChromeStream:
         except ValueError as error:
             reached = reach_of(error, text)
         else:
-            if reached < len(text) or is_whole:  # a number that reaches the end may go on
+            if reached < len(text) or is_whole:  # a number at the end of the text may continue after it
                 self._take_odd(event, reached)
                 return None
-        self._count_vain(reached)
+        self._count_waste(reached)
         return reached
 
     def _take_odd(self, event: Any, size: int) -> None:
@@ -393,12 +394,12 @@ class ChromeStream:
             return text.decode(errors="replace")
 
     def _take_value(self, event: Any, text: bytes, size: int) -> None:
-        """Gives an event away, which has ``size`` bytes in the file; or counts what is none."""
+        """Passes on an event that takes ``size`` bytes in the file, or counts a value that is not an event."""
         if isinstance(event, dict) and isinstance(event.get("ph"), str):
             self._count_event(size)
         else:
-            self._count_vain()
-            self._pass_over()
+            self._count_waste()
+            self._skip_ahead()
         if not isinstance(event, dict):
             self._num_strangers += 1
         elif not self._taker.take_odd(event, text):
@@ -406,9 +407,9 @@ class ChromeStream:
             self._damages[Damage.LOST if has_times else Damage.TIMELESS] += 1
 
     def _give_up_event(self) -> None:
-        """Goes to where the next event seems to begin, and mends what lies before it, if it can be."""
+        """Goes to where the next event seems to begin, and mends the text before it if possible."""
         self._is_strict = False
-        self._is_first = True  # nobody knows whether there was a comma
+        self._is_first = True  # whether there was a comma is unknown
         while (match := _NEXT_EVENT.search(self._buffer, self._begin + 1, self._end)) is None:
             if self._end - self._begin >= _LOOK_AHEAD_BYTES or not self._more():
                 break
@@ -421,11 +422,11 @@ class ChromeStream:
         event, damage = mend(piece.decode(errors="replace"))
         self._damages[damage] += 1
         if damage == Damage.LOST:
-            self._pass_over()
+            self._skip_ahead()
         else:
             self._take_value(event, b"", size)
 
-    # -- behind the events --
+    # -- after the events --
 
     def _read_rest(self, is_list: bool) -> None:
         while self._more():
@@ -445,7 +446,7 @@ class ChromeStream:
         sentences = {
             self._stream.damage: bool(self._stream.damage),
             NOT_STRICT: not self._is_strict or not is_closed,
-            "The fields around the events are not valid JSON as they stand.": not self._are_fields_strict,
+            "The fields around the events are not valid JSON.": not self._are_fields_strict,
             "The file ends too early: the closing bracket of its events is missing.": not is_closed,
         }
         self._trace.repairs += [sentence for sentence, is_so in sentences.items() if is_so]
@@ -453,8 +454,8 @@ class ChromeStream:
             "Quotes or backslashes were escaped in {} events.": self._damages[Damage.ESCAPES],
             "Commas within {} events were missing or too many.": self._damages[Damage.COMMAS],
             "Bytes that are not UTF-8 were replaced in {} events.": self._damages[Damage.NOT_UTF8],
-            "{} pieces that are no complete event were left out.": self._damages[Damage.LOST],
-            "{} bytes among them were passed over, as nearly nothing could be read.": self._num_passed_over,
+            "{} pieces that are not a complete event were left out.": self._damages[Damage.LOST],
+            "{} bytes among them were skipped, because almost nothing in them could be read.": self._num_skipped,
             "{} entries that are not events were left out.": self._num_strangers,
             "{} events whose time is not a number were left out.": self._damages[Damage.TIMELESS],
             "{} commas between events were missing or too many.": self._num_stray + self._taker.num_stray,
@@ -463,32 +464,32 @@ class ChromeStream:
 
 
 def require_trace(name: str, beginning: bytes, damage: str = "") -> None:
-    """Raises `TraceFileError` if nothing that begins so, white space aside, can be a trace.
+    """Raises `TraceFileError` if no trace can begin with ``beginning``, white space aside.
 
-    ``damage`` says why there is no more of it, if its packed data is damaged.
+    ``damage`` is what is wrong with the compressed data, if anything.
     """
     first = beginning.removeprefix(_MARK).lstrip(_SPACE)[:1]
     if not first and damage:
         raise TraceFileError(
-            f"Cannot read the trace {name}: nothing of it can be unpacked. {damage} Copy it once more."
+            f"Cannot read the trace {name}: nothing of it can be decompressed. {damage} Copy it again."
         )
     if not first:
         raise TraceFileError(f"Cannot read the trace {name}: it is empty. Was the run stopped while it was written?")
     if is_packed(beginning):
         raise TraceFileError(
-            f"Cannot read the trace {name}: it is packed twice. Unpack it once, with gunzip or unzstd."
+            f"Cannot read the trace {name}: it is compressed twice. Decompress it once, with gunzip or unzstd."
         )
     if beginning.startswith(_UTF_16):
         raise TraceFileError(
             f"Cannot read the trace {name}: it is UTF-16, and a trace is UTF-8. "
-            "Write it anew: iconv -f UTF-16 -t UTF-8 IN.json > OUT.json"
+            "Convert it: iconv -f UTF-16 -t UTF-8 IN.json > OUT.json"
         )
     if first not in (b"{", b"["):
         raise not_a_trace(name, f"it begins with {beginning[:8]!r} and is not JSON")
 
 
 def not_a_trace(name: str, reason: str) -> TraceFileError:
-    """The error for a file that is something else."""
+    """The error for a file that is no trace."""
     return TraceFileError(
         f"Cannot read the trace {name}: {reason}. "
         "Pass a Chrome JSON trace, as torch.profiler, Kinetoscope or Composer write it (.json, .json.gz or .json.zst)."

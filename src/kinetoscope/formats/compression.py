@@ -1,4 +1,4 @@
-"""formats: gzip and zstandard. Files flow in and bytes out, unpacked; bytes flow out packed as the name says."""
+"""Reads and writes gzip and zstandard files; when writing, the name of the file decides."""
 
 import os
 import struct
@@ -14,30 +14,30 @@ from kinetoscope.errors import SettingsError
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
-_ZSTD_LEVEL = 1  # measured on the same 152 MB: 0.24 s and 14.4 times smaller
+_ZSTD_LEVEL = 1  # measured on 152 MB of Kineto JSON: 0.24 s and 14.4 times smaller
 _WINDOW = 15
-_GZIP_WINDOW = 16 + _WINDOW  # zlib's way to say: a gzip header and trailer around the largest window
+_GZIP_WINDOW = 16 + _WINDOW  # zlib's code for gzip: header and trailer around the largest window
 _GZIP_HEADER = b"\x1f\x8b\x08\0\0\0\0\0\0\xff"  # deflate; no name, no time, no system
-_NO_MORE = b"\x03\0"  # the last block of a deflate stream, which is empty
+_NO_MORE = b"\x03\0"  # an empty last block of a deflate stream
 # isal's stubs declare its error as an instance.
 _GZIP_ERROR = cast("type[Exception]", IsalError)
-_PIECE_BYTES = 1 << 20  # what a damaged spot may cost, at most
+_PIECE_BYTES = 1 << 20  # as much may be lost at a damaged spot
 _PACKED_PIECE_BYTES = 1 << 18
-# A gzip or zstandard bomb unpacks to a thousand times its size and more; traces to ten or twenty times.
+# A decompression bomb grows to over a thousand times its size; traces grow to ten or twenty times.
 _BOMB_BYTES = 1 << 28
 _BOMB_RATIO = 400
 _LEVEL = 2  # measured on 152 MB of Kineto JSON: 0.13 s and 10.9 times smaller; gzip at level 9 took 8 s
 
 
 def is_packed(beginning: bytes) -> bool:
-    """Whether what begins so is gzip or zstandard."""
+    """Whether data with this beginning is gzip or zstandard."""
     return beginning.startswith((_GZIP_MAGIC, _ZSTD_MAGIC))
 
 
 def read_unpacked(path: str | os.PathLike[str]) -> tuple[bytes, str]:
-    """The content of a file, unpacked if it is gzip or zstandard, and a sentence about damage to it ("" for none).
+    """The content of a file, decompressed if it is gzip or zstandard, and a sentence about damage ("" for none).
 
-    A stream that ends too early gives what it held up to there. Raises OSError when the file cannot be read.
+    Of a file that ends too early, everything up to its end is returned. Raises OSError when the file cannot be read.
     """
     unpacked, room = bytearray(), memoryview(bytearray(_PIECE_BYTES))
     with open(path, "rb", buffering=0) as file:
@@ -48,10 +48,10 @@ def read_unpacked(path: str | os.PathLike[str]) -> tuple[bytes, str]:
 
 
 class UnpackedStream:
-    """The content of a stream, unpacked while it is read if it is gzip or zstandard, in memory that does not grow.
+    """The content of a stream, decompressed while it is read if it is gzip or zstandard, in constant memory.
 
-    ``damage`` is a sentence about what was wrong with the packed data; "" for nothing, or nothing so far. Damaged data
-    ends where the damage begins. Data that grows as no trace does is not unpacked to its end.
+    ``damage`` is a sentence about what is wrong with the compressed data so far; "" for nothing. The content ends where
+    the damage begins, or where the data has grown more than any trace does.
     """
 
     def __init__(self, stream: BinaryIO, name: str) -> None:
@@ -59,7 +59,7 @@ class UnpackedStream:
         self.num_bytes = 0
         self._packed = _Packed(stream)
         magic = self._packed.peek()
-        self._read: Callable[[int], bytes] | None = None  # where it is not packed, nothing is between
+        self._read: Callable[[int], bytes] | None = None  # None if the stream is not compressed
         if magic.startswith(_GZIP_MAGIC):
             self._read = _gzip_reader(self._packed)
         elif magic.startswith(_ZSTD_MAGIC):
@@ -71,7 +71,7 @@ class UnpackedStream:
         return self._packed.num_bytes
 
     def readinto(self, into: memoryview) -> int:
-        """Fills ``into`` from its beginning as far as there is content; returns how many bytes that were."""
+        """Fills ``into`` from its beginning, as far as there is content; returns the number of bytes."""
         if self._read is None:
             return self._packed.readinto(into)
         filled = 0
@@ -91,16 +91,16 @@ class UnpackedStream:
             return b""
         self.num_bytes += len(piece)
         if self.num_bytes > max(_BOMB_BYTES, _BOMB_RATIO * self._packed.num_bytes):
-            self.damage = f"It unpacks to over {_BOMB_RATIO} times its size, as no trace does; the rest was not read."
+            self.damage = f"It grows to over {_BOMB_RATIO} times its size, which no trace does; the rest was not read."
         return piece
 
 
 class _DamagedError(Exception):
-    """The packed data cannot be unpacked any further."""
+    """The compressed data cannot be read any further."""
 
 
 class _Packed:
-    """A stream as it lies in the file, with a look ahead."""
+    """A compressed stream whose next bytes can be looked at."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self.num_bytes = 0
@@ -108,19 +108,19 @@ class _Packed:
         self._ahead = b""
 
     def peek(self) -> bytes:
-        """The next bytes, which stay there; b"" at the end."""
+        """The next bytes, without taking them; b"" at the end."""
         self._ahead = self._ahead or self._stream.read(_PACKED_PIECE_BYTES)
         return self._ahead
 
     def read(self, most_bytes: int = _PACKED_PIECE_BYTES) -> bytes:
-        """The next bytes, ``most_bytes`` of them or fewer; b"" at the end."""
+        """Takes the next bytes, at most ``most_bytes``; b"" at the end."""
         piece = self._ahead[:most_bytes] if self._ahead else self._stream.read(most_bytes)
         self._ahead = self._ahead[len(piece) :]
         self.num_bytes += len(piece)
         return piece
 
     def readinto(self, into: memoryview) -> int:
-        """Fills ``into`` as far as there is something."""
+        """Fills ``into`` as far as there is data."""
         ahead = self.read(len(into)) if self._ahead else b""
         into[: len(ahead)] = ahead
         filled = len(ahead)
@@ -134,7 +134,7 @@ class _Packed:
         return filled
 
     def give_back(self, piece: bytes) -> None:
-        """Puts bytes that were read in vain before those to be read next."""
+        """Returns bytes that were not needed; they are read again next."""
         self.num_bytes -= len(piece)
         self._ahead = piece + self._ahead
 
@@ -178,10 +178,10 @@ def _zstandard_reader(packed: _Packed, name: str) -> Callable[[int], bytes]:
 
 @contextmanager
 def compressed_by_name(stream: BinaryIO, path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """A stream to write the content of ``path`` to: it packs on the way into ``stream`` if the name says so.
+    """A stream for the content of ``path``, which is compressed on its way into ``stream`` if the name says so.
 
-    ``.gz`` is gzip, ``.zst`` zstandard, for which Python before 3.14 needs a package: `SettingsError` says which.
-    ``stream`` itself stays open; it is complete when the block ends.
+    ``.gz`` is gzip, ``.zst`` zstandard. The latter needs a package: `SettingsError` says which if it is missing.
+    ``stream`` stays open; its content is complete when the block ends.
     """
     name = os.fspath(path)
     if name.endswith(".zst"):
@@ -197,7 +197,7 @@ def compressed_by_name(stream: BinaryIO, path: str | os.PathLike[str]) -> Iterat
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A piece of text, packed so that it can be unpacked by itself, and that gzip files can be made of several."""
+    """A piece of text, compressed so that it can be read by itself, and that several make up a gzip file."""
 
     packed: bytes
     crc: int
@@ -209,14 +209,14 @@ class Block:
 
 
 def pack_block(piece: bytes | memoryview) -> Block:
-    """Deflates ``piece``; it ends at a whole byte, and nothing in it refers to what came before."""
+    """Deflates ``piece`` to whole bytes, without references to earlier data."""
     packer = isal_zlib.compressobj(_LEVEL, isal_zlib.DEFLATED, -_WINDOW)
     packed = packer.compress(piece) + packer.flush(isal_zlib.Z_FULL_FLUSH)
     return Block(packed, isal_zlib.crc32(piece), len(piece))
 
 
 def write_gzip(stream: BinaryIO, blocks: Iterable[Block]) -> None:
-    """Writes a gzip file of one member, which holds the pieces one after the other, without packing them again."""
+    """Writes a gzip file of one member with the pieces in order, without compressing them again."""
     crc = num_bytes = 0
     stream.write(_GZIP_HEADER)
     for block in blocks:

@@ -1,7 +1,7 @@
-"""formats: the manifest, ``{folder}/.manifest/rank{r}.jsonl``. What a rank has finished flows in; who merges reads it.
+"""The manifest ``{folder}/.manifest/rank{r}.jsonl``, which lists what a rank has finished, for merging.
 
-One JSON object per line, appended by the processes of the one rank: nobody waits for anybody. Entries but the first
-say of which start they are; without that they are the last one's.
+It has one JSON object per line, appended by the processes of one rank, so nobody waits for anybody. Entries
+name the start that wrote them; an entry without a name belongs to the last start.
 """
 
 import re
@@ -24,7 +24,7 @@ Start = Annotated[str, msgspec.Meta(pattern=r"^[^/\x00-\x1f\x7f-\x9f]*\Z", max_l
 
 
 class RankStarted(msgspec.Struct, frozen=True, tag="started"):
-    """An attempt of a rank begins to write into the folder. ``start`` is the name of its live folder."""
+    """An attempt of a rank begins to write into the folder. ``start`` is also the name of its live folder."""
 
     rank: Number
     local_rank: Number
@@ -38,21 +38,21 @@ class RankStarted(msgspec.Struct, frozen=True, tag="started"):
 
 
 class RanksBeside(msgspec.Struct, frozen=True, tag="beside"):
-    """The starts of other ranks of this launch and node that were alive when ``start`` began."""
+    """The starts of other ranks of the same launch and node that were alive when ``start`` began."""
 
     starts: list[Start]
     start: Start = ""
 
 
 class AttemptAgreed(msgspec.Struct, frozen=True, tag="agreed"):
-    """The ranks have agreed, through the run's store, on ``attempt``, which no other attempt is called."""
+    """The ranks have agreed, through the run's store, on the id ``attempt``, which no other attempt has."""
 
     attempt: str
     start: Start = ""
 
 
 class TraceFinished(msgspec.Struct, frozen=True, tag="finished"):
-    """A trace is complete under its name; ``path`` is relative to the folder, ``cycle`` counts from 0."""
+    """A trace is complete. ``path`` is relative to the folder, ``cycle`` counts from 0."""
 
     rank: Number
     path: str
@@ -63,7 +63,7 @@ class TraceFinished(msgspec.Struct, frozen=True, tag="finished"):
 
 
 class TraceExpired(msgspec.Struct, frozen=True, tag="expired"):
-    """A trace is one more than its rank was asked to keep: it goes once it is merged, or at once if nobody merges."""
+    """The rank has more traces than it should keep: this one is deleted when it is merged, at once without merging."""
 
     path: str
     start: Start = ""
@@ -81,9 +81,9 @@ Entry = RankStarted | RanksBeside | AttemptAgreed | TraceFinished | TraceExpired
 
 @dataclass(slots=True)
 class RankManifest:
-    """What one rank has told in one of its starts: whether it closed since, its traces and those of them that expired.
+    """The entries of one start of a rank: whether it has closed, its traces, and which of them have expired.
 
-    ``agreed`` is the attempt's id, empty where none is known; ``beside`` names starts of other ranks.
+    ``agreed`` is the attempt's id, empty if unknown; ``beside`` are starts of other ranks.
     """
 
     rank: int
@@ -96,16 +96,16 @@ class RankManifest:
 
     @property
     def start(self) -> str:
-        """The name of the start; empty if it is not known."""
+        """The name of the start; empty if unknown."""
         return self.started.start if self.started is not None else ""
 
     @property
     def traces(self) -> list[TraceFinished]:
-        """The traces, each once, in the order in which they were finished."""
+        """The traces, each once, in the order of finishing."""
         return list(self._traces.values())
 
     def add(self, entry: Entry) -> None:
-        """Takes note of the next line of this start."""
+        """Adds the next entry of this start."""
         match entry:
             case RankStarted():
                 self.started = entry
@@ -121,20 +121,20 @@ class RankManifest:
                 self.closed = True
 
     def forget(self, path: str) -> None:
-        """Takes note that another trace has taken the place of the one of this name."""
+        """Removes the trace of this name, because another start has replaced it."""
         self._traces.pop(path, None)
         self.expired.discard(path)
 
     @property
     def kept(self) -> list[TraceFinished]:
-        """The traces that did not expire."""
+        """The traces that have not expired."""
         return [trace for trace in self.traces if trace.path not in self.expired]
 
 
 def append_entry(folder: Path, rank: int, entry: Entry) -> None:
     """Appends ``entry`` to the manifest of ``rank`` in one write, so that a reader sees a whole line or none.
 
-    Where a process died in mid-line, the line is ended first. Raises OSError when the disk is full.
+    If a process died in the middle of a line, that line is ended first. Raises OSError when the disk is full.
     """
     traces = RunFolder(folder)
     traces.make_folder(_FOLDER)
@@ -142,13 +142,13 @@ def append_entry(folder: Path, rank: int, entry: Entry) -> None:
 
 
 def read_manifest(folder: Path) -> list[RankManifest]:
-    """The last start of each rank that wrote into ``folder``, by rank. A torn line is passed over, and so is one that
-    names a trace outside of the folder."""
+    """The last start of each rank that wrote into ``folder``, by rank. Torn lines are skipped, and so are lines that
+    name a trace outside of the folder."""
     return [starts[-1] for starts in read_starts(folder)]
 
 
 def read_starts(folder: Path) -> list[list[RankManifest]]:
-    """For each rank that wrote into ``folder``, by rank, all its starts, the last one last; else as `read_manifest`."""
+    """All starts, in order, of each rank that wrote into ``folder``, by rank; otherwise like `read_manifest`."""
     traces = RunFolder(folder)
     found = (_MANIFEST.fullmatch(name) for name in traces.names(_FOLDER))
     return sorted((_read_rank(traces, int(match[1])) for match in found if match), key=lambda starts: starts[0].rank)
@@ -182,4 +182,4 @@ def _entries(traces: RunFolder, name: str) -> Iterator[Entry]:
         try:
             yield decode_struct(line, Entry)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            continue  # torn: the rank died while it wrote it, and what it spoke of is not complete either
+            continue  # torn: the rank died while it wrote the line, and what the line describes is not complete either

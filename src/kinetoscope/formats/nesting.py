@@ -20,13 +20,13 @@ Event = dict[str, Any]
 Track = tuple[Any, Any]
 
 # How much may be cut off an event of Kineto's to make it fit, by category. Python frames around record_function were
-# cut by 0.2 to 24 us in quiet runs of torch 2.13 with stacks; a loaded machine may take the interpreter away for
+# cut by 0.2 to 24 us in quiet runs of torch 2.13 with stacks; on a loaded machine the interpreter may be stopped for
 # longer. Device events share one clock, so their overlaps are real: a microsecond allows for rounding in old files.
-# The rest allows for our clock and Kineto's, which agree to some 2 us.
+# For other events the limit allows for the difference between our clock and Kineto's, some 2 us.
 _FRAME_NS = 1_000_000
 _DEVICE_NS = 1_000
 _OTHER_NS = 5_000
-_LAST_OVERLAP_TRACK = 1000  # behind so many, what does not fit is cut until it does
+_LAST_OVERLAP_TRACK = 1000  # on the last one, spans that do not fit are cut until they do
 _LIMITS_NS = {
     "python_function": _FRAME_NS,
     "kernel": _DEVICE_NS,
@@ -37,7 +37,7 @@ _LIMITS_NS = {
 
 @dataclass(slots=True)
 class NestingCounts:
-    """How many spans were cut a little, and how many moved to a track of their own, to make all of them nest."""
+    """How many spans were cut a little, and how many were moved to another track, to make all of them nest."""
 
     clipped: int = 0
     moved: int = 0
@@ -55,11 +55,10 @@ def nest(
 ) -> NestingCounts:
     """Makes the ``X`` events of each (pid, tid) track nest properly, in place; no event is lost.
 
-    Times are integers of nanoseconds. An event that pokes out of another is clipped if little is cut off, and moves
-    to a track ``<thread name> (overlap k)`` otherwise, whose metadata events are appended to ``events``; what was
-    done is said in its args under ``kinetoscope``. Events that ``is_fixed`` holds for keep their times: where two of
-    them overlap, the later one moves. ``place`` says which track a pid and tid mean. Takes O(n log n), and once more
-    for each overlap track.
+    Times are integers of nanoseconds. An event that overlaps another is clipped if little must be cut off; otherwise it
+    moves to a track ``<thread name> (overlap k)``, whose metadata events are appended to ``events``. Its args say what
+    was done, under ``kinetoscope``. Events for which ``is_fixed`` is true keep their times: where two of them overlap,
+    the later one moves. ``place`` gives the track of a pid and tid. Takes O(n log n) for each overlap track.
     """
     tracks = OverlapTracks(events, place)
     counts = NestingCounts()
@@ -97,12 +96,12 @@ class _Change:
     cut_begin_ns: int = 0
     cut_end_ns: int = 0
     overlap: int = 0
-    """The number of the overlap track it ended up on; 0 if it stayed on its own."""
+    """The number of the overlap track to which it moved; 0 if it did not move."""
     beside: Any = None
     """The name of the span on its own track that it overlaps."""
 
     def say(self, thread: str) -> None:
-        """Says it in the span's args."""
+        """Adds a note on it to the span's args."""
         for cut_ns, where in ((self.cut_begin_ns, "begin"), (self.cut_end_ns, "end")):
             if cut_ns:
                 _say(self.span, f"clipped {_microseconds(cut_ns)} at its {where} to nest")
@@ -112,7 +111,7 @@ class _Change:
 
 
 class _TrackNester:
-    """Places spans on one track in order of their begin; ``_open`` are those that enclose the present moment."""
+    """Places spans on one track in order of their begin; ``_open`` are those that enclose the current moment."""
 
     def __init__(self, is_fixed: Callable[[Event], bool], changes: dict[int, _Change], is_last: bool = False) -> None:
         self._is_fixed = is_fixed
@@ -124,7 +123,7 @@ class _TrackNester:
         self._cut: list[tuple[int, int, int, Event]] = []
 
     def place(self, spans: list[Event]) -> list[Event]:
-        """Makes ``spans`` nest; returns those that cannot, for another track."""
+        """Makes ``spans`` nest; returns those that must move to another track."""
         longest_first = sorted(spans, key=itemgetter("dur"), reverse=True)
         for span in sorted(longest_first, key=itemgetter("ts")):
             self._place_cut_ones(before=(span["ts"], -span["dur"]))
@@ -133,7 +132,7 @@ class _TrackNester:
         return self._moved
 
     def _place_cut_ones(self, before: tuple[float, int]) -> None:
-        """Places the spans whose begin was cut, as far as they come before a (begin, -duration)."""
+        """Places the spans whose begin was cut and that come before the given (begin, -duration)."""
         while self._cut and self._cut[0][:2] < before:
             self._place(heapq.heappop(self._cut)[-1])
 
@@ -146,7 +145,7 @@ class _TrackNester:
         self._open.append(span)
 
     def _resolve(self, outer: Event, span: Event) -> bool:
-        """Settles one overlap at the least cost; whether ``span`` may still be placed here and now."""
+        """Resolves one overlap with the smallest cut. Returns whether ``span`` can still be placed at its begin."""
         late, early = _end(span) - _end(outer), _end(outer) - span["ts"]
         choices = [
             (late, 0, span, self._cut_end),
@@ -184,7 +183,7 @@ class _TrackNester:
         return False
 
     def _move(self, outer: Event, span: Event) -> bool:
-        """Sends one of the two away: the later one, unless it is fixed and the other is not."""
+        """Moves one of the two to another track: the later one, unless only that one is fixed."""
         outer_goes = self._is_fixed(span) and not self._is_fixed(outer)
         leaving, staying = (self._open.pop(), span) if outer_goes else (span, outer)
         change = self._change_of(leaving)
@@ -203,7 +202,7 @@ def _microseconds(duration_ns: int) -> str:
 
 
 def _say(event: Event, what: str) -> None:
-    """Adds ``what`` to the event's args, in a copy: events of one recorder may share their args."""
+    """Adds ``what`` to a copy of the event's args: events of one recorder may share their args."""
     args = event.get("args")
     args = {} if args is None else args
     if not isinstance(args, dict) or not isinstance(before := args.get("kinetoscope", ""), str):
@@ -212,10 +211,10 @@ def _say(event: Event, what: str) -> None:
 
 
 class OverlapTracks:
-    """The names, sort indexes and tids that are taken, and the overlap tracks beside them."""
+    """Makes overlap tracks, with tids that no other track has."""
 
     def __init__(self, events: list[Event], place: Callable[[Any, Any], Track] = plain_place) -> None:
-        """``events`` are all of a file, or at least one of each track; the new tracks' metadata is added to them."""
+        """``events`` has at least one event of each track of a file; the metadata of new tracks is added to it."""
         self._events = events
         self._place = place
         self._names: dict[Track, str] = {}
@@ -240,27 +239,27 @@ class OverlapTracks:
             self._sort_indexes[pid, tid] = index
 
     def move(self, spans: Iterable[Event], track: Track, k: int) -> int:
-        """Puts ``spans`` of ``track`` on its k-th new overlap track, which is made; returns that one's number."""
+        """Makes the k-th new overlap track of ``track`` and moves ``spans`` to it; returns the track's number."""
         overlap_tid, number = self.add(track, k)
         for span in spans:
             span["tid"] = overlap_tid
         return number
 
     def add(self, track: Track, k: int) -> tuple[int, int]:
-        """Makes the k-th overlap track of ``track`` beside those it had; returns its tid, which nobody else has, and
-        its number among all of them."""
+        """Makes the k-th new overlap track of ``track``; returns its tid and its number among all overlap tracks of
+        ``track``."""
         pid, tid = track
         k += self._num_before.get(track, 0)
         overlap_tid = self._free_tid()
         name = self._names.get(track, f"thread {tid}")
-        # Viewers order by sort index, then by name: the same index puts the overlap track right behind its origin.
+        # Viewers order by sort index, then by name: the same index puts the overlap track right after its origin.
         sort_index = self._sort_indexes.get(track, tid if isinstance(tid, int) else 0)
         self._describe(pid, overlap_tid, "thread_name", name=f"{name} (overlap {k})", overlap_of=tid, overlap=k)
         self._describe(pid, overlap_tid, "thread_sort_index", sort_index=sort_index)
         return overlap_tid, k
 
     def _free_tid(self) -> int:
-        """A tid above all pids of Linux (2**22), where nobody else is; Perfetto reads tids as 32 bits."""
+        """A free tid above all pids of Linux (2**22); Perfetto reads tids as 32 bits."""
         tid = next(tid for tid in itertools.count(1 << 24 | len(self._tids)) if tid not in self._tids)
         self._tids.add(tid)
         return tid
@@ -270,7 +269,7 @@ class OverlapTracks:
 
 
 def in_pairs(events: Iterable[Event], is_ours: Callable[[Event], bool]) -> Iterator[Event]:
-    """``events``, whose spans nest, with each span for which ``is_ours`` holds as a ``B`` and an ``E`` event.
+    """``events``, whose spans nest, with each span for which ``is_ours`` is true as a ``B`` and an ``E`` event.
 
     Others stay as they are. Times are integers of nanoseconds. Events without a time come first; then come
     the tracks, each in the order in which viewers read pairs: what ends at a moment before what begins then, and what

@@ -18,12 +18,12 @@ def encode_struct(struct: msgspec.Struct) -> bytes:
     try:
         return msgspec.json.encode(struct)
     except UnicodeEncodeError:
-        return json.dumps(msgspec.to_builtins(struct)).encode()  # which writes a lone surrogate as \udcXX
+        return json.dumps(msgspec.to_builtins(struct)).encode()  # it writes a lone surrogate as \udcXX
 
 
 def decode_struct(text: bytes, kind: Any) -> Any:
-    """The struct of this ``kind`` that the JSON says. Raises `msgspec.MsgspecError` or UnicodeDecodeError if it says
-    none, and RecursionError if it is nested too deeply."""
+    """The struct of this ``kind`` in the JSON. Raises `msgspec.MsgspecError` or UnicodeDecodeError if there is none,
+    RecursionError if it is nested too deeply."""
     try:
         return msgspec.json.decode(text, type=kind)
     except msgspec.DecodeError:
@@ -36,13 +36,13 @@ def decode_struct(text: bytes, kind: Any) -> Any:
 
 
 def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is no number in JSON")
+    raise ValueError(f"{constant} is not a number in JSON")
 
 
 def append_line(folder: RunFolder, name: str, line: bytes) -> None:
     """Appends a line to a file in ``folder`` in one write, so that a reader sees all of it or nothing.
 
-    Where a process died in mid-line, that line is ended first. Raises OSError, on a full disk for instance.
+    If a process died in the middle of a line, that line is ended first. Raises OSError, on a full disk for instance.
     """
     with folder.open(name, "ab+") as stream:
         text = _end_of_torn_line(stream) + line + b"\n"

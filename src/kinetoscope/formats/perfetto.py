@@ -1,12 +1,12 @@
-"""formats: Perfetto's own trace format. Events flow in; protobuf packets, written by hand, flow out.
+"""Writes Perfetto's own trace format: protobuf packets, encoded by hand.
 
-Every span is two packets, its begin and its end, on a track of its thread or stream; names, categories and the names of
-args are written once and called by number after that. Flows and asynchronous spans go the way of the old format, which
-the trace processor knows from Chrome. A counter has a track for each of its series, in the group of its subject, which
-is what stands before the first slash of its name.
+Every span is two packets, its begin and its end, on a track of its thread or stream. Names, categories and keys of args
+are written once, and then referred to by number. Flows and asynchronous spans are written in Chrome's legacy form,
+which the trace processor knows. A counter has a track for each of its series, in the group of its subject: the part of
+its name before the first slash.
 
-Format: protos/perfetto/trace/trace_packet.proto and what it includes. `src/native/rewrite/perfetto.c` writes it from
-text.
+Format: protos/perfetto/trace/trace_packet.proto and what it includes. `src/native/rewrite/perfetto.c` writes the same
+from text.
 """
 
 import heapq
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 Event = dict[str, Any]
-_Moment = tuple[int, int, float, int, int, bytes]  # when, the track, in which order at that moment, and the packet
+_Moment = tuple[int, int, float, int, int, bytes]  # time, track, order (kind, order, serial), packet
 
 SUFFIXES = (".pftrace", ".perfetto-trace")
 
@@ -26,11 +26,11 @@ _BEGIN, _END, _INSTANT, _COUNTER = 1, 2, 3, 4  # TrackEvent.Type
 _STATE_CLEARED, _NEEDS_STATE = 1, 2  # TracePacket.SequenceFlags
 _CATEGORIES, _NAMES, _KEYS = 1, 2, 3  # fields of InternedData
 _OWN_SEQUENCE = 1
-# What comes first at one moment of one track.
+# The order of packets at one moment of one track.
 _ENDS, _BEGINS, _EMPTY_ENDS, _WITHIN, _FLOWS = 0, 1, 1.5, 2, 3
 _COUNTER_BIT = 1 << 63
 _FNV_BASIS, _FNV_PRIME = 14695981039346656037, 1099511628211
-_SERIES_MARK, _GROUP_MARK = b"\xff", b"\xfe"  # bytes that UTF-8 does not have, between parts of what is hashed
+_SERIES_MARK, _GROUP_MARK = b"\xff", b"\xfe"  # bytes that UTF-8 does not use, between the parts of a key
 _UNCHANGED = "unchanged"
 _CHUNK_BYTES = 1 << 20
 
@@ -62,21 +62,21 @@ def double_field(number: int, value: float) -> bytes:
 
 
 BEGINNING = bytes_field(1, number_field(10, _OWN_SEQUENCE) + number_field(13, _STATE_CLEARED))
-"""The first packet of every file of ours: that nothing was said yet in its own sequence."""
+"""The first packet of every file of ours: it declares that its sequence starts without state."""
 
 
 def process_uuid(pid: int) -> int:
-    """What a process is called in the trace."""
+    """The uuid of a process in the trace."""
     return (pid + 1 & 0x3FFFFFFF) << 32
 
 
 def track_uuid(pid: int, tid: int) -> int:
-    """What a thread or stream of a process is called in the trace."""
+    """The uuid of a thread or stream of a process in the trace."""
     return process_uuid(pid) | tid
 
 
 def counter_numbers(event: Event) -> Iterator[tuple[str, float]]:
-    """The series of a counter's event whose value is a finite number."""
+    """The series of a counter event whose value is a finite number."""
     args = event.get("args")
     for series, value in args.items() if isinstance(args, dict) else ():
         if isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= sys.float_info.max:
@@ -84,42 +84,42 @@ def counter_numbers(event: Event) -> Iterator[tuple[str, float]]:
 
 
 def series_hash(name: str, series: str) -> int:
-    """What a series of a counter is called, whatever its process."""
+    """A hash of a counter's series, without its process."""
     return fnv(_utf8(name) + _SERIES_MARK + _utf8(series))
 
 
 def subject_hash(name: str) -> int:
-    """The same of the group of a counter's subject."""
+    """A hash of the group of a counter's subject, without its process."""
     return fnv(_utf8(_subject(name)) + _GROUP_MARK)
 
 
 def counter_uuid(hashed: int, pid: int) -> int:
-    """What a series or group of counters of a process is called in the trace."""
+    """The uuid of a series or group of counters of a process in the trace."""
     return (hashed ^ process_uuid(pid)) * _FNV_PRIME & 2**64 - 1 | _COUNTER_BIT
 
 
 @dataclass(frozen=True, slots=True)
 class CounterPlaces:
-    """The uuids of series that do not stand in the group of their subject itself."""
+    """The uuids of series that are not directly in the group of their subject."""
 
     alone: frozenset[int] = frozenset()
-    """They stand below the process: their subject has no others."""
+    """Directly below the process, because their subject has no other series."""
     unchanged: frozenset[int] = frozenset()
-    """They stand in a group within that of the subject: their number never changes."""
+    """In a group within the subject's group, because their value never changes."""
 
 
 class PerfettoWriter:
-    """Writes a Perfetto trace to a binary stream as the events come; `ChromeWriter` is its brother for Chrome JSON.
+    """Writes a Perfetto trace to a binary stream as the events come, as `ChromeWriter` does for Chrome JSON.
 
-    Spans of one call of `write` may come in any order, spans of a track in several calls in the order of their begin.
-    The format has no place for a header of ours, nor for fields of events that it does not know.
+    Spans of one call of `write` may come in any order; over several calls, spans of a track come in the order of begin.
+    The format has no place for our header, nor for unknown fields of events.
     """
 
     base_ns = 0
     """Times are unix nanoseconds."""
 
     counter_places = CounterPlaces()
-    """Of all counters that will be written."""
+    """The places of all counters that will be written."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
@@ -139,7 +139,7 @@ class PerfettoWriter:
         self.write_in_order(sorted(events, key=_when))
 
     def write_in_order(self, events: Iterable[Event]) -> None:
-        """Adds events that come in the order of their begin: in memory are those that are open."""
+        """Adds events in the order of their begin. Only open spans are kept in memory."""
         waiting: list[_Moment] = []
         for event in events:
             if event.get("ph") == "M":
@@ -154,16 +154,16 @@ class PerfettoWriter:
         self._flush()
 
     def write_packets(self, packets: bytes | bytearray | memoryview) -> None:
-        """Adds packets that are written already, of a sequence that `begin_sequence` gave."""
+        """Adds encoded packets of a sequence from `begin_sequence`."""
         self._stream.write(packets)
 
     def begin_sequence(self) -> int:
-        """The number of a sequence of packets with names of its own."""
+        """The number of a new sequence of packets, which numbers its names itself."""
         self._num_sequences += 1
         return self._num_sequences
 
     def _put_next(self, waiting: list[_Moment]) -> None:
-        """Writes what is next on some track, with all that is there at that moment."""
+        """Writes all packets of the next moment of a track."""
         together = [heapq.heappop(waiting)]
         while waiting and waiting[0][:2] == together[0][:2]:
             together.append(heapq.heappop(waiting))
@@ -247,7 +247,7 @@ class PerfettoWriter:
             case int() | float():
                 return double_field(5, float(value))
             case dict():
-                return b"".join(bytes_field(11, self._key(str(key)) + self._value(it)) for key, it in value.items())
+                return b"".join(bytes_field(11, self._key(str(key)) + self._value(item)) for key, item in value.items())
             case list() | tuple():
                 return b"".join(bytes_field(12, self._value(item)) for item in value)
             case None:
@@ -266,7 +266,7 @@ class PerfettoWriter:
         return number
 
     def _put_interned(self) -> None:
-        """Writes the names that are new; they come before what uses them."""
+        """Writes the new names, before the packets that use them."""
         if self._pending:
             self._put(number_field(13, _NEEDS_STATE) + bytes_field(12, bytes(self._pending)))
             self._pending.clear()
@@ -274,7 +274,7 @@ class PerfettoWriter:
     # -- tracks --
 
     def _describe(self, event: Event) -> None:
-        """Takes in what a metadata event says of its process or thread."""
+        """Stores what a metadata event says about its process or thread."""
         args, name = event.get("args"), event.get("name")
         if not isinstance(args, dict) or not isinstance(name, str):
             return
@@ -293,7 +293,7 @@ class PerfettoWriter:
         self._descriptions.clear()
 
     def _counter_track(self, pid: int, name: str, series: str) -> int:
-        """The track of a series, described with its groups when it is new."""
+        """The track of a series; a new one is described, with its groups."""
         uuid = self._counter_tracks.get((pid, name, series))
         if uuid is None:
             uuid = self._counter_tracks[pid, name, series] = counter_uuid(series_hash(name, series), pid)
@@ -326,8 +326,8 @@ def _when(event: Event) -> int:
 
 
 def _with_flows(moments: list[_Moment]) -> list[_Moment]:
-    """The packets of one moment of one track. A flow belongs to the span that begins then, or else to one that ends
-    then: it must come before that end."""
+    """Orders the packets of one moment of one track. A flow belongs to the span that begins at that moment, or else to
+    one that ends then: so it must come before that end."""
     flows = [moment for moment in moments if moment[2] == _FLOWS]
     begins = [moment for moment in moments if moment[2] == _BEGINS]
     if flows and not begins:
@@ -335,7 +335,7 @@ def _with_flows(moments: list[_Moment]) -> list[_Moment]:
     ends = [moment for moment in moments if moment[2] == _EMPTY_ENDS]
     if flows or not ends:
         return [moment for moment in moments if moment[2] != _EMPTY_ENDS] + ends
-    # Without flows, each empty span ends before the next begins.
+    # Without flows, each span of no duration ends before the next one begins.
     empty = [moment for moment in begins if moment[3] == 0]
     rest = [moment for moment in moments if moment not in empty and moment not in ends]
     before = [moment for moment in rest if moment[2] <= _BEGINS]
@@ -343,7 +343,7 @@ def _with_flows(moments: list[_Moment]) -> list[_Moment]:
 
 
 def _description(*, pid: int, tid: int | None, name: str = "", sort_index: int | None = None) -> bytes:
-    """The rest of a track's descriptor: a process's, or that of one of its threads."""
+    """The rest of the descriptor of a process's or thread's track."""
     title = _utf8(name)
     order = number_field(3, sort_index) if sort_index is not None else b""
     if tid is None:
@@ -354,7 +354,7 @@ def _description(*, pid: int, tid: int | None, name: str = "", sort_index: int |
 
 
 def _subject(name: str) -> str:
-    """What counters are grouped by: the name up to its first slash, or all of it."""
+    """The subject by which counters are grouped: the name up to its first slash, or all of it."""
     return name.partition("/")[0] or name
 
 
@@ -363,7 +363,7 @@ def _utf8(text: str) -> bytes:
 
 
 def fnv(key: bytes) -> int:
-    """A number for some bytes; C makes the same of them, in `text/bytes.h`."""
+    """The FNV hash of some bytes; `text/bytes.h` computes the same in C."""
     number = _FNV_BASIS
     for byte in key:
         number = (number ^ byte) * _FNV_PRIME & 2**64 - 1

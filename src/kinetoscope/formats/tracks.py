@@ -1,8 +1,7 @@
-"""formats: one process per rank. Events with the pids and tids of any profiler flow in; with the rank's own, out.
+"""Gives all events of a rank one pid, the rank, and each of its tracks a tid.
 
-Kineto gives each GPU a pid of its own (0 to 7, which may be ranks as well) and puts its notes under pids such as
-"Spans". Here everything of a rank has its pid, which is the rank, and the tracks of one rank have tids of their own.
-Perfetto reads tids as 32 bits, takes anything else for 0, and draws tid 0 on the main thread: none of that is given.
+Kineto gives each GPU its own pid (0 to 7, which may be ranks as well) and puts annotations under pids such as "Spans".
+Perfetto reads tids as 32 bits, treats anything else as 0, and draws tid 0 on the main thread: we assign no such tid.
 """
 
 import re
@@ -20,18 +19,22 @@ _DEVICE_CATEGORIES = frozenset({"kernel", "gpu_memcpy", "gpu_memset", "Kernel", 
 _CONSUMED = frozenset(
     {
         *("process_name", "process_labels", "process_sort_index", "thread_name", "thread_sort_index"),
-        *("global_rank", "clock_sync_timestamp_us", "clock_sync_error_bound"),  # Composer's; true in one file alone
+        *(
+            "global_rank",
+            "clock_sync_timestamp_us",
+            "clock_sync_error_bound",
+        ),  # Composer's; they are true only in their own file
     }
 )
 _INSTANTS = ("i", "I", "R")
-_WIDE_SCOPES = ("g", "p")  # viewers put such instants on a track without a name, far from what they belong to
+_WIDE_SCOPES = ("g", "p")  # viewers put such instants on a nameless track
 _NUMBER = re.compile("[0-9]{1,18}")
 _LOOP_SPANS = ("ProfilerStep#", "event/batch")
 _BACKWARD_SPANS = ("autograd::engine::evaluate_function",)
 
 
 class Role(IntEnum):
-    """What a track shows, in the order in which a reader wants to see it."""
+    """What a track shows, in the order in which tracks are sorted."""
 
     LOOP = 0
     BACKWARD = 1
@@ -42,7 +45,7 @@ class Role(IntEnum):
 
 @dataclass(slots=True)
 class Track:
-    """One track of a rank: its tid in what we write, and what viewers are told about it."""
+    """One track of a rank: its tid in the output, and its metadata for viewers."""
 
     tid: int
     key: TrackKey
@@ -62,7 +65,7 @@ class Track:
         return without_number(name, self.tid) if self.tid == self.original_tid else name
 
     def sort_index(self, place: int) -> int:
-        """Where viewers put it, if it is the ``place``-th of its rank; an overlap track comes behind its origin."""
+        """The sort index of the ``place``-th track of its rank; an overlap track comes after its origin."""
         if self.given_sort_index is not None:
             return self.given_sort_index
         return self.role * 10_000_000 + place * 100 + min(self.overlap, 99)
@@ -75,7 +78,7 @@ def without_number(name: str, tid: int) -> str:
 
 
 class RankTracks:
-    """The tracks of one rank over all its files. The same track of the same process has the same tid in each."""
+    """The tracks of one rank in all its files. The same track of the same process has the same tid in each file."""
 
     def __init__(self, rank: int) -> None:
         self.rank = rank
@@ -84,7 +87,7 @@ class RankTracks:
         self._taken: set[int] = set()
 
     def adopt(self, events: Iterable[Event], *, host: str = "", is_ours: bool = False) -> list[Event]:
-        """The events of one file with this rank's pid and tids, changed in place; names of tracks are taken in.
+        """Gives the events of one file this rank's pid and tids, in place, and stores the names of tracks.
 
         ``is_ours``: the file was written by Kinetoscope, so its names and sort indexes stay as they are.
         """
@@ -94,11 +97,11 @@ class RankTracks:
         return [event for event in events if self.adopt_one(event, described, is_ours=is_ours)]
 
     def note_host(self, host: str) -> None:
-        """Takes in where the rank ran; the first file that says so is believed."""
+        """Stores where the rank ran; the first file with a host counts."""
         self._host = self._host or host
 
     def adopt_one(self, event: Event, described: "Descriptions", *, is_ours: bool = False) -> bool:
-        """Gives one event this rank's pid and tid, in place; False if it is metadata that `metadata` says anew."""
+        """Gives one event this rank's pid and tid, in place; False if it is metadata that `metadata` replaces."""
         if says_names(event):
             return False
         name = str(event.get("name")) if event.get("ph") == "X" else ""
@@ -109,16 +112,16 @@ class RankTracks:
         return True
 
     def place(self, pid: Any, tid: Any, described: "Descriptions", role: "Role | None", *, is_ours: bool) -> int:
-        """The tid in this rank of the track ``(pid, tid)`` of a file; ``role`` is what its spans tell of its thread."""
+        """The tid in this rank of a file's track ``(pid, tid)``; ``role`` is the thread's role as its spans show it."""
         track = self._track(pid, plain_tid(tid), described, is_ours)
         if role is not None and track.role is Role.THREAD and not is_ours:
             track.role = role
         return track.tid
 
     def metadata(self) -> list[Event]:
-        """The ``M`` events that name and order the rank and those of its tracks that hold something.
+        """The ``M`` events that name and order the rank and its tracks.
 
-        Viewers put a process's pid behind its name, and a thread's tid: so neither stands in it.
+        Viewers add a process's pid and a thread's tid to its name, so neither is in the name.
         """
         title = f"{self._host} · rank" if self._host else "rank"
         events = [
@@ -134,8 +137,8 @@ class RankTracks:
         return events
 
     def notes_for_composer(self, base_ns: int) -> list[Event]:
-        """What Composer's own merger looks for in a list whose times count from ``base_ns``: the rank, and a moment
-        that is the same on every rank."""
+        """The metadata that Composer's own merger needs in a list whose times count from ``base_ns``: the rank, and a
+        moment that is the same on every rank."""
         return [
             self._describe("global_rank", 0, value=self.rank),
             self._describe("clock_sync_timestamp_us", 0, value=-base_ns // 1000),
@@ -159,7 +162,7 @@ class RankTracks:
         if role is Role.NOTES:
             name = " · ".join(str(part) for part in (pid, tid) if part not in ("", None)) or "profiler"
         elif role is Role.LOOP and not is_ours and not overlap and (not name or name.startswith("thread ")):
-            name = f"thread {tid} (main)"  # Kineto's own name says what the program is called
+            name = f"thread {tid} (main)"  # Kineto's own name is that of the program
         keep = role in (Role.LOOP, Role.THREAD) or is_ours
         track = Track(self._tid(tid, keep), key, origin, role, described.devices.get(pid), name, overlap=overlap)
         if is_ours:
@@ -176,7 +179,7 @@ class RankTracks:
 class Descriptions:
     """What the metadata events of one file say about its processes and threads.
 
-    ``events`` may be all events of the file, or the metadata only, where ``kernel_pids`` names the pids with kernels.
+    ``events`` are all events of the file, or only the metadata; then ``kernel_pids`` are the pids with kernels.
     """
 
     def __init__(self, events: Iterable[Event], kernel_pids: Iterable[Any] = ()) -> None:
@@ -209,19 +212,19 @@ class Descriptions:
         self.names[pid, tid] = str(args.get("name", ""))
         origin, overlap = args.get("origin"), args.get("overlap", 1)
         if isinstance(origin, list) and {*map(type, origin)} <= {int, str, NoneType}:
-            self.keys[pid, tid] = tuple(origin)  # a track of a merged file: what it was called before it was merged
+            self.keys[pid, tid] = tuple(origin)  # a track of a merged file: its key before merging
         elif "overlap_of" in args and type(overlap) is int:
             origin = plain_tid(args["overlap_of"])
             self.overlaps[pid, tid] = origin, overlap
             self.keys[pid, tid] = pid, origin, overlap
 
     def is_device(self, pid: Any) -> bool:
-        """Whether ``pid`` stands for a GPU rather than for a process."""
+        """Whether ``pid`` is that of a GPU and not of a process."""
         return pid in self.devices or (pid in self._kernel_pids and isinstance(pid, int) and pid < 16)
 
 
 def says_names(event: Event) -> bool:
-    """Whether it is metadata that names and orders processes and threads, or is true in its own file alone."""
+    """Whether it is metadata that names or orders processes and threads, or is true only in its own file."""
     return event.get("ph") == "M" and str(event.get("name")) in _CONSUMED
 
 
@@ -236,7 +239,7 @@ def _role(pid: Any, tid: Any, described: Descriptions, is_ours: bool) -> Role:
 
 
 def role_of(name: str) -> Role | None:
-    """What a span of that name tells of its thread, if anything: the loop's and backward's come before the others."""
+    """The role of a thread that has a span of that name; None if the name does not show it."""
     if name.startswith(_LOOP_SPANS):
         return Role.LOOP
     return Role.BACKWARD if name.startswith(_BACKWARD_SPANS) else None
@@ -248,12 +251,12 @@ def _order(track: Track) -> tuple[Any, ...]:
 
 
 def plain_pid(pid: Any) -> Any:
-    """A pid that can be a key."""
+    """A pid as a value that can be a key."""
     return pid if type(pid) in (int, str) or pid is None else str(pid)
 
 
 def plain_tid(tid: Any) -> Any:
-    """A tid as a number where it is one: old Kineto wrote "123" for spans and 123 for flows of the same thread."""
+    """A tid as a number if it is one: old Kineto wrote "123" for spans and 123 for flows of the same thread."""
     if isinstance(tid, str):
         number = tid.removeprefix("stream ")
         return int(number) if _NUMBER.fullmatch(number) else tid
@@ -261,7 +264,7 @@ def plain_tid(tid: Any) -> Any:
 
 
 def with_plain_places(event: Event) -> Event:
-    """The event with a pid and tid that are numbers or text: viewers round fractions, and drop the rest."""
+    """The event with pid and tid as integers or text: viewers round fractions, and drop other types."""
     odd = {key: str(event[key]) for key in ("pid", "tid") if type(event.get(key)) not in (int, str, NoneType)}
     return event | odd if odd else event
 
@@ -276,10 +279,10 @@ _WIDEST_IDS = 2**40
 
 
 class IdNumbers:
-    """New ids for the flows and async spans of one file: from ``first`` on, so that no other file has them.
+    """New ids for the flows and async spans of one file, from ``first`` on, which no other file has.
 
-    Where all ids of the file are whole numbers, from ``lowest`` to ``highest``, they move together, and nothing is
-    kept; others are numbered in the order in which they come.
+    If all ids of the file are integers, from ``lowest`` to ``highest``, all are shifted by the same number, without
+    a table; other ids are numbered in the order in which they come.
     """
 
     def __init__(self, first: int, lowest: int | None = None, highest: int | None = None) -> None:
@@ -292,7 +295,7 @@ class IdNumbers:
 
     @property
     def next_first(self) -> int:
-        """The first id that is still free."""
+        """The next free id."""
         return self._first + (self._count if self.are_plain else len(self._numbers))
 
     def renumber(self, event: Event) -> None:
@@ -305,19 +308,19 @@ class IdNumbers:
             event["bind_id"] = self.number(event["bind_id"])
 
     def number(self, given: Any) -> int:
-        """The new id for one of the file."""
+        """The new id for an id of the file."""
         if self.are_plain:
             return self._first + int(given) - self.lowest
         return self._numbers.setdefault(str(given), self._first + len(self._numbers))
 
     def _renumber(self, given: Any) -> Any:
-        if isinstance(given, dict):  # id2 says whether the id is known in one process or in all
+        if isinstance(given, dict):  # id2 says whether the id is local to a process or global
             return {scope: hex(self.number(value)) for scope, value in given.items()}
         return self.number(given)
 
 
 def renumber_ids(events: list[Event], first: int) -> int:
-    """Gives flows and async spans of one file ids from ``first`` on; returns the first id that is still free."""
+    """Gives flows and async spans of one file ids from ``first`` on; returns the next free id."""
     given = [value for event in events for value in _ids(event)]
     plain = [int(value) for value in given if _is_plain(value)]
     is_plain = bool(given) and len(plain) == len(given)

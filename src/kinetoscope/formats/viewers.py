@@ -1,6 +1,6 @@
-"""formats: what viewers take. Events of any kind flow in; as Perfetto shows them, or not at all, they flow out.
+"""The rules of viewers: which events Perfetto's trace processor shows, and how others can be changed so that it does.
 
-What breaks one of these rules its trace processor does not draw, and counts in its error statistics.
+The trace processor does not draw an event that breaks one of these rules, and counts it in its error statistics.
 """
 
 import math
@@ -16,7 +16,7 @@ Event = dict[str, Any]
 Place = tuple[Any, Any]
 
 MOST_TIME_NS = 2**43 * 1000
-"""From here on, viewers' numbers do not tell nanoseconds apart: they read microseconds as doubles."""
+"""Viewers read microseconds as doubles, which cannot hold nanoseconds from here on."""
 
 _BEGINS = frozenset("XB")
 _INSTANTS, _ASYNCHRONOUS, _FLOWS = frozenset("iIR"), frozenset("bne"), frozenset("stf")
@@ -29,7 +29,7 @@ _ID_BITS = 2**48 - 1
 
 
 def made_viewable(event: Event) -> Event | None:
-    """The event as viewers take it: the very same if it is so already, None if it cannot be made so."""
+    """The event, changed if needed so that viewers show it; None if that is impossible."""
     phase = event.get("ph")
     if not isinstance(phase, str) or len(phase) != 1 or (phase != "M" and "ts" not in event):
         return None
@@ -42,7 +42,7 @@ def made_viewable(event: Event) -> Event | None:
 
 
 def _changes(event: Event, phase: str) -> Event | None:
-    """The fields that must be others; None if the event cannot be shown."""
+    """The fields that must change; None if the event cannot be shown."""
     if phase == "X":
         return {} if "dur" in event else {"dur": 0}
     if phase == "C":
@@ -65,7 +65,7 @@ def _of_counter(args: Any) -> Event:
 
 
 def _is_number(value: Any) -> bool:
-    """NaN too: what writes it says so beside the counter."""
+    """Whether it is a number; NaN counts, since the writer notes it beside the counter."""
     return type(value) in (int, float) or (isinstance(value, str) and _NUMBER.fullmatch(value) is not None)
 
 
@@ -101,7 +101,7 @@ def _of_flow(given: Any) -> Event | None:
 
 
 def flow_id(text: str) -> int:
-    """A number in the place of an id that is none."""
+    """A numeric id to replace an id that is text."""
     return fnv(text.encode(errors="replace")) & _ID_BITS
 
 
@@ -109,17 +109,17 @@ def flow_id(text: str) -> int:
 
 
 def viewer_place(pid: Any, tid: Any) -> Place:
-    """The track on which viewers show an event of that pid and tid: a tid of 0, or none, is the main thread's."""
+    """The track on which viewers show an event of that pid and tid; a tid of 0 or None means the main thread."""
     pid = plain_pid(pid) if pid is not None else 0
     tid = plain_tid(tid)
     return pid, pid if tid is None or tid == 0 else tid
 
 
 def misread_tids(places: Iterable[Place], tracks: Iterable[Place]) -> dict[Place, Any]:
-    """Those of ``tracks``, by `viewer_place`, that viewers mistake for others or for two, and a tid to write for each.
+    """The ``tracks`` (as from `viewer_place`) that viewers mistake for others or for two, with a tid to write for each.
 
-    ``places`` are pids and tids as they are written. "7" and 7 are two threads to viewers, and what is no number of 32
-    bits is the main one.
+    ``places`` are pids and tids as written. To viewers "7" and 7 are two threads, and a tid that is not a 32-bit number
+    is the main thread.
     """
     are_texts: dict[Place, set[bool]] = {track: set() for track in tracks}
     for pid, tid in places:
@@ -137,7 +137,7 @@ def misread_tids(places: Iterable[Place], tracks: Iterable[Place]) -> dict[Place
 
 
 class FlowPlaces:
-    """The spans of one track, as far as they say which flows have one to begin or end at."""
+    """Finds the flows of one track that have no span to begin or end at."""
 
     def __init__(self) -> None:
         self._spans: list[int] = []
@@ -147,10 +147,10 @@ class FlowPlaces:
         self._num_open = 0
         self._is_emptied = False
         self.hidden: set[int] = set()
-        """The numbers of the flows that have none."""
+        """The numbers of the flows without a span."""
 
     def note(self, number: int, event: Event) -> None:
-        """Takes in the event of that number; they come as in the file."""
+        """Adds the event of that number. Events come in the order of the file."""
         phase, begin_ns = str(event.get("ph")), event.get("ts", 0)
         if phase in _BEGINS or (phase in _INSTANTS and event.get("s") not in ("g", "p")):
             (self._spans if phase == "X" else self._others).append(begin_ns)
@@ -166,7 +166,7 @@ class FlowPlaces:
             self._early.append((number, begin_ns, bool(self._others)))
 
     def finish(self) -> set[int]:
-        """The numbers of the flows that have none, now that all events were noted."""
+        """The numbers of the flows without a span, after all events were added."""
         first = min(self._spans, default=math.inf)
         first_other = min(self._others, default=math.inf)
         for number, at_ns, has_other in self._early:
@@ -176,7 +176,7 @@ class FlowPlaces:
 
 
 def hidden_flows(events: Sequence[Event]) -> set[int]:
-    """The places in ``events`` of the flows that viewers drop, as no span of their track is there."""
+    """The indexes in ``events`` of the flows that viewers drop because their track has no span there."""
     places: dict[Place, FlowPlaces] = defaultdict(FlowPlaces)
     for number, event in enumerate(events):
         places[viewer_place(event.get("pid"), event.get("tid"))].note(number, event)
@@ -184,12 +184,12 @@ def hidden_flows(events: Sequence[Event]) -> set[int]:
 
 
 def flow_key(event: Event) -> tuple[str, str, str]:
-    """What is one flow to viewers."""
+    """The key by which viewers tell flows apart."""
     return str(event.get("id")), repr(event.get("cat")), repr(event.get("name"))
 
 
 def part_repeated_flows(events: Iterable[Event]) -> None:
-    """Gives flows that begin under an id that began before an id of their own, in place, with the ends after them."""
+    """Gives a new id, in place, to each flow that begins with an id that was used before, and to its later events."""
     counts: Counter[tuple[str, str, str]] = Counter()
     for event in events:
         if event.get("ph") in _FLOWS and "id" in event:

@@ -78,9 +78,9 @@ class JSONTraceHandler(TraceHandler):
         self._merge: MergeProcess | None = None
         self._num_written = self._num_merged = 0
 
-    def settle(self, folder: str, *, overwrite: bool, num_traces_to_keep: int) -> None:
+    def set_defaults(self, folder: str, *, overwrite: bool, num_traces_to_keep: int) -> None:
         """Replaces those settings that still have their defaults; `kinetoscope.profile` calls this."""
-        self._folder.settle(folder, overwrite=overwrite, num_traces_to_keep=num_traces_to_keep)
+        self._folder.set_defaults(folder, overwrite=overwrite, num_traces_to_keep=num_traces_to_keep)
 
     @property
     def run_folder(self) -> Path:

@@ -1,7 +1,6 @@
-"""live: names, spools, tracks and chunks, the files of a live folder. The bytes of one flow in, and what they say
-flows out; `contents` puts them together.
+"""Reads the files of a live folder that hold records: names, tracks, chunks and spools. Writes names and spools.
 
-`src/native/recorder/record.h` explains the files byte by byte. This reader needs nothing but Python.
+`src/native/recorder/record.h` describes the files byte by byte. Reading them needs no C.
 """
 
 import contextlib
@@ -20,7 +19,7 @@ from kinetoscope.errors import TraceFileError
 from kinetoscope.live.record import RECORD_BYTES, Flag, Kind, Record, pack_records, record_columns, unpack_records
 
 MOST_CHUNK_BYTES = 64 << 20
-"""No chunk, however packed, is larger: a recorder's largest has 4 MiB."""
+"""No chunk is larger, packed or unpacked: a recorder's largest has 4 MiB."""
 
 _VERSION = 2
 _CHUNK = struct.Struct("<8sIIIIIIIIqq8x")
@@ -28,7 +27,7 @@ _CHUNK_MAGIC = b"KSCHUNK\0"
 _TRACK = struct.Struct("<8sIIIIIIqqQII128sq56x")
 _TRACK_MAGIC = b"KSTRACK\0"
 _SPOOL_MAGIC = b"KSSPOOL\0"
-# On ARM isal reads behind what it is given, which may not be mapped, and more may be wrong there (isal 1.9.1).
+# isal 1.9.1 on ARM reads beyond the end of its input, which may not be mapped; it may have more faults there.
 _packing = isal_zlib if platform.machine() == "x86_64" else zlib
 _SPOOL_LEVEL = 1  # measured on records of a training loop: 400 MB/s and 3 times smaller; level 2 gains nothing
 _MOST_PIECES = 512  # of one writev
@@ -41,7 +40,7 @@ _PIECE_BYTES, _SEARCH_BYTES = 64 << 10, 1 << 20
 
 
 class NamesFile:
-    """The file in which a recorder writes down what its name ids stand for. Whoever reads records needs it.
+    """The file in which a recorder writes what its name ids stand for; it is needed to read the records.
 
     Raises OSError if it cannot be made.
     """
@@ -54,8 +53,8 @@ class NamesFile:
             self.append(name)
 
     def append(self, name: Any) -> None:
-        """Writes down the next name: the line's number is its id. What a full disk does not take comes before the next
-        name, so that the lines after it keep their numbers."""
+        """Writes the next name: the number of its line is its id. What a full disk did not take is written before the
+        next name, so that later lines keep their numbers."""
         self._unwritten += json.dumps({"name": name.name, "categories": name.categories}).encode() + b"\n"
         with contextlib.suppress(OSError):
             self._unwritten = self._unwritten[os.write(self._file, self._unwritten) :]
@@ -81,9 +80,9 @@ class LiveName(NamedTuple):
 
 
 def read_names(content: bytes) -> tuple[list[LiveName], list[str]]:
-    """The names in a names file, and a sentence for each that cannot be read: a placeholder keeps its number.
+    """The names in a names file, and a sentence for each name that cannot be read, which gets a placeholder.
 
-    A last line that was not finished is left out.
+    An unfinished last line is left out.
     """
     names: list[LiveName] = []
     damages: list[str] = []
@@ -107,7 +106,7 @@ def _read_name(line: bytes) -> LiveName:
 
 
 def _whole_text(text: str) -> str:
-    """A text without lone surrogates, which no file and no table takes."""
+    """The text without lone surrogates, which can be written to no file and no table."""
     return text.encode(errors="backslashreplace").decode()
 
 
@@ -115,7 +114,7 @@ def _whole_text(text: str) -> str:
 
 
 class SpooledRecords:
-    """Records that a spool holds: as long as there are records. The spool's file is open as long as these are."""
+    """Records in a spool; its length is the number of records. The spool's file stays open while this exists."""
 
     def __init__(self, spool: "Spool", offset: int, num_bytes: int, num_records: int) -> None:
         self._spool = spool
@@ -131,9 +130,10 @@ class SpooledRecords:
 
 
 class Spool:
-    """The file that takes over the records of filled chunks while their window is open, a third as long as they are.
+    """The file to which the records of filled chunks are moved while their window is open, packed to a third.
 
-    ``folder`` is a live folder, and the window one of this process. The file is made when something is added.
+    ``folder`` is a live folder, ``window`` the number of one of this process's windows. The file is made when the first
+    chunk is added.
     """
 
     def __init__(self, folder: str | os.PathLike[str], window: int) -> None:
@@ -146,13 +146,13 @@ class Spool:
             os.close(self._file)
 
     def add(self, chunks: Sequence[Any]) -> list[SpooledRecords]:
-        """Takes over chunks of `kinetoscope._native`: afterwards their own files may go.
+        """Copies chunks of `kinetoscope._native` into the spool; afterwards their own files may be deleted.
 
-        Raises OSError if there is no space for all of them; then it has taken none.
+        Raises OSError if there is no space for all of them; then none is in the spool.
         """
         if self._file < 0:
             self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-        entries = [self._entry(it) for it in chunks]
+        entries = [self._entry(chunk) for chunk in chunks]
         try:
             _write_all(self._file, [piece for entry in entries for piece in entry])
         except OSError:
@@ -162,11 +162,11 @@ class Spool:
         return [self._added(entry, len(chunk)) for entry, chunk in zip(entries, chunks, strict=True)]
 
     def read(self, num_bytes: int, offset: int) -> bytes:
-        """What stands at ``offset``; also after the file was deleted."""
+        """The bytes at ``offset``, also after the file was deleted."""
         return os.pread(self._file, num_bytes, offset)
 
     def delete(self) -> None:
-        """Deletes the file. What was added can be read as long as anybody has it."""
+        """Deletes the file. `SpooledRecords` that are still held can be read all the same."""
         if self._file >= 0:
             self.path.unlink(missing_ok=True)
 
@@ -186,7 +186,7 @@ class Spool:
 
 
 def _write_all(file: int, pieces: list[bytes]) -> None:
-    """Writes all of it, with as few calls as the system allows: each gives up the GIL, and waits to get it back."""
+    """Writes all pieces with as few calls as possible: after each call this thread waits for the GIL."""
     for first in range(0, len(pieces), _MOST_PIECES):
         piece = pieces[first : first + _MOST_PIECES]
         wanted = sum(map(len, piece))
@@ -196,14 +196,14 @@ def _write_all(file: int, pieces: list[bytes]) -> None:
 
 
 class SpoolEntry(NamedTuple):
-    """What a spool took over of one chunk: where it stands in the file, packed."""
+    """The packed records of one chunk in a spool, and where they are in the file."""
 
     header: "ChunkHeader"
     offset: int
     num_bytes: int
 
     def unpack(self, packed: bytes) -> bytes:
-        """The records; fewer if the entry is damaged, and never more than its header tells of."""
+        """The records; fewer if the entry is damaged, and never more than its header says."""
         unpacker, records = zlib.decompressobj(), bytearray()
         with contextlib.suppress(zlib.error):
             for first in range(0, len(packed), _PIECE_BYTES):
@@ -214,9 +214,9 @@ class SpoolEntry(NamedTuple):
 
 
 def read_spool(file: BinaryIO, damages: list[str]) -> Iterator[SpoolEntry]:
-    """The entries of a spool, also those behind a damaged one; ``damages`` gets a sentence for each of these.
+    """The entries of a spool, also those after a damaged one; a sentence for each damaged one is added to ``damages``.
 
-    One that was not finished is among them, with what there is of it.
+    An unfinished entry is returned with the part of it that was written.
     """
     offset, length = _next_entry(file, 0), os.fstat(file.fileno()).st_size
     if offset:
@@ -228,7 +228,7 @@ def read_spool(file: BinaryIO, damages: list[str]) -> Iterator[SpoolEntry]:
         follows = os.pread(file.fileno(), len(_SPOOL_MAGIC), end)
         offset = end if follows in (_SPOOL_MAGIC, b"") else _next_entry(file, first)
         if follows != _SPOOL_MAGIC and offset < length:
-            damages.append(f"what stands at byte {end:,} is no entry")
+            damages.append(f"there is no entry at byte {end:,}")
         if header.version != _VERSION or max(header.num_records * RECORD_BYTES, header.packed_bytes) > MOST_CHUNK_BYTES:
             damages.append(f"the entry before byte {end:,} is left out: it is of another version, or too large")
         else:
@@ -251,7 +251,7 @@ def _next_entry(file: BinaryIO, offset: int) -> int:
 
 
 class TrackHeader(NamedTuple):
-    """Whose a track is. ``monotonic_ns`` and ``unix_ns`` are one moment on two clocks."""
+    """The thread to which a track belongs. ``monotonic_ns`` and ``unix_ns`` are the same moment on two clocks."""
 
     magic: bytes
     version: int
@@ -270,7 +270,7 @@ class TrackHeader(NamedTuple):
 
 
 def read_track(content: bytes) -> tuple[TrackHeader, list[Record]] | None:
-    """A track file's header and the spans that are open; None if nothing was begun in it.
+    """A track file's header and its open spans; None if nothing was written to it.
 
     Raises `TraceFileError` if it cannot be read.
     """
@@ -278,7 +278,7 @@ def read_track(content: bytes) -> tuple[TrackHeader, list[Record]] | None:
         return None
     header = TrackHeader(*_unpack(_TRACK, _TRACK_MAGIC, content))
     if not _is_moment(header.monotonic_ns, header.unix_ns) or not 0 <= header.dropped_ns < _LATEST_NS:
-        raise TraceFileError("its clocks say nothing")
+        raise TraceFileError("its times are impossible")
     slots = unpack_records(_whole_records(content, _TRACK.size))
     return header, [slot._replace(end=0) for slot in slots if slot.kind == Kind.SPAN]
 
@@ -288,8 +288,8 @@ def _is_moment(monotonic_ns: int, unix_ns: int) -> bool:
 
 
 class ChunkHeader(NamedTuple):
-    """Whose a chunk's first records are, and in which window they were recorded. ``monotonic_ns`` and ``unix_ns`` are
-    one moment on two clocks."""
+    """The thread and the window of a chunk's first records. ``monotonic_ns`` and ``unix_ns`` are the same moment on two
+    clocks."""
 
     magic: bytes
     version: int
@@ -309,8 +309,8 @@ class ChunkHeader(NamedTuple):
 
 
 def read_chunk(content: bytes) -> tuple[ChunkHeader, bytes] | None:
-    """A chunk's header and its records, up to the last one that was written, with the track marks among them; None if
-    nothing was begun in it.
+    """A chunk's header and its records up to the last one written, track marks included; None if nothing was written
+    to it.
 
     Raises `TraceFileError` if it cannot be read.
     """
@@ -340,7 +340,7 @@ def _unpack(layout: struct.Struct, magic: bytes, content: bytes) -> tuple[Any, .
         raise TraceFileError(f"it has {len(content):,} bytes, too few for its header")
     fields = layout.unpack_from(content)
     if fields[0] != magic:
-        raise TraceFileError("it does not begin as such a file does")
+        raise TraceFileError("it does not begin like a file of its kind")
     _check_version(fields[1])
     return fields
 
@@ -355,7 +355,7 @@ _ORDINARY = {(Kind.SPAN, 0), (Kind.SPAN, Flag.CUT), (Kind.INSTANT, 0), (Kind.COU
 
 
 def readable_records(packed: bytes, num_names: int) -> bytes:
-    """The records that mean something where there are so many names: usually ``packed`` itself."""
+    """The records that are valid when there are ``num_names`` names: usually ``packed`` itself."""
     if not packed or _are_all_readable(packed, num_names):
         return packed
     return pack_records(record for record in unpack_records(packed) if _is_readable(record, num_names))
@@ -378,5 +378,5 @@ def _is_readable(record: Record, num_names: int) -> bool:
 
 
 def _is_in_order(kind: int, begin: int, end: float) -> bool:
-    """Whether the begin is a time, and the end of a span a later one."""
+    """Whether the begin is a possible time and, of a span, the end is not before it."""
     return 0 <= begin < _LATEST_NS and (kind != Kind.SPAN or begin <= end < _LATEST_NS)

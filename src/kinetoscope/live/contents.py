@@ -1,8 +1,8 @@
-"""live: reads everything in a live folder: the records of each thread, and a sentence for each part that is damaged.
+"""Reads everything in a live folder: the records of each thread, and a sentence for each part that is damaged.
 
-A damaged file does not keep the others from being read. Spooled records are unpacked each time they are asked for. Here
-is also what a run does with the records of its child processes: they open no window of their own but record while the
-parent does, and the parent takes what they left when its window has closed.
+The files beside a damaged one are read all the same. Spooled records are unpacked each time they are read. Child
+processes open no window: they record while their parent does, and the parent takes their records when its window has
+closed.
 """
 
 import os
@@ -49,15 +49,15 @@ from kinetoscope.training.run_folder import RunFolder
 _FILE_NAME = re.compile(r"([0-9]{1,10})(?:-[0-9]{1,10})?\.(track|chunk|spool|names)")
 _MOST_TRACK_BYTES = 8 << 20
 _MOST_SPOOL_ENTRIES = 100_000
-_MOST_KEPT_BYTES = 512 << 20  # of chunks; those beyond are read again whenever they are asked for
+_MOST_KEPT_BYTES = 512 << 20  # of chunks; any further ones are read from their files each time
 
 
 @dataclass(frozen=True, slots=True)
 class LivePart:
-    """Some of a thread's records: as long as there are records. ``load`` gives them.
+    """Some of a thread's records, which ``load`` returns; its length is their number.
 
-    ``window`` is the number of their window if their process opens windows itself. A child process's records may be of
-    several windows.
+    ``window`` is the number of their window if their process opens windows. A child process's records may be of several
+    windows.
     """
 
     window: int
@@ -74,10 +74,10 @@ class LivePart:
 
 @dataclass(slots=True)
 class LiveTrack:
-    """What one thread recorded and has not been saved, and the spans that it has open.
+    """The unsaved records of one thread, and its open spans.
 
-    ``parts`` are its records, oldest first. ``monotonic_ns`` and ``unix_ns`` are one moment on two clocks;
-    records have nanoseconds on the monotonic clock.
+    ``parts`` are its records, oldest first. ``monotonic_ns`` and ``unix_ns`` are the same moment on two clocks; records
+    have nanoseconds on the monotonic clock.
     """
 
     number: int
@@ -89,18 +89,18 @@ class LiveTrack:
     monotonic_ns: int
     unix_ns: int
     num_dropped: int = 0
-    """How many records found no space in the window of ``dropped_ns``, when the last of them did not."""
+    """How many records found no space in the window in which ``dropped_ns`` lies, when the last of them was dropped."""
     dropped_ns: int = 0
     parts: list[LivePart] = field(default_factory=list, repr=False)
     open_spans: list[Record] = field(default_factory=list)
-    """Spans in progress; their ``end`` is 0, and their ``series`` the number of the window in which they began."""
+    """Spans in progress. Their ``end`` is 0; their ``series`` is the number of the window in which they began."""
 
     def records(self) -> Iterator[Record]:
         """Every record, oldest first."""
         return chain.from_iterable(unpack_records(part.read()) for part in self.parts)
 
     def num_dropped_between(self, began_ns: int, closed_ns: int) -> int:
-        """How many records of the window between two moments found no space."""
+        """How many records found no space in the window between two moments."""
         return self.num_dropped if began_ns <= self.dropped_ns <= closed_ns else 0
 
 
@@ -115,22 +115,22 @@ class LiveProcess:
 
 @dataclass(frozen=True, slots=True)
 class LiveRecords:
-    """What the processes of a live folder keep in it. ``damages`` says, a sentence each, what could not be read."""
+    """What the processes of a live folder keep in it, and a sentence for each part that could not be read."""
 
     processes: list[LiveProcess]
     damages: list[str]
 
 
 def read_live_folder(folder: str | os.PathLike[str], *, without_pid: int = 0) -> LiveRecords:
-    """Everything that stands in a live folder, whether its processes still run or were killed.
+    """Everything in a live folder, spools included, whether its processes still run or were killed.
 
-    What was spooled counts as well. The files of the process ``without_pid`` are not looked at. What cannot be read is
-    left out, and named. Raises OSError if the folder itself cannot be read.
+    The files of the process ``without_pid`` are not read. What cannot be read is left out and named in ``damages``.
+    Raises OSError if the folder itself cannot be read.
     """
     reader = _Reader(Path(folder), without_pid)
-    # The open spans before the chunks: one that ends meanwhile is then found twice, rather than not at all.
+    # The open spans before the chunks: a span that ends meanwhile is then found twice rather than not at all.
     reader.read_tracks()
-    # And the chunks before the spool that takes them over.
+    # The chunks before the spools to which they are moved, for the same reason.
     reader.read_chunks()
     reader.read_spools()
     reader.read_all_names()
@@ -143,8 +143,8 @@ def live_pids(folder: Path) -> set[int]:
 
 
 def delete_read(folder: Path, pid: int, read_to_ns: int) -> None:
-    """Deletes what a child process has left and nobody needs any more, everything until ``read_to_ns`` having been
-    read: the chunks that are full, and all its files if it has ended."""
+    """Deletes those files of a child process whose records, all from before ``read_to_ns``, were read: its full chunks,
+    and if it has ended all its files."""
     has_ended = not is_process_alive(pid)
     is_needed = False
     for path in folder.glob(f"{pid}-*.chunk"):
@@ -153,7 +153,7 @@ def delete_read(folder: Path, pid: int, read_to_ns: int) -> None:
             _, records = read_chunk(content) or (None, b"")
             is_later = _has_begun_after(read_to_ns, records)
             is_needed |= is_later
-            is_full = 0 < _num_records(records) == num_chunk_records(content)  # a child may just be making it
+            is_full = 0 < _num_records(records) == num_chunk_records(content)  # 0 < : it may be about to fill it
             if not is_later and (has_ended or is_full):
                 path.unlink(missing_ok=True)
     if has_ended and not is_needed:
@@ -167,7 +167,7 @@ def _has_begun_after(moment_ns: int, records: bytes) -> bool:
 
 
 class _Reader:
-    """Reads a folder file by file, and remembers what each process has in it."""
+    """Reads a folder file by file, and collects what each process has in it."""
 
     def __init__(self, folder: Path, without_pid: int) -> None:
         self._folder = RunFolder(folder)
@@ -201,7 +201,8 @@ class _Reader:
                 in_files = {_key(chunk.header) for chunk in self._chunks[pid]}
                 damages: list[str] = []
                 entries = islice(read_spool(file, damages), _MOST_SPOOL_ENTRIES)
-                self._chunks[pid] += [self._spooled(name, it) for it in entries if _key(it.header) not in in_files]
+                new = [entry for entry in entries if _key(entry.header) not in in_files]
+                self._chunks[pid] += [self._spooled(name, entry) for entry in new]
                 self.damages += [f"{name}: {damage}." for damage in damages]
 
     def read_all_names(self) -> None:
@@ -211,11 +212,11 @@ class _Reader:
                 self.damages += [f"{name}: {damage}." for damage in damages]
 
     def _files(self, kind: str) -> Iterator[tuple[int, str]]:
-        """The files of a kind that are there now, with the pids of their processes."""
+        """The files of this ``kind``, with the pids of their processes."""
         for name in self._folder.names():
             match = _FILE_NAME.fullmatch(name)
             if match is None and name.endswith(f".{kind}"):
-                self.damages.append(f"{name} is left out: no process of Kinetoscope calls a file so.")
+                self.damages.append(f"{name} is left out: Kinetoscope gives no file such a name.")
             elif match is not None and match[2] == kind and int(match[1]) != self._without_pid:
                 yield int(match[1]), name
 
@@ -224,7 +225,7 @@ class _Reader:
         try:
             yield
         except FileNotFoundError:
-            pass  # its process has deleted it by now
+            pass  # its process has deleted it meanwhile
         except (TraceFileError, OSError) as error:
             why = error.strerror if isinstance(error, OSError) and error.strerror else error
             self.damages.append(f"{name} is left out: {str(why).rstrip('.')}.")
@@ -233,7 +234,8 @@ class _Reader:
         return read_chunk(self._folder.read(name, MOST_CHUNK_BYTES)) or (None, b"")
 
     def _keep(self, name: str, records: bytes) -> Callable[[], bytes]:
-        """What gives a chunk's records: a running process may delete the file, so they are kept, if there is room."""
+        """A function that returns a chunk's records. They are kept in memory, within bounds: a running process may
+        delete the file."""
         self._num_kept_bytes += len(records)
         if self._num_kept_bytes <= _MOST_KEPT_BYTES:
             return lambda: records
@@ -260,17 +262,17 @@ class _Reader:
         for chunk in sorted(self._chunks[pid], key=lambda chunk: chunk.header.sequence):
             num_damaged.update(self._give_out(chunk, pid, len(names)))
         for track in tracks.values():
-            spans = [it for it in track.open_spans if it.name < len(names) and not _has_ended(it, track.parts)]
-            track.open_spans = spans
+            named = [span for span in track.open_spans if span.name < len(names)]
+            track.open_spans = [span for span in named if not _has_ended(span, track.parts)]
         self.damages += [
-            f"{number:,} records of {thread} are left out: damaged, or not explained by {pid}.names."
+            f"{number:,} records of {thread} are left out: they are damaged, or {pid}.names lacks their names."
             for thread, number in num_damaged.items()
             if number
         ]
         return LiveProcess(pid, names, [tracks[number] for number in sorted(tracks)])
 
     def _give_out(self, chunk: "_Chunk", pid: int, num_names: int) -> dict[str, int]:
-        """Gives a chunk's records to their threads' tracks, and returns how many of each thread were not good."""
+        """Adds a chunk's records to the tracks of their threads; returns how many of each thread are unreadable."""
         packed = self._read(chunk)
         num_damaged = Counter({_lost_mark(chunk.header).name: chunk.num_records - _num_records(packed)})
         for stretch in stretches(packed, _lost_mark(chunk.header)):
@@ -283,8 +285,8 @@ class _Reader:
         return num_damaged
 
     def _add_ended(self, pid: int, header: ChunkHeader, mark: TrackMark) -> LiveTrack | None:
-        """A track for the records of a thread that has ended, or whose track file cannot be read: all of a folder's
-        have one clock. None if that is not known."""
+        """A track for a thread that has ended or whose track file cannot be read. It gets the clock of another track,
+        which is the same in the whole folder, or of the chunk. None if neither has one."""
         known = next((track for tracks in self._tracks.values() for track in tracks.values()), header)
         if known is header and not header.has_clock:
             return None
@@ -299,7 +301,7 @@ class _Reader:
         return LivePart(chunk.header.window, stretch.end - stretch.first, load)
 
     def _read(self, chunk: "_Chunk") -> bytes:
-        """A chunk's records. The last chunk is remembered: threads that share one are read one after the other."""
+        """A chunk's records. The last chunk stays in memory, because the threads that share it are read in a row."""
         last, packed = self._last
         if last is not chunk:
             packed = chunk.load()
@@ -309,7 +311,7 @@ class _Reader:
 
 @dataclass(frozen=True, slots=True)
 class _Chunk:
-    """A chunk in its file or in a spool; ``load`` gives its records, and the marks among them."""
+    """A chunk in its file or in a spool; ``load`` returns its records, track marks included."""
 
     header: ChunkHeader
     num_records: int
@@ -321,7 +323,7 @@ def _key(header: ChunkHeader) -> tuple[int, int, int]:
 
 
 def _lost_mark(header: ChunkHeader) -> TrackMark:
-    """For what stands before a chunk's first mark, because that was damaged."""
+    """Used for records before a chunk's first mark, which are there only if that mark was damaged."""
     return TrackMark(header.track, header.track, f"thread {header.track}, whose name is lost", False)
 
 
@@ -346,7 +348,7 @@ def _track(header: TrackHeader, open_spans: list[Record]) -> LiveTrack:
 
 
 def _readable(part: LivePart, num_names: int) -> LivePart:
-    """The part without the records that mean nothing."""
+    """The part without its unreadable records."""
     num_readable = _num_records(readable_records(part.read(), num_names))
     if num_readable == len(part):
         return part
@@ -354,7 +356,7 @@ def _readable(part: LivePart, num_names: int) -> LivePart:
 
 
 def _has_ended(span: Record, parts: list[LivePart]) -> bool:
-    """Whether there is a record of a span that was open a moment ago: then it is among the last."""
+    """Whether there is a record of a span that was open when the tracks were read: then it is among the last."""
     begin = struct.pack("<q", span.begin)
     for packed in map(LivePart.read, reversed(parts)):
         offset = packed.find(begin)
@@ -373,35 +375,36 @@ def _has_ended(span: Record, parts: list[LivePart]) -> bool:
 # -- child processes ----------------------------------------------------------------------------------------------
 
 Intern = Callable[[str, tuple[str, ...]], int]
-"""Gives the id of a name with its categories."""
+"""Returns the id of a name with its categories."""
 
 
 def take_child_records(folder: Path, intern: Intern, began_ns: int, closed_ns: int) -> list[ThreadRecords]:
-    """What other processes than this one recorded in the window between two moments. ``intern`` gives ids to the names.
+    """What the other processes recorded in the window between two moments, with the name ids that ``intern`` returns.
 
     A span that was open when the window closed is cut there.
     """
     taken = []
     for child in read_live_folder(folder, without_pid=os.getpid()).processes:
-        ids = [intern(it.name, it.categories) for it in child.names]
+        ids = [intern(name.name, name.categories) for name in child.names]
         taken += [child_records_in_window(track, ids, began_ns, closed_ns) for track in child.tracks]
-    return [it for it in taken if it.num_records or it.num_dropped]
+    return [thread for thread in taken if thread.num_records or thread.num_dropped]
 
 
 def child_records_in_window(track: LiveTrack, ids: Sequence[int], began_ns: int, closed_ns: int) -> ThreadRecords:
-    """What a worker process's thread recorded in the window between two moments. Each record belongs to the window in
+    """What a thread of a child process recorded in the window between two moments. A record belongs to the window in
     which it began; a span that ended later, or is still open, is cut at the window's end.
 
-    ``ids`` are the ids by which the names of the worker's records are to go.
+    ``ids`` are the ids that the names of the child process get.
     """
-    packed = pack_records(_renamed(it, ids, closed_ns) for it in _in_window(track, len(ids), began_ns, closed_ns))
+    records = _in_window(track, len(ids), began_ns, closed_ns)
+    packed = pack_records(_renamed(record, ids, closed_ns) for record in records)
     num_dropped = track.num_dropped_between(began_ns, closed_ns)
     return ThreadRecords.of(track.tid, track.name, False, packed, num_dropped)
 
 
 def delete_child_records(folder: Path, closed_ns: int) -> None:
-    """Deletes the files of other processes with nothing in them that was recorded after a moment, once their process
-    has ended or gone on to the next one."""
+    """Deletes the files of other processes in which every record began before a moment, if their process has ended or
+    has filled them."""
     for pid in live_pids(folder) - {os.getpid()}:
         delete_read(folder, pid, closed_ns)
 

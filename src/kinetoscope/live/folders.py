@@ -1,4 +1,4 @@
-"""live: the live folders of a run: where they are, and what ``run.json`` in each says of its process."""
+"""The live folders of a run: where they are, and what ``run.json`` in each says about its process."""
 
 import logging
 import os
@@ -31,11 +31,11 @@ Moment = Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
 
 
 class TraceRecipe(msgspec.Struct, frozen=True):
-    """How a handler names its traces. ``folder`` is relative to the run's, or absolute where it is outside of that;
-    ``merged`` is empty if nobody merges.
+    """How a handler names its traces, so that `recover` can make them. ``folder`` is relative to the run's folder, or
+    absolute if it is outside of that. ``merged`` is empty if the traces are not merged.
 
-    ``in_pairs``: as `JSONTraceHandler.in_pairs` has it. ``remote`` is the format of the URLs to which its traces are
-    uploaded, ``merged_remote`` that of the merged file; empty if they are not, or not through the run's queue.
+    ``in_pairs`` is that of `JSONTraceHandler`. ``remote`` is the format of the URLs to which the traces are uploaded,
+    ``merged_remote`` that of the merged file; empty if they are not uploaded, or not through the run's queue.
     """
 
     folder: str
@@ -46,7 +46,7 @@ class TraceRecipe(msgspec.Struct, frozen=True):
     merged_remote: str = ""
 
     def within(self, run_folder: Path) -> "TraceRecipe":
-        """The same with a folder relative to ``run_folder``, if it is in that."""
+        """The same recipe with ``folder`` relative to ``run_folder``, if it is in there."""
         try:
             return msgspec.structs.replace(self, folder=RunFolder(run_folder).name_of(self.folder))
         except UnsafePathError:
@@ -54,10 +54,10 @@ class TraceRecipe(msgspec.Struct, frozen=True):
 
 
 class LiveRun(msgspec.Struct, frozen=True):
-    """Whose live folder it is: a rank of an attempt of a run, as process ``pid`` on ``host``. See `Attempt`.
+    """The process to which a live folder belongs: a rank of an attempt of a run, process ``pid`` on ``host``.
 
-    ``base_ns`` is what the times in the process's traces count from.
-    A live folder outside of its run's folder has a random ``token``, which the pointer to it there holds too.
+    ``base_ns`` is the zero of the times in the process's traces. A live folder outside its run's folder has a random
+    ``token``; the pointer in the run's folder holds the same one.
     """
 
     run_name: str
@@ -77,7 +77,7 @@ class LiveRun(msgspec.Struct, frozen=True):
 
 
 def live_run(run_name: str, attempt: Attempt, ranks: Ranks, recipes: list[TraceRecipe]) -> LiveRun:
-    """What `recover` has to know of a run."""
+    """What `recover` has to know about a run."""
     return LiveRun(
         run_name=run_name,
         rank=ranks.rank,
@@ -96,22 +96,22 @@ def live_run(run_name: str, attempt: Attempt, ranks: Ranks, recipes: list[TraceR
 
 
 def write_live_run(folder: Path, run: LiveRun) -> None:
-    """Whole or not at all: a kill may come at any moment. Raises OSError if it cannot be written."""
+    """Writes ``run.json`` completely or not at all, even if it is killed meanwhile. Raises OSError if it cannot."""
     RunFolder(folder).write(_RUN, encode_struct(run))
 
 
 def is_live_folder(folder: Path) -> bool:
-    """Whether a process keeps, or has left, in ``folder`` what it has not saved."""
+    """Whether ``folder`` is a live folder, of a running process or of one that was killed."""
     return HAS_RUN_FOLDERS and RunFolder(folder).is_file(_RUN)
 
 
 def contributed_folder(folder: Path, cycle: int) -> Path:
-    """Where, in a live folder, trace files lie that were contributed to an unsaved cycle."""
+    """The folder, in a live folder, for trace files that sources contributed to an unsaved cycle."""
     return folder / "contributed" / str(cycle)
 
 
 def contributed_files(folder: Path, cycle: int) -> list[Path]:
-    """Those that are complete. Links are passed over, which may lead anywhere."""
+    """The complete files in `contributed_folder`. Links are skipped, because they may lead anywhere."""
     live, place = RunFolder(folder), f"contributed/{cycle}"
     with suppress(OSError):
         names = (f"{place}/{name}" for name in live.names(place) if not name.startswith("."))
@@ -120,9 +120,10 @@ def contributed_files(folder: Path, cycle: int) -> list[Path]:
 
 
 def live_folders(run_folder: Path, on_skipped: Callable[[str], object] = lambda reason: None) -> Iterator[Path]:
-    """The live folders of a run's processes, also those that are elsewhere because the run's folder is on a network.
+    """The live folders of a run's processes, also those outside its folder, which may be on a network file system.
 
-    What leads anywhere else is passed over, and ``on_skipped`` told why. Raises OSError if ``live`` itself does.
+    A pointer that may not be followed is skipped, and ``on_skipped`` is told why. Raises OSError if ``live`` is a link
+    to somewhere else or cannot be read.
     """
     if not HAS_RUN_FOLDERS:
         return
@@ -138,7 +139,7 @@ def live_folders(run_folder: Path, on_skipped: Callable[[str], object] = lambda 
 
 
 def live_folder_of(run_folder: Path, start: str) -> Path | None:
-    """The live folder of the process whose start has this name (`Attempt.start`); None if there is none."""
+    """The live folder of the process whose `Attempt.start` is ``start``; None if there is none."""
     run = RunFolder(run_folder)
     for name in (start, start + _POINTER) if start else ():
         try:
@@ -151,7 +152,7 @@ def live_folder_of(run_folder: Path, start: str) -> Path | None:
 
 
 def delete_live_folder(run_folder: Path, folder: Path) -> None:
-    """Deletes one of `live_folders`. Raises OSError if it cannot be."""
+    """Deletes one of `live_folders`. Raises OSError if it cannot be deleted."""
     run = RunFolder(run_folder)
     if folder.parent == run.path / _LIVE:
         run.delete_folder(f"{_LIVE}/{folder.name}")
@@ -160,7 +161,7 @@ def delete_live_folder(run_folder: Path, folder: Path) -> None:
 
 
 def delete_what_is_empty(run_folder: Path) -> None:
-    """Deletes the pointers to live folders that are not there any more, and ``live`` if nothing else is in it."""
+    """Deletes pointers to live folders that no longer exist, and ``live`` if it is empty then."""
     run = RunFolder(run_folder)
     for name in run.names(_LIVE):
         with suppress(OSError, TraceFileError):
@@ -171,22 +172,23 @@ def delete_what_is_empty(run_folder: Path) -> None:
 
 
 def write_pointer(run_folder: Path, name: str, folder: Path, token: str) -> None:
-    """Writes into the run's folder where its live folder of this name is, once that says whose it is and holds
-    ``token``. Raises OSError if that cannot be written."""
+    """Writes a pointer into the run's folder, which says where its live folder ``name`` is. The ``run.json`` there must
+    be written before, with the same ``token``. Raises OSError if the pointer cannot be written.
+    """
     run = RunFolder(run_folder)
     run.make_folder(_LIVE)
     run.write(f"{_LIVE}/{name}{_POINTER}", os.fsencode(f"{folder}\n{token}\n"))
 
 
 def delete_pointer(run_folder: Path, name: str) -> None:
-    """Deletes what `write_pointer` wrote. Raises OSError if it cannot be."""
+    """Deletes what `write_pointer` wrote. Raises OSError if it cannot be deleted."""
     RunFolder(run_folder).delete(f"{_LIVE}/{name}{_POINTER}")
 
 
 def _folder_behind(run: RunFolder, name: str) -> Path | None:
-    """A live folder in the run's folder, or the one elsewhere that a pointer there names; None if it is gone.
+    """The live folder with that name in the run's folder, or the one to which that pointer points; None if it is gone.
 
-    Raises `UnsafePathError` for a pointer to a folder that is not ours alone, or does not hold the same token.
+    Raises `UnsafePathError` if the pointer names a folder that others can open, or one without the same token.
     """
     if not name.endswith(_POINTER):
         return run.path_of(f"{_LIVE}/{name}")
@@ -203,13 +205,13 @@ def _folder_behind(run: RunFolder, name: str) -> Path | None:
             return None
         raise
     raise UnsafePathError(
-        f"{run.path / _LIVE / name} is not followed: it does not name a folder that is yours alone and holds the same "
-        "token, as the process that made both would have left them. Delete it if you do not know whose it is."
+        f"{run.path / _LIVE / name} is not followed: it should name a folder that only you can open and that holds the "
+        "same token. The process that made both would have left them so. Delete it if you do not know where it is from."
     )
 
 
 def _is_ours_alone(path: str) -> bool:
-    """Whether it is a folder of this user, that no other may look into. Raises FileNotFoundError if it is not there."""
+    """Whether this is a folder that only this user can open. Raises FileNotFoundError if it does not exist."""
     if not path.startswith("/") or "\0" in path:
         return False
     found = os.stat(path, follow_symlinks=False)
@@ -217,7 +219,7 @@ def _is_ours_alone(path: str) -> bool:
 
 
 def read_live_run(folder: Path) -> LiveRun:
-    """Raises `TraceFileError` if the folder does not say whose it is."""
+    """What ``run.json`` in a live folder says. Raises `TraceFileError` if it cannot be read."""
     try:
         return decode_struct(RunFolder(folder).read(_RUN), LiveRun)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -227,19 +229,19 @@ def read_live_run(folder: Path) -> LiveRun:
 
 
 def report_leftovers(run_folder: Path) -> None:
-    """Says in the log that killed processes of an earlier attempt left something, and how to get it."""
+    """Logs which killed processes of earlier attempts left unsaved records, and how to recover them."""
     found: list[Path] = []
     try:
         found += live_folders(run_folder, on_skipped=_log.warning)
     except UnsafePathError as error:
-        _log.warning("What an earlier attempt may have left is not looked at. %s", error)
+        _log.warning("Whether an earlier attempt left anything is not known. %s", error)
     except OSError:
-        pass  # whoever writes into the folder next says what is wrong with it
+        pass  # the next write into the folder fails too, and that error is reported
     for folder in found:
         try:
             run = read_live_run(folder)
         except TraceFileError as error:
-            if is_live_folder(folder):  # else it was another rank's, which has ended meanwhile
+            if is_live_folder(folder):  # else another rank has deleted its own meanwhile
                 _log.warning("An earlier attempt left something that cannot be read. %s", error)
             continue
         if owner_state(folder, run.host, run.pid) is Owner.DEAD:

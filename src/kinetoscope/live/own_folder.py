@@ -1,4 +1,4 @@
-"""live: this process's live folder. It keeps what is recorded until that is saved, so that a kill loses nothing."""
+"""The live folder of this process. It keeps what is recorded until that is saved, so that a kill loses nothing."""
 
 import contextlib
 import errno
@@ -51,7 +51,7 @@ _NETWORK = (
 
 
 class FilesRecorder(Protocol):
-    """What a live folder asks of the recorder whose files it has, if the recorder ``keeps_files``."""
+    """The recorder, as the live folder uses it. Without ``keeps_files`` the other members are never used."""
 
     request: Callable[[], object] | None
     """Called when there may soon be too little space to record into."""
@@ -74,11 +74,11 @@ class FilesRecorder(Protocol):
 
 
 class LiveFolder:
-    """The live folder of one process. ``submit(name, job)`` runs a job on the writer thread; ``make_room(is_short)``
-    gives up what could not be saved while there is too little space; ``tell_children(run_file)`` lets child processes
-    find the folder, and returns what undoes that.
+    """The live folder of one process. ``submit(name, job)`` runs a job on the writer thread. ``make_room(is_short)``
+    discards cycles that could not be saved, as long as space is short. ``tell_children(run_file)`` lets child processes
+    find the folder, and returns a function that undoes that.
 
-    Nothing here raises: where files cannot be kept, the recorder stays in memory, and one warning says why.
+    Nothing here raises: if files cannot be written, the recorder keeps its records in memory, and one warning says why.
     """
 
     def __init__(
@@ -102,13 +102,13 @@ class LiveFolder:
         self._said = False
 
     def prepare_ahead(self) -> None:
-        """Has the writer thread see to it that there is always space to record into, in memory too."""
+        """Lets the writer thread prepare space to record into before it is needed, in memory too."""
         if self._recorder.keeps_files:
             self._recorder.request = lambda: self._submit("Preparing space to record into", self._prepare)
 
     def open(self, run_folder: Path, run: LiveRun, attempt: Attempt, limit_bytes: int) -> None:
-        """Keeps what is recorded from now on below ``run_folder``, or where that is on a network file system, in local
-        temporary storage; then a file in the run folder says where."""
+        """Keeps what is recorded from now on in a folder below ``run_folder``. If that is on a network file system, the
+        folder is in local temporary storage, and a file in the run folder says where."""
         self.run_folder = run_folder
         report_leftovers(run_folder)
         if not self._recorder.keeps_files:
@@ -116,7 +116,7 @@ class LiveFolder:
         wanted = attempt.live_folder(run_folder)
         try:
             self.path = self._make(run_folder, wanted)
-            self._lock = OwnerLock(self.path)  # before run.json, without which nobody asks for it
+            self._lock = OwnerLock(self.path)  # before run.json: once that exists, others check the lock
             self._write_run(run_folder, wanted, run)
             self._windows = WindowLog(self.path)
             self._recorder.open_folder(str(self.path), run.rank, limit_bytes)
@@ -127,23 +127,23 @@ class LiveFolder:
             self._tell_children_no_more = self._tell_children(str(self._recorder.run_file))
 
     def note_opened(self, cycle: int, timestamp: Moment) -> None:
-        """Writes down, on the writer thread, that the window of a cycle has opened."""
+        """Has the writer thread log that the window of a cycle has opened."""
         if self.path is not None:
             window, began_ns = self._recorder.window, self._recorder.window_began_ns
             self._note(WindowOpened(window, cycle, began_ns, timestamp_fields(timestamp)))
 
     def note_epoch(self, began_ns: int, epoch: int) -> None:
-        """Writes down, on the writer thread, that an epoch has begun in the window that is open."""
+        """Has the writer thread log that an epoch has begun in the open window."""
         if self.path is not None:
             self._note(EpochBegan(self._recorder.window, began_ns, epoch))
 
     def note_closed(self, window: int, closed_ns: int, timestamp: Moment) -> None:
-        """Writes down, on the writer thread, that a window has closed."""
+        """Has the writer thread log that a window has closed."""
         if self.path is not None:
             self._note(WindowClosed(window, closed_ns, timestamp_fields(timestamp)))
 
     def note_saved(self, window: int) -> None:
-        """Writes down at once, for the writer thread, that every handler has had what was recorded in a window."""
+        """On the writer thread: logs that every handler has taken a window's records."""
         self._write_down(WindowSaved(window))
 
     def _note(self, event: Event) -> None:
@@ -159,8 +159,8 @@ class LiveFolder:
                 self._warn(self.path, error)
 
     def close(self, *, is_saved: bool) -> None:
-        """Gives back all space to record into, and deletes the folder if everything in it ``is_saved``. Else it stays,
-        for `recover` or until this is called again."""
+        """Frees all space to record into, and deletes the folder if everything in it ``is_saved``. Else the folder
+        stays, for `recover` or until this is called again."""
         if self._recorder.keeps_files and not self._is_closed:
             self._is_closed = True
             if self.path is not None:
@@ -172,19 +172,19 @@ class LiveFolder:
             self._delete()
 
     def stop_preparing(self) -> None:
-        """Asks the writer thread for nothing more."""
+        """The writer thread prepares no more space."""
         if self._recorder.keeps_files:
             self._recorder.request = None
 
     def _make(self, run_folder: Path, wanted: Path) -> Path:
-        """Makes a folder that was not there: ``wanted``, or one elsewhere. Raises OSError if that cannot be done."""
+        """Makes a new folder: ``wanted``, or one in local temporary storage. Raises OSError if that fails."""
         if is_on_network(wanted):
             return Path(tempfile.mkdtemp(prefix=f"kinetoscope-{wanted.name}-"))
         _make_new(run_folder, wanted)
         return wanted
 
     def _write_run(self, run_folder: Path, wanted: Path, run: LiveRun) -> None:
-        """Writes down whose folder it is, and if it is elsewhere, where ``wanted`` would be, that it is."""
+        """Writes ``run.json``, and if the folder is not ``wanted``, a pointer to it in the run's folder."""
         folder = self.path or wanted
         token = "" if folder == wanted else secrets.token_hex(16)
         recipes = [recipe.within(run_folder) for recipe in run.recipes]
@@ -220,18 +220,18 @@ class LiveFolder:
         if path is not None:
             shutil.rmtree(path, ignore_errors=True)
         if self._lock is not None:
-            self._lock.release()  # after the folder has gone: until then it is nobody else's
+            self._lock.release()  # after the folder is deleted: without its lock it would look abandoned
             self._lock = None
         if path is not None:
             with contextlib.suppress(OSError):
-                path.parent.rmdir()  # `live` itself, unless another process is still in it
+                path.parent.rmdir()  # ``live`` itself, unless other processes have folders in it
 
 
 def _make_new(run_folder: Path, folder: Path) -> None:
-    """Makes a folder in ``live`` in the run's folder. Raises FileExistsError if it is there already."""
+    """Makes a folder in ``live`` in the run's folder. Raises FileExistsError if it exists."""
     run = RunFolder(run_folder)
     for _ in range(_MOST_TRIES):
-        with contextlib.suppress(FileNotFoundError):  # `live` went meanwhile, with the last process that was in it
+        with contextlib.suppress(FileNotFoundError):  # the last other process in ``live`` has just deleted it
             run.make_folder(folder.parent.name)
             with run.open_folder(folder.parent.name) as live:
                 return os.mkdir(folder.name, dir_fd=live)
@@ -245,21 +245,21 @@ def is_on_network(path: Path) -> bool:
     place = Path(os.path.realpath(path))
     with contextlib.suppress(OSError):
         mounts = [mount for mount in psutil.disk_partitions(all=True) if place.is_relative_to(mount.mountpoint)]
-        # of several in one place, the last one hides the others
+        # if there are several in one place, the last one hides the others
         innermost = max(reversed(mounts), key=lambda mount: len(mount.mountpoint), default=None)
         return innermost is not None and innermost.fstype.startswith(_NETWORK)
     return False
 
 
-_MOST_LETTERS = 60  # of a name: four bytes each at most
+_MOST_LETTERS = 60  # of a file's name, at most four bytes each
 
 
 class TemporaryFiles:
-    """Files of one run that last only until their cycle is saved. They lie in ``live_folder()``, cycle by cycle: so
-    `recover` finds what was contributed to a cycle that a kill left unsaved, and deletes the rest with the folder.
+    """Files that a run needs only until their cycle is saved. They are in a folder per cycle in ``live_folder()``, so
+    that `recover` finds the files that sources contributed to an unsaved cycle, and deletes the rest.
 
-    While that is None they lie among the system's temporary files, where those of killed processes are deleted when
-    another one needs some.
+    While ``live_folder()`` is None, they are among the system's temporary files. There the files of killed processes
+    are deleted when a later process makes some.
     """
 
     def __init__(self, live_folder: Callable[[], Path | None]) -> None:
@@ -269,7 +269,7 @@ class TemporaryFiles:
         self._serial = itertools.count()
 
     def folder(self, cycle: int) -> Path:
-        """Where those of a cycle lie; for the writer thread. Raises OSError if there is no place for them."""
+        """The folder for the files of a cycle; for the writer thread. Raises OSError if it cannot be made."""
         folder = self._in_live_folder(cycle)
         if folder is None:
             self._elsewhere = self._elsewhere or self._undo.enter_context(temporary_folder())
@@ -278,11 +278,11 @@ class TemporaryFiles:
         return folder
 
     def keep(self, file: Path, cycle: int) -> Callable[[], Path]:
-        """Keeps what ``file`` holds, so that its owner may delete it. The writer thread calls what is returned for the
-        path.
+        """Keeps the content of ``file``, so that its owner may delete the file. Returns a function that the writer
+        thread calls to get the path.
 
-        It is kept by a second link. Where there can be none, the writer thread copies it. Raises OSError if it cannot
-        be read.
+        The content is kept by a second link, or if that is not possible by a copy, which the writer thread makes.
+        Raises OSError if the file cannot be read.
         """
         folder, name = self._in_live_folder(cycle), f"{next(self._serial)}-{file.name[-_MOST_LETTERS:]}"
         if folder is not None:
@@ -293,7 +293,7 @@ class TemporaryFiles:
         return lambda: self._copy(stream, self.folder(cycle) / name)
 
     def close(self) -> None:
-        """Deletes those that are not in a live folder."""
+        """Deletes the files that are not in a live folder."""
         self._elsewhere = None
         self._undo.close()
 

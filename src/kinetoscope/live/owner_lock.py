@@ -1,7 +1,7 @@
-"""live: ``owner.lock`` in a live folder, by which a process shows that it lives. Whoever reads the folder asks it.
+"""The lock ``owner.lock`` in a live folder, which tells readers of the folder whether its process is still alive.
 
-A POSIX record lock: the kernel releases it when the process ends, however it ends, and no forked child holds it. It is
-seen across pid namespaces, where pids say nothing.
+It is a POSIX record lock: the kernel releases it when the process ends, in whatever way, and forked children do not
+hold it. It also works across pid namespaces, where pids cannot be compared.
 """
 
 import errno
@@ -15,12 +15,12 @@ from kinetoscope.training.ranks import is_process_alive
 
 _NAME = "owner.lock"
 _BOOT_ID_BYTES = 64
-# The locks of this process, by device and inode, with its pid: a forked child has a copy of this, but not the locks.
+# The locks of this process by device and inode, with its pid. A forked child has a copy of this, but not the locks.
 _held: dict[tuple[int, int], int] = {}
 
 
 class Owner(Enum):
-    """What is known of the process that keeps a live folder."""
+    """Whether the process of a live folder is alive."""
 
     ALIVE = 1
     DEAD = 2
@@ -28,10 +28,11 @@ class Owner(Enum):
 
 
 class OwnerLock:
-    """Held by the process that made ``folder``, from now until `release` or its end.
+    """Held by the process that made ``folder``, until `release` or until the process ends.
 
-    The file is opened once: a process that closes any descriptor of a file loses its locks on it. Where the file system
-    has no locks there is none, and `owner_state` goes by the pid. Raises OSError if the file cannot be made.
+    The file is opened only once: a process that closes any descriptor of a file loses its locks on that file. If the
+    file system has no locks, there is no lock file, and `owner_state` uses the pid. Raises OSError if the file cannot
+    be made.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -48,13 +49,13 @@ class OwnerLock:
             self.release()
 
     def renew(self) -> None:
-        """Takes the lock again, in case this process has lost it: by making a copy of the folder, say."""
+        """Takes the lock again, in case this process has lost it, for instance because it copied the folder."""
         with suppress(OSError):
             if self._file >= 0:
                 _lock(self._file)
 
     def release(self) -> None:
-        """Gives the lock back. In a forked child this changes nothing for the parent."""
+        """Releases the lock. In a forked child, the parent keeps it."""
         file, self._file = self._file, -1
         _held.pop(self._key, None)
         if file >= 0:
@@ -62,10 +63,10 @@ class OwnerLock:
 
 
 def owner_state(folder: Path | None, host: str, pid: int) -> Owner:
-    """Whether the process that made the live folder ``folder`` lives. Never raises.
+    """Whether the process that made the live folder ``folder`` is alive. Never raises.
 
-    Its lock says so. Where that cannot be asked, or where there is no folder, ``pid`` is looked for if ``host`` is this
-    machine; of another machine's process nothing is known then.
+    This is read from its lock. If there is no folder or no lock, it is whether a process ``pid`` exists, if ``host`` is
+    this machine; the state of a process on another machine is unknown then.
     """
     state = _ask_lock(folder / _NAME, host) if folder is not None else Owner.UNKNOWN
     if state is not Owner.UNKNOWN or host != socket.gethostname():
@@ -82,20 +83,20 @@ def _ask_lock(path: Path, host: str) -> Owner:
     except OSError:
         return Owner.UNKNOWN
     try:
-        # Shared: two that ask at the same moment must not take each other for the owner.
+        # Shared, so that two processes that ask at the same moment do not take each other for the owner.
         _lock(file, is_shared=True)
         boot_id = os.read(file, _BOOT_ID_BYTES)
     except OSError as error:
         return Owner.ALIVE if error.errno in (errno.EACCES, errno.EAGAIN) else Owner.UNKNOWN
     finally:
         os.close(file)
-    # Not every network file system tells one machine of another's locks.
+    # Not every network file system shows one machine the locks of another.
     is_here = boot_id == _boot_id() or host == socket.gethostname()
     return Owner.DEAD if is_here else Owner.UNKNOWN
 
 
 def _lock(file: int, *, is_shared: bool = False) -> None:
-    """Raises OSError if another process has the lock, or where there are none."""
+    """Takes the lock. Raises OSError if another process holds it, or if the file system has no locks."""
     try:
         import fcntl
     except ImportError:
@@ -104,7 +105,7 @@ def _lock(file: int, *, is_shared: bool = False) -> None:
 
 
 def _boot_id() -> bytes:
-    """The same for all containers of a machine, until it is started again; empty where the kernel has none."""
+    """An id of the machine's current boot, the same in all its containers; empty if the kernel has none."""
     with suppress(OSError):
         return Path("/proc/sys/kernel/random/boot_id").read_bytes()[:_BOOT_ID_BYTES]
     return b""

@@ -1,6 +1,4 @@
-"""live: what was taken out of the recorder in C. Chunks flow in, while their window is open and when it closes;
-each thread's records flow out. All of it on the writer thread.
-"""
+"""Collects the filled chunks of a window from the recorder in C, on the writer thread, until the window is saved."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -9,15 +7,15 @@ from kinetoscope import _native
 from kinetoscope.live.chunk import Spool, SpooledRecords
 from kinetoscope.live.record import MOST_MARKS, RECORD_BYTES, Stretch, ThreadRecords, TrackMark, stretches
 
-_AT_ONCE = 4  # chunks: fewer waits for the GIL than with 1, and no more compressed bytes at hand than one chunk has
+_AT_ONCE = 4  # chunks: with 1 there are more waits for the GIL; 4 packed ones take no more memory than one chunk
 _UNMARKED = TrackMark(0, 0, "unknown thread", False)
 Taken = tuple[int, int, str, bool, int, list[_native.Chunk]]
-"""Of one track: its number, the tid and name of the thread that has it now, whether that is the main one, how many
-records found no space, and chunks, in which other threads may have recorded before."""
+"""One track: its number, the tid and name of its current thread, whether that is the main thread, how many records were
+dropped, and its chunks, in which earlier threads may have recorded too."""
 
 
 class _Reader:
-    """Reads chunks, and remembers the last one: threads that share a chunk are read one after the other."""
+    """Reads spooled chunks and keeps the last one, because the threads that share it are read in a row."""
 
     def __init__(self) -> None:
         self._last: tuple[SpooledRecords | None, bytes] = None, b""
@@ -31,13 +29,13 @@ class _Reader:
 
 
 class _ParkedChunk:
-    """A chunk's records, in its own file or, once they were spooled, in that one."""
+    """A chunk's records, in its own file or, once they were spooled, in the spool."""
 
     def __init__(self, chunk: _native.Chunk, reader: _Reader) -> None:
         self.chunk: _native.Chunk | None = chunk
         self._spooled: SpooledRecords | None = None
         self._reader = reader
-        # Nothing here is kept for each of the threads that share a chunk: they may be thousands.
+        # Nothing is kept here per thread: thousands of threads may share a chunk.
         self._only_stretch = _whole(chunk) if chunk.num_marks == 1 else None
 
     def move_to(self, spooled: SpooledRecords) -> None:
@@ -57,14 +55,14 @@ class _ParkedChunk:
 
 
 def _whole(chunk: _native.Chunk) -> Stretch | None:
-    """The one stretch of a chunk in which one thread has recorded."""
+    """The only stretch of a chunk in which a single thread has recorded."""
     beginning = memoryview(chunk)[: (MOST_MARKS + 1) * RECORD_BYTES]
-    return next((it._replace(end=len(chunk)) for it in stretches(beginning, _UNMARKED)), None)
+    return next((found._replace(end=len(chunk)) for found in stretches(beginning, _UNMARKED)), None)
 
 
 @dataclass(frozen=True, slots=True)
 class _ChunkPart:
-    """What one thread has in a chunk."""
+    """The records of one thread in a chunk."""
 
     chunk: _ParkedChunk
     first: int
@@ -88,9 +86,10 @@ class _ParkedThread:
 
 
 class ParkedWindow:
-    """The chunks of one window. In the live ``folder`` they are spooled, so that they take less space and no memory.
+    """The chunks of one window. If there is a live ``folder``, they are spooled there, which takes less disk space
+    and no memory.
 
-    ``on_full(folder, error)`` is told when there is no space for that: the chunks stay as they are.
+    ``on_full(folder, error)`` is called when there is no space for the spool; the chunks stay as they are then.
     """
 
     def __init__(self, window: int, folder: str | None, on_full: Callable[[str, OSError], object]) -> None:
@@ -103,7 +102,7 @@ class ParkedWindow:
         self._reader = _Reader()
 
     def add(self, taken: list[Taken]) -> list[_ParkedChunk]:
-        """Adds what a recorder gave, and returns the chunks that are new."""
+        """Adds what was taken from a recorder, and returns the new chunks."""
         added = []
         for track, tid, name, is_main, num_dropped, chunks in taken:
             added += [_ParkedChunk(chunk, self._reader) for chunk in chunks]
@@ -113,12 +112,12 @@ class ParkedWindow:
         return added
 
     def put_away(self, taken: list[Taken]) -> bool:
-        """Adds what was filled while the window is open, and takes the oldest of what was added out of the way.
+        """Adds chunks that were filled while the window is open, and spools the oldest chunks that are not spooled yet.
 
-        Returns whether there is more to take out of the way.
+        Returns whether there are more to spool.
         """
         self._waiting += self.add(taken)
-        _native.seal_chunks(_chunks_of(self._waiting))  # they take no memory until it is their turn
+        _native.seal_chunks(_chunks_of(self._waiting))  # they take no memory while they wait
         chunks, self._waiting = self._waiting[:_AT_ONCE], self._waiting[_AT_ONCE:]
         return self._spool is not None and bool(chunks) and self._move_into(self._spool, chunks)
 
@@ -139,13 +138,13 @@ class ParkedWindow:
         self._on_full(str(spool.path.parent), error)
 
     def set_aside(self) -> None:
-        """Gives back the memory of what was added, and the space that it does not use."""
+        """Frees the memory of the chunks, and the unused space in their files."""
         _native.seal_chunks(_chunks_of(self._chunks))
 
     def threads(self) -> list[ThreadRecords]:
-        """All that was added, by thread."""
+        """All records, by thread."""
         if self._spool is None:
-            _native.seal_chunks(_chunks_of(self._chunks))  # whoever keeps the records keeps no empty space with them
+            _native.seal_chunks(_chunks_of(self._chunks))  # records that are kept must not keep unused space too
         threads: dict[int, _ParkedThread] = {}
         for chunk in self._chunks:
             for mark, first, end in chunk.stretches():
@@ -156,7 +155,7 @@ class ParkedWindow:
         return [thread.records() for thread in threads.values()]
 
     def release(self) -> None:
-        """Deletes all files. Whoever keeps records can go on reading them."""
+        """Deletes all files. Records that are still held can be read all the same."""
         for chunk in _chunks_of(self._chunks):
             chunk.leave_file()
         for spool in (self._spool, self._full_spool):
@@ -165,5 +164,5 @@ class ParkedWindow:
 
 
 def _chunks_of(parked: list[_ParkedChunk]) -> list[_native.Chunk]:
-    """Those that were not spooled."""
-    return [it.chunk for it in parked if it.chunk is not None]
+    """The chunks that were not spooled."""
+    return [parked_chunk.chunk for parked_chunk in parked if parked_chunk.chunk is not None]

@@ -1,7 +1,7 @@
-"""live: the 32-byte record, the one form in which spans, instants and counter values leave a recorder.
+"""The 32-byte record: the form in which spans, instants and counter values leave a recorder.
 
-Where threads share a chunk, track marks say whose the records are. `src/native/recorder/record.h` explains both byte by
-byte.
+Threads may share a chunk; then track marks say which thread's the records after them are. Both are described byte by
+byte in `src/native/recorder/record.h`.
 """
 
 import struct
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol, Self
 
 try:
     from kinetoscope import _native
-except ImportError:  # the functions here serve without
+except ImportError:  # there is a way in Python for everything here
     _native = None
 
 
@@ -53,9 +53,9 @@ class Record(NamedTuple):
 
 
 class RecordColumns(NamedTuple):
-    """The fields of many records, each as a memoryview of one type: items ``q`` (64 bits), ``I``, ``H`` or ``B``.
+    """The fields of many records, each field a memoryview with items ``q`` (64 bits), ``I``, ``H`` or ``B``.
 
-    ``end`` has the value's 64 bits as they stand: ``end.cast("B").cast("d")`` reads those of records with `Flag.FLOAT`.
+    ``end`` holds the bits of the value: for records with `Flag.FLOAT`, ``end.cast("B").cast("d")`` reads them.
     """
 
     begin: memoryview
@@ -72,10 +72,11 @@ _COLUMN_TYPES: tuple[Any, ...] = ("q", "q", "I", "I", "H", "B", "B", "I")
 
 
 def record_columns(packed: bytes | memoryview) -> RecordColumns:
-    """The records in ``packed``, whose length is a multiple of 32, as columns. Where there is `kinetoscope._native`
-    other threads run meanwhile."""
+    """The records in ``packed``, whose length is a multiple of 32, as columns. With the module in C, other threads run
+    meanwhile.
+    """
     num_records = len(packed) // RECORD_BYTES
-    widths = [struct.calcsize(it) for it in _COLUMN_TYPES]
+    widths = [struct.calcsize(type_) for type_ in _COLUMN_TYPES]
     columns = [bytearray(num_records * width) for width in widths]
     if _native is not None:
         _native.record_columns(packed, *columns)
@@ -85,7 +86,8 @@ def record_columns(packed: bytes | memoryview) -> RecordColumns:
             for byte in range(width):
                 column[byte::width] = packed[offset + byte :: RECORD_BYTES]
             offset += width
-    return RecordColumns(*(memoryview(it).cast(type_) for it, type_ in zip(columns, _COLUMN_TYPES, strict=True)))
+    typed = zip(columns, _COLUMN_TYPES, strict=True)
+    return RecordColumns(*(memoryview(column).cast(type_) for column, type_ in typed))
 
 
 _INTEGER = struct.Struct("<qqIIHBBI")
@@ -96,7 +98,7 @@ _LARGEST_INTEGER = 2**63 - 1
 
 
 def pack_records(records: Iterable[Record | tuple]) -> bytes:
-    """The records as bytes, 32 each, little-endian, in the order given."""
+    """The records as bytes: 32 each, little-endian, in the given order."""
     return b"".join(map(_pack, records))
 
 
@@ -131,13 +133,13 @@ _NAME_BYTES = 20
 _LONGEST_NAME_BYTES = 128
 _KIND_OFFSET = 26
 MOST_MARKS = -(-_LONGEST_NAME_BYTES // _NAME_BYTES)
-"""How many records name one thread at most."""
+"""The most records that one track mark may take."""
 MARK = 6
-"""The kind of record that a mark is, beside those of `Kind`."""
+"""The ``kind`` of a record that is part of a track mark."""
 
 
 class TrackMark(NamedTuple):
-    """Whose the records after it are."""
+    """Says to which thread the records after it belong."""
 
     track: int
     tid: int
@@ -162,8 +164,8 @@ def pack_mark(mark: TrackMark) -> bytes:
 
 
 def stretches(packed: bytes | memoryview, unmarked: TrackMark) -> Iterator[Stretch]:
-    """Every stretch in which there is a record. What stands before the first mark, because that was damaged, is
-    ``unmarked``'s."""
+    """The stretches of records between marks. Records before the first mark, which are there only if that mark was
+    damaged, get the mark ``unmarked``."""
     kinds = bytes(packed[_KIND_OFFSET::RECORD_BYTES])
     at = kinds.find(MARK)
     if at != 0 and kinds:
@@ -192,7 +194,7 @@ def _read_mark(packed: bytes | memoryview, kinds: bytes, first: int) -> tuple[Tr
 
 
 class RecordPart(Protocol):
-    """Some of a thread's records, wherever they are kept: as long as there are records."""
+    """Some of a thread's records, in memory or in a file; its length is their number."""
 
     def __len__(self) -> int: ...
     def read(self) -> bytes | memoryview:
@@ -202,7 +204,7 @@ class RecordPart(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PartInMemory:
-    """Records that are at hand as bytes."""
+    """Records in memory."""
 
     packed: bytes
 
@@ -215,10 +217,10 @@ class PartInMemory:
 
 @dataclass(frozen=True, slots=True)
 class ThreadRecords:
-    """What one thread recorded in one window: 32-byte records (see `kinetoscope.live.record`), in the order in which
-    they ended. ``num_dropped`` more found no space.
+    """What one thread recorded in one window: 32-byte records in the order in which they ended. ``num_dropped`` further
+    ones found no space.
 
-    There may be more of them than fit into memory; read part by part, there is only one part of them at a time.
+    The records may not all fit into memory; read them part by part.
     """
 
     tid: int
@@ -229,7 +231,7 @@ class ThreadRecords:
 
     @classmethod
     def of(cls, tid: int, name: str, is_main: bool, packed: bytes, num_dropped: int = 0) -> Self:
-        """Records that are all in memory."""
+        """With all records in memory."""
         return cls(tid, name, is_main, (PartInMemory(packed),), num_dropped)
 
     @property

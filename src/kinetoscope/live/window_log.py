@@ -1,7 +1,6 @@
-"""live: the log of windows in a live folder, ``windows.jsonl``. What happens to each window flows in; which windows
-are not saved flows out, for `recover`.
+"""The log ``windows.jsonl`` in a live folder: when each window opened and closed, and whether it is saved.
 
-One JSON object per line, appended by the writer thread of the folder's process.
+The writer thread of the folder's process appends one JSON object per line. `recover` reads it.
 """
 
 from bisect import bisect_right
@@ -16,7 +15,7 @@ from kinetoscope.formats.own_json import append_line
 from kinetoscope.training.run_folder import RunFolder
 
 _LOG = "windows.jsonl"
-_MOST_LOG_BYTES = 256 << 10  # then the lines of windows that are saved go
+_MOST_LOG_BYTES = 256 << 10  # beyond this, the file is written anew without the windows that are saved
 Fields = dict[str, int | float]
 """The fields of a timestamp, as `timestamp_fields` gives them."""
 
@@ -26,8 +25,8 @@ Nanoseconds = Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
 
 
 class WindowOpened(msgspec.Struct, frozen=True, tag="opened"):
-    """A window has opened: the recorder's number for it, its cycle's, and where the run was. ``began_ns`` is on the
-    monotonic clock."""
+    """A window has opened. ``window`` is the recorder's number for it, ``cycle`` the number of its cycle, ``timestamp``
+    where the run was, and ``began_ns`` when it opened on the monotonic clock."""
 
     window: Number
     cycle: Number
@@ -36,7 +35,7 @@ class WindowOpened(msgspec.Struct, frozen=True, tag="opened"):
 
 
 class EpochBegan(msgspec.Struct, frozen=True, tag="epoch"):
-    """Another epoch has begun in a window, on the monotonic clock: the one of that number."""
+    """The epoch with that number has begun in a window, at ``began_ns`` on the monotonic clock."""
 
     window: Number
     began_ns: Nanoseconds
@@ -44,7 +43,7 @@ class EpochBegan(msgspec.Struct, frozen=True, tag="epoch"):
 
 
 class WindowClosed(msgspec.Struct, frozen=True, tag="closed"):
-    """A window has closed, and is yet to be saved."""
+    """A window has closed and is not saved yet."""
 
     window: Number
     closed_ns: Nanoseconds
@@ -52,7 +51,7 @@ class WindowClosed(msgspec.Struct, frozen=True, tag="closed"):
 
 
 class WindowSaved(msgspec.Struct, frozen=True, tag="saved"):
-    """Every handler has what was recorded in a window: `recover` leaves it out."""
+    """Every handler has taken what was recorded in a window, so `recover` leaves it out."""
 
     window: Number
 
@@ -72,10 +71,10 @@ class WindowLog:
         self._num_bytes = 0
 
     def append(self, event: Event) -> None:
-        """Writes down what has happened to a window. Raises OSError if it cannot be written."""
+        """Appends what has happened to a window. Raises OSError if it cannot be written."""
         line = msgspec.json.encode(event)
         if isinstance(event, WindowSaved):
-            self._lines = [it for it in self._lines if it[0] != self._last_saved]
+            self._lines = [(window, text) for window, text in self._lines if window != self._last_saved]
             self._last_saved = event.window
         self._lines.append((event.window, line))
         if self._num_bytes > _MOST_LOG_BYTES:
@@ -85,7 +84,7 @@ class WindowLog:
             self._num_bytes += len(line) + 1
 
     def _write_anew(self) -> None:
-        """Whole or not at all: a kill may come at any moment."""
+        """Replaces the file completely or not at all, even if the process is killed meanwhile."""
         content = b"".join(line + b"\n" for _, line in self._lines)
         self._folder.write(_LOG, content)
         self._num_bytes = len(content)
@@ -93,7 +92,7 @@ class WindowLog:
 
 @dataclass(slots=True)
 class LiveWindow:
-    """What the log says of one window; None for what it does not, or not yet."""
+    """What the log says about one window; None for what it does not say."""
 
     number: int
     cycle: int | None = None
@@ -105,7 +104,7 @@ class LiveWindow:
     epochs: list[tuple[int, int]] = field(default_factory=list)
 
     def apply(self, event: Event) -> None:
-        """Takes in one more line about this window."""
+        """Adds what one more line says about this window."""
         match event:
             case WindowOpened():
                 self.cycle, self.began_ns, self.timestamp = event.cycle, event.began_ns, event.timestamp
@@ -118,9 +117,9 @@ class LiveWindow:
 
 
 def read_windows(folder: Path) -> tuple[list[LiveWindow], list[str]]:
-    """The windows in a folder's log by number, and a sentence for each of its lines that cannot be read.
+    """The windows in a folder's log, ordered by number, and a sentence for each line that cannot be read.
 
-    Windows that were saved long ago are left out. A last line that was not finished is passed over.
+    Windows that were saved long ago are missing. An unfinished last line is ignored.
     """
     windows: dict[int, LiveWindow] = {}
     damages: list[str] = []
@@ -135,7 +134,7 @@ def read_windows(folder: Path) -> tuple[list[LiveWindow], list[str]]:
 
 
 class SavedWindows:
-    """Tells what was recorded in windows that are saved; ``windows`` are those of `read_windows`."""
+    """Tells whether a record lies in a window that is saved. ``windows`` are those of `read_windows`."""
 
     def __init__(self, windows: list[LiveWindow]) -> None:
         known = [(window.began_ns, window.is_saved) for window in windows if window.began_ns is not None]
@@ -143,14 +142,15 @@ class SavedWindows:
         self._are_saved = [is_saved for _, is_saved in known]
 
     def hold(self, begin_ns: int) -> bool:
-        """Whether what began at this moment, on the monotonic clock, is saved. What began before all that are known
-        was saved long ago."""
+        """Whether a record that began at this moment, on the monotonic clock, is saved. Records from before the first
+        known window were saved long ago.
+        """
         place = bisect_right(self._began_ns, begin_ns) - 1
         return self._are_saved[place] if place >= 0 else bool(self._began_ns)
 
 
 def _lines(folder: RunFolder, damages: list[str]) -> Iterator[tuple[int, bytes]]:
-    """The finished lines with their numbers, which count from 1."""
+    """The complete lines with their numbers, which count from 1."""
     try:
         content = folder.read(_LOG)
     except FileNotFoundError:

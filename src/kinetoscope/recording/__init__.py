@@ -1,1 +1,1 @@
-"""recording: actions, schedules, the recorder, markers, cycles and the Profiler that drives them."""
+"""Records a run: actions, schedules, the recorder, markers, cycles, and the Profiler in front of them."""

@@ -1,7 +1,6 @@
-"""recording: this rank's clock beside rank 0's. Closed windows flow in; they flow on with what is known of the clock.
-And the id of the attempt, which ranks agree on through the same store.
+"""Compares this rank's clock with rank 0's, and lets the ranks agree on an id of the attempt, through the run's store.
 
-Runs on a thread of its own: neither training nor the saving of traces waits for another rank.
+This runs on its own thread: neither training nor the saving of traces waits for another rank.
 """
 
 import logging
@@ -22,10 +21,10 @@ _BEGIN_TIMEOUT_S, _WINDOW_TIMEOUT_S, _LAST_TIMEOUT_S = 30.0, 5.0, 2.0
 
 
 class ClockComparison:
-    """Measures at the start of the run and whenever a window closes, through the store of torch.distributed.
+    """Measures at the start of the run and when a window closes, through the store of torch.distributed.
 
-    In a world of one, or without a process group, it does nothing. Where rank 0 is silent, a cycle goes on with what is
-    known, or with None.
+    With a single rank, or without a process group, it does nothing. If rank 0 does not answer, a cycle gets the last
+    known relation, or None.
     """
 
     def __init__(self, clock: Clock, ranks: Ranks, attempt: Attempt) -> None:
@@ -42,16 +41,16 @@ class ClockComparison:
         self._begun = self._said = self._compares = False
 
     def agree(self, folder: str, take: Callable[[str], object]) -> None:
-        """Before `begin`: has the ranks that write into ``folder`` agree on an id of this attempt.
+        """Before `begin`: lets the ranks that write into ``folder`` agree on an id of this attempt.
 
-        ``take`` gets it, on another thread, as soon as there is a store to agree through; never, where there is none.
+        ``take`` is called with it on another thread, once there is a store; without a store it is never called.
         """
         key = f"{self._prefix}attempt/{folder}/"
         own = self._ranks.rank, self._attempt.start
         self._agreements.append(lambda store: take(agree_on_attempt(store, key, *own)))
 
     def begin(self) -> None:
-        """Begins to compare, if there is another rank and a store to reach it by. May be called again."""
+        """Begins to compare, if there are other ranks and a store. May be called again."""
         if self._begun or self._ranks.world_size == 1 or (store := _store_of_the_run()) is None:
             return
         self._begun = True
@@ -60,26 +59,26 @@ class ClockComparison:
         self._thread.submit("Comparing clocks", lambda: job(_own_connection(store)))
 
     def pass_on(self, cycle: Cycle, deliver: Callable[[Cycle], None], *, measure: bool) -> None:
-        """Has ``cycle`` delivered with what is known of its clock, after one more measurement if ``measure``."""
+        """Delivers ``cycle`` with the known clock relation, after one more measurement if ``measure``."""
         self.begin()
         measure = measure and self._compares
         if not measure and not self._pending:
             _deliver(cycle, self._known(), deliver)
             return
-        # In order, behind those that wait. Whoever takes it out of the dict delivers it: this thread's job, or
-        # `finish_windows` when time is up.
+        # In order, after the waiting cycles. Whatever takes it out of the dict delivers it: the job on the other
+        # thread, or `finish_windows` when time is up.
         self._pending[cycle.number] = lambda: _deliver(cycle, self._known(), deliver)
         self._thread.submit("Comparing clocks", lambda: self._update(cycle.number, measure))
 
     def finish_windows(self, timeout_s: float) -> None:
-        """Waits for measurements under way, at most so long; then every cycle has been delivered."""
+        """Waits for current measurements, at most ``timeout_s``, and then delivers every cycle."""
         if self._pending:
             self._thread.drain(min(timeout_s, _WINDOW_TIMEOUT_S))
         for number in list(self._pending):
             self._deliver_pending(number)
 
     def finish(self, timeout_s: float) -> None:
-        """Ends the comparison; rank 0 answers a little longer those that are about to finish too."""
+        """Ends the comparison. Rank 0 goes on answering for a moment, for ranks that are about to finish too."""
         client = self._client
         if client is not None:
             self._thread.submit("Comparing clocks", client.end)
@@ -88,17 +87,17 @@ class ClockComparison:
         self._let_go()
 
     def _known(self) -> ClockRelation | None:
-        client = self._client  # which the other thread may let go
+        client = self._client  # read once: the other thread may set it to None
         return client.relation if client is not None else self._relation
 
     def _let_go(self) -> None:
-        """Keeps what is known, and closes the second connection to the store."""
+        """Keeps the known relation, and closes the second connection to the store."""
         self._relation = self._known()
         self._client, self._compares = None, False
 
     def _agree(self, store: Any) -> None:
         for agreement in self._agreements:
-            with suppress(*STORE_ERRORS):  # then it stays unknown, and merging says what it goes by
+            with suppress(*STORE_ERRORS):  # then the id stays unknown, and merging says how it tells attempts apart
                 agreement(store)
 
     def _serve(self, store: Any) -> None:
@@ -145,7 +144,7 @@ def _deliver(cycle: Cycle, relation: ClockRelation | None, deliver: Callable[[Cy
 
 
 def _store_of_the_run() -> Any:
-    """The store of torch.distributed's process group; None if there is none. Imports nothing."""
+    """The store of torch.distributed's process group, or None. Does not import torch."""
     distributed = torch_distributed()
     default_store = getattr(getattr(distributed, "distributed_c10d", None), "_get_default_store", None)
     with suppress(*STORE_ERRORS):
@@ -154,7 +153,7 @@ def _store_of_the_run() -> Any:
 
 
 def _own_connection(store: Any) -> Any:
-    """A second connection to the same store: one that waits must not hold up the one that training uses."""
+    """A second connection to the same store, so that waiting here does not block the one that training uses."""
     if hasattr(store, "clone"):
         return store.clone()
     while hasattr(store, "underlying_store"):

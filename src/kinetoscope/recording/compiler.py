@@ -1,7 +1,7 @@
-"""recording: torch's compiler. It must not notice markers: under it they do nothing, and the graph stays whole.
+"""Makes markers do nothing under torch's compiler, so that they do not break its graph.
 
-Two seams. Python code of ours branches on `is_compiling`, which Dynamo folds to True while it traces. A ready-made
-``with marker:`` has no such branch, so Dynamo is taught to see every marker as an empty context.
+Our Python code asks `is_compiling`, which Dynamo takes as True while it traces. ``with marker:`` asks nothing, so
+Dynamo is taught to treat every marker as an empty context.
 """
 
 import logging
@@ -13,26 +13,26 @@ _taught: set[type] = set()
 
 
 def is_compiling() -> bool:  # noqa: F811 - it replaces itself
-    """Whether torch's compiler is tracing the caller. Replaces itself by torch's own function once torch is there."""
+    """Whether torch's compiler is tracing the caller. Once torch is loaded, torch's own function replaces this one."""
     global is_compiling
     torch: Any = sys.modules.get("torch")
     if not hasattr(torch, "compiler"):
         return False
     if torch.compiler.is_compiling():
         return True
-    # Dynamo knows both functions; this one has less to look at, and each call of a decorated function asks.
+    # Dynamo knows both functions. This one is quicker, and each call of a decorated function calls it.
     is_compiling = torch.compiler.is_dynamo_compiling
     return False
 
 
 def teach_dynamo(*marker_types: type) -> None:
-    """Makes Dynamo, if it is loaded, treat ``with marker:`` as nothing and a marker's methods as returning None.
+    """Makes Dynamo, if it is loaded, ignore ``with marker:`` and treat a marker's methods as returning None.
 
-    Dynamo has no public way to say this; where its inside differs from what is expected, such a function falls
-    back to running uncompiled, and one warning says so.
+    Dynamo has no public way to do this. If its internals differ from what we expect, one warning says so, and a
+    function with a marker inside runs uncompiled.
     """
     builder: Any = sys.modules.get("torch._dynamo.variables.builder")
-    new = [it for it in marker_types if it not in _taught]
+    new = [kind for kind in marker_types if kind not in _taught]
     if builder is None or not new:
         return
     _taught.update(new)

@@ -1,5 +1,6 @@
-"""recording: the contract between a run and who takes part in it: what a trace handler is told, what it may ask, how it
-is called, and what a run may be given.
+"""The contract of a run with its handlers and sources: what they are told, what they may ask, and how they are called.
+
+Also the settings of a run, and the checks of what a user passes.
 """
 
 import logging
@@ -18,10 +19,8 @@ from kinetoscope.errors import SettingsError
 from kinetoscope.live.folders import TraceRecipe
 from kinetoscope.live.own_folder import LIVE_BYTES_MAX
 from kinetoscope.recording.cycle import Contributions, Cycle
-from kinetoscope.recording.marker import RECORDING_ACTIONS, Marker
-from kinetoscope.recording.process import this_process
 from kinetoscope.recording.recorder import NameTable
-from kinetoscope.recording.schedule import ProfilerAction, Schedule, check_schedule
+from kinetoscope.recording.schedule import Schedule, check_schedule
 from kinetoscope.training.event import Callback, overrides
 from kinetoscope.training.ranks import Attempt, Ranks
 from kinetoscope.training.remote_url import check_url
@@ -33,17 +32,17 @@ _log = logging.getLogger("kinetoscope")
 
 
 class TraceHandler(Callback):
-    """Decides what happens to what was recorded. Override any of the methods, and any event of `Callback`.
+    """Decides what happens to recorded data. Override any of the methods, and any event of `Callback`.
 
-    The three per-event methods are called on the recording thread, one call at a time, and only on handlers that
-    override them: nobody else pays. They must be quick, and what they raise switches the handler off, not the
-    training. `process_cycle` and `process_chrome_json_trace_file` are called on the writer thread.
+    The three per-event methods are called on the recording thread, one call at a time. They are only called on handlers
+    that override them, so that other handlers cost nothing. They must be quick. If one raises, the handler is switched
+    off and training goes on. `process_cycle` and `process_chrome_json_trace_file` are called on the writer thread.
     """
 
     def process_duration_event(
         self, name: str, categories: tuple[str, ...], is_start: bool, timestamp: Moment, wall_clock_time_ns: int
     ) -> None:
-        """A span begins (``is_start``) or ends. Of recursive or concurrent spans of one name, the first is reported.
+        """A span begins (``is_start``) or ends. Of recursive or concurrent spans with one name, the first is reported.
 
         ``timestamp`` says where the run is; ``wall_clock_time_ns`` is unix time in nanoseconds.
         """
@@ -64,13 +63,13 @@ class TraceHandler(Callback):
         """A marker recorded values."""
 
     def process_chrome_json_trace_file(self, filepath: Path) -> None:
-        """Somebody contributed a complete file of Chrome JSON events; it is there during this call."""
+        """A source or the user contributed a complete file of Chrome JSON events. It exists during this call."""
 
     def process_cycle(self, cycle: Cycle) -> None:
         """A window has closed, and everything that belongs to it is complete.
 
-        If this raises an OSError or MemoryError, the same cycle comes again, behind later ones: what was written of it
-        by then should be gone. Any other error switches the handler off.
+        If this raises an OSError or MemoryError, it is called with the same cycle again later, perhaps after later
+        cycles; so it should delete what it wrote. Any other error switches the handler off.
         """
 
 
@@ -81,13 +80,13 @@ def run_folder_of(handlers: Iterable[object]) -> Path | None:
 
 
 def recipe_of(handler: object) -> TraceRecipe | None:
-    """How `recover` can make the traces of a handler, once the run has begun; None if it cannot."""
+    """What `recover` needs to make a handler's traces, once the run has begun; None if it cannot make them."""
     recipe = getattr(handler, "recipe", None)
     return recipe if isinstance(recipe, TraceRecipe) else None
 
 
 class RunInside(Protocol):
-    """What sources and handlers may ask of the run they take part in: ``state.profiler.run``."""
+    """The part of a run that sources and handlers may use: ``state.profiler.run``."""
 
     ranks: Ranks
     attempt: Attempt
@@ -97,24 +96,24 @@ class RunInside(Protocol):
 
     @property
     def is_paused(self) -> bool:
-        """Whether nothing is recorded for the time of an evaluation between batches."""
+        """Whether recording is paused, during an evaluation between batches."""
         ...
 
     def report(self, message: str) -> None:
-        """Says something in the log, once."""
+        """Logs a warning, once."""
         ...
 
     def contribute(self, make: Callable[[Contributions], object]) -> None:
-        """Calls ``make`` on the writer thread, to add files to the cycle that is being recorded now."""
+        """Calls ``make`` on the writer thread, where it adds files to the cycle that is being recorded now."""
         ...
 
     def temporary_folder(self, cycle: int) -> Path:
-        """On the writer thread: where files lie that last only until the cycle is saved."""
+        """On the writer thread: the folder for files that are needed only until the cycle is saved."""
         ...
 
     def agree_on_attempt(self, folder: Path, take: Callable[[str], object]) -> None:
-        """Before the run begins: ``take`` gets the id that all ranks of this attempt agree on which write into
-        ``folder``, on another thread; never, where there is no store to agree through."""
+        """Before the run begins: lets all ranks of this attempt that write into ``folder`` agree on an id. ``take`` is
+        called with it on another thread; never if there is no store through which they can agree."""
         ...
 
     def seconds_to_close(self) -> float:
@@ -122,54 +121,28 @@ class RunInside(Protocol):
         ...
 
 
-class AnyProfiler(Protocol):
-    """What every face of the profiler has: ``state.profiler`` for callbacks, and `kinetoscope.active_profiler()`."""
-
-    @property
-    def run(self) -> RunInside: ...
-    @property
-    def state(self) -> Any: ...
-
-    def marker(
-        self,
-        name: str,
-        actions: Iterable[ProfilerAction] = RECORDING_ACTIONS,
-        record_instant_on_start: bool = False,
-        record_instant_on_finish: bool = False,
-        categories: Iterable[str] = (),
-    ) -> Marker: ...
-    def get_action(self) -> ProfilerAction: ...
-    def schedule(self, state: RunState) -> ProfilerAction: ...
-    def record_chrome_json_trace_file(self, filepath: str | os.PathLike[str]) -> None: ...
-
-
-def active_profiler() -> AnyProfiler | None:
-    """The profiler of this process that has started and is not closed; None if there is none."""
-    return None if this_process.run is None else this_process.run.profiler
-
-
 # -- calls -------------------------------------------------------------------------------------------------------------
 
 
 class Guard:
-    """Calls sources, handlers and schedules. One that raises is reported once, switched off, and never called again
-    until the run ends.
+    """Calls sources, handlers and schedules, so that their errors do not reach training. One that raises is reported
+    once, switched off, and not called again until the run ends.
 
-    With ``strict`` the error is raised as well. On the writer thread, and once the run is ``closing``, nobody could
-    catch it and the rest must still be done: then the first one is kept for `raise_first`, without the frames it came
-    through, which hold what was recorded.
+    With ``strict`` the error is raised as well. On the writer thread no code of the user's could catch it, and once the
+    run is ``closing`` the rest must still be done. Then the first error is kept for `raise_first`, without its
+    traceback, whose frames would keep records alive.
     """
 
     def __init__(self, strict: bool) -> None:
         self.strict = strict
         self.closing = False
         self.wait_for: Callable[..., Any] | None = None
-        """While the run ends: calls are made through this, so that Ctrl-C ends them."""
+        """While the run ends, calls are made through this, so that Ctrl-C can end them."""
         self._first: BaseException | None = None
         self._off: list[object] = []
 
     def __call__(self, owner: object, method: Callable[..., Any], arguments: tuple[object, ...] = ()) -> Any:
-        """The method's result, or None if it raised now or its owner was switched off before."""
+        """The method's result, or None if it raised or its owner is switched off."""
         if self._off and self.is_off(owner):
             return None
         try:
@@ -182,7 +155,7 @@ class Guard:
             return None
 
     def end(self, owner: object, method: Callable[..., Any], arguments: tuple[object, ...] = ()) -> None:
-        """Calls the method by which ``owner`` lets go of what it holds, also if it was switched off."""
+        """Calls a closing method of ``owner``, even if it was switched off."""
         try:
             self._call(method, arguments)
         except Exception as error:
@@ -193,10 +166,10 @@ class Guard:
         return method(*arguments) if wait_for is None else wait_for(method, *arguments)
 
     def is_off(self, owner: object) -> bool:
-        return any(it is owner for it in self._off)
+        return any(other is owner for other in self._off)
 
     def switch_off(self, owner: object, error: BaseException) -> None:
-        """Says what failed, and sees to it that ``owner`` is not called again."""
+        """Logs what failed, and makes sure that ``owner`` is not called again."""
         if not self.is_off(owner):
             self._off.append(owner)
             _log.error(
@@ -206,12 +179,12 @@ class Guard:
             )
 
     def report(self, job: str, error: BaseException) -> None:
-        """Says what failed where nobody could catch it, as on the writer thread, and keeps it."""
+        """Logs and keeps an error that cannot be raised to the user, such as one on the writer thread."""
         _log.error("%s failed: %s", job, text_of(error))
         self.keep(error)
 
     def keep(self, error: BaseException) -> None:
-        """Keeps an error that was reported, if it is to be raised."""
+        """With ``strict``: keeps a reported error for `raise_first`."""
         if self.strict and self._first is None:
             error.add_note(text_of(error))
             error.__traceback__ = error.__cause__ = error.__context__ = None
@@ -225,19 +198,19 @@ class Guard:
 
 
 def name_of(owner: object) -> str:
-    """What a person calls a source, a handler or a schedule."""
+    """The name of a source, a handler or a schedule in messages."""
     return getattr(owner, "__qualname__", None) or type(owner).__name__
 
 
 def text_of(error: BaseException) -> str:
-    """What was raised, and where: as text, which keeps nothing alive that was about to be saved."""
+    """The error and its traceback as text, which unlike the traceback keeps no records alive."""
     return f"{type(error).__name__}: {error}\n{''.join(traceback.format_exception(error)).rstrip()}"
 
 
 class Listeners:
-    """The handlers that override per-event methods, called one event at a time.
+    """Calls the per-event methods of the handlers that override them, one event at a time.
 
-    A `SpanListener` of the recorder. ``anchor`` turns its nanoseconds into unix time; ``guard(handler, method,
+    It is the recorder's `SpanListener`. ``anchor`` turns nanoseconds into unix time; ``guard(handler, method,
     arguments)`` makes the calls.
     """
 
@@ -251,7 +224,7 @@ class Listeners:
         self._names = names
         self._clock = ClockLine(anchor, anchor)
         self._guard = guard
-        # Reentrant: a signal handler, or a handler's own marker, may record while an event is being told.
+        # Reentrant: a signal handler, or a marker in a trace handler, may record during a call.
         self._lock = threading.RLock()
         self._reported: dict[str, tuple[int, Any]] = {}
         self._state = state
@@ -282,14 +255,14 @@ class Listeners:
             self._tell(self._on_counter, name, now_ns, values=dict(values))
 
     def cut(self, now_ns: int) -> None:
-        """Reports the end of every span whose begin was reported: the window closes, or the run ends."""
+        """Reports the end of every span whose begin was reported, because the window closes or the run ends."""
         with self._lock:
             reported, self._reported = self._reported, {}
             for name, _ in reported.values():
                 self._tell(self._on_duration, name, now_ns, is_start=False)
 
     def _tell(self, methods: list[tuple[object, Callable[..., object]]], name: int, at_ns: int, **what: object) -> None:
-        """Arguments go by name, as Composer passes them: its handlers need not keep their order."""
+        """Passes arguments by name, as Composer does, so that handlers may have them in any order."""
         span = self._names.names[name]
         what |= {"name": span.name, "categories": span.categories, "timestamp": self._state.timestamp}
         what["wall_clock_time_ns"] = self._clock.unix_ns(at_ns)
@@ -307,7 +280,7 @@ _METHODS = {name for kind in (TraceHandler, Callback) for name in dir(kind) if n
 
 
 def check_callbacks(given: Any, argument: str) -> list[Any]:
-    """One trace handler or source, or several, as a list. They may be of any class that has some of the methods."""
+    """Returns one or several trace handlers or sources as a list. Each must have some of their methods."""
     several = isinstance(given, Sequence | set | frozenset) and not isinstance(given, str | bytes)
     callbacks = list(given) if several else [given]
     for callback in callbacks:
@@ -329,19 +302,19 @@ def _check_callback(callback: object, argument: str) -> None:
 
 
 def check_number(value: object, argument: str, unit: str, *, least: float = 0) -> None:
-    """A number of at least ``least``."""
+    """Raises `SettingsError` unless ``value`` is a number of at least ``least``."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not value >= least:
         raise SettingsError(f"{argument} is a number of {unit}, at least {least}; not {value!r}.")
 
 
 def check_kind(value: object, argument: str, kinds: Iterable[type], words: str) -> None:
-    """One of some types."""
+    """Raises `SettingsError` unless ``value`` has one of the types ``kinds``, which ``words`` describe."""
     if not isinstance(value, tuple(kinds)):
         raise SettingsError(f"{argument} must be {words}, not {value!r}.")
 
 
 def check_state(state: object) -> None:
-    """Something with the attributes of a `State` that are read."""
+    """Raises `SettingsError` unless ``state`` has the attributes of `State` that are read."""
     missing = [name for name in ("run_name", "timestamp") if not hasattr(state, name)]
     if missing:
         raise SettingsError(f"state must have the attributes of State; {state!r} has no {' and no '.join(missing)}.")
@@ -349,9 +322,10 @@ def check_state(state: object) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class RunSettings:
-    """How to record a run, as `kinetoscope.Profiler` describes it. Raises `SettingsError` for what cannot work.
+    """How to record a run, as `kinetoscope.Profiler` describes it. Raises `SettingsError` for a setting that cannot
+    work.
 
-    A relative ``live_folder`` is one in the folder where the process is when this is made.
+    A relative ``live_folder`` is taken from the working folder at this moment.
     """
 
     schedule: Schedule

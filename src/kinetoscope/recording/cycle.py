@@ -1,4 +1,4 @@
-"""recording: the window of one rank, and the Cycle that it closes into."""
+"""The window of one rank, and the Cycle: what was recorded in a window."""
 
 import os
 import threading
@@ -18,15 +18,16 @@ from kinetoscope.recording.recorder import ACTION_BITS, Recorder, SpanName, Wind
 from kinetoscope.recording.recorder_choice import ProcessRecorder
 from kinetoscope.recording.schedule import ProfilerAction
 from kinetoscope.training.ranks import Attempt, Ranks, torch_distributed
-from kinetoscope.training.timestamp import Moment
+from kinetoscope.training.timestamp import Moment, plain_count
 
 
 @dataclass(frozen=True, slots=True)
 class Contributions:
-    """Trace files that sources add to the cycle of that number. Filled on the writer thread, before a handler sees it.
+    """The trace files that sources add to the cycle with that number, on the writer thread, before handlers get it.
 
-    Once every handler has seen the cycle, what is named in ``temporary`` is deleted, and ``afterwards`` is called.
-    ``again`` is what a source could not add yet, and ``untold`` pairs handlers with files that they could not take.
+    When every handler has taken the cycle, the files in ``temporary`` are deleted and the functions in ``afterwards``
+    called. ``again`` holds functions of sources that failed to add a file and are called again; ``untold`` holds pairs
+    of a handler and a file that it failed to take.
     """
 
     cycle: int = 0
@@ -37,15 +38,16 @@ class Contributions:
     untold: list[tuple[Any, Path]] = field(default_factory=list)
 
     def add_temporary(self, file: Path) -> None:
-        """Adds a file that is to be deleted afterwards."""
+        """Adds a file that is deleted when the cycle is saved."""
         self.files.append(file)
         self.temporary.append(file)
 
 
 @dataclass(slots=True)
 class LastingSpan:
-    """A span in monotonic nanoseconds; ``end_ns`` is None while it is open. ``recorded_in`` is the number of the window
-    whose records have it, 0 if none has."""
+    """A span that may outlast windows, in monotonic nanoseconds. ``end_ns`` is None while it is open. ``recorded_in``
+    is the number of the window whose records include it, or 0.
+    """
 
     name: SpanName
     begin_ns: int
@@ -55,9 +57,10 @@ class LastingSpan:
 
 
 class LastingSpans:
-    """The spans of one run that outlast windows: the fit, its epochs, evaluations.
+    """The spans of one run that may outlast windows: the fit, its epochs, evaluations.
 
-    A span that is open when recording starts is not recorded. These are drawn all the same, clipped to the window.
+    The recorder does not record a span that was open before recording started. These spans are drawn all the same,
+    clipped to the window.
     """
 
     def __init__(self, recorder: ProcessRecorder, clock: Clock) -> None:
@@ -66,12 +69,12 @@ class LastingSpans:
         self._spans: list[LastingSpan] = []
 
     def begin(self, marker: Marker, *, is_recorded: bool) -> None:
-        """A span of ``marker`` has begun on this thread."""
+        """Notes that a span of ``marker`` has begun on this thread."""
         window = self._recorder.window if is_recorded else 0
         self._spans.append(LastingSpan(marker.settings.span_name, self._now(), window))
 
     def end(self, marker: Marker, *, is_one: bool = True) -> None:
-        """The latest open span of ``marker`` has ended, or turned out to be none."""
+        """Notes that the latest open span of ``marker`` has ended, or if not ``is_one``, that it was none after all."""
         name = marker.settings.span_name
         span = next((span for span in reversed(self._spans) if span.end_ns is None and span.name == name), None)
         if span is not None:
@@ -80,7 +83,7 @@ class LastingSpans:
                 self._spans.remove(span)
 
     def take(self, window: int) -> list[LastingSpan]:
-        """What the window that closes now has to show besides its records."""
+        """The spans that the trace of the window that closes now must show besides its records."""
         shown = [replace(span) for span in self._spans if span.recorded_in != window]
         self._spans = [span for span in self._spans if span.end_ns is None]
         return shown
@@ -91,11 +94,11 @@ class Cycle:
     """What one rank recorded in one window.
 
     ``number`` counts the cycles of the run from 0. ``begin_timestamp`` and ``timestamp`` say where the run was when the
-    window opened and closed (completed batches). Records carry nanoseconds on the monotonic clock; ``clock`` turns them
-    into unix time. ``files`` are Chrome JSON traces that sources contributed, complete and on disk by the time a
-    handler is given the cycle. ``relation`` is how this rank's clock runs beside rank 0's, if that was found out.
-    ``num_lost_cycles`` with ``num_lost_records`` were given up so far in this run, because they could not be saved.
-    ``damages`` says what of a killed process's records could not be read.
+    window opened and closed (completed batches). Records have nanoseconds on the monotonic clock; ``clock`` turns them
+    into unix time. ``files`` are the Chrome JSON traces that sources contributed; they are complete when a handler gets
+    the cycle. ``relation`` relates this rank's clock to rank 0's, if it was measured. ``num_lost_cycles`` cycles with
+    ``num_lost_records`` records were discarded so far in this run, because they could not be saved. ``damages`` says
+    what could not be read of a killed process's records.
     """
 
     number: int
@@ -116,15 +119,15 @@ class Cycle:
     metadata: dict[str, Any] = field(default_factory=dict)
     damages: list[str] = field(default_factory=list)
     base_ns: int = field(default_factory=process_base_ns)
-    """What the times of its process's traces count from, where that fits; see `choose_base_ns`."""
+    """The zero of the times in its process's traces, if it fits; see `choose_base_ns`."""
     lasting: Sequence[LastingSpan] = ()
-    """Spans that were open in the window and are not among its records, since they began before it."""
+    """Spans that were open in the window but are not among its records, because they began before it."""
     epochs: Sequence[tuple[int, int]] = ()
     """When epochs began within the window, in monotonic nanoseconds, and their numbers, in order."""
 
     @cached_property
     def threads(self) -> list[ThreadRecords]:
-        """What each thread recorded; taken out of the recorder on first use, which is the writer thread's."""
+        """What each thread recorded. The first use, on the writer thread, takes it out of the recorder."""
         return self.recorded.threads()
 
     @property
@@ -134,9 +137,8 @@ class Cycle:
 
     @cached_property
     def epoch_begins(self) -> list[tuple[int, int]]:
-        """``epochs``, behind the one in which the window opened, whose begin is before all moments."""
-        epoch = self.begin_timestamp.epoch
-        return [(-(2**63), int(getattr(epoch, "value", epoch))), *self.epochs]
+        """``epochs`` after the epoch in which the window opened, which gets a begin before all moments."""
+        return [(-(2**63), plain_count(self.begin_timestamp.epoch)), *self.epochs]
 
     def epoch_at(self, moment_ns: int) -> int:
         """The epoch at a monotonic moment within the window."""
@@ -153,8 +155,8 @@ class Cycle:
         return not self.threads and not self.files
 
     def release(self) -> None:
-        """Deletes what kept the cycle safe until it was saved: its part of the live folder, and temporary files."""
-        with ExitStack() as last_first:  # each of them, whatever another raises
+        """Deletes the files that kept the cycle until it was saved: in the live folder, and temporary files."""
+        with ExitStack() as last_first:  # calls each of them, even if another raises
             last_first.callback(self.recorded.release)
             for file in self.contributions.temporary:
                 last_first.callback(file.unlink, missing_ok=True)
@@ -169,9 +171,9 @@ class Cycle:
 
 
 class Window:
-    """The window of one rank: opens at the first batch that is not skipped, and closes into a `Cycle`.
+    """The window of one rank. It opens at the first batch that is not skipped, and closing it makes a `Cycle`.
 
-    ``contributions`` collects the files that sources add to the cycle that is being recorded.
+    ``contributions`` are the files that sources add to the cycle that is being recorded.
     """
 
     def __init__(self, recorder: Recorder, clock: Clock, ranks: Ranks, attempt: Attempt) -> None:
@@ -191,7 +193,9 @@ class Window:
         return self._begin is not None
 
     def set_action(self, action: ProfilerAction, timestamp: Moment) -> bool:
-        """The action of the batch that begins now. Opens the window if it is the first one not skipped, and says so."""
+        """Sets the action of the batch that begins now. If it is the first one not skipped, opens the window; returns
+        whether it did.
+        """
         opens = action is not ProfilerAction.SKIP and not self.is_open
         if opens:
             self._begin = take_anchor(self._clock)
@@ -201,8 +205,9 @@ class Window:
         return opens
 
     def enter_epoch(self, epoch: int) -> tuple[int, int] | None:
-        """What is recorded from now on belongs to ``epoch``; says when, and to which, if another one has begun in the
-        window."""
+        """From now on records belong to ``epoch``. If that is a new epoch in the window, returns its begin and its
+        number.
+        """
         if epoch == self._epoch:
             return None
         self._epoch = epoch
@@ -213,11 +218,11 @@ class Window:
 
     @property
     def num_cycles(self) -> int:
-        """How many windows have closed: the number of the cycle to come."""
+        """How many windows have closed, which is the number of the next cycle."""
         return self._num_cycles
 
     def close(self, run_name: str, timestamp: Moment, lasting: Sequence[LastingSpan] = ()) -> Cycle | None:
-        """Closes the window at this nanosecond and gives its cycle; None if no window is open."""
+        """Closes the window at this nanosecond and returns its cycle; None if no window is open."""
         self._recorder.action = 0
         if self._begin is None:
             return None
@@ -247,7 +252,7 @@ class Window:
 
 
 def _distributed_info(ranks: Ranks) -> dict[str, Any]:
-    """What a trace says of the run's ranks, in the words of Kineto's own traces."""
+    """What a trace says about the run's ranks, in the form of Kineto's own traces."""
     info: dict[str, Any] = {"rank": ranks.rank, "world_size": ranks.world_size}
     if distributed := torch_distributed():
         info["backend"] = distributed.get_backend()

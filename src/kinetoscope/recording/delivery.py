@@ -1,7 +1,7 @@
-"""recording: delivery. Cycles and contributed files flow in; trace handlers get them on the writer thread, in order.
+"""Hands cycles and contributed files to the trace handlers, on the writer thread, in order.
 
-What a handler cannot save, since the disk is full perhaps, is kept, within bounds, and given to it again with the next
-cycle and at the end of the run: then it comes after cycles that were recorded later.
+If a handler cannot save a cycle, because the disk is full for instance, the cycle is kept, within bounds. The handler
+gets it again with the next cycle and at the end of the run, so perhaps after later cycles.
 """
 
 import logging
@@ -24,7 +24,7 @@ _log = logging.getLogger("kinetoscope")
 
 @dataclass(slots=True, eq=False)
 class Save:
-    """A cycle, the handlers that have yet to take it, and those that never will: they were switched off."""
+    """A cycle, the handlers that have not taken it yet, and those that never will, because they were switched off."""
 
     cycle: Cycle
     waiting: list[Any]
@@ -40,40 +40,40 @@ class Save:
 
     @property
     def is_for_recover(self) -> bool:
-        """Whether the live folder holds what no trace has: what a handler missed whose traces `recover` can make, or
-        all of them missed."""
+        """Whether the live folder should keep the cycle for `recover`: a handler missed it whose traces `recover` can
+        make, or no handler has taken it."""
         is_missing = bool(self.missed) and (self.num_took == 0 or any(map(recipe_of, self.missed)))
         return is_missing and self.cycle.recorded.in_files
 
 
 class UnsavedCycles:
-    """The cycles that are not saved, at most ``limit_bytes`` of records: beyond that the oldest goes."""
+    """The cycles that are not saved, with at most ``limit_bytes`` of records; beyond that, the oldest is discarded."""
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
         self._saves: list[Save] = []
         self.num_lost = self.num_lost_records = 0
-        """How many were given up, and how many records they had."""
+        """How many cycles were discarded, and how many records they had."""
 
     def __len__(self) -> int:
         return len(self._saves)
 
     def to_try(self) -> list[Save]:
-        """Those that may be saved yet, the one tried longest ago first."""
+        """The cycles that may still be saved; the one whose last try is longest ago comes first."""
         return [save for save in self._saves if save.is_to_try]
 
     def keep(self, save: Save) -> None:
-        """Keeps a cycle, behind the others: their turn comes first."""
+        """Keeps a cycle; it is the last to be tried again."""
         self.drop(save)
         self._saves.append(save)
 
     def drop(self, save: Save) -> None:
-        """Keeps a cycle no longer: it is saved, or given up."""
+        """Keeps a cycle no longer, because it is saved or discarded."""
         if save in self._saves:
             self._saves.remove(save)
 
     def give_up_oldest(self, is_short: Callable[[], bool]) -> Save | None:
-        """The oldest one if they take too much space, or there ``is_short`` of it; then it is kept no longer."""
+        """Discards and returns the oldest cycle if they take too much space or space ``is_short``; else None."""
         num_bytes = RECORD_BYTES * sum(save.num_records for save in self._saves)
         if not self._saves or not (num_bytes > self._limit_bytes or is_short()):
             return None
@@ -93,16 +93,16 @@ class UnsavedCycles:
 
 
 _PASSING = (OSError, MemoryError)
-"""What may go better next time. Anything else is a fault of the handler, which is switched off."""
-_MOST_HELD = 2  # results of sources, which may take a good part of the memory there is
+"""Errors after which a second try may succeed. Any other error is a fault of the handler, which is switched off."""
+_MOST_HELD = 2  # results of sources; each may take much of the memory
 Make = Callable[[Contributions], object]
 
 
 class Delivery:
-    """Hands what was recorded to the handlers that ``get_handlers`` names, through one `WriterThread`.
+    """Hands what was recorded to the handlers that ``get_handlers`` returns, through one `WriterThread`.
 
-    What a save costs is a span of ``cost``, in the trace of the next window if that is open by then. What could not be
-    saved is ``unsaved``, at most ``limit_bytes`` of it.
+    Each save is a span of the marker ``cost``, in the trace of the next window if that is open by then. ``unsaved`` has
+    the cycles that could not be saved, at most ``limit_bytes`` of them.
     """
 
     def __init__(self, guard: Guard, get_handlers: Callable[[], list[Any]], cost: Marker, limit_bytes: int) -> None:
@@ -113,36 +113,37 @@ class Delivery:
         self._said: set[object] = set()
         self.unsaved = UnsavedCycles(limit_bytes)
         self.num_saved = 0
-        """How many cycles every handler has taken."""
+        """How many cycles were taken by every handler."""
         self.num_recorded = 0
-        """How many of them had anything in them."""
+        """How many of these were not empty."""
         self.writer = WriterThread(on_error=guard.report)
 
     def cycle(self, cycle: Cycle) -> None:
-        """Delivers a finished cycle, after everything that was contributed to it."""
+        """Delivers a finished cycle, after all contributions to it."""
         self.writer.submit(f"Saving cycle {cycle.number}", lambda: self._deliver(cycle))
 
     def contribution(self, make: Make, to: Contributions) -> None:
-        """Lets a source add trace files to a cycle's contributions."""
+        """Calls ``make`` on the writer thread, where a source adds trace files to a cycle."""
         self.writer.submit("Taking over a trace file", lambda: self._contribute(make, to))
 
     def try_again(self) -> None:
-        """At the end of the run: tries once more, and for the last time, to save what could not be saved."""
+        """At the end of the run: tries for the last time to save what could not be saved."""
         if self.unsaved:
             self.writer.submit("Saving what could not be saved before", self._try_all)
 
     def make_room(self, is_short: Callable[[], bool] = lambda: False) -> None:
-        """On the writer thread: gives up the oldest of what is not saved while that takes too much space, or there
-        ``is_short`` of it for what is being recorded."""
+        """On the writer thread: discards the oldest unsaved cycles, as long as they take too much space or space
+        ``is_short`` for what is being recorded."""
         while (save := self.unsaved.give_up_oldest(is_short)) is not None:
             self._release(save.cycle)
 
     # -- cycles -----------------------------------------------------------------------------------------------
 
     def _deliver(self, cycle: Cycle) -> None:
-        save = Save(cycle, [it for it in self._get_handlers() if overrides(it, "process_cycle", TraceHandler)])
+        handlers = self._get_handlers()
+        save = Save(cycle, [handler for handler in handlers if overrides(handler, "process_cycle", TraceHandler)])
         earlier = self.unsaved.to_try()
-        self.unsaved.keep(save)  # until it is saved, whatever happens
+        self.unsaved.keep(save)  # until it is saved
         for other in earlier:
             if not self._try(other):
                 break
@@ -153,7 +154,7 @@ class Delivery:
             self._try(save, is_last=True)
 
     def _try(self, save: Save, *, is_last: bool = False) -> bool:
-        """Gives a cycle to the handlers that have yet to take it; whether they all have now."""
+        """Gives a cycle to the handlers that have not taken it yet; returns whether all have taken it now."""
         cycle = save.cycle
         cycle.num_lost_cycles, cycle.num_lost_records = self.unsaved.num_lost, self.unsaved.num_lost_records
         self.unsaved.keep(save)
@@ -236,7 +237,7 @@ class Delivery:
             self._contribute(make, to)
 
     def _hold(self, make: Make, to: Contributions, error: BaseException) -> None:
-        """Keeps what a source could not write down, to be tried again; only the last few, since they are in memory."""
+        """Keeps what a source could not write, to try again; only the last few, because they are in memory."""
         self._say_once("A source could not write its trace", error)
         to.again.append(make)
         self._held.append((make, to))
@@ -252,8 +253,8 @@ class Delivery:
     # -- calls ------------------------------------------------------------------------------------------------
 
     def _tell(self, handler: object, what: str, method: Callable[[Any], object], argument: object) -> bool:
-        """Calls a handler, unless it was switched off; whether that went well. If not, it may next time, or the handler
-        is switched off now."""
+        """Calls a handler, unless it is switched off; returns whether it succeeded. If not, either it may succeed next
+        time, or the handler is switched off now."""
         if self._guard.is_off(handler):
             return False
         try:
@@ -270,7 +271,7 @@ class Delivery:
         return False
 
     def _say_once(self, what: str, error: BaseException, key: object = None) -> None:
-        """Says what could not be saved, once for each ``key`` until everything is saved again."""
+        """Logs what could not be saved, once for each ``key`` until everything is saved again."""
         self._guard.keep(error)
         if (key or what) not in self._said:
             self._said.add(key or what)

@@ -1,6 +1,6 @@
-"""recording: the end of a run, and the sentence that says what the run came to.
+"""Ends a run step by step, and says what was recorded, or why nothing was.
 
-Each step is taken, whatever another raises. Every wait is bounded, and Ctrl-C ends it.
+Every step is taken, even if another one raises. Every wait is bounded, and Ctrl-C ends it.
 """
 
 import logging
@@ -33,10 +33,10 @@ T = TypeVar("T")
 class Ending:
     """One close of a profiler, in at most ``timeout_s`` seconds: the steps taken within ``with Ending(...) as ending``.
 
-    Ctrl-C meanwhile ends what waits, or runs somebody's code, and from then on nothing waits any more. It never leaves
-    a step half done: between waits it is held back. This needs the main thread and Python's own handler of SIGINT;
-    elsewhere a KeyboardInterrupt ends the step in which it is raised. At the end of the block it is raised again, as is
-    anything else that is no Exception.
+    Ctrl-C ends the current wait or call of the user's code, and there are no more waits after it. It never leaves a
+    step of ours half done: between waits it is held back. This needs the main thread and Python's own handler of
+    SIGINT; elsewhere a KeyboardInterrupt ends the step in which it is raised. At the end of the block the
+    KeyboardInterrupt is raised again, and so is any other exception that is no Exception.
     """
 
     def __init__(self, timeout_s: float, on_error: Callable[[str, Exception], None]) -> None:
@@ -46,7 +46,7 @@ class Ending:
         self._raised: BaseException | None = None
         self._holds_back = self._may_raise = False
         self.is_hurried = False
-        """Whether somebody has pressed Ctrl-C since this began."""
+        """Whether Ctrl-C was pressed since this began."""
 
     def __enter__(self) -> Self:
         if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
@@ -66,11 +66,11 @@ class Ending:
 
     @property
     def seconds_left(self) -> float:
-        """How much longer this may take."""
+        """The time left, in seconds."""
         return 0.0 if self.is_hurried else max(0.0, self._until - time.monotonic())
 
     def take(self, step: Callable[P, object], *arguments: P.args, **options: P.kwargs) -> None:
-        """Takes a step. Raises nothing: an Exception is reported, anything else raised at the end."""
+        """Takes a step. Raises nothing: an Exception is reported, and anything else is raised at the end."""
         try:
             step(*arguments, **options)
         except Exception as error:
@@ -79,9 +79,9 @@ class Ending:
             self._keep(error)
 
     def wait_for(self, call: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T | None:
-        """What ``call`` returns, which may wait or run somebody's code; None if Ctrl-C or the like ended it.
+        """Calls ``call``, which may wait or run the user's code, and returns its result; None if Ctrl-C ended it.
 
-        Raises Exceptions only. What asks for `seconds_left` has to do so within the call, where Ctrl-C ends it.
+        Raises Exceptions only. A wait must ask for `seconds_left` within ``call``, where Ctrl-C can end it.
         """
         if threading.get_ident() != self._thread:
             return call(*arguments, **options)
@@ -105,12 +105,12 @@ class Ending:
         del number, frame
         self.is_hurried = True
         if self._may_raise:
-            self._may_raise = False  # only once: what is done about it must not be interrupted
+            self._may_raise = False  # only once: the handling of the first must not be interrupted
             raise KeyboardInterrupt
 
 
 class RunEnd:
-    """The ends of a run's parts. There may be a second close, which finishes what the first one could not."""
+    """Ends the parts of a run. A second close finishes what the first one could not."""
 
     def __init__(
         self, guard: Guard, clocks: ClockComparison, delivery: Delivery, live: LiveFolder, temporary: TemporaryFiles
@@ -128,7 +128,7 @@ class RunEnd:
 
     @contextmanager
     def begin(self, timeout_s: float) -> Iterator[Ending]:
-        """The steps of a close, which are taken within this block."""
+        """A context in which the steps of a close are taken."""
         with Ending(timeout_s, self._guard.report) as ending:
             self._ending, self._guard.wait_for = ending, ending.wait_for
             self._guard.closing = True
@@ -143,17 +143,17 @@ class RunEnd:
         return self._ending.seconds_left if self._ending is not None else 0.0
 
     def stop_writer(self) -> None:
-        """At the exit of the interpreter, where no thread can be started: lets the writer thread finish what it has.
-        From here on its jobs run on this thread."""
+        """At the exit of the interpreter, where no thread can be started: lets the writer thread finish its jobs. Later
+        jobs run on this thread."""
         self._wait(lambda: self._delivery.writer.close(self.seconds_left))
 
     def finish_windows(self) -> None:
-        """Has every closed window delivered."""
+        """Delivers every closed window."""
         self._wait(lambda: self._clocks.finish_windows(self.seconds_left))
 
     def drain_or_give_up(self) -> bool:
-        """Waits until everything is written, and tries again what could not be saved; False, and a word in the log, if
-        time is up before."""
+        """Waits until everything is written, and tries again to save what could not be saved. Returns False and logs it
+        if time is up before."""
         writer = self._delivery.writer
         done = self._wait(lambda: writer.drain(self.seconds_left))
         if done and self._delivery.unsaved:
@@ -166,7 +166,7 @@ class RunEnd:
         return self._is_drained
 
     def is_there_news_for_handlers(self) -> bool:
-        """Whether handlers have saved something since this was asked last; then they are to be closed (again)."""
+        """Whether handlers have saved something since the last call; then they must be closed (again)."""
         before, self._handlers_closed_at = self._handlers_closed_at, self._delivery.num_saved
         return before != self._handlers_closed_at
 
@@ -185,7 +185,7 @@ class RunEnd:
             self._temporary.close()
 
     def _wait(self, call: Callable[[], T]) -> T | None:
-        """What ``call`` returns, which waits; None if Ctrl-C ended it."""
+        """Calls ``call``, which waits, and returns its result; None if Ctrl-C ended it."""
         return self._ending.wait_for(call) if self._ending is not None else call()
 
     def _say_left(self, why: str, num_left: int) -> None:
@@ -206,7 +206,7 @@ class RunEnd:
 
 @dataclass(slots=True)
 class RunCounts:
-    """How far a run got. ``num_saved`` windows are in the handlers' hands, ``num_unsaved`` are not."""
+    """How far a run got. The handlers have taken ``num_saved`` windows, and not ``num_unsaved`` others."""
 
     num_batches: int = 0
     longest_epoch: int = 0
@@ -222,7 +222,7 @@ def why_nothing(schedule: object, counts: RunCounts) -> str:
 
 def _reason(schedule: object, counts: RunCounts) -> str:
     if counts.num_unsaved:
-        return "what was, could not be saved. The errors above say why."
+        return "what was recorded could not be saved. The errors above say why."
     if counts.num_windows:
         return "no marker, source or loop had anything to record while recording was on."
     if counts.num_batches == 0:
@@ -244,7 +244,7 @@ def _reason(schedule: object, counts: RunCounts) -> str:
 
 
 def what_there_is(counts: RunCounts, handlers: Iterable[object]) -> str:
-    """What a run has saved, where its ``handlers`` say (``saved_to``), and which command comes next."""
+    """What a run has saved, where (the handlers' ``saved_to``), and which command to run next."""
     places = [place for handler in handlers if isinstance(place := getattr(handler, "saved_to", None), Path)]
     run_folder = run_folder_of(handlers)
     where = f", saved to {' and '.join(map(_short, places))}" if places else ""
@@ -263,7 +263,7 @@ def _all(num_batches: int) -> str:
 
 
 def tell_outcome(counts: RunCounts, schedule: object, handlers: Iterable[object], *, is_quiet: bool) -> None:
-    """Says what a run has saved and where, unless it ``is_quiet``; or in any case why there is nothing."""
+    """Says what a run has saved and where, unless ``is_quiet``. If it has saved nothing, always logs why."""
     if not counts.num_saved:
         _log.warning(why_nothing(schedule, counts))
     elif not is_quiet:
@@ -271,7 +271,7 @@ def tell_outcome(counts: RunCounts, schedule: object, handlers: Iterable[object]
 
 
 def say_outcome(line: str) -> None:
-    """Prints a line where a person sees it; else it goes into the log."""
+    """Prints a line if stderr is a terminal; else logs it."""
     if sys.stderr is not None and sys.stderr.isatty():
         print(line, file=sys.stderr)
     else:
@@ -279,6 +279,6 @@ def say_outcome(line: str) -> None:
 
 
 def _short(path: Path) -> str:
-    """A path as a person here would type it."""
+    """The path from the working folder, if it is below that."""
     relative = os.path.relpath(path)
     return str(path) if relative.startswith("..") else relative

@@ -1,4 +1,4 @@
-"""recording: the plain training loop. It tells the run where training is, as a trainer's engine would."""
+"""The plain training loop: tells the run where training is, as a trainer's engine does elsewhere."""
 
 import contextlib
 import sys
@@ -20,9 +20,9 @@ T = TypeVar("T")
 
 
 class _OpenSpan:
-    """A span of the loop that is begun in one call and ended, or found to be none, in a later one.
+    """A span of the loop that is begun in one call and ended or abandoned in a later one.
 
-    ``lasting`` is told of it if it may outlast windows.
+    A span that may outlast windows is also noted in ``lasting``.
     """
 
     __slots__ = ("_lasting", "_marker", "_token", "is_open")
@@ -52,9 +52,9 @@ class _OpenSpan:
 
 
 class Batches(Generic[T]):
-    """What `Profiler.batches` gives: iterating over it is an epoch, or an evaluation. It has the iterable's length.
+    """What `Profiler.batches` returns. Iterating over it is an epoch or an evaluation. It has the iterable's length.
 
-    A ``for`` loop holds an iterator of its own: a loop that is left ends there, whoever still holds this object.
+    Each ``for`` loop gets its own iterator, so ``break`` ends the epoch even if other code still holds this object.
     """
 
     def __init__(self, loop: "Loop", iterable: Iterable[T], length: int | None) -> None:
@@ -74,12 +74,13 @@ class Batches(Generic[T]):
     def __len__(self) -> int:
         if self._length is not None:
             return self._length
-        return len(self._iterable)  # pyright: ignore[reportArgumentType] - raises TypeError where nobody knows
+        return len(self._iterable)  # pyright: ignore[reportArgumentType] - raises TypeError if it has no length
 
 
 class _Epoch:
-    """An epoch that goes on. ``iterable`` is what a loop over `batches` takes its batches from, None in other loops; it
-    ``is_implied`` where a loop just calls `step`."""
+    """The current epoch. ``iterable`` is what a loop over `batches` takes its batches from, None in other loops.
+    ``is_implied``: it began because the loop called `step`.
+    """
 
     __slots__ = ("is_implied", "iterable")
 
@@ -89,10 +90,10 @@ class _Epoch:
 
 
 class _Batch:
-    """What is known of the batch that goes on.
+    """The current batch.
 
-    In a loop that calls `step`, nobody tells when a batch begins. It is *expected* from the end of the one before, and
-    begins anew when a DataLoader has delivered.
+    In a loop that calls `step`, the begin of a batch is not known. The batch is *expected* from the end of the one
+    before, and begins again when a DataLoader has delivered.
     """
 
     __slots__ = ("added", "began_s", "goes_on", "is_expected", "span", "was_told")
@@ -104,7 +105,7 @@ class _Batch:
         self.was_told = False
         self.began_s = 0.0
         self.added: tuple[int, int] = (0, 0)
-        """Samples and tokens that `step` told of in a loop over `batches`."""
+        """Samples and tokens that `step` added in a loop over `batches`."""
 
     def begin(self, *, is_expected: bool = False) -> None:
         self.is_expected, self.goes_on = is_expected, not is_expected
@@ -112,7 +113,7 @@ class _Batch:
         self.span.begin()
 
     def forget(self) -> None:
-        """There is no such batch."""
+        """Abandons the batch: it was none after all."""
         self.span.abandon()
         self.is_expected = self.goes_on = self.was_told = False
 
@@ -124,11 +125,11 @@ class _Batch:
 
 
 class DataLoaderWatch:
-    """While installed, calls ``around(fetch)`` in place of each fetch of a torch DataLoader, on whichever thread.
+    """While installed, calls ``around(fetch)`` in place of each fetch of a torch DataLoader, on any thread.
 
-    Torch has no hook for this, so the iterators' ``__next__`` is replaced. Where torch is not loaded, or its iterators
-    look different, nothing happens. `remove` leaves the method as it was, unless somebody else has replaced it since:
-    then ours stays beneath theirs and does nothing more.
+    torch has no hook for this, so we replace the iterators' ``__next__``. If torch is not loaded, or its iterators are
+    different, nothing happens. `remove` restores the method, unless other code has replaced it since; then ours stays
+    beneath theirs and only passes the call on.
     """
 
     def __init__(self, around: Callable[[Callable[[], Any]], Any]) -> None:
@@ -138,7 +139,7 @@ class DataLoaderWatch:
         self._ours: Any = None
 
     def install(self) -> None:
-        """Begins to watch, if torch's DataLoader is loaded by now and is not watched yet."""
+        """Begins to watch, if torch's DataLoader is loaded and not watched yet."""
         kind: Any = getattr(sys.modules.get("torch.utils.data.dataloader"), "_BaseDataLoaderIter", None)
         if self._kind is not None or self._around is None or "__next__" not in getattr(kind, "__dict__", ()):
             return
@@ -175,9 +176,9 @@ class Loop:
         self._eval_batch = run.marker("event/eval_batch", "eval")
         self._watch = DataLoaderWatch(self._fetch_watched)
         self._thread = threading.get_ident()
-        # Which epoch is going on: a generator that is closed late must not end somebody else's.
+        # The current epoch. A generator that is closed late must not end a later epoch.
         self._current: _Epoch | None = None
-        # The last epoch was left by `break` or an error: a window that is saved now still belongs to it.
+        # Whether the last epoch was left by `break` or an error. A window that is saved now still belongs to it.
         self._was_left = False
         self._num_evaluations = 0
         self._is_fetching = self._has_fetched = False
@@ -200,14 +201,14 @@ class Loop:
         self._begin()
 
     def _begin(self) -> None:
-        """Nobody knows yet how the loop is written: if it calls `step`, its first batch begins here."""
+        """Begins the first batch, in case the loop turns out to call `step`."""
         self._thread = threading.get_ident()
         self._epoch_span.begin()
         self._batch.begin(is_expected=True)
         self._watch.install()
 
     def end(self, clean: bool) -> None:
-        """The run ends. A clean end completes the epoch of a loop that uses `step` without `epoch`."""
+        """Ends the loop. A clean end completes the epoch of a loop that uses `step` without `epoch`."""
         self._watch.remove()
         if self._current is None:
             self._epoch_span.abandon()
@@ -220,11 +221,11 @@ class Loop:
         self._run.fire(Event.FIT_END)
 
     def close_handlers(self) -> None:
-        """While the run closes: handlers and sources are this loop's to close."""
+        """While the run closes: closes handlers and sources, which belong to this loop."""
         self._run.close_callbacks()
 
     def close_abandoned(self) -> None:
-        """Closes a run whose profiler nobody closed."""
+        """Closes a run whose profiler was not closed."""
         self._run.close(clean=False)
 
     # -- loops over batches -----------------------------------------------------------------------------------
@@ -239,9 +240,9 @@ class Loop:
             yield from self._train(iterable, _length(iterable) if length is None else length)
 
     def _is_evaluation(self, iterable: object) -> bool:
-        """Whether this loop lies within an evaluation or a batch.
+        """Whether this loop is inside an evaluation or a batch.
 
-        A loop over what the current epoch iterates over is the next epoch: the loop before was left, and somebody still
+        A loop over the iterable of the current epoch is the next epoch: the loop before was left, and some code still
         holds its iterator.
         """
         epoch = self._current
@@ -256,7 +257,7 @@ class Loop:
         self._batch.forget()
         if self._current is not None and self._current.is_implied:
             self._end_epoch(self._current, was_left=True)
-        is_ours = self._current is None  # else it is that of `Profiler.epoch`, which ends it
+        is_ours = self._current is None  # else it belongs to `Profiler.epoch`, which ends it
         epoch = self._current or self._begin_epoch(length)
         epoch.iterable = iterable
         is_complete = was_left = False
@@ -265,15 +266,15 @@ class Loop:
             while (item := self._fetch_next(iterator)) is not None:
                 self._begin_batch()
                 yield item[0]
-                del item  # not ours to keep alive while the next batch is loaded
+                del item  # do not keep it alive while the next batch is loaded
                 if self._current is epoch:
                     self._end_batch()
-                elif self._current is None:  # taken for left, and goes on all the same
+                elif self._current is None:  # we took the loop for left, but it goes on
                     epoch, is_ours = self._begin_epoch(length), True
             is_complete = True
         except GeneratorExit:
-            # The loop was left by `break`, so its last batch is done, and so is the epoch. (Or by an exception: Python
-            # closes the generator in the same way, and the failed batch is counted. The Profiler's exit follows.)
+            # `break` left the loop, so its last batch and the epoch are complete. After an exception, Python closes the
+            # generator in the same way, and the failed batch is counted; the Profiler's exit follows.
             was_left = True
             raise
         finally:
@@ -284,7 +285,7 @@ class Loop:
                 self._end_epoch(epoch, is_complete=is_complete, was_left=was_left)
 
     def _fetch_next(self, iterator: Iterator[T]) -> tuple[T] | None:
-        """The next batch, alone in a tuple; None at the end."""
+        """The next batch as a tuple of one; None at the end."""
         self._tell(Event.BEFORE_DATALOADER)
         try:
             item = (self._fetch(iterator.__next__),)
@@ -321,7 +322,7 @@ class Loop:
             return
         if self._current is None:
             self._begin_epoch(None, is_implied=True)
-        if not (self._batch.is_expected or self._batch.goes_on):  # nobody told when it began: after a loop over batches
+        if not (self._batch.is_expected or self._batch.goes_on):  # its begin is unknown: after a loop over batches
             self._batch.begin()
         if not self._batch.was_told:
             self._tell_of_batch()
@@ -331,10 +332,10 @@ class Loop:
 
     @contextlib.contextmanager
     def epoch(self, length: int | None) -> Iterator[None]:
-        """An epoch whose batches `step` counts, or a loop over `batches`."""
+        """A context around an epoch, whose batches are counted by `step` or by a loop over `batches`."""
         if self._is_over() or self._current is not None:
             if self._current is not None:
-                self._run.report("An epoch is going on already, and epochs do not nest: the inner one is ignored.")
+                self._run.report("An epoch was begun inside an epoch. Epochs do not nest, so the inner one is ignored.")
             yield
             return
         self._batch.forget()
@@ -345,12 +346,12 @@ class Loop:
             yield
             is_complete = True
         finally:
-            self._batch.forget()  # the stretch after the last step is no batch
+            self._batch.forget()  # the time after the last step is no batch
             self._end_epoch(epoch, is_complete=is_complete)
 
     def _fetch_watched(self, fetch: Callable[[], T]) -> T:
-        """A DataLoader's iterator is asked for its next batch. In a loop that calls `step`, the first fetch after it is
-        the wait for the batch that comes."""
+        """Called in place of each fetch of a DataLoader. In a loop that calls `step`, the first fetch after it is the
+        wait for the next batch."""
         is_ours = threading.get_ident() == self._thread and not self._is_fetching
         if not is_ours or self._num_evaluations or not self._run.is_running or self._run.is_forked:
             return fetch()
@@ -359,7 +360,7 @@ class Loop:
 
     def _fetch_expected(self, fetch: Callable[[], T]) -> T:
         self._batch.forget()
-        has_begun = self._current is not None  # else this is before the first `step`, which tells of the epoch
+        has_begun = self._current is not None  # else this is before the first `step`, which begins the epoch
         if has_begun:
             self._tell(Event.BEFORE_DATALOADER)
         try:
@@ -377,7 +378,7 @@ class Loop:
 
     @contextlib.contextmanager
     def evaluation(self) -> Iterator[None]:
-        """An evaluation. Between batches nothing but its span is recorded."""
+        """A context around an evaluation. Between batches, only its own span is recorded."""
         if self._is_over():
             yield
             return
@@ -406,11 +407,11 @@ class Loop:
         return span
 
     def _is_between_batches(self) -> bool:
-        """In a loop that calls `step` only a DataLoader tells that the batch that is expected has not begun."""
+        """In a loop that calls `step`, only a fetch of a DataLoader shows that the expected batch has not begun."""
         return not self._batch.goes_on and (self._has_fetched or not self._batch.is_expected or self._current is None)
 
     def _evaluate(self, iterable: Iterable[T]) -> Iterator[T]:
-        """A loop over evaluation batches. It may be left and stay referenced, so it changes nothing of the loop's."""
+        """Yields evaluation batches. It changes nothing in the loop, because it may be left and stay referenced."""
         is_alone = self._num_evaluations == 0
         span = self._begin_evaluation() if is_alone else None
         try:
@@ -433,7 +434,7 @@ class Loop:
     # -- batches and epochs -----------------------------------------------------------------------------------
 
     def _is_over(self) -> bool:
-        """Whether nothing is to be recorded any more, or not here in a forked child.
+        """Whether nothing is recorded any more, because the run is closed or this is a forked child.
 
         Raises `ProfilerStateError` before the run.
         """
@@ -458,7 +459,7 @@ class Loop:
             self._run.batch_ended()
 
     def _begin_epoch(self, length: int | None, *, is_implied: bool = False) -> _Epoch:
-        """Begins an epoch. The first one, if it is implied, has had its span since the run began."""
+        """Begins an epoch. If it is the first and implied, its span is open since the run began."""
         self._current = epoch = _Epoch(is_implied)
         state, left_at = self._state, None
         if self._was_left:

@@ -1,4 +1,4 @@
-"""recording: markers, which a user puts around the code to be seen: those of a Profiler, and those of library code."""
+"""Markers, which users put around code to see it in the trace: those of a Profiler, and those of library code."""
 
 import contextlib
 import functools
@@ -27,8 +27,12 @@ MOST_IDLE = 4096
 RECORDING_ACTIONS = (ProfilerAction.WARMUP, ProfilerAction.ACTIVE, ProfilerAction.ACTIVE_AND_SAVE)
 
 
+AskedMarker = tuple[str, Iterable[ProfilerAction], bool, bool, Iterable[str]]
+"""What a face was asked for: the arguments of its ``marker``, in their order, with which `MarkerSettings` begins."""
+
+
 class MarkerSettings:
-    """What a marker is asked for with. Two settings are equal when a user could not tell their markers apart."""
+    """The settings of a marker. They are equal if their markers record the same."""
 
     __slots__ = ("actions", "args", "categories", "edges", "name")
 
@@ -63,12 +67,12 @@ class MarkerSettings:
 
     @property
     def key(self) -> Any:
-        """What tells the markers of one profiler apart: the name, with the args that every event of it carries."""
+        """The key of a marker in its profiler: its name, with the args that all its events have."""
         return (self.name, self.args) if self.args else self.name
 
     @property
     def span_name(self) -> SpanName:
-        """What a recorder knows of the marker."""
+        """The marker's name as the recorder keeps it."""
         return SpanName(self.name, self.categories, self.args)
 
     def __str__(self) -> str:
@@ -77,7 +81,7 @@ class MarkerSettings:
 
 
 class Marker(ProcessSpan):
-    """A named span, instant or counter. Got from `Profiler.marker` or `kinetoscope.marker`, never built by hand.
+    """A named span, instant or counter. `Profiler.marker` and `kinetoscope.marker` make it.
 
     with marker: ...                                # a span around a block
     @marker                                         # around each call of a function, coroutine or generator
@@ -86,7 +90,7 @@ class Marker(ProcessSpan):
     marker.instant()                                # a moment
     marker.counter({"loss": 0.25})                  # values at this moment
 
-    It records in the batches whose action is among its actions. What lies between windows is not recorded.
+    It records in the batches whose action is among its actions. Nothing is recorded between windows.
     """
 
     __slots__ = ("__weakref__", "settings")
@@ -108,11 +112,11 @@ class Marker(ProcessSpan):
         self.attach(recorder, NO_NAME)
 
     def rest(self) -> None:
-        """Lets go of what makes the next ``with`` quick: then nothing keeps a marker that nobody else holds."""
+        """Drops what makes the next ``with`` quick and keeps the marker alive, so that an unused marker is freed."""
         self.attach(self._recorder, self.name_id)
 
     def intern(self) -> int:
-        """The id of the name in the recorder: asked for when the marker records for the first time."""
+        """The id of the name in the recorder, which is needed when the marker first records."""
         settings = self.settings
         return self._recorder.names.intern(settings.name, settings.categories, settings.args)
 
@@ -147,10 +151,10 @@ class Marker(ProcessSpan):
         self.end(started.pop(self))
 
     def plain_values(self, values: Mapping[str, Any] | float) -> dict[str, int | float]:
-        """What ``counter(values)`` records: of a mapping its numbers; one number is named after the marker.
+        """What ``counter(values)`` records: the numbers of a mapping, or one number under the marker's name.
 
-        Numbers may be ints, floats, booleans, or scalars of numpy or torch. What is no number is left out, with one
-        warning in the log: a counter never raises into training.
+        Numbers may be ints, floats, booleans, or scalars of numpy or torch. Other values are left out, with one warning
+        in the log, because a counter must not raise into training.
         """
         if type(values) is float or type(values) is int:
             return {self.settings.name: values}
@@ -163,7 +167,7 @@ class Marker(ProcessSpan):
     @overload
     def __call__(self, func: Callable[P, T]) -> Callable[P, T]: ...
     def __call__(self, func: Callable[..., Any] | None = None) -> Any:
-        """Decorates ``func``: each call is a span. With no function, gives the decorator (``@marker()``)."""
+        """Decorates ``func``: each call is a span. Without a function, returns the decorator (``@marker()``)."""
         if func is None:
             return self
         return functools.wraps(func)(self._wrapper(func))
@@ -184,16 +188,16 @@ class Marker(ProcessSpan):
         return self
 
     def __reduce__(self) -> Any:
-        it = self.settings
-        on_start, on_finish = bool(it.edges & INSTANT_ON_BEGIN), bool(it.edges & INSTANT_ON_END)
-        return marker, (it.name, tuple(sorted(it.actions)), on_start, on_finish, it.categories)
+        settings = self.settings
+        on_start, on_finish = bool(settings.edges & INSTANT_ON_BEGIN), bool(settings.edges & INSTANT_ON_END)
+        return marker, (settings.name, tuple(sorted(settings.actions)), on_start, on_finish, settings.categories)
 
     def __repr__(self) -> str:
         return f"<Marker {self.name!r} {self.settings}>"
 
 
 class _Started(threading.local):
-    """What this thread has started and not finished: the token of each marker. It goes with the thread."""
+    """The markers that this thread has started and not finished, each with its token."""
 
     def __init__(self) -> None:
         self.pid = os.getpid()
@@ -204,20 +208,20 @@ _started = _Started()
 
 
 def _started_here() -> dict[Marker, Any]:
-    if _started.pid != os.getpid():  # a forked child has started nothing
+    if _started.pid != os.getpid():  # in a forked child, nothing is started
         _started.__init__()
     return _started.tokens
 
 
 def _is(kind: Callable[[Any], bool], function: Any) -> bool:
-    """Whether a call of ``function`` is of that kind: a function's own, or that of an object's ``__call__``."""
+    """Whether ``function``, or the ``__call__`` of an object, is of that kind."""
     while isinstance(function, functools.partial):
         function = function.func
     return kind(function) or kind(type(function).__call__)
 
 
 def _around_function(marker: Marker, function: Callable[..., Any]) -> Callable[..., Any]:
-    # Looked up here and not in each call, which makes this quicker than `with marker:`.
+    # Looked up once, not in each call: so this is quicker than `with marker:`.
     begin, end = marker.begin, marker.end
 
     def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -234,7 +238,7 @@ def _around_function(marker: Marker, function: Callable[..., Any]) -> Callable[.
 
 @contextmanager
 def _span(marker: Marker) -> Iterator[None]:
-    """The span as a token, since the block may be left on another thread than it was entered on."""
+    """A span by a token, because the block may end on another thread than it began."""
     token = marker.begin()
     try:
         yield
@@ -293,7 +297,7 @@ def _numbers(marker_name: str, values: Mapping[str, Any]) -> Iterator[tuple[str,
 
 
 def _number(value: Any) -> int | float:
-    """``value`` as a plain number; scalars of numpy and torch give theirs up through ``item()``."""
+    """``value`` as a plain number; scalars of numpy and torch return it from ``item()``."""
     if isinstance(value, int | float):
         return value + 0
     value = value.item() if hasattr(value, "item") else float(value)
@@ -304,9 +308,9 @@ def _number(value: Any) -> int | float:
 
 
 class KnownMarkers:
-    """Each marker that somebody holds, has started or is in, and of the others some thousands: the latest.
+    """Remembers all markers in use, and the latest few thousand others.
 
-    ``recent`` has those that are held here, so that the usual look-up is one in a dict.
+    Those in ``recent`` are kept alive here, so that finding one is usually one look-up in a dict.
     """
 
     def __init__(self) -> None:
@@ -314,14 +318,14 @@ class KnownMarkers:
         self._living: weakref.WeakValueDictionary[Any, Marker] = weakref.WeakValueDictionary()
 
     def get(self, key: object) -> Marker | None:
-        """The marker of that key, if it is still known."""
+        """The marker with that key, if it is still known."""
         known = self.recent.get(key)
         if known is None and (known := self._living.get(key)) is not None:
             known = self.add(key, known)
         return known
 
     def add(self, key: object, marker: Marker) -> Marker:
-        """The marker that stands for ``key`` from now on: ``marker``, unless another thread was quicker."""
+        """Remembers and returns ``marker`` for ``key``, or the marker that another thread has just added."""
         if len(self.recent) >= MOST_IDLE:
             self._forget_idle(marker.name)
         known = self.recent.setdefault(key, marker)
@@ -329,11 +333,11 @@ class KnownMarkers:
         return known
 
     def living(self) -> list[Marker]:
-        """All markers there are."""
+        """All markers that exist."""
         return [marker for reference in self._living.valuerefs() if (marker := reference()) is not None]
 
     def _forget_idle(self, name: str) -> None:
-        """Lets go of those that nobody else holds."""
+        """Frees the markers that are not in use."""
         _warn_of_many(name)
         recent, self.recent = self.recent, {}
         for marker in recent.values():
@@ -341,7 +345,7 @@ class KnownMarkers:
 
 
 class ProfilerMarkers:
-    """The markers of one profiler, and the recorder that they record into. They last as long as the profiler."""
+    """The markers of one profiler, and the recorder into which they record. They live as long as the profiler."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
@@ -349,15 +353,20 @@ class ProfilerMarkers:
         self._known = KnownMarkers()
         self._once = OnceLog()
 
+    def find(self, asked: AskedMarker) -> Marker:
+        """The marker for which a face was asked."""
+        return self.get(MarkerSettings(*asked))
+
     def get(self, asked: MarkerSettings, kind: type[Marker] = Marker) -> Marker:
-        """The marker with these settings, of ``kind`` where it is made now. Of one that is there, the settings stay; if
-        others are asked for, a warning says so once."""
+        """The marker with the key of ``asked``. If there is none, it is made, of class ``kind``. If there is one with
+        other settings, those stay, and one warning says so.
+        """
         known = self._known.get(asked.key)
         if known is None:
             compiler.teach_dynamo(kind)
             return self._known.add(asked.key, kind(self.recorder, asked))
         if asked not in (known.settings, MarkerSettings(asked.name, args=asked.args)):
-            message = "Marker %r exists with %s; now asked for with %s: the first stay."
+            message = "Marker %r was made with %s and is now asked for with %s. It keeps the first settings."
             subject = (asked, known.settings)
             self._once.warn(message, asked.name, known.settings, asked, about=subject)
         return known
@@ -377,8 +386,10 @@ def _warn_of_many(name: str) -> None:
 
 # -- the markers of library code ---------------------------------------------------------------------------------------
 
+# Libraries call `kinetoscope.marker` and do not know the user's Profiler, so the recorder of library markers must be
+# global. A run that begins makes them record into its own recorder; before and after that they record into `_home`.
 _idle = ProcessRecorder()
-_home = _current = _idle  # where library markers record while this process has no active profiler, and where now
+_home = _current = _idle
 _known = KnownMarkers()
 _nothing = contextlib.nullcontext()
 
@@ -390,10 +401,10 @@ def marker(
     record_instant_on_finish: bool = False,
     categories: Iterable[str] = (),
 ) -> Marker:
-    """The marker of that name for code that has no profiler at hand: it records into the process's active Profiler.
+    """The marker with that name for code that has no Profiler at hand. It records into the process's active Profiler.
 
-    Takes what `Profiler.marker` takes, and costs as much as a skipped span when no profiler is active. May be called
-    each time (``with kinetoscope.marker("parse"):``) or once, ahead of time.
+    The parameters are those of `Profiler.marker`. While no Profiler is active, a span costs as much as a skipped one.
+    May be called each time (``with kinetoscope.marker("parse"):``) or once, ahead of time.
     """
     if compiler.is_compiling():
         return cast("Marker", _nothing)
@@ -410,12 +421,12 @@ def _library_marker(settings: MarkerSettings) -> Marker:
 
 
 def begin_library_markers(recorder: ProcessRecorder) -> None:
-    """Has library markers record into the ``recorder`` of the run that begins."""
+    """Makes library markers record into the ``recorder`` of the run that begins."""
     _move_to(recorder)
 
 
 def end_library_markers(recorder: ProcessRecorder) -> None:
-    """Makes library markers idle again, unless they record into another recorder since."""
+    """Makes library markers idle again, unless they record into another recorder by now."""
     if _current is recorder:
         _move_to(_home)
 
@@ -428,14 +439,14 @@ def _move_to(recorder: ProcessRecorder) -> None:
 
 
 def _join_parents_run() -> None:
-    """Records into the run of which this process is a worker, if it is one and has no profiler of its own."""
+    """Records into the run of the parent process, if there is one and this process has no profiler of its own."""
     run_file = find_parents_run() if _idle.keeps_files and _current is _idle else None
     if run_file is not None:
         _idle.follow(run_file)
 
 
 def _forget_parent() -> None:
-    """A child has no profiler yet. Where its parent has one, that one's recorder goes on recording for the parent."""
+    """In a forked child. It has no profiler yet; if its parent has one, its markers go on recording for that one."""
     global _home
     _home = _current
     this_process.forget_parents_run()

@@ -2,7 +2,7 @@
 
 import contextlib
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar, overload
@@ -12,7 +12,8 @@ from kinetoscope.errors import SettingsError
 from kinetoscope.live.own_folder import LIVE_BYTES_MAX
 from kinetoscope.recording.contract import RunSettings, check_callbacks, check_kind, check_state
 from kinetoscope.recording.loop import Batches, Loop
-from kinetoscope.recording.marker import RECORDING_ACTIONS, Marker, MarkerSettings, ProfilerMarkers
+from kinetoscope.recording.marker import RECORDING_ACTIONS, AskedMarker, Marker, ProfilerMarkers
+from kinetoscope.recording.process import this_process
 from kinetoscope.recording.run import Run
 from kinetoscope.recording.schedule import ProfilerAction, Schedule
 from kinetoscope.training.state import RunState, State
@@ -20,7 +21,76 @@ from kinetoscope.training.state import RunState, State
 T = TypeVar("T")
 
 
-class Profiler:
+class AnyProfiler:
+    """What every face of the profiler has: ``state.profiler`` for callbacks, and what `active_profiler` gives."""
+
+    run: Run
+    """Used by sources and handlers (see `RunInside`), and by whatever drives the run in place of the plain loop."""
+    _find_marker: Callable[[AskedMarker], Marker]
+
+    @property
+    def state(self) -> Any:
+        """The run's state."""
+        return self.run.state
+
+    @property
+    def trace_handlers(self) -> list[Any]:
+        """The trace handlers. May be set to one or several."""
+        return self.run.handlers
+
+    @trace_handlers.setter
+    def trace_handlers(self, handlers: Any) -> None:
+        self.run.set_handlers(check_callbacks(handlers, "trace_handlers"))
+
+    def marker(
+        self,
+        name: str,
+        actions: Iterable[ProfilerAction] = RECORDING_ACTIONS,
+        record_instant_on_start: bool = False,
+        record_instant_on_finish: bool = False,
+        categories: Iterable[str] = (),
+    ) -> Marker:
+        """The marker of that name, created once.
+
+        Records while the action is among ``actions``; with the two flags, also an instant where a span begins or ends;
+        ``categories`` are words to filter by in a viewer. Asked again without options it is the same marker; asked with
+        other options, the first ones stay, and a warning says so once. Of markers that nobody holds, the latest some
+        thousands are remembered: for what changes from batch to batch, use one name and a counter.
+        """
+        return self._find_marker((name, actions, record_instant_on_start, record_instant_on_finish, categories))
+
+    def get_action(self) -> ProfilerAction:
+        """The action of the current batch."""
+        return self.run.get_action()
+
+    def schedule(self, state: RunState) -> ProfilerAction:
+        """The schedule's answer for ``state``; SKIP, with one report in the log, if it raises or answers nonsense."""
+        return self.run.schedule(state)
+
+    def record_chrome_json_trace_file(self, filepath: str | os.PathLike[str]) -> None:
+        """Adds a file of Chrome JSON events, such as one of Kineto's, to the cycle that is being recorded.
+
+        The file is kept by a second link (or a copy, where there can be none), so the caller may delete it. Nothing
+        is read in the training thread. A file that is not there is reported in the log.
+        """
+        self.run.take_over_file(Path(filepath))
+
+    @property
+    def resumption_batch_idx(self) -> int:
+        """The batch of its epoch at which the run was resumed; 0 if it was not. A schedule's skip counts from it."""
+        return self.run.resumption_batch
+
+    @resumption_batch_idx.setter
+    def resumption_batch_idx(self, batch: int) -> None:
+        self.run.resume_at(batch)
+
+
+def active_profiler() -> AnyProfiler | None:
+    """The profiler of this process that has started and is not closed; None if there is none."""
+    return None if this_process.run is None else this_process.run.profiler
+
+
+class Profiler(AnyProfiler):
     """Records a training run by a schedule and hands each finished cycle to its trace handlers.
 
         with Profiler(cyclic_schedule(warmup=1, active=4), [JSONTraceHandler()]) as profiler:
@@ -106,45 +176,12 @@ class Profiler:
         )
         state = _checked_state(state, run_name)
         state.profiler = self
-        self._markers = ProfilerMarkers(clock or SystemClock())
+        markers = ProfilerMarkers(clock or SystemClock())
+        self._find_marker = markers.find
         sources = check_callbacks(sources, "sources")
         handlers = check_callbacks(trace_handlers, "trace_handlers")
-        self.run = Run(self, settings, self._markers, state, sources, handlers)
-        """For sources and handlers, which take part in it, and for whoever drives it in place of the plain loop."""
+        self.run = Run(self, settings, markers, state, sources, handlers)
         self._loop = Loop(self.run, state)
-
-    @property
-    def state(self) -> Any:
-        """The run's state: the one that was given, or ours."""
-        return self.run.state
-
-    @property
-    def trace_handlers(self) -> list[Any]:
-        """The trace handlers. May be set to one or several."""
-        return self.run.handlers
-
-    @trace_handlers.setter
-    def trace_handlers(self, handlers: Any) -> None:
-        self.run.set_handlers(check_callbacks(handlers, "trace_handlers"))
-
-    def marker(
-        self,
-        name: str,
-        actions: Iterable[ProfilerAction] = RECORDING_ACTIONS,
-        record_instant_on_start: bool = False,
-        record_instant_on_finish: bool = False,
-        categories: Iterable[str] = (),
-    ) -> Marker:
-        """The marker of that name, created once.
-
-        Records while the action is among ``actions``; with the two flags, also an instant where a span begins or ends;
-        ``categories`` are words to filter by in a viewer. Asked again without options it is the same marker; asked with
-        other options, the first ones stay, and a warning says so once. Of markers that nobody holds, the latest some
-        thousands are remembered: for what changes from batch to batch, use one name and a counter.
-        """
-        return self._markers.get(
-            MarkerSettings(name, actions, record_instant_on_start, record_instant_on_finish, categories)
-        )
 
     def batches(self, iterable: Iterable[T], *, length: int | None = None) -> Batches[T]:
         """An iterable over the batches of one epoch: records the wait for each and the batch itself as spans.
@@ -174,31 +211,6 @@ class Profiler:
         recorded: its batches, markers and torch operators are not. Nothing in it counts as a batch of the run.
         """
         return self._loop.evaluation()
-
-    def get_action(self) -> ProfilerAction:
-        """The action of the current batch."""
-        return self.run.get_action()
-
-    def schedule(self, state: RunState) -> ProfilerAction:
-        """The schedule's answer for ``state``; SKIP, with one report in the log, if it raises or answers nonsense."""
-        return self.run.schedule(state)
-
-    def record_chrome_json_trace_file(self, filepath: str | os.PathLike[str]) -> None:
-        """Adds a file of Chrome JSON events, such as one of Kineto's, to the cycle that is being recorded.
-
-        The file is kept by a second link (or a copy, where there can be none), so the caller may delete it. Nothing
-        is read in the training thread. A file that is not there is reported in the log.
-        """
-        self.run.take_over_file(Path(filepath))
-
-    @property
-    def resumption_batch_idx(self) -> int:
-        """The batch of its epoch at which the run was resumed; 0 if it was not. A schedule's skip counts from it."""
-        return self.run.resumption_batch
-
-    @resumption_batch_idx.setter
-    def resumption_batch_idx(self, batch: int) -> None:
-        self.run.resume_at(batch)
 
     def start(self) -> Self:
         """Begins the run: what ``with profiler:`` does on entry.

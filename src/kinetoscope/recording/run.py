@@ -16,7 +16,7 @@ from kinetoscope.live.folders import live_run
 from kinetoscope.live.own_folder import LiveFolder, TemporaryFiles
 from kinetoscope.recording import compiler
 from kinetoscope.recording.clock_comparison import ClockComparison
-from kinetoscope.recording.contract import AnyProfiler, Guard, Listeners, RunSettings, recipe_of, run_folder_of
+from kinetoscope.recording.contract import Guard, Listeners, RunSettings, recipe_of, run_folder_of
 from kinetoscope.recording.cycle import Contributions, Cycle, LastingSpans, Window
 from kinetoscope.recording.delivery import Delivery
 from kinetoscope.recording.ending import RunCounts, RunEnd, tell_outcome
@@ -76,7 +76,7 @@ class Run:
 
     def __init__(
         self,
-        profiler: AnyProfiler,
+        profiler: object,
         settings: RunSettings,
         markers: ProfilerMarkers,
         state: RunState,

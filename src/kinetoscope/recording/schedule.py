@@ -7,6 +7,7 @@ from enum import Enum, StrEnum
 from typing import Any, Protocol
 
 from kinetoscope.errors import ScheduleError, SettingsError
+from kinetoscope.training.timestamp import plain_value
 
 
 class ProfilerAction(StrEnum):
@@ -32,7 +33,7 @@ class ProfilerAction(StrEnum):
     def __eq__(self, other: object) -> bool:
         if self is other:
             return True
-        text = getattr(other, "value", other)
+        text = plain_value(other)
         return isinstance(text, str) and text.lower() == self.value
 
     def __ne__(self, other: object) -> bool:
@@ -125,8 +126,8 @@ class CyclicSchedule:
     def __call__(self, state: ScheduleState) -> ProfilerAction:
         """The action for the batch at which ``state`` is."""
         if self.per == "run":
-            return self.plan.action(_plain(state.timestamp.batch) - _first_batch_of_run(state))
-        batch, length = _plain(state.timestamp.batch_in_epoch), _plain(state.dataloader_len)
+            return self.plan.action(plain_value(state.timestamp.batch) - _first_batch_of_run(state))
+        batch, length = plain_value(state.timestamp.batch_in_epoch), plain_value(state.dataloader_len)
         if length is not None and batch >= length:
             return ProfilerAction.SKIP
         action = self.plan.action(batch - _resumption_batch(state))
@@ -176,15 +177,10 @@ def _resumption_batch(state: ScheduleState) -> int:
     """The batch at which the current epoch was resumed; 0 in an epoch that began at its beginning."""
     batch = getattr(getattr(state, "profiler", None), "resumption_batch_idx", 0)
     epoch = getattr(_run_of(state), "resumption_epoch", None)
-    is_other_epoch = isinstance(epoch, int) and _plain(state.timestamp.epoch) != epoch
+    is_other_epoch = isinstance(epoch, int) and plain_value(state.timestamp.epoch) != epoch
     return 0 if is_other_epoch else batch
 
 
 def _run_of(state: ScheduleState) -> Any:
     """The run of our Profiler; None where there is none, or somebody else's."""
     return getattr(getattr(state, "profiler", None), "run", None)
-
-
-def _plain(count: Any) -> Any:
-    """A count as an int: Composer's `Time` carries its number in ``.value``."""
-    return getattr(count, "value", count)

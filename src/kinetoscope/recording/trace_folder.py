@@ -1,4 +1,4 @@
-"""recording: the folder in which one rank's trace files collect. Finished files are noted in its manifest."""
+"""The folder for the trace files of one rank: names them, and lists the finished ones in its manifest."""
 
 import logging
 import os
@@ -39,7 +39,7 @@ _log = logging.getLogger("kinetoscope")
 class TraceFolder:
     """Names the trace files of one rank, checks their folder, and keeps at most ``num_traces_to_keep`` (-1: all).
 
-    A relative ``folder`` is one in the folder where the process was when this was made. Raises `FileNameError` for a
+    A relative ``folder`` is taken from the working folder at the moment when this is made. Raises `FileNameError` for a
     format with unknown variables, `SettingsError` for an impossible number.
     """
 
@@ -54,8 +54,8 @@ class TraceFolder:
         self._used = UsedNames()
         self._kept: list[Path] = []
 
-    def settle(self, folder: str, *, overwrite: bool, num_traces_to_keep: int) -> None:
-        """Takes the run's folder and rules, each where it has none of its own but the default."""
+    def set_defaults(self, folder: str, *, overwrite: bool, num_traces_to_keep: int) -> None:
+        """Takes over the run's settings where this folder has only the defaults."""
         if self._folder.text == f"{{run_name}}/{os.path.basename(folder)}":
             self._folder = FileNameFormat(folder, "folder", has_timestamp=False)
         self._overwrite |= overwrite
@@ -63,10 +63,10 @@ class TraceFolder:
             self._num_traces_to_keep = num_traces_to_keep
 
     def open(self, run_name: str, ranks: Ranks, attempt: Attempt) -> None:
-        """Makes the folder and writes down that this rank has begun.
+        """Makes the folder and notes in the manifest that this rank has begun.
 
         Raises `FileNameError` if two ranks would share a file, `FolderNotWritableError`, and `FolderNotEmptyError`
-        if somebody else's files are in the folder and it may not be overwritten.
+        if files of an earlier run are in the folder and it may not be overwritten.
         """
         self._filename.check_ranks_differ(ranks, self._folder.text)
         self._run_name, self._ranks = run_name, ranks
@@ -81,30 +81,31 @@ class TraceFolder:
         self._note_ranks_beside(attempt)
 
     def reopen(self, path: Path, run_name: str, ranks: Ranks, attempt: Attempt) -> None:
-        """Adds to a folder that a killed process of this rank had opened, or takes its place where that could not be
-        used; what it saved stays as it is."""
+        """Opens a folder again that a killed process of this rank had used, or another in its place. Its files stay as
+        they are.
+        """
         self._run_name, self._ranks, self._start = run_name, ranks, attempt.start
         self.run_folder = path.parent
         self.path = self._make(path)
-        self._used = UsedNames(it.name for it in self.path.iterdir())
-        if not any(it.rank == ranks.rank and it.started for it in read_manifest(self.path)):
+        self._used = UsedNames(file.name for file in self.path.iterdir())
+        if not any(manifest.rank == ranks.rank and manifest.started for manifest in read_manifest(self.path)):
             self._begin(attempt)
 
     def note_agreed(self, attempt: str) -> None:
-        """Writes down the id of this attempt that the ranks have agreed on. Raises OSError when the disk is full."""
+        """Notes in the manifest the id of this attempt that the ranks have agreed on. Raises OSError if it cannot."""
         append_entry(self.path, self._ranks.rank, AttemptAgreed(attempt, self._start))
 
     @property
     def filename(self) -> str:
-        """The format of its files' names."""
+        """The format of the file names."""
         return self._filename.text
 
     @contextmanager
     def new_trace(self, cycle: int, timestamp: Moment) -> Iterator[Path]:
-        """Where to write, within the block, the trace of the cycle that ends at ``timestamp``; never where this run has
-        put one before. At the end of the block it is noted in the manifest.
+        """A context that returns the path for the trace of the cycle that ends at ``timestamp``; this run has not used
+        it before. At the end of the block the trace is noted in the manifest.
 
-        If the block fails, or the manifest cannot be written, there is no trace, and its name is free again.
+        If the block raises, or the manifest cannot be written, there is no trace, and the name may be used again.
         """
         name = self._used.choose(self._filename.fill(self._run_name, self._ranks, timestamp))
         is_written = False
@@ -120,7 +121,7 @@ class TraceFolder:
             raise
 
     def written_for(self, timestamp: Moment) -> Iterator[Path]:
-        """The files that are there under the names that `new_trace` gives for ``timestamp``."""
+        """The existing files with names that `new_trace` gives for ``timestamp``."""
         names, wanted = UsedNames(), self._filename.fill(self._run_name, self._ranks, timestamp)
         folder = RunFolder(self.path)
         while folder.is_file(name := names.choose(wanted)):
@@ -140,8 +141,8 @@ class TraceFolder:
         self._kept.append(path)
 
     def expire(self) -> list[Path]:
-        """Notes that the oldest traces are too many, and returns these. The caller deletes them, or whoever merges the
-        folder does, when nobody needs them any more."""
+        """Notes in the manifest which oldest traces are not to be kept any more, and returns them. The caller deletes
+        them, or leaves that to the merge, which does it when it has merged them."""
         num_expired = max(0, len(self._kept) - self._num_traces_to_keep) if self._num_traces_to_keep >= 0 else 0
         expired = self._kept[:num_expired]
         try:
@@ -154,7 +155,7 @@ class TraceFolder:
         return expired
 
     def close(self) -> None:
-        """Writes down that this rank will add no more; does nothing if it never opened the folder."""
+        """Notes in the manifest that this rank will add no more files. Does nothing if it never opened the folder."""
         if not hasattr(self, "_start"):
             return
         append_entry(self.path, self._ranks.rank, RankClosed(self._ranks.rank, self._start))
@@ -184,13 +185,14 @@ class TraceFolder:
         self._start = attempt.start
 
     def _note_ranks_beside(self, attempt: Attempt) -> None:
-        """Writes down who is alive now: where there is no store, that shows which ranks belong together.
+        """Notes in the manifest which other ranks are alive now. Without a store, this shows which ranks form a run.
 
-        Of two that begin at the same moment one sees the other, as each has written down before that it begins.
+        Of two ranks that begin at the same moment, at least one sees the other, because both have noted that before.
         """
         if self._ranks.local_world_size > 1:
-            others = [it.started for it in read_manifest(self.path) if it.rank != self._ranks.rank and not it.closed]
-            starts = [it.start for it in others if it is not None and self._is_beside(it, attempt)]
+            manifests = [manifest for manifest in read_manifest(self.path) if manifest.rank != self._ranks.rank]
+            others = [manifest.started for manifest in manifests if not manifest.closed]
+            starts = [other.start for other in others if other is not None and self._is_beside(other, attempt)]
             append_entry(self.path, self._ranks.rank, RanksBeside(starts, attempt.start))
 
     def _is_beside(self, other: RankStarted, attempt: Attempt) -> bool:
@@ -200,28 +202,32 @@ class TraceFolder:
         return owner_state(live_folder_of(self.run_folder, other.start), other.host, other.pid) is Owner.ALIVE
 
     def _make(self, folder: Path) -> Path:
-        """Makes the folder, if it can be written to and none of it, below the run's folder, is a link to another."""
+        """Makes the folder. Raises `FolderNotWritableError` if it is not writable or leads out of the run's folder."""
         try:
             run = RunFolder(self.run_folder)
             run.make_folder(str(folder.relative_to(self.run_folder)))
         except UnsafePathError as error:
             raise FolderNotWritableError(f"The trace folder {folder} cannot be used. {error}") from error
         except OSError:
-            pass  # what is wrong is found by writing to it, and said
+            pass  # check_writable finds the same error and reports it
         return check_writable(folder)
 
     def _check_names(self) -> None:
         name = self._filename.fill(self._run_name, self._ranks, Timestamp())
         if not is_name_inside(name):
             raise FileNameError(
-                f"{self._filename.argument}={self._filename.text!r} gives {name!r}, which is no name of a file in "
-                "the trace folder. Leave out '..', leading slashes and control characters, in run_name too."
+                f"{self._filename.argument}={self._filename.text!r} gives {name!r}, which is not the name of a "
+                "file in the trace folder. Leave out '..', leading slashes and control characters, in run_name too."
             )
 
     def _check_empty(self, attempt: Attempt) -> None:
-        """Other ranks of this attempt may have begun before: then their manifests say so, and their files are ours.
-        Not so if this rank has been here itself."""
-        attempts = {it.rank: it.started.attempt for it in read_manifest(self.path) if it.started is not None}
+        """Raises `FolderNotEmptyError` if files of an earlier run are in the folder.
+
+        Other ranks of this attempt may have begun before this one. Their manifests show that, and then the files are of
+        this run. But if this rank has a manifest too, it is from an earlier run.
+        """
+        manifests = read_manifest(self.path)
+        attempts = {manifest.rank: manifest.started.attempt for manifest in manifests if manifest.started is not None}
         if attempt.name in attempts.values() and self._ranks.rank not in attempts:
             return
         stranger = _first_file(path for path in self.path.iterdir() if not _is_ours_now(path))
@@ -234,9 +240,8 @@ class TraceFolder:
 
 
 def choose_run_folder(folders: Iterable[str], ranks: Ranks, restart: int) -> str:
-    """The first of the ``folders`` in which no earlier run has been: what the ranks share, a later run may share too.
-
-    After a restart, the last one that is there. With several nodes, the first.
+    """The first of the ``folders`` that no earlier run has used. After a restart, the last one that exists. With
+    several nodes, the first one, because they might choose differently.
     """
     folders = list(folders)
     if ranks.num_nodes > 1:
@@ -247,12 +252,12 @@ def choose_run_folder(folders: Iterable[str], ranks: Ranks, restart: int) -> str
 
 
 def _is_used(run_folder: Path, ranks: Ranks) -> bool:
-    """Whether this rank has written into the folder before, or another one that has ended since."""
+    """Whether this rank has written into the folder before, or another rank that has ended since."""
     try:
-        manifests = [it for path in run_folder.glob("*/.manifest") for it in read_manifest(path.parent)]
+        manifests = [one for path in run_folder.glob("*/.manifest") for one in read_manifest(path.parent)]
     except TraceFileError:
         return True
-    return any(it.rank == ranks.rank or it.closed or _is_dead(it.started, run_folder) for it in manifests)
+    return any(one.rank == ranks.rank or one.closed or _is_dead(one.started, run_folder) for one in manifests)
 
 
 def _is_dead(started: RankStarted | None, run_folder: Path) -> bool:
@@ -276,7 +281,7 @@ def _started(ranks: Ranks, attempt: Attempt) -> RankStarted:
 
 
 def _first_file(paths: Iterable[Path]) -> Path | None:
-    """The first of the ``paths``, and of what is below them, that is more than a folder; None if there is none."""
+    """The first of the ``paths``, or of what is below them, that is not a folder, or that cannot be read; else None."""
     waiting = list(paths)
     for path in waiting:
         if path.is_symlink() or not path.is_dir() or not os.access(path, os.R_OK | os.X_OK):
@@ -286,6 +291,6 @@ def _first_file(paths: Iterable[Path]) -> Path | None:
 
 
 def _is_ours_now(path: Path) -> bool:
-    """Whether a file is none of an earlier run's traces: another rank's check for write access, an empty manifest, a
-    file on its way to its name, or what an earlier attempt of this run keeps in its own folder."""
+    """Whether a file is not an earlier run's: another rank's check for write access, an empty manifest, an unfinished
+    file, or the folder of an earlier attempt of this run."""
     return path.name.startswith(("writable-", ".")) or path.name.startswith("attempt")

@@ -100,11 +100,16 @@ def _savings(report: RunReport) -> Table:
 
 def _stragglers(report: RunReport) -> Iterable[str]:
     for row in report.stragglers:
-        how_often = f"every {row.period}th step" if (row.period or 0) > 1 else counted(len(row.steps), "step")
+        how_often = f"every {_ordinal(row.period)} step" if (row.period or 0) > 1 else counted(len(row.steps), "step")
         yield (
             f"Rank {row.rank} is late ({row.cause}) in {how_often}: "
             f"each other rank waits {_ms(row.cost_ns_per_step)} ms a step for it."
         )
+
+
+def _ordinal(number: int | None) -> str:
+    endings = {1: "st", 2: "nd", 3: "rd"}
+    return f"{number}{endings.get(number, 'th')}" if number is not None else ""
 
 
 def _calls(title: str, rows: Sequence[Any], fields: Sequence[str]) -> Table:

@@ -39,7 +39,7 @@ class Gpus:
     def __init__(self, nvml: Any) -> None:
         self._nvml = nvml
         self._devices = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
-        self._untold: set[tuple[int, str]] = set()
+        self._unreported: set[tuple[int, str]] = set()
 
     def __repr__(self) -> str:
         return "GPUs"
@@ -70,11 +70,11 @@ class Gpus:
 
     def _ask(self, index: int, name: str, read: Callable[[], float]) -> float | None:
         """The value; None if this GPU does not report it now. A value that it never reports is not asked for again."""
-        if (index, name) in self._untold:
+        if (index, name) in self._unreported:
             return None
         try:
             return read()
         except self._nvml.NVMLError as error:
             if error.value in (self._nvml.NVML_ERROR_NOT_SUPPORTED, self._nvml.NVML_ERROR_NO_PERMISSION):
-                self._untold.add((index, name))
+                self._unreported.add((index, name))
             return None

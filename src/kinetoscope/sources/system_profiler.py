@@ -11,7 +11,7 @@ from typing import Any
 import psutil
 
 from kinetoscope.errors import SettingsError
-from kinetoscope.recording.contract import AnyProfiler
+from kinetoscope.recording.profiler import AnyProfiler
 from kinetoscope.recording.schedule import ProfilerAction
 from kinetoscope.sources import nvml
 from kinetoscope.training.event import Callback

@@ -81,9 +81,9 @@ class TorchProfiler(Callback):
         self.profiler: profile | None = None
         """The `kinetoscope.torch.profile` that runs; None before the run has begun and after it has ended."""
 
-    def settle(self, folder: str, *, overwrite: bool, num_traces_to_keep: int) -> None:
+    def set_defaults(self, folder: str, *, overwrite: bool, num_traces_to_keep: int) -> None:
         """Called by whoever assembles a Profiler: sets the folder and the rules that were left at their defaults."""
-        self._folder.settle(folder, overwrite=overwrite, num_traces_to_keep=num_traces_to_keep)
+        self._folder.set_defaults(folder, overwrite=overwrite, num_traces_to_keep=num_traces_to_keep)
 
     @property
     def saved_traces(self) -> list[Any]:

@@ -26,7 +26,7 @@ _WITH_FOLDERS = {"file", "local", "ftp", "sftp", "ssh", "hdfs", "webhdfs", "smb"
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 30.0
 RETRY_BESIDE_TRAINING_FOR_S = 600.0
-# Waiting hardly changes anything here: no access, no such bucket, no library, a name that no store can have.
+# Errors that waiting hardly ever cures: no access, no such bucket, no library, an impossible name.
 _LIKELY_FINAL = (PermissionError, FileNotFoundError, ImportError, ValueError)
 _MOST_FINAL_FAILURES = 3
 _FINAL_NAMES = ("NoCredentialsError", "PartialCredentialsError", "ProfileNotFound", "DefaultCredentialsError")
@@ -34,14 +34,14 @@ _FINAL_NAMES = ("NoCredentialsError", "PartialCredentialsError", "ProfileNotFoun
 
 @dataclass(frozen=True, slots=True)
 class AllowedUploads:
-    """What of a queue may be uploaded, whoever wrote its entries: to a URL below one of ``urls`` (None: to any), and of
-    files outside of the run's folder those in ``folders``."""
+    """Which uploads of a queue are allowed, since anybody may have written its entries: those to a URL below one of
+    ``urls`` (None: to any URL), and of files in the run's folder or in one of ``folders``."""
 
     urls: Collection[str] | None = None
     folders: Collection[Path] = ()
 
     def reason_against(self, upload: WaitingUpload) -> str:
-        """Why an upload is left, as a sentence; "" if it is allowed."""
+        """Why an upload is not allowed, as a sentence; "" if it is allowed."""
         try:
             upload.place(self.folders)
             place = parse_url(upload.upload.url, "url")
@@ -54,15 +54,15 @@ class AllowedUploads:
 
 @dataclass(slots=True)
 class UploadReport:
-    """What became of one rank's queue. ``failed`` pairs each upload that is left with the reason."""
+    """The result for one rank's queue. ``failed`` pairs each failed upload with the reason."""
 
     rank: int
     confirmed: list[ConfirmedUpload] = field(default_factory=list)
     failed: list[tuple[WaitingUpload, str]] = field(default_factory=list)
     left: list[tuple[WaitingUpload, str]] = field(default_factory=list)
-    """What may not be uploaded: it goes somewhere else, or is somewhere else; with the reason."""
+    """The uploads that are not allowed, each with the reason."""
     is_busy: bool = False
-    """Another process is uploading this queue; it was left to that one."""
+    """Whether another process is uploading this queue; then nothing was done here."""
 
 
 @dataclass(order=True, slots=True)
@@ -82,10 +82,11 @@ def upload_waiting(
     left_aside: bool = False,
     allowed: AllowedUploads | None = None,
 ) -> UploadReport:
-    """Uploads what waits in the queue of ``rank``, also what is added meanwhile; only what is ``allowed``, if given.
+    """Uploads what waits in the queue of ``rank``, and what is added meanwhile; only what is ``allowed``, if given.
 
-    What fails is tried again, after pauses that double from half a second to half a minute (each shortened by chance,
-    so that ranks do not return together), and given up when nothing at all has succeeded for ``retry_for_s`` seconds.
+    A failed upload is tried again after pauses that double from half a second to half a minute, each shortened at
+    random so that ranks do not retry at the same time. When no upload has succeeded for ``retry_for_s`` seconds, all
+    are given up.
     """
     report = UploadReport(rank)
     with _only_here(run_folder, rank) as is_ours:
@@ -114,7 +115,7 @@ class _Draining:
         self._last_success = time.monotonic()
 
     def run(self) -> None:
-        """Tries every upload, again where it fails, until all are done, or none has succeeded for too long."""
+        """Tries all uploads until all are done, or none has succeeded for too long."""
         self._look_for_more()
         while self._tries:
             attempt = heapq.heappop(self._tries)
@@ -135,7 +136,7 @@ class _Draining:
                 heapq.heappush(self._tries, _Try(0.0, len(self._known), upload))
 
     def _wait_until(self, at_s: float) -> bool:
-        """Waits; False if by then nothing has succeeded for too long."""
+        """Waits; returns False if nothing will have succeeded for too long by then."""
         if at_s > self._last_success + self._retry_for_s:
             return False
         time.sleep(max(0.0, at_s - time.monotonic()))
@@ -144,7 +145,7 @@ class _Draining:
     def _try(self, attempt: _Try) -> None:
         try:
             confirmed = transfer(attempt.upload, attempt.num_failed + 1, self._allowed.folders)
-        except Exception as error:  # of whatever library the store has: the reason is kept, and the next one comes
+        except Exception as error:  # the store's library may raise anything
             self._failed(attempt, error)
         else:
             self._last_success = time.monotonic()
@@ -166,9 +167,9 @@ class _Draining:
 
 @contextmanager
 def _only_here(run_folder: Path, rank: int) -> Iterator[bool]:
-    """Whether this process is the only one that uploads the queue; it stays so within the block, and no longer."""
+    """Whether this process may upload the queue; within the block no other process uploads it."""
     run = RunFolder(run_folder)
-    import fcntl  # which is there where there are run folders
+    import fcntl  # it exists on every system with run folders
 
     run.make_folder(queue_name(rank))
     with run.open(f"{queue_name(rank)}/lock", "ab") as lock:
@@ -182,7 +183,7 @@ def _only_here(run_folder: Path, rank: int) -> Iterator[bool]:
 
 @dataclass(frozen=True, slots=True)
 class _Digest:
-    """What a file holds, as stores name it."""
+    """Size and checksums of a file, as stores report them."""
 
     size_bytes: int
     md5: str
@@ -190,11 +191,11 @@ class _Digest:
 
 
 def transfer(upload: WaitingUpload, num_tries: int = 1, also: Collection[Path] = ()) -> ConfirmedUpload:
-    """Uploads a file and confirms it: the store has as many bytes, with the same checksum.
+    """Uploads a file and checks that the store has it, with the same size and checksum.
 
-    The file is in the run's folder or in one of ``also``. Raises `UnsafePathError` for one that is not, `UploadError`
-    if the store holds something else afterwards or the file changed meanwhile, FileNotFoundError if it is gone,
-    `SettingsError` for a URL that is none, and whatever the store's library raises.
+    The file must be in the run's folder or in one of ``also``. Raises `UnsafePathError` if it is not, `UploadError` if
+    the store has something else afterwards or the file changed meanwhile, FileNotFoundError if the file is gone,
+    `SettingsError` for an invalid URL, and whatever the store's library raises.
     """
     check_url(upload.upload.url, "url")
     folder, name = upload.place(also)
@@ -245,7 +246,7 @@ def _open_store(url: str) -> tuple[Any, str]:
 
 
 def _put(store: Any, file: Path, path: str) -> None:
-    """Copies the file into the store, where it appears when it is complete."""
+    """Copies the file into the store, where it appears only when complete."""
     protocols = {store.protocol} if isinstance(store.protocol, str) else set(store.protocol)
     if "file" in protocols:
         with atomic_file(Path(path)) as target, file.open("rb") as source:
@@ -262,22 +263,22 @@ def _confirm(store: Any, path: str, digest: _Digest) -> None:
     try:
         info = store.info(path)
     except FileNotFoundError:
-        raise UploadError("The store took the file, but does not have it.") from None
+        raise UploadError("The store accepted the file, but does not have it.") from None
     if info.get("size") != digest.size_bytes:
         raise UploadError(f"The store has {info.get('size')} bytes of {digest.size_bytes}.")
     if _named_checksum(info) not in (digest.md5, digest.etag_of_parts) and _md5_in_store(store, path) != digest.md5:
-        raise UploadError("The store has as many bytes, but not the same ones.")
+        raise UploadError("The store has a file of the right size, but with another checksum.")
 
 
 def _named_checksum(info: dict[str, Any]) -> str:
-    """The checksum that the store itself computed: S3's ETag, Google's md5Hash; Azure's is the client's word."""
+    """The checksum that the store computed itself: S3's ETag or Google's md5Hash. Azure's comes from the client."""
     if md5 := info.get("md5Hash"):
         return base64.b64decode(md5).hex()
     return str(info.get("ETag") or "").strip('"')
 
 
 def _md5_in_store(store: Any, path: str) -> str:
-    """The checksum of what can be read back: for stores that name none, or (S3 with keys of its own) another one."""
+    """The checksum of the content read back, for stores that report none or (S3 with its own keys) another one."""
     md5 = hashlib.md5(usedforsecurity=False)
     with store.open(path, "rb") as stream:
         while piece := stream.read(_READ_BYTES):

@@ -30,14 +30,14 @@ _serial = itertools.count()
 
 
 class Upload(msgspec.Struct, frozen=True):
-    """A local file and where it is to go. ``path`` is relative to the run's folder."""
+    """A local file and its destination. ``path`` is relative to the run's folder."""
 
     path: str
     url: str
 
 
 class ConfirmedUpload(msgspec.Struct, frozen=True):
-    """A file is in the store: the store was asked, and has as many bytes, with this checksum."""
+    """A file is in the store, which has confirmed its size and checksum."""
 
     path: str
     url: str
@@ -48,7 +48,7 @@ class ConfirmedUpload(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class WaitingUpload:
-    """An entry of the queue: the upload, the file that stands for it, and the run's folder."""
+    """An entry of the queue: the upload, the file in the queue that describes it, and the run's folder."""
 
     upload: Upload
     entry: Path
@@ -56,13 +56,13 @@ class WaitingUpload:
 
     @property
     def file(self) -> Path:
-        """What is to be uploaded, as the entry says: see `place` before it is read or deleted."""
+        """The file to upload, as the entry says. Call `place` before reading or deleting it."""
         return Path(os.path.normpath(self.run_folder / self.upload.path))
 
     def place(self, also: Collection[Path] = ()) -> tuple[RunFolder, str]:
-        """The folder in which the file is, and its name there: the run's folder, or one of ``also``.
+        """The folder of the file, which is the run's or one of ``also``, and the file's name in it.
 
-        Raises `UnsafePathError` for a file that is in none of them.
+        Raises `UnsafePathError` for a file that is in neither.
         """
         if is_name_inside(self.upload.path):
             return RunFolder(self.run_folder), self.upload.path
@@ -70,29 +70,29 @@ class WaitingUpload:
             with suppress(UnsafePathError, ValueError):  # ValueError: a path with a null character in it
                 return RunFolder(folder), RunFolder(folder).name_of(self.file)
         raise UnsafePathError(
-            f"{str(self.file)[:_MOST_SHOWN]!r} is not in the run's folder. Pass --also with the folder in which it is, "
-            "if it is to be uploaded."
+            f"{str(self.file)[:_MOST_SHOWN]!r} is not in the run's folder. To upload it, pass --also with the "
+            "folder in which it is."
         )
 
     @property
     def is_waiting(self) -> bool:
-        """Whether it is still to be done."""
+        """Whether it still waits."""
         return self._folder.is_file(self._name)
 
     def mark_expendable(self) -> None:
-        """Writes down that nobody but this upload needs the file any more."""
+        """Notes that the file may be deleted after this upload."""
         self._folder.write(self._mark, b"")
 
     def remove(self) -> bool:
-        """Takes the entry out of the queue; whether the file may go with it."""
+        """Removes the entry from the queue. Returns whether the file may be deleted too."""
         self._folder.delete(self._name)
         is_expendable = self._folder.is_file(self._mark)
         self._folder.delete(self._mark)
         return is_expendable
 
     def confirm(self, confirmed: ConfirmedUpload) -> bool:
-        """Notes that the upload is done, unless the disk is too full for that; then removes it. Whether the file may
-        go."""
+        """Notes that the upload is confirmed, if there is space on the disk, and removes the entry. Returns whether the
+        file may be deleted too."""
         with suppress(OSError):
             append_line(self._folder, f"{os.path.dirname(self._name)}/{_UPLOADED}", encode_struct(confirmed))
         return self.remove()
@@ -116,15 +116,15 @@ def queue_folder(run_folder: Path, rank: int) -> Path:
 
 
 def queue_name(rank: int) -> str:
-    """What `queue_folder` is called in the run's folder."""
+    """The name of `queue_folder` in the run's folder."""
     return f"{_FOLDER}/rank{rank}"
 
 
 def add_upload(run_folder: Path, rank: int, file: Path, url: str, *, left_aside: bool = False) -> None:
-    """Adds an upload to the end of the queue. One that waits for the same place is not needed any more.
+    """Adds an upload to the end of the queue, and removes uploads that wait for the same URL.
 
-    ``left_aside``: only for who asks for what is left; the queue itself does not grow. Raises OSError, on a full disk
-    for instance.
+    An upload that is ``left_aside`` is sent only on request (``kinetoscope upload``). Raises OSError, for instance on a
+    full disk.
     """
     run = RunFolder(run_folder)
     run.make_folder(queue_name(rank))
@@ -138,24 +138,24 @@ def add_upload(run_folder: Path, rank: int, file: Path, url: str, *, left_aside:
 
 
 def path_in_queue(run_folder: Path, file: Path) -> str:
-    """What the queue calls a file: its path, seen from the run's folder."""
+    """The path of a file relative to the run's folder, as entries have it."""
     return os.path.relpath(Path(os.path.realpath(file.parent), file.name), os.path.realpath(run_folder))
 
 
 def keep_reserve(run_folder: Path, rank: int) -> None:
-    """Sets some of the disk aside, so that what a full one can still hold can also be queued. Raises OSError."""
+    """Reserves space on the disk, so that files can be queued when it is full. Raises OSError."""
     run = RunFolder(run_folder)
     run.make_folder(queue_name(rank))
     run.write(f"{queue_name(rank)}/{_RESERVE}", bytes(_RESERVE_BYTES))
 
 
 def release_reserve(run_folder: Path, rank: int) -> None:
-    """Gives back what `keep_reserve` set aside."""
+    """Frees the space that `keep_reserve` reserved."""
     RunFolder(run_folder).delete(f"{queue_name(rank)}/{_RESERVE}")
 
 
 def read_queue(run_folder: Path, rank: int, *, left_aside: bool = False) -> list[WaitingUpload]:
-    """The uploads of ``rank`` that wait, the oldest first; with ``left_aside``, also those that were left aside.
+    """The waiting uploads of ``rank``, oldest first; with ``left_aside``, including those that were left aside.
 
     Raises OSError if the queue cannot be read.
     """
@@ -166,8 +166,7 @@ def read_queue(run_folder: Path, rank: int, *, left_aside: bool = False) -> list
 
 
 def read_confirmed(run_folder: Path, rank: int) -> Iterator[ConfirmedUpload]:
-    """The uploads of ``rank`` that are in the store; a torn line is passed over. Raises OSError if the list cannot be
-    read."""
+    """The confirmed uploads of ``rank``; torn lines are skipped. Raises OSError if the list cannot be read."""
     with suppress(FileNotFoundError):
         lines = RunFolder(run_folder).read(f"{queue_name(rank)}/{_UPLOADED}", _UPLOADED_BYTES).splitlines()
         for line in lines:
@@ -176,15 +175,16 @@ def read_confirmed(run_folder: Path, rank: int) -> Iterator[ConfirmedUpload]:
 
 
 def ranks_with_uploads(run_folder: Path) -> list[int]:
-    """The ranks that have ever put something into the queue. Raises OSError if that cannot be read."""
+    """The ranks that have ever queued an upload. Raises OSError if the folder cannot be read."""
     found = (_RANK.fullmatch(name) for name in RunFolder(run_folder).names(_FOLDER))
     return sorted(int(match[1]) for match in found if match)
 
 
 def delete_when_uploaded(run_folder: Path, file: Path) -> None:
-    """Deletes ``file``, or has it deleted once it is uploaded if it waits for that.
+    """Deletes ``file`` now, or after its upload if it waits for one.
 
-    Two processes meet here. Each first writes down its part and then looks for the other's, so one of them deletes.
+    The uploading process may finish at the same time. Each side first writes its own note and then looks for the
+    other's, so that one of them deletes the file.
     """
     waiting = [
         upload for rank in ranks_with_uploads(run_folder) for upload in read_queue(run_folder, rank, left_aside=True)
@@ -200,7 +200,7 @@ def delete_when_uploaded(run_folder: Path, file: Path) -> None:
 
 
 def _delete(run_folder: Path, file: Path) -> None:
-    """Deletes a file that the run, or its user, has named: in the run's folder through no link."""
+    """Deletes a file that the run or its user has named; in the run's folder, links are not followed."""
     name = os.path.relpath(os.path.abspath(file), os.path.abspath(run_folder))
     if is_name_inside(name):
         RunFolder(run_folder).delete(name)
@@ -209,7 +209,7 @@ def _delete(run_folder: Path, file: Path) -> None:
 
 
 def _read_entry(run: RunFolder, entry: Path) -> WaitingUpload | None:
-    """None if it was removed in the meantime, or is none of ours."""
+    """The entry; None if it was removed meanwhile, or is not ours."""
     try:
         content = run.read(str(entry.relative_to(run.path)), _ENTRY_BYTES)
         upload = decode_struct(content, Upload)

@@ -29,31 +29,30 @@ from kinetoscope.training.wording import counted
 from kinetoscope.writing.side_process import SideProcess
 
 _log = logging.getLogger("kinetoscope")
-# A rank that saves twice a minute fills this in eight hours without a store.
+# Without a store, a rank that saves twice a minute reaches this in eight hours.
 MOST_WAITING = 1000
 _MOST_NAMED = 5
 
 
 class RemoteStore(Protocol):
-    """Takes files to where they outlive this machine, such as the loggers of somebody else's trainer.
+    """A place for finished files outside of this machine, such as a trainer's loggers.
 
-    `Profiler.remote_store` may hold one: remote names without a scheme go there when there is no ``upload_to``.
+    `Profiler.remote_store` may be one: remote names without a scheme go there when there is no ``upload_to``.
     """
 
     def put(self, file: Path, remote_name: str) -> None:
-        """Takes over ``file``, which is complete, under ``remote_name``: when this returns, the file may be deleted.
+        """Stores the complete ``file`` under ``remote_name``. When this returns, the file may be deleted.
 
-        Called on the writer thread. What it raises is reported in the log, and the file stays where it is.
+        Called on the writer thread. An exception is logged, and the file stays where it is.
         """
         ...
 
 
 class Uploads:
-    """The uploads of one rank from one run folder. They wait in a queue on disk, so that a kill loses none.
+    """The uploads of one rank from one run folder. They wait in a queue on disk, so a kill loses none.
 
-    A file whose remote name has a scheme goes there; any other below ``upload_to``, else to ``remote_store``, else
-    nowhere.
-    Nothing here raises: what cannot be done is said in the log.
+    A file whose remote name has a scheme is uploaded to that URL. Any other file goes below ``upload_to``, else to
+    ``remote_store``, else nowhere. Nothing here raises: failures are logged.
     """
 
     def __init__(self, run_folder: Path, rank: int, upload_to: str | None, remote_store: RemoteStore | None) -> None:
@@ -70,8 +69,8 @@ class Uploads:
         self._said_full = self._said_left = False
 
     def prepare(self, remote_name: str, folder: str) -> bool:
-        """Whether there is a place for files of this name to go to; if so, what they need is there from now on, and all
-        that goes into ``folder``, that of their names, may be uploaded."""
+        """Prepares uploads of files of this name; ``folder`` is the URL below which they all go. Returns whether there
+        is a place for them."""
         if not self.url_of(remote_name):
             return self._remote_store is not None
         if "://" in remote_name and folder not in self._allowed:
@@ -81,20 +80,20 @@ class Uploads:
         return True
 
     def url_of(self, remote_name: str) -> str:
-        """Where a file of this name is uploaded to through the queue; empty if it is not."""
+        """The URL to which a file of this name is uploaded through the queue; empty if it is not."""
         if "://" in remote_name:
             return remote_name
         return f"{self._upload_to}/{remote_name}" if self._upload_to else ""
 
     def resume(self) -> None:
-        """Takes up what an earlier process of this rank could not finish, as far as it goes where this one's files go:
+        """Continues the uploads that an earlier process of this rank left, if they go to this run's destinations:
         anybody may have written the queue."""
         if waiting := self._allowed_ones():
             _log.info("Resuming %s that an earlier start of this run left.", counted(len(waiting), "upload"))
             self._start()
 
     def put(self, file: Path, remote_name: str) -> None:
-        """Has ``file`` uploaded. It has to stay where it is until then; `delete_when_uploaded` sees to that."""
+        """Queues ``file`` for upload. Until then it must stay where it is: see `delete_when_uploaded`."""
         url = self.url_of(remote_name)
         if not url:
             self._put_elsewhere(file, remote_name)
@@ -103,12 +102,12 @@ class Uploads:
             self._outside.append(file.parent)
         self._not_queued[file] = url
         if not self._queue_all():
-            self._release_reserve()  # the disk is full: this is what the reserve is for
+            self._release_reserve()  # the disk is full
             self._queue_all()
         self._start()
 
     def delete_when_uploaded(self, file: Path) -> None:
-        """Deletes ``file`` once its upload is confirmed; at once if it was uploaded before or never was to be."""
+        """Deletes ``file`` when its upload is confirmed; at once if there is nothing left to upload."""
         if file not in self._not_queued and file not in self._refused:
             try:
                 delete_when_uploaded(self._run_folder, file)
@@ -116,7 +115,7 @@ class Uploads:
                 _log.warning("%s cannot be deleted: %s.", file, error.strerror)
 
     def finish(self, timeout_s: float) -> None:
-        """Waits until everything is uploaded or given up, at most ``timeout_s`` seconds; says what is left."""
+        """Waits until everything is uploaded or given up, at most ``timeout_s`` seconds; logs what is left."""
         until = monotonic() + timeout_s
         self._queue_all()
         if not self._process.wait(until):
@@ -128,8 +127,8 @@ class Uploads:
         self._release_reserve()
         for file in self._not_queued:
             _log.error(
-                "%s was not uploaded: its place in the queue could not be written (is the disk full?). It is still "
-                "there.",
+                "%s was not uploaded, because its entry in the queue could not be written (is the disk full?). The "
+                "file is still there.",
                 file,
             )
 
@@ -152,22 +151,22 @@ class Uploads:
             return []
 
     def _allowed_ones(self) -> list[WaitingUpload]:
-        """What waits and may be uploaded; of the rest the log is told, once."""
+        """The waiting uploads that are allowed. The others are logged once."""
         allowed = AllowedUploads(self._allowed, self._outside)
         waiting = self._waiting()
         left = [upload for upload in waiting if allowed.reason_against(upload)]
         if left and not self._said_left:
             self._said_left = True
             _log.warning(
-                "An earlier start of this run left %s for places to which this one does not upload, or outside of the "
-                "run's folder. Nothing is done with them. To see them: kinetoscope upload %s",
+                "An earlier start of this run left %s outside of the run's folder, or for places to which this start "
+                "does not upload. They are not uploaded. To see them: kinetoscope upload %s",
                 counted(len(left), "file"),
                 self._run_folder,
             )
         return [upload for upload in waiting if upload not in left]
 
     def _queue_all(self) -> bool:
-        """Puts files into the queue; False if the disk does not take them."""
+        """Writes entries for all files into the queue; False if the disk is full."""
         try:
             for waiting, url in list(self._not_queued.items()):
                 self._queue(waiting, url)
@@ -182,7 +181,7 @@ class Uploads:
         if is_full and not self._said_full:
             self._said_full = True
             _log.warning(
-                "%d files wait to be uploaded, so %s and those after it stay where they are. %s",
+                "%d files wait to be uploaded, so %s and later files are not queued. %s",
                 MOST_WAITING,
                 file,
                 self._how_to_upload(),
@@ -193,7 +192,7 @@ class Uploads:
             try:
                 self._remote_store.put(file, remote_name)
             except Exception as error:
-                _log.error("Uploading %s failed: %s: %s. It is still there.", file, type(error).__name__, error)
+                _log.error("Uploading %s failed: %s: %s. The file is still there.", file, type(error).__name__, error)
                 self._refused.add(file)
 
     def _start(self) -> None:
@@ -217,7 +216,7 @@ class Uploads:
             return
         more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
         _log.warning(
-            "Not uploaded yet: %s%s. Process %d goes on with it. %s",
+            "Not uploaded yet: %s%s. Process %d continues. %s",
             ", ".join(names[:_MOST_NAMED]),
             more,
             self._process.pid,
@@ -226,11 +225,11 @@ class Uploads:
 
     def _how_to_upload(self) -> str:
         to = "".join(f" --to {shlex.quote(url)}" for url in self._allowed)
-        return f"To upload what is left: kinetoscope upload {shlex.quote(str(self._run_folder))}{to}"
+        return f"To upload the rest: kinetoscope upload {shlex.quote(str(self._run_folder))}{to}"
 
 
 class UploadingRun(Protocol):
-    """What is asked of a run whose files are uploaded."""
+    """The part of a Run that uploads need."""
 
     ranks: Ranks
     attempt: Attempt
@@ -240,7 +239,7 @@ class UploadingRun(Protocol):
 
 
 def uploads_of(run: UploadingRun, run_folder: Path) -> Uploads:
-    """The uploads of a run from ``run_folder``: its handlers and sources share them."""
+    """The uploads of a run from ``run_folder``, which its handlers and sources share."""
     uploads = run.uploads.get(run_folder)
     if uploads is None:
         uploads = Uploads(run_folder, run.ranks.rank, run.upload_to, run.remote_store)
@@ -268,18 +267,18 @@ class RemoteName:
 
     @property
     def url(self) -> str:
-        """The format of the URLs that files are uploaded to through the run's queue; empty if they are not."""
+        """The format of the URLs to which files are uploaded through the run's queue; empty if they are not."""
         return self._uploads.url_of(self._format.text) if self._uploads is not None else ""
 
     def add_suffix(self, suffix: str) -> None:
-        """Ends the name in ``suffix``, unless it does so already."""
+        """Adds ``suffix`` to the name, unless it ends so already."""
         if self._format.text and not self._format.text.endswith(suffix):
             self._format = FileNameFormat(self._format.text + suffix, self._format.argument)
 
     def open(self, run: UploadingRun, run_name: str, uploads: Uploads, *, shared: bool = False) -> None:
-        """From now on files are uploaded, if there is a place for them to go to.
+        """Begins to upload files of this name, if there is a place for them.
 
-        Raises `FileNameError` if two ranks would upload to one name, unless it is ``shared`` by those of a node.
+        Raises `FileNameError` if two ranks would upload under one name, unless the ranks of a node have ``shared`` it.
         """
         self._run_name, self._ranks, self._restart = run_name, run.ranks, run.attempt.restart
         if self._format.text and uploads.prepare(self._format.text, self._folder(uploads)):
@@ -288,27 +287,27 @@ class RemoteName:
             self._uploads = uploads
 
     def _folder(self, uploads: Uploads) -> str:
-        """The URL below which all files of this name go in this run. Raises `SettingsError` if that is none."""
+        """The URL below which all files of this name go in this run. Raises `SettingsError` if it is invalid."""
         url = uploads.url_of(self._format.fill_folder(self._run_name, self._ranks))
         if url:
             check_url(url, self._format.argument)
         return url
 
     def put(self, file: Path, timestamp: Moment | None = None) -> None:
-        """Has ``file`` uploaded, under the name that belongs to ``timestamp``."""
+        """Queues ``file`` for upload, under the name for ``timestamp``."""
         if self._uploads is not None:
             name = self._format.fill(self._run_name, self._ranks, timestamp)
             self._uploads.put(file, self._used.choose(_of_attempt(name, self._restart)))
 
     def put_shared(self, file: Path) -> None:
-        """Has a node's own ``file`` uploaded, again if it was before; on nodes after the first one with the node in its
-        name."""
+        """Queues a node's ``file`` for upload, again if it was uploaded before. Except on the first node, the node is
+        in its name."""
         if self._uploads is not None:
             self._uploads.put(file, self._shared_name())
 
     @property
     def shared_url(self) -> str:
-        """Where `put_shared` uploads to through the run's queue; empty if it does not."""
+        """The URL to which `put_shared` uploads through the run's queue; empty if it does not."""
         return self._uploads.url_of(self._shared_name()) if self._uploads is not None else ""
 
     def _shared_name(self) -> str:
@@ -316,9 +315,9 @@ class RemoteName:
 
 
 def queue_recovered(run_folder: Path, url: str, file: Path, cycle: Any) -> None:
-    """Puts a trace that was made after the end of its run into the queue, for `kinetoscope upload` to send, unless it
-    is in there or was uploaded. ``url`` is the format its rank's traces have; ``cycle`` is what it was made of.
-    Raises OSError if that cannot be written."""
+    """Queues a recovered trace, for `kinetoscope upload` to send, unless it is queued or uploaded already. ``url`` is
+    the format of the URLs of its rank's traces; ``cycle`` is the trace's cycle. Raises OSError if the queue cannot be
+    written."""
     rank = cycle.ranks.rank
     waiting = (entry.upload for entry in read_queue(run_folder, rank, left_aside=True))
     before = [*read_confirmed(run_folder, rank), *waiting]
@@ -330,7 +329,7 @@ def queue_recovered(run_folder: Path, url: str, file: Path, cycle: Any) -> None:
 
 
 def name_on_node(name: FileNameFormat, run_name: str, ranks: Ranks) -> str:
-    """A merged file's name; on nodes after the first one with the node in it, so that nodes sharing a disk differ."""
+    """A merged file's name, with the node in it except on the first node, so that nodes that share a disk differ."""
     filled = name.fill(run_name, ranks)
     if ranks.node_rank == 0 or "node_rank" in name.variables():
         return filled
@@ -340,6 +339,6 @@ def name_on_node(name: FileNameFormat, run_name: str, ranks: Ranks) -> str:
 
 
 def _of_attempt(name: str, restart: int) -> str:
-    """After a restart in a folder of the attempt, as on disk: what the one before uploaded stays."""
+    """The name, after a restart in a folder of the attempt, so that the files of the attempt before stay."""
     folder, slash, last = name.rpartition("/")
     return f"{folder}{slash}attempt{restart}/{last}" if restart else name

@@ -9,7 +9,7 @@ from kinetoscope.training.timestamp import Moment, Timestamp
 class RunState(Protocol):
     """What is read of a run's state: our `State`, Composer's, or anything with these attributes.
 
-    ``profiler`` is the face of the profiler that records the run: see `kinetoscope.recording.contract.AnyProfiler`.
+    ``profiler`` is the face of the profiler that records the run: see `kinetoscope.recording.profiler.AnyProfiler`.
     """
 
     @property

@@ -47,9 +47,14 @@ class Moment(Protocol):
     def batch_wct(self) -> Any: ...
 
 
+def plain_value(value: Any) -> Any:
+    """A value without what is around it: Composer's `Time` and its enums hold it in ``.value``."""
+    return getattr(value, "value", value)
+
+
 def plain_count(count: Any) -> int:
-    """A count of ours or of Composer's, whose `Time` has its number in ``.value``, as an int."""
-    return int(count) if isinstance(count, int) else int(getattr(count, "value", count))
+    """A count of ours or of Composer's as an int."""
+    return int(count) if isinstance(count, int) else int(plain_value(count))
 
 
 def _count(index: int, doc: str) -> Any:
@@ -161,7 +166,7 @@ def timestamp_fields(timestamp: Moment) -> dict[str, int | float]:
 
 
 def _number(value: Any) -> int | float:
-    value = getattr(value, "value", value)
+    value = plain_value(value)
     return value.total_seconds() if isinstance(value, timedelta) else value
 
 

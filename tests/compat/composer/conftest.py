@@ -11,7 +11,7 @@ import pytest
 STAND_INS = Path(__file__).parents[2] / "composer_stand_ins"
 
 if importlib.util.find_spec("composer"):
-    sys.path.append(str(STAND_INS))  # last, so that the real modules win
+    sys.path.append(str(STAND_INS))  # last, so that the real modules are found first
 else:
     collect_ignore_glob = ["test_*.py"]
 
@@ -25,7 +25,7 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(autouse=True)
 def trainers_end_with_their_test():
-    """A Trainer's engine closes itself when it is collected: here, and not in the midst of another test."""
+    """Collects garbage after each test: a Trainer's engine closes itself then, and not during another test."""
     yield
     gc.collect()
 
@@ -38,7 +38,7 @@ def inside_a_folder_of_its_own(tmp_path, monkeypatch):
 
 @pytest.fixture(autouse=True)
 def nothing_goes_wrong_unnoticed(caplog, request):
-    """Whatever the profiler reports as an error fails the test, unless it is marked to expect some."""
+    """Any error that the profiler logs fails the test, unless the test is marked to expect errors."""
     yield
     errors = [record.getMessage() for record in caplog.get_records("call") if record.levelno >= logging.ERROR]
     errors = [error for error in errors if "kinetoscope" in error or "failed" in error or "Error" in error]

@@ -1,8 +1,8 @@
-"""Each defect of Composer's own profiler that we know of, and that ours does the opposite. In a real Trainer.
+"""Each defect of Composer's own profiler that we know, and that ours does not have it. In a real Trainer.
 
-Shown in `test_trainer.py`: markers and operators on one clock; no event while skipping; the last batch of a window
-whole; a crash, a kill and an end in mid-window; the merged file's upload; ranks over several cycles, and ids of flows,
-in the merged trace; the memory timeline on CPU; a resumed run's later epochs.
+Tested in `test_trainer.py`: markers and operators on one clock; no event while skipping; a complete last batch of a
+window; a crash, a kill and an end in the middle of a window; the merged file's upload; ranks over several cycles and
+ids of flows in the merged trace; the memory timeline on CPU; a resumed run's later epochs.
 """
 
 import asyncio
@@ -29,44 +29,44 @@ NO_TORCH = {"torch_prof_profile_memory": False, "torch_prof_with_flops": False}
 
 
 class InBatch(Callback):
-    """Does something in batch 1, in the midst of a window."""
+    """Does something in batch 1, in the middle of a window."""
 
-    def __init__(self, deed):
-        self.deed = deed
+    def __init__(self, in_batch):
+        self.in_batch = in_batch
         self.result = None
 
     def before_forward(self, state, logger):
         if state.timestamp.batch == 1:
-            self.result = self.deed(state.profiler)
+            self.result = self.in_batch(state.profiler)
 
 
-def train(deed=lambda profiler: None, schedule=None, handler=None, num_batches=3, duration="1ep", **options):
-    """Trains with ``deed`` in batch 1; returns what that returned, and the handler."""
+def train(in_batch=lambda profiler: None, schedule=None, handler=None, num_batches=3, duration="1ep", **options):
+    """Trains and calls ``in_batch`` in batch 1; returns its result, and the handler."""
     handler = handler or JSONTraceHandler()
     schedule = schedule or cyclic_schedule(warmup=0, active=100)
     profiler = Profiler(schedule, [handler], **{"sys_prof_cpu": False, "strict": True} | NO_TORCH | options)
-    callback = InBatch(deed)
+    callback = InBatch(in_batch)
     trainer = make_trainer(profiler, num_batches=num_batches, duration=duration, callbacks=[callback])
     trainer.fit()
     trainer.close()
     return callback.result, handler
 
 
-def test_a_decorated_function_returns_what_it_returned():
-    def deed(profiler):
+def test_a_decorated_function_returns_its_own_result():
+    def in_batch(profiler):
         @profiler.marker("added")
         def add(one, other):
             return one + other
 
         return add(2, 3), add.__name__
 
-    result, _ = train(deed)
+    result, _ = train(in_batch)
     assert result == (5, "add")
     assert len(spans_of(read_events())["added"]) == 1
 
 
-def test_decorated_generators_and_coroutines_stay_what_they_are():
-    def deed(profiler):
+def test_decorated_generators_and_coroutines_stay_generators_and_coroutines():
+    def in_batch(profiler):
         @profiler.marker("yields")
         def generate():
             yield from (1, 2)
@@ -78,14 +78,14 @@ def test_decorated_generators_and_coroutines_stay_what_they_are():
 
         return list(generate()), asyncio.run(wait())
 
-    result, _ = train(deed)
+    result, _ = train(in_batch)
     assert result == ([1, 2], 3)
     spans = spans_of(read_events())
     assert len(spans["yields"]) == len(spans["awaits"]) == 1
 
 
 def test_recursion_is_recorded_level_by_level():
-    def deed(profiler):
+    def in_batch(profiler):
         marker = profiler.marker("factorial")
 
         @marker
@@ -94,13 +94,13 @@ def test_recursion_is_recorded_level_by_level():
 
         return factorial(5)
 
-    result, _ = train(deed)
+    result, _ = train(in_batch)
     assert result == 120
     assert len(spans_of(read_events())["factorial"]) == 6
 
 
 def test_four_threads_of_two_thousand_spans_lose_none_and_have_tracks_of_their_own():
-    def deed(profiler):
+    def in_batch(profiler):
         marker, errors = profiler.marker("work"), []
 
         def work():
@@ -118,20 +118,20 @@ def test_four_threads_of_two_thousand_spans_lose_none_and_have_tracks_of_their_o
             thread.join()
         return errors
 
-    errors, _ = train(deed)
+    errors, _ = train(in_batch)
     assert errors == []
     spans = spans_of(read_events())["work"]
     assert sorted(Counter(span["tid"] for span in spans).values()) == [2000] * 4
 
 
 def test_a_markers_first_settings_stay_and_one_warning_names_both(caplog):
-    def deed(profiler):
+    def in_batch(profiler):
         with profiler.marker("mine", actions=[ProfilerAction.ACTIVE], categories=["first"]):
             pass
         with profiler.marker("mine", actions=[ProfilerAction.WARMUP], categories=["second"]):
             pass
 
-    train(deed)
+    train(in_batch)
     assert [span["cat"] for span in spans_of(read_events())["mine"]] == ["first", "first"]
     (warning,) = [record.getMessage() for record in caplog.records if "'mine'" in record.getMessage()]
     assert "first" in warning
@@ -139,12 +139,12 @@ def test_a_markers_first_settings_stay_and_one_warning_names_both(caplog):
 
 
 def test_times_have_nanoseconds_and_never_step_back():
-    def deed(profiler):
+    def in_batch(profiler):
         for _ in range(200):
             with profiler.marker("quick"):
                 pass
 
-    train(deed)
+    train(in_batch)
     spans = spans_of(read_events())["quick"]
     times = [moment for span in spans for moment in (span["ts"], span["end"])]
     assert times == sorted(times)
@@ -153,10 +153,10 @@ def test_times_have_nanoseconds_and_never_step_back():
 
 
 def test_counters_take_nan_and_scalars_of_numpy_and_torch():
-    def deed(profiler):
+    def in_batch(profiler):
         profiler.marker("values").counter({"nan": float("nan"), "numpy": np.float32(0.5), "torch": torch.tensor(3)})
 
-    train(deed)
+    train(in_batch)
     text = Path("run/traces/merged_trace.json").read_text()
     json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
     (event,) = [event for event in read_events() if event["name"] == "values"]
@@ -164,7 +164,7 @@ def test_counters_take_nan_and_scalars_of_numpy_and_torch():
     assert event["not_finite"] == {"nan": "NaN"}
 
 
-def test_the_merged_file_may_be_read_by_whoever_may_read_the_others():
+def test_the_merged_file_has_the_same_read_permissions_as_the_others():
     train()
     modes = {stat.S_IMODE(path.stat().st_mode) for path in Path("run/traces").glob("*.json")}
     umask = os.umask(0)
@@ -178,7 +178,7 @@ def test_saved_traces_are_listed_and_the_oldest_deleted():
     kept = [path.name for _, (path,) in handler.saved_traces]
     assert kept == ["ep0-ba4-rank0.json", "ep0-ba5-rank0.json"]
     assert sorted(path.name for path in Path("run/traces").glob("ep*")) == kept
-    assert len(spans_of(read_events())["event/batch"]) == 5  # what was deleted is in the merged trace
+    assert len(spans_of(read_events())["event/batch"]) == 5  # deleted traces are in the merged trace
 
 
 def test_traces_that_are_cut_off_or_packed_or_without_a_sync_merge_and_the_output_may_be_an_input():

@@ -1,4 +1,4 @@
-"""Our profiler in Composer's real Trainer: it trains, evaluates, resumes, fails and ends, and the traces tell of it."""
+"""Our profiler in Composer's real Trainer: it trains, evaluates, resumes, fails and ends, and the traces show that."""
 
 import json
 import os
@@ -84,7 +84,7 @@ def test_skipped_batches_leave_nothing():
 def test_an_evaluation_inside_a_window_is_recorded():
     train(profile_only_markers(), num_batches=4, eval_dataloader=make_batches(3), eval_interval="2ba")
     spans = spans_of(read_events())
-    assert len(spans["event/eval"]) == 1  # the one after batch 2; after batch 4 the epoch is over, and so is the window
+    assert len(spans["event/eval"]) == 1  # the one after batch 2; after batch 4 the epoch and the window are over
     assert len(spans["event/eval_batch"]) == 3
 
 
@@ -113,7 +113,7 @@ def test_traces_are_there_when_fit_returns_and_fit_may_be_called_again():
     assert len(spans_of(read_events())["event/batch"]) == 4
 
 
-# -- ending otherwise -------------------------------------------------------------------------------------------
+# -- other ways to end -------------------------------------------------------------------------------------------
 
 
 class FailsInBatch(Callback):
@@ -150,7 +150,7 @@ def test_an_interrupted_trainer_can_fit_again():
 
 
 class Watches(Callback):
-    """Notes who is in the Trainer's list at some events."""
+    """Notes which callbacks are in the Trainer's list at some events."""
 
     def __init__(self):
         self.kinds = {}
@@ -207,7 +207,7 @@ def test_a_callback_may_change_the_list_in_mid_batch_and_the_change_stays():
     assert len(spans_of(read_events())["event/batch"]) == 4
 
 
-def test_a_profiler_that_is_taken_out_of_the_list_in_mid_batch_saves_what_there_was_and_says_so(caplog):
+def test_a_profiler_that_is_removed_from_the_callbacks_during_a_batch_saves_and_warns(caplog):
     callback = InForward(lambda state: state.callbacks.remove(state.profiler))
     train(Profiler(ALWAYS, [JSONTraceHandler()]), num_batches=4, callbacks=[callback])
     assert len(spans_of(read_events())["event/batch"]) >= 2
@@ -268,7 +268,7 @@ trainer.fit()
     assert "Error" not in done.stderr, done.stderr
 
 
-def test_what_a_killed_trainer_recorded_is_recovered():
+def test_the_records_of_a_killed_trainer_are_recovered():
     script = """
 import os, signal, sys; sys.path[:0] = {paths!r}
 from composer import Callback
@@ -471,7 +471,7 @@ def test_the_trainer_learns_of_every_remote_name():
 
 
 @pytest.mark.reports_errors
-def test_a_logger_that_cannot_upload_costs_nothing_but_a_word(caplog):
+def test_a_logger_that_cannot_upload_only_gives_a_warning(caplog):
     class Refuses(KeepsFiles):
         def upload_file(self, state, remote_file_name, file_path, *, overwrite):
             raise ConnectionError("no network")
@@ -567,7 +567,7 @@ def test_composers_own_merger_reads_our_traces_and_the_merged_one():
         assert len(spans_of(read_events("composers.json"))["event/batch"]) == 2, path
 
 
-def test_what_composers_merger_made_of_our_traces_merges_again_with_others_on_the_same_clock():
+def test_our_traces_merged_by_composers_merger_merge_again_with_others_on_the_same_clock():
     from composer.profiler.json_trace_merger import merge_traces as composers_merge
 
     train(profile_only_markers(cyclic_schedule(warmup=0, active=1, repeat=2)), num_batches=3)

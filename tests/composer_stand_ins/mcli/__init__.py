@@ -1,1 +1,1 @@
-"""Stands in for MosaicML's client: `import composer` imports it."""
+"""A placeholder for MosaicML's client, which `import composer` imports."""

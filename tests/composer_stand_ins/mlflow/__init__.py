@@ -1,1 +1,1 @@
-"""Stands in for MLflow: `import composer` imports it."""
+"""A placeholder for MLflow, which `import composer` imports."""

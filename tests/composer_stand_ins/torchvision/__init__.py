@@ -1,4 +1,4 @@
-"""Stands in for torchvision: names that `import composer` looks for."""
+"""A placeholder for torchvision: the names that `import composer` needs."""
 
 from torchvision import datasets, models, ops, transforms, utils
 

@@ -1,7 +1,7 @@
-"""A run in which everything goes wrong at once: the store fails half of all requests, a rank is killed, a disk is full.
+"""A run with many faults at once: the store fails half of all requests, a rank is killed, a disk is full.
 
-It ends with every finished trace in the store, and says what was not. ``KINETOSCOPE_FAULT_RUN_S=120`` is the long form
-(`make test-long`).
+At the end every finished trace is in the store, and the log names the rest. ``KINETOSCOPE_FAULT_RUN_S=120`` is the long
+form (`make test-long`).
 """
 
 import json
@@ -17,6 +17,7 @@ import pytest
 from kinetoscope.formats.manifest import read_manifest
 from kinetoscope.storage.upload_queue import read_queue
 from object_store.s3 import BUCKET, SECRET
+from prepared_python import run_command
 
 DURATION_S = float(os.environ.get("KINETOSCOPE_FAULT_RUN_S", "8"))
 NUM_RANKS, KILLED, FULL = 4, 1, 2
@@ -66,19 +67,18 @@ def wait_for_first_traces(tmp_path):
 
 
 def fill(disk):
-    """Leaves no byte free."""
+    """Fills the disk completely."""
     with (disk / "filler").open("wb", buffering=0) as filler, suppress(OSError):
         while True:
             filler.write(bytes(4096))
 
 
 def upload_the_rest(tmp_path, rank, environment):
-    """`kinetoscope upload`, once the process that a killed rank left behind has done what it can."""
-    command = [sys.executable, "-m", "kinetoscope", "upload", str(tmp_path / f"node{rank}"), "--retry-for", "30"]
-    command += ["--to", f"s3://{BUCKET}/faults"]
+    """Runs `kinetoscope upload`, after the upload process of a killed rank has ended."""
+    arguments = ["upload", tmp_path / f"node{rank}", "--retry-for", "30", "--to", f"s3://{BUCKET}/faults"]
     until = time.monotonic() + 120 + DURATION_S
     while time.monotonic() < until:
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+        done = run_command(*arguments, environment=environment, timeout_s=300)
         if "Another process" not in done.stdout:
             return done
         time.sleep(0.5)

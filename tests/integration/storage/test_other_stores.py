@@ -1,4 +1,4 @@
-"""Uploads to the APIs of other stores: Google's and Azure's, each by an emulator on loopback."""
+"""Uploads to the APIs of Google's and Azure's stores, on emulators on loopback."""
 
 import os
 import shutil
@@ -14,7 +14,7 @@ from ports import free_port, wait_for
 
 # Azurite's published account.
 _KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
-_SIZES = (100, 300_000, 9 << 20)  # the last goes up in parts
+_SIZES = (100, 300_000, 9 << 20)  # the last is uploaded in parts
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def serve():
 
 
 def upload_three(tmp_path, base, environment):
-    """Queues three files, uploads them in a process of its own; their contents, by URL."""
+    """Queues three files and uploads them in a process of its own; returns their contents, by URL."""
     run_folder, contents = tmp_path / "run", {}
     (run_folder / "traces").mkdir(parents=True)
     for number, size in enumerate(_SIZES):

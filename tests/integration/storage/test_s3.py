@@ -16,6 +16,7 @@ import pytest
 from kinetoscope.recording.recorder_choice import IS_PURE
 from kinetoscope.storage.upload_queue import add_upload, queue_name, read_confirmed, read_queue
 from object_store.s3 import BUCKET, SECRET
+from prepared_python import OURS, RUN_COMMAND, run_prepared
 
 RUN = """
 import sys, time
@@ -38,12 +39,16 @@ def start(tmp_path, program, environment, name):
 
 
 def upload(run_folder, environment, *options):
-    command = [sys.executable, "-m", "kinetoscope", "upload", str(run_folder), "--to", f"s3://{BUCKET}", *options]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    return command(environment, "upload", run_folder, "--to", f"s3://{BUCKET}", *options)
+
+
+def command(environment, *arguments, folder=None):
+    """`kinetoscope` with these arguments, in a process that has imported what talks to S3, but has not used it."""
+    return run_prepared((*OURS, "aiobotocore.session"), RUN_COMMAND, *arguments, environment=environment, folder=folder)
 
 
 def queue(tmp_path, name, num_bytes, num_files=1):
-    """A run folder with files that wait for the store."""
+    """A run folder with files that wait for upload."""
     run_folder = tmp_path / "run"
     (run_folder / "traces").mkdir(parents=True)
     for number in range(num_files):
@@ -66,7 +71,7 @@ def test_a_run_ends_with_every_trace_in_the_store_and_keeps_only_the_newest_here
         assert s3.content(f"runs/clean/traces/{name}") == (tmp_path / "run" / "traces" / name).read_bytes()
 
 
-def test_half_of_all_requests_failing_only_costs_time(tmp_path, s3, proxy):
+def test_uploads_succeed_though_half_of_all_requests_fail(tmp_path, s3, proxy):
     run_folder = queue(tmp_path, "half", 100_000, num_files=6)
     done = upload(run_folder, s3.environment(proxy.endpoint))
     assert done.returncode == 0, done.stderr
@@ -95,8 +100,7 @@ def test_no_access_no_bucket_and_no_server_are_reported_without_credentials(tmp_
     assert done.returncode == 1
     bucket = upload(run_folder, s3.environment(), "--retry-for", "5", "--to", "s3://no-such-bucket")
     assert "NoSuchBucket" in bucket.stderr or "FileNotFoundError" in bucket.stderr
-    command = [sys.executable, "-m", "kinetoscope", "upload", str(run_folder)]
-    listed = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    listed = command(environment, "upload", run_folder)
     assert "Still to be uploaded: 1 file." in listed.stdout
     for text in (done.stdout + done.stderr, bucket.stdout + bucket.stderr, listed.stdout, _all_text(run_folder)):
         assert SECRET not in text
@@ -127,7 +131,7 @@ def test_a_kill_in_mid_upload_loses_nothing(tmp_path, s3, proxy):
         assert s3.content(f"killed/{number}.json") == (run_folder / "traces" / f"{number}.json").read_bytes()
 
 
-def test_the_next_start_of_a_killed_run_uploads_what_it_left(tmp_path, s3):
+def test_the_next_start_of_a_killed_run_uploads_its_remaining_files(tmp_path, s3):
     environment = s3.environment("http://127.0.0.1:9")
     process = start(tmp_path, f"train(10**6, upload_to='s3://{BUCKET}/again')", environment, "first")
     for _ in range(4):
@@ -146,13 +150,13 @@ def test_the_next_start_of_a_killed_run_uploads_what_it_left(tmp_path, s3):
     assert expected <= set(s3.names())
 
 
-def test_without_a_store_training_is_not_held_up_and_the_log_says_what_is_left(tmp_path, s3):
+def test_without_a_store_training_does_not_wait_and_the_log_says_what_is_left(tmp_path, s3):
     program = f"train(3, upload_to='s3://{BUCKET}/none', close_timeout_s=4)"
     process = start(tmp_path, program, s3.environment("http://127.0.0.1:9"), "none")
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 0
     assert "Not uploaded yet: traces/ep0-ba1-rank0.json" in errors
-    assert f"To upload what is left: kinetoscope upload {tmp_path / 'run'}" in errors
+    assert f"To upload the rest: kinetoscope upload {tmp_path / 'run'}" in errors
     assert SECRET not in errors
     _end_uploads(tmp_path / "run")
     assert {path.name for path in (tmp_path / "run" / "traces").glob("*rank0.json")} == {
@@ -186,7 +190,7 @@ def test_an_upload_that_another_process_is_busy_with_is_not_called_done(tmp_path
 
 
 def _wait_for_queue(run_folder):
-    """What waits once the killed process's own files are all in the queue."""
+    """The waiting files, once all files of the killed process are in the queue."""
     listed = [json.loads(line) for line in (run_folder / "traces/.manifest/rank0.jsonl").read_text().splitlines()]
     waiting = read_queue(run_folder, 0)
     assert len(waiting) >= len([line for line in listed if line["type"] == "finished"]) - 1
@@ -194,8 +198,9 @@ def _wait_for_queue(run_folder):
 
 
 def _end_uploads(run_folder):
-    """Ends what a killed run leaves behind, as the end of its machine would: the upload process, also one that has been
-    forked and does not bear its own name yet."""
+    """Ends the upload process of a killed run, as the end of its machine would, even if it was only just forked and
+    does not have its own name yet.
+    """
     while left := [process for process in Path("/proc").glob("[0-9]*") if _is_at_work_in(run_folder.parent, process)]:
         for process in left:
             with suppress(ProcessLookupError):
@@ -215,7 +220,7 @@ def _all_text(folder):
 
 
 @pytest.mark.skipif(IS_PURE, reason="the recorder in Python keeps everything in memory: a kill loses it")
-def test_what_is_recovered_of_a_killed_run_is_uploaded_too_and_nothing_is_deleted_before(tmp_path, s3):
+def test_recovered_traces_of_a_killed_run_are_uploaded_too_and_nothing_is_deleted_before(tmp_path, s3):
     environment = s3.environment("http://127.0.0.1:9")
     process = start(tmp_path, f"train(10**6, upload_to='s3://{BUCKET}/recovered')", environment, "recovered")
     for _ in range(5):
@@ -224,8 +229,7 @@ def test_what_is_recovered_of_a_killed_run_is_uploaded_too_and_nothing_is_delete
     process.communicate(timeout=30)
     _end_uploads(tmp_path / "run")
     waiting = [entry.file.name for entry in read_queue(tmp_path / "run", 0)]
-    command = [sys.executable, "-m", "kinetoscope", "recover", "run"]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
+    done = command(environment, "recover", "run", folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert {path.name for path in (tmp_path / "run" / "traces").glob("*rank0.json")} >= set(waiting)
     recovered = {Path(line.split()[-1]).name for line in done.stdout.splitlines() if "Written to" in line}

@@ -1,4 +1,4 @@
-"""Goes through many schedules, legal and illegal, in one process; run as a script with their number.
+"""Runs many schedules, legal and illegal, in one process. A script; its argument is their number.
 
 A crash ends the process: the last line on stderr is then the schedule that did it.
 """
@@ -32,7 +32,7 @@ legal = st.builds(
 listed = st.lists(st.sampled_from([*ACTIONS, *ACTIONS, *NONSENSE]), min_size=1, max_size=10).map(
     lambda actions: ("listed", actions)
 )
-deeds = st.lists(st.sampled_from(["step", "step", "step", "step", "finish", "follow", "stop", "start"]), max_size=14)
+calls = st.lists(st.sampled_from(["step", "step", "step", "step", "finish", "follow", "stop", "start"]), max_size=14)
 
 
 def scheduled(kind: str, what: Any) -> Callable[[int], Any]:
@@ -44,15 +44,15 @@ def go_through(plan: tuple[str, Any], steps: list[str], *, is_raising: bool, acc
         if is_raising:
             raise KeyError("handler")
 
-    # What is refused is refused with an error of ours; a handler's own flies as it is.
+    # Refusals raise an error of ours; a handler's own error is raised as it is.
     with contextlib.suppress(KinetoscopeError, KeyError):
         profiler = profile(schedule=scheduled(*plan), on_trace_ready=handler, acc_events=acc_events)
         with profiler:
             for step in steps:
                 torch.ones(1)
                 with contextlib.suppress(KinetoscopeError, KeyError):
-                    deed = {"finish": "finish_window", "follow": "follow_schedule"}.get(step, step)
-                    getattr(profiler, deed)()
+                    method = {"finish": "finish_window", "follow": "follow_schedule"}.get(step, step)
+                    getattr(profiler, method)()
 
 
 def check_profilable() -> None:
@@ -66,7 +66,7 @@ def main(num_schedules: int) -> None:
     done = 0
 
     @settings(max_examples=num_schedules, deadline=None, database=None, suppress_health_check=list(HealthCheck))
-    @given(plan=legal | listed, steps=deeds, is_raising=st.booleans(), acc_events=st.booleans())
+    @given(plan=legal | listed, steps=calls, is_raising=st.booleans(), acc_events=st.booleans())
     def go(plan: tuple[str, Any], steps: list[str], is_raising: bool, acc_events: bool) -> None:
         nonlocal done
         print(plan, steps, is_raising, acc_events, file=sys.stderr)

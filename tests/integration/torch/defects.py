@@ -1,4 +1,4 @@
-"""What torch.profiler gets wrong, as programs: each does one thing with a profiler's module and says what came of it.
+"""Defects of torch.profiler, as programs. Each does one thing with a profiler's module and returns the outcome.
 
 Run as a script with the name of a module; prints the outcome of each as JSON.
 """
@@ -183,7 +183,7 @@ def the_name_of_the_worker_after_a_fork(module: Any, folder: Path) -> bool:
     return any(f"_{child}." in path.name for path in folder.iterdir())
 
 
-# These leave stock recording, so they come last.
+# After these, torch's profiler is still recording, so they come last.
 
 
 @defect
@@ -218,7 +218,7 @@ def a_stop_on_another_thread(module: Any, folder: Path) -> str:
 
 
 def still_recording() -> bool:
-    """Whether somebody records on this thread; if so, not any more."""
+    """Whether something records on this thread; stops it."""
     if torch.autograd._profiler_enabled():
         torch.autograd._disable_profiler()
         torch.autograd.profiler._is_profiler_enabled = False
@@ -227,7 +227,7 @@ def still_recording() -> bool:
 
 
 def outcome(program: Defect, module: Any) -> Any:
-    """What came of it: what it returned, or the names of the types of what it raised."""
+    """The outcome: the return value, or the names of the types of the exception."""
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(action="ignore"):
         try:
             return program(module, Path(folder))

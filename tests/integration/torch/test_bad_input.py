@@ -1,4 +1,4 @@
-"""Bad input is one clear error: ours, of the type that stock raises, and the process can be profiled afterwards."""
+"""Bad input raises one clear error of ours, of the type that torch raises, and profiling still works afterwards."""
 
 import contextlib
 import re
@@ -47,7 +47,7 @@ def with_the_answer(answer: Any) -> Callable[[], None]:
     return step
 
 
-# What is done, the type that stock raises (where it does) or that fits, and what the error must name.
+# The call, the type that torch raises (if it does) or one that fits, and what the error must name.
 BAD = {
     "an activity that is none": (lambda: profile(activities=["cpu"]), TypeError, "'cpu'"),
     "an activity twice": (lambda: profile(activities=[CPU, CPU]), ValueError, "more than once"),
@@ -88,9 +88,9 @@ UNWRITABLE = {
 @pytest.mark.parametrize("what", BAD)
 def test_bad_input_is_one_clear_error_of_ours_and_of_the_type_that_fits(what, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    deed, kind, named = BAD[what]
+    call, kind, named = BAD[what]
     with pytest.raises(kind, match=re.escape(named)) as raised:
-        deed()
+        call()
     assert isinstance(raised.value, KinetoscopeError)
     assert str(raised.value).endswith(".")
     assert not list(tmp_path.iterdir())
@@ -100,9 +100,9 @@ def test_bad_input_is_one_clear_error_of_ours_and_of_the_type_that_fits(what, mo
 @pytest.mark.parametrize("what", UNWRITABLE)
 def test_a_path_that_cannot_be_written_is_named_and_nothing_is_left(what, tmp_path):
     (tmp_path / "file").write_text("not a folder")
-    deed, kind = UNWRITABLE[what]
+    call, kind = UNWRITABLE[what]
     with pytest.raises(kind, match="file") as raised:
-        deed(tmp_path / "file")
+        call(tmp_path / "file")
     assert isinstance(raised.value, KinetoscopeError)
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 

@@ -1,4 +1,4 @@
-"""Each defect of torch.profiler that we know: what it does, and that ours does the right thing. `defects` has them.
+"""Each defect of torch.profiler that we know, and that ours does the right thing. `defects` has them as programs.
 
 Those that end the process are in `test_endings`, the costs in `benchmarks/torch`.
 """
@@ -16,7 +16,7 @@ from integration.torch.defects import DEFECTS
 from older_torch import as_in_2_13
 
 NOT_JSON, OF_THE_HANDLER = "JSONDecodeError", "OSError"
-# What comes of it: a value, or the name of an error. Ours may be of that type by inheritance.
+# The outcome: a value, or the name of an error. Our error may inherit from that type.
 STOCK_AND_OURS = {
     "a_quote_in_a_name": (NOT_JSON, True),
     "a_backslash_and_a_newline_in_a_name": (False, True),

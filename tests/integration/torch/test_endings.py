@@ -1,4 +1,4 @@
-"""However a run ends, what the window held by then is on disk; and a program that stock ends lives on."""
+"""However a run ends, the window so far is on disk; and programs that crash torch's profiler do not crash ours."""
 
 import json
 import os
@@ -77,7 +77,7 @@ def test_a_handler_of_the_users_stays_in_place():
         signal.signal(signal.SIGTERM, before)
 
 
-# Each of these ends a process that uses stock with a segmentation fault.
+# Each of these ends a process with torch's profiler by a segmentation fault.
 CRASHES = {
     "a handler that raises": """
 def handler(p): raise KeyError("handler")
@@ -107,13 +107,13 @@ p.export_chrome_trace("/dev/shm/kinetoscope-test.json" if os.path.isdir("/dev/sh
 
 
 @pytest.mark.parametrize("what", CRASHES)
-def test_what_ends_stock_with_a_crash_leaves_us_profilable(what, tmp_path):
+def test_programs_that_crash_torchs_profiler_do_not_crash_ours(what, tmp_path):
     again = "with profile() as p:\n    torch.ones(3) + 1\nassert p.key_averages()\n"
     head = "import os, torch\nfrom {} import *\n"
     program = CRASHES[what].replace("/dev/shm", str(tmp_path)) + again
     done = run_with_torch(head.format("kinetoscope.torch") + program)
     assert done.returncode == 0, done.stderr
-    if VERSION == (2, 13):  # others survive some of it
+    if VERSION == (2, 13):  # other versions survive some of these
         assert run_with_torch(head.format("torch.profiler") + program).returncode != 0
 
 
@@ -137,7 +137,8 @@ def test_hundreds_of_schedules_legal_or_not_leave_a_process_that_can_be_profiled
     assert int(done.stdout) >= int(NUM_SCHEDULES)
 
 
-# No `with` and no `stop`: in a function the profiler is dropped before the process ends, beside one it is not.
+# No `with` and no `stop`: made in a function, the profiler is dropped before the process ends; at module level it is
+# not.
 FORGOTTEN = """
 import os, sys, threading, torch
 from kinetoscope.torch import profile, tensorboard_trace_handler
@@ -174,7 +175,9 @@ FORGOTTEN_ENDINGS = {
     [("export", IN_A_FUNCTION), ("tensorboard_trace_handler(sys.argv[1])", IN_THE_SCRIPT)],
     ids=["in a function", "in the script"],
 )
-def test_a_profiler_that_nobody_stops_hands_its_window_over_at_the_end_of_the_process(handler, place, ending, tmp_path):
+def test_a_profiler_that_is_never_stopped_hands_its_window_over_at_the_end_of_the_process(
+    handler, place, ending, tmp_path
+):
     statement, code = FORGOTTEN_ENDINGS[ending]
     program = FORGOTTEN.format(handler=handler) + place.format(ending=statement)
     done = run_with_torch(program, str(tmp_path))
@@ -191,7 +194,7 @@ def test_an_exception_that_leaves_the_with_block_hands_the_window_over_once(tmp_
     json.loads((tmp_path / "trace.json").read_text())
 
 
-def test_a_handler_that_fails_at_the_end_of_the_process_is_reported_and_changes_nothing_else(tmp_path):
+def test_a_handler_that_fails_at_the_end_of_the_process_is_only_reported(tmp_path):
     program = FORGOTTEN.format(handler="lambda p: 1 / 0") + IN_THE_SCRIPT.format(ending="sys.exit(3)")
     done = run_with_torch(program, str(tmp_path))
     assert done.returncode == 3

@@ -1,4 +1,4 @@
-"""Execution traces: files that torch's observer writes, in step with a profiler's window or alone."""
+"""Execution traces: files that torch's observer writes, during a profiler's window or alone."""
 
 import gzip
 import json
@@ -17,7 +17,7 @@ def names_in(content: str | bytes) -> list[str]:
     return [node["name"] for node in json.loads(content)["nodes"]]
 
 
-def test_it_runs_in_step_with_the_window_of_its_profiler(tmp_path):
+def test_an_observer_records_during_the_window_of_its_profiler(tmp_path):
     path = tmp_path / "new" / "trace.et.json"
     observer = ExecutionTraceObserver().register_callback(str(path))
     running = []

@@ -55,7 +55,7 @@ ODD_NAMES = [
 
 
 def trace_only():
-    """The options for events without their args, where this torch has them."""
+    """The options for events without args, if this torch has them."""
     with contextlib.suppress(TypeError):
         yield {"experimental_config": torch._C._profiler._ExperimentalConfig(trace_only=True)}
 
@@ -102,7 +102,7 @@ def test_perfetto_finds_no_error_and_every_span(tmp_path, options, names):
 
 @pytest.fixture
 def no_known_names():
-    """As in a process that has just begun."""
+    """Forgets all known names, as in a new process."""
     true_names.altered_names.clear()
     true_names.plain_names.clear()
 
@@ -121,7 +121,7 @@ def test_names_that_others_give_come_back_as_they_were(tmp_path, no_known_names,
 @pytest.mark.parametrize("options", OPTIONS, ids=names_of)
 @pytest.mark.skipif(VERSION < (2, 9), reason="what older versions write is read in Python")
 def test_ordinary_names_are_not_looked_up(tmp_path, no_known_names, monkeypatch, options):
-    """It takes Python's lock for microseconds per event."""
+    """Looking them up holds the GIL for microseconds per event."""
     looked_up = []
     monkeypatch.setattr(results, "find_true_names", looked_up.append)
     record(["plain", "train/forward", "it's [3]"], **options).export_chrome_trace(tmp_path / "trace.json")
@@ -172,7 +172,7 @@ def test_metadata_may_be_added_by_the_handler_before_it_exports(tmp_path):
     assert json.loads((tmp_path / "trace.json").read_text())["loss"] == [1.5]
 
 
-def test_preset_metadata_and_the_flags_in_force_stand_in_the_header_of_each_window(tmp_path):
+def test_preset_metadata_and_the_current_flags_are_in_the_header_of_each_window(tmp_path):
     def handler(profiler) -> None:
         profiler.export_chrome_trace(tmp_path / f"{profiler.step_num}.json")
 
@@ -254,7 +254,7 @@ def test_tensorboards_handler_names_the_folder_that_cannot_be_made(tmp_path):
             torch.ones(3)
 
 
-def test_tensorboards_handler_writes_beside_the_training_and_is_done_when_the_profiler_is_left(tmp_path, monkeypatch):
+def test_tensorboards_handler_writes_in_the_background_and_is_done_when_the_with_ends(tmp_path, monkeypatch):
     threads = []
     export = KinetoResults.export_chrome_trace
 
@@ -353,13 +353,13 @@ def test_lines_and_the_way_through_python_give_the_same_trace(tmp_path, options)
 
 
 def in_order(path: Path) -> tuple[list[dict], dict]:
-    """The events, and what is said of processes and threads, which may be said twice."""
+    """The events, and the metadata of processes and threads, which may occur twice."""
     events = read_chrome(path).events
     said = {(event["name"], event["pid"], event["tid"]): event["args"] for event in events if event["ph"] == "M"}
     return [event for event in events if event["ph"] != "M"], said
 
 
-def test_what_kineto_saved_for_somebody_else_is_exported_all_the_same(tmp_path):
+def test_a_window_that_kineto_saved_for_a_user_is_still_exported(tmp_path):
     pytest.importorskip("torch.profiler._chrome_trace_export")
     profiler = record()
     profiler.profiler.kineto_results.save(str(tmp_path / "theirs.json"))
@@ -399,7 +399,7 @@ def test_a_process_forked_while_kineto_saves_does_not_keep_the_export_waiting(tm
 
 
 def test_python_frames_of_other_threads_are_not_on_the_main_thread(tmp_path):
-    """Kineto puts them on thread 0, which Perfetto draws on the main thread, where they overlap."""
+    """Kineto puts them on thread 0. Perfetto shows that as the main thread, where they overlap."""
     ready, done = threading.Event(), threading.Event()
 
     def wait():

@@ -1,4 +1,4 @@
-"""The memory timeline: stock's numbers on the same results, on the CPU as well, and a page that needs nothing else."""
+"""The memory timeline: torch's numbers on the same results, also on the CPU, and a page that needs nothing else."""
 
 import gzip
 import json
@@ -80,7 +80,7 @@ def test_every_change_and_category_is_stocks(work, tmp_path):
     assert gzip.decompress((tmp_path / "ours.json.gz").read_bytes()).decode() == sums
 
 
-def test_the_result_says_what_held_the_peak():
+def test_the_result_says_what_was_allocated_at_the_peak():
     timeline = record(train_with_adam).memory_timeline("cpu")
     assert timeline.peak_bytes == max(sum(row) for row in timeline.sizes_bytes) > 0
     assert sum(timeline.held_at_peak.values()) == timeline.peak_bytes
@@ -98,7 +98,7 @@ def test_the_page_holds_all_it_needs(tmp_path):
 
 
 @pytest.mark.parametrize("missing", OPTIONS)
-def test_what_is_missing_is_named(missing, tmp_path):
+def test_the_error_names_the_missing_option(missing, tmp_path):
     with profile(**{**OPTIONS, missing: False}) as profiler:
         torch.ones(3)
     for ask in (lambda: profiler.export_memory_timeline(tmp_path / "memory.html"), profiler._memory_profile):

@@ -1,4 +1,4 @@
-"""Kineto saves in our module in C++ only where both were compiled alike; else torch saves, and a line says so."""
+"""Kineto saves in our C++ module only if both were compiled alike; else torch saves, and a line in the log says so."""
 
 import json
 import shutil
@@ -30,7 +30,7 @@ for number in range(2):
 
 
 def export(folder: Path, *arguments: str) -> str:
-    """What a process that exports two windows has logged."""
+    """The log of a process that exports two windows."""
     child = subprocess.run([sys.executable, "-c", EXPORTS, *arguments], cwd=folder, capture_output=True, text=True)
     assert child.returncode == 0, child.stderr
     for number in range(2):
@@ -55,7 +55,7 @@ def test_a_build_with_the_old_strings_leaves_saving_to_torch_and_ends_no_trainin
     assert [line for line in log.splitlines() if "saves its traces" in line and line.startswith("INFO")]
 
 
-def test_a_torch_that_was_never_tried_saves_by_itself_and_one_line_says_so(tmp_path):
+def test_an_untested_version_of_torch_saves_by_itself_and_one_line_says_so(tmp_path):
     log = export(tmp_path, "", "9.1.0")
     [line] = [line for line in log.splitlines() if "saves its traces" in line]
     assert line.startswith("INFO")

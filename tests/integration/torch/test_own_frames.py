@@ -34,14 +34,14 @@ def frames(events):
     return [event for event in events if event.get("cat") == "python_function"]
 
 
-def test_equal_windows_have_as_many_events_though_the_one_before_is_saved_meanwhile(tmp_path):
+def test_equal_windows_have_equally_many_events_while_earlier_ones_are_saved(tmp_path):
     first, *others = map(len, traces_of_a_run(tmp_path, num_windows=4))
     assert max(others) - min(others) < 0.05 * min(others)
-    assert first < 1.2 * min(others)  # what happens once only: imports, caches
+    assert first < 1.2 * min(others)  # the first window has imports and caches
 
 
 def called_by_us(events):
-    """What each frame's parent is called, by the frame's own name without its line."""
+    """The name of each frame's parent, by the frame's own name without its line."""
     name = {event["args"]["Python id"]: function(event["name"]) for event in frames(events)}
     return {function(event["name"]): name.get(event["args"].get("Python parent id")) for event in frames(events)}
 

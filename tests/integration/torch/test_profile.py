@@ -1,4 +1,4 @@
-"""kinetoscope.torch.profile on the CPU: what is recorded, when, and that nothing harms the process."""
+"""kinetoscope.torch.profile on the CPU: what it records and when, and that it does not harm the process."""
 
 import contextlib
 import threading
@@ -60,7 +60,7 @@ def test_without_a_schedule_everything_between_start_and_stop_is_one_window():
     assert not any(name.startswith("ProfilerStep") for name in names)
 
 
-def test_each_window_holds_the_steps_its_schedule_names():
+def test_each_window_has_the_steps_of_its_schedule():
     windows = []
     run(schedule(wait=1, warmup=1, active=2), 9, lambda profiler: windows.append(step_spans(profiler)))
     assert windows == [["ProfilerStep#2", "ProfilerStep#3"], ["ProfilerStep#6", "ProfilerStep#7"]]
@@ -107,7 +107,7 @@ def test_taken_results_are_gone_from_the_profiler():
         profiler.key_averages()
 
 
-def test_finish_window_hands_over_what_was_recorded_so_far_and_the_next_step_begins_anew():
+def test_finish_window_hands_over_the_window_so_far_and_the_next_step_begins_a_new_one():
     windows = []
     with profile(schedule=listed(RECORD), on_trace_ready=lambda p: windows.append(step_spans(p))) as profiler:
         profiler.step()
@@ -128,7 +128,7 @@ def test_finish_window_works_without_a_schedule():
     assert [names.count("aten::add") for names in windows] == [1]
 
 
-def test_follow_schedule_acts_on_what_the_schedule_says_now_for_the_same_step():
+def test_follow_schedule_asks_the_schedule_again_for_the_same_step():
     action = NONE
     with profile(schedule=lambda step: action, on_trace_ready=lambda profiler: None) as profiler:
         profiler.step()
@@ -316,7 +316,7 @@ def test_a_handler_that_raises_leaves_the_schedule_intact():
         assert all(len(spans) == 1 for spans in calls)
 
 
-def test_the_training_exception_flies_and_the_handlers_is_its_note():
+def test_the_trainings_exception_is_raised_with_the_handlers_as_a_note():
     def handler(profiler) -> None:
         raise KeyError("no disk")
 
@@ -326,7 +326,7 @@ def test_the_training_exception_flies_and_the_handlers_is_its_note():
 
 
 @pytest.mark.parametrize("answer", [None, 2, "record"])
-def test_a_schedule_that_answers_nonsense_changes_nothing(answer):
+def test_a_schedule_that_returns_no_action_changes_nothing(answer):
     windows = []
     actions = {0: RECORD, 1: answer}
     with profile(
@@ -341,7 +341,7 @@ def test_a_schedule_that_answers_nonsense_changes_nothing(answer):
 
 
 @since_2_13
-def test_the_trace_id_is_what_the_callback_gives_for_each_window():
+def test_the_trace_id_of_each_window_comes_from_the_callback():
     windows = []
     serial = iter("abcdefgh")
     run(
@@ -386,7 +386,7 @@ def test_the_same_operators_and_counts_as_stock_on_the_same_work():
     assert counts(profile(**options)) == counts(torch.profiler.profile(**options))
 
 
-def test_a_step_that_records_nothing_costs_less_than_a_fifth_of_stocks():
+def test_a_step_that_records_nothing_takes_less_than_a_fifth_of_torchs():
     def cost_of(module) -> float:
         waiting = module.schedule(wait=1 << 30, warmup=1, active=1)
         with module.profile(schedule=waiting) as profiler, warnings.catch_warnings(action="ignore"):

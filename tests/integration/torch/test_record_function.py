@@ -1,4 +1,4 @@
-"""record_function: the same spans as stock's, in traces and execution traces, and next to nothing when off."""
+"""record_function: the same spans as torch's, in traces and execution traces, and almost no cost when off."""
 
 import json
 import threading
@@ -131,7 +131,7 @@ def test_without_a_profiler_the_future_comes_back_as_it_is():
         assert span._call_end_callbacks_on_future(future) is future
 
 
-def test_a_span_leaves_a_compiled_function_one_graph():
+def test_a_compiled_function_with_a_span_has_one_graph():
     def step(x):
         with record_function("inside"):
             y = x + 1
@@ -141,7 +141,7 @@ def test_a_span_leaves_a_compiled_function_one_graph():
     assert compiled(torch.ones(2)).tolist() == [4, 4]
 
 
-def test_an_error_inside_a_span_flies_and_the_span_ends():
+def test_an_error_inside_a_span_is_raised_and_the_span_ends():
     with profile() as profiler:
         with pytest.raises(ZeroDivisionError), record_function("fails"):
             1 / 0

@@ -1,4 +1,4 @@
-"""Our names in place of torch.profiler's: programs that use these go on working."""
+"""Our names in place of torch.profiler's: programs that use them still work."""
 
 import inspect
 
@@ -127,7 +127,7 @@ def test_the_semi_public_names_are_there():
 @pytest.mark.parametrize("name", [*torch.profiler.__all__, "_KinetoProfile"])
 def test_functions_and_constructors_take_the_same_arguments(name):
     ours, stock = getattr(kinetoscope.torch, name), getattr(torch.profiler, name)
-    if ours is not stock and name != "kineto_available":  # stock's is a builtin without a signature
+    if ours is not stock and name != "kineto_available":  # torch's is a builtin without a signature
         assert parameters(ours) == parameters(stock)
 
 
@@ -199,7 +199,7 @@ def test_the_attributes_that_programs_look_at_are_there():
     assert profiler._get_distributed_info() is None
 
 
-def test_what_torchs_own_tests_ask_of_an_observer_and_of_a_memory_profile_is_there(tmp_path):
+def test_attributes_that_torchs_own_tests_use_of_an_observer_and_of_a_memory_profile_exist(tmp_path):
     observer = kinetoscope.torch.ExecutionTraceObserver().register_callback(str(tmp_path / "trace.json"))
     observer.start()
     assert observer._execution_trace_running

@@ -1,6 +1,5 @@
-"""Tables from columns: the rows and numbers of stock, field by field, on the same results of Kineto.
-
-Our own Python frames are left out of what stock gets to see as well.
+"""Tables from columns: torch's rows and numbers, field by field, on the same results of Kineto. torch's tables are made
+without our own Python frames, too.
 """
 
 import copy
@@ -64,7 +63,7 @@ def record(options: dict) -> profile:
 
 
 class WithoutOurFrames:
-    """Kineto's results as torch asks for them, less our frames."""
+    """Kineto's results as torch reads them, without our frames."""
 
     def __init__(self, results) -> None:
         self._results = results
@@ -83,7 +82,7 @@ class WithoutOurFrames:
 
 
 class EventAmongOthers:
-    """An event of Kineto, around which our frames are gone."""
+    """An event of Kineto, without our frames around it."""
 
     def __init__(self, event, own: OwnFrames) -> None:
         self._event = event
@@ -116,7 +115,7 @@ def test_key_averages_has_the_rows_and_numbers_of_stock(options):
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
-def test_events_have_what_stocks_have(options):
+def test_events_have_the_attributes_of_torchs_events(options):
     profiler = record(options)
     ours, stock = profiler.events(), profiler.profiler.function_events
     assert isinstance(ours, EventList)
@@ -133,12 +132,12 @@ def test_events_have_what_stocks_have(options):
 def table_of(events: EventList) -> str:
     try:
         return events.table(sort_by="cpu_time_total")
-    except TypeError as error:  # torch up to 2.9 or so has none where memory comes with FLOPS
+    except TypeError as error:  # torch up to 2.9 or so cannot make tables with memory and FLOPS
         return str(error)
 
 
 def shown(value, place_of: dict[int, int]):
-    """A value that compares; an event is its place in its list."""
+    """A value that can be compared; an event becomes its place in its list."""
     if isinstance(value, FunctionEvent):
         return place_of[id(value)]
     if isinstance(value, list):
@@ -182,7 +181,7 @@ def test_key_averages_can_be_pickled_with_the_events_around_its_rows():
 
 @needs_frames_among_events
 def test_frames_whose_names_torch_has_lost_are_in_tables_and_traces_all_the_same(tmp_path, monkeypatch):
-    """The names of code that is gone by the stop, such as that of a module that was imported, may be any bytes."""
+    """Names of code that was freed before the stop, such as a module's, may be any bytes."""
     monkeypatch.syspath_prepend(tmp_path)
     for number in range(20):
         (tmp_path / f"gone_{number}.py").write_text("")
@@ -204,7 +203,7 @@ def test_an_attribute_that_no_event_has_is_an_attribute_error():
         _ = record({}).events()[0].nonsense
 
 
-def test_a_row_knows_the_events_around_and_inside_its_first_one():
+def test_a_row_has_the_events_around_and_inside_its_first_one():
     profiler = record({"record_shapes": True})
     events, stocks = profiler.events(), profiler.profiler.function_events
     place_of = {id(event): place for listed in (events, stocks) for place, event in enumerate(listed)}
@@ -246,7 +245,7 @@ def test_python_functions_can_be_left_out_of_the_rows():
 
 
 @pytest.mark.parametrize("metric", ["self_cpu_time_total", "self_cuda_time_total"])
-def test_export_stacks_writes_what_stock_writes(tmp_path, metric):
+def test_export_stacks_writes_the_same_as_torchs(tmp_path, metric):
     profiler = record({"with_stack": True, "verbose": True})
     profiler.export_stacks(tmp_path / "ours", metric)
     profiler.profiler.export_stacks(str(tmp_path / "stock"), metric)
@@ -295,7 +294,7 @@ def test_tables_of_a_recording_without_events_say_why_there_are_none(tmp_path):
 
 
 @since_2_13
-def test_a_bound_on_the_time_gives_what_stock_gives_within_it():
+def test_a_time_limit_gives_the_same_result_as_torchs_profiler():
     with profile(post_processing_timeout_s=0.0) as profiler:
         train(1)
     assert rows_of(profiler.key_averages()) == rows_of(profiler.profiler.key_averages())

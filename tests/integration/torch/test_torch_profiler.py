@@ -9,7 +9,7 @@ from kinetoscope.sources.torch_profiler import TorchProfiler
 from kinetoscope.testing import MemoryTraceHandler
 
 
-def test_the_memory_page_lies_beside_the_trace(tmp_path):
+def test_the_memory_page_is_beside_the_trace(tmp_path):
     source = TorchProfiler(
         folder=str(tmp_path),
         filename="rank{rank}.{batch}.json",

@@ -1,4 +1,4 @@
-"""Wrong usage is exit code 2 and one line; a window that is not there is told apart from it."""
+"""Wrong usage is exit code 2 and one line; a window that does not exist has another exit code."""
 
 import json
 
@@ -48,7 +48,7 @@ def test_batches_that_no_file_has_are_answered_with_those_that_there_are(capsys)
     assert "There are 3-5, 9-10, 12." in said
 
 
-def test_traces_without_batches_are_said_to_have_none(capsys, tmp_path):
+def test_the_error_says_that_a_trace_has_no_batches(capsys, tmp_path):
     trace = json.loads((tmp_path / "rank0.json").read_text())
     trace["traceEvents"] = [event | {"name": "step"} for event in trace["traceEvents"]]
     (tmp_path / "rank0.json").write_text(json.dumps(trace))
@@ -74,13 +74,13 @@ COMMANDS = [
 
 
 def output_of(command, folder):
-    """The file that a command writes, or one of them."""
+    """The file, or one of the files, that a command writes."""
     name = next(word for word in command.split() if word.startswith(("out", "many")))
     return folder / (name if name != "many" else "many/rank1.json" + ".gz" * ("--to" in command))
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_what_somebody_else_wrote_is_replaced_only_with_force(command, capsys, tmp_path):
+def test_a_file_that_kinetoscope_did_not_write_is_replaced_only_with_force(command, capsys, tmp_path):
     if "parquet" in command:
         pytest.importorskip("polars")
     output = output_of(command, tmp_path)
@@ -100,7 +100,7 @@ def test_what_somebody_else_wrote_is_replaced_only_with_force(command, capsys, t
     "command",
     [command for command in COMMANDS if command.startswith("merge") or "pftrace" in command or "parquet" in command],
 )
-def test_what_kinetoscope_wrote_is_replaced_without_a_word(command, tmp_path, capsys):
+def test_a_file_that_kinetoscope_wrote_is_replaced_without_asking(command, tmp_path, capsys):
     if "parquet" in command:
         pytest.importorskip("polars")
     for _ in range(2):
@@ -113,7 +113,7 @@ def test_an_empty_file_may_be_written_to(tmp_path):
     assert main(["merge", "out.json", "rank0.json"]) == 0
 
 
-def test_an_input_of_somebody_elses_is_not_replaced_by_its_own_repair(tmp_path, capsys):
+def test_an_input_that_we_did_not_write_is_not_replaced_by_its_own_repair(tmp_path, capsys):
     before = (tmp_path / "rank0.json").read_text()
     assert main(["check", "rank0.json", "--repair", "rank0.json"]) == 2
     assert (tmp_path / "rank0.json").read_text() == before

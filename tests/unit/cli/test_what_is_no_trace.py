@@ -1,4 +1,4 @@
-"""Every verb refuses what is no trace in one line that says what it is, and writes nothing."""
+"""Every command refuses a file that is no trace, says in one line what it is, and writes nothing."""
 
 import gzip
 import json
@@ -25,7 +25,7 @@ VERBS = {
 
 @pytest.fixture(params=VERBS)
 def refusal(request, tmp_path, monkeypatch, capsys):
-    """What a verb says of a file with some content, once it has refused it."""
+    """The message with which a command refuses a file with this content."""
     if request.param in ("info", "parquet"):
         pytest.importorskip("polars")
     monkeypatch.chdir(tmp_path)
@@ -53,7 +53,7 @@ def test_an_object_without_events(refusal, document):
 @pytest.mark.parametrize(
     "entries", [[{"x": 1}, {"y": 2}], [1, 2, "three"], [{"ph": None, "name": "a"}], [{"ph": "no"}]]
 )
-def test_a_list_of_something_else(refusal, entries):
+def test_a_list_without_events_is_refused(refusal, entries):
     said = refusal(json.dumps(entries))
     assert "no event" in said
     assert "phase" in said or "entries that are not events" in said
@@ -66,7 +66,7 @@ def test_a_packed_file_of_which_nothing_can_be_unpacked_is_called_damaged_and_no
     assert "empty" not in said
 
 
-def test_what_is_packed_twice_is_said_to_be(refusal):
+def test_the_error_says_that_a_file_is_compressed_twice(refusal):
     assert "packed twice" in refusal(gzip.compress(PACKED), "in.json.gz")
 
 
@@ -78,5 +78,5 @@ def test_utf_16_is_named_with_the_way_out(refusal, encoding):
 
 
 @pytest.mark.parametrize("refusal", ["info", "check"], indirect=True)
-def test_a_bomb_of_nested_objects_is_given_up_at_its_first_32_mb(refusal):
+def test_reading_of_deeply_nested_objects_stops_after_32_mb(refusal):
     assert "no event in its first 32 MB" in refusal(BOMB, "in.json.gz")

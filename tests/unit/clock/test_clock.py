@@ -1,4 +1,4 @@
-"""Anchors between clocks, and what times count from: near enough that doubles hold nanoseconds."""
+"""Anchors between clocks, and the base of times: near enough that doubles are exact to the nanosecond."""
 
 import multiprocessing
 import os
@@ -31,7 +31,7 @@ def test_an_anchor_reads_both_clocks_at_one_moment():
 
 def test_an_anchor_is_the_pair_of_readings_that_were_closest_together():
     class Interrupted(FakeClock):
-        """A clock whose readings take long, but for the second pair."""
+        """A clock whose readings take long, except for the second pair."""
 
         waits = iter([9000, 9000, 10, 10, 7000, 7000])
 

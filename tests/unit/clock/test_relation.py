@@ -1,4 +1,4 @@
-"""How one clock runs beside another: between measurements and beyond them, the truth is within the bound."""
+"""The relation of two clocks: between measurements and outside them, the true offset is within the bound."""
 
 import pytest
 from hypothesis import given
@@ -23,7 +23,7 @@ def true_offset_ns(monotonic_ns, offset_ns, drift_ppm):
 
 @st.composite
 def relations(draw):
-    """A relation measured of clocks that are known, with errors within the bounds; and what is true of them."""
+    """A relation measured between known clocks, with errors within the bounds; and the true one."""
     offset_ns, drift_ppm = draw(st.integers(-(10**16), 10**16)), draw(st.integers(-150, 150))
     moments = sorted([draw(st.integers(0, 10**13)), draw(st.integers(0, 10**13))])
     measured = []
@@ -60,7 +60,7 @@ def test_drift_is_found_from_two_measurements_and_unknown_from_one():
     assert ClockRelation(first, later, REFERENCE).drift_ppm == pytest.approx(100)
 
 
-def test_one_clock_is_no_offset_no_drift_and_no_doubt():
+def test_the_same_clock_has_no_offset_no_drift_and_no_uncertainty():
     relation = same_clock(REFERENCE)
     assert (relation.offset_ns(10**12), relation.drift_ppm, relation.bound_ns(10**12)) == (0, 0.0, 0)
 

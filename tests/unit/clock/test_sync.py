@@ -1,4 +1,4 @@
-"""Ranks that compare clocks through a real store, in one process: their clocks differ by what the test says."""
+"""Ranks that compare clocks through a real store, in one process, with known differences between the clocks."""
 
 import threading
 from contextlib import contextmanager
@@ -14,7 +14,7 @@ NEVER = threading.Event()
 
 
 class OffsetClock(SystemClock):
-    """The machine's clock, so much later."""
+    """The machine's clock with an offset."""
 
     def __init__(self, offset_ns):
         self.offset_ns = offset_ns
@@ -95,7 +95,7 @@ def test_without_rank_0_the_others_give_up_in_time(store):
         client(store).begin(60, stop)
 
 
-def test_a_rank_that_dies_before_asking_does_not_keep_those_behind_it_waiting(store):
+def test_a_rank_that_dies_before_asking_does_not_delay_later_ranks(store):
     with rank_0(store) as server:
         rank = client(store)
         store.wait(["run/offer"], timedelta(seconds=10))
@@ -105,7 +105,7 @@ def test_a_rank_that_dies_before_asking_does_not_keep_those_behind_it_waiting(st
     assert rank.relation is not None
 
 
-def test_a_second_run_through_the_same_store_knows_nothing_of_the_first(store):
+def test_a_second_run_through_the_same_store_does_not_see_the_first(store):
     for offset_ns in (1000, -(10**9)):
         with rank_0(store):
             rank = measured(store, offset_ns=offset_ns)

@@ -1,4 +1,4 @@
-"""The Composer face where Composer is not: any engine may call it. (`tests/compat/composer` has the real one.)"""
+"""The Composer face without Composer: any engine may call it. (`tests/compat/composer` uses the real one.)"""
 
 import gc
 import importlib.util
@@ -85,7 +85,7 @@ def test_a_window_is_saved_as_a_bare_list_of_pairs():
 
 
 class FormattingLogger:
-    """Takes files to a store, and fills in formats in both of their names, as the loggers of Composer's Trainer do."""
+    """Uploads files, and fills in variables in both of their names, as the loggers of Composer's Trainer do."""
 
     def __init__(self):
         self.files = {}
@@ -118,7 +118,7 @@ def test_an_engine_that_has_no_markers_of_its_own_for_microbatches_has_one_of_th
 
 
 def test_the_trace_of_an_active_stretch_that_the_epoch_ends_is_saved():
-    def schedule(state):  # knows nothing of an epoch's end
+    def schedule(state):  # does not know an epoch's end
         return [ProfilerAction.WARMUP, ProfilerAction.ACTIVE][min(state.timestamp.batch_in_epoch, 1)]
 
     engine = Engine(only_markers(schedule, [JSONTraceHandler()]))
@@ -142,7 +142,7 @@ def test_a_marker_may_be_used_once_the_profiler_is_bound():
     profiler.close()
 
 
-def test_ever_new_names_of_a_callback_are_not_all_kept():
+def test_many_new_names_of_a_callback_are_not_all_kept():
     profiler = only_markers(lambda state: ProfilerAction.SKIP, MemoryTraceHandler())
     profiler.bind_to_state(State())
     for number in range(3 * MOST_IDLE):
@@ -193,7 +193,7 @@ def test_a_profiler_has_no_state_before_it_is_bound():
     profiler.close()
 
 
-def test_a_profiler_that_nobody_bound_may_be_in_a_list_of_callbacks_and_does_nothing():
+def test_an_unbound_profiler_may_be_in_a_list_of_callbacks_and_does_nothing():
     unbound, engine = Profiler(cyclic_schedule(), [MemoryTraceHandler()]), Engine(only_markers(cyclic_schedule(), []))
     engine.state.callbacks.append(unbound)
     unbound.run_event(Event.INIT, engine.state, None)
@@ -211,7 +211,7 @@ def test_nothing_is_saved_before_a_run_has_begun():
     assert TorchProfiler().saved_traces == []
 
 
-def test_the_torch_profiler_tells_its_settings():
+def test_the_torch_profiler_has_its_settings_as_attributes():
     profiler = TorchProfiler(filename="{rank}.json", remote_file_name=None, memory_remote_file_name=None)
     assert (profiler.filename, profiler.remote_file_name) == ("{rank}.json", None)
     assert (profiler.memory_filename, profiler.memory_remote_file_name) == (None, None)
@@ -223,7 +223,7 @@ def test_the_torch_profiler_tells_its_settings():
     assert (packed.memory_filename, packed.memory_remote_file_name) == ("{batch}.html", "memory/{batch}.html")
 
 
-def test_the_system_profiler_tells_its_settings():
+def test_the_system_profiler_has_its_settings_as_attributes():
     profiler = SystemProfiler(profile_cpu=False, profile_disk=True, stats_thread_interval_seconds=0.25)
     assert (profiler.profile_cpu, profiler.profile_memory) == (False, False)
     assert (profiler.profile_disk, profiler.profile_net) == (True, False)

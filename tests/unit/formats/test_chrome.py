@@ -1,4 +1,4 @@
-"""formats/chrome.py: any shape of Chrome JSON in, exact nanoseconds out, and valid JSON back."""
+"""formats/chrome.py: reads any form of Chrome JSON, with exact nanoseconds, and writes valid JSON."""
 
 import gzip
 import io
@@ -23,7 +23,7 @@ WHOLE = f'{{"baseTimeNanoseconds": {BASE_NS}, "host_name": "h", "traceEvents": [
 
 
 class Scalar:
-    """Stands for a numpy scalar."""
+    """A placeholder for a numpy scalar."""
 
     def __init__(self, value: Any) -> None:
         self.value = value
@@ -68,7 +68,7 @@ def test_absolute_microseconds_keep_all_their_digits(write):
 
 
 def test_microseconds_keep_all_their_digits_also_weeks_after_the_base(write):
-    # A double is right to half a nanosecond there, and a thousand times it no longer.
+    # There a double is exact to half a nanosecond, but not after multiplying it by 1000.
     trace = read_chrome(
         write(f'{{"baseTimeNanoseconds": {BASE_NS}, "traceEvents": [{{"ph": "X", "ts": 4412352254936.011}}]}}')
     )
@@ -100,7 +100,7 @@ def test_gzip_is_known_by_its_content_not_by_its_name(write):
     assert names(write(gzip.compress(WHOLE.encode()), "trace.json")) == ["a", "b"]
 
 
-def test_gzip_that_ends_too_early_gives_what_it_held(write):
+def test_gzip_that_ends_too_early_is_read_up_to_there(write):
     events = ",".join(f'{{"ph": "X", "name": "e{i}", "ts": {i * 977}, "dur": 1}}' for i in range(5000))
     trace = read_chrome(write(gzip.compress(f"[{events}]".encode())[:-4000]))
     assert 0 < len(trace.events) < 5000
@@ -135,7 +135,7 @@ def test_damaged_gzip_is_an_error_of_ours(write):
     ],
     ids=["bracket", "middle", "comma", "both", "missing", "control", "nan", "utf8", "lost", "quotes"],
 )
-def test_every_complete_event_of_a_damaged_file_is_read_and_the_repair_is_told(write, content, expected):
+def test_every_complete_event_of_a_damaged_file_is_read_and_the_repair_is_reported(write, content, expected):
     trace = read_chrome(write(content))
     assert [event["name"] for event in trace.events] == expected
     assert trace.repairs
@@ -161,7 +161,7 @@ def test_a_file_cut_anywhere_keeps_all_events_before_the_cut(tmp_path_factory, c
 @pytest.mark.parametrize(
     "content", [b"", b"  \n", b"\x00\x01\x02", b'{"a": 1}', b'{"traceEvents": 3}', b"3", b"PAR1.."]
 )
-def test_what_is_no_trace_raises_naming_the_file(write, content):
+def test_a_file_that_is_no_trace_raises_an_error_that_names_it(write, content):
     path = write(content)
     with pytest.raises(TraceFileError, match=str(path)):
         read_chrome(path)
@@ -194,7 +194,7 @@ def test_times_have_three_decimals_relative_to_the_base():
     assert b'"ts":1234.567,"dur":0.080' in stream.getvalue()
 
 
-def test_what_is_not_finite_becomes_null_and_is_named():
+def test_numbers_that_are_not_finite_become_null_and_are_named():
     args = {"a": float("nan"), "b": [1.0, float("-inf")], "c": None}
     (event,) = written([{"ph": "X", "ts": BASE_NS, "args": args}])["traceEvents"]
     assert event["args"] == {"a": None, "b": [1.0, None], "c": None, "not_finite": {"a": "NaN", "b[1]": "-Infinity"}}
@@ -240,6 +240,6 @@ def test_the_header_is_read_without_the_rest_of_the_file(tmp_path, as_list):
     header = {"kinetoscope": {"rank": 3}}
     with path.open("wb") as stream, ChromeWriter(stream, base_ns=7, header=header, as_list=as_list) as writer:
         writer.write([{"ph": "X", "name": "a", "ts": 8, "dur": 1}])
-    os.truncate(path, 1 << 40)  # nobody reads that, nor holds it
+    os.truncate(path, 1 << 40)  # too large to read or to keep in memory
     read = read_header(path)
     assert read == {"schemaVersion": 1, "displayTimeUnit": "ms", "baseTimeNanoseconds": 7} | header

@@ -1,4 +1,4 @@
-"""formats/manifest.py: what one rank appends, another process reads, whatever happened in between."""
+"""formats/manifest.py: another process reads what one rank appends, whatever happens in between."""
 
 import pytest
 
@@ -20,7 +20,7 @@ def finished(path: str, rank: int = 0) -> TraceFinished:
     return TraceFinished(rank, path, 10, {"batch": 4, "total_wct": 1.5}, 0)
 
 
-def test_what_is_appended_is_read_back_by_rank(tmp_path):
+def test_appended_entries_are_read_back_by_rank(tmp_path):
     append_entry(tmp_path, 10, started(10))
     append_entry(tmp_path, 2, started(2))
     append_entry(tmp_path, 2, finished("t.json", 2))
@@ -40,7 +40,7 @@ def test_a_folder_without_manifests_has_no_ranks(tmp_path):
 
 
 @pytest.mark.parametrize("torn", ['{"type":"finis', '{"type":"closed","rank":', "\x00\x00"])
-def test_a_torn_last_line_is_passed_over_and_the_next_entry_stands_on_its_own_line(tmp_path, torn):
+def test_an_incomplete_last_line_is_skipped_and_the_next_entry_is_on_a_line_of_its_own(tmp_path, torn):
     append_entry(tmp_path, 0, started())
     with (tmp_path / ".manifest" / "rank0.jsonl").open("a") as stream:
         stream.write(torn)
@@ -49,7 +49,7 @@ def test_a_torn_last_line_is_passed_over_and_the_next_entry_stands_on_its_own_li
     assert read_manifest(tmp_path)[0].closed
 
 
-def test_what_an_earlier_run_left_in_the_folder_does_not_count(tmp_path):
+def test_files_of_an_earlier_run_in_the_folder_do_not_count(tmp_path):
     (tmp_path / "old.json").touch()
     for entry in (started(), finished("old.json"), RankClosed(0), started(attempt="a-1"), finished("new.json")):
         append_entry(tmp_path, 0, entry)

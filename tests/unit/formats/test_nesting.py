@@ -1,4 +1,4 @@
-"""Whatever overlaps, the result nests and nothing is lost; spans in pairs match as brackets, in order of time."""
+"""Whatever overlaps, the result nests and no span is lost; begins and ends match, in order of time."""
 
 import copy
 from collections import defaultdict
@@ -100,7 +100,7 @@ def test_an_op_that_begins_just_before_its_marker_ends_begins_at_the_end_instead
     assert bounds(op) == (100 * US, 900 * US)
 
 
-def test_a_large_overlap_moves_to_a_named_track_behind_the_first():
+def test_a_large_overlap_moves_to_a_named_track_after_the_first():
     events = [
         {"ph": "M", "name": "thread_name", "pid": 0, "tid": 7, "args": {"name": "main"}},
         {"ph": "M", "name": "thread_sort_index", "pid": 0, "tid": 7, "args": {"sort_index": 5}},
@@ -123,7 +123,7 @@ def test_of_two_fixed_spans_that_overlap_the_later_one_moves():
     assert second["tid"] != 7
 
 
-def test_a_fixed_span_stays_and_the_long_op_it_crosses_moves():
+def test_a_fixed_span_stays_and_a_long_op_that_overlaps_it_is_moved():
     op, marker = span(0, 500 * US), span(250 * US, 900 * US, "marker")
     nest([op, marker], is_marker)
     assert marker["tid"] == 7
@@ -152,7 +152,7 @@ def test_overlap_tracks_of_two_threads_have_tids_of_their_own():
 
 
 @pytest.mark.parametrize(("before", "after"), [("said", "said; clipped"), (None, None), (7, 7), ({"a": 1}, {"a": 1})])
-def test_what_was_done_is_added_to_what_was_said_and_to_nothing_else(before, after):
+def test_a_note_on_nesting_is_added_to_an_earlier_note_and_to_nothing_else(before, after):
     events = [span(0, 100 * US), span(99 * US, 101 * US, args={"kinetoscope": before})]
     nest(events)
     said = events[1]["args"]["kinetoscope"]
@@ -160,7 +160,7 @@ def test_what_was_done_is_added_to_what_was_said_and_to_nothing_else(before, aft
 
 
 def test_a_second_nesting_puts_nothing_on_the_overlap_track_of_the_first():
-    # Kineto's own events nest when they are exported, and once more beside what the markers recorded.
+    # Kineto's events are nested when they are exported, and again together with the markers.
     events = [span(begin, begin + 500 * US, cat="user_annotation") for begin in (0, 250 * US)]
     nest(events)
     frame, marker = span(600 * US, 8000 * US, cat="frame"), span(700 * US, 9000 * US, cat="marker")
@@ -182,11 +182,11 @@ def shown(events, is_ours=lambda event: True):
     return [event["ph"] + event["name"] for event in in_pairs(events, is_ours)]
 
 
-def test_what_encloses_begins_before_and_ends_after_what_it_encloses():
+def test_an_outer_span_begins_before_and_ends_after_its_inner_spans():
     assert shown([named(2, 4, "b"), named(0, 9, "a"), named(5, 6, "c")]) == ["Ba", "Bb", "Eb", "Bc", "Ec", "Ea"]
 
 
-def test_what_ends_at_a_moment_comes_before_what_begins_then():
+def test_spans_that_end_at_a_moment_come_before_those_that_begin_then():
     assert shown([named(0, 5, "a"), named(5, 5, "b"), named(5, 9, "c")]) == ["Ba", "Ea", "Bc", "Bb", "Eb", "Ec"]
 
 

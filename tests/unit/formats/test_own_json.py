@@ -22,6 +22,6 @@ def test_every_path_comes_back_as_it_was(path):
     "text",
     [b"", b"{", b'{"path": "\\udce9', b'{"path": 3, "x": "\\udce9"}', b'{"path": "\\udce9", "number": NaN}', b"\xff"],
 )
-def test_what_is_no_such_struct_is_refused(text):
+def test_an_object_that_is_no_such_struct_is_refused(text):
     with pytest.raises((msgspec.MsgspecError, UnicodeDecodeError)):
         decode_struct(text, Place)

@@ -1,4 +1,4 @@
-"""formats/perfetto.py and its twin in C: what the trace processor shows of the packets is what it shows of the JSON."""
+"""formats/perfetto.py and its twin in C: the trace processor shows the same for the packets and for the JSON."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from kinetoscope.formats.perfetto import PerfettoWriter, varint
 from kinetoscope.merge.merge_traces import merge_traces
 from trace_processor.trace_processor import load
 
-MOST_GROWTH_BYTES = 20_000_000  # of 30 MB more to read; AddressSanitizer keeps back 8 MB of what was freed
+MOST_GROWTH_BYTES = 20_000_000  # for 30 MB more to read; AddressSanitizer keeps 8 MB of freed memory
 PEAK = """
 import re, sys
 from pathlib import Path
@@ -49,7 +49,7 @@ def counter(ts: float, **values: float) -> dict[str, Any]:
 
 
 EVENTS = [
-    span("inner", 12, 3),  # spans in the order of their end, as markers are written
+    span("inner", 12, 3),  # spans in the order of their ends, as markers are written
     span("same begin, inside", 10, 2),
     span("outer", 10, 10),
     span("touches", 20, 5),
@@ -128,7 +128,7 @@ def test_args_of_every_kind_arrive(tmp_path, rewriter):
     }
 
 
-def test_what_does_not_nest_is_on_a_track_of_its_own_there_too(tmp_path, rewriter):
+def test_spans_that_do_not_nest_are_on_a_track_of_their_own_in_perfetto_too(tmp_path, rewriter):
     file = write(tmp_path / "rank0.json", [span("a", 0, 500), span("b", 250, 500), span("c", 260, 10)])
     found = answers(merge_traces(tmp_path / "out.pftrace", file).output)["spans"]
     assert {(row["name"], row["thread"]) for row in found} == {
@@ -139,7 +139,7 @@ def test_what_does_not_nest_is_on_a_track_of_its_own_there_too(tmp_path, rewrite
 
 
 def nested(draw_order: random.Random, begin: int, end: int, depth: int, found: list[dict[str, Any]]) -> None:
-    """Spans within spans, many of which begin or end with others, or take no time, in the order of their end."""
+    """Nested spans in the order of their ends. Many begin or end together, or take no time."""
     at = begin
     while at < end and depth:
         at = draw_order.choice([at, at, draw_order.randint(at, end)])
@@ -167,7 +167,7 @@ def test_spans_in_the_order_of_their_end_nest_as_in_the_json(tmp_path, rewriter,
 
 
 def test_packets_of_spans_in_the_order_of_their_end_take_no_memory(tmp_path):
-    """A recorder writes a loop's spans, each before the one around it, and the one around all of them at the end."""
+    """A recorder writes each span before the one around it, and the one around all of them last."""
     pytest.importorskip("kinetoscope._native")
 
     def peak_bytes(num_batches: int) -> int:
@@ -213,7 +213,7 @@ def test_numbers_are_encoded_as_protobuf_does(number, encoded):
 
 
 @pytest.mark.parametrize("suffix", [".json", ".pftrace"])
-def test_no_instant_lies_on_a_track_without_a_name(tmp_path, rewriter, suffix):
+def test_no_instant_is_on_a_track_without_a_name(tmp_path, rewriter, suffix):
     moments = [
         {"ph": "i", "s": scope, "name": f"moment {scope}", "pid": 40, "tid": 40, "ts": 13 + number}
         for number, scope in enumerate("gpt")
@@ -228,7 +228,7 @@ def test_no_instant_lies_on_a_track_without_a_name(tmp_path, rewriter, suffix):
 
 
 @pytest.mark.parametrize("suffix", [".json", ".pftrace"])
-def test_a_viewer_that_puts_numbers_behind_names_shows_each_number_once(tmp_path, rewriter, suffix):
+def test_a_viewer_that_adds_pids_to_names_shows_each_pid_once(tmp_path, rewriter, suffix):
     named = {"ph": "M", "name": "thread_name", "pid": 40, "tid": 9, "args": {"name": "thread 9 (worker)"}}
     file = write(
         tmp_path / "rank3.json", [named, span("work", 0, 50), span("other", 0, 50, 9), span("third", 0, 50, 8)]

@@ -1,4 +1,4 @@
-"""formats/perfetto.py and its twin in C: how counters stand below their process in Perfetto."""
+"""formats/perfetto.py and its twin in C: how Perfetto groups the counters of a process."""
 
 import json
 from pathlib import Path
@@ -16,7 +16,7 @@ from odd_events import QUIET, places, texts, times, values
 from trace_processor.trace_processor import load
 
 BASE_NS = 1_790_857_026_000_000_000
-NUM_NAMES = 70_000  # more than C keeps note of
+NUM_NAMES = 70_000  # more than C notes
 
 
 @pytest.fixture(params=["native", "pure"])
@@ -51,7 +51,7 @@ def merged_tree(folder: Path, *events: dict[str, Any]) -> dict[str, list[float]]
     return tree(merge_traces(folder / "out.pftrace", write(folder / "rank0.json", list(events))).output)
 
 
-def test_counters_of_one_subject_stand_together_and_those_that_never_change_are_folded_away(tmp_path, rewriter):
+def test_counters_of_one_subject_are_grouped_and_unchanged_ones_are_a_group_in_it(tmp_path, rewriter):
     found = merged_tree(
         tmp_path,
         counter("memory/virtual", 1, {"used": 1.5, "free": 8}),
@@ -111,7 +111,7 @@ def test_the_same_name_written_otherwise_is_the_same_counter(tmp_path, rewriter)
     assert tree(merge_traces(tmp_path / "out.pftrace", file).output) == {"mémoire/é ü": [1, 2]}
 
 
-def test_what_is_no_number_is_no_series(tmp_path, rewriter):
+def test_a_value_that_is_no_number_is_no_series(tmp_path, rewriter):
     found = merged_tree(
         tmp_path,
         counter("a", 1, {"text": "7", "yes": True, "none": None, "list": [1], "inner": {"n": 1}, "n": -1}),
@@ -148,7 +148,7 @@ def test_only_a_window_of_the_trace_has_its_groups(tmp_path, rewriter):
     assert tree(report.output) == {"a | n": [2, 3, 4], "a | unchanged | m": [0, 0, 0]}
 
 
-def test_more_counters_than_anybody_reads_stand_in_their_groups(tmp_path, monkeypatch, rewriter):
+def test_with_very_many_counters_all_are_in_the_groups_of_their_subjects(tmp_path, monkeypatch, rewriter):
     num_names = NUM_NAMES
     if rewriter == "pure":  # takes long
         num_names = 20
@@ -188,7 +188,7 @@ def message(packed: bytes) -> Message:
 
 
 def counters_in(packed: bytes) -> tuple[set[tuple[Any, ...]], list[tuple[Any, ...]]]:
-    """Each counter and group that is described, with its parent and name; and each number, its moment and counter."""
+    """Each described counter and group with its parent and name; and each number with its time and counter."""
     packets = [message(packet) for packet in message(packed)[1]]
     tracks = [message(packet[60][0]) for packet in packets if 60 in packet]
     values = [(packet[8][0], message(packet[11][0])) for packet in packets if 11 in packet]
@@ -223,7 +223,7 @@ def test_c_and_python_write_the_same_counters(tmp_path, monkeypatch, cycles, ens
     assert found[0] == found[1]
 
 
-def test_a_writer_describes_counters_that_nobody_looked_at_before(tmp_path):
+def test_a_writer_describes_counters_that_were_not_surveyed_before(tmp_path):
     with (tmp_path / "out.pftrace").open("wb") as stream:
         writer = PerfettoWriter(stream)
         for n in (1, 2):

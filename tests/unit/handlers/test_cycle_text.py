@@ -1,4 +1,4 @@
-"""A cycle with a contributed trace, written by C: the same file as the one that Python writes, in little memory."""
+"""A cycle with a contributed trace, written by C: the same file as Python writes, in little memory."""
 
 import json
 import tempfile
@@ -37,7 +37,7 @@ def marker(begin_ns, duration_ns, name=0):
 
 
 def op(begin_ns, duration_ns, *, name="aten::mm", cat="cpu_op", pid=PID, tid=PID, **fields):
-    """A span of Kineto's; times count from the window's begin."""
+    """A span of Kineto's, with times from the window's begin."""
     ts = (UNIX_NS - BASE_NS + begin_ns) / 1000
     return {"ph": "X", "name": name, "cat": cat, "pid": pid, "tid": tid, "ts": ts, "dur": duration_ns / 1000} | fields
 
@@ -82,7 +82,7 @@ def written(cycle, folder, *, by_c=True):
 
 
 def tracks_of(path):
-    """What each track of a file is called, with where it stands and what is on it; and the header."""
+    """The name, place and spans of each track of a file; and the header."""
     trace = json.loads(path.read_text())
     events = trace.pop("traceEvents")
     titles = {event["tid"]: event["args"]["name"] for event in events if event["name"] == "thread_name"}
@@ -105,7 +105,7 @@ def assert_same(events, *threads):
 
 
 TIMES = st.tuples(st.integers(0, 40_000), st.integers(0, 20_000))
-# Not event/batch, which tells what a track is for: where it moves from its thread, C still counts it as that one's.
+# Not event/batch, which decides the role of a track: if it is moved to another track, C still counts it for its thread.
 MARKERS = st.builds(lambda time, name: marker(*time, name), TIMES, st.sampled_from([0, 2]))
 OPS = st.builds(
     lambda time, cat, tid: op(*time, cat=cat, tid=tid),
@@ -119,13 +119,13 @@ KERNELS = st.builds(lambda time: op(*time, name="gemm", cat="kernel", pid=0, tid
 @given(st.lists(OPS | KERNELS, max_size=12), st.lists(MARKERS, max_size=8), st.lists(MARKERS, max_size=4))
 @example([op(0, 100_000), op(10, 20), op(20, 120_000)], [marker(50_000, 100_000)], [])  # the outer one moves
 @example([op(0, 1000), op(500, 1000)], [marker(900, 1000)], [])
-def test_whatever_overlaps_the_file_is_the_one_that_python_writes(ops, markers, others):
+def test_spans_that_overlap_in_any_way_give_the_same_file_as_in_python(ops, markers, others):
     described = [thread_name("python3.12"), thread_name("pt_main", tid=77)]
     markers, others = (sorted(some, key=lambda record: record.end) for some in (markers, others))
     assert_same([*described, *ops], markers, others)
 
 
-def test_flows_instants_counters_and_what_describes_processes_are_the_same():
+def test_flows_instants_counters_and_metadata_are_the_same():
     events = [
         {"ph": "M", "name": "process_name", "pid": PID, "args": {"name": "python"}},
         {"ph": "M", "name": "process_labels", "pid": 0, "args": {"labels": "GPU 0"}},
@@ -148,7 +148,7 @@ def test_flows_instants_counters_and_what_describes_processes_are_the_same():
     assert_same(events, [marker(100, 5000, 1)], [marker(3, 4)])
 
 
-def test_a_marker_keeps_its_nanoseconds_and_what_overlaps_it_gives_way(tmp_path):
+def test_a_marker_keeps_its_times_and_spans_that_overlap_it_are_changed(tmp_path):
     cycle = a_cycle(
         contributed(tmp_path, [op(1000, 3003), op(5000, 900_000)]), [marker(0, 4001), marker(10_000, 10**6)]
     )
@@ -170,7 +170,7 @@ def test_a_marker_keeps_its_nanoseconds_and_what_overlaps_it_gives_way(tmp_path)
     ],
     ids=["no base", "odd ids", "damaged"],
 )
-def test_what_needs_pythons_care_gets_it(tmp_path, header, events):
+def test_a_cycle_that_c_cannot_write_is_written_by_python(tmp_path, header, events):
     cycle = a_cycle(contributed(tmp_path, events, header), [marker(0, 4000)])
     assert cycle_text(cycle) is None
     names = {event["name"] for event in json.loads(written(cycle, tmp_path).read_text())["traceEvents"]}

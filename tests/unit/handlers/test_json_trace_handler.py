@@ -184,14 +184,14 @@ def test_no_more_traces_are_kept_than_asked_for(tmp_path, keep, left):
     assert len(handler.saved_traces) == keep
 
 
-def test_what_is_not_kept_is_in_the_merged_file(tmp_path):
+def test_deleted_traces_are_in_the_merged_file(tmp_path):
     handler = JSONTraceHandler(str(tmp_path), num_traces_to_keep=1)
     record(handler, batches=3)
     assert names(tmp_path) == ["ep0-ba3-rank0.json", "merged_trace.json"]
     assert len(events(tmp_path / "merged_trace.json", "event/batch")) == 3
 
 
-def test_spans_of_a_window_that_goes_over_epochs_say_in_which_one_they_began(tmp_path):
+def test_spans_of_a_window_over_several_epochs_have_the_epoch_in_which_they_began(tmp_path):
     with Profiler(lambda state: ProfilerAction.ACTIVE, JSONTraceHandler(str(tmp_path)), strict=True) as profiler:
         for _ in range(3):
             for _ in profiler.batches(range(2)):

@@ -1,4 +1,4 @@
-"""handlers/merge_process.py: merging beside training, also where it takes longer than the run."""
+"""handlers/merge_process.py: merging beside training, also if it takes longer than the run."""
 
 import json
 import os
@@ -17,7 +17,7 @@ EVENT = {"ph": "X", "name": "x", "cat": "marker", "pid": 0, "tid": 9, "ts": 1, "
 
 
 def save(folder: Path, cycle: int, num_events: int) -> Path:
-    """Rank 0's trace of a cycle, as a handler leaves it."""
+    """Writes rank 0's trace of a cycle, as a handler does."""
     header = {"baseTimeNanoseconds": 10**18, "kinetoscope": {"rank": 0, "cycle": cycle}}
     path = folder / f"{cycle}.json"
     path.write_text(json.dumps(header | {"traceEvents": [EVENT | {"name": f"cycle {cycle}"}] * num_events}))
@@ -26,7 +26,7 @@ def save(folder: Path, cycle: int, num_events: int) -> Path:
 
 
 def stop_while_it_reads(pid: int, path: Path) -> None:
-    """Halts a process as soon as it has opened a file."""
+    """Stops a process as soon as it has opened a file."""
     until = time.monotonic() + LONGEST_WAIT_S
     while time.monotonic() < until:
         if any(os.path.realpath(fd) == str(path) for fd in Path(f"/proc/{pid}/fd").iterdir()):
@@ -36,7 +36,7 @@ def stop_while_it_reads(pid: int, path: Path) -> None:
     pytest.fail("The merging process never read the trace.")
 
 
-def test_a_merge_that_outlasts_the_run_merges_what_was_saved_meanwhile_as_well(tmp_path, monkeypatch):
+def test_a_merge_that_outlasts_the_run_also_merges_cycles_saved_meanwhile(tmp_path, monkeypatch):
     monkeypatch.setattr(merge_process, "_LEAST_SECONDS_BETWEEN", 0.0)
     started = RankStarted(0, 0, 0, 1, 1, os.getpid(), os.uname().nodename, "a-0", "now")
     append_entry(tmp_path, 0, started)

@@ -1,4 +1,4 @@
-"""Draining in C: the file has the same events as the one that Python writes, whatever was recorded."""
+"""Draining in C: the file has the same events as the one that Python writes."""
 
 import json
 import locale
@@ -80,7 +80,7 @@ def written(cycle, folder, *, drained=True, in_pairs=False):
 
 
 def in_order(path):
-    """The events of a file, as text, in an order of their own."""
+    """The events of a file, as text, sorted."""
     return sorted(json.dumps(event, sort_keys=True) for event in events_of(path))
 
 
@@ -195,7 +195,7 @@ def test_a_call_with_more_values_than_the_buffer_holds_is_one_event(tmp_path):
     check_same(cycle)
 
 
-def test_records_that_nobody_writes_are_refused_and_never_read_out_of_bounds():
+def test_invalid_records_are_refused_and_never_read_out_of_bounds():
     cycle = a_cycle([span(0, 1)._replace(name=len(NAMES))], [instant(0)._replace(kind=9)], [counter(0, 1, series=99)])
     assert is_drained(cycle) == [False, False, False]
 
@@ -254,7 +254,7 @@ def test_any_spans_give_the_same_pairs(threads):
     check_same(a_cycle(*ordered, elapsed_ns=50), in_pairs=True)
 
 
-def test_pairs_stand_in_the_file_as_brackets_in_order_of_time(tmp_path):
+def test_pairs_are_written_in_order_of_time_and_match(tmp_path):
     nested = [
         span(1, 2, 0),
         span(2, 2, 1),

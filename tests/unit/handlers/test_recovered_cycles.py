@@ -1,4 +1,4 @@
-"""Which windows a killed process had not saved, when its writer thread was behind with the log."""
+"""Which windows a killed process had not saved, if its writer thread was late with the log."""
 
 from kinetoscope.handlers.recovered_cycles import find_unsaved_windows
 from kinetoscope.live.contents import LivePart, LiveProcess, LiveTrack
@@ -9,7 +9,7 @@ LAST_NS = 10_000
 
 
 def recorded(begins):
-    """A process that recorded in each of these windows, from then on."""
+    """A process that recorded in each of these windows, from its begin on."""
     parts = []
     for window, begin_ns in begins.items():
         packed = pack_records([Record(begin_ns, begin_ns + 5, 0, 0, 0, Kind.SPAN, 0)])
@@ -30,18 +30,18 @@ def spans_of_time(windows):
     return [(window.number, window.began_ns, window.closed_ns) for window in windows]
 
 
-def test_a_saved_window_is_none_and_an_open_one_ends_with_the_last_moment():
+def test_a_saved_window_is_not_recovered_and_an_open_one_ends_at_the_last_known_time():
     windows = find_unsaved_windows([logged(1, saved=True), logged(2, closed=False)], None, LAST_NS)
     assert spans_of_time(windows) == [(2, 2000, LAST_NS)]
     assert windows[0].end is None
     assert windows[0].begin.batch == 2
 
 
-def test_windows_that_the_log_does_not_know_yet_follow_the_last_one_that_it_knows():
+def test_windows_that_are_not_in_the_log_yet_follow_the_last_one_in_it():
     (first, second, third) = find_unsaved_windows([logged(1)], recorded({1: 1100, 2: 2100, 3: 3100}), LAST_NS)
     assert spans_of_time([first, second, third]) == [(1, 1000, 1900), (2, 1901, 3099), (3, 3100, LAST_NS)]
     assert [window.cycle for window in (first, second, third)] == [0, 1, 2]
-    assert second.begin.batch == 2  # where the run was when the one before closed
+    assert second.begin.batch == 2  # the run's batch when the window before closed
 
 
 def test_a_window_whose_close_is_not_in_the_log_ends_before_the_next_one_begins():
@@ -49,7 +49,7 @@ def test_a_window_whose_close_is_not_in_the_log_ends_before_the_next_one_begins(
     assert spans_of_time(windows) == [(1, 1000, 2099), (2, 2100, LAST_NS)]
 
 
-def test_a_damaged_begin_does_not_make_a_window_lie_across_others():
+def test_a_damaged_begin_does_not_make_a_window_overlap_others():
     windows = find_unsaved_windows([logged(1, closed=False)], recorded({1: 1100, 2: 5}), LAST_NS)
     assert spans_of_time(windows) == [(1, 1000, 1105), (2, 1106, LAST_NS)]
 

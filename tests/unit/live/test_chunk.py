@@ -1,4 +1,4 @@
-"""Reading a live folder whose files were left at any moment."""
+"""Reading a live folder whose process was killed at any moment."""
 
 import os
 
@@ -58,7 +58,7 @@ def test_an_entry_of_the_spool_that_was_not_finished_is_still_in_its_chunk(tmp_p
     for path in tmp_path.glob("*.chunk"):
         os.link(path, kept / path.name)
     recorder.prepare()
-    for path in kept.iterdir():  # killed after the spool was written, before the chunks went
+    for path in kept.iterdir():  # killed after the spool was written, before the chunks were deleted
         if not (tmp_path / path.name).exists():
             os.link(path, tmp_path / path.name)
     assert values_in(tmp_path) == list(range(NUM))
@@ -67,7 +67,7 @@ def test_an_entry_of_the_spool_that_was_not_finished_is_still_in_its_chunk(tmp_p
     assert values_in(tmp_path) == list(range(NUM))
 
 
-def test_what_was_spooled_can_be_read_after_its_files_are_gone(tmp_path, recorder):
+def test_spooled_records_can_be_read_after_their_files_are_gone(tmp_path, recorder):
     record(recorder, NUM)
     recorder.prepare()
     taken = recorder.close_window()

@@ -1,4 +1,4 @@
-"""What a process says, when it starts, of live folders that are in its run's folder already."""
+"""What a process logs at its start about live folders that are already in its run's folder."""
 
 import itertools
 import logging
@@ -14,7 +14,7 @@ def of_another_rank() -> LiveRun:
     return LiveRun("run", 1, 1, 2, 2, 0, "id", 0, os.getpid(), socket.gethostname(), [], token="token")
 
 
-def test_ranks_that_end_meanwhile_are_no_leftovers(tmp_path, caplog):
+def test_ranks_that_end_while_another_starts_are_no_leftovers(tmp_path, caplog):
     caplog.set_level(logging.WARNING)
     stop = threading.Event()
 
@@ -41,7 +41,7 @@ def test_ranks_that_end_meanwhile_are_no_leftovers(tmp_path, caplog):
     assert not caplog.messages
 
 
-def test_what_stays_and_cannot_be_read_is_reported(tmp_path, caplog):
+def test_leftovers_that_cannot_be_read_are_reported(tmp_path, caplog):
     (tmp_path / "live" / "rank1").mkdir(parents=True)
     (tmp_path / "live" / "rank1" / "run.json").write_text("{")
     report_leftovers(tmp_path)

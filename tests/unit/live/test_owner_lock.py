@@ -1,4 +1,4 @@
-"""live/owner_lock.py: whether the process that keeps a live folder lives, asked by others and by itself."""
+"""live/owner_lock.py: whether the owner of a live folder is alive, asked by other processes and by itself."""
 
 import errno
 import fcntl
@@ -56,7 +56,7 @@ def left(tmp_path):
     return tmp_path
 
 
-def test_who_holds_its_lock_is_alive_whatever_its_pid_says(lock, tmp_path):
+def test_the_holder_of_a_lock_is_alive_whatever_its_pid(lock, tmp_path):
     assert ask_from_another_process(tmp_path, pid=NO_PROCESS) == "ALIVE"
     assert ask_from_another_process(tmp_path, host="another machine") == "ALIVE"
 
@@ -66,7 +66,7 @@ def test_the_owner_may_ask_about_itself_and_keeps_its_lock(lock, tmp_path):
     assert ask_from_another_process(tmp_path) == "ALIVE"
 
 
-def test_a_killed_owner_is_dead_whatever_process_has_its_pid_now(left):
+def test_a_killed_owner_is_dead_even_if_another_process_has_its_pid(left):
     assert owner_state(left, HERE, os.getpid()) is Owner.DEAD
     assert ask_from_another_process(left, host="another container") == "DEAD"
 
@@ -76,7 +76,7 @@ def test_an_owner_that_has_given_its_lock_back_is_dead(lock, tmp_path):
     assert owner_state(tmp_path, HERE, os.getpid()) is Owner.DEAD
 
 
-def test_a_forked_child_neither_holds_the_lock_nor_gives_it_back(lock, tmp_path):
+def test_a_forked_child_neither_holds_nor_releases_the_lock(lock, tmp_path):
     child = os.fork()
     if child == 0:
         state = owner_state(tmp_path, HERE, NO_PROCESS)
@@ -122,7 +122,7 @@ def test_a_folder_without_a_lock_is_judged_by_the_pid_on_this_machine_only(tmp_p
 def test_the_lock_of_another_machine_that_is_free_says_nothing(left):
     (left / "owner.lock").write_text("the boot id of another machine\n")
     assert owner_state(left, "another machine", os.getpid()) is Owner.UNKNOWN
-    assert owner_state(left, HERE, os.getpid()) is Owner.DEAD  # this machine, started again since
+    assert owner_state(left, HERE, os.getpid()) is Owner.DEAD  # this machine, rebooted since
 
 
 def test_where_the_file_system_has_no_locks_the_pid_is_asked(tmp_path, monkeypatch):
@@ -136,7 +136,7 @@ def test_where_the_file_system_has_no_locks_the_pid_is_asked(tmp_path, monkeypat
     lock.release()
 
 
-def test_a_lock_file_that_is_none_is_not_followed_and_not_waited_for(tmp_path):
+def test_a_lock_file_that_is_a_link_or_a_pipe_is_not_opened(tmp_path):
     os.mkfifo(tmp_path / "owner.lock")
     assert owner_state(tmp_path, "another machine", 1) is Owner.UNKNOWN
     (tmp_path / "owner.lock").unlink()

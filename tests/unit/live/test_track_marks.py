@@ -1,4 +1,4 @@
-"""Marks that say whose the records after them are."""
+"""Track marks, which say whose the records after them are."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""The log of windows: what a reader makes of it, whenever its writer was killed."""
+"""The log of windows, read after its writer was killed at any moment."""
 
 from kinetoscope.live.window_log import EpochBegan, WindowClosed, WindowLog, WindowOpened, WindowSaved, read_windows
 
@@ -22,7 +22,7 @@ def test_a_window_is_known_by_all_that_was_written_of_it(tmp_path):
     assert damages == []
 
 
-def test_a_window_knows_the_epochs_that_began_in_it(tmp_path):
+def test_a_window_has_the_epochs_that_began_in_it(tmp_path):
     log = WindowLog(tmp_path)
     for event in (opened(1), EpochBegan(1, 1200, 3), EpochBegan(1, 1500, 4), closed(1)):
         log.append(event)
@@ -35,7 +35,7 @@ def test_a_folder_without_a_log_has_no_windows(tmp_path):
     assert read_windows(tmp_path) == ([], [])
 
 
-def test_a_line_that_was_not_finished_is_passed_over_and_what_follows_it_is_read(tmp_path):
+def test_an_unfinished_line_is_skipped_and_later_lines_are_read(tmp_path):
     log = WindowLog(tmp_path)
     log.append(opened(1))
     with (tmp_path / "windows.jsonl").open("ab") as file:

@@ -1,4 +1,4 @@
-"""merge/alignment.py: clocks that were compared are put on rank 0's, and the merged trace says how sure that is."""
+"""merge/alignment.py: compared clocks are moved to rank 0's clock, and the merged trace says how exact that is."""
 
 import json
 
@@ -94,7 +94,7 @@ def test_a_clock_compared_once_is_aligned_with_a_bound_that_grows_and_the_trace_
 
 
 @pytest.mark.parametrize("damage", [{"measurements": [[1]]}, {"reference": None}, {"measurements": "x"}])
-def test_what_a_damaged_file_says_of_its_clock_is_not_used(tmp_path, damage):
+def test_clock_metadata_of_a_damaged_file_is_not_used(tmp_path, damage):
     file = trace(tmp_path / "rank1.json", 1, [1.0], ahead_ns=5)
     content = json.loads(file.read_text())
     content["kinetoscope"]["clock"]["beside_rank0"] |= damage

@@ -1,4 +1,4 @@
-"""merge/manifest_merge.py: which starts of which ranks belong together, and what is said where that is not certain."""
+"""merge/manifest_merge.py: which starts of which ranks belong together, and what is said if that is not certain."""
 
 import json
 from pathlib import Path
@@ -60,7 +60,7 @@ def test_ranks_of_other_nodes_are_merged_into_files_of_their_own(tmp_path):
     assert (attempt.starts, attempt.others) == ({"0"}, [])
 
 
-def test_what_is_recovered_of_an_earlier_start_is_not_merged_with_the_later_one(tmp_path):
+def test_recovered_traces_of_an_earlier_start_are_not_merged_with_the_later_one(tmp_path):
     start(tmp_path, 0, "first")
     start(tmp_path, 0, "second")
     finish(tmp_path, 0, "new.json", "second")

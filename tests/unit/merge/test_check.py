@@ -1,4 +1,4 @@
-"""merge/check.py: a damaged trace made valid, in memory that does not grow with it, and nothing else changed."""
+"""merge/check.py: a damaged trace becomes valid, nothing else is changed, and memory does not grow with the file."""
 
 import gzip
 import json
@@ -18,7 +18,7 @@ from kinetoscope.merge.check import check_trace, repair_trace
 from odd_events import BASE_NS, QUIET, events
 from trace_processor.trace_processor import load
 
-OUR_BASE_NS = 795 * GRID_NS  # which stays
+OUR_BASE_NS = 795 * GRID_NS  # a base of ours stays
 MOST_BYTES = 150_000_000
 PEAK = """
 import re, sys
@@ -78,8 +78,8 @@ def test_pids_tids_ids_names_and_unknown_fields_stay_as_they_are(tmp_path):
 
 @both
 @pytest.mark.parametrize(("base_ns", "digits"), [(BASE_NS + 123_456_789, ""), (0, "179085702612345")])
-def test_times_stay_what_they_are(tmp_path, base_ns, digits):
-    """Counted from a base, or from 1970, in more digits than a double has; what is written suits viewers' doubles."""
+def test_repair_does_not_change_times(tmp_path, base_ns, digits):
+    """Times from a base or from 1970, with more digits than a double has. The written times fit viewers' doubles."""
     spans = ", ".join(
         f'{{"ph": "X", "name": "a", "ts": {digits}{fraction}, "dur": 1}}' for fraction in ("6.789", "7.001")
     )
@@ -116,7 +116,7 @@ def test_times_far_from_where_they_count_from_are_right_in_whole_microseconds_on
 
 
 @both
-def test_spans_that_overlap_move_and_nobody_else_does(tmp_path):
+def test_only_spans_that_overlap_are_moved(tmp_path):
     trace = {"baseTimeNanoseconds": OUR_BASE_NS, "traceEvents": [span(0, 500), span(250, 500, name="b"), span(900)]}
     result = repaired(tmp_path, trace)
     first, second, third, *names = result["traceEvents"]
@@ -132,7 +132,7 @@ def test_spans_that_overlap_move_and_nobody_else_does(tmp_path):
 
 @both
 @pytest.mark.parametrize("name", [["a"], {"b": "c"}, None, True, 7, 2.5])
-def test_a_span_moved_beside_one_whose_name_is_no_string_says_so_in_valid_json(tmp_path, name):
+def test_the_note_of_a_moved_span_is_valid_json_if_the_other_spans_name_is_no_string(tmp_path, name):
     trace = {"baseTimeNanoseconds": BASE_NS, "traceEvents": [span(0, 500, name=name), span(250, 500)]}
     first, moved, *_ = repaired(tmp_path, trace)["traceEvents"]
     assert first["name"] == name
@@ -176,7 +176,7 @@ def test_also_a_file_that_says_it_is_ours_is_made_to_nest(tmp_path):
 
 
 @both
-def test_it_says_what_was_wrong_what_was_done_and_what_is_left(tmp_path):
+def test_repair_says_what_was_wrong_what_was_done_and_what_is_left(tmp_path):
     trace = {"traceEvents": [span(0, 500), span(250, 500), {"ph": "E", "pid": 1, "tid": 2, "ts": 3}]}
     (tmp_path / "in.json").write_text(json.dumps(trace)[:-1])
     result = repair_trace(tmp_path / "in.json", tmp_path / "out.json")
@@ -229,7 +229,7 @@ def test_both_repair_alike(tmp_path, monkeypatch, events):
 
 
 def test_memory_does_not_grow_with_the_file(tmp_path):
-    """The file is cut, and has overlaps and quotes that nobody escaped: all that makes a reader keep things."""
+    """The file is cut, and has overlaps and quotes that are not escaped: everything that makes a reader keep data."""
     pytest.importorskip("kinetoscope._native")
     write_large_damaged_trace(tmp_path / "in.json", 40_000_000)
     done = subprocess.run(
@@ -241,7 +241,7 @@ def test_memory_does_not_grow_with_the_file(tmp_path):
 
 
 def write_large_damaged_trace(path: Path, size_bytes: int) -> None:
-    """Events of 250 bytes; one in a hundred overlaps the one before, one in ten thousand is no JSON."""
+    """Writes events of 250 bytes; one in a hundred overlaps the one before, one in ten thousand is no JSON."""
     args = {"External id": 1, "Input Dims": [[64, 64], [64, 64]], "Input type": ["float", "float"], "more": "x" * 60}
     with path.open("w") as file:
         file.write(json.dumps({"baseTimeNanoseconds": BASE_NS})[:-1] + ', "traceEvents": [\n')
@@ -255,7 +255,7 @@ def write_large_damaged_trace(path: Path, size_bytes: int) -> None:
 
 @both
 @pytest.mark.parametrize("base_ns", [10**19, 2**64, -1, "soon", 1e300])
-def test_a_base_that_no_clock_shows_is_none(tmp_path, base_ns):
+def test_a_base_that_is_no_unix_time_does_not_count_as_a_clock(tmp_path, base_ns):
     result = repaired(tmp_path, {"baseTimeNanoseconds": base_ns, "traceEvents": [span(1.5)]}, cut=1)
     assert [event["ts"] for event in result["traceEvents"]] == [1.5]
     assert [finding.kind for finding in check_trace(tmp_path / "out.json").findings] == ["clock"]

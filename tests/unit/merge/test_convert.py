@@ -11,14 +11,14 @@ from kinetoscope.merge.convert import convert_trace
 TEXT = json.dumps([{"ph": "X", "name": "op", "pid": 1, "tid": 1, "ts": n, "dur": 1} for n in range(1000)]).encode()
 
 
-def test_a_trace_that_is_packed_and_unpacked_has_every_byte_and_nothing_is_said(tmp_path):
+def test_compressing_and_decompressing_a_trace_keeps_every_byte_and_prints_nothing(tmp_path):
     (tmp_path / "in.json").write_bytes(TEXT)
     assert convert_trace(tmp_path / "in.json", tmp_path / "packed.json.gz") == []
     assert convert_trace(tmp_path / "packed.json.gz", tmp_path / "out.json") == []
     assert (tmp_path / "out.json").read_bytes() == TEXT
 
 
-def test_of_a_packed_trace_that_is_cut_off_there_is_what_can_be_unpacked_and_it_is_said(tmp_path):
+def test_a_compressed_trace_that_is_cut_off_is_read_up_to_there_and_the_user_is_told(tmp_path):
     (tmp_path / "in.json.gz").write_bytes(gzip.compress(TEXT)[:-500])
     (note,) = convert_trace(tmp_path / "in.json.gz", tmp_path / "out.json")
     assert "gzip" in note
@@ -28,7 +28,7 @@ def test_of_a_packed_trace_that_is_cut_off_there_is_what_can_be_unpacked_and_it_
 
 
 @pytest.mark.parametrize("name", ["out.txt", "+.csv", "out.json.bz2", "out"])
-def test_a_name_that_does_not_say_what_the_file_is_to_be_is_refused(tmp_path, monkeypatch, name):
+def test_an_output_name_without_a_known_format_is_refused(tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "in.json").write_bytes(TEXT)
     with pytest.raises(SettingsError, match="must end in"):

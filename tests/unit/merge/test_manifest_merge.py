@@ -1,4 +1,4 @@
-"""merge/manifest_merge.py: what the ranks of a node list is merged, and nobody is waited for in vain."""
+"""merge/manifest_merge.py: the files that a node's ranks list are merged, without waiting for ranks that never come."""
 
 import json
 import os
@@ -47,7 +47,7 @@ def test_only_the_ranks_of_the_node_are_merged(tmp_path):
     assert report.ranks == [2, 3]
 
 
-def test_nothing_finished_is_nothing_to_merge(tmp_path):
+def test_without_finished_traces_there_is_nothing_to_merge(tmp_path):
     start(tmp_path, 0)
     assert merge_manifest(tmp_path, tmp_path / "out.json") is None
     assert not (tmp_path / "out.json").exists()
@@ -137,7 +137,7 @@ def test_a_merged_trace_of_any_size_is_replaced_without_being_read(tmp_path, as_
     finish(tmp_path, 0, "0.json")
     output = tmp_path / "out.json"
     merge_manifest(tmp_path, output, as_list=as_list)
-    os.truncate(output, 1 << 36)  # 64 GB, of which the disk holds next to nothing
+    os.truncate(output, 1 << 36)  # 64 GB, but sparse
     finish(tmp_path, 0, "1.json")
     report = merge_manifest(tmp_path, output, as_list=as_list)
     assert report is not None

@@ -1,4 +1,4 @@
-"""merge/merge_traces.py: any ranks and cycles become one valid trace, and nothing existing is damaged."""
+"""merge/merge_traces.py: any ranks and cycles become one valid trace, and existing files are not damaged."""
 
 import gzip
 import json
@@ -54,7 +54,7 @@ def test_every_rank_is_a_process_and_all_are_on_one_clock(tmp_path):
     assert report.ranks == [0, 1]
 
 
-def test_traces_that_lie_years_apart_are_said_to_lose_spans_in_json_and_do_not_in_perfettos_format(tmp_path):
+def test_traces_that_are_years_apart_give_a_warning_in_json_and_none_in_perfettos_format(tmp_path):
     early = write(tmp_path / "rank0.json", [cpu(10)], BASE_NS - 7 * 365 * 86_400 * 10**9)
     late = write(tmp_path / "rank1.json", [cpu(10.001 + n * 0.002, dur=0.001) for n in range(500)])
     report = merge_traces(tmp_path / "out.json", early, late)
@@ -72,7 +72,7 @@ def test_traces_that_lie_years_apart_are_said_to_lose_spans_in_json_and_do_not_i
         ]
 
 
-def test_the_rank_is_taken_from_the_name_else_from_the_position(tmp_path):
+def test_the_rank_comes_from_the_name_or_else_from_the_position(tmp_path):
     files = [write(tmp_path / name, [cpu(1)]) for name in ("x-rank7.json", "plain.json")]
     assert merge_traces(tmp_path / "out.json", *files).ranks == [1, 7]
 
@@ -202,7 +202,7 @@ def test_align_on_begins_a_span_of_each_rank_where_rank_0_begins_it(tmp_path):
     assert begins[1, "after"] - begins[1, "step"] == pytest.approx(1)
 
 
-def test_align_on_leaves_files_with_a_clock_where_they_are_and_says_what_moved(tmp_path):
+def test_align_on_moves_only_files_without_a_clock_and_says_which(tmp_path):
     files = [
         write(tmp_path / "rank0.json", [cpu(100, "step")]),
         write(tmp_path / "rank1.json", [cpu(103, "step")]),
@@ -232,7 +232,7 @@ def test_align_on_where_all_files_have_a_clock_says_that_nothing_moved(tmp_path)
     ]
 
 
-def test_what_was_cut_and_moved_to_nest_is_said(tmp_path):
+def test_a_merge_says_how_many_spans_were_cut_and_moved(tmp_path):
     file = write(tmp_path / "rank0.json", [cpu(100, dur=50), cpu(120, dur=50)])
     assert merge_traces(tmp_path / "out.json", file).notes == ["Spans cut so that all nest: 0; moved: 1."]
 
@@ -301,7 +301,9 @@ def test_a_merged_trace_that_is_a_bare_list_keeps_its_ranks_when_it_is_merged_ag
 
 
 @pytest.mark.parametrize("pure", ["0", "1"])
-def test_a_merged_list_says_what_composers_merger_asks_for_once_however_often_it_is_merged(tmp_path, monkeypatch, pure):
+def test_a_merged_list_has_the_metadata_for_composers_merger_once_even_if_it_is_merged_again(
+    tmp_path, monkeypatch, pure
+):
     monkeypatch.setenv("KINETOSCOPE_PURE", pure)
     files = [write(tmp_path / f"rank{rank}.json", [cpu(rank)]) for rank in (0, 1)]
     merge_traces(tmp_path / "list.json", *files, as_list=True)
@@ -350,13 +352,13 @@ def test_a_cycle_added_to_a_merged_trace_lands_on_the_tracks_of_its_rank(tmp_pat
 
 @pytest.mark.parametrize("pure", ["0", "1"])
 @pytest.mark.parametrize("tid", [50, 51])
-def test_a_file_that_is_still_being_written_is_refused_and_nothing_is_left_behind(tmp_path, monkeypatch, pure, tid):
+def test_a_file_that_is_still_being_written_is_refused_and_no_output_remains(tmp_path, monkeypatch, pure, tid):
     monkeypatch.setenv("KINETOSCOPE_PURE", pure)
     file = write(tmp_path / "rank0.json", [cpu(1)])
     text = file.read_text()
 
     def on_progress(num_done: int, num_all: int) -> None:
-        if 2 * num_done >= num_all:  # it was looked at, and is about to be read again
+        if 2 * num_done >= num_all:  # after the first pass, before the second
             file.write_text(text.removesuffix("]}") + f", {json.dumps(cpu(2, tid=tid))}]}}")
 
     with pytest.raises(TraceFileError, match="changed meanwhile"):
@@ -364,7 +366,7 @@ def test_a_file_that_is_still_being_written_is_refused_and_nothing_is_left_behin
     assert os.listdir(tmp_path) == ["rank0.json"]
 
 
-def test_files_of_one_rank_and_one_time_are_said_to_overlap(tmp_path):
+def test_files_of_one_rank_and_one_time_are_reported_as_overlapping(tmp_path):
     first = write(tmp_path / "a-rank0.json", [cpu(0, dur=500), cpu(3_000)])
     second = write(tmp_path / "b-rank0.json", [cpu(250, dur=500)])
     later = write(tmp_path / "c-rank0.json", [cpu(3_000)])
@@ -442,7 +444,7 @@ def test_however_many_files_are_looked_at_at_a_time_the_merged_trace_is_the_same
     assert {report.num_events for report in reports} == {450}
 
 
-def test_of_several_bad_files_the_first_is_named_and_nothing_is_left_behind(tmp_path):
+def test_the_first_of_several_bad_files_is_named_and_no_output_remains(tmp_path):
     files = [write(tmp_path / f"rank{rank}.json", [cpu(0)]) for rank in range(8)]
     files[2].write_bytes(b"")
     files[5].write_bytes(b"")
@@ -454,7 +456,7 @@ def test_of_several_bad_files_the_first_is_named_and_nothing_is_left_behind(tmp_
 
 
 @pytest.mark.parametrize("pure", ["0", "1"])
-def test_an_overlap_track_stands_right_behind_its_origin_also_where_that_is_the_loops(tmp_path, monkeypatch, pure):
+def test_an_overlap_track_comes_right_after_its_own_track_also_if_that_is_the_loops(tmp_path, monkeypatch, pure):
     monkeypatch.setenv("KINETOSCOPE_PURE", pure)
     events = [
         {"ph": "X", "name": "ProfilerStep#1", "pid": 7, "tid": 8, "ts": 0, "dur": 100},

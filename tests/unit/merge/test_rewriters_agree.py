@@ -1,4 +1,4 @@
-"""merge/native_rewrite.py and its twin, merge/pure_rewrite.py: whatever the file, the same trace comes out of both."""
+"""merge/native_rewrite.py and its twin, merge/pure_rewrite.py: both write the same trace, whatever the file."""
 
 import json
 from pathlib import Path
@@ -21,7 +21,7 @@ pytest.importorskip("kinetoscope._native", reason="compares the rewriter in C wi
 
 
 def merged(output: Path, file: Path, monkeypatch: pytest.MonkeyPatch, *, pure: bool, **how: Any) -> Any:
-    """The merged trace as what it means, and the counts; or the kind of error."""
+    """The meaning of the merged trace, and the counts; or the kind of error."""
     monkeypatch.setenv("KINETOSCOPE_PURE", "1" if pure else "0")
     try:
         report = merge_traces(output, file, **how)
@@ -52,7 +52,7 @@ def test_both_write_the_same_events(tmp_path, monkeypatch, events, indent):
 @QUIET
 @given(events, st.sampled_from([None, 0, 2]))
 def test_both_write_the_same_events_where_many_look_alike(tmp_path, monkeypatch, events, indent):
-    """What C learnt of the first of them it uses for the others, where enough text follows."""
+    """C uses what it learnt from the first event for the others, if enough text follows."""
     trace = {"baseTimeNanoseconds": BASE_NS, "traceEvents": events * 4, "traceName": "x" * 300}
     agree(json.dumps(trace, indent=indent).encode(), tmp_path, monkeypatch)
 
@@ -72,8 +72,8 @@ def test_both_read_numbers_alike_where_many_events_look_alike(tmp_path, monkeypa
 
 @QUIET
 @given(st.lists(st.permutations(("pid", "tid", "ts", "dur", "args", "cat")), min_size=1), st.data())
-def test_both_find_places_and_times_wherever_they_stand_in_an_event(tmp_path, monkeypatch, orders, data):
-    """Also where one is too long, or too far from the next, for what the first pass notes of it."""
+def test_both_find_pids_tids_and_times_anywhere_in_an_event(tmp_path, monkeypatch, orders, data):
+    """Also if a value is too long, or too far from the next, for the first pass to note it."""
     long_value, far = st.sampled_from([3, "7", "9" * 300]), st.sampled_from(["", "x" * 300])
     written = []
     for number, order in enumerate(orders):
@@ -110,7 +110,7 @@ def test_both_nest_spans_alike(tmp_path, monkeypatch, spans):
 
 @QUIET
 @given(events, st.integers(0, 3_000))
-def test_whatever_is_left_of_a_file_is_merged_or_refused(tmp_path, monkeypatch, events, cut):
+def test_any_part_of_a_file_is_merged_or_refused(tmp_path, monkeypatch, events, cut):
     text = json.dumps({"baseTimeNanoseconds": BASE_NS, "traceEvents": events}).encode()
     file = tmp_path / "rank3.json"
     file.write_bytes(text[: max(1, len(text) - cut)])
@@ -120,7 +120,7 @@ def test_whatever_is_left_of_a_file_is_merged_or_refused(tmp_path, monkeypatch, 
 
 @QUIET
 @given(st.lists(st.tuples(spans | others, st.sampled_from(["", *BREAKS])), max_size=12), st.sampled_from([None, 2]))
-def test_both_make_the_same_of_broken_events(tmp_path, monkeypatch, events, indent):
+def test_both_read_broken_events_alike(tmp_path, monkeypatch, events, indent):
     texts = [break_event(event, kind, indent=indent) for event, kind in events]
     agree(broken_trace(texts), tmp_path, monkeypatch)
 
@@ -135,7 +135,7 @@ def test_a_file_whose_every_event_is_broken_is_merged(tmp_path, monkeypatch, kin
 
 
 @pytest.mark.parametrize("literal", ["NaN", "Infinity", "-Infinity"])
-def test_what_is_no_json_is_written_as_json(tmp_path, monkeypatch, literal):
+def test_nan_and_infinities_become_null_and_a_note(tmp_path, monkeypatch, literal):
     event = f'{{"ph": "X", "name": "a", "pid": 1, "tid": 1, "ts": 1, "dur": 1, "args": {{"loss": {literal}}}}}'
     text = f'{{"baseTimeNanoseconds": {BASE_NS}, "traceEvents": [{event}, {event}]}}'
     counts, _ = agree(text.encode(), tmp_path, monkeypatch)
@@ -166,7 +166,7 @@ def test_spans_that_come_in_any_order_nest_as_in_the_right_one(tmp_path, monkeyp
     agree(json.dumps({"baseTimeNanoseconds": BASE_NS, "traceEvents": events}).encode(), tmp_path, monkeypatch)
 
 
-def test_late_spans_make_it_look_again_and_wait_longer(tmp_path, monkeypatch):
+def test_both_nest_spans_that_come_far_out_of_order(tmp_path, monkeypatch):
     monkeypatch.setattr("kinetoscope.merge.native_rewrite._MOST_PENDING", 16)
     events = [
         {"ph": "X", "name": str(n), "pid": 1, "tid": 1, "ts": (n * 617) % 1_000, "dur": n % 40} for n in range(1_000)
@@ -180,7 +180,7 @@ def test_an_event_longer_than_a_piece_is_taken_whole(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["a\\", "😀", '"a" \\'])
-def test_names_that_perfetto_stumbles_over_are_written_in_another_way(tmp_path, monkeypatch, name):
+def test_names_that_perfetto_misreads_are_written_in_another_way(tmp_path, monkeypatch, name):
     event = {"ph": "X", "name": name, "pid": 1, "tid": 1, "ts": 1, "dur": 1, "args": {name: name}}
     result = merged_native(
         json.dumps({"baseTimeNanoseconds": BASE_NS, "traceEvents": [event] * 3}).encode(), tmp_path, monkeypatch

@@ -1,4 +1,4 @@
-"""merge/check.py and merge/check.py: what Perfetto counts as an error is found, and gone after a repair."""
+"""merge/check.py: what Perfetto counts as an error is found, and is gone after a repair."""
 
 import json
 from pathlib import Path
@@ -83,11 +83,11 @@ CASES: dict[str, tuple[str, list[Any]]] = {
 
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("base_ns", [0, BASE_NS])
-def test_what_perfetto_counts_is_found_and_repaired(tmp_path, case, base_ns):
+def test_everything_that_perfetto_counts_as_an_error_is_found_and_repaired(tmp_path, case, base_ns):
     kind, events = CASES[case]
     path, output = tmp_path / "in.json", tmp_path / "out.json"
     if base_ns and "digits" in case:
-        return  # whose times count from 1970 already
+        return  # its times count from 1970 already
     path.write_text(json.dumps({"traceEvents": events} | ({"baseTimeNanoseconds": base_ns} if base_ns else {})))
     assert kind in {finding.kind for finding in check_trace(path).findings}
     repair_trace(path, output)

@@ -1,4 +1,4 @@
-"""merge/window.py and the choice of ranks: a part of the traces is kept whole, the rest is left out."""
+"""merge/window.py and the choice of ranks: a part of the traces is kept completely, the rest is left out."""
 
 import json
 from pathlib import Path
@@ -100,7 +100,7 @@ def test_a_rank_taken_out_of_a_merged_trace_has_exactly_the_events_that_went_in(
 
 
 def meaning(path: Path) -> list[dict]:
-    """The events on unix time, without what merging is free to choose: pids, tids and ids."""
+    """The events on unix time, without pids, tids and ids, which merging chooses."""
     trace = json.loads(path.read_text())
     events = [event for event in trace["traceEvents"] if event["ph"] != "M"]
     first = {event["id"]: place for place, event in enumerate(events) if event.get("ph") == "s"}

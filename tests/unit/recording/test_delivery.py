@@ -1,4 +1,4 @@
-"""A save that fails is tried again, and what was recorded stays until then."""
+"""A save that fails is tried again, and the records are kept until then."""
 
 import gc
 import json
@@ -28,7 +28,7 @@ def every_second_batch_is_a_cycle(state):
 
 @contextmanager
 def unwritable(folder):
-    """Meanwhile there is a file where the folder was: even root cannot write into it."""
+    """Puts a file in place of the folder for a while: even root cannot write into it."""
     aside = folder.with_name("aside")
     folder.rename(aside)
     folder.write_text("")
@@ -61,7 +61,7 @@ def live_names(folder):
 
 
 def record_cycle(profiler, num_spans=1):
-    """Trains two batches, of which the second is a cycle, and waits until it is saved or has failed."""
+    """Trains two batches, the second of which is a cycle, and waits until its save has succeeded or failed."""
     for batch in profiler.batches(range(2)):
         for _ in range(num_spans * batch):
             with profiler.marker("work"):
@@ -70,7 +70,7 @@ def record_cycle(profiler, num_spans=1):
 
 
 class Failing(TraceHandler):
-    """Fails at the calls whose numbers it is given, and remembers the cycles of all calls."""
+    """A handler that fails at the calls with the given numbers, and keeps the cycles of all calls."""
 
     def __init__(self, failing, error=None):
         self.failing, self.error = failing, error or OSError("no space left")
@@ -83,7 +83,7 @@ class Failing(TraceHandler):
         self.took.append(cycle.number)
 
 
-def test_a_folder_that_cannot_be_written_for_one_cycle_costs_no_span_and_is_said_once(tmp_path, caplog):
+def test_a_folder_that_cannot_be_written_for_one_cycle_loses_no_span_and_is_reported_once(tmp_path, caplog):
     handler = json_handler(tmp_path)
     with Profiler(every_second_batch_is_a_cycle, handler) as profiler:
         record_cycle(profiler)
@@ -91,7 +91,7 @@ def test_a_folder_that_cannot_be_written_for_one_cycle_costs_no_span_and_is_said
             record_cycle(profiler)
             record_cycle(profiler)
         record_cycle(profiler)
-    paths = sorted((tmp_path / "run" / "traces").glob("ep*.json"))
+        paths = sorted((tmp_path / "run" / "traces").glob("ep*.json"))
     assert [path.name for path in paths] == [f"ep{n}-ba{2 * n + 2}-rank0.json" for n in range(4)]
     assert [works_in(path) for path in paths] == [1] * 4
     assert [header(path)["cycle"] for path in paths] == [0, 1, 2, 3]
@@ -113,14 +113,14 @@ def test_a_cycle_that_failed_to_the_end_stays_live_and_another_close_saves_it(tm
             assert live_names(folder).count("work") == 7
             assert str(folder) in caplog.text
             assert "recover" in caplog.text
-        with Profiler(every_second_batch_is_a_cycle):  # nothing stands in the way of another one
+        with Profiler(every_second_batch_is_a_cycle):  # another profiler can start
             pass
     profiler.close()
     assert [works_in(path) for path in sorted(handler._folder.path.glob("ep*.json"))] == [1, 7]
     assert not (tmp_path / "run" / "live").exists()
 
 
-def test_a_handler_gets_what_it_could_not_save_again_and_no_cycle_twice(tmp_path):
+def test_a_handler_gets_an_unsaved_cycle_again_and_no_saved_cycle_twice(tmp_path):
     failing, good = Failing({1, 2, 3}), MemoryTraceHandler()
     with Profiler(every_second_batch_is_a_cycle, [failing, good]) as profiler:
         for _ in range(5):
@@ -130,7 +130,7 @@ def test_a_handler_gets_what_it_could_not_save_again_and_no_cycle_twice(tmp_path
     assert [cycle.number for cycle in good.cycles] == [0, 1, 2, 3, 4]
 
 
-def test_what_fails_until_the_end_is_tried_a_last_time_when_the_run_ends():
+def test_a_save_that_keeps_failing_is_tried_a_last_time_when_the_run_ends():
     failing = Failing({0, 1, 2})
     with Profiler(every_second_batch_is_a_cycle, failing) as profiler:
         record_cycle(profiler)
@@ -212,7 +212,7 @@ class FileCounter(TraceHandler):
         self.cycles.append((cycle.number, len(cycle.files)))
 
 
-def test_what_a_source_could_not_write_is_written_before_its_cycle_is_saved(tmp_path):
+def test_a_trace_that_a_source_could_not_write_is_written_before_its_cycle_is_saved(tmp_path):
     handler = FileCounter()
     with Profiler(every_second_batch_is_a_cycle, handler, sources=[Contributor(tmp_path, 1)]) as profiler:
         record_cycle(profiler)
@@ -222,12 +222,12 @@ def test_what_a_source_could_not_write_is_written_before_its_cycle_is_saved(tmp_
     assert list(tmp_path.glob("*.json")) == []
 
 
-def test_a_source_that_can_never_write_costs_the_cycles_only_its_own_trace(tmp_path, caplog):
+def test_if_a_source_can_never_write_the_cycles_lack_only_its_trace(tmp_path, caplog):
     handler = FileCounter()
     with Profiler(every_second_batch_is_a_cycle, handler, sources=[Contributor(tmp_path, 10**6)]) as profiler:
         for _ in range(6):
             record_cycle(profiler)
-        assert len(handler.cycles) >= 3  # results in memory are not held for ever
+        assert len(handler.cycles) >= 3  # results in memory are not kept forever
     assert sorted(handler.cycles) == [(number, 0) for number in range(6)]
     assert "is lost" in caplog.text
 
@@ -257,7 +257,7 @@ def test_the_oldest_unsaved_cycle_goes_when_they_take_too_much_and_the_next_trac
 
 
 @native_only
-def test_what_is_not_saved_keeps_within_live_bytes_max(tmp_path):
+def test_unsaved_cycles_take_at_most_live_bytes_max(tmp_path):
     with Profiler(every_second_batch_is_a_cycle, json_handler(tmp_path), live_bytes_max=4 << 20) as profiler:
         (folder,) = live_folders(tmp_path)
         with unwritable(tmp_path / "run" / "traces"):
@@ -269,7 +269,7 @@ def test_what_is_not_saved_keeps_within_live_bytes_max(tmp_path):
 
 @native_only
 @pytest.mark.parametrize("error", [RuntimeError("a bug"), SystemExit(3), GeneratorExit()])
-def test_a_handler_that_is_broken_is_switched_off_and_what_it_missed_stays_live(tmp_path, error, caplog):
+def test_a_broken_handler_is_switched_off_and_its_unsaved_cycles_stay_in_the_live_folder(tmp_path, error, caplog):
     class Broken(JSONTraceHandler):
         def process_cycle(self, cycle):
             raise error
@@ -288,7 +288,7 @@ def test_a_handler_that_is_broken_is_switched_off_and_what_it_missed_stays_live(
 
 
 @native_only
-def test_a_handler_of_ones_own_that_is_broken_costs_no_live_data_that_others_have_saved(tmp_path):
+def test_a_broken_handler_of_a_user_keeps_no_live_data_that_other_handlers_have_saved(tmp_path):
     handlers = [Failing(range(10), RuntimeError("a bug")), json_handler(tmp_path)]
     with Profiler(every_second_batch_is_a_cycle, handlers) as profiler:
         record_cycle(profiler)
@@ -298,7 +298,7 @@ def test_a_handler_of_ones_own_that_is_broken_costs_no_live_data_that_others_hav
 
 
 class Tensor:
-    """What a frame of a failing save may hold."""
+    """A large object that a frame of a failing save may hold."""
 
 
 @pytest.mark.parametrize("strict", [False, True])
@@ -328,7 +328,7 @@ def test_an_error_keeps_nothing_alive_that_was_about_to_be_saved(strict, error):
 
 
 @native_only
-def test_what_a_worker_recorded_in_an_unsaved_cycle_stays_when_a_later_one_is_saved(tmp_path):
+def test_records_of_a_worker_in_an_unsaved_cycle_stay_when_a_later_one_is_saved(tmp_path):
     class NeverTheFirst(JSONTraceHandler):
         def process_cycle(self, cycle):
             if cycle.number == 0:

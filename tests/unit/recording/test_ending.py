@@ -1,4 +1,4 @@
-"""The end of a run: every part of it happens, whatever another part raises, and the process is as it was before."""
+"""The end of a run: every step is run, even if another one raises, and the process's state is restored."""
 
 import atexit
 import os
@@ -23,7 +23,9 @@ ALWAYS = lambda state: ProfilerAction.ACTIVE  # noqa: E731
 
 @pytest.fixture(autouse=True)
 def the_process_is_as_it_was_before(monkeypatch):
-    """What `conftest` does not look at: Ctrl-C, the environment, what is called at exit. Then another one may run."""
+    """Checks what `conftest` does not: the handler of Ctrl-C, the environment, calls at exit, and that another profiler
+    can run.
+    """
     called_at_exit = []
     monkeypatch.setattr(atexit, "register", called_at_exit.append)
     monkeypatch.setattr(
@@ -54,7 +56,7 @@ class Raising(Callback):
 
 
 class Blocking(TraceHandler):
-    """A handler that keeps the writer thread until it is let go."""
+    """A handler that blocks the writer thread until it is released."""
 
     def __init__(self):
         self.has_begun, self.may_end = threading.Event(), threading.Event()
@@ -81,7 +83,7 @@ def parts_in(live_folder):
 
 
 class CtrlC:
-    """Presses Ctrl-C once the profiler waits for a save."""
+    """Sends Ctrl-C once the profiler waits for a save."""
 
     def __init__(self, profiler, handler, signals=(signal.SIGINT,)):
         self._thread = threading.Thread(target=self._press, args=(profiler, handler, signals))
@@ -99,7 +101,7 @@ class CtrlC:
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(3), GeneratorExit()])
-def test_what_a_source_raises_as_it_closes_is_raised_when_everything_is_saved(tmp_path, error):
+def test_an_error_of_a_source_as_it_closes_is_raised_when_everything_is_saved(tmp_path, error):
     first, second, handler = Raising(error), Raising(error), MemoryTraceHandler()
     json_handler = JSONTraceHandler(f"{tmp_path}/traces", merged_trace_filename=None)
     profiler = Profiler(ALWAYS, [handler, json_handler], sources=[first, second]).start()
@@ -114,7 +116,7 @@ def test_what_a_source_raises_as_it_closes_is_raised_when_everything_is_saved(tm
     assert first.num_closed == 2
 
 
-def test_an_error_in_the_loop_and_another_in_a_close_leave_nothing_behind():
+def test_after_an_error_in_the_loop_and_one_in_a_close_nothing_is_left_behind():
     with pytest.raises(KeyboardInterrupt):
         with Profiler(ALWAYS, sources=[Raising(KeyboardInterrupt())]):
             raise ValueError("diverged")
@@ -157,7 +159,7 @@ def test_ctrl_c_ends_the_wait_for_a_save_and_another_close_finishes_it(tmp_path)
     assert handler.num_closed == 1
 
 
-def test_without_another_close_the_writer_thread_saves_in_the_background_what_it_had(tmp_path):
+def test_without_another_close_the_writer_thread_saves_its_jobs_in_the_background(tmp_path):
     handler = Blocking()
     profiler = Profiler(ALWAYS, handler, live_folder=tmp_path).start()
     record(profiler)

@@ -1,4 +1,4 @@
-"""A child process follows its parent's run file, whatever became of that."""
+"""A child process uses its parent's run file, in whatever state that is."""
 
 import os
 

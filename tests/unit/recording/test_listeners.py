@@ -10,7 +10,7 @@ from kinetoscope.testing import FakeClock
 
 
 class Log(TraceHandler):
-    """Writes down every event it is told of."""
+    """Notes every event."""
 
     def __init__(self):
         self.events = []
@@ -38,7 +38,7 @@ def run(body, schedule=lambda state: ProfilerAction.ACTIVE, clock=None):
     return log
 
 
-def test_a_span_is_told_twice_in_unix_nanoseconds():
+def test_a_listener_gets_the_begin_and_the_end_of_a_span_in_unix_nanoseconds():
     clock = FakeClock(monotonic_ns=50, unix_ns=1_000_000)
 
     def body(profiler):
@@ -59,7 +59,7 @@ def test_instants_and_counters_are_told_with_the_timestamp():
     assert run(body, clock=clock).events == [("i", ("c",), 1, 500), ("n", {"a": 1.5}, 500)]
 
 
-def test_of_recursive_spans_the_outermost_is_told():
+def test_listeners_get_the_outermost_of_recursive_spans():
     def body(profiler):
         marker = profiler.marker("m")
         with marker, marker, marker:
@@ -68,7 +68,7 @@ def test_of_recursive_spans_the_outermost_is_told():
     assert [event[:2] for event in run(body).events] == [("m", True), ("m", False)]
 
 
-def test_of_concurrent_spans_the_first_is_told_and_its_own_end():
+def test_listeners_get_the_first_of_concurrent_spans_and_its_own_end():
     clock = FakeClock(unix_ns=0)
 
     def body(profiler):
@@ -117,7 +117,7 @@ def test_tasks_that_interleave_still_balance():
     assert starts == [True, False] * (len(starts) // 2)
 
 
-def test_a_span_open_at_the_end_of_the_window_is_told_to_end_there_and_not_again():
+def test_a_listener_gets_one_end_of_a_span_that_is_open_at_the_end_of_the_window():
     def schedule(state):
         return ProfilerAction.ACTIVE_AND_SAVE if state.timestamp.batch == 0 else ProfilerAction.SKIP
 
@@ -128,7 +128,7 @@ def test_a_span_open_at_the_end_of_the_window_is_told_to_end_there_and_not_again
     assert [event[:2] for event in run(body, schedule).events] == [("m", True), ("m", False)]
 
 
-def test_a_span_that_the_schedule_skips_is_not_told_at_all():
+def test_a_listener_does_not_get_spans_that_the_schedule_skips():
     def body(profiler):
         with profiler.marker("m"):
             pass
@@ -136,7 +136,7 @@ def test_a_span_that_the_schedule_skips_is_not_told_at_all():
     assert run(body, lambda state: ProfilerAction.SKIP).events == []
 
 
-def test_a_marker_that_asks_for_skip_is_told_of_outside_windows_too():
+def test_listeners_get_a_marker_that_records_skip_outside_windows_too():
     def body(profiler):
         with profiler.marker("m", actions=list(ProfilerAction)):
             pass

@@ -1,4 +1,4 @@
-"""The plain loop, as people write it: epochs, steps, evaluations, loops that are left."""
+"""The plain loop, as people write it: epochs, steps, evaluations, loops that end early."""
 
 import contextlib
 import json
@@ -36,7 +36,7 @@ def ends(handler):
 
 
 class Diary(Callback):
-    """Writes down the events it is told of."""
+    """Notes the events."""
 
     def __init__(self):
         self.events = []
@@ -128,7 +128,7 @@ def test_a_batch_is_not_kept_alive_while_the_next_one_is_loaded():
     assert alive == [0, 0, 0]
 
 
-def test_a_loop_outside_the_profiler_is_told_where_it_belongs():
+def test_a_loop_outside_the_profiler_raises_an_error_that_says_where_it_belongs():
     profiler = Profiler(NEVER)
     with pytest.raises(ProfilerStateError, match="with profiler"):
         next(iter(profiler.batches(range(3))))
@@ -142,7 +142,7 @@ def test_an_epoch_inside_an_epoch_is_ignored_with_a_warning_and_training_goes_on
     assert (profiler.state.timestamp.epoch, profiler.state.timestamp.batch) == (1, 1)
 
 
-def test_an_error_of_the_data_loader_flies_on():
+def test_an_error_of_the_data_loader_is_raised():
     def broken():
         yield 1
         raise OSError("disk gone")
@@ -153,10 +153,10 @@ def test_an_error_of_the_data_loader_flies_on():
                 pass
 
 
-# -- loops that are left -----------------------------------------------------------------------------------------
+# -- loops that end early ----------------------------------------------------------------------------------------
 
 
-def test_a_loop_left_while_somebody_still_holds_it_ends_there_and_the_next_one_is_an_epoch():
+def test_a_loop_that_ends_early_but_is_still_referenced_ends_there_and_the_next_one_is_an_epoch():
     handler = MemoryTraceHandler()
     with Profiler(ALWAYS, handler) as profiler:
         held = []
@@ -171,7 +171,7 @@ def test_a_loop_left_while_somebody_still_holds_it_ends_there_and_the_next_one_i
 
 
 def test_a_progress_bar_around_a_loop_that_is_left_changes_nothing():
-    class Bar:  # as tqdm does it: it holds the iterable, and iterates in a generator of its own
+    class Bar:  # like tqdm: it holds the iterable, and iterates in a generator of its own
         def __init__(self, iterable):
             self.iterable = iterable
             self.total = len(iterable)
@@ -190,7 +190,7 @@ def test_a_progress_bar_around_a_loop_that_is_left_changes_nothing():
     assert batches_of(handler) == [0, 1, 2, 3]
 
 
-def test_an_iterator_that_is_still_held_gives_way_to_the_next_loop_over_the_same_data():
+def test_an_iterator_that_is_still_referenced_ends_when_the_next_loop_over_the_same_data_begins():
     data, handler = list(range(5)), MemoryTraceHandler()
     with Profiler(ALWAYS, handler) as profiler:
         held = iter(profiler.batches(data))
@@ -420,7 +420,7 @@ def test_an_epoch_around_a_loop_over_batches_is_one_epoch():
 
 
 class SlowRows:
-    """A data set whose rows take a microsecond of a clock."""
+    """A data set whose rows take a microsecond each, on a fake clock."""
 
     def __init__(self, clock, num_rows):
         self.clock = clock
@@ -464,7 +464,7 @@ def test_micro_batches_are_fetched_within_their_batch():
     assert [end - begin for _, begin, end in handler.spans("event/batch")] == [2900] * 2
 
 
-def test_an_evaluation_right_after_a_step_lies_between_batches_where_a_dataloader_tells():
+def test_an_evaluation_right_after_a_step_is_between_batches_if_there_is_a_dataloader():
     data = pytest.importorskip("torch.utils.data")
     clock, handler = FakeClock(), MemoryTraceHandler()
     with Profiler(ALWAYS, handler, clock=clock) as profiler:
@@ -491,7 +491,7 @@ def test_a_dataloader_in_a_loop_over_batches_is_waited_for_once():
 # -- spans that outlast windows ----------------------------------------------------------------------------------
 
 
-def test_an_epoch_and_an_evaluation_that_outlast_a_window_are_drawn_clipped_to_it(tmp_path):
+def test_an_epoch_and_an_evaluation_that_outlast_a_window_are_in_its_trace_clipped(tmp_path):
     clock = FakeClock()
     handler = JSONTraceHandler(str(tmp_path / "traces"))
     with Profiler(cyclic_schedule(skip_first=2, warmup=0, active=1, repeat=2), handler, clock=clock) as profiler:

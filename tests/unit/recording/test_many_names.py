@@ -1,4 +1,4 @@
-"""Ever new names, as in ``kinetoscope.marker(f"step {number}")``: few are kept, and what is recorded is right."""
+"""Many new names, as in ``kinetoscope.marker(f"step {number}")``: few are kept, and the records are right."""
 
 import gc
 import tracemalloc
@@ -37,7 +37,7 @@ def skip_but_for_the_last(state):
 
 
 def bytes_of_many(ask):
-    """How much memory ever new names take, with a garbage collector that the user has switched off."""
+    """The memory that many new names take while the user has switched the garbage collector off."""
     ask_for_many(ask)
     gc.disable()
     tracemalloc.start()
@@ -54,11 +54,11 @@ def bytes_of_many(ask):
         gc.enable()
 
 
-def test_ever_new_names_of_a_library_take_no_more_and_more_memory():
+def test_many_new_names_of_a_library_do_not_fill_memory():
     assert bytes_of_many(kinetoscope.marker) < 1 << 20
 
 
-def test_ever_new_names_take_no_more_and_more_memory_in_batches_that_are_skipped():
+def test_many_new_names_do_not_fill_memory_in_skipped_batches():
     with Profiler(lambda state: ProfilerAction.SKIP, MemoryTraceHandler(), strict=True) as profiler:
         assert bytes_of_many(profiler.marker) < 1 << 20
 
@@ -83,7 +83,7 @@ def test_a_warning_says_once_what_to_do_instead(caplog):
     assert "'other " in caplog.messages[0]
 
 
-def test_a_marker_that_somebody_holds_stays_the_one_of_its_name_and_goes_on_recording():
+def test_a_marker_that_is_referenced_is_kept_and_still_records():
     handler = MemoryTraceHandler()
     held = kinetoscope.marker("held")
     with_categories = kinetoscope.marker("held", categories=("x",))
@@ -114,7 +114,7 @@ def test_a_marker_that_is_started_or_open_is_the_same_after_many_others():
     assert handler.cut_spans() == []
 
 
-def test_more_names_than_are_kept_share_one_but_for_their_digits(monkeypatch, caplog):
+def test_names_beyond_the_limit_that_differ_only_in_digits_share_one(monkeypatch, caplog):
     monkeypatch.setattr(recorder, "MOST_NAMES", 20)
     monkeypatch.setattr(recorder, "_MORE_NAMES", 3)
     handler = MemoryTraceHandler()

@@ -19,7 +19,7 @@ from kinetoscope.testing import FakeClock, MemoryTraceHandler
 
 
 class Run:
-    """A profiler that records everything, and what it has recorded once the block is left."""
+    """A profiler that records everything, and its records after the block."""
 
     def __init__(self, schedule=lambda state: ProfilerAction.ACTIVE, tick_ns=10):
         self.clock = FakeClock(monotonic_ns=1000, tick_ns=tick_ns)
@@ -72,7 +72,7 @@ def test_a_batch_that_is_skipped_records_nothing():
     assert run.handler.cycles == []
 
 
-def test_a_marker_records_only_under_the_actions_it_was_asked_for():
+def test_a_marker_records_only_during_its_actions():
     run = Run(lambda state: list(ProfilerAction)[int(state.timestamp.batch) % 4])
     with run as profiler:
         warmup_only = profiler.marker("warm", actions=[ProfilerAction.WARMUP])
@@ -188,7 +188,7 @@ def test_an_exit_stack_ends_the_span_it_entered():
     assert run.handler.cut_spans() == []
 
 
-def test_an_exception_ends_the_span_and_flies_on():
+def test_an_exception_ends_the_span_and_is_raised():
     run = Run()
     with run as profiler:
         with pytest.raises(ZeroDivisionError):
@@ -223,7 +223,7 @@ def test_each_thread_has_its_own_track():
 # -- decorator ---------------------------------------------------------------------------------------------------
 
 
-def test_a_decorated_function_returns_what_it_returned_and_keeps_its_signature():
+def test_a_decorated_function_returns_its_own_result_and_keeps_its_signature():
     run = Run()
     with run as profiler:
 
@@ -434,14 +434,14 @@ def test_a_token_ends_its_span_on_any_thread():
         thread = threading.Thread(target=marker.end, args=(token,))
         thread.start()
         thread.join()
-        marker.end(token)  # once more does nothing
+        marker.end(token)  # a second time does nothing
     assert run.durations("handed over") == [60]
 
 
 # -- boundaries --------------------------------------------------------------------------------------------------
 
 
-def test_a_span_open_at_the_end_of_a_window_is_cut_at_the_boundary_and_said_to_be():
+def test_a_span_open_at_the_end_of_a_window_is_cut_at_the_boundary_and_marked_as_cut():
     run = Run(lambda state: ProfilerAction.ACTIVE_AND_SAVE if state.timestamp.batch == 1 else ProfilerAction.ACTIVE)
     with run as profiler:
         marker = profiler.marker("long")
@@ -524,7 +524,7 @@ def test_a_counter_takes_scalars_of_numpy_and_torch():
     assert [value for _, _, value in run.handler.counters()["v"]] == [0.5, 3, 2.5]
 
 
-def test_what_is_no_number_is_left_out_of_a_counter_with_one_warning(caplog):
+def test_values_that_are_no_numbers_are_left_out_of_a_counter_with_one_warning(caplog):
     run = Run()
     with run as profiler, caplog.at_level(logging.WARNING, "kinetoscope"):
         for _ in range(3):

@@ -1,4 +1,4 @@
-"""What a run says at its end: what it recorded and where, on a terminal or in the log."""
+"""The message at the end of a run: what it recorded and where, on a terminal or in the log."""
 
 import logging
 import os
@@ -20,7 +20,7 @@ def run(profiler, batches=6):
             pass
 
 
-def test_a_line_in_the_log_says_what_there_is_and_which_command_comes_next(tmp_path, monkeypatch, caplog):
+def test_a_line_in_the_log_says_what_was_left_and_which_command_to_use(tmp_path, monkeypatch, caplog):
     monkeypatch.chdir(tmp_path)
     caplog.set_level(logging.INFO, "kinetoscope")
     run(kinetoscope.profile("runs/mine", torch=False, system=False))

@@ -1,4 +1,4 @@
-"""The Profiler in a plain loop: windows, events, errors of others, and what happens at the end."""
+"""The Profiler in a plain loop: windows, events, errors of handlers and sources, and the end."""
 
 import json
 import logging
@@ -74,7 +74,7 @@ def test_both_orders_of_arguments_build_the_same_profiler():
         assert profiler.trace_handlers == [handler]
 
 
-def test_a_schedule_that_is_none_is_refused_by_name():
+def test_an_argument_that_is_no_schedule_is_refused_by_name():
     with pytest.raises(SettingsError, match="schedule"):
         Profiler(None, MemoryTraceHandler())
 
@@ -145,7 +145,7 @@ def test_each_cycle_of_each_epoch_is_handed_over_with_the_completed_batches():
     assert [int(cycle.begin_timestamp.batch) for cycle in handler.cycles] == [1, 11]
 
 
-def test_only_the_batches_of_the_schedule_are_recorded_and_each_record_knows_its_batch():
+def test_only_the_batches_of_the_schedule_are_recorded_and_each_record_has_its_batch():
     handler = MemoryTraceHandler()
     with Profiler(cyclic_schedule(wait=2, warmup=1, active=2), handler) as profiler:
         run_batches(profiler, 20)
@@ -174,7 +174,7 @@ def test_a_run_that_ends_in_mid_window_keeps_that_window():
 
 
 @pytest.mark.parametrize("error", [ValueError("bad loss"), SystemExit(3), KeyboardInterrupt()])
-def test_an_error_in_the_loop_flies_on_and_the_window_so_far_is_kept(error):
+def test_an_error_in_the_loop_is_raised_and_the_window_so_far_is_kept(error):
     handler = MemoryTraceHandler()
     with pytest.raises(type(error)) as caught:
         with Profiler(ALWAYS, handler) as profiler:
@@ -196,7 +196,7 @@ def test_an_epoch_of_unknown_length_that_ends_in_an_active_stretch_is_saved():
     assert [int(cycle.timestamp.batch) for cycle in handler.cycles] == [4, 8]
 
 
-def test_a_schedule_that_pauses_keeps_its_window_open_and_records_nothing_meanwhile():
+def test_a_schedule_that_pauses_keeps_its_window_open_and_records_nothing_during_the_pause():
     plan = [ProfilerAction.ACTIVE, ProfilerAction.SKIP, ProfilerAction.ACTIVE_AND_SAVE, ProfilerAction.SKIP]
     handler = MemoryTraceHandler()
     with Profiler(lambda state: plan[min(state.timestamp.batch, 3)], handler) as profiler:
@@ -205,7 +205,7 @@ def test_a_schedule_that_pauses_keeps_its_window_open_and_records_nothing_meanwh
     assert [record.batch for _, record, name in cycle.records() if name.name == "event/batch"] == [0, 2]
 
 
-def test_the_records_of_a_window_lie_between_its_anchors():
+def test_the_records_of_a_window_are_between_its_anchors():
     handler = MemoryTraceHandler()
     with Profiler(cyclic_schedule(warmup=0, active=2, repeat=0), handler) as profiler:
         run_batches(profiler, 10)
@@ -277,7 +277,7 @@ class FailingAtInit(TraceHandler):
 
 
 @pytest.mark.parametrize("broken", [FailingAtCycle(), FailingAtBatch()])
-def test_what_fails_during_training_is_reported_once_switched_off_and_training_goes_on(broken, caplog):
+def test_a_source_that_fails_during_training_is_reported_once_and_switched_off_and_training_goes_on(broken, caplog):
     good = MemoryTraceHandler()
     with caplog.at_level(logging.ERROR, "kinetoscope"):
         with Profiler(cyclic_schedule(warmup=0, active=1, repeat=0), [broken, good]) as profiler:
@@ -299,7 +299,7 @@ def test_with_strict_an_error_in_the_loop_is_raised_there():
             run_batches(profiler, 1)
 
 
-def test_what_fails_while_setting_up_is_raised_and_nothing_stays_behind():
+def test_an_error_during_setup_is_raised_and_nothing_stays_behind():
     with pytest.raises(RuntimeError, match="no such folder"):
         Profiler(ALWAYS, FailingAtInit()).start()
     with Profiler(NEVER):
@@ -307,7 +307,7 @@ def test_what_fails_while_setting_up_is_raised_and_nothing_stays_behind():
 
 
 @pytest.mark.parametrize("answer", ["record", None, 3])
-def test_a_schedule_that_answers_nonsense_skips_and_is_reported(answer, caplog):
+def test_a_schedule_that_returns_no_action_skips_and_is_reported(answer, caplog):
     handler = MemoryTraceHandler()
     with Profiler(lambda state: answer, handler) as profiler:
         run_batches(profiler, 3)

@@ -1,4 +1,4 @@
-"""The recorder itself, in C and in Python: the same promises, kept by both."""
+"""The recorder, in C and in Python: both pass the same tests."""
 
 import contextlib
 import gc
@@ -84,7 +84,7 @@ def test_nothing_is_recorded_before_a_window_opens_or_after_it_closes(twin):
     assert twin.close() == []
 
 
-def test_a_with_gives_the_span_itself(twin):
+def test_a_with_returns_the_span(twin):
     span = twin.span()
     with span as inactive:
         assert inactive is span
@@ -205,7 +205,8 @@ def test_depth_counts_the_spans_open_at_the_begin(twin):
     assert depths == [(Kind.INSTANT, 3), (Kind.SPAN, 2), (Kind.SPAN, 1), (Kind.SPAN, 0)] * 2
 
 
-# -- the rarer ways in -------------------------------------------------------------------------------------------
+# -- the rarer ways to begin and end
+# ------------------------------------------------------------------------------------------
 
 
 def test_looking_up_exit_without_calling_it_changes_nothing(twin):
@@ -223,7 +224,7 @@ def test_looking_up_exit_without_calling_it_changes_nothing(twin):
     assert [name for name, _, _ in twin.spans()] == ["other", "span", "span"]
 
 
-def test_an_exit_that_somebody_kept_does_not_end_a_later_span(twin):
+def test_an_exit_method_that_was_kept_does_not_end_a_later_span(twin):
     span, other = twin.span(), twin.span("other")
     twin.open()
     with span:
@@ -264,7 +265,7 @@ def test_exit_without_enter_does_nothing(twin):
     assert twin.records() == []
 
 
-def test_a_stack_of_contexts_leaves_what_it_entered(twin):
+def test_an_exit_stack_ends_the_spans_that_it_began(twin):
     outer, inner = twin.span("outer"), twin.span("inner")
     twin.open()
     with contextlib.ExitStack() as stack:
@@ -327,7 +328,7 @@ def test_tokens_end_in_any_order_and_only_once(twin):
     assert len(twin.spans()) == 3
 
 
-def test_a_token_that_is_kept_after_its_end_ends_nothing_else(twin):
+def test_a_token_that_is_kept_after_its_end_ends_no_other_span(twin):
     span = twin.span()
     twin.open()
     kept = [span.begin() for _ in range(3)]
@@ -340,7 +341,7 @@ def test_a_token_that_is_kept_after_its_end_ends_nothing_else(twin):
     del later
 
 
-def test_an_abandoned_span_is_none(twin):
+def test_an_abandoned_span_is_not_recorded(twin):
     span = twin.span()
     twin.open()
     token = span.begin()
@@ -402,7 +403,7 @@ def test_a_counter_of_many_values_keeps_them_all(twin):
     assert [record.end for record in twin.records()] == list(range(500))
 
 
-def test_a_batch_number_stands_in_each_record(twin):
+def test_each_record_has_its_batch_number(twin):
     span = twin.span()
     twin.open()
     for batch in (3, 2**32 - 1):
@@ -437,7 +438,7 @@ class Log:
         self._call("counter", name, now_ns, dict(values))
 
 
-def test_a_listener_hears_of_everything_in_order(twin):
+def test_a_listener_gets_all_events_in_order(twin):
     twin.recorder.listener = log = Log()
     span = twin.span(edges=INSTANT_ON_BEGIN | INSTANT_ON_END)
     twin.open()
@@ -448,7 +449,7 @@ def test_a_listener_hears_of_everything_in_order(twin):
     assert log.calls[3][3] == {"span": 2}
 
 
-def test_what_a_listener_raises_is_raised_and_leaves_the_recorder_sound(twin):
+def test_an_error_of_a_listener_is_raised_and_the_recorder_still_works(twin):
     twin.recorder.listener = Log(fails="end")
     span = twin.span()
     twin.open()
@@ -475,7 +476,7 @@ def test_a_span_attached_elsewhere_records_there(twin):
     assert [name for name, _, _ in elsewhere.spans()] == ["there"]
 
 
-def test_a_recorder_and_its_spans_are_collected_when_nobody_holds_them(twin):
+def test_a_recorder_and_its_spans_are_collected_when_nothing_refers_to_them(twin):
     span = twin.span()
     twin.open()
     with span:
@@ -538,7 +539,7 @@ def test_a_thread_that_ends_inside_a_span_is_forgotten_once_that_was_cut(native,
 def test_a_folder_with_too_long_a_path_for_chunks_is_refused_and_everything_stays_in_memory(
     native, tmp_path, num_bytes
 ):
-    """``num_bytes``: how many are left for the name of a file."""
+    """``num_bytes``: how many bytes are left for the name of a file."""
     longest = os.pathconf(tmp_path, "PC_PATH_MAX") - len("/") - num_bytes - len("\0")
     folder = (str(tmp_path) + ("/" + "d" * 200) * 40)[:longest]
     os.makedirs(folder)
@@ -634,7 +635,7 @@ def test_more_records_than_one_chunk_holds_are_all_kept(twin):
 # -- what only the one in C can get wrong ------------------------------------------------------------------------
 
 
-def test_a_native_span_refuses_what_is_no_recorder_and_what_is_no_token(native):
+def test_a_native_span_accepts_only_a_recorder_and_only_its_tokens(native):
     with pytest.raises(TypeError, match="recorder"):
         native.span_type(3, 0, 0)
     with pytest.raises(TypeError, match="begin"):

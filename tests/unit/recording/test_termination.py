@@ -11,7 +11,7 @@ def test_a_dataloader_worker_that_was_forked_while_its_parent_saves_dies_of_sigt
 
     def save():
         os.write(told, b"saved")
-        return False  # as the parent answers, whose save is going on: it waits for its end
+        return False  # the parent's answer while it saves: it waits for the end of the save
 
     handler = TerminationHandler(save)
     handler.install()

@@ -1,4 +1,4 @@
-"""SystemProfiler on a real machine: what it counts, in which units, and when."""
+"""SystemProfiler on a real machine: its counters, their units, and when they are read."""
 
 import threading
 import time
@@ -18,7 +18,7 @@ EVERYTHING = {"profile_cpu": True, "profile_memory": True, "profile_disk": True,
 
 
 def counters(source, *, batches=3, schedule=lambda state: ProfilerAction.ACTIVE):
-    """What ``source`` counted while batches of 50 ms ran."""
+    """The counters of ``source`` while batches of 50 ms ran."""
     handler = MemoryTraceHandler()
     with Profiler(schedule, handler, sources=[source], strict=True) as profiler:
         for _ in profiler.batches(range(batches)):
@@ -86,7 +86,7 @@ def test_nothing_is_read_while_every_batch_is_skipped(monkeypatch):
     assert reads == []
 
 
-def test_its_thread_is_joined_at_close():
+def test_the_thread_of_the_system_profiler_is_joined_at_close():
     before = threading.active_count()
     counters(SystemProfiler())
     assert threading.active_count() == before
@@ -99,7 +99,7 @@ def test_an_interval_that_is_not_positive_is_refused(interval):
 
 
 @pytest.mark.parametrize("error", [KeyError("MemFree"), NotImplementedError(), AttributeError("x"), psutil.Error("y")])
-def test_a_reader_that_raises_anything_is_said_once_and_the_others_go_on(monkeypatch, caplog, error):
+def test_a_reader_that_raises_is_reported_once_and_the_others_go_on(monkeypatch, caplog, error):
     def fail(interval=None):
         raise error
 
@@ -113,7 +113,7 @@ def test_a_reader_that_raises_anything_is_said_once_and_the_others_go_on(monkeyp
     assert len(caplog.messages) == 1
 
 
-def test_a_reader_that_raises_what_nobody_expects_is_not_asked_again(monkeypatch):
+def test_a_reader_that_raises_an_unexpected_error_is_not_used_again(monkeypatch):
     asked = []
 
     def fail(interval=None):
@@ -132,4 +132,4 @@ def test_gpus_that_cannot_be_opened_for_any_reason_leave_the_other_readers_alone
 
     monkeypatch.setattr(nvml, "open_gpus", fail)
     assert counters(SystemProfiler(stats_thread_interval_seconds=0.01))["process"]
-    assert "No GPU is read" not in caplog.text  # nobody asked for one
+    assert "No GPU is read" not in caplog.text  # none was asked for

@@ -1,4 +1,4 @@
-"""Uploading into a folder, by fsspec's ``file://``: what arrives, what stays, what is deleted, and under which name."""
+"""Uploading into a folder, by fsspec's ``file://``: what arrives, what stays, what is deleted, and the names."""
 
 import fcntl
 import os
@@ -49,7 +49,7 @@ def upload(run_folder, rank=0, retry_for_s=0.01, **options):
 
 
 def unreachable(tmp_path):
-    """A store below a file: nothing can be put there, until the file goes."""
+    """A store below a file: uploads fail until the file is removed."""
     (tmp_path / "not-a-folder").write_text("")
     return tmp_path / "not-a-folder" / "store"
 
@@ -63,7 +63,7 @@ def test_a_file_arrives_with_its_bytes_and_its_upload_is_confirmed(run_folder, t
     assert (confirmed.size_bytes, confirmed.md5) == (5, "04a75036e9d520bb983c5ed03b8d0182")
 
 
-def test_what_the_store_refuses_stays_in_the_queue_and_arrives_the_next_time(run_folder, tmp_path):
+def test_a_file_that_the_store_refuses_stays_in_the_queue_and_arrives_the_next_time(run_folder, tmp_path):
     file = queue(run_folder, "rank0.json", "trace", unreachable(tmp_path))
     [(left, reason)] = upload(run_folder).failed
     assert (left.file, "not-a-folder" in reason) == (file, True)
@@ -115,7 +115,7 @@ def test_a_file_that_is_gone_is_reported(run_folder, tmp_path):
     assert reason.startswith("FileNotFoundError")
 
 
-def test_what_was_left_aside_is_uploaded_only_when_asked_for(run_folder, tmp_path):
+def test_files_that_were_left_aside_are_uploaded_only_when_asked_for(run_folder, tmp_path):
     file = run_folder / "traces" / "rank0.json"
     file.write_text("trace")
     add_upload(run_folder, 0, file, f"file://{tmp_path}/store/rank0.json", left_aside=True)
@@ -145,7 +145,7 @@ def test_ranks_have_queues_of_their_own(run_folder, tmp_path):
     assert [len(read_queue(run_folder, rank)) for rank in (0, 3)] == [1, 0]
 
 
-def test_a_store_that_holds_something_else_afterwards_is_not_believed(run_folder, tmp_path, monkeypatch):
+def test_an_upload_is_not_confirmed_if_the_store_holds_other_bytes(run_folder, tmp_path, monkeypatch):
     file = queue(run_folder, "rank0.json", "trace", "/store")
     [waiting] = read_queue(run_folder, 0)
     waiting.entry.write_bytes(waiting.entry.read_bytes().replace(b"file://", b"forgetful://"))
@@ -158,7 +158,7 @@ def test_a_store_that_holds_something_else_afterwards_is_not_believed(run_folder
 
     fsspec.register_implementation("forgetful", ForgetfulFileSystem, clobber=True)
     [(_, reason)] = upload(run_folder).failed
-    assert "not the same" in reason
+    assert "another checksum" in reason
     assert file.exists()
 
 
@@ -172,14 +172,14 @@ def test_a_store_that_holds_something_else_afterwards_is_not_believed(run_folder
         "Could not sign with s3cr3t-hunter22",
     ],
 )
-def test_credentials_do_not_get_into_reasons(text):
+def test_reasons_of_failures_have_no_credentials(text):
     cleaned = without_credentials(text, {"AWS_SECRET_ACCESS_KEY": "s3cr3t-hunter22", "HOME": "host"})
     assert "hunter22" not in cleaned.lower()
     assert "***" in cleaned
 
 
 class Shelf:
-    """Another trainer's place for files, which takes copies or refuses."""
+    """A store of another trainer, which copies files or refuses them."""
 
     def __init__(self, refuses=False):
         self.files, self._refuses = {}, refuses
@@ -202,7 +202,7 @@ def test_without_a_url_files_go_to_another_trainers_store_and_may_go_once_it_has
     assert not file.exists()
 
 
-def test_what_another_trainers_store_refuses_stays_here(run_folder, caplog):
+def test_files_that_another_trainers_store_refuses_stay_on_disk(run_folder, caplog):
     uploads = Uploads(run_folder, 0, None, Shelf(refuses=True))
     file = run_folder / "traces" / "rank0.json"
     file.write_text("trace")
@@ -231,7 +231,7 @@ TRACE = "{run_name}/traces/ep{epoch}-ba{batch}-rank{rank}.json"
 
 
 class NameShelf:
-    """Another trainer's place for files, which keeps only their names."""
+    """A store of another trainer, which keeps only the names of files."""
 
     def __init__(self):
         self.names = []
@@ -258,7 +258,7 @@ def test_variables_are_filled_in_and_leading_slashes_stripped(shelf, tmp_path):
     assert shelf.names == ["digits/traces/ep1-ba7-rank3.json"]
 
 
-def test_none_uploads_nothing(shelf, tmp_path):
+def test_none_as_destination_uploads_nothing(shelf, tmp_path):
     opened(RemoteName(None, "remote_file_name"), shelf, tmp_path).put(tmp_path / "x", Timestamp())
     assert shelf.names == []
 
@@ -270,7 +270,7 @@ def test_a_second_file_of_a_name_does_not_take_the_place_of_the_first(shelf, tmp
     assert shelf.names == ["3.json.gz", "3.2.json.gz"]
 
 
-def test_after_a_restart_what_was_uploaded_before_stays(shelf, tmp_path):
+def test_after_a_restart_uploaded_files_stay_in_the_store(shelf, tmp_path):
     opened(RemoteName(TRACE, "remote_file_name"), shelf, tmp_path, restart=2).put(tmp_path / "x", Timestamp())
     assert shelf.names == ["digits/traces/attempt2/ep0-ba0-rank3.json"]
 

@@ -1,4 +1,4 @@
-"""table/cache.py: where what was read once is kept, and for how long."""
+"""table/cache.py: where the cache of a file is, and how long it is kept."""
 
 import json
 import os
@@ -36,7 +36,7 @@ def make_older(path, hours):
     os.utime(path, (then, then))
 
 
-def test_beside_a_trace_of_somebody_elses_nothing_appears_and_the_users_own_cache_has_it(tmp_path, own_cache):
+def test_nothing_is_written_beside_a_trace_that_we_did_not_write_and_the_users_own_cache_is_used(tmp_path, own_cache):
     path = write(tmp_path / "theirs" / "trace.json")
     assert kinetoscope.load(path).spans.collect().height == 1
     assert names(path.parent) == ["trace.json"]
@@ -56,7 +56,7 @@ def test_in_the_folder_of_a_run_the_cache_is_beside_the_trace(tmp_path, own_cach
     assert not own_cache.exists()
 
 
-def test_two_traces_of_one_name_do_not_share_what_is_kept(tmp_path, own_cache):
+def test_two_traces_of_one_name_do_not_share_a_cache(tmp_path, own_cache):
     one, other = write(tmp_path / "a" / "trace.json", 2), write(tmp_path / "b" / "trace.json", 2)
     other.write_text(one.read_text().replace("x", "y"))
     same = one.stat()
@@ -66,7 +66,7 @@ def test_two_traces_of_one_name_do_not_share_what_is_kept(tmp_path, own_cache):
     assert len(names(own_cache)) == 2
 
 
-def test_what_was_not_used_for_longest_goes_when_there_is_too_much(tmp_path, own_cache, monkeypatch):
+def test_the_least_recently_used_cache_files_are_deleted_when_there_is_too_much(tmp_path, own_cache, monkeypatch):
     paths = [write(tmp_path / f"{number}.json") for number in range(4)]
     kept = []
     for path in paths[:3]:
@@ -82,9 +82,9 @@ def test_what_was_not_used_for_longest_goes_when_there_is_too_much(tmp_path, own
     assert sum(file.stat().st_size for file in own_cache.iterdir()) <= size_bytes * 7 // 2
 
 
-def test_what_others_may_read_from_now_does_not_go_for_a_new_one(tmp_path, own_cache, monkeypatch):
+def test_a_cache_file_that_was_just_used_is_not_deleted_for_a_new_one(tmp_path, own_cache, monkeypatch):
     first = kinetoscope.load(write(tmp_path / "0.json"))
-    first = kinetoscope.load(tmp_path / "0.json")  # it reads from the cache when it is asked
+    first = kinetoscope.load(tmp_path / "0.json")  # it reads from the cache only when it is asked
     monkeypatch.setattr(cache, "MOST_BYTES", next(own_cache.iterdir()).stat().st_size)
     assert kinetoscope.load(write(tmp_path / "1.json")).spans.collect().height == 1
     assert first.spans.collect().height == 1
@@ -92,7 +92,7 @@ def test_what_others_may_read_from_now_does_not_go_for_a_new_one(tmp_path, own_c
 
 
 @pytest.mark.parametrize("where", ["a file", "open to others", "no home"])
-def test_a_cache_that_cannot_be_had_is_no_hindrance(tmp_path, own_cache, monkeypatch, where):
+def test_a_trace_is_loaded_even_if_no_cache_can_be_written(tmp_path, own_cache, monkeypatch, where):
     if where == "a file":
         own_cache.parent.write_text("")
     elif where == "open to others":
@@ -109,7 +109,7 @@ def test_a_cache_that_cannot_be_had_is_no_hindrance(tmp_path, own_cache, monkeyp
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a folder away")
-def test_a_cache_folder_of_somebody_elses_is_not_used(tmp_path, own_cache):
+def test_a_cache_folder_of_another_user_is_not_used(tmp_path, own_cache):
     own_cache.mkdir(parents=True)
     os.chown(own_cache, 12345, 12345)
     kinetoscope.load(write(tmp_path / "trace.json"))

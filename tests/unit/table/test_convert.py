@@ -1,4 +1,4 @@
-"""table/convert.py: to Parquet and back, every event has what it had."""
+"""table/convert.py: to Parquet and back, no event loses anything."""
 
 import json
 
@@ -35,7 +35,7 @@ def plain(row):
 
 
 @pytest.mark.parametrize("suffix", [".json", ".json.gz"])
-def test_the_way_back_from_parquet_loses_nothing(tmp_path, suffix):
+def test_converting_from_parquet_loses_nothing(tmp_path, suffix):
     source, packed, back = tmp_path / "t.json", tmp_path / "t.parquet", tmp_path / f"back{suffix}"
     document = {"schemaVersion": 1, "displayTimeUnit": "ms", "baseTimeNanoseconds": 10**18, "traceEvents": EVENTS}
     source.write_text(json.dumps(document))
@@ -48,7 +48,7 @@ def test_the_way_back_from_parquet_loses_nothing(tmp_path, suffix):
 
 
 def test_pids_and_tids_that_are_text_come_back_as_text(tmp_path):
-    """Old Kineto writes the tid of a span as text, that of its flow as a number: one track, and each as it was."""
+    """Old Kineto writes a span's tid as text and its flow's tid as a number: one track, and each form is kept."""
     span = {"ph": "X", "name": "a", "pid": 7, "tid": "8", "ts": 1, "dur": 2}
     events = [
         span,

@@ -1,4 +1,4 @@
-"""table/load.py: any trace as frames, from wherever it lies; and the cache beside it."""
+"""table/load.py: any trace as frames, from any place; and the cache beside it."""
 
 import gzip
 import io
@@ -51,7 +51,7 @@ def write(path: Path, events: list[dict] | None = None, **header: Any) -> Path:
 @pytest.fixture(params=["file", "cache", "parquet"])
 def trace(request, tmp_path) -> Trace:
     """The same trace, read from its file, from the cache of an earlier reading, or from Parquet alone."""
-    (tmp_path / ".manifest").mkdir()  # as in a run's folder: what is kept is beside the file
+    (tmp_path / ".manifest").mkdir()  # as in a run's folder, so the cache is beside the file
     path = write(tmp_path / "trace.json")
     trace = kinetoscope.load(path)
     if request.param == "cache":
@@ -73,7 +73,7 @@ def test_spans_have_unix_nanoseconds_and_their_arguments(trace):
     assert json.loads(spans["args"][0]) == {"External id": 4}
 
 
-def test_tracks_are_named_and_streams_told_from_threads(trace):
+def test_tracks_have_names_and_streams_are_not_threads(trace):
     tracks = trace.tracks.filter(pl.col("num_spans") > 0).collect()
     columns = ("pid", "tid_number", "process", "thread", "thread_sort_index", "kind", "num_spans", "last_ns")
     assert tracks.select(columns).rows() == [
@@ -97,7 +97,7 @@ def test_flows_and_instants_have_rows_of_their_own(trace):
     assert trace.instants.select("ts", "name", "batch").collect().rows() == [(BASE_NS + 20_000, "saved", 3)]
 
 
-def test_metadata_is_what_stands_beside_the_events(trace):
+def test_metadata_has_the_fields_beside_the_events(trace):
     values = {key: json.loads(value) for key, value in trace.metadata.collect().rows()}
     assert values == HEADER == trace.header
     assert (trace.rank, trace.world_size, trace.base_ns, trace.has_clock) == (3, 4, BASE_NS, True)
@@ -127,7 +127,7 @@ def test_without_a_cache_nothing_is_written(tmp_path):
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_folder_that_cannot_be_written_to_is_no_hindrance(tmp_path):
+def test_a_folder_that_cannot_be_written_to_raises_no_error(tmp_path):
     path = write(tmp_path / "traces" / "trace.json")
     path.parent.chmod(0o555)
     assert kinetoscope.load(path).spans.collect().height == 2
@@ -212,7 +212,7 @@ def test_a_url_is_opened_by_fsspec(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["missing.json", "empty", "no*.json"])
-def test_where_there_is_no_trace_the_error_says_what_would_be_one(tmp_path, name):
+def test_if_there_is_no_trace_the_error_says_what_a_trace_is(tmp_path, name):
     (tmp_path / "empty").mkdir()
     with pytest.raises(TraceFileError, match=r"No trace in .*Pass a trace file"):
         kinetoscope.load(tmp_path / name)

@@ -1,4 +1,4 @@
-"""table/trace.py: what a trace says of itself, and the frames of one and of several."""
+"""table/trace.py: the description of a trace, and the frames of one trace and of several."""
 
 import json
 
@@ -35,7 +35,7 @@ def load(tmp_path, events, name="trace.json", **header):
 
 
 @pytest.mark.parametrize("times", [1, 2])
-def test_names_and_categories_answer_str(tmp_path, times):
+def test_names_and_categories_are_strings(tmp_path, times):
     for _ in range(times):  # the second time from the cache
         trace = load(tmp_path, STEP)
     found = trace.spans.filter(pl.col("name").str.contains("lin|mm$") & pl.col("category").str.ends_with("op"))
@@ -44,7 +44,7 @@ def test_names_and_categories_answer_str(tmp_path, times):
     assert trace.events.filter(pl.col("name").str.len_chars() == 3).collect().height == 1
 
 
-def test_a_trace_says_its_ranks_its_time_and_what_is_in_it(tmp_path):
+def test_a_trace_shows_its_ranks_its_time_and_its_content(tmp_path):
     trace = load(tmp_path, STEP, distributedInfo={"rank": 3, "world_size": 8})
     size = (tmp_path / "trace.json").stat().st_size
     assert repr(trace).splitlines() == [
@@ -66,7 +66,7 @@ def test_a_trace_whose_file_has_gone_still_has_a_repr(tmp_path):
     assert repr(trace) == f"<kinetoscope.Trace {tmp_path}/trace.parquet: it cannot be read any more>"
 
 
-def test_a_repr_steers_no_terminal(tmp_path):
+def test_a_repr_has_no_control_characters(tmp_path):
     assert "\x1b" not in repr(load(tmp_path, [span("x", 0, 1, category="\x1b[2J")]))
 
 

@@ -1,4 +1,4 @@
-"""table/tracks.py: spans in spans. The sweep in C and its twin in Python answer alike."""
+"""table/tracks.py: nested spans. The code in C and its twin in Python give the same result."""
 
 import random
 
@@ -12,7 +12,7 @@ from kinetoscope.table.tracks import nest_spans
 pl = pytest.importorskip("polars")
 
 
-def nested(spans, *, pure=False):
+def nested(spans, *, pure=False, clip=False):
     """self_ns, parent and depth of each span; a span is its begin, its end, and its track."""
     columns = {
         "ts": [span[0] for span in spans],
@@ -22,7 +22,7 @@ def nested(spans, *, pure=False):
     frame = pl.DataFrame(columns, schema={"ts": pl.Int64, "dur": pl.Int64, "track": pl.UInt32})
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("KINETOSCOPE_PURE", "1" if pure else "0")
-        return nest_spans(frame).rows()
+        return nest_spans(frame, clip=clip).rows()
 
 
 both = pytest.mark.parametrize(
@@ -31,7 +31,7 @@ both = pytest.mark.parametrize(
 
 
 @both
-def test_a_span_has_the_time_that_those_in_it_leave(pure):
+def test_the_own_time_of_a_span_excludes_the_spans_in_it(pure):
     step, forward, mm, other_thread, backward = (0, 100, 0), (10, 40, 0), (12, 20, 0), (0, 100, 1), (40, 90, 0)
     assert nested([step, forward, mm, other_thread, backward], pure=pure) == [
         (20, None, 0),
@@ -43,28 +43,39 @@ def test_a_span_has_the_time_that_those_in_it_leave(pure):
 
 
 @both
-def test_spans_stand_in_any_order_as_those_that_were_written_at_their_ends(pure):
+def test_spans_may_come_in_any_order_such_as_that_of_their_ends(pure):
     assert nested([(12, 20, 0), (10, 40, 0), (0, 100, 0)], pure=pure) == [(8, 1, 2), (22, 2, 1), (70, None, 0)]
 
 
 @both
-def test_of_spans_that_begin_together_the_longer_holds_the_shorter_and_of_equal_ones_the_first(pure):
+def test_if_spans_begin_together_the_longer_or_else_the_first_contains_the_other(pure):
     assert nested([(0, 5, 0), (0, 9, 0), (0, 5, 0)], pure=pure) == [(0, 1, 1), (4, None, 0), (5, 0, 2)]
 
 
 @both
-def test_spans_that_overlap_lie_side_by_side_and_no_time_is_counted_twice(pure):
+def test_spans_that_overlap_are_siblings_and_no_time_is_counted_twice(pure):
     outer, one, other, in_both = (0, 20, 0), (2, 10, 0), (5, 15, 0), (6, 9, 0)
     assert nested([outer, one, other, in_both], pure=pure) == [(7, None, 0), (8, 0, 1), (7, 0, 1), (3, 2, 2)]
 
 
 @both
-def test_what_begins_as_another_ends_does_not_lie_in_it(pure):
+def test_a_span_that_begins_when_another_ends_is_not_inside_it(pure):
     assert nested([(0, 5, 0), (5, 5, 0), (5, 8, 0), (5, 5, 0)], pure=pure) == [
         (5, None, 0),
         (0, 2, 1),
         (3, None, 0),
         (0, 2, 1),
+    ]
+
+
+@both
+def test_clipped_spans_end_with_the_span_in_which_they_began(pure):
+    outer, late, in_late, after = (0, 20, 0), (5, 30, 0), (10, 40, 0), (20, 25, 0)
+    assert nested([outer, late, in_late, after], pure=pure, clip=True) == [
+        (5, None, 0, 20),
+        (5, 0, 1, 15),
+        (10, 1, 2, 10),
+        (5, None, 0, 5),
     ]
 
 
@@ -78,7 +89,7 @@ spans = st.tuples(times, times, st.integers(0, 2)).map(lambda span: (min(span[:2
 
 
 def expected(spans):
-    """The same by the words of the documentation, one pair after the other."""
+    """The same as the documentation defines it, computed for each pair of spans."""
     order = sorted(range(len(spans)), key=lambda row: (spans[row][0], -spans[row][1], row))
     found = []
     for row, (begin, end, track) in enumerate(spans):
@@ -105,8 +116,14 @@ def _depth(parents, row):
 
 @both
 @given(st.lists(spans, max_size=40))
-def test_any_spans_nest_as_the_words_say(pure, given_spans):
+def test_any_spans_nest_as_documented(pure, given_spans):
     assert nested(given_spans, pure=pure) == expected(given_spans)
+
+
+@pytest.mark.skipif(IS_PURE, reason="no module in C, or not wanted")
+@given(st.lists(spans, max_size=40))
+def test_any_spans_are_clipped_as_in_python(given_spans):
+    assert nested(given_spans, clip=True) == nested(given_spans, pure=True, clip=True)
 
 
 @pytest.mark.skipif(IS_PURE, reason="no module in C, or not wanted")

@@ -1,4 +1,4 @@
-"""Python's garbage collector belongs to the user: what they set stays, whatever happens beside it."""
+"""The user's setting of Python's garbage collector is kept, whatever we do."""
 
 import gc
 import threading
@@ -38,7 +38,7 @@ def test_a_collector_that_was_off_stays_off():
     assert not gc.isenabled()
 
 
-def test_a_collector_that_training_switches_off_meanwhile_stays_off():
+def test_a_collector_that_training_switches_off_during_a_recording_stays_off():
     with collector_at_rest():
         training = threading.Thread(target=gc.disable)
         training.start()
@@ -51,7 +51,7 @@ def test_training_that_collects_by_hand_finds_the_collector_on_and_leaves_it_on(
         assert gc.isenabled()
 
 
-def test_thresholds_that_training_sets_meanwhile_stay():
+def test_thresholds_that_training_sets_during_a_recording_stay():
     with collector_at_rest():
         gc.set_threshold(50_000, 20, 30)
     assert gc.get_threshold() == (50_000, 20, 30)

@@ -1,4 +1,4 @@
-"""Kineto's text, however it comes in pieces, is kept event by event; what is odd in it is kept as it stands."""
+"""Kineto's text, in whatever pieces it arrives, is kept event by event; odd text is kept as it is."""
 
 import json
 import os
@@ -20,7 +20,7 @@ needs_native = pytest.mark.skipif(IS_PURE, reason="only the module in C makes li
 
 
 def span(name: str = "aten::add", begin_us: float = 1.5, duration_us: float = 2.25, args: str = '"Ev Idx": 3') -> str:
-    """As Kineto writes it: ``name`` and ``args`` are raw text."""
+    """A span as Kineto writes it: ``name`` and ``args`` are raw text."""
     return f"""
   {{
     "ph": "X",
@@ -70,7 +70,7 @@ ARGS = [
     args=st.lists(st.sampled_from(ARGS), max_size=8),
     num_bytes=st.integers(1, 700),
 )
-def test_every_event_comes_back_whatever_the_pieces(args, num_bytes):
+def test_every_event_is_returned_whatever_the_pieces(args, num_bytes):
     content = kineto(*(span(args=text.replace("\\\\", "\\"), begin_us=10 * at) for at, text in enumerate(args)))
     text = read_text(Pieces(content, num_bytes), [])
     assert events_of(text) == expected(content)
@@ -82,9 +82,9 @@ def test_wherever_the_room_for_lines_ends_all_of_a_long_text_is_made_into_lines(
     from kinetoscope._native import KinetoLines
 
     event = f'{{"ph":"X","name":"a","pid":1,"tid":1,"ts":{BEGIN_US}.125,"dur":1\n  }},'.encode()
-    events = event * (12_000_000 // len(event))  # of lines there is room for eight million bytes at once
+    events = event * (12_000_000 // len(event))  # there is room for eight million bytes of lines at once
     (tmp_path / "end").write_bytes(b"]}")
-    for num_more in range(len(event)):  # so that the room ends at each place of a line
+    for num_more in range(len(event)):  # so that the room ends at each place in a line
         found = KinetoLines(BEGIN_US * 1000 - 1000, [], (), event.replace(b"a", b"a" * num_more) + events)
         stop, num_ends = 1, 0
         with open(tmp_path / "end", "rb", buffering=0) as end:
@@ -127,7 +127,7 @@ def test_a_name_that_kineto_changed_is_put_right():
         span(args='"a": ' + "[" * 100 + "]" * 100),
     ],
 )
-def test_what_is_odd_is_kept_as_it_stands_and_so_is_all_that_follows(odd):
+def test_from_an_odd_event_on_all_text_is_kept_as_it_is(odd):
     content = kineto(span("first", 0), odd, span("last", 20))
     text = read_text(Pieces(content), [])
     assert not text.is_right
@@ -148,7 +148,7 @@ def test_a_text_that_ends_too_early_is_kept_to_its_end(cut):
 
 
 @needs_native
-def test_spans_that_overlap_are_made_to_nest_and_say_so():
+def test_spans_that_overlap_are_made_to_nest_and_their_args_say_so():
     events = [span("outer", 0, 100), span("inner", 40, 63), span("long", 50, 200), span("after", 300, 1)]
     text = read_text(Pieces(kineto(*events)), [])
     assert text.is_right
@@ -177,7 +177,7 @@ def test_long_events_come_back_and_nest_wherever_they_are(num_bytes):
 
 
 @needs_native
-def test_frames_of_threads_without_a_number_that_overlap_say_whose_track_theirs_is():
+def test_overlapping_frames_of_threads_without_a_number_are_on_a_track_with_a_name():
     frames = [span(name, begin, 9000) for name, begin in (("one", 0), ("other", 4000))]
     events = [frame.replace("cpu_op", "python_function").replace('"stream 7"', "0") for frame in frames]
     text = read_text(Pieces(kineto(*events).replace(b'"pid": 17', f'"pid": {os.getpid()}'.encode())), [])
@@ -210,7 +210,7 @@ def parents_of(path) -> dict[str, int | None]:
 
 @pytest.mark.parametrize("num_lines", range(len(FRAMES) + 1))
 def test_our_frames_go_and_their_children_are_those_of_the_frame_above(tmp_path, num_lines):
-    odd = frame("odd.py(8): odd", 10, "null", ', "note": "\u00e9"')  # from where on Python reads
+    odd = frame("odd.py(8): odd", 10, "null", ', "note": "\u00e9"')  # from here on Python reads
     text = read_text(Pieces(kineto(*FRAMES[:num_lines], odd, *FRAMES[num_lines:])), [])
     rewrite_trace([(text, {})], tmp_path / "trace.json", {})
     assert parents_of(tmp_path / "trace.json") == {
@@ -232,7 +232,7 @@ def test_without_our_frames_a_text_is_as_right_as_with_them(tmp_path):
 
 
 @needs_native
-def test_names_that_kineto_changes_are_put_right_behind_frames_of_ours():
+def test_names_that_kineto_changes_are_corrected_after_frames_of_ours():
     renamed = [Renamed(1, "kinetoscope/\u00e9.py(1): f", "unknown"), Renamed(2, "a\tb", "unknown")]
     events = [frame("train.py(1): f", 1, "null"), frame("unknown", 2, 1), span("unknown", 5)]
     text = read_text(Pieces(kineto(*events)), renamed)

@@ -1,4 +1,4 @@
-"""Metadata: any JSON value goes in, what is none is refused by name."""
+"""Metadata: any JSON value is accepted; any other value is refused, and the error names it."""
 
 import json
 
@@ -22,7 +22,7 @@ def test_a_tensor_counts_as_the_numbers_it_holds():
 
 
 @pytest.mark.parametrize("value", [float("nan"), object(), {1, 2}, {"a": float("inf")}])
-def test_what_json_cannot_hold_is_refused_and_the_key_named(value):
+def test_a_value_that_json_cannot_hold_is_refused_and_its_key_named(value):
     with pytest.raises(SettingsError, match="learning_rate"):
         encode_value("learning_rate", value)
 

@@ -1,4 +1,4 @@
-"""torch.profiler's schedule: which action falls on which step, and what each change of action does."""
+"""torch.profiler's schedule: the action of each step, and what each change of action does."""
 
 import itertools
 import warnings
@@ -29,7 +29,7 @@ def test_a_cycle_waits_warms_up_and_records_and_saves_at_its_last_step():
     assert drawn(6, wait=1, warmup=2, active=3) == ".wwrrS"
 
 
-def test_cycles_go_on_for_ever_without_repeat():
+def test_without_repeat_cycles_go_on_forever():
     assert drawn(12, wait=1, warmup=1, active=2) == ".wrS.wrS.wrS"
 
 
@@ -46,14 +46,14 @@ def test_skip_first_wait_drops_the_wait_of_the_first_cycle_only():
 
 
 class Index:
-    """Stands for an integer of numpy or torch."""
+    """A placeholder for an integer of numpy or torch."""
 
     def __index__(self) -> int:
         return 2
 
 
 @pytest.mark.parametrize("two", [Index(), 2.0], ids=["index", "float"])
-def test_what_counts_as_an_integer_in_python_counts_steps(two):
+def test_any_integer_of_python_may_be_a_number_of_steps(two):
     everywhere = {"wait": two, "warmup": two, "active": two, "repeat": two, "skip_first": two}
     assert drawn(16, **everywhere) == drawn(16, **dict.fromkeys(everywhere, 2))
     assert drawn(9, wait=2, warmup=1, active=1, skip_first_wait=two) == drawn(
@@ -62,7 +62,7 @@ def test_what_counts_as_an_integer_in_python_counts_steps(two):
 
 
 @pytest.mark.parametrize("no_count", [float("inf"), float("nan"), None])
-def test_what_is_no_count_is_refused(no_count):
+def test_a_value_that_is_no_count_is_refused(no_count):
     with pytest.raises(ScheduleError, match="active"):
         schedule(wait=0, warmup=1, active=no_count)
 
@@ -102,7 +102,7 @@ SCHEDULED = (ProfilerAction.NONE, ProfilerAction.WARMUP, ProfilerAction.RECORD, 
 RECORDING = SCHEDULED[2:]
 
 
-# What Kineto must be in before a call, and is in after it; any other order would end the process.
+# Kineto's state before and after each call; any other order would crash the process.
 KINETO = {
     KinetoCall.PREPARE: ("idle", "prepared"),
     KinetoCall.START: ("prepared", "recording"),
@@ -143,7 +143,7 @@ def test_only_transitions_that_lose_a_window_or_a_warm_up_are_called_mistakes():
 
 
 @pytest.mark.parametrize("answer", [None, 3, "RECORD", True])
-def test_a_schedule_that_answers_something_else_is_told_the_step_and_the_answer(answer):
+def test_a_schedule_that_returns_no_action_raises_an_error_with_the_step_and_the_value(answer):
     with pytest.raises(ScheduleError, match="step 7") as raised:
         check_action(answer, 7)
     assert repr(answer) in str(raised.value)

@@ -19,7 +19,7 @@ def test_members_and_filters_mix():
     assert selection.filters == {CUDA: {"GPU_MEMCPY"}}
 
 
-def test_an_iterator_is_as_good_as_a_list():
+def test_an_iterator_is_accepted_like_a_list():
     assert select_activities(iter([CPU])).activities == {CPU}
 
 
@@ -30,7 +30,7 @@ def test_an_activity_named_twice_is_a_value_error(twice):
 
 
 @pytest.mark.parametrize("wrong", [["cpu"], [None], [{"cuda": []}], [[CPU]], [1]])
-def test_what_is_no_activity_is_a_type_error_that_shows_it(wrong):
+def test_an_activity_of_another_type_raises_a_type_error_that_shows_it(wrong):
     with pytest.raises(TypeError, match="ProfilerActivity"):
         select_activities(wrong)
 
@@ -47,6 +47,6 @@ def test_the_device_is_the_one_recorded_beside_the_cpu(activities, device):
 
 
 @pytest.mark.parametrize("types", [3, "cpu_op"])
-def test_types_that_are_no_list_of_names_are_a_type_error_that_says_what_is_taken(types):
+def test_types_that_are_no_list_of_names_raise_a_type_error_that_says_what_is_accepted(types):
     with pytest.raises(TypeError, match="a list of the names"):
         select_activities([{ProfilerActivity.CPU: types}])

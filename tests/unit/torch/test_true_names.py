@@ -1,4 +1,4 @@
-"""The names that Kineto writes otherwise are found in its results."""
+"""The true names of what Kineto misspells are found in its results."""
 
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -10,7 +10,7 @@ from kinetoscope.torch.true_names import find_true_names, note_name
 
 @dataclass
 class Activity:
-    """The methods of Kineto's activity that are looked at."""
+    """The methods of Kineto's activity that we use."""
 
     name_: str
     begin: int
@@ -41,26 +41,26 @@ def test_plain_names_are_as_kineto_writes_them():
     ("name", "raw"),
     [('q"', 'q"'), ("a\\b", "a/b"), ("tab\t", "unknown"), ("l\nm", "lm"), ("\u00e9", "unknown"), ("\x7f", "unknown")],
 )
-def test_a_name_that_kineto_changes_is_found_with_what_it_writes(name, raw):
+def test_a_name_that_kineto_changes_is_found_by_the_text_that_kineto_writes(name, raw):
     names = names_of(Activity("plain", 5, 9), Activity(name, 5, 9))
     assert names.by_span == {(5, 4): [name]}
     assert [(one.number, one.name, one.raw) for one in names.in_order or ()] == [(1, name, raw)]
 
 
-def test_the_order_holds_over_many_activities():
+def test_the_order_of_many_activities_is_kept():
     activities = [
         Activity(f"odd\t{number}" if number % 1000 == 7 else "plain", number, number + 1) for number in range(5000)
     ]
     assert [one.number for one in names_of(*activities).in_order or ()] == [7, 1007, 2007, 3007, 4007]
 
 
-def test_before_torch_2_13_nothing_tells_the_order():
+def test_before_torch_2_13_the_order_is_not_known():
     before = SimpleNamespace(events=lambda: [Activity("plain", 0, 1), Activity("q\t", 5, 9)])
     assert (find_true_names(before).by_span, find_true_names(before).in_order) == ({(5, 4): ["q\t"]}, None)
 
 
 def since_torch_2_14(*events: Activity, activity: str):
-    """Results whose activity has apostrophes for the quotes of the event."""
+    """Results whose activity has apostrophes where the event has quotes."""
     return SimpleNamespace(trace_activities=lambda: [Activity(activity, 5, 9)], events=lambda: list(events))
 
 

@@ -40,7 +40,7 @@ def test_a_name_longer_than_any_file_can_have_is_refused_before_it_is_made(text)
 
 
 @pytest.mark.parametrize("text", ["{rank.real}", "{run_name.__class__}", "{run_name[0]}", "{rank:x-y}", "{run_name:d}"])
-def test_what_could_not_be_filled_in_later_is_refused_at_once(text):
+def test_a_name_that_could_not_be_filled_in_later_is_refused_at_once(text):
     with pytest.raises(FileNameError, match=r"unknown variable|is not a format"):
         FileNameFormat(text)
 

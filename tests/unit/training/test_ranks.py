@@ -21,7 +21,7 @@ def test_an_environment_variable_that_is_no_number_is_named():
         current_ranks({"RANK": "five"})
 
 
-def test_ranks_of_a_run_agree_on_a_name_without_talking():
+def test_ranks_of_a_run_agree_on_a_name_without_communication():
     node = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
     names = {run_name_all_ranks_agree_on(Ranks(rank, rank, 2, 2, 0), f"now-{rank}", node) for rank in (0, 1)}
     assert len(names) == 1

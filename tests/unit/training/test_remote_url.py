@@ -7,7 +7,7 @@ from kinetoscope.training.remote_url import check_url, parse_url
 
 
 @pytest.mark.parametrize("url", ["s3://bucket/runs", "file:///mnt/runs", "memory://runs", "s3://bucket/a@b:c"])
-def test_a_url_that_a_library_here_knows_is_taken(url):
+def test_a_url_that_an_installed_library_supports_is_accepted(url):
     check_url(url, "upload_to")
 
 
@@ -87,5 +87,5 @@ def test_a_place_is_below_another_by_its_scheme_host_and_path(url, place):
         ("memory://evil/runs", "memory://host/runs"),
     ],
 )
-def test_a_place_that_only_looks_alike_is_not_below(url, place):
+def test_a_url_that_only_begins_alike_is_not_below(url, place):
     assert not parse_url(url, "url").is_below(parse_url(place, "--to"))

@@ -1,4 +1,4 @@
-"""A folder that somebody else filled: whatever its files name, nothing outside is read, written or deleted."""
+"""A folder from another person: whatever its files name, nothing outside is read, written or deleted."""
 
 import contextlib
 import os
@@ -31,7 +31,7 @@ def run(tmp_path, outside):
     return RunFolder(folder)
 
 
-DEEDS = {
+OPERATIONS = {
     "open": lambda run, name: run.open(name).close(),
     "append": lambda run, name: run.open(name, "ab").close(),
     "create": lambda run, name: run.open(name, "xb").close(),
@@ -58,51 +58,51 @@ NAMES = [
 ]
 
 
-@pytest.mark.parametrize("deed", DEEDS)
+@pytest.mark.parametrize("operation", OPERATIONS)
 @pytest.mark.parametrize("name", NAMES, ids=ascii)
-def test_a_name_that_is_absolute_or_goes_up_or_is_no_text_is_refused(run, deed, name):
+def test_a_name_that_is_absolute_or_goes_up_or_is_no_text_is_refused(run, operation, name):
     with pytest.raises(UnsafePathError, match="is not used"):
-        DEEDS[deed](run, name)
+        OPERATIONS[operation](run, name)
 
 
-@pytest.mark.parametrize("deed", sorted(set(DEEDS) - {"write", "create", "delete", "delete_empty"}))
+@pytest.mark.parametrize("operation", sorted(set(OPERATIONS) - {"write", "create", "delete", "delete_empty"}))
 @pytest.mark.parametrize("name", ["link", "dangling", "real/link", "link/file"])
-def test_a_link_is_not_followed_wherever_in_the_name_it_stands(run, outside, deed, name):
+def test_a_link_is_not_followed_at_any_place_in_the_name(run, outside, operation, name):
     with pytest.raises(UnsafePathError, match="symbolic link"):
-        DEEDS[deed](run, name)
+        OPERATIONS[operation](run, name)
     assert sorted(os.listdir(outside)) == ["file"]
 
 
-@pytest.mark.parametrize("deed", ["write", "create", "delete", "delete_empty", "delete_folder", "make_folder"])
-def test_nothing_is_changed_through_a_link_to_a_folder(run, outside, deed):
+@pytest.mark.parametrize("operation", ["write", "create", "delete", "delete_empty", "delete_folder", "make_folder"])
+def test_nothing_is_changed_through_a_link_to_a_folder(run, outside, operation):
     (outside / "empty").mkdir()
     with pytest.raises(OSError, match="link"):
-        DEEDS[deed](run, "link/empty")
+        OPERATIONS[operation](run, "link/empty")
     assert sorted(os.listdir(outside)) == ["empty", "file"]
     assert (outside / "file").read_bytes() == SECRET
 
 
-def test_a_file_is_written_in_place_of_a_link_and_what_the_link_named_stays(run, outside):
+def test_a_file_replaces_a_link_and_the_links_target_is_unchanged(run, outside):
     run.write("real/link", b"new")
     assert run.read("real/link") == b"new"
     assert (outside / "file").read_bytes() == SECRET
 
 
-def test_a_link_is_deleted_and_what_it_named_stays(run, outside):
+def test_a_link_is_deleted_and_its_target_stays(run, outside):
     run.delete("link")
     run.delete("real/link")
     assert (outside / "file").read_bytes() == SECRET
     assert run.names() == ["dangling", "real"]
 
 
-def test_a_folder_is_deleted_with_all_in_it_but_not_what_its_links_name(run, outside):
+def test_a_folder_is_deleted_with_its_content_but_not_the_targets_of_its_links(run, outside):
     (run.path / "real" / "below" / "link").symlink_to(outside)
     run.delete_folder("real")
     assert (outside / "file").read_bytes() == SECRET
     assert not (run.path / "real").exists()
 
 
-def test_the_folder_itself_may_be_reached_through_a_link_as_the_user_gave_it(run, tmp_path):
+def test_the_path_of_the_run_folder_may_contain_links(run, tmp_path):
     (tmp_path / "mine").symlink_to(run.path)
     mine = RunFolder(tmp_path / "mine")
     assert mine.read("real/file") == b"here"
@@ -131,11 +131,11 @@ def test_files_are_made_read_appended_to_renamed_and_deleted(run):
     assert run.names("a") == []
 
 
-def test_a_named_pipe_is_no_file_and_nobody_waits_at_it(run):
+def test_a_named_pipe_is_no_file_and_is_not_waited_for(run):
     os.mkfifo(run.path / "pipe")
-    for deed in ("read", "append"):
+    for operation in ("read", "append"):
         with pytest.raises(OSError, match=r"pipe|No such device"):
-            DEEDS[deed](run, "pipe")
+            OPERATIONS[operation](run, "pipe")
     assert not run.is_file("pipe")
 
 
@@ -146,18 +146,18 @@ def test_a_file_that_has_a_second_name_is_read_but_not_changed(run, outside):
         run.open("second", "ab")
 
 
-def test_a_file_of_terabytes_that_holds_nothing_is_not_read(run):
+def test_an_empty_sparse_file_of_terabytes_is_not_read(run):
     with (run.path / "huge").open("wb") as stream:
         stream.truncate(1 << 40)
     with pytest.raises(UnsafePathError, match="too large"):
         run.read("huge")
 
 
-@pytest.mark.parametrize("deed", ["open", "append", "read", "write", "delete_folder", "delete_empty"])
+@pytest.mark.parametrize("operation", ["open", "append", "read", "write", "delete_folder", "delete_empty"])
 @pytest.mark.parametrize("name", [".", "./", "././."])
-def test_the_folder_itself_is_no_file_and_is_not_deleted(run, deed, name):
+def test_the_run_folder_itself_cannot_be_opened_or_deleted(run, operation, name):
     with pytest.raises(UnsafePathError, match="folder itself"):
-        DEEDS[deed](run, name)
+        OPERATIONS[operation](run, name)
     assert run.names(name) == run.names()
 
 
@@ -166,7 +166,7 @@ def test_a_name_too_long_for_the_file_system_is_an_error_of_the_file_system(run)
         run.read("x" * 5000)
 
 
-def test_what_is_not_there_is_not_there(run):
+def test_a_missing_file_has_no_status_and_no_names(run):
     assert run.status("nothing") is None
     assert run.status("nothing/below") is None
     assert run.names("nothing") == []
@@ -183,7 +183,7 @@ def test_the_refusal_is_an_error_of_ours_and_one_of_the_system():
 def test_no_descriptor_stays_open(run):
     before = len(os.listdir("/proc/self/fd"))
     for name in [*NAMES, "link", "real/file", "real/link", "nothing/there", "dangling"]:
-        for deed in ("open", "names", "path_of", "append"):
+        for operation in ("open", "names", "path_of", "append"):
             with contextlib.suppress(OSError):
-                DEEDS[deed](run, name)
+                OPERATIONS[operation](run, name)
     assert len(os.listdir("/proc/self/fd")) == before

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from kinetoscope import Timestamp
 
 
-def test_a_batch_counts_everywhere_an_epoch_begins_its_own_counts_anew():
+def test_a_batch_increases_all_counts_and_an_epoch_resets_its_own():
     second = timedelta(seconds=1)
     timestamp = Timestamp().to_next_batch(samples=8, tokens=100, duration=second).to_next_batch(samples=8)
     assert (timestamp.batch, timestamp.batch_in_epoch, timestamp.sample, timestamp.token) == (2, 2, 16, 100)
@@ -37,5 +37,5 @@ def test_a_timestamp_survives_pickling_and_compares_by_its_counts(epoch, batch):
     assert again != timestamp.to_next_batch()
 
 
-def test_its_text_shows_what_is_not_zero():
+def test_the_text_of_a_timestamp_shows_counts_that_are_not_zero():
     assert repr(Timestamp(epoch=1, batch=7)) == "Timestamp(epoch=1, batch=7)"

@@ -24,7 +24,7 @@ def test_a_file_appears_when_it_is_complete_and_not_before(tmp_path):
     assert os.listdir(path.parent) == ["file"]
 
 
-def test_an_error_leaves_what_was_there_before_and_nothing_else(tmp_path):
+def test_after_an_error_only_the_earlier_files_are_there(tmp_path):
     path = tmp_path / "file"
     path.write_bytes(b"old")
     with pytest.raises(ZeroDivisionError), atomic_file(path) as stream:
@@ -34,7 +34,7 @@ def test_an_error_leaves_what_was_there_before_and_nothing_else(tmp_path):
     assert os.listdir(tmp_path) == ["file"]
 
 
-def test_its_mode_obeys_the_umask(tmp_path):
+def test_the_mode_of_a_file_follows_the_umask(tmp_path):
     before = os.umask(0o022)
     try:
         with atomic_file(tmp_path / "file"):
@@ -89,7 +89,7 @@ WRITER = """
 """
 
 
-def test_what_a_killed_writer_left_half_written_goes_and_what_a_living_one_writes_stays(tmp_path):
+def test_half_written_files_of_a_killed_writer_are_removed_and_those_of_a_living_one_stay(tmp_path):
     living, dead = start(WRITER, tmp_path), start(WRITER, tmp_path)
     assert len(os.listdir(tmp_path)) == 4
     kill(dead)
@@ -102,7 +102,7 @@ def test_what_a_killed_writer_left_half_written_goes_and_what_a_living_one_write
     assert os.listdir(tmp_path) == []
 
 
-def test_what_this_process_itself_writes_stays(tmp_path):
+def test_files_that_this_process_writes_stay(tmp_path):
     with atomic_file(tmp_path / "file") as stream:
         remove_partials(tmp_path)
         stream.write(b"whole")
@@ -113,7 +113,7 @@ def test_what_this_process_itself_writes_stays(tmp_path):
     assert os.listdir(tmp_path) == ["file"]
 
 
-def test_another_machines_goes_only_when_nobody_has_written_to_it_for_a_day(tmp_path):
+def test_another_machines_leftovers_are_deleted_only_a_day_after_their_last_write(tmp_path):
     others = [tmp_path / f".trace.json.0000000{number}-00000000.partial" for number in range(2)]
     for path in others:
         path.touch()
@@ -124,7 +124,7 @@ def test_another_machines_goes_only_when_nobody_has_written_to_it_for_a_day(tmp_
     assert others[1].exists()
 
 
-def test_where_there_are_no_locks_age_decides(tmp_path, monkeypatch):
+def test_without_locks_age_decides(tmp_path, monkeypatch):
     def no_locks(descriptor, operation):
         raise OSError(95, "Operation not supported")
 
@@ -137,7 +137,7 @@ def test_where_there_are_no_locks_age_decides(tmp_path, monkeypatch):
         assert not partial.exists()
 
 
-def test_on_a_system_that_knows_no_locks_age_decides(tmp_path, monkeypatch):
+def test_on_a_system_without_locks_age_decides(tmp_path, monkeypatch):
     monkeypatch.setattr(partial_files, "fcntl", None)
     with partial_file(tmp_path / "ours") as partial, temporary_folder(tmp_path) as folder:
         remove_partials(tmp_path)
@@ -149,7 +149,7 @@ def test_on_a_system_that_knows_no_locks_age_decides(tmp_path, monkeypatch):
     assert os.listdir(tmp_path) == []
 
 
-def test_files_of_others_stay_whatever_they_are_called(tmp_path):
+def test_files_of_other_programs_stay_whatever_their_names(tmp_path):
     names = [".download.partial", "trace.json.0123abcd-0123abcd.partial", ".trace.json", ".x.12-0.partial"]
     for name in names:
         (tmp_path / name).touch()
@@ -159,13 +159,13 @@ def test_files_of_others_stay_whatever_they_are_called(tmp_path):
     assert len(os.listdir(tmp_path)) == len(names) + 2
 
 
-def test_a_folder_that_is_not_there_or_not_a_folder_is_no_trouble(tmp_path):
+def test_a_missing_folder_or_a_file_in_its_place_raises_no_error(tmp_path):
     (tmp_path / "file").touch()
     remove_partials(tmp_path / "file")
     remove_partials(tmp_path / "missing")
 
 
-def test_many_who_write_and_many_who_clean_up_do_not_meet(tmp_path):
+def test_many_writers_and_many_cleanups_do_not_disturb_each_other(tmp_path):
     program = """
         import sys
         from pathlib import Path
@@ -202,7 +202,7 @@ def test_a_temporary_folder_is_for_its_user_alone_and_gone_at_the_end(tmp_path, 
 
 
 @pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGTERM])
-def test_what_a_killed_process_left_among_the_systems_temporary_files_goes_at_the_next_use(tmp_path, sign):
+def test_temporary_files_of_a_killed_process_are_removed_at_the_next_use(tmp_path, sign):
     writer = start(WRITER, tmp_path)
     writer.send_signal(sign)
     kill(writer)
@@ -217,7 +217,7 @@ def test_what_a_killed_process_left_among_the_systems_temporary_files_goes_at_th
     assert not [name for name in os.listdir(tmp_path) if "trace" in name]
 
 
-def test_a_forked_child_that_lives_on_keeps_what_its_parent_left_until_it_ends(tmp_path):
+def test_the_files_of_a_dead_parent_stay_until_its_forked_child_ends(tmp_path):
     program = """
         import os, sys, time
         from pathlib import Path

@@ -32,7 +32,7 @@ class Busy:
         self.num_calls += 1
 
     def profile(self):
-        """What the thread itself sees as its profile function."""
+        """The thread's own profile function."""
         self._answered.clear()
         self._ask.set()
         assert self._answered.wait(30)
@@ -56,7 +56,7 @@ def users_thread(target):
     return threading.Thread(target=target)
 
 
-def test_a_thread_of_ours_is_no_longer_profiled_though_it_is_in_the_middle_of_something():
+def test_a_busy_thread_of_ours_is_no_longer_profiled():
     with Busy(own_thread) as busy:
         assert busy.profile() is not None
         assert busy.num_calls > 0
@@ -80,7 +80,7 @@ def test_a_thread_that_has_ended_is_left_alone():
 
 
 @pytest.mark.skipif(not hasattr(threading, "setprofile_all_threads"), reason="new in CPython 3.12")
-def test_a_profile_of_all_threads_as_python_itself_begins_it_spares_ours():
+def test_a_profile_of_all_threads_does_not_include_our_threads():
     with Busy(users_thread) as users, Busy(own_thread) as ours:
         threading.setprofile_all_threads(users._count)
         spare_own_threads()
@@ -103,7 +103,7 @@ def test_a_forked_child_has_threads_of_its_own_only():
         assert os.waitpid(child, 0)[1] == 0
 
 
-def test_a_thread_whose_target_raises_is_no_longer_one_of_ours(monkeypatch):
+def test_a_thread_whose_target_raises_is_no_longer_listed_as_ours(monkeypatch):
     monkeypatch.setattr(threading, "excepthook", lambda arguments: None)
     thread = own_thread(lambda: 1 / 0)
     thread.start()

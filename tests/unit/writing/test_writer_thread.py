@@ -34,7 +34,7 @@ def test_a_job_that_raises_is_reported_and_the_next_one_runs():
     assert seen == [1]
 
 
-def test_drain_waits_for_what_was_submitted_and_no_longer_than_told():
+def test_drain_waits_for_submitted_jobs_and_no_longer_than_its_timeout():
     writer, gate = WriterThread(), threading.Event()
     writer.submit("slow", gate.wait)
     assert not writer.drain(0.05)
@@ -91,7 +91,7 @@ def test_a_child_forked_while_another_thread_submits_does_not_hang():
     writer, locked, forked = WriterThread(), threading.Event(), threading.Event()
 
     def hold_the_lock():
-        with writer._changed:  # what submit() does for an instant
+        with writer._changed:  # submit() does this for a moment
             locked.set()
             forked.wait()
 
@@ -110,7 +110,7 @@ def test_a_child_forked_while_another_thread_submits_does_not_hang():
 
 
 def wait_for(child, seconds):
-    """The exit status of ``child``; kills it, and says None, if it takes longer."""
+    """The exit status of ``child``; kills it and returns None if it takes longer."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         pid, status = os.waitpid(child, os.WNOHANG)
@@ -122,7 +122,7 @@ def wait_for(child, seconds):
     return None
 
 
-def test_a_job_knows_whether_somebody_waits_for_it():
+def test_a_job_knows_whether_it_is_waited_for():
     found, go_on = [], threading.Event()
 
     def look() -> None:
@@ -155,7 +155,7 @@ def test_a_job_that_would_end_its_thread_is_reported_and_the_next_one_runs(error
     assert (reported, seen) == ([error], [1])
 
 
-def test_who_waits_learns_of_a_thread_that_has_died_and_does_the_rest(monkeypatch):
+def test_if_the_writer_thread_has_died_the_waiting_thread_does_the_rest(monkeypatch):
     monkeypatch.setattr(threading, "excepthook", lambda arguments: None)
     seen, forward = [], threading.Event()
     writer = WriterThread(on_error=lambda name, error: 1 / 0)
