@@ -17,18 +17,11 @@ from kinetoscope.writing.atomic_file import abandon_partials
 
 # Each verb and what it does. Its module has add_arguments(parser) and run(arguments) -> exit code.
 _VERBS = {
-<<<<<<< HEAD
-    "summary": "say where the time of a run went, and what would shorten it",
-    "info": "say what is in traces: ranks, clocks, time, batches, categories, sizes",
-    "recover": "make traces of what a killed run had not saved",
-    "upload": "upload what a run could not, and confirm it",
-    "merge": "put the traces of many ranks and cycles into one, on one clock",
-=======
+    "summary": "show where the time of a run went, and what would shorten it",
     "info": "show what is in traces: ranks, clocks, times, batches, categories, sizes",
     "recover": "make traces of what a killed run did not save",
     "upload": "upload what a run could not upload, and confirm it",
     "merge": "merge the traces of many ranks and cycles into one, on one clock",
->>>>>>> main
     "convert": "write traces in another format",
     "check": "show what is wrong with traces, and repair them",
 }

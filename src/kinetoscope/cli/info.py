@@ -29,14 +29,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-<<<<<<< HEAD
-    """Prints what is in the traces; 1 if one of them needed repairs, else 0."""
-    traces = load_all(arguments.inputs, cache=not arguments.no_cache)
-=======
     """Prints what is in the traces. Returns 1 if one of them needed repairs, else 0."""
-    names = [found for name in arguments.inputs for found in ([name] if is_single(name) else find_traces(name))]
-    traces = work_on_each("reading", partial(_load, cache=not arguments.no_cache), names)
->>>>>>> main
+    traces = load_all(arguments.inputs, cache=not arguments.no_cache)
     summaries = [summarize_trace(trace) for trace in traces]
     if arguments.json:
         for summary in summaries:
