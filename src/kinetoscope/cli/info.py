@@ -1,4 +1,4 @@
-"""cli: ``kinetoscope info``. Traces flow in; one screen about what is in them flows out."""
+"""``kinetoscope info``: shows on one screen what is in traces."""
 
 import argparse
 import json
@@ -16,11 +16,11 @@ _MOST_TRACES = 40
 _EXAMPLES = """\
 examples:
   kinetoscope info trace.json.gz
-      ranks, clock, span of time, batches, categories, sizes
+      ranks, clock, time, batches, categories, sizes
   kinetoscope info runs/digits
-      the ranks of a run, also of one that is still recording
+      the ranks of a run, even while it is still recording
   torch-job | kinetoscope info - --json
-      of a pipe, for programs
+      from a pipe, as JSON for programs
 """
 
 
@@ -28,12 +28,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of ``info``."""
     parser.epilog = _EXAMPLES
     parser.add_argument("inputs", metavar="INPUT", nargs="+", help="trace files, folders, globs, URLs, or - for stdin")
-    parser.add_argument("--json", action="store_true", help="one JSON object per trace, a line each")
-    parser.add_argument("--no-cache", action="store_true", help="neither read nor write what was kept of traces")
+    parser.add_argument("--json", action="store_true", help="print one JSON object per trace and line")
+    parser.add_argument("--no-cache", action="store_true", help="neither read nor write the cache of traces")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Prints what is in the traces; 1 if one of them needed repairs, else 0."""
+    """Prints what is in the traces. Returns 1 if one of them needed repairs, else 0."""
     names = [found for name in arguments.inputs for found in ([name] if is_single(name) else find_traces(name))]
     traces = work_on_each("reading", partial(_load, cache=not arguments.no_cache), names)
     summaries = [summarize_trace(trace) for trace in traces]

@@ -30,7 +30,7 @@ _DEVICE_CATEGORIES = ("kernel", "gpu_memcpy", "gpu_memset", "Kernel", "Memcpy", 
 
 
 def build_tracks(events: "pl.LazyFrame", places: list[tuple[Any, Any]]) -> "pl.DataFrame":
-    """One row per track: its pid and tid (as text, and as numbers where they are), what the trace calls it, its
+    """One row per track: its pid and tid (as text, and as numbers if they are numbers), its names in the trace, its
     ``kind`` (``thread`` or ``stream``), its number of spans, and its first and last nanosecond."""
     pl = import_polars()
     texts = {"pid": _texts([pid for pid, _ in places]), "tid": _texts([tid for _, tid in places])}
@@ -59,13 +59,13 @@ def _texts(values: list[Any]) -> list[str | None]:
 
 
 def _number(text: str | None) -> int | None:
-    """A pid or tid as a number where it is one: "stream 7" of old traces is 7."""
+    """A pid or tid as a number, if it is one; "stream 7" of old traces is 7."""
     digits = (text or "").removeprefix("stream ")
     return int(digits) if digits.removeprefix("-").isdecimal() and len(digits) <= 18 and digits.isascii() else None
 
 
 def _described(events: "pl.LazyFrame", places: list[tuple[Any, Any]]) -> dict[str, list[Any]]:
-    """What metadata events say of each track: those of a process count for all its tracks."""
+    """What metadata events say about each track. Those of a process apply to all its tracks."""
     pl = import_polars()
     rows = events.filter(pl.col("kind") == "metadata").select("name", "track", "args").collect()
     of_process: defaultdict[str, dict[Any, Any]] = defaultdict(dict)
@@ -111,7 +111,7 @@ def _measured(events: "pl.LazyFrame") -> "pl.DataFrame":
 
 
 def counter_rows(events: Iterable[tuple[int, int, str, str, bytes | None]]) -> dict[str, list[Any]]:
-    """Counter events, each with the values of several series, as one row per value. What is no number is left out."""
+    """Counter events, each with the values of several series, as one row per value. Other values are left out."""
     rows: dict[str, list[Any]] = {name: [] for name in ("ts", "track", "name", "category", "series", "value")}
     for ts, track, name, category, args in events:
         values = decode_json_text(args) if args else {}
@@ -123,9 +123,9 @@ def counter_rows(events: Iterable[tuple[int, int, str, str, bytes | None]]) -> d
 
 
 def nest_spans(spans: "pl.DataFrame") -> "pl.DataFrame":
-    """Of each row of ``ts``, ``dur`` and ``track``: ``self_ns``, ``parent`` (a row, or null) and ``depth``.
+    """For each row of ``ts``, ``dur`` and ``track``: ``self_ns``, ``parent`` (a row, or null) and ``depth``.
 
-    ``self_ns`` is what of a span none of those directly in it covers.
+    ``self_ns`` is the part of a span that none of its direct children covers.
     """
     pl = import_polars()
     spans = spans.select(pl.col("ts", "dur").cast(pl.Int64), pl.col("track").cast(pl.UInt32))
@@ -137,7 +137,7 @@ def nest_spans(spans: "pl.DataFrame") -> "pl.DataFrame":
 
 
 class _Sweep:
-    """The same as `src/native/scan/nested.c` does, and its judge."""
+    """The twin of `src/native/scan/nested.c`, and the reference for its tests."""
 
     def __init__(self, spans: "pl.DataFrame") -> None:
         num_spans = len(spans)
@@ -145,7 +145,7 @@ class _Sweep:
         self._parents: list[int | None] = [None] * num_spans
         self._depths = [0] * num_spans
         self.columns: dict[str, list[Any]] = {"self_ns": self._own_ns, "parent": self._parents, "depth": self._depths}
-        self._open: list[tuple[int, int]] = []  # the end and the row of each span that is open
+        self._open: list[tuple[int, int]] = []  # the end and the row of each open span
         self._covered_until: dict[int, int] = {}
         last_track = None
         for track, row, begin_ns, end_ns in _in_order(spans):
@@ -155,7 +155,7 @@ class _Sweep:
             self._add(row, begin_ns, end_ns)
 
     def _add(self, row: int, begin_ns: int, end_ns: int) -> None:
-        # What ends before this one holds nothing any more that this one does not hold as well.
+        # A span that ends before this one can contain nothing later that this one does not contain too.
         while self._open and (self._open[-1][0] < end_ns or self._open[-1][0] <= begin_ns):
             self._covered_until.pop(self._open.pop()[1])
         self._own_ns[row], self._depths[row] = end_ns - begin_ns, len(self._open)
@@ -170,7 +170,7 @@ class _Sweep:
 
 
 def _in_order(spans: "pl.DataFrame") -> Any:
-    """Track by track, track, row, begin and end of each span: what begins first, and of these what ends last."""
+    """Track, row, begin and end of each span, by track, begin, and latest end first."""
     pl = import_polars()
     ends = pl.col("ts") + pl.col("dur").clip(0)
     rows = spans.with_row_index("row").select("track", "row", "ts", end=ends)
