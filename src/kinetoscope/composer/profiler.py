@@ -160,8 +160,8 @@ class Profiler(AnyProfiler, TrainerCallback):
     def start(self) -> NoReturn:
         """Raises `ProfilerStateError`, because the Trainer starts this profiler."""
         raise ProfilerStateError(
-            "Only a Trainer can start this Profiler: Trainer(profiler=...). In a loop of your own, use "
-            "kinetoscope.Profiler."
+            "Only a Trainer can start this Profiler, through bind_to_state(): Trainer(profiler=...). In a loop of your "
+            "own, use kinetoscope.Profiler."
         )
 
     # -- what a user touches ----------------------------------------------------------------------------------
