@@ -202,6 +202,25 @@ def test_an_iterator_that_is_still_referenced_ends_when_the_next_loop_over_the_s
     assert handler.spans("event/eval") == []
 
 
+def test_what_is_recorded_in_a_window_of_many_epochs_knows_its_epoch():
+    handler = MemoryTraceHandler()
+    with Profiler(ALWAYS, handler) as profiler:
+        run_batches(profiler, 2, epochs=3)
+    (cycle,) = handler.cycles
+    begins = [record.begin for _, record, name in cycle.records() if name.name == "event/batch"]
+    assert [cycle.epoch_at(begin_ns) for begin_ns in sorted(begins)] == [0, 0, 1, 1, 2, 2]
+
+
+def test_a_loop_that_was_taken_for_left_and_goes_on_is_an_epoch_of_its_own():
+    diary, data = Diary(), range(3)
+    with Profiler(NEVER, [], sources=[diary]) as profiler:
+        first = iter(profiler.batches(data))
+        next(first)
+        assert list(profiler.batches(data)) == [0, 1, 2]
+        assert list(first) == [1, 2]
+        assert diary.events.count("epoch_start") == diary.events.count("epoch_end") == 3
+
+
 def test_batches_are_given_one_by_one_to_who_asks_for_the_next():
     with Profiler(NEVER) as profiler:
         batches = profiler.batches(range(3))
