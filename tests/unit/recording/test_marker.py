@@ -14,6 +14,7 @@ import pytest
 import kinetoscope
 from kinetoscope import ProfilerAction
 from kinetoscope.errors import MarkerError
+from kinetoscope.live.record import Kind
 from kinetoscope.recording.profiler import Profiler
 from kinetoscope.testing import FakeClock, MemoryTraceHandler
 
@@ -49,6 +50,20 @@ def test_without_a_profiler_running_a_marker_records_nothing_and_works():
     marker.instant()
     marker.counter({"a": 1})
     assert marker(lambda: 3)() == 3
+
+
+def test_spans_instants_and_counters_are_recorded_in_the_actions_of_their_marker_only():
+    actions = [ProfilerAction.WARMUP, ProfilerAction.ACTIVE, ProfilerAction.ACTIVE_AND_SAVE]
+    run = Run(lambda state: actions[int(state.timestamp.batch) % 3])
+    with run as profiler:
+        marker = profiler.marker("work", actions=[ProfilerAction.ACTIVE])
+        for _ in profiler.batches(range(3)):
+            marker.instant()
+            marker.counter(1)
+            with marker:
+                pass
+    records = [record for cycle in run.handler.cycles for _, record, name in cycle.records() if name.name == "work"]
+    assert sorted((record.kind, record.batch) for record in records) == [(kind, 1) for kind in Kind]
 
 
 def test_a_span_has_the_nanoseconds_at_which_it_began_and_ended():
