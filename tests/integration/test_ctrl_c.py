@@ -78,7 +78,7 @@ def test_ctrl_c_before_anything_is_written_says_so(tmp_path):
         write(tmp_path / f"{name}.json")
     command = ["-c", STUCK, "convert", "large.json", "large2.json", "out", "--to", ".json.gz", "--jobs", "1"]
     err = interrupted(command, tmp_path, lambda: any(tmp_path.glob("out/.large*.partial")))
-    assert err == "kinetoscope convert: interrupted. No file is written, and no incomplete one is left.\n"
+    assert err == "kinetoscope convert: interrupted. No file was written, and no incomplete file is left.\n"
     assert os.listdir(tmp_path / "out") == []
 
 

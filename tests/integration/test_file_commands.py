@@ -137,7 +137,7 @@ def test_many_files_are_repaired_into_a_folder_and_those_that_cannot_be_are_name
     said = done.stdout.decode().splitlines()
     assert f"  Written anew: {tmp_path}/fixed/rank0.json" in said
     assert f"  Repaired: {tmp_path}/fixed/rank1.json" in said
-    assert said[-1] == "  Not repaired: nothing of it can be read."
+    assert said[-1] == "  Not repaired: it cannot be read."
 
 
 def test_two_files_of_one_name_do_not_take_each_others_place(file, tmp_path):
@@ -212,7 +212,7 @@ def test_the_error_says_that_a_path_has_no_traces(tmp_path):
     assert (done.returncode, b"there is no " in done.stderr) == (1, True)
     (tmp_path / "folder").mkdir()
     done = kinetoscope("merge", tmp_path / "out.json", tmp_path / "folder")
-    assert (done.returncode, b"has none that ends in .json" in done.stderr) == (1, True)
+    assert (done.returncode, b"has no file that ends in .json" in done.stderr) == (1, True)
 
 
 def test_the_version_says_whether_the_part_in_c_is_in_use():

@@ -102,7 +102,7 @@ def test_commands_that_need_posix_say_so_in_one_sentence(kinetoscope, tmp_path, 
     assert (done.returncode, done.stdout) == (1, "")
     folder = tmp_path / "run"
     assert done.stderr == (
-        f"kinetoscope {verb}: Cannot use {folder} as the folder of a run: this system has no file locks and no files "
-        "opened by their folder (fcntl, dir_fd), which keep the files of a run's processes apart. "
-        "Do this on Linux or macOS.\n"
+        f"kinetoscope {verb}: Cannot use {folder} as the folder of a run: this system cannot lock files or open them "
+        "relative to a folder (fcntl, dir_fd), which keeps the files of a run's processes apart. "
+        "Use Linux or macOS.\n"
     )

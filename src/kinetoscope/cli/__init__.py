@@ -1,4 +1,4 @@
-"""cli: the command ``kinetoscope``. One file per verb, loaded when called; arguments flow in, an exit code out."""
+"""The command ``kinetoscope``: one file per verb, imported when the verb is called."""
 
 import argparse
 import importlib
@@ -15,19 +15,20 @@ from kinetoscope.errors import KinetoscopeError, SettingsError
 from kinetoscope.training.wording import printable_lines
 from kinetoscope.writing.atomic_file import abandon_partials
 
-# The verb and what it does; its module has add_arguments(parser) and run(arguments) -> exit code.
+# Each verb and what it does. Its module has add_arguments(parser) and run(arguments) -> exit code.
 _VERBS = {
-    "info": "say what is in traces: ranks, clocks, time, batches, categories, sizes",
-    "recover": "make traces of what a killed run had not saved",
-    "upload": "upload what a run could not, and confirm it",
-    "merge": "put the traces of many ranks and cycles into one, on one clock",
+    "summary": "show where the time of a run went, and what would shorten it",
+    "info": "show what is in traces: ranks, clocks, times, batches, categories, sizes",
+    "recover": "make traces of what a killed run did not save",
+    "upload": "upload what a run could not upload, and confirm it",
+    "merge": "merge the traces of many ranks and cycles into one, on one clock",
     "convert": "write traces in another format",
-    "check": "say what is wrong with traces, and repair them",
+    "check": "show what is wrong with traces, and repair them",
 }
 
 
 def command() -> NoReturn:
-    """The command as a process of its own. Ctrl-C just ends it as long as nothing is begun, and once all is done."""
+    """Runs the command and exits. Before and after the work, Ctrl-C just ends the process."""
     arguments = sys.argv[1:]
     with _ended_by_ctrl_c():
         if arguments and arguments[0] in _VERBS:
@@ -40,20 +41,20 @@ def command() -> NoReturn:
 @contextmanager
 def _ended_by_ctrl_c() -> Iterator[None]:
     before = signal.getsignal(signal.SIGINT)
-    if before is signal.default_int_handler:  # and not ignored, as in the background of a script
+    if before is signal.default_int_handler:  # it is ignored in the background of a script
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     yield
     signal.signal(signal.SIGINT, before)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one verb; 0 if it did what was asked, 1 with one line on stderr if it could not, 2 for wrong usage."""
+    """Runs one verb. Returns 0 if all went well, 1 with a line on stderr if not, 2 for wrong usage."""
     _print_any_path()
     arguments_given = list(sys.argv[1:] if argv is None else argv)
     name = " ".join(["kinetoscope", *arguments_given[:1]])
     try:
         return _run(arguments_given)
-    except BrokenPipeError:  # whoever read our output has had enough
+    except BrokenPipeError:  # the reader of our output has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except KinetoscopeError as error:
@@ -72,12 +73,12 @@ def _written(interrupt: KeyboardInterrupt) -> str:
     if written:
         return f"Written: {printable_lines(', '.join(map(str, written)))}. No incomplete file is left."
     return (
-        "No file is written, and no incomplete one is left." if written is not None else "No incomplete file is left."
+        "No file was written, and no incomplete file is left." if written is not None else "No incomplete file is left."
     )
 
 
 def _end_now(sentence: str) -> NoReturn:
-    """Ends the process after Ctrl-C: its threads may be deep in a library that stops for nothing."""
+    """Ends the process after Ctrl-C at once, since its threads may be in a library that cannot be interrupted."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     abandon_partials()
     with suppress(OSError, ValueError):
@@ -87,7 +88,7 @@ def _end_now(sentence: str) -> NoReturn:
 
 
 class _Version(argparse.Action):
-    """Prints the version and exits; what it says is looked up only then."""
+    """Prints the version and exits. The version is looked up only then."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(nargs=0, **settings)
@@ -101,7 +102,7 @@ class _Version(argparse.Action):
 
 
 def _print_any_path() -> None:
-    """A path that is no text is printed byte by byte as it is."""
+    """Lets paths that are not valid text be printed byte by byte."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
             stream.reconfigure(errors="surrogateescape")
@@ -120,9 +121,9 @@ def _parser(argv: list[str]) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="kinetoscope",
         description="A profiler for training runs: every rank, one clock, one trace that every viewer opens.",
-        epilog="kinetoscope VERB --help shows what a verb takes, with examples.",
+        epilog="kinetoscope VERB --help shows the arguments of a verb, with examples.",
     )
-    parser.add_argument("--version", action=_Version, help="say which version this is, and whether its C is in use")
+    parser.add_argument("--version", action=_Version, help="show the version, and whether the C code is in use")
     verbs = parser.add_subparsers(dest="verb", metavar="VERB")
     for verb, summary in _VERBS.items():
         verb_parser = verbs.add_parser(

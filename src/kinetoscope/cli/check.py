@@ -1,4 +1,4 @@
-"""cli: ``kinetoscope check``. File names flow in; what is wrong with the traces, and repaired ones, flow out."""
+"""``kinetoscope check``: shows what is wrong with traces, and repairs them."""
 
 import argparse
 import dataclasses
@@ -26,13 +26,13 @@ from kinetoscope.training.wording import counted, printable_lines
 _EXAMPLES = """\
 examples:
   kinetoscope check trace.json
-      is it whole, do its spans nest, has it a clock, are its flows its own?
+      is it complete, do its spans nest, does it have a clock, are its flows valid?
   kinetoscope check logs --json
-      all traces in a folder, for a script; also which ranks have no file
+      all traces in a folder, as JSON for a script; also shows which ranks have no file
   kinetoscope check broken.json --repair fixed.json
       writes what can be read as a trace that every viewer opens
 
-The exit code is 0 if nothing is wrong, 1 if something is (or was, and is repaired now), 2 for wrong usage.
+The exit code is 0 if nothing is wrong, 1 if something is or was wrong, 2 for wrong usage.
 """
 
 
@@ -41,11 +41,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EXAMPLES
     parser.add_argument("inputs", metavar="INPUT", nargs="+", help="trace files, folders of them, globs, or -")
     parser.add_argument(
-        "--repair", metavar="OUT", help="write a valid trace to OUT (- is stdout); of several files, to that folder"
+        "--repair", metavar="OUT", help="write a valid trace to OUT (- is stdout); for several files, OUT is a folder"
     )
     add_force(parser)
-    parser.add_argument("--jobs", metavar="N", type=int, default=os.cpu_count(), help="files at a time (all cores)")
-    parser.add_argument("--json", action="store_true", help="say as JSON what was found")
+    parser.add_argument(
+        "--jobs", metavar="N", type=int, default=os.cpu_count(), help="files at a time (default: all cores)"
+    )
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -67,7 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _repair(files: list[Path], targets: list[Path], jobs: int) -> tuple[list[FileCheck], list[RepairedTrace]]:
-    """What was wrong with each file, and those that were repaired: all that could be read."""
+    """What was wrong with each file, and the repaired ones: all files that could be read."""
     pairs = list(zip(files, targets, strict=True))
     results = work_on_each("repairing", _repair_one, pairs, jobs, lambda _, result: getattr(result, "output", None))
     repaired = [result for result in results if isinstance(result, RepairedTrace)]
@@ -117,7 +119,7 @@ def _as_text(checks: list[FileCheck], together: list[Finding], repaired: list[Re
 
 def _what_was_done(repaired: RepairedTrace | None) -> str:
     if repaired is None:
-        return "Not repaired: nothing of it can be read."
+        return "Not repaired: it cannot be read."
     left = ", ".join(dict.fromkeys(finding.kind for finding in repaired.left))
     done = "Repaired" if repaired.done else "Written anew"
-    return f"{done}: {repaired.output}" + (f" (left as it is: {left})" if left else "")
+    return f"{done}: {repaired.output}" + (f" (not repaired: {left})" if left else "")

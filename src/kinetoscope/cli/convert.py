@@ -1,4 +1,4 @@
-"""cli: ``kinetoscope convert``. File names flow in; the same traces in another format flow out."""
+"""``kinetoscope convert``: writes traces in another format."""
 
 import argparse
 import json
@@ -19,11 +19,11 @@ _PARQUET = ".parquet"
 _EXAMPLES = """\
 examples:
   kinetoscope convert trace.json trace.json.gz
-      packed; every byte of the text stays as it is, and the way back is the same command
+      compressed; the text stays the same, and the same command converts it back
   kinetoscope convert trace.json.gz trace.pftrace
-      Perfetto's own format: a third of the size, and quicker to open
+      Perfetto's own format: a third of the size, and faster to open
   kinetoscope convert trace.json trace.parquet
-      columns for polars, pandas or DuckDB, a thirtieth of the size; the way back gives every event again
+      columns for polars, pandas or DuckDB, a thirtieth of the size; converting back restores every event
   kinetoscope convert logs/*.pt.trace.json packed --to .json.zst
       many files, several at a time, into a folder
   kinetoscope convert - trace.pftrace < trace.json
@@ -39,11 +39,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "       kinetoscope convert INPUT... FOLDER --to SUFFIX [--jobs N] [--force] [--json]"
     )
     parser.add_argument("inputs", metavar="INPUT", nargs="+", help="trace files, folders of them, globs, or -")
-    parser.add_argument("output", metavar="OUTPUT", help="the file to write; its name says how; - is stdout")
+    parser.add_argument("output", metavar="OUTPUT", help="the file to write; its suffix gives the format; - is stdout")
     parser.add_argument("--to", metavar="SUFFIX", help="OUTPUT is a folder; files in it get this suffix")
-    parser.add_argument("--jobs", metavar="N", type=int, default=os.cpu_count(), help="files at a time (all cores)")
+    parser.add_argument(
+        "--jobs", metavar="N", type=int, default=os.cpu_count(), help="files at a time (default: all cores)"
+    )
     add_force(parser)
-    parser.add_argument("--json", action="store_true", help="say as JSON what was written")
+    parser.add_argument("--json", action="store_true", help="print as JSON what was written")
 
 
 def run(arguments: argparse.Namespace) -> int:

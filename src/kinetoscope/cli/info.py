@@ -1,26 +1,22 @@
-"""cli: ``kinetoscope info``. Traces flow in; one screen about what is in them flows out."""
+"""``kinetoscope info``: shows on one screen what is in traces."""
 
 import argparse
 import json
 from dataclasses import asdict
-from functools import partial
 
-from kinetoscope.cli.progress import Progress, work_on_each
-from kinetoscope.merge.merge_traces import ByteProgress
-from kinetoscope.table.load import find_traces, is_single, load_one
+from kinetoscope.cli.paths import load_all
 from kinetoscope.table.summary import TraceSummary, render_summary, summarize_trace
-from kinetoscope.table.trace import Trace
 from kinetoscope.training.wording import counted, printable_lines
 
 _MOST_TRACES = 40
 _EXAMPLES = """\
 examples:
   kinetoscope info trace.json.gz
-      ranks, clock, span of time, batches, categories, sizes
+      ranks, clock, time, batches, categories, sizes
   kinetoscope info runs/digits
-      the ranks of a run, also of one that is still recording
+      the ranks of a run, even while it is still recording
   torch-job | kinetoscope info - --json
-      of a pipe, for programs
+      from a pipe, as JSON for programs
 """
 
 
@@ -28,14 +24,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of ``info``."""
     parser.epilog = _EXAMPLES
     parser.add_argument("inputs", metavar="INPUT", nargs="+", help="trace files, folders, globs, URLs, or - for stdin")
-    parser.add_argument("--json", action="store_true", help="one JSON object per trace, a line each")
-    parser.add_argument("--no-cache", action="store_true", help="neither read nor write what was kept of traces")
+    parser.add_argument("--json", action="store_true", help="print one JSON object per trace and line")
+    parser.add_argument("--no-cache", action="store_true", help="neither read nor write the cache of traces")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Prints what is in the traces; 1 if one of them needed repairs, else 0."""
-    names = [found for name in arguments.inputs for found in ([name] if is_single(name) else find_traces(name))]
-    traces = work_on_each("reading", partial(_load, cache=not arguments.no_cache), names)
+    """Prints what is in the traces. Returns 1 if one of them needed repairs, else 0."""
+    traces = load_all(arguments.inputs, cache=not arguments.no_cache)
     summaries = [summarize_trace(trace) for trace in traces]
     if arguments.json:
         for summary in summaries:
@@ -43,10 +38,6 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         _print(summaries)
     return int(any(summary.repairs for summary in summaries))
-
-
-def _load(name: str, on_progress: Progress, *, cache: bool) -> Trace:
-    return load_one(name, cache=cache, on_bytes=ByteProgress([name], on_progress, num_passes=1).advance)
 
 
 def _print(summaries: list[TraceSummary]) -> None:

@@ -1,4 +1,4 @@
-"""cli: ``kinetoscope merge``. File names flow in; one merged trace, and a line about it, flow out."""
+"""``kinetoscope merge``: merges traces into one, and prints a line about it."""
 
 import argparse
 import dataclasses
@@ -26,13 +26,13 @@ examples:
   kinetoscope merge merged.json rank0.json rank1.json
       two ranks, each a process in the merged trace
   kinetoscope merge merged.json.gz runs/digits/traces
-      all traces in a folder; the name makes it gzip
+      all traces in a folder, into a gzip file
   kinetoscope merge merged.json 'logs/*.pt.trace.json' --align-on 'ProfilerStep#100'
       traces whose clocks cannot be compared, aligned on a span that all of them have
   kinetoscope merge some.pftrace runs/digits/traces --ranks 0,4-7 --batches 10-14
-      five batches of five ranks, in Perfetto's own format, which is smaller and quicker to open
+      five batches of five ranks, in Perfetto's own format, which is smaller and faster to open
   kinetoscope merge --from-manifest runs/digits/traces runs/digits/traces/merged_trace.json --wait 30
-      what the ranks of this node have finished, waiting up to 30 seconds for those still writing
+      what the ranks of this node have finished, after waiting up to 30 seconds for ranks that still write
 
 The merged trace opens in https://ui.perfetto.dev and in chrome://tracing.
 """
@@ -49,24 +49,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "output",
         metavar="OUTPUT",
-        help="the file to write: .json or .pftrace, .gz or .zst to pack it; it may be one of the inputs; - is stdout",
+        help="the file to write: .json or .pftrace, with .gz or .zst compressed; may be an input; - is stdout",
     )
     parser.add_argument("inputs", metavar="INPUT", nargs="*", help="trace files, folders of them, globs, or -")
-    parser.add_argument("--align-on", metavar="SPAN", help="a span on which files without a clock are aligned")
-    parser.add_argument("--align-all", action="store_true", help="with --align-on: also files that have a clock")
+    parser.add_argument("--align-on", metavar="SPAN", help="align files without a clock on this span")
+    parser.add_argument("--align-all", action="store_true", help="with --align-on: align files with a clock too")
     parser.add_argument("--ranks", metavar="N,M-K", help="only these ranks")
     window = parser.add_mutually_exclusive_group()
     window.add_argument("--batches", metavar="N-M", help="only these batches: ProfilerStep#N, or event/batch")
     window.add_argument("--last", metavar="S", type=float, help="only the last S seconds")
     add_force(parser)
-    parser.add_argument("--json", action="store_true", help="say as JSON what was merged")
-    parser.add_argument("--from-manifest", metavar="FOLDER", help="merge what the ranks list as finished in FOLDER")
-    parser.add_argument("--wait", metavar="S", type=float, default=0.0, help="seconds to wait for ranks still writing")
-    parser.add_argument("--cycles", metavar="N", type=int, help="with --wait: not for ranks that have saved N cycles")
-    parser.add_argument("--node-rank", metavar="N", type=int, default=0, help="the node whose ranks are merged")
-    parser.add_argument("--run-folder", metavar="F", type=Path, help="the run's folder, if not above FOLDER")
+    parser.add_argument("--json", action="store_true", help="print as JSON what was merged")
     parser.add_argument(
-        "--attempt-of", metavar="START", help="with --from-manifest: the attempt of this start, not the last one"
+        "--from-manifest", metavar="FOLDER", help="merge the traces that the ranks have finished in FOLDER"
+    )
+    parser.add_argument(
+        "--wait", metavar="S", type=float, default=0.0, help="seconds to wait for ranks that still write"
+    )
+    parser.add_argument(
+        "--cycles", metavar="N", type=int, help="with --wait: do not wait for ranks that have saved N cycles"
+    )
+    parser.add_argument("--node-rank", metavar="N", type=int, default=0, help="the node whose ranks are merged")
+    parser.add_argument(
+        "--run-folder", metavar="F", type=Path, help="the run's folder, if FOLDER is not directly in it"
+    )
+    parser.add_argument(
+        "--attempt-of", metavar="START", help="with --from-manifest: merge the attempt of this start, not the last one"
     )
     parser.add_argument("--again-if-left", metavar="S", type=float, help=argparse.SUPPRESS)
     parser.add_argument("--upload-if-left", metavar=("RANK", "URL"), nargs=2, help=argparse.SUPPRESS)
@@ -74,7 +82,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--nice",
         action=argparse.BooleanOptionalAction,
-        help="leave the processor to others, such as training (the default with --from-manifest)",
+        help="run at low priority, in favour of training (the default with --from-manifest)",
     )
 
 
@@ -90,7 +98,7 @@ def run(arguments: argparse.Namespace) -> int:
         give_way()
     with progress_bar("merging") as on_progress:
         report = _merge(arguments, arguments.wait, on_progress)
-        if arguments.again_if_left is not None and is_left():  # the run ended meanwhile, and has saved more
+        if arguments.again_if_left is not None and is_left():  # the run has ended meanwhile and saved more
             report = _merge(arguments, arguments.again_if_left, on_progress)
     _tell(report, arguments)
     if report and arguments.upload_if_left and is_left():
@@ -99,13 +107,13 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _upload(arguments: argparse.Namespace) -> None:
-    """Uploads the merged trace of a run that has ended since."""
+    """Uploads the merged trace of a run that has ended meanwhile."""
     rank, url = int(arguments.upload_if_left[0]), arguments.upload_if_left[1]
     output = Path(arguments.output)
     add_upload(arguments.run_folder, rank, output, url)
     settings = {"retry_for_s": RETRY_BESIDE_TRAINING_FOR_S, "allowed": AllowedUploads([url], [output.parent])}
     while upload_waiting(arguments.run_folder, rank, **settings).is_busy:
-        time.sleep(_BETWEEN_LOOKS_S)  # another process may have looked for the last time just before
+        time.sleep(_BETWEEN_LOOKS_S)  # another process may have looked for uploads just before this one was added
 
 
 def _merge(arguments: argparse.Namespace, wait_s: float, on_progress: Progress) -> MergeReport | None:
@@ -154,7 +162,7 @@ def _numbers(text: str) -> range | list[int]:
     for part in text.split(","):
         first, _, last = part.partition("-")
         if not first.isdecimal() or not (last or first).isdecimal() or int(last or first) - int(first) > _MOST_NUMBERS:
-            raise SettingsError(f"{text!r} names no numbers. Pass some such as 3, 0,2 or 10-14.")
+            raise SettingsError(f"{text!r} is not a list of numbers. Pass one such as 3, 0,2 or 10-14.")
         numbers += range(int(first), int(last or first) + 1)
     return numbers
 

@@ -7,34 +7,39 @@ import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
+from kinetoscope.cli.progress import Progress, work_on_each
 from kinetoscope.errors import MergeError, SettingsError, TraceFileError
 from kinetoscope.formats.chrome import read_header
 from kinetoscope.formats.chrome_stream import open_trace
 from kinetoscope.formats.compression import UnpackedStream
 from kinetoscope.formats.perfetto import BEGINNING
+from kinetoscope.merge.merge_traces import ByteProgress
 from kinetoscope.merge.trace_output import is_perfetto, is_pipe_or_device
+from kinetoscope.table.load import find_traces, is_single, load_one
+from kinetoscope.table.trace import Trace
 
 SUFFIXES = (".json", ".json.gz", ".json.zst")
 _PARQUET = ".parquet"
 
 
 class TraceInputs(list[Path]):
-    """Files to read. What came through a pipe is in a temporary one, which `shown` calls as the user did."""
+    """Files to read. Input from a pipe is in a temporary file, for which `shown` prints the user's name."""
 
     def __init__(self) -> None:
         self._given: dict[str, str] = {}
 
     def add(self, path: Path, given: str | None = None) -> None:
-        """Adds a file, once; ``given`` is what the user called it, if that is something else."""
+        """Adds a file, once; ``given`` is the user's name for it, if it differs."""
         if path not in self:
             self.append(path)
         if given is not None:
             self._given[str(path)] = given
 
     def shown(self, text: object) -> str:
-        """A text with no name of a temporary file in it."""
+        """The text with the user's names instead of those of temporary files."""
         text = str(text)
         for path, given in self._given.items():
             text = text.replace(path, given)
@@ -43,10 +48,10 @@ class TraceInputs(list[Path]):
 
 @contextmanager
 def trace_inputs(names: Sequence[str], output: Path | None = None) -> Iterator[TraceInputs]:
-    """The files that ``names`` mean, each once; what only a folder or a glob names may not be a merged trace.
+    """The files that ``names`` stand for, each once. Merged traces in a folder or a glob are left out.
 
-    ``-`` is the standard input; that and named pipes are kept in temporary files, since traces are read twice. Raises
-    `MergeError` for a name that means no file, and `TraceFileError` with the names that the user gave.
+    ``-`` is the standard input. It and named pipes are copied to temporary files, since traces are read twice. Raises
+    `MergeError` for a name without a file, and `TraceFileError` with the user's names.
     """
     with tempfile.TemporaryDirectory(prefix="kinetoscope-") as folder:
         files = TraceInputs()
@@ -63,7 +68,7 @@ def trace_inputs(names: Sequence[str], output: Path | None = None) -> Iterator[T
 
 
 def _kept(name: str, folder: Path) -> Path:
-    """A copy of what comes through a pipe."""
+    """A copy of the content of a pipe."""
     folder.mkdir()
     path = folder / ("stdin.json" if name == "-" else f"{Path(name).name}.json")
     with path.open("wb") as stream:
@@ -90,9 +95,9 @@ def _expand(name: str, output: Path | None) -> list[Path]:
 
 def _none_there(name: str, found: list[Path]) -> str:
     if Path(name).is_dir():
-        return f"No trace file: the folder {name} has none that ends in {', '.join(SUFFIXES)}."
+        return f"No trace file: the folder {name} has no file that ends in {', '.join(SUFFIXES)}."
     if found:
-        return f"No trace file: none that {name} means ends in {', '.join(SUFFIXES)}, or all are merged already."
+        return f"No trace file: no file of {name} ends in {', '.join(SUFFIXES)}, or all are merged traces."
     return f"No trace file: there is no {name}. Check the path."
 
 
@@ -107,20 +112,20 @@ def add_force(parser: argparse.ArgumentParser) -> None:
 
 
 def require_free(outputs: Iterable[Path], *, force: bool) -> None:
-    """Raises `SettingsError` for a file that is there and that Kinetoscope did not write, unless told to ``force`` it.
+    """Raises `SettingsError` for an existing file that Kinetoscope did not write, unless ``force``.
 
-    What is empty may be written to.
+    An empty file may be replaced.
     """
     for output in outputs:
         if not force and output.is_file() and output.stat().st_size and not _is_ours(output):
             raise SettingsError(
-                f"There is a file {output} already, and nothing in it says that Kinetoscope wrote it. "
+                f"There is a file {output} already, and it does not look as if Kinetoscope wrote it. "
                 "Choose another name, or pass --force to replace it."
             )
 
 
 def _is_ours(path: Path) -> bool:
-    """Whether a file says that Kinetoscope wrote it."""
+    """Whether Kinetoscope wrote a file, according to its content."""
     try:
         if path.suffix == _PARQUET:
             from kinetoscope.table.cache import is_our_parquet  # needs polars
@@ -136,3 +141,13 @@ def _begins_as_ours(path: Path) -> bool:
     with open_trace(str(path)) as file, memoryview(room) as view:
         UnpackedStream(file, str(path)).readinto(view)
     return room == BEGINNING
+
+
+def load_all(names: Iterable[str], *, cache: bool = True) -> list[Trace]:
+    """The traces that ``names`` mean, as tables, with a bar of progress."""
+    found = [one for name in names for one in ([name] if is_single(name) else find_traces(name))]
+    return work_on_each("reading", partial(_load, cache=cache), found)
+
+
+def _load(name: str, on_progress: Progress, *, cache: bool) -> Trace:
+    return load_one(name, cache=cache, on_bytes=ByteProgress([name], on_progress, num_passes=1).advance)

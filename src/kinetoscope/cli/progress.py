@@ -1,4 +1,4 @@
-"""cli: work on files. Files flow in, their results out; a bar on stderr shows bytes done, and Ctrl-C ends the work."""
+"""Works on several files at a time, with a progress bar on stderr; Ctrl-C ends the work."""
 
 import signal
 import sys
@@ -18,7 +18,7 @@ _STOPS_WITHIN_S = 0.5
 
 @contextmanager
 def progress_bar(verb: str) -> Iterator[Progress]:
-    """A callback that draws a bar, where stderr is a terminal."""
+    """A callback that draws a bar if stderr is a terminal."""
     if not sys.stderr.isatty():
         yield lambda done, total: None
         return
@@ -31,7 +31,7 @@ def progress_bar(verb: str) -> Iterator[Progress]:
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C while files were worked on. ``written`` are those that are complete by now."""
+    """Ctrl-C during the work. ``written`` are the files that are complete."""
 
     def __init__(self, written: Sequence[Path]) -> None:
         super().__init__()
@@ -45,10 +45,10 @@ def work_on_each(
     jobs: int | None = None,
     output_of: Callable[[Item, Result], Path | None] = lambda item, result: None,
 ) -> list[Result]:
-    """What ``work`` makes of each item, ``jobs`` at a time, with one bar for all; it tells its callback how far it is.
+    """The results of ``work`` for each item, ``jobs`` at a time, with one bar; ``work`` reports to its callback.
 
-    ``output_of`` says which file was written, if one was. Raises the first error once the others are done, and
-    `Interrupted` soon after Ctrl-C: the callback raises KeyboardInterrupt then, and work that does not call it goes on
+    ``output_of`` returns the file that was written, if any. Raises the first error when all others are done, and
+    `Interrupted` soon after Ctrl-C: then the callback raises KeyboardInterrupt. Work that does not call it runs on
     until the process ends.
     """
     with _ctrl_c() as interrupt, progress_bar(verb) as tell:
@@ -71,11 +71,11 @@ def work_on_each(
 def _ctrl_c() -> "Iterator[Future[None]]":
     """A future that is done at the first Ctrl-C.
 
-    A thread waits for the signal, which is blocked in all that begin later: polars has a handler of its own, and Python
-    runs its one only once the main thread comes to it. Where signals cannot be blocked, Ctrl-C is Python's alone.
+    A thread waits for the signal, which is blocked in threads that start later: polars has its own handler, and
+    Python's runs only when the main thread gets to it. Where signals cannot be blocked, Python handles Ctrl-C.
     """
     pressed: Future[None] = Future()
-    is_ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN  # as in the background of a script
+    is_ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN  # as it is in the background of a script
     if is_ignored or not hasattr(signal, "pthread_sigmask"):
         yield pressed
         return
@@ -97,7 +97,7 @@ def _ctrl_c() -> "Iterator[Future[None]]":
 
 
 def _wait_for_all(futures: "Sequence[Future[Any]]", interrupt: "Future[None]") -> None:
-    """Waits for the end of all, or for Ctrl-C."""
+    """Waits for the end of all futures, or for Ctrl-C."""
     pending = {*futures}
     while pending and not interrupt.done():
         _, pending = wait({*pending, interrupt}, return_when=FIRST_COMPLETED)
@@ -109,7 +109,7 @@ def _is_finished(future: "Future[Any]") -> bool:
 
 
 class _Shared:
-    """How far the work on each of several items is."""
+    """The progress of each of several items."""
 
     def __init__(self, tell: Progress, num_items: int) -> None:
         self.is_stopped = Event()

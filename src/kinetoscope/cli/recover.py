@@ -1,4 +1,4 @@
-"""cli: ``kinetoscope recover``. A run's folder flows in; traces of what its killed processes left flow out."""
+"""``kinetoscope recover``: makes traces from what killed processes of a run left."""
 
 import argparse
 import sys
@@ -13,14 +13,14 @@ from kinetoscope.training.wording import counted, printable, printable_lines
 _EXAMPLES = """\
 examples:
   kinetoscope recover runs/digits
-      after a kill -9, an out-of-memory kill or a crash: writes the trace files that a clean end would have written
+      after a kill -9, an out-of-memory kill or a crash: writes the traces that the run would have written at its end
   kinetoscope recover runs/digits --keep
-      the same, and leaves what it was made from where it is
+      the same, and keeps the files that the traces were made from
   kinetoscope recover /local/live --traces /shared/runs/digits/traces
-      of a run with live_folder=/local/live: what a run's folder says of other places is followed only if you name them
+      for a run with live_folder=/local/live: writes outside of the given folder only to places that you name
 
-Spans that were open when a process died end with the last thing it recorded, and are marked as cut. What torch's own
-profiler had recorded in the open window is lost: it lives in the process's memory.
+Spans that were open when a process was killed end with its last record, and are marked as cut. What torch's own
+profiler had recorded in the open window is lost, because it was in the process's memory.
 """
 
 
@@ -33,12 +33,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         action="append",
         default=[],
-        help="a folder outside of RUN_FOLDER to which the run wrote traces: only with this are they written there",
+        help="a folder outside of RUN_FOLDER to which the run wrote traces: allows writing there",
     )
     parser.add_argument(
         "--other-hosts",
         action="store_true",
-        help="also what ranks of other machines left; only when you know that they no longer run",
+        help="also recover ranks of other machines; only if you know that they no longer run",
     )
     parser.add_argument("--keep", action="store_true", help="do not delete the live folders afterwards")
 
@@ -49,8 +49,8 @@ def run(arguments: argparse.Namespace) -> int:
     found = list(recover(arguments.run_folder, **settings, say=_say))
     if not found:
         print(
-            f"Nothing to recover in {arguments.run_folder}: its processes still run, or are another machine's. If you "
-            "know that those are dead, pass --other-hosts."
+            f"Nothing to recover in {arguments.run_folder}: its processes still run, or ran on another machine. If you "
+            "know that those have ended, pass --other-hosts."
         )
         return 0
     ranks = [rank for rank in found if isinstance(rank, RecoveredRank)]
@@ -73,7 +73,7 @@ def _say(sentence: str) -> None:
 
 
 def _by_merge(ranks: list[RecoveredRank]) -> dict[tuple[RecoveredMerge, int], list[RecoveredRank]]:
-    """Which ranks are in each merged file of each node."""
+    """The ranks in each merged file of each node."""
     found: dict[tuple[RecoveredMerge, int], list[RecoveredRank]] = {}
     for rank in ranks:
         for merge in dict.fromkeys(rank.merges):
@@ -82,7 +82,7 @@ def _by_merge(ranks: list[RecoveredRank]) -> dict[tuple[RecoveredMerge, int], li
 
 
 def _merge(run_folder: Path, merge: RecoveredMerge, ranks: list[RecoveredRank]) -> None:
-    """Merges the attempts of the ``ranks``, each with all that its other ranks have saved, and queues the files."""
+    """Merges the attempts of the ``ranks``, each with what its other ranks have saved, and queues the files."""
     merged: set[str] = set()
     for run in (rank.run for rank in ranks):
         if run.start in merged:

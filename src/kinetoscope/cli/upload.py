@@ -1,4 +1,4 @@
-"""cli: ``kinetoscope upload``. A run's folder flows in; what had not been uploaded flows into the store."""
+"""``kinetoscope upload``: uploads what a run could not upload."""
 
 import argparse
 import shlex
@@ -17,13 +17,13 @@ _RETRY_FOR_S = 60.0
 _EXAMPLES = """\
 examples:
   kinetoscope upload runs/digits
-      says what a run had to leave, because the store did not answer or the run was killed, and where it would go
+      lists what a run could not upload, because the store did not answer or the run was killed, and its destinations
   kinetoscope upload runs/digits --to s3://bucket/runs
-      uploads of it what goes to that place or below it
+      uploads the files that go to that place or below it
 
-What a run's folder says of other places is followed only if you name them: the store by --to, and a folder outside of
-the run's by --also. Each file is confirmed: the store is asked for its size and checksum. A file that fails is tried
-again until nothing has succeeded for a minute (--retry-for). What is given up stays in the queue.
+Files go only to stores that you name with --to, and only from the run's folder and folders that you name with --also.
+Each upload is confirmed by the size and checksum in the store. A failed one is tried again until no upload has
+succeeded for a minute (--retry-for). What is given up stays in the queue.
 """
 
 
@@ -31,17 +31,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of ``upload``."""
     parser.epilog = _EXAMPLES
     parser.add_argument("run_folder", metavar="RUN_FOLDER", type=Path, help="the folder of the run")
-    parser.add_argument("--to", metavar="URL", action="append", default=[], help="upload what goes to URL or below it")
     parser.add_argument(
-        "--also", metavar="DIR", action="append", default=[], type=Path, help="also files in DIR, outside of the run's"
+        "--to", metavar="URL", action="append", default=[], help="upload files that go to URL or below it"
     )
-    parser.add_argument("--rank", type=int, metavar="R", help="only what this rank left")
-    parser.add_argument("--retry-for", type=float, metavar="S", help="seconds without any success after which to stop")
+    parser.add_argument(
+        "--also",
+        metavar="DIR",
+        action="append",
+        default=[],
+        type=Path,
+        help="also upload files in DIR, outside of the run's folder",
+    )
+    parser.add_argument("--rank", type=int, metavar="R", help="only the uploads of this rank")
+    parser.add_argument("--retry-for", type=float, metavar="S", help="stop after S seconds without any success")
     parser.add_argument("--from-training", action="store_true", help=argparse.SUPPRESS)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Lists, or uploads; 0 if nothing is left, else 1: what another process is uploading is not up yet."""
+    """Lists or uploads. Returns 0 if nothing is left, else 1, also if another process is still uploading."""
     folder = arguments.run_folder
     ranks = ranks_with_uploads(folder) if arguments.rank is None else [arguments.rank]
     if not arguments.to:
@@ -59,7 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
     ]
     print(_summary(folder, reports))
     failures = [failure for report in reports for failure in report.failed]
-    if not beside_training:  # which has said so when it began
+    if not beside_training:  # the run has logged these at its start
         failures += [left for report in reports for left in report.left]
     if failures:
         print(_failures(failures), file=sys.stderr)
@@ -79,7 +86,7 @@ def _list(folder: Path, waiting: list[WaitingUpload]) -> int:
         for upload in uploads:
             print(f"  {_shown(upload.upload.path)} -> {_shown(upload.upload.url)}")
     print(
-        f"Still to be uploaded: {counted(len(waiting), 'file')}. To upload what goes to a place of yours: "
+        f"Still to be uploaded: {counted(len(waiting), 'file')}. To upload those that go to URL: "
         f"kinetoscope upload {shlex.quote(str(folder))} --to URL"
     )
     return 1
@@ -110,5 +117,5 @@ def _failures(failures: list[tuple[WaitingUpload, str]]) -> str:
 
 
 def _shown(text: str) -> str:
-    """What stands in a file of the queue, as it may be printed."""
+    """A text from the queue, safe to print."""
     return printable(without_credentials(text))

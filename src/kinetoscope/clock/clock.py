@@ -9,21 +9,21 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """A clock that never goes back, and the unix time beside it. Both in integer nanoseconds."""
+    """A clock that never goes back, and unix time. Both in integer nanoseconds."""
 
     def monotonic_ns(self) -> int:
         """Nanoseconds on CLOCK_MONOTONIC: since some moment before this process began."""
         ...
 
     def unix_ns(self) -> int:
-        """Nanoseconds since 1970 (UTC), as the system believes it to be; may be stepped at any time."""
+        """Nanoseconds since 1970 (UTC) by the system's clock, which may be stepped at any time."""
         ...
 
 
 class SystemClock:
     """The machine's own clock."""
 
-    # Python's functions themselves rather than methods around them: a span asks twice, and a call costs.
+    # Python's functions without methods around them: a span reads the clock twice, and calls cost time.
     monotonic_ns = staticmethod(time.monotonic_ns)
     unix_ns = staticmethod(time.time_ns)
 
@@ -60,8 +60,8 @@ def _read_pair(clock: Clock) -> Anchor:
 class ClockLine:
     """The straight line through the anchors at the start and the end of a window.
 
-    Where unix time was stepped in between, the line follows the monotonic clock from the start anchor instead:
-    durations stay true, and the step is left out.
+    If unix time was stepped in between, the line follows the monotonic clock from the start anchor instead: durations
+    stay true, and the step is ignored.
     """
 
     start: Anchor
@@ -75,7 +75,7 @@ class ClockLine:
 
     @property
     def slope_ns(self) -> tuple[int, int]:
-        """By how many nanoseconds unix time moves away from the monotonic clock, and within how many."""
+        """The drift of unix time against the monotonic clock, and the time over which it adds up, in nanoseconds."""
         elapsed = self.end.monotonic_ns - self.start.monotonic_ns
         return (0, 1) if elapsed <= 0 or self.stepped else (self._drift_ns(), elapsed)
 
@@ -86,7 +86,7 @@ class ClockLine:
         return self.start.unix_ns + since_start + drift * since_start // elapsed
 
     def _drift_ns(self) -> int:
-        """How far unix time moved away from the monotonic clock between the anchors."""
+        """The drift of unix time against the monotonic clock between the anchors."""
         monotonic = self.end.monotonic_ns - self.start.monotonic_ns
         return self.end.unix_ns - self.start.unix_ns - monotonic
 
@@ -112,8 +112,8 @@ def process_base_ns() -> int:
 
 
 def _started_ns() -> int:
-    """When this process started, or the one that multiprocessing made it for; in unix time."""
-    multiprocessing = sys.modules.get("multiprocessing.process")  # which is there where it has made this process
+    """The unix time when this process started; in a child of multiprocessing, when its parent started."""
+    multiprocessing = sys.modules.get("multiprocessing.process")  # it is loaded if it made this process
     parent = multiprocessing.parent_process() if multiprocessing is not None else None
     try:
         stat = Path(f"/proc/{parent.pid if parent else os.getpid()}/stat").read_text(encoding="utf-8", errors="replace")
@@ -124,5 +124,5 @@ def _started_ns() -> int:
     return time.time_ns() - max(age_ns, 0)
 
 
-# A global, because it is the process's; read at once, so that what it forks has it as well.
+# A global, because it belongs to the process; computed at import, so that forked children have it too.
 _process_base_ns = _started_ns() // GRID_NS * GRID_NS

@@ -1,17 +1,17 @@
-"""clock: how one clock runs beside another. Measurements flow in; for any of its nanoseconds, the other's flows out."""
+"""How one clock runs relative to another, computed from measurements."""
 
 from dataclasses import dataclass, field
 from typing import Any
 
 from kinetoscope.clock.clock import Anchor
 
-# What is assumed of two clocks of which only one moment is known: NTP slews by at most 500 ppm, quartz is far better.
+# The assumed drift of two clocks that were compared only once: NTP slews by at most 500 ppm, quartz is far better.
 _LARGEST_DRIFT_PPM = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """When this clock showed ``monotonic_ns``, rank 0's showed ``offset_ns`` more, give or take ``bound_ns``."""
+    """When this clock showed ``monotonic_ns``, rank 0's showed ``offset_ns`` more, with an error up to ``bound_ns``."""
 
     monotonic_ns: int
     offset_ns: int
@@ -20,9 +20,9 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True)
 class ClockRelation:
-    """How this clock runs beside rank 0's, by its first and its latest measurement; the same one if there is no other.
+    """How this clock runs relative to rank 0's, from its first and latest measurement (the same one if there is one).
 
-    ``reference`` is a moment on rank 0's clock, with the unix time there. With ``is_same``, both are one clock.
+    ``reference`` is a moment on rank 0's clock, with its unix time. With ``is_same``, both ranks share one clock.
     """
 
     first: Measurement
@@ -32,7 +32,7 @@ class ClockRelation:
 
     @property
     def drift_ppm(self) -> float | None:
-        """By how many millionths rank 0's clock is the faster one; None if only one moment is known."""
+        """By how many millionths rank 0's clock is faster; None if there is only one measurement."""
         if self.is_same:
             return 0.0
         return (self.latest.offset_ns - self.first.offset_ns) * 1e6 / self._apart_ns if self._apart_ns > 0 else None
@@ -45,8 +45,7 @@ class ClockRelation:
         return self.first.offset_ns + (self.latest.offset_ns - self.first.offset_ns) * since_ns // self._apart_ns
 
     def bound_ns(self, monotonic_ns: int) -> int:
-        """Within how much `offset_ns` is true. Between two measurements it is the larger one of theirs; outside it
-        grows."""
+        """The error bound of `offset_ns`: between two measurements the larger of their bounds; outside, it grows."""
         if self.is_same:
             return 0
         largest = max(self.first.bound_ns, self.latest.bound_ns)
@@ -57,7 +56,7 @@ class ClockRelation:
 
     def description(self, begin_ns: int, end_ns: int) -> dict[str, Any]:
         """For a trace of the window from ``begin_ns`` to ``end_ns`` on this clock: the offset in its middle, the drift,
-        the largest bound in it, and what all this was worked out from."""
+        the largest bound in it, and the measurements."""
         return {
             "same_clock": self.is_same,
             "offset_ns": self.offset_ns((begin_ns + end_ns) // 2),
@@ -67,7 +66,7 @@ class ClockRelation:
         }
 
     def with_latest(self, latest: Measurement) -> "ClockRelation":
-        """The same, with a newer measurement."""
+        """A copy with a newer measurement."""
         return ClockRelation(self.first, latest, self.reference, self.is_same)
 
     @property
@@ -92,6 +91,6 @@ def relation_fields(relation: ClockRelation) -> dict[str, Any]:
 
 
 def relation_from_fields(fields: dict[str, Any]) -> ClockRelation:
-    """What `relation_fields` was made of. Raises KeyError, TypeError or ValueError for anything else."""
+    """The inverse of `relation_fields`. Raises KeyError, TypeError or ValueError for anything else."""
     first, latest = (Measurement(*map(int, numbers)) for numbers in fields["measurements"])
     return ClockRelation(first, latest, Anchor(*map(int, fields["reference"])), bool(fields["same_clock"]))

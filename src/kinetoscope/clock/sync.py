@@ -37,7 +37,7 @@ NUM_QUESTIONS = 40
 _IDLE_POLL_S, _BUSY_POLL_S = 0.1, 0.005
 _POLLS_PER_LOOK_AROUND = 10
 _STEP_TIMEOUT = timedelta(seconds=2)
-# Whatever a store raises when nobody answers: torch's errors are RuntimeErrors.
+# The errors of a store when nobody answers. torch's are RuntimeErrors.
 STORE_ERRORS = (RuntimeError, OSError, LookupError, ValueError, TypeError)
 _CLOCK_MONOTONIC = 1
 _CLOCK_GETTIME = {"x86_64": 228, "aarch64": 113}
@@ -45,7 +45,7 @@ _SHIM_TOLERANCE_NS = 50_000_000
 
 
 class Store(Protocol):
-    """What is asked of the run's store: a part of `torch.distributed.Store`."""
+    """The part of the run's store (`torch.distributed.Store`) that is used here."""
 
     def set(self, key: str, value: str, /) -> Any: ...
     def get(self, key: str, /) -> bytes: ...
@@ -56,15 +56,15 @@ class Store(Protocol):
 
 
 class ClockServer:
-    """Rank 0's side: says which clock it has, and answers who asks, one after the other.
+    """Rank 0's side: publishes which clock it has, and answers the other ranks' questions, one rank after the other.
 
-    ``reference`` is the moment it offers: on its clock, and in unix time.
+    ``reference`` is a moment on its clock and in unix time.
     """
 
     def __init__(self, store: Store, prefix: str, clock: Clock, identity: str, world_size: int) -> None:
         self._store = store
         self._prefix = prefix
-        # Of a name of its own: what an earlier run left in the store is none of this one's business.
+        # A new name, so that nothing an earlier run left in the store is read.
         self._run = f"{prefix}{uuid.uuid4().hex}/"
         self._clock = clock
         self._identity = identity
@@ -73,7 +73,7 @@ class ClockServer:
         self.reference = take_anchor(clock)
 
     def serve(self, stop: threading.Event) -> None:
-        """Answers until ``stop`` is set, or until it is known that all ranks share this clock.
+        """Answers until ``stop`` is set, or until all ranks have said that they share this clock.
 
         Raises what the store raises.
         """
@@ -85,11 +85,11 @@ class ClockServer:
                 stop.wait(_IDLE_POLL_S)
 
     def serve_the_last(self, timeout_s: float) -> None:
-        """Answers, for at most so long, ranks that have asked before and not said that they are done."""
+        """Answers, for at most ``timeout_s`` seconds, ranks that have begun to ask and are not done."""
         until = time.monotonic() + timeout_s
         while time.monotonic() < until and self._count("asking") > self._count("done"):
             if not self._serve_next():
-                self._pass_over_the_dead()
+                self._skip_exited()
                 time.sleep(_BUSY_POLL_S)
         self._store.delete_key(f"{self._prefix}offer")
 
@@ -99,12 +99,12 @@ class ClockServer:
         self._store.set(f"{self._prefix}offer", json.dumps(offer))
 
     def _nobody_needs_answers(self) -> bool:
-        """Whether all the others have said that they share this clock."""
-        self._pass_over_the_dead()
+        """Whether all other ranks have said that they share this clock."""
+        self._skip_exited()
         return self._count("sharing") >= self._world_size - 1
 
-    def _pass_over_the_dead(self) -> None:
-        """One who died between taking a ticket and asking must not keep those behind it waiting."""
+    def _skip_exited(self) -> None:
+        """Skips a rank that exited between taking a ticket and asking, so that later ranks do not wait for it."""
         if self._count("tickets") > self._num_served + 1 and not self._store.check([self._question(0)]):
             self._num_served += 1
 
@@ -115,10 +115,10 @@ class ClockServer:
         return f"{self._run}{self._num_served + 1}/question{number}"
 
     def _serve_next(self) -> bool:
-        """Answers the next one who asks; False if nobody does."""
+        """Answers the next rank; False if none asks."""
         if not self._store.check([self._question(0)]):
             return False
-        with suppress(*STORE_ERRORS):  # whoever asked has gone: the next one, please
+        with suppress(*STORE_ERRORS):  # the rank that asked has exited
             for number in range(NUM_QUESTIONS + 1):
                 self._answer(number)
         self._num_served += 1
@@ -129,12 +129,12 @@ class ClockServer:
         answer = question.replace("question", "answer")
         self._store.wait([question], _STEP_TIMEOUT)
         received = self._clock.monotonic_ns()
-        # The second moment is read as late as can be: right before the answer leaves.
+        # The second moment is read as late as possible, just before the answer is sent.
         self._store.set(answer, f"{received} {self._clock.monotonic_ns()}")
 
 
 class ClockClient:
-    """Any other rank's side. One rank of each clock asks; the others of that clock read what it found out."""
+    """The side of any other rank. One rank per clock asks; other ranks with the same clock read its result."""
 
     def __init__(self, store: Store, prefix: str, clock: Clock, identity: str) -> None:
         self._store = store
@@ -145,11 +145,11 @@ class ClockClient:
         self._reference: Anchor | None = None
         self._asks = False
         self.relation: ClockRelation | None = None
-        """What is known so far; None if rank 0 never answered."""
+        """The relation so far; None if rank 0 has not answered yet."""
 
     def begin(self, timeout_s: float, stop: threading.Event) -> None:
-        """Finds out whose clock this is, and how it runs beside rank 0's. Raises what the store raises, TimeoutError if
-        rank 0 is silent or ``stop`` is set before it answers."""
+        """Finds out whether this rank shares rank 0's clock, and if not, how its clock runs relative to it. Raises what
+        the store raises, and TimeoutError if rank 0 does not answer, or not before ``stop`` is set."""
         waiting = _Waiting(self._store, time.monotonic() + timeout_s, stop)
         waiting.wait_for(f"{self._prefix}offer")
         offer = json.loads(self._store.get(f"{self._prefix}offer"))
@@ -165,12 +165,12 @@ class ClockClient:
         self._update(waiting)
 
     def update(self, timeout_s: float, stop: threading.Event) -> None:
-        """Measures again, or reads what the one that asks for this clock has measured. Raises as `begin` does."""
+        """Measures again, or reads the result of the rank that asks for this clock. Raises as `begin` does."""
         if self._reference is not None and not (self.relation is not None and self.relation.is_same):
             self._update(_Waiting(self._store, time.monotonic() + timeout_s, stop))
 
     def end(self) -> None:
-        """Says that this rank asks no more. Raises what the store raises."""
+        """Tells rank 0 that this rank will not ask again. Raises what the store raises."""
         if self._asks:
             self._asks = False
             self._store.add(f"{self._run}done", 1)
@@ -222,7 +222,7 @@ class ClockClient:
 
 @dataclass(frozen=True, slots=True)
 class _Waiting:
-    """Waits for keys by looking: a store that waits itself complains aloud when the time is up."""
+    """Waits for keys by polling: a store that waits itself prints an error when the time is up."""
 
     store: Store
     until: float
@@ -236,9 +236,9 @@ class _Waiting:
 
 
 def clock_identity() -> str:
-    """The name of this process's CLOCK_MONOTONIC: of the boot and the time namespace that it counts in.
+    """An id of this process's CLOCK_MONOTONIC, made of the machine's boot id and the time namespace.
 
-    Where a library stands before the clock (libfaketime, say), it is the process's own, shared with nobody.
+    If a library replaces the clock (libfaketime, for example), the id is unique to the process.
     """
     parts = [_read("/proc/sys/kernel/random/boot_id") or socket.gethostname(), _time_namespace()]
     if _has_shim():
@@ -254,7 +254,7 @@ def _time_namespace() -> str:
 
 
 def _has_shim() -> bool:
-    """Whether the clock is not the kernel's: by the name of the usual library, and by asking the kernel itself."""
+    """Whether a library replaces the kernel's clock: shown by libfaketime's name, or by asking the kernel directly."""
     kernel_ns = _kernel_monotonic_ns()
     is_far_off = kernel_ns is not None and abs(time.monotonic_ns() - kernel_ns) > _SHIM_TOLERANCE_NS
     return is_far_off or "libfaketime" in _read("/proc/self/maps")

@@ -1,1 +1,1 @@
-"""table: traces as columns. Files of any shape flow in; polars frames flow out."""
+"""table: traces as polars frames."""

@@ -24,7 +24,7 @@ from kinetoscope.writing.atomic_file import atomic_file
 if TYPE_CHECKING:
     import polars as pl
 
-_VERSION = 3  # of the columns and of what they mean: counted up when either changes
+_VERSION = 3  # increased when the columns or their meaning change
 _KEY = "kinetoscope"
 _LEVEL = 1
 
@@ -33,12 +33,12 @@ Place = str | int | float | bool | None
 FOLDER = ".kinetoscope_cache"
 SUFFIX = ".parquet"
 MOST_BYTES = 2_000_000_000
-_IN_USE_S = 3600  # a trace may still read from what was used so recently
+_IN_USE_S = 3600  # a trace may still read from a file that was used so recently
 _MARK = ".manifest"
 
 
 class _Header(msgspec.Struct):
-    """What a Parquet file says of its trace beside the events."""
+    """The header of a Parquet file: everything about its trace except the events."""
 
     version: int
     fingerprint: str | None
@@ -51,9 +51,9 @@ class _Header(msgspec.Struct):
 
 
 def write_parquet(trace: TraceEvents, path: str | os.PathLike[str], fingerprint: str | None = None) -> None:
-    """Writes a trace whole: `read_parquet` gives it back. The file appears when it is complete.
+    """Writes a complete trace, for `read_parquet`. The file appears when it is complete.
 
-    Raises `OutputError` where it cannot be written to its end.
+    Raises `OutputError` if it cannot be written.
     """
     about = trace.about
     said = _Header(
@@ -64,7 +64,10 @@ def write_parquet(trace: TraceEvents, path: str | os.PathLike[str], fingerprint:
         metadata = {_KEY: msgspec.json.encode(said).decode()}
         with atomic_file(Path(path)) as stream:
             trace.frame.write_parquet(stream, compression="zstd", compression_level=_LEVEL, metadata=metadata)
-    except (pl.exceptions.PolarsError, UnicodeEncodeError) as error:  # such as a full disk; text that is no Unicode
+    except (
+        pl.exceptions.PolarsError,
+        UnicodeEncodeError,
+    ) as error:  # for example a full disk, or text that is not Unicode
         raise OutputError(f"Cannot write {os.fspath(path)}: {error}.") from error
 
 
@@ -78,9 +81,9 @@ def is_our_parquet(path: str | os.PathLike[str]) -> bool:
 
 
 def read_parquet(path: str | os.PathLike[str], fingerprint: str | None = None) -> "tuple[TraceAbout, pl.LazyFrame]":
-    """The trace in a Parquet file of ours; its events are read when they are asked for.
+    """The trace in a Parquet file of ours; its events are read when they are needed.
 
-    Raises `TraceFileError` if it is no such file, or, with a ``fingerprint``, was made from something else.
+    Raises `TraceFileError` if it is no such file, or if it was made from a file with another ``fingerprint``.
     """
     pl = import_polars()
     try:
@@ -90,7 +93,7 @@ def read_parquet(path: str | os.PathLike[str], fingerprint: str | None = None) -
         raise TraceFileError(f"Cannot read {os.fspath(path)}: {error}.") from error
     if about is None or about.version != _VERSION:
         raise TraceFileError(
-            f"Cannot read {os.fspath(path)}: it is a Parquet file, but no trace of this version of Kinetoscope. "
+            f"Cannot read {os.fspath(path)}: it is a Parquet file, but not a trace of this version of Kinetoscope. "
             "Convert the trace again: kinetoscope convert TRACE OUT.parquet"
         )
     if fingerprint is not None and about.fingerprint != fingerprint:
@@ -105,7 +108,7 @@ def read_parquet(path: str | os.PathLike[str], fingerprint: str | None = None) -
 
 
 def _fits(events: "pl.LazyFrame", num_tracks: int) -> bool:
-    """Whether events have the columns of ours, and no track that is not there."""
+    """Whether events have our columns, and only known tracks."""
     pl = import_polars()
     try:
         schema = events.collect_schema()
@@ -118,7 +121,7 @@ def _fits(events: "pl.LazyFrame", num_tracks: int) -> bool:
 
 
 class CachePlace:
-    """The place for what is kept of the trace ``name``. Raises OSError where there is none."""
+    """The place of the cache file for the trace ``name``. Raises OSError if there is none."""
 
     def __init__(self, name: str) -> None:
         beside = os.path.dirname(name) or "."
@@ -131,24 +134,24 @@ class CachePlace:
             self._name = f"{FOLDER}/{os.path.basename(name)}{SUFFIX}"
 
     def find(self) -> Path | None:
-        """What is kept, if it is there, and no link in its place."""
+        """The cache file, if it exists and is not a link."""
         if not self._folder.is_file(self._name):
             return None
         path = self._folder.path_of(self._name)
         if self._is_own:
             with suppress(OSError):
-                os.utime(path)  # it was used now
+                os.utime(path)  # marks it as just used
         return path
 
     def make(self) -> Path:
-        """Where to write; not behind a link."""
+        """Where to write the cache file; not behind a link."""
         if not self._is_own:
             self._folder.make_folder(FOLDER)
         return self._folder.path / self._name
 
     def make_room(self) -> None:
-        """Deletes from the user's cache what was not used for longest, until it is small enough; if all of it may be in
-        use, what was written now."""
+        """Deletes files from the user's cache, those unused for longest first, until it is small enough. If all other
+        files may be in use, deletes the new one."""
         if not self._is_own:
             return
         kept = sorted(_files(self._folder.path), key=lambda file: file[0])
@@ -162,12 +165,12 @@ class CachePlace:
 
 
 def _is_of_a_run(folder: Path) -> bool:
-    """Whether Kinetoscope made the folder: it keeps its list of traces in it, or in the one for traces beside it."""
+    """Whether Kinetoscope made the folder: then it, or the ``traces`` folder beside it, has a manifest."""
     return any(map(os.path.isdir, (folder / _MARK, Path(os.path.abspath(folder)).parent / "traces" / _MARK)))
 
 
 def _user_folder() -> Path:
-    """The user's cache, made if need be; nobody else may look into it. Raises OSError if there can be none."""
+    """The user's cache folder, made if needed and readable only by the user. Raises OSError if that is impossible."""
     given = Path(os.environ.get("XDG_CACHE_HOME") or "")
     folder = (given if given.is_absolute() else Path(os.path.expanduser("~"), ".cache")) / "kinetoscope"
     if not folder.is_absolute():
@@ -175,17 +178,17 @@ def _user_folder() -> Path:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     status = folder.stat()
     if status.st_uid != os.geteuid():
-        raise PermissionError(f"{folder} is somebody else's.")
+        raise PermissionError(f"{folder} belongs to another user.")
     if status.st_mode & 0o077:
         folder.chmod(0o700)
     return folder
 
 
 def _files(folder: Path) -> list[tuple[float, int, Path]]:
-    """When each file of the user's cache was used last, its size, and its path."""
+    """Of each file in the user's cache: the time of last use, the size, and the path."""
     found = []
     for path in folder.glob(f"*{SUFFIX}"):
-        with suppress(OSError):  # another process makes room as well
+        with suppress(OSError):  # another process may delete it too
             status = path.stat()
             found.append((status.st_mtime, status.st_size, path))
     return found

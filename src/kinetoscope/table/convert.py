@@ -1,4 +1,4 @@
-"""table: Parquet and back. A trace file of one format flows in; a file of the other flows out."""
+"""Converts trace files to Parquet and back."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -24,10 +24,10 @@ _PHASES_WITH_DURATION = frozenset("X")
 def convert_parquet(
     source: str | os.PathLike[str], target: str | os.PathLike[str], on_bytes: Callable[[int], None] | None = None
 ) -> list[str]:
-    """Writes the trace in ``source`` to ``target``, of which one is Parquet by its name; returns what was repaired.
+    """Writes the trace in ``source`` to ``target``, one of which is a ``.parquet`` file; returns what was repaired.
 
-    Back in Chrome JSON every event has its fields and arguments again, in the order of the file; what was repaired
-    stays repaired. ``on_bytes`` is called now and then with the bytes of ``source`` that were read since. Raises
+    Converted back to Chrome JSON, every event has its fields and arguments again, in the order of the file; repairs
+    remain. ``on_bytes`` is called now and then with the bytes of ``source`` read since the last call. Raises
     `TraceFileError` if ``source`` cannot be read, `OutputError` if ``target`` cannot be written.
     """
     if os.fspath(target).endswith(SUFFIX):
@@ -61,7 +61,7 @@ def _events(
 
 
 def _event(row: dict[str, Any], pid: Any, tid: Any) -> dict[str, Any]:
-    """One event as Chrome JSON has it; fields that it did not have are left out."""
+    """One event as in Chrome JSON, without the fields that it did not have."""
     dur = row["dur"] if row["phase"] in _PHASES_WITH_DURATION else None
     id = row["id"] if row["id"] is not None else row["id_text"]
     given = {"name": row["name"], "cat": row["category"], "pid": pid, "tid": tid, "ts": row["ts"], "dur": dur, "id": id}

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 KINDS = ("span", "instant", "counter", "flow", "metadata", "end", "other")
-"""What an event is. ``end`` is the end of a span that was written in two halves, whose begin has the duration."""
+"""The kinds of events. ``end`` is the second event of a span written as two events; the first one has the duration."""
 
 ARGUMENT_NUMBERS = NUMBERS[3:]
 
@@ -36,21 +36,16 @@ FLOW_COLUMNS = ("ts", "step", "name", "category", "track", "id", "id_text", *BYT
 """``step`` is ``s``, ``t`` or ``f``: a flow's start, a step, its finish. ``id_text`` is an id that is no integer."""
 
 _UNIX_NS = 10**18  # September 2001: a time beyond it counts from 1970, one before it from the file's base
-
 _LATEST_BASE_NS = 2**62
-
 _BASE_FIELD = "baseTimeNanoseconds"
-
 _MOST_BEFORE_HEADER = 7
-
 _STRINGS = ("name", "category", "id_text")
-
 _STORED_AS_STRINGS = ("name", "category")
-"""The texts that people search: `.str` works on them at once. The others are categories, of a quarter of the size."""
+"""The texts that people search, as strings for `.str`. The others are polars categories, a quarter of the size."""
 
 _HALVES = list(b"BEbeSF")
-
 _KIND_OF_PHASE = {"X": "span", "B": "span", "b": "span", "S": "span", "E": "end", "e": "end", "F": "end"}
+_KIND_OF_PHASE |= dict.fromkeys("iIRnTp", "instant") | dict.fromkeys("stf", "flow") | {"C": "counter", "M": "metadata"}
 
 
 def import_polars() -> Any:
@@ -64,12 +59,9 @@ def import_polars() -> Any:
     return polars
 
 
-_KIND_OF_PHASE |= dict.fromkeys("iIRnTp", "instant") | dict.fromkeys("stf", "flow") | {"C": "counter", "M": "metadata"}
-
-
 @dataclass(slots=True)
 class Pairs:
-    """``durations`` of begins, by their rows; ``num_cut`` begins have no end, and ``num_stray`` ends no begin."""
+    """``rows`` of begins, and their ``durations``; ``num_cut`` begins have no end, ``num_stray`` ends no begin."""
 
     rows: list[int] = field(default_factory=list)
     durations: list[int] = field(default_factory=list)
@@ -79,7 +71,7 @@ class Pairs:
 
 @dataclass(slots=True)
 class TraceAbout:
-    """What there is to know of a trace beside its events. ``tracks`` are pairs of pid and tid, by number."""
+    """Everything about a trace except its events. ``tracks`` are pairs of pid and tid, by number."""
 
     tracks: list[tuple[Any, Any]]
     header: dict[str, Any]
@@ -87,13 +79,13 @@ class TraceAbout:
     base_ns: int = 0
     has_clock: bool = False
     written: list[tuple[Any, Any]] = field(default_factory=list)
-    """How the file writes pid and tid of each track at first: "8" is 8 among the tracks. Events that write them
-    otherwise say so in their ``fields``."""
+    """Pid and tid of each track as the file first writes them: both "8" and 8 are 8 in ``tracks``. Events that write
+    them differently have them in their ``fields``."""
 
 
 @dataclass(slots=True)
 class TraceEvents:
-    """One trace: its events in the order of the file, with all columns, and what else there is to know of it."""
+    """One trace: its events in the order of the file, with all columns, and everything else about it."""
 
     frame: "pl.DataFrame"
     about: TraceAbout
@@ -106,7 +98,7 @@ def build_events(
     repairs: Sequence[str],
     name: str,
 ) -> TraceEvents:
-    """The trace whose rows are in ``frames``, which is empty afterwards.
+    """The trace whose rows are in ``frames``; the list is empty afterwards.
 
     Raises `TraceFileError` if there is no event.
     """
@@ -119,7 +111,7 @@ def build_events(
     written = [decode_json_text(b"[" + track + b"]") for track in texts["track"][1:]]
     tracks, dictionaries["track"], others = _tracks(written)
     has_halves = any(frame["phase"].is_in(_HALVES).any() for frame in frames)
-    for place, frame in enumerate(frames):  # one by one: what each replaces is freed before the next
+    for place, frame in enumerate(frames):  # one by one, so that each old frame is freed before the next
         frames[place] = _finish(_with_places(frame, others), dictionaries, base_ns)
     frame = complete_frame(pl.concat(frames, how="diagonal", rechunk=False))
     frames.clear()
@@ -131,7 +123,7 @@ def build_events(
 
 
 def block_frame(block: Any) -> "pl.DataFrame":
-    """A block of rows as a frame; its memory stays the block's where it comes from C."""
+    """A block of rows as a frame, without copying a block from C."""
     pl = import_polars()
     if isinstance(block, Columns):
         schema = {name: dtype for name, dtype in _schema(pl).items() if name in block}
@@ -145,7 +137,7 @@ def _schema(pl: Any) -> dict[str, Any]:
 
 
 def _dictionaries(texts: dict[str, list[bytes]]) -> "dict[str, pl.Series]":
-    """What the numbers in each column stand for, but for those of tracks."""
+    """The texts to which the numbers in each column refer, except in the column of tracks."""
     pl = import_polars()
     dictionaries = {}
     for name in (*_STRINGS, *ARGUMENT_TEXTS):
@@ -162,8 +154,8 @@ def _dictionaries(texts: dict[str, list[bytes]]) -> "dict[str, pl.Series]":
 
 
 def _tracks(written: list[list[Any]]) -> "tuple[dict[tuple[Any, Any], tuple[Any, Any]], pl.Series, pl.Series]":
-    """The tracks, each with its pid and tid as they are written first; which one each way of writing means; and what it
-    adds to the fields of an event, where it is another than the first. Both are by the numbers of ways.
+    """The tracks, each with its pid and tid as first written. For each spelling of a pid and tid, by its number, its
+    track, and the fields that an event gets if it is not the first spelling of that track.
 
     Old Kineto wrote "123" for the spans of a thread and 123 for its flows: both are 123.
     """
@@ -184,7 +176,7 @@ def _tracks(written: list[list[Any]]) -> "tuple[dict[tuple[Any, Any], tuple[Any,
 
 
 def _with_places(frame: "pl.DataFrame", others: "pl.Series") -> "pl.DataFrame":
-    """The block, where pid and tid are among the ``fields`` of events that write them in another way."""
+    """The block, with pid and tid in the ``fields`` of events that do not use their track's first spelling."""
     pl = import_polars()
     if "track" not in frame.columns or others.null_count() == len(others):
         return frame
@@ -196,7 +188,7 @@ def _with_places(frame: "pl.DataFrame", others: "pl.Series") -> "pl.DataFrame":
 
 
 def _finish(frame: "pl.DataFrame", dictionaries: "dict[str, pl.Series]", base_ns: int) -> "pl.DataFrame":
-    """A block with texts in the place of their numbers, kinds, and times that count from 1970."""
+    """The block with texts instead of their numbers, with kinds, and with times that count from 1970."""
     pl = import_polars()
     missing = [pl.lit(None, dtype=pl.Int64).alias(name) for name in ("ts", "dur") if name not in frame.columns]
     codes = frame["phase"]
@@ -210,7 +202,7 @@ def _finish(frame: "pl.DataFrame", dictionaries: "dict[str, pl.Series]", base_ns
 
 
 def _argument_text(value: bytes) -> str:
-    """An argument's string as it is, anything else as compact JSON."""
+    """An argument as text: a string as it is, anything else as compact JSON."""
     if not value:
         return ""
     decoded = decode_json_text(value)
@@ -223,14 +215,14 @@ def _as_number(value: Any) -> Any:
 
 
 def _has_clock(frame: "pl.DataFrame", base_ns: int) -> bool:
-    """Whether times count from 1970, by the file's base or by themselves."""
+    """Whether times count from 1970, because the file has a base or its times are that large."""
     pl = import_polars()
     latest: Any = frame.lazy().filter(pl.col("kind") != "metadata").select(pl.col("ts").max()).collect().item()
     return base_ns > 0 or (latest is not None and latest > _UNIX_NS)
 
 
 def _base_ns(header: dict[str, Any]) -> int:
-    """What the file says that its times count from, in unix nanoseconds; 0 if it does not."""
+    """The base of the file's times in unix nanoseconds; 0 if it has none."""
     base = header.get(_BASE_FIELD)
     try:
         number = int(base) if isinstance(base, (int, float, str)) else 0
@@ -240,9 +232,9 @@ def _base_ns(header: dict[str, Any]) -> int:
 
 
 def _header_of_a_list(frames: "list[pl.DataFrame]") -> dict[str, Any]:
-    """What a bare list of ours has in its first metadata event, with the base; nothing for anybody else's.
+    """The header, with the base, in the first metadata event of a bare list of ours; empty for other lists.
 
-    Composer's merger adds an event or two before it.
+    Composer's merger adds an event or two before that one.
     """
     pl = import_polars()
     for frame in frames:
@@ -254,7 +246,7 @@ def _header_of_a_list(frames: "list[pl.DataFrame]") -> dict[str, Any]:
 
 
 def _pair(trace: TraceEvents) -> None:
-    """Gives spans that were written in two halves their durations."""
+    """Gives spans that are written as two events their durations."""
     pl = import_polars()
     frame, repairs = trace.frame, trace.about.repairs
     halves = frame.select("phase", "ts", "track", "category", "id", "id_text").with_row_index("row")
@@ -277,7 +269,7 @@ def _half(row: dict[str, Any]) -> tuple[int, Any, bool, int]:
 
 
 def _close_open_ended(frame: "pl.DataFrame") -> "pl.DataFrame":
-    """A whole span without a duration is one of length 0, and one without a time is none."""
+    """Gives an ``X`` event without a duration the duration 0; one without a time is not a span."""
     pl = import_polars()
     is_whole = pl.col("phase") == ord("X")
     if not frame.select((is_whole & (pl.col("dur").is_null() | pl.col("ts").is_null())).any()).item():
@@ -298,7 +290,7 @@ def event_schema() -> dict[str, Any]:
 
 
 def complete_frame(frame: "pl.DataFrame") -> "pl.DataFrame":
-    """The frame with the columns that no event had, and all of them in order."""
+    """The frame with all columns, in order, including those that no event has."""
     pl = import_polars()
     wanted = event_schema()
     if "name" not in frame.columns:

@@ -1,4 +1,4 @@
-"""table: a run while it records. The chunk files of a live folder flow in; what they hold so far flows out."""
+"""Reads the live folder of a run that is still recording, as a trace."""
 
 from pathlib import Path
 from typing import Any
@@ -19,9 +19,9 @@ _KINDS = {Kind.SPAN: ("span", "X"), Kind.INSTANT: ("instant", "i"), Kind.COUNTER
 
 
 def read_live(folder: Path) -> Trace:
-    """What the processes of one rank have recorded and not saved yet. Open spans end with what was recorded last.
+    """What the processes of one rank have recorded and not saved yet. Open spans end with the last record.
 
-    Nothing is cached, and nothing in the folder is changed. Raises `TraceFileError` if nothing is in it.
+    Nothing is cached, and the folder is not changed. Raises `TraceFileError` if it is empty.
     """
     pl = import_polars()
     run, (windows, damages) = read_live_run(folder), read_windows(folder)
@@ -30,7 +30,7 @@ def read_live(folder: Path) -> Trace:
     for process in left.processes:
         rows.add_process(process, run.rank)
     if not rows.columns["name"]:
-        raise TraceFileError(f"Nothing in {folder} yet: its process has recorded nothing that is not saved.")
+        raise TraceFileError(f"Nothing in {folder} yet: its process has saved everything that it recorded.")
     schema = {"kind": pl.Enum(KINDS), "phase": pl.Categorical, "name": pl.String, "category": pl.String}
     schema |= {"track": pl.UInt32, "args": pl.Binary}
     schema |= dict.fromkeys(("ts", "dur", "batch"), pl.Int64)
@@ -43,8 +43,7 @@ def read_live(folder: Path) -> Trace:
 
 
 class _Rows:
-    """Records on their way into columns, but for those of windows that are ``saved``: workers' files may still hold
-    them."""
+    """Puts records into columns, except records of ``saved`` windows, which workers' files may still hold."""
 
     def __init__(self, saved: SavedWindows) -> None:
         self._saved = saved
@@ -54,7 +53,7 @@ class _Rows:
         self._num_dropped = 0
 
     def add_process(self, process: LiveProcess, rank: int) -> None:
-        """Adds the records of all threads of a process; spans still open end with its last record."""
+        """Adds the records of all threads of a process; open spans end with its last record."""
         last_ns = max((_end(record) for track in process.tracks for record in track.records()), default=0)
         for track in process.tracks:
             number = len(self.tracks)
@@ -71,7 +70,11 @@ class _Rows:
 
     def notes(self) -> list[str]:
         """Sentences on what is missing."""
-        return [f"{counted(self._num_dropped, 'record')} found no space."] if self._num_dropped else []
+        return (
+            [f"{counted(self._num_dropped, 'record')} were dropped because there was no space."]
+            if self._num_dropped
+            else []
+        )
 
     def _add_record(self, record: Record, track: LiveTrack, number: int, names: list[LiveName]) -> None:
         if record.kind not in _KINDS or record.name >= len(names) or self._saved.hold(record.begin):

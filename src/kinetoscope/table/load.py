@@ -33,17 +33,17 @@ def load(
 ) -> Trace | TraceSet:
     """A trace as tables, or the traces of a run.
 
-    ``source`` is a trace file (Chrome JSON of any profiler, plain, ``.gz`` or ``.zst``; or Parquet as ``kinetoscope
-    convert`` writes it), a URL for fsspec, ``-`` for stdin: then a `Trace` comes back. Or it is a folder, a glob or
-    several names: then a `TraceSet`. The folder of a run, its ``traces`` and its live folder do, also while the run
-    still records: what is there so far is loaded.
+    If ``source`` is a trace file (Chrome JSON of any profiler, plain, ``.gz`` or ``.zst``; or Parquet as ``kinetoscope
+    convert`` writes it), a URL for fsspec, or ``-`` for stdin, the result is a `Trace`. If it is a folder, a glob or
+    several names, the result is a `TraceSet`. The folder of a run, its ``traces`` and its live folder work too, even
+    while the run still records: what is there so far is loaded.
 
-    A file that was read once is kept as Parquet, and read from there next time, unless it has changed: in the folder of
-    a run in ``.kinetoscope_cache`` beside it, elsewhere in the user's cache (``~/.cache/kinetoscope``, at most 2 GB).
-    ``cache=False`` neither reads nor writes that. Several files are read by ``executor``,
-    where one is given. A damaged file is read as far as it makes sense, and ``repairs`` says what was done.
+    A file that was read is cached as Parquet, which is used next time unless the file has changed. In the folder of a
+    run the cache is ``.kinetoscope_cache`` beside the file, elsewhere it is the user's (``~/.cache/kinetoscope``, at
+    most 2 GB). ``cache=False`` neither reads nor writes it. Several files are read by ``executor``, if given. A damaged
+    file is read as far as possible, and ``repairs`` says what was done.
 
-    Raises `TraceFileError` where there is no trace, and `MissingExtraError` without polars.
+    Raises `TraceFileError` if there is no trace, and `MissingExtraError` without polars.
 
         spans = kinetoscope.load("runs/digits/traces").spans.collect()
     """
@@ -76,7 +76,7 @@ def load_trace(name: str, *, cache: bool = True, on_bytes: Callable[[int], None]
     mark = fingerprint(name) if cache else None
     place = _cache_place(name) if mark is not None else None
     if place is not None and (kept := place.find()) is not None:
-        with suppress(TraceFileError):  # of another version of the file or of ours: it is made anew
+        with suppress(TraceFileError):  # the file or our version has changed: read the file again
             return Trace(name, *read_parquet(kept, mark))
     trace = read_trace(name, on_bytes)
     if place is not None:
@@ -102,14 +102,14 @@ def _cache_place(name: str) -> CachePlace | None:
 
 
 def _keep(trace: TraceEvents, place: CachePlace, mark: str | None) -> None:
-    """Writes the cache; where that is not possible, the file is read again next time."""
+    """Writes the cache. If that fails, the file is read again next time."""
     with suppress(OSError):
         write_parquet(trace, place.make(), mark)
         place.make_room()
 
 
 def find_traces(name: str) -> list[str]:
-    """The trace files and live folders that a folder or a glob names. Raises `TraceFileError` if there are none."""
+    """The trace files and live folders in a folder or a glob. Raises `TraceFileError` if there are none."""
     path = Path(name)
     try:
         found = _in_folder(path) if path.is_dir() else sorted(glob.glob(name, recursive=True)) if _is_glob(name) else []
@@ -117,7 +117,7 @@ def find_traces(name: str) -> list[str]:
         raise TraceFileError(f"Cannot read the folder {name}: {error.strerror or error}. Check the path.") from error
     if not found:
         raise TraceFileError(
-            f"No trace in {name}: it names no file that ends in {', '.join(_SUFFIXES)}. "
+            f"No trace in {name}: there is no file that ends in {', '.join(_SUFFIXES)}. "
             "Pass a trace file, a folder of them, the folder of a run, or a glob in quotes."
         )
     return found
@@ -135,7 +135,7 @@ def _in_folder(folder: Path) -> list[str]:
 
 
 def _traces_of(folder: Path) -> list[str]:
-    """The traces in a folder; without the merged one, which holds the same again."""
+    """The traces in a folder, without merged ones, which hold the same events again."""
     files = sorted(
         str(path) for path in folder.iterdir() if path.name.endswith((*_SUFFIXES, SUFFIX)) and path.is_file()
     )
@@ -144,7 +144,7 @@ def _traces_of(folder: Path) -> list[str]:
 
 
 def _is_merged(name: str) -> bool:
-    """Whether the beginning of a file says that it is a merged trace of ours."""
+    """Whether a file is a merged trace of ours, according to its header."""
     with open_source(name) as stream:
         start = bytearray(1 << 14)
         with memoryview(start) as view:
@@ -154,13 +154,13 @@ def _is_merged(name: str) -> bool:
 
 
 def is_url(name: str) -> bool:
-    """Whether ``name`` is for fsspec to open."""
+    """Whether ``name`` is a URL for fsspec."""
     return "://" in name
 
 
 @contextmanager
 def open_source(name: str) -> Iterator[BinaryIO]:
-    """The bytes of a file, of a URL that fsspec knows, or of stdin. Raises `TraceFileError` if they cannot be had."""
+    """The bytes of a file, of a URL for fsspec, or of stdin. Raises `TraceFileError` if they cannot be read."""
     try:
         stream = _open(name)
     except OSError as error:
@@ -196,7 +196,7 @@ def import_fsspec(name: str) -> Any:
 
 
 def fingerprint(name: str) -> str | None:
-    """What changes when a local file does: its size and time of change. None for anything else."""
+    """Size and time of change of a local file, as text; None for anything else."""
     if name == STDIN or is_url(name):
         return None
     try:

@@ -1,4 +1,4 @@
-"""table: what is in a trace, in a few figures. A trace flows in; a `TraceSummary`, and a text of it, flow out."""
+"""What is in a trace, in a few figures and as text."""
 
 import os
 from dataclasses import dataclass
@@ -17,8 +17,8 @@ _MOST_CATEGORIES = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceSummary:
-    """One trace in figures. ``begin_ns`` and ``end_ns`` are unix nanoseconds if ``has_clock``, read to within
-    ``clock_bound_ns`` where the trace says so. ``categories`` counts spans."""
+    """One trace in figures. ``begin_ns`` and ``end_ns`` are unix nanoseconds if ``has_clock``, with an error of at most
+    ``clock_bound_ns`` if that is known. ``categories`` counts spans."""
 
     name: str
     size_bytes: int | None
@@ -39,7 +39,7 @@ class TraceSummary:
     categories: dict[str, int]
     repairs: list[str]
     notes: list[str]
-    """What there is to say of it, in sentences: files that were left out when it was merged, records that were lost."""
+    """Notes in sentences, for example on files that a merge left out and on lost records."""
 
 
 def summarize_trace(trace: "Trace") -> TraceSummary:
@@ -80,7 +80,7 @@ def summarize_trace(trace: "Trace") -> TraceSummary:
 
 
 def render_summary(summary: TraceSummary) -> str:
-    """A trace in some lines, to be read."""
+    """The summary as lines of text."""
     lines = [summary.name + (f" ({sized(summary.size_bytes)})" if summary.size_bytes is not None else "")]
     lines.append(f"  rank        {_rank(summary)}" + (f" on {summary.host}" if summary.host else ""))
     lines.append(f"  clock       {_clock(summary)}")
@@ -109,7 +109,7 @@ def _rank(summary: TraceSummary) -> str:
 
 def _clock(summary: TraceSummary) -> str:
     if not summary.has_clock:
-        return "its own: other traces can be aligned with summary only on a span that both have"
+        return "its own: other traces can be aligned with it only on a span that both have"
     bound = "" if summary.clock_bound_ns is None else f", read to within {summary.clock_bound_ns / 1e3:.1f} us"
     return f"unix time{bound}"
 
@@ -125,7 +125,7 @@ def _time(summary: TraceSummary) -> str:
 
 
 def _categories(trace: "Trace") -> dict[str, int]:
-    """The number of spans of each category, the most frequent first."""
+    """The number of spans of each category, most frequent first."""
     pl = import_polars()
     counts = trace.events.filter(pl.col("kind") == "span").group_by("category").len().collect()
     ordered = sorted(counts.rows(), key=lambda row: (-row[1], row[0] or ""))
@@ -133,7 +133,7 @@ def _categories(trace: "Trace") -> dict[str, int]:
 
 
 def _clock_bound_ns(header: dict[str, Any]) -> int | None:
-    """How exactly the two moments were read that tie the trace's clock to unix time."""
+    """The error bound of the anchors that relate the trace's clock to unix time."""
     own = header.get("kinetoscope")
     clock = own.get("clock") if isinstance(own, dict) else None
     anchors = clock.get("anchors") if isinstance(clock, dict) else None

@@ -1,4 +1,4 @@
-"""table: a trace, and the traces of a run. Events flow in; frames of spans, counters, flows and tracks flow out."""
+"""A trace, and the traces of a run, as frames of spans, counters, flows and tracks."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -21,10 +21,10 @@ _RANK_IN_NAME = re.compile(r"rank[_-]?(\d+)")
 
 
 class Trace:
-    """One trace as tables. `kinetoscope.load` makes it.
+    """One trace as tables, from `kinetoscope.load`.
 
-    The tables are polars' lazy frames: filter and select, then ``collect()``; what is not asked for is not read. Times
-    are nanoseconds, unix ones if ``has_clock``. ``repairs`` says in sentences what was wrong with the file.
+    The tables are polars' lazy frames: filter and select, then ``collect()``; only what is needed is read. Times are in
+    nanoseconds, unix time if ``has_clock``. ``repairs`` says in sentences what was wrong with the file.
 
         trace = kinetoscope.load("rank0.json.gz")
         trace.spans.filter(pl.col("category") == "kernel").group_by("name").agg(pl.col("dur").sum()).collect()
@@ -42,12 +42,12 @@ class Trace:
     def __repr__(self) -> str:
         try:
             return f"<kinetoscope.Trace {printable_lines(render_summary(summarize_trace(self)))}>"
-        except (OSError, import_polars().exceptions.PolarsError):  # its Parquet file has gone
+        except (OSError, import_polars().exceptions.PolarsError):  # its Parquet file was deleted
             return f"<kinetoscope.Trace {self.name}: it cannot be read any more>"
 
     @property
     def events(self) -> "pl.LazyFrame":
-        """Every event of the file in its order, with all columns; ``kind`` says what it is."""
+        """All events in the order of the file, with all columns; ``kind`` tells what each is."""
         return self._events
 
     @property
@@ -56,12 +56,12 @@ class Trace:
         return self._of_kind("span").select(SPAN_COLUMNS)
 
     def nested(self) -> "pl.LazyFrame":
-        """The spans of threads and streams, and how they lie in each other: four columns more.
+        """The spans of threads and streams, with four more columns on how they nest.
 
-        ``row`` counts these spans; ``parent`` is the row of the innermost span of the track that holds a span whole,
-        null if none does; ``depth`` counts the spans around it; ``self_ns`` is its duration without what those
-        directly in it cover. Spans that overlap lie side by side. Asynchronous spans (``phase`` ``b`` and ``S``), which
-        lie in no stack, are left out, and so are those without a time.
+        ``row`` counts these spans; ``parent`` is the row of the innermost span of the track that contains a span
+        completely, or null; ``depth`` is the number of spans around it; ``self_ns`` is its duration without the time
+        that its direct children cover. Spans that overlap are siblings. Asynchronous spans (``phase`` ``b`` and ``S``),
+        which do not nest, and spans without a time are left out.
 
             trace.nested().group_by("name").agg(pl.col("self_ns").sum()).sort("self_ns").collect()
         """
@@ -72,7 +72,7 @@ class Trace:
 
     @property
     def instants(self) -> "pl.LazyFrame":
-        """One row per moment, with its arguments."""
+        """One row per instant, with its arguments."""
         return self._of_kind("instant").select(INSTANT_COLUMNS)
 
     @cached_property
@@ -90,7 +90,7 @@ class Trace:
 
     @cached_property
     def tracks(self) -> "pl.LazyFrame":
-        """One row per track: `kinetoscope.table.tracks.build_tracks` says which columns."""
+        """One row per track; for the columns see `kinetoscope.table.tracks.build_tracks`."""
         return build_tracks(self._events, self._places).lazy()
 
     @property
@@ -103,7 +103,7 @@ class Trace:
 
     @property
     def rank(self) -> int | None:
-        """The rank whose trace it is: as the file says, else as its name does; None if neither does or it is merged."""
+        """The rank in the file's header, else in its name; None if neither has one, or if the trace is merged."""
         if self.is_merged:
             return None
         for said in (self._own_header, self._distributed_info):
@@ -115,7 +115,7 @@ class Trace:
 
     @property
     def ranks(self) -> list[int]:
-        """The ranks in it: several if it is merged."""
+        """The ranks in the trace; a merged trace has several."""
         if self.is_merged:
             pids = self.tracks.select("pid_number").unique().collect()["pid_number"].drop_nulls()
             return sorted(pids.to_list())
@@ -123,27 +123,46 @@ class Trace:
 
     @property
     def is_merged(self) -> bool:
-        """Whether it holds several ranks, each a process whose pid is the rank."""
+        """Whether the trace is a merged one, in which each rank is a process whose pid is the rank."""
         return bool(self._own_header.get("merged"))
 
     @property
     def notes(self) -> list[str]:
-        """What there is to say in sentences: files that were left out of a merge, records that were lost."""
+        """Notes in sentences, for example on files that a merge left out and on lost records."""
         notes = self._own_header.get("notes")
         said = [note for note in notes if isinstance(note, str)] if isinstance(notes, list) else []
         return said + _losses(self._own_header)
 
     @property
     def world_size(self) -> int | None:
-        """How many ranks the run had, if the file says so."""
+        """The number of ranks of the run, if the file has it."""
         size = self._distributed_info.get("world_size")
         return size if isinstance(size, int) else None
 
     @property
     def host(self) -> str | None:
-        """The machine it was recorded on, if the file says so."""
+        """The machine on which the trace was recorded, if the file has it."""
         host = self._own_header.get("host") or self.header.get("host_name")
         return str(host) if host else None
+
+    @property
+    def clock_bound_ns(self) -> int | None:
+        """Within what its clock is known beside rank 0's: 0 if they share one, None if nothing is known."""
+        bound = _part(self._own_header, "clock", "beside_rank0").get("bound_ns")
+        return bound if isinstance(bound, int) else None
+
+    @property
+    def run_name(self) -> str | None:
+        """The name of the run, if the file says so."""
+        name = self._own_header.get("run_name")
+        return name if isinstance(name, str) else None
+
+    @property
+    def process_groups(self) -> list[str]:
+        """The names of the process groups that Kineto lists, if it does."""
+        listed = self._distributed_info.get("pg_config")
+        groups = [group for group in listed if isinstance(group, dict)] if isinstance(listed, list) else []
+        return [str(group["pg_name"]) for group in groups if "pg_name" in group]
 
     @property
     def _own_header(self) -> dict[str, Any]:
@@ -159,12 +178,12 @@ class Trace:
 
 
 def _losses(own: dict[str, Any]) -> list[str]:
-    """What a trace of ours, or one of those merged, says to be missing, in sentences."""
+    """Sentences on what is missing in a trace of ours, or in the traces merged into it."""
     files = own.get("files")
     headers = [_part(file, "header", "kinetoscope") for file in files] if isinstance(files, list) else [own]
     dropped = sum(_count(header, "dropped") for header in headers)
-    said = [f"{counted(dropped, 'record')} found no space."] if dropped else []
-    lost: dict[str, tuple[int, int]] = {}  # by the start of a rank: each of its files says what was lost so far
+    said = [f"{counted(dropped, 'record')} were dropped because there was no space."] if dropped else []
+    lost: dict[str, tuple[int, int]] = {}  # by start: each file of a start has the total so far
     for header in headers:
         start, now = str(header.get("start")), (_count(header, "lost_cycles"), _count(header, "lost_records"))
         lost[start] = max(lost.get(start, now), now)
@@ -175,7 +194,7 @@ def _losses(own: dict[str, Any]) -> list[str]:
 
 
 def _part(said: Any, *names: str) -> dict[str, Any]:
-    """What stands under some names within one another in a file of anybody's; nothing if it is not there."""
+    """The object at a path of names in a header that may hold anything; empty if it is not there."""
     for name in names:
         said = said.get(name) if isinstance(said, dict) else None
     return said if isinstance(said, dict) else {}
@@ -189,8 +208,8 @@ def _count(header: dict[str, Any], name: str) -> int:
 class TraceSet(Sequence[Trace]):
     """Traces of several ranks, or cycles, in the order of their ranks and names.
 
-    Its frames are those of its traces, one below the other, with two columns more: ``rank``, and ``trace``, the
-    place of the trace in the set, which tells the tracks of two traces apart.
+    Its frames are the concatenated frames of its traces, with two more columns: ``rank``, and ``trace``, the index of
+    the trace in the set, which tells tracks of different traces apart.
     """
 
     def __init__(self, traces: Sequence[Trace]) -> None:

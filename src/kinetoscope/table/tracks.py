@@ -30,7 +30,7 @@ _DEVICE_CATEGORIES = ("kernel", "gpu_memcpy", "gpu_memset", "Kernel", "Memcpy", 
 
 
 def build_tracks(events: "pl.LazyFrame", places: list[tuple[Any, Any]]) -> "pl.DataFrame":
-    """One row per track: its pid and tid (as text, and as numbers where they are), what the trace calls it, its
+    """One row per track: its pid and tid (as text, and as numbers if they are numbers), its names in the trace, its
     ``kind`` (``thread`` or ``stream``), its number of spans, and its first and last nanosecond."""
     pl = import_polars()
     texts = {"pid": _texts([pid for pid, _ in places]), "tid": _texts([tid for _, tid in places])}
@@ -59,13 +59,13 @@ def _texts(values: list[Any]) -> list[str | None]:
 
 
 def _number(text: str | None) -> int | None:
-    """A pid or tid as a number where it is one: "stream 7" of old traces is 7."""
+    """A pid or tid as a number, if it is one; "stream 7" of old traces is 7."""
     digits = (text or "").removeprefix("stream ")
     return int(digits) if digits.removeprefix("-").isdecimal() and len(digits) <= 18 and digits.isascii() else None
 
 
 def _described(events: "pl.LazyFrame", places: list[tuple[Any, Any]]) -> dict[str, list[Any]]:
-    """What metadata events say of each track: those of a process count for all its tracks."""
+    """What metadata events say about each track. Those of a process apply to all its tracks."""
     pl = import_polars()
     rows = events.filter(pl.col("kind") == "metadata").select("name", "track", "args").collect()
     of_process: defaultdict[str, dict[Any, Any]] = defaultdict(dict)
@@ -111,7 +111,7 @@ def _measured(events: "pl.LazyFrame") -> "pl.DataFrame":
 
 
 def counter_rows(events: Iterable[tuple[int, int, str, str, bytes | None]]) -> dict[str, list[Any]]:
-    """Counter events, each with the values of several series, as one row per value. What is no number is left out."""
+    """Counter events, each with the values of several series, as one row per value. Other values are left out."""
     rows: dict[str, list[Any]] = {name: [] for name in ("ts", "track", "name", "category", "series", "value")}
     for ts, track, name, category, args in events:
         values = decode_json_text(args) if args else {}
@@ -122,30 +122,34 @@ def counter_rows(events: Iterable[tuple[int, int, str, str, bytes | None]]) -> d
     return rows
 
 
-def nest_spans(spans: "pl.DataFrame") -> "pl.DataFrame":
-    """Of each row of ``ts``, ``dur`` and ``track``: ``self_ns``, ``parent`` (a row, or null) and ``depth``.
+def nest_spans(spans: "pl.DataFrame", *, clip: bool = False) -> "pl.DataFrame":
+    """For each row of ``ts``, ``dur`` and ``track``: ``self_ns``, ``parent`` (a row, or null) and ``depth``.
 
-    ``self_ns`` is what of a span none of those directly in it covers.
+    ``self_ns`` is the part of a span that none of its direct children covers. With ``clip``, a span that begins within
+    another one is its child and ends with it at the latest; ``dur`` is then what is left of each.
     """
     pl = import_polars()
     spans = spans.select(pl.col("ts", "dur").cast(pl.Int64), pl.col("track").cast(pl.UInt32))
     if _native is None or os.environ.get("KINETOSCOPE_PURE", "0") not in ("", "0"):
-        schema = {"self_ns": pl.Int64, "parent": pl.UInt32, "depth": pl.UInt32}
-        return pl.DataFrame(_Sweep(spans).columns, schema=schema)
-    columns = _native.nest_spans(spans.rechunk().__arrow_c_stream__())
+        schema = {"self_ns": pl.Int64, "parent": pl.UInt32, "depth": pl.UInt32} | ({"dur": pl.Int64} if clip else {})
+        return pl.DataFrame(_Sweep(spans, clip).columns, schema=schema)
+    columns = _native.nest_spans(spans.rechunk().__arrow_c_stream__(), clip)
     return pl.DataFrame([pl.Series(values=column).alias(column.name) for column in columns])
 
 
 class _Sweep:
-    """The same as `src/native/scan/nested.c` does, and its judge."""
+    """The twin of `src/native/scan/nested.c`, and the reference for its tests."""
 
-    def __init__(self, spans: "pl.DataFrame") -> None:
+    def __init__(self, spans: "pl.DataFrame", clip: bool) -> None:
         num_spans = len(spans)
         self._own_ns: list[int] = [0] * num_spans
         self._parents: list[int | None] = [None] * num_spans
         self._depths = [0] * num_spans
         self.columns: dict[str, list[Any]] = {"self_ns": self._own_ns, "parent": self._parents, "depth": self._depths}
-        self._open: list[tuple[int, int]] = []  # the end and the row of each span that is open
+        self._clipped_ns = [0] * num_spans if clip else None
+        if self._clipped_ns is not None:
+            self.columns["dur"] = self._clipped_ns
+        self._open: list[tuple[int, int]] = []  # the end and the row of each open span
         self._covered_until: dict[int, int] = {}
         last_track = None
         for track, row, begin_ns, end_ns in _in_order(spans):
@@ -155,9 +159,12 @@ class _Sweep:
             self._add(row, begin_ns, end_ns)
 
     def _add(self, row: int, begin_ns: int, end_ns: int) -> None:
-        # What ends before this one holds nothing any more that this one does not hold as well.
-        while self._open and (self._open[-1][0] < end_ns or self._open[-1][0] <= begin_ns):
+        # A span that ends before this one can contain nothing later that this one does not contain too.
+        while self._open and self._is_over(self._open[-1][0], begin_ns, end_ns):
             self._covered_until.pop(self._open.pop()[1])
+        if self._clipped_ns is not None:
+            end_ns = min(end_ns, self._open[-1][0]) if self._open else end_ns
+            self._clipped_ns[row] = end_ns - begin_ns
         self._own_ns[row], self._depths[row] = end_ns - begin_ns, len(self._open)
         if self._open:
             _, parent = self._open[-1]
@@ -168,9 +175,13 @@ class _Sweep:
         self._open.append((end_ns, row))
         self._covered_until[row] = begin_ns
 
+    def _is_over(self, open_end_ns: int, begin_ns: int, end_ns: int) -> bool:
+        """Whether an open span contains neither the given span nor any later one."""
+        return open_end_ns <= begin_ns or (self._clipped_ns is None and open_end_ns < end_ns)
+
 
 def _in_order(spans: "pl.DataFrame") -> Any:
-    """Track by track, track, row, begin and end of each span: what begins first, and of these what ends last."""
+    """Track, row, begin and end of each span, by track, begin, and latest end first."""
     pl = import_polars()
     ends = pl.col("ts") + pl.col("dur").clip(0)
     rows = spans.with_row_index("row").select("track", "row", "ts", end=ends)

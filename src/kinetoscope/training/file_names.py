@@ -1,4 +1,4 @@
-"""training: file-name formats such as ``ep{epoch}-ba{batch}-rank{rank}.json``, filled in per rank and moment."""
+"""Formats of file names, such as ``ep{epoch}-ba{batch}-rank{rank}.json``, filled in per rank and moment."""
 
 import re
 import string
@@ -21,10 +21,10 @@ _MOST_SHOWN = 200
 
 @dataclass(frozen=True, slots=True)
 class FileNameFormat:
-    """A format for file names. ``argument`` is what error messages call it; ``has_timestamp`` says whether the
-    variables of a timestamp may occur.
+    """A format for file names. ``argument`` is its name in error messages; ``has_timestamp`` allows the variables of a
+    timestamp.
 
-    Raises `FileNameError` at construction for a variable that does not exist, or that cannot be written as asked for.
+    Raises `FileNameError` at construction for an unknown variable or an invalid format specification.
     """
 
     text: str
@@ -37,19 +37,19 @@ class FileNameFormat:
             listing = ", ".join(f"{{{name}}}" for name in known)
             raise FileNameError(f"{self._shown} has an unknown variable {{{variable}}}. Known variables: {listing}.")
         if any("{" in how or _TOO_WIDE.search(how) for _, how in self._fields):
-            raise FileNameError(f"{self._shown} pads to 100 characters or more: names of files are short.")
+            raise FileNameError(f"{self._shown} pads to 100 characters or more, which is too long for a file name.")
         try:
             self.fill("run", Ranks(), Timestamp())
         except ValueError as error:
             raise FileNameError(f"{self._shown} is not a format: {error}.") from None
 
     def variables(self) -> set[str]:
-        """The names of the variables that occur in the format."""
+        """The names of the variables in the format."""
         return {name for name, _ in self._fields}
 
     @property
     def _fields(self) -> list[tuple[str, str]]:
-        """The variables in the format, and how each is to be written, such as ``03d``."""
+        """The variables in the format, each with its format specification, such as ``03d``."""
         try:
             return [(name, how or "") for _, name, how, _ in string.Formatter().parse(self.text) if name is not None]
         except ValueError as error:
@@ -60,7 +60,7 @@ class FileNameFormat:
         return f"{self.argument}={self.text[:_MOST_SHOWN]!r}"
 
     def fill(self, run_name: str, ranks: Ranks, timestamp: Moment | None = None) -> str:
-        """The name for this run, rank and moment; ``timestamp`` may be left out if no variable needs it."""
+        """The name for this run, rank and moment; ``timestamp`` can be omitted if no variable needs it."""
         values: dict[str, Any] = {"run_name": run_name}
         values |= {name: getattr(ranks, name) for name in RANK_VARIABLES}
         if timestamp is not None:
@@ -68,7 +68,7 @@ class FileNameFormat:
         return self.text.format(**values)
 
     def fill_folder(self, run_name: str, ranks: Ranks) -> str:
-        """The folder, as far up as needed, in which all files of this name are, of this run and rank."""
+        """The deepest folder that contains all files of this name of this run and rank."""
         moments = (Timestamp(), timestamp_from_fields(dict.fromkeys(TIMESTAMP_VARIABLES, 1)))
         first, second = (self.fill(run_name, ranks, moment).split("/")[:-1] for moment in moments)
         shared = takewhile(lambda parts: parts[0] == parts[1], zip(first, second, strict=False))
@@ -84,13 +84,13 @@ class FileNameFormat:
             enough.append({"node_rank"})
         if ranks.world_size > 1 and not any(needed <= used for needed in enough):
             raise FileNameError(
-                f"{self.argument}={self.text!r} names the same file on each of the {ranks.world_size} ranks, which "
-                "would overwrite each other's traces. Put {rank} into it."
+                f"{self.argument}={self.text!r} names the same file on each of the {ranks.world_size} ranks, "
+                "which would overwrite each other's traces. Put {rank} into it."
             )
 
 
 class UsedNames:
-    """The names of files that were given out: one that is wanted again gets a number."""
+    """Hands out file names; a name that is already used gets a number."""
 
     def __init__(self, used: Iterable[str] = ()) -> None:
         self._used = set(used)
@@ -107,5 +107,5 @@ class UsedNames:
         return name
 
     def give_back(self, name: str) -> None:
-        """Makes a name that was chosen free again: nothing was written there."""
+        """Frees a chosen name under which nothing was written."""
         self._used.discard(name)

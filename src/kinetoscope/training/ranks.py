@@ -11,7 +11,7 @@ from typing import Any
 
 from kinetoscope.errors import SettingsError
 
-# What launchers give to all processes of a job: torchrun, Slurm and its steps, MPI, and whatever starts torch's ranks.
+# The variables that launchers set in all processes of a job: torchrun, Slurm, MPI, and any that starts torch's ranks.
 _SHARED = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "SLURM_STEP_ID", "PMIX_NAMESPACE", "MASTER_ADDR", "MASTER_PORT")
 
 
@@ -32,7 +32,7 @@ class Ranks:
 
 def current_ranks(environment: Mapping[str, str] = os.environ) -> Ranks:
     """This process's ranks: from torch.distributed if it is initialised, else from torchrun's environment variables,
-    else those of a world of one.
+    else those of a single process.
 
     Raises `SettingsError` when a variable is set but is not a number.
     """
@@ -44,12 +44,12 @@ def current_ranks(environment: Mapping[str, str] = os.environ) -> Ranks:
 
 
 def run_name_all_ranks_agree_on(ranks: Ranks, now: str, environment: Mapping[str, str] = os.environ) -> str:
-    """A name for the run that every rank arrives at without asking another.
+    """A name for the run that every rank finds without communication.
 
-    A launcher's run id where there is one; ``now`` in a world of one; on a single node its name, and the port where
-    there is one. Another run may arrive at the same name.
+    It is the launcher's run id if there is one, or ``now`` for a single process; on a single node, the host's name and
+    the port, if any. Another run may get the same name.
 
-    Raises `SettingsError` where ranks of several nodes have nothing in common to go by.
+    Raises `SettingsError` if ranks on several nodes have nothing in common.
     """
     for variables in (("TORCHELASTIC_RUN_ID",), ("SLURM_JOB_ID", "SLURM_STEP_ID"), ("PMIX_NAMESPACE",)):
         values = [environment.get(variable, "none") for variable in variables]
@@ -90,7 +90,7 @@ def _read(environment: Mapping[str, str], variable: str, default: int) -> int:
 class Attempt:
     """One start of a run. ``run_id`` is the same on all ranks of a node; ``restart`` counts from 0.
 
-    ``start`` is a name that no other start of any process has: in containers every attempt has the same pid.
+    ``start`` is unique to each start of each process; the pid is not, since in containers every attempt has the same.
     """
 
     run_id: str
@@ -100,15 +100,15 @@ class Attempt:
 
     @property
     def name(self) -> str:
-        """What all ranks of this attempt share, and perhaps those of a later one: ports and run ids are used again."""
+        """A name that all ranks of this attempt share. Later attempts may have it too, as ports and ids are reused."""
         return f"{self.run_id}-{self.restart}"
 
     def traces_folder(self, folder: Path) -> Path:
-        """Where this attempt's traces go: ``folder`` itself, or ``attempt{n}`` in it after a restart."""
+        """The folder of this attempt's traces: ``folder``, or after a restart ``attempt{n}`` in it."""
         return folder / f"attempt{self.restart}" if self.restart else folder
 
     def live_folder(self, run_folder: Path) -> Path:
-        """Where this process keeps what is not yet saved."""
+        """The folder in which this process keeps what is not saved yet."""
         return run_folder / "live" / self.start
 
 
@@ -120,20 +120,20 @@ def current_attempt(ranks: Ranks, environment: Mapping[str, str] = os.environ) -
 
 
 def restart_count(environment: Mapping[str, str] = os.environ) -> int:
-    """How often the launcher has started this job again."""
+    """How often the launcher has restarted this job."""
     return int(environment.get("TORCHELASTIC_RESTART_COUNT") or environment.get("SLURM_RESTART_COUNT") or 0)
 
 
 def launch_name(environment: Mapping[str, str] = os.environ) -> str:
-    """What this run's processes share, also where a wrapper such as ``timeout`` or ``nsys`` starts each of them."""
+    """A name that this run's processes share, even if a wrapper such as ``timeout`` or ``nsys`` starts each of them."""
     values = (environment.get(variable, "") for variable in _SHARED)
     return "-".join(value.replace("/", "_") for value in values if value not in ("", "none")) or "run"
 
 
 def agree_on_attempt(store: Any, key: str, rank: int, start: str) -> str:
-    """An id for the ranks to share: the first one's ``start``. Asked for again, they get another one.
+    """An id that all ranks share: the ``start`` of the rank that called first. Further calls give further ids.
 
-    ``store`` is torch.distributed's. Waits for no other rank; raises what the store raises.
+    ``store`` is torch.distributed's. The call does not wait for other ranks; it raises what the store raises.
     """
     time = store.add(f"{key}{rank}", 1)
     agreed = store.compare_set(f"{key}of-{time}", "", start)
@@ -141,12 +141,12 @@ def agree_on_attempt(store: Any, key: str, rank: int, start: str) -> str:
 
 
 def _new_start() -> str:
-    """The moment, the pid and chance; sorted by name, the starts of a run are in their order."""
+    """A name made of the time, the pid and a random number; sorted names are in the order of starting."""
     return f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{os.getpid()}-{os.urandom(4).hex()}"
 
 
 def is_process_alive(pid: int) -> bool:
-    """Whether a process of this number runs on this machine."""
+    """Whether a process with this pid runs on this machine."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -9,7 +9,7 @@ from urllib.parse import unquote
 
 from kinetoscope.errors import SettingsError
 
-# The library that knows a scheme, and what to install for it.
+# The library for each scheme, and the extra that installs it.
 _LIBRARIES = {
     ("s3", "s3a"): ("s3fs", "kinetoscope[s3]"),
     ("gs", "gcs"): ("gcsfs", "kinetoscope[gcs]"),
@@ -52,7 +52,7 @@ class RemotePlace:
 def parse_url(url: str, argument: str) -> RemotePlace:
     """The place that a URL names.
 
-    Raises `SettingsError` for one that says more than a place: credentials, options behind ``?``, ``..``, chains of
+    Raises `SettingsError` for a URL with more than a place in it: credentials, options after ``?``, ``..``, chains of
     file systems (``a::b``).
     """
     scheme, found, rest = url.partition("://")
@@ -64,18 +64,18 @@ def parse_url(url: str, argument: str) -> RemotePlace:
     host, _, path = rest.partition("/")
     if not found or not rest or not ("::" in url or _SCHEME.fullmatch(scheme)):
         raise SettingsError(
-            f"{argument}={url[:_MOST_SHOWN]!r} is no URL. Pass one such as 's3://bucket/runs' or 'file:///mnt/runs'."
+            f"{argument}={url[:_MOST_SHOWN]!r} is not a URL. Pass one such as 's3://bucket/runs' or 'file:///mnt/runs'."
         )
     if reason := _what_is_too_much(url, scheme.lower(), host, path):
         raise SettingsError(
-            f"{argument}={url[:_MOST_SHOWN]!r} cannot be uploaded to: it has {reason}. Pass a place only, such as "
-            "'s3://bucket/runs', and give a store's options to its own library."
+            f"{argument}={url[:_MOST_SHOWN]!r} cannot be uploaded to: it has {reason}. Pass only a place, such as "
+            "'s3://bucket/runs', and set a store's options in its own library."
         )
     return RemotePlace(scheme.lower(), host, tuple(part for part in path.split("/") if part not in ("", ".")))
 
 
 def check_url(url: str, argument: str) -> None:
-    """Raises `SettingsError` for a URL nothing can be uploaded to: what `parse_url` refuses, and a missing library."""
+    """Raises `SettingsError` if nothing can be uploaded to a URL: if it is invalid, or its library is missing."""
     scheme = parse_url(url, argument).scheme
     library, extra = next((found for schemes, found in _LIBRARIES.items() if scheme in schemes), ("fsspec", "fsspec"))
     if missing := [name for name in ("fsspec", library) if importlib.util.find_spec(name) is None]:
@@ -83,7 +83,7 @@ def check_url(url: str, argument: str) -> None:
 
 
 def _what_is_too_much(url: str, scheme: str, host: str, path: str) -> str:
-    """What a URL has that is more than a place; "" for nothing."""
+    """What a URL has in addition to a place; "" for nothing."""
     if "::" in url:
         return "a chain of file systems (::) in it"
     if "?" in url:
@@ -95,13 +95,13 @@ def _what_is_too_much(url: str, scheme: str, host: str, path: str) -> str:
     if "@" in host and scheme not in _CONTAINER_AT_ACCOUNT:
         return "a user (@) in it"
     if scheme in _WITHOUT_HOST and host:
-        return "no whole path (file:/// has three slashes)"
+        return "no complete path (file:/// has three slashes)"
     return ""
 
 
 def without_credentials(text: str, environment: Mapping[str, str] = os.environ) -> str:
-    """``text`` with every value of an environment variable that sounds secret, and everything that looks like a key, a
-    signature or a password, replaced by ``***``."""
+    """``text`` with secrets replaced by ``***``: the values of environment variables whose names suggest a secret, and
+    anything that looks like a key, a signature or a password."""
     secrets = [value for name, value in environment.items() if _SECRET_VARIABLE.search(name)]
     for secret in sorted((secret for secret in secrets if len(secret) >= _LEAST_SECRET_LENGTH), key=len, reverse=True):
         text = text.replace(secret, "***")

@@ -1,7 +1,6 @@
-"""training: a folder that somebody else may have filled. Names that files in it mention flow in; what they name inside
-the folder flows out, and never anything outside.
+"""Opens files in a run's folder by name, and never anything outside of it: anybody may have filled the folder.
 
-Every name is relative to the folder, and walked part by part from an open directory, without following a symbolic link.
+Names are relative to the folder, and followed part by part from an open directory, never through a symbolic link.
 """
 
 import os
@@ -17,9 +16,9 @@ from typing import BinaryIO, Literal, cast
 from kinetoscope.errors import UnsafePathError, UnsupportedSystemError
 
 HAS_RUN_FOLDERS = os.open in os.supports_dir_fd and find_spec("fcntl") is not None
-"""Whether this system can open a file by its open folder, and lock files: Windows can do neither."""
+"""Whether this system can open a file relative to an open folder, and lock files. Windows cannot."""
 _FOLDER = os.O_RDONLY | sum(getattr(os, flag, 0) for flag in ("O_DIRECTORY", "O_NOFOLLOW", "O_CLOEXEC"))
-# A named pipe would let us wait for ever: it is opened without waiting, and refused then.
+# Opening a named pipe could block for ever: it is opened without blocking, and then refused.
 _FILE = sum(getattr(os, flag, 0) for flag in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC"))
 _SMALL_BYTES = 64 << 20
 _MOST_SHOWN = 200
@@ -27,29 +26,29 @@ _CONTROL = frozenset(map(chr, [*range(32), *range(127, 160)]))
 
 
 class RunFolder:
-    """The folder ``path``, whose own name is trusted: the user gave it, so symbolic links in it are followed.
+    """The folder ``path``. The user gave this path, so symbolic links in it are followed.
 
-    A name is relative, such as ``traces/.manifest/rank0.jsonl``; ``.`` is the folder itself. Everything here raises
-    `UnsafePathError` for a name that is absolute, has ``..``, a control character or nothing in it, or that leads
-    through or to a symbolic link; and OSError where the file system says no. Raises `UnsupportedSystemError` where
-    there are no run folders (`HAS_RUN_FOLDERS`).
+    A name is relative, such as ``traces/.manifest/rank0.jsonl``; ``.`` is the folder itself. All methods raise
+    `UnsafePathError` for a name that is empty or absolute, contains ``..`` or a control character, or leads through or
+    to a symbolic link; and OSError for errors of the file system. Raises `UnsupportedSystemError` on systems without
+    run folders (`HAS_RUN_FOLDERS`).
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         if not HAS_RUN_FOLDERS:
             raise UnsupportedSystemError(
-                f"Cannot use {path} as the folder of a run: this system has no file locks and no files opened by their "
-                "folder (fcntl, dir_fd), which keep the files of a run's processes apart. Do this on Linux or macOS."
+                f"Cannot use {path} as the folder of a run: this system cannot lock files or open them relative to a "
+                "folder (fcntl, dir_fd), which keeps the files of a run's processes apart. Use Linux or macOS."
             )
         self.path = Path(os.path.realpath(path))
 
     def path_of(self, name: str) -> Path:
-        """The path of what ``name`` names, which need not be there: for what can only be reached by its path."""
+        """The path of ``name``, which need not exist: for functions that need a path."""
         self.status(name)
         return self.path.joinpath(*_parts(name))
 
     def name_of(self, path: str | os.PathLike[str]) -> str:
-        """The name of a path in the folder, as the user or we made it; its own last part is not followed."""
+        """The name in this folder of a path; a link in the path's last part is not followed."""
         path = Path(os.path.abspath(path))
         whole = Path(os.path.realpath(path.parent), path.name)
         if path != self.path and not whole.is_relative_to(self.path):
@@ -57,7 +56,7 @@ class RunFolder:
         return "." if path == self.path else str(whole.relative_to(self.path))
 
     def status(self, name: str) -> os.stat_result | None:
-        """What the file system knows of a file or folder; None if it is not there."""
+        """The status of a file or folder; None if it does not exist."""
         parts = _parts(name)
         try:
             with self._folder(parts[:-1], name) as folder:
@@ -77,7 +76,7 @@ class RunFolder:
         return self._is(name, stat.S_ISDIR)
 
     def names(self, name: str = ".") -> list[str]:
-        """The names of what is in a folder, each as it is there, in order; none if there is no such folder."""
+        """The sorted names in a folder; none if there is no such folder."""
         try:
             with self.open_folder(name) as folder:
                 return sorted(os.listdir(folder))
@@ -91,15 +90,15 @@ class RunFolder:
             yield folder
 
     def make_folder(self, name: str) -> Path:
-        """Makes a folder and those above it, where they are not there yet; its path."""
+        """Makes a folder, with those above it, if it does not exist; returns its path."""
         self.path.mkdir(parents=True, exist_ok=True)
         parts = _parts(name)
         with self._folder(parts, name, make=True):
             return self.path.joinpath(*parts)
 
     def open(self, name: str, mode: Literal["rb", "r+b", "ab", "ab+", "xb"] = "rb") -> BinaryIO:
-        """Opens an ordinary file, without a buffer. Its folder has to be there. One that is to be changed may have no
-        second name (a hard link): the file would change under that too."""
+        """Opens an ordinary file, unbuffered. Its folder must exist. A file that is opened for writing must not have a
+        second name (a hard link), because it would change under that name too."""
         parents, last = _place(name)
         with self._folder(parents, name) as folder:
 
@@ -114,7 +113,7 @@ class RunFolder:
         return cast("BinaryIO", stream)
 
     def read(self, name: str, most_bytes: int = _SMALL_BYTES) -> bytes:
-        """All of a file that has at most ``most_bytes``; of a longer one, nothing but `UnsafePathError`."""
+        """The content of a file. Raises `UnsafePathError` if it is longer than ``most_bytes``."""
         with self.open(name) as stream:
             if os.fstat(stream.fileno()).st_size > most_bytes:
                 raise UnsafePathError(f"{self.path / name} is too large: it may have {most_bytes:,} bytes.")
@@ -124,8 +123,8 @@ class RunFolder:
             return bytes(content)
 
     def write(self, name: str, content: bytes) -> None:
-        """Writes a file whole or not at all, in place of what has this name. Its folder has to be there, and nobody
-        else may write the same file at this moment."""
+        """Writes a file completely or not at all, replacing one of this name. Its folder must exist, and nobody else
+        may write the same file at the same time."""
         parents, last = _place(name)
         partial = "/".join([*parents, f".{last}.partial"])
         self.delete(partial)  # of a process that died
@@ -157,14 +156,14 @@ class RunFolder:
             return
 
     def delete_folder(self, name: str) -> None:
-        """Deletes a folder and all that is in it; of links in it, only these."""
+        """Deletes a folder with everything in it; links in it are deleted, not followed."""
         parents, last = _place(name)
         self.status(name)
         with self._folder(parents, name) as folder:
             shutil.rmtree(last, dir_fd=folder)
 
     def delete_empty(self, name: str) -> None:
-        """Deletes a folder that has nothing in it. Raises OSError if it has."""
+        """Deletes an empty folder. Raises OSError if it is not empty."""
         parents, last = _place(name)
         with self._folder(parents, name) as folder:
             os.rmdir(last, dir_fd=folder)
@@ -180,7 +179,7 @@ class RunFolder:
 
     @contextmanager
     def _folder(self, parts: list[str], name: str, *, make: bool = False) -> Iterator[int]:
-        """A descriptor of the folder at the end of ``parts``."""
+        """A descriptor of the folder at ``parts``."""
         folder = os.open(self.path, _FOLDER)
         try:
             for part in parts:
@@ -193,7 +192,7 @@ class RunFolder:
 
     def _next(self, folder: int, part: str, name: str, make: bool) -> int:
         if make:
-            with suppress(FileExistsError):  # if it is no folder, opening it says so
+            with suppress(FileExistsError):  # if it is not a folder, opening it raises
                 os.mkdir(part, dir_fd=folder)
         try:
             return os.open(part, _FOLDER, dir_fd=folder)
@@ -212,8 +211,8 @@ class RunFolder:
 
     def _link(self, name: str) -> UnsafePathError:
         return UnsafePathError(
-            f"{self.path / name} is, or lies behind, a symbolic link: inside a run's folder none is followed, since it "
-            "may lead anywhere. Put the file or folder itself there."
+            f"{self.path / name} is, or lies behind, a symbolic link. Links in a run's folder are not followed, since "
+            "they may lead anywhere. Put the file or folder itself there."
         )
 
     def _check(self, stream: FileIO, name: str, is_changed: bool) -> None:
@@ -226,7 +225,7 @@ class RunFolder:
 
 
 def is_name_inside(name: str) -> bool:
-    """Whether this may be the name of something in a folder: relative, without ``..`` and control characters."""
+    """Whether this is a valid name in a folder: relative, without ``..`` and control characters."""
     try:
         return bool(_parts(name))
     except UnsafePathError:
@@ -234,7 +233,7 @@ def is_name_inside(name: str) -> bool:
 
 
 def _place(name: str) -> tuple[list[str], str]:
-    """The parts of the name of the folder in which something is, and its name there."""
+    """The parts of the parent folder's name, and the name in it."""
     parts = _parts(name)
     if not parts:
         raise UnsafePathError(f"{name!r} is not used: it names the folder itself.")

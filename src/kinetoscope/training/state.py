@@ -1,4 +1,4 @@
-"""training: the state of a run, as far as a profiler needs to know it."""
+"""The state of a run, as far as a profiler needs it."""
 
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -7,9 +7,9 @@ from kinetoscope.training.timestamp import Moment, Timestamp
 
 
 class RunState(Protocol):
-    """What is read of a run's state: our `State`, Composer's, or anything with these attributes.
+    """The attributes of a run's state that are read: of our `State`, Composer's, or any other object.
 
-    ``profiler`` is the face of the profiler that records the run: see `kinetoscope.recording.profiler.AnyProfiler`.
+    ``profiler`` is the profiler that records the run: see `kinetoscope.recording.profiler.AnyProfiler`.
     """
 
     @property
@@ -23,7 +23,7 @@ class RunState(Protocol):
 
 
 class TrainerState(RunState, Protocol):
-    """That of a trainer, to which a profiler is bound."""
+    """The state of a trainer, to which a profiler is bound."""
 
     @property
     def profiler(self) -> Any: ...
@@ -35,10 +35,10 @@ class TrainerState(RunState, Protocol):
 
 @dataclass(slots=True, kw_only=True)
 class State:
-    """What a run looks like from outside: its name, where it is, how long an epoch is.
+    """The state of a run: its name, its progress, and the length of an epoch.
 
-    ``dataloader_len`` counts the batches of an epoch; None where nobody knows. Composer's own State is accepted
-    wherever this one is: only these attributes are touched.
+    ``dataloader_len`` is the number of batches of an epoch, None if unknown. Composer's State is accepted wherever this
+    one is, since only these attributes are used.
     """
 
     run_name: str = "run"

@@ -1,4 +1,4 @@
-"""training: where a run is. Counts of epochs, batches, samples and tokens, and the wall-clock time they took."""
+"""The progress of a run: counts of epochs, batches, samples and tokens, and the wall-clock times they took."""
 
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
@@ -12,7 +12,7 @@ _LONGEST_S = 10**12
 
 
 class Count(int):
-    """An int that also answers ``.value``, as Composer's `Time` does."""
+    """An int that also has ``.value``, like Composer's `Time`."""
 
     __slots__ = ()
 
@@ -22,8 +22,8 @@ class Count(int):
 
 
 class Moment(Protocol):
-    """Where a run is: our `Timestamp`, Composer's, or anything with these attributes. A count is a number or
-    has a ``.value``, as Composer's `Time` does."""
+    """The progress of a run: our `Timestamp`, Composer's, or any object with these attributes. A count is a number or
+    has a ``.value``, like Composer's `Time`."""
 
     @property
     def epoch(self) -> Any: ...
@@ -73,7 +73,7 @@ class Timestamp:
     last batch, as `datetime.timedelta`.
     """
 
-    # One tuple rather than ten slots: advancing happens once per batch, and a tuple is made in one go.
+    # One tuple instead of ten slots: a timestamp is made for every batch, and a tuple is made in one step.
     __slots__ = ("_fields",)
 
     def __init__(
@@ -140,7 +140,7 @@ class Timestamp:
         return self._of((epoch + 1, batch, 0, sample, 0, token, 0, total, _ZERO, _ZERO))
 
     def __iter__(self) -> Iterator[tuple[str, int | float]]:
-        """Pairs of field name and plain number (wall-clock times in seconds): what file names and traces hold."""
+        """Pairs of field name and plain number (wall-clock times in seconds), for file names and traces."""
         for name, value in zip(COUNTS + DURATIONS, self._fields, strict=True):
             yield name, value.total_seconds() if isinstance(value, timedelta) else value
 
@@ -171,8 +171,8 @@ def _number(value: Any) -> int | float:
 
 
 def timestamp_from_fields(fields: Mapping[str, int | float]) -> Timestamp:
-    """The timestamp that has these fields, as `timestamp_fields` gives them. Since they may come from a damaged file,
-    unknown ones are passed over, and numbers that no run has become the nearest that one could have."""
+    """The inverse of `timestamp_fields`. The fields may come from a damaged file: unknown ones are ignored, and
+    impossible numbers become the nearest possible ones."""
     values: dict[str, Any] = {}
     for name in COUNTS:
         values[name] = int(min(max(fields.get(name, 0), 0), _LARGEST_COUNT))

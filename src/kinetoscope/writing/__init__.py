@@ -1,1 +1,1 @@
-"""writing: the writer thread and atomic files. Standard library only."""
+"""writing: the writer thread, processes beside training, and atomic files. Standard library only."""

@@ -32,11 +32,11 @@ from kinetoscope.errors import FolderNotWritableError
 
 try:
     import fcntl
-except ImportError:  # no system of POSIX: then nothing is locked
+except ImportError:  # not a POSIX system: then nothing is locked
     fcntl = None
 
 _NAME = re.compile(r"\..*\.([0-9a-f]{8})-[0-9a-f]{8}\.partial", re.DOTALL)
-_MOST_LETTERS = 40  # of the name: four bytes each at most, so that the whole is no longer than a name may be
+_MOST_LETTERS = 40  # of the name: with up to four bytes each, the whole is not longer than a name may be
 _DAY_S = 86_400.0
 _LOCK = sum(getattr(os, flag, 0) for flag in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC"))
 _NOT_LOCKED = -1
@@ -44,10 +44,10 @@ _NOT_LOCKED = -1
 
 @contextmanager
 def atomic_file(path: Path) -> Iterator[BinaryIO]:
-    """A binary stream that becomes ``path`` when the block ends well, and nothing at all when it does not.
+    """A binary stream that becomes ``path`` when the block ends. If the block raises, nothing appears.
 
-    Folders are made as needed. What ``path`` held before stays readable until the new file takes its place.
-    Raises `FolderNotWritableError` where the folder cannot be made or written to, OSError when the disk is full.
+    Folders are made as needed. An earlier file of that name stays readable until the new file replaces it.
+    Raises `FolderNotWritableError` if the folder cannot be made or written to, OSError when the disk is full.
     """
     make_folder(path.parent)
     with _partial(path) as partial:
@@ -78,7 +78,7 @@ def make_folder(folder: Path) -> Path:
 
 
 def working_folder() -> Path:
-    """Where the process is now, so that it may go elsewhere later; the relative one if it has been deleted."""
+    """The absolute path of the current folder; ``.`` if the folder was deleted."""
     with suppress(FileNotFoundError):
         return Path.cwd()
     return Path()
@@ -93,7 +93,7 @@ def check_writable(folder: Path) -> Path:
 
 
 class _InProgress:
-    """What this process is writing."""
+    """The files and folders that this process is writing."""
 
     def __init__(self) -> None:
         self.paths: set[Path] = set()
@@ -105,7 +105,7 @@ _in_progress = _InProgress()
 
 @contextmanager
 def partial_file(path: Path) -> Iterator[Path]:
-    """A new empty file beside ``path``, for what is to become it; deleted at the end, unless it has been moved.
+    """A new empty file beside ``path``, to be moved there; deleted at the end if it was not moved.
 
     Raises OSError if it cannot be made.
     """
@@ -117,7 +117,8 @@ def partial_file(path: Path) -> Iterator[Path]:
 def temporary_folder(parent: Path | None = None) -> Iterator[Path]:
     """A new folder for this user alone, deleted at the end; in ``parent``, or among the system's temporary files.
 
-    There, what killed processes of this user have left goes at the first call. Raises OSError if it cannot be made.
+    The first call for the latter deletes what killed processes of this user have left there. Raises OSError if the
+    folder cannot be made.
     """
     parent = parent or _system_folder(tempfile.gettempdir())
     with _made(parent, "kinetoscope", partial(Path.mkdir, mode=0o700)) as folder:
@@ -125,8 +126,8 @@ def temporary_folder(parent: Path | None = None) -> Iterator[Path]:
 
 
 def abandon_partials() -> None:
-    """Deletes all that this process has half-written, and lets nothing new begin: for a process that ends now, whatever
-    its other threads do. Never raises."""
+    """Deletes everything that this process has half-written, and prevents new files: for a process that ends now while
+    its other threads may still run. Never raises."""
     _in_progress.is_over = True
     for path in list(_in_progress.paths):
         with suppress(OSError):
@@ -134,7 +135,7 @@ def abandon_partials() -> None:
 
 
 def remove_partials(folder: Path) -> None:
-    """Deletes what processes of this user that are dead have left half-written in ``folder``. Never raises."""
+    """Deletes what dead processes of this user have left half-written in ``folder``. Never raises."""
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             if found := _NAME.fullmatch(entry.name):
@@ -164,15 +165,17 @@ def _make_and_lock(parent: Path, name: str, make: Callable[[Path], object]) -> t
         lock = _lock(path)
         if lock is not None:
             return path, lock
-        _remove(path)  # somebody saw it before it was locked, and took it for a dead one's
+        _remove(path)  # another process found it before it was locked, and is removing it
 
 
 def _lock(path: Path) -> int | None:
-    """A descriptor that holds the lock, or `_NOT_LOCKED`; None if somebody else removes it."""
+    """A descriptor that holds the lock, or `_NOT_LOCKED`; None if another process is removing the file."""
     if fcntl is None:
         return _NOT_LOCKED
     try:
-        descriptor = os.open(path, _LOCK | (os.O_RDONLY if path.is_dir() else os.O_RDWR))  # NFS wants to write
+        descriptor = os.open(
+            path, _LOCK | (os.O_RDONLY if path.is_dir() else os.O_RDWR)
+        )  # NFS locks only what is open for writing
     except FileNotFoundError:
         return None
     if _is_locked(path, descriptor):
@@ -187,7 +190,7 @@ def _is_locked(path: Path, descriptor: int) -> bool:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
-    except OSError:  # there are no locks here
+    except OSError:  # this file system has no locks
         return True
     try:
         return os.path.samestat(os.fstat(descriptor), path.lstat())
@@ -214,10 +217,10 @@ def _remove_if_left(path: Path, machine: str) -> None:
 
 
 def _is_left(descriptor: int, machine: str) -> bool:
-    """Whether the owner is dead. The lock that this takes lasts as long as the descriptor is open."""
+    """Whether the owner is dead. The lock taken here lasts as long as the descriptor is open."""
     assert fcntl is not None
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: two that ask are no owners
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared, so that two processes can ask at a time
         proves_death = machine == _machine()
     except BlockingIOError:
         return False
@@ -233,7 +236,7 @@ def _is_old(status: os.stat_result) -> bool:
 def _remove(path: Path) -> None:
     try:
         path.unlink(missing_ok=True)
-    except OSError:  # a folder; macOS says so by another error than Linux
+    except OSError:  # a folder; the error differs between Linux and macOS
         shutil.rmtree(path, ignore_errors=True)
 
 
@@ -245,7 +248,7 @@ def _system_folder(folder: str) -> Path:
 
 @cache
 def _machine() -> str:
-    """The same for all containers of a machine, until it is started again."""
+    """An id of the machine, the same in all its containers until it is rebooted."""
     try:
         name = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8")
     except OSError:

@@ -19,7 +19,8 @@ _state_of_this_thread: Any = _api.PyThreadState_Get
 
 _state_of_this_thread.restype = ctypes.c_void_p
 
-# What `sys.setprofile` and torch itself call, exported for CPython's own extension modules: in 3.11 to 3.14 at least.
+# The function that `sys.setprofile` and torch call. CPython exports it for its own extension modules, at least in
+# 3.11 to 3.14.
 _set_profile: Any = getattr(_api, "_PyEval_SetProfile", None)
 
 
@@ -29,17 +30,17 @@ if _set_profile is not None:
 _lock = threading.Lock()
 
 _states: dict[int, int] = {}
-"""Of each of our threads that runs: its ident, and the address of what the interpreter knows of it."""
+"""Of each of our running threads: its ident, and the address of its interpreter state."""
 
 
 def after_fork_in_child(action: Callable[[], object]) -> None:
-    """Calls ``action`` first thing in every process that is forked from now on, and in what that forks."""
+    """Calls ``action`` first in every process that is forked from now on, and in that process's children."""
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=action)
 
 
 class OwnThread(threading.Thread):
-    """A daemon thread that calls ``target``: so that one which hangs cannot keep the process alive."""
+    """A daemon thread that calls ``target``. A daemon that hangs cannot keep the process alive."""
 
     def __init__(self, target: Callable[[], object], name: str) -> None:
         super().__init__(target=target, name=name, daemon=True)
@@ -51,24 +52,24 @@ class OwnThread(threading.Thread):
         try:
             super().run()
         finally:
-            with _lock:  # while it is held nobody uses the address, which soon is none
+            with _lock:  # nobody uses the address, which becomes invalid, while the lock is held
                 del _states[ident]
 
 
 def spare_own_threads() -> None:
-    """Takes whatever function `sys.setprofile`, or its like in C, has set off all of our threads."""
+    """Removes the profile function, set by `sys.setprofile` or in C, from all of our threads."""
     if _set_profile is None:
         return
     with _lock:
         for state in _states.values():
             try:
                 _set_profile(state, None, None)
-            except Exception as error:  # an audit hook of somebody's refuses: then our frames are recorded
+            except Exception as error:  # an audit hook may refuse: then our frames are recorded
                 _log.debug("Our threads are recorded as well: %r", error)
 
 
 def _forget_parent() -> None:
-    """None of our threads is there any more, and one of them may have held the lock."""
+    """In a forked child: none of our threads runs any more, and one of them may have held the lock."""
     global _lock
     _lock = threading.Lock()
     _states.clear()

@@ -1,4 +1,4 @@
-"""writing: a process beside training. Commands flow in, one at a time; how each ended flows out."""
+"""Runs one command at a time in a process beside training."""
 
 import os
 import select
@@ -11,11 +11,10 @@ _NICENESS = 10
 
 
 class SideProcess:
-    """Runs one command at a time, and tells ``on_end(status, errors)`` of each: its exit status, and what it wrote to
-    stderr.
+    """Runs one command at a time. After each, ``on_end(status, errors)`` is called with its exit status and stderr.
 
-    The command gets a session of its own: a signal to the training's process group must not end what saves its traces.
-    Its stdin is a pipe that nothing is written to: once that is closed, nobody waits for it any more (`is_left`).
+    The command runs in a new session, so that a signal to the training's process group does not end it. Its stdin is a
+    pipe to which nothing is written: when the pipe is closed, nobody waits for the process any more (`is_left`).
     """
 
     def __init__(self, on_end: Callable[[int, str], None]) -> None:
@@ -37,7 +36,7 @@ class SideProcess:
             os.close(stdin)
 
     def wait(self, until: float) -> bool:
-        """Whether no process runs any more at the monotonic second ``until``."""
+        """Waits until the monotonic second ``until``; returns whether no process runs any more."""
         if self._process is None:
             return True
         try:
@@ -66,13 +65,13 @@ class SideProcess:
 
 
 def give_way() -> None:
-    """Leaves the processor to others, such as training, from now on; where a process can do that itself."""
+    """Lowers this process's priority, in favour of training, if the system can do that."""
     if hasattr(os, "nice"):
         os.nice(_NICENESS)
 
 
 def is_left() -> bool:
-    """Whether this is a side process for which nobody waits any more, or whose starter is dead."""
+    """Whether this is a side process for which nobody waits any more, or whose parent has exited."""
     poll = select.poll()
-    poll.register(sys.stdin.fileno(), 0)  # a pipe's other end going is told unasked
+    poll.register(sys.stdin.fileno(), 0)  # the closing of a pipe's other end is always reported
     return any(event & select.POLLHUP for _, event in poll.poll(0))

@@ -1,4 +1,4 @@
-"""writing: the one writer thread. Jobs flow in from the training thread, which never waits; they run in order."""
+"""The writer thread, which runs jobs in order, so that the training thread never waits for them."""
 
 import logging
 import os
@@ -11,24 +11,24 @@ from kinetoscope.writing.own_thread import OwnThread
 
 _log = logging.getLogger("kinetoscope")
 _here = threading.local()
-# A signal that comes just before a wait begins is seen by Python only when the wait ends.
+# Python handles a signal that comes just before a wait only when the wait ends.
 _LONGEST_WAIT_S = 0.25
 
 Job = Callable[[], object]
 
 
 def is_beside_training() -> bool:
-    """Whether this runs as a job of a `WriterThread` for which nobody waits."""
+    """Whether the caller is a job of a `WriterThread` for which nobody waits."""
     writer: WriterThread | None = getattr(_here, "writer", None)
     return writer is not None and not writer.is_awaited
 
 
 class WriterThread:
-    """Runs jobs one after the other on a thread of its own, which starts with the first job.
+    """Runs jobs one after the other on its own thread, which starts with the first job.
 
-    A job that raises, SystemExit too, is reported to ``on_error(name, error)`` and the next one runs all the same. The
-    thread is a daemon, so that a job which hangs cannot keep the process alive; `close` waits for it, within bounds.
-    In a forked child there is no thread and no job: whatever was queued is the parent's to do.
+    If a job raises, even SystemExit, ``on_error(name, error)`` is called and the next job runs. The thread is a daemon,
+    so a job that hangs cannot keep the process alive; `close` waits for it, but not for ever. In a forked child there
+    is no thread and no job: the parent runs what was queued.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class WriterThread:
         self._pid = os.getpid()
 
     def submit(self, name: str, job: Job) -> None:
-        """Puts ``job`` at the end of the queue and returns at once. After `close`, the job runs right here."""
+        """Puts ``job`` at the end of the queue and returns at once. After `close`, the job runs in this call."""
         if self._pid != os.getpid():
             return
         with self._changed:
@@ -72,7 +72,7 @@ class WriterThread:
     def close(self, timeout_s: float) -> bool:
         """Drains, then ends and joins the thread; False if jobs are left after ``timeout_s``."""
         if self._pid != os.getpid():
-            return True  # and touch no lock: at the fork, the parent's thread may have held it
+            return True  # without the lock, which the parent's thread may have held at the fork
         try:
             done = self.drain(timeout_s)
         finally:  # drain may be interrupted
@@ -85,7 +85,7 @@ class WriterThread:
 
     @property
     def is_awaited(self) -> bool:
-        """Whether somebody waits for the jobs."""
+        """Whether a caller waits for the jobs."""
         return self._num_awaiting > 0
 
     @property
@@ -107,7 +107,7 @@ class WriterThread:
                 thread.start()
                 self._thread = thread
             except RuntimeError as error:
-                # The interpreter is shutting down and starts no thread any more: drain() runs the jobs itself.
+                # The interpreter is shutting down and starts no more threads: drain() runs the jobs itself.
                 _log.debug("No writer thread at interpreter shutdown: %s", error)
 
     def _run_what_no_thread_will(self) -> bool:
@@ -123,7 +123,7 @@ class WriterThread:
                 self._run(*item)
                 del item  # a finished job's cycle must not stay alive until the next one comes
                 self._end_job()
-        except BaseException:  # of `on_error`: whoever waits does the rest, or the next job starts another thread
+        except BaseException:  # from `on_error`: `drain` runs the rest, or the next job starts another thread
             self._thread = None
             self._end_job()
             raise

@@ -67,7 +67,7 @@ def test_a_packed_file_of_which_nothing_can_be_unpacked_is_called_damaged_and_no
 
 
 def test_the_error_says_that_a_file_is_compressed_twice(refusal):
-    assert "packed twice" in refusal(gzip.compress(PACKED), "in.json.gz")
+    assert "compressed twice" in refusal(gzip.compress(PACKED), "in.json.gz")
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be"])

@@ -104,7 +104,7 @@ def test_a_trace_without_a_clock_gets_none(tmp_path):
 def test_times_that_viewers_drop_move_by_full_seconds(tmp_path):
     (tmp_path / "in.json").write_text(json.dumps([span(-1_500_000.25), span(10.5)]))
     done = repair_trace(tmp_path / "in.json", tmp_path / "out.json").done
-    assert done == ["All times moved by +2 s, to where viewers take them."]
+    assert done == ["All times moved by +2 s, so that viewers take them."]
     events = json.loads((tmp_path / "out.json").read_bytes())["traceEvents"]
     assert [event["ts"] for event in events] == [499_999.75, 2_000_010.5]
 

@@ -110,7 +110,7 @@ def test_an_argument_that_cannot_work_is_refused_at_once_by_name(arguments, sett
 
 
 def test_a_place_to_upload_to_is_a_url():
-    with pytest.raises(SettingsError, match="upload_to='bucket/runs' is no URL"):
+    with pytest.raises(SettingsError, match="upload_to='bucket/runs' is not a URL"):
         Profiler(ALWAYS, MemoryTraceHandler(), upload_to="bucket/runs")
 
 

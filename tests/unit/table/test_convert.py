@@ -68,6 +68,6 @@ def test_a_foreign_parquet_file_is_refused_with_the_way_to_make_one(tmp_path):
     import polars as pl
 
     pl.DataFrame({"a": [1]}).write_parquet(tmp_path / "x.parquet")
-    with pytest.raises(TraceFileError, match=r"no trace.*kinetoscope convert"):
+    with pytest.raises(TraceFileError, match=r"not a trace.*kinetoscope convert"):
         convert_parquet(tmp_path / "x.parquet", tmp_path / "x.json")
     assert not (tmp_path / "x.json").exists()

@@ -66,6 +66,12 @@ def test_a_trace_whose_file_has_gone_still_has_a_repr(tmp_path):
     assert repr(trace) == f"<kinetoscope.Trace {tmp_path}/trace.parquet: it cannot be read any more>"
 
 
+def test_a_trace_without_a_clock_says_that_it_can_be_aligned_on_a_span(tmp_path):
+    (tmp_path / "trace.json").write_text(json.dumps(STEP))
+    shown = repr(kinetoscope.load(tmp_path / "trace.json"))
+    assert "its own: other traces can be aligned with it only on a span that both have" in shown
+
+
 def test_a_repr_has_no_control_characters(tmp_path):
     assert "\x1b" not in repr(load(tmp_path, [span("x", 0, 1, category="\x1b[2J")]))
 
