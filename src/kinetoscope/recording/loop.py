@@ -335,7 +335,7 @@ class Loop:
         """A context around an epoch, whose batches are counted by `step` or by a loop over `batches`."""
         if self._is_over() or self._current is not None:
             if self._current is not None:
-                self._run.report("An epoch was begun inside an epoch. Epochs do not nest, so the inner one is ignored.")
+                self._run.report("An epoch was begun inside an epoch; epochs do not nest, so the inner one is ignored.")
             yield
             return
         self._batch.forget()

@@ -1,4 +1,4 @@
-"""recording: the face of the recorder in C (`src/native`). Same interface and same records as `pure_recorder`."""
+"""The recorder in C (`src/native`), as Python sees it. `pure_recorder` has the same interface and records."""
 
 import contextlib
 import logging
@@ -30,7 +30,7 @@ class NativeRecorder(_native.Recorder):
 
     def __init__(self, clock: Clock | None = None) -> None:
         now = (clock or SystemClock()).monotonic_ns
-        # The C code reads the machine's clock by itself, and asks any other one.
+        # The C code reads the system's clock itself, and calls any other clock.
         super().__init__(None if now is time.monotonic_ns else now)
         self.names = NameTable()
         self.run_file: str | None = None
@@ -58,7 +58,7 @@ class NativeRecorder(_native.Recorder):
         def threads() -> list[ThreadRecords]:
             parked.add(taken)
             self.remove_ended()
-            taken.clear()  # this may be called again, if it fails
+            taken.clear()  # if this fails later, it is called again, and must not add them twice
             children = take_child_records(folder, self.names.intern, began_ns, closed_ns) if folder is not None else []
             return _report_dropped(parked.threads() + children)
 
@@ -67,14 +67,14 @@ class NativeRecorder(_native.Recorder):
             self._parked.pop(window, None)
             parked.release()
             self._unreleased.discard(window)
-            # A file may hold what a process recorded in several windows: it stays while one of them is needed.
+            # A child process's file may hold records of several windows: it stays while an earlier one is needed.
             if folder is not None and not any(other < window for other in self._unreleased):
                 delete_child_records(folder, closed_ns)
 
         return WindowRecords(threads, release, window, closed_ns, parked.set_aside, folder is not None)
 
     def prepare(self) -> None:
-        """Sees to it that there is space to record into, and puts away what filled its space. For the writer thread."""
+        """On the writer thread: makes sure that there is space to record into, and spools filled chunks."""
         for _ in range(_ROUNDS_AT_ONCE):
             self.ready_spares()
             window, filled = self.take_filled()
@@ -85,9 +85,9 @@ class NativeRecorder(_native.Recorder):
         return self._parked.setdefault(window, ParkedWindow(window, self._folder, _warn_of_full_spool))
 
     def open_folder(self, folder: str, rank: int, limit_bytes: int) -> None:
-        """Keeps what is recorded from now on in chunk files in ``folder``, at most so many bytes at a time.
+        """Keeps what is recorded from now on in chunk files in ``folder``, at most ``limit_bytes`` at a time.
 
-        Raises OSError if that cannot be done; then everything stays in memory.
+        Raises OSError if that fails; then everything stays in memory.
         """
         names = NamesFile(folder, os.getpid(), self.names.names)
         self.set_folder(folder, rank, limit_bytes)
@@ -102,13 +102,13 @@ class NativeRecorder(_native.Recorder):
         self.run_file = str(next(Path(folder).glob(f"{os.getpid()}-*.run")))
 
     def is_short(self) -> bool:
-        """Whether there is little space left to record into, within the limit."""
+        """Whether less than a quarter of the limit is left to record into."""
         return self.used_bytes > self._limit_bytes - self._limit_bytes // 4
 
     def close_folder(self, *, leave_files: bool = False) -> None:
-        """Gives back the space it has, in files or in memory; chunks already taken go with their owner.
+        """Frees the space to record into, in files or in memory. Chunks that were taken are freed by their owner.
 
-        With ``leave_files`` their files stay for `recover`: then only windows that are released delete theirs.
+        With ``leave_files`` the files stay for `recover`; then only windows that are released delete theirs.
         """
         files, self._files = self._files, None
         self.run_file = self._folder = None
@@ -123,7 +123,7 @@ class NativeRecorder(_native.Recorder):
             files.delete()
 
     def forget_parent(self) -> None:
-        """Starts anew in a forked child, whose parent keeps its events and files, and records into the same run."""
+        """In a forked child: starts empty, leaves records and files to the parent, and records into the same run."""
         self.forget()
         self._files = self._folder = self._parents_folder = None
         self._parked, self._unreleased = {}, set()
@@ -133,17 +133,17 @@ class NativeRecorder(_native.Recorder):
             self.follow(run_file)
 
     def follow(self, run_file: str) -> None:
-        """In a child process: records what the parent does, as that ``run_file`` says at every moment.
+        """In a child process: records while the parent does, which ``run_file`` tells.
 
-        The child's own files are made when it first records something; the parent reads and deletes them.
+        The child makes its own files when it first records something. The parent reads and deletes them.
         """
         folder = os.path.dirname(run_file)
-        with contextlib.suppress(OSError):  # the run is over: there is nobody to follow
+        with contextlib.suppress(OSError):  # the run is over
             self.follow_parent(folder, run_file, _CHILD_LIMIT_BYTES)
             self._parents_folder = folder
 
     def describe_thread(self) -> tuple[int, str, bool]:
-        """What a track says of the calling thread, which is about to record for the first time."""
+        """What a track says about the calling thread, which is about to record for the first time."""
         thread = threading.current_thread()
         is_main = thread is threading.main_thread()
         if self._parents_folder is None:
@@ -197,13 +197,13 @@ def _report_dropped(threads: list[ThreadRecords]) -> list[ThreadRecords]:
 
 
 _log = logging.getLogger("kinetoscope")
-_ROUNDS_AT_ONCE = 64  # other jobs of the writer thread want their turn
+_ROUNDS_AT_ONCE = 64  # then other jobs of the writer thread run
 _MEMORY_LIMIT_BYTES = 256 << 20
 _CHILD_LIMIT_BYTES = 64 << 20  # in one window
 
 
 def _worker_name() -> str:
-    """What a child process is called in the trace: the loader's worker, or the name that multiprocessing gave it."""
+    """The name of a child process in the trace: its number as a DataLoader worker, or multiprocessing's name for it."""
     worker = getattr(sys.modules.get("torch.utils.data"), "get_worker_info", lambda: None)()
     if worker is not None:
         return f"DataLoader worker {worker.id}"

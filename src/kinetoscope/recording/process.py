@@ -1,11 +1,11 @@
-"""recording: what a process has once: its active run, its signals, its exit, its environment, what it said once.
+"""Everything that a process has only once: the active run, signals, the exit, environment variables, one-time warnings.
 
-A run borrows these when it begins and gives them back when it ends. Nobody else in the room keeps state of the process,
-but for the library markers in `active`, which record into the active run.
+A run takes these when it begins and gives them back when it ends. The only other state of the process in this room is
+the recorder of library markers, in `marker`.
 
-A child process finds the run it belongs to by an environment variable that it inherits. But a fork server was started
-once, perhaps before the run, and its children have its environment: they look for the run file that their real parent,
-the server's, has mapped.
+A child process finds its run by an environment variable that it inherits. A forkserver child has the environment of the
+fork server, which may have been started before the run: it finds the run file through the memory map of the server's
+parent.
 """
 
 import atexit
@@ -22,26 +22,26 @@ from typing import Any, Protocol
 from kinetoscope.training.once_log import OnceLog
 
 RUN_FILE_VARIABLE = "KINETOSCOPE_RUN_FILE"
-"""The environment variable by which child processes find the run they belong to."""
+"""The environment variable by which child processes find their run."""
 
 _FORK_SERVER = "multiprocessing.forkserver"
 
 
 class ActiveRun(Protocol):
-    """What is asked of the run that borrows the process."""
+    """The active run, as the process uses it."""
 
     @property
     def profiler(self) -> Any: ...
     def give_way(self) -> None:
-        """Ends, since another run begins. Raises `ProfilerStateError` if it may not be ended."""
+        """Ends, because another run begins. Raises `ProfilerStateError` if it may not be ended."""
         ...
 
     def save_on_signal(self) -> bool:
-        """Ends, since the process is about to be ended; False if it is ending already."""
+        """Ends, because the process is being terminated. Returns False if it is ending already."""
         ...
 
     def save_at_exit(self) -> None:
-        """Ends, since the interpreter exits."""
+        """Ends, because the interpreter exits."""
         ...
 
 
@@ -50,32 +50,31 @@ class Process:
 
     def __init__(self) -> None:
         self.once = OnceLog()
-        """For what is said once in a process, however many runs it has."""
+        """For warnings that are given once per process, even in several runs."""
         self.run: ActiveRun | None = None
-        """The run that has begun and not ended."""
+        """The run that has begun and not ended, or None."""
         self._termination: TerminationHandler | None = None
 
     def lend_to(self, run: ActiveRun) -> None:
-        """Makes ``run`` the active one: it is saved on SIGTERM and at the exit of the interpreter."""
+        """Makes ``run`` the active run, which is saved on SIGTERM and at the exit of the interpreter."""
         self.run = run
         self._termination = TerminationHandler(run.save_on_signal)
         self._termination.install()
         atexit.register(run.save_at_exit)
 
     def take_back_from(self, run: ActiveRun) -> None:
-        """Undoes `lend_to`, unless another run has become the active one since. A SIGTERM that waited takes effect."""
+        """Undoes `lend_to`, unless another run is active by now. A SIGTERM that waited takes effect."""
         atexit.unregister(run.save_at_exit)
         if self.run is run and self._termination is not None:
             self.run = None
             self._termination.remove()
 
     def forget_parents_run(self) -> None:
-        """In a forked child: the active run is the parent's."""
+        """In a forked child: forgets the active run, which is the parent's."""
         self.run = None
 
     def tell_children(self, run_file: str) -> Callable[[], None]:
-        """Lets child processes that are started from now on find the run that they record into; returns what undoes
-        that."""
+        """Lets child processes that are started from now on find their run. Returns a function that undoes this."""
         before = os.environ.get(RUN_FILE_VARIABLE)
         os.environ[RUN_FILE_VARIABLE] = run_file
 
@@ -92,12 +91,12 @@ this_process = Process()
 
 
 class TerminationHandler:
-    """Saves on SIGTERM, then lets the signal do what it does. Installed only where nobody else handles it.
+    """Saves on SIGTERM, and then lets the signal end the process. Installed only if no other code handles SIGTERM.
 
-    ``save()`` answers False when a save is going on already: then the signal waits until `remove`.
+    If ``save()`` returns False, a save is going on already, and the signal waits until `remove`.
 
-    Python runs signal handlers on the main thread, between two instructions: a process stuck in native code (a
-    collective, say) saves nothing this way.
+    Python runs signal handlers on the main thread, between two instructions. So a process that hangs in native code,
+    such as a collective, saves nothing this way.
     """
 
     def __init__(self, save: Callable[[], bool]) -> None:
@@ -108,11 +107,11 @@ class TerminationHandler:
 
     def install(self) -> None:
         """Installs the handler, over the default one only and on the main thread only."""
-        if _is_nobodys(signal.getsignal(signal.SIGTERM)):
+        if _is_unhandled(signal.getsignal(signal.SIGTERM)):
             self._installed = take_signal(signal.SIGTERM, self._on_signal)
 
     def remove(self) -> None:
-        """Puts the default handler back, unless somebody has replaced ours in the meantime."""
+        """Restores the default handler, unless other code has replaced ours since."""
         if self._installed and on_main_thread():
             give_signal_back(signal.SIGTERM, self._on_signal, signal.SIG_DFL)
             self._installed = False
@@ -121,7 +120,7 @@ class TerminationHandler:
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         del frame
-        # A DataLoader worker inherits this handler by fork, and is ended with SIGTERM all the time.
+        # Forked DataLoader workers inherit this handler, and SIGTERM is the usual way to end them.
         if os.getpid() == self._pid and not self._save():
             self._pending = number
             return
@@ -130,12 +129,12 @@ class TerminationHandler:
 
 
 def on_main_thread() -> bool:
-    """Whether this is the thread on which Python runs signal handlers, and lets them be set."""
+    """Whether this is the only thread on which Python runs signal handlers and allows setting them."""
     return threading.current_thread() is threading.main_thread()
 
 
 def take_signal(number: int, handler: Callable[[int, FrameType | None], None]) -> bool:
-    """Has ``handler`` called at a signal from now on; False on a thread from which that cannot be done."""
+    """Installs ``handler`` for a signal. Returns False, and does nothing, on any thread but the main one."""
     if not on_main_thread():
         return False
     signal.signal(number, handler)
@@ -143,21 +142,20 @@ def take_signal(number: int, handler: Callable[[int, FrameType | None], None]) -
 
 
 def give_signal_back(number: int, handler: Callable[[int, FrameType | None], None], before: Any) -> None:
-    """Puts back what handled a signal ``before`` we took it, unless somebody has replaced our ``handler`` since."""
+    """Restores the handler from ``before``, unless other code has replaced our ``handler`` since."""
     if signal.getsignal(number) == handler:
         signal.signal(number, before)
 
 
-def _is_nobodys(handler: object) -> bool:
-    """Whether SIGTERM does what it always does: there is no handler, or ours of the process that this one was forked
-    from."""
+def _is_unhandled(handler: object) -> bool:
+    """Whether SIGTERM has no handler, or only the one of ours that a forked child inherited."""
     owner = getattr(handler, "__self__", None)
     is_inherited = isinstance(owner, TerminationHandler) and owner._pid != os.getpid()
     return handler is signal.SIG_DFL or is_inherited
 
 
 def find_parents_run() -> str | None:
-    """The run file of the run that this process is a child of; None if it is of none."""
+    """The run file of the parent process's run; None if there is none."""
     told = os.environ.get(RUN_FILE_VARIABLE)
     return told if told is not None or _FORK_SERVER not in sys.modules else _find_among_ancestors()
 
@@ -175,7 +173,7 @@ def _parent_of(pid: int) -> int:
 
 
 def _mapped_run_file(pid: int) -> str | None:
-    """The control file that a process has mapped, whose name begins with the process's number."""
+    """The run file that a process has mapped; its name begins with the process's pid."""
     with open(f"/proc/{pid}/maps", "rb") as maps:
         for line in maps:
             path = os.fsdecode(b"/" + line.rstrip(b"\n").partition(b"/")[2])

@@ -1,4 +1,4 @@
-"""recording: the Profiler, what a user touches of a run. It records through a `Run`, which a plain loop drives."""
+"""The Profiler: the part of a run that a user touches. It records through a `Run`, which a plain loop drives."""
 
 import contextlib
 import os
@@ -22,10 +22,10 @@ T = TypeVar("T")
 
 
 class AnyProfiler:
-    """What every face of the profiler has: ``state.profiler`` for callbacks, and what `active_profiler` gives."""
+    """What all profilers have: this class's methods may be used on ``state.profiler`` and `active_profiler()`."""
 
     run: Run
-    """Used by sources and handlers (see `RunInside`), and by whatever drives the run in place of the plain loop."""
+    """Used by sources and handlers (see `RunInside`), and by the driver of the run."""
     _find_marker: Callable[[AskedMarker], Marker]
 
     @property
@@ -50,12 +50,12 @@ class AnyProfiler:
         record_instant_on_finish: bool = False,
         categories: Iterable[str] = (),
     ) -> Marker:
-        """The marker of that name, created once.
+        """The marker with that name, made once.
 
-        Records while the action is among ``actions``; with the two flags, also an instant where a span begins or ends;
-        ``categories`` are words to filter by in a viewer. Asked again without options it is the same marker; asked with
-        other options, the first ones stay, and a warning says so once. Of markers that nobody holds, the latest some
-        thousands are remembered: for what changes from batch to batch, use one name and a counter.
+        It records while the action is among ``actions``. The two flags make it also record an instant where a span
+        begins or ends. ``categories`` are words by which a viewer can filter. If it is asked for again with other
+        options, it keeps the first ones, and one warning says so. Only a few thousand markers that are not in use are
+        remembered, so for a name that would change with each batch, use one name and a counter.
         """
         return self._find_marker((name, actions, record_instant_on_start, record_instant_on_finish, categories))
 
@@ -64,20 +64,22 @@ class AnyProfiler:
         return self.run.get_action()
 
     def schedule(self, state: RunState) -> ProfilerAction:
-        """The schedule's answer for ``state``; SKIP, with one report in the log, if it raises or answers nonsense."""
+        """The schedule's action for ``state``. If the schedule raises or returns no action: SKIP, and one report in the
+        log.
+        """
         return self.run.schedule(state)
 
     def record_chrome_json_trace_file(self, filepath: str | os.PathLike[str]) -> None:
         """Adds a file of Chrome JSON events, such as one of Kineto's, to the cycle that is being recorded.
 
-        The file is kept by a second link (or a copy, where there can be none), so the caller may delete it. Nothing
-        is read in the training thread. A file that is not there is reported in the log.
+        The file is kept by a second link (or a copy, if that is not possible), so the caller may delete it. The
+        training thread reads nothing. A missing file is reported in the log.
         """
         self.run.take_over_file(Path(filepath))
 
     @property
     def resumption_batch_idx(self) -> int:
-        """The batch of its epoch at which the run was resumed; 0 if it was not. A schedule's skip counts from it."""
+        """The batch, in its epoch, at which the run was resumed, or 0. A schedule's skip counts from it."""
         return self.run.resumption_batch
 
     @resumption_batch_idx.setter
@@ -100,21 +102,22 @@ class Profiler(AnyProfiler):
     Arguments may also come in the order ``Profiler(state, schedule, trace_handlers)``.
 
     - ``schedule``: a function from the run's `State` to a `ProfilerAction`, such as `cyclic_schedule`'s.
-    - ``trace_handlers``: one `TraceHandler` or several; they get what was recorded.
-    - ``state``: the run's state; one is made if none is given, with ``run_name`` as its name.
+    - ``trace_handlers``: one `TraceHandler` or several, which get what was recorded.
+    - ``state``: the run's state. By default one is made, with the name ``run_name``.
     - ``sources``: what records by itself (`TorchProfiler`, `SystemProfiler`).
-    - ``upload_to``: the URL below which finished files are uploaded, such as ``s3://bucket/runs``; anything fsspec
-      knows. A process beside training does it, and `close` waits for it. Without it, only files whose remote name has a
-      scheme of its own are uploaded.
+    - ``upload_to``: the URL below which finished files are uploaded, such as ``s3://bucket/runs``, with any scheme
+      that fsspec knows. A process beside training uploads them, and `close` waits for it. Without ``upload_to``, only
+      files whose remote name has its own scheme are uploaded.
     - ``strict``: raise errors of sources and handlers instead of logging them and going on.
-    - ``grace_s``: how long saving may take after SIGTERM, in seconds; ``close_timeout_s``: at a regular close.
-    - ``live_folder``: where what is not yet saved is kept, so that a kill loses none of it; by default ``live`` in the
-      run folder of the first handler that has one. False keeps it in memory. ``live_bytes_max`` bounds it: what is
-      recorded beyond that, until something is saved, is dropped, and the trace says how much. Windows that could not be
-      saved stay as well, and are tried again; before anything is dropped, the oldest of these goes.
+    - ``grace_s``: how many seconds saving may take after SIGTERM; ``close_timeout_s``: how many at a normal close.
+    - ``live_folder``: the folder in which unsaved data is kept, so that a kill loses none of it. By default it is
+      ``live`` in the run folder of the first handler that has one; False keeps the data in memory. It takes at most
+      ``live_bytes_max``: what is recorded beyond that is dropped until something is saved, and the trace says how much.
+      Windows that could not be saved are kept there too, and tried again; the oldest of these are discarded before
+      anything is dropped.
     - ``quiet``: do not say at the end of the run what was recorded and where. Otherwise rank 0 prints that line on
-      stderr if it is a terminal, and else logs it. A run that recorded nothing always says why.
-    - ``clock``: where time comes from; for tests.
+      stderr if that is a terminal, and else logs it. A run that recorded nothing always says why.
+    - ``clock``: the clock, for tests.
 
     Raises `SettingsError` for an argument that cannot work.
     """
@@ -186,17 +189,17 @@ class Profiler(AnyProfiler):
     def batches(self, iterable: Iterable[T], *, length: int | None = None) -> Batches[T]:
         """An iterable over the batches of one epoch: records the wait for each and the batch itself as spans.
 
-        ``length`` is the number of batches, taken from ``len(iterable)`` if it has one; a schedule needs it to save
-        at the epoch's last batch. Inside a batch, or inside `eval`, the batches are an evaluation's: they are recorded
-        as such, and not counted.
+        ``length`` is the number of batches, by default ``len(iterable)`` if it has one; a schedule needs it to save at
+        the epoch's last batch. Inside a batch, or inside `eval`, the batches belong to an evaluation: they are recorded
+        as evaluation batches, and not counted.
         """
         return Batches(self._loop, iterable, length)
 
     def step(self, *, samples: int = 0, tokens: int = 0) -> None:
         """Ends a batch of ``samples`` samples and ``tokens`` tokens, in a loop that does not use `batches`.
 
-        The wait for a torch DataLoader is recorded as in `batches`. In a loop that uses `batches`, this only says how
-        many samples and tokens the batch had.
+        The wait for a torch DataLoader is recorded as in `batches`. In a loop that uses `batches`, this only adds the
+        samples and tokens.
         """
         self._loop.step(samples, tokens)
 
@@ -205,27 +208,28 @@ class Profiler(AnyProfiler):
         return self._loop.epoch(length)
 
     def eval(self) -> contextlib.AbstractContextManager[None]:
-        """A context around an evaluation: a span, and so are its batches if `batches` gives them.
+        """A context around an evaluation, which becomes a span. Its batches become spans too if they come from
+        `batches`.
 
-        Inside a training batch it is recorded as that batch is. Between batches only the evaluation's own span is
-        recorded: its batches, markers and torch operators are not. Nothing in it counts as a batch of the run.
+        Inside a training batch, an evaluation is recorded if that batch is. Between batches, only the evaluation's own
+        span is recorded, and not its batches, markers and torch operators. Its batches are never counted.
         """
         return self._loop.evaluation()
 
     def start(self) -> Self:
-        """Begins the run: what ``with profiler:`` does on entry.
+        """Begins the run, as ``with profiler:`` does.
 
-        Raises what a source or handler raises while it sets up, and `ProfilerStateError` if this profiler was used
-        before or another one is active.
+        Raises errors of sources and handlers that set up, and `ProfilerStateError` if this profiler was used before or
+        another one is active.
         """
         self._loop.start()
         return self
 
     def close(self) -> None:
-        """Saves what was recorded, waits for it to be written, and lets go of every thread and hook.
+        """Saves what was recorded, waits until it is written, and ends all threads and hooks.
 
-        Ctrl-C meanwhile ends the waiting. What is not saved by then stays in the live folder, for another `close` or
-        for ``kinetoscope recover``.
+        Ctrl-C ends the wait. What is not saved then stays in the live folder, for another `close` or for ``kinetoscope
+        recover``.
         """
         self.__exit__(None, None, None)
 
@@ -242,7 +246,7 @@ class Profiler(AnyProfiler):
 
 
 def _checked_state(state: Any, run_name: str | None) -> Any:
-    """The state that was given, or one of that name."""
+    """The given state, or a new one with that name."""
     if run_name is not None:
         check_kind(run_name, "run_name", (str,), "a text")
     if state is None:

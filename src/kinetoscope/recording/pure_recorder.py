@@ -1,8 +1,8 @@
-"""recording: the recorder in pure Python. It serves where there is no native one, and is its twin in every test.
+"""The recorder in pure Python, for machines without the one in C. All tests of recorders run with both.
 
-A span in progress is an *entry* on its thread's list of open spans. An entry is found again at the end by the frame
-whose ``with`` it belongs to, so that generators and tasks that interleave on one thread keep their own begins.
-What is recorded stays in memory until the window closes; a kill loses it.
+An open span is an *entry* in its thread's list of open spans. At the end, the entry is found by the frame of its
+``with``, so that generators and tasks that interleave on one thread do not end each other's spans. Records stay in
+memory until they are saved, so a kill loses them.
 """
 
 import sys
@@ -40,7 +40,7 @@ _SPAN, _INSTANT, _COUNTER = int(Kind.SPAN), int(Kind.INSTANT), int(Kind.COUNTER)
 
 
 class _Thread:
-    """What one thread has recorded and which of its spans are open."""
+    """The records and the open spans of one thread."""
 
     __slots__ = ("is_main", "name", "open", "owner", "records", "tid")
 
@@ -55,14 +55,14 @@ class _Thread:
         self.records: list[tuple[Any, ...]] = []
 
     def is_done(self, window: int) -> bool:
-        """Whether the thread has ended and has no span open in this window: nobody will record here any more."""
+        """Whether the thread has ended without a span open in this window, so that nothing more is recorded here."""
         owner = self.owner()
         has_ended = owner is None or not owner.is_alive()
         return has_ended and not any(entry[3] == window for entry in list(self.open) if window)
 
 
 class _ThisThread(threading.local):
-    """Gives each thread its `_Thread`, registered with the recorder on first use."""
+    """The `_Thread` of each thread, registered with the recorder on first use."""
 
     def __init__(self, register: Callable[[_Thread], None]) -> None:
         self.thread = _Thread()
@@ -89,7 +89,7 @@ class PureRecorder:
 
     def open_window(self) -> None:
         self._num_windows += 1
-        self._packed_up = bytearray()  # of threads that recorded while the last window closed
+        self._packed_up = bytearray()  # drops what threads recorded while the last window closed
         self._window_begin = self.now()
         self.window = self._num_windows
 
@@ -102,21 +102,25 @@ class PureRecorder:
 
         def finish() -> list[ThreadRecords]:
             packed = [(thread, pack_records(_without_doubles(records, begin))) for thread, records in taken]
-            threads = [ThreadRecords.of(it.tid, it.name, it.is_main, records) for it, records in packed if records]
+            recorded = [(thread, records) for thread, records in packed if records]
+            threads = [
+                ThreadRecords.of(thread.tid, thread.name, thread.is_main, records) for thread, records in recorded
+            ]
             return threads + _unpack_threads(bytes(packed_up))
 
         return WindowRecords(finish)
 
     def threads(self) -> Iterator[_Thread]:
-        """The threads that recorded something and still live, or have not been drained since they ended."""
+        """The threads that have recorded something, unless they have ended and been drained."""
         with self._lock:
             return iter(list(self._threads))
 
     def _take(self, thread: _Thread, boundary: int) -> list[tuple[Any, ...]]:
         """The thread's records and a cut record for each of its open spans.
 
-        Another thread may be ending a span at this very moment. It writes its record before it gives up its entry, and
-        entries are looked at before records are taken, so one of the two is always here; `_without_doubles` finds both.
+        Another thread may be ending a span at this moment. It writes the record before it removes the entry, and this
+        method reads the entries before the records. So it finds at least one of the two; `_without_doubles` removes
+        the cut record if it finds both.
         """
         cut = [
             (begin, boundary, span.name_id, batch, depth, _SPAN, Flag.CUT, 0)
@@ -129,11 +133,11 @@ class PureRecorder:
 
     def _register(self, thread: _Thread) -> None:
         with self._lock:
-            self._threads = [it for it in self._threads if not self._pack_up(it)] + [thread]
+            self._threads = [other for other in self._threads if not self._pack_up(other)] + [thread]
 
     def _pack_up(self, thread: _Thread) -> bool:
-        """Keeps the little that a thread has recorded which has ended, and nothing else of it. False if it has not, or
-        if it has recorded more than a thread that begins should wait for."""
+        """Packs the records of a thread that has ended, so that the thread itself can be forgotten. Returns False if it
+        has not ended, or has so many records that a new thread should not wait for this."""
         if not thread.is_done(self.window) or len(thread.records) > _FEW_RECORDS:
             return False
         records = list(_without_doubles(thread.records, self._window_begin)) if self.window else []
@@ -144,7 +148,7 @@ class PureRecorder:
         return True
 
     def _forget_threads(self) -> None:
-        """Starts anew with no threads: at the beginning, and in a forked child, whose parent keeps its events."""
+        """Starts without threads: at the beginning, and in a forked child, which leaves records to its parent."""
         self.action = self.window = 0
         self._lock = threading.RLock()
         self._threads: list[_Thread] = []
@@ -160,7 +164,7 @@ def _unpack_threads(packed: bytes) -> list[ThreadRecords]:
 
 
 def _without_doubles(records: list[tuple[Any, ...]], window_begin: int) -> Iterator[tuple[Any, ...]]:
-    """Drops what a thread wrote while the window closed: cut twins of spans that did end, ends of older windows."""
+    """Drops cut records of spans that did end while the window closed, and records from older windows."""
     ended = {(record[0], record[2], record[4]) for record in records if not record[6] & Flag.CUT}
     for record in records:
         is_double = record[6] & Flag.CUT and (record[0], record[2], record[4]) in ended
@@ -187,7 +191,7 @@ class PureSpan:
         recorder = self._recorder
         thread = recorder.local.thread
         if not recorder.action & self.mask:
-            # A null entry: a span that began unrecorded must not end another one.
+            # An empty entry, so that the end of this unrecorded span does not end another one.
             thread.open.append((self, id(_caller(1)), 0, 0, 0, thread))
             return self
         if self.name_id == NO_NAME:
@@ -209,7 +213,7 @@ class PureSpan:
             if (entry := self._find(frame)) is not None:
                 self._finish(entry, end)
             return
-        # The usual case, which `_finish` would handle as well: written out, because it is the hot path.
+        # The usual case. `_finish` would do the same; it is written out here because this is the hot path.
         begin, window = entry[2], entry[3]
         if begin:
             if window and window == recorder.window:
@@ -271,7 +275,7 @@ class PureSpan:
                 recorder.listener.on_counter(self.name_id, now, values)
 
     def intern(self) -> int:
-        raise NotImplementedError("A span that begins without a name says here which it is.")
+        raise NotImplementedError("A span without a name id must return one here.")
 
     def plain_values(self, values: Any) -> dict[str, int | float]:
         if not isinstance(values, Mapping):
@@ -293,7 +297,7 @@ class PureSpan:
             recorder.listener.on_end(self.name_id, end, entry)
 
     def _finish(self, entry: tuple[Any, ...], end: int) -> None:
-        """Writes the entry's record, and only then gives up the entry: see `PureRecorder._take`."""
+        """Writes the entry's record, and only then removes the entry: see `PureRecorder._take`."""
         recorder = self._recorder
         _, _, begin, window, batch, thread = entry
         depth = _position(thread.open, entry)
@@ -309,10 +313,10 @@ class PureSpan:
             self._announce_end(entry, end)
 
     def _find(self, frame: int) -> tuple[Any, ...] | None:
-        """The entry of the ``with`` that ends now, where it is not simply the last one on this thread.
+        """The entry of the ``with`` that ends now, if it is not the last one on this thread.
 
-        First by frame on this thread, then on the others (a generator may be closed anywhere), then the last entry of
-        this span on this thread (`contextlib.ExitStack` enters and leaves from different frames).
+        It is searched by frame on this thread, then on the others, because a generator may be closed anywhere. Else it
+        is the last entry of this span on this thread: `contextlib.ExitStack` enters and leaves from different frames.
         """
         recorder = self._recorder
         mine = recorder.local.thread
@@ -324,14 +328,14 @@ class PureSpan:
 
 
 def _position(entries: list[tuple[Any, ...]], entry: tuple[Any, ...]) -> int | None:
-    """Where ``entry`` itself, not one equal to it, stands in ``entries``."""
+    """The index in ``entries`` of ``entry`` itself, not of an equal one."""
     for position in range(len(entries) - 1, -1, -1):
         if entries[position] is entry:
             return position
     return None
 
 
-# A forked child shares its parent's memory but not its run: every recorder starts empty and idle there.
+# A forked child has a copy of its parent's memory, but is not part of its run: every recorder starts empty there.
 _living: "weakref.WeakSet[PureRecorder]" = weakref.WeakSet()
 
 

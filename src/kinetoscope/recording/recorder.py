@@ -1,4 +1,4 @@
-"""recording: what a recorder is. The pure one in `pure_recorder` and its native twin both have this interface."""
+"""The interface of a recorder, which `pure_recorder` and `native_recorder` have, and the names that they record."""
 
 import logging
 import re
@@ -12,27 +12,30 @@ from kinetoscope.recording.schedule import ProfilerAction
 
 _log = logging.getLogger("kinetoscope")
 MOST_NAMES = 1 << 16
-"""How many names a recorder keeps as they are; in further ones digits become #, for which there is some more space."""
+"""How many names a recorder keeps unchanged. In further names digits become #, and only some more are kept."""
 _MORE_NAMES = 1 << 10
 _NUMBER = re.compile(r"\d+")
 _ANY_OTHER = "(names beyond the most that are kept)"
 
 NO_NAME = 0xFFFF_FFFF
-"""The name id of a span that has not been recorded: it asks for one with `Span.intern` when it is."""
+"""The name id of a span that was never recorded. When it first is, it gets one from `Span.intern`."""
 
 ACTION_BITS: Mapping[ProfilerAction, int] = {action: 1 << bit for bit, action in enumerate(ProfilerAction)}
-"""One bit per action. A span is recorded when its mask has the bit of the current action."""
+"""One bit per action. A span is recorded if its mask has the bit of the current action."""
 
 INSTANT_ON_BEGIN, INSTANT_ON_END = 1, 2
-"""The edges of a span at which it records an instant as well."""
+"""The edges of a span at which it also records an instant."""
 
 
 @dataclass(frozen=True, slots=True)
 class WindowRecords:
-    """What was recorded in a window that has closed: ``threads`` takes it out of the recorder, on whichever thread
-    calls it; ``release`` deletes the files that kept it safe until it was saved. ``window`` is the recorder's number
-    for it, and ``closed_ns`` when it closed on the monotonic clock; both are 0 for a recorder that keeps no files.
-    ``set_aside`` has it take less space until it is saved; ``in_files`` says whether files keep it safe."""
+    """What was recorded in a window that has closed.
+
+    ``threads`` takes it out of the recorder, on the thread that calls it. ``release`` deletes the files that kept it
+    until it was saved. ``window`` is the recorder's number for the window, and ``closed_ns`` when it closed on the
+    monotonic clock; both are 0 for a recorder that keeps no files. ``set_aside`` makes it take less space until it is
+    saved. ``in_files`` says whether it is kept in files.
+    """
 
     threads: Callable[[], list[ThreadRecords]]
     release: Callable[[], object] = lambda: None
@@ -44,7 +47,7 @@ class WindowRecords:
 
 @dataclass(frozen=True, slots=True)
 class SpanName:
-    """What a name id stands for. Every event of the name has ``args`` among its own."""
+    """What a name id stands for. Every event with the name has ``args`` among its args."""
 
     name: str
     categories: tuple[str, ...] = ()
@@ -56,10 +59,10 @@ _Key = tuple[str, tuple[str, ...], tuple[tuple[str, int], ...]]
 
 @dataclass(slots=True)
 class NameTable:
-    """Interned names: each pair of name and categories has one small number for as long as the recorder lives.
+    """Interned names: each name, with its categories and args, gets a small number that never changes.
 
-    ``on_new`` is told of each new name, in the order of their ids. After `MOST_NAMES`, names that differ only in their
-    digits share a number.
+    ``on_new`` is called with each new name, in the order of their numbers. After `MOST_NAMES`, names that differ only
+    in their digits share a number.
     """
 
     names: list[SpanName] = field(default_factory=list)
@@ -68,12 +71,12 @@ class NameTable:
     _lock: Any = field(default_factory=threading.RLock, repr=False)
 
     def forget_parent(self) -> None:
-        """In a forked child: nobody is told, and no thread of the parent holds the lock."""
+        """In a forked child: forgets ``on_new``, and the lock, which a thread of the parent may have held."""
         self.on_new = None
         self._lock = threading.RLock()
 
     def intern(self, name: str, categories: tuple[str, ...] = (), args: tuple[tuple[str, int], ...] = ()) -> int:
-        """The id of a name, the same one every time."""
+        """The id of a name, the same each time."""
         key: tuple[Any, ...] = name, categories, args
         known = self._ids.get(key)
         if known is not None:
@@ -89,7 +92,7 @@ class NameTable:
             return self._ids[key]
 
     def _shared_key(self, name: str, categories: tuple[str, ...], args: tuple[tuple[str, int], ...]) -> _Key:
-        """What stands for a name for which there is no number any more."""
+        """What a name becomes when there are no numbers left for new names."""
         if len(self.names) == MOST_NAMES:
             _log.warning(
                 "%d different names were recorded; %r is one more. From here on the digits of new names become #. Use "
@@ -103,7 +106,7 @@ class NameTable:
 
 
 class SpanListener(Protocol):
-    """Is told of every recorded span, instant and counter at once, on the thread that records it."""
+    """Called at each recorded span, instant and counter, on the thread that records it."""
 
     def on_begin(self, name: int, begin_ns: int, entry: Any) -> None: ...
     def on_end(self, name: int, end_ns: int, entry: Any) -> None: ...
@@ -114,8 +117,8 @@ class SpanListener(Protocol):
 class Recorder(Protocol):
     """Records spans, instants and counters of all threads of this process while a window is open.
 
-    The profiler sets ``action`` (a bit of `ACTION_BITS`, 0 for nothing at all) and ``batch`` once per batch;
-    spans read them. ``listener`` is None unless somebody wants to be told at once.
+    The run sets ``action`` (a bit of `ACTION_BITS`, or 0 to record nothing) and ``batch`` once per batch; spans read
+    them. ``listener`` is None if no handler has per-event methods.
     """
 
     action: int
@@ -123,38 +126,38 @@ class Recorder(Protocol):
     listener: SpanListener | None
     names: NameTable
     keeps_files: bool
-    """Whether it can keep what is recorded in files, and so has `NativeRecorder.open_folder`."""
+    """Whether it can keep records in files, and so has `NativeRecorder.open_folder`."""
 
     def open_window(self) -> None:
-        """Begins to keep what is recorded."""
+        """Begins to keep records."""
         ...
 
     def close_window(self) -> WindowRecords:
-        """Stops keeping, at this nanosecond: spans still open are cut here. Cheap."""
+        """Stops keeping records. Spans that are open at this nanosecond are cut. Cheap."""
         ...
 
 
 class Span(Protocol):
-    """A reusable span: one object per name, entered as often as one likes, on any thread, recursively too."""
+    """A reusable span: one object per name, which may be entered any number of times, on any thread, also nested."""
 
     def attach(self, recorder: Any, name_id: int) -> None:
-        """Makes the span record into ``recorder`` from now on."""
+        """From now on the span records into ``recorder``."""
         ...
 
     def intern(self) -> int:
-        """For subclasses that begin with `NO_NAME`: the id of the name, which is about to be recorded."""
+        """For subclasses that begin with `NO_NAME`: returns the id of the name, when it is first recorded."""
         ...
 
     def begin(self) -> Any:
-        """Begins a span and returns the token that ends it, on any thread; None if it is not recorded."""
+        """Begins a span and returns the token with which any thread can end it; None if it is not recorded."""
         ...
 
     def end(self, token: Any) -> None:
-        """Ends the span that ``begin`` began; does nothing for None or a token ended before."""
+        """Ends the span that ``begin`` began. Does nothing for None, or if it was ended before."""
         ...
 
     def abandon(self, token: Any) -> None:
-        """Forgets a span that was begun: it turned out to be none."""
+        """Forgets a span that was begun, as if it had never been."""
         ...
 
     def __enter__(self) -> Any: ...
@@ -165,9 +168,9 @@ class Span(Protocol):
         ...
 
     def counter(self, values: Any) -> None:
-        """Records values at this moment: a mapping of names to numbers, or one number."""
+        """Records values at this moment: a mapping of names to numbers, or a single number."""
         ...
 
     def plain_values(self, values: Any) -> dict[str, int | float]:
-        """For subclasses: what `counter` records for values that are no dict of strings, ints and floats."""
+        """For subclasses: what `counter` records for values that are not a dict of strings to ints and floats."""
         ...

@@ -1,4 +1,4 @@
-"""recording: which recorder serves, chosen once when this is imported: the one in C, or the one in Python."""
+"""Chooses the recorder of this process when it is imported: the one in C, or the one in Python."""
 
 import logging
 import os
@@ -13,7 +13,7 @@ _log = logging.getLogger("kinetoscope")
 
 
 def _why_pure() -> str:
-    """Why the recorder in Python serves; empty if the one in C does."""
+    """Why the recorder in Python is used; empty if the one in C is."""
     if os.environ.get("KINETOSCOPE_PURE", "0") not in ("", "0"):
         return "KINETOSCOPE_PURE is set"
     if find_spec("kinetoscope._native") is None:
@@ -37,7 +37,7 @@ def _what_it_needs() -> str:
 
 
 def _choose_clock(use_tsc: Callable[[], None]) -> None:
-    """`KINETOSCOPE_CLOCK=tsc` asks for the processor's time stamp counter, which is quicker to read."""
+    """Uses the processor's time stamp counter, which is quicker to read, if `KINETOSCOPE_CLOCK=tsc` asks for it."""
     if os.environ.get("KINETOSCOPE_CLOCK") == "tsc":
         try:
             use_tsc()
@@ -47,7 +47,7 @@ def _choose_clock(use_tsc: Callable[[], None]) -> None:
 
 WHY_PURE = _why_pure()
 IS_PURE = bool(WHY_PURE)
-"""Whether the recorder in Python serves."""
+"""Whether the recorder in Python is used."""
 
 if TYPE_CHECKING:
     from kinetoscope.recording.native_recorder import NativeRecorder as ProcessRecorder
@@ -59,11 +59,11 @@ else:
     from kinetoscope.recording.native_recorder import NativeRecorder as ProcessRecorder
     from kinetoscope.recording.native_recorder import NativeSpan as ProcessSpan
 
-__all__ = ["IS_PURE", "WHY_PURE", "ProcessRecorder", "ProcessSpan", "say_if_slow"]
+__all__ = ["IS_PURE", "WHY_PURE", "ProcessRecorder", "ProcessSpan", "warn_if_pure"]
 
 
-def say_if_slow() -> None:
-    """Says once in the log, when a run begins, that the recorder in Python serves."""
+def warn_if_pure() -> None:
+    """Logs once, when a run begins, that the recorder in Python is used."""
     if IS_PURE:
         was_asked_for = "KINETOSCOPE_PURE" in os.environ
         this_process.once.warn(

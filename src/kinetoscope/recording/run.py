@@ -1,6 +1,6 @@
-"""recording: a Run, which has a beginning, windows and an end. Events flow in; cycles flow to the trace handlers.
+"""A Run: it begins, opens and closes windows, hands their cycles to the trace handlers, and ends.
 
-A driver tells it where training is: the plain loop (`loop.py`), or the face of a trainer. A run is driven once.
+A driver tells it where training is: the plain loop (`loop.py`) or a trainer's. A Run is used once.
 """
 
 import logging
@@ -29,7 +29,7 @@ from kinetoscope.recording.marker import (
 )
 from kinetoscope.recording.process import this_process
 from kinetoscope.recording.recorder import ACTION_BITS
-from kinetoscope.recording.recorder_choice import say_if_slow
+from kinetoscope.recording.recorder_choice import warn_if_pure
 from kinetoscope.recording.schedule import ProfilerAction
 from kinetoscope.training.event import Event, wanted_events
 from kinetoscope.training.once_log import OnceLog
@@ -41,19 +41,18 @@ _log = logging.getLogger("kinetoscope")
 
 
 class Driver(Protocol):
-    """What drives a run: it tells of the run's events, and is asked while the run closes."""
+    """What drives a run: it calls the run at each event, and the run calls these methods while it closes."""
 
     def end(self, clean: bool) -> None:
-        """Tells of the run's last events, before the last window is saved."""
+        """Fires the run's last events, before the last window is saved."""
         ...
 
     def close_handlers(self) -> None:
-        """Everything is handed over: sees to it that it is written, and closes handlers and sources, if they are this
-        driver's to close."""
+        """Waits until everything is written, and closes handlers and sources, if this driver has to close them."""
         ...
 
     def close_abandoned(self) -> None:
-        """Closes all that belongs to a run which nobody else will close."""
+        """Closes a run that was left open, and its handlers and sources."""
         ...
 
 
@@ -65,14 +64,14 @@ class _Phase(Enum):
 
 
 class Run:
-    """One run of a ``profiler``, in whose ``markers`` it records.
+    """One run of a ``profiler``, with whose ``markers`` it records.
 
-    ``state`` says where training is; the driver advances it. ``sources`` and ``handlers`` are told of events; handlers
+    ``state`` says where training is; the driver advances it. ``sources`` and ``handlers`` get events, and handlers also
     get the cycles.
     """
 
     driver: Driver
-    """Set by the driver itself."""
+    """The driver sets this itself."""
 
     def __init__(
         self,
@@ -88,17 +87,17 @@ class Run:
         self.attempt = current_attempt(self.ranks)
         self.resumption_batch = self.resumption_epoch = 0
         self.first_batch = plain_count(state.timestamp.batch)
-        """The batch of the run at which it began here: above 0 where it was resumed."""
+        """The batch at which this process began: above 0 if the run was resumed."""
         self.upload_to = settings.upload_to
         self.remote_store: Any = None
-        """Where remote names without a scheme go when there is no ``upload_to``: a `RemoteStore`, or None."""
+        """A `RemoteStore` for remote names without a scheme, if there is no ``upload_to``; or None."""
         self.uploads: dict[Path, Any] = {}
-        """What uploads from each run folder, so that handlers and sources share it."""
+        """The `Uploads` of each run folder, which handlers and sources share."""
         self.action = ProfilerAction.SKIP
         """The action of the current batch, once the run has begun."""
         self.is_held = self.is_paused = False
-        """``is_held``: within the profiler's `with` block. ``is_paused``: nothing is recorded for the time of an
-        evaluation between batches."""
+        """``is_held``: inside the profiler's `with` block. ``is_paused``: recording is paused, during an evaluation
+        between batches."""
         self._phase, self._pid = _Phase.NEW, os.getpid()
         self._once = OnceLog()
         self._longest_epoch = 0
@@ -122,32 +121,32 @@ class Run:
         self._end = RunEnd(self._guard, self._clocks, self._delivery, self._live, self._temporary)
 
     def set_handlers(self, handlers: list[Any]) -> None:
-        """Looks up once which callback wants which event, so that events nobody wants cost nothing."""
+        """Finds out once which callback wants which event, so that unwanted events cost nothing."""
         self.handlers = handlers
         self._wanted = wanted_events([*self.sources, *handlers])
         listeners = Listeners(handlers, self._recorder.names, self.state, take_anchor(self._clock), self._guard)
         self._recorder.listener = listeners if listeners else None
 
-    # -- where it stands --------------------------------------------------------------------------------------
+    # -- its state --------------------------------------------------------------------------------------------
 
     @property
     def is_new(self) -> bool:
-        """Before it begins."""
+        """Whether it has not begun."""
         return self._phase is _Phase.NEW
 
     @property
     def is_running(self) -> bool:
-        """Between its beginning and its close."""
+        """Whether it has begun and is not being closed."""
         return self._phase is _Phase.RUNNING
 
     @property
     def is_closed(self) -> bool:
-        """After its close; another close may finish what that could not."""
+        """Whether it was closed. Another close may finish what that one could not."""
         return self._phase is _Phase.CLOSED
 
     @property
     def is_forked(self) -> bool:
-        """Whether this is a child process's copy of its parent's run: it records nothing and saves nothing."""
+        """Whether this is the copy, in a forked child, of its parent's run. It records and saves nothing."""
         return self._pid != os.getpid()
 
     def get_action(self) -> ProfilerAction:
@@ -155,7 +154,9 @@ class Run:
         return self.action if self._phase is _Phase.RUNNING else self.schedule(self.state)
 
     def schedule(self, state: RunState) -> ProfilerAction:
-        """The schedule's answer for ``state``; SKIP, with one report in the log, if it raises or answers nonsense."""
+        """The schedule's action for ``state``. If the schedule raises or returns no action: SKIP, and one report in the
+        log.
+        """
         action = self._guard(self.settings.schedule, self._ask_schedule, (state,))
         return ProfilerAction.SKIP if action is None else action
 
@@ -163,7 +164,7 @@ class Run:
         return ProfilerAction(self.settings.schedule(state))
 
     def resume_at(self, batch_in_epoch: object) -> None:
-        """The run was resumed at this batch of the epoch: a schedule's skip counts from here, in this epoch."""
+        """Notes that the run was resumed at this batch of the epoch, so that a schedule's skip counts from here."""
         self.resumption_batch = plain_count(batch_in_epoch)
         self.resumption_epoch = plain_count(self.state.timestamp.epoch)
         self._note_first_batch()
@@ -174,33 +175,33 @@ class Run:
     # -- its beginning ----------------------------------------------------------------------------------------
 
     def check_can_begin(self) -> None:
-        """Raises `ProfilerStateError` if it was begun before, or another run is active that cannot be closed."""
+        """Raises `ProfilerStateError` if it has begun before, or if another run is active that cannot be closed."""
         if self._phase is not _Phase.NEW:
             raise ProfilerStateError("This Profiler has been started before. Make a new one for another run.")
         if this_process.run is not None:
             this_process.run.give_way()
 
     def give_way(self) -> None:
-        """Another run begins: this one is closed and saved if it was left open.
+        """Closes and saves this run, which was left open, because another one begins.
 
         Raises `ProfilerStateError` inside its profiler's `with` block.
         """
         if self.is_held:
             raise ProfilerStateError("Another Profiler is active in this process. Close it before starting this one.")
         _log.warning(
-            "The Profiler of run %r was not closed. It is closed and saved now, since another one starts. Use `with "
+            "The Profiler of run %r was not closed. It is closed and saved now, because another one starts. Use `with "
             "profiler:`, or call close() at the end of the run.",
             self.state.run_name,
         )
         self.driver.close_abandoned()
 
     def show_action(self) -> None:
-        """Before it begins: lets handlers be told of events as the current action says. Nothing is kept."""
+        """Before it begins: handlers with per-event methods get events, as the current action says. Nothing is kept."""
         if self._recorder.listener is not None and self._phase is _Phase.NEW:
             self._recorder.action = ACTION_BITS[self.schedule(self.state)]
 
     def begin(self) -> None:
-        """Becomes the process's active run, once handlers and sources are set up."""
+        """Becomes the process's active run. Handlers and sources must be set up."""
         self._note_first_batch()
         self._open_live_folder()
         for uploads in self.uploads.values():
@@ -209,7 +210,7 @@ class Run:
         self._phase = _Phase.RUNNING
         this_process.lend_to(self)
         self._clocks.begin()
-        say_if_slow()
+        warn_if_pure()
 
     def _open_live_folder(self) -> None:
         asked = self.settings.live_folder
@@ -223,7 +224,7 @@ class Run:
     # -- events -----------------------------------------------------------------------------------------------
 
     def fire(self, event: Event, *, setup: bool = False) -> None:
-        """Tells sources, then handlers, of an event. During ``setup`` what they raise is raised."""
+        """Calls the sources, then the handlers, at an event. During ``setup`` their errors are raised."""
         for callback, method in self._wanted.get(event, ()):
             if setup:
                 method(self.state, None)
@@ -231,12 +232,13 @@ class Run:
                 self._guard(callback, method, (self.state, None))
 
     def call(self, owner: object, method: Callable[..., Any], *arguments: object) -> Any:
-        """Calls a method of a source or handler; if it raises, that is logged and ``owner`` switched off."""
+        """Calls a method of a source or handler. An error is logged, and switches ``owner`` off."""
         return self._guard(owner, method, arguments)
 
     def epoch_started(self, left_at: Moment | None = None) -> None:
-        """Acts on the first batch of an epoch. An active stretch that the epoch's end has cut short is saved, at the
-        timestamp ``left_at`` if the epoch before was left in its middle."""
+        """Handles the begin of an epoch. If the epoch before ended while recording was on, its window is saved, with
+        the timestamp ``left_at`` if that epoch was left in its middle.
+        """
         before = self.next_action()
         self.fire(Event.EPOCH_START)
         if self.is_broken_off(before):
@@ -244,7 +246,7 @@ class Run:
         self.apply_action()
 
     def batch_ended(self) -> None:
-        """Acts on the end of a batch: the timestamp already counts it. Saves if it was the last of its window."""
+        """Handles the end of a batch, which the timestamp already counts. Saves the window after its last batch."""
         before = self.next_action()
         self.fire(Event.BATCH_END)
         if before is ProfilerAction.ACTIVE_AND_SAVE:
@@ -254,20 +256,20 @@ class Run:
     # -- its windows ------------------------------------------------------------------------------------------
 
     def next_action(self) -> ProfilerAction:
-        """Asks the schedule about where the state now is; returns the action there was before.
+        """Asks the schedule for the action of the current batch; returns the action before it.
 
-        Spans follow once sources and handlers have had their event: see `apply_action`.
+        It takes effect in `apply_action`, after sources and handlers have had their event.
         """
         before, self.action = self.action, self.schedule(self.state)
         self._longest_epoch = max(self._longest_epoch, plain_count(self.state.timestamp.batch_in_epoch))
         return before
 
     def is_broken_off(self, before: ProfilerAction) -> bool:
-        """Whether recording, which was ``before``, ends here without a batch that saves."""
+        """Whether recording ends here without a batch that saves; ``before`` is the last batch's action."""
         return before is ProfilerAction.ACTIVE and self.action in (ProfilerAction.SKIP, ProfilerAction.WARMUP)
 
     def apply_action(self) -> None:
-        """Lets the current action take effect on every span that begins from now on."""
+        """From now on, spans are recorded as the current action says."""
         timestamp = self.state.timestamp
         self._recorder.batch = plain_count(timestamp.batch)
         if began := self._window.enter_epoch(plain_count(timestamp.epoch)):
@@ -277,19 +279,19 @@ class Run:
         compiler.teach_dynamo(Marker)
 
     def pause(self) -> None:
-        """Records nothing until `resume`. An open window stays open, and spans that are open now do too."""
+        """Records nothing until `resume`. An open window and open spans stay open."""
         self.is_paused = True
         self._recorder.action = 0
 
     def resume(self) -> None:
-        """Records again what the current action says."""
+        """Records again as the current action says."""
         self.is_paused = False
         if self.is_running:
             self._recorder.action = ACTION_BITS[self.action]
 
     def save_window(self, *, measure: bool = True, timestamp: Moment | None = None) -> None:
-        """Closes the window, at ``timestamp`` or where the run now is, and hands its cycle to the writer thread;
-        ``measure`` its clock once more before."""
+        """Closes the window, with ``timestamp`` or the current one, and hands its cycle to the writer thread. With
+        ``measure``, the clocks are compared once more before."""
         listener = self._recorder.listener
         timestamp = self.state.timestamp if timestamp is None else timestamp
         cycle = self._window.close(self.state.run_name, timestamp, self.lasting.take(self._recorder.window))
@@ -305,23 +307,23 @@ class Run:
         cycle.contributions.afterwards.append(lambda: self._live.note_saved(recorded.window))
 
     def drain(self, timeout_s: float) -> bool:
-        """Waits until every window that has closed is written; False if that took too long."""
+        """Waits until every closed window is written. Returns False if that takes too long."""
         self._clocks.finish_windows(timeout_s)
         return self._delivery.writer.drain(timeout_s)
 
-    # -- for those who take part in it: see `RunInside` -------------------------------------------------------
+    # -- for sources and handlers: see `RunInside` ------------------------------------------------------------
 
     def marker(self, name: str, category: str) -> Marker:
-        """A marker of the engine's own."""
+        """A marker for spans of the profiler itself, such as the loop's and its own costs."""
         return self.markers.get(MarkerSettings(name, categories=(category,)))
 
     def report(self, message: str) -> None:
-        """Says something in the log, once."""
+        """Logs a warning, once."""
         self._once.warn("%s", message, about=message)
 
     def take_over_file(self, path: Path) -> None:
-        """Adds a file of Chrome JSON events to the cycle that is being recorded. It is kept by a second link (or a
-        copy, where there can be none); nothing is read on this thread. One that is not there is reported in the log."""
+        """Adds a file of Chrome JSON events to the cycle that is being recorded; see
+        `Profiler.record_chrome_json_trace_file`."""
         try:
             kept = self._temporary.keep(path, self._window.num_cycles)
         except OSError as error:
@@ -330,16 +332,17 @@ class Run:
             self.contribute(lambda contributions: contributions.add_temporary(kept()))
 
     def contribute(self, make: Callable[[Contributions], object]) -> None:
-        """Calls ``make`` on the writer thread, to add files to the cycle that is being recorded now."""
+        """Calls ``make`` on the writer thread, where it adds files to the cycle that is being recorded now."""
         self._delivery.contribution(make, self._window.contributions)
 
     def temporary_folder(self, cycle: int) -> Path:
-        """On the writer thread: where files lie that last only until the cycle is saved."""
+        """On the writer thread: the folder for files that are needed only until the cycle is saved."""
         return self._temporary.folder(cycle)
 
     def agree_on_attempt(self, folder: Path, take: Callable[[str], object]) -> None:
-        """Before it begins: ``take`` gets the id that all ranks of this attempt agree on which write into ``folder``,
-        on another thread; never, where there is no store to agree through."""
+        """Before it begins: lets all ranks of this attempt that write into ``folder`` agree on an id. ``take`` is
+        called with it on another thread; never if there is no store through which they can agree.
+        """
         self._clocks.agree(str(folder), take)
 
     def seconds_to_close(self) -> float:
@@ -351,25 +354,25 @@ class Run:
     def close(self, *, clean: bool, timeout_s: float | None = None) -> None:
         """Ends the run, or finishes what an earlier close could not, within ``close_timeout_s`` or ``timeout_s``.
 
-        ``clean``: no error has ended it; then, with ``strict``, the first error that was kept is raised.
+        ``clean``: the run was not ended by an error. Then, with ``strict``, the first kept error is raised.
         """
         self._close(self.settings.close_timeout_s if timeout_s is None else timeout_s, clean=clean)
         if clean:
             self._guard.raise_first()
 
     def save_on_signal(self) -> bool:
-        """Ends the run since the process is about to be ended; False if it is being closed already."""
+        """Ends the run because the process is being terminated. Returns False if it is being closed already."""
         if self._phase is _Phase.CLOSING:
             return False
         self._close(self.settings.grace_s, clean=False)
         return True
 
     def save_at_exit(self) -> None:
-        """Ends the run since the interpreter exits."""
+        """Ends the run because the interpreter exits."""
         self._close(self.settings.grace_s, clean=False, at_exit=True)
 
     def _close(self, timeout_s: float, *, clean: bool, at_exit: bool = False) -> None:
-        """Whatever fails in here is reported, and the rest is done all the same."""
+        """Takes all steps of the close. If one fails, that is reported, and the rest is done all the same."""
         is_over = self._phase is _Phase.CLOSED and not self._end.is_unfinished
         if self._phase is _Phase.CLOSING or is_over or self.is_forked:
             return
@@ -377,7 +380,7 @@ class Run:
             was_running, self._phase = self._phase is _Phase.RUNNING, _Phase.CLOSING
             if at_exit:
                 ending.take(self._end.stop_writer)
-            # In the phase CLOSING no batch can end any more: an epoch that does, does so without one.
+            # In the phase CLOSING no batch can end; an epoch can, without ending its batch.
             if was_running:
                 ending.take(self.driver.end, clean)
             ending.take(self._close_sources)
@@ -396,13 +399,13 @@ class Run:
             self._end_callback(source, "close", self.state, None)
 
     def _end_callback(self, callback: object, method: str, *arguments: object) -> None:
-        """Calls a method of a source or handler, if it has one, although the run is ending."""
+        """Calls a closing method of a source or handler, if it has it, even if the callback was switched off."""
         found = getattr(callback, method, None)
         if found is not None:
             self._guard.end(callback, found, arguments)
 
     def close_callbacks(self) -> None:
-        """While closing: waits for what is being written, and lets handlers, sources and uploads end."""
+        """While closing: waits until everything is written, and closes handlers, sources and uploads."""
         if not self.drain_or_give_up() or not self._end.is_there_news_for_handlers():
             return
         for handler in self.handlers:
@@ -412,12 +415,12 @@ class Run:
         self.finish_uploads()
 
     def drain_or_give_up(self) -> bool:
-        """While closing: waits until everything is written, and tries again what could not be saved; False, and a word
-        in the log, if time is up before."""
+        """While closing: waits until everything is written, and tries again to save what could not be saved. Returns
+        False and logs it if time is up before."""
         return self._end.drain_or_give_up()
 
     def finish_uploads(self) -> None:
-        """While closing: waits for uploads, and says what the run came to."""
+        """While closing: waits for uploads, and says what was recorded, or why nothing was."""
         for uploads in self.uploads.values():
             self._guard(uploads, lambda uploads=uploads: uploads.finish(self.seconds_to_close()))
         if not self._has_told and self.ranks.rank == 0 and self.handlers:

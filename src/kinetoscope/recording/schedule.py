@@ -1,5 +1,4 @@
-"""recording: what a profiler does during a batch, and the schedules that say so. A run's state flows in, the action for
-its current batch flows out."""
+"""ProfilerAction, which says what a profiler does during a batch, and the schedules that choose it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,10 +10,10 @@ from kinetoscope.training.timestamp import plain_value
 
 
 class ProfilerAction(StrEnum):
-    """What the profiler does during one batch; a schedule answers with one of these.
+    """What the profiler does during one batch; a schedule returns one of these.
 
-    An action equals its name and its value as text, in any case, and the action of the same name of somebody else's
-    enum, such as Composer's own. It prints as a member: ``ProfilerAction.SKIP``.
+    An action equals its name or value as text, in upper or lower case, and the action with the same name in another
+    enum, such as Composer's. It prints as a member: ``ProfilerAction.SKIP``.
     """
 
     SKIP = "skip"
@@ -48,11 +47,10 @@ class ProfilerAction(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CyclePlan:
-    """The arithmetic of wait, warm up, record: which action falls on batch number ``index``.
+    """Computes which action batch number ``index`` gets in a cycle of wait, warm up and record.
 
-    All fields count batches. ``repeat=0`` means cycles for ever. A non-zero ``skip_first_wait`` drops the wait
-    of the first cycle. Both public schedules, `cyclic_schedule` and `kinetoscope.torch.schedule`, are faces
-    of this plan.
+    All fields count batches. ``repeat=0`` repeats cycles for ever. A non-zero ``skip_first_wait`` drops the wait of the
+    first cycle. Both public schedules, `cyclic_schedule` and `kinetoscope.torch.schedule`, use this.
     """
 
     wait: int
@@ -105,7 +103,7 @@ class _Timestamp(Protocol):
 
 
 class ScheduleState(Protocol):
-    """What a schedule reads of a run: our `State`, Composer's, or anything with these attributes."""
+    """What a schedule reads of a run: our `State`, Composer's, or any object with these attributes."""
 
     @property
     def timestamp(self) -> _Timestamp: ...
@@ -118,13 +116,13 @@ Schedule = Callable[[ScheduleState], ProfilerAction]
 
 @dataclass(frozen=True, slots=True)
 class CyclicSchedule:
-    """What `cyclic_schedule` gives: a `CyclePlan` of the batches of each epoch, or of the run."""
+    """What `cyclic_schedule` returns: a `CyclePlan` for the batches of each epoch, or of the run."""
 
     plan: CyclePlan
     per: str
 
     def __call__(self, state: ScheduleState) -> ProfilerAction:
-        """The action for the batch at which ``state`` is."""
+        """The action for the current batch of ``state``."""
         if self.per == "run":
             return self.plan.action(plain_value(state.timestamp.batch) - _first_batch_of_run(state))
         batch, length = plain_value(state.timestamp.batch_in_epoch), plain_value(state.dataloader_len)
@@ -141,12 +139,13 @@ def cyclic_schedule(
 ) -> Schedule:
     """A schedule that skips ``skip_first`` batches and then repeats wait, warm up, record; in every epoch, or once.
 
-    All arguments count batches. The last active batch of a cycle is ACTIVE_AND_SAVE. Where a run was resumed,
-    ``skip_first`` counts from the batch it resumed at.
+    All arguments count batches. The last active batch of a cycle is ACTIVE_AND_SAVE. If the run was resumed,
+    ``skip_first`` counts from the batch at which it was resumed.
 
-    - ``per="epoch"``: each epoch begins anew, and ``repeat=0`` repeats until it ends. Its last batch is ACTIVE_AND_SAVE
-      when it falls inside an active stretch.
-    - ``per="run"``: batches are counted across epochs, whose ends change nothing, and ``repeat=0`` repeats for ever.
+    - ``per="epoch"``: the schedule begins again in each epoch, and ``repeat=0`` repeats until the epoch ends. The
+      last batch of an epoch is ACTIVE_AND_SAVE if it would be ACTIVE.
+    - ``per="run"``: batches are counted across epochs, the end of an epoch changes nothing, and ``repeat=0`` repeats
+      for ever.
 
     >>> schedule = cyclic_schedule(skip_first=1, warmup=1, active=2)
     >>> from kinetoscope import State, Timestamp
@@ -161,7 +160,7 @@ def cyclic_schedule(
 
 
 def check_schedule(schedule: object) -> None:
-    """A function from State to ProfilerAction."""
+    """Raises `SettingsError` unless ``schedule`` is a function."""
     if schedule is cyclic_schedule:
         raise SettingsError("schedule must be what cyclic_schedule gives: call it, as in cyclic_schedule(active=4).")
     if not callable(schedule) or isinstance(schedule, type):
@@ -169,12 +168,12 @@ def check_schedule(schedule: object) -> None:
 
 
 def _first_batch_of_run(state: ScheduleState) -> int:
-    """The batch of the run at which this process began or resumed it."""
+    """The batch at which this process began or resumed the run."""
     return getattr(_run_of(state), "first_batch", 0)
 
 
 def _resumption_batch(state: ScheduleState) -> int:
-    """The batch at which the current epoch was resumed; 0 in an epoch that began at its beginning."""
+    """The batch at which the current epoch was resumed, or 0."""
     batch = getattr(getattr(state, "profiler", None), "resumption_batch_idx", 0)
     epoch = getattr(_run_of(state), "resumption_epoch", None)
     is_other_epoch = isinstance(epoch, int) and plain_value(state.timestamp.epoch) != epoch
@@ -182,5 +181,5 @@ def _resumption_batch(state: ScheduleState) -> int:
 
 
 def _run_of(state: ScheduleState) -> Any:
-    """The run of our Profiler; None where there is none, or somebody else's."""
+    """The run of our Profiler; None if there is no Profiler, or another one."""
     return getattr(getattr(state, "profiler", None), "run", None)

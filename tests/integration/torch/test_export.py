@@ -31,6 +31,7 @@ from kinetoscope.torch import (
 from kinetoscope.torch.export import copy_trace, rewrite_trace
 from kinetoscope.torch.kineto_text import read_text
 from kinetoscope.torch.results import KinetoResults
+from kinetoscope.torch.tensorboard_trace_handler import BackgroundExport
 from kinetoscope.torch.true_names import find_true_names
 from older_torch import VERSION, since_2_13
 from trace_processor import trace_processor
@@ -252,6 +253,20 @@ def test_tensorboards_handler_names_the_folder_that_cannot_be_made(tmp_path):
     with pytest.raises(RuntimeError, match="file"):
         with profile(on_trace_ready=tensorboard_trace_handler(tmp_path / "file" / "logs")):
             torch.ones(3)
+
+
+def test_of_several_traces_that_cannot_be_written_the_first_is_the_error_and_the_others_are_its_notes(tmp_path):
+    with profile() as profiler:
+        torch.ones(3)
+    background, results = BackgroundExport(), profiler.take_results()
+    for name in ("first", "second", "third"):
+        (tmp_path / name).write_text("")  # which no file can be in
+        background.export(results, tmp_path / name / "trace.json")
+    with pytest.raises(FolderNotWritableError, match="first") as raised:
+        background.close()
+    second, third = raised.value.__notes__
+    assert "second" in second
+    assert "third" in third
 
 
 def test_tensorboards_handler_writes_in_the_background_and_is_done_when_the_with_ends(tmp_path, monkeypatch):

@@ -10,6 +10,7 @@ import torch
 import torch.profiler
 
 from kinetoscope.errors import ProfilerStateError, ScheduleError
+from kinetoscope.torch import _WARNINGS_SHOWN as WARNINGS_SHOWN
 from kinetoscope.torch import ProfilerAction, profile, record_function, schedule
 from kinetoscope.torch import _KinetoProfile as KinetoProfile
 from older_torch import experimental_config, since_2_13
@@ -344,13 +345,23 @@ def test_a_schedule_that_returns_no_action_changes_nothing(answer):
 def test_the_trace_id_of_each_window_comes_from_the_callback():
     windows = []
     serial = iter("abcdefgh")
-    run(
+    profiler = run(
         schedule(wait=0, warmup=1, active=1),
         5,
         lambda profiler: windows.append(profiler.get_trace_id()),
         custom_trace_id_callback=lambda: next(serial),
     )
     assert windows == ["a", "b", "c"]
+    assert profiler.custom_trace_id_callback() == "d"
+
+
+@pytest.mark.parametrize(("num_steps", "acc_events", "num_warnings"), [(1, False, 0), (6, False, 1), (6, True, 0)])
+def test_that_a_new_cycle_replaces_the_one_before_is_said_when_it_does(num_steps, acc_events, num_warnings):
+    WARNINGS_SHOWN.clear()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        run(schedule(wait=0, warmup=1, active=1), num_steps, acc_events=acc_events)
+    assert len([warning for warning in caught if "clears events" in str(warning.message)]) == num_warnings
 
 
 def test_collection_can_be_switched_off_and_on_again():

@@ -3,7 +3,7 @@
 import pytest
 
 from kinetoscope.live import record
-from kinetoscope.live.record import Flag, Kind, Record, pack_records
+from kinetoscope.live.record import Flag, Kind, Record, pack_records, unpack_records
 
 
 @pytest.mark.parametrize("is_native", [True, False])
@@ -24,3 +24,10 @@ def test_columns_have_the_fields_of_all_records_in_order(monkeypatch, is_native)
     assert columns.end.tolist()[::2] == [2**62, 0]
     assert columns.end.cast("B").cast("d")[1] == 0.5
     assert all(len(column) == 0 for column in record.record_columns(b""))
+
+
+@pytest.mark.parametrize("value", [2**63 - 1, -(2**63) + 1, 2**63, -(2**63), 2**200])
+def test_a_counter_of_any_size_is_recorded_exactly_if_64_bits_hold_it_and_else_as_a_float(value):
+    (record,) = unpack_records(pack_records([Record(1, value, 0, 0, 0, Kind.COUNTER, Flag.NONE)]))
+    assert record.end == value
+    assert type(record.end) is (int if abs(value) < 2**63 else float)

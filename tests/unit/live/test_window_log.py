@@ -1,6 +1,14 @@
 """The log of windows, read after its writer was killed at any moment."""
 
-from kinetoscope.live.window_log import EpochBegan, WindowClosed, WindowLog, WindowOpened, WindowSaved, read_windows
+from kinetoscope.live.window_log import (
+    EpochBegan,
+    SavedWindows,
+    WindowClosed,
+    WindowLog,
+    WindowOpened,
+    WindowSaved,
+    read_windows,
+)
 
 
 def opened(window):
@@ -29,6 +37,17 @@ def test_a_window_has_the_epochs_that_began_in_it(tmp_path):
     (window,), damages = read_windows(tmp_path)
     assert window.epochs == [(1200, 3), (1500, 4)]
     assert damages == []
+
+
+def test_a_moment_is_saved_if_its_window_is_or_it_was_before_all_that_are_known(tmp_path):
+    log = WindowLog(tmp_path)
+    for event in (opened(1), closed(1), opened(2), closed(2), WindowSaved(2), opened(3)):
+        log.append(event)
+    saved = SavedWindows(read_windows(tmp_path)[0])
+    assert [saved.hold(begin_ns) for begin_ns in (999, 1000, 1999, 2000, 2999, 3000)] == [
+        True, False, False, True, True, False,
+    ]  # fmt: skip
+    assert not SavedWindows([]).hold(5)
 
 
 def test_a_folder_without_a_log_has_no_windows(tmp_path):
