@@ -1,7 +1,7 @@
 # One described command per task. `make demo` and `make test` are all a newcomer needs.
 
 PYTHON ?= python3
-# Programs that tests start would compile our modules again and again if nobody may keep what was compiled.
+# Without byte code on disk, each program that a test starts would compile our modules again.
 export PYTHONDONTWRITEBYTECODE =
 VENV := .venv
 BIN := $(VENV)/bin

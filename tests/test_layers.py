@@ -30,13 +30,13 @@ ALLOWED: dict[str, set[str]] = {
     "assemble": LIVE,
     "testing": LIVE,
     "table": {"training", "clock", "formats", "live", "writing", "_native"},
-    "analysis": {"table"},
-    "report": {"analysis", "table", "pages"},
+    "analysis": {"table", "_native"},
+    "report": {"analysis", "table", "pages", "training"},
     "composer": LIVE,
     "integrations": {"assemble", "recording", "training"},
     "cli": LIVE | {"assemble", "table", "analysis", "report", "pages", "testing"},
     "__main__": {"cli"},
-    "__init__": LIVE | {"assemble", "table"},
+    "__init__": LIVE | {"assemble", "table", "analysis"},
 }
 # Packages that these rooms may import; None means any.
 OUTSIDE: dict[str, set[str]] = {

@@ -20,6 +20,7 @@ PUBLIC = [
     "TorchProfiler",
     "TraceHandler",
     "active_profiler",
+    "analyze",
     "cyclic_schedule",
     "load",
     "marker",

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from kinetoscope.analysis.analyze import analyze
     from kinetoscope.assemble import profile
     from kinetoscope.handlers.json_trace_handler import JSONTraceHandler
     from kinetoscope.merge.merge_traces import merge_traces
@@ -33,6 +34,7 @@ _HOMES = {
     "TorchProfiler": "kinetoscope.sources.torch_profiler",
     "TraceHandler": "kinetoscope.recording.contract",
     "active_profiler": "kinetoscope.recording.profiler",
+    "analyze": "kinetoscope.analysis.analyze",
     "cyclic_schedule": "kinetoscope.recording.schedule",
     "load": "kinetoscope.table.load",
     "marker": "kinetoscope.recording.marker",
@@ -53,6 +55,7 @@ __all__ = [
     "TorchProfiler",
     "TraceHandler",
     "active_profiler",
+    "analyze",
     "cyclic_schedule",
     "load",
     "marker",

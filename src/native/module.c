@@ -82,7 +82,10 @@ static PyMethodDef functions[] = {
      "(records, first, are_last, into, (names, categories, args), place, clock): writes lines; how "
      "many bytes, the next record,\n"
      "and whether that waits for the part after this one."},
-    {"nest_spans", nest_spans, METH_O,
+    {"replay_graph", replay_graph, METH_VARARGS,
+     "(nodes, edges): the new time of each node. Arrow's stream of nodes has their times, that of "
+     "edges the rows of\nsource and target, and the weight before and after the change."},
+    {"nest_spans", nest_spans, METH_VARARGS,
      "(stream): of each span, of which Arrow's stream has the begin, the duration and the track: "
      "what it has of its own\n"
      "time, the row of the span around it, and how deep it lies."},

@@ -76,6 +76,7 @@ int scan_setup(PyObject *module);
 int text_setup(PyObject *module);
 
 /* scan/nested.c: which span lies in which. */
-PyObject *nest_spans(PyObject *module, PyObject *stream);
+PyObject *nest_spans(PyObject *module, PyObject *args);
+PyObject *replay_graph(PyObject *module, PyObject *args);
 
 #endif

@@ -77,4 +77,4 @@ def test_without_a_driver_there_are_no_gpus_and_a_warning_only_if_they_were_aske
     assert counters({}) == ({}, "")
     found, log = counters({"profile_gpu": True})
     assert found == {}
-    assert log.count("No GPU is read") == 1
+    assert log.count("GPUs are not recorded") == 1

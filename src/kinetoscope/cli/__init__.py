@@ -17,6 +17,7 @@ from kinetoscope.writing.atomic_file import abandon_partials
 
 # Each verb and what it does. Its module has add_arguments(parser) and run(arguments) -> exit code.
 _VERBS = {
+    "summary": "show where the time of a run went, and what would shorten it",
     "info": "show what is in traces: ranks, clocks, times, batches, categories, sizes",
     "recover": "make traces of what a killed run did not save",
     "upload": "upload what a run could not upload, and confirm it",

@@ -3,13 +3,9 @@
 import argparse
 import json
 from dataclasses import asdict
-from functools import partial
 
-from kinetoscope.cli.progress import Progress, work_on_each
-from kinetoscope.merge.merge_traces import ByteProgress
-from kinetoscope.table.load import find_traces, is_single, load_one
+from kinetoscope.cli.paths import load_all
 from kinetoscope.table.summary import TraceSummary, render_summary, summarize_trace
-from kinetoscope.table.trace import Trace
 from kinetoscope.training.wording import counted, printable_lines
 
 _MOST_TRACES = 40
@@ -34,8 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Prints what is in the traces. Returns 1 if one of them needed repairs, else 0."""
-    names = [found for name in arguments.inputs for found in ([name] if is_single(name) else find_traces(name))]
-    traces = work_on_each("reading", partial(_load, cache=not arguments.no_cache), names)
+    traces = load_all(arguments.inputs, cache=not arguments.no_cache)
     summaries = [summarize_trace(trace) for trace in traces]
     if arguments.json:
         for summary in summaries:
@@ -43,10 +38,6 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         _print(summaries)
     return int(any(summary.repairs for summary in summaries))
-
-
-def _load(name: str, on_progress: Progress, *, cache: bool) -> Trace:
-    return load_one(name, cache=cache, on_bytes=ByteProgress([name], on_progress, num_passes=1).advance)
 
 
 def _print(summaries: list[TraceSummary]) -> None:

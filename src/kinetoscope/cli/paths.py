@@ -7,14 +7,19 @@ import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
+from kinetoscope.cli.progress import Progress, work_on_each
 from kinetoscope.errors import MergeError, SettingsError, TraceFileError
 from kinetoscope.formats.chrome import read_header
 from kinetoscope.formats.chrome_stream import open_trace
 from kinetoscope.formats.compression import UnpackedStream
 from kinetoscope.formats.perfetto import BEGINNING
+from kinetoscope.merge.merge_traces import ByteProgress
 from kinetoscope.merge.trace_output import is_perfetto, is_pipe_or_device
+from kinetoscope.table.load import find_traces, is_single, load_one
+from kinetoscope.table.trace import Trace
 
 SUFFIXES = (".json", ".json.gz", ".json.zst")
 _PARQUET = ".parquet"
@@ -136,3 +141,13 @@ def _begins_as_ours(path: Path) -> bool:
     with open_trace(str(path)) as file, memoryview(room) as view:
         UnpackedStream(file, str(path)).readinto(view)
     return room == BEGINNING
+
+
+def load_all(names: Iterable[str], *, cache: bool = True) -> list[Trace]:
+    """The traces that ``names`` mean, as tables, with a bar of progress."""
+    found = [one for name in names for one in ([name] if is_single(name) else find_traces(name))]
+    return work_on_each("reading", partial(_load, cache=cache), found)
+
+
+def _load(name: str, on_progress: Progress, *, cache: bool) -> Trace:
+    return load_one(name, cache=cache, on_bytes=ByteProgress([name], on_progress, num_passes=1).advance)

@@ -64,6 +64,6 @@ def require_profiler(callback: object, state: RunState) -> TrainerLoop:
     loop = trainer_loop_of(state)
     if loop is None:
         raise ProfilerStateError(
-            f"{type(callback).__name__} works with a kinetoscope.composer.Profiler only. Give the Trainer one."
+            f"{type(callback).__name__} works only with a kinetoscope.composer.Profiler. Pass one to the Trainer."
         )
     return loop

@@ -74,7 +74,7 @@ class Profiler(AnyProfiler, TrainerCallback):
         handlers = list(trace_handlers) if isinstance(trace_handlers, Sequence) else [trace_handlers]
         torch_remote = torch_prof_remote_file_name, torch_prof_memory_remote_file_name
         self.remote_filenames = [name for name in (*torch_remote, *_remote_names(handlers)) if name]
-        """The remote names as they were given: for those with a scheme the Trainer makes loggers that upload."""
+        """The remote names as given. For a name with a scheme, the Trainer makes a logger that uploads."""
         self._callbacks: list[Any] = []
         system = sys_prof_cpu, sys_prof_memory, sys_prof_disk, sys_prof_net
         if any(system):
@@ -160,8 +160,8 @@ class Profiler(AnyProfiler, TrainerCallback):
     def start(self) -> NoReturn:
         """Raises `ProfilerStateError`, because the Trainer starts this profiler."""
         raise ProfilerStateError(
-            "A Trainer starts this Profiler, by bind_to_state() and its events: Trainer(profiler=...). In a loop of "
-            "your own use kinetoscope.Profiler."
+            "Only a Trainer can start this Profiler, through bind_to_state(): Trainer(profiler=...). In a loop of your "
+            "own, use kinetoscope.Profiler."
         )
 
     # -- what a user touches ----------------------------------------------------------------------------------

@@ -42,5 +42,5 @@ def path_in_bucket(remote_name: str | None, argument: str) -> str | None:
         return remote_name
     path = remote_name.partition("://")[2].partition("/")[2].lstrip("/")
     if not path:
-        raise SettingsError(f"{argument}={remote_name!r} names a bucket and no file in it.")
+        raise SettingsError(f"{argument}={remote_name!r} names a bucket, but no file in it.")
     return path

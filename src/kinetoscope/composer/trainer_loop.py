@@ -68,7 +68,7 @@ class TrainerLoop:
         self._run.save_window()
         timeout_s = self._run.settings.close_timeout_s
         if not self._run.drain(timeout_s):
-            _log.error("Saving takes longer than %g seconds; it goes on beside what follows.", timeout_s)
+            _log.error("Saving takes longer than %g seconds. It continues in the background.", timeout_s)
 
     # -- the run's end ----------------------------------------------------------------------------------------
 

@@ -47,6 +47,7 @@ NUMBERS = (
     "elements_in",
     "elements_out",
     "group_size",
+    "collective_sequence",
     "batch",
 )
 """Columns of integers. ``ts`` and ``dur`` are nanoseconds; ``ts`` counts from the base of the file."""
@@ -71,6 +72,7 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "elements_in": ("In msg nelems",),
     "elements_out": ("Out msg nelems",),
     "group_size": ("Group size",),
+    "collective_sequence": ("Seq",),
     "batch": ("batch",),
     "shapes": ("Input Dims", "Input dims"),
     "types": ("Input type",),

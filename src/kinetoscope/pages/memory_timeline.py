@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from importlib.resources import files
 
 _MOST_POINTS = 20_000
-"""More than a screen has pixels, many times over; beyond it the highest of neighbouring points stays."""
+"""Many times the pixels of a screen. If there are more points, only the highest of neighbouring ones is kept."""
 
 
 def render_memory_timeline(

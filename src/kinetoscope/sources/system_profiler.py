@@ -104,7 +104,7 @@ class SystemProfiler(Callback):
         if self._thread is not None:
             self._thread.join(_JOIN_S)
             if self._thread.is_alive():
-                state.profiler.run.report("Reading the machine hangs; its thread is left to itself.")
+                state.profiler.run.report("Reading the machine's counters does not end; its thread is left running.")
             self._thread = None
 
     def _loop(self, state: RunState) -> None:
@@ -125,7 +125,7 @@ class SystemProfiler(Callback):
             return nvml.open_gpus()
         except Exception as error:  # whatever the driver's package raises, the other readers go on
             if self._is_gpu_wanted:
-                profiler.run.report(f"No GPU is read: {_described(error)}")
+                profiler.run.report(f"GPUs are not recorded: {_described(error)}")
             return None
 
     def _read_all(self, readers: list[Callable[[], Iterator[Reading]]], profiler: AnyProfiler) -> None:

@@ -146,6 +146,25 @@ class Trace:
         return str(host) if host else None
 
     @property
+    def clock_bound_ns(self) -> int | None:
+        """Within what its clock is known beside rank 0's: 0 if they share one, None if nothing is known."""
+        bound = _part(self._own_header, "clock", "beside_rank0").get("bound_ns")
+        return bound if isinstance(bound, int) else None
+
+    @property
+    def run_name(self) -> str | None:
+        """The name of the run, if the file says so."""
+        name = self._own_header.get("run_name")
+        return name if isinstance(name, str) else None
+
+    @property
+    def process_groups(self) -> list[str]:
+        """The names of the process groups that Kineto lists, if it does."""
+        listed = self._distributed_info.get("pg_config")
+        groups = [group for group in listed if isinstance(group, dict)] if isinstance(listed, list) else []
+        return [str(group["pg_name"]) for group in groups if "pg_name" in group]
+
+    @property
     def _own_header(self) -> dict[str, Any]:
         return _part(self.header, "kinetoscope")
 

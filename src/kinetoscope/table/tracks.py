@@ -1,4 +1,4 @@
-"""The tracks of a trace, as one row each, and how the spans of each track lie in one another.
+"""The tracks of a trace, as one row each, and how the spans of each track are nested.
 
 Where spans of a track overlap and neither contains the other, both are inside the innermost span that contains them.
 """
@@ -122,29 +122,33 @@ def counter_rows(events: Iterable[tuple[int, int, str, str, bytes | None]]) -> d
     return rows
 
 
-def nest_spans(spans: "pl.DataFrame") -> "pl.DataFrame":
+def nest_spans(spans: "pl.DataFrame", *, clip: bool = False) -> "pl.DataFrame":
     """For each row of ``ts``, ``dur`` and ``track``: ``self_ns``, ``parent`` (a row, or null) and ``depth``.
 
-    ``self_ns`` is the part of a span that none of its direct children covers.
+    ``self_ns`` is the part of a span that none of its direct children covers. With ``clip``, a span that begins within
+    another one is its child and ends with it at the latest; ``dur`` is then what is left of each.
     """
     pl = import_polars()
     spans = spans.select(pl.col("ts", "dur").cast(pl.Int64), pl.col("track").cast(pl.UInt32))
     if _native is None or os.environ.get("KINETOSCOPE_PURE", "0") not in ("", "0"):
-        schema = {"self_ns": pl.Int64, "parent": pl.UInt32, "depth": pl.UInt32}
-        return pl.DataFrame(_Sweep(spans).columns, schema=schema)
-    columns = _native.nest_spans(spans.rechunk().__arrow_c_stream__())
+        schema = {"self_ns": pl.Int64, "parent": pl.UInt32, "depth": pl.UInt32} | ({"dur": pl.Int64} if clip else {})
+        return pl.DataFrame(_Sweep(spans, clip).columns, schema=schema)
+    columns = _native.nest_spans(spans.rechunk().__arrow_c_stream__(), clip)
     return pl.DataFrame([pl.Series(values=column).alias(column.name) for column in columns])
 
 
 class _Sweep:
     """The twin of `src/native/scan/nested.c`, and the reference for its tests."""
 
-    def __init__(self, spans: "pl.DataFrame") -> None:
+    def __init__(self, spans: "pl.DataFrame", clip: bool) -> None:
         num_spans = len(spans)
         self._own_ns: list[int] = [0] * num_spans
         self._parents: list[int | None] = [None] * num_spans
         self._depths = [0] * num_spans
         self.columns: dict[str, list[Any]] = {"self_ns": self._own_ns, "parent": self._parents, "depth": self._depths}
+        self._clipped_ns = [0] * num_spans if clip else None
+        if self._clipped_ns is not None:
+            self.columns["dur"] = self._clipped_ns
         self._open: list[tuple[int, int]] = []  # the end and the row of each open span
         self._covered_until: dict[int, int] = {}
         last_track = None
@@ -156,8 +160,11 @@ class _Sweep:
 
     def _add(self, row: int, begin_ns: int, end_ns: int) -> None:
         # A span that ends before this one can contain nothing later that this one does not contain too.
-        while self._open and (self._open[-1][0] < end_ns or self._open[-1][0] <= begin_ns):
+        while self._open and self._is_over(self._open[-1][0], begin_ns, end_ns):
             self._covered_until.pop(self._open.pop()[1])
+        if self._clipped_ns is not None:
+            end_ns = min(end_ns, self._open[-1][0]) if self._open else end_ns
+            self._clipped_ns[row] = end_ns - begin_ns
         self._own_ns[row], self._depths[row] = end_ns - begin_ns, len(self._open)
         if self._open:
             _, parent = self._open[-1]
@@ -167,6 +174,10 @@ class _Sweep:
             self._covered_until[parent] = max(end_ns, from_ns)
         self._open.append((end_ns, row))
         self._covered_until[row] = begin_ns
+
+    def _is_over(self, open_end_ns: int, begin_ns: int, end_ns: int) -> bool:
+        """Whether an open span contains neither the given span nor any later one."""
+        return open_end_ns <= begin_ns or (self._clipped_ns is None and open_end_ns < end_ns)
 
 
 def _in_order(spans: "pl.DataFrame") -> Any:

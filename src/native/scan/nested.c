@@ -6,7 +6,9 @@
  * A span's parent is the innermost span of its track that contains it completely. When a span ends
  * later than an open one that began earlier, the open one leaves the stack: everything that it
  * could contain from now on, the new one contains too. So each span enters and leaves the stack
- * once, whether spans nest or overlap. */
+ * once, whether spans nest or overlap. *
+ * Clipped, spans never overlap: a span that begins within another one is its child, and ends with
+ * it at the latest. */
 
 #include "scan/column.h"
 
@@ -43,8 +45,8 @@ typedef struct {
     size_t open_capacity;
     /* room for sorting, allocated when a track needs it: twice as many as there are rows */
     SortedRow *sorted;
-    uint8_t *has_parent; /* one bit per row */
-    int64_t *own_ns;
+    uint8_t *has_parent;          /* one bit per row */
+    int64_t *own_ns, *clipped_ns; /* the latter only if spans are clipped */
     uint32_t *parents, *depths;
 } Nested;
 
@@ -168,6 +170,12 @@ static void cover(Nested *nested, OpenSpan *parent, int64_t begin, int64_t end)
     }
 }
 
+/* Whether an open span that ends at `open_end` contains neither the given span nor any later one. */
+static inline int is_over(const Nested *nested, int64_t open_end, int64_t begin, int64_t end)
+{
+    return open_end <= begin || (nested->clipped_ns == NULL && open_end < end);
+}
+
 /* Goes over the sorted spans of one track. Returns 0 without memory. */
 static int sweep(Nested *nested, const uint32_t *rows, size_t count)
 {
@@ -175,9 +183,13 @@ static int sweep(Nested *nested, const uint32_t *rows, size_t count)
     for (size_t i = 0; i < count; i++) {
         uint32_t row = rows[i];
         int64_t begin = nested->begins[row], end = end_of(nested, row);
-        while (num_open > 0 &&
-               (nested->open[num_open - 1].end < end || nested->open[num_open - 1].end <= begin))
+        while (num_open > 0 && is_over(nested, nested->open[num_open - 1].end, begin, end))
             num_open--;
+        if (nested->clipped_ns != NULL) {
+            if (num_open > 0 && nested->open[num_open - 1].end < end)
+                end = nested->open[num_open - 1].end;
+            nested->clipped_ns[row] = end - begin;
+        }
         if (!array_grow((void **)&nested->open, num_open, &nested->open_capacity,
                         sizeof *nested->open))
             return 0;
@@ -227,9 +239,13 @@ static int nest_all(Nested *nested)
 
 /* -- from Python -- */
 
-static int make_room(Nested *nested)
+static int make_room(Nested *nested, int is_clipped)
 {
     size_t num_rows = nested->num_rows;
+    if (is_clipped) {
+        nested->clipped_ns = pages_new_large((num_rows + 1) * sizeof *nested->clipped_ns);
+        if (nested->clipped_ns == NULL) return 0;
+    }
     nested->rows = malloc((num_rows + 1) * sizeof *nested->rows);
     nested->has_parent = pages_new(num_rows / 8 + 1);
     nested->own_ns = pages_new_large((num_rows + 1) * sizeof *nested->own_ns);
@@ -248,6 +264,7 @@ static void free_rooms(Nested *nested)
     pages_free(nested->sorted);
     pages_free(nested->has_parent);
     pages_free(nested->own_ns);
+    pages_free(nested->clipped_ns);
     pages_free(nested->parents);
     pages_free(nested->depths);
 }
@@ -284,12 +301,14 @@ static PyObject *move_columns(Nested *nested)
     if (move_column(list, "self_ns", "l", nested, moved(&nested->own_ns), NULL) < 0 ||
         move_column(list, "parent", "I", nested, moved(&nested->parents),
                     moved(&nested->has_parent)) < 0 ||
-        move_column(list, "depth", "I", nested, moved(&nested->depths), NULL) < 0)
+        move_column(list, "depth", "I", nested, moved(&nested->depths), NULL) < 0 ||
+        (nested->clipped_ns != NULL &&
+         move_column(list, "dur", "l", nested, moved(&nested->clipped_ns), NULL) < 0))
         Py_CLEAR(list);
     return list;
 }
 
-static PyObject *nest_read(const ColumnsRead *read)
+static PyObject *nest_read(const ColumnsRead *read, int is_clipped)
 {
     if (read->num_rows >= UINT32_MAX)
         return PyErr_Format(PyExc_ValueError, "%zu spans are more than can be numbered.",
@@ -298,7 +317,7 @@ static PyObject *nest_read(const ColumnsRead *read)
                      .durs = read->values[1],
                      .tracks = read->values[2],
                      .num_rows = read->num_rows};
-    int is_done = make_room(&nested);
+    int is_done = make_room(&nested, is_clipped);
     if (is_done) {
         Py_BEGIN_ALLOW_THREADS
         is_done = nest_all(&nested);
@@ -309,12 +328,15 @@ static PyObject *nest_read(const ColumnsRead *read)
     return columns;
 }
 
-PyObject *nest_spans(PyObject *Py_UNUSED(module), PyObject *stream)
+PyObject *nest_spans(PyObject *Py_UNUSED(module), PyObject *args)
 {
+    PyObject *stream;
+    int is_clipped = 0;
+    if (!PyArg_ParseTuple(args, "O|p:nest_spans", &stream, &is_clipped)) return NULL;
     static const char *const formats[] = {"l", "l", "I"};
     ColumnsRead read;
     if (columns_read(stream, formats, 3, &read) < 0) return NULL;
-    PyObject *columns = nest_read(&read);
+    PyObject *columns = nest_read(&read, is_clipped);
     columns_release(&read);
     return columns;
 }

@@ -132,4 +132,4 @@ def test_gpus_that_cannot_be_opened_for_any_reason_leave_the_other_readers_alone
 
     monkeypatch.setattr(nvml, "open_gpus", fail)
     assert counters(SystemProfiler(stats_thread_interval_seconds=0.01))["process"]
-    assert "No GPU is read" not in caplog.text  # none was asked for
+    assert "GPUs are not recorded" not in caplog.text  # none was asked for

@@ -12,7 +12,7 @@ from kinetoscope.table.tracks import nest_spans
 pl = pytest.importorskip("polars")
 
 
-def nested(spans, *, pure=False):
+def nested(spans, *, pure=False, clip=False):
     """self_ns, parent and depth of each span; a span is its begin, its end, and its track."""
     columns = {
         "ts": [span[0] for span in spans],
@@ -22,7 +22,7 @@ def nested(spans, *, pure=False):
     frame = pl.DataFrame(columns, schema={"ts": pl.Int64, "dur": pl.Int64, "track": pl.UInt32})
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("KINETOSCOPE_PURE", "1" if pure else "0")
-        return nest_spans(frame).rows()
+        return nest_spans(frame, clip=clip).rows()
 
 
 both = pytest.mark.parametrize(
@@ -69,6 +69,17 @@ def test_a_span_that_begins_when_another_ends_is_not_inside_it(pure):
 
 
 @both
+def test_clipped_spans_end_with_the_span_in_which_they_began(pure):
+    outer, late, in_late, after = (0, 20, 0), (5, 30, 0), (10, 40, 0), (20, 25, 0)
+    assert nested([outer, late, in_late, after], pure=pure, clip=True) == [
+        (5, None, 0, 20),
+        (5, 0, 1, 15),
+        (10, 1, 2, 10),
+        (5, None, 0, 5),
+    ]
+
+
+@both
 def test_no_spans_are_no_rows(pure):
     assert nested([], pure=pure) == []
 
@@ -107,6 +118,12 @@ def _depth(parents, row):
 @given(st.lists(spans, max_size=40))
 def test_any_spans_nest_as_documented(pure, given_spans):
     assert nested(given_spans, pure=pure) == expected(given_spans)
+
+
+@pytest.mark.skipif(IS_PURE, reason="no module in C, or not wanted")
+@given(st.lists(spans, max_size=40))
+def test_any_spans_are_clipped_as_in_python(given_spans):
+    assert nested(given_spans, clip=True) == nested(given_spans, pure=True, clip=True)
 
 
 @pytest.mark.skipif(IS_PURE, reason="no module in C, or not wanted")

@@ -1,0 +1,321 @@
+"""analysis: the collective calls of a run, each with when every rank began and ended it."""
+
+import json
+import math
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from kinetoscope.analysis.window import CPU_COLLECTIVES, RankWindow, around, place_in
+from kinetoscope.table.events import import_polars
+
+if TYPE_CHECKING:
+    import polars as pl
+
+_NAMES = {
+    name.replace("_", ""): name
+    for name in (
+        "all_reduce",
+        "all_gather",
+        "reduce_scatter",
+        "all_to_all",
+        "broadcast",
+        "barrier",
+        "reduce",
+        "gather",
+        "scatter",
+        "send_recv",
+    )
+} | {"alltoallv": "all_to_all", "allgatherv": "all_gather", "recv": "send"}
+_POINT_TO_POINT = ("all_to_all", "send", "recv", "send_recv", "alltoallv")
+_ENDS_TOGETHER = ("all_reduce", "all_gather", "reduce_scatter")
+_BYTES = {"float": 4, "double": 8, "half": 2, "bfloat16": 2, "int": 4, "long": 8, "byte": 1, "char": 1, "bool": 1}
+_BYTES |= {"float32": 4, "float64": 8, "float16": 2, "int32": 4, "int64": 8, "uint8": 1, "int8": 1, "short": 2}
+_BYTES |= {"long int": 8, "unsigned char": 1, "signed char": 1, "c10::bfloat16": 2, "c10::half": 2}
+
+
+@dataclass(frozen=True, kw_only=True)
+class CollectiveRow:
+    """One collective call of the run. Times are unix nanoseconds on the common clock, in the order of ``ranks``.
+
+    ``skew_ns`` is the last begin less the first; ``transfer_ns`` the last end less the last begin. Both are None for
+    all-to-all, send and receive, in which a rank does not wait for all others. What is not known is None.
+    """
+
+    group: str | None
+    sequence: int | None
+    step: int | None
+    name: str
+    bytes: int | None
+    num_ranks: int
+    ranks: tuple[int, ...]
+    starts_ns: tuple[int, ...]
+    ends_ns: tuple[int, ...]
+    skew_ns: int | None
+    transfer_ns: int | None
+    late_rank: int | None
+    bandwidth_bytes_per_s: float | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The row as plain data."""
+        return asdict(self)
+
+
+def collective_calls(window: RankWindow) -> "pl.DataFrame":
+    """One row per call in a window of one rank, with ``order``, its place among those of its group and step."""
+    pl = import_polars()
+    calls = _device_calls(window) if len(window.device) else _gloo_calls(window)
+    calls = calls.with_columns(
+        rank=pl.lit(window.rank, dtype=pl.Int64),
+        step=pl.lit(None, dtype=pl.Int64) if not len(window.steps) else _step_numbers(window, calls["launch_begin"]),
+    ).sort(pl.coalesce("launch_begin", "begin"))
+    order = pl.int_range(pl.len(), dtype=pl.Int64).over("group", "step")
+    return calls.with_columns(order=order, is_launched=pl.col("launch_begin").is_not_null()).drop("launch_begin")
+
+
+def _step_numbers(window: RankWindow, times: "pl.Series") -> "pl.Series":
+    return window.steps["step"].gather(place_in(window.steps, times))
+
+
+def _device_calls(window: RankWindow) -> "pl.DataFrame":
+    """Kernels that communicate. What their arguments do not say is that of the call around their launch."""
+    pl = import_polars()
+    kernels = window.device.with_row_index("row").filter(pl.col("kind") == "communication")
+    calls = window.named(r"^(record_param_comms$|nccl:|rccl:)")
+    is_detailed = pl.col("name") == "record_param_comms"
+    said, named = (_around_launch(kernels, calls.filter(rule)) for rule in (is_detailed, ~is_detailed))
+    elements = pl.coalesce(
+        pl.max_horizontal("elements_in", "elements_out"),
+        pl.max_horizontal(said["elements_in"], said["elements_out"]),
+        _num_elements(named["shapes"]),
+    )
+    dtype = pl.coalesce(_text("dtype"), said["dtype"].cast(pl.String), _first_text(named["types"]))
+    name = pl.coalesce(_text("collective"), said["collective"].cast(pl.String), _behind_colon(named["name"]))
+    return kernels.select(
+        "row",
+        "begin",
+        "end",
+        "launch_begin",
+        group=_unquoted(pl.coalesce(_text("group"), said["group"].cast(pl.String))),
+        sequence=pl.coalesce("collective_sequence", said["collective_sequence"]),
+        name=_plain_name(pl.coalesce(_unquoted(name), _name_in_kernel())),
+        elements=elements,
+        bytes=elements * _element_bytes(_unquoted(dtype)),
+    )
+
+
+def _gloo_calls(window: RankWindow) -> "pl.DataFrame":
+    pl = import_polars()
+    calls = window.named(CPU_COLLECTIVES).sort("begin").with_row_index("row")
+    elements = _num_elements(calls["shapes"])
+    return calls.select(
+        "row",
+        "begin",
+        "end",
+        launch_begin="begin",
+        group=pl.lit(_only_group(window), dtype=pl.String),
+        sequence=pl.lit(None, dtype=pl.Int64),
+        name=_plain_name(_behind_colon(calls["name"])),
+        elements=elements,
+        bytes=elements * _element_bytes(_first_text(calls["types"])),
+    )
+
+
+def _around_launch(kernels: "pl.DataFrame", calls: "pl.DataFrame") -> "pl.DataFrame":
+    return around(calls, kernels["launch_track"], kernels["launch_begin"])
+
+
+def _only_group(window: RankWindow) -> str | None:
+    """The group of all calls, if the trace says that there is just one."""
+    groups = window.trace.process_groups
+    return groups[0] if len(groups) == 1 else None
+
+
+def _text(column: str) -> "pl.Expr":
+    pl = import_polars()
+    return pl.col(column).cast(pl.String)
+
+
+def _unquoted(text: "pl.Expr") -> "pl.Expr":
+    """The text in a JSON string; any other value as it stands."""
+    return text.str.strip_chars('"')
+
+
+def _behind_colon(names: "pl.Series") -> "pl.Series":
+    return names.str.extract(r":_?(.*)$")
+
+
+def _first_text(types: "pl.Series") -> "pl.Series":
+    """The first text of a JSON list of texts."""
+    pl = import_polars()
+    return types.cast(pl.String).str.extract(r'"([^"]+)"')
+
+
+def _name_in_kernel() -> "pl.Expr":
+    return (
+        import_polars()
+        .col("name")
+        .str.extract(r"(?i)(all_?reduce|all_?gather|reduce_?scatter|broadcast|send_?recv|all_?to_?all|reduce)")
+    )
+
+
+def _plain_name(names: Any) -> Any:
+    """One name for one kind of call: ``allreduce``, ``AllReduce`` and ``all_reduce`` are ``all_reduce``."""
+    plain = (
+        names.str.to_lowercase()
+        .str.replace_all(r"[^a-z]", "")
+        .str.replace(r"(base|coalesced|intotensor|tensor|async)+$", "")
+    )
+    return plain.replace(_NAMES)
+
+
+def _element_bytes(dtype: Any) -> Any:
+    """The size of an element, of an expression or a series of dtypes."""
+    return dtype.str.to_lowercase().replace_strict(_BYTES, default=None)
+
+
+def _num_elements(shapes: "pl.Series") -> "pl.Series":
+    """How many elements the tensors of a call's shapes have in all; null where there are no shapes."""
+    pl = import_polars()
+    texts = shapes.cast(pl.String)
+    known = {text: _elements_of(text) for text in texts.unique().drop_nulls().to_list()}
+    return texts.replace_strict(known, default=None, return_dtype=pl.Int64)
+
+
+def _elements_of(text: str) -> int | None:
+    """``[[2, 3], []]`` has 6 elements; so has ``[[[2, 3]], []]``, a list of tensors."""
+    try:
+        shapes = json.loads(text)
+    except ValueError:
+        return None
+    tensors = [shape for shape in _shapes_in(shapes) if shape]
+    return sum(math.prod(shape) for shape in tensors) if tensors else None
+
+
+def _shapes_in(value: Any) -> Iterable[list[int]]:
+    if isinstance(value, list):
+        if value and all(isinstance(size, int) for size in value):
+            yield value
+        for item in value:
+            yield from _shapes_in(item)
+
+
+@dataclass(frozen=True)
+class ClockShift:
+    """How far a rank's clock was moved to the common one, and within what that is sure. Nanoseconds."""
+
+    shift_ns: int
+    bound_ns: int
+
+
+@dataclass(frozen=True)
+class JoinedCollectives:
+    """The calls of a run: ``rows``, and of the parts of calls that several ranks recorded, ``calls``, a frame with
+    ``part`` and ``row`` of each, and ``call``, the same for all parts of a call; times are on the common clock."""
+
+    rows: list[CollectiveRow]
+    calls: "pl.DataFrame"
+
+
+def join_collectives(
+    calls: "pl.DataFrame", exact_ranks: Iterable[int] = ()
+) -> tuple[JoinedCollectives, dict[int, ClockShift]]:
+    """The calls of all windows as calls of the run, and how the clock of each rank was moved for that.
+
+    A call is known by its group and sequence number, or else by its group, step and order in it. The clocks of ranks
+    not in ``exact_ranks``, which share one clock, are moved so that calls that end on all ranks together do so.
+    """
+    pl = import_polars()
+    parts = _numbered(_with_missed_calls(calls))
+    shifts = _clock_shifts(parts, set(exact_ranks))
+    shift_ns = {rank: shift.shift_ns for rank, shift in shifts.items()}
+    moved = pl.col("rank").replace_strict(shift_ns, default=0, return_dtype=pl.Int64)
+    parts = parts.with_columns(pl.col("begin") + moved, pl.col("end") + moved)
+    rows = _rows(parts)
+    waiting = [call for call, row in rows.items() if row.num_ranks > 1]
+    joined = parts.filter(pl.col("call").is_in(waiting))
+    return JoinedCollectives(sorted(rows.values(), key=lambda row: row.starts_ns[0]), joined), shifts
+
+
+def _numbered(calls: "pl.DataFrame") -> "pl.DataFrame":
+    """Calls with ``call``, the number of the call of the run that each is part of."""
+    pl = import_polars()
+    by_sequence = pl.col("sequence").is_not_null()
+    key = [
+        pl.col("group"),
+        pl.col("sequence"),
+        pl.when(~by_sequence).then("step").alias("key_step"),
+        pl.when(~by_sequence).then("order").alias("key_order"),
+        pl.col("name"),
+        pl.col("elements"),
+    ]
+    is_known = by_sequence | pl.any_horizontal(pl.col("step", "group").is_not_null())
+    return calls.filter(is_known).with_columns(call=pl.struct(key).rank("dense"))
+
+
+def _with_missed_calls(calls: "pl.DataFrame") -> "pl.DataFrame":
+    """The order of calls in a step, counted from its last call where a rank has recorded fewer of them.
+
+    A rank whose recording began within a step has missed its first calls, not its last ones.
+    """
+    pl = import_polars()
+    per_rank = calls.group_by("group", "step", "rank").agg(count=pl.len().cast(pl.Int64))
+    missed = per_rank.with_columns(missed=pl.col("count").max().over("group", "step") - pl.col("count"))
+    calls = calls.join(
+        missed.drop("count"), on=["group", "step", "rank"], how="left", nulls_equal=True, maintain_order="left"
+    )
+    return calls.with_columns(pl.col("order") + pl.col("missed")).drop("missed")
+
+
+def _clock_shifts(joined: "pl.DataFrame", exact_ranks: set[int]) -> dict[int, ClockShift]:
+    """By rank: the median of how much earlier its calls end than those of the first rank, and the spread of that."""
+    pl = import_polars()
+    ends = joined.filter(pl.col("name").is_in(list(_ENDS_TOGETHER))).select("call", "rank", "end")
+    ranks = ends["rank"].drop_nulls().unique().sort().to_list()
+    if len(ranks) < 2:
+        return {}
+    of_first = ends.filter(pl.col("rank") == ranks[0]).select("call", first_end="end")
+    early = ends.join(of_first, on="call").with_columns(early=pl.col("first_end") - pl.col("end"))
+    found = early.group_by("rank").agg(shift=pl.col("early").median(), early="early").sort("rank")
+    shifts = {}
+    for rank, shift, all_early in found.iter_rows():
+        if rank not in exact_ranks:
+            apart = sorted(abs(one - shift) for one in all_early)
+            shifts[rank] = ClockShift(round(shift), round(apart[len(apart) // 2]))
+    return shifts
+
+
+def _rows(parts: "pl.DataFrame") -> dict[int, CollectiveRow]:
+    """The row of each call, by its number."""
+    pl = import_polars()
+    by_call = parts.sort("call", "rank").group_by("call", maintain_order=True)
+    first = [pl.col(name).drop_nulls().first() for name in ("group", "sequence", "step", "name", "bytes")]
+    values = by_call.agg(*first, "rank", "begin", "end").iter_rows(named=True)
+    found = ((call["call"], _row(**call)) for call in values)
+    return {call: row for call, row in found if row is not None}
+
+
+def _row(**call: Any) -> CollectiveRow | None:
+    """The row of a call; None if its parts are not one call, since they do not overlap or a rank has two of them."""
+    ranks, starts, ends = call["rank"], call["begin"], call["end"]
+    is_point_to_point = call["name"] in _POINT_TO_POINT
+    last_start = max(starts)
+    if len(set(ranks)) < len(ranks) or (not is_point_to_point and last_start > min(ends)):
+        return None
+    is_timed = not is_point_to_point and len(ranks) > 1
+    transfer_ns = max(ends) - last_start if is_timed else None
+    return CollectiveRow(
+        group=call["group"],
+        sequence=call["sequence"],
+        step=call["step"],
+        name=call["name"],
+        bytes=call["bytes"],
+        num_ranks=len(ranks),
+        ranks=tuple(ranks),
+        starts_ns=tuple(starts),
+        ends_ns=tuple(ends),
+        skew_ns=last_start - min(starts) if is_timed else None,
+        transfer_ns=transfer_ns,
+        late_rank=ranks[starts.index(last_start)] if is_timed else None,
+        bandwidth_bytes_per_s=call["bytes"] * 1e9 / transfer_ns if call["bytes"] and transfer_ns else None,
+    )

@@ -1,0 +1,186 @@
+"""analysis: what the host's threads did: fetching, launching, Python, and waiting for each other."""
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from kinetoscope.analysis.intervals import Coverage
+from kinetoscope.analysis.synchronisation import synchronising_calls
+from kinetoscope.analysis.window import COMMUNICATION_CALLS, CPU_COLLECTIVES, RankWindow, place_in
+from kinetoscope.table.events import import_polars
+
+if TYPE_CHECKING:
+    import polars as pl
+
+_FETCH = r"^(event/dataloader$|enumerate\(DataLoader\)#)"
+_EVALUATION = r"^event/eval$"
+_FORWARD = r"^event/forward$"
+_BACKWARD = r"^(event/backward$|autograd::engine::evaluate_function: )"
+_OLD_BACKWARD = r"(Backward\d*$|^torch::autograd::AccumulateGrad$|^AccumulateGrad$)"
+_OPTIMIZER = r"^Optimizer\.step#"
+
+
+class HostTime:
+    """The spans of a window's host by what they are for. Those of the loop are on its thread, others on any."""
+
+    def __init__(self, window: RankWindow) -> None:
+        self.window = window
+
+    @cached_property
+    def fetches(self) -> "pl.DataFrame":
+        """Where the loop waits for its next batch."""
+        return self.window.on_loop(self.window.named(_FETCH))
+
+    @cached_property
+    def evaluations(self) -> "pl.DataFrame":
+        """Evaluations within the loop."""
+        return self.window.on_loop(self.window.named(_EVALUATION))
+
+    @cached_property
+    def forward(self) -> "pl.DataFrame":
+        """Our own spans of the forward pass, if there are some."""
+        return self.window.on_loop(self.window.named(_FORWARD))
+
+    @cached_property
+    def backward(self) -> "pl.DataFrame":
+        """The backward pass: the engine's spans, or, in old traces, its functions off the loop's thread."""
+        pl = import_polars()
+        spans = self.window.named(_BACKWARD)
+        if len(spans):
+            return spans
+        return self.window.named(_OLD_BACKWARD).filter(pl.col("track") != self.window.loop_track)
+
+    @cached_property
+    def optimizer(self) -> "pl.DataFrame":
+        """The optimizer's steps."""
+        return self.window.named(_OPTIMIZER)
+
+    @cached_property
+    def collectives(self) -> "pl.DataFrame":
+        """The loop's calls of collectives."""
+        return self.window.on_loop(self.window.named(COMMUNICATION_CALLS))
+
+    @cached_property
+    def waits_for_calls(self) -> "pl.DataFrame":
+        """Where the loop's thread waits for a collective on the CPU: ``track``, ``begin`` and ``end`` of a call, or a
+        pause, in which one ends; ``row``, that of the collective; and ``waited_until``, when it ended.
+
+        A pause in which a collective ends counts if most of it was before that, or if it follows the backward pass, at
+        whose end DDP waits for its buckets; else the loop may as well have computed something in Python.
+        """
+        pl = import_polars()
+        track = pl.lit(self.window.loop_track, dtype=pl.UInt32)
+        pauses = self.pauses.select("begin", "end", track=track)
+        places = pl.concat([self.collectives.select("begin", "end", "track"), pauses]).sort("end")
+        events = self.calls_as_events.with_row_index("row").select("row", waited_until="end", at="end").sort("at")
+        events = events.filter(pl.lit(not len(self.window.device)))
+        waits = places.join_asof(events, left_on="end", right_on="at", strategy="backward").drop("at")
+        is_long = pl.col("waited_until") - pl.col("begin") >= pl.col("end") - pl.col("waited_until")
+        is_in = pl.col("waited_until") > pl.col("begin")
+        return waits.filter(is_in & (is_long | pl.col("begin").is_in(self.backward["end"].implode())))
+
+    @cached_property
+    def communication(self) -> "pl.DataFrame":
+        """The loop's time in collective calls, and its waits for them."""
+        pl = import_polars()
+        waits = self.waits_for_calls.select("begin", end="waited_until")
+        return pl.concat([self.collectives.select("begin", "end"), waits])
+
+    @cached_property
+    def collections(self) -> "pl.DataFrame":
+        """Runs of Python's garbage collector."""
+        return self.window.host.filter(import_polars().col("category") == "gc")
+
+    @cached_property
+    def compilations(self) -> "pl.DataFrame":
+        """Compilations, of spans of ours."""
+        return self.window.host.filter(import_polars().col("category") == "compile")
+
+    @cached_property
+    def synchronising(self) -> "pl.DataFrame":
+        """Calls that wait for the device."""
+        return synchronising_calls(self.window)
+
+    @cached_property
+    def busy(self) -> Coverage:
+        """All of the loop's time that is not Python's own."""
+        window = self.window
+        calls = (window.operators, window.runtime_calls, self.synchronising)
+        return Coverage(*map(window.on_loop, calls), self.visits, self.communication, self.fetches)
+
+    @cached_property
+    def pauses(self) -> "pl.DataFrame":
+        """The stretches (``begin``, ``end``) between operators and runtime calls of the loop's thread."""
+        pl = import_polars()
+        window = self.window
+        islands = Coverage(window.on_loop(window.operators), window.on_loop(window.runtime_calls)).islands
+        return islands.select(begin="end", end=pl.col("begin").shift(-1)).drop_nulls()
+
+    @cached_property
+    def visits(self) -> "pl.DataFrame":
+        """Work that the loop's thread waited for on another one, as the backward pass on autograd's: ``track``,
+        ``begin`` and ``end`` there, and ``paused_from`` and ``paused_until`` of the loop's thread, which did nothing
+        that was recorded meanwhile."""
+        pl = import_polars()
+        window, pauses = self.window, self.pauses
+        calls = pl.concat([frame.select("track", "begin", "end") for frame in (window.operators, window.runtime_calls)])
+        others = calls.filter(pl.col("track") != window.loop_track)
+        others = others.with_columns(pause=place_in(pauses, others["begin"])).drop_nulls("pause")
+        visits = others.group_by("track", "pause").agg(pl.col("begin").min(), pl.col("end").max()).sort("begin")
+        pauses = pauses.select(paused_from="begin", paused_until="end").with_row_index("pause")
+        visits = visits.join(pauses, on="pause", maintain_order="left").drop("pause")
+        return visits.filter(pl.col("end") <= pl.col("paused_until"))
+
+    @cached_property
+    def calls_as_events(self) -> "pl.DataFrame":
+        """Collectives on the CPU as if they were a device's events: each of their threads is a stream, and the call on
+        the host that came last before one has launched it."""
+        pl = import_polars()
+        window = self.window
+        calls = window.named(CPU_COLLECTIVES).sort("begin")
+        launches = window.named(r"^c10d::").select(
+            launch_begin="begin", launch_end="end", launch_track="track", launch_name="name"
+        )
+        events = calls.join_asof(launches.sort("launch_begin"), left_on="begin", right_on="launch_begin")
+        return events.with_columns(
+            kind=pl.lit("communication"), device=pl.lit(-1, dtype=pl.Int64), stream=pl.col("track").cast(pl.Int64)
+        ).select(window.device.columns)
+
+    @cached_property
+    def _not_python(self) -> Coverage:
+        return Coverage(self.busy.islands, *map(self.window.on_loop, (self.collections, self.compilations)))
+
+    def parts(self, stretches: "pl.DataFrame") -> "pl.DataFrame":
+        """Of each of ``stretches`` of threads (``track``, ``begin``, ``end``), how many nanoseconds were spent with
+        ``data``, ``launch``, ``python``, ``gc`` and ``compile``."""
+        pl = import_polars()
+        stretches = stretches.with_row_index("row")
+        found = [
+            of_track.select("row").hstack(self._parts(track, of_track["begin"], of_track["end"]))
+            for (track,), of_track in stretches.partition_by("track", as_dict=True).items()
+        ]
+        schema = {"row": pl.UInt32, "data": pl.Int64, "launch": pl.Int64, "python": pl.Int64, "gc": pl.Int64}
+        schema["compile"] = pl.Int64
+        return pl.concat([pl.DataFrame(schema=schema), *found]).sort("row").drop("row")
+
+    def _parts(self, track: object, begins: "pl.Series", ends: "pl.Series") -> "pl.DataFrame":
+        pl = import_polars()
+        on_track = pl.col("track") == track
+        is_loop = track == self.window.loop_track
+        nothing = pl.zeros(len(begins), dtype=pl.Int64, eager=True)
+        length = ends - begins
+        launching = Coverage(self._launching.filter(on_track))
+        return pl.DataFrame(
+            {
+                "data": Coverage(self.fetches).within(begins, ends) if is_loop else nothing,
+                "launch": launching.within(begins, ends),
+                "python": length - self._not_python.within(begins, ends) if is_loop else nothing,
+                "gc": Coverage(self.collections.filter(on_track)).within(begins, ends),
+                "compile": Coverage(self.compilations.filter(on_track)).within(begins, ends),
+            }
+        )
+
+    @cached_property
+    def _launching(self) -> "pl.DataFrame":
+        """Calls that launched something on a device."""
+        launched = self.window.device["correlation"].drop_nulls().unique()
+        return self.window.runtime_calls.filter(import_polars().col("correlation").is_in(launched.implode()))

@@ -1,0 +1,37 @@
+"""analysis: why a device was idle. Each gap between its events is charged to what the event that ends it waited for."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kinetoscope.table.events import import_polars
+
+if TYPE_CHECKING:
+    import polars as pl
+
+KERNEL_WAIT_BELOW_NS = 30_000
+"""A shorter rest of a gap, once its event was launched, is the device's own pause between two kernels (HTA's bound)."""
+
+
+@dataclass(frozen=True)
+class IdleTime:
+    """How long a device was idle, and what for: nanoseconds.
+
+    ``host_wait_ns``: the next event was not launched yet. ``kernel_wait_ns``: it was, and began within 30 us of that.
+    ``other_ns``: it waited longer, as for another stream, or its launch was not recorded.
+    """
+
+    host_wait_ns: int
+    kernel_wait_ns: int
+    other_ns: int
+
+
+def idle_time(device: "pl.DataFrame") -> IdleTime:
+    """The idle time between the first and the last of a device's events, which are in the order of ``begin``."""
+    pl = import_polars()
+    idle_from = pl.col("end").cum_max().shift(1)
+    gaps = device.select("launch_begin", gap=pl.col("begin") - idle_from, idle_from=idle_from).filter(pl.col("gap") > 0)
+    host_wait = (pl.col("launch_begin") - pl.col("idle_from")).clip(0, pl.col("gap")).fill_null(0)
+    rest = pl.col("gap") - host_wait
+    is_short = pl.col("launch_begin").is_not_null() & (rest < KERNEL_WAIT_BELOW_NS)
+    sums = gaps.select(host_wait.sum(), rest.filter(is_short).sum(), rest.filter(~is_short).sum().alias("other")).row(0)
+    return IdleTime(*(int(value or 0) for value in sums))

@@ -1,0 +1,80 @@
+"""analysis: kernels and copies by name, on all devices."""
+
+import math
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from kinetoscope.analysis.operators import call_statistics
+from kinetoscope.analysis.window import RankWindow, around
+from kinetoscope.table.events import import_polars
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelRow:
+    """All runs of one kernel, or copies of one kind, on all devices. Times are nanoseconds.
+
+    ``kind`` is ``compute``, ``communication`` or ``copy``; ``bytes`` is what copies moved, None where that is unknown;
+    ``flops`` is the number of operations, of runs whose shapes give it, None if none do.
+    """
+
+    name: str
+    kind: str
+    num_calls: int
+    total_ns: int
+    self_ns: int
+    mean_ns: float
+    p50_ns: int
+    p95_ns: int
+    max_ns: int
+    flops: int | None = None
+    bytes: int | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The row as plain data."""
+        return asdict(self)
+
+
+def kernel_runs(window: RankWindow) -> "pl.DataFrame":
+    """One row per device event: ``name``, ``kind``, ``dur``, ``bytes`` and ``flops``."""
+    pl = import_polars()
+    operators = window.operators.filter(pl.col("name").is_in(list(_PRODUCTS)))
+    launching = around(operators, window.device["launch_track"], window.device["launch_begin"])
+    flops = _flops(launching["name"], launching["shapes"])
+    return window.device.select("name", "kind", "bytes", flops, dur=pl.col("end") - pl.col("begin"))
+
+
+def kernel_rows(runs: "pl.DataFrame") -> list[KernelRow]:
+    """The device events of all windows by name, those that took the most time first."""
+    pl = import_polars()
+    known = [pl.when(pl.col(name).is_not_null().any()).then(pl.col(name).sum()) for name in ("bytes", "flops")]
+    sums = runs.group_by("name", "kind").agg(known)
+    statistics = call_statistics(runs, ["name", "kind"]).with_columns(self_ns="total_ns")
+    rows = statistics.join(sums, on=["name", "kind"]).sort("total_ns", "name", descending=[True, False])
+    return [KernelRow(**row) for row in rows.iter_rows(named=True)]
+
+
+_PRODUCTS = {"aten::mm": 0, "aten::bmm": 0, "aten::addmm": 1, "aten::baddbmm": 1}
+"""Products of matrices, whose kernels' operations their shapes give: where the first factor is among the arguments."""
+
+
+def _flops(names: "pl.Series", shapes: "pl.Series") -> "pl.Series":
+    """The floating-point operations of each product: two for each pair of elements that meet; null for other rows."""
+    pl = import_polars()
+    rows = pl.DataFrame({"name": names, "shapes": shapes.cast(pl.String)})
+    known = rows.unique().drop_nulls()
+    counts = [_product_flops(name, text) for name, text in known.iter_rows()]
+    known = known.with_columns(pl.Series("flops", counts, dtype=pl.Int64))
+    return rows.join(known, on=["name", "shapes"], how="left", maintain_order="left")["flops"]
+
+
+def _product_flops(name: str, shapes: str) -> int | None:
+    try:
+        first, second = msgspec.json.decode(shapes, type=list[Any])[_PRODUCTS[name] :][:2]
+        return 2 * math.prod(first) * second[-1]
+    except (msgspec.DecodeError, ValueError, IndexError, TypeError):
+        return None

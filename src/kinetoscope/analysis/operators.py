@@ -1,0 +1,97 @@
+"""analysis: operators by name and shape, with the device time of the kernels that they launched."""
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from kinetoscope.analysis.window import ANNOTATIONS, OPERATORS, RUNTIME_CALLS, STEP, RankWindow
+from kinetoscope.table.events import import_polars
+from kinetoscope.table.tracks import nest_spans
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+@dataclass(frozen=True, kw_only=True)
+class OperatorRow:
+    """All calls of one operator with one set of shapes, on all ranks. Times are nanoseconds.
+
+    ``self_ns`` is the time not spent in operators, annotations and runtime calls within it. ``device_ns`` is that of
+    kernels and copies that its thread launched within it, None where there is no device. A call ends with the operator
+    around it, if not before.
+    """
+
+    name: str
+    shapes: str | None
+    num_calls: int
+    total_ns: int
+    self_ns: int
+    mean_ns: float
+    p50_ns: int
+    p95_ns: int
+    max_ns: int
+    device_ns: int | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The row as plain data."""
+        return asdict(self)
+
+
+def operator_calls(window: RankWindow) -> "pl.DataFrame":
+    """One row per call of an operator: ``name``, ``shapes``, ``dur``, ``self_ns`` and ``device_ns``."""
+    pl = import_polars()
+    calls = window.host.filter(pl.col("category").is_in([*OPERATORS, *RUNTIME_CALLS, *ANNOTATIONS]))
+    calls = calls.select("name", "shapes", "category", "track", ts="begin", dur=pl.col("end") - pl.col("begin"))
+    measured = nest_spans(calls, clip=True)
+    calls = calls.drop("dur").hstack(measured.select("dur", "self_ns"))
+    operators = calls.filter(pl.col("category").is_in(list(OPERATORS)) & ~pl.col("name").str.starts_with(STEP))
+    return operators.select("name", "shapes", "dur", "self_ns", _device_ns(operators, window.device))
+
+
+def operator_rows(calls: "pl.DataFrame") -> list[OperatorRow]:
+    """The calls of all windows by name and shape, those with the most time of their own first."""
+    rows = call_statistics(calls, ["name", "shapes"]).sort("self_ns", "name", descending=[True, False])
+    return [OperatorRow(**row) for row in rows.with_columns(_plain_shapes()).iter_rows(named=True)]
+
+
+def call_statistics(calls: "pl.DataFrame", by: list[str]) -> "pl.DataFrame":
+    """Number, sums and quantiles of ``dur``, and the sums of the other times, for each group."""
+    pl = import_polars()
+    sums = [name for name in ("self_ns", "device_ns") if name in calls.columns]
+    dur = pl.col("dur")
+    known = pl.col("device_ns").is_not_null().any() if "device_ns" in sums else None
+    return calls.group_by(by, maintain_order=True).agg(
+        pl.len().cast(pl.Int64).alias("num_calls"),
+        dur.sum().alias("total_ns"),
+        *(pl.when(known).then(pl.col(name).sum()) if name == "device_ns" else pl.col(name).sum() for name in sums),
+        dur.mean().alias("mean_ns"),
+        *(dur.sort().get((pl.len() * percent + 99) // 100 - 1).alias(f"p{percent}_ns") for percent in (50, 95)),
+        dur.max().alias("max_ns"),
+    )
+
+
+def _device_ns(calls: "pl.DataFrame", device: "pl.DataFrame") -> "pl.Series":
+    """The device time that each call launched: what its thread had launched when it ended, less that when it began."""
+    pl = import_polars()
+    if not len(device):
+        return pl.Series("device_ns", [None] * len(calls), dtype=pl.Int64)
+    launched = device.drop_nulls("launch_begin").select(
+        track="launch_track", time="launch_begin", spent=pl.col("end") - pl.col("begin")
+    )
+    launched = (
+        launched.sort("time")
+        .with_columns(pl.col("spent").cum_sum().over("track"))
+        .with_columns(pl.col("time").set_sorted())
+    )
+    ends = pl.col("ts") + pl.col("dur")
+    return _spent_until(calls, launched, ends) - _spent_until(calls, launched, pl.col("ts"))
+
+
+def _spent_until(calls: "pl.DataFrame", launched: "pl.DataFrame", time: "pl.Expr") -> "pl.Series":
+    """What each call's thread had launched before a time."""
+    asked = calls.select("track", time=time - 1).with_row_index("row").sort("time")
+    found = asked.join_asof(launched, on="time", by="track", strategy="backward", check_sortedness=False)
+    return found.sort("row")["spent"].fill_null(0).alias("device_ns")
+
+
+def _plain_shapes() -> "pl.Expr":
+    return import_polars().col("shapes").cast(import_polars().String)

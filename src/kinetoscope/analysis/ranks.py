@@ -1,0 +1,140 @@
+"""analysis: where each rank's device time went. One row per rank and device."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+from kinetoscope.analysis.idle import idle_time
+from kinetoscope.analysis.intervals import union_ns
+from kinetoscope.analysis.window import RankWindow
+from kinetoscope.table.events import import_polars
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankRow:
+    """One device of one rank, over all windows that were recorded; a rank without a device has one row.
+
+    Times are nanoseconds. A window runs from the begin of its first device event to the end of its last. ``busy_ns``,
+    the union of kernels, copies and sets, is ``compute_ns + exposed_communication_ns + exposed_copy_ns``. What is not
+    known is None, as are all device times of a rank without a device.
+    """
+
+    rank: int | None
+    device: int | None = None
+    world_size: int | None = None
+    host: str | None = None
+    device_name: str | None = None
+    clock_bound_ns: int | None = None
+    num_steps: int = 0
+    window_ns: int | None = None
+    busy_ns: int | None = None
+    compute_ns: int | None = None
+    communication_ns: int | None = None
+    copy_ns: int | None = None
+    exposed_communication_ns: int | None = None
+    exposed_copy_ns: int | None = None
+    idle_ns: int | None = None
+    idle_host_wait_ns: int | None = None
+    idle_kernel_wait_ns: int | None = None
+    idle_other_ns: int | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The row as plain data."""
+        return asdict(self)
+
+
+_TIMES = tuple(field.name for field in fields(RankRow) if field.name.endswith("_ns") and field.name != "clock_bound_ns")
+
+
+def rank_rows(window: RankWindow) -> list[RankRow]:
+    """The rows of one window's rank."""
+    about = _about(window)
+    devices = window.device["device"].unique().drop_nulls().sort().to_list()
+    if not devices and len(window.device):
+        return [RankRow(**about, **_device_times(window.device))]
+    if not devices:
+        return [RankRow(**about)]
+    names = _device_names(window.trace.header)
+    pl = import_polars()
+    return [
+        RankRow(**about, device=device, device_name=names.get(device), **_device_times(of_device))
+        for device in devices
+        for of_device in [window.device.filter(pl.col("device") == device)]
+    ]
+
+
+def add_rank_rows(rows: Iterable[RankRow]) -> list[RankRow]:
+    """The rows of all windows, added up by rank and device, in the order of ranks."""
+    sums: dict[tuple[int | None, int | None], RankRow] = {}
+    for row in rows:
+        key = (row.rank, row.device)
+        sums[key] = _added(sums[key], row) if key in sums else row
+    return sorted(sums.values(), key=lambda row: (row.rank is None, row.rank or 0, row.device or 0))
+
+
+def _added(one: RankRow, other: RankRow) -> RankRow:
+    sums = {name: _sum(getattr(one, name), getattr(other, name)) for name in ("num_steps", *_TIMES)}
+    bounds = [bound for bound in (one.clock_bound_ns, other.clock_bound_ns) if bound is not None]
+    values: dict[str, Any] = one.to_dict() | sums | {"clock_bound_ns": max(bounds, default=None)}
+    return RankRow(**values)
+
+
+def _sum(one: int | None, other: int | None) -> int | None:
+    return one if other is None else other if one is None else one + other
+
+
+def _about(window: RankWindow) -> dict[str, Any]:
+    trace = window.trace
+    return {
+        "rank": window.rank,
+        "world_size": trace.world_size,
+        "host": trace.host,
+        "clock_bound_ns": trace.clock_bound_ns,
+        "num_steps": len(window.steps),
+    }
+
+
+def _device_times(device: "pl.DataFrame") -> dict[str, Any]:
+    """``device`` is in the order of ``begin``."""
+    busy_ns = union_ns(device)
+    compute_ns = _union_of(device, ["compute"])
+    on_kernels_ns = _union_of(device, ["compute", "communication"])
+    window_ns = _last_end(device) - int(device["begin"][0])
+    idle = idle_time(device)
+    return {
+        "window_ns": window_ns,
+        "busy_ns": busy_ns,
+        "compute_ns": compute_ns,
+        "communication_ns": _union_of(device, ["communication"]),
+        "copy_ns": _union_of(device, ["copy"]),
+        "exposed_communication_ns": on_kernels_ns - compute_ns,
+        "exposed_copy_ns": busy_ns - on_kernels_ns,
+        "idle_ns": window_ns - busy_ns,
+        "idle_host_wait_ns": idle.host_wait_ns,
+        "idle_kernel_wait_ns": idle.kernel_wait_ns,
+        "idle_other_ns": idle.other_ns,
+    }
+
+
+def _last_end(device: "pl.DataFrame") -> int:
+    last: Any = device["end"].max()
+    return int(last)
+
+
+def _union_of(device: "pl.DataFrame", kinds: Sequence[str]) -> int:
+    pl = import_polars()
+    return union_ns(device.filter(pl.col("kind").is_in(kinds)))
+
+
+def _device_names(header: dict[str, Any]) -> dict[int, str]:
+    """What Kineto says of the devices it saw."""
+    said = header.get("deviceProperties")
+    devices = [device for device in said if isinstance(device, dict)] if isinstance(said, list) else []
+    return {
+        device["id"]: str(device["name"])
+        for device in devices
+        if "name" in device and isinstance(device.get("id"), int)
+    }

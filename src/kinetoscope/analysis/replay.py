@@ -1,0 +1,200 @@
+"""analysis: a run, replayed with something changed: when everything would happen then.
+
+The graph has a node for each moment that something else may wait for: on a host thread the begin of a launch, begin
+and end of a synchronising call and of a step; on a device begin and end of each event. An edge says that a node comes
+at least so long after another one. The time of a node is the latest that its edges ask for, and its lag: what the graph
+does not explain. So without a change, each node keeps the time that was recorded.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from graphlib import TopologicalSorter
+from typing import TYPE_CHECKING, Any
+
+from kinetoscope.table.events import import_polars
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from kinetoscope.analysis.dependencies import Dependencies
+
+try:
+    from kinetoscope import _native
+except ImportError:  # no compiler, when it was installed
+    _native = None
+
+EDGES = ("host", "launch", "stream", "other_stream", "sync", "device", "collective", "thread")
+"""Kinds of edges: to the next moment of a thread; from a launch to its event; to the next event of a stream; from an
+event to one of another stream that waited for it; from an event to the end of a call that waits for it; from an
+event's begin to its end; from the begins of a collective on its ranks, and to its ends; between two threads."""
+
+CAUSES = ("data", "sync", "launch", "transfer", "python", "gc", "compile")
+"""What a replay can be without."""
+
+PARTS = ("data", "launch", "python", "gc", "compile")
+"""What the time of a host edge is made of, in columns of these names; the rest is operators and other calls."""
+
+DROPPED = -(2**63)
+"""The changed weight of an edge that is gone."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """What is different in a replay: some `CAUSES` take no time, operators and kernels named in ``faster`` take only
+    so many parts of theirs, and nobody waits for ``on_time``, a rank."""
+
+    without: frozenset[str] = frozenset()
+    faster: Mapping[str, float] = field(default_factory=dict)
+    on_time: int | None = None
+
+
+@dataclass(frozen=True)
+class ReplayGraph:
+    """The graph of some windows.
+
+    ``nodes`` has ``rank``, ``time``, ``is_end``, of moments at which work ends, and ``window``, the same for windows of
+    several ranks that overlap; ``edges`` has ``source`` and
+    ``target`` (rows of nodes), ``kind``, ``weight`` in nanoseconds, ``rank``, ``name`` and ``is_communication`` of
+    device events, and `PARTS`.
+    """
+
+    nodes: "pl.DataFrame"
+    edges: "pl.DataFrame"
+
+    @classmethod
+    def join(cls, parts: "Sequence[Dependencies]", calls: "pl.DataFrame") -> "ReplayGraph":
+        """The graph of several windows. ``calls`` has the collectives that were joined: ``part``, a place in ``parts``;
+        ``row``, that of the event in its window; and ``call``, the same for all parts of a call."""
+        pl = import_polars()
+        sizes = [len(part.nodes) for part in parts]
+        offsets = [sum(sizes[:place]) for place in range(len(sizes))]
+        edges = [
+            part.edges.with_columns(pl.col("source", "target") + offset)
+            for part, offset in zip(parts, offsets, strict=True)
+        ]
+        nodes = _with_windows([part.nodes for part in parts])
+        by_part = pl.DataFrame(
+            {"part": range(len(parts)), "offset": offsets}, schema={"part": pl.UInt32, "offset": pl.UInt32}
+        )
+        calls = calls.join(by_part, on="part", maintain_order="left").with_columns(
+            begin_node=pl.col("offset") + 2 * pl.col("row"), end_node=pl.col("offset") + 2 * pl.col("row") + 1
+        )
+        hubs, of_calls = _collective_edges(calls, len(nodes))
+        joined = pl.concat(edges, how="diagonal_relaxed")
+        joined = joined.join(calls.select(source="begin_node", target="end_node"), on=["source", "target"], how="anti")
+        joined = pl.concat([joined, of_calls], how="diagonal_relaxed")
+        missing = [
+            pl.lit(None, dtype=dtype).alias(name) for name, dtype in _columns().items() if name not in joined.columns
+        ]
+        return cls(pl.concat([nodes, hubs], how="diagonal_relaxed"), joined.with_columns(missing))
+
+    def replay(self, change: Change | None = None) -> "pl.Series":
+        """The time of each node with a change."""
+        edges = self.edges.select("source", "target", "weight", changed=_changed_weight(change or Change()))
+        return replay_times(self.nodes["time"], edges)
+
+    def saving_ns(self, change: Change) -> int:
+        """How much less time the windows take with a change. A rank that is ``on_time`` does not count itself."""
+        return self.time_ns(self.nodes["time"], change.on_time) - self.time_ns(self.replay(change), change.on_time)
+
+    def time_ns(self, times: "pl.Series", without_rank: int | None = None) -> int:
+        """How long the windows take, with these ``times`` of nodes: from the first moment of each to its last end."""
+        pl = import_polars()
+        nodes = self.nodes.select("rank", "is_end", "window", begin="time", time=times)
+        if without_rank is not None:
+            nodes = nodes.filter(pl.col("rank") != without_rank)
+        windows = nodes.group_by("window").agg(pl.col("begin").min(), end=pl.col("time").filter("is_end").max())
+        return int(windows.select((pl.col("end") - pl.col("begin")).sum()).item() or 0)
+
+
+def _with_windows(parts: "Sequence[pl.DataFrame]") -> "pl.DataFrame":
+    """The nodes of all parts, with ``window``, the number of the window that each is in."""
+    pl = import_polars()
+    spans = [
+        part.select(begin=pl.col("time").min(), end=pl.col("time").max(), part=pl.lit(place))
+        for place, part in enumerate(parts)
+    ]
+    bounds = pl.concat(spans).sort("begin")
+    is_new = (pl.col("begin") > pl.col("end").cum_max().shift(1)).fill_null(True)
+    windows = dict(bounds.select("part", is_new.cum_sum().alias("window")).iter_rows())
+    return pl.concat([part.with_columns(window=pl.lit(windows[place], pl.UInt32)) for place, part in enumerate(parts)])
+
+
+def _columns() -> dict[str, Any]:
+    """The columns of edges that not every kind has."""
+    pl = import_polars()
+    return dict.fromkeys(PARTS, pl.Int64) | {"name": pl.String, "is_communication": pl.Boolean, "is_entry": pl.Boolean}
+
+
+def _collective_edges(calls: "pl.DataFrame", first_node: int) -> "tuple[pl.DataFrame, pl.DataFrame]":
+    """A node for each call, at its last begin; and the edges to it from its begins, and from it to its ends."""
+    pl = import_polars()
+    hub = (first_node + pl.col("call").rank("dense") - 1).cast(pl.UInt32)
+    calls = calls.with_columns(hub=hub, last_begin=pl.col("begin").max().over("call"))
+    hubs = calls.unique("hub").sort("hub").select(time="last_begin", is_end=pl.lit(False))
+    kind = pl.lit("collective")
+    entries = calls.select(
+        "rank",
+        source="begin_node",
+        target="hub",
+        kind=kind,
+        is_entry=pl.lit(True),
+        is_communication=pl.lit(False),
+        weight=pl.lit(0, dtype=pl.Int64),
+    )
+    ends = calls.select(
+        "rank",
+        source="hub",
+        target="end_node",
+        kind=kind,
+        is_entry=pl.lit(False),
+        is_communication=pl.col("is_launched").all().over("call"),
+        weight=pl.col("end") - pl.col("last_begin"),
+    )
+    return hubs, pl.concat([entries, ends])
+
+
+def replay_times(times: "pl.Series", edges: "pl.DataFrame") -> "pl.Series":
+    """The new time of each node, of ``edges`` with ``source``, ``target``, ``weight`` and ``changed``, the weight from
+    now on. Raises ValueError if some nodes wait for each other."""
+    pl = import_polars()
+    schema = {"source": pl.UInt32, "target": pl.UInt32, "weight": pl.Int64, "changed": pl.Int64}
+    edges = edges.select(pl.col(name).cast(dtype) for name, dtype in schema.items())
+    if _native is None or os.environ.get("KINETOSCOPE_PURE", "0") not in ("", "0"):
+        return pl.Series("time", _replay(times.to_list(), list(edges.iter_rows())), dtype=pl.Int64)
+    nodes = times.cast(pl.Int64).rename("time").to_frame().rechunk()
+    (found,) = _native.replay_graph(nodes.__arrow_c_stream__(), edges.rechunk().__arrow_c_stream__())
+    return pl.Series("time", found)
+
+
+def _replay(times: Sequence[int], edges: Sequence[tuple[int, int, int, int]]) -> list[int]:
+    """The same as `src/native/scan/replay.c` does, and its judge."""
+    to: dict[int, list[tuple[int, int, int]]] = {node: [] for node in range(len(times))}
+    for source, target, weight, changed in edges:
+        to[target].append((source, weight, changed))
+    replayed = list(times)
+    for node in TopologicalSorter({node: [edge[0] for edge in found] for node, found in to.items()}).static_order():
+        before = max((times[source] + weight for source, weight, _ in to[node]), default=times[node])
+        kept = [replayed[source] + changed for source, _, changed in to[node] if changed != DROPPED]
+        replayed[node] = max(kept, default=times[node]) + times[node] - before
+    return replayed
+
+
+def _changed_weight(change: Change) -> "pl.Expr":
+    pl = import_polars()
+    kind, weight = pl.col("kind"), pl.col("weight")
+    saved = sum((pl.col(part) for part in PARTS if part in change.without), start=pl.lit(0, dtype=pl.Int64))
+    changed = pl.when(kind == "host").then((weight - saved).clip(0)).otherwise(weight)
+    for name, times in change.faster.items():
+        is_named = (kind == "device") & (pl.col("name") == name)
+        changed = pl.when(is_named).then((weight / times).round().cast(pl.Int64)).otherwise(changed)
+    if "transfer" in change.without:
+        is_transfer = kind.is_in(["collective", "device"]) & pl.col("is_communication")
+        changed = pl.when(is_transfer).then(0).otherwise(changed)
+    if "sync" in change.without:
+        changed = pl.when(kind == "sync").then(DROPPED).otherwise(changed)
+    if change.on_time is not None:
+        is_late = (kind == "collective") & pl.col("is_entry") & (pl.col("rank") == change.on_time)
+        changed = pl.when(is_late).then(DROPPED).otherwise(changed)
+    return changed

@@ -1,0 +1,181 @@
+"""analysis: where the time of each step went, on the host and on the device. One row per rank and step."""
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from kinetoscope.analysis.host_time import HostTime
+from kinetoscope.analysis.intervals import Coverage, newly_covered_ns
+from kinetoscope.analysis.memory import peaks
+from kinetoscope.analysis.window import RankWindow, place_in
+from kinetoscope.table.events import import_polars
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepRow:
+    """One step of one rank. Times are nanoseconds, memory bytes; what is not known is None.
+
+    A device event belongs to the step in which its launch began.
+    """
+
+    rank: int | None
+    step: int
+    begin_ns: int
+    duration_ns: int
+    between_ns: int | None = None
+    evaluation_ns: int | None = None
+    data_wait_ns: int | None = None
+    forward_ns: int | None = None
+    backward_ns: int | None = None
+    optimizer_ns: int | None = None
+    sync_ns: int | None = None
+    gc_ns: int | None = None
+    python_ns: int | None = None
+    communication_wait_ns: int | None = None
+    device_busy_ns: int | None = None
+    device_compute_ns: int | None = None
+    device_communication_ns: int | None = None
+    device_exposed_communication_ns: int | None = None
+    device_idle_ns: int | None = None
+    num_launches: int | None = None
+    num_kernels: int | None = None
+    peak_memory_bytes: int | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The row as plain data."""
+        return asdict(self)
+
+
+def step_rows(window: RankWindow, host: HostTime) -> list[StepRow]:
+    """The rows of one window, in the order of time."""
+    if not len(window.steps):
+        return []
+    steps = _Steps(window, host)
+    found = steps.gaps() | steps.phases() | steps.waits() | steps.device() | {"peak_memory_bytes": peaks(window)}
+    columns = {name: column.to_list() for name, column in found.items() if column is not None}
+    return [
+        StepRow(
+            rank=window.rank,
+            step=number,
+            begin_ns=begin_ns,
+            duration_ns=end_ns - begin_ns,
+            **{name: column[place] for name, column in columns.items()},
+        )
+        for place, (number, begin_ns, end_ns) in enumerate(window.steps.select("step", "begin", "end").iter_rows())
+    ]
+
+
+class _Steps:
+    """Works out the columns of a window's steps, each in one pass over the spans it needs."""
+
+    def __init__(self, window: RankWindow, host: HostTime) -> None:
+        self._window, self._host = window, host
+        self._begins, self._ends = window.steps["begin"], window.steps["end"]
+        self._next_begins = self._begins.shift(-1).fill_null(self._ends.last())
+        self._is_recorded = self._torch_recorded()
+
+    def gaps(self) -> "dict[str, pl.Series | None]":
+        """The time from each step's end to the next one's begin, shared out: evaluation, waiting for data, the rest."""
+        fetches, evaluations = self._host.fetches, self._host.evaluations
+        evaluation, busy = Coverage(evaluations), Coverage(evaluations, fetches)
+        evaluated = evaluation.within(self._ends, self._next_begins)
+        fetching = busy.within(self._ends, self._next_begins) - evaluated
+        before_first = Coverage(fetches).until(self._begins[:1])  # of the batch with which the recording begins
+        waited = self._inside(fetches) + before_first.append(fetching[:-1])
+        is_known = self._window.steps["is_ours"].any() or evaluation
+        return {
+            "between_ns": _known_before_the_last(self._next_begins - self._ends - evaluated - fetching),
+            "evaluation_ns": _known_before_the_last(evaluated) if is_known else None,
+            "data_wait_ns": waited if len(fetches) else None,
+        }
+
+    def phases(self) -> "dict[str, pl.Series | None]":
+        """Forward, backward and optimizer: by spans of ours where there are some, else by what torch records."""
+        host, operators = self._host, self._window.on_loop(self._window.operators)
+        others = (host.backward, host.optimizer, host.fetches)
+        in_forward = self._inside(host.forward)
+        if not len(host.forward):
+            in_forward = self._inside(operators, *others) - self._inside(*others)
+        return {
+            "forward_ns": self._if_recorded(in_forward) if len(host.forward) or len(operators) else None,
+            "backward_ns": self._if_recorded(self._inside(host.backward)) if len(host.backward) else None,
+            "optimizer_ns": self._if_recorded(self._inside(host.optimizer)) if len(host.optimizer) else None,
+        }
+
+    def waits(self) -> "dict[str, pl.Series | None]":
+        """Synchronising calls, collectives on the loop's thread, the garbage collector, and Python's own time."""
+        host, window = self._host, self._window
+        python = self._ends - self._begins - host.busy.within(self._begins, self._ends)
+        return {
+            "sync_ns": self._if_recorded(self._inside(host.synchronising)) if len(window.runtime_calls) else None,
+            "gc_ns": self._inside(host.collections) if len(host.collections) else None,
+            "python_ns": self._if_recorded(python) if len(window.operators) else None,
+            "communication_wait_ns": self._if_recorded(self._inside(host.communication))
+            if len(host.communication)
+            else None,
+        }
+
+    def device(self) -> "dict[str, pl.Series | None]":
+        """What the device did for each step: the events that were launched in it."""
+        pl, window = import_polars(), self._window
+        if not len(window.device):
+            return {}
+        events = window.device.with_columns(place=place_in(window.steps, window.device["launch_begin"]))
+        events = events.drop_nulls("place")
+        kernels, kind = events.filter(pl.col("kind") != "copy"), pl.col("kind")
+        counted = events.group_by("place").agg(
+            (kind != "copy").sum().cast(pl.Int64).alias("num_kernels"),
+            pl.struct("launch_begin", "launch_track").n_unique().cast(pl.Int64).alias("num_launches"),
+        )
+        num_kernels, num_launches = (self._placed(counted, name) for name in ("num_kernels", "num_launches"))
+        compute = self._unions(events.filter(kind == "compute"))
+        return {
+            "device_busy_ns": self._unions(events),
+            "device_compute_ns": compute,
+            "device_communication_ns": self._unions(events.filter(kind == "communication")),
+            "device_exposed_communication_ns": self._unions(kernels) - compute,
+            "device_idle_ns": self._idle(events),
+            "num_launches": num_launches,
+            "num_kernels": num_kernels,
+        }
+
+    def _idle(self, events: "pl.DataFrame") -> "pl.Series":
+        """From each step's first device event to the next one's, less all that is busy in between."""
+        pl, device = import_polars(), self._window.device
+        firsts = self._placed(events.group_by("place").agg(pl.col("begin").min()), "begin", missing=None)
+        until = firsts.shift(-1).backward_fill().fill_null(device["end"].max())
+        return until - firsts - Coverage(device).within(firsts, until)
+
+    def _unions(self, events: "pl.DataFrame") -> "pl.Series":
+        """The length of the union of each step's events."""
+        sums = events.group_by("place", maintain_order=True).agg(newly_covered_ns().sum().alias("covered"))
+        return self._placed(sums, "covered")
+
+    def _placed(self, values: "pl.DataFrame", name: str, missing: int | None = 0) -> "pl.Series":
+        """A value for each step, of rows with its ``place``."""
+        rows = self._window.steps.select(
+            place=import_polars().int_range(len(self._begins), dtype=values["place"].dtype)
+        )
+        placed = rows.join(values, on="place", how="left", maintain_order="left")[name]
+        return placed if missing is None else placed.fill_null(missing)
+
+    def _inside(self, *spans: "pl.DataFrame") -> "pl.Series":
+        return Coverage(*spans).within(self._begins, self._ends)
+
+    def _torch_recorded(self) -> "pl.Series":
+        """Whether torch recorded each step from its begin; a step of ours may begin before torch's recording did."""
+        recording = self._window.named(r"^PyTorch Profiler \(\d+\)$")
+        return self._begins >= (recording["begin"].min() if len(recording) else self._begins.min())
+
+    def _if_recorded(self, values: "pl.Series") -> "pl.Series":
+        """The values, null for steps that torch did not record."""
+        return values.to_frame("value").select(import_polars().when(self._is_recorded).then("value").alias("value"))[
+            "value"
+        ]
+
+
+def _known_before_the_last(values: "pl.Series") -> "pl.Series":
+    """The values without the last one: what follows the last step was not recorded."""
+    return values.shift(1).shift(-1)

@@ -1,0 +1,124 @@
+"""analysis: ranks that the others wait for, how often, and why."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from statistics import median
+from typing import Any
+
+from kinetoscope.analysis.collectives import CollectiveRow
+from kinetoscope.analysis.steps import StepRow
+
+SHARE_OF_STEP = 0.02
+"""A rank is reported if the others wait for it for more than this part of a step."""
+
+_CLOCK_BOUNDS = 4
+_FEWEST_STEPS = 2
+_LATE_SHARE = 0.5
+"""A step counts as late if the wait in it is at least half of that in the steps with the longest waits."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StragglerRow:
+    """A rank that is late. ``cost_ns_per_step`` is how long each other rank waits for it in a step, on average.
+
+    ``steps`` are those in which it was late; ``cause`` is ``data``, ``host``, ``device`` or ``unknown``; with a
+    ``period`` of n it is late in every n-th step. ``evidence`` are pairs of name and number.
+    """
+
+    rank: int
+    cost_ns_per_step: int
+    steps: tuple[int, ...]
+    cause: str
+    period: int | None
+    evidence: tuple[tuple[str, float], ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The row as plain data."""
+        return asdict(self) | {"evidence": dict(self.evidence)}
+
+
+def straggler_rows(
+    calls: Sequence[CollectiveRow], steps: Sequence[StepRow], clock_bound_ns: int = 0
+) -> list[StragglerRow]:
+    """The stragglers, worst first. Waits below four times ``clock_bound_ns`` are not told from an error of clocks."""
+    waits = _waits(calls)
+    if not waits or not steps:
+        return []
+    step_ns = median(row.duration_ns + (row.between_ns or 0) for row in steps)
+    num_steps = len({row.step for row in steps})
+    rows = [_row(rank, by_step, num_steps, steps, clock_bound_ns) for rank, by_step in waits.items()]
+    found = [row for row in rows if row.cost_ns_per_step > SHARE_OF_STEP * step_ns and len(row.steps) >= _FEWEST_STEPS]
+    return sorted(found, key=lambda row: (-row.cost_ns_per_step, row.rank))
+
+
+def _waits(calls: Sequence[CollectiveRow]) -> dict[int, dict[int, float]]:
+    """By late rank and step: the mean time that the other ranks of the calls waited for it."""
+    waits: defaultdict[int, defaultdict[int, float]] = defaultdict(lambda: defaultdict(float))
+    for call in calls:
+        if call.late_rank is None or call.step is None:
+            continue
+        last = max(call.starts_ns)
+        others = [
+            last - start for rank, start in zip(call.ranks, call.starts_ns, strict=True) if rank != call.late_rank
+        ]
+        waits[call.late_rank][call.step] += sum(others) / len(others)
+    return {rank: dict(by_step) for rank, by_step in waits.items()}
+
+
+def _row(
+    rank: int, by_step: Mapping[int, float], num_steps: int, steps: Sequence[StepRow], clock_bound_ns: int
+) -> StragglerRow:
+    longest = sorted(by_step.values())[-max(1, len(by_step) // 4) :]
+    least = max(_LATE_SHARE * median(longest), _CLOCK_BOUNDS * clock_bound_ns)
+    late = tuple(sorted(step for step, wait in by_step.items() if wait >= least))
+    cause, evidence = _cause(rank, late, steps)
+    return StragglerRow(
+        rank=rank,
+        cost_ns_per_step=round(sum(by_step[step] for step in late) / num_steps),
+        steps=late,
+        cause=cause,
+        period=_period(late),
+        evidence=evidence,
+    )
+
+
+def _period(late: Sequence[int]) -> int | None:
+    """The n of which all late steps are multiples apart, if it is the usual distance between them."""
+    apart = [other - one for one, other in pairwise(late)]
+    if not apart:
+        return None
+    usual = round(median(apart))
+    return usual if usual > 0 and sum(distance % usual == 0 for distance in apart) >= 0.8 * len(apart) else None
+
+
+def _cause(rank: int, late: Sequence[int], steps: Sequence[StepRow]) -> tuple[str, tuple[tuple[str, float], ...]]:
+    """What took the rank longer than the others in the steps in which it was late."""
+    own = {row.step: row for row in steps if row.rank == rank}
+    others: defaultdict[int, list[StepRow]] = defaultdict(list)
+    for row in steps:
+        if row.rank != rank:
+            others[row.step].append(row)
+    longer: dict[str, float] = {}
+    for cause, fields in _FIELDS.items():
+        differences = [
+            _sum(own[step], fields) - median(_sum(row, fields) for row in others[step])
+            for step in late
+            if step in own and others[step]
+        ]
+        longer[cause] = sum(differences) / len(differences) if differences else 0.0
+    cause = max(longer, key=lambda name: longer[name])
+    evidence = tuple((f"{name}_longer_ns", round(value)) for name, value in longer.items())
+    return (cause if longer[cause] > 0 else "unknown"), evidence
+
+
+_FIELDS = {
+    "data": ("data_wait_ns",),
+    "device": ("device_compute_ns",),
+    "host": ("forward_ns", "python_ns", "optimizer_ns", "between_ns", "gc_ns"),
+}
+
+
+def _sum(row: StepRow, fields: Sequence[str]) -> int:
+    return sum(getattr(row, name) or 0 for name in fields)

@@ -1,0 +1,199 @@
+"""analysis: what one rank recorded in one window, sorted: steps, spans of host threads, device events and launches."""
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from kinetoscope.table.events import import_polars
+from kinetoscope.table.trace import Trace
+
+if TYPE_CHECKING:
+    import polars as pl
+
+KERNELS = ("kernel", "Kernel")
+COPIES = ("gpu_memcpy", "gpu_memset", "Memcpy", "Memset")
+RUNTIME_CALLS = ("cuda_runtime", "cuda_driver", "Runtime", "xpu_runtime", "mtia_runtime", "privateuse1_runtime")
+OPERATORS = ("cpu_op", "Operator")
+ANNOTATIONS = ("user_annotation",)
+ANNOTATIONS_OF_DEVICES = ("gpu_user_annotation",)
+SYNCHRONISATIONS = ("cuda_sync",)
+
+COMMUNICATION_KERNELS = r"(?i)(^|[^a-z])(nccl|rccl|msccl|oneccl|deep_?ep|nvshmem)"
+"""Kernels of libraries that only communicate: a kernel whose name has one of these words."""
+
+COMMUNICATION_CALLS = r"^(c10d::|_?c10d_functional::|record_param_comms|(nccl|gloo|mpi|ucc|xccl):)"
+"""Spans of host threads in which a collective is called, or waited for."""
+
+CPU_COLLECTIVES = r"^gloo:"
+"""Spans of collectives that run on the CPU, on threads of their own."""
+
+_UNCHECKED = {"check_sortedness": False}  # polars cannot check it within groups, and says so
+STEP = "ProfilerStep#"
+_NO_TRACK = 2**32 - 1
+_BATCH = "event/batch"
+_NUMBER = r"[ #_]?(\d{1,18})$"
+_COLUMNS = ("ts", "dur", "name", "category", "track", "correlation", "stream", "device", "batch", "external_id")
+_ARGUMENTS = (
+    "bytes",
+    "collective_sequence",
+    "shapes",
+    "collective",
+    "dtype",
+    "group",
+    "elements_in",
+    "elements_out",
+    "group_size",
+    "types",
+)
+
+
+@dataclass(frozen=True)
+class RankWindow:
+    """One window of one rank. Frames are in the order of ``begin``; times are nanoseconds on the clock of the trace.
+
+    ``host`` has the spans of threads, ``device`` the kernels, copies and sets, of ``kind`` ``compute``,
+    ``communication`` or ``copy``, with ``launch_begin``, ``launch_end`` and ``launch_track`` of the call that launched
+    each, null where that was not recorded. ``steps`` has ``step`` and the thread of the loop.
+    """
+
+    trace: Trace
+    rank: int | None
+    host: "pl.DataFrame"
+    device: "pl.DataFrame"
+    steps: "pl.DataFrame"
+
+    @cached_property
+    def loop_track(self) -> int:
+        """The thread of the training loop: the one with the steps, else the one with the most operators, if any."""
+        if len(self.steps):
+            return int(self.steps["track"][0])
+        counts = self.operators.group_by("track").len().sort("len", "track", descending=[True, False])
+        return int(counts["track"][0]) if len(counts) else _NO_TRACK
+
+    @cached_property
+    def operators(self) -> "pl.DataFrame":
+        """The spans of operators, on every thread. Old traces count steps among them."""
+        pl = import_polars()
+        operators = self.host.filter(pl.col("category").is_in(list(OPERATORS)))
+        return operators.filter(~pl.col("name").str.starts_with(STEP))
+
+    @cached_property
+    def runtime_calls(self) -> "pl.DataFrame":
+        """Calls of the device's runtime and driver, on every thread."""
+        pl = import_polars()
+        return self.host.filter(pl.col("category").is_in(list(RUNTIME_CALLS)))
+
+    def on_loop(self, spans: "pl.DataFrame") -> "pl.DataFrame":
+        """Those of the thread of the loop."""
+        pl = import_polars()
+        return spans.filter(pl.col("track") == self.loop_track)
+
+    def named(self, pattern: str) -> "pl.DataFrame":
+        """Spans of host threads whose name has this regular expression in it."""
+        pl = import_polars()
+        names = self.host["name"].unique()
+        wanted = names.filter(names.str.contains(pattern))
+        return self.host.filter(pl.col("name").is_in(wanted.implode()))
+
+
+def read_windows(trace: Trace, step_name: str | None = None) -> list[RankWindow]:
+    """The windows in a trace: one for each rank in it. ``step_name`` is the span that is a step, if not the usual."""
+    pl = import_polars()
+    spans = _spans(trace)
+    if not trace.is_merged:
+        return [_window(trace, trace.rank, spans, step_name)]
+    places = trace.tracks.select("track", rank="pid_number").collect()
+    spans = spans.join(places, on="track", how="left", maintain_order="left")
+    by_rank = [(rank, spans.filter(pl.col("rank") == rank).drop("rank")) for rank in trace.ranks]
+    return [_window(trace, rank, of_rank, step_name) for rank, of_rank in by_rank]
+
+
+def _spans(trace: Trace) -> "pl.DataFrame":
+    pl = import_polars()
+    spans = trace.spans.select(*_COLUMNS, *_ARGUMENTS).drop_nulls(("ts", "dur")).rename({"ts": "begin"})
+    return spans.with_columns(end=pl.col("begin") + pl.col("dur").clip(0)).drop("dur").sort("begin").collect()
+
+
+def _window(trace: Trace, rank: int | None, spans: "pl.DataFrame", step_name: str | None) -> RankWindow:
+    pl = import_polars()
+    is_device = pl.col("category").is_in([*KERNELS, *COPIES])
+    is_other = pl.col("category").is_in([*ANNOTATIONS_OF_DEVICES, *SYNCHRONISATIONS])
+    host = spans.filter(~is_device & ~is_other)
+    device = _with_launches(_device_events(spans.filter(is_device)), host)
+    return RankWindow(trace, rank, host, device, find_steps(host, step_name))
+
+
+def _device_events(spans: "pl.DataFrame") -> "pl.DataFrame":
+    pl = import_polars()
+    communicates = pl.col("collective").is_not_null() | pl.col("name").str.contains(COMMUNICATION_KERNELS)
+    kind = (
+        pl.when(pl.col("category").is_in(list(COPIES)))
+        .then(pl.lit("copy"))
+        .when(communicates)
+        .then(pl.lit("communication"))
+        .otherwise(pl.lit("compute"))
+    )
+    return spans.with_columns(kind=kind)
+
+
+def _with_launches(device: "pl.DataFrame", host: "pl.DataFrame") -> "pl.DataFrame":
+    """Each device event with the call that has its correlation; a launch of a graph has many events."""
+    pl = import_polars()
+    calls = host.filter(pl.col("category").is_in(list(RUNTIME_CALLS)) & (pl.col("correlation") > 0))
+    calls = calls.select(
+        "correlation", launch_begin="begin", launch_end="end", launch_track="track", launch_name="name"
+    ).unique("correlation", keep="first", maintain_order=True)
+    return device.join(calls, on="correlation", how="left", maintain_order="left")
+
+
+def find_steps(host: "pl.DataFrame", step_name: str | None = None) -> "pl.DataFrame":
+    """The steps of the loop: ``step``, ``begin``, ``end``, ``track``, and ``is_ours``, our own ``event/batch``.
+
+    They are the spans called ``step_name``, or ours, ``event/batch``, or else torch's, ``ProfilerStep#n``, on the
+    thread that has most of them. Where neither a batch nor the name has a number, they are counted.
+    """
+    pl = import_polars()
+    found = host.clear()
+    for is_step in _rules(step_name):
+        if len(found := host.filter(is_step)):
+            break
+    number = pl.coalesce("batch", pl.col("name").str.extract(_NUMBER).cast(pl.Int64, strict=False))
+    busiest = found.group_by("track").len().sort("len", "track", descending=[True, False])["track"].first()
+    found = found.filter(pl.col("track") == busiest) if busiest is not None else found
+    order = pl.int_range(pl.len(), dtype=pl.Int64)
+    return found.select(
+        pl.coalesce(number, order).alias("step"), "begin", "end", "track", is_ours=pl.col("name") == _BATCH
+    )
+
+
+def place_in(stretches: "pl.DataFrame", times: "pl.Series") -> "pl.Series":
+    """The row of the stretch (``begin``, ``end``, in order, apart) in which each time lies; null for none."""
+    pl = import_polars()
+    rows = times.to_frame("time").with_row_index("row")
+    stretches = stretches.select(begin=pl.col("begin").set_sorted(), until="end").with_row_index("place")
+    asked = rows.drop_nulls("time").sort("time")
+    found = asked.join_asof(stretches, left_on="time", right_on="begin", strategy="backward")
+    found = found.filter(pl.col("time") < pl.col("until")).select("row", "place")
+    return rows.select("row").join(found, on="row", how="left", maintain_order="left")["place"]
+
+
+def around(stretches: "pl.DataFrame", track: "pl.Series", times: "pl.Series") -> "pl.DataFrame":
+    """The innermost row of ``stretches`` (``begin``, ``end``, ``track``, in order) that has begun last on a track
+    before each time and lasts beyond it; nulls for none."""
+    pl = import_polars()
+    asked = pl.DataFrame({"time": times, "track": track}).with_row_index("row").sort("time")
+    found = asked.join_asof(
+        stretches.sort("begin"), left_on="time", right_on="begin", by="track", strategy="backward", **_UNCHECKED
+    )
+    held = pl.col("time") < pl.col("end")
+    values = [pl.when(held).then(name).alias(name) for name in stretches.columns if name != "track"]
+    return found.select("row", *values).sort("row").drop("row")
+
+
+def _rules(step_name: str | None) -> "list[pl.Expr]":
+    pl = import_polars()
+    name = pl.col("name")
+    if step_name is not None:
+        return [name == step_name, name.str.contains(f"^{re.escape(step_name)}{_NUMBER}")]
+    return [name == _BATCH, name.str.contains(f"^{STEP}{_NUMBER}")]

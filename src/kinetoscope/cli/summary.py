@@ -1,0 +1,61 @@
+"""cli: ``kinetoscope summary``, which says where the time of a run went, and what would shorten it."""
+
+import argparse
+
+from kinetoscope.analysis.analyze import RunReport, analyze
+from kinetoscope.cli.paths import load_all
+
+_EXAMPLES = """\
+examples:
+  kinetoscope summary runs/digits
+      where a step of each rank goes, what would shorten it, and the operators that take the most time
+  kinetoscope summary trace.json.gz --step train_step
+      of any profiler's trace, in which spans called train_step are the steps
+  kinetoscope summary runs/digits --ranks 0,4-7 --json
+      all rows, of five ranks, for programs
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of ``summary``."""
+    parser.epilog = _EXAMPLES
+    parser.add_argument("inputs", metavar="PATH", nargs="+", help="the folder of a run, trace files, globs or URLs")
+    parser.add_argument("--json", action="store_true", help="all rows, as one JSON object")
+    add_selection(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Prints the report."""
+    report = report_on(arguments)
+    if arguments.json:
+        print(report.to_json())
+        return 0
+    from rich.console import Console
+
+    from kinetoscope.report.terminal import render_report
+
+    Console(highlight=False).print(render_report(report))
+    return 0
+
+
+def add_selection(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments that say which part of a run is meant."""
+    parser.add_argument("--step", metavar="SPAN", help="the name of the spans that are steps")
+    parser.add_argument("--ranks", metavar="LIST", type=_ranks, help="only these ranks, as in 0,4-7")
+    parser.add_argument("--no-cache", action="store_true", help="neither read nor write what was kept of traces")
+
+
+def report_on(arguments: argparse.Namespace) -> RunReport:
+    """The report of what the arguments name."""
+    traces = load_all(arguments.inputs, cache=not arguments.no_cache)
+    return analyze(traces, step=arguments.step, ranks=arguments.ranks)
+
+
+def _ranks(text: str) -> frozenset[int]:
+    found: set[int] = set()
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        if not (first.isdecimal() and (last or first).isdecimal()):
+            raise argparse.ArgumentTypeError(f"cannot read the ranks {text!r}; write them as in 0,4-7")
+        found |= set(range(int(first), int(last or first) + 1))
+    return frozenset(found)

@@ -1,0 +1,1 @@
+"""report: what an analysis found, for people to read."""

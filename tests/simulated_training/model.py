@@ -1,0 +1,204 @@
+"""The model of a simulated training: forward and backward of its layers, in all the ways that ranks share the work."""
+
+from simulated_training.actions import AwaitTasks, Launch, OnThread, Release, Synchronize, Work
+from simulated_training.engine import Kernel
+from simulated_training.groups import ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, RECEIVE, REDUCE_SCATTER, SEND, Group
+from simulated_training.writer import AFTER_NS, BEFORE_NS, COMPUTE, GLOO, LATENCY_NS, LAUNCH_NS, SYNC_NS, Writer
+
+_ROWS = 64
+_BETWEEN_NS = 400
+"""What autograd's own thread takes between two of its operators."""
+_BACKWARD = "autograd::engine::evaluate_function: "
+
+
+def write_model(writer: Writer) -> None:
+    """Forward and backward of one step."""
+    if writer.settings.has_cuda_graph:
+        _graph(writer)
+    elif writer.settings.layout == "pipeline":
+        _pipeline(writer)
+    else:
+        with writer.frame("model.py(8): forward"):
+            _forward(writer)
+        with writer.frame("train.py(27): backward"):
+            _backward(writer)
+
+
+def write_items(writer: Writer, count: int) -> None:
+    """Calls of ``.item()``: a small copy, and a wait for all that came before it."""
+    copy = Kernel("Memcpy DtoH (Device -> Pinned)", "gpu_memcpy", "copy", 1_500, num_bytes=4)
+    for _ in range(count):
+        with writer.span("aten::item", phase="forward"), writer.span("aten::_local_scalar_dense"):
+            writer.add(Work(1_000))
+            if writer.settings.has_device:
+                writer.add(Launch("cudaMemcpyAsync", COMPUTE, (copy,), LAUNCH_NS, LATENCY_NS))
+                waits = not writer.is_ideal("sync")
+                writer.add(Synchronize("cudaStreamSynchronize", SYNC_NS, stream=COMPUTE, waits=waits))
+            writer.add(Work(500))
+        writer.add(Work(0 if writer.is_ideal("python") else 1_500))
+
+
+def compute_ns(writer: Writer) -> int:
+    """What a step of one rank computes."""
+    return writer.settings.step_ns * 17 // 20
+
+
+def _layer_ns(writer: Writer) -> float:
+    """What the forward of one layer takes; its backward takes twice that."""
+    settings = writer.settings
+    parts = settings.num_microbatches if settings.layout == "pipeline" else 1
+    return compute_ns(writer) / (3 * settings.layers * parts)
+
+
+def _width(layer: int) -> int:
+    return 256 * (layer + 1)
+
+
+def _flops(layer: int) -> int:
+    return 2 * _ROWS * _width(layer) ** 2
+
+
+def _forward(writer: Writer, batch: str = "") -> None:
+    layout, num_layers = writer.settings.layout, writer.settings.layers
+    if layout == "sharded":
+        writer.collective(ALL_GATHER, writer.world, 0, phase="forward")
+    for layer in range(num_layers):
+        if layout == "sharded":
+            _wait_for_layer(writer, layer)
+        _forward_layer(writer, layer, batch)
+        if layout in ("tensor", "experts"):
+            collective = ALL_REDUCE if layout == "tensor" else ALL_TO_ALL
+            writer.collective(collective, writer.groups[0], layer, phase="forward")
+            writer.wait_for(writer.groups[0])
+        if (fault := writer.fault("items")) and writer.settings.has_device:
+            write_items(writer, fault.count * (layer + 1) // num_layers - fault.count * layer // num_layers)
+
+
+def _wait_for_layer(writer: Writer, layer: int) -> None:
+    """A sharded layer needs its weights, while those of the next one are on their way."""
+    event = writer.event_of(writer.world)
+    if layer + 1 < writer.settings.layers:
+        writer.collective(ALL_GATHER, writer.world, layer + 1, phase="forward")
+    writer.wait_for_event(event)
+
+
+def _forward_layer(writer: Writer, layer: int, batch: str) -> None:
+    width, layer_ns = _width(layer), _layer_ns(writer)
+    product = writer.product(0.8 * layer_ns, flops=_flops(layer))
+    relu = writer.elementwise("clamp_min_scalar", 0.2 * layer_ns)
+    bias, factors = (width,), ((_ROWS, width), (width, width))
+    writer.python()
+    keeps = f"layer {layer}{batch}"
+    with writer.span("aten::linear", args=writer.shapes(*factors, bias), phase="forward"):
+        writer.add(Work(writer.vary(BEFORE_NS)))
+        writer.operator("aten::addmm", kernel=product, args=writer.shapes(bias, *factors), keeps=keeps)
+        writer.add(Work(AFTER_NS))
+    writer.python()
+    writer.operator("aten::relu", "aten::clamp_min", kernel=relu, phase="forward", args=writer.shapes((_ROWS, width)))
+
+
+def _backward(writer: Writer, batch: str = "") -> None:
+    """Autograd has a thread of its own where there is a device; the loop's thread waits for it."""
+    if writer.settings.has_device:
+        writer.add(OnThread("autograd"))
+    for layer in reversed(range(writer.settings.layers)):
+        if layer + 1 < writer.settings.layers:
+            _between(writer)
+        _backward_layer(writer, layer, batch)
+    if group := _gradient_group(writer):
+        if writer.settings.has_device:
+            writer.wait_for(group)
+        else:
+            writer.add(AwaitTasks(GLOO))
+    if writer.settings.has_device:
+        writer.add(OnThread("loop"))
+
+
+def _between(writer: Writer) -> None:
+    if writer.settings.has_device:
+        writer.add(Work(_BETWEEN_NS))
+
+
+def _backward_layer(writer: Writer, layer: int, batch: str) -> None:
+    width, layer_ns = _width(layer), _layer_ns(writer)
+    relu = writer.elementwise("threshold_kernel_impl", 0.2 * layer_ns)
+    writer.operator(_BACKWARD + "ReluBackward0", "ReluBackward0", kernel=relu, phase="backward")
+    _between(writer)
+    with writer.span(_BACKWARD + "AddmmBackward0", phase="backward"), writer.span("AddmmBackward0"):
+        if writer.settings.layout == "sharded" and layer:
+            writer.collective(ALL_GATHER, writer.world, layer - 1)
+        for shapes in (((_ROWS, width), (width, width)), ((width, _ROWS), (_ROWS, width))):
+            product = writer.product(0.9 * layer_ns, flops=_flops(layer))
+            writer.operator("aten::mm", kernel=product, args=writer.shapes(*shapes))
+        if writer.settings.has_memory:
+            writer.add(Release(f"layer {layer}{batch}"))
+    _between(writer)
+    with writer.span(_BACKWARD + "torch::autograd::AccumulateGrad", phase="backward"):
+        with writer.span("torch::autograd::AccumulateGrad"):
+            writer.add(Work(writer.vary(2_000)))
+        _reduce_gradients(writer, layer)
+
+
+def _reduce_gradients(writer: Writer, layer: int) -> None:
+    """Gradients go out in buckets of two layers; sharded ones layer by layer."""
+    group = _gradient_group(writer)
+    if group is None:
+        return
+    if writer.settings.layout == "sharded":
+        writer.collective(REDUCE_SCATTER, group, layer)
+    elif layer % 2 == 0:
+        writer.collective(ALL_REDUCE, group, layer)
+
+
+def _gradient_group(writer: Writer) -> Group | None:
+    """The ranks that have the same weights."""
+    layout = writer.settings.layout
+    if writer.settings.num_ranks == 1 or layout == "pipeline":
+        return None
+    return (writer.groups[1] if len(writer.groups) > 1 else None) if layout == "tensor" else writer.world
+
+
+def _graph(writer: Writer) -> None:
+    """Forward and backward as one CUDA graph: many kernels with one launch."""
+    layers, layer_ns = writer.settings.layers, _layer_ns(writer)
+    kernels = []
+    for _ in range(layers):
+        kernels += [writer.product(0.9 * layer_ns) for _ in range(3)]
+        kernels.append(writer.elementwise("clamp_min_scalar", 0.3 * layer_ns))
+    writer.python()
+    writer.launch("cudaGraphLaunch", *kernels)
+    if group := _gradient_group(writer):
+        writer.python()
+        writer.collective(ALL_REDUCE, group, layers, phase="forward")
+        writer.wait_for(group)
+    if fault := writer.fault("items"):
+        write_items(writer, fault.count)
+
+
+def _pipeline(writer: Writer) -> None:
+    """All micro-batches forward, then all backward, each stage waiting for its neighbour."""
+    parts = range(writer.settings.num_microbatches)
+    before = next((group for group in writer.groups if group.ranks[1] == writer.rank), None)
+    after = next((group for group in writer.groups if group.ranks[0] == writer.rank), None)
+    for part in parts:
+        _receive(writer, before, part)
+        _forward(writer, f" of {part}")
+        _send(writer, after, part)
+    for part in parts:
+        _receive(writer, after, part)
+        _backward(writer, f" of {part}")
+        _send(writer, before, part)
+    for group in (before, after):
+        if group:
+            writer.wait_for(group)
+
+
+def _receive(writer: Writer, group: Group | None, part: int) -> None:
+    if group:
+        writer.collective(RECEIVE, group, part, phase="forward")
+        writer.wait_for(group)
+
+
+def _send(writer: Writer, group: Group | None, part: int) -> None:
+    if group:
+        writer.collective(SEND, group, part, phase="forward")

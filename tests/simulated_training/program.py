@@ -1,0 +1,200 @@
+"""The program of one rank: its training loop, from the first step to the last."""
+
+from simulated_training.actions import (
+    Allocate,
+    BlockingCopy,
+    Close,
+    CloseStep,
+    Fetch,
+    Launch,
+    Open,
+    OpenStep,
+    RecordEvent,
+    StartRecording,
+    StopRecording,
+    Synchronize,
+    Work,
+)
+from simulated_training.engine import Action, Kernel
+from simulated_training.groups import Group
+from simulated_training.model import compute_ns, write_items, write_model
+from simulated_training.settings import Settings
+from simulated_training.writer import (
+    AFTER_NS,
+    BEFORE_NS,
+    COMPUTE,
+    EVENT_NS,
+    LATENCY_NS,
+    LAUNCH_NS,
+    PYTHON_NS,
+    SYNC_NS,
+    Writer,
+)
+
+
+def build_program(settings: Settings, rank: int, groups: list[Group]) -> list[Action]:
+    """The whole program: cycles of steps, of which the first ones are not recorded."""
+    writer = Writer(settings, rank, groups)
+    if settings.has_memory:
+        writer.add(Allocate("parameters", 400_000_000))
+    for step in range(settings.total_steps):
+        writer.begin_step(step)
+        cycle = settings.recorded_cycle(step)
+        if cycle is not None and settings.recorded_cycle(step - 1) != cycle:
+            _start_recording(writer)
+        _step(writer)
+        if cycle is not None and settings.recorded_cycle(step + 1) != cycle:
+            _stop_recording(writer)
+    return writer.actions
+
+
+def _start_recording(writer: Writer) -> None:
+    settings = writer.settings
+    if writer.rank in settings.late_ranks and writer.step == settings.first_step:
+        writer.calls_to_miss = settings.num_missed_calls
+    else:
+        writer.add(StartRecording(), Work(PYTHON_NS))
+
+
+def _stop_recording(writer: Writer) -> None:
+    """Kineto waits for the device; where our own spans are recorded, one says so."""
+    is_ours = writer.settings.step_spans != "ProfilerStep"
+    if is_ours:
+        writer.add(Open("kinetoscope/stop", "kinetoscope"))
+    if writer.settings.has_device:
+        writer.add(Synchronize("cudaDeviceSynchronize", SYNC_NS))
+    if is_ours:
+        writer.add(Close())
+    writer.add(StopRecording())
+
+
+def _step(writer: Writer) -> None:
+    spans, name = writer.settings.step_spans, f"ProfilerStep#{writer.step}"
+    if spans == "ProfilerStep":
+        writer.add(OpenStep(name, "user_annotation", writer.step))
+        _fetch(writer)
+        _body(writer)
+        writer.add(CloseStep())
+    elif spans == "both":
+        with writer.span(name, "user_annotation"):
+            _batch(writer)
+    else:
+        _batch(writer)
+    if writer.calls_to_miss:  # a step without collectives
+        writer.calls_to_miss = 0
+        writer.add(StartRecording())
+    writer.python()
+
+
+def _batch(writer: Writer) -> None:
+    """A batch as our own spans show it: the fetch is before it, an evaluation may follow."""
+    settings, said = writer.settings, f'"epoch": 0, "batch": {writer.step}'
+    with writer.span("event/dataloader", "dataloader", said, phase="data"):
+        _fetch(writer)
+    writer.python()
+    writer.add(OpenStep("event/batch", "batch", writer.step, said))
+    _body(writer)
+    writer.add(CloseStep())
+    if settings.evaluates_every and writer.step % settings.evaluates_every == 0:
+        writer.add(Work(2_000))
+        with writer.span("event/eval", "eval", said):
+            writer.add(Work(settings.step_ns // 2))
+
+
+def _fetch(writer: Writer) -> None:
+    kind = "MultiProcessing" if writer.settings.num_workers else "SingleProcess"
+    writer.add(Work(2_000))
+    with writer.frame("train.py(20): next_batch"):
+        name = f"enumerate(DataLoader)#_{kind}DataLoaderIter.__next__"
+        writer.add(Fetch(name, writer.step, waits=not writer.is_ideal("data")))
+
+
+def _body(writer: Writer) -> None:
+    writer.python()
+    _pauses(writer)
+    _copy_batch(writer)
+    _small_kernels(writer)
+    write_model(writer)
+    _optimizer(writer)
+    _leak(writer)
+    _read_loss(writer)
+    writer.python()
+
+
+def _pauses(writer: Writer) -> None:
+    """What stops the loop before it comes to the model."""
+    late_ns = writer.cost_ns("late_host")
+    writer.add(Work(0 if writer.is_ideal("python") else late_ns))
+    if fault := writer.fault("gc"):
+        with writer.span("gc/generation 2", "gc"):
+            writer.add(Work(0 if writer.is_ideal("gc") else fault.cost_ns))
+    if fault := writer.fault("profiler_cost"):
+        with writer.span("kinetoscope/drain", "kinetoscope"):
+            writer.add(Work(fault.cost_ns))
+    if fault := writer.fault("recompilation"):
+        said = '"function": "forward", "guard": "tensor \'x\' size mismatch at index 0"'
+        with writer.span("compile/forward", "compile", said):
+            writer.add(Work(0 if writer.is_ideal("compile") else fault.cost_ns))
+
+
+def _copy_batch(writer: Writer) -> None:
+    """The batch goes to the device: in the background from pinned memory, else while the call waits."""
+    if not writer.settings.has_device:
+        return
+    is_free, num_bytes = writer.is_ideal("copy"), 19_267_584
+    duration_ns = writer.vary(writer.settings.step_ns // 100)
+    fault = writer.fault("pageable_copies")
+    name = f"Memcpy HtoD ({'Pageable' if fault else 'Pinned'} -> Device)"
+    copy_ns = 0 if is_free else fault.cost_ns if fault else duration_ns
+    copy = Kernel(name, "gpu_memcpy", "copy", copy_ns, num_bytes=num_bytes)
+    writer.python()
+    with writer.span("aten::to", phase="forward"), writer.span("aten::_to_copy"), writer.span("aten::copy_"):
+        writer.add(Work(BEFORE_NS))
+        if fault and not writer.is_ideal("sync"):
+            writer.add(BlockingCopy(COMPUTE, copy, LAUNCH_NS, LATENCY_NS))
+        else:
+            writer.add(Launch("cudaMemcpyAsync", COMPUTE, (copy,), LAUNCH_NS, LATENCY_NS))
+        writer.add(Work(AFTER_NS))
+
+
+def _small_kernels(writer: Writer) -> None:
+    fault = writer.fault("small_kernels")
+    name = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>(int)"
+    tiny = Kernel(name, "kernel", "compute", 1_000, gap_ns=500)
+    launch_ns = 0 if writer.is_ideal("launch") else LAUNCH_NS
+    python_ns = 0 if writer.is_ideal("python") else PYTHON_NS
+    for _ in range(fault.count if fault else 0):
+        writer.add(Work(python_ns), Open("aten::add_", phase="forward"), Work(BEFORE_NS))
+        writer.add(Launch("cudaLaunchKernel", COMPUTE, (tiny,), launch_ns, LATENCY_NS), Work(AFTER_NS), Close())
+
+
+def _optimizer(writer: Writer) -> None:
+    writer.python()
+    with (
+        writer.frame("train.py(30): optimizer_step"),
+        writer.span("Optimizer.step#SGD.step", "user_annotation", phase="optimizer"),
+    ):
+        for name in ("aten::_foreach_mul_", "aten::_foreach_add_"):
+            writer.python()
+            kernel = writer.elementwise(f"multi_tensor_apply<{name}>", 0.01 * compute_ns(writer))
+            writer.operator(name, kernel=kernel)
+        writer.python()
+
+
+def _leak(writer: Writer) -> None:
+    if (fault := writer.fault("leak")) and writer.settings.has_memory:
+        with writer.frame("train.py(36): remember"), writer.span("aten::clone", phase="forward"):
+            writer.add(Work(1_000), Allocate(f"leak {writer.step}", fault.num_bytes), Work(1_000))
+
+
+def _read_loss(writer: Writer) -> None:
+    """Reading the loss of this step stops the loop until the device is done; of the step before, hardly ever."""
+    settings = writer.settings
+    writer.python()
+    with writer.frame("train.py(33): read_loss"):
+        if settings.reads_loss == "each step":
+            write_items(writer, 1)
+        elif settings.reads_loss == "a step late" and settings.has_device:
+            writer.add(RecordEvent(f"loss {writer.step}", COMPUTE, EVENT_NS), Work(1_000))
+            event, waits = f"loss {writer.step - 1}", not writer.is_ideal("sync")
+            writer.add(Synchronize("cudaEventSynchronize", SYNC_NS, event=event, waits=waits))

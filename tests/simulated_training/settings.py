@@ -1,0 +1,171 @@
+"""What a simulated run is like: its size and shape, what is wrong with it, and what is taken away to see its cost."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+FaultKind = Literal[
+    "slow_loader",
+    "late_host",
+    "late_device",
+    "items",
+    "pageable_copies",
+    "small_kernels",
+    "slow_launches",
+    "slow_network",
+    "gc",
+    "leak",
+    "slow_python",
+    "recompilation",
+    "float32",
+    "float64",
+    "idle_gaps",
+    "profiler_cost",
+]
+Layout = Literal["data", "sharded", "tensor", "experts", "pipeline"]
+StepSpans = Literal["ProfilerStep", "event/batch", "both"]
+Ideal = Literal["data", "sync", "launch", "transfer", "copy", "python", "gc", "compile"]
+
+FINDINGS: dict[FaultKind, str] = {
+    "slow_loader": "input_bound",
+    "late_host": "straggler",
+    "late_device": "straggler",
+    "items": "synchronisation",
+    "pageable_copies": "exposed_copy",
+    "small_kernels": "small_kernels",
+    "slow_launches": "host_bound",
+    "slow_network": "exposed_communication",
+    "gc": "garbage_collection",
+    "leak": "memory_growth",
+    "slow_python": "python_overhead",
+    "recompilation": "recompilation",
+    "float32": "float32_matmul",
+    "float64": "float64",
+    "idle_gaps": "idle_gaps",
+    "profiler_cost": "profiler_cost",
+}
+
+_CAUSES: dict[FaultKind, str] = {"slow_loader": "data", "late_device": "device"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """Something that is wrong with a run, in every ``every``-th step of some ranks, or of all if none are named.
+
+    ``cost_ns`` is what it takes where it strikes: of a slow loader more for one batch; of a late rank more in one step;
+    of a copy, a pause or the profiler its length; of slow launches more for each; of slow Python more between two
+    operators; of a slow network more for each collective; of float32 and float64 more for each matrix product; of idle
+    gaps the time before each product in which the device does nothing, for no reason that a trace shows. ``count`` is
+    how many calls of ``.item()`` or tiny kernels there are in a step, ``num_bytes`` what a step leaks.
+    """
+
+    kind: FaultKind
+    cost_ns: int = 0
+    ranks: tuple[int, ...] = ()
+    every: int = 1
+    count: int = 1
+    num_bytes: int = 0
+
+    def strikes(self, rank: int, step: int) -> bool:
+        return step % self.every == 0 and (not self.ranks or rank in self.ranks)
+
+    @property
+    def finding(self) -> str:
+        """The kind of finding that names it."""
+        return "straggler" if self.cause else FINDINGS[self.kind]
+
+    @property
+    def cause(self) -> str | None:
+        """Why its rank is late; None where no single rank is."""
+        return _CAUSES.get(self.kind, "host") if len(self.ranks) == 1 else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """One simulated run. The same settings give the same run, to the byte."""
+
+    seed: int = 0
+    num_ranks: int = 2
+    num_steps: int = 10
+    """Recorded in each cycle."""
+    num_cycles: int = 1
+    num_warmup_steps: int = 3
+    """Before each cycle, not recorded: what they left on the device is in flight when the recording starts."""
+    step_ns: int = 3_000_000
+    """About how long a step without a fault takes."""
+    num_layers: int | None = None
+    """From the length of a step, if not given."""
+    has_device: bool = True
+    layout: Layout = "data"
+    step_spans: StepSpans = "ProfilerStep"
+    num_microbatches: int = 3
+    """Of a pipeline."""
+    num_workers: int = 2
+    """Of each rank's loader; 0: the loop makes its batches itself."""
+    num_ahead: int = 2
+    """How many batches each worker makes ahead."""
+    evaluates_every: int = 0
+    """Steps from one evaluation to the next; only with steps that are ``event/batch``."""
+    reads_loss: Literal["never", "each step", "a step late"] = "a step late"
+    has_cuda_graph: bool = False
+    noise: float = 0.03
+    """How far durations are from what they would be, as a part of them."""
+    jitter_ns: int = 0
+    """By how much the ends of one collective differ, at most."""
+    offset_ns: int = 0
+    """By how much the clocks of ranks differ from rank 0's, at most."""
+    drift_ppm: float = 0.0
+    missing_ranks: tuple[int, ...] = ()
+    """Ranks whose trace is lost."""
+    late_ranks: tuple[int, ...] = ()
+    """Ranks whose recording began in the middle of the first step, after ``num_missed_calls`` collectives."""
+    num_missed_calls: int = 1
+    has_sequence: bool = True
+    """Whether collectives carry `Seq`."""
+    has_kernel_args: bool = True
+    """Whether kernels of collectives say which collective they are."""
+    has_shapes: bool = True
+    has_memory: bool = True
+    has_stacks: bool = False
+    has_sync_events: bool = False
+    """Whether there are events of category ``cuda_sync``, which are no work of the device."""
+    faults: tuple[Fault, ...] = ()
+    removed: tuple[int, ...] = ()
+    """Which of the faults are gone from the first recorded step on."""
+    ideal: tuple[Ideal, ...] = ()
+    """What takes no time from the first recorded step on."""
+    faster: tuple[tuple[str, float], ...] = ()
+    """Operators and kernels, by name, that are so many times as fast from the first recorded step on."""
+
+    def __post_init__(self) -> None:
+        if self.layout in ("tensor", "pipeline") and self.num_ranks % 2:
+            raise ValueError(f"The layout {self.layout} needs an even number of ranks, not {self.num_ranks}.")
+        if self.evaluates_every and self.step_spans == "ProfilerStep":
+            raise ValueError("An evaluation between steps needs steps that are event/batch.")
+        if not self.has_device and (self.layout != "data" or self.has_cuda_graph):
+            raise ValueError("A run without a device has the layout data, and no CUDA graph.")
+
+    @property
+    def layers(self) -> int:
+        return self.num_layers or max(2, min(6, self.step_ns // 600_000))
+
+    @property
+    def first_step(self) -> int:
+        """The first recorded step."""
+        return self.num_warmup_steps
+
+    def recorded_cycle(self, step: int) -> int | None:
+        """Which cycle records a step, or None."""
+        cycle, place = divmod(step, self.num_warmup_steps + self.num_steps)
+        return cycle if place >= self.num_warmup_steps else None
+
+    @property
+    def total_steps(self) -> int:
+        return self.num_cycles * (self.num_warmup_steps + self.num_steps)
+
+    def faults_at(self, rank: int, step: int) -> list[Fault]:
+        """What is wrong with a rank in a step."""
+        gone = self.removed if step >= self.first_step else ()
+        return [fault for place, fault in enumerate(self.faults) if place not in gone and fault.strikes(rank, step)]
+
+    def is_ideal(self, what: Ideal, step: int) -> bool:
+        return what in self.ideal and step >= self.first_step

@@ -1,0 +1,435 @@
+"""What an analysis should find in a simulated run, row by row under the names of the contract.
+
+It comes from what the simulator knows: which launch a kernel had, which call a rank's part belongs to, what the loop's
+thread waited for, which faults were planted. Times are true time, that is rank 0's clock; without drift, durations are
+the same by every clock.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from simulated_training import kineto
+from simulated_training.engine import HostSpan, QueuedSpan, Window
+from simulated_training.groups import POINT_TO_POINT
+from simulated_training.intervals import Interval, clip, gaps, length_ns, less_ns, union
+
+if TYPE_CHECKING:
+    from simulated_training.run import RankRun, SimulatedRun
+
+Row = dict[str, Any]
+
+KERNEL_WAIT_NS = 30_000
+
+
+class Truth:
+    """The rows of every table, each made when it is first asked for."""
+
+    def __init__(self, run: "SimulatedRun") -> None:
+        self._run, self._settings = run, run.settings
+
+    @cached_property
+    def ranks(self) -> list[Row]:
+        """A row per rank: where the time of its device went."""
+        return [self._rank_row(rank) for rank in self._run.ranks]
+
+    @cached_property
+    def steps(self) -> list[Row]:
+        """A row per rank and step, in their order."""
+        return [row for rank in self._run.ranks for window in rank.windows for row in self._step_rows(rank, window)]
+
+    @cached_property
+    def stretches_ns(self) -> dict[int, list[int]]:
+        """By rank: from the first step's begin to the last one's end, of each cycle."""
+        return {
+            rank.rank: [window.steps[-1].end_ns - window.steps[0].begin_ns for window in rank.windows if window.steps]
+            for rank in self._run.ranks
+        }
+
+    @cached_property
+    def collectives(self) -> list[Row]:
+        """A row per call that at least one rank has recorded.
+
+        ``num_unnamed`` counts the ranks whose kernel does not say which call it is, and whose launch was not recorded.
+        """
+        calls: dict[tuple[str, int], list[tuple[int, QueuedSpan]]] = defaultdict(list)
+        for rank in self._run.ranks:
+            for span in (span for window in rank.windows for span in window.queued if span.kernel.call):
+                call = span.kernel.call
+                assert call is not None
+                calls[call.group, call.sequence].append((rank.rank, span))
+        ordered = sorted(calls, key=lambda key: (int(key[0]), key[1]))
+        return [_call_row(calls[key]) | self._unsaid(calls[key]) for key in ordered]
+
+    def _unsaid(self, parts: list[tuple[int, QueuedSpan]]) -> Row:
+        """What nobody can know of a call, since no trace says it."""
+        settings = self._settings
+        unnamed = [not span.kernel.args and span.launch.window is None for _, span in parts]
+        row: Row = {"num_unnamed": sum(unnamed) if settings.has_device else 0}
+        if not settings.has_sequence or not settings.has_device:
+            row["sequence"] = None
+        if not settings.has_shapes and not settings.has_device:
+            row |= {"bytes": None, "bandwidth_bytes_per_s": None}
+        return row
+
+    @cached_property
+    def stragglers(self) -> list[Row]:
+        """A row per fault that makes a single rank late."""
+        return [
+            {
+                "rank": fault.ranks[0],
+                "cause": fault.cause,
+                "period": fault.every if fault.every > 1 else None,
+                "steps": tuple(step for step in self._recorded_steps() if fault.strikes(fault.ranks[0], step)),
+                "cost_ns_per_step": self.waiting_ns_per_step(fault.ranks[0]),
+                "exposed_cost_ns_per_step": self.waiting_ns_per_step(fault.ranks[0], exposed=True),
+            }
+            for place, fault in enumerate(self._settings.faults)
+            if fault.cause is not None and place not in self._settings.removed
+        ]
+
+    def waiting_ns_per_step(self, rank: int, *, exposed: bool = False) -> float:
+        """What the other ranks wait for one in a step, on average over them: in the calls that it is the last to begin.
+
+        ``exposed`` leaves out the time in which they compute meanwhile.
+        """
+        waited_ns = 0.0
+        for row in self.collectives:
+            if row["late_rank"] == rank:
+                last_ns, others = row["starts_ns"][rank], row["starts_ns"].keys() - {rank}
+                for other in others:
+                    waiting = [(row["starts_ns"][other], last_ns)]
+                    computing = clip(self._compute[other], *waiting[0]) if exposed else []
+                    waited_ns += less_ns(waiting, computing) / len(others)
+        return waited_ns / max(1, len(self._recorded_steps()))
+
+    @cached_property
+    def _compute(self) -> dict[int, list[Interval]]:
+        return {
+            rank.rank: union(_of_kind((span for window in rank.windows for span in window.queued), "compute"))
+            for rank in self._run.ranks
+        }
+
+    @cached_property
+    def operators(self) -> dict[tuple[str, str], Row]:
+        """A row per operator and shape, over all ranks."""
+        rows: dict[tuple[str, str], Row] = {}
+        durations: dict[tuple[str, str], list[int]] = defaultdict(list)
+        own_ns, device_ns = self._own_times(), self._device_times()
+        for span in (span for window in self._windows() for span in window.spans if span.category == "cpu_op"):
+            key = (span.name, _shapes_of(span))
+            durations[key].append(span.end_ns - span.begin_ns)
+            row = rows.setdefault(key, {"self_ns": 0, "device_ns": 0})
+            row["self_ns"] += own_ns[id(span)]
+            row["device_ns"] += device_ns.get(id(span), 0)
+        return {key: row | _distribution(durations[key]) for key, row in rows.items()}
+
+    @cached_property
+    def kernels(self) -> dict[str, Row]:
+        """A row per kernel or copy, over all ranks."""
+        named: dict[str, list[QueuedSpan]] = defaultdict(list)
+        for span in (span for window in self._windows() for span in _on_device(window)):
+            named[span.kernel.name].append(span)
+        return {name: _kernel_row(spans) for name, spans in named.items()}
+
+    @cached_property
+    def memory(self) -> list[Row]:
+        """A row per rank: how high it went, and what grows."""
+        return [self._memory_row(rank) for rank in self._run.ranks if any(window.memory for window in rank.windows)]
+
+    @cached_property
+    def findings(self) -> list[str]:
+        """The kinds of findings that the planted faults are."""
+        settings = self._settings
+        present = [fault for place, fault in enumerate(settings.faults) if place not in settings.removed]
+        return [fault.finding for fault in present if fault.kind != "leak" or settings.has_memory]
+
+    def _windows(self) -> Iterable[Window]:
+        return (window for rank in self._run.ranks for window in rank.windows)
+
+    def _recorded_steps(self) -> list[int]:
+        return [step for step in range(self._settings.total_steps) if self._settings.recorded_cycle(step) is not None]
+
+    # -- a rank
+
+    def _rank_row(self, rank: "RankRun") -> Row:
+        has_device = self._settings.has_device
+        row: Row = {
+            "rank": rank.rank,
+            "device": rank.device if has_device else None,
+            "world_size": self._settings.num_ranks,
+            "host": rank.host,
+            "device_name": kineto.DEVICE_NAME if has_device else None,
+            "num_steps": sum(len(window.steps) for window in rank.windows),
+        }
+        if not has_device:
+            return row | dict.fromkeys(_TIMES)
+        parts = [_device_times(_on_device(window)) for window in rank.windows]
+        return row | {name: sum(part[name] for part in parts) for name in _TIMES}
+
+    # -- a step
+
+    def _step_rows(self, rank: "RankRun", window: Window) -> list[Row]:
+        by_step: dict[int | None, list[HostSpan]] = defaultdict(list)
+        device: dict[int | None, list[QueuedSpan]] = defaultdict(list)
+        for span in window.spans:
+            by_step[span.step].append(span)
+        for queued in _on_device(window):
+            device[queued.step].append(queued)
+        outside = by_step.get(None, [])
+        rows = []
+        for place, step in enumerate(window.steps):
+            number, following = step.step, window.steps[place + 1] if place + 1 < len(window.steps) else None
+            before_ns = window.steps[place - 1].end_ns if place else window.begin_ns
+            row: Row = {"rank": rank.rank, "step": number, "begin_ns": kineto.START_NS + step.begin_ns}
+            row["duration_ns"] = step.end_ns - step.begin_ns
+            row |= _gap_row(step, following, outside)
+            row |= _host_row(step, before_ns, by_step[number], outside, window)
+            next_ns = _first_begin(device.get(following.step, ())) if following else None
+            row |= _step_device_row(device.get(number, []), _on_device(window), next_ns, self._settings.has_device)
+            row["num_launches"] = len({id(queued.launch) for queued in device.get(number, [])})
+            row["num_kernels"] = sum(queued.kernel.category == "kernel" for queued in device.get(number, []))
+            row["peak_memory_bytes"] = _peak_bytes(step, window)
+            rows.append(row)
+        return rows
+
+    # -- operators
+
+    def _own_times(self) -> dict[int, int]:
+        """By operator: its time without the operators and calls in it."""
+        own_ns = {
+            id(span): span.end_ns - span.begin_ns
+            for window in self._windows()
+            for span in window.spans
+            if span.category == "cpu_op"
+        }
+        for span in (span for window in self._windows() for span in window.spans):
+            if span.category in ("cpu_op", "cuda_runtime", "user_annotation") and id(span.parent) in own_ns:
+                own_ns[id(span.parent)] -= span.end_ns - span.begin_ns
+        return own_ns
+
+    def _device_times(self) -> dict[int, int]:
+        """By operator: the time of what was launched in it, however deep."""
+        device_ns: dict[int, int] = defaultdict(int)
+        for span in (span for window in self._windows() for span in _on_device(window)):
+            around = span.launch.parent if span.launch.window is not None else None
+            while around is not None:
+                device_ns[id(around)] += _length(span)
+                around = around.parent
+        return device_ns
+
+    # -- memory
+
+    def _memory_row(self, rank: "RankRun") -> Row:
+        events = [event for window in rank.windows for event in window.memory]
+        peak = max(events, key=lambda event: event.total_bytes)
+        leaks = [fault for fault in self._settings.faults if fault.kind == "leak"]
+        growth_bytes = sum(
+            fault.num_bytes / fault.every for fault in leaks if not fault.ranks or rank.rank in fault.ranks
+        )
+        return {
+            "rank": rank.rank,
+            "device": rank.device if self._settings.has_device else None,
+            "peak_bytes": peak.total_bytes,
+            "peak_step": peak.step,
+            "growth_bytes_per_step": growth_bytes,
+            "holders": ("aten::clone",) if growth_bytes else (),
+        }
+
+
+_TIMES = (
+    "window_ns",
+    "busy_ns",
+    "compute_ns",
+    "communication_ns",
+    "copy_ns",
+    "exposed_communication_ns",
+    "exposed_copy_ns",
+    "idle_ns",
+    "idle_host_wait_ns",
+    "idle_kernel_wait_ns",
+    "idle_other_ns",
+)
+
+
+def _on_device(window: Window) -> list[QueuedSpan]:
+    return [span for span in window.queued if span.kernel.kind != "gloo"]
+
+
+def _interval(span: QueuedSpan) -> Interval:
+    assert span.end_ns is not None
+    return span.begin_ns, span.end_ns
+
+
+def _length(span: QueuedSpan) -> int:
+    begin_ns, end_ns = _interval(span)
+    return end_ns - begin_ns
+
+
+def _of_kind(spans: Iterable[QueuedSpan], *kinds: str) -> list[Interval]:
+    return [_interval(span) for span in spans if span.kernel.kind in kinds]
+
+
+def _host(spans: Iterable[HostSpan]) -> list[Interval]:
+    return [(span.begin_ns, span.end_ns) for span in spans]
+
+
+def _device_times(spans: list[QueuedSpan]) -> Row:
+    """Where the time of a device went, from its first event's begin to its last one's end."""
+    if not spans:
+        return dict.fromkeys(_TIMES, 0)
+    busy = union(map(_interval, spans))
+    compute, communication, copy = (_of_kind(spans, kind) for kind in ("compute", "communication", "copy"))
+    row: Row = {
+        "window_ns": busy[-1][1] - busy[0][0],
+        "busy_ns": length_ns(busy),
+        "compute_ns": length_ns(compute),
+        "communication_ns": length_ns(communication),
+        "copy_ns": length_ns(copy),
+        "exposed_communication_ns": less_ns(communication, compute),
+        "exposed_copy_ns": less_ns(copy, [*compute, *communication]),
+    }
+    row["idle_ns"] = row["window_ns"] - row["busy_ns"]
+    return row | _idle_row(spans, gaps(busy))
+
+
+def _idle_row(spans: list[QueuedSpan], idle: list[Interval]) -> Row:
+    row = {"idle_host_wait_ns": 0, "idle_kernel_wait_ns": 0, "idle_other_ns": 0}
+    ended_by: dict[int, QueuedSpan] = {}
+    for span in spans:
+        ended_by.setdefault(span.begin_ns, span)
+    for begin_ns, end_ns in idle:
+        launch = ended_by[end_ns].launch
+        launched_ns = max(begin_ns, launch.begin_ns) if launch.window is not None else None
+        rest_ns = end_ns - (begin_ns if launched_ns is None else launched_ns)
+        if launched_ns is not None:
+            row["idle_host_wait_ns"] += launched_ns - begin_ns
+        is_short = launched_ns is not None and rest_ns < KERNEL_WAIT_NS
+        row["idle_kernel_wait_ns" if is_short else "idle_other_ns"] += rest_ns
+    return row
+
+
+def _gap_row(step: HostSpan, following: HostSpan | None, outside: list[HostSpan]) -> Row:
+    """What lies between a step and the next one; nobody knows it of the last."""
+    if following is None:
+        return {"between_ns": None, "evaluation_ns": None}
+    begin_ns, end_ns = step.end_ns, following.begin_ns
+    evaluation = clip(_host(span for span in outside if span.category == "eval"), begin_ns, end_ns)
+    fetch = clip(_host(span for span in outside if span.phase == "data"), begin_ns, end_ns)
+    evaluation_ns = length_ns(evaluation)
+    return {
+        "between_ns": end_ns - begin_ns - evaluation_ns - length_ns(fetch),
+        "evaluation_ns": evaluation_ns,
+    }
+
+
+def _host_row(step: HostSpan, before_ns: int, spans: list[HostSpan], outside: list[HostSpan], window: Window) -> Row:
+    """What the host did in a step. The fetch may lie before it."""
+    fetches = clip(_host(span for span in outside if span.phase == "data"), before_ns, step.begin_ns)
+    fetches += _host(span for span in spans if span.phase == "data")
+    on_loop = [span for span in spans if span.thread == "loop"]
+    waits = [wait for wait in window.waits if step.begin_ns <= wait.begin_ns < step.end_ns]
+    operators = [span for span in on_loop if span.category in ("cpu_op", "cuda_runtime") or span.phase == "data"]
+    occupied = _host(operators) + [(wait.begin_ns, wait.end_ns) for wait in waits]
+    calls = _host(span for span in on_loop if span.name.startswith("c10d::"))
+    in_communication = [(wait.begin_ns, wait.end_ns) for wait in waits if wait.kind == "communication"]
+    return {
+        "data_wait_ns": length_ns(fetches),
+        "forward_ns": _phase_ns(spans, "forward"),
+        "backward_ns": _phase_ns(spans, "backward"),
+        "optimizer_ns": _phase_ns(spans, "optimizer"),
+        "sync_ns": length_ns(_host(span for span in spans if span.has_blocked)),
+        "gc_ns": length_ns(_host(span for span in spans if span.category == "gc")),
+        "python_ns": step.end_ns - step.begin_ns - length_ns(occupied),
+        "communication_wait_ns": length_ns(calls + in_communication),
+    }
+
+
+def _phase_ns(spans: Iterable[HostSpan], phase: str) -> int:
+    return length_ns(_host(span for span in spans if span.phase == phase))
+
+
+def _first_begin(spans: Sequence[QueuedSpan]) -> int | None:
+    return min((span.begin_ns for span in spans), default=None)
+
+
+def _step_device_row(
+    spans: list[QueuedSpan], everything: list[QueuedSpan], next_ns: int | None, has_device: bool
+) -> Row:
+    """What the device did for a step, and how long it was idle until it did something for the next one."""
+    names = ("busy", "compute", "communication", "exposed_communication", "idle")
+    if not has_device:
+        return {f"device_{name}_ns": None for name in names}
+    times = _device_times(spans)
+    row: Row = {f"device_{name}_ns": times[f"{name}_ns"] for name in names}
+    begin_ns = _first_begin(spans)
+    if begin_ns is None:
+        return row | {"device_idle_ns": None}
+    end_ns = next_ns if next_ns is not None else max(_interval(span)[1] for span in everything)
+    busy = clip(map(_interval, everything), begin_ns, end_ns)
+    return row | {"device_idle_ns": end_ns - begin_ns - length_ns(busy)}
+
+
+def _peak_bytes(step: HostSpan, window: Window) -> int | None:
+    """The most that was allocated at any moment of a step, as far as events up to its end say."""
+    before = [event.total_bytes for event in window.memory if event.at_ns <= step.begin_ns]
+    inside = [event.total_bytes for event in window.memory if step.begin_ns <= event.at_ns < step.end_ns]
+    return max(before[-1:] + inside, default=None)
+
+
+def _call_row(parts: list[tuple[int, QueuedSpan]]) -> Row:
+    """One call. The wait for the last rank, and what follows, are not known of sends, receives and all-to-alls."""
+    call = parts[0][1].kernel.call
+    assert call is not None
+    starts_ns = {rank: span.begin_ns for rank, span in parts}
+    ends_ns = {rank: _interval(span)[1] for rank, span in parts}
+    last_ns = max(starts_ns.values())
+    is_joint = call.name not in (*POINT_TO_POINT, "all_to_all")
+    transfer_ns = max(ends_ns.values()) - last_ns if is_joint else None
+    steps = {span.step for _, span in parts if span.step is not None}
+    return {
+        "group": call.group,
+        "sequence": call.sequence,
+        "step": min(steps, default=None),
+        "name": call.name,
+        "bytes": call.num_bytes,
+        "num_ranks": len(parts),
+        "starts_ns": starts_ns,
+        "ends_ns": ends_ns,
+        "skew_ns": last_ns - min(starts_ns.values()) if is_joint else None,
+        "transfer_ns": transfer_ns,
+        "late_rank": max(starts_ns, key=lambda rank: starts_ns[rank]) if is_joint and len(parts) > 1 else None,
+        "bandwidth_bytes_per_s": call.num_bytes * 1e9 / transfer_ns if transfer_ns else None,
+    }
+
+
+def _shapes_of(span: HostSpan) -> str:
+    """The shapes of an operator's arguments, as they stand in the trace; empty if it has none."""
+    return span.args.partition('"Input Dims": ')[2].partition(', "Input type"')[0]
+
+
+def _kernel_row(spans: list[QueuedSpan]) -> Row:
+    kernel = spans[0].kernel
+    flops = [span.kernel.flops for span in spans if span.launch.window is not None]
+    num_bytes = [span.kernel.num_bytes for span in spans]
+    return {
+        "kind": kernel.kind,
+        "flops": sum(it for it in flops if it is not None) if any(flops) else None,
+        "bytes": sum(it for it in num_bytes if it is not None) if None not in num_bytes else None,
+        "durations_ns": sorted(map(_length, spans)),
+    } | _distribution([_length(span) for span in spans])
+
+
+def _distribution(durations_ns: list[int]) -> Row:
+    """How long calls take. A percentile is the smallest duration that as many percent do not exceed."""
+    ordered = sorted(durations_ns)
+    last = len(ordered) - 1
+    return {
+        "num_calls": len(ordered),
+        "total_ns": sum(ordered),
+        "mean_ns": sum(ordered) / len(ordered),
+        "p50_ns": ordered[min(last, (len(ordered) * 50 + 99) // 100 - 1)],
+        "p95_ns": ordered[min(last, (len(ordered) * 95 + 99) // 100 - 1)],
+        "max_ns": ordered[last],
+    }

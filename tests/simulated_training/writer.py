@@ -1,0 +1,222 @@
+"""What programs are written with: operators, launches and collectives of one rank, and how long they take."""
+
+import json
+import random
+from functools import lru_cache
+
+from simulated_training.actions import (
+    Allocate,
+    Close,
+    Launch,
+    Open,
+    RecordEvent,
+    StartRecording,
+    Submit,
+    Synchronize,
+    WaitForEvent,
+    Work,
+)
+from simulated_training.engine import Action, CallKey, Kernel
+from simulated_training.groups import POINT_TO_POINT, Collective, Group
+from simulated_training.settings import Fault, FaultKind, Ideal, Settings
+
+COMPUTE = "7"
+GLOO = "gloo"
+
+PYTHON_NS = 3_000
+"""What Python takes between two operators."""
+BEFORE_NS, AFTER_NS = 1_500, 700
+"""What an operator takes on the host around what it does."""
+LAUNCH_NS, LATENCY_NS = 3_800, 4_700
+EVENT_NS = 900
+SYNC_NS = 2_500
+SUBMIT_NS = 20_000
+
+_TYPES = {"bfloat16": "c10::BFloat16", "float32": "float", "float64": "double"}
+_PRODUCTS = {
+    "bfloat16": "ampere_bf16_s16816gemm_bf16_128x64_ldg8_f2f_stages_32x6_tn",
+    "float32": "ampere_sgemm_128x64_tn",
+    "float64": "ampere_dgemm_128x64_tn",
+}
+_ELEMENTWISE = "void at::native::vectorized_elementwise_kernel<4, at::native::{}, std::array<char*, 2ul>>(int)"
+
+
+@lru_cache(maxsize=1_000)
+def _shapes_text(shapes: tuple[tuple[int, ...], ...], dtype: str) -> str:
+    return f'"Input Dims": {json.dumps(shapes)}, "Input type": {json.dumps([dtype] * len(shapes))}'
+
+
+class _Closing:
+    """Closes a span where its `with` ends."""
+
+    def __init__(self, actions: list[Action]) -> None:
+        self._actions = actions
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *_: object) -> None:
+        self._actions.append(Close())
+
+
+class Writer:
+    """Writes the actions of one rank, step by step. What is drawn by chance is the same with and without a fault."""
+
+    def __init__(self, settings: Settings, rank: int, groups: list[Group]) -> None:
+        self.settings, self.rank = settings, rank
+        self.world, *others = groups
+        self.groups = [group for group in others if rank in group.ranks]
+        self.actions: list[Action] = []
+        self.calls_to_miss = 0
+        """How many collectives go by before the recording starts, where it starts late."""
+        self._closing = _Closing(self.actions)
+        self._sequences: dict[str, int] = {}
+        self.begin_step(0)
+
+    def begin_step(self, step: int) -> None:
+        """From here on, durations and faults are this step's."""
+        settings = self.settings
+        self.step = step
+        self._draw = random.Random((settings.seed * 100_003 + self.rank) * 100_003 + step)
+        self._shared = random.Random(settings.seed * 100_003 + step)
+        self._faults = {fault.kind: fault for fault in settings.faults_at(self.rank, step)}
+        self._faster = dict(settings.faster) if step >= settings.first_step else {}
+        self._dtype = "bfloat16" if settings.has_device else "float32"
+        for kind in ("float32", "float64"):
+            if kind in self._faults:
+                self._dtype = kind
+
+    def fault(self, kind: FaultKind) -> Fault | None:
+        """The fault of this kind that strikes this rank in this step."""
+        return self._faults.get(kind)
+
+    def cost_ns(self, kind: FaultKind) -> int:
+        """What the fault of this kind costs, where it strikes; else nothing."""
+        fault = self._faults.get(kind)
+        return fault.cost_ns if fault else 0
+
+    def is_ideal(self, what: Ideal) -> bool:
+        return self.settings.is_ideal(what, self.step)
+
+    def vary(self, duration_ns: float) -> int:
+        """A duration as it is this time."""
+        return int(duration_ns * (1 + self.settings.noise * (2 * self._draw.random() - 1)))
+
+    # -- on the host
+
+    def add(self, *actions: Action) -> None:
+        self.actions.extend(actions)
+
+    def span(self, name: str, category: str = "cpu_op", args: str = "", phase: str | None = None) -> _Closing:
+        """A span, for as long as the `with` lasts."""
+        self.add(Open(name, category, args, phase))
+        return self._closing
+
+    def frame(self, name: str) -> _Closing:
+        """A Python function, where stacks are recorded."""
+        return self.span(name, "python_function") if self.settings.has_stacks else _Closing([])
+
+    def python(self) -> None:
+        """The loop goes on to its next operator."""
+        duration_ns = self.vary(PYTHON_NS) + self.cost_ns("slow_python")
+        self.add(Work(0 if self.is_ideal("python") else duration_ns))
+
+    def operator(self, *names: str, kernel: Kernel, phase: str | None = None, args: str = "", keeps: str = "") -> None:
+        """Operators, one inside the other, of which the innermost does something: on the device, else by itself.
+
+        ``keeps`` is a name for the memory that it takes.
+        """
+        for name in names:
+            self.add(Open(name, "cpu_op", args, phase if name is names[0] else None), Work(self.vary(BEFORE_NS)))
+        if keeps and self.settings.has_memory:
+            self.add(Allocate(keeps, 8_000_000))
+        speed = max(self._faster.get(name, 1.0) for name in (*names, kernel.name))
+        kernel = kernel._replace(duration_ns=int(kernel.duration_ns / speed))
+        if self.settings.has_device:
+            self.launch("cudaLaunchKernel", kernel)
+        else:
+            self.add(Work(kernel.duration_ns))
+        for _ in names:
+            self.add(Work(AFTER_NS), Close())
+
+    def shapes(self, *shapes: tuple[int, ...]) -> str:
+        """The shapes of an operator's arguments, as Kineto shows them, where they are recorded."""
+        return _shapes_text(shapes, _TYPES[self._dtype]) if self.settings.has_shapes else ""
+
+    # -- on the device
+
+    def product(self, duration_ns: float, *, flops: int | None = None) -> Kernel:
+        """A product of matrices. What a slow device takes more is spread over all products of a step."""
+        late_ns = self.cost_ns("late_device") // (3 * self.settings.layers)
+        extra_ns = self.cost_ns("float32") + self.cost_ns("float64") + late_ns
+        shown = flops if self.settings.has_shapes else None
+        kernel = Kernel(_PRODUCTS[self._dtype], "kernel", "compute", self.vary(duration_ns) + extra_ns, flops=shown)
+        return kernel._replace(gap_ns=kernel.gap_ns + self.cost_ns("idle_gaps"))
+
+    def elementwise(self, what: str, duration_ns: float) -> Kernel:
+        """A kernel that does the same to each element."""
+        return Kernel(_ELEMENTWISE.format(what), "kernel", "compute", self.vary(duration_ns))
+
+    def launch(self, name: str, *kernels: Kernel, stream: str = COMPUTE) -> None:
+        duration_ns = self.vary(LAUNCH_NS) + self.cost_ns("slow_launches")
+        latency_ns = self.vary(LATENCY_NS)
+        self.add(Launch(name, stream, kernels, 0 if self.is_ideal("launch") else duration_ns, latency_ns))
+
+    # -- between streams and ranks
+
+    def wait_for(self, group: Group) -> None:
+        """What is computed from here on waits for what the group has been given so far."""
+        self.wait_for_event(self.event_of(group))
+
+    def event_of(self, group: Group) -> str:
+        """The event that stands for all that the group has been given so far."""
+        self.add(RecordEvent(f"group {group.name}", group.stream, EVENT_NS))
+        return f"group {group.name}"
+
+    def wait_for_event(self, event: str, stream: str = COMPUTE) -> None:
+        self.add(WaitForEvent(event, stream, EVENT_NS))
+
+    def collective(self, collective: Collective, group: Group, size: int, phase: str | None = None) -> None:
+        """This rank's part in a call of a group; it waits for what the compute stream has been given so far."""
+        num_elements = 1_000_000 * (size + 1)
+        kernel = self._part(collective, group, num_elements)
+        if not self.settings.has_device:
+            with self.span(collective.operator, args=self.shapes((num_elements,)), phase=phase):
+                self.add(Work(BEFORE_NS), Submit(GLOO, kernel, SUBMIT_NS), Work(AFTER_NS))
+            return
+        sequence = kernel.call.sequence if kernel.call and self.settings.has_sequence else None
+        said = group.args(collective, self.rank, num_elements, sequence)
+        with self.span(collective.operator, phase=phase), self.span("record_param_comms", args=said):
+            with self.span(collective.annotation, "user_annotation", self.shapes((num_elements,))):
+                self.add(RecordEvent("compute", COMPUTE, EVENT_NS))
+                self.wait_for_event("compute", group.stream)
+                shown = said if self.settings.has_kernel_args else ""
+                self.launch("cudaLaunchKernelExC", kernel._replace(args=shown), stream=group.stream)
+                self.add(Work(AFTER_NS))
+            self._miss_call()
+
+    def _part(self, collective: Collective, group: Group, num_elements: int) -> Kernel:
+        settings = self.settings
+        sequence = self._sequences[group.name] = self._sequences.get(group.name, 0) + 1
+        name = "send" if collective.name in POINT_TO_POINT else collective.name
+        transfer_ns, jitter_ns = self._transfer_ns(), self._draw.randint(0, settings.jitter_ns)
+        if settings.has_device:
+            call = CallKey(group.name, sequence, name, group.num_bytes(collective, num_elements), group.ranks)
+            return Kernel(collective.kernel, "kernel", "communication", transfer_ns, call=call, jitter_ns=jitter_ns)
+        element_bytes = 8 if self._dtype == "float64" else 4
+        call = CallKey(group.name, sequence, name, element_bytes * num_elements, group.ranks)
+        annotation, args = collective.annotation.replace("nccl", "gloo"), self.shapes((num_elements,))
+        return Kernel(annotation, "user_annotation", "gloo", transfer_ns, args=args, call=call, jitter_ns=jitter_ns)
+
+    def _transfer_ns(self) -> int:
+        """How long a call takes once all have come to it: the same for all ranks, whose draws are the same."""
+        # The stages of a pipeline make different calls, and so would draw differently.
+        varied = 1.0 if self.settings.layout == "pipeline" else 0.5 + self._shared.random()
+        transfer_ns = int(self.settings.step_ns * 0.015 * varied) + self.cost_ns("slow_network")
+        return 0 if self.is_ideal("transfer") else transfer_ns
+
+    def _miss_call(self) -> None:
+        """Where the recording starts late, it starts after this call has ended, if it is the last one to be missed."""
+        if self.calls_to_miss:
+            self.calls_to_miss -= 1
+            if not self.calls_to_miss:
+                self.add(Synchronize("cudaDeviceSynchronize", SYNC_NS), StartRecording())

@@ -1,0 +1,75 @@
+"""analysis/replay.py: the replay in C and its twin in Python, on any graph."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kinetoscope.recording.recorder_choice import IS_PURE
+
+pl = pytest.importorskip("polars")
+
+from kinetoscope.analysis.replay import DROPPED, replay_times  # noqa: E402
+
+both = pytest.mark.parametrize(
+    "pure", [True, pytest.param(False, marks=pytest.mark.skipif(IS_PURE, reason="no module in C, or not wanted"))]
+)
+
+
+def replayed(times, edges, *, pure=False):
+    """The new times; an edge is its source, its target, its weight and its weight after the change."""
+    frame = pl.DataFrame(edges, schema=["source", "target", "weight", "changed"], orient="row")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KINETOSCOPE_PURE", "1" if pure else "0")
+        return replay_times(pl.Series(times, dtype=pl.Int64), frame).to_list()
+
+
+@both
+def test_a_moment_comes_as_much_earlier_as_what_it_waited_for(pure):
+    fetch, launch, kernel_end = 0, 10, 25
+    edges = [(0, 1, 10, 4), (1, 2, 12, 12)]  # the kernel began 3 after its launch, which nothing explains
+    assert replayed([fetch, launch, kernel_end], edges, pure=pure) == [0, 4, 19]
+
+
+@both
+def test_a_moment_waits_for_the_last_of_several(pure):
+    edges = [(0, 2, 5, 5), (1, 2, 0, 0), (0, 1, 20, 1)]
+    assert replayed([0, 20, 20], edges, pure=pure) == [0, 1, 5]
+
+
+@both
+def test_an_edge_that_is_gone_asks_for_nothing(pure):
+    assert replayed([0, 50, 60], [(0, 2, 10, 10), (1, 2, 10, DROPPED)], pure=pure) == [0, 50, 10]
+
+
+@both
+def test_moments_that_wait_for_each_other_are_an_error(pure):
+    with pytest.raises(ValueError):
+        replayed([0, 0], [(0, 1, 0, 0), (1, 0, 0, 0)], pure=pure)
+
+
+@pytest.mark.skipif(IS_PURE, reason="no module in C, or not wanted")
+def test_an_edge_from_nowhere_is_an_error():
+    with pytest.raises(ValueError, match="no node"):
+        replayed([0, 0], [(0, 7, 0, 0)])
+
+
+@st.composite
+def graphs(draw):
+    times = sorted(draw(st.lists(st.integers(0, 1000), min_size=1, max_size=12)))
+    places = st.integers(0, len(times) - 1)
+    pairs = (
+        draw(st.lists(st.tuples(places, places).filter(lambda pair: pair[0] < pair[1]), max_size=20))
+        if len(times) > 1
+        else []
+    )
+    changed = st.integers(0, 200) | st.just(DROPPED)
+    return times, [(source, target, draw(st.integers(0, 200)), draw(changed)) for source, target in pairs]
+
+
+@pytest.mark.skipif(IS_PURE, reason="no module in C, or not wanted")
+@given(graphs())
+def test_both_replays_agree_and_change_nothing_without_a_change(graph):
+    times, edges = graph
+    assert replayed(times, edges) == replayed(times, edges, pure=True)
+    same = [(source, target, weight, weight) for source, target, weight, _ in edges]
+    assert replayed(times, same) == times

@@ -1,0 +1,63 @@
+"""`kinetoscope summary`: one screen about where the time of a run went."""
+
+import json
+
+import pytest
+
+from kinetoscope.cli import main
+from simulated_training import Fault, Settings, simulate
+
+pytest.importorskip("polars")
+
+
+@pytest.fixture(scope="module")
+def traces(tmp_path_factory):
+    """Four ranks, of which rank 2 is late in every third step."""
+    folder = tmp_path_factory.mktemp("traces")
+    late = Fault(kind="late_host", ranks=(2,), cost_ns=3_000_000, every=3)
+    simulate(Settings(num_ranks=4, num_steps=12, faults=(late,))).write(folder)
+    return folder
+
+
+def test_the_screen_names_the_late_rank_and_what_a_step_would_gain(traces, capsys):
+    assert main(["summary", "--no-cache", str(traces)]) == 0
+    screen = capsys.readouterr().out
+    assert "4 ranks of 4, 12 steps" in screen
+    assert "Rank 2 is late (host) in every 3rd step" in screen
+    assert "rank 2 on time" in screen
+    assert "aten::mm" in screen
+
+
+def test_json_has_all_rows_of_the_ranks_that_were_asked_for(traces, capsys):
+    assert main(["summary", "--no-cache", "--json", "--ranks", "0,2-3", str(traces)]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["schema"] == 1
+    assert [row["rank"] for row in report["ranks"]] == [0, 2, 3]
+    assert {row["rank"] for row in report["steps"]} == {0, 2, 3}
+
+
+def test_ranks_that_cannot_be_read_are_an_error_that_says_how_to_write_them(traces, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["summary", "--ranks", "0-x", str(traces)])
+    assert ended.value.code == 2
+    assert "0,4-7" in capsys.readouterr().err
+
+
+def test_a_trace_without_steps_or_operators_has_a_summary_too(tmp_path, capsys):
+    trace = tmp_path / "one.json"
+    trace.write_text(
+        '{"traceEvents": [{"ph": "X", "name": "a", "pid": 1, "tid": 1, "ts": 1, "dur": 2}]}', encoding="utf-8"
+    )
+    assert main(["summary", "--no-cache", str(trace)]) == 0
+    assert "no step was recorded" in capsys.readouterr().out
+
+
+def test_names_cannot_steer_the_terminal(tmp_path, capsys):
+    trace = tmp_path / "one.json"
+    name = "\\u001b[31m[bold]red[/bold]"
+    event = f'{{"ph": "X", "cat": "cpu_op", "name": "{name}", "pid": 1, "tid": 1, "ts": 1, "dur": 2}}'
+    trace.write_text(f'{{"traceEvents": [{event}]}}', encoding="utf-8")
+    assert main(["summary", "--no-cache", str(trace)]) == 0
+    screen = capsys.readouterr().out
+    assert "\x1b" not in screen
+    assert "\\x1b[31m[bold]red[/bold]" in screen
