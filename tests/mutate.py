@@ -36,7 +36,8 @@ NUM_WORKERS = 2
 OPTIONS = ["-q", "-x", "-p", "no:cacheprovider", "--timeout", "60", "--hypothesis-profile", "first-failure"]
 # A change may make any process run forever, also one that a test has started.
 RUN_TESTS = """
-import os, resource, sys
+import os, resource, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # of a job in the background it is ignored
 resource.setrlimit(resource.RLIMIT_CPU, (300, 300))
 sys.path[0] = os.path.abspath("src")
 import pytest

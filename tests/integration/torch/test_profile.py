@@ -8,6 +8,7 @@ import warnings
 import pytest
 import torch
 import torch.profiler
+from torch.autograd.profiler import KinetoStepTracker
 
 from kinetoscope.errors import ProfilerStateError, ScheduleError
 from kinetoscope.torch import _WARNINGS_SHOWN as WARNINGS_SHOWN
@@ -353,6 +354,14 @@ def test_the_trace_id_of_each_window_comes_from_the_callback():
     )
     assert windows == ["a", "b", "c"]
     assert profiler.custom_trace_id_callback() == "d"
+
+
+@pytest.mark.parametrize(("daemon", "num_counted"), [("1", 5), ("", 0)])
+def test_steps_are_counted_for_kinetos_daemon_and_for_nobody_else(monkeypatch, daemon, num_counted):
+    monkeypatch.setenv("KINETO_USE_DAEMON", daemon)
+    before = KinetoStepTracker.current_step()
+    run(schedule(wait=9, warmup=1, active=1), 5)
+    assert KinetoStepTracker.current_step() - before == num_counted
 
 
 @pytest.mark.parametrize(("num_steps", "acc_events", "num_warnings"), [(1, False, 0), (6, False, 1), (6, True, 0)])
