@@ -36,6 +36,7 @@ demo: $(VENV)/demo.stamp  ## Profile a real two-rank training run into runs/digi
 	OMP_NUM_THREADS=1 KINETO_LOG_LEVEL=99 TORCH_CPP_LOG_LEVEL=ERROR $(BIN)/torchrun --standalone --nproc-per-node 2 examples/train_digits.py
 	$(BIN)/kinetoscope check runs/digits/traces
 	$(BIN)/kinetoscope info --no-cache runs/digits/traces/merged_trace.json
+	$(BIN)/kinetoscope summary --no-cache runs/digits
 
 test: $(VENV)/test.stamp  ## Run all tests
 	$(PYTEST)
