@@ -12,7 +12,7 @@ TORCH_TESTS := tests/unit/torch tests/integration/torch tests/integration/test_t
 # More processes than cores: many tests wait. Files run in the order of their names: the long ones of tests/integration first.
 PYTEST := $(BIN)/python -m pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder
 # Tests of code that exists in C and in Python, and so must pass with both.
-TWINS := $(addprefix tests/unit/,clock formats handlers live merge recording sources table torch writing) tests/unit/test_native.py tests/integration/torch \
+TWINS := $(addprefix tests/unit/,formats handlers live merge recording table torch) tests/unit/test_native.py tests/integration/torch \
 	$(addprefix tests/integration/test_,damaged_live_folders.py endings.py kills.py live_folder.py long_window.py merge_command.py \
 	recover.py short_threads.py torch_profiler.py)
 C_FILES := $(wildcard src/native/*.[ch] src/native/*/*.[ch] src/native/*/*.cpp)
@@ -36,6 +36,7 @@ demo: $(VENV)/demo.stamp  ## Profile a real two-rank training run into runs/digi
 	OMP_NUM_THREADS=1 KINETO_LOG_LEVEL=99 TORCH_CPP_LOG_LEVEL=ERROR $(BIN)/torchrun --standalone --nproc-per-node 2 examples/train_digits.py
 	$(BIN)/kinetoscope check runs/digits/traces
 	$(BIN)/kinetoscope info --no-cache runs/digits/traces/merged_trace.json
+	$(BIN)/kinetoscope summary --no-cache runs/digits
 
 test: $(VENV)/test.stamp  ## Run all tests
 	$(PYTEST)

@@ -8,7 +8,7 @@ from kinetoscope.formats.chrome_scan import ChromeScan, Scanner, TwinScanner, de
 from kinetoscope.formats.compression import UnpackedStream
 from kinetoscope.table.events import block_frame, build_events
 
-SCANNERS = {"native": new_scanner, "twin": TwinScanner}
+SCANNERS = {"native": new_scanner, "pure": TwinScanner}
 
 
 class Reading(NamedTuple):

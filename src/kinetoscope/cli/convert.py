@@ -55,7 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
         require_free((target for _, target in pairs), force=arguments.force)
         notes = work_on_each("converting", _convert_one, pairs, arguments.jobs, lambda pair, _: pair[1])
         converted = [(source, target, said) for (source, target), said in zip(pairs, notes, strict=True)]
-        _tell(converted, files, arguments)
+        _print_result(converted, files, arguments)
     return 0
 
 
@@ -86,7 +86,9 @@ def _convert_one(pair: tuple[Path, Path], on_progress: Progress) -> list[str]:
         return [*convert_parquet(source, between, on_bytes), *convert_trace(between, target, on_progress)]
 
 
-def _tell(converted: list[tuple[Path, Path, list[str]]], files: TraceInputs, arguments: argparse.Namespace) -> None:
+def _print_result(
+    converted: list[tuple[Path, Path, list[str]]], files: TraceInputs, arguments: argparse.Namespace
+) -> None:
     stream = sys.stderr if arguments.output == "-" else sys.stdout
     if arguments.json:
         rows = [

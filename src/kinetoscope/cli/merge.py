@@ -100,7 +100,7 @@ def run(arguments: argparse.Namespace) -> int:
         report = _merge(arguments, arguments.wait, on_progress)
         if arguments.again_if_left is not None and is_left():  # the run has ended meanwhile and saved more
             report = _merge(arguments, arguments.again_if_left, on_progress)
-    _tell(report, arguments)
+    _print_result(report, arguments)
     if report and arguments.upload_if_left and is_left():
         _upload(arguments)
     return 0
@@ -167,7 +167,7 @@ def _numbers(text: str) -> range | list[int]:
     return numbers
 
 
-def _tell(report: MergeReport | None, arguments: argparse.Namespace) -> None:
+def _print_result(report: MergeReport | None, arguments: argparse.Namespace) -> None:
     stream = sys.stderr if arguments.output == "-" else sys.stdout
     if arguments.json:
         said = dataclasses.asdict(report) | {"output": str(report.output)} if report else None

@@ -82,7 +82,7 @@ def collect_chrome(
     streamed = stream_chrome(name, taker, on_bytes=on_bytes)
     if not taker.events and (NOT_STRICT in streamed.repairs or taker.num_stray):
         raise nothing_left(name)
-    if (taker.events or streamed.num_strangers) and not any(map(has_phase, taker.events)):
+    if (taker.events or streamed.num_non_objects) and not any(map(has_phase, taker.events)):
         raise without_events(name)
     return _settled(ChromeTrace(name, streamed.header, 0, taker.events, False, streamed.repairs))
 
@@ -143,7 +143,7 @@ def require_event(path: str | os.PathLike[str]) -> None:
         return
     if NOT_STRICT in streamed.repairs:
         raise nothing_left(name)
-    if taker.num_entries or streamed.num_strangers:
+    if taker.num_entries or streamed.num_non_objects:
         raise without_events(name)
 
 

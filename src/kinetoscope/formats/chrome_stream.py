@@ -127,7 +127,7 @@ class StreamedTrace:
     repairs: list[str] = field(default_factory=list)
     is_strict: bool = True
     """Whether its events are valid JSON."""
-    num_strangers: int = 0
+    num_non_objects: int = 0
     """How many entries are not objects, so not events."""
 
 
@@ -195,7 +195,7 @@ class ChromeStream:
         self._has_events = False
         self._waste_left = _MOST_WASTE
         self._damages: Counter[int] = Counter()
-        self._num_stray = self._num_strangers = self._num_skipped = 0
+        self._num_stray = self._num_non_objects = self._num_skipped = 0
 
     def read(self, on_header: Callable[[dict[str, Any]], None] | None = None) -> StreamedTrace:
         """Reads the whole trace. Raises `TraceFileError` when it is empty, binary or no trace."""
@@ -401,7 +401,7 @@ class ChromeStream:
             self._count_waste()
             self._skip_ahead()
         if not isinstance(event, dict):
-            self._num_strangers += 1
+            self._num_non_objects += 1
         elif not self._taker.take_odd(event, text):
             has_times = event_to_nanoseconds({key: event[key] for key in ("ts", "dur") if key in event}, 0)
             self._damages[Damage.LOST if has_times else Damage.TIMELESS] += 1
@@ -442,7 +442,7 @@ class ChromeStream:
             self._trace.header |= self._read_fields(members)
 
     def _report(self, is_closed: bool) -> None:
-        self._trace.is_strict, self._trace.num_strangers = self._is_strict, self._num_strangers
+        self._trace.is_strict, self._trace.num_non_objects = self._is_strict, self._num_non_objects
         sentences = {
             self._stream.damage: bool(self._stream.damage),
             NOT_STRICT: not self._is_strict or not is_closed,
@@ -456,7 +456,7 @@ class ChromeStream:
             "Bytes that are not UTF-8 were replaced in {} events.": self._damages[Damage.NOT_UTF8],
             "{} pieces that are not a complete event were left out.": self._damages[Damage.LOST],
             "{} bytes among them were skipped, because almost nothing in them could be read.": self._num_skipped,
-            "{} entries that are not events were left out.": self._num_strangers,
+            "{} entries that are not events were left out.": self._num_non_objects,
             "{} events whose time is not a number were left out.": self._damages[Damage.TIMELESS],
             "{} commas between events were missing or too many.": self._num_stray + self._taker.num_stray,
         }

@@ -206,8 +206,8 @@ class LiveFolder:
         if not self._said:
             self._said = True
             _log.warning(
-                "The live folder %s cannot be used: %s. What is recorded from here on stays in memory until it is "
-                "saved, and a kill would lose it. Choose another place with live_folder=.",
+                "The live folder %s cannot be used: %s. From now on, records stay in memory until they are saved, "
+                "and a kill would lose them. Choose another folder with live_folder=.",
                 path,
                 error.strerror or error,
             )

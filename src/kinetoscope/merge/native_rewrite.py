@@ -181,7 +181,7 @@ class Survey:
         """Raises `TraceFileError` if there are no events, or if the file is no trace."""
         if not self.num_events and (NOT_STRICT in self.trace.repairs or self.num_stray):
             raise nothing_left(path)
-        if not self.has_phases and (self.num_events or self.trace.num_strangers):
+        if not self.has_phases and (self.num_events or self.trace.num_non_objects):
             raise without_events(path)
 
     def counts(self) -> dict[str, int]:

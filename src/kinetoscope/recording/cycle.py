@@ -26,16 +26,16 @@ class Contributions:
     """The trace files that sources add to the cycle with that number, on the writer thread, before handlers get it.
 
     When every handler has taken the cycle, the files in ``temporary`` are deleted and the functions in ``afterwards``
-    called. ``again`` holds functions of sources that failed to add a file and are called again; ``untold`` holds pairs
-    of a handler and a file that it failed to take.
+    called. ``to_retry`` holds functions of sources that failed to add a file and are called again; ``not_taken`` holds
+    pairs of a handler and a file that it failed to take.
     """
 
     cycle: int = 0
     files: list[Path] = field(default_factory=list)
     temporary: list[Path] = field(default_factory=list)
     afterwards: list[Callable[[], object]] = field(default_factory=list)
-    again: list[Callable[["Contributions"], object]] = field(default_factory=list)
-    untold: list[tuple[Any, Path]] = field(default_factory=list)
+    to_retry: list[Callable[["Contributions"], object]] = field(default_factory=list)
+    not_taken: list[tuple[Any, Path]] = field(default_factory=list)
 
     def add_temporary(self, file: Path) -> None:
         """Adds a file that is deleted when the cycle is saved."""

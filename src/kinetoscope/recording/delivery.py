@@ -36,7 +36,7 @@ class Save:
     def is_to_try(self) -> bool:
         """Whether trying (again) may help."""
         contributions = self.cycle.contributions
-        return bool(self.waiting or contributions.again or contributions.untold)
+        return bool(self.waiting or contributions.to_retry or contributions.not_taken)
 
     @property
     def is_for_recover(self) -> bool:
@@ -178,7 +178,7 @@ class Delivery:
     def _give(self, save: Save, is_last: bool) -> None:
         contributions = save.cycle.contributions
         self._contribute_again(contributions)
-        if contributions.again and not is_last:
+        if contributions.to_retry and not is_last:
             return
         self._forget(contributions)
         save.num_records = sum(thread.num_records for thread in save.cycle.threads)
@@ -224,13 +224,13 @@ class Delivery:
     def _tell_of_file(self, handler: TraceHandler, file: Path, to: Contributions) -> None:
         is_taken = self._tell(handler, f"take over {file}", handler.process_chrome_json_trace_file, file)
         if not is_taken and not self._guard.is_off(handler):
-            to.untold.append((handler, file))
+            to.not_taken.append((handler, file))
 
     def _contribute_again(self, to: Contributions) -> None:
-        makes, told = list(to.again), list(to.untold)
-        to.again.clear()
-        to.untold.clear()
-        for handler, file in told:
+        makes, not_taken = list(to.to_retry), list(to.not_taken)
+        to.to_retry.clear()
+        to.not_taken.clear()
+        for handler, file in not_taken:
             self._tell_of_file(handler, file, to)
         for make in makes:
             self._held.remove((make, to))
@@ -239,15 +239,18 @@ class Delivery:
     def _hold(self, make: Make, to: Contributions, error: BaseException) -> None:
         """Keeps what a source could not write, to try again; only the last few, because they are in memory."""
         self._say_once("A source could not write its trace", error)
-        to.again.append(make)
+        to.to_retry.append(make)
         self._held.append((make, to))
         if len(self._held) > _MOST_HELD:
             lost, contributions = self._held.pop(0)
-            contributions.again.remove(lost)
-            _log.error("A trace of a source is lost: it could not be written, and %d later ones wait.", _MOST_HELD)
+            contributions.to_retry.remove(lost)
+            _log.error(
+                "A trace of a source is lost: it could not be written, and only the last %d such traces are kept.",
+                _MOST_HELD,
+            )
 
     def _forget(self, contributions: Contributions) -> None:
-        contributions.again.clear()
+        contributions.to_retry.clear()
         self._held = [(make, to) for make, to in self._held if to is not contributions]
 
     # -- calls ------------------------------------------------------------------------------------------------
@@ -276,8 +279,8 @@ class Delivery:
         if (key or what) not in self._said:
             self._said.add(key or what)
             _log.error(
-                "%s: %s: %s. What was recorded is kept, within live_bytes_max, and tried again with each cycle to come "
-                "and at the end of the run.",
+                "%s: %s: %s. What was recorded is kept, within live_bytes_max, and saved with the next cycle or at the "
+                "end of the run, if that succeeds then.",
                 what,
                 type(error).__name__,
                 str(error).rstrip("."),

@@ -20,7 +20,7 @@ from kinetoscope.live.own_folder import LiveFolder, TemporaryFiles
 from kinetoscope.recording.clock_comparison import ClockComparison
 from kinetoscope.recording.contract import Guard, run_folder_of
 from kinetoscope.recording.delivery import Delivery
-from kinetoscope.recording.process import give_signal_back, on_main_thread, take_signal
+from kinetoscope.recording.process import on_main_thread, restore_signal, take_signal
 from kinetoscope.recording.schedule import CyclicSchedule
 from kinetoscope.training.wording import counted
 
@@ -57,7 +57,7 @@ class Ending:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._holds_back:
-            give_signal_back(signal.SIGINT, self._on_signal, signal.default_int_handler)
+            restore_signal(signal.SIGINT, self._on_signal, signal.default_int_handler)
         raised, self._raised = self._raised, None
         if raised is None and self._holds_back and self.is_hurried:
             raised = KeyboardInterrupt()

@@ -177,8 +177,8 @@ class NativeSpan(_native.Span):
 
 def _warn_of_full_spool(folder: str, error: OSError) -> None:
     this_process.once.warn(
-        "Cannot put filled chunks aside in %s: %s. They stay as they are until they are saved; once they take "
-        "live_bytes_max, what is recorded is dropped, and counted in the trace.",
+        "Filled chunks cannot be packed into a file in %s: %s. They stay unpacked until they are saved. Once they take "
+        "live_bytes_max, new records are dropped, and the trace says how many.",
         folder,
         error.strerror or error,
         about=("chunks", folder),
@@ -189,7 +189,7 @@ def _report_dropped(threads: list[ThreadRecords]) -> list[ThreadRecords]:
     num_dropped = sum(thread.num_dropped for thread in threads)
     if num_dropped:
         _log.warning(
-            "%s found no space, and the trace that is saved now lacks them: what was not saved yet took all of "
+            "%s found no space and will be missing in the trace that is saved now, because unsaved records took all of "
             "live_bytes_max. Save more often, record less, or raise live_bytes_max.",
             counted(num_dropped, "record"),
         )

@@ -55,15 +55,15 @@ class Process:
         """The run that has begun and not ended, or None."""
         self._termination: TerminationHandler | None = None
 
-    def lend_to(self, run: ActiveRun) -> None:
+    def make_active(self, run: ActiveRun) -> None:
         """Makes ``run`` the active run, which is saved on SIGTERM and at the exit of the interpreter."""
         self.run = run
         self._termination = TerminationHandler(run.save_on_signal)
         self._termination.install()
         atexit.register(run.save_at_exit)
 
-    def take_back_from(self, run: ActiveRun) -> None:
-        """Undoes `lend_to`, unless another run is active by now. A SIGTERM that waited takes effect."""
+    def make_inactive(self, run: ActiveRun) -> None:
+        """Undoes `make_active`, unless another run is active by now. A SIGTERM that waited takes effect."""
         atexit.unregister(run.save_at_exit)
         if self.run is run and self._termination is not None:
             self.run = None
@@ -113,7 +113,7 @@ class TerminationHandler:
     def remove(self) -> None:
         """Restores the default handler, unless other code has replaced ours since."""
         if self._installed and on_main_thread():
-            give_signal_back(signal.SIGTERM, self._on_signal, signal.SIG_DFL)
+            restore_signal(signal.SIGTERM, self._on_signal, signal.SIG_DFL)
             self._installed = False
         if self._pending is not None:
             os.kill(os.getpid(), self._pending)
@@ -141,7 +141,7 @@ def take_signal(number: int, handler: Callable[[int, FrameType | None], None]) -
     return True
 
 
-def give_signal_back(number: int, handler: Callable[[int, FrameType | None], None], before: Any) -> None:
+def restore_signal(number: int, handler: Callable[[int, FrameType | None], None], before: Any) -> None:
     """Restores the handler from ``before``, unless other code has replaced our ``handler`` since."""
     if signal.getsignal(number) == handler:
         signal.signal(number, before)

@@ -95,8 +95,8 @@ class NameTable:
         """What a name becomes when there are no numbers left for new names."""
         if len(self.names) == MOST_NAMES:
             _log.warning(
-                "%d different names were recorded; %r is one more. From here on the digits of new names become #. Use "
-                "one name, and put what changes into a counter.",
+                "%d different names were recorded; %r is one more. From now on, digits in new names become #. Use one "
+                "name, and put what changes into a counter.",
                 MOST_NAMES,
                 name,
             )

@@ -67,7 +67,7 @@ def warn_if_pure() -> None:
     if IS_PURE:
         was_asked_for = "KINETOSCOPE_PURE" in os.environ
         this_process.once.warn(
-            "Recording with the recorder in Python: a span costs about six times that of the one in C, and what is "
-            "not saved is lost if the process is killed. The one in C is built where there is a C compiler.",
+            "The recorder in Python is used: a span costs about six times as much as with the one in C, and a kill "
+            "loses unsaved records. The one in C is built at installation if there is a C compiler.",
             level=logging.INFO if was_asked_for else logging.WARNING,
         )

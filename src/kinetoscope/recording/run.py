@@ -208,7 +208,7 @@ class Run:
             self._guard(uploads, uploads.resume)
         begin_library_markers(self._recorder)
         self._phase = _Phase.RUNNING
-        this_process.lend_to(self)
+        this_process.make_active(self)
         self._clocks.begin()
         warn_if_pure()
 
@@ -391,7 +391,7 @@ class Run:
             ending.take(lambda: self._end.finish_files(is_window_open=self._window.is_open))
             ending.take(end_library_markers, self._recorder)
             self._phase = _Phase.CLOSED
-            ending.take(this_process.take_back_from, self)
+            ending.take(this_process.make_inactive, self)
 
     def _close_sources(self) -> None:
         while self._unclosed:

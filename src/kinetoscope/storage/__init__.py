@@ -1,1 +1,1 @@
-"""storage: uploads. Finished files flow in; they flow out to an object store, by a process beside training."""
+"""storage: uploads of finished files to an object store, by a process beside training."""

@@ -61,12 +61,12 @@ def import_polars() -> Any:
 
 @dataclass(slots=True)
 class Pairs:
-    """``rows`` of begins, and their ``durations``; ``num_cut`` begins have no end, ``num_stray`` ends no begin."""
+    """``rows`` of begins, their ``durations``, and how many begins have no end and ends no begin."""
 
     rows: list[int] = field(default_factory=list)
     durations: list[int] = field(default_factory=list)
-    num_cut: int = 0
-    num_stray: int = 0
+    num_lone_begins: int = 0
+    num_lone_ends: int = 0
 
 
 @dataclass(slots=True)
@@ -256,10 +256,10 @@ def _pair(trace: TraceEvents) -> None:
     pairs = pair_halves(map(_half, halves.iter_rows(named=True)), last_ns)
     durations = frame["dur"].rechunk().scatter(pairs.rows, pairs.durations)
     trace.frame = frame.with_columns(durations.alias("dur"))
-    if pairs.num_cut:
-        repairs.append(f"{pairs.num_cut} spans have no end: they were cut at the end of the trace.")
-    if pairs.num_stray:
-        repairs.append(f"{pairs.num_stray} ends have no begin: they were left out.")
+    if pairs.num_lone_begins:
+        repairs.append(f"{pairs.num_lone_begins} spans have no end: they were cut at the end of the trace.")
+    if pairs.num_lone_ends:
+        repairs.append(f"{pairs.num_lone_ends} ends have no begin: they were left out.")
 
 
 def _half(row: dict[str, Any]) -> tuple[int, Any, bool, int]:
@@ -315,9 +315,9 @@ def pair_halves(halves: Iterable[tuple[int, Hashable, bool, int]], last_ns: int)
             pairs.rows.append(begin_row)
             pairs.durations.append(time_ns - begin_ns)
         else:
-            pairs.num_stray += 1
+            pairs.num_lone_ends += 1
     for stack in stacks.values():
-        pairs.num_cut += len(stack)
+        pairs.num_lone_begins += len(stack)
         pairs.rows += [row for row, _ in stack]
         pairs.durations += [max(0, last_ns - begin_ns) for _, begin_ns in stack]
     return pairs

@@ -71,7 +71,7 @@ def summarize_trace(trace: "Trace") -> TraceSummary:
         num_counters=kinds.get("counter", 0),
         num_flows=kinds.get("flow", 0),
         num_tracks=num_tracks,
-        # Every rank has a span for each batch; torch numbers its steps anew.
+        # Every rank has a span for each batch. torch's steps, which every rank numbers itself, are counted by name.
         num_batches=(num_batches or 0) // max(1, len(trace.ranks)) or num_steps,
         categories=_categories(trace),
         repairs=trace.repairs,

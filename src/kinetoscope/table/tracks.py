@@ -1,4 +1,4 @@
-"""The tracks of a trace, as one row each, and how the spans of each track lie in one another.
+"""The tracks of a trace, as one row each, and how the spans of each track are nested.
 
 Where spans of a track overlap and neither contains the other, both are inside the innermost span that contains them.
 """

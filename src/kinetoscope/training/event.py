@@ -105,6 +105,7 @@ def wanted_events(callbacks: Iterable[object]) -> dict[Event, list[tuple[Any, Ca
 
 
 def overrides(callback: object, method: str, kind: type = Callback) -> bool:
-    """Whether ``callback`` is to be told by ``method``: it overrides that of ``kind``, or has it and is none."""
+    """Whether ``callback`` wants calls of ``method``: whether it overrides the one of ``kind``, or has it without being
+    of that kind."""
     own = getattr(type(callback), method, None) or getattr(callback, method, None)
     return callable(own) and own is not getattr(kind, method)

@@ -44,7 +44,7 @@ class RemotePlace:
     parts: tuple[str, ...]
 
     def is_below(self, other: "RemotePlace") -> bool:
-        """Whether it is ``other`` itself or lies in it."""
+        """Whether it is ``other`` itself or a place below it."""
         is_same_store = (self.scheme, self.host) == (other.scheme, other.host)
         return is_same_store and self.parts[: len(other.parts)] == other.parts
 

@@ -135,7 +135,7 @@ class Timestamp:
         )
 
     def to_next_epoch(self) -> "Timestamp":
-        """The timestamp at the start of the next epoch: one more epoch, and everything counted within it anew."""
+        """The timestamp at the start of the next epoch: one more epoch, with its counts at 0."""
         epoch, batch, _, sample, _, token, _, total, _, _ = self._fields
         return self._of((epoch + 1, batch, 0, sample, 0, token, 0, total, _ZERO, _ZERO))
 

@@ -12,6 +12,7 @@ from broken_traces import BREAKS, break_event, broken_trace
 from kinetoscope.formats import chrome_stream
 from kinetoscope.formats.chrome_scan import TwinScanner, new_scanner
 from scanning import SCANNERS, Reading, read_with
+from twins import TWINS
 
 pytest.importorskip("polars")
 
@@ -47,7 +48,7 @@ KINETO = """\
   ],"traceName": "x.json" }"""
 
 
-@pytest.fixture(params=SCANNERS)
+@pytest.fixture(params=TWINS)
 def read(request):
     def read(content: str | bytes | list | dict) -> Reading:
         if isinstance(content, (list, dict)):

@@ -13,6 +13,7 @@ import pytest
 from kinetoscope.formats.perfetto import PerfettoWriter, varint
 from kinetoscope.merge.merge_traces import merge_traces
 from trace_processor.trace_processor import load
+from twins import TWINS
 
 MOST_GROWTH_BYTES = 20_000_000  # for 30 MB more to read; AddressSanitizer keeps 8 MB of freed memory
 PEAK = """
@@ -67,7 +68,7 @@ EVENTS = [
 ]
 
 
-@pytest.fixture(params=["native", "pure"])
+@pytest.fixture(params=TWINS)
 def rewriter(request, monkeypatch) -> str:
     if request.param == "native":
         pytest.importorskip("kinetoscope._native")

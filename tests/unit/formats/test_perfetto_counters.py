@@ -14,12 +14,13 @@ from kinetoscope.merge.merge_traces import merge_traces
 from kinetoscope.merge.window import Window
 from odd_events import QUIET, places, texts, times, values
 from trace_processor.trace_processor import load
+from twins import TWINS
 
 BASE_NS = 1_790_857_026_000_000_000
 NUM_NAMES = 70_000  # more than C notes
 
 
-@pytest.fixture(params=["native", "pure"])
+@pytest.fixture(params=TWINS)
 def rewriter(request, monkeypatch) -> str:
     if request.param == "native":
         pytest.importorskip("kinetoscope._native")

@@ -17,6 +17,7 @@ from kinetoscope.formats.chrome import read_chrome
 from kinetoscope.merge.check import check_trace, repair_trace
 from odd_events import BASE_NS, QUIET, events
 from trace_processor.trace_processor import load
+from twins import TWINS
 
 OUR_BASE_NS = 795 * GRID_NS  # a base of ours stays
 MOST_BYTES = 150_000_000
@@ -29,7 +30,7 @@ print(1024 * int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_t
 """
 
 
-@pytest.fixture(params=["native", "pure"])
+@pytest.fixture(params=TWINS)
 def _rewriter(request, monkeypatch) -> str:
     if request.param == "native":
         pytest.importorskip("kinetoscope._native")

@@ -9,9 +9,10 @@ import pytest
 from kinetoscope.merge.check import check_trace, repair_trace
 from odd_events import BASE_NS
 from trace_processor.trace_processor import load
+from twins import TWINS
 
 
-@pytest.fixture(params=["native", "pure"], autouse=True)
+@pytest.fixture(params=TWINS, autouse=True)
 def _rewriter(request, monkeypatch) -> None:
     if request.param == "native":
         pytest.importorskip("kinetoscope._native")

@@ -9,11 +9,12 @@ from kinetoscope.errors import MergeError, SettingsError
 from kinetoscope.merge.merge_traces import merge_traces
 from kinetoscope.merge.window import Window
 from trace_processor.trace_processor import load
+from twins import TWINS
 
 BASE_NS = 1_790_857_026_000_000_000
 
 
-@pytest.fixture(params=["native", "pure"], autouse=True)
+@pytest.fixture(params=TWINS, autouse=True)
 def rewriter(request, monkeypatch) -> None:
     if request.param == "native":
         pytest.importorskip("kinetoscope._native")

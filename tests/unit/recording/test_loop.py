@@ -3,6 +3,7 @@
 import contextlib
 import json
 import threading
+from types import SimpleNamespace
 
 import pytest
 
@@ -582,3 +583,12 @@ def test_a_thread_that_ends_between_start_and_finish_leaves_nothing_to_a_later_o
             thread.join()
     assert len(idents) < 20, "the system has used no thread's ident again: nothing was tried"
     assert errors == []
+
+
+def test_an_object_with_a_method_of_its_own_gets_the_event_as_an_object_of_a_class_does():
+    seen = []
+    handler = SimpleNamespace(batch_end=lambda state, logger: seen.append(int(state.timestamp.batch)))
+    with Profiler(cyclic_schedule(active=2), handler) as profiler:
+        for _ in profiler.batches(range(2)):
+            pass
+    assert seen == [1, 2]

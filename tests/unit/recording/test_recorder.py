@@ -15,6 +15,7 @@ from kinetoscope.live.record import Flag, Kind
 from kinetoscope.recording import pure_recorder
 from kinetoscope.recording.recorder import INSTANT_ON_BEGIN, INSTANT_ON_END
 from kinetoscope.testing import FakeClock
+from twins import TWINS
 
 ON = 2
 
@@ -59,7 +60,7 @@ def make(kind):
     return Twin(native_recorder.NativeRecorder, native_recorder.NativeSpan)
 
 
-@pytest.fixture(params=["pure", "native"])
+@pytest.fixture(params=TWINS)
 def twin(request):
     return make(request.param)
 
