@@ -134,7 +134,10 @@ class _Events:
             device = self._rank.device
             rows.append(("process_name", device, 0, '"name": "python"'))
             rows.append(("process_labels", device, 0, f'"labels": "GPU {device}"'))
-            rows += [("thread_name", device, int(it), f'"name": "stream {it} "') for it in sorted(streams, key=int)]
+            rows += [
+                ("thread_name", device, int(stream), f'"name": "stream {stream} "')
+                for stream in sorted(streams, key=int)
+            ]
         for name, pid, tid, args in rows:
             yield (
                 f'{{"ph": "M", "name": "{name}", "ts": {_us(begin_ns)}, "pid": {pid}, "tid": {tid}, '

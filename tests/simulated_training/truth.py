@@ -415,8 +415,8 @@ def _kernel_row(spans: list[QueuedSpan]) -> Row:
     num_bytes = [span.kernel.num_bytes for span in spans]
     return {
         "kind": kernel.kind,
-        "flops": sum(it for it in flops if it is not None) if any(flops) else None,
-        "bytes": sum(it for it in num_bytes if it is not None) if None not in num_bytes else None,
+        "flops": sum(count for count in flops if count is not None) if any(flops) else None,
+        "bytes": sum(size for size in num_bytes if size is not None) if None not in num_bytes else None,
         "durations_ns": sorted(map(_length, spans)),
     } | _distribution([_length(span) for span in spans])
 
