@@ -1,6 +1,7 @@
 """Reading a live folder whose process was killed at any moment."""
 
 import os
+import threading
 
 import pytest
 
@@ -95,3 +96,43 @@ def test_a_file_that_a_worker_is_just_making_is_not_deleted(tmp_path):
         (tmp_path / name).touch()
     delete_read(tmp_path, pid, read_to_ns=1 << 60)
     assert len(list(tmp_path.iterdir())) == 3
+
+
+def test_of_a_living_worker_the_chunks_that_are_full_and_read_are_deleted_and_the_one_it_writes_into_stays(
+    tmp_path, recorder
+):
+    record(recorder, NUM)
+    num_chunks = len(list(tmp_path.glob("*.chunk")))
+    assert num_chunks > 1
+    delete_read(tmp_path, os.getpid(), read_to_ns=1)
+    assert len(list(tmp_path.glob("*.chunk"))) == num_chunks
+    delete_read(tmp_path, os.getpid(), read_to_ns=1 << 60)
+    left = values_in(tmp_path)
+    assert left == list(range(NUM - len(left), NUM))
+    assert 0 < len(left) < NUM
+
+
+def test_each_thread_has_its_own_records_and_the_span_that_it_has_open(tmp_path, recorder):
+    from kinetoscope.recording.native_recorder import NativeSpan
+
+    may_end, has_recorded = threading.Event(), threading.Event()
+
+    def work():
+        with NativeSpan(recorder, recorder.names.intern("open"), 2):
+            record(recorder, 3)
+            has_recorded.set()
+            may_end.wait(60)
+
+    thread = threading.Thread(target=work, name="other")
+    thread.start()
+    assert has_recorded.wait(60)
+    record(recorder, 2)
+    (process,) = read_live_folder(tmp_path).processes
+    may_end.set()
+    thread.join()
+    own, other = sorted(process.tracks, key=lambda track: not track.is_main)
+    assert (other.name, other.tid) == ("other", thread.native_id)
+    assert [record.end for record in own.records()] == [0, 1]
+    assert [record.end for record in other.records()] == [0, 1, 2]
+    assert own.open_spans == []
+    assert [process.names[span.name].name for span in other.open_spans] == ["open"]
