@@ -79,7 +79,17 @@ def make_hostile(run: Path, outside: Outside, seed: int) -> list[str]:
     (run / "link").symlink_to(outside.folder)
     changes = [_change_field, _change_field, _change_recipe, _add_entries, _replace, _replace, _add_name, _add_pointer]
     changes.append(_change_parquet)
-    return [chance.choice(changes)(run, outside, chance) for _ in range(NUM_CHANGES)]
+    first = _write_outside(run, outside) if seed % 2 else "nothing"
+    return [first, *(chance.choice(changes)(run, outside, chance) for _ in range(NUM_CHANGES))]
+
+
+def _write_outside(run: Path, outside: Outside) -> str:
+    """Changes where a killed run says that its traces belong: to a folder outside, which is there."""
+    [file] = run.glob("live/*/run.json")
+    said = json.loads(file.read_text())
+    said["recipes"][0]["folder"] = str(outside.folder / "folder")
+    file.write_text(json.dumps(said))
+    return f"recipe: folder={outside.folder / 'folder'}"
 
 
 def _change_field(run: Path, outside: Outside, chance: random.Random) -> str:
