@@ -170,7 +170,7 @@ static void cover(Nested *nested, OpenSpan *parent, int64_t begin, int64_t end)
     }
 }
 
-/* Whether an open span that ends at `open_end` contains neither the given span nor any later one. */
+/* Whether an open span that ends at `open_end` contains neither this span nor any later one. */
 static inline int is_over(const Nested *nested, int64_t open_end, int64_t begin, int64_t end)
 {
     return open_end <= begin || (nested->clipped_ns == NULL && open_end < end);
