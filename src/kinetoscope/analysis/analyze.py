@@ -11,8 +11,10 @@ import msgspec
 
 from kinetoscope.analysis.collectives import CollectiveRow, collective_calls, join_collectives
 from kinetoscope.analysis.dependencies import Dependencies, find_dependencies
+from kinetoscope.analysis.findings import Finding
 from kinetoscope.analysis.host_time import HostTime
 from kinetoscope.analysis.kernels import KernelRow, kernel_rows, kernel_runs
+from kinetoscope.analysis.memory import MemoryRow
 from kinetoscope.analysis.operators import OperatorRow, operator_calls, operator_rows
 from kinetoscope.analysis.ranks import RankRow, add_rank_rows, rank_rows
 from kinetoscope.analysis.replay import Change, ReplayGraph
@@ -53,6 +55,8 @@ class RunReport:
     stragglers: list[StragglerRow]
     operators: list[OperatorRow]
     kernels: list[KernelRow]
+    memory: list[MemoryRow]
+    findings: list[Finding]
     graph: ReplayGraph | None = None
 
     def saving_ns_per_step(self, change: Change) -> float | None:
@@ -62,7 +66,16 @@ class RunReport:
 
     def to_dict(self) -> dict[str, Any]:
         """The report as plain data."""
-        tables = ("ranks", "steps", "collectives", "stragglers", "operators", "kernels")
+        tables = (
+            "ranks",
+            "steps",
+            "collectives",
+            "stragglers",
+            "operators",
+            "kernels",
+            "memory",
+            "findings",
+        )
         rows = {name: [row.to_dict() for row in getattr(self, name)] for name in tables}
         return {"schema": SCHEMA, "run": self.run, **rows}
 
@@ -139,6 +152,8 @@ def join_summaries(summaries: Sequence[WindowSummary], traces: Sequence[Trace]) 
         stragglers=straggler_rows(joined.rows, steps, max((shift.bound_ns for shift in shifts.values()), default=0)),
         operators=operator_rows(pl.concat([summary.operators for summary in summaries])),
         kernels=kernel_rows(pl.concat([summary.kernels for summary in summaries])),
+        memory=[],
+        findings=[],
         graph=ReplayGraph.join([summary.dependencies for summary in summaries], joined.calls),
     )
 

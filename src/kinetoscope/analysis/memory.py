@@ -1,6 +1,7 @@
 """analysis: how much memory was allocated, and what of it grows from step to step."""
 
-from typing import TYPE_CHECKING
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
 
 from kinetoscope.analysis.window import RankWindow, place_in
 from kinetoscope.table.events import import_polars
@@ -10,6 +11,27 @@ if TYPE_CHECKING:
 
 _MEMORY = "[memory]"
 _CPU = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryRow:
+    """The memory of one device of one rank; a rank's own memory has no device. Sizes are bytes.
+
+    ``growth_bytes_per_step`` is of what is alive at the same place of each step, None where steps are too few to tell.
+    ``by_category`` and ``holders``, who allocated what grows, are pairs of a name and bytes.
+    """
+
+    rank: int | None
+    device: int | None
+    peak_bytes: int
+    peak_step: int | None
+    by_category: tuple[tuple[str, int], ...] = ()
+    growth_bytes_per_step: int | None = None
+    holders: tuple[tuple[str, int], ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """The row as plain data."""
+        return asdict(self) | {"by_category": dict(self.by_category), "holders": dict(self.holders)}
 
 
 def allocations(window: RankWindow) -> "pl.DataFrame":
