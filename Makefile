@@ -6,6 +6,7 @@ export PYTHONDONTWRITEBYTECODE =
 VENV := .venv
 BIN := $(VENV)/bin
 COMPOSER_VENV := .venv-composer
+HTA_VENV := .venv-hta
 TORCH ?= 2.15.0
 TORCH_VENV ?= .venv-torch-$(TORCH)
 TORCH_TESTS := tests/unit/torch tests/integration/torch tests/integration/test_torch_profiler.py tests/integration/test_compile.py
@@ -44,13 +45,14 @@ test: $(VENV)/test.stamp  ## Run all tests
 test-pure: $(VENV)/test.stamp  ## Run the tests of rooms that exist in C and in Python, with Python only
 	KINETOSCOPE_PURE=1 $(PYTEST) $(TWINS)
 
-test-long: $(VENV)/test.stamp  ## Run in full length the tests that `make test` shortens: faults, a stall, 64 ranks, 100 comparisons of clocks, 50 kills, 1,000 damaged and 200 hostile folders, 1,000 schedules, 500 examples of each property
+test-long: $(VENV)/test.stamp  ## Run in full length the tests that `make test` shortens: faults, a stall, 64 ranks, 100 comparisons of clocks, 50 kills, 1,000 damaged and 200 hostile folders, 1,000 schedules, 50 simulated runs of each kind, 500 examples of each property
 	KINETOSCOPE_FAULT_RUN_S=120 KINETOSCOPE_STALL_S=30 KINETOSCOPE_NUM_RANKS=64 KINETOSCOPE_CLOCK_RUNS=100 \
 	KINETOSCOPE_KILLS=50 KINETOSCOPE_MUTATED_FOLDERS=1000 KINETOSCOPE_HOSTILE_FOLDERS=200 \
 	KINETOSCOPE_SCHEDULES=1000 KINETOSCOPE_EXAMPLES=500 KINETOSCOPE_LONG_WINDOW=200000 KINETOSCOPE_GARBAGE_BYTES=6000000 \
+	KINETOSCOPE_SIMULATED_RUNS=50 \
 	$(BIN)/python -m pytest --timeout 900 tests/integration/storage/test_fault_run.py tests/integration/test_scale.py tests/integration/clock \
 		tests/integration/test_kills.py tests/integration/test_damaged_live_folders.py tests/integration/test_hostile_folders.py tests/integration/test_live_folder.py \
-		tests/integration/test_long_window.py tests/integration/torch/test_endings.py tests/unit/formats tests/unit/live tests/unit/merge tests/unit/recording tests/unit/table
+		tests/integration/test_long_window.py tests/integration/torch/test_endings.py tests/unit/analysis tests/unit/formats tests/unit/live tests/unit/merge tests/unit/recording tests/unit/table
 
 test-busy: $(VENV)/test.stamp  ## Run all tests beside four processes that keep the processors busy: no test may depend on speed
 	spinning=; for number in 1 2 3 4; do sh -c 'while :; do :; done' & spinning="$$spinning $$!"; done; \
@@ -99,6 +101,14 @@ test-composer: $(COMPOSER_VENV)/stamp  ## Run the tests of the Composer face in 
 bench-composer: $(COMPOSER_VENV)/stamp  ## Measure a Trainer with our profiler, with Composer's and with none
 	$(COMPOSER_VENV)/bin/python -m benchmarks --only composer_trainer
 
+# HolisticTraceAnalysis asks for JupyterLab, which its analyses do not need: hence --no-deps.
+$(HTA_VENV)/stamp: $(PACKAGE)
+	$(PYTHON) -m venv $(HTA_VENV)
+	$(HTA_VENV)/bin/pip install --quiet --upgrade pip
+	$(HTA_VENV)/bin/pip install --quiet --group hta --editable .
+	$(HTA_VENV)/bin/pip install --quiet --no-deps HolisticTraceAnalysis==0.5.0
+	touch $@
+
 # Most versions exist only as builds with CUDA, of several GB; they run without a GPU too.
 $(TORCH_VENV)/stamp: $(PACKAGE)
 	$(PYTHON) -m venv $(TORCH_VENV)
@@ -120,4 +130,4 @@ bench: $(VENV)/bench.stamp  ## Measure, print the ratios, write benchmarks/resul
 	KINETO_LOG_LEVEL=99 TORCH_CPP_LOG_LEVEL=ERROR $(BIN)/python -m benchmarks
 
 clean:  ## Remove the virtual environments and everything built
-	rm -rf $(VENV) $(COMPOSER_VENV) .venv-torch-* build dist src/*.egg-info runs .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(COMPOSER_VENV) $(HTA_VENV) .venv-torch-* build dist src/*.egg-info runs .pytest_cache .ruff_cache .hypothesis

@@ -1,6 +1,7 @@
 """analysis: `kinetoscope.analyze`. Each window of each rank is summed up alone; then all are joined to a report."""
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from typing import Any, TypeGuard
 
 import msgspec
 
+from kinetoscope.analysis.by_step import StepTimes, join_step_times
 from kinetoscope.analysis.collectives import CollectiveRow, join_collectives
 from kinetoscope.analysis.findings import Finding
 from kinetoscope.analysis.kernels import KernelRow, kernel_rows
@@ -28,7 +30,10 @@ SCHEMA = 1
 
 @dataclass(frozen=True, kw_only=True)
 class RunReport:
-    """All there is to say about a run. ``to_json()`` is what ``kinetoscope summary PATH --json`` prints."""
+    """All there is to say about a run. ``to_json()`` is what ``kinetoscope summary PATH --json`` prints.
+
+    ``by_step``, for `compare`, is not in it: its times are in the order of the distinct numbers of ``steps``.
+    """
 
     run: dict[str, Any]
     ranks: list[RankRow]
@@ -40,6 +45,7 @@ class RunReport:
     memory: list[MemoryRow]
     findings: list[Finding]
     graph: ReplayGraph | None = None
+    by_step: Sequence[StepTimes] = ()
 
     def saving_ns_per_step(self, change: Change) -> float | None:
         """How much shorter a step would be with a change; None where there is no step."""
@@ -154,6 +160,7 @@ def join_traces(traces: Iterable[SummedTrace]) -> RunReport:
         memory=[],
         findings=[],
         graph=ReplayGraph.join([summary.dependencies for summary in summaries], joined.calls),
+        by_step=join_step_times([summary.by_step for summary in summaries], Counter(sorted(row.step for row in steps))),
     )
 
 

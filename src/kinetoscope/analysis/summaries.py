@@ -4,11 +4,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from kinetoscope.analysis.by_step import times_by_step
 from kinetoscope.analysis.collectives import collective_calls
 from kinetoscope.analysis.dependencies import Dependencies, find_dependencies
 from kinetoscope.analysis.host_time import HostTime
 from kinetoscope.analysis.kernels import kernel_sums
-from kinetoscope.analysis.operators import operator_sums
+from kinetoscope.analysis.operators import operator_calls, operator_sums
 from kinetoscope.analysis.ranks import RankRow, rank_rows
 from kinetoscope.analysis.steps import StepRow, step_rows
 from kinetoscope.analysis.window import RankWindow, read_windows
@@ -38,7 +39,7 @@ class Selection:
 @dataclass(frozen=True)
 class WindowSummary:
     """What is kept of one window of one rank. ``calls`` are its collectives, ``operators`` and ``kernels`` the sums of
-    calls by name."""
+    calls by name; ``by_step`` has those of `times_by_step`."""
 
     ranks: list[RankRow]
     steps: list[StepRow]
@@ -46,6 +47,7 @@ class WindowSummary:
     operators: "pl.DataFrame"
     kernels: "pl.DataFrame"
     dependencies: Dependencies
+    by_step: "pl.DataFrame"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,12 +101,13 @@ def _opened(source: Trace | str, *, cache: bool, on_bytes: Callable[[int], None]
 
 
 def _sum_window(window: RankWindow) -> WindowSummary:
-    host = HostTime(window)
+    host, operators = HostTime(window), operator_calls(window)
     return WindowSummary(
         ranks=rank_rows(window),
         steps=step_rows(window, host),
         calls=collective_calls(window),
-        operators=operator_sums(window),
+        operators=operator_sums(operators),
         kernels=kernel_sums(window),
         dependencies=find_dependencies(window, host),
+        by_step=times_by_step(window, operators),
     )

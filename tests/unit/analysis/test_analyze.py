@@ -2,7 +2,6 @@
 
 import json
 import multiprocessing
-import pickle
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 
 import pytest
@@ -12,8 +11,6 @@ from kinetoscope.errors import SettingsError
 from simulated_training import Settings, simulate
 
 pytest.importorskip("polars")
-
-from kinetoscope.analysis.summaries import Selection, sum_trace  # noqa: E402
 
 
 @pytest.fixture(scope="module")
