@@ -19,7 +19,7 @@ TWINS := $(addprefix tests/unit/,formats handlers live merge recording table tor
 C_FILES := $(wildcard src/native/*.[ch] src/native/*/*.[ch] src/native/*/*.cpp)
 PACKAGE := pyproject.toml $(wildcard setup.py src/native/*.c src/native/*/*)
 
-.PHONY: help demo test test-targets test-arm test-torch test-pure test-long test-busy test-sanitized fuzz mutate test-composer bench-composer check bench clean
+.PHONY: help demo test test-targets test-arm test-torch test-pure test-long test-busy test-sanitized fuzz mutate test-composer bench-composer test-hta check bench clean
 
 help:  ## List the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -108,6 +108,9 @@ $(HTA_VENV)/stamp: $(PACKAGE)
 	$(HTA_VENV)/bin/pip install --quiet --group hta --editable .
 	$(HTA_VENV)/bin/pip install --quiet --no-deps HolisticTraceAnalysis==0.5.0
 	touch $@
+
+test-hta: $(HTA_VENV)/stamp  ## Compare our numbers with those of HolisticTraceAnalysis, also on the traces of TRACES=DIR
+	KINETOSCOPE_TRACES=$(TRACES) $(HTA_VENV)/bin/python -m pytest tests/compat/hta
 
 # Most versions exist only as builds with CUDA, of several GB; they run without a GPU too.
 $(TORCH_VENV)/stamp: $(PACKAGE)
