@@ -14,7 +14,7 @@ from kinetoscope.analysis.dependencies import Dependencies, find_dependencies
 from kinetoscope.analysis.findings import Finding
 from kinetoscope.analysis.host_time import HostTime
 from kinetoscope.analysis.kernels import KernelRow, kernel_rows, kernel_runs
-from kinetoscope.analysis.memory import MemoryRow
+from kinetoscope.analysis.memory import MemoryRow, add_memory_rows, memory_rows
 from kinetoscope.analysis.operators import OperatorRow, operator_calls, operator_rows
 from kinetoscope.analysis.ranks import RankRow, add_rank_rows, rank_rows
 from kinetoscope.analysis.replay import Change, ReplayGraph
@@ -41,6 +41,7 @@ class WindowSummary:
     calls: "pl.DataFrame"
     operators: "pl.DataFrame"
     kernels: "pl.DataFrame"
+    memory: list[MemoryRow]
     dependencies: Dependencies
 
 
@@ -130,6 +131,7 @@ def _summarize(window: RankWindow) -> WindowSummary:
         calls=collective_calls(window),
         operators=operator_calls(window),
         kernels=kernel_runs(window),
+        memory=memory_rows(window, host),
         dependencies=find_dependencies(window, host),
     )
 
@@ -152,10 +154,15 @@ def join_summaries(summaries: Sequence[WindowSummary], traces: Sequence[Trace]) 
         stragglers=straggler_rows(joined.rows, steps, max((shift.bound_ns for shift in shifts.values()), default=0)),
         operators=operator_rows(pl.concat([summary.operators for summary in summaries])),
         kernels=kernel_rows(pl.concat([summary.kernels for summary in summaries])),
-        memory=[],
+        memory=add_memory_rows(row for summary in _in_time(summaries) for row in summary.memory),
         findings=[],
         graph=ReplayGraph.join([summary.dependencies for summary in summaries], joined.calls),
     )
+
+
+def _in_time(summaries: Sequence[WindowSummary]) -> list[WindowSummary]:
+    """The windows with steps in the order of time, after those without."""
+    return sorted(summaries, key=lambda summary: summary.steps[0].begin_ns if summary.steps else 0)
 
 
 def _about(traces: Sequence[Trace], ranks: Sequence[RankRow], steps: Sequence[StepRow]) -> dict[str, Any]:
