@@ -147,7 +147,9 @@ class HostTime:
 
     @cached_property
     def _not_python(self) -> Coverage:
-        return Coverage(self.busy.islands, *map(self.window.on_loop, (self.collections, self.compilations)))
+        category = import_polars().col("category")
+        ours = self.window.host.filter((category == "kinetoscope") | (category == "eval"))
+        return Coverage(self.busy.islands, *map(self.window.on_loop, (self.collections, self.compilations, ours)))
 
     def parts(self, stretches: "pl.DataFrame") -> "pl.DataFrame":
         """Of each of ``stretches`` of threads (``track``, ``begin``, ``end``), how many nanoseconds were spent with
