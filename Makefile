@@ -6,6 +6,7 @@ export PYTHONDONTWRITEBYTECODE =
 VENV := .venv
 BIN := $(VENV)/bin
 COMPOSER_VENV := .venv-composer
+HTA_VENV := .venv-hta
 TORCH ?= 2.15.0
 TORCH_VENV ?= .venv-torch-$(TORCH)
 TORCH_TESTS := tests/unit/torch tests/integration/torch tests/integration/test_torch_profiler.py tests/integration/test_compile.py
@@ -99,6 +100,14 @@ test-composer: $(COMPOSER_VENV)/stamp  ## Run the tests of the Composer face in 
 bench-composer: $(COMPOSER_VENV)/stamp  ## Measure a Trainer with our profiler, with Composer's and with none
 	$(COMPOSER_VENV)/bin/python -m benchmarks --only composer_trainer
 
+# HolisticTraceAnalysis asks for JupyterLab, which its analyses do not need: hence --no-deps.
+$(HTA_VENV)/stamp: $(PACKAGE)
+	$(PYTHON) -m venv $(HTA_VENV)
+	$(HTA_VENV)/bin/pip install --quiet --upgrade pip
+	$(HTA_VENV)/bin/pip install --quiet --group hta --editable .
+	$(HTA_VENV)/bin/pip install --quiet --no-deps HolisticTraceAnalysis==0.5.0
+	touch $@
+
 # Most versions exist only as builds with CUDA, of several GB; they run without a GPU too.
 $(TORCH_VENV)/stamp: $(PACKAGE)
 	$(PYTHON) -m venv $(TORCH_VENV)
@@ -120,4 +129,4 @@ bench: $(VENV)/bench.stamp  ## Measure, print the ratios, write benchmarks/resul
 	KINETO_LOG_LEVEL=99 TORCH_CPP_LOG_LEVEL=ERROR $(BIN)/python -m benchmarks
 
 clean:  ## Remove the virtual environments and everything built
-	rm -rf $(VENV) $(COMPOSER_VENV) .venv-torch-* build dist src/*.egg-info runs .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(COMPOSER_VENV) $(HTA_VENV) .venv-torch-* build dist src/*.egg-info runs .pytest_cache .ruff_cache .hypothesis

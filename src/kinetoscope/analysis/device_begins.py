@@ -73,7 +73,10 @@ class DeviceBegins:
         pl = import_polars()
         delay = pl.col("begin") - pl.col(_MOMENTS[cause])
         expected = {name: pl.col(moment) + self._least_ns[name] for name, moment in _MOMENTS.items()}
-        is_last = (expected[cause] >= pl.max_horizontal(list(expected.values()))) & delay.is_between(0, NEAR_NS)
+        is_near = delay.is_between(0, NEAR_NS)
+        if cause == "launch":  # its call may do a lot before that, as copy from pageable memory or load a module
+            is_near |= (pl.col("begin") <= pl.col("launch_end")).fill_null(False)
+        is_last = (expected[cause] >= pl.max_horizontal(list(expected.values()))) & is_near
         return pl.when(is_last).then(delay).otherwise(pl.min_horizontal(delay, pl.lit(self._least_ns[cause])))
 
     def _with_other_stream(self, events: "pl.DataFrame") -> "pl.DataFrame":

@@ -96,6 +96,11 @@ class HostTime:
         return self.window.host.filter(import_polars().col("category") == "compile")
 
     @cached_property
+    def profiling(self) -> "pl.DataFrame":
+        """What the profiler itself did, of spans of ours."""
+        return self.window.host.filter(import_polars().col("category") == "kinetoscope")
+
+    @cached_property
     def synchronising(self) -> "pl.DataFrame":
         """Calls that wait for the device."""
         return synchronising_calls(self.window)
@@ -147,21 +152,19 @@ class HostTime:
 
     @cached_property
     def _not_python(self) -> Coverage:
-        category = import_polars().col("category")
-        ours = self.window.host.filter((category == "kinetoscope") | (category == "eval"))
-        return Coverage(self.busy.islands, *map(self.window.on_loop, (self.collections, self.compilations, ours)))
+        others = (self.collections, self.compilations, self.profiling, self.evaluations)
+        return Coverage(self.busy.islands, *map(self.window.on_loop, others))
 
     def parts(self, stretches: "pl.DataFrame") -> "pl.DataFrame":
         """Of each of ``stretches`` of threads (``track``, ``begin``, ``end``), how many nanoseconds were spent with
-        ``data``, ``launch``, ``python``, ``gc`` and ``compile``."""
+        ``data``, ``launch``, ``python``, ``gc``, ``compile`` and ``profiler``."""
         pl = import_polars()
         stretches = stretches.with_row_index("row")
         found = [
             of_track.select("row").hstack(self._parts(track, of_track["begin"], of_track["end"]))
             for (track,), of_track in stretches.partition_by("track", as_dict=True).items()
         ]
-        schema = {"row": pl.UInt32, "data": pl.Int64, "launch": pl.Int64, "python": pl.Int64, "gc": pl.Int64}
-        schema["compile"] = pl.Int64
+        schema = {"row": pl.UInt32} | dict.fromkeys(("data", "launch", "python", "gc", "compile", "profiler"), pl.Int64)
         return pl.concat([pl.DataFrame(schema=schema), *found]).sort("row").drop("row")
 
     def _parts(self, track: object, begins: "pl.Series", ends: "pl.Series") -> "pl.DataFrame":
@@ -178,6 +181,7 @@ class HostTime:
                 "python": length - self._not_python.within(begins, ends) if is_loop else nothing,
                 "gc": Coverage(self.collections.filter(on_track)).within(begins, ends),
                 "compile": Coverage(self.compilations.filter(on_track)).within(begins, ends),
+                "profiler": Coverage(self.profiling.filter(on_track)).within(begins, ends),
             }
         )
 

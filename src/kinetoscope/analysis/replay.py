@@ -32,7 +32,7 @@ event's begin to its end; from the begins of a collective on its ranks, and to i
 CAUSES = ("data", "sync", "launch", "transfer", "python", "gc", "compile")
 """What a replay can be without."""
 
-PARTS = ("data", "launch", "python", "gc", "compile")
+PARTS = ("data", "launch", "python", "gc", "compile", "profiler")
 """What the time of a host edge is made of, in columns of these names; the rest is operators and other calls."""
 
 MOST_UNEXPLAINED = 0.05
