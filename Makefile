@@ -19,7 +19,7 @@ TWINS := $(addprefix tests/unit/,formats handlers live merge recording table tor
 C_FILES := $(wildcard src/native/*.[ch] src/native/*/*.[ch] src/native/*/*.cpp)
 PACKAGE := pyproject.toml $(wildcard setup.py src/native/*.c src/native/*/*)
 
-.PHONY: help demo test test-targets test-arm test-torch test-pure test-long test-busy test-sanitized fuzz mutate test-composer bench-composer check bench clean
+.PHONY: help demo test test-targets test-arm test-torch test-pure test-long test-busy test-sanitized fuzz mutate test-composer bench-composer test-hta check bench clean
 
 help:  ## List the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -45,13 +45,14 @@ test: $(VENV)/test.stamp  ## Run all tests
 test-pure: $(VENV)/test.stamp  ## Run the tests of rooms that exist in C and in Python, with Python only
 	KINETOSCOPE_PURE=1 $(PYTEST) $(TWINS)
 
-test-long: $(VENV)/test.stamp  ## Run in full length the tests that `make test` shortens: faults, a stall, 64 ranks, 100 comparisons of clocks, 50 kills, 1,000 damaged and 200 hostile folders, 1,000 schedules, 500 examples of each property
+test-long: $(VENV)/test.stamp  ## Run in full length the tests that `make test` shortens: faults, a stall, 64 ranks, 100 comparisons of clocks, 50 kills, 1,000 damaged and 200 hostile folders, 1,000 schedules, 50 simulated runs of each kind, 500 examples of each property
 	KINETOSCOPE_FAULT_RUN_S=120 KINETOSCOPE_STALL_S=30 KINETOSCOPE_NUM_RANKS=64 KINETOSCOPE_CLOCK_RUNS=100 \
 	KINETOSCOPE_KILLS=50 KINETOSCOPE_MUTATED_FOLDERS=1000 KINETOSCOPE_HOSTILE_FOLDERS=200 \
 	KINETOSCOPE_SCHEDULES=1000 KINETOSCOPE_EXAMPLES=500 KINETOSCOPE_LONG_WINDOW=200000 KINETOSCOPE_GARBAGE_BYTES=6000000 \
+	KINETOSCOPE_SIMULATED_RUNS=50 \
 	$(BIN)/python -m pytest --timeout 900 tests/integration/storage/test_fault_run.py tests/integration/test_scale.py tests/integration/clock \
 		tests/integration/test_kills.py tests/integration/test_damaged_live_folders.py tests/integration/test_hostile_folders.py tests/integration/test_live_folder.py \
-		tests/integration/test_long_window.py tests/integration/torch/test_endings.py tests/unit/formats tests/unit/live tests/unit/merge tests/unit/recording tests/unit/table
+		tests/integration/test_long_window.py tests/integration/torch/test_endings.py tests/unit/analysis tests/unit/formats tests/unit/live tests/unit/merge tests/unit/recording tests/unit/table
 
 test-busy: $(VENV)/test.stamp  ## Run all tests beside four processes that keep the processors busy: no test may depend on speed
 	spinning=; for number in 1 2 3 4; do sh -c 'while :; do :; done' & spinning="$$spinning $$!"; done; \
@@ -107,6 +108,9 @@ $(HTA_VENV)/stamp: $(PACKAGE)
 	$(HTA_VENV)/bin/pip install --quiet --group hta --editable .
 	$(HTA_VENV)/bin/pip install --quiet --no-deps HolisticTraceAnalysis==0.5.0
 	touch $@
+
+test-hta: $(HTA_VENV)/stamp  ## Compare our numbers with those of HolisticTraceAnalysis, also on the traces of TRACES=DIR
+	KINETOSCOPE_TRACES=$(TRACES) $(HTA_VENV)/bin/python -m pytest tests/compat/hta
 
 # Most versions exist only as builds with CUDA, of several GB; they run without a GPU too.
 $(TORCH_VENV)/stamp: $(PACKAGE)

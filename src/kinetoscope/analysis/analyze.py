@@ -1,6 +1,7 @@
 """analysis: `kinetoscope.analyze`. Each window of each rank is summed up alone; then all are joined to a report."""
 
 import os
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from kinetoscope.analysis.by_step import StepTimes, join_step_times, times_by_step
 from kinetoscope.analysis.collectives import CollectiveRow, collective_calls, join_collectives
 from kinetoscope.analysis.dependencies import Dependencies, find_dependencies
 from kinetoscope.analysis.findings import Finding
@@ -34,7 +36,7 @@ SCHEMA = 1
 @dataclass(frozen=True)
 class WindowSummary:
     """What is kept of one window of one rank until all are joined. ``calls`` are its collectives, ``operators`` and
-    ``kernels`` rows of single calls."""
+    ``kernels`` rows of single calls; ``by_step`` has those of `times_by_step`."""
 
     ranks: list[RankRow]
     steps: list[StepRow]
@@ -42,11 +44,15 @@ class WindowSummary:
     operators: "pl.DataFrame"
     kernels: "pl.DataFrame"
     dependencies: Dependencies
+    by_step: "pl.DataFrame"
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunReport:
-    """All there is to say about a run. ``to_json()`` is what ``kinetoscope summary PATH --json`` prints."""
+    """All there is to say about a run. ``to_json()`` is what ``kinetoscope summary PATH --json`` prints.
+
+    ``by_step``, for `compare`, is not in it: its times are in the order of the distinct numbers of ``steps``.
+    """
 
     run: dict[str, Any]
     ranks: list[RankRow]
@@ -58,6 +64,7 @@ class RunReport:
     memory: list[MemoryRow]
     findings: list[Finding]
     graph: ReplayGraph | None = None
+    by_step: Sequence[StepTimes] = ()
 
     def saving_ns_per_step(self, change: Change) -> float | None:
         """How much shorter a step would be with a change; None where there is no step, or where the graph explains too
@@ -126,14 +133,15 @@ def summarize(trace: Trace, *, step: str | None = None, ranks: frozenset[int] | 
 
 
 def _summarize(window: RankWindow) -> WindowSummary:
-    host = HostTime(window)
+    host, operators = HostTime(window), operator_calls(window)
     return WindowSummary(
         ranks=rank_rows(window),
         steps=step_rows(window, host),
         calls=collective_calls(window),
-        operators=operator_calls(window),
+        operators=operators,
         kernels=kernel_runs(window),
         dependencies=find_dependencies(window, host),
+        by_step=times_by_step(window, operators),
     )
 
 
@@ -159,6 +167,7 @@ def join_summaries(summaries: Sequence[WindowSummary], traces: Sequence[Trace]) 
         memory=[],
         findings=[],
         graph=ReplayGraph.join([summary.dependencies for summary in summaries], joined.calls, shifts_ns),
+        by_step=join_step_times([summary.by_step for summary in summaries], Counter(sorted(row.step for row in steps))),
     )
 
 

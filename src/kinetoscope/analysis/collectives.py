@@ -2,11 +2,11 @@
 
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from kinetoscope.analysis.window import CPU_COLLECTIVES, RankWindow, around, place_in
+from kinetoscope.analysis.window import COMMUNICATION_CALLS, CPU_COLLECTIVES, RankWindow, around, place_in
 from kinetoscope.table.events import import_polars
 
 if TYPE_CHECKING:
@@ -38,8 +38,9 @@ _BYTES |= {"long int": 8, "unsigned char": 1, "signed char": 1, "c10::bfloat16":
 class CollectiveRow:
     """One collective call of the run. Times are unix nanoseconds on the common clock, in the order of ``ranks``.
 
-    ``skew_ns`` is the last begin less the first; ``transfer_ns`` the last end less the last begin. Both are None for
-    all-to-all, send and receive, in which a rank does not wait for all others. What is not known is None.
+    ``skew_ns`` is the last begin less the first; ``transfer_ns`` the last end less the last begin; ``waits_ns`` how
+    long each rank waited for the last one and computed nothing. They are None for all-to-all, send and receive, in
+    which a rank does not wait for all others. What is not known is None.
     """
 
     group: str | None
@@ -53,6 +54,7 @@ class CollectiveRow:
     ends_ns: tuple[int, ...]
     skew_ns: int | None
     transfer_ns: int | None
+    waits_ns: tuple[int, ...] | None
     late_rank: int | None
     bandwidth_bytes_per_s: float | None
 
@@ -68,6 +70,7 @@ def collective_calls(window: RankWindow) -> "pl.DataFrame":
     calls = calls.with_columns(
         rank=pl.lit(window.rank, dtype=pl.Int64),
         step=pl.lit(None, dtype=pl.Int64) if not len(window.steps) else _step_numbers(window, calls["launch_begin"]),
+        computed_until=_computed_until(window, calls),
     ).sort(pl.coalesce("launch_begin", "begin"))
     order = pl.int_range(pl.len(), dtype=pl.Int64).over("group", "step")
     return calls.with_columns(order=order, is_launched=pl.col("launch_begin").is_not_null()).drop("launch_begin")
@@ -75,6 +78,22 @@ def collective_calls(window: RankWindow) -> "pl.DataFrame":
 
 def _step_numbers(window: RankWindow, times: "pl.Series") -> "pl.Series":
     return window.steps["step"].gather(place_in(window.steps, times))
+
+
+def _computed_until(window: RankWindow, calls: "pl.DataFrame") -> "pl.Series":
+    """When the rank last computed something before each call ended; null if it never did."""
+    pl = import_polars()
+    computing = window.device.filter(pl.col("kind") == "compute")
+    if not len(window.device):
+        computing = window.on_loop(window.operators).filter(~pl.col("name").str.contains(COMMUNICATION_CALLS))
+    computing = computing.select("begin", until=pl.col("end").cum_max())
+    found = (
+        calls.select("row", "end")
+        .sort("end")
+        .join_asof(computing, left_on="end", right_on="begin", strategy="backward", allow_exact_matches=False)
+    )
+    until = found.select("row", pl.min_horizontal("until", "end").alias("until"))
+    return calls.select("row").join(until, on="row", how="left", maintain_order="left")["until"]
 
 
 def _device_calls(window: RankWindow) -> "pl.DataFrame":
@@ -230,7 +249,7 @@ def join_collectives(
     shifts = _clock_shifts(parts, set(exact_ranks))
     shift_ns = {rank: shift.shift_ns for rank, shift in shifts.items()}
     moved = pl.col("rank").replace_strict(shift_ns, default=0, return_dtype=pl.Int64)
-    parts = parts.with_columns(pl.col("begin") + moved, pl.col("end") + moved)
+    parts = parts.with_columns(pl.col("begin", "end", "computed_until") + moved)
     rows = _rows(parts)
     waiting = [call for call, row in rows.items() if row.num_ranks > 1]
     joined = parts.filter(pl.col("call").is_in(waiting))
@@ -290,7 +309,7 @@ def _rows(parts: "pl.DataFrame") -> dict[int, CollectiveRow]:
     pl = import_polars()
     by_call = parts.sort("call", "rank").group_by("call", maintain_order=True)
     first = [pl.col(name).drop_nulls().first() for name in ("group", "sequence", "step", "name", "bytes")]
-    values = by_call.agg(*first, "rank", "begin", "end").iter_rows(named=True)
+    values = by_call.agg(*first, "rank", "begin", "end", "computed_until").iter_rows(named=True)
     found = ((call["call"], _row(**call)) for call in values)
     return {call: row for call, row in found if row is not None}
 
@@ -316,6 +335,16 @@ def _row(**call: Any) -> CollectiveRow | None:
         ends_ns=tuple(ends),
         skew_ns=last_start - min(starts) if is_timed else None,
         transfer_ns=transfer_ns,
+        waits_ns=_waits_ns(starts, call["computed_until"]) if is_timed else None,
         late_rank=ranks[starts.index(last_start)] if is_timed else None,
         bandwidth_bytes_per_s=call["bytes"] * 1e9 / transfer_ns if call["bytes"] and transfer_ns else None,
+    )
+
+
+def _waits_ns(starts: Sequence[int], computed_until: Sequence[int | None]) -> tuple[int, ...]:
+    """By rank: from when it had begun the call, and had nothing left to compute, until the last rank began it."""
+    last = max(starts)
+    return tuple(
+        max(0, last - (start if until is None else max(start, until)))
+        for start, until in zip(starts, computed_until, strict=True)
     )

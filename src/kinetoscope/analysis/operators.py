@@ -37,14 +37,30 @@ class OperatorRow:
 
 
 def operator_calls(window: RankWindow) -> "pl.DataFrame":
-    """One row per call of an operator: ``name``, ``shapes``, ``dur``, ``self_ns`` and ``device_ns``."""
+    """One row per call of an operator: ``name``, ``shapes``, ``track``, ``begin``, ``dur``, ``self_ns``, ``device_ns``,
+    and ``own_device_ns``, the part of it that was launched by no operator within it."""
     pl = import_polars()
     calls = window.host.filter(pl.col("category").is_in([*OPERATORS, *RUNTIME_CALLS, *ANNOTATIONS]))
     calls = calls.select("name", "shapes", "category", "track", ts="begin", dur=pl.col("end") - pl.col("begin"))
     measured = nest_spans(calls, clip=True)
-    calls = calls.drop("dur").hstack(measured.select("dur", "self_ns"))
-    operators = calls.filter(pl.col("category").is_in(list(OPERATORS)) & ~pl.col("name").str.starts_with(STEP))
-    return operators.select("name", "shapes", "dur", "self_ns", _device_ns(operators, window.device))
+    is_operator = pl.col("category").is_in(list(OPERATORS)) & ~pl.col("name").str.starts_with(STEP)
+    calls = calls.drop("dur").hstack(measured.select("dur", "self_ns")).with_row_index("row")
+    calls = calls.with_columns(caller=_callers(measured["parent"], calls.select(is_operator).to_series()))
+    operators = calls.filter(is_operator)
+    operators = operators.with_columns(_device_ns(operators, window.device))
+    called = operators.group_by("caller").agg(called_ns=pl.col("device_ns").sum())
+    operators = operators.join(called, left_on="row", right_on="caller", how="left", maintain_order="left")
+    own_device_ns = pl.col("device_ns") - pl.col("called_ns").fill_null(0)
+    times = ("dur", "self_ns", "device_ns")
+    return operators.select("name", "shapes", "track", *times, begin="ts", own_device_ns=own_device_ns)
+
+
+def _callers(parents: "pl.Series", is_operator: "pl.Series") -> "pl.Series":
+    """The row of the innermost operator around each call, beyond annotations; null for none."""
+    pl = import_polars()
+    while len(others := (parents.is_not_null() & ~is_operator.gather(parents).fill_null(True)).arg_true()):
+        parents = parents.scatter(others, parents.gather(parents.gather(others)))
+    return parents.cast(pl.UInt32)
 
 
 def operator_rows(calls: "pl.DataFrame") -> list[OperatorRow]:

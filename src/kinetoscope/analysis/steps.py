@@ -12,6 +12,9 @@ from kinetoscope.table.events import import_polars
 if TYPE_CHECKING:
     import polars as pl
 
+FEWEST_STEPS = 8
+"""With fewer steps in a recording, nothing is said of what grows from step to step, or happens in every n-th one."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class StepRow:

@@ -8,13 +8,13 @@ from statistics import median
 from typing import Any
 
 from kinetoscope.analysis.collectives import CollectiveRow
-from kinetoscope.analysis.steps import StepRow
+from kinetoscope.analysis.steps import FEWEST_STEPS, StepRow
 
 SHARE_OF_STEP = 0.02
 """A rank is reported if the others wait for it for more than this part of a step."""
 
 _CLOCK_BOUNDS = 4
-_FEWEST_STEPS = 2
+_FEWEST_LATE_STEPS = 2
 _LATE_SHARE = 0.5
 """A step counts as late if the wait in it is at least half of that in the steps with the longest waits."""
 
@@ -24,7 +24,7 @@ class StragglerRow:
     """A rank that is late. ``cost_ns_per_step`` is how long each other rank waits for it in a step, on average.
 
     ``steps`` are those in which it was late; ``cause`` is ``data``, ``host``, ``device`` or ``unknown``; with a
-    ``period`` of n it is late in every n-th step. ``evidence`` are pairs of name and number.
+    ``period`` of n, known of 8 steps or more, it is late in every n-th step. ``evidence`` are pairs of name and number.
     """
 
     rank: int
@@ -49,21 +49,18 @@ def straggler_rows(
     step_ns = median(row.duration_ns + (row.between_ns or 0) for row in steps)
     num_steps = len({row.step for row in steps})
     rows = [_row(rank, by_step, num_steps, steps, clock_bound_ns) for rank, by_step in waits.items()]
-    found = [row for row in rows if row.cost_ns_per_step > SHARE_OF_STEP * step_ns and len(row.steps) >= _FEWEST_STEPS]
+    found = [
+        row for row in rows if row.cost_ns_per_step > SHARE_OF_STEP * step_ns and len(row.steps) >= _FEWEST_LATE_STEPS
+    ]
     return sorted(found, key=lambda row: (-row.cost_ns_per_step, row.rank))
 
 
 def _waits(calls: Sequence[CollectiveRow]) -> dict[int, dict[int, float]]:
-    """By late rank and step: the mean time that the other ranks of the calls waited for it."""
+    """By late rank and step: the mean time that the other ranks of the calls waited for it, and did nothing else."""
     waits: defaultdict[int, defaultdict[int, float]] = defaultdict(lambda: defaultdict(float))
     for call in calls:
-        if call.late_rank is None or call.step is None:
-            continue
-        last = max(call.starts_ns)
-        others = [
-            last - start for rank, start in zip(call.ranks, call.starts_ns, strict=True) if rank != call.late_rank
-        ]
-        waits[call.late_rank][call.step] += sum(others) / len(others)
+        if call.late_rank is not None and call.waits_ns is not None and call.step is not None:
+            waits[call.late_rank][call.step] += sum(call.waits_ns) / (call.num_ranks - 1)
     return {rank: dict(by_step) for rank, by_step in waits.items()}
 
 
@@ -79,7 +76,7 @@ def _row(
         cost_ns_per_step=round(sum(by_step[step] for step in late) / num_steps),
         steps=late,
         cause=cause,
-        period=_period(late),
+        period=_period(late) if num_steps >= FEWEST_STEPS else None,
         evidence=evidence,
     )
 

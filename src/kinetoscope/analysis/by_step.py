@@ -1,0 +1,92 @@
+"""analysis: how long the calls of each operator and kernel took in each step, for the intervals of `compare`."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from kinetoscope.analysis.window import RankWindow, around
+from kinetoscope.table.events import import_polars
+
+if TYPE_CHECKING:
+    import polars as pl
+
+_LEAST_SHARE, _LEAST_SHARE_OF_SHAPE = 0.001, 0.0001
+"""A name that took less of a window's time is left out, as is one shape of it that took less than the second, so that a
+summary is small."""
+
+_KEY = ("kind", "name", "shapes", "module")
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepTimes:
+    """The time of all calls with one name in each step, on the average rank: nanoseconds, in the order of steps.
+
+    ``kind`` is ``operator`` (time of its own on the host), ``operator on device`` (what it launched itself) or
+    ``kernel``. ``module`` is the module in which it was called. Both it and ``shapes`` are None if not recorded.
+    """
+
+    kind: str
+    name: str
+    shapes: str | None
+    module: str | None
+    times_ns: tuple[int, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The row as plain data."""
+        return asdict(self)
+
+
+def times_by_step(window: RankWindow, operators: "pl.DataFrame") -> "pl.DataFrame":
+    """One row per step and name of an operator or kernel: ``kind``, ``name``, ``shapes``, ``module``, ``step`` and
+    ``time``. ``operators`` are the window's, of `operator_calls`. A call belongs to the last step that began before it,
+    a device event to that of its launch."""
+    pl = import_polars()
+    calls = operators.select("name", pl.col("shapes").cast(pl.String), "track", "begin", "self_ns", "own_device_ns")
+    calls = calls.with_columns(module=_modules(window, calls))
+    device = window.device.select("name", begin="launch_begin", time=pl.col("end") - pl.col("begin"))
+    parts = [
+        _summed(window, calls.with_columns(time="self_ns"), "operator"),
+        _summed(window, calls.with_columns(time="own_device_ns"), "operator on device"),
+        _summed(window, device.with_columns(shapes=pl.lit(None, pl.String), module=pl.lit(None, pl.String)), "kernel"),
+    ]
+    return pl.concat(parts)
+
+
+def _modules(window: RankWindow, calls: "pl.DataFrame") -> "pl.Series":
+    modules = window.named(r"^nn\.Module: ").select("name", "track", "begin", "end")
+    if not len(modules):
+        return import_polars().Series("module", [None] * len(calls), dtype=import_polars().String)
+    return around(modules, calls["track"], calls["begin"])["name"].str.strip_prefix("nn.Module: ")
+
+
+def _summed(window: RankWindow, calls: "pl.DataFrame", kind: str) -> "pl.DataFrame":
+    """The calls' times added up by name and step, without names that took hardly any."""
+    pl = import_polars()
+    steps = window.steps
+    whole_ns: Any = steps.select(pl.col("end").max() - pl.col("begin").min()).item() or 0
+    begins = steps.select(pl.col("begin").set_sorted(), "step", "end", until=pl.col("begin").shift(-1))
+    calls = calls.drop_nulls(("begin", "time")).sort("begin")
+    calls = calls.join_asof(begins, on="begin", strategy="backward")
+    calls = calls.filter(pl.col("begin") < pl.coalesce("until", "end"))
+    sums = calls.group_by(*_KEY[1:], "step").agg(pl.col("time").sum())
+    time_ns = pl.col("time").sum()
+    is_long = time_ns.over("name") >= max(1, _LEAST_SHARE * whole_ns)
+    sums = sums.filter(is_long & (time_ns.over(_KEY[1:]) >= _LEAST_SHARE_OF_SHAPE * whole_ns))
+    return sums.select(pl.lit(kind).alias("kind"), *_KEY[1:], "step", "time")
+
+
+def join_step_times(parts: "Sequence[pl.DataFrame]", ranks_by_step: dict[int, int]) -> list[StepTimes]:
+    """The times of all ranks, as those of the average rank, the longest first. ``ranks_by_step`` has, in the order of
+    steps, how many ranks recorded each."""
+    pl = import_polars()
+    sums = pl.concat(parts).group_by(*_KEY, "step").agg(pl.col("time").sum())
+    places = {step: place for place, step in enumerate(ranks_by_step)}
+    rows: dict[tuple[Any, ...], list[int]] = {}
+    for *key, step, time_ns in sums.iter_rows():
+        times = rows.setdefault(tuple(key), [0] * len(places))
+        times[places[step]] = round(time_ns / ranks_by_step[step])
+    found = [
+        StepTimes(kind=kind, name=name, shapes=shapes, module=module, times_ns=tuple(times))
+        for (kind, name, shapes, module), times in rows.items()
+    ]
+    return sorted(found, key=lambda row: (row.kind, -sum(row.times_ns), row.name, row.shapes or "", row.module or ""))

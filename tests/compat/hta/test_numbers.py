@@ -1,0 +1,20 @@
+"""Our numbers are those of HolisticTraceAnalysis, which are committed with the traces they are of."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("polars")
+
+from hta_comparison.our_numbers import kinds_of_hta, our_numbers
+from hta_comparison.reading import as_hta_reads
+
+FOLDER = Path(__file__).parents[2] / "data" / "hta"
+NUMBERS = json.loads((FOLDER / "numbers.json").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_time_idle_overlap_launches_and_kernels_are_as_hta_has_them(name, tmp_path):
+    theirs = NUMBERS[name] | {"kinds": kinds_of_hta(NUMBERS[name]["kinds"])}
+    assert our_numbers(as_hta_reads(FOLDER / f"{name}.json.gz", tmp_path)) == theirs
