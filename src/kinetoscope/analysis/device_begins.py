@@ -37,7 +37,7 @@ class DeviceBegins:
     def __init__(self, device: "pl.DataFrame") -> None:
         self._device = device
         events = _with_compute_before(_with_event_before(device), device)
-        self._least_ns = {cause: 0 for cause in _MOMENTS}
+        self._least_ns = dict.fromkeys(_MOMENTS, 0)
         self._least_ns["launch"] = self._usual_ns(events, "launch", _is_later("launch_begin", "before_end"))
         self._least_ns["stream"] = self._usual_ns(events, "stream", _is_later("before_end", "launch_begin"))
         events = self._with_other_stream(events)
