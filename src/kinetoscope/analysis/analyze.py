@@ -2,49 +2,30 @@
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeGuard
 
 import msgspec
 
-from kinetoscope.analysis.by_step import StepTimes, join_step_times, times_by_step
-from kinetoscope.analysis.collectives import CollectiveRow, collective_calls, join_collectives
-from kinetoscope.analysis.dependencies import Dependencies, find_dependencies
+from kinetoscope.analysis.by_step import StepTimes, join_step_times
+from kinetoscope.analysis.collectives import CollectiveRow, join_collectives
 from kinetoscope.analysis.findings import Finding
-from kinetoscope.analysis.host_time import HostTime
-from kinetoscope.analysis.kernels import KernelRow, kernel_rows, kernel_runs
+from kinetoscope.analysis.kernels import KernelRow, kernel_rows
 from kinetoscope.analysis.memory import MemoryRow
-from kinetoscope.analysis.operators import OperatorRow, operator_calls, operator_rows
-from kinetoscope.analysis.ranks import RankRow, add_rank_rows, rank_rows
+from kinetoscope.analysis.operators import OperatorRow, operator_rows
+from kinetoscope.analysis.ranks import RankRow, add_rank_rows
 from kinetoscope.analysis.replay import MOST_UNEXPLAINED, Change, ReplayGraph
-from kinetoscope.analysis.steps import StepRow, step_rows
+from kinetoscope.analysis.steps import StepRow
 from kinetoscope.analysis.stragglers import StragglerRow, straggler_rows
-from kinetoscope.analysis.window import RankWindow, read_windows
+from kinetoscope.analysis.summaries import Selection, SummedTrace, recorded_until, sum_trace
 from kinetoscope.table.events import import_polars
-from kinetoscope.table.load import PathLike, load
+from kinetoscope.table.load import STDIN, PathLike, is_url, load_one, names_in
 from kinetoscope.table.trace import Trace, TraceSet
 
-if TYPE_CHECKING:
-    import polars as pl
-
 SCHEMA = 1
-
-
-@dataclass(frozen=True)
-class WindowSummary:
-    """What is kept of one window of one rank until all are joined. ``calls`` are its collectives, ``operators`` and
-    ``kernels`` rows of single calls; ``by_step`` has those of `times_by_step`."""
-
-    ranks: list[RankRow]
-    steps: list[StepRow]
-    calls: "pl.DataFrame"
-    operators: "pl.DataFrame"
-    kernels: "pl.DataFrame"
-    dependencies: Dependencies
-    by_step: "pl.DataFrame"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,60 +75,76 @@ class RunReport:
         return msgspec.json.encode(self.to_dict()).decode()
 
 
+Source = PathLike | Trace
+
+
 def analyze(
-    source: "PathLike | Iterable[PathLike] | Iterable[Trace] | Trace | TraceSet",
+    source: "Source | Iterable[PathLike] | Iterable[Trace] | TraceSet",
     *,
     step: str | None = None,
     ranks: Iterable[int] | None = None,
+    last_s: float | None = None,
     executor: Executor | None = None,
     cache: bool = True,
 ) -> RunReport:
     """Says where the time of a run went.
 
     ``source`` is what `kinetoscope.load` takes, or traces that it returned. ``step`` is the name of the spans that are
-    steps, if not ``event/batch`` or ``ProfilerStep``. With ``ranks``, only these are looked at. Several traces are
-    analysed by ``executor``, where one is given.
+    steps, if not ``event/batch`` or ``ProfilerStep``. With ``ranks``, only these are looked at; with ``last_s``, only
+    the last seconds that each rank recorded. Several traces are analyzed by ``executor``, where one is given: its
+    processes read the files and send back a summary of each.
 
         report = kinetoscope.analyze("runs/digits")
         print(report.steps[0].data_wait_ns)
     """
-    traces = _loaded(source, cache, executor)
-    wanted = None if ranks is None else frozenset(ranks)
-    summaries = (executor.map if executor else map)(partial(summarize, step=step, ranks=wanted), traces)
-    return join_summaries([one for of_trace in summaries for one in of_trace], traces)
+    selection = Selection(step=step, ranks=None if ranks is None else frozenset(ranks), last_s=last_s)
+    sources = [source] if isinstance(source, (str, os.PathLike, Trace)) else source
+    return report_of(sources, selection, map if executor is None else executor.map, cache=cache)
 
 
-def _loaded(source: Any, cache: bool, executor: Executor | None) -> list[Trace]:
-    if not isinstance(source, (str, os.PathLike, Trace)):
-        source = list(source)
-        if all(isinstance(one, Trace) for one in source):
-            return source
-    loaded = source if isinstance(source, Trace) else load(source, cache=cache, executor=executor)
-    return [loaded] if isinstance(loaded, Trace) else list(loaded)
+def report_of(
+    sources: Iterable[Source], selection: Selection, each: Callable[..., Iterable[Any]] = map, *, cache: bool = True
+) -> RunReport:
+    """The report on ``sources``, each as `analyze` takes one. ``each`` calls a function with each of some values, as
+    `map` does; where it is given names of files, it may pass ``on_bytes``, too."""
+    found = [one for source in sources for one in _traces_in(source)]
+    return join_traces(_sum_all(found, selection, each, cache=cache))
 
 
-def summarize(trace: Trace, *, step: str | None = None, ranks: frozenset[int] | None = None) -> list[WindowSummary]:
-    """The windows of one trace, each alone."""
-    windows = read_windows(trace, step)
-    return [_summarize(window) for window in windows if ranks is None or window.rank in ranks]
+def _traces_in(source: Source) -> Sequence[str | Trace]:
+    return [source] if isinstance(source, Trace) else names_in(source)
 
 
-def _summarize(window: RankWindow) -> WindowSummary:
-    host, operators = HostTime(window), operator_calls(window)
-    return WindowSummary(
-        ranks=rank_rows(window),
-        steps=step_rows(window, host),
-        calls=collective_calls(window),
-        operators=operators,
-        kernels=kernel_runs(window),
-        dependencies=find_dependencies(window, host),
-        by_step=times_by_step(window, operators),
-    )
+def _sum_all(
+    sources: Sequence[str | Trace], selection: Selection, each: Callable[..., Iterable[Any]], *, cache: bool
+) -> list[SummedTrace]:
+    """What is kept of each trace."""
+    work = partial(sum_trace, selection=selection, cache=cache)
+    if selection.last_s is None:
+        return list(each(work, sources))
+    sources = [load_one(one, cache=cache) if _can_be_read_once(one) else one for one in sources]
+    recorded = list(each(partial(recorded_until, cache=cache), sources))
+    return list(each(work, sources, _since(recorded, selection.last_s)))
 
 
-def join_summaries(summaries: Sequence[WindowSummary], traces: Sequence[Trace]) -> RunReport:
-    """The report of a run, of all its windows."""
+def _can_be_read_once(source: str | Trace) -> TypeGuard[str]:
+    return not isinstance(source, Trace) and (source == STDIN or is_url(source))
+
+
+def _since(recorded: Sequence[tuple[int | None, int | None]], last_s: float) -> list[int | None]:
+    """For the rank and the last moment of each trace: from when on it is looked at."""
+    last: dict[int | None, int] = {}
+    for rank, until_ns in recorded:
+        if until_ns is not None:
+            last[rank] = max(until_ns, last.get(rank, until_ns))
+    return [last[rank] - round(last_s * 1e9) if rank in last else None for rank, _ in recorded]
+
+
+def join_traces(traces: Iterable[SummedTrace]) -> RunReport:
+    """The report of a run, of what was kept of its traces."""
     pl = import_polars()
+    traces = sorted(traces, key=lambda trace: (trace.rank is None, trace.rank or 0, trace.name))
+    summaries = [window for trace in traces for window in trace.windows]
     ranks = add_rank_rows(row for summary in summaries for row in summary.ranks)
     steps = [row for summary in summaries for row in summary.steps]
     calls = pl.concat(
@@ -162,8 +159,8 @@ def join_summaries(summaries: Sequence[WindowSummary], traces: Sequence[Trace]) 
         steps=sorted(steps, key=lambda row: (row.step, row.rank or 0)),
         collectives=joined.rows,
         stragglers=straggler_rows(joined.rows, steps, max((shift.bound_ns for shift in shifts.values()), default=0)),
-        operators=operator_rows(pl.concat([summary.operators for summary in summaries])),
-        kernels=kernel_rows(pl.concat([summary.kernels for summary in summaries])),
+        operators=operator_rows([summary.operators for summary in summaries]),
+        kernels=kernel_rows([summary.kernels for summary in summaries]),
         memory=[],
         findings=[],
         graph=ReplayGraph.join([summary.dependencies for summary in summaries], joined.calls, shifts_ns),
@@ -171,7 +168,7 @@ def join_summaries(summaries: Sequence[WindowSummary], traces: Sequence[Trace]) 
     )
 
 
-def _about(traces: Sequence[Trace], ranks: Sequence[RankRow], steps: Sequence[StepRow]) -> dict[str, Any]:
+def _about(traces: Sequence[SummedTrace], ranks: Sequence[RankRow], steps: Sequence[StepRow]) -> dict[str, Any]:
     sizes = [trace.world_size for trace in traces if trace.world_size is not None]
     return {
         "name": next((trace.run_name for trace in traces if trace.run_name), None),
@@ -179,5 +176,5 @@ def _about(traces: Sequence[Trace], ranks: Sequence[RankRow], steps: Sequence[St
         "ranks": sorted({row.rank for row in ranks if row.rank is not None}),
         "hosts": sorted({trace.host for trace in traces if trace.host}),
         "num_steps": len({row.step for row in steps}),
-        "notes": list(dict.fromkeys(note for trace in traces for note in (*trace.notes, *trace.repairs))),
+        "notes": list(dict.fromkeys(note for trace in traces for note in trace.notes)),
     }

@@ -1,17 +1,22 @@
 """analysis: kernels and copies by name, on all devices."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from kinetoscope.analysis.operators import call_statistics
+from kinetoscope.analysis.call_times import add_calls, sum_calls
 from kinetoscope.analysis.window import RankWindow, around
 from kinetoscope.table.events import import_polars
 
 if TYPE_CHECKING:
     import polars as pl
+
+
+_KEY = ("name", "kind")
+_SUMS = ("bytes", "flops")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,22 +44,20 @@ class KernelRow:
         return asdict(self)
 
 
-def kernel_runs(window: RankWindow) -> "pl.DataFrame":
-    """One row per device event: ``name``, ``kind``, ``dur``, ``bytes`` and ``flops``."""
+def kernel_sums(window: RankWindow) -> "pl.DataFrame":
+    """The device events of one window by name, for `kernel_rows`."""
     pl = import_polars()
     operators = window.operators.filter(pl.col("name").is_in(list(_PRODUCTS)))
     launching = around(operators, window.device["launch_track"], window.device["launch_begin"])
     flops = _flops(launching["name"], launching["shapes"])
-    return window.device.select("name", "kind", "bytes", flops, dur=pl.col("end") - pl.col("begin"))
+    runs = window.device.select("name", "kind", "bytes", flops, dur=pl.col("end") - pl.col("begin"))
+    return sum_calls(runs, _KEY, _SUMS)
 
 
-def kernel_rows(runs: "pl.DataFrame") -> list[KernelRow]:
-    """The device events of all windows by name, those that took the most time first."""
-    pl = import_polars()
-    known = [pl.when(pl.col(name).is_not_null().any()).then(pl.col(name).sum()) for name in ("bytes", "flops")]
-    sums = runs.group_by("name", "kind").agg(known)
-    statistics = call_statistics(runs, ["name", "kind"]).with_columns(self_ns="total_ns")
-    rows = statistics.join(sums, on=["name", "kind"]).sort("total_ns", "name", descending=[True, False])
+def kernel_rows(sums: "Sequence[pl.DataFrame]") -> list[KernelRow]:
+    """The device events of all windows, those that took the most time first."""
+    rows = add_calls(sums, _KEY, _SUMS).with_columns(self_ns="total_ns")
+    rows = rows.sort("total_ns", "name", "kind", descending=[True, False, False])
     return [KernelRow(**row) for row in rows.iter_rows(named=True)]
 
 

@@ -1,14 +1,20 @@
 """analysis: operators by name and shape, with the device time of the kernels that they launched."""
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from kinetoscope.analysis.call_times import add_calls, sum_calls
 from kinetoscope.analysis.window import ANNOTATIONS, OPERATORS, RUNTIME_CALLS, STEP, RankWindow
 from kinetoscope.table.events import import_polars
 from kinetoscope.table.tracks import nest_spans
 
 if TYPE_CHECKING:
     import polars as pl
+
+
+_KEY = ("name", "shapes")
+_SUMS = ("self_ns", "device_ns")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,26 +69,15 @@ def _callers(parents: "pl.Series", is_operator: "pl.Series") -> "pl.Series":
     return parents.cast(pl.UInt32)
 
 
-def operator_rows(calls: "pl.DataFrame") -> list[OperatorRow]:
-    """The calls of all windows by name and shape, those with the most time of their own first."""
-    rows = call_statistics(calls, ["name", "shapes"]).sort("self_ns", "name", descending=[True, False])
-    return [OperatorRow(**row) for row in rows.with_columns(_plain_shapes()).iter_rows(named=True)]
+def operator_sums(calls: "pl.DataFrame") -> "pl.DataFrame":
+    """The operators of one window by name and shape, for `operator_rows`."""
+    return sum_calls(calls, _KEY, _SUMS).with_columns(import_polars().col("shapes").cast(import_polars().String))
 
 
-def call_statistics(calls: "pl.DataFrame", by: list[str]) -> "pl.DataFrame":
-    """Number, sums and quantiles of ``dur``, and the sums of the other times, for each group."""
-    pl = import_polars()
-    sums = [name for name in ("self_ns", "device_ns") if name in calls.columns]
-    dur = pl.col("dur")
-    known = pl.col("device_ns").is_not_null().any() if "device_ns" in sums else None
-    return calls.group_by(by, maintain_order=True).agg(
-        pl.len().cast(pl.Int64).alias("num_calls"),
-        dur.sum().alias("total_ns"),
-        *(pl.when(known).then(pl.col(name).sum()) if name == "device_ns" else pl.col(name).sum() for name in sums),
-        dur.mean().alias("mean_ns"),
-        *(dur.sort().get((pl.len() * percent + 99) // 100 - 1).alias(f"p{percent}_ns") for percent in (50, 95)),
-        dur.max().alias("max_ns"),
-    )
+def operator_rows(sums: "Sequence[pl.DataFrame]") -> list[OperatorRow]:
+    """The operators of all windows, those with the most time of their own first."""
+    rows = add_calls(sums, _KEY, _SUMS).sort("self_ns", "name", "shapes", descending=[True, False, False])
+    return [OperatorRow(**row) for row in rows.iter_rows(named=True)]
 
 
 def _device_ns(calls: "pl.DataFrame", device: "pl.DataFrame") -> "pl.Series":
@@ -107,7 +102,3 @@ def _spent_until(calls: "pl.DataFrame", launched: "pl.DataFrame", time: "pl.Expr
     asked = calls.select("track", time=time - 1).with_row_index("row").sort("time")
     found = asked.join_asof(launched, on="time", by="track", strategy="backward", check_sortedness=False)
     return found.sort("row")["spent"].fill_null(0).alias("device_ns")
-
-
-def _plain_shapes() -> "pl.Expr":
-    return import_polars().col("shapes").cast(import_polars().String)

@@ -1,9 +1,11 @@
 """cli: ``kinetoscope summary``, which says where the time of a run went, and what would shorten it."""
 
 import argparse
+import math
 
-from kinetoscope.analysis.analyze import RunReport, analyze
-from kinetoscope.cli.paths import load_all
+from kinetoscope.analysis.analyze import RunReport, report_of
+from kinetoscope.analysis.summaries import Selection
+from kinetoscope.cli.paths import read_each
 
 _EXAMPLES = """\
 examples:
@@ -13,6 +15,8 @@ examples:
       of any profiler's trace, in which spans called train_step are the steps
   kinetoscope summary runs/digits --ranks 0,4-7 --json
       all rows, of five ranks, for programs
+  kinetoscope summary runs/digits --last 30
+      of the last 30 seconds that each rank recorded, also while the run goes on
 """
 
 
@@ -42,13 +46,26 @@ def add_selection(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments that say which part of a run is meant."""
     parser.add_argument("--step", metavar="SPAN", help="the name of the spans that are steps")
     parser.add_argument("--ranks", metavar="LIST", type=_ranks, help="only these ranks, as in 0,4-7")
+    parser.add_argument(
+        "--last", metavar="SECONDS", type=_seconds, help="only the last seconds that each rank recorded"
+    )
     parser.add_argument("--no-cache", action="store_true", help="neither read nor write what was kept of traces")
 
 
 def report_on(arguments: argparse.Namespace) -> RunReport:
     """The report of what the arguments name."""
-    traces = load_all(arguments.inputs, cache=not arguments.no_cache)
-    return analyze(traces, step=arguments.step, ranks=arguments.ranks)
+    selection = Selection(step=arguments.step, ranks=arguments.ranks, last_s=arguments.last)
+    return report_of(arguments.inputs, selection, read_each, cache=not arguments.no_cache)
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 < seconds < math.inf:
+        raise argparse.ArgumentTypeError(f"cannot read the seconds {text!r}; write a number above 0, as in 30 or 0.5")
+    return seconds
 
 
 def _ranks(text: str) -> frozenset[int]:

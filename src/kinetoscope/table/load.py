@@ -48,13 +48,18 @@ def load(
         spans = kinetoscope.load("runs/digits/traces").spans.collect()
     """
     import_polars()
-    if not isinstance(source, (str, os.PathLike)):
-        names = [os.fspath(path) for path in source]
-    elif is_single(name := os.fspath(source)):
+    if isinstance(source, (str, os.PathLike)) and is_single(name := os.fspath(source)):
         return load_one(name, cache=cache)
-    else:
-        names = find_traces(name)
+    names = names_in(source)
     return TraceSet(list((executor.map if executor else map)(partial(load_one, cache=cache), names)))
+
+
+def names_in(source: PathLike | Iterable[PathLike]) -> list[str]:
+    """The names of the traces that are meant by what `load` takes. Raises `TraceFileError` if there is none."""
+    if not isinstance(source, (str, os.PathLike)):
+        return [os.fspath(path) for path in source]
+    name = os.fspath(source)
+    return [name] if is_single(name) else find_traces(name)
 
 
 def is_single(name: str) -> bool:

@@ -55,6 +55,13 @@ class Trace:
         """One row per span: see `kinetoscope.table.events.SPAN_COLUMNS`."""
         return self._of_kind("span").select(SPAN_COLUMNS)
 
+    def since(self, begin_ns: int) -> "Trace":
+        """The trace without what began before a moment."""
+        pl = import_polars()
+        stays = pl.col("kind").is_in(["metadata", "flow"]) | (pl.col("ts") >= begin_ns)
+        about = TraceAbout(self._places, self.header, self.repairs, self.base_ns, self.has_clock)
+        return Trace(self.name, about, self._events.filter(stays))
+
     def nested(self) -> "pl.LazyFrame":
         """The spans of threads and streams, with four more columns on how they nest.
 

@@ -1,0 +1,74 @@
+"""analysis: how often things of one name were called and how long that took, in sums that can be added up."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from kinetoscope.table.events import import_polars
+
+if TYPE_CHECKING:
+    import polars as pl
+
+EXACT_CALLS = 4096
+"""Of more calls in one window, durations are kept to 8 bits, so quantiles are sure to 0.4 %. Sums and the
+longest call are exact."""
+
+_SIGNIFICANT_BITS = 8
+
+
+def sum_calls(calls: "pl.DataFrame", by: Sequence[str], sums: Sequence[str]) -> "pl.DataFrame":
+    """The calls (``dur`` and ``sums``) of one window for each group: ``num_calls``, ``total_ns``, ``sums``, ``max_ns``,
+    and the different ``durations`` with how often each ``occurs``, as lists. A sum of nothing known is null."""
+    pl = import_polars()
+    dur = pl.col("dur")
+    groups = calls.group_by(by).agg(
+        pl.len().cast(pl.Int64).alias("num_calls"),
+        dur.sum().alias("total_ns"),
+        *map(_known_sum, sums),
+        dur.max().alias("max_ns"),
+        dur.alias("durations"),
+    )
+    groups = groups.with_row_index("place")
+    is_exact = pl.col("num_calls") <= EXACT_CALLS
+    kept = groups.select("place", "num_calls", dur="durations").explode("dur")
+    kept = kept.select("place", dur=pl.when(is_exact).then("dur").otherwise(_rounded(pl.col("dur"))))
+    occurrences = kept.group_by("place", "dur").agg(pl.len().alias("occurs"))
+    lists = occurrences.group_by("place").agg(pl.col("dur").alias("durations"), "occurs")
+    return groups.drop("durations").join(lists, on="place").drop("place")
+
+
+def add_calls(groups: "Sequence[pl.DataFrame]", by: Sequence[str], sums: Sequence[str]) -> "pl.DataFrame":
+    """The groups of all windows added up, with ``mean_ns``, ``p50_ns`` and ``p95_ns`` (nearest rank)."""
+    pl = import_polars()
+    parts = pl.concat(groups)
+    added = parts.group_by(by).agg(
+        pl.col("num_calls", "total_ns").sum(),
+        *map(_known_sum, sums),
+        pl.col("max_ns").max(),
+        pl.col("durations", "occurs").explode(),
+    )
+    added = added.with_row_index("place")
+    durations = added.select("place", "num_calls", "durations", "occurs").explode("durations", "occurs")
+    durations = durations.sort("place", "durations")
+    so_far = durations["occurs"].cast(pl.Int64).cum_sum()
+    before = pl.col("num_calls").cum_sum() - pl.col("num_calls")  # of all groups that stand before
+    starts = added.select("place", start=before)
+    durations = durations.with_columns(so_far=so_far).join(starts, on="place", maintain_order="left")
+    for percent in (50, 95):
+        is_reached = pl.col("so_far") - pl.col("start") >= (pl.col("num_calls") * percent + 99) // 100
+        quantile = durations.filter(is_reached).group_by("place").agg(pl.col("durations").min().alias(f"p{percent}_ns"))
+        added = added.join(quantile, on="place")
+    mean = pl.col("total_ns") / pl.col("num_calls")
+    return added.with_columns(mean.alias("mean_ns")).drop("place", "durations", "occurs")
+
+
+def _known_sum(name: str) -> "pl.Expr":
+    pl = import_polars()
+    return pl.when(pl.col(name).is_not_null().any()).then(pl.col(name).sum()).alias(name)
+
+
+def _rounded(durations: "pl.Expr") -> "pl.Expr":
+    """Integers with their first 8 bits, and the middle of what the others can be."""
+    pl = import_polars()
+    exponent = durations.clip(1).log(2).floor() - (_SIGNIFICANT_BITS - 1)
+    unit = (pl.lit(2.0) ** exponent).clip(1).cast(pl.Int64)
+    return durations // unit * unit + unit // 2

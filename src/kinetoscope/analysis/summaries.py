@@ -1,0 +1,113 @@
+"""analysis: each trace of a run summed up alone, in the process that reads it: little is left to be joined."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from kinetoscope.analysis.by_step import times_by_step
+from kinetoscope.analysis.collectives import collective_calls
+from kinetoscope.analysis.dependencies import Dependencies, find_dependencies
+from kinetoscope.analysis.host_time import HostTime
+from kinetoscope.analysis.kernels import kernel_sums
+from kinetoscope.analysis.operators import operator_calls, operator_sums
+from kinetoscope.analysis.ranks import RankRow, rank_rows
+from kinetoscope.analysis.steps import StepRow, step_rows
+from kinetoscope.analysis.window import RankWindow, read_windows
+from kinetoscope.errors import SettingsError
+from kinetoscope.table.events import import_polars
+from kinetoscope.table.load import load_one
+from kinetoscope.table.trace import Trace
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+@dataclass(frozen=True, kw_only=True)
+class Selection:
+    """The part of a run that is looked at: ``ranks``, or all; of each rank the last ``last_s`` seconds that it
+    recorded, or everything. ``step`` is the name of the spans that are steps, if not the usual."""
+
+    step: str | None = None
+    ranks: frozenset[int] | None = None
+    last_s: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.last_s is not None and not self.last_s > 0:
+            raise SettingsError(f"Cannot analyze the last {self.last_s} s of a run: pass more than 0 seconds.")
+
+
+@dataclass(frozen=True)
+class WindowSummary:
+    """What is kept of one window of one rank. ``calls`` are its collectives, ``operators`` and ``kernels`` the sums of
+    calls by name; ``by_step`` has those of `times_by_step`."""
+
+    ranks: list[RankRow]
+    steps: list[StepRow]
+    calls: "pl.DataFrame"
+    operators: "pl.DataFrame"
+    kernels: "pl.DataFrame"
+    dependencies: Dependencies
+    by_step: "pl.DataFrame"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SummedTrace:
+    """What is kept of one trace."""
+
+    name: str
+    rank: int | None
+    world_size: int | None
+    run_name: str | None
+    host: str | None
+    notes: tuple[str, ...]
+    windows: list[WindowSummary] = field(repr=False)
+
+
+def sum_trace(
+    source: Trace | str,
+    since_ns: int | None = None,
+    *,
+    selection: Selection,
+    cache: bool = True,
+    on_bytes: Callable[[int], None] | None = None,
+) -> SummedTrace:
+    """What is kept of a trace, or of the file of that name; with ``since_ns``, of what began no earlier."""
+    trace = _opened(source, cache=cache, on_bytes=on_bytes)
+    part = trace if since_ns is None else trace.since(since_ns)
+    windows = read_windows(part, selection.step)
+    wanted = [window for window in windows if selection.ranks is None or window.rank in selection.ranks]
+    return SummedTrace(
+        name=trace.name,
+        rank=trace.rank,
+        world_size=trace.world_size,
+        run_name=trace.run_name,
+        host=trace.host,
+        notes=(*trace.notes, *trace.repairs),
+        windows=[_sum_window(window) for window in wanted],
+    )
+
+
+def recorded_until(
+    source: Trace | str, *, cache: bool = True, on_bytes: Callable[[int], None] | None = None
+) -> tuple[int | None, int | None]:
+    """The rank of a trace, and when its last span ended."""
+    pl = import_polars()
+    trace = _opened(source, cache=cache, on_bytes=on_bytes)
+    return trace.rank, trace.spans.select((pl.col("ts") + pl.col("dur")).max()).collect().item()
+
+
+def _opened(source: Trace | str, *, cache: bool, on_bytes: Callable[[int], None] | None) -> Trace:
+    return source if isinstance(source, Trace) else load_one(source, cache=cache, on_bytes=on_bytes)
+
+
+def _sum_window(window: RankWindow) -> WindowSummary:
+    host, operators = HostTime(window), operator_calls(window)
+    return WindowSummary(
+        ranks=rank_rows(window),
+        steps=step_rows(window, host),
+        calls=collective_calls(window),
+        operators=operator_sums(operators),
+        kernels=kernel_sums(window),
+        dependencies=find_dependencies(window, host),
+        by_step=times_by_step(window, operators),
+    )

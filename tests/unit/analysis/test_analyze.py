@@ -1,0 +1,73 @@
+"""analysis/analyze.py: which part of a run a report is about, and who does the work."""
+
+import json
+import multiprocessing
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+
+import pytest
+
+import kinetoscope
+from kinetoscope.errors import SettingsError
+from simulated_training import Settings, simulate
+
+pytest.importorskip("polars")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Four ranks of ten steps, whose clocks are apart."""
+    folder = tmp_path_factory.mktemp("traces")
+    simulate(Settings(num_ranks=4, num_steps=10, offset_ns=5_000_000)).write(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def report(folder):
+    return kinetoscope.analyze(folder, cache=False)
+
+
+def test_processes_of_a_pool_find_the_same_as_this_one(folder, report):
+    with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as pool:
+        found = kinetoscope.analyze(folder, cache=False, executor=pool)
+    assert found.to_dict() == report.to_dict()
+
+
+def test_threads_and_loaded_traces_give_the_same_report(folder, report):
+    traces = kinetoscope.load(folder, cache=False)
+    with ThreadPoolExecutor(2) as pool:
+        assert kinetoscope.analyze(traces, executor=pool).to_dict() == report.to_dict()
+    assert kinetoscope.analyze(iter(traces)).to_dict() == report.to_dict()
+
+
+def test_with_last_s_a_report_is_about_the_last_seconds_of_each_rank(folder, report):
+    last_ns = [row for row in report.steps if row.rank == 0][-3:]
+    last_s = (last_ns[-1].begin_ns + last_ns[-1].duration_ns - last_ns[0].begin_ns + 3_000_000) / 1e9
+    found = kinetoscope.analyze(folder, cache=False, last_s=last_s)
+    assert [(row.rank, row.step, row.duration_ns) for row in found.steps] == [
+        (row.rank, row.step, row.duration_ns) for row in report.steps[-12:]
+    ]
+
+
+def test_more_seconds_than_were_recorded_are_all_of_them(folder, report):
+    assert kinetoscope.analyze(folder, cache=False, last_s=1e6).to_dict() == report.to_dict()
+
+
+@pytest.mark.parametrize("last_s", [0, -1, float("nan")])
+def test_no_seconds_at_all_are_refused(folder, last_s):
+    with pytest.raises(SettingsError, match="more than 0 seconds"):
+        kinetoscope.analyze(folder, last_s=last_s)
+
+
+def test_the_command_takes_the_last_seconds_of_a_pipe(folder, capsys, monkeypatch):
+    import io
+    import sys
+
+    from kinetoscope.cli import main
+
+    text = next(folder.glob("*.json")).read_bytes()
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text)))
+    assert main(["summary", "--json", "--last", "0.011", "-"]) == 0
+    assert 1 <= json.loads(capsys.readouterr().out)["run"]["num_steps"] <= 4
+    with pytest.raises(SystemExit):
+        main(["summary", "--last", "soon", "-"])
+    assert "write a number above 0" in capsys.readouterr().err
