@@ -204,8 +204,9 @@ def _replay(times: Sequence[int], edges: Sequence[tuple[int, int, int, int]]) ->
 def _changed_weight(change: Change) -> "pl.Expr":
     pl = import_polars()
     kind, weight = pl.col("kind"), pl.col("weight")
-    saved = sum((pl.col(part) for part in PARTS if part in change.without), start=pl.lit(0, dtype=pl.Int64))
-    changed = pl.when(kind.is_in(["host", "thread"])).then((weight - saved.fill_null(0)).clip(0)).otherwise(weight)
+    nothing = pl.lit(0, dtype=pl.Int64)
+    saved = pl.sum_horizontal(nothing, *(part for part in PARTS if part in change.without))
+    changed = pl.when(kind.is_in(["host", "thread"])).then((weight - saved).clip(0)).otherwise(weight)
     for name, times in change.faster.items():
         is_named = (kind == "device") & (pl.col("name") == name)
         changed = pl.when(is_named).then((weight / times).round().cast(pl.Int64)).otherwise(changed)
