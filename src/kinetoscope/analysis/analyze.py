@@ -17,7 +17,7 @@ from kinetoscope.analysis.kernels import KernelRow, kernel_rows
 from kinetoscope.analysis.memory import MemoryRow, add_memory_rows
 from kinetoscope.analysis.operators import OperatorRow, operator_rows
 from kinetoscope.analysis.ranks import RankRow, add_rank_rows
-from kinetoscope.analysis.replay import Change, ReplayGraph
+from kinetoscope.analysis.replay import MOST_UNEXPLAINED, Change, ReplayGraph
 from kinetoscope.analysis.steps import StepRow
 from kinetoscope.analysis.stragglers import StragglerRow, straggler_rows
 from kinetoscope.analysis.summaries import Selection, SummedTrace, WindowSummary, recorded_until, sum_trace
@@ -48,9 +48,12 @@ class RunReport:
     by_step: Sequence[StepTimes] = ()
 
     def saving_ns_per_step(self, change: Change) -> float | None:
-        """How much shorter a step would be with a change; None where there is no step."""
-        num_steps = self.run["num_steps"]
-        return self.graph.saving_ns(change) / num_steps if num_steps and self.graph is not None else None
+        """How much shorter a step would be with a change; None where there is no step, or where the graph explains too
+        little of what devices waited for."""
+        num_steps, graph = self.run["num_steps"], self.graph
+        if not num_steps or graph is None or graph.unexplained_share > MOST_UNEXPLAINED:
+            return None
+        return graph.saving_ns(change) / num_steps
 
     def to_dict(self) -> dict[str, Any]:
         """The report as plain data."""
@@ -149,6 +152,7 @@ def join_traces(traces: Iterable[SummedTrace]) -> RunReport:
     )
     exact = [row.rank for row in ranks if row.clock_bound_ns == 0 and row.rank is not None]
     joined, shifts = join_collectives(calls, exact)
+    shifts_ns = {rank: shift.shift_ns for rank, shift in shifts.items()}
     return RunReport(
         run=_about(traces, ranks, steps),
         ranks=ranks,
@@ -159,7 +163,7 @@ def join_traces(traces: Iterable[SummedTrace]) -> RunReport:
         kernels=kernel_rows([summary.kernels for summary in summaries]),
         memory=add_memory_rows(row for summary in _in_time(summaries) for row in summary.memory),
         findings=[],
-        graph=ReplayGraph.join([summary.dependencies for summary in summaries], joined.calls),
+        graph=ReplayGraph.join([summary.dependencies for summary in summaries], joined.calls, shifts_ns),
         by_step=join_step_times([summary.by_step for summary in summaries], Counter(sorted(row.step for row in steps))),
     )
 
