@@ -35,7 +35,7 @@ def write_items(writer: Writer, count: int) -> None:
                 waits = not writer.is_ideal("sync")
                 writer.add(Synchronize("cudaStreamSynchronize", SYNC_NS, stream=COMPUTE, waits=waits))
             writer.add(Work(500))
-        writer.add(Work(0 if writer.is_ideal("python") else 1_500))
+        writer.python(1_500)
 
 
 def compute_ns(writer: Writer) -> int:

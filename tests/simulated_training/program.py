@@ -31,6 +31,9 @@ from simulated_training.writer import (
     Writer,
 )
 
+_LOOP_NS = 2_000
+"""What the loop takes around its fetches and evaluations."""
+
 
 def build_program(settings: Settings, rank: int, groups: list[Group]) -> list[Action]:
     """The whole program: cycles of steps, of which the first ones are not recorded."""
@@ -72,6 +75,7 @@ def _step(writer: Writer) -> None:
     spans, name = writer.settings.step_spans, f"ProfilerStep#{writer.step}"
     if spans == "ProfilerStep":
         writer.add(OpenStep(name, "user_annotation", writer.step))
+        writer.python(_LOOP_NS)
         _fetch(writer)
         _body(writer)
         writer.add(CloseStep())
@@ -89,6 +93,7 @@ def _step(writer: Writer) -> None:
 def _batch(writer: Writer) -> None:
     """A batch as our own spans show it: the fetch is before it, an evaluation may follow."""
     settings, said = writer.settings, f'"epoch": 0, "batch": {writer.step}'
+    writer.python(_LOOP_NS)
     with writer.span("event/dataloader", "dataloader", said, phase="data"):
         _fetch(writer)
     writer.python()
@@ -96,14 +101,13 @@ def _batch(writer: Writer) -> None:
     _body(writer)
     writer.add(CloseStep())
     if settings.evaluates_every and writer.step % settings.evaluates_every == 0:
-        writer.add(Work(2_000))
+        writer.python(_LOOP_NS)
         with writer.span("event/eval", "eval", said):
             writer.add(Work(settings.step_ns // 2))
 
 
 def _fetch(writer: Writer) -> None:
     kind = "MultiProcessing" if writer.settings.num_workers else "SingleProcess"
-    writer.add(Work(2_000))
     with writer.frame("train.py(20): next_batch"):
         name = f"enumerate(DataLoader)#_{kind}DataLoaderIter.__next__"
         writer.add(Fetch(name, writer.step, waits=not writer.is_ideal("data")))

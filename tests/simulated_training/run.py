@@ -64,30 +64,38 @@ class SimulatedRun:
         return Truth(self)
 
     def without(self, *places: int) -> "SimulatedRun":
-        """The same run with some of its faults gone from the first recorded step on; without places, with all gone."""
+        """The same run with some of its faults gone in recorded steps; without places, with all gone."""
         return simulate(replace(self.settings, removed=places or tuple(range(len(self.settings.faults)))))
 
     def with_ideal(self, *what: Ideal) -> "SimulatedRun":
-        """The same run, where from the first recorded step on some things take no time."""
+        """The same run, where some things take no time in recorded steps."""
         return simulate(replace(self.settings, ideal=what))
 
     def with_faster(self, name: str, times: float) -> "SimulatedRun":
-        """The same run with an operator or kernel ``times`` as fast from the first recorded step on."""
+        """The same run with an operator or kernel ``times`` as fast in recorded steps."""
         return simulate(replace(self.settings, faster=((name, times),)))
 
     @property
     def time_ns(self) -> int:
-        """From the first begin of recording to the last end on a device, or of a step where there is none."""
-        windows = [rank.windows[0] for rank in self.ranks]
+        """From the first begin of recording to the last end on a device, or of a step where there is none; the sum of
+        all cycles."""
+        return sum(map(self._cycle_ns, zip(*(rank.windows for rank in self.ranks), strict=True)))
+
+    def _cycle_ns(self, windows: tuple[Window, ...]) -> int:
         begin_ns = min(window.begin_ns for window in windows)
         ends_ns = [span.end_ns for window in windows for span in window.queued if span.kernel.kind != "gloo"]
         if not self.settings.has_device:
             ends_ns = [step.end_ns for window in windows for step in window.steps]
         return max(end_ns for end_ns in ends_ns if end_ns is not None) - begin_ns
 
+    @property
+    def num_steps(self) -> int:
+        """Of all cycles."""
+        return self.settings.num_steps * self.settings.num_cycles
+
     def saving_ns_per_step(self, better: "SimulatedRun") -> float:
         """How much shorter a step of another run is."""
-        return (self.time_ns - better.time_ns) / self.settings.num_steps
+        return (self.time_ns - better.time_ns) / self.num_steps
 
 
 def simulate(settings: Settings) -> SimulatedRun:

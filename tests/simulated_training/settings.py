@@ -130,11 +130,11 @@ class Settings:
     """Whether there are events of category ``cuda_sync``, which are no work of the device."""
     faults: tuple[Fault, ...] = ()
     removed: tuple[int, ...] = ()
-    """Which of the faults are gone from the first recorded step on."""
+    """Which of the faults are gone in recorded steps."""
     ideal: tuple[Ideal, ...] = ()
-    """What takes no time from the first recorded step on."""
+    """What takes no time in recorded steps."""
     faster: tuple[tuple[str, float], ...] = ()
-    """Operators and kernels, by name, that are so many times as fast from the first recorded step on."""
+    """Operators and kernels, by name, that are so many times as fast in recorded steps."""
 
     def __post_init__(self) -> None:
         if self.layout in ("tensor", "pipeline") and self.num_ranks % 2:
@@ -153,6 +153,9 @@ class Settings:
         """The first recorded step."""
         return self.num_warmup_steps
 
+    def is_recorded(self, step: int) -> bool:
+        return self.recorded_cycle(step) is not None
+
     def recorded_cycle(self, step: int) -> int | None:
         """Which cycle records a step, or None."""
         cycle, place = divmod(step, self.num_warmup_steps + self.num_steps)
@@ -164,8 +167,8 @@ class Settings:
 
     def faults_at(self, rank: int, step: int) -> list[Fault]:
         """What is wrong with a rank in a step."""
-        gone = self.removed if step >= self.first_step else ()
+        gone = self.removed if self.is_recorded(step) else ()
         return [fault for place, fault in enumerate(self.faults) if place not in gone and fault.strikes(rank, step)]
 
     def is_ideal(self, what: Ideal, step: int) -> bool:
-        return what in self.ideal and step >= self.first_step
+        return what in self.ideal and self.is_recorded(step)

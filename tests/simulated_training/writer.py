@@ -79,7 +79,7 @@ class Writer:
         self._draw = random.Random((settings.seed * 100_003 + self.rank) * 100_003 + step)
         self._shared = random.Random(settings.seed * 100_003 + step)
         self._faults = {fault.kind: fault for fault in settings.faults_at(self.rank, step)}
-        self._faster = dict(settings.faster) if step >= settings.first_step else {}
+        self._faster = dict(settings.faster) if settings.is_recorded(step) else {}
         self._dtype = "bfloat16" if settings.has_device else "float32"
         for kind in ("float32", "float64"):
             if kind in self._faults:
@@ -115,9 +115,10 @@ class Writer:
         """A Python function, where stacks are recorded."""
         return self.span(name, "python_function") if self.settings.has_stacks else _Closing([])
 
-    def python(self) -> None:
-        """The loop goes on to its next operator."""
-        duration_ns = self.vary(PYTHON_NS) + self.cost_ns("slow_python")
+    def python(self, duration_ns: int | None = None) -> None:
+        """The loop goes on to its next operator, or does something that takes so long."""
+        if duration_ns is None:
+            duration_ns = self.vary(PYTHON_NS) + self.cost_ns("slow_python")
         self.add(Work(0 if self.is_ideal("python") else duration_ns))
 
     def operator(self, *names: str, kernel: Kernel, phase: str | None = None, args: str = "", keeps: str = "") -> None:

@@ -15,13 +15,13 @@ from kinetoscope.analysis.collectives import CollectiveRow, join_collectives
 from kinetoscope.analysis.common_clock import TimeShift, shifts_beside_rank_0, with_bounds
 from kinetoscope.analysis.findings import Finding
 from kinetoscope.analysis.kernels import KernelRow, kernel_rows
-from kinetoscope.analysis.memory import MemoryRow
+from kinetoscope.analysis.memory import MemoryRow, add_memory_rows
 from kinetoscope.analysis.operators import OperatorRow, operator_rows
 from kinetoscope.analysis.ranks import RankRow, add_rank_rows
-from kinetoscope.analysis.replay import Change, ReplayGraph
+from kinetoscope.analysis.replay import MOST_UNEXPLAINED, Change, ReplayGraph
 from kinetoscope.analysis.steps import StepRow
 from kinetoscope.analysis.stragglers import StragglerRow, straggler_rows
-from kinetoscope.analysis.summaries import Selection, SummedTrace, recorded_until, sum_trace
+from kinetoscope.analysis.summaries import Selection, SummedTrace, WindowSummary, recorded_until, sum_trace
 from kinetoscope.table.load import STDIN, PathLike, is_url, load_one, names_in
 from kinetoscope.table.trace import Trace, TraceSet
 
@@ -48,9 +48,12 @@ class RunReport:
     by_step: Sequence[StepTimes] = ()
 
     def saving_ns_per_step(self, change: Change) -> float | None:
-        """How much shorter a step would be with a change; None where there is no step."""
-        num_steps = self.run["num_steps"]
-        return self.graph.saving_ns(change) / num_steps if num_steps and self.graph is not None else None
+        """How much shorter a step would be with a change; None where there is no step, or where the graph explains too
+        little of what devices waited for."""
+        num_steps, graph = self.run["num_steps"], self.graph
+        if not num_steps or graph is None or graph.unexplained_share > MOST_UNEXPLAINED:
+            return None
+        return graph.saving_ns(change) / num_steps
 
     def to_dict(self) -> dict[str, Any]:
         """The report as plain data."""
@@ -155,11 +158,16 @@ def join_traces(traces: Iterable[SummedTrace]) -> RunReport:
         stragglers=straggler_rows(joined.rows, steps, max((shift.bound_ns for shift in by_rank.values()), default=0)),
         operators=operator_rows([summary.operators for summary in summaries]),
         kernels=kernel_rows([summary.kernels for summary in summaries]),
-        memory=[],
+        memory=add_memory_rows(row for summary in _in_time(summaries) for row in summary.memory),
         findings=[],
         graph=ReplayGraph.join([summary.dependencies for summary in summaries], joined.calls),
         by_step=join_step_times([summary.by_step for summary in summaries], Counter(sorted(row.step for row in steps))),
     )
+
+
+def _in_time(summaries: Sequence[WindowSummary]) -> list[WindowSummary]:
+    """The windows with steps in the order of time, after those without."""
+    return sorted(summaries, key=lambda summary: summary.steps[0].begin_ns if summary.steps else 0)
 
 
 def _about(traces: Sequence[SummedTrace], ranks: Sequence[RankRow], steps: Sequence[StepRow]) -> dict[str, Any]:

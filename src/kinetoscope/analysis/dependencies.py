@@ -4,28 +4,28 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from kinetoscope.analysis.device_begins import NEAR_NS, DeviceBegins
 from kinetoscope.analysis.host_time import HostTime
-from kinetoscope.analysis.window import RankWindow
+from kinetoscope.analysis.window import RankWindow, around
 from kinetoscope.table.events import import_polars
 
 if TYPE_CHECKING:
     import polars as pl
 
-COINCIDES_WITHIN_NS = 30_000
-"""An event that begins so soon after one of another stream has ended is taken to have waited for it."""
-
-
-LONGEST_LATENCY_NS = 30_000
-"""If no event began so soon after its launch, all waited in a queue, and what a launch takes is not known."""
+OWN_SYNC_NS = 3_000
+"""What a synchronising call that waits for nothing takes at most; a longer one has waited."""
 
 
 @dataclass(frozen=True)
 class Dependencies:
     """``nodes`` and ``edges`` as `ReplayGraph` has them, without the edges of collectives. Row ``i`` of the window's
-    device events begins at node ``2 * i`` and ends at the next one."""
+    device events begins at node ``2 * i`` and ends at the next one. ``waiting_ns`` is the time between two of them, of
+    which ``unexplained_ns`` is for no reason that the graph knows."""
 
     nodes: "pl.DataFrame"
     edges: "pl.DataFrame"
+    waiting_ns: int
+    unexplained_ns: int
 
 
 def find_dependencies(window: RankWindow, host: HostTime) -> Dependencies:
@@ -33,7 +33,9 @@ def find_dependencies(window: RankWindow, host: HostTime) -> Dependencies:
     pl = import_polars()
     finder = _Finder(window, host)
     rank = pl.lit(window.rank, dtype=pl.Int64)
-    return Dependencies(finder.nodes().with_columns(rank=rank), finder.edges().with_columns(rank=rank))
+    return Dependencies(
+        finder.nodes().with_columns(rank=rank), finder.edges().with_columns(rank=rank), *finder.begins.waiting
+    )
 
 
 class _Finder:
@@ -59,7 +61,7 @@ class _Finder:
         pl = import_polars()
         edges = [self._host_edges(), self._thread_edges(), self._sync_edges()]
         if len(self._device):
-            edges += [self._launch_edges(), self._stream_edges(), self._other_stream_edges(), self._device_edges()]
+            edges += [self._begin_edges(), self._device_edges()]
         return pl.concat(edges, how="diagonal_relaxed")
 
     # -- threads of the host --
@@ -70,7 +72,7 @@ class _Finder:
         pl = import_polars()
         steps = self._window.steps
         launches = self._device.drop_nulls("launch_begin").select(track="launch_track", time="launch_begin")
-        stretches = [steps, self._syncs, self._pauses, self._host.visits]
+        stretches = [steps, self._host.fetches, self._syncs, self._pauses, self._host.visits]
         sides = [frame.select("track", time=side) for frame in stretches for side in ("begin", "end")]
         points = pl.concat([launches, *sides]).unique().sort("track", "time")
         is_step_end = pl.col("time").is_in(steps["end"].implode()) & (pl.col("track") == self._window.loop_track)
@@ -88,157 +90,119 @@ class _Finder:
         following = self._points.select(pl.col("node", "time").shift(-1).over("track"))
         edges = self._points.select("track", source="node", begin="time")
         edges = edges.hstack(following.rename({"node": "target", "time": "end"})).drop_nulls("target")
-        waits = pl.concat([self._syncs.select("track", "begin", "end"), self._pauses.select("track", "begin", "end")])
-        waits = waits.unique().with_columns(is_wait=True)
-        edges = edges.join(waits, on=["track", "begin", "end"], how="left", maintain_order="left")
         starts = self._host.visits.select("track", end="begin")  # what the thread did before has nothing to do with it
         edges = edges.join(starts, on=["track", "end"], how="anti", maintain_order="left")
-        own_ns = pl.when("is_wait").then(0).otherwise(pl.col("end") - pl.col("begin"))
-        parts = self._host.parts(edges)
-        return edges.select("source", "target", kind=pl.lit("host"), weight=own_ns).hstack(parts)
+        waits = pl.concat([frame.select("track", "begin", "end", "own_ns") for frame in (self._syncs, self._pauses)])
+        own_ns = around(waits.unique(["track", "begin"]), edges["track"], edges["begin"])["own_ns"]
+        weight = pl.min_horizontal(pl.col("end") - pl.col("begin"), own_ns)
+        return edges.select("source", "target", kind=pl.lit("host"), weight=weight).hstack(self._host.parts(edges))
 
     @cached_property
     def _pauses(self) -> "pl.DataFrame":
         """When the loop's thread waited for others."""
         pl = import_polars()
-        track = pl.lit(self._window.loop_track, dtype=pl.UInt32)
-        return self._host.visits.select(track=track, begin="paused_from", end="paused_until").unique()
+        track, nothing = pl.lit(self._window.loop_track, dtype=pl.UInt32), pl.lit(0, dtype=pl.Int64)
+        pauses = self._host.visits.select(track=track, begin="paused_from", end="paused_until", own_ns=nothing)
+        return pauses.unique()
 
     def _thread_edges(self) -> "pl.DataFrame":
-        """The loop's thread starts a visit, and goes on when it has ended."""
+        """The loop's thread starts a visit, and goes on when it has ended; what it does before and after is its own."""
         pl = import_polars()
         loop = pl.lit(self._window.loop_track, dtype=pl.UInt32)
-        visits = self._host.visits.with_columns(loop=loop)
-        starts = self._with_node(self._with_node(visits, "source", "loop", "paused_from"), "target", "track", "begin")
-        ends = self._with_node(self._with_node(visits, "source", "track", "end"), "target", "loop", "paused_until")
-        return pl.concat([frame.select("source", "target") for frame in (starts, ends)]).with_columns(
-            kind=pl.lit("thread"), weight=pl.lit(0, dtype=pl.Int64)
+        visits = self._host.visits.rename({"track": "visited", "begin": "visited_from", "end": "visited_until"})
+        visits = visits.with_columns(track=loop)
+        starts = self._with_node(
+            self._with_node(visits, "source", "track", "paused_from"), "target", "visited", "visited_from"
         )
+        ends = self._with_node(
+            self._with_node(visits, "source", "visited", "visited_until"), "target", "track", "paused_until"
+        )
+        last = ends.with_columns(visited_until=pl.col("visited_until").max().over("paused_from"))
+        edges = pl.concat(
+            [
+                starts.select("source", "target", "track", begin="paused_from", end="visited_from"),
+                last.select("source", "target", "track", begin="visited_until", end="paused_until"),
+            ]
+        )
+        weight = pl.col("end") - pl.col("begin")
+        return edges.select("source", "target", kind=pl.lit("thread"), weight=weight).hstack(self._host.parts(edges))
 
     # -- calls that wait for the device --
 
     @cached_property
     def _syncs(self) -> "pl.DataFrame":
-        """Calls and pauses in which a thread waited: ``track``, ``begin``, ``end``, ``event``, the node of the end that
-        it waited for, and ``kind``.
-
-        A copy waits for itself, any other call for the last event that ended before it returned, if that was launched
-        before it.
-        """
+        """Calls and pauses in which a thread waited: ``track``, ``begin``, ``end``, ``own_ns``, what it takes even if
+        it need not wait, ``event``, the node of the end that it waited for, ``event_end``, and ``kind``."""
         pl = import_polars()
-        calls = self._host.synchronising.select("track", "begin", "end", "name", "correlation")
-        is_copy = ~pl.col("name").str.ends_with("Synchronize")
-        copies = self._device.filter(pl.col("kind") == "copy")
-        own = copies.select("correlation", event="end_node", event_end="end", launch_begin="launch_begin")
-        ended = self._device.sort("end").select("launch_begin", event="end_node", event_end="end")
-        found = [
-            calls.filter(is_copy).join(own, on="correlation"),
-            calls.filter(~is_copy).sort("end").join_asof(ended, left_on="end", right_on="event_end", coalesce=False),
+        waits = [
+            self._waits_for_copies().with_columns(kind=pl.lit("sync")),
+            self._waits_for_device().with_columns(kind=pl.lit("sync")),
+            self._waits_for_calls().with_columns(kind=pl.lit("thread")),
         ]
-        columns = ("track", "begin", "end", "event", "event_end", "launch_begin")
-        of_device = pl.concat([frame.select(columns) for frame in found])
-        of_device = of_device.filter(pl.col("launch_begin").fill_null(0) <= pl.col("begin"))
-        of_calls = self._host.waits_for_calls.select(
-            "track", "begin", "end", event=(2 * pl.col("row") + 1).cast(pl.UInt32), event_end="waited_until"
+        waits = pl.concat(
+            [frame.select("track", "begin", "end", "event", "event_end", "own_ns", "kind") for frame in waits]
         )
-        waits = [of_device.with_columns(kind=pl.lit("sync")), of_calls.with_columns(kind=pl.lit("thread"))]
-        waited = pl.concat([frame.select(*columns[:5], "kind") for frame in waits])
         in_call = (pl.col("event_end") > pl.col("begin")) & (pl.col("event_end") <= pl.col("end"))
-        return waited.filter(in_call).unique(["track", "begin", "end"], keep="last", maintain_order=True)
+        return waits.filter(in_call).unique(["track", "begin", "end"], keep="last", maintain_order=True)
+
+    def _waits_for_copies(self) -> "pl.DataFrame":
+        """A copy's call waits for the copy."""
+        pl = import_polars()
+        usual_ns = self._device.select((pl.col("launch_end") - pl.col("launch_begin")).median()).item()
+        copies = self._device.filter(pl.col("kind") == "copy")
+        copies = copies.select("correlation", event="end_node", event_end="end")
+        calls = self._host.synchronising.filter(~pl.col("name").str.ends_with("Synchronize"))
+        return calls.join(copies, on="correlation").with_columns(own_ns=pl.lit(int(usual_ns or 0), dtype=pl.Int64))
+
+    def _waits_for_device(self) -> "pl.DataFrame":
+        """Any other call waits for the last event that ended before it returned, if that was launched before it."""
+        pl = import_polars()
+        ended = self._device.sort("end").select("launch_begin", event="end_node", event_end="end")
+        calls = self._host.synchronising.filter(pl.col("name").str.ends_with("Synchronize"))
+        calls = calls.filter(pl.col("end") - pl.col("begin") > OWN_SYNC_NS).select("track", "begin", "end").sort("end")
+        found = calls.join_asof(ended, left_on="end", right_on="event_end", coalesce=False)
+        found = found.filter(pl.col("launch_begin").fill_null(0) <= pl.col("begin"))
+        return found.with_columns(own_ns=pl.lit(OWN_SYNC_NS, dtype=pl.Int64))
+
+    def _waits_for_calls(self) -> "pl.DataFrame":
+        """The loop's thread waits for a collective on the CPU."""
+        pl = import_polars()
+        event = (2 * pl.col("row") + 1).cast(pl.UInt32)
+        waits = self._host.waits_for_calls.select("track", "begin", end="waited_until", event=event)
+        return waits.with_columns(event_end="end", own_ns=pl.lit(0, dtype=pl.Int64))
 
     def _sync_edges(self) -> "pl.DataFrame":
         pl = import_polars()
         edges = self._with_node(self._syncs, "target", "track", "end")
-        return edges.select("target", "kind", source="event", weight=pl.lit(0, dtype=pl.Int64))
+        delay = pl.col("end") - pl.col("event_end")
+        weight = pl.when(delay <= NEAR_NS).then(delay).otherwise(0)
+        return edges.select("target", "kind", source="event", weight=weight)
 
     # -- streams of the device --
 
-    def _launch_edges(self) -> "pl.DataFrame":
-        """From each launch to its event, which takes at least as long as from any other launch to its own, if that was
-        not in a queue all the time."""
-        pl = import_polars()
-        launched = self._device.drop_nulls("launch_begin").with_columns(
-            latency=pl.col("begin") - pl.col("launch_begin")
-        )
-        least = pl.col("latency").min()
-        least = pl.when(least.is_between(0, LONGEST_LATENCY_NS)).then(least).otherwise(0)
-        edges = self._with_node(launched, "source", "launch_track", "launch_begin")
-        return edges.select(
-            "source", target="begin_node", kind=pl.lit("launch"), weight=pl.min_horizontal("latency", least)
-        )
-
     @cached_property
-    def _after_own_stream(self) -> "pl.DataFrame":
-        """Device events with ``before`` and ``before_end``, the last event of their stream, if that has ended."""
-        pl = import_polars()
-        before = pl.col("end_node", "end").shift(1).over("device", "stream")
-        events = self._device.hstack(self._device.select(before).rename({"end_node": "before", "end": "before_end"}))
-        is_over = pl.col("before_end") <= pl.col("begin")
-        return events.with_columns(pl.when(is_over).then(name).alias(name) for name in ("before", "before_end"))
+    def begins(self) -> DeviceBegins:
+        """Why the device's events began when they did."""
+        return DeviceBegins(self._device)
 
-    def _stream_edges(self) -> "pl.DataFrame":
-        """From each event to the next one of its stream, which follows at least as long after as any other does."""
+    def _begin_edges(self) -> "pl.DataFrame":
+        """To the begin of each event: from its launch, from the event before it on its stream, and from those of other
+        streams that it waited for."""
         pl = import_polars()
-        events = self._after_own_stream.drop_nulls("before")
-        gap = pl.col("begin") - pl.col("before_end")
-        return events.select(source="before", target="begin_node", kind=pl.lit("stream"), weight=gap.min())
-
-    def _other_stream_edges(self) -> "pl.DataFrame":
-        """Communication waits for the last compute kernel launched before it; any event for one of another stream that
-        ended just before it began, where neither its launch nor its own stream say why it began then."""
-        pl = import_polars()
-        events = self._after_own_stream.with_columns(
-            explained=pl.max_horizontal("before_end", "launch_begin").fill_null(-(2**62))
+        events = self.begins.events
+        launched = self._with_node(events.drop_nulls("launch_begin"), "launch", "launch_track", "launch_begin")
+        kinds = (("launch", "launch", launched), ("before", "stream", events), ("other", "other_stream", events))
+        found = [
+            rows.drop_nulls(source).select(
+                source=source, target="begin_node", kind=pl.lit(kind), weight=pl.col(f"{kind}_ns")
+            )
+            for source, kind, rows in kinds
+        ]
+        computes = events.drop_nulls("compute").filter(pl.col("compute").ne_missing(pl.col("other")))
+        after_compute = computes.select(
+            source="compute", target="begin_node", kind=pl.lit("other_stream"), weight="compute_ns"
         )
-        ends = self._last_ends_of_other_streams(events)
-        is_near = (pl.col("begin") - pl.col("other_end") <= COINCIDES_WITHIN_NS) & (
-            pl.col("other_end") > pl.col("explained")
-        )
-        near = ends.filter(is_near).select(source="other", target="begin_node")
-        compute = self._device.filter(pl.col("kind") == "compute").drop_nulls("launch_begin").sort("launch_begin")
-        communication = self._device.filter(pl.col("kind") == "communication").drop_nulls("launch_begin")
-        after_compute = communication.sort("launch_begin").join_asof(
-            compute.select("launch_begin", "device", source="end_node", compute_end="end"),
-            on="launch_begin",
-            by="device",
-            check_sortedness=False,
-        )
-        after_compute = after_compute.filter(pl.col("compute_end") <= pl.col("begin")).select(
-            "source", target="begin_node"
-        )
-        edges = pl.concat([near, after_compute]).unique()
-        return edges.with_columns(kind=pl.lit("other_stream"), weight=pl.lit(0, dtype=pl.Int64))
-
-    def _last_ends_of_other_streams(self, events: "pl.DataFrame") -> "pl.DataFrame":
-        """Each event with ``other`` and ``other_end``, the last end before it began on another stream of its device."""
-        pl = import_polars()
-        ends = self._device.select("device", "stream", other="end_node", other_end="end").sort("other_end")
-        run = pl.col("stream").rle_id().over("device")
-        of_run = pl.col("other", "other_end", "stream").shift(1).over("device")
-        firsts = ends.with_columns(run=run).hstack(
-            ends.select(of_run).rename({"other": "last_other", "other_end": "last_end", "stream": "last_stream"})
-        )
-        firsts = firsts.with_columns(pl.col("last_other", "last_end", "last_stream").first().over("device", "run"))
-        found = events.join_asof(
-            firsts.select(
-                "device",
-                "last_other",
-                "last_end",
-                nearest="other",
-                nearest_end="other_end",
-                nearest_stream="stream",
-                key="other_end",
-            ),
-            left_on="begin",
-            right_on="key",
-            by="device",
-            check_sortedness=False,
-        )
-        is_other = pl.col("nearest_stream") != pl.col("stream")
-        return found.with_columns(
-            other=pl.when(is_other).then("nearest").otherwise("last_other"),
-            other_end=pl.when(is_other).then("nearest_end").otherwise("last_end"),
-        ).drop_nulls("other")
+        return pl.concat([*found, after_compute])
 
     def _device_edges(self) -> "pl.DataFrame":
         """From each event's begin to its end. What was launched before the recording began is as it was, whatever is

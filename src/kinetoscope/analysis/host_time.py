@@ -152,9 +152,8 @@ class HostTime:
 
     @cached_property
     def _not_python(self) -> Coverage:
-        return Coverage(
-            self.busy.islands, *map(self.window.on_loop, (self.collections, self.compilations, self.profiling))
-        )
+        others = (self.collections, self.compilations, self.profiling, self.evaluations)
+        return Coverage(self.busy.islands, *map(self.window.on_loop, others))
 
     def parts(self, stretches: "pl.DataFrame") -> "pl.DataFrame":
         """Of each of ``stretches`` of threads (``track``, ``begin``, ``end``), how many nanoseconds were spent with

@@ -1,24 +1,27 @@
 """analysis: how much memory was allocated, and what of it grows from step to step."""
 
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from kinetoscope.analysis.host_time import HostTime
+from kinetoscope.analysis.memory_growth import MemoryGrowth, MemoryHolder
 from kinetoscope.analysis.window import RankWindow, place_in
 from kinetoscope.table.events import import_polars
 
 if TYPE_CHECKING:
     import polars as pl
 
-_MEMORY = "[memory]"
-_CPU = 0
-
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryRow:
-    """The memory of one device of one rank; a rank's own memory has no device. Sizes are bytes.
+    """The memory of one device of one rank; that of its host has no device. Sizes are bytes.
 
-    ``growth_bytes_per_step`` is of what is alive at the same place of each step, None where steps are too few to tell.
-    ``by_category`` and ``holders``, who allocated what grows, are pairs of a name and bytes.
+    ``peak_bytes`` is the most that was allocated while torch recorded, on a CPU without what was allocated before.
+    ``growth_bytes_per_step`` is of what is alive at the end of each step, counted from after the first optimizer step;
+    None where fewer than `FEWEST_STEPS` steps follow each other. ``holders`` are those who allocated what grows, the
+    most first. ``by_category`` is empty: to which tensor memory belongs, a trace does not say. `kinetoscope.torch`
+    exports a timeline with categories.
     """
 
     rank: int | None
@@ -27,41 +30,67 @@ class MemoryRow:
     peak_step: int | None
     by_category: tuple[tuple[str, int], ...] = ()
     growth_bytes_per_step: int | None = None
-    holders: tuple[tuple[str, int], ...] = ()
+    holders: tuple[MemoryHolder, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """The row as plain data."""
-        return asdict(self) | {"by_category": dict(self.by_category), "holders": dict(self.holders)}
+        return asdict(self) | {"by_category": dict(self.by_category)}
 
 
-def allocations(window: RankWindow) -> "pl.DataFrame":
-    """Every allocation and release, in the order of time."""
-    pl = import_polars()
-    instants = window.trace.instants.filter(pl.col("name") == _MEMORY)
-    return (
-        instants.select("ts", "bytes", "address", "total_allocated", "device_type", "device", "track")
-        .sort("ts")
-        .collect()
+def memory_rows(window: RankWindow, host: HostTime) -> list[MemoryRow]:
+    """The rows of one window's rank."""
+    growth = MemoryGrowth(window, host)
+    events = window.allocations.drop_nulls("total")
+    return [_row(window, growth, *of_device) for of_device in events.partition_by("device", as_dict=True).items()]
+
+
+def _row(window: RankWindow, growth: MemoryGrowth, device: tuple[Any, ...], events: "pl.DataFrame") -> MemoryRow:
+    peak = events.sort("total", maintain_order=True, descending=True).head(1)
+    place = place_in(window.steps, peak["ts"])[0] if len(window.steps) else None
+    holders = growth.holders(events)
+    return MemoryRow(
+        rank=window.rank,
+        device=device[0],
+        peak_bytes=peak["total"][0],
+        peak_step=None if place is None else window.steps["step"][place],
+        growth_bytes_per_step=None if holders is None else sum(holder.bytes_per_step for holder in holders),
+        holders=holders or (),
     )
+
+
+def add_memory_rows(rows: Iterable[MemoryRow]) -> list[MemoryRow]:
+    """The rows of all windows, which come in the order of time: one for each rank and device.
+
+    The growth is that of the last window that knows it.
+    """
+    joined: dict[tuple[int | None, int | None], MemoryRow] = {}
+    for row in rows:
+        key = (row.rank, row.device)
+        joined[key] = _joined(joined[key], row) if key in joined else row
+    return sorted(joined.values(), key=lambda row: (row.rank is None, row.rank or 0, row.device is None, row.device))
+
+
+def _joined(one: MemoryRow, later: MemoryRow) -> MemoryRow:
+    highest = max(one, later, key=lambda row: row.peak_bytes)
+    latest = one if later.growth_bytes_per_step is None else later
+    return replace(highest, growth_bytes_per_step=latest.growth_bytes_per_step, holders=latest.holders)
 
 
 def peaks(window: RankWindow) -> "pl.Series | None":
     """The most that was allocated during each step, bytes: on the device where the trace has that, else on the host."""
     pl = import_polars()
-    events = allocations(window).drop_nulls(("ts", "total_allocated"))
-    on_device = events.filter(pl.col("device_type") != _CPU)
+    events = window.allocations.drop_nulls("total")
+    on_device = events.drop_nulls("device")
     events = on_device if len(on_device) else events
     if not len(events):
         return None
     steps = window.steps.select("begin", "end").with_row_index("place")
-    before = steps.join_asof(
-        events.select("ts", "total_allocated"), left_on="begin", right_on="ts", strategy="backward"
-    )
+    before = steps.join_asof(events.select("ts", "total"), left_on="begin", right_on="ts", strategy="backward")
     within = (
         events.with_columns(place=place_in(window.steps, events["ts"]))
         .group_by("place")
-        .agg(most=pl.col("total_allocated").max())
+        .agg(most=pl.col("total").max())
     )
     return before.join(within, on="place", how="left", maintain_order="left").select(
-        pl.max_horizontal("total_allocated", "most")
-    )["total_allocated"]
+        pl.max_horizontal("total", "most")
+    )["total"]

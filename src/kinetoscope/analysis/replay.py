@@ -35,6 +35,9 @@ CAUSES = ("data", "sync", "launch", "transfer", "python", "gc", "compile")
 PARTS = ("data", "launch", "python", "gc", "compile", "profiler")
 """What the time of a host edge is made of, in columns of these names; the rest is operators and other calls."""
 
+MOST_UNEXPLAINED = 0.05
+"""If more of the devices' waiting is not explained, a replay is not trusted."""
+
 DROPPED = -(2**63)
 """The changed weight of an edge that is gone."""
 
@@ -56,16 +59,20 @@ class ReplayGraph:
     ``nodes`` has ``rank``, ``time``, ``is_end``, of moments at which work ends, and ``window``, the same for windows of
     several ranks that overlap; ``edges`` has ``source`` and
     ``target`` (rows of nodes), ``kind``, ``weight`` in nanoseconds, ``rank``, ``name`` and ``is_communication`` of
-    device events, and `PARTS`.
+    device events, and `PARTS`. Of the time that devices waited between two events, ``waiting_ns``, the graph does not
+    explain ``unexplained_ns``.
     """
 
     nodes: "pl.DataFrame"
     edges: "pl.DataFrame"
+    waiting_ns: int = 0
+    unexplained_ns: int = 0
 
     @classmethod
     def join(cls, parts: "Sequence[Dependencies]", calls: "pl.DataFrame") -> "ReplayGraph":
         """The graph of several windows. ``calls`` has the collectives that were joined: ``part``, a place in ``parts``;
-        ``row``, that of the event in its window; and ``call``, the same for all parts of a call."""
+        ``row``, that of the event in its window; and ``call``, the same for all parts of a call. All times
+        are on one clock."""
         pl = import_polars()
         sizes = [len(part.nodes) for part in parts]
         offsets = [sum(sizes[:place]) for place in range(len(sizes))]
@@ -87,7 +94,17 @@ class ReplayGraph:
         missing = [
             pl.lit(None, dtype=dtype).alias(name) for name, dtype in _columns().items() if name not in joined.columns
         ]
-        return cls(pl.concat([nodes, hubs], how="diagonal_relaxed"), joined.with_columns(missing))
+        return cls(
+            nodes=pl.concat([nodes, hubs], how="diagonal_relaxed"),
+            edges=joined.with_columns(missing),
+            waiting_ns=sum(part.waiting_ns for part in parts),
+            unexplained_ns=sum(part.unexplained_ns for part in parts),
+        )
+
+    @property
+    def unexplained_share(self) -> float:
+        """Which part of the time that devices waited is for no reason that the graph knows."""
+        return self.unexplained_ns / self.waiting_ns if self.waiting_ns else 0.0
 
     def replay(self, change: Change | None = None) -> "pl.Series":
         """The time of each node with a change."""
@@ -184,8 +201,9 @@ def _replay(times: Sequence[int], edges: Sequence[tuple[int, int, int, int]]) ->
 def _changed_weight(change: Change) -> "pl.Expr":
     pl = import_polars()
     kind, weight = pl.col("kind"), pl.col("weight")
-    saved = sum((pl.col(part) for part in PARTS if part in change.without), start=pl.lit(0, dtype=pl.Int64))
-    changed = pl.when(kind == "host").then((weight - saved).clip(0)).otherwise(weight)
+    nothing = pl.lit(0, dtype=pl.Int64)
+    saved = pl.sum_horizontal(nothing, *(part for part in PARTS if part in change.without))
+    changed = pl.when(kind.is_in(["host", "thread"])).then((weight - saved).clip(0)).otherwise(weight)
     for name, times in change.faster.items():
         is_named = (kind == "device") & (pl.col("name") == name)
         changed = pl.when(is_named).then((weight / times).round().cast(pl.Int64)).otherwise(changed)

@@ -10,6 +10,7 @@ from kinetoscope.analysis.common_clock import TimeShift
 from kinetoscope.analysis.dependencies import Dependencies, find_dependencies
 from kinetoscope.analysis.host_time import HostTime
 from kinetoscope.analysis.kernels import kernel_sums
+from kinetoscope.analysis.memory import MemoryRow, memory_rows
 from kinetoscope.analysis.operators import operator_calls, operator_sums
 from kinetoscope.analysis.ranks import RankRow, rank_rows
 from kinetoscope.analysis.steps import StepRow, step_rows
@@ -49,6 +50,7 @@ class WindowSummary:
     calls: "pl.DataFrame"
     operators: "pl.DataFrame"
     kernels: "pl.DataFrame"
+    memory: list[MemoryRow]
     dependencies: Dependencies
     by_step: "pl.DataFrame"
 
@@ -126,6 +128,7 @@ def _sum_window(window: RankWindow) -> WindowSummary:
         calls=collective_calls(window),
         operators=operator_sums(operators),
         kernels=kernel_sums(window),
+        memory=memory_rows(window, host),
         dependencies=find_dependencies(window, host),
         by_step=times_by_step(window, operators),
     )

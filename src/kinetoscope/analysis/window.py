@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from kinetoscope.table.events import import_polars
 from kinetoscope.table.trace import Trace
+from kinetoscope.table.tracks import nest_spans
 
 if TYPE_CHECKING:
     import polars as pl
@@ -30,6 +31,8 @@ CPU_COLLECTIVES = r"^gloo:"
 
 _UNCHECKED = {"check_sortedness": False}  # polars cannot check it within groups, and says so
 STEP = "ProfilerStep#"
+_MEMORY = "[memory]"
+_HOST = 0  # c10::DeviceType
 _NO_TRACK = 2**32 - 1
 _BATCH = "event/batch"
 _NUMBER = r"[ #_]?(\d{1,18})$"
@@ -83,6 +86,20 @@ class RankWindow:
         """Calls of the device's runtime and driver, on every thread."""
         pl = import_polars()
         return self.host.filter(pl.col("category").is_in(list(RUNTIME_CALLS)))
+
+    @cached_property
+    def allocations(self) -> "pl.DataFrame":
+        """Every allocation and, with negative ``bytes``, release of memory; ``total`` is what is allocated after it.
+        ``device`` is null for the host's memory."""
+        pl = import_polars()
+        columns = ("ts", "track", "bytes", "address", "total_allocated", "device", "device_type")
+        found = self.trace.instants.filter(pl.col("name") == _MEMORY).select(columns).drop_nulls(("ts", "bytes"))
+        if self.trace.is_merged:
+            tracks = self.trace.tracks.filter(pl.col("pid_number") == self.rank).select("track")
+            found = found.join(tracks, on="track", how="semi", maintain_order="left")
+        device = pl.when(pl.col("device_type") != _HOST).then("device")
+        found = found.with_columns(device.alias("device")).drop("device_type").rename({"total_allocated": "total"})
+        return found.sort("ts", maintain_order=True).collect()
 
     def on_loop(self, spans: "pl.DataFrame") -> "pl.DataFrame":
         """Those of the thread of the loop."""
@@ -189,6 +206,19 @@ def around(stretches: "pl.DataFrame", track: "pl.Series", times: "pl.Series") ->
     held = pl.col("time") < pl.col("end")
     values = [pl.when(held).then(name).alias(name) for name in stretches.columns if name != "track"]
     return found.select("row", *values).sort("row").drop("row")
+
+
+def innermost(spans: "pl.DataFrame", times: "pl.DataFrame") -> "pl.Series":
+    """The row of the innermost of ``spans`` (``begin``, ``end``, ``track``) around each of ``times`` (``ts``,
+    ``track``); null for none."""
+    pl = import_polars()
+    columns = {"ts": pl.Int64, "dur": pl.Int64, "track": pl.UInt32}
+    around = spans.select(pl.col("begin").alias("ts"), (pl.col("end") - pl.col("begin")).alias("dur"), "track")
+    asked = times.select("ts", "track", dur=pl.lit(0, pl.Int64))
+    rows = pl.concat(
+        [frame.select(pl.col(name).cast(dtype) for name, dtype in columns.items()) for frame in (around, asked)]
+    )
+    return nest_spans(rows)["parent"][len(spans) :]
 
 
 def _rules(step_name: str | None) -> "list[pl.Expr]":

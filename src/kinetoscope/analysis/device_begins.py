@@ -1,0 +1,137 @@
+"""analysis: why each event of a device began when it did: its launch, the event before it on its stream, or one of
+another stream."""
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from kinetoscope.table.events import import_polars
+
+if TYPE_CHECKING:
+    import polars as pl
+
+NEAR_NS = 30_000
+"""An event that begins so soon after something has waited for that, if it is the last thing that it can have waited
+for. What is longer than that is not explained."""
+
+_MOMENTS = {
+    "launch": "launch_begin",
+    "stream": "before_end",
+    "other_stream": "other_end",
+    "compute": "compute_end",
+}
+"""The column with the time of each cause."""
+
+_LONG_AGO = -(2**62)
+
+
+class DeviceBegins:
+    """The causes of the begins of events, which are rows with ``begin_node`` and ``end_node``.
+
+    ``events`` has for each the time of each cause, null where there is none: ``launch_begin``; ``before_end``, of the
+    event ``before`` it on its stream; ``other_end``, of an event ``other`` on another stream, for which it seems to
+    have waited; for communication ``compute_end``, of the last ``compute`` event that was launched before it. For each
+    cause there is the least time from it to the begin: ``launch_ns``, ``stream_ns``, ``other_stream_ns``,
+    ``compute_ns``.
+    """
+
+    def __init__(self, device: "pl.DataFrame") -> None:
+        self._device = device
+        events = _with_compute_before(_with_event_before(device), device)
+        self._least_ns = dict.fromkeys(_MOMENTS, 0)
+        self._least_ns["launch"] = self._usual_ns(events, "launch", _is_later("launch_begin", "before_end"))
+        self._least_ns["stream"] = self._usual_ns(events, "stream", _is_later("before_end", "launch_begin"))
+        events = self._with_other_stream(events)
+        self._least_ns["other_stream"] = self._usual_ns(events, "other_stream", True)
+        self._least_ns["compute"] = self._least_ns["other_stream"]
+        self.events = events.with_columns(self._weight(cause).alias(f"{cause}_ns") for cause in _MOMENTS)
+
+    @cached_property
+    def unexplained_ns(self) -> "pl.Series":
+        """How long each event began after everything that it is known to have waited for."""
+        pl = import_polars()
+        known = [pl.col(moment) + pl.col(f"{cause}_ns") for cause, moment in _MOMENTS.items()]
+        return self.events.select((pl.col("begin") - pl.max_horizontal(known)).fill_null(0).alias("lag"))["lag"]
+
+    @cached_property
+    def waiting(self) -> tuple[int, int]:
+        """For how many nanoseconds devices did nothing between two events, and how much of it is not explained."""
+        pl = import_polars()
+        rows = self.events.select("device", "begin", "end", lag=self.unexplained_ns)
+        gap = (pl.col("begin") - pl.col("end").cum_max().shift(1).over("device")).clip(0)
+        sums = rows.select(gap=gap, lag=pl.min_horizontal("lag", gap)).drop_nulls("gap").sum()
+        return int(sums["gap"][0]), int(sums["lag"][0])
+
+    def _usual_ns(self, events: "pl.DataFrame", cause: str, is_last: "pl.Expr | bool") -> int:
+        """How long after a cause its event usually begins, where it is the last cause."""
+        pl = import_polars()
+        delay = (pl.col("begin") - pl.col(_MOMENTS[cause])).filter(is_last)
+        usual = events.select(delay.filter(delay.is_between(0, NEAR_NS)).median()).item()
+        return int(usual or 0)
+
+    def _weight(self, cause: str) -> "pl.Expr":
+        """The least time from a cause to the begin: as usual; for the cause that comes last as long as it was."""
+        pl = import_polars()
+        delay = pl.col("begin") - pl.col(_MOMENTS[cause])
+        expected = {name: pl.col(moment) + self._least_ns[name] for name, moment in _MOMENTS.items()}
+        is_near = delay.is_between(0, NEAR_NS)
+        if cause == "launch":  # its call may do a lot before that, as copy from pageable memory or load a module
+            is_near |= (pl.col("begin") <= pl.col("launch_end")).fill_null(False)
+        is_last = (expected[cause] >= pl.max_horizontal(list(expected.values()))) & is_near
+        return pl.when(is_last).then(delay).otherwise(pl.min_horizontal(delay, pl.lit(self._least_ns[cause])))
+
+    def _with_other_stream(self, events: "pl.DataFrame") -> "pl.DataFrame":
+        """With ``other`` and ``other_end``, the last event that ended on another stream just before this one began, if
+        neither the launch nor the own stream says why it began then."""
+        pl = import_polars()
+        events = _last_ends_of_other_streams(events, self._device)
+        after_launch = pl.col("launch_begin") + self._least_ns["launch"] - self._least_ns["stream"]
+        explained = pl.max_horizontal("before_end", "launch_begin", after_launch).fill_null(_LONG_AGO)
+        is_near = pl.col("begin") - pl.col("other_end") <= NEAR_NS
+        is_cause = is_near & (pl.col("other_end") > explained)
+        return events.with_columns(pl.when(is_cause).then(name).alias(name) for name in ("other", "other_end"))
+
+
+def _is_later(one: str, than: str) -> "pl.Expr":
+    pl = import_polars()
+    return (pl.col(one) >= pl.col(than).fill_null(_LONG_AGO)).fill_null(False)
+
+
+def _with_event_before(device: "pl.DataFrame") -> "pl.DataFrame":
+    """With ``before`` and ``before_end``, the last event of the same stream, if that has ended."""
+    pl = import_polars()
+    before = pl.col("end_node", "end").shift(1).over("device", "stream")
+    events = device.hstack(device.select(before).rename({"end_node": "before", "end": "before_end"}))
+    is_over = pl.col("before_end") <= pl.col("begin")
+    return events.with_columns(pl.when(is_over).then(name).alias(name) for name in ("before", "before_end"))
+
+
+def _with_compute_before(events: "pl.DataFrame", device: "pl.DataFrame") -> "pl.DataFrame":
+    """With ``compute`` and ``compute_end``, for communication: the last event of the kind launched before it."""
+    pl = import_polars()
+    launched = device.filter(pl.col("kind") == "compute").drop_nulls("launch_begin").sort("launch_begin")
+    computes = launched.select("launch_begin", "device", compute="end_node", compute_end="end")
+    asking = events.filter(pl.col("kind") == "communication").drop_nulls("launch_begin").sort("launch_begin")
+    asking = asking.select("begin_node", "begin", "launch_begin", "device")
+    found = asking.join_asof(computes, on="launch_begin", by="device", check_sortedness=False)
+    found = found.filter(pl.col("compute_end") <= pl.col("begin")).select("begin_node", "compute", "compute_end")
+    return events.join(found, on="begin_node", how="left", maintain_order="left")
+
+
+def _last_ends_of_other_streams(events: "pl.DataFrame", device: "pl.DataFrame") -> "pl.DataFrame":
+    """Each event with ``other`` and ``other_end``, the last end before it began on another stream of its device."""
+    pl = import_polars()
+    took_time = pl.col("end") > pl.col("begin")  # two that did not, at the same time, would wait for each other
+    ends = device.filter(took_time).select("device", "stream", other="end_node", other_end="end").sort("other_end")
+    run = pl.col("stream").rle_id().over("device")
+    of_run = pl.col("other", "other_end", "stream").shift(1).over("device")
+    ends = ends.with_columns(run=run).hstack(
+        ends.select(of_run).rename({"other": "last_other", "other_end": "last_end", "stream": "last_stream"})
+    )
+    first = pl.col("last_other", "last_end").first().over("device", "run")
+    ends = ends.with_columns(first, key="other_end").drop("run", "last_stream").rename({"stream": "other_stream"})
+    found = events.join_asof(ends, left_on="begin", right_on="key", by="device", check_sortedness=False)
+    is_other = pl.col("other_stream") != pl.col("stream")
+    return found.with_columns(
+        other=pl.when(is_other).then("other").otherwise("last_other"),
+        other_end=pl.when(is_other).then("other_end").otherwise("last_end"),
+    )

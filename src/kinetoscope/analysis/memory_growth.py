@@ -1,0 +1,147 @@
+"""analysis: what of a rank's memory grows from step to step, and who allocates it.
+
+What is alive at the end of each step is counted by who allocated it. What is given back later is no growth: the counts
+are lowered to the least that any later step has. What then still rises, again and again until the last step, grows.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from kinetoscope.analysis.host_time import HostTime
+from kinetoscope.analysis.source_lines import source_lines
+from kinetoscope.analysis.window import RankWindow, innermost, place_in
+from kinetoscope.table.events import import_polars
+
+if TYPE_CHECKING:
+    import polars as pl
+
+FEWEST_STEPS = 8
+"""With fewer steps in a row, growth is not told from what comes and goes."""
+
+_FEWEST_RISES = 2
+_LEAST_OVER_GIVEN_BACK = 3
+_ONLY_ALLOCATES = r"^aten::(empty|new_empty|resize)"
+_WHO = ("operator", "line")
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryHolder:
+    """An operator whose memory grows, called in a function that begins at ``line``, if stacks were recorded.
+
+    ``steps`` are those at whose end it held more than ever before.
+    """
+
+    operator: str | None
+    line: str | None
+    steps: tuple[int, ...]
+    bytes_per_step: int
+
+
+class MemoryGrowth:
+    """The growth of memory in one window."""
+
+    def __init__(self, window: RankWindow, host: HostTime) -> None:
+        self._window, self._host = window, host
+
+    def holders(self, events: "pl.DataFrame") -> tuple[MemoryHolder, ...] | None:
+        """Who allocated what grows, the most first, of the allocations of one device; None if steps are too few."""
+        if len(self._steps) < FEWEST_STEPS:
+            return None
+        growing = self._growing(self._alive(events))
+        grows = growing["bytes_per_step"].sum()
+        if 2 * self._rise(events) < grows * (len(self._steps) - 1):  # as much was freed of what is older
+            return ()
+        numbers = self._steps["step"]
+        return tuple(
+            MemoryHolder(
+                operator=row["operator"],
+                line=row["line"],
+                steps=tuple(numbers[place] for place in row["places"]),
+                bytes_per_step=round(row["bytes_per_step"]),
+            )
+            for row in growing.iter_rows(named=True)
+        )
+
+    @cached_property
+    def _steps(self) -> "pl.DataFrame":
+        """The longest run of steps that follow each other and in which memory was recorded, after the first optimizer
+        step."""
+        pl = import_polars()
+        steps = self._window.steps.with_row_index("place")
+        recorded = place_in(self._window.steps, self._window.allocations["ts"]).unique()
+        steps = steps.filter(pl.col("place").is_in(recorded.implode()))
+        if len(self._host.optimizer):
+            steps = steps.filter(pl.col("end") >= self._host.optimizer["end"].min())
+        number = pl.col("step").cast(pl.Int64) - pl.int_range(pl.len())
+        runs = steps.with_columns(run=number).partition_by("run", maintain_order=True)
+        return max(runs, key=len, default=steps)
+
+    def _alive(self, events: "pl.DataFrame") -> "pl.DataFrame":
+        """Allocations that live at the end of a step, from that of the step in row ``first`` until before that in row
+        ``beyond``, with who made them."""
+        pl = import_polars()
+        ends = self._steps["end"]
+        events = events.drop_nulls("address").sort("address", "ts", maintain_order=True)
+        is_next = pl.col("address").shift(-1) == pl.col("address")
+        events = events.with_columns(until=pl.when(is_next).then(pl.col("ts").shift(-1)))
+        taken = events.filter(pl.col("bytes") > 0)
+        beyond = ends.search_sorted(taken["until"].fill_null(ends[-1] + 1))
+        taken = taken.with_columns(first=ends.search_sorted(taken["ts"]), beyond=beyond)
+        taken = taken.filter(pl.col("first") < pl.col("beyond"))
+        return taken.with_columns(self._operators(taken).alias("operator"), line=source_lines(self._window, taken))
+
+    def _operators(self, allocations: "pl.DataFrame") -> "pl.Series":
+        """The innermost operator around each allocation, if possible one that does more than to allocate."""
+        pl = import_polars()
+        operators = self._window.operators
+        others = operators.filter(~pl.col("name").str.contains(_ONLY_ALLOCATES))
+        names = [every["name"].gather(innermost(every, allocations)) for every in (others, operators)]
+        return names[0].zip_with(names[0].is_not_null(), names[1])
+
+    def _growing(self, alive: "pl.DataFrame") -> "pl.DataFrame":
+        """Of those who hold memory, those that hold more and more: ``bytes_per_step`` from their first rise to their
+        last one, and the ``places`` of all their rises among the steps."""
+        pl = import_polars()
+        held = self._held(alive).with_columns(rise=pl.col("lasting").diff().over(_WHO))
+        given_back = held.group_by(_WHO).agg(given_back=(pl.col("held") - pl.col("lasting")).max())
+        rises, place, rise = held.filter(pl.col("rise") > 0), pl.col("place"), pl.col("rise")
+        found = rises.group_by(_WHO, maintain_order=True).agg(
+            places=place,
+            pause=place.diff().max(),
+            before=place.first(),
+            after=len(self._steps) - place.last(),
+            grown=rise.sum(),
+            is_even=rise.n_unique() == 1,
+            bytes_per_step=(rise.sum() - rise.first()) / (place.last() - place.first()),
+        )
+        found = found.join(given_back, on=_WHO, how="left", nulls_equal=True, maintain_order="left")
+        return found.filter(_keeps_rising()).sort("bytes_per_step", descending=True, maintain_order=True)
+
+    def _held(self, alive: "pl.DataFrame") -> "pl.DataFrame":
+        """For each holder and each ``place`` among the steps: the bytes ``held`` at its end, and of these those
+        ``lasting``, the least that is held then and later."""
+        pl = import_polars()
+        taken = alive.select(*_WHO, place="first", change="bytes")
+        given = alive.select(*_WHO, place="beyond", change=-pl.col("bytes"))
+        places = pl.DataFrame({"place": pl.int_range(len(self._steps), dtype=pl.UInt32, eager=True)})
+        changes = pl.concat([taken, given]).group_by(*_WHO, "place").agg(pl.col("change").sum())
+        every = changes.select(_WHO).unique().join(places, how="cross")
+        series = every.join(changes, on=[*_WHO, "place"], how="left", nulls_equal=True).sort(*_WHO, "place")
+        series = series.with_columns(held=pl.col("change").fill_null(0).cum_sum().over(_WHO))
+        return series.with_columns(lasting=pl.col("held").cum_min(reverse=True).over(_WHO))
+
+    def _rise(self, events: "pl.DataFrame") -> int:
+        """How much more was allocated at the end of the last step than at that of the first."""
+        totals = self._steps.join_asof(events.select("ts", "total"), left_on="end", right_on="ts", strategy="backward")
+        first, last = totals["total"].fill_null(0).gather([0, -1])
+        return last - first
+
+
+def _keeps_rising() -> "pl.Expr":
+    """Whether there was never a longer pause than between rises, and what was given back is little beside these."""
+    pl = import_polars()
+    goes_on = (pl.col("before") <= pl.col("pause")) & (pl.col("after") <= pl.col("pause"))
+    num_rises = pl.col("places").list.len()
+    is_often = (num_rises > _FEWEST_RISES) | (num_rises == _FEWEST_RISES) & pl.col("is_even")
+    return goes_on & is_often & (pl.col("grown") >= _LEAST_OVER_GIVEN_BACK * pl.col("given_back"))

@@ -1,0 +1,57 @@
+"""Memory of real torch runs: a leak is told to the byte, with who holds it; what does not leak is not."""
+
+import pytest
+
+import kinetoscope
+from kinetoscope import cyclic_schedule
+
+torch = pytest.importorskip("torch")
+LEAK_BYTES = 400_000
+
+
+def record(folder, after_each_batch, *, with_stack=False):
+    """Trains ten recorded batches from the run's first one on; returns the memory of the host."""
+    model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 1))
+    optimizer = torch.optim.Adam(model.parameters())
+    schedule = cyclic_schedule(active=10, per="run")
+    options = {"schedule": schedule, "system": False, "with_stack": with_stack, "strict": True, "quiet": True}
+    with kinetoscope.profile(str(folder), **options) as profiler:
+        for batch in profiler.batches(torch.randn(64, 64).split([4, 8, 5, 6, 9, 3, 7, 4, 8, 10])):
+            loss = model(batch).sum()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            after_each_batch(loss)
+    (row,) = kinetoscope.analyze(str(folder), cache=False).memory
+    return row
+
+
+def test_a_leak_is_told_within_one_percent_with_the_function_that_holds_it(tmp_path):
+    kept, values = [], torch.zeros(LEAK_BYTES // 4)
+
+    def remember(loss):
+        kept.append(values.clone())
+
+    row = record(tmp_path / "run", remember, with_stack=True)
+    assert row.growth_bytes_per_step == pytest.approx(LEAK_BYTES, rel=0.01)
+    (holder,) = row.holders
+    assert (holder.operator, holder.bytes_per_step) == ("aten::clone", LEAK_BYTES)
+    assert holder.line.endswith(f"test_memory_growth.py:{remember.__code__.co_firstlineno}")
+    assert row.peak_bytes > 9 * LEAK_BYTES
+    assert row.peak_step == 9
+
+
+def test_results_that_are_kept_keep_what_their_backward_pass_needs(tmp_path):
+    kept, layer, values = [], torch.nn.Linear(100, 1000), torch.zeros(10, 100)
+
+    def evaluate(loss):
+        kept.append(torch.sigmoid(layer(values)).sum())
+
+    row = record(tmp_path / "run", evaluate)
+    assert row.growth_bytes_per_step == pytest.approx(10 * 1000 * 4, rel=0.01)
+    assert row.holders[0].operator == "aten::sigmoid"
+
+
+def test_a_run_that_keeps_nothing_does_not_grow_though_its_optimizer_began_in_it(tmp_path):
+    row = record(tmp_path / "run", lambda loss: None)
+    assert (row.growth_bytes_per_step, row.holders) == (0, ())

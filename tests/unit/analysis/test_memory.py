@@ -1,0 +1,256 @@
+"""What is said of memory: how high it went, what of it grows from step to step, and who holds that."""
+
+import json
+from itertools import count
+
+import pytest
+
+import kinetoscope
+from simulated_training import Fault, Settings, simulate
+
+STEP_US = 1000
+
+
+class Recording:
+    """Writes a trace step by step. Memory has a name, by which it is freed; each call is an operator of its own."""
+
+    def __init__(self, device=None):
+        self.device, self.total, self.time_us, self.sizes = device, 0, 0, {}
+        self.addresses, self.events = count(4096, 4096), []
+
+    def operator(self, name, frees=(), **takes):
+        begin_us = self.time_us
+        for what, size in takes.items():
+            self.sizes[what] = (next(self.addresses), size)
+            self._memory(*self.sizes[what])
+        for what in frees:
+            address, size = self.sizes.pop(what)
+            self._memory(address, -size)
+        self.time_us += 1
+        self._span(name, "cpu_op", begin_us)
+
+    def step(self, number, *calls):
+        begin_us = self.time_us = number * STEP_US
+        for call in calls:
+            call()
+        self.time_us = begin_us + STEP_US - 10
+        self._span(f"ProfilerStep#{number}", "user_annotation", begin_us)
+
+    def free_unseen(self, what):
+        self.total -= self.sizes.pop(what)[1]
+
+    def update(self, **takes):
+        begin_us = self.time_us
+        self.operator("aten::zeros_like", **takes)
+        self._span("Optimizer.step#Adam.step", "user_annotation", begin_us)
+
+    def _memory(self, address, size):
+        self.total += size
+        self.time_us += 1
+        place = {"Device Type": 0, "Device Id": -1} if self.device is None else {"Device Type": 1, "Device Id": 0}
+        args = place | {"Total Allocated": self.total, "Total Reserved": 0, "Bytes": size, "Addr": address}
+        self._add({"ph": "i", "s": "t", "cat": "cpu_instant_event", "name": "[memory]", "args": args}, self.time_us)
+
+    def _span(self, name, category, begin_us):
+        self._add({"ph": "X", "name": name, "cat": category, "dur": self.time_us + 0.5 - begin_us}, begin_us)
+
+    def _add(self, event, time_us):
+        self.events.append(event | {"pid": 0, "tid": 1, "ts": time_us})
+
+    def row(self, folder):
+        self.write(folder / "rank0.json")
+        return row_of(folder)
+
+    def write(self, path):
+        base_ns = 1_790_000_000_000_000_000
+        path.write_text(json.dumps({"baseTimeNanoseconds": base_ns, "traceEvents": self.events}))
+
+
+def row_of(source):
+    (row,) = kinetoscope.analyze(source, cache=False).memory
+    return row
+
+
+def keep(recording, **takes):
+    """A call that keeps memory; without arguments, one that gives all of it back."""
+    return lambda: recording.operator("aten::clone", **(takes or {"again": 10, "frees": ["again"]}))
+
+
+def analyse(settings, folder):
+    run = simulate(settings)
+    run.write(folder)
+    return run, kinetoscope.analyze(folder, cache=False)
+
+
+@pytest.mark.parametrize(
+    ("every", "num_steps", "has_device"), [(1, 8, True), (2, 9, False), (3, 8, True), (3, 10, False), (4, 12, True)]
+)
+def test_a_leak_in_every_nth_step_is_told_in_bytes_per_step_with_its_operator_and_line(
+    every, num_steps, has_device, tmp_path
+):
+    leak = Fault(kind="leak", every=every, num_bytes=999_000)
+    settings = Settings(num_ranks=1, num_steps=num_steps, has_device=has_device, has_stacks=True, faults=(leak,))
+    run, report = analyse(settings, tmp_path)
+    (row,), (truth,) = report.memory, run.truth.memory
+    assert row.growth_bytes_per_step == truth["growth_bytes_per_step"] == 999_000 / every
+    assert [(holder.operator, holder.line) for holder in row.holders] == [("aten::clone", "train.py:36")]
+    assert {step % every for step in row.holders[0].steps} == {0}
+
+
+def test_the_peak_of_each_rank_and_its_step_are_told_also_of_a_merged_trace(tmp_path):
+    leak = Fault(kind="leak", ranks=(1,), num_bytes=2_000_000)
+    run = simulate(Settings(num_ranks=2, num_steps=8, faults=(leak,)))
+    kinetoscope.merge_traces(tmp_path / "merged.json", *run.write(tmp_path / "traces"))
+    truth = [(row["rank"], row["device"], row["peak_bytes"], row["peak_step"]) for row in run.truth.memory]
+    for source in (tmp_path / "traces", tmp_path / "merged.json"):
+        report = kinetoscope.analyze(source, cache=False)
+        assert [(row.rank, row.device, row.peak_bytes, row.peak_step) for row in report.memory] == truth
+        assert [row.growth_bytes_per_step for row in report.memory] == [0, 2_000_000]
+        peaks = {(row.rank, row.step): row.peak_memory_bytes for row in report.steps}
+        assert peaks == {(row["rank"], row["step"]): row["peak_memory_bytes"] for row in run.truth.steps}
+
+
+def test_of_fewer_than_eight_steps_no_growth_is_told(tmp_path):
+    _, report = analyse(Settings(num_steps=7, faults=(Fault(kind="leak", num_bytes=1_000_000),)), tmp_path)
+    assert [(row.growth_bytes_per_step, row.holders) for row in report.memory] == [(None, ())] * 2
+
+
+def test_two_short_windows_are_not_a_long_one(tmp_path):
+    recording = Recording()
+    for step in (*range(5), *range(9, 14)):
+        recording.step(step, keep(recording, **{f"batch{step}": 1000}))
+        recording.free_unseen(f"batch{step}")
+    assert recording.row(tmp_path).growth_bytes_per_step is None
+
+
+@pytest.mark.parametrize("last_of_first", [3, 9])
+def test_the_growth_is_that_of_the_last_window_that_was_long_enough(last_of_first, tmp_path):
+    for name, steps in (("rank0-a.json", range(last_of_first)), ("rank0-b.json", range(20, 32 - last_of_first))):
+        recording = Recording()
+        for step in steps:
+            recording.step(step, keep(recording, **{f"batch{step}": 1000}))
+        recording.write(tmp_path / name)
+    assert row_of(tmp_path).growth_bytes_per_step == 1000
+
+
+def test_growth_counts_from_after_the_first_optimizer_step(tmp_path):
+    recording = Recording()
+    for step in range(9):
+        recording.step(step, keep(recording))
+    assert recording.row(tmp_path).growth_bytes_per_step == 0
+    recording.step(9, lambda: recording.update(state=1_000_000))
+    for step in range(10, 14):
+        recording.step(step, keep(recording))
+    assert recording.row(tmp_path).growth_bytes_per_step is None
+
+
+def test_what_the_first_optimizer_step_makes_is_no_growth(tmp_path):
+    recording = Recording()
+    for step in range(10):
+        recording.step(step, lambda first=step == 0: recording.update(**({"state": 10**6} if first else {"other": 0})))
+    assert recording.row(tmp_path).growth_bytes_per_step == 0
+
+
+def test_caches_that_fill_in_the_first_steps_are_no_growth(tmp_path):
+    recording = Recording()
+    for step in range(10):
+        recording.step(step, keep(recording, **({f"kept{step}": 1000} if step < 6 else {})))
+    assert recording.row(tmp_path).growth_bytes_per_step == 0
+
+
+def test_what_is_kept_in_the_last_steps_only_is_not_said_to_grow(tmp_path):
+    recording = Recording()
+    for step in range(10):
+        recording.step(step, keep(recording, **({f"kept{step}": 1000} if step > 4 else {})))
+    assert recording.row(tmp_path).growth_bytes_per_step == 0
+
+
+def test_two_caches_of_different_sizes_are_no_growth(tmp_path):
+    recording = Recording()
+    for step in range(10):
+        recording.step(step, keep(recording, **({f"kept{step}": 1000 * (step - 2)} if step in (3, 7) else {})))
+    assert recording.row(tmp_path).growth_bytes_per_step == 0
+
+
+def test_the_last_batches_kept_for_a_while_are_no_growth(tmp_path):
+    recording = Recording()
+    for step in range(11):
+        recording.step(step, keep(recording, frees=[f"loss{step - 6}"] if step > 5 else [], **{f"loss{step}": 1000}))
+    assert recording.row(tmp_path).growth_bytes_per_step == 0
+
+
+@pytest.mark.parametrize("sizes", [(20, 90, 30, 95, 40, 99, 50, 98, 60, 97), (50, 30, 80, 20, 90, 40, 95, 60, 99, 97)])
+def test_batches_of_different_sizes_are_no_growth(sizes, tmp_path):
+    recording = Recording()
+    for step, size in enumerate(sizes):
+        frees = [f"batch{step - 1}"] if step else []
+        recording.step(step, keep(recording, frees=frees, **{f"batch{step}": size * 1000}))
+    assert recording.row(tmp_path).growth_bytes_per_step == 0
+
+
+def test_an_operator_that_only_allocates_is_named_if_no_other_called_it(tmp_path):
+    recording = Recording()
+    for step in range(9):
+        recording.step(step, lambda step=step: recording.operator("aten::empty", **{f"kept{step}": 1000}))
+    assert [holder.operator for holder in recording.row(tmp_path).holders] == ["aten::empty"]
+
+
+def test_a_tensor_that_is_made_anew_with_more_in_it_grows(tmp_path):
+    recording = Recording()
+    for step in range(10):
+        frees = [f"all{step - 1}"] if step else []
+        recording.step(
+            step,
+            lambda step=step, frees=frees: recording.operator(
+                "aten::cat", frees=frees, **{f"all{step}": 1000 * (step + 1)}
+            ),
+        )
+    row = recording.row(tmp_path)
+    assert row.growth_bytes_per_step == 1000
+    assert [(holder.operator, holder.line, holder.bytes_per_step) for holder in row.holders] == [
+        ("aten::cat", None, 1000)
+    ]
+
+
+def test_memory_of_a_device_for_which_as_much_is_freed_that_is_older_does_not_grow(tmp_path):
+    recording = Recording(device=0)
+    for step in range(20):
+        recording.step(step, lambda step=step: recording.operator("aten::clone", **{f"kept{step}": 1000}))
+    recording.events.clear()
+    for step in range(20, 30):
+        recording.step(
+            step,
+            lambda step=step: recording.operator("aten::clone", frees=[f"kept{step - 20}"], **{f"kept{step}": 1000}),
+        )
+    row = recording.row(tmp_path)
+    assert (row.device, row.growth_bytes_per_step) == (0, 0)
+
+
+def test_who_grows_most_comes_first_and_what_does_not_grow_is_not_named(tmp_path):
+    recording = Recording()
+    for step in range(9):
+        recording.step(
+            step,
+            lambda step=step: recording.operator("aten::relu", **{f"small{step}": 10}),
+            lambda step=step: recording.operator("aten::mm", **{f"large{step}": 90}),
+            lambda: recording.operator("aten::add", other=7, frees=["other"]),
+        )
+    row = recording.row(tmp_path)
+    assert row.growth_bytes_per_step == 100
+    assert [(holder.operator, holder.bytes_per_step) for holder in row.holders] == [
+        ("aten::mm", 90),
+        ("aten::relu", 10),
+    ]
+
+
+def test_a_report_with_memory_can_be_written_as_json(tmp_path):
+    _, report = analyse(Settings(num_steps=8, faults=(Fault(kind="leak", num_bytes=1_000_000),)), tmp_path)
+    row = json.loads(report.to_json())["memory"][0]
+    assert row["growth_bytes_per_step"] == 1_000_000
+    assert row["by_category"] == {}
+    assert row["holders"][0] | {"steps": None} == {
+        "operator": "aten::clone",
+        "line": None,
+        "steps": None,
+        "bytes_per_step": 1_000_000,
+    }
