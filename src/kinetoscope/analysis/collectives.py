@@ -66,7 +66,7 @@ class CollectiveRow:
 def collective_calls(window: RankWindow) -> "pl.DataFrame":
     """One row per call in a window of one rank, in the order of launches; those in flight at its begin are first.
 
-    ``after`` is the step that had begun last, null before the first one; ``order`` is the place in the group after that.
+    ``after`` is the step that had begun last, null before the first one; ``order`` the place in its group since.
     """
     pl = import_polars()
     calls = _device_calls(window) if len(window.device) else _gloo_calls(window)
