@@ -46,7 +46,9 @@ def shifts_beside_rank_0(clocks: Sequence[tuple[int | None, FileClock | None]]) 
 
 
 def with_bounds(rows: Sequence[RankRow], shifts: Mapping[int, ClockShift]) -> list[RankRow]:
-    """The rows of ranks, whose ``clock_bound_ns`` includes how sure the collectives are."""
+    """The rows of ranks, whose ``clock_bound_ns`` includes how sure the collectives are, if there are several."""
+    if len({row.rank for row in rows}) < 2:
+        return list(rows)
     return [_with_bound(row, None if row.rank is None else shifts.get(row.rank)) for row in rows]
 
 
