@@ -2,7 +2,7 @@
 another stream."""
 
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kinetoscope.table.events import import_polars
 
@@ -22,6 +22,7 @@ _MOMENTS = {
 """The column with the time of each cause."""
 
 _LONG_AGO = -(2**62)
+_ORDERED: Any = {"check_sortedness": False}  # polars cannot check it within groups, and says so
 
 
 class DeviceBegins:
@@ -106,13 +107,16 @@ def _with_event_before(device: "pl.DataFrame") -> "pl.DataFrame":
 
 
 def _with_compute_before(events: "pl.DataFrame", device: "pl.DataFrame") -> "pl.DataFrame":
-    """With ``compute`` and ``compute_end``, for communication: the last event of the kind launched before it."""
+    """With ``compute`` and ``compute_end``, for communication: the last event that was launched before it on the stream
+    of the last computation launched before it."""
     pl = import_polars()
-    launched = device.filter(pl.col("kind") == "compute").drop_nulls("launch_begin").sort("launch_begin")
-    computes = launched.select("launch_begin", "device", compute="end_node", compute_end="end")
-    asking = events.filter(pl.col("kind") == "communication").drop_nulls("launch_begin").sort("launch_begin")
-    asking = asking.select("begin_node", "begin", "launch_begin", "device")
-    found = asking.join_asof(computes, on="launch_begin", by="device", check_sortedness=False)
+    launched = device.drop_nulls("launch_begin").sort("launch_begin")
+    asking = launched.filter(pl.col("kind") == "communication").select("begin_node", "begin", "launch_begin", "device")
+    computes = launched.filter(pl.col("kind") == "compute").select("launch_begin", "device", "stream")
+    others = launched.filter(pl.col("kind") != "communication")
+    others = others.select("launch_begin", "device", "stream", compute="end_node", compute_end="end")
+    found = asking.join_asof(computes, on="launch_begin", by="device", **_ORDERED)
+    found = found.join_asof(others, on="launch_begin", by=["device", "stream"], **_ORDERED)
     found = found.filter(pl.col("compute_end") <= pl.col("begin")).select("begin_node", "compute", "compute_end")
     return events.join(found, on="begin_node", how="left", maintain_order="left")
 
@@ -129,7 +133,7 @@ def _last_ends_of_other_streams(events: "pl.DataFrame", device: "pl.DataFrame") 
     )
     first = pl.col("last_other", "last_end").first().over("device", "run")
     ends = ends.with_columns(first, key="other_end").drop("run", "last_stream").rename({"stream": "other_stream"})
-    found = events.join_asof(ends, left_on="begin", right_on="key", by="device", check_sortedness=False)
+    found = events.join_asof(ends, left_on="begin", right_on="key", by="device", **_ORDERED)
     is_other = pl.col("other_stream") != pl.col("stream")
     return found.with_columns(
         other=pl.when(is_other).then("other").otherwise("last_other"),
