@@ -45,11 +45,11 @@ test: $(VENV)/test.stamp  ## Run all tests
 test-pure: $(VENV)/test.stamp  ## Run the tests of rooms that exist in C and in Python, with Python only
 	KINETOSCOPE_PURE=1 $(PYTEST) $(TWINS)
 
-test-long: $(VENV)/test.stamp  ## Run in full length the tests that `make test` shortens: faults, a stall, 64 ranks, 100 comparisons of clocks, 50 kills, 1,000 damaged and 200 hostile folders, 1,000 schedules, 50 simulated runs of each kind, 500 examples of each property
+test-long: $(VENV)/test.stamp  ## Run in full length the tests that `make test` shortens: faults, a stall, 64 ranks, 100 comparisons of clocks, 50 kills, 1,000 damaged and 200 hostile folders, 1,000 schedules, 50 simulated runs of each kind and 200 of any, 500 examples of each property
 	KINETOSCOPE_FAULT_RUN_S=120 KINETOSCOPE_STALL_S=30 KINETOSCOPE_NUM_RANKS=64 KINETOSCOPE_CLOCK_RUNS=100 \
 	KINETOSCOPE_KILLS=50 KINETOSCOPE_MUTATED_FOLDERS=1000 KINETOSCOPE_HOSTILE_FOLDERS=200 \
 	KINETOSCOPE_SCHEDULES=1000 KINETOSCOPE_EXAMPLES=500 KINETOSCOPE_LONG_WINDOW=200000 KINETOSCOPE_GARBAGE_BYTES=6000000 \
-	KINETOSCOPE_SIMULATED_RUNS=50 \
+	KINETOSCOPE_SIMULATED_RUNS=50 KINETOSCOPE_RANDOM_RUNS=200 \
 	$(BIN)/python -m pytest --timeout 900 tests/integration/storage/test_fault_run.py tests/integration/test_scale.py tests/integration/clock \
 		tests/integration/test_kills.py tests/integration/test_damaged_live_folders.py tests/integration/test_hostile_folders.py tests/integration/test_live_folder.py \
 		tests/integration/test_long_window.py tests/integration/torch/test_endings.py tests/unit/analysis tests/unit/formats tests/unit/live tests/unit/merge tests/unit/recording tests/unit/table

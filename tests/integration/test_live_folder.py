@@ -384,7 +384,7 @@ def test_network_file_systems_are_known_by_their_kind(tmp_path, monkeypatch):
 # -- long runs -------------------------------------------------------------------------------------------------------
 
 TEN_MILLION = """
-import os, sys, threading
+import os, sys, threading, time
 from kinetoscope.recording.native_recorder import NativeRecorder, NativeSpan
 
 def resident_bytes():
@@ -393,10 +393,9 @@ def resident_bytes():
 
 recorder = NativeRecorder()
 recorder.open_folder(sys.argv[1], 0, 256 << 20)
-wake, stop, drained = threading.Event(), threading.Event(), 0
+wake, stop = threading.Event(), threading.Event()
 
 def write():
-    global drained
     while not stop.is_set():
         wake.wait()
         wake.clear()
@@ -410,9 +409,12 @@ recorder.open_window()
 recorder.action = 2
 
 def record(num):
-    for _ in range(num):
-        with span:
-            pass
+    for _ in range(num // 100_000):
+        for _ in range(100_000):
+            with span:
+                pass
+        while wake.is_set():  # on a busy machine the writer comes later
+            time.sleep(0.001)
 
 record(1_000_000)
 before = resident_bytes()
@@ -422,7 +424,7 @@ stop.set()
 wake.set()
 writer.join()
 (thread,) = recorder.close_window().threads()
-num_bytes = sum(os.path.getsize(it) for it in os.scandir(sys.argv[1]))
+num_bytes = sum(os.path.getsize(file) for file in os.scandir(sys.argv[1]))
 num_spans, before = 0, resident_bytes()
 for part in thread.parts:
     num_spans += len(part.read()) // 32

@@ -64,20 +64,32 @@ class CollectiveRow:
 
 
 def collective_calls(window: RankWindow) -> "pl.DataFrame":
-    """One row per call in a window of one rank, with ``order``, its place among those of its group and step."""
+    """One row per call in a window of one rank, in the order of launches; those in flight at its begin are first.
+
+    ``after`` is the step that had begun last, null before the first one; ``order`` the place in its group since.
+    """
     pl = import_polars()
     calls = _device_calls(window) if len(window.device) else _gloo_calls(window)
     calls = calls.with_columns(
         rank=pl.lit(window.rank, dtype=pl.Int64),
-        step=pl.lit(None, dtype=pl.Int64) if not len(window.steps) else _step_numbers(window, calls["launch_begin"]),
+        step=_step_numbers(window, calls["launch_begin"]),
+        after=_last_begun(window, calls["launch_begin"]),
+        first_step=pl.lit(window.steps["step"].first(), dtype=pl.Int64),
+        last_step=pl.lit(window.steps["step"].last(), dtype=pl.Int64),
         computed_until=_computed_until(window, calls),
-    ).sort(pl.coalesce("launch_begin", "begin"))
-    order = pl.int_range(pl.len(), dtype=pl.Int64).over("group", "step")
+    ).sort("launch_begin", "begin")
+    order = pl.int_range(pl.len(), dtype=pl.Int64).over("group", "after")
     return calls.with_columns(order=order, is_launched=pl.col("launch_begin").is_not_null()).drop("launch_begin")
 
 
 def _step_numbers(window: RankWindow, times: "pl.Series") -> "pl.Series":
-    return window.steps["step"].gather(place_in(window.steps, times))
+    return window.steps["step"].gather(place_in(window.steps, times)).cast(import_polars().Int64)
+
+
+def _last_begun(window: RankWindow, times: "pl.Series") -> "pl.Series":
+    """The step that had begun last at each time."""
+    places = window.steps["begin"].search_sorted(times, side="right").cast(import_polars().Int64) - 1
+    return window.steps["step"].gather(places.replace(-1, None))
 
 
 def _computed_until(window: RankWindow, calls: "pl.DataFrame") -> "pl.Series":
@@ -241,11 +253,12 @@ def join_collectives(
 ) -> tuple[JoinedCollectives, dict[int, ClockShift]]:
     """The calls of all windows as calls of the run, and how the clock of each rank was moved for that.
 
-    A call is known by its group and sequence number, or else by its group, step and order in it. The clocks of ranks
-    not in ``exact_ranks``, which share one clock, are moved so that calls that end on all ranks together do so.
+    A call is known by its group and sequence number, or else by its group, step and order after the step's begin.
+    The clocks of ranks not in ``exact_ranks``, which share one clock, are moved so that calls that end on all ranks
+    together do so.
     """
     pl = import_polars()
-    parts = _numbered(_with_missed_calls(calls))
+    parts = _numbered(_in_order(calls))
     shifts = _clock_shifts(parts, set(exact_ranks))
     shift_ns = {rank: shift.shift_ns for rank, shift in shifts.items()}
     moved = pl.col("rank").replace_strict(shift_ns, default=0, return_dtype=pl.Int64)
@@ -260,48 +273,51 @@ def _numbered(calls: "pl.DataFrame") -> "pl.DataFrame":
     """Calls with ``call``, the number of the call of the run that each is part of."""
     pl = import_polars()
     by_sequence = pl.col("sequence").is_not_null()
-    key = [
-        pl.col("group"),
-        pl.col("sequence"),
-        pl.when(~by_sequence).then("step").alias("key_step"),
-        pl.when(~by_sequence).then("order").alias("key_order"),
-        pl.col("name"),
-        pl.col("elements"),
-    ]
+    places = [pl.when(~by_sequence).then(name) for name in ("after", "order")]
+    key = pl.struct("group", "sequence", *places, "name", "elements")
     is_known = by_sequence | pl.any_horizontal(pl.col("step", "group").is_not_null())
-    return calls.filter(is_known).with_columns(call=pl.struct(key).rank("dense"))
+    return calls.filter(is_known).with_columns(call=key.rank("dense"))
 
 
-def _with_missed_calls(calls: "pl.DataFrame") -> "pl.DataFrame":
-    """The order of calls in a step, counted from its last call where a rank has recorded fewer of them.
+def _in_order(calls: "pl.DataFrame") -> "pl.DataFrame":
+    """Calls up to the end of the first step that all ranks have recorded count as that step's, from its last call back.
 
-    A rank whose recording began within a step has missed its first calls, not its last ones.
+    Ranks may have missed first calls, or have had other calls in flight, when their recordings began; but none of them
+    has missed a later one. Windows of different ranks belong together if they have the same last step.
     """
     pl = import_polars()
-    per_rank = calls.group_by("group", "step", "rank").agg(count=pl.len().cast(pl.Int64))
-    missed = per_rank.with_columns(missed=pl.col("count").max().over("group", "step") - pl.col("count"))
-    calls = calls.join(
-        missed.drop("count"), on=["group", "step", "rank"], how="left", nulls_equal=True, maintain_order="left"
-    )
-    return calls.with_columns(pl.col("order") + pl.col("missed")).drop("missed")
+    common = pl.col("first_step").max().over("group", "last_step")
+    is_early = pl.col("after").is_null() | (pl.col("after") <= common)
+    calls = calls.with_columns(after=pl.when(is_early).then(common).otherwise("after"))
+    back = pl.int_range(-pl.len().cast(pl.Int64), 0).over("group", "part", "after")
+    return calls.with_columns(order=pl.when(is_early).then(back).otherwise("order"))
 
 
-def _clock_shifts(joined: "pl.DataFrame", exact_ranks: set[int]) -> dict[int, ClockShift]:
-    """By rank: the median of how much earlier its calls end than those of the first rank, and the spread of that."""
+def _clock_shifts(parts: "pl.DataFrame", exact_ranks: set[int]) -> dict[int, ClockShift]:
+    """By rank: the median of how much earlier its calls end than on ranks whose shift is known, and the spread of that.
+
+    Those are ``exact_ranks``, or the first rank, to begin with; then those that share calls with them, and so on.
+    """
     pl = import_polars()
-    ends = joined.filter(pl.col("name").is_in(list(_ENDS_TOGETHER))).select("call", "rank", "end")
-    ranks = ends["rank"].drop_nulls().unique().sort().to_list()
-    if len(ranks) < 2:
-        return {}
-    of_first = ends.filter(pl.col("rank") == ranks[0]).select("call", first_end="end")
-    early = ends.join(of_first, on="call").with_columns(early=pl.col("first_end") - pl.col("end"))
-    found = early.group_by("rank").agg(shift=pl.col("early").median(), early="early").sort("rank")
-    shifts = {}
-    for rank, shift, all_early in found.iter_rows():
-        if rank not in exact_ranks:
-            apart = sorted(abs(one - shift) for one in all_early)
-            shifts[rank] = ClockShift(round(shift), round(apart[len(apart) // 2]))
-    return shifts
+    ends = parts.filter(pl.col("name").is_in(list(_ENDS_TOGETHER))).drop_nulls("rank")
+    ends = ends.select("call", "rank", end=pl.col("end") - pl.col("end").min())  # or a median would round it
+    shifts = {rank: ClockShift(0, 0) for rank in exact_ranks or ends["rank"].unique().sort()[:1]}
+    while len(found := _next_shifts(ends, shifts)):
+        shifts |= found
+    return {rank: shift for rank, shift in shifts.items() if rank not in exact_ranks}
+
+
+def _next_shifts(ends: "pl.DataFrame", shifts: dict[int, ClockShift]) -> dict[int, ClockShift]:
+    """The shifts of further ranks that share calls with those whose shift is known."""
+    pl = import_polars()
+    is_known = pl.col("rank").is_in(list(shifts))
+    shift_ns = {rank: shift.shift_ns for rank, shift in shifts.items()}
+    moved = pl.col("end") + pl.col("rank").replace_strict(shift_ns, default=None, return_dtype=pl.Int64)
+    known = ends.filter(is_known).group_by("call").agg(known_end=moved.median())
+    early = ends.filter(~is_known).join(known, on="call").with_columns(early=pl.col("known_end") - pl.col("end"))
+    apart = (pl.col("early") - pl.col("early").median()).abs().median()
+    found = early.group_by("rank").agg(pl.col("early").median(), apart=apart)
+    return {rank: ClockShift(round(shift), round(bound)) for rank, shift, bound in found.iter_rows()}
 
 
 def _rows(parts: "pl.DataFrame") -> dict[int, CollectiveRow]:

@@ -82,7 +82,7 @@ def test_wherever_the_room_for_lines_ends_all_of_a_long_text_is_made_into_lines(
     from kinetoscope._native import KinetoLines
 
     event = f'{{"ph":"X","name":"a","pid":1,"tid":1,"ts":{BEGIN_US}.125,"dur":1\n  }},'.encode()
-    events = event * (12_000_000 // len(event))  # there is room for eight million bytes of lines at once
+    events = event * (9_000_000 // len(event))  # there is room for eight million bytes of lines at once
     (tmp_path / "end").write_bytes(b"]}")
     for num_more in range(len(event)):  # so that the room ends at each place in a line
         found = KinetoLines(BEGIN_US * 1000 - 1000, [], (), event.replace(b"a", b"a" * num_more) + events)

@@ -1,0 +1,46 @@
+"""analysis/collectives.py: which calls of several ranks are one call, and how far apart their clocks are."""
+
+from collections import Counter
+
+import kinetoscope
+from simulated_training import Settings, simulate
+
+CLOCKS_APART_NS = 5_000_000
+
+
+def analyse(tmp_path, **settings):
+    run = simulate(Settings(num_steps=4, **settings))
+    run.write(tmp_path)
+    return run, kinetoscope.analyze(tmp_path, cache=False)
+
+
+def assert_joined(run, report):
+    """Each call of the run that its traces name is there, with the ranks that recorded it."""
+    known = [call for call in run.truth.collectives if not call["num_unnamed"]]
+    truth = Counter((call["step"], call["bytes"], tuple(sorted(call["starts_ns"]))) for call in known)
+    found = Counter((row.step, row.bytes, row.ranks) for row in report.collectives)
+    assert truth - found == Counter()
+
+
+def assert_timed(run, report):
+    truth = Counter((call["step"], call["skew_ns"], call["transfer_ns"]) for call in run.truth.collectives)
+    assert Counter((row.step, row.skew_ns, row.transfer_ns) for row in report.collectives) == truth
+
+
+def test_clocks_of_ranks_that_share_no_call_with_the_first_are_aligned_through_others(tmp_path):
+    run, report = analyse(tmp_path, num_ranks=4, layout="tensor", offset_ns=CLOCKS_APART_NS)
+    assert_timed(run, report)
+
+
+def test_calls_in_flight_when_each_cycle_began_are_joined_without_numbers(tmp_path):
+    run, report = analyse(
+        tmp_path, num_ranks=4, layout="sharded", num_cycles=2, has_sequence=False, offset_ns=CLOCKS_APART_NS
+    )
+    assert sum(row.step is None for row in report.collectives) > 0
+    assert_joined(run, report)
+
+
+def test_calls_are_joined_without_numbers_though_a_rank_began_to_record_within_a_step(tmp_path):
+    for layout in ("data", "pipeline"):
+        run, report = analyse(tmp_path / layout, layout=layout, late_ranks=(1,), num_missed_calls=2, has_sequence=False)
+        assert_joined(run, report)
