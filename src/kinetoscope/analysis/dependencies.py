@@ -22,6 +22,9 @@ LATE_SHARE = 0.02
 MOST_FETCHES_BETWEEN = 4
 """If more fetches lie between two that waited, the loop waits for its workers only now and then."""
 
+_KINDS = {"compute": "other_stream", "wait": "other_stream"}
+"""The kind of edge for a cause, where it has another name."""
+
 
 @dataclass(frozen=True)
 class Dependencies:
@@ -218,26 +221,28 @@ class _Finder:
     @cached_property
     def begins(self) -> DeviceBegins:
         """Why the device's events began when they did."""
-        return DeviceBegins(self._device)
+        return DeviceBegins(self._device, self._window.runtime_calls)
 
     def _begin_edges(self) -> "pl.DataFrame":
         """To the begin of each event: from its launch, from the event before it on its stream, and from those of other
         streams that it waited for."""
         pl = import_polars()
         events = self.begins.events
-        launched = self._with_node(events.drop_nulls("launch_begin"), "launch", "launch_track", "launch_begin")
-        kinds = (("launch", "launch", launched), ("before", "stream", events), ("other", "other_stream", events))
+        launched = self._with_node(events, "launch", "launch_track", "launch_begin")
+        causes = [
+            ("launch", "launch", launched),
+            ("before", "stream", events),
+            ("other", "other_stream", events),
+            ("compute", "compute", events),
+            ("waited", "wait", events),
+        ]
         found = [
             rows.drop_nulls(source).select(
-                source=source, target="begin_node", kind=pl.lit(kind), weight=pl.col(f"{kind}_ns")
+                source=source, target="begin_node", kind=pl.lit(_KINDS.get(cause, cause)), weight=f"{cause}_ns"
             )
-            for source, kind, rows in kinds
+            for source, cause, rows in causes
         ]
-        computes = events.drop_nulls("compute").filter(pl.col("compute").ne_missing(pl.col("other")))
-        after_compute = computes.select(
-            source="compute", target="begin_node", kind=pl.lit("other_stream"), weight="compute_ns"
-        )
-        return pl.concat([*found, after_compute])
+        return pl.concat(found)
 
     def _device_edges(self) -> "pl.DataFrame":
         """From each event's begin to its end. What was launched before the recording began is as it was, whatever is

@@ -18,6 +18,7 @@ _MOMENTS = {
     "stream": "before_end",
     "other_stream": "other_end",
     "compute": "compute_end",
+    "wait": "waited_end",
 }
 """The column with the time of each cause."""
 
@@ -30,20 +31,21 @@ class DeviceBegins:
 
     ``events`` has for each the time of each cause, null where there is none: ``launch_begin``; ``before_end``, of the
     event ``before`` it on its stream; ``other_end``, of an event ``other`` on another stream, for which it seems to
-    have waited; for communication ``compute_end``, of the last ``compute`` event that was launched before it. For each
+    have waited; for communication ``compute_end``, of the last ``compute`` event that was launched before it; and
+    ``waited_end``, of the communication ``waited`` for which ``calls`` of the runtime made its stream wait. For each
     cause there is the least time from it to the begin: ``launch_ns``, ``stream_ns``, ``other_stream_ns``,
-    ``compute_ns``.
+    ``compute_ns``, ``wait_ns``.
     """
 
-    def __init__(self, device: "pl.DataFrame") -> None:
+    def __init__(self, device: "pl.DataFrame", calls: "pl.DataFrame") -> None:
         self._device = device
-        events = _with_compute_before(_with_event_before(device), device)
+        events = _with_waited(_with_compute_before(_with_event_before(device), device), device, calls)
         self._least_ns = dict.fromkeys(_MOMENTS, 0)
         self._least_ns["launch"] = self._usual_ns(events, "launch", _is_later("launch_begin", "before_end"))
         self._least_ns["stream"] = self._usual_ns(events, "stream", _is_later("before_end", "launch_begin"))
         events = self._with_other_stream(events)
         self._least_ns["other_stream"] = self._usual_ns(events, "other_stream", True)
-        self._least_ns["compute"] = self._least_ns["other_stream"]
+        self._least_ns["compute"] = self._least_ns["wait"] = self._least_ns["other_stream"]
         self.events = events.with_columns(self._weight(cause).alias(f"{cause}_ns") for cause in _MOMENTS)
 
     @cached_property
@@ -119,6 +121,24 @@ def _with_compute_before(events: "pl.DataFrame", device: "pl.DataFrame") -> "pl.
     found = found.join_asof(others, on="launch_begin", by=["device", "stream"], **_ORDERED)
     found = found.filter(pl.col("compute_end") <= pl.col("begin")).select("begin_node", "compute", "compute_end")
     return events.join(found, on="begin_node", how="left", maintain_order="left")
+
+
+def _with_waited(events: "pl.DataFrame", device: "pl.DataFrame", calls: "pl.DataFrame") -> "pl.DataFrame":
+    """With ``waited`` and ``waited_end``, for the first event that was launched after a call that lets a stream wait:
+    the last communication launched before the last event that was recorded by then."""
+    pl = import_polars()
+    name, launched = pl.col("name").str, device.drop_nulls("launch_begin").sort("launch_begin")
+    records = calls.filter(name.contains("EventRecord")).select(recorded="begin").sort("recorded")
+    waits = calls.filter(name.ends_with("StreamWaitEvent")).select("track", at="begin").sort("at")
+    communication = launched.filter(pl.col("kind") == "communication")
+    communication = communication.select("launch_begin", waited="end_node", waited_end="end")
+    waits = waits.join_asof(records, left_on="at", right_on="recorded").drop_nulls("recorded").sort("recorded")
+    waits = waits.join_asof(communication, left_on="recorded", right_on="launch_begin").sort("at")
+    next_launch = {"left_on": "at", "right_on": "launch_begin", "by_left": "track", "by_right": "launch_track"}
+    found = waits.join_asof(launched, strategy="forward", **next_launch, **_ORDERED)
+    found = found.filter((pl.col("waited_end") <= pl.col("begin")) & (pl.col("kind") != "communication"))
+    found = found.select("begin_node", "waited", "waited_end")
+    return events.join(found.unique("begin_node", keep="last"), on="begin_node", how="left", maintain_order="left")
 
 
 def _last_ends_of_other_streams(events: "pl.DataFrame", device: "pl.DataFrame") -> "pl.DataFrame":
