@@ -120,7 +120,7 @@ def main() -> None:
     loader = make_loader(arguments.batch_size)
     model: nn.Module = DistributedDataParallel(DigitNet()) if dist.is_initialized() else DigitNet()
 
-    schedule = kinetoscope.cyclic_schedule(skip_first=1, warmup=1, active=4)
+    schedule = kinetoscope.cyclic_schedule(skip_first=1, warmup=1, active=10)
     with kinetoscope.profile(
         arguments.out, schedule=schedule, with_stack=arguments.with_stack, overwrite=True
     ) as profiler:

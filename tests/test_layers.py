@@ -30,7 +30,7 @@ ALLOWED: dict[str, set[str]] = {
     "assemble": LIVE,
     "testing": LIVE,
     "table": {"training", "clock", "formats", "live", "writing", "_native"},
-    "analysis": {"table", "_native"},
+    "analysis": {"table", "clock", "_native"},
     "report": {"analysis", "table", "pages", "training"},
     "composer": LIVE,
     "integrations": {"assemble", "recording", "training"},

@@ -46,7 +46,8 @@ def profile(
 
     - ``out``: the run's folder. ``{time}`` in it is the time when the run began; `FileNameFormat` has the other
       variables.
-    - ``schedule``: when to record; by default batch 0 is skipped, batch 1 warms up, batches 2 to 5 are recorded, once.
+    - ``schedule``: when to record; by default batch 0 is skipped, batch 1 warms up, batches 2 to 11 are recorded, once:
+      `kinetoscope summary` tells growth and periods from eight steps on.
     - ``torch``, ``system``: whether to record torch's operators and the machine's counters, or a `TorchProfiler` and a
       `SystemProfiler` with your settings. Operators are recorded only if torch is installed.
     - ``handlers``: what happens to the traces; by default a `JSONTraceHandler` writes and merges them. Handlers and a
@@ -75,7 +76,7 @@ def profile(
     if handlers is None:
         handlers = JSONTraceHandler()
     return Profiler(
-        schedule or cyclic_schedule(skip_first=1, warmup=1, active=4, per="run"),
+        schedule or cyclic_schedule(skip_first=1, warmup=1, active=10, per="run"),
         _with_defaults(check_callbacks(handlers, "handlers"), f"{folder}/traces", keep),
         sources=sources,
         run_name=run_name or Path(folder).name,

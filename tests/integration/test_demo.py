@@ -54,8 +54,8 @@ def spans(events, name, rank):
 
 
 def test_the_run_leaves_the_files_it_should(run):
-    expected = {f"traces/ep{epoch}-ba{batch}-rank{rank}.json" for epoch, batch in ((0, 6), (1, 20)) for rank in (0, 1)}
-    expected |= {f"torch_traces/rank{rank}.{batch}.pt.trace.json" for batch in (6, 20) for rank in (0, 1)}
+    expected = {f"traces/ep{epoch}-ba{batch}-rank{rank}.json" for epoch, batch in ((0, 12), (1, 26)) for rank in (0, 1)}
+    expected |= {f"torch_traces/rank{rank}.{batch}.pt.trace.json" for batch in (12, 26) for rank in (0, 1)}
     expected |= {f"{kind}/.manifest/rank{rank}.jsonl" for kind in ("traces", "torch_traces") for rank in (0, 1)}
     found = {str(path.relative_to(run)) for path in run.rglob("*") if path.is_file()}
     assert found == expected | {"traces/merged_trace.json"}
@@ -77,7 +77,7 @@ def test_with_python_stacks_no_slice_is_lost(run_alone_with_stack):
 
 
 def test_the_args_say_which_spans_were_clipped_or_moved(run_alone_with_stack):
-    (path,) = (run_alone_with_stack / "traces").glob("ep0-ba6-rank0.json")
+    (path,) = (run_alone_with_stack / "traces").glob("ep0-ba12-rank0.json")
     events = json.loads(path.read_text())["traceEvents"]
     notes = [event["args"]["kinetoscope"] for event in events if "kinetoscope" in event.get("args", {})]
     assert notes
@@ -99,7 +99,7 @@ def test_markers_torch_operators_and_system_counters_of_a_rank_are_one_process(m
 @pytest.mark.parametrize(("inner", "outer"), INSIDE.items())
 def test_a_record_function_span_is_inside_the_marker_around_it(merged, rank, inner, outer):
     inners, outers = spans(merged, inner, rank), spans(merged, outer, rank)
-    assert len(inners) == 8  # four recorded batches in each of two epochs
+    assert len(inners) == 20  # ten recorded batches in each of two epochs
     for begin, end in inners:
         assert any(b - 5 <= begin and end <= e + 5 for b, e in outers), (begin, end)
 
@@ -107,7 +107,7 @@ def test_a_record_function_span_is_inside_the_marker_around_it(merged, rank, inn
 def test_no_rank_leaves_a_barrier_before_the_other_has_come(merged):
     """How far apart they leave it depends on the machine's load; `make bench` measures it (two_ranks)."""
     first, second = (spans(merged, "barrier", rank) for rank in (0, 1))
-    assert len(first) == 10
+    assert len(first) == 22
     for (begin, end), (other_begin, other_end) in zip(first, second, strict=True):
         assert end >= other_begin - 50
         assert other_end >= begin - 50
@@ -118,7 +118,7 @@ def test_only_the_batches_of_the_schedule_are_in_the_trace(merged):
     for event in merged:
         if event["name"] == "event/batch":
             batches[event["pid"]].add(event["args"]["batch"])
-    expected = {1, 2, 3, 4, 5} | {15, 16, 17, 18, 19}  # one warm-up and four recorded batches an epoch
+    expected = {*range(1, 12), *range(15, 26)}  # one warm-up and ten recorded batches an epoch
     assert batches == {0: expected, 1: expected}
 
 

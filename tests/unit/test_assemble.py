@@ -14,7 +14,7 @@ from kinetoscope.formats.manifest import RankStarted, append_entry
 from kinetoscope.testing import MemoryTraceHandler
 
 
-def run(profiler, batches=8, epochs=2):
+def run(profiler, batches=14, epochs=2):
     with profiler:
         for _ in range(epochs):
             for _ in profiler.batches(range(batches)):
@@ -26,17 +26,17 @@ def files(folder):
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*.json"))
 
 
-def test_by_default_one_batch_is_skipped_one_warms_up_and_four_are_recorded_once_in_the_run(tmp_path):
+def test_by_default_one_batch_is_skipped_one_warms_up_and_ten_are_recorded_once_in_the_run(tmp_path):
     handler = MemoryTraceHandler()
     run(kinetoscope.profile(tmp_path, torch=False, handlers=handler))
     (cycle,) = handler.cycles
     batches = [record.batch for _, record, name in cycle.records() if name.name == "event/batch"]
-    assert batches == [1, 2, 3, 4, 5]
+    assert batches == list(range(1, 12))
 
 
 def test_the_traces_are_below_out_and_the_run_is_named_after_it(tmp_path):
     profiler = run(kinetoscope.profile(tmp_path / "digits", torch=False))
-    assert files(tmp_path) == ["digits/traces/ep0-ba6-rank0.json", "digits/traces/merged_trace.json"]
+    assert files(tmp_path) == ["digits/traces/ep0-ba12-rank0.json", "digits/traces/merged_trace.json"]
     assert profiler.state.run_name == "digits"
 
 
@@ -92,7 +92,7 @@ def test_a_schedule_of_ones_own_is_followed(tmp_path):
     handler = MemoryTraceHandler()
     schedule = lambda state: ProfilerAction.ACTIVE  # noqa: E731
     run(kinetoscope.profile(tmp_path, torch=False, schedule=schedule, handlers=[handler]), epochs=1)
-    assert len(handler.spans("event/batch")) == 8
+    assert len(handler.spans("event/batch")) == 14
 
 
 def test_a_run_into_the_folder_of_another_is_refused_unless_it_may_overwrite(tmp_path):
@@ -104,7 +104,7 @@ def test_a_run_into_the_folder_of_another_is_refused_unless_it_may_overwrite(tmp
 
 def test_out_may_use_the_variables_of_file_names(tmp_path):
     run(kinetoscope.profile(f"{tmp_path}/node{{node_rank}}", torch=False))
-    assert files(tmp_path / "node0/traces") == ["ep0-ba6-rank0.json", "merged_trace.json"]
+    assert files(tmp_path / "node0/traces") == ["ep0-ba12-rank0.json", "merged_trace.json"]
 
 
 def test_an_unknown_variable_in_out_is_refused_by_name(tmp_path):
@@ -120,7 +120,7 @@ def test_a_torch_profiler_and_a_handler_brought_along_write_below_out_and_overwr
         handler = kinetoscope.JSONTraceHandler()
         run(kinetoscope.profile("runs/mine", torch=torch, handlers=handler, system=False, overwrite=True))
     assert {path.split("/")[2] for path in files(tmp_path)} == {"traces", "torch_traces"}
-    assert "runs/mine/torch_traces/rank0.6.pt.trace.json" in files(tmp_path)
+    assert "runs/mine/torch_traces/rank0.12.pt.trace.json" in files(tmp_path)
     assert "runs/mine/traces/merged_trace.json" in files(tmp_path)
 
 
@@ -128,7 +128,7 @@ def test_a_folder_of_a_torch_profilers_own_stays(tmp_path):
     pytest.importorskip("torch")
     own = kinetoscope.TorchProfiler(str(tmp_path / "elsewhere"))
     run(kinetoscope.profile(tmp_path / "mine", torch=own, system=False))
-    assert "elsewhere/rank0.6.pt.trace.json" in files(tmp_path)
+    assert "elsewhere/rank0.12.pt.trace.json" in files(tmp_path)
 
 
 def test_an_argument_that_is_no_torch_profiler_is_refused_by_name(tmp_path):

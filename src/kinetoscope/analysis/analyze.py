@@ -12,6 +12,7 @@ import msgspec
 
 from kinetoscope.analysis.by_step import StepTimes, join_step_times
 from kinetoscope.analysis.collectives import CollectiveRow, join_collectives
+from kinetoscope.analysis.common_clock import TimeShift, shifts_beside_rank_0, with_bounds
 from kinetoscope.analysis.findings import Finding
 from kinetoscope.analysis.kernels import KernelRow, kernel_rows
 from kinetoscope.analysis.memory import MemoryRow, add_memory_rows
@@ -21,7 +22,6 @@ from kinetoscope.analysis.replay import MOST_UNEXPLAINED, Change, ReplayGraph
 from kinetoscope.analysis.steps import StepRow
 from kinetoscope.analysis.stragglers import StragglerRow, straggler_rows
 from kinetoscope.analysis.summaries import Selection, SummedTrace, WindowSummary, recorded_until, sum_trace
-from kinetoscope.table.events import import_polars
 from kinetoscope.table.load import STDIN, PathLike, is_url, load_one, names_in
 from kinetoscope.table.trace import Trace, TraceSet
 
@@ -142,28 +142,25 @@ def _since(recorded: Sequence[tuple[int | None, int | None]], last_s: float) -> 
 
 def join_traces(traces: Iterable[SummedTrace]) -> RunReport:
     """The report of a run, of what was kept of its traces."""
-    pl = import_polars()
     traces = sorted(traces, key=lambda trace: (trace.rank is None, trace.rank or 0, trace.name))
-    summaries = [window for trace in traces for window in trace.windows]
+    shifts = shifts_beside_rank_0([(trace.rank, trace.clock) for trace in traces])
+    summaries = [window.moved(shift) for trace, shift in zip(traces, shifts, strict=True) for window in trace.windows]
     ranks = add_rank_rows(row for summary in summaries for row in summary.ranks)
-    steps = [row for summary in summaries for row in summary.steps]
-    calls = pl.concat(
-        [summary.calls.with_columns(part=pl.lit(part, pl.UInt32)) for part, summary in enumerate(summaries)]
-    )
     exact = [row.rank for row in ranks if row.clock_bound_ns == 0 and row.rank is not None]
-    joined, shifts = join_collectives(calls, exact)
-    shifts_ns = {rank: shift.shift_ns for rank, shift in shifts.items()}
+    joined, by_rank = join_collectives([summary.calls for summary in summaries], exact)
+    summaries = [summary.moved(TimeShift.of(by_rank, summary.rank)) for summary in summaries]
+    steps = [row for summary in summaries for row in summary.steps]
     return RunReport(
         run=_about(traces, ranks, steps),
-        ranks=ranks,
+        ranks=with_bounds(ranks, by_rank),
         steps=sorted(steps, key=lambda row: (row.step, row.rank or 0)),
         collectives=joined.rows,
-        stragglers=straggler_rows(joined.rows, steps, max((shift.bound_ns for shift in shifts.values()), default=0)),
+        stragglers=straggler_rows(joined.rows, steps, max((shift.bound_ns for shift in by_rank.values()), default=0)),
         operators=operator_rows([summary.operators for summary in summaries]),
         kernels=kernel_rows([summary.kernels for summary in summaries]),
         memory=add_memory_rows(row for summary in _in_time(summaries) for row in summary.memory),
         findings=[],
-        graph=ReplayGraph.join([summary.dependencies for summary in summaries], joined.calls, shifts_ns),
+        graph=ReplayGraph.join([summary.dependencies for summary in summaries], joined.calls),
         by_step=join_step_times([summary.by_step for summary in summaries], Counter(sorted(row.step for row in steps))),
     )
 

@@ -249,16 +249,17 @@ class JoinedCollectives:
 
 
 def join_collectives(
-    calls: "pl.DataFrame", exact_ranks: Iterable[int] = ()
+    windows: "Sequence[pl.DataFrame]", exact_ranks: Iterable[int] = ()
 ) -> tuple[JoinedCollectives, dict[int, ClockShift]]:
-    """The calls of all windows as calls of the run, and how the clock of each rank was moved for that.
+    """The calls of some windows as calls of the run, and how the clock of each rank was moved for that.
 
     A call is known by its group and sequence number, or else by its group, step and order after the step's begin.
     The clocks of ranks not in ``exact_ranks``, which share one clock, are moved so that calls that end on all ranks
     together do so.
     """
     pl = import_polars()
-    parts = _numbered(_in_order(calls))
+    calls = [calls.with_columns(part=pl.lit(part, pl.UInt32)) for part, calls in enumerate(windows)]
+    parts = _numbered(_in_order(pl.concat(calls)))
     shifts = _clock_shifts(parts, set(exact_ranks))
     shift_ns = {rank: shift.shift_ns for rank, shift in shifts.items()}
     moved = pl.col("rank").replace_strict(shift_ns, default=0, return_dtype=pl.Int64)

@@ -70,12 +70,10 @@ class ReplayGraph:
     unexplained_ns: int = 0
 
     @classmethod
-    def join(
-        cls, parts: "Sequence[Dependencies]", calls: "pl.DataFrame", shifts_ns: Mapping[int, int] | None = None
-    ) -> "ReplayGraph":
+    def join(cls, parts: "Sequence[Dependencies]", calls: "pl.DataFrame") -> "ReplayGraph":
         """The graph of several windows. ``calls`` has the collectives that were joined: ``part``, a place in ``parts``;
-        ``row``, that of the event in its window; and ``call``, the same for all parts of a call. Clocks of ranks are
-        moved by ``shifts_ns``, as those of ``calls`` were."""
+        ``row``, that of the event in its window; and ``call``, the same for all parts of a call. All times
+        are on one clock."""
         pl = import_polars()
         sizes = [len(part.nodes) for part in parts]
         offsets = [sum(sizes[:place]) for place in range(len(sizes))]
@@ -83,8 +81,7 @@ class ReplayGraph:
             part.edges.with_columns(pl.col("source", "target") + offset)
             for part, offset in zip(parts, offsets, strict=True)
         ]
-        moved = pl.col("rank").replace_strict(dict(shifts_ns or {}), default=0, return_dtype=pl.Int64)
-        nodes = _with_windows([part.nodes.with_columns(pl.col("time") + moved) for part in parts])
+        nodes = _with_windows([part.nodes for part in parts])
         by_part = pl.DataFrame(
             {"part": range(len(parts)), "offset": offsets}, schema={"part": pl.UInt32, "offset": pl.UInt32}
         )

@@ -1,11 +1,12 @@
 """analysis: each trace of a run summed up alone, in the process that reads it: little is left to be joined."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from kinetoscope.analysis.by_step import times_by_step
 from kinetoscope.analysis.collectives import collective_calls
+from kinetoscope.analysis.common_clock import TimeShift
 from kinetoscope.analysis.dependencies import Dependencies, find_dependencies
 from kinetoscope.analysis.host_time import HostTime
 from kinetoscope.analysis.kernels import kernel_sums
@@ -14,6 +15,7 @@ from kinetoscope.analysis.operators import operator_calls, operator_sums
 from kinetoscope.analysis.ranks import RankRow, rank_rows
 from kinetoscope.analysis.steps import StepRow, step_rows
 from kinetoscope.analysis.window import RankWindow, read_windows
+from kinetoscope.clock.file_clock import FileClock
 from kinetoscope.errors import SettingsError
 from kinetoscope.table.events import import_polars
 from kinetoscope.table.load import load_one
@@ -42,6 +44,7 @@ class WindowSummary:
     """What is kept of one window of one rank. ``calls`` are its collectives, ``operators`` and ``kernels`` the sums of
     calls by name; ``by_step`` has those of `times_by_step`."""
 
+    rank: int | None
     ranks: list[RankRow]
     steps: list[StepRow]
     calls: "pl.DataFrame"
@@ -50,6 +53,18 @@ class WindowSummary:
     memory: list[MemoryRow]
     dependencies: Dependencies
     by_step: "pl.DataFrame"
+
+    def moved(self, shift: TimeShift) -> "WindowSummary":
+        """The same on another clock."""
+        if shift == TimeShift():
+            return self
+        nodes = self.dependencies.nodes.with_columns(shift.expression("time"))
+        return replace(
+            self,
+            steps=[replace(row, begin_ns=shift.moved(row.begin_ns)) for row in self.steps],
+            calls=self.calls.with_columns(map(shift.expression, ("begin", "end", "computed_until"))),
+            dependencies=replace(self.dependencies, nodes=nodes),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +77,7 @@ class SummedTrace:
     run_name: str | None
     host: str | None
     notes: tuple[str, ...]
+    clock: FileClock | None
     windows: list[WindowSummary] = field(repr=False)
 
 
@@ -85,6 +101,7 @@ def sum_trace(
         run_name=trace.run_name,
         host=trace.host,
         notes=(*trace.notes, *trace.repairs),
+        clock=trace.clock,
         windows=[_sum_window(window) for window in wanted],
     )
 
@@ -105,6 +122,7 @@ def _opened(source: Trace | str, *, cache: bool, on_bytes: Callable[[int], None]
 def _sum_window(window: RankWindow) -> WindowSummary:
     host, operators = HostTime(window), operator_calls(window)
     return WindowSummary(
+        rank=window.rank,
         ranks=rank_rows(window),
         steps=step_rows(window, host),
         calls=collective_calls(window),

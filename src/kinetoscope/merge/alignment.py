@@ -1,49 +1,13 @@
 """Puts files on one clock: computes how far the times of each file are shifted, and how much its drift is corrected."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from kinetoscope.clock.clock import Anchor, ClockLine
-from kinetoscope.clock.relation import ClockRelation, relation_from_fields
+from kinetoscope.clock.file_clock import FileClock, Stretch
 from kinetoscope.errors import MergeError
 
 _MOST_SHIFTS_NAMED = 8
-
-
-@dataclass(frozen=True, slots=True)
-class FileClock:
-    """A file's clock: how it ran relative to unix time, and relative to rank 0's clock if that was measured."""
-
-    line: ClockLine
-    relation: ClockRelation | None
-    world_size: int
-
-
-@dataclass(frozen=True, slots=True)
-class Stretch:
-    """A correction of drift: a time ``over_ns`` after ``begin_ns`` moves by ``gain_ns``, others in proportion."""
-
-    begin_ns: int
-    gain_ns: int
-    over_ns: int
-
-    def apply(self, event: dict[str, Any]) -> None:
-        """Moves an event, ``ts`` and ``dur`` in nanoseconds. Spans that nest still nest afterwards."""
-        if "ts" in event:
-            begin_ns = self.moved(event["ts"])
-            if "dur" in event:
-                event["dur"] = self.moved(event["ts"] + event["dur"]) - begin_ns
-            event["ts"] = begin_ns
-
-    def moved(self, time_ns: int) -> int:
-        """A moment without the drift."""
-        return time_ns + (time_ns - self.begin_ns) * self.gain_ns // self.over_ns
-
-    def unmoved(self, time_ns: int) -> int:
-        """The inverse of `moved`, exact to about a nanosecond."""
-        return self.begin_ns + (time_ns - self.begin_ns) * self.over_ns // (self.over_ns + self.gain_ns)
 
 
 class Alignable(Protocol):
@@ -97,20 +61,6 @@ def notes_on_alignment(files: Sequence[Alignable], align_on: str | None, *, alig
     return [f"Moved so that {align_on!r} begins at the same time: {named}{more}."] if shifts else []
 
 
-def file_clock(own_header: dict[str, Any]) -> FileClock | None:
-    """The clock in a trace's own header; None if there is none or it makes no sense."""
-    try:
-        clock = own_header["clock"]
-        begin, end = (
-            Anchor(anchor["monotonic_ns"], anchor["unix_ns"], anchor["bound_ns"]) for anchor in clock["anchors"]
-        )
-        beside = clock.get("beside_rank0")
-        relation = relation_from_fields(beside) if beside else None
-        return FileClock(ClockLine(begin, end), relation, int(own_header.get("world_size", 1)))
-    except (KeyError, TypeError, ValueError, AttributeError):
-        return None
-
-
 def describe_clocks(files: Sequence[Alignable]) -> list[dict[str, Any]]:
     """For a merged trace's header: the clock of each rank whose clock is not rank 0's, relative to rank 0's clock."""
     clocks: dict[int, dict[str, Any]] = {}
@@ -142,22 +92,8 @@ def notes_on_clocks(files: Sequence[Alignable]) -> list[str]:
 def _put_beside_rank_0(files: Sequence[Alignable]) -> None:
     lines = [file.clock.line for file in files if file.rank == 0 and file.clock is not None]
     for file in files:
-        clock = file.clock
-        if clock is None or clock.relation is None or clock.relation.is_same:
-            continue
-        begin_ns, end_ns = clock.line.start.monotonic_ns, clock.line.end.monotonic_ns
-        file.shift_ns = _shift_at(begin_ns, clock.line, clock.relation, lines)
-        gain_ns = _shift_at(end_ns, clock.line, clock.relation, lines) - file.shift_ns
-        if gain_ns and end_ns > begin_ns:
-            file.stretch = Stretch(clock.line.unix_ns(begin_ns), gain_ns, end_ns - begin_ns)
-
-
-def _shift_at(monotonic_ns: int, line: ClockLine, relation: ClockRelation, rank0_lines: list[ClockLine]) -> int:
-    """How far rank 0's unix time is ahead of this rank's when this rank's clock shows ``monotonic_ns``."""
-    on_rank_0_ns = monotonic_ns + relation.offset_ns(monotonic_ns)
-    reference = ClockLine(relation.reference, relation.reference)
-    rank0_line = min(rank0_lines, key=lambda line: abs(line.start.monotonic_ns - on_rank_0_ns), default=reference)
-    return rank0_line.unix_ns(on_rank_0_ns) - line.unix_ns(monotonic_ns)
+        if file.clock is not None:
+            file.shift_ns, file.stretch = file.clock.beside_rank_0(lines)
 
 
 def _align_on_sync(files: Sequence[Alignable]) -> bool:

@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, TypeGuard
 
+from kinetoscope.clock.file_clock import FileClock, Stretch, file_clock
 from kinetoscope.errors import TraceFileError
 from kinetoscope.formats.chrome import Event
 from kinetoscope.formats.nesting import NestingCounts
 from kinetoscope.formats.perfetto import CounterPlaces, counter_numbers, counter_uuid, series_hash, subject_hash
 from kinetoscope.formats.tracks import RankTracks, plain_pid
-from kinetoscope.merge.alignment import FileClock, Stretch, file_clock
 
 _RANK_IN_NAME = re.compile(r"rank[_-]?([0-9]{1,9})(?![0-9])")
 _STEP = "ProfilerStep#"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from kinetoscope.clock.file_clock import FileClock, file_clock
 from kinetoscope.table.events import FLOW_COLUMNS, INSTANT_COLUMNS, SPAN_COLUMNS, TraceAbout, import_polars
 from kinetoscope.table.summary import render_summary, summarize_trace
 from kinetoscope.table.tracks import build_tracks, counter_rows, nest_spans
@@ -157,6 +158,11 @@ class Trace:
         """Within what its clock is known beside rank 0's: 0 if they share one, None if nothing is known."""
         bound = _part(self._own_header, "clock", "beside_rank0").get("bound_ns")
         return bound if isinstance(bound, int) else None
+
+    @property
+    def clock(self) -> FileClock | None:
+        """How its clock ran beside unix time, and rank 0's; None if the file does not say so, or is merged."""
+        return None if self.is_merged else file_clock(self._own_header)
 
     @property
     def run_name(self) -> str | None:

@@ -171,13 +171,13 @@ def test_torchs_own_traces_are_uploaded_too(tmp_path, s3):
     program = f"""
         import kinetoscope
         with kinetoscope.profile("run", upload_to="s3://{BUCKET}/torch") as profiler:
-            for batch in profiler.batches(range(8)):
+            for batch in profiler.batches(range(14)):
                 with profiler.marker("train"):
                     pass
     """
     _, errors = start(tmp_path, program, s3.environment(), "torch").communicate(timeout=120)
     stored = [name.rpartition("/")[2] for name in s3.names() if name.startswith("torch/run/")]
-    assert sorted(stored) == ["ep0-ba6-rank0.json", "merged_trace.json", "rank0.6.pt.trace.json"], errors
+    assert sorted(stored) == ["ep0-ba12-rank0.json", "merged_trace.json", "rank0.12.pt.trace.json"], errors
 
 
 def test_an_upload_that_another_process_is_busy_with_is_not_called_done(tmp_path, s3):

@@ -1,0 +1,56 @@
+"""analysis: the times of all ranks on one clock, rank 0's: by what was measured during the run, and by collectives."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from kinetoscope.analysis.collectives import ClockShift
+from kinetoscope.analysis.ranks import RankRow
+from kinetoscope.clock.file_clock import FileClock, Stretch
+from kinetoscope.table.events import import_polars
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+@dataclass(frozen=True)
+class TimeShift:
+    """How the times of one trace are moved."""
+
+    shift_ns: int = 0
+    stretch: Stretch | None = None
+
+    def moved(self, time_ns: int) -> int:
+        """A moment on the common clock."""
+        return self.shift_ns + (time_ns if self.stretch is None else self.stretch.moved(time_ns))
+
+    def expression(self, column: str) -> "pl.Expr":
+        """A column of moments on the common clock, to about a nanosecond."""
+        pl = import_polars()
+        if self.stretch is None:
+            return pl.col(column) + self.shift_ns
+        part = self.stretch.gain_ns / self.stretch.over_ns
+        gained_ns = ((pl.col(column) - self.stretch.begin_ns).cast(pl.Float64) * part).floor().cast(pl.Int64)
+        return pl.col(column) + gained_ns + self.shift_ns
+
+    @classmethod
+    def of(cls, shifts: Mapping[int, ClockShift], rank: int | None) -> "TimeShift":
+        """By what the collectives say of a rank."""
+        return cls() if rank is None or rank not in shifts else cls(shifts[rank].shift_ns)
+
+
+def shifts_beside_rank_0(clocks: Sequence[tuple[int | None, FileClock | None]]) -> list[TimeShift]:
+    """For the rank and the clock of each trace, how its times are moved to rank 0's unix time, as merging does."""
+    lines = [clock.line for rank, clock in clocks if rank == 0 and clock is not None]
+    return [TimeShift() if clock is None else TimeShift(*clock.beside_rank_0(lines)) for _, clock in clocks]
+
+
+def with_bounds(rows: Sequence[RankRow], shifts: Mapping[int, ClockShift]) -> list[RankRow]:
+    """The rows of ranks, whose ``clock_bound_ns`` includes how sure the collectives are, if there are several."""
+    if len({row.rank for row in rows}) < 2:
+        return list(rows)
+    return [_with_bound(row, None if row.rank is None else shifts.get(row.rank)) for row in rows]
+
+
+def _with_bound(row: RankRow, shift: ClockShift | None) -> RankRow:
+    return row if shift is None else replace(row, clock_bound_ns=(row.clock_bound_ns or 0) + shift.bound_ns)
