@@ -176,7 +176,7 @@ def _about(traces: Sequence[SummedTrace], ranks: Sequence[RankRow], steps: Seque
         "name": next((trace.run_name for trace in traces if trace.run_name), None),
         "world_size": max(sizes, default=None),
         "ranks": sorted({row.rank for row in ranks if row.rank is not None}),
-        "hosts": sorted({trace.host for trace in traces if trace.host}),
+        "hosts": sorted({host for trace in traces for host in trace.hosts}),
         "num_steps": len({row.step for row in steps}),
         "notes": list(dict.fromkeys(note for trace in traces for note in trace.notes)),
     }

@@ -69,13 +69,13 @@ class WindowSummary:
 
 @dataclass(frozen=True, kw_only=True)
 class SummedTrace:
-    """What is kept of one trace."""
+    """What is kept of one trace. A merged one is of several ranks, which may be of several ``hosts``."""
 
     name: str
     rank: int | None
     world_size: int | None
     run_name: str | None
-    host: str | None
+    hosts: tuple[str, ...]
     notes: tuple[str, ...]
     clock: FileClock | None
     windows: list[WindowSummary] = field(repr=False)
@@ -91,15 +91,15 @@ def sum_trace(
 ) -> SummedTrace:
     """What is kept of a trace, or of the file of that name; with ``since_ns``, of what began no earlier."""
     trace = _opened(source, cache=cache, on_bytes=on_bytes)
-    part = trace if since_ns is None else trace.since(since_ns)
-    windows = read_windows(part, selection.step)
+    windows = read_windows(trace if since_ns is None else trace.since(since_ns), selection.step)
+    parts = [window.trace for window in windows]
     wanted = [window for window in windows if selection.ranks is None or window.rank in selection.ranks]
     return SummedTrace(
         name=trace.name,
         rank=trace.rank,
         world_size=trace.world_size,
-        run_name=trace.run_name,
-        host=trace.host,
+        run_name=next((one.run_name for one in parts if one.run_name), None),
+        hosts=tuple(one.host for one in parts if one.host),
         notes=(*trace.notes, *trace.repairs),
         clock=trace.clock,
         windows=[_sum_window(window) for window in wanted],
