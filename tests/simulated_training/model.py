@@ -3,7 +3,7 @@
 from simulated_training.actions import AwaitTasks, Launch, OnThread, Release, Synchronize, Work
 from simulated_training.engine import Kernel
 from simulated_training.groups import ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, RECEIVE, REDUCE_SCATTER, SEND, Group
-from simulated_training.writer import AFTER_NS, BEFORE_NS, COMPUTE, GLOO, LATENCY_NS, LAUNCH_NS, SYNC_NS, Writer
+from simulated_training.writer import AFTER_NS, BEFORE_NS, COMPUTE, GLOO, LATENCY_NS, SYNC_NS, Writer
 
 _ROWS = 64
 _BETWEEN_NS = 400
@@ -31,7 +31,7 @@ def write_items(writer: Writer, count: int) -> None:
         with writer.span("aten::item", phase="forward"), writer.span("aten::_local_scalar_dense"):
             writer.add(Work(1_000))
             if writer.settings.has_device:
-                writer.add(Launch("cudaMemcpyAsync", COMPUTE, (copy,), LAUNCH_NS, LATENCY_NS))
+                writer.add(Launch("cudaMemcpyAsync", COMPUTE, (copy,), writer.launch_ns, LATENCY_NS))
                 waits = not writer.is_ideal("sync")
                 writer.add(Synchronize("cudaStreamSynchronize", SYNC_NS, stream=COMPUTE, waits=waits))
             writer.add(Work(500))

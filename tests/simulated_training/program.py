@@ -25,7 +25,6 @@ from simulated_training.writer import (
     COMPUTE,
     EVENT_NS,
     LATENCY_NS,
-    LAUNCH_NS,
     PYTHON_NS,
     SYNC_NS,
     Writer,
@@ -155,9 +154,9 @@ def _copy_batch(writer: Writer) -> None:
     with writer.span("aten::to", phase="forward"), writer.span("aten::_to_copy"), writer.span("aten::copy_"):
         writer.add(Work(BEFORE_NS))
         if fault and not writer.is_ideal("sync"):
-            writer.add(BlockingCopy(COMPUTE, copy, LAUNCH_NS, LATENCY_NS))
+            writer.add(BlockingCopy(COMPUTE, copy, writer.launch_ns, LATENCY_NS))
         else:
-            writer.add(Launch("cudaMemcpyAsync", COMPUTE, (copy,), LAUNCH_NS, LATENCY_NS))
+            writer.add(Launch("cudaMemcpyAsync", COMPUTE, (copy,), writer.launch_ns, LATENCY_NS))
         writer.add(Work(AFTER_NS))
 
 
@@ -165,11 +164,10 @@ def _small_kernels(writer: Writer) -> None:
     fault = writer.fault("small_kernels")
     name = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>(int)"
     tiny = Kernel(name, "kernel", "compute", 1_000, gap_ns=500)
-    launch_ns = 0 if writer.is_ideal("launch") else LAUNCH_NS
     python_ns = 0 if writer.is_ideal("python") else PYTHON_NS
     for _ in range(fault.count if fault else 0):
         writer.add(Work(python_ns), Open("aten::add_", phase="forward"), Work(BEFORE_NS))
-        writer.add(Launch("cudaLaunchKernel", COMPUTE, (tiny,), launch_ns, LATENCY_NS), Work(AFTER_NS), Close())
+        writer.add(Launch("cudaLaunchKernel", COMPUTE, (tiny,), writer.launch_ns, LATENCY_NS), Work(AFTER_NS), Close())
 
 
 def _optimizer(writer: Writer) -> None:

@@ -97,6 +97,11 @@ class Writer:
     def is_ideal(self, what: Ideal) -> bool:
         return self.settings.is_ideal(what, self.step)
 
+    @property
+    def launch_ns(self) -> int:
+        """What a call takes that puts something on a stream, if it is like all others."""
+        return 0 if self.is_ideal("launch") else LAUNCH_NS
+
     def vary(self, duration_ns: float) -> int:
         """A duration as it is this time."""
         return int(duration_ns * (1 + self.settings.noise * (2 * self._draw.random() - 1)))

@@ -297,13 +297,15 @@ def _in_order(calls: "pl.DataFrame") -> "pl.DataFrame":
 def _clock_shifts(parts: "pl.DataFrame", exact_ranks: set[int]) -> dict[int, ClockShift]:
     """By rank: the median of how much earlier its calls end than on ranks whose shift is known, and the spread of that.
 
-    Those are ``exact_ranks``, or the first rank, to begin with; then those that share calls with them, and so on.
+    Those are ``exact_ranks``, or the first rank, to begin with; then those that share calls with them, and so on. Sends
+    and receives are asked where a rank shares nothing else: they end less surely together.
     """
     pl = import_polars()
-    ends = parts.filter(pl.col("name").is_in(list(_ENDS_TOGETHER))).drop_nulls("rank")
-    ends = ends.select("call", "rank", end=pl.col("end") - pl.col("end").min())  # or a median would round it
+    ends = parts.drop_nulls("rank")
+    ends = ends.select("name", "call", "rank", end=pl.col("end") - pl.col("end").min())  # or a median would round it
+    together, others = (ends.filter(pl.col("name").is_in(list(kind))) for kind in (_ENDS_TOGETHER, _POINT_TO_POINT))
     shifts = {rank: ClockShift(0, 0) for rank in exact_ranks or ends["rank"].unique().sort()[:1]}
-    while len(found := _next_shifts(ends, shifts)):
+    while found := _next_shifts(together, shifts) or _next_shifts(others, shifts):
         shifts |= found
     return {rank: shift for rank, shift in shifts.items() if rank not in exact_ranks}
 

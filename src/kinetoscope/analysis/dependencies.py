@@ -12,8 +12,18 @@ from kinetoscope.table.events import import_polars
 if TYPE_CHECKING:
     import polars as pl
 
-OWN_SYNC_NS = 3_000
-"""What a synchronising call that waits for nothing takes at most; a longer one has waited."""
+OWN_SYNC_NS = 2_500
+"""What a synchronising call is taken to need by itself, where none is seen that waited for nothing."""
+
+
+LATE_SHARE = 0.02
+"""A fetch has waited for its workers if it took so much of a step longer than the shortest one."""
+
+MOST_FETCHES_BETWEEN = 4
+"""If more fetches lie between two that waited, the loop waits for its workers only now and then."""
+
+_KINDS = {"compute": "other_stream", "wait": "other_stream"}
+"""The kind of edge for a cause, where it has another name."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +69,7 @@ class _Finder:
     def edges(self) -> "pl.DataFrame":
         """The edges, one kind after the other."""
         pl = import_polars()
-        edges = [self._host_edges(), self._thread_edges(), self._sync_edges()]
+        edges = [self._host_edges(), self._thread_edges(), self._sync_edges(), self._loader_edges()]
         if len(self._device):
             edges += [self._begin_edges(), self._device_edges()]
         return pl.concat(edges, how="diagonal_relaxed")
@@ -92,7 +102,12 @@ class _Finder:
         edges = edges.hstack(following.rename({"node": "target", "time": "end"})).drop_nulls("target")
         starts = self._host.visits.select("track", end="begin")  # what the thread did before has nothing to do with it
         edges = edges.join(starts, on=["track", "end"], how="anti", maintain_order="left")
-        waits = pl.concat([frame.select("track", "begin", "end", "own_ns") for frame in (self._syncs, self._pauses)])
+        waits = pl.concat(
+            [
+                frame.select("track", "begin", "end", "own_ns")
+                for frame in (self._syncs, self._pauses, self._late_fetches)
+            ]
+        )
         own_ns = around(waits.unique(["track", "begin"]), edges["track"], edges["begin"])["own_ns"]
         weight = pl.min_horizontal(pl.col("end") - pl.col("begin"), own_ns)
         return edges.select("source", "target", kind=pl.lit("host"), weight=weight).hstack(self._host.parts(edges))
@@ -127,6 +142,27 @@ class _Finder:
         weight = pl.col("end") - pl.col("begin")
         return edges.select("source", "target", kind=pl.lit("thread"), weight=weight).hstack(self._host.parts(edges))
 
+    # -- workers of a loader --
+
+    @cached_property
+    def _late_fetches(self) -> "pl.DataFrame":
+        """Fetches that waited for workers: ``track``, ``begin``, ``end``, ``last_end`` of the one that did so before,
+        and ``own_ns``, what one takes that need not wait."""
+        pl = import_polars()
+        fetches = self._host.fetches.filter(pl.col("name").str.contains("MultiProcessing")).sort("begin")
+        taken, apart = pl.col("end") - pl.col("begin"), pl.col("end").diff().median()
+        fetches = fetches.select("track", "begin", "end", own_ns=taken.min(), apart=apart).with_row_index("row")
+        late = fetches.filter(taken - pl.col("own_ns") > LATE_SHARE * pl.col("apart"))
+        late = late.with_columns(last_end=pl.col("end").shift(1))
+        return late.filter(pl.col("row").cast(pl.Int64).diff() <= MOST_FETCHES_BETWEEN)
+
+    def _loader_edges(self) -> "pl.DataFrame":
+        """Where the loop keeps waiting for its workers, batches come when they are made, however fast the loop is."""
+        pl = import_polars()
+        late = self._with_node(self._late_fetches, "target", "track", "end")
+        late = self._with_node(late, "source", "track", "last_end")
+        return late.select("source", "target", kind=pl.lit("loader"), weight=pl.col("end") - pl.col("last_end"))
+
     # -- calls that wait for the device --
 
     @cached_property
@@ -159,10 +195,12 @@ class _Finder:
         pl = import_polars()
         ended = self._device.sort("end").select("launch_begin", event="end_node", event_end="end")
         calls = self._host.synchronising.filter(pl.col("name").str.ends_with("Synchronize"))
-        calls = calls.filter(pl.col("end") - pl.col("begin") > OWN_SYNC_NS).select("track", "begin", "end").sort("end")
+        calls = calls.select("track", "begin", "end", dur=pl.col("end") - pl.col("begin")).sort("end")
         found = calls.join_asof(ended, left_on="end", right_on="event_end", coalesce=False)
-        found = found.filter(pl.col("launch_begin").fill_null(0) <= pl.col("begin"))
-        return found.with_columns(own_ns=pl.lit(OWN_SYNC_NS, dtype=pl.Int64))
+        in_call = (pl.col("event_end") > pl.col("begin")) & (pl.col("launch_begin").fill_null(0) <= pl.col("begin"))
+        own_ns = pl.col("dur").filter(~in_call.fill_null(False) & (pl.col("dur") <= NEAR_NS)).median()
+        found = found.with_columns(in_call=in_call, own_ns=own_ns.cast(pl.Int64).fill_null(OWN_SYNC_NS))
+        return found.filter(pl.col("in_call") & (pl.col("dur") > pl.col("own_ns")))
 
     def _waits_for_calls(self) -> "pl.DataFrame":
         """The loop's thread waits for a collective on the CPU."""
@@ -183,26 +221,28 @@ class _Finder:
     @cached_property
     def begins(self) -> DeviceBegins:
         """Why the device's events began when they did."""
-        return DeviceBegins(self._device)
+        return DeviceBegins(self._device, self._window.runtime_calls)
 
     def _begin_edges(self) -> "pl.DataFrame":
         """To the begin of each event: from its launch, from the event before it on its stream, and from those of other
         streams that it waited for."""
         pl = import_polars()
         events = self.begins.events
-        launched = self._with_node(events.drop_nulls("launch_begin"), "launch", "launch_track", "launch_begin")
-        kinds = (("launch", "launch", launched), ("before", "stream", events), ("other", "other_stream", events))
+        launched = self._with_node(events, "launch", "launch_track", "launch_begin")
+        causes = [
+            ("launch", "launch", launched),
+            ("before", "stream", events),
+            ("other", "other_stream", events),
+            ("compute", "compute", events),
+            ("waited", "wait", events),
+        ]
         found = [
             rows.drop_nulls(source).select(
-                source=source, target="begin_node", kind=pl.lit(kind), weight=pl.col(f"{kind}_ns")
+                source=source, target="begin_node", kind=pl.lit(_KINDS.get(cause, cause)), weight=f"{cause}_ns"
             )
-            for source, kind, rows in kinds
+            for source, cause, rows in causes
         ]
-        computes = events.drop_nulls("compute").filter(pl.col("compute").ne_missing(pl.col("other")))
-        after_compute = computes.select(
-            source="compute", target="begin_node", kind=pl.lit("other_stream"), weight="compute_ns"
-        )
-        return pl.concat([*found, after_compute])
+        return pl.concat(found)
 
     def _device_edges(self) -> "pl.DataFrame":
         """From each event's begin to its end. What was launched before the recording began is as it was, whatever is

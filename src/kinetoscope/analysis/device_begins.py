@@ -2,7 +2,7 @@
 another stream."""
 
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kinetoscope.table.events import import_polars
 
@@ -18,10 +18,12 @@ _MOMENTS = {
     "stream": "before_end",
     "other_stream": "other_end",
     "compute": "compute_end",
+    "wait": "waited_end",
 }
 """The column with the time of each cause."""
 
 _LONG_AGO = -(2**62)
+_ORDERED: Any = {"check_sortedness": False}  # polars cannot check it within groups, and says so
 
 
 class DeviceBegins:
@@ -29,20 +31,21 @@ class DeviceBegins:
 
     ``events`` has for each the time of each cause, null where there is none: ``launch_begin``; ``before_end``, of the
     event ``before`` it on its stream; ``other_end``, of an event ``other`` on another stream, for which it seems to
-    have waited; for communication ``compute_end``, of the last ``compute`` event that was launched before it. For each
+    have waited; for communication ``compute_end``, of the last ``compute`` event that was launched before it; and
+    ``waited_end``, of the communication ``waited`` for which ``calls`` of the runtime made its stream wait. For each
     cause there is the least time from it to the begin: ``launch_ns``, ``stream_ns``, ``other_stream_ns``,
-    ``compute_ns``.
+    ``compute_ns``, ``wait_ns``.
     """
 
-    def __init__(self, device: "pl.DataFrame") -> None:
+    def __init__(self, device: "pl.DataFrame", calls: "pl.DataFrame") -> None:
         self._device = device
-        events = _with_compute_before(_with_event_before(device), device)
+        events = _with_waited(_with_compute_before(_with_event_before(device), device), device, calls)
         self._least_ns = dict.fromkeys(_MOMENTS, 0)
         self._least_ns["launch"] = self._usual_ns(events, "launch", _is_later("launch_begin", "before_end"))
         self._least_ns["stream"] = self._usual_ns(events, "stream", _is_later("before_end", "launch_begin"))
         events = self._with_other_stream(events)
         self._least_ns["other_stream"] = self._usual_ns(events, "other_stream", True)
-        self._least_ns["compute"] = self._least_ns["other_stream"]
+        self._least_ns["compute"] = self._least_ns["wait"] = self._least_ns["other_stream"]
         self.events = events.with_columns(self._weight(cause).alias(f"{cause}_ns") for cause in _MOMENTS)
 
     @cached_property
@@ -106,15 +109,36 @@ def _with_event_before(device: "pl.DataFrame") -> "pl.DataFrame":
 
 
 def _with_compute_before(events: "pl.DataFrame", device: "pl.DataFrame") -> "pl.DataFrame":
-    """With ``compute`` and ``compute_end``, for communication: the last event of the kind launched before it."""
+    """With ``compute`` and ``compute_end``, for communication: the last event that was launched before it on the stream
+    of the last computation launched before it."""
     pl = import_polars()
-    launched = device.filter(pl.col("kind") == "compute").drop_nulls("launch_begin").sort("launch_begin")
-    computes = launched.select("launch_begin", "device", compute="end_node", compute_end="end")
-    asking = events.filter(pl.col("kind") == "communication").drop_nulls("launch_begin").sort("launch_begin")
-    asking = asking.select("begin_node", "begin", "launch_begin", "device")
-    found = asking.join_asof(computes, on="launch_begin", by="device", check_sortedness=False)
+    launched = device.drop_nulls("launch_begin").sort("launch_begin")
+    asking = launched.filter(pl.col("kind") == "communication").select("begin_node", "begin", "launch_begin", "device")
+    computes = launched.filter(pl.col("kind") == "compute").select("launch_begin", "device", "stream")
+    others = launched.filter(pl.col("kind") != "communication")
+    others = others.select("launch_begin", "device", "stream", compute="end_node", compute_end="end")
+    found = asking.join_asof(computes, on="launch_begin", by="device", **_ORDERED)
+    found = found.join_asof(others, on="launch_begin", by=["device", "stream"], **_ORDERED)
     found = found.filter(pl.col("compute_end") <= pl.col("begin")).select("begin_node", "compute", "compute_end")
     return events.join(found, on="begin_node", how="left", maintain_order="left")
+
+
+def _with_waited(events: "pl.DataFrame", device: "pl.DataFrame", calls: "pl.DataFrame") -> "pl.DataFrame":
+    """With ``waited`` and ``waited_end``, for the first event that was launched after a call that lets a stream wait:
+    the last communication launched before the last event that was recorded by then."""
+    pl = import_polars()
+    name, launched = pl.col("name").str, device.drop_nulls("launch_begin").sort("launch_begin")
+    records = calls.filter(name.contains("EventRecord")).select(recorded="begin").sort("recorded")
+    waits = calls.filter(name.ends_with("StreamWaitEvent")).select("track", at="begin").sort("at")
+    communication = launched.filter(pl.col("kind") == "communication")
+    communication = communication.select("launch_begin", waited="end_node", waited_end="end")
+    waits = waits.join_asof(records, left_on="at", right_on="recorded").drop_nulls("recorded").sort("recorded")
+    waits = waits.join_asof(communication, left_on="recorded", right_on="launch_begin").sort("at")
+    next_launch = {"left_on": "at", "right_on": "launch_begin", "by_left": "track", "by_right": "launch_track"}
+    found = waits.join_asof(launched, strategy="forward", **next_launch, **_ORDERED)
+    found = found.filter((pl.col("waited_end") <= pl.col("begin")) & (pl.col("kind") != "communication"))
+    found = found.select("begin_node", "waited", "waited_end")
+    return events.join(found.unique("begin_node", keep="last"), on="begin_node", how="left", maintain_order="left")
 
 
 def _last_ends_of_other_streams(events: "pl.DataFrame", device: "pl.DataFrame") -> "pl.DataFrame":
@@ -129,7 +153,7 @@ def _last_ends_of_other_streams(events: "pl.DataFrame", device: "pl.DataFrame") 
     )
     first = pl.col("last_other", "last_end").first().over("device", "run")
     ends = ends.with_columns(first, key="other_end").drop("run", "last_stream").rename({"stream": "other_stream"})
-    found = events.join_asof(ends, left_on="begin", right_on="key", by="device", check_sortedness=False)
+    found = events.join_asof(ends, left_on="begin", right_on="key", by="device", **_ORDERED)
     is_other = pl.col("other_stream") != pl.col("stream")
     return found.with_columns(
         other=pl.when(is_other).then("other").otherwise("last_other"),

@@ -24,10 +24,11 @@ try:
 except ImportError:  # no compiler, when it was installed
     _native = None
 
-EDGES = ("host", "launch", "stream", "other_stream", "sync", "device", "collective", "thread")
+EDGES = ("host", "launch", "stream", "other_stream", "sync", "device", "collective", "thread", "loader")
 """Kinds of edges: to the next moment of a thread; from a launch to its event; to the next event of a stream; from an
 event to one of another stream that waited for it; from an event to the end of a call that waits for it; from an
-event's begin to its end; from the begins of a collective on its ranks, and to its ends; between two threads."""
+event's begin to its end; from the begins of a collective on its ranks, and to its ends; between two threads; from a
+batch that came late to the next one that did."""
 
 CAUSES = ("data", "sync", "launch", "transfer", "python", "gc", "compile")
 """What a replay can be without."""
@@ -210,8 +211,9 @@ def _changed_weight(change: Change) -> "pl.Expr":
     if "transfer" in change.without:
         is_transfer = kind.is_in(["collective", "device"]) & pl.col("is_communication")
         changed = pl.when(is_transfer).then(0).otherwise(changed)
-    if "sync" in change.without:
-        changed = pl.when(kind == "sync").then(DROPPED).otherwise(changed)
+    for cause, edges in (("sync", "sync"), ("data", "loader")):
+        if cause in change.without:
+            changed = pl.when(kind == edges).then(DROPPED).otherwise(changed)
     if change.on_time is not None:
         is_late = (kind == "collective") & pl.col("is_entry") & (pl.col("rank") == change.on_time)
         changed = pl.when(is_late).then(DROPPED).otherwise(changed)
