@@ -13,6 +13,7 @@ from kinetoscope.analysis.kernels import kernel_sums
 from kinetoscope.analysis.memory import MemoryRow, memory_rows
 from kinetoscope.analysis.operators import operator_calls, operator_sums
 from kinetoscope.analysis.ranks import RankRow, rank_rows
+from kinetoscope.analysis.signs import Signs, find_signs
 from kinetoscope.analysis.steps import StepRow, step_rows
 from kinetoscope.analysis.window import RankWindow, read_windows
 from kinetoscope.clock.file_clock import FileClock
@@ -52,6 +53,7 @@ class WindowSummary:
     kernels: "pl.DataFrame"
     memory: list[MemoryRow]
     dependencies: Dependencies
+    signs: Signs
     by_step: "pl.DataFrame"
 
     def moved(self, shift: TimeShift) -> "WindowSummary":
@@ -130,5 +132,6 @@ def _sum_window(window: RankWindow) -> WindowSummary:
         kernels=kernel_sums(window),
         memory=memory_rows(window, host),
         dependencies=find_dependencies(window, host),
+        signs=find_signs(window, host),
         by_step=times_by_step(window, operators),
     )

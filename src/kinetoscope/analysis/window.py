@@ -33,6 +33,9 @@ _UNCHECKED = {"check_sortedness": False}  # polars cannot check it within groups
 STEP = "ProfilerStep#"
 _MEMORY = "[memory]"
 _HOST = 0  # c10::DeviceType
+FEWEST_STEPS = 8
+"""With fewer steps in a recording, nothing is said of what grows from step to step, or happens in every n-th one."""
+
 _NO_TRACK = 2**32 - 1
 _BATCH = "event/batch"
 _NUMBER = r"[ #_]?(\d{1,18})$"
