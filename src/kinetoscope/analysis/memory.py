@@ -19,9 +19,9 @@ class MemoryRow:
 
     ``peak_bytes`` is the most that was allocated while torch recorded, on a CPU without what was allocated before.
     ``growth_bytes_per_step`` is of what is alive at the end of each step, counted from after the first optimizer step;
-    None where fewer than `FEWEST_STEPS` steps follow each other, or old traces lack addresses. ``holders`` are those who allocated what grows, the
-    most first. ``by_category`` is empty: to which tensor memory belongs, a trace does not say. `kinetoscope.torch`
-    exports a timeline with categories.
+    None where fewer than `FEWEST_STEPS` steps follow each other, or where addresses are missing, as in old traces.
+    ``holders`` are those who allocated what grows, the most first. ``by_category`` is empty: to which tensor memory
+    belongs, a trace does not say. `kinetoscope.torch` exports a timeline with categories.
     """
 
     rank: int | None
