@@ -199,10 +199,11 @@ def around(stretches: "pl.DataFrame", track: "pl.Series", times: "pl.Series") ->
     """The innermost row of ``stretches`` (``begin``, ``end``, ``track``, in order) that has begun last on a track
     before each time and lasts beyond it; nulls for none."""
     pl = import_polars()
+    if not len(stretches) or not times.count():
+        return stretches.clear(len(times)).drop("track")
     asked = pl.DataFrame({"time": times, "track": track}).with_row_index("row").sort("time")
-    found = asked.join_asof(
-        stretches.sort("begin"), left_on="time", right_on="begin", by="track", strategy="backward", **_UNCHECKED
-    )
+    stretches = stretches if stretches["begin"].is_sorted() else stretches.sort("begin")
+    found = asked.join_asof(stretches, left_on="time", right_on="begin", by="track", strategy="backward", **_UNCHECKED)
     held = pl.col("time") < pl.col("end")
     values = [pl.when(held).then(name).alias(name) for name in stretches.columns if name != "track"]
     return found.select("row", *values).sort("row").drop("row")
