@@ -82,6 +82,11 @@ static PyMethodDef functions[] = {
      "(records, first, are_last, into, (names, categories, args), place, clock): writes lines; how "
      "many bytes, the next record,\n"
      "and whether that waits for the part after this one."},
+    {"cover_intervals", cover_intervals, METH_O,
+     "(intervals): the pieces of their union, in order. Arrow's stream has begins and ends."},
+    {"covered_until", covered_until, METH_VARARGS,
+     "(pieces, times): how much the pieces, as cover_intervals returns them, cover before each "
+     "time."},
     {"replay_graph", replay_graph, METH_VARARGS,
      "(nodes, edges): the new time of each node. Arrow's stream of nodes has their times, that of "
      "edges the rows of\nsource and target, and the weight before and after the change."},

@@ -78,5 +78,8 @@ int text_setup(PyObject *module);
 /* scan/nested.c: which span lies in which. */
 PyObject *nest_spans(PyObject *module, PyObject *args);
 PyObject *replay_graph(PyObject *module, PyObject *args);
+/* scan/coverage.c: unions of intervals, and what of a stretch of time they cover. */
+PyObject *cover_intervals(PyObject *module, PyObject *stream);
+PyObject *covered_until(PyObject *module, PyObject *args);
 
 #endif

@@ -4,7 +4,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeGuard
 
@@ -13,6 +13,7 @@ import msgspec
 from kinetoscope.analysis.by_step import StepTimes, join_step_times
 from kinetoscope.analysis.collectives import CollectiveRow, join_collectives
 from kinetoscope.analysis.common_clock import TimeShift, shifts_beside_rank_0, with_bounds
+from kinetoscope.analysis.faults import find_faults, notes_on_steps
 from kinetoscope.analysis.findings import Finding
 from kinetoscope.analysis.kernels import KernelRow, kernel_rows
 from kinetoscope.analysis.memory import MemoryRow, add_memory_rows
@@ -150,7 +151,8 @@ def join_traces(traces: Iterable[SummedTrace]) -> RunReport:
     joined, by_rank = join_collectives([summary.calls for summary in summaries], exact)
     summaries = [summary.moved(TimeShift.of(by_rank, summary.rank)) for summary in summaries]
     steps = [row for summary in summaries for row in summary.steps]
-    return RunReport(
+    graph = ReplayGraph.join([summary.dependencies for summary in summaries], joined.calls)
+    report = RunReport(
         run=_about(traces, ranks, steps),
         ranks=with_bounds(ranks, by_rank),
         steps=sorted(steps, key=lambda row: (row.step, row.rank or 0)),
@@ -160,9 +162,10 @@ def join_traces(traces: Iterable[SummedTrace]) -> RunReport:
         kernels=kernel_rows([summary.kernels for summary in summaries]),
         memory=add_memory_rows(row for summary in _in_time(summaries) for row in summary.memory),
         findings=[],
-        graph=ReplayGraph.join([summary.dependencies for summary in summaries], joined.calls),
+        graph=graph,
         by_step=join_step_times([summary.by_step for summary in summaries], Counter(sorted(row.step for row in steps))),
     )
+    return replace(report, findings=find_faults(report, graph, [summary.signs for summary in summaries]))
 
 
 def _in_time(summaries: Sequence[WindowSummary]) -> list[WindowSummary]:
@@ -172,11 +175,13 @@ def _in_time(summaries: Sequence[WindowSummary]) -> list[WindowSummary]:
 
 def _about(traces: Sequence[SummedTrace], ranks: Sequence[RankRow], steps: Sequence[StepRow]) -> dict[str, Any]:
     sizes = [trace.world_size for trace in traces if trace.world_size is not None]
+    num_steps = len({row.step for row in steps})
+    notes = [note for trace in traces for note in trace.notes]
     return {
         "name": next((trace.run_name for trace in traces if trace.run_name), None),
         "world_size": max(sizes, default=None),
         "ranks": sorted({row.rank for row in ranks if row.rank is not None}),
-        "hosts": sorted({trace.host for trace in traces if trace.host}),
-        "num_steps": len({row.step for row in steps}),
-        "notes": list(dict.fromkeys(note for trace in traces for note in trace.notes)),
+        "hosts": sorted({host for trace in traces for host in trace.hosts}),
+        "num_steps": num_steps,
+        "notes": list(dict.fromkeys([*notes, *notes_on_steps(num_steps)])),
     }

@@ -1,7 +1,18 @@
-"""analysis: what is wrong with a run, what that costs, and what mending it would save."""
+"""analysis: what is wrong with a run, what that costs, and what mending it would save: one row per fault."""
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
+
+LINK = "docs/findings.md"
+
+HIGH_SHARE = 0.10
+"""Confidence is high where mending saves this part of a step; where no replay can tell, if the fault costs as much."""
+
+LEAST_SHARE = 0.25
+"""What saves less than this part of what would be high is not reported; below half of it confidence is low."""
+
+_MEDIUM_SHARE = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,3 +47,33 @@ class Finding:
     def to_dict(self) -> dict[str, Any]:
         """The finding as plain data."""
         return asdict(self) | {"evidence": dict(self.evidence)}
+
+
+def build_finding(
+    kind: str,
+    title: str,
+    advice: str,
+    *,
+    confidence: str,
+    evidence: Mapping[str, float | None],
+    where: Where | None = None,
+    cost_ns: float | None = None,
+    saving_ns: float | None = None,
+) -> Finding:
+    """A finding. Evidence that is None is not known, and left out."""
+    return Finding(
+        kind=kind,
+        title=title,
+        where=where or Where(),
+        evidence=tuple((name, round(value, 4)) for name, value in evidence.items() if value is not None),
+        cost_ns_per_step=None if cost_ns is None else round(cost_ns),
+        saving_ns_per_step=None if saving_ns is None else round(saving_ns),
+        confidence=confidence,
+        advice=advice,
+        link=f"{LINK}#{kind}",
+    )
+
+
+def confidence_in(share: float, high_share: float = HIGH_SHARE) -> str:
+    """How sure it is that something is a fault which takes, or whose mending saves, this part of a step."""
+    return "high" if share >= high_share else "medium" if share >= _MEDIUM_SHARE * high_share else "low"

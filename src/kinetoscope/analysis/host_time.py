@@ -155,6 +155,12 @@ class HostTime:
         others = (self.collections, self.compilations, self.profiling, self.evaluations)
         return Coverage(self.busy.islands, *map(self.window.on_loop, others))
 
+    @cached_property
+    def python(self) -> "pl.DataFrame":
+        """The stretches (``begin``, ``end``) of the loop's thread in which only Python was busy."""
+        islands = self._not_python.islands
+        return islands.select(begin="end", end=import_polars().col("begin").shift(-1)).drop_nulls()
+
     def parts(self, stretches: "pl.DataFrame") -> "pl.DataFrame":
         """Of each of ``stretches`` of threads (``track``, ``begin``, ``end``), how many nanoseconds were spent with
         ``data``, ``launch``, ``python``, ``gc``, ``compile`` and ``profiler``."""

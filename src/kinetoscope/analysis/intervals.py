@@ -1,12 +1,18 @@
 """analysis: unions of time intervals, which overlap as they like. An interval is a row with ``begin`` and ``end``."""
 
+import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kinetoscope.table.events import import_polars
 
 if TYPE_CHECKING:
     import polars as pl
+
+try:
+    from kinetoscope import _native
+except ImportError:  # no compiler, when it was installed
+    _native = None
 
 
 def newly_covered_ns(by: Sequence[str] = ()) -> "pl.Expr":
@@ -26,32 +32,60 @@ def union_ns(intervals: "pl.DataFrame") -> int:
 
 
 class Coverage:
-    """The union of some intervals, which answers how much of any stretch of time it covers."""
+    """The union of some intervals, which answers how much of any stretch of time it covers.
+
+    ``islands`` are its pieces, in order: ``begin``, ``end``, and ``before``, what is covered before each.
+    """
 
     def __init__(self, *intervals: "pl.DataFrame") -> None:
         pl = import_polars()
-        rows = pl.concat([frame.select("begin", "end") for frame in intervals])
-        rows = rows.filter(pl.col("end") > pl.col("begin")).sort("begin")
-        is_new = (pl.col("begin") > pl.col("end").cum_max().shift(1)).fill_null(True)
-        islands = rows.group_by(is_new.cum_sum().alias("island"), maintain_order=True)
-        length = pl.col("end") - pl.col("begin")
-        self.islands = (
-            islands.agg(pl.col("begin").first(), pl.col("end").max())
-            .with_columns(before=length.cum_sum() - length)
-            .select(pl.col("begin").set_sorted(), "end", "before")
-        )
+        rows = [pl.DataFrame([frame["begin"], frame["end"]]) for frame in intervals if len(frame)]
+        if not rows:
+            self.islands = pl.DataFrame(schema=dict.fromkeys(("begin", "end", "before"), pl.Int64))
+        elif (native := _native_unless_pure()) is None:
+            self.islands = _islands(pl.concat(rows))
+        else:
+            columns = native.cover_intervals(pl.concat(rows).rechunk().__arrow_c_stream__())
+            self.islands = pl.DataFrame([pl.Series(values=column).alias(column.name) for column in columns])
 
     def __bool__(self) -> bool:
         return len(self.islands) > 0
 
     def until(self, times: "pl.Series") -> "pl.Series":
-        """How many nanoseconds are covered before each of ``times``, which are in any order."""
+        """How many nanoseconds are covered before each of ``times``, which are in any order; 0 for null."""
         pl = import_polars()
-        asked = times.to_frame("time").with_row_index("place").sort("time")
-        covered = pl.col("before") + pl.min_horizontal("time", "end") - pl.col("begin")
-        found = asked.join_asof(self.islands, left_on="time", right_on="begin", strategy="backward")
-        return found.select("place", covered.fill_null(0).alias("covered")).sort("place")["covered"]
+        if not self:
+            return pl.zeros(len(times), dtype=pl.Int64, eager=True)
+        if (native := _native_unless_pure()) is None:
+            return _covered_until(self.islands, times)
+        asked = (times.fill_null(-(2**63)) if times.null_count() else times).to_frame().rechunk()
+        (found,) = native.covered_until(self.islands.__arrow_c_stream__(), asked.__arrow_c_stream__())
+        return pl.Series("covered", found)
 
     def within(self, begins: "pl.Series", ends: "pl.Series") -> "pl.Series":
         """How many nanoseconds of each stretch are covered."""
         return self.until(ends) - self.until(begins)
+
+
+def _native_unless_pure() -> Any:
+    return _native if os.environ.get("KINETOSCOPE_PURE", "0") in ("", "0") else None
+
+
+def _islands(rows: "pl.DataFrame") -> "pl.DataFrame":
+    """The same as `src/native/scan/coverage.c` does."""
+    pl = import_polars()
+    rows = rows.filter(pl.col("end") > pl.col("begin")).sort("begin")
+    is_new = (pl.col("begin") > pl.col("end").cum_max().shift(1)).fill_null(True)
+    islands = rows.group_by(is_new.cum_sum().alias("island"), maintain_order=True)
+    islands = islands.agg(pl.col("begin").first(), pl.col("end").max())
+    length = pl.col("end") - pl.col("begin")
+    return islands.select("begin", "end", before=length.cum_sum() - length)
+
+
+def _covered_until(islands: "pl.DataFrame", times: "pl.Series") -> "pl.Series":
+    pl = import_polars()
+    asked = times.to_frame("time").with_row_index("place").sort("time")
+    covered = pl.col("before") + pl.min_horizontal("time", "end") - pl.col("begin")
+    islands = islands.with_columns(pl.col("begin").set_sorted())
+    found = asked.join_asof(islands, left_on="time", right_on="begin", strategy="backward")
+    return found.select("place", covered.fill_null(0).alias("covered")).sort("place")["covered"]

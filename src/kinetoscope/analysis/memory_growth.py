@@ -10,14 +10,11 @@ from typing import TYPE_CHECKING
 
 from kinetoscope.analysis.host_time import HostTime
 from kinetoscope.analysis.source_lines import source_lines
-from kinetoscope.analysis.window import RankWindow, innermost, place_in
+from kinetoscope.analysis.window import FEWEST_STEPS, RankWindow, innermost, place_in
 from kinetoscope.table.events import import_polars
 
 if TYPE_CHECKING:
     import polars as pl
-
-FEWEST_STEPS = 8
-"""With fewer steps in a row, growth is not told from what comes and goes."""
 
 _FEWEST_RISES = 2
 _LEAST_OVER_GIVEN_BACK = 3

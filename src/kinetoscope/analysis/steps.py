@@ -1,6 +1,10 @@
 """analysis: where the time of each step went, on the host and on the device. One row per rank and step."""
 
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from itertools import pairwise
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from kinetoscope.analysis.host_time import HostTime
@@ -11,9 +15,6 @@ from kinetoscope.table.events import import_polars
 
 if TYPE_CHECKING:
     import polars as pl
-
-FEWEST_STEPS = 8
-"""With fewer steps in a recording, nothing is said of what grows from step to step, or happens in every n-th one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +50,16 @@ class StepRow:
     def to_dict(self) -> dict[str, Any]:
         """The row as plain data."""
         return asdict(self)
+
+
+def step_time_ns(steps: Sequence[StepRow]) -> float:
+    """How long a step takes on average, with what comes before the next one; 0 where there is no step."""
+    by_rank: defaultdict[int | None, list[StepRow]] = defaultdict(list)
+    for row in sorted(steps, key=lambda row: row.begin_ns):
+        by_rank[row.rank].append(row)
+    following = [pair for rows in by_rank.values() for pair in pairwise(rows) if pair[1].step == pair[0].step + 1]
+    lengths = [later.begin_ns - row.begin_ns for row, later in following] or [row.duration_ns for row in steps]
+    return fmean(lengths) if lengths else 0.0
 
 
 def step_rows(window: RankWindow, host: HostTime) -> list[StepRow]:

@@ -8,7 +8,8 @@ from statistics import median
 from typing import Any
 
 from kinetoscope.analysis.collectives import CollectiveRow
-from kinetoscope.analysis.steps import FEWEST_STEPS, StepRow
+from kinetoscope.analysis.steps import StepRow
+from kinetoscope.analysis.window import FEWEST_STEPS
 
 SHARE_OF_STEP = 0.02
 """A rank is reported if the others wait for it for more than this part of a step."""

@@ -13,6 +13,7 @@ from kinetoscope.analysis.kernels import kernel_sums
 from kinetoscope.analysis.memory import MemoryRow, memory_rows
 from kinetoscope.analysis.operators import operator_calls, operator_sums
 from kinetoscope.analysis.ranks import RankRow, rank_rows
+from kinetoscope.analysis.signs import Signs, find_signs
 from kinetoscope.analysis.steps import StepRow, step_rows
 from kinetoscope.analysis.window import RankWindow, read_windows
 from kinetoscope.clock.file_clock import FileClock
@@ -54,6 +55,7 @@ class WindowSummary:
     kernels: "pl.DataFrame"
     memory: list[MemoryRow]
     dependencies: Dependencies
+    signs: Signs
     by_step: "pl.DataFrame"
 
     def moved(self, shift: TimeShift) -> "WindowSummary":
@@ -71,13 +73,13 @@ class WindowSummary:
 
 @dataclass(frozen=True, kw_only=True)
 class SummedTrace:
-    """What is kept of one trace."""
+    """What is kept of one trace. A merged one is of several ranks, which may be of several ``hosts``."""
 
     name: str
     rank: int | None
     world_size: int | None
     run_name: str | None
-    host: str | None
+    hosts: tuple[str, ...]
     notes: tuple[str, ...]
     clock: FileClock | None
     windows: list[WindowSummary] = field(repr=False)
@@ -93,15 +95,15 @@ def sum_trace(
 ) -> SummedTrace:
     """What is kept of a trace, or of the file of that name; with ``since_ns``, of what began no earlier."""
     trace = _opened(source, cache=cache, on_bytes=on_bytes)
-    part = trace if since_ns is None else trace.since(since_ns)
-    windows = read_windows(part, selection.step)
+    windows = read_windows(trace if since_ns is None else trace.since(since_ns), selection.step)
+    parts = [window.trace for window in windows]
     wanted = [window for window in windows if selection.ranks is None or window.rank in selection.ranks]
     return SummedTrace(
         name=trace.name,
         rank=trace.rank,
         world_size=trace.world_size,
-        run_name=trace.run_name,
-        host=trace.host,
+        run_name=next((one.run_name for one in parts if one.run_name), None),
+        hosts=tuple(one.host for one in parts if one.host),
         notes=(*trace.notes, *trace.repairs),
         clock=trace.clock,
         windows=[_sum_window(window, selection.operators) for window in wanted],
@@ -132,5 +134,6 @@ def _sum_window(window: RankWindow, faster: frozenset[str]) -> WindowSummary:
         kernels=kernel_sums(window),
         memory=memory_rows(window, host),
         dependencies=find_dependencies(window, host, faster),
+        signs=find_signs(window, host),
         by_step=times_by_step(window, operators),
     )

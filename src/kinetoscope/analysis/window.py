@@ -33,6 +33,9 @@ _UNCHECKED = {"check_sortedness": False}  # polars cannot check it within groups
 STEP = "ProfilerStep#"
 _MEMORY = "[memory]"
 _HOST = 0  # c10::DeviceType
+FEWEST_STEPS = 8
+"""With fewer steps in a recording, nothing is said of what grows from step to step, or happens in every n-th one."""
+
 _NO_TRACK = 2**32 - 1
 _BATCH = "event/batch"
 _NUMBER = r"[ #_]?(\d{1,18})$"
@@ -94,9 +97,6 @@ class RankWindow:
         pl = import_polars()
         columns = ("ts", "track", "bytes", "address", "total_allocated", "device", "device_type")
         found = self.trace.instants.filter(pl.col("name") == _MEMORY).select(columns).drop_nulls(("ts", "bytes"))
-        if self.trace.is_merged:
-            tracks = self.trace.tracks.filter(pl.col("pid_number") == self.rank).select("track")
-            found = found.join(tracks, on="track", how="semi", maintain_order="left")
         device = pl.when(pl.col("device_type") != _HOST).then("device")
         found = found.with_columns(device.alias("device")).drop("device_type").rename({"total_allocated": "total"})
         return found.sort("ts", maintain_order=True).collect()
@@ -115,15 +115,8 @@ class RankWindow:
 
 
 def read_windows(trace: Trace, step_name: str | None = None) -> list[RankWindow]:
-    """The windows in a trace: one for each rank in it. ``step_name`` is the span that is a step, if not the usual."""
-    pl = import_polars()
-    spans = _spans(trace)
-    if not trace.is_merged:
-        return [_window(trace, trace.rank, spans, step_name)]
-    places = trace.tracks.select("track", rank="pid_number").collect()
-    spans = spans.join(places, on="track", how="left", maintain_order="left")
-    by_rank = [(rank, spans.filter(pl.col("rank") == rank).drop("rank")) for rank in trace.ranks]
-    return [_window(trace, rank, of_rank, step_name) for rank, of_rank in by_rank]
+    """The windows in a trace, of each rank in it. ``step_name`` is the span that is a step, if not the usual."""
+    return [_window(part, _spans(part), step_name) for part in trace.parts]
 
 
 def _spans(trace: Trace) -> "pl.DataFrame":
@@ -132,13 +125,13 @@ def _spans(trace: Trace) -> "pl.DataFrame":
     return spans.with_columns(end=pl.col("begin") + pl.col("dur").clip(0)).drop("dur").sort("begin").collect()
 
 
-def _window(trace: Trace, rank: int | None, spans: "pl.DataFrame", step_name: str | None) -> RankWindow:
+def _window(trace: Trace, spans: "pl.DataFrame", step_name: str | None) -> RankWindow:
     pl = import_polars()
     is_device = pl.col("category").is_in([*KERNELS, *COPIES])
     is_other = pl.col("category").is_in([*ANNOTATIONS_OF_DEVICES, *SYNCHRONISATIONS])
     host = spans.filter(~is_device & ~is_other)
     device = _with_launches(_device_events(spans.filter(is_device)), host)
-    return RankWindow(trace, rank, host, device, find_steps(host, step_name))
+    return RankWindow(trace, trace.rank, host, device, find_steps(host, step_name))
 
 
 def _device_events(spans: "pl.DataFrame") -> "pl.DataFrame":

@@ -316,11 +316,15 @@ def _notes_on_overlap(files: Sequence[InputFile]) -> Iterator[str]:
 
 
 def _headers(file: InputFile) -> list[dict[str, Any]]:
-    """The header of a file, with the file's name; of a merged file, the headers that it holds."""
-    if file.is_merged:
-        kept = own_header(file.header).get("files")
-        return kept if isinstance(kept, list) else []
-    return [{"name": Path(file.path).name, "rank": file.rank, "header": file.header}]
+    """The header of a file, with the file's name and when it begins; of a merged file, the headers that it holds."""
+    if not file.is_merged:
+        begin_ns = None if file.earliest_ns is None else file.common_ns(file.earliest_ns)
+        return [{"name": Path(file.path).name, "rank": file.rank, "begin_ns": begin_ns, "header": file.header}]
+    kept = own_header(file.header).get("files")
+    entries = [entry for entry in kept if isinstance(entry, dict)] if isinstance(kept, list) else []
+    begins = [entry.get("begin_ns") for entry in entries]
+    moved = [file.common_ns(begin_ns) if isinstance(begin_ns, int) else None for begin_ns in begins]
+    return [entry | {"begin_ns": begin_ns} for entry, begin_ns in zip(entries, moved, strict=True)]
 
 
 def _listed(ranks: Collection[int] | None) -> str:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Sequence
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 _ASYNCHRONOUS = ("b", "S")
+_RECORDING = r"^PyTorch Profiler \(\d+\)$"
 _RANK_IN_NAME = re.compile(r"rank[_-]?(\d+)")
 
 
@@ -58,10 +60,15 @@ class Trace:
 
     def since(self, begin_ns: int) -> "Trace":
         """The trace without what began before a moment."""
-        pl = import_polars()
-        stays = pl.col("kind").is_in(["metadata", "flow"]) | (pl.col("ts") >= begin_ns)
-        about = TraceAbout(self._places, self.header, self.repairs, self.base_ns, self.has_clock)
-        return Trace(self.name, about, self._events.filter(stays))
+        return self._between(begin_ns, None)
+
+    @property
+    def parts(self) -> "list[Trace]":
+        """The trace as a trace for each window of each rank in it. Those of a merged trace have the headers that the
+        merged files had. A trace of one window of one rank is its only part."""
+        if not self.is_merged:
+            return self._cut_at(self._ends_of_recordings())
+        return [part for rank in self.ranks for part in self._parts_of(rank)]
 
     def nested(self) -> "pl.LazyFrame":
         """The spans of threads and streams, with four more columns on how they nest.
@@ -184,6 +191,47 @@ class Trace:
     @property
     def _distributed_info(self) -> dict[str, Any]:
         return _part(self.header, "distributedInfo")
+
+    def _parts_of(self, rank: int) -> "list[Trace]":
+        """What a rank recorded in each window, of a merged trace."""
+        pl = import_polars()
+        tracks = self.tracks.filter(pl.col("pid_number") == rank).select("track").collect()["track"]
+        events = self._events.filter(pl.col("track").is_in(tracks.implode()))
+        said = self._own_header.get("files")
+        files = [file for file in said if isinstance(file, dict)] if isinstance(said, list) else []
+        files = [file for file in files if file.get("rank") == rank and isinstance(file.get("begin_ns"), int)]
+        files.sort(key=lambda file: file["begin_ns"])
+        headers = [_part(file, "header") for file in files] or [{}]
+        cuts = self._with(events, self.header)._cut_at([file["begin_ns"] for file in files[1:]])
+        return [
+            part._with(part._events, header | {"kinetoscope": _part(header, "kinetoscope") | {"rank": rank}})
+            for part, header in zip(cuts, headers, strict=True)
+        ]
+
+    def _ends_of_recordings(self) -> list[int]:
+        """When each recording of Kineto's but the last ended."""
+        pl = import_polars()
+        recordings = self.spans.filter((pl.col("category") == "Trace") & pl.col("name").str.contains(_RECORDING))
+        ends = recordings.select(end=pl.col("ts") + pl.col("dur")).collect()["end"].drop_nulls().sort()
+        return ends.to_list()[:-1]
+
+    def _cut_at(self, moments: Sequence[int]) -> "list[Trace]":
+        """The trace in parts, each of which begins at a moment; with the first, what is before all of them."""
+        if not moments:
+            return [self]
+        return [self._between(begin, end) for begin, end in pairwise([None, *moments, None])]
+
+    def _between(self, begin_ns: int | None, end_ns: int | None) -> "Trace":
+        """The trace without what began before a moment, or no earlier than another one."""
+        pl = import_polars()
+        is_within = pl.col("ts").is_between(
+            -(2**63) if begin_ns is None else begin_ns, 2**63 - 1 if end_ns is None else end_ns - 1
+        )
+        return self._with(self._events.filter(pl.col("kind").is_in(["metadata", "flow"]) | is_within), self.header)
+
+    def _with(self, events: "pl.LazyFrame", header: dict[str, Any]) -> "Trace":
+        about = TraceAbout(self._places, header, self.repairs, self.base_ns, self.has_clock)
+        return Trace(self.name, about, events)
 
     def _of_kind(self, kind: str) -> "pl.LazyFrame":
         pl = import_polars()

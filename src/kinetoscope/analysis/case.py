@@ -1,0 +1,206 @@
+"""analysis: a run as the rules of findings see it: what its steps take, and replays of it without a fault."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from kinetoscope.analysis.fault_graph import FaultGraph
+from kinetoscope.analysis.findings import (
+    HIGH_SHARE,
+    LEAST_SHARE,
+    Finding,
+    Where,
+    build_finding,
+    confidence_in,
+)
+from kinetoscope.analysis.replay import MOST_UNEXPLAINED, Change, ReplayGraph
+from kinetoscope.analysis.signs import Signs
+from kinetoscope.analysis.steps import step_time_ns
+from kinetoscope.analysis.stragglers import StragglerRow
+from kinetoscope.analysis.window import FEWEST_STEPS
+from kinetoscope.table.events import import_polars
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from kinetoscope.analysis.analyze import RunReport
+
+MOST_NAMED = 3
+"""How many spans, and source lines, a finding names."""
+
+_LONG_WAIT_SHARE = 0.02
+"""A fetch that takes this part of a step has waited for its batch."""
+
+_LATE_SHARE = 0.03
+"""A late rank is left out of all other findings if the others would save this part of a step without it."""
+
+
+class Case:
+    """The rows of a run, its signs, and its replays.
+
+    ``late`` is the worst straggler, which other findings leave out.
+    """
+
+    def __init__(self, report: "RunReport", graph: ReplayGraph, signs: Sequence[Signs]) -> None:
+        self.report, self.signs = report, signs
+        self.num_steps: int = report.run["num_steps"]
+        self.step_ns = step_time_ns(report.steps)
+        self.has_device = any(row.window_ns is not None for row in report.ranks)
+        self.knows_intervals = self.num_steps >= FEWEST_STEPS
+        self.is_replayed = graph.unexplained_share <= MOST_UNEXPLAINED
+        self.graph = FaultGraph(graph, _LONG_WAIT_SHARE * self.step_ns)
+        self.late = self._late()
+        self._late_rank = self.late.rank if self.late else -1
+        self._steps = [row for row in report.steps if row.rank != self._late_rank]
+
+    def _late(self) -> StragglerRow | None:
+        for row in self.report.stragglers[:1]:
+            saved_ns = self.graph.usual.saving_ns(Change(on_time=row.rank))
+            if saved_ns >= _LATE_SHARE * self.step_ns * self.num_steps:
+                return row
+        return None
+
+    # -- what a step takes, on average over ranks that are not late
+
+    def mean_ns(self, name: str) -> float:
+        """A column of steps."""
+        values = [getattr(row, name) for row in self._steps]
+        return sum(value for value in values if value is not None) / max(1, len(values))
+
+    def device_ns(self, name: str) -> float:
+        """A column of ranks; where a rank has several devices, their mean."""
+        rows = [row for row in self.report.ranks if row.rank != self._late_rank and row.num_steps]
+        values = [(getattr(row, name) or 0) / row.num_steps for row in rows]
+        return sum(values) / max(1, len(values))
+
+    def host_ns(self, part: str) -> float:
+        """What threads of the host spend with a part that replays know, without runs of small kernels."""
+        return int(self._patients.filter(~import_polars().col("in_run"))[part].sum()) / max(1, len(self._steps))
+
+    def without_work_ns(self) -> float:
+        """For how long a device waits for its host, or for other ranks; on the CPU everything counts."""
+        return self.device_ns("idle_host_wait_ns") + self.waits_ns() if self.has_device else self.step_ns
+
+    def waits_ns(self) -> float:
+        """What ranks wait for each other in collectives, and compute nothing meanwhile."""
+        waits = [
+            wait
+            for call in self.report.collectives
+            if call.waits_ns is not None and call.step is not None
+            for rank, wait in zip(call.ranks, call.waits_ns, strict=True)
+            if rank != self._late_rank
+        ]
+        return sum(waits) / max(1, len(self._steps))
+
+    def stops(self, kind: str) -> "pl.DataFrame":
+        """The signs of one kind, those that took the most first."""
+        pl = import_polars()
+        stops = [
+            one.stops.filter(pl.col("kind") == kind).with_columns(rank=pl.lit(one.rank, pl.Int64))
+            for one in self.signs
+            if one.rank != self._late_rank
+        ]
+        return pl.concat(stops).sort("total_ns", descending=True)
+
+    def total_ns(self, kind: str) -> float:
+        """What the signs of one kind took of a step."""
+        return int(self.stops(kind)["total_ns"].sum()) / max(1, len(self._steps))
+
+    def calls(self, kind: str) -> float:
+        """How many signs of one kind a step has."""
+        return int(self.stops(kind)["num_calls"].sum()) / max(1, len(self._steps))
+
+    def interval(self, kind: str) -> float | None:
+        """From one step with a sign of this kind to the next one, on average; None where too few steps can tell."""
+        steps = self.stops(kind)["step"].drop_nulls().unique().sort().to_list()
+        return (steps[-1] - steps[0]) / (len(steps) - 1) if len(steps) > 1 and self.knows_intervals else None
+
+    @cached_property
+    def pauses(self) -> frozenset[str]:
+        """The parts by which the loop is stopped now and then. A wait for the device is not what makes them cost."""
+        return frozenset(part for part in ("gc", "compile", "profiler") if self.host_ns(part) > 0)
+
+    def small_kernels(self) -> tuple[float, float]:
+        """How many kernels of runs of small ones a step has, and what the host takes for them."""
+        small = self._patients.filter("in_run")
+        return len(small) / max(1, len(self._steps)), int(small["weight"].sum()) / max(1, len(self._steps))
+
+    def where(self, stops: "pl.DataFrame", *, with_steps: bool = False) -> Where:
+        """The places of signs; ``with_steps``, also those steps."""
+        steps = tuple(stops["step"].drop_nulls().unique().sort().to_list()) if with_steps else ()
+        return Where(steps=steps, spans=_named(stops, "name"), lines=_named(stops, "line"))
+
+    # -- what is wrong
+
+    def finding(
+        self,
+        kind: str,
+        title: str,
+        advice: str,
+        *,
+        cost_ns: float,
+        change: Change | None,
+        evidence: Mapping[str, float | None],
+        graph: Callable[[], ReplayGraph] | None = None,
+        beyond: frozenset[str] = frozenset(),
+        where: Where | None = None,
+        high_share: float = HIGH_SHARE,
+    ) -> Finding | None:
+        """A finding that costs so much of a step, if ``change`` of ``graph`` saves enough. Without a change no replay
+        can tell, and the cost decides."""
+        num_ranks = max(1, len(self.report.run["ranks"]))
+        if not self.step_ns or num_ranks * cost_ns < LEAST_SHARE * high_share * self.step_ns:
+            return None
+        saving_ns = self.saving_ns(change, graph and graph(), beyond) if change else None
+        share = (cost_ns if saving_ns is None else saving_ns) / self.step_ns
+        if share < LEAST_SHARE * high_share:
+            return None
+        confidence = confidence_in(share, high_share)
+        if change and saving_ns is None and confidence == "high":
+            confidence = "medium"  # how much of it matters is not known
+        return build_finding(
+            kind,
+            title,
+            advice,
+            confidence=confidence,
+            evidence=evidence,
+            where=where,
+            cost_ns=cost_ns,
+            saving_ns=saving_ns,
+        )
+
+    # -- what a step would gain
+
+    def saving_ns(
+        self, change: Change, graph: ReplayGraph | None = None, beyond: frozenset[str] = frozenset()
+    ) -> float | None:
+        """What a step gains by a change, and would still gain if nobody waited for the late rank, and without the parts
+        ``beyond``. None where replays are not to be trusted."""
+        if not self.is_replayed or not self.num_steps:
+            return None
+        graph = graph or (self.graph.as_recorded if "data" in change.without else self.graph.usual)
+        saved_ns = graph.saving_ns(change)
+        others = Change(beyond, on_time=self.late.rank if self.late else None)
+        if others != Change():
+            both = replace(others, without=change.without | beyond, faster=change.faster)
+            saved_ns = min(saved_ns, graph.saving_ns(both) - graph.saving_ns(others))
+        return saved_ns / self.num_steps
+
+    def saving_on_time_ns(self, rank: int) -> float | None:
+        """What a step of the others gains if nobody waits for a rank."""
+        if not self.is_replayed or not self.num_steps:
+            return None
+        return self.graph.usual.saving_ns(Change(on_time=rank)) / self.num_steps
+
+    @cached_property
+    def _patients(self) -> "pl.DataFrame":
+        """The edges of ranks that are not late."""
+        return self.graph.edges.filter(import_polars().col("rank").ne_missing(self._late_rank))
+
+
+def _named(stops: "pl.DataFrame", column: str) -> tuple[str, ...]:
+    """The names, or lines, of the signs that took the most."""
+    pl = import_polars()
+    by_name = stops.drop_nulls(column).group_by(column).agg(pl.col("total_ns").sum())
+    return tuple(by_name.sort("total_ns", column, descending=[True, False])[column].head(MOST_NAMED).to_list())

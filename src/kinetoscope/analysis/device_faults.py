@@ -1,0 +1,205 @@
+"""analysis: faults of devices and between ranks: what devices wait for, and what they compute at a needless cost."""
+
+import re
+from collections.abc import Iterable
+
+from kinetoscope.analysis.case import Case
+from kinetoscope.analysis.findings import HIGH_SHARE, LEAST_SHARE, Finding, Where, build_finding, confidence_in
+from kinetoscope.analysis.kernels import KernelRow
+from kinetoscope.analysis.replay import Change
+from kinetoscope.analysis.stragglers import StragglerRow
+
+_OVERHEAD_IS_HIGH = 0.2
+
+_TIMES_AS_FAST = 2.0
+"""How much faster products of matrices are, at least, with half the bits."""
+
+_FLOAT64 = r"(?i)dgemm|f64f64|_d884|<double"
+_FLOAT32 = r"(?i)sgemm|f32f32_f32f32"
+_TENSOR_FLOAT = r"(?i)tf32|tensorop"
+_FIRST_WITH_TENSOR_FLOAT = 8
+"""The compute capability from which on devices have TF32."""
+
+_SMALL_OPERATOR_NS = 10_000
+_FEWEST_SMALL_OPERATORS = 100
+
+_ADVICE_ON_CAUSES = {
+    "data": "It waits for its batches longer than the others: give its DataLoader the same num_workers, storage and "
+    "share of the samples. A DistributedSampler with drop_last=True gives every rank as many.",
+    "host": "Its loop is slower, not its device: look at what only this rank does, such as logging or saving, and at "
+    "other processes on its cores. Move it to another thread, or to all ranks alike.",
+    "device": "Its kernels take longer: compare clocks and temperature with nvidia-smi -q -d CLOCK,PERFORMANCE, and "
+    "the sizes of its batches. A sampler that sorts by length, such as batch_sampler=, evens them out.",
+    "unknown": "The recording does not say why. Record it with with_stack=True to see what it does meanwhile.",
+}
+
+
+def stragglers(case: Case) -> Iterable[Finding]:
+    """Ranks that the others wait for."""
+    for row in case.report.stragglers:
+        saving_ns = case.saving_on_time_ns(row.rank)
+        share = (row.cost_ns_per_step if saving_ns is None else saving_ns) / case.step_ns
+        if share >= LEAST_SHARE * HIGH_SHARE:
+            yield build_finding(
+                "straggler",
+                f"Rank {row.rank} is late {_how_often(row)}, and the others wait for it",
+                _ADVICE_ON_CAUSES[row.cause],
+                confidence=confidence_in(share),
+                evidence={"num_late_steps": len(row.steps), "period": row.period, **dict(row.evidence)},
+                where=Where(ranks=(row.rank,), steps=row.steps),
+                cost_ns=row.cost_ns_per_step,
+                saving_ns=saving_ns,
+            )
+
+
+def _how_often(row: StragglerRow) -> str:
+    endings = {1: "st", 2: "nd", 3: "rd"}
+    if row.period is None:
+        return f"in {len(row.steps)} steps"
+    return "in every step" if row.period == 1 else f"in every {row.period}{endings.get(row.period, 'th')} step"
+
+
+def exposed_communication(case: Case) -> Finding | None:
+    """Devices transfer data while they compute nothing; what they wait for late ranks is not counted."""
+    name = "device_exposed_communication_ns" if case.has_device else "communication_wait_ns"
+    exposed_ns, waits_ns = case.mean_ns(name), case.waits_ns()
+    return case.finding(
+        "exposed_communication",
+        "Ranks transfer data while nothing is computed",
+        "Let transfers overlap with the backward pass: smaller buckets (bucket_cap_mb=10 in DistributedDataParallel) "
+        "begin earlier, and larger ones waste less. model.no_sync() while gradients are accumulated leaves them out.",
+        cost_ns=max(0.0, exposed_ns - waits_ns),
+        change=Change(frozenset(["transfer"])),
+        evidence={"exposed_communication_ns": exposed_ns, "waits_for_late_ranks_ns": waits_ns},
+    )
+
+
+def small_kernels(case: Case) -> Finding | None:
+    """Many small kernels, each of which takes the host longer than the device; on the CPU many small operators."""
+    if not case.has_device:
+        return _small_operators(case)
+    num_kernels, host_ns = case.small_kernels()
+    return case.finding(
+        "small_kernels",
+        "Many small kernels run one after the other",
+        "Let torch.compile(model) fuse them into one, or use the foreach=True or fused=True form of the optimizer. "
+        "Work on one large tensor, not on many small ones in a loop.",
+        cost_ns=host_ns,
+        change=Change(frozenset(["launch", "transfer"])),
+        graph=case.graph.only_small_runs,
+        evidence={"num_small_kernels": num_kernels, "host_ns": host_ns},
+    )
+
+
+def _small_operators(case: Case) -> Finding | None:
+    rows = [row for row in case.report.operators if row.mean_ns < _SMALL_OPERATOR_NS]
+    num_rank_steps = max(1, len(case.report.steps))
+    num_calls, own_ns = (sum(getattr(row, name) for row in rows) / num_rank_steps for name in ("num_calls", "self_ns"))
+    if num_calls < _FEWEST_SMALL_OPERATORS:
+        return None
+    return case.finding(
+        "small_kernels",
+        "Many small operators run one after the other",
+        "Let torch.compile(model) fuse them, or use the foreach=True or fused=True form of the optimizer. A larger "
+        "batch gives each call more to do.",
+        cost_ns=own_ns,
+        change=None,
+        evidence={"num_small_operators": num_calls, "self_ns": own_ns},
+        high_share=2 * _OVERHEAD_IS_HIGH,
+    )
+
+
+def idle_gaps(case: Case) -> Finding | None:
+    """The device is idle though its next kernel was launched."""
+    idle_ns = case.device_ns("idle_other_ns")
+    return case.finding(
+        "idle_gaps",
+        "The device is idle although its next kernel is launched",
+        "Look with nvidia-smi for other processes on the device. To see waits of one stream for another, record with "
+        "experimental_config=torch.profiler._ExperimentalConfig(enable_cuda_sync_events=True).",
+        cost_ns=idle_ns,
+        change=None,
+        evidence={"idle_other_ns": idle_ns},
+    )
+
+
+def exposed_copy(case: Case) -> Finding | None:
+    """Copies to the device stop the loop, or the device."""
+    stops = case.stops("copy")
+    copy_ns = max(case.total_ns("copy"), case.device_ns("exposed_copy_ns"))
+    copies = [row for row in case.report.kernels if row.kind == "copy" and "HtoD" in row.name]
+    pageable_ns = sum(row.total_ns for row in copies if "Pageable" in row.name)
+    return case.finding(
+        "exposed_copy",
+        "Copies to the device hold the step up",
+        "Pass pin_memory=True to the DataLoader and non_blocking=True to .to(device), so that copies run beside "
+        "kernels. Copy the next batch on a stream of its own while this one is computed.",
+        cost_ns=copy_ns,
+        change=Change(frozenset(["sync"]), {row.name: float("inf") for row in copies}),
+        graph=lambda: case.graph.syncs_of_copies(True),
+        where=case.where(stops),
+        evidence={"copy_ns": copy_ns, "pageable_ns": pageable_ns / max(1, len(case.report.steps))},
+    )
+
+
+def float32_matmul(case: Case) -> Finding | None:
+    """Products of matrices in full float32, on a device that has something faster."""
+    majors = [major for one in case.signs for major in one.device_majors.values()]
+    if majors and max(majors) < _FIRST_WITH_TENSOR_FLOAT:
+        return None
+    names = _named(case.report.kernels, _FLOAT32, unless=_TENSOR_FLOAT)
+    return _slow_products(
+        case,
+        "float32_matmul",
+        "Products of matrices run in full float32",
+        'Call torch.set_float32_matmul_precision("high") to use the tensor cores with TF32. '
+        "torch.autocast(device_type, dtype=torch.bfloat16) is faster still.",
+        names,
+    )
+
+
+def float64(case: Case) -> Finding | None:
+    """Products of matrices, or other kernels, in float64."""
+    if not case.has_device:
+        return _float64_on_host(case)
+    return _slow_products(
+        case,
+        "float64",
+        "Kernels compute in float64",
+        "Convert with .float() what became float64, often by way of numpy, whose default it is: pass "
+        "dtype=torch.float32 to torch.as_tensor. Most devices have a fraction of their speed in float64.",
+        _named(case.report.kernels, _FLOAT64),
+    )
+
+
+def _float64_on_host(case: Case) -> Finding | None:
+    return case.finding(
+        "float64",
+        "Products of matrices run in float64",
+        "Convert with .float() what became float64, often by way of numpy, whose default it is: pass "
+        "dtype=torch.float32 to torch.as_tensor. Twice as many float32 fit into a vector register.",
+        cost_ns=case.total_ns("double"),
+        change=None,
+        where=case.where(case.stops("double")),
+        evidence={"float64_ns": case.total_ns("double")},
+        high_share=_OVERHEAD_IS_HIGH,
+    )
+
+
+def _slow_products(case: Case, kind: str, title: str, advice: str, rows: list[KernelRow]) -> Finding | None:
+    """Kernels that would be twice as fast with half the bits."""
+    cost_ns = sum(row.total_ns for row in rows) / max(1, len(case.report.steps))
+    return case.finding(
+        kind,
+        title,
+        advice,
+        cost_ns=cost_ns,
+        change=Change(faster={row.name: _TIMES_AS_FAST for row in rows}),
+        where=Where(spans=tuple(row.name for row in rows[:3])),
+        evidence={"kernels_ns": cost_ns, "num_calls": sum(row.num_calls for row in rows) / len(case.report.steps)},
+    )
+
+
+def _named(rows: Iterable[KernelRow], pattern: str, *, unless: str | None = None) -> list[KernelRow]:
+    found = [row for row in rows if row.kind == "compute" and re.search(pattern, row.name)]
+    return [row for row in found if unless is None or not re.search(unless, row.name)]

@@ -1,0 +1,118 @@
+"""analysis: the graph of a run's replay with what findings change in it: small kernels, copies, late batches."""
+
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from kinetoscope.analysis.replay import PARTS, ReplayGraph
+from kinetoscope.analysis.signs import COPY_TO_DEVICE
+from kinetoscope.table.events import import_polars
+
+if TYPE_CHECKING:
+    import polars as pl
+
+SMALL_KERNEL_NS = 20_000
+"""A small kernel takes less than this, and less than the host takes for it."""
+
+_EMPTY_KERNEL_NS = 5_000
+"""A kernel that takes less does next to nothing: one that does several at once takes no longer."""
+
+FEWEST_SMALL_KERNELS = 8
+"""So many small kernels in a row are a run of them."""
+
+_MOST_OPERATOR_NS = 100_000
+"""What operators take before a launch counts up to this; where it is more, the host did something else."""
+
+_NO_KERNELS = r"(?i)^mem(cpy|set)"
+
+
+class FaultGraph:
+    """A `ReplayGraph`, as recorded, and in variants in which a change takes away something else than usual.
+
+    A fetch that took at least ``long_wait_ns`` has waited for its batch.
+    """
+
+    def __init__(self, graph: ReplayGraph, long_wait_ns: float) -> None:
+        self.as_recorded, self._long_wait_ns = graph, long_wait_ns
+
+    @property
+    def usual(self) -> ReplayGraph:
+        """The graph in which a batch that the loop waited for comes no earlier if the loop is faster."""
+        return self._with_edges(self.edges)
+
+    def without_small_runs(self, *, with_operators: bool = False) -> ReplayGraph:
+        """The graph in which ``python`` and ``launch`` do not count runs of small kernels. ``with_operators``, what
+        operators take before a launch counts as ``launch``."""
+        pl = import_polars()
+        parts = pl.sum_horizontal(PARTS)
+        own_ns = (pl.col("weight") - parts).clip(0, _MOST_OPERATOR_NS)
+        is_own = pl.col("is_launched") & pl.lit(with_operators)
+        launch = pl.col("launch").fill_null(0) + pl.when(is_own).then(own_ns).otherwise(0)
+        counted = {"python": pl.col("python"), "launch": launch}
+        outside = {name: pl.when("in_run").then(0).otherwise(part) for name, part in counted.items()}
+        return self._with_edges(self.edges.with_columns(**outside))
+
+    def only_small_runs(self) -> ReplayGraph:
+        """The graph in which ``launch`` is all that the host does for runs of small kernels, and ``transfer`` those of
+        them that do next to nothing."""
+        pl = import_polars()
+        of_host = pl.when("in_run").then("weight").otherwise(0)
+        return self._with_edges(self.edges.with_columns(launch=of_host, is_communication="is_empty"))
+
+    def syncs_of_copies(self, wanted: bool) -> ReplayGraph:
+        """The graph in which only waits for copies to the device are waits, or only all others."""
+        pl = import_polars()
+        copies = self.edges.filter((pl.col("kind") == "device") & pl.col("name").str.contains(COPY_TO_DEVICE))
+        is_of_copy = pl.col("source").is_in(copies["target"].implode())
+        is_other = (pl.col("kind") == "sync") & (is_of_copy != wanted)
+        kind = pl.when(is_other).then(pl.lit("kept")).otherwise("kind")
+        return self._with_edges(self.edges.with_columns(kind=kind))
+
+    def _with_edges(self, edges: "pl.DataFrame") -> ReplayGraph:
+        return replace(self.as_recorded, edges=edges)
+
+    @cached_property
+    def edges(self) -> "pl.DataFrame":
+        """All edges, and those of batches.
+
+        ``is_launched`` are those to a launch, ``in_run`` what the host does before the launch of a kernel in a run of
+        small ones, ``is_empty`` kernels of such runs that do next to nothing.
+        """
+        pl = import_polars()
+        edges = pl.concat([self.as_recorded.edges, self._arrivals], how="diagonal_relaxed")
+        launches = _launches(edges)
+        launched = launches.group_by("target").agg(pl.col("takes_ns").sum())
+        edges = edges.join(launched, on="target", how="left", maintain_order="left")
+        is_launched = (pl.col("kind") == "host") & pl.col("takes_ns").is_not_null()
+        is_small = is_launched & (pl.col("takes_ns") < pl.min_horizontal("weight", SMALL_KERNEL_NS))
+        run = pl.struct("rank", "is_small").rle_id()
+        in_run = pl.col("is_small") & (pl.len().over(run) >= FEWEST_SMALL_KERNELS)
+        edges = edges.with_columns(is_small=is_small.fill_null(False), is_launched=is_launched)
+        edges = edges.with_columns(in_run=in_run)
+        small = launches.join(edges.filter("in_run").select("target"), on="target", how="semi")["begin"]
+        is_kernel = (pl.col("kind") == "device") & pl.col("source").is_in(small.implode())
+        is_empty = is_kernel & (pl.col("weight") < _EMPTY_KERNEL_NS)
+        return edges.with_columns(is_empty=is_empty).drop("is_small", "takes_ns")
+
+    @cached_property
+    def _arrivals(self) -> "pl.DataFrame":
+        """An edge to the end of each fetch that waited, from a moment that stays as it is, whatever is changed."""
+        pl = import_polars()
+        edges, nodes = self.as_recorded.edges, self.as_recorded.nodes.with_row_index("node")
+        first = nodes.join(edges.select(node="target"), on="node", how="anti").sort("time")
+        first = first.unique(["window", "rank"], keep="first").select("window", "rank", source="node", since="time")
+        waited = edges.filter(pl.col("data") >= self._long_wait_ns).select(node="target")
+        waited = waited.join(nodes, on="node").join(first, on=["window", "rank"], nulls_equal=True)
+        return waited.select(
+            "source", "rank", target="node", weight=pl.col("time") - pl.col("since"), kind=pl.lit("arrival")
+        )
+
+
+def _launches(edges: "pl.DataFrame") -> "pl.DataFrame":
+    """The launches of kernels: ``target``, the node of the launch; ``begin``, that of its kernel's begin; ``takes_ns``,
+    how long the kernel takes."""
+    pl = import_polars()
+    kind = pl.col("kind")
+    kernels = edges.filter((kind == "device") & ~pl.col("name").str.contains(_NO_KERNELS))
+    launches = edges.filter(kind == "launch").select(begin="target", target="source")
+    return launches.join(kernels.select(begin="source", takes_ns="weight"), on="begin")

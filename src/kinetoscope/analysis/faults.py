@@ -1,0 +1,66 @@
+"""analysis: every kind of fault, looked for in one run; the findings, the most worthwhile first."""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from kinetoscope.analysis import device_faults, host_faults, memory_faults
+from kinetoscope.analysis.case import Case
+from kinetoscope.analysis.findings import Finding
+from kinetoscope.analysis.replay import ReplayGraph
+from kinetoscope.analysis.signs import Signs
+from kinetoscope.analysis.window import FEWEST_STEPS
+
+if TYPE_CHECKING:
+    from kinetoscope.analysis.analyze import RunReport
+
+_RULES: tuple[Callable[[Case], Finding | None], ...] = (
+    host_faults.input_bound,
+    host_faults.host_bound,
+    host_faults.python_overhead,
+    host_faults.synchronisation,
+    device_faults.exposed_communication,
+    device_faults.small_kernels,
+    device_faults.idle_gaps,
+    host_faults.garbage_collection,
+    memory_faults.memory_growth,
+    memory_faults.memory_limit,
+    host_faults.recompilation,
+    device_faults.float32_matmul,
+    device_faults.float64,
+    device_faults.exposed_copy,
+    host_faults.profiler_cost,
+)
+
+KINDS = ("straggler", *(rule.__name__ for rule in _RULES))
+"""Every kind of finding, and the title of a chapter of docs/findings.md."""
+
+
+def find_faults(report: "RunReport", graph: ReplayGraph, signs: Sequence[Signs]) -> list[Finding]:
+    """The faults of a run, of its rows, the graph of its replay, and the signs in its windows.
+
+    First comes memory that will run out soon; then what saves most, and, where no replay can tell, what costs most.
+    """
+    if not report.steps:
+        return []
+    case = Case(report, graph, signs)
+    found = [finding for rule in _RULES if (finding := rule(case)) is not None]
+    return sorted([*device_faults.stragglers(case), *found], key=_order)
+
+
+def _order(finding: Finding) -> tuple[bool, float, float]:
+    saving_ns, cost_ns = finding.saving_ns_per_step, finding.cost_ns_per_step
+    return (
+        not memory_faults.runs_out_soon(finding),
+        -1 if saving_ns is None else -saving_ns - 1,
+        -1 if cost_ns is None else -cost_ns,
+    )
+
+
+def notes_on_steps(num_steps: int) -> list[str]:
+    """What to record where too few steps were recorded to see what grows or comes back."""
+    if not 0 < num_steps < FEWEST_STEPS:
+        return []
+    return [
+        f"The steps recorded, {num_steps}, are too few to say what grows, or comes back every few steps. "
+        "Record 10: schedule=kinetoscope.cyclic_schedule(skip_first=1, warmup=1, active=10)."
+    ]

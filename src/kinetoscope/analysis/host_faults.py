@@ -1,0 +1,146 @@
+"""analysis: faults of the host: what keeps the training loop from giving the device its work."""
+
+from kinetoscope.analysis.case import Case
+from kinetoscope.analysis.findings import Finding
+from kinetoscope.analysis.replay import Change
+
+_OVERHEAD_IS_HIGH = 0.2
+"""Python and launches take a part of every healthy loop; only more than this part of a step is surely a fault."""
+
+_BUSY_PERCENT = 80
+"""Cores that are busier than this have no time for more workers."""
+
+
+def input_bound(case: Case) -> Finding | None:
+    """The loop waits for its next batch."""
+    cost_ns = case.mean_ns("data_wait_ns")
+    num_workers = max((one.num_workers for one in case.signs if one.num_workers is not None), default=None)
+    percents = [one.processor_percent for one in case.signs if one.processor_percent is not None]
+    percent = sum(percents) / len(percents) if percents else None
+    return case.finding(
+        "input_bound",
+        "The loop waits for its data",
+        _advice_on_workers(num_workers, percent),
+        cost_ns=cost_ns,
+        change=Change(frozenset(["data"])),
+        where=case.where(case.stops("data")),
+        evidence={"data_wait_ns": cost_ns, "num_workers": num_workers, "processor_percent": percent},
+    )
+
+
+def _advice_on_workers(num_workers: int | None, processor_percent: float | None) -> str:
+    """More workers help only where cores are idle."""
+    if processor_percent is not None and processor_percent >= _BUSY_PERCENT:
+        return (
+            f"The machine's cores were busy ({processor_percent:.0f} %), so more workers would not help. Make a batch "
+            "cheaper instead: decode smaller files, prepare the dataset once, or move augmentation to the device."
+        )
+    if num_workers == 0:
+        more = "The loop makes its batches itself: pass num_workers=4, or so, to the DataLoader."
+    else:
+        to = f"num_workers={2 * num_workers}" if num_workers else "a larger num_workers"
+        more = f"Pass {to} to the DataLoader, with persistent_workers=True."
+    if processor_percent is not None:
+        return f"{more} The machine's cores were only {processor_percent:.0f} % busy."
+    return f"{more} It helps if cores are idle, which this recording does not say: record with system=True."
+
+
+def host_bound(case: Case) -> Finding | None:
+    """The device waits for its launches."""
+    if not case.has_device:
+        return None
+    launch_ns, idle_ns = case.host_ns("launch"), case.without_work_ns()
+    return case.finding(
+        "host_bound",
+        "The device waits for the host to launch its kernels",
+        'Capture the step in a CUDA graph with torch.compile(model, mode="reduce-overhead"), so that one launch does '
+        "for many. A larger batch also gives the device more work for each launch.",
+        cost_ns=min(launch_ns, idle_ns),
+        change=Change(frozenset(["launch"])),
+        graph=lambda: case.graph.without_small_runs(with_operators=True),
+        evidence={"launch_ns": launch_ns, "without_work_ns": idle_ns, "num_launches": case.mean_ns("num_launches")},
+        high_share=_OVERHEAD_IS_HIGH,
+    )
+
+
+def python_overhead(case: Case) -> Finding | None:
+    """Python between operators takes time in which nothing is launched."""
+    python_ns, idle_ns = case.host_ns("python"), case.without_work_ns()
+    return case.finding(
+        "python_overhead",
+        "Python between operators holds the step up",
+        "Move what the loop does in Python between operators out of it, or let torch.compile(model) turn the model "
+        "into one piece. An optimizer with fused=True takes one call instead of many.",
+        cost_ns=min(python_ns, idle_ns),
+        change=Change(frozenset(["python"])),
+        graph=case.graph.without_small_runs,
+        where=case.where(case.stops("python")),
+        evidence={"python_ns": python_ns, "without_work_ns": idle_ns},
+        high_share=_OVERHEAD_IS_HIGH,
+    )
+
+
+def synchronisation(case: Case) -> Finding | None:
+    """Calls that wait for the device leave it without work afterwards."""
+    stops = case.stops("sync")
+    if not len(stops):
+        return None
+    sync_ns, idle_ns = case.total_ns("sync"), case.without_work_ns()
+    return case.finding(
+        "synchronisation",
+        "The loop stops to wait for the device, which then waits for the loop",
+        "Read values such as a loss with .item() or .cpu() only every n-th step, or a step late, from a copy made with "
+        "non_blocking=True. torch.cuda.set_sync_debug_mode(1) warns at each call that waits.",
+        cost_ns=min(sync_ns, idle_ns),
+        change=Change(frozenset(["sync"])),
+        graph=lambda: case.graph.syncs_of_copies(False),
+        beyond=case.pauses,
+        where=case.where(stops),
+        evidence={"sync_ns": sync_ns, "num_calls": case.calls("sync"), "without_work_ns": idle_ns},
+    )
+
+
+def garbage_collection(case: Case) -> Finding | None:
+    """Python's garbage collector stops the loop."""
+    gc_ns = case.mean_ns("gc_ns")
+    stops = case.stops("gc")
+    return case.finding(
+        "garbage_collection",
+        "Python's garbage collector stops the loop",
+        "Call gc.freeze() once the model is built, so that collections no longer visit what stays. Then call "
+        "gc.disable(), and gc.collect() by hand between epochs.",
+        cost_ns=gc_ns,
+        change=Change(frozenset(["gc"])),
+        where=case.where(stops, with_steps=True),
+        evidence={"gc_ns": gc_ns, "num_collections": case.calls("gc"), "every_n_steps": case.interval("gc")},
+    )
+
+
+def recompilation(case: Case) -> Finding | None:
+    """Torch compiles again during training."""
+    compile_ns = case.host_ns("compile")
+    return case.finding(
+        "recompilation",
+        "The model is compiled again during training",
+        "Give each batch the same shape: drop_last=True in the DataLoader, padding to a multiple, or "
+        "torch.compile(model, dynamic=True). TORCH_LOGS=recompiles prints which guard failed.",
+        cost_ns=compile_ns,
+        change=Change(frozenset(["compile"])),
+        where=case.where(case.stops("compile"), with_steps=True),
+        evidence={"compile_ns": compile_ns, "num_compilations": case.calls("compile")},
+    )
+
+
+def profiler_cost(case: Case) -> Finding | None:
+    """The profiler itself takes time of the steps."""
+    cost_ns = case.total_ns("profiler")
+    return case.finding(
+        "profiler_cost",
+        "Recording itself takes time of the steps",
+        "Leave out what you do not need: with_stack=False, record_shapes=False, profile_memory=False. This time is not "
+        "the training's own; all other findings leave it out.",
+        cost_ns=cost_ns,
+        change=Change(frozenset(["profiler"])),
+        where=case.where(case.stops("profiler"), with_steps=True),
+        evidence={"profiler_ns": cost_ns},
+    )

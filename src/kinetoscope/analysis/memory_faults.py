@@ -1,0 +1,84 @@
+"""analysis: memory that grows from step to step, and memory that is nearly full."""
+
+from kinetoscope.analysis.case import MOST_NAMED, Case
+from kinetoscope.analysis.findings import Finding, Where, build_finding
+from kinetoscope.analysis.memory import MemoryRow
+
+SOON_STEPS = 1000
+"""Memory that will run out within so many steps comes before all other findings."""
+
+_LEAST_GROWTH_SHARE = 0.0001
+_LEAST_GROWTH_BYTES = 64_000
+_FULL_SHARE = 0.95
+
+
+def memory_growth(case: Case) -> Finding | None:
+    """What is allocated grows with every step."""
+    growing = [row for row in case.report.memory if _grows(row)]
+    if not growing:
+        return None
+    worst = max(growing, key=lambda row: row.growth_bytes_per_step or 0)
+    growth = worst.growth_bytes_per_step or 0
+    total = _device_bytes(case, worst)
+    return build_finding(
+        "memory_growth",
+        f"Memory grows by {growth / 1e6:,.1f} MB a step",
+        "Keep numbers, not tensors, from step to step: losses.append(loss.item()), or loss.detach() where a tensor is "
+        "needed. A tensor with a grad_fn keeps all that the backward pass needs alive.",
+        confidence="high" if growth * case.num_steps >= 0.01 * worst.peak_bytes else "medium",
+        evidence={
+            "bytes_per_step": growth,
+            "peak_bytes": worst.peak_bytes,
+            "steps_until_full": None if total is None else max(0, total - worst.peak_bytes) / growth,
+        },
+        where=_held(growing, worst),
+    )
+
+
+def memory_limit(case: Case) -> Finding | None:
+    """The memory of a device is nearly full."""
+    shares = [(row.peak_bytes / total, row) for row in case.report.memory if (total := _device_bytes(case, row))]
+    full = [(share, row) for share, row in shares if share >= _FULL_SHARE]
+    if not full:
+        return None
+    share, row = max(full, key=lambda pair: pair[0])
+    return build_finding(
+        "memory_limit",
+        f"The device's memory is {share:.0%} full",
+        "Make batches smaller, or compute activations again with "
+        "torch.utils.checkpoint.checkpoint(use_reentrant=False). "
+        "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True wastes less on fragments.",
+        confidence="high",
+        evidence={"peak_bytes": row.peak_bytes, "share_of_device": share},
+        where=Where(ranks=_ranks([row for _, row in full]), steps=() if row.peak_step is None else (row.peak_step,)),
+    )
+
+
+def runs_out_soon(finding: Finding) -> bool:
+    """Whether it is memory that will run out within `SOON_STEPS` steps."""
+    return dict(finding.evidence).get("steps_until_full", SOON_STEPS) < SOON_STEPS
+
+
+def _grows(row: MemoryRow) -> bool:
+    least = max(_LEAST_GROWTH_BYTES, _LEAST_GROWTH_SHARE * row.peak_bytes)
+    return row.growth_bytes_per_step is not None and row.growth_bytes_per_step >= least
+
+
+def _held(growing: list[MemoryRow], worst: MemoryRow) -> Where:
+    """The ranks whose memory grows, and who allocates what grows on the worst of them."""
+    return Where(
+        ranks=_ranks(growing),
+        spans=tuple(dict.fromkeys(holder.operator for holder in worst.holders if holder.operator))[:MOST_NAMED],
+        lines=tuple(dict.fromkeys(holder.line for holder in worst.holders if holder.line))[:MOST_NAMED],
+    )
+
+
+def _ranks(rows: list[MemoryRow]) -> tuple[int, ...]:
+    return tuple(sorted({row.rank for row in rows if row.rank is not None}))
+
+
+def _device_bytes(case: Case, row: MemoryRow) -> int | None:
+    """How much memory the device of a row has, if the trace says so."""
+    if row.device is None:
+        return None
+    return next((one.device_bytes[row.device] for one in case.signs if row.device in one.device_bytes), None)

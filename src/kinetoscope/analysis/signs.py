@@ -1,0 +1,136 @@
+"""analysis: what a window shows of faults beside its rows: where the host stops, in which lines, on what machine."""
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kinetoscope.analysis.host_time import HostTime
+from kinetoscope.analysis.source_lines import source_lines
+from kinetoscope.analysis.window import RankWindow, around, place_in
+from kinetoscope.table.events import import_polars
+
+if TYPE_CHECKING:
+    import polars as pl
+
+COPY_TO_DEVICE = r"(?i)^memcpy HtoD"
+"""Copies from the host to a device."""
+
+_NO_WORKERS = r"^enumerate\(DataLoader\)#_SingleProcess"
+_WORKER = r"^DataLoader worker \d+$"
+_PRODUCTS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::convolution")
+_DOUBLE = '"double"'
+_LONGEST = 50
+"""Of how many pauses of Python the source lines are looked up."""
+
+
+@dataclass(frozen=True)
+class Signs:
+    """What one window of one rank shows beside its rows.
+
+    ``stops`` are spans of the loop's thread that may keep it from its work: ``kind`` (``gc``, ``compile``,
+    ``profiler``, ``sync``, ``copy``, ``data``, ``python`` or ``double``), ``name``, ``line``, ``step``, ``num_calls``
+    and ``total_ns``. ``num_workers`` of its loader is 0 if there are none, and None if that is unknown, as are
+    ``processor_percent``, how busy all cores of the machine were, and by device ``device_bytes`` and ``device_majors``,
+    the first number of its compute capability.
+    """
+
+    rank: int | None
+    stops: "pl.DataFrame"
+    num_workers: int | None
+    processor_percent: float | None
+    device_bytes: dict[int, int]
+    device_majors: dict[int, int]
+
+
+def find_signs(window: RankWindow, host: HostTime) -> Signs:
+    """The signs in one window."""
+    return Signs(
+        rank=window.rank,
+        stops=_stops(window, host),
+        num_workers=_num_workers(window),
+        processor_percent=_processor_percent(window) if len(host.fetches) else None,
+        device_bytes=_of_devices(window.trace.header, "totalGlobalMem"),
+        device_majors=_of_devices(window.trace.header, "computeMajor"),
+    )
+
+
+def _stops(window: RankWindow, host: HostTime) -> "pl.DataFrame":
+    pl = import_polars()
+    columns = ("begin", "end", "track", "name")
+    found = {
+        "gc": host.collections,
+        "compile": host.compilations,
+        "profiler": window.on_loop(host.profiling),
+        "data": host.fetches,
+        "double": _double_products(window),
+        "python": _longest_pauses(window, host),
+    } | _synchronising(window, host)
+    spans = pl.concat([spans.select(*columns, kind=pl.lit(kind)) for kind, spans in found.items()])
+    spans = spans.with_columns(
+        line=source_lines(window, spans.select("track", ts="begin")),
+        step=window.steps["step"].gather(place_in(window.steps, spans["begin"])),
+    )
+    total = (pl.col("end") - pl.col("begin")).sum()
+    in_step = (pl.col("kind") != "profiler") | pl.col("step").is_not_null()  # it also stops after the last step
+    return (
+        spans.filter(in_step)
+        .group_by("kind", "name", "line", "step", maintain_order=True)
+        .agg(pl.len().cast(pl.Int64).alias("num_calls"), total.alias("total_ns"))
+    )
+
+
+def _synchronising(window: RankWindow, host: HostTime) -> "dict[str, pl.DataFrame]":
+    """Calls that wait, under the name of the operator around each: of copies to the device, and all others."""
+    pl = import_polars()
+    calls = host.synchronising
+    operators = around(window.operators, calls["track"], calls["begin"])
+    calls = calls.with_columns(name=pl.coalesce(operators["name"], "name"))
+    copies = window.device.filter(pl.col("name").str.contains(COPY_TO_DEVICE))["correlation"].drop_nulls()
+    is_copy = pl.col("correlation").is_in(copies.implode()) & (pl.col("correlation") > 0)
+    return {"copy": calls.filter(is_copy), "sync": calls.filter(~is_copy)}
+
+
+def _longest_pauses(window: RankWindow, host: HostTime) -> "pl.DataFrame":
+    """The longest stretches of the loop's thread in which Python did something that has no span."""
+    pl = import_polars()
+    pauses = host.python.with_columns(
+        track=pl.lit(window.loop_track, dtype=pl.UInt32), name=pl.lit(None, dtype=pl.String)
+    )
+    return pauses.top_k(_LONGEST, by=pl.col("end") - pl.col("begin"))
+
+
+def _double_products(window: RankWindow) -> "pl.DataFrame":
+    """Products of matrices of 64 bits that are computed on the host."""
+    pl = import_polars()
+    products = window.operators.filter(pl.col("name").is_in(list(_PRODUCTS)))
+    is_double = pl.col("types").cast(pl.String).str.contains(_DOUBLE, literal=True).fill_null(False)
+    return products.filter(is_double & pl.lit(not len(window.device)))
+
+
+def _num_workers(window: RankWindow) -> int | None:
+    """How many workers of a loader the trace shows; 0 where the loop made its batches itself."""
+    pl = import_polars()
+    if len(window.named(_NO_WORKERS)):
+        return 0
+    tracks = window.trace.tracks.select("process", "thread").collect()
+    names = pl.concat([tracks["process"], tracks["thread"]]).drop_nulls().unique()
+    return sum(re.match(_WORKER, name) is not None for name in names) or None
+
+
+def _processor_percent(window: RankWindow) -> float | None:
+    """How busy the machine's cores were on average, where the system profiler recorded that."""
+    pl = import_polars()
+    is_busy = (pl.col("name") == "cpu") & (pl.col("series") == "percent")
+    mean: Any = window.trace.counters.filter(is_busy).collect()["value"].mean()
+    return mean
+
+
+def _of_devices(header: dict[str, Any], name: str) -> dict[int, int]:
+    """A number that Kineto says of each device it saw."""
+    said = header.get("deviceProperties")
+    devices = [device for device in said if isinstance(device, dict)] if isinstance(said, list) else []
+    return {
+        device["id"]: device[name]
+        for device in devices
+        if isinstance(device.get("id"), int) and isinstance(device.get(name), int)
+    }

@@ -1,0 +1,181 @@
+/* Unions of time intervals, and how much of any stretch of time they cover. The twin of
+ * `analysis/intervals.py`.
+ *
+ *     intervals ──► in order of begin ──► islands: begin, end, and what is covered before each
+ *     islands, times ──► how much is covered before each time
+ */
+
+#include "scan/column.h"
+
+#include <stdlib.h>
+
+typedef struct {
+    int64_t begin, end;
+} Interval;
+
+/* The end of the run of intervals in order that begins at `at`. */
+static size_t run_end(const Interval *intervals, size_t at, size_t count)
+{
+    for (at++; at < count && intervals[at - 1].begin <= intervals[at].begin;) at++;
+    return at;
+}
+
+static void merge_runs(const Interval *from, size_t at, size_t middle, size_t end, Interval *to)
+{
+    size_t left = at, right = middle;
+    for (; at < end; at++) {
+        int takes_left = right == end || (left < middle && from[left].begin <= from[right].begin);
+        to[at] = from[takes_left ? left++ : right++];
+    }
+}
+
+/* Sorts by begin, in few passes where the intervals are some runs in order, one after the other.
+ * Returns which of the two arrays has the result. */
+static Interval *sort_intervals(Interval *intervals, Interval *spare, size_t count)
+{
+    while (count > 0 && run_end(intervals, 0, count) < count) {
+        for (size_t at = 0, middle, end; at < count; at = end) {
+            middle = run_end(intervals, at, count);
+            end = middle < count ? run_end(intervals, middle, count) : count;
+            merge_runs(intervals, at, middle, end, spare);
+        }
+        Interval *sorted = spare;
+        spare = intervals, intervals = sorted;
+    }
+    return intervals;
+}
+
+/* Joins sorted intervals that overlap or touch, in their place. Returns how many are left. */
+static size_t join_intervals(Interval *intervals, size_t count)
+{
+    size_t num_islands = 0;
+    for (size_t i = 0; i < count; i++) {
+        Interval *last = intervals + num_islands - 1;
+        if (num_islands == 0 || intervals[i].begin > last->end)
+            intervals[num_islands++] = intervals[i];
+        else if (intervals[i].end > last->end)
+            last->end = intervals[i].end;
+    }
+    return num_islands;
+}
+
+/* Copies the intervals that are not empty. Returns how many. */
+static size_t copy_intervals(const ColumnsRead *read, Interval *to)
+{
+    const int64_t *begins = read->values[0], *ends = read->values[1];
+    size_t count = 0;
+    for (size_t i = 0; i < read->num_rows; i++)
+        if (ends[i] > begins[i]) to[count++] = (Interval){begins[i], ends[i]};
+    return count;
+}
+
+/* -- from Python -- */
+
+/* Moves a column of numbers into the list; -1 with an error set. */
+static int give_column(PyObject *list, const char *title, int64_t *values, size_t count)
+{
+    PyObject *name = PyBytes_FromString(title);
+    if (name == NULL) {
+        pages_free(values);
+        return -1;
+    }
+    int result = column_append(list, name, "l", (int64_t)count, 0, NULL, values, NULL);
+    Py_DECREF(name);
+    return result;
+}
+
+static PyObject *give_islands(const Interval *islands, size_t count)
+{
+    static const char *const titles[] = {"begin", "end", "before"};
+    PyObject *list = PyList_New(0);
+    for (int column = 0; list != NULL && column < 3; column++) {
+        int64_t *values = pages_new((count + 1) * sizeof *values), covered = 0;
+        if (values == NULL) {
+            Py_DECREF(list);
+            return PyErr_NoMemory();
+        }
+        for (size_t i = 0; i < count; i++) {
+            values[i] = column == 0 ? islands[i].begin : column == 1 ? islands[i].end : covered;
+            covered += islands[i].end - islands[i].begin;
+        }
+        if (give_column(list, titles[column], values, count) < 0) Py_CLEAR(list);
+    }
+    return list;
+}
+
+PyObject *cover_intervals(PyObject *Py_UNUSED(module), PyObject *stream)
+{
+    static const char *const formats[] = {"l", "l"};
+    ColumnsRead read;
+    if (columns_read(stream, formats, 2, &read) < 0) return NULL;
+    Interval *room = malloc((2 * read.num_rows + 1) * sizeof *room), *islands = NULL;
+    size_t count = 0;
+    if (room != NULL) {
+        Py_BEGIN_ALLOW_THREADS
+        count = copy_intervals(&read, room);
+        islands = sort_intervals(room, room + read.num_rows, count);
+        count = join_intervals(islands, count);
+        Py_END_ALLOW_THREADS
+    }
+    PyObject *columns = room == NULL ? PyErr_NoMemory() : give_islands(islands, count);
+    free(room);
+    columns_release(&read);
+    return columns;
+}
+
+/* How many islands begin at a time or before. */
+static size_t count_until(const int64_t *begins, size_t count, int64_t time)
+{
+    size_t low = 0;
+    while (low < count) {
+        size_t middle = low + (count - low) / 2;
+        if (begins[middle] <= time)
+            low = middle + 1;
+        else
+            count = middle;
+    }
+    return low;
+}
+
+static void measure(const ColumnsRead *islands, const ColumnsRead *asked, int64_t *covered)
+{
+    const int64_t *begins = islands->values[0], *ends = islands->values[1];
+    const int64_t *before = islands->values[2], *times = asked->values[0];
+    for (size_t i = 0; i < asked->num_rows; i++) {
+        size_t found = count_until(begins, islands->num_rows, times[i]);
+        if (found == 0) continue; /* the pages are zero */
+        int64_t end = times[i] < ends[found - 1] ? times[i] : ends[found - 1];
+        covered[i] = before[found - 1] + end - begins[found - 1];
+    }
+}
+
+static PyObject *measure_read(const ColumnsRead *islands, const ColumnsRead *asked)
+{
+    int64_t *covered = pages_new((asked->num_rows + 1) * sizeof *covered);
+    PyObject *list = covered == NULL ? PyErr_NoMemory() : PyList_New(0);
+    if (list == NULL) {
+        pages_free(covered);
+        return NULL;
+    }
+    Py_BEGIN_ALLOW_THREADS
+    measure(islands, asked, covered);
+    Py_END_ALLOW_THREADS
+    if (give_column(list, "covered", covered, asked->num_rows) < 0) Py_CLEAR(list);
+    return list;
+}
+
+PyObject *covered_until(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    static const char *const island_formats[] = {"l", "l", "l"};
+    static const char *const time_formats[] = {"l"};
+    PyObject *island_stream, *time_stream, *columns = NULL;
+    ColumnsRead islands, asked;
+    if (!PyArg_ParseTuple(args, "OO:covered_until", &island_stream, &time_stream)) return NULL;
+    if (columns_read(island_stream, island_formats, 3, &islands) < 0) return NULL;
+    if (columns_read(time_stream, time_formats, 1, &asked) == 0) {
+        columns = measure_read(&islands, &asked);
+        columns_release(&asked);
+    }
+    columns_release(&islands);
+    return columns;
+}

@@ -1,0 +1,232 @@
+"""Findings: what is wrong with a run, named first, and nothing wrong in a healthy one."""
+
+import json
+import os
+import random
+from dataclasses import replace
+
+import pytest
+
+import kinetoscope
+from simulated_training import FINDINGS, Fault, Settings, healthy_settings, planted_settings, simulate
+
+pytest.importorskip("polars")
+
+from kinetoscope.analysis.faults import KINDS
+
+NUM_RUNS = int(os.environ.get("KINETOSCOPE_SIMULATED_RUNS", "2"))
+
+
+def analyse(settings, folder, *, change=None):
+    """The report on a run; ``change`` changes each trace, as plain data, before it is read."""
+    for path in simulate(settings).write(folder):
+        if change is not None:
+            trace = json.loads(path.read_text(encoding="utf-8"))
+            change(trace)
+            path.write_text(json.dumps(trace), encoding="utf-8")
+    return kinetoscope.analyze(folder, cache=False)
+
+
+def finding(report, kind):
+    return next(finding for finding in report.findings if finding.kind == kind)
+
+
+def kinds_in(report):
+    return [finding.kind for finding in report.findings]
+
+
+def leads(report, kind):
+    return [(finding.kind, finding.confidence) for finding in report.findings[:1]] == [(FINDINGS[kind], "high")]
+
+
+# -- planted faults, and none
+
+
+@pytest.mark.parametrize("kind", FINDINGS)
+def test_a_planted_fault_leads_with_high_confidence(kind, tmp_path):
+    assert leads(analyse(planted_settings(0, kind), tmp_path), kind)
+
+
+def test_nearly_every_planted_fault_leads(tmp_path):
+    kinds = [list(FINDINGS)[seed % len(FINDINGS)] for seed in range(NUM_RUNS)]
+    reports = [analyse(planted_settings(100 + seed, kind), tmp_path / str(seed)) for seed, kind in enumerate(kinds)]
+    wrong = [kind for kind, report in zip(kinds, reports, strict=True) if not leads(report, kind)]
+    assert len(wrong) <= 0.06 * NUM_RUNS, wrong
+
+
+def test_nearly_always_two_planted_faults_are_the_first_two(tmp_path):
+    wrong = []
+    for number, kinds in enumerate(pairs_that_matter(NUM_RUNS)):
+        report = analyse(planted_settings(number, *kinds), tmp_path / str(number))
+        if set(kinds_in(report)[:2]) != {FINDINGS[kind] for kind in kinds}:
+            wrong.append(kinds)
+    assert len(wrong) <= 0.06 * NUM_RUNS, wrong
+
+
+def pairs_that_matter(count):
+    """Two kinds of faults for each seed, neither of which hides the other: a run without either is faster."""
+    draw = random.Random(count)
+    for seed in range(count):
+        while True:
+            kinds = draw.sample(list(FINDINGS), 2)
+            if len({FINDINGS[kind] for kind in kinds}) == 2 and set(kinds) != {"float32", "float64"}:
+                run = simulate(planted_settings(seed, *kinds))
+                saved = [run.saving_ns_per_step(run.without(place)) for place in (0, 1)]
+                least = 0.1 * run.time_ns / run.settings.num_steps
+                if all(kind == "leak" or saving > least for kind, saving in zip(kinds, saved, strict=True)):
+                    yield kinds
+                    break
+
+
+def test_a_healthy_run_has_no_finding_of_high_confidence(tmp_path):
+    wrong = {}
+    for seed in range(NUM_RUNS):
+        settings = healthy_settings(seed, (300_000, 3_000_000, 30_000_000)[seed % 3])
+        report = analyse(settings, tmp_path / str(seed))
+        wrong[seed] = [finding.kind for finding in report.findings if finding.confidence == "high"]
+    assert not any(wrong.values()), wrong
+
+
+def test_every_kind_is_planted_by_a_test():
+    assert set(KINDS) == {*FINDINGS.values(), "memory_limit"}
+
+
+# -- what is not a fault
+
+
+def test_a_healthy_loop_that_reads_its_loss_in_each_step_need_not_stop_doing_that(tmp_path):
+    report = analyse(Settings(step_ns=10_000_000, num_ranks=1, num_steps=8, reads_loss="each step"), tmp_path)
+    assert sum(row.sync_ns for row in report.steps) > 0.8 * sum(row.duration_ns for row in report.steps)
+    assert "synchronisation" not in kinds_in(report)
+
+
+def test_a_rank_that_is_late_for_its_data_is_not_also_a_loop_that_waits_for_data(tmp_path):
+    report = analyse(planted_settings(2, "slow_loader", rank=1), tmp_path)
+    assert kinds_in(report)[0] == "straggler"
+    assert "input_bound" not in kinds_in(report)
+
+
+def test_waiting_for_a_late_rank_is_not_communication(tmp_path):
+    report = analyse(planted_settings(0, "late_host", rank=1), tmp_path)
+    assert "exposed_communication" not in kinds_in(report)
+
+
+def test_a_wait_for_the_device_does_not_make_a_garbage_collection_cost(tmp_path):
+    report = analyse(planted_settings(8, "gc"), tmp_path)
+    assert "synchronisation" not in kinds_in(report)
+
+
+def test_a_loop_that_waits_for_its_data_gains_nothing_by_waiting_less_for_the_device(tmp_path):
+    assert kinds_in(analyse(planted_settings(0, "slow_loader"), tmp_path)) == ["input_bound"]
+
+
+# -- what a finding says
+
+
+def test_a_saving_is_what_the_run_is_faster_without_the_fault(tmp_path):
+    settings = planted_settings(0, "recompilation")
+    run, (first, *_) = simulate(settings), analyse(settings, tmp_path).findings
+    assert first.saving_ns_per_step == pytest.approx(run.saving_ns_per_step(run.without(0)), rel=0.02)
+    assert first.cost_ns_per_step > first.saving_ns_per_step, "the device was busy for a part of it"
+
+
+def test_a_finding_names_the_lines_and_operators_where_stacks_were_recorded(tmp_path):
+    settings = replace(planted_settings(0, "items"), has_stacks=True, num_steps=8)
+    where = finding(analyse(settings, tmp_path), "synchronisation").where
+    assert (where.spans[0], where.lines[0]) == ("aten::_local_scalar_dense", "model.py:8")
+
+
+def test_a_collection_every_third_step_names_its_steps_and_interval(tmp_path):
+    fault = Fault(kind="gc", cost_ns=9_000_000, every=3)
+    found = finding(analyse(Settings(num_ranks=1, num_steps=12, faults=(fault,)), tmp_path), "garbage_collection")
+    assert found.where.steps == (3, 6, 9, 12)
+    assert dict(found.evidence)["every_n_steps"] == 3
+
+
+def test_with_too_few_steps_no_interval_is_named_and_the_report_says_what_to_record(tmp_path):
+    fault = Fault(kind="gc", cost_ns=9_000_000, every=3)
+    report = analyse(Settings(num_ranks=1, num_steps=6, faults=(fault,)), tmp_path)
+    assert "every_n_steps" not in dict(finding(report, "garbage_collection").evidence)
+    assert "schedule=kinetoscope.cyclic_schedule(skip_first=1, warmup=1, active=10)" in report.run["notes"][0]
+
+
+def with_cores_busy(percent):
+    def change(trace):
+        first = min(event["ts"] for event in trace["traceEvents"] if event.get("cat") == "cpu_op")
+        counter = {"ph": "C", "name": "cpu", "pid": 1, "tid": 1, "ts": first, "args": {"percent": percent}}
+        trace["traceEvents"].append(counter)
+
+    return change
+
+
+def test_more_workers_are_advised_only_where_cores_are_idle(tmp_path):
+    settings = replace(planted_settings(0, "slow_loader"), num_steps=8)
+    advice = {
+        percent: finding(
+            analyse(settings, tmp_path / str(percent), change=with_cores_busy(percent) if percent else None),
+            "input_bound",
+        ).advice
+        for percent in (None, 30, 97)
+    }
+    assert "num_workers" in advice[30]
+    assert "only 30 % busy" in advice[30]
+    assert "more workers would not help" in advice[97]
+    assert "if cores are idle, which this recording does not say" in advice[None]
+
+
+def test_a_loop_that_makes_its_batches_itself_is_told_to_use_workers(tmp_path):
+    fault = Fault(kind="slow_loader", cost_ns=3_000_000)
+    report = analyse(Settings(num_ranks=1, num_steps=8, num_workers=0, faults=(fault,)), tmp_path)
+    found = finding(report, "input_bound")
+    assert dict(found.evidence)["num_workers"] == 0
+    assert found.advice.startswith("The loop makes its batches itself")
+
+
+def test_memory_that_will_run_out_soon_comes_first(tmp_path):
+    faults = (Fault(kind="leak", num_bytes=150_000_000), Fault(kind="gc", cost_ns=9_000_000))
+    report = analyse(Settings(num_ranks=1, num_steps=10, faults=faults), tmp_path)
+    first, second = report.findings[:2]
+    assert (first.kind, second.kind) == ("memory_growth", "garbage_collection")
+    evidence = dict(first.evidence)
+    assert evidence["bytes_per_step"] == 150_000_000
+    assert 500 < evidence["steps_until_full"] < 600
+    assert first.where.spans == ("aten::clone",)
+
+
+def test_memory_that_is_nearly_full_is_a_finding(tmp_path):
+    leak = Fault(kind="leak", num_bytes=6_900_000_000)
+    report = analyse(Settings(num_ranks=2, num_steps=8, num_warmup_steps=4, faults=(leak,)), tmp_path)
+    found = finding(report, "memory_limit")
+    assert found.where.ranks == (0, 1)
+    assert dict(found.evidence)["share_of_device"] == pytest.approx(0.977, abs=0.01)
+
+
+def test_where_the_device_waits_for_nothing_known_no_saving_is_claimed(tmp_path):
+    report = analyse(planted_settings(11, "idle_gaps", "float64"), tmp_path)
+    assert {found.kind: found.saving_ns_per_step for found in report.findings} == {"idle_gaps": None, "float64": None}
+
+
+# -- without a device
+
+
+def test_products_in_float64_are_found_on_the_cpu(tmp_path):
+    fault = Fault(kind="float64", cost_ns=200_000)
+    report = analyse(Settings(num_ranks=1, num_steps=8, has_device=False, faults=(fault,)), tmp_path)
+    assert kinds_in(report)[0] == "float64"
+
+
+def test_many_small_operators_are_found_on_the_cpu(tmp_path):
+    events = []
+    for step in range(8):
+        begin = 1000.0 * step
+        name = f"ProfilerStep#{step}"
+        events.append({"ph": "X", "cat": "user_annotation", "name": name, "pid": 1, "tid": 1, "ts": begin, "dur": 990})
+        events += [
+            {"ph": "X", "cat": "cpu_op", "name": "aten::add_", "pid": 1, "tid": 1, "ts": begin + 6 * place, "dur": 5}
+            for place in range(160)
+        ]
+    path = tmp_path / "rank0.json"
+    path.write_text(json.dumps({"traceEvents": events}), encoding="utf-8")
+    found = finding(kinetoscope.analyze(path, cache=False), "small_kernels")
+    assert (found.cost_ns_per_step, found.saving_ns_per_step) == (800_000, None)
+    assert dict(found.evidence)["num_small_operators"] == 160

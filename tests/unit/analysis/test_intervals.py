@@ -1,0 +1,56 @@
+"""analysis/intervals.py: unions of intervals in C, and their twin in polars."""
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kinetoscope.recording.recorder_choice import IS_PURE
+
+pl = pytest.importorskip("polars")
+
+from kinetoscope.analysis.intervals import Coverage  # noqa: E402
+
+TIMES = st.integers(0, 60)
+INTERVALS = st.lists(st.tuples(TIMES, TIMES), max_size=12)
+
+
+def frame_of(intervals):
+    return pl.DataFrame(intervals, schema={"begin": pl.Int64, "end": pl.Int64}, orient="row")
+
+
+def covered(frames, times, *, pure):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KINETOSCOPE_PURE", "1" if pure else "0")
+        coverage = Coverage(*map(frame_of, frames))
+        return coverage.islands.rows(), coverage.until(pl.Series(times, dtype=pl.Int64)).to_list()
+
+
+both = pytest.mark.parametrize(
+    "pure", [True, pytest.param(False, marks=pytest.mark.skipif(IS_PURE, reason="no module in C, or not wanted"))]
+)
+
+
+@both
+@given(st.lists(INTERVALS, min_size=1, max_size=3), st.lists(st.integers(-5, 70), max_size=8))
+def test_what_is_covered_before_a_time_is_every_nanosecond_of_some_interval(pure, frames, times):
+    inside = {moment for frame in frames for begin, end in frame for moment in range(begin, end)}
+    islands, found = covered(frames, times, pure=pure)
+    assert found == [sum(moment < time for moment in inside) for time in times]
+    assert all(end < following for (_, end, _), (following, _, _) in pairwise(islands))
+    assert [before for _, _, before in islands] == [sum(moment < begin for moment in inside) for begin, _, _ in islands]
+
+
+@both
+def test_nothing_covers_nothing_and_no_time_is_before_everything(pure):
+    assert covered([[]], [3], pure=pure) == ([], [0])
+    assert covered([[(1, 2)]], [None, 5], pure=pure) == ([(1, 2, 0)], [0, 1])
+
+
+@both
+def test_many_intervals_in_any_order_are_put_in_order(pure):
+    intervals = [(place * 7919 % 1000, place * 7919 % 1000 + 1) for place in range(0, 1000, 3)]
+    islands, found = covered([intervals, sorted(intervals)], [1000], pure=pure)
+    assert found == [len(set(intervals))]
+    assert islands == sorted(islands)
