@@ -108,7 +108,13 @@ class _Runs:
         self._others = [key for key in keys if key not in self._changes]
         of_host = [change for key, change in self._changes.items() if not key.is_of_device]
         of_device = [change for key, change in self._changes.items() if key.is_of_device]
-        self._intervals = Intervals(max(1, len(self._changes)), span_ns, chance(of_host), chance(of_device))
+        self._intervals = Intervals(
+            num_rows=max(1, len(self._changes)),
+            span_ns=span_ns,
+            host=chance(of_host),
+            device=chance(of_device),
+            device_share=min(_device_share(side) for side in (before, after)),
+        )
 
     def rows(self) -> list[ComparisonRow]:
         """A row for each thing, what got worse first."""
@@ -169,6 +175,12 @@ class _Runs:
         size = abs(row.difference) if state < 2 else max(row.before or 0, row.after or 0)
         kind = _KINDS[row.kind]
         return state, kind if state < 2 else -kind, -size, row.name, row.shapes or ""
+
+
+def _device_share(series: _Series) -> float:
+    """The part of a step in which the device is busy."""
+    busy = series.get(SeriesKey("phase", "device_busy"))
+    return min(1.0, fmean(busy) / max(1.0, fmean(series[STEP]))) if busy else 0.0
 
 
 def _row(key: SeriesKey, **values: Any) -> ComparisonRow:

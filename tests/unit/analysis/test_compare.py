@@ -162,6 +162,18 @@ def test_a_change_of_one_operator_is_found_beside_others_that_are_as_before():
     assert found.worse[0].change == pytest.approx(0.5, abs=0.05)
 
 
+def test_a_step_that_waits_for_the_device_is_as_steady_as_the_device_however_busy_the_host():
+    draw = random.Random(0)
+    names = [f"aten::op{place}" for place in range(12)]
+
+    def run(step_ms):
+        times = {name: noisy(draw, draw.uniform(0.35, 0.45)) for name in names}
+        return report(noisy(draw, step_ms, noise=0.002), operators=times, device_busy=[step_ms * 0.97] * 20)
+
+    assert compare_reports(run(10), run(10)).step.verdict == "same"
+    assert compare_reports(run(10), run(11)).step.verdict == "slower"
+
+
 def test_a_small_change_for_sure_is_slower_but_no_failure():
     draw = random.Random(1)
     found = compare_reports(report(noisy(draw, 10, 100, 0.001)), report(noisy(draw, 10.3, 100, 0.001)))
