@@ -21,6 +21,7 @@ PUBLIC = [
     "TraceHandler",
     "active_profiler",
     "analyze",
+    "compare",
     "cyclic_schedule",
     "load",
     "marker",

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kinetoscope.analysis.analyze import analyze
+    from kinetoscope.analysis.compare import compare
     from kinetoscope.assemble import profile
     from kinetoscope.handlers.json_trace_handler import JSONTraceHandler
     from kinetoscope.merge.merge_traces import merge_traces
@@ -35,6 +36,7 @@ _HOMES = {
     "TraceHandler": "kinetoscope.recording.contract",
     "active_profiler": "kinetoscope.recording.profiler",
     "analyze": "kinetoscope.analysis.analyze",
+    "compare": "kinetoscope.analysis.compare",
     "cyclic_schedule": "kinetoscope.recording.schedule",
     "load": "kinetoscope.table.load",
     "marker": "kinetoscope.recording.marker",
@@ -56,6 +58,7 @@ __all__ = [
     "TraceHandler",
     "active_profiler",
     "analyze",
+    "compare",
     "cyclic_schedule",
     "load",
     "marker",

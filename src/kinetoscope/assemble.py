@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kinetoscope.handlers.first_finding import FirstFinding
 from kinetoscope.handlers.json_trace_handler import JSONTraceHandler
 from kinetoscope.recording.contract import check_callbacks
 from kinetoscope.recording.profiler import Profiler
@@ -75,7 +76,7 @@ def profile(
         sources += _with_defaults(check_callbacks(torch, "torch"), f"{folder}/torch_traces", keep)
     if handlers is None:
         handlers = JSONTraceHandler()
-    return Profiler(
+    profiler = Profiler(
         schedule or cyclic_schedule(skip_first=1, warmup=1, active=10, per="run"),
         _with_defaults(check_callbacks(handlers, "handlers"), f"{folder}/traces", keep),
         sources=sources,
@@ -85,6 +86,8 @@ def profile(
         grace_s=grace_s,
         quiet=quiet,
     )
+    profiler.run.first_finding = FirstFinding()
+    return profiler
 
 
 def _with_defaults(callbacks: list[Any], folder: str, keep: dict[str, Any]) -> list[Any]:

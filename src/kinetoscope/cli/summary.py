@@ -5,6 +5,7 @@ import math
 
 from kinetoscope.analysis.analyze import RunReport, report_of
 from kinetoscope.analysis.summaries import Selection
+from kinetoscope.cli.first_finding import print_first
 from kinetoscope.cli.paths import read_each
 
 _EXAMPLES = """\
@@ -25,11 +26,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EXAMPLES
     parser.add_argument("inputs", metavar="PATH", nargs="+", help="the folder of a run, trace files, globs or URLs")
     parser.add_argument("--json", action="store_true", help="all rows, as one JSON object")
+    parser.add_argument("--first", action="store_true", help=argparse.SUPPRESS)
     add_selection(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Prints the report."""
+    if arguments.first:
+        return print_first(arguments.inputs)
     report = report_on(arguments)
     if arguments.json:
         print(report.to_json())

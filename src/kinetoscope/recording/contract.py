@@ -121,6 +121,18 @@ class RunInside(Protocol):
         ...
 
 
+class FindsFirst(Protocol):
+    """Finds out what is wrong with a run that was saved, for the line that is said at its end."""
+
+    def find(self, folder: Path, timeout_s: float) -> str:
+        """The first finding on the traces in ``folder``, as a sentence; "" if there is none, or none in time."""
+        ...
+
+    def give_up(self) -> None:
+        """Ends `find` at once, also in a signal handler; later calls find nothing."""
+        ...
+
+
 # -- calls -------------------------------------------------------------------------------------------------------------
 
 

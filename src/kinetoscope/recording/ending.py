@@ -243,16 +243,20 @@ def _reason(schedule: object, counts: RunCounts) -> str:
     )
 
 
-def what_there_is(counts: RunCounts, handlers: Iterable[object]) -> str:
-    """What a run has saved, where (the handlers' ``saved_to``), and which command to run next."""
+def what_there_is(counts: RunCounts, handlers: Iterable[object], finding: str = "") -> str:
+    """What a run has saved, where (the handlers' ``saved_to``), what was found, and which command to run next."""
     places = [place for handler in handlers if isinstance(place := getattr(handler, "saved_to", None), Path)]
     run_folder = run_folder_of(handlers)
     where = f", saved to {' and '.join(map(_short, places))}" if places else ""
     lines = [
         f"Kinetoscope: {counted(counts.num_saved, 'window')} recorded in {counted(counts.num_batches, 'batch')}{where}."
     ]
+    if finding:
+        lines.append(finding)
     if places:
-        lines.append(f"Open it in https://ui.perfetto.dev, or run: kinetoscope info {_short(run_folder or places[0])}")
+        lines.append(
+            f"Open it in https://ui.perfetto.dev, or run: kinetoscope summary {_short(run_folder or places[0])}"
+        )
     if counts.num_unsaved and run_folder is not None:
         lines.append(f"{counts.num_unsaved} more could not be saved: kinetoscope recover {_short(run_folder)}")
     return " ".join(lines)
@@ -262,20 +266,27 @@ def _all(num_batches: int) -> str:
     return "the only batch" if num_batches == 1 else f"each of the {num_batches:,} batches"
 
 
-def tell_outcome(counts: RunCounts, schedule: object, handlers: Iterable[object], *, is_quiet: bool) -> None:
-    """Says what a run has saved and where, unless ``is_quiet``. If it has saved nothing, always logs why."""
+def tell_outcome(
+    counts: RunCounts, schedule: object, handlers: Iterable[object], find: Callable[[], str], *, is_quiet: bool
+) -> None:
+    """Says what a run has saved and where, and what ``find()`` has found, unless ``is_quiet``. If it has saved nothing,
+    always logs why."""
     if not counts.num_saved:
         _log.warning(why_nothing(schedule, counts))
-    elif not is_quiet:
-        say_outcome(what_there_is(counts, handlers))
+    elif not is_quiet and (_is_terminal() or _log.isEnabledFor(logging.INFO)):
+        say_outcome(what_there_is(counts, handlers, find()))
 
 
 def say_outcome(line: str) -> None:
     """Prints a line if stderr is a terminal; else logs it."""
-    if sys.stderr is not None and sys.stderr.isatty():
+    if _is_terminal():
         print(line, file=sys.stderr)
     else:
         _log.info(line)
+
+
+def _is_terminal() -> bool:
+    return sys.stderr is not None and sys.stderr.isatty()
 
 
 def _short(path: Path) -> str:

@@ -16,7 +16,7 @@ from kinetoscope.live.folders import live_run
 from kinetoscope.live.own_folder import LiveFolder, TemporaryFiles
 from kinetoscope.recording import compiler
 from kinetoscope.recording.clock_comparison import ClockComparison
-from kinetoscope.recording.contract import Guard, Listeners, RunSettings, recipe_of, run_folder_of
+from kinetoscope.recording.contract import FindsFirst, Guard, Listeners, RunSettings, recipe_of, run_folder_of
 from kinetoscope.recording.cycle import Contributions, Cycle, LastingSpans, Window
 from kinetoscope.recording.delivery import Delivery
 from kinetoscope.recording.ending import RunCounts, RunEnd, tell_outcome
@@ -98,6 +98,8 @@ class Run:
         self.is_held = self.is_paused = False
         """``is_held``: inside the profiler's `with` block. ``is_paused``: recording is paused, during an evaluation
         between batches."""
+        self.first_finding: FindsFirst | None = None
+        """What looks at the traces at the end; None: nothing does."""
         self._phase, self._pid = _Phase.NEW, os.getpid()
         self._once = OnceLog()
         self._longest_epoch = 0
@@ -362,6 +364,8 @@ class Run:
 
     def save_on_signal(self) -> bool:
         """Ends the run because the process is being terminated. Returns False if it is being closed already."""
+        if self.first_finding is not None:
+            self.first_finding.give_up()
         if self._phase is _Phase.CLOSING:
             return False
         self._close(self.settings.grace_s, clean=False)
@@ -425,7 +429,15 @@ class Run:
             self._guard(uploads, lambda uploads=uploads: uploads.finish(self.seconds_to_close()))
         if not self._has_told and self.ranks.rank == 0 and self.handlers:
             self._has_told = True
-            tell_outcome(self._counts(), self.settings.schedule, self.handlers, is_quiet=self.settings.is_quiet)
+            schedule, is_quiet = self.settings.schedule, self.settings.is_quiet
+            tell_outcome(self._counts(), schedule, self.handlers, self._find_first, is_quiet=is_quiet)
+
+    def _find_first(self) -> str:
+        folder = next((recipe.folder for handler in self.handlers if (recipe := recipe_of(handler))), None)
+        if self.first_finding is None or folder is None:
+            return ""
+        arguments = (Path(folder), self.seconds_to_close())
+        return self._guard(self.first_finding, self.first_finding.find, arguments) or ""
 
     def _counts(self) -> RunCounts:
         return RunCounts(

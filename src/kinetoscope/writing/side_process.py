@@ -4,6 +4,7 @@ import os
 import select
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from time import monotonic
 
@@ -17,8 +18,11 @@ class SideProcess:
     pipe to which nothing is written: when the pipe is closed, nobody waits for the process any more (`is_left`).
     """
 
-    def __init__(self, on_end: Callable[[int, str], None]) -> None:
+    def __init__(self, on_end: Callable[[int, str], None], *, keeps_output: bool = False) -> None:
         self._on_end = on_end
+        self._stdout = subprocess.PIPE if keeps_output else subprocess.DEVNULL
+        self.output = ""
+        """What the last command has printed, if ``keeps_output``."""
         self._process: subprocess.Popen[bytes] | None = None
         self._waits_fd: int | None = None
 
@@ -27,7 +31,7 @@ class SideProcess:
         stdin, self._waits_fd = os.pipe()
         try:
             self._process = subprocess.Popen(
-                command, stdin=stdin, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True
+                command, stdin=stdin, stdout=self._stdout, stderr=subprocess.PIPE, start_new_session=True
             )
         except OSError:
             self.leave()
@@ -40,11 +44,12 @@ class SideProcess:
         if self._process is None:
             return True
         try:
-            _, errors = self._process.communicate(timeout=max(0.0, until - monotonic()))
+            output, errors = self._process.communicate(timeout=max(0.0, until - monotonic()))
         except subprocess.TimeoutExpired:
             return False
         status, self._process = self._process.returncode, None
         self.leave()
+        self.output = (output or b"").decode(errors="replace")
         self._on_end(status, errors.decode(errors="replace").strip())
         return True
 
@@ -53,6 +58,19 @@ class SideProcess:
         if self._waits_fd is not None:
             os.close(self._waits_fd)
             self._waits_fd = None
+
+    def kill(self) -> None:
+        """Kills the process, if one runs. A signal handler may call this during `wait`."""
+        if self._process is not None:
+            self._process.kill()
+
+    def end(self) -> None:
+        """Kills the process, if one runs, and waits until it has ended. ``on_end`` is not called."""
+        self.kill()
+        if self._process is not None:
+            self._process.communicate()
+        self._process = None
+        self.leave()
 
     @property
     def is_running(self) -> bool:
@@ -68,6 +86,16 @@ def give_way() -> None:
     """Lowers this process's priority, in favour of training, if the system can do that."""
     if hasattr(os, "nice"):
         os.nice(_NICENESS)
+
+
+def end_when_left() -> None:
+    """From now on, this side process ends as soon as nobody waits for it any more."""
+    threading.Thread(target=_end_when_left, daemon=True).start()
+
+
+def _end_when_left() -> None:
+    os.read(sys.stdin.fileno(), 1)  # returns when the pipe's other end is closed
+    os._exit(1)
 
 
 def is_left() -> bool:

@@ -27,7 +27,7 @@ def test_a_line_in_the_log_says_what_was_left_and_which_command_to_use(tmp_path,
     (line,) = [message for message in caplog.messages if message.startswith("Kinetoscope:")]
     assert line == (
         "Kinetoscope: 1 window recorded in 6 batches, saved to runs/mine/traces/merged_trace.json. Open it in "
-        "https://ui.perfetto.dev, or run: kinetoscope info runs/mine"
+        "https://ui.perfetto.dev, or run: kinetoscope summary runs/mine"
     )
 
 

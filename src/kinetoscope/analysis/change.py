@@ -1,0 +1,105 @@
+"""analysis: how far two runs differ in one thing, and how far runs of one program differ by chance.
+
+docs/comparing.md has the reasons.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from kinetoscope.analysis.estimate import Estimate, joint_freedom, student_quantile
+from kinetoscope.analysis.series import SeriesKey
+
+_CONFIDENCE = 0.95
+_FREEDOM = 5
+"""Degrees of freedom of what runs differ by, which is known from few numbers."""
+
+_STATE_NS, _DRIFT = 10_000_000_000, 5
+"""For how long a machine stays about as busy as it is, and how many times the variance of their steps short recordings
+differ by because each knows one such state only."""
+
+_LEAST_SIGMA, _FEWEST_NAMES = 0.005, 3
+_TO_SIGMA = 1.4826
+"""From the median distance of normally distributed values to their standard deviation."""
+
+_MOST_LOG = 20.0
+
+
+@dataclass(frozen=True)
+class Change:
+    """One thing, measured in two runs. A value below ``least`` counts as that."""
+
+    key: SeriesKey
+    before: Estimate
+    after: Estimate
+    least: float
+
+    @property
+    def log(self) -> float:
+        """The logarithm of how many times as much it is after as before."""
+        return math.log(self._scale(self.after) / self._scale(self.before))
+
+    @property
+    def errors(self) -> list[tuple[float, int]]:
+        """The variance of ``log`` that comes from each run's steps, with its degrees of freedom."""
+        sides = (self.before, self.after)
+        return [((side.error / self._scale(side)) ** 2, side.freedom) for side in sides]
+
+    def _scale(self, side: Estimate) -> float:
+        return max(side.value, self.least)
+
+
+@dataclass(frozen=True)
+class Chance:
+    """How far two runs of one program differ by chance: ``shift``, by how much all operators do alike, ``sigma_beside``
+    how far they differ from that, and ``sigma`` from no change at all. All are logarithms."""
+
+    shift: float = 0.0
+    sigma_beside: float = _LEAST_SIGMA
+    sigma: float = _LEAST_SIGMA
+
+
+def chance(changes: Sequence[Change]) -> Chance:
+    """What the operators and kernels among these changes tell: most of them are what they were before.
+
+    All shapes of a name count as one.
+    """
+    by_name: defaultdict[tuple[str, str], list[Change]] = defaultdict(list)
+    for change in changes:
+        if change.key.is_call:
+            by_name[change.key.kind, change.key.name].append(change)
+    if len(by_name) < _FEWEST_NAMES:
+        return Chance()
+    logs = [median(change.log for change in of_name) for of_name in by_name.values()]
+    errors = [median(sum(error for error, _ in change.errors) for change in of_name) for of_name in by_name.values()]
+    shift, error = median(logs), median(errors)
+    return Chance(abs(shift), _sigma([log - shift for log in logs], error), _sigma(logs, error))
+
+
+def _sigma(logs: Sequence[float], error: float) -> float:
+    """The standard deviation of logarithms around zero, less what the steps' own error makes of it."""
+    variance = (_TO_SIGMA * median(map(abs, logs))) ** 2 - error
+    return math.sqrt(max(variance, _LEAST_SIGMA**2))
+
+
+@dataclass(frozen=True)
+class Intervals:
+    """Makes the intervals of all changes together. ``span_ns`` is how long the shorter run was recorded."""
+
+    num_rows: int
+    span_ns: float
+    host: Chance
+    device: Chance
+
+    def half_width(self, change: Change, times_longer: float = 1.0) -> float:
+        """How far the true logarithm may be from the change's; after ``times_longer``, if both runs were longer."""
+        by_chance = Chance() if change.key.kind == "memory" else self.device if change.key.is_of_device else self.host
+        sigma = by_chance.sigma_beside if change.key.is_call else by_chance.sigma
+        states = max(1.0, self.span_ns * times_longer / _STATE_NS)
+        times = (1 + _DRIFT / states) / times_longer
+        parts = [(error * times, freedom) for error, freedom in change.errors] + [(sigma**2, _FREEDOM)]
+        variance = sum(variance for variance, _ in parts)
+        quantile = student_quantile((1 - _CONFIDENCE) / 2 / self.num_rows, joint_freedom(*parts))
+        return min(_MOST_LOG, quantile * math.sqrt(variance) + (by_chance.shift if change.key.is_call else 0.0))

@@ -1,0 +1,236 @@
+"""analysis: `kinetoscope.compare`, what got slower or larger between two runs, and what only differs by chance."""
+
+import math
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import replace
+from functools import partial
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+from kinetoscope.analysis.analyze import RunReport, analyze
+from kinetoscope.analysis.change import Change, Intervals, chance
+from kinetoscope.analysis.comparison import Comparison, ComparisonRow
+from kinetoscope.analysis.estimate import Estimate, estimate
+from kinetoscope.analysis.series import MEAN_STEP, PEAK, STEP, SeriesKey, span_ns, step_series, without
+from kinetoscope.table.trace import Trace, TraceSet
+
+if TYPE_CHECKING:
+    from kinetoscope.table.load import PathLike
+
+FEWEST_STEPS = 8
+_LEAST_SHARE = 0.005
+"""What takes less of a step in both runs is not compared."""
+
+_NOTHING = 0.001
+"""What takes less of a step counts as this part of it, so that nothing is infinitely slower."""
+
+_MOST_DOUBLINGS = 10
+_KINDS = {"operator": 0, "operator on device": 0, "kernel": 1, "phase": 2, "memory": 3, "step": 4}
+_STATES = {"slower": 1, "faster": 1, "new": 1, "gone": 1, "unsure": 2, "same": 2}
+
+_Series = Mapping[SeriesKey, list[float]]
+
+
+def compare(
+    before: "RunReport | PathLike | Iterable[PathLike] | Iterable[Trace] | Trace | TraceSet",
+    after: "RunReport | PathLike | Iterable[PathLike] | Iterable[Trace] | Trace | TraceSet",
+    *,
+    threshold: float = 0.05,
+    step: str | None = None,
+    ranks: Iterable[int] | None = None,
+    executor: Executor | None = None,
+    cache: bool = True,
+) -> Comparison:
+    """Says what got slower or larger from one run to another.
+
+    ``before`` and ``after`` are what `kinetoscope.analyze` takes, as are the other arguments, or what it returned.
+    What differs by less than ``threshold`` for sure is the ``same``. If the ranks of two runs differ, those that both
+    have are compared.
+
+        comparison = kinetoscope.compare("runs/before", "runs/after")
+        print(comparison.step.change, comparison.worse)
+    """
+    sources = [_kept(source) for source in (before, after)]
+    wanted = None if ranks is None else frozenset(ranks)
+    analyze_ranks = partial(_report_on, step=step, executor=executor, cache=cache)
+    reports = [analyze_ranks(source, ranks=wanted) for source in sources]
+    shared = frozenset(reports[0].run["ranks"]) & frozenset(reports[1].run["ranks"])
+    notes = _notes_on_ranks(reports, shared)
+    if notes and shared:
+        reports = [analyze_ranks(source, ranks=shared) for source in sources]
+    return compare_reports(*reports, threshold=threshold, notes=notes)
+
+
+def _kept(source: Any) -> Any:
+    """The source, to be read twice."""
+    return source if isinstance(source, (RunReport, str, os.PathLike, Trace)) else list(source)
+
+
+def _report_on(source: Any, **arguments: Any) -> RunReport:
+    return source if isinstance(source, RunReport) else analyze(source, **arguments)
+
+
+def compare_reports(
+    before: RunReport, after: RunReport, *, threshold: float = 0.05, notes: Sequence[str] = ()
+) -> Comparison:
+    """What differs between two runs, of their reports."""
+    notes = [*notes, *_notes_on_steps(before, after)]
+    rows, more_steps = [], None
+    if before.steps and after.steps:
+        runs = _Runs(*_alike(step_series(before), step_series(after)), min(map(span_ns, (before, after))), threshold)
+        rows, more_steps = runs.rows(), runs.more_steps()
+        notes += _notes_on_operators(rows)
+    return Comparison(
+        before=before.run, after=after.run, threshold=threshold, rows=rows, more_steps=more_steps, notes=notes
+    )
+
+
+def _alike(before: _Series, after: _Series) -> tuple[_Series, _Series]:
+    """Without shapes and modules, if only one of the runs recorded them."""
+    for field in ("shapes", "module"):
+        sides = (before, after)
+        recorded = [any(getattr(key, field) is not None for key in side) for side in sides]
+        if recorded[0] != recorded[1]:
+            before, after = (without(side, field) for side in sides)
+    return before, after
+
+
+class _Runs:
+    """What two runs measured, step after step."""
+
+    def __init__(self, before: _Series, after: _Series, span_ns: int, threshold: float) -> None:
+        self._before, self._after, self._threshold = before, after, threshold
+        self._step_ns = min(fmean(before[STEP]), fmean(after[STEP]))
+        keys = [key for key in dict.fromkeys([*before, *after]) if self._matters(key)]
+        self._changes = {key: self._change(key) for key in keys if self._is_long_enough(key)}
+        self._others = [key for key in keys if key not in self._changes]
+        of_host = [change for key, change in self._changes.items() if not key.is_of_device]
+        of_device = [change for key, change in self._changes.items() if key.is_of_device]
+        self._intervals = Intervals(max(1, len(self._changes)), span_ns, chance(of_host), chance(of_device))
+
+    def rows(self) -> list[ComparisonRow]:
+        """A row for each thing, what got worse first."""
+        rows = [self._compared(change) for change in self._changes.values()]
+        rows += [self._uncompared(key) for key in self._others]
+        return sorted(rows, key=self._place)
+
+    def more_steps(self) -> int | None:
+        """About how many more steps would tell whether the step changed, if it is unsure and they would."""
+        change, num_steps = self._changes.get(STEP), min(len(side[STEP]) for side in (self._before, self._after))
+        if change is None:
+            return FEWEST_STEPS - num_steps
+        for exponent in range(_MOST_DOUBLINGS * 4):
+            times_longer = 2 ** (exponent / 4)
+            half = self._intervals.half_width(change, times_longer)
+            if _verdict(change.log, half, self._threshold) != "unsure":
+                return math.ceil(num_steps * (times_longer - 1)) or None
+        return None
+
+    def _matters(self, key: SeriesKey) -> bool:
+        """Whether it takes long enough in one of the runs. What an operator took on the device is not known if that was
+        little, and then it is not new in the other run."""
+        sides = [side for side in (self._before, self._after) if key in side]
+        is_known = len(sides) == 2 or key.kind != "operator on device"
+        is_known |= any(replace(key, kind="operator") not in side for side in (self._before, self._after))
+        is_long = max(fmean(side[key]) for side in sides) >= _LEAST_SHARE * self._step_ns
+        return key.kind in ("step", "memory") or (is_known and is_long)
+
+    def _is_long_enough(self, key: SeriesKey) -> bool:
+        return all(len(side.get(key, ())) >= FEWEST_STEPS for side in (self._before, self._after))
+
+    def _change(self, key: SeriesKey) -> Change:
+        estimates = [_estimate(key, side[key]) for side in (self._before, self._after)]
+        return Change(key, *estimates, least=1.0 if key == PEAK else _NOTHING * self._step_ns)
+
+    def _compared(self, change: Change) -> ComparisonRow:
+        log, half = change.log, self._intervals.half_width(change)
+        return _row(
+            change.key,
+            before=change.before.value,
+            after=change.after.value,
+            change=math.expm1(log),
+            interval=(math.expm1(log - half), math.expm1(log + half)),
+            verdict=_verdict(log, half, self._threshold),
+        )
+
+    def _uncompared(self, key: SeriesKey) -> ComparisonRow:
+        """What one run does not have, or has in too few steps for an interval."""
+        before, after = (_typical(key, side[key]) if key in side else None for side in (self._before, self._after))
+        verdict = "new" if before is None else "gone" if after is None else "unsure"
+        change = after / before - 1 if before and after is not None else None
+        return _row(key, before=before, after=after, change=change, interval=None, verdict=verdict)
+
+    def _place(self, row: ComparisonRow) -> tuple[int, int, float, str, str]:
+        """What got worse comes first, and of it what may be the cause; of what is the same, the whole comes first."""
+        state = 0 if row.is_worse_by(self._threshold) else _STATES[row.verdict]
+        size = abs(row.difference) if state < 2 else max(row.before or 0, row.after or 0)
+        kind = _KINDS[row.kind]
+        return state, kind if state < 2 else -kind, -size, row.name, row.shapes or ""
+
+
+def _row(key: SeriesKey, **values: Any) -> ComparisonRow:
+    unit = "bytes" if key.kind == "memory" else "ns"
+    return ComparisonRow(kind=key.kind, name=key.name, shapes=key.shapes, module=key.module, unit=unit, **values)
+
+
+def _estimate(key: SeriesKey, values: Sequence[float]) -> Estimate:
+    typical = estimate(values, is_mean=key in (MEAN_STEP, PEAK))
+    return replace(typical, value=max(values)) if key == PEAK else typical
+
+
+def _typical(key: SeriesKey, values: Sequence[float]) -> float:
+    return max(values) if key == PEAK else fmean(values)
+
+
+def _verdict(log: float, half: float, threshold: float) -> str:
+    if log - half > 0:
+        return "slower"
+    if log + half < 0:
+        return "faster"
+    is_within = -math.log1p(threshold) <= log - half and log + half <= math.log1p(threshold)
+    return "same" if is_within else "unsure"
+
+
+def _notes_on_ranks(reports: Sequence[RunReport], shared: frozenset[int]) -> list[str]:
+    ranks = [report.run["ranks"] for report in reports]
+    if ranks[0] == ranks[1]:
+        return []
+    said = f"Before has {_named(ranks[0])}, after {_named(ranks[1])}"
+    if not shared:
+        return [f"{said}: none is in both, so that their average ranks are compared."]
+    return [f"{said}: {_named(sorted(shared))} of both are compared."]
+
+
+def _named(ranks: Sequence[int]) -> str:
+    shown = ", ".join(map(str, ranks[:8])) + (", ..." if len(ranks) > 8 else "")
+    return f"rank {shown}" if len(ranks) == 1 else f"ranks {shown}" if ranks else "no rank"
+
+
+def _notes_on_steps(before: RunReport, after: RunReport) -> list[str]:
+    notes = []
+    for when, report in (("Before", before), ("After", after)):
+        num_steps = report.run["num_steps"]
+        if not num_steps:
+            notes.append(
+                f"{when}: no step was recorded, so nothing can be compared. If the steps have a name of their own, "
+                "pass it with --step."
+            )
+        elif num_steps < FEWEST_STEPS:
+            notes.append(
+                f"{when}: {num_steps} of the {FEWEST_STEPS} steps that an interval needs. Record more, with "
+                "schedule=kinetoscope.cyclic_schedule(skip_first=1, warmup=1, active=10)."
+            )
+    sizes = [report.run["world_size"] for report in (before, after)]
+    if None not in sizes and sizes[0] != sizes[1]:
+        notes.append(f"Before had {sizes[0]} ranks in all, after {sizes[1]}.")
+    return notes
+
+
+def _notes_on_operators(rows: Sequence[ComparisonRow]) -> list[str]:
+    calls = [row for row in rows if row.kind in ("operator", "kernel")]
+    in_one = sum(row.verdict in ("new", "gone") for row in calls)
+    if in_one <= len(calls) / 2:
+        return []
+    return [f"{in_one} of {len(calls)} operators and kernels are in one run only: these may be different programs."]

@@ -1,0 +1,88 @@
+"""analysis: what `kinetoscope.compare` finds: what got slower or larger between two runs, and by how much."""
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from kinetoscope.table.events import import_polars
+
+if TYPE_CHECKING:
+    import polars as pl
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComparisonRow:
+    """One thing that was measured in two runs, or in one of them. Times are of one step, on the average rank.
+
+    ``kind`` is ``step``, ``phase``, ``operator`` (time of its own on the host), ``operator on device`` (what it
+    launched itself), ``kernel`` or ``memory``; ``unit`` is ``ns`` or ``bytes``. ``change`` is a part of ``before``, as
+    are the ends of ``interval``: with 95 % probability all rows' true changes are within theirs. ``verdict`` is
+    ``slower`` or ``faster`` (of memory: larger or smaller), ``same``, ``unsure``, ``new`` or ``gone``.
+    """
+
+    kind: str
+    name: str
+    shapes: str | None = None
+    module: str | None = None
+    before: float | None
+    after: float | None
+    unit: str
+    change: float | None = None
+    interval: tuple[float, float] | None = None
+    verdict: str
+
+    @property
+    def difference(self) -> float:
+        """How much more it is after than before."""
+        return (self.after or 0) - (self.before or 0)
+
+    def is_worse_by(self, threshold: float) -> bool:
+        """Whether it got slower or larger by more than ``threshold``, and not by chance."""
+        return self.verdict == "slower" and self.change is not None and self.change > threshold
+
+    def to_dict(self) -> dict[str, Any]:
+        """The row as plain data."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """What differs between two runs. ``rows`` begin with what got worse by more than ``threshold``.
+
+    ``before`` and ``after`` are the runs, as in `RunReport`. Where the step is ``unsure``, ``more_steps`` says about
+    how many more of each run would tell, None if more steps would not. ``notes`` are sentences on what could not be
+    compared, or only in part.
+    """
+
+    before: dict[str, Any]
+    after: dict[str, Any]
+    threshold: float
+    rows: list[ComparisonRow]
+    more_steps: int | None
+    notes: list[str]
+
+    @property
+    def step(self) -> ComparisonRow | None:
+        """The row of the typical step; None if one of the runs has no step."""
+        return next((row for row in self.rows if row.kind == "step" and row.name == "step"), None)
+
+    @property
+    def worse(self) -> list[ComparisonRow]:
+        """What got slower or larger by more than the threshold."""
+        return [row for row in self.rows if row.is_worse_by(self.threshold)]
+
+    @property
+    def frame(self) -> "pl.DataFrame":
+        """The rows as a table."""
+        return import_polars().DataFrame([row.to_dict() for row in self.rows], infer_schema_length=None)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The comparison as plain data."""
+        return {"schema": SCHEMA, **asdict(self)}
+
+    def to_json(self) -> str:
+        """The comparison as JSON: what ``kinetoscope diff A B --json`` prints."""
+        return msgspec.json.encode(self.to_dict()).decode()

@@ -1,0 +1,83 @@
+"""analysis: the typical value of what was measured step after step, and how far it can be trusted."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import pairwise
+from statistics import fmean, stdev
+
+_TRIMMED = 0.2
+"""The part of the steps that is left out at each end: a busy machine makes some steps much longer than others."""
+
+_RARE = 0.8
+"""What happens in fewer of the steps has no typical value but zero: its mean counts."""
+
+_NUM_BLOCKS = 8
+_MOST_FREEDOM = 200
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A typical ``value``; ``error``, its standard error, and the degrees of ``freedom`` of that."""
+
+    value: float
+    error: float
+    freedom: int
+
+
+def estimate(values: Sequence[float], *, is_mean: bool = False) -> Estimate:
+    """The typical value of at least two steps: their trimmed mean, or their mean for what is rare or if ``is_mean``.
+
+    Steps that follow each other are alike, so the error is worked out from the means of eight blocks of them. Where
+    values are trimmed, these are means of the values with both ends drawn in (Tukey and McLaughlin, 1963).
+    """
+    is_rare = sum(value > 0 for value in values) < _RARE * len(values)
+    num_trimmed = 0 if is_mean or is_rare else int(_TRIMMED * len(values))
+    ordered = sorted(values)
+    kept = ordered[num_trimmed : len(values) - num_trimmed]
+    drawn_in = [min(max(value, kept[0]), kept[-1]) for value in values]
+    blocks = _block_means(drawn_in)
+    error = stdev(blocks) / math.sqrt(len(blocks)) * len(values) / len(kept)
+    return Estimate(fmean(kept), error, len(blocks) - 1)
+
+
+def _block_means(values: Sequence[float]) -> list[float]:
+    num_blocks = min(_NUM_BLOCKS, len(values))
+    edges = [len(values) * place // num_blocks for place in range(num_blocks + 1)]
+    return [fmean(values[begin:end]) for begin, end in pairwise(edges)]
+
+
+def joint_freedom(*variances: tuple[float, float]) -> int:
+    """The degrees of freedom of a sum of variances, each with its own (Welch and Satterthwaite), rounded down."""
+    whole = sum(variance for variance, _ in variances)
+    parts = sum(variance**2 / freedom for variance, freedom in variances)
+    return max(1, min(_MOST_FREEDOM, int(whole**2 / parts))) if parts else _MOST_FREEDOM
+
+
+@cache
+def student_quantile(tail: float, freedom: int) -> float:
+    """What Student's t with so many degrees of freedom exceeds with the probability ``tail``.
+
+    By halving: for whole degrees of freedom the probability is a finite sum (Abramowitz and Stegun, 26.7.3 and 26.7.4).
+    """
+    low, high = 0.0, math.pi / 2
+    for _ in range(50):
+        angle = (low + high) / 2
+        if _probability_within(angle, freedom) < 1 - 2 * tail:
+            low = angle
+        else:
+            high = angle
+    return math.tan(low) * math.sqrt(freedom)
+
+
+def _probability_within(angle: float, freedom: int) -> float:
+    """The probability that t is between minus and plus ``tan(angle) * sqrt(freedom)``."""
+    is_odd = freedom % 2
+    term, total = math.cos(angle) ** is_odd, 0.0
+    for power in range(is_odd, freedom - 1, 2):
+        if power > 1:
+            term *= (power - 1) / power * math.cos(angle) ** 2
+        total += term
+    inner = math.sin(angle) * total
+    return 2 / math.pi * (angle + inner) if is_odd else inner

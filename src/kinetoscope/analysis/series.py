@@ -1,0 +1,126 @@
+"""analysis: what a run measured step after step, as one series of numbers for each thing that can be compared."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from statistics import fmean
+
+from kinetoscope.analysis.analyze import RunReport
+from kinetoscope.analysis.steps import StepRow
+
+PHASES = (
+    "between",
+    "evaluation",
+    "data_wait",
+    "forward",
+    "backward",
+    "optimizer",
+    "sync",
+    "gc",
+    "python",
+    "communication_wait",
+    "device_busy",
+    "device_compute",
+    "device_communication",
+    "device_exposed_communication",
+    "device_idle",
+)
+
+
+@dataclass(frozen=True)
+class SeriesKey:
+    """What was measured: ``kind`` is ``step``, ``phase``, ``memory`` or one of `StepTimes`."""
+
+    kind: str
+    name: str
+    shapes: str | None = None
+    module: str | None = None
+
+    @property
+    def is_of_device(self) -> bool:
+        """Whether a device was timed, and not the host."""
+        return self.kind in ("operator on device", "kernel") or self.name.startswith("device_")
+
+    @property
+    def is_call(self) -> bool:
+        """Whether it is an operator or a kernel."""
+        return self.kind in ("operator", "operator on device", "kernel")
+
+
+STEP, MEAN_STEP, PEAK = SeriesKey("step", "step"), SeriesKey("step", "mean step"), SeriesKey("memory", "peak memory")
+
+
+def step_series(report: RunReport) -> dict[SeriesKey, list[float]]:
+    """The value in each step, on the average rank: nanoseconds, and bytes of memory on the rank with the most.
+
+    A step lasts until the next one begins, without the evaluation between them.
+    """
+    series = {SeriesKey("phase", name): _on_average(report, f"{name}_ns") for name in PHASES}
+    series[STEP] = series[MEAN_STEP] = _step_times(report.steps)
+    peaks: defaultdict[int, int] = defaultdict(int)
+    for row in report.steps:
+        peaks[row.step] = max(peaks[row.step], row.peak_memory_bytes or 0)
+    series[PEAK] = [float(peak) for _, peak in sorted(peaks.items())]
+    return {key: values for key, values in series.items() if any(values)} | _calls(report)
+
+
+def span_ns(report: RunReport) -> int:
+    """From the begin of the first step to the end of the last."""
+    return max(row.begin_ns + row.duration_ns for row in report.steps) - min(row.begin_ns for row in report.steps)
+
+
+def without(series: Mapping[SeriesKey, list[float]], field: str) -> dict[SeriesKey, list[float]]:
+    """The series with calls of all ``shapes``, or in every ``module``, added up."""
+    sums: dict[SeriesKey, list[float]] = {}
+    for key, values in series.items():
+        kept = replace(key, **{field: None})
+        sums[kept] = [sum(pair) for pair in zip(sums[kept], values, strict=True)] if kept in sums else values
+    return sums
+
+
+def _step_times(steps: Iterable[StepRow]) -> list[float]:
+    by_rank: defaultdict[int | None, list[StepRow]] = defaultdict(list)
+    for row in steps:
+        by_rank[row.rank].append(row)
+    times: defaultdict[int, list[int]] = defaultdict(list)
+    for rows in by_rank.values():
+        for row, following in pairwise(sorted(rows, key=lambda row: row.begin_ns)):
+            if row.between_ns is not None:
+                times[row.step].append(following.begin_ns - row.begin_ns - (row.evaluation_ns or 0))
+    if not times:  # single steps were recorded
+        for row in steps:
+            times[row.step].append(row.duration_ns)
+    return _means(times)
+
+
+def _on_average(report: RunReport, field: str) -> list[float]:
+    values: defaultdict[int, list[int]] = defaultdict(list)
+    for row in report.steps:
+        if (value := getattr(row, field)) is not None:
+            values[row.step].append(value)
+    return _means(values)
+
+
+def _means(values: Mapping[int, list[int]]) -> list[float]:
+    return [fmean(of_step) for _, of_step in sorted(values.items())]
+
+
+def _calls(report: RunReport) -> dict[SeriesKey, list[float]]:
+    """Operators and kernels, in the steps that torch recorded. What is too small to be known by step is the same in
+    all, so that it is not new in another run that has more of it."""
+    recorded = {row.step for row in report.steps if row.python_ns is not None}
+    steps = sorted({row.step for row in report.steps})
+    places = [place for place, step in enumerate(steps) if step in recorded or not recorded]
+    share = 1 / (len(steps) * max(1, len(report.run["ranks"])))
+    small = [SeriesKey("operator", row.name, row.shapes) for row in report.operators]
+    means = dict(zip(small, (row.self_ns * share for row in report.operators), strict=True))
+    means |= {SeriesKey("kernel", row.name): row.total_ns * share for row in report.kernels}
+    known = {
+        SeriesKey(row.kind, row.name, row.shapes, row.module): [float(row.times_ns[place]) for place in places]
+        for row in report.by_step
+    }
+    there = {(key.kind, key.name, key.shapes) for key in known}
+    return known | {
+        key: [mean] * len(places) for key, mean in means.items() if (key.kind, key.name, key.shapes) not in there
+    }

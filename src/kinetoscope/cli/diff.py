@@ -1,0 +1,72 @@
+"""cli: ``kinetoscope diff``, which says what got slower or larger from one run to another."""
+
+import argparse
+import math
+
+from kinetoscope.analysis.compare import compare
+from kinetoscope.analysis.comparison import Comparison
+from kinetoscope.cli.paths import load_all
+from kinetoscope.cli.summary import add_selection
+
+_EXAMPLES = """\
+examples:
+  kinetoscope diff runs/main runs/mine
+      what got slower or faster, and what only differs by chance; what changed comes first
+  kinetoscope diff runs/main runs/mine --fail-over 2% || exit 1
+      in a script: stops if anything got slower or larger by more than 2 %
+  kinetoscope diff 'old/rank*.json.gz' 'new/rank*.json.gz' --step train_step --ranks 0 --json
+      rank 0 of any profiler's traces, as JSON for programs
+
+The exit code is 1 if something got slower or larger by more than --fail-over, and not by chance; else 3 if it cannot
+be told whether the step changed; else 0; 2 for wrong usage.
+"""
+_WORSE, _UNSURE = 1, 3
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of ``diff``."""
+    parser.epilog = _EXAMPLES
+    parser.add_argument("before", metavar="BEFORE", help="the folder of a run, a trace file, a glob or a URL")
+    parser.add_argument("after", metavar="AFTER", help="the same, of the run to compare with it")
+    parser.add_argument(
+        "--fail-over",
+        metavar="PART",
+        type=_part,
+        default=0.05,
+        help="the change to fail at, as in 5%% or 0.05 (default: 5%%)",
+    )
+    parser.add_argument("--json", action="store_true", help="all rows, as one JSON object")
+    add_selection(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Prints the comparison; returns the exit code."""
+    before, after = (load_all([name], cache=not arguments.no_cache) for name in (arguments.before, arguments.after))
+    comparison = compare(before, after, threshold=arguments.fail_over, step=arguments.step, ranks=arguments.ranks)
+    if arguments.json:
+        print(comparison.to_json())
+    else:
+        from rich.console import Console
+
+        from kinetoscope.report.comparison import render_comparison
+
+        Console(highlight=False).print(render_comparison(comparison))
+    return _exit_code(comparison)
+
+
+def _exit_code(comparison: Comparison) -> int:
+    if comparison.worse:
+        return _WORSE
+    return _UNSURE if comparison.step is None or comparison.step.verdict == "unsure" else 0
+
+
+def _part(text: str) -> float:
+    """A part of something, written as a percentage or as a number below 1."""
+    number = text.strip().removesuffix("%")
+    try:
+        part = float(number) / 100 if number != text.strip() else float(number)
+    except ValueError:
+        part = math.nan
+    if not 0 <= part < (math.inf if "%" in text else 1):
+        raise argparse.ArgumentTypeError(f"cannot read the change {text!r}; write it as 5% or 0.05")
+    return part

@@ -1,0 +1,124 @@
+"""report: what got slower or larger between two runs, on a screen. Names from traces are plain text there."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from kinetoscope.analysis.comparison import Comparison, ComparisonRow
+from kinetoscope.training.wording import counted, printable
+
+_MOST_CHANGED, _MOST_ROWS = 30, 16
+_LONGEST_NAME = 100
+_KINDS = {"operator on device": "on device"}
+_NUMBERS = ("before", "after", "change", "between, %")
+_COLUMNS = ("kind", "name", *_NUMBERS, "verdict")
+_LARGER = {"slower": "larger", "faster": "smaller"}
+_STYLES = {"slower": "red", "faster": "green", "new": "yellow", "gone": "yellow"}
+
+
+def render_comparison(comparison: Comparison) -> RenderableType:
+    """What changed, what changed first; then what did not."""
+    parts: list[RenderableType] = [
+        Text(f"before: {_about(comparison.before)}"),
+        Text(f"after:  {_about(comparison.after)}"),
+        *(Text(f"  {printable(note)}") for note in comparison.notes),
+    ]
+    if comparison.rows:
+        parts += ["", *map(Text, _said(comparison)), "", _table(comparison)]
+    return Group(*parts)
+
+
+def _about(run: dict[str, Any]) -> str:
+    name = printable(run["name"] or "run")
+    return f"{name}, {counted(len(run['ranks']) or 1, 'rank')}, {counted(run['num_steps'], 'step')}"
+
+
+def _said(comparison: Comparison) -> Iterable[str]:
+    step, percent = comparison.step, _plain_percent(comparison.threshold)
+    if step is not None:
+        times = f"{_in_unit(step.before)} ms before, {_in_unit(step.after)} ms after{_range(step)}"
+        yield f"{_step_said(step, percent)}: {times}."
+        if step.verdict == "unsure":
+            yield _how_to_tell(comparison.more_steps)
+    num_worse = len(comparison.worse)
+    what = f"{num_worse} of {counted(len(comparison.rows), 'row')}" if num_worse else "Nothing"
+    yield f"{what} got slower or larger by more than {percent}."
+
+
+def _step_said(step: ComparisonRow, percent: str) -> str:
+    return {
+        "slower": "The step got slower",
+        "faster": "The step got faster",
+        "same": f"The step is the same, within {percent}",
+    }.get(step.verdict, "Cannot tell whether the step changed")
+
+
+def _range(row: ComparisonRow) -> str:
+    if row.interval is None:
+        return ""
+    low, high = row.interval
+    return f", {_percent(row.change)} (between {_percent(low)} and {_percent(high)})"
+
+
+def _how_to_tell(more_steps: int | None) -> str:
+    if more_steps is not None:
+        return f"About {counted(more_steps, 'more step')} of each run would tell."
+    return (
+        "More steps would not tell: what did not change differs as much between these recordings. Record both again, "
+        "one right after the other, on a machine that does nothing else."
+    )
+
+
+def _table(comparison: Comparison) -> Table:
+    shown = _shown(comparison.rows)
+    table = Table(box=None, pad_edge=False, caption_justify="left")
+    for name in _COLUMNS:  # the names become shorter where the screen is narrow
+        table.add_column(name, justify="right" if name in _NUMBERS else "left", no_wrap=name != "name")
+    for row in shown:
+        cells = [Text(cell, no_wrap=True, overflow="ellipsis") for cell in _cells(row)]
+        table.add_row(*cells, style=_STYLES.get(row.verdict, ""))
+    num_left = len(comparison.rows) - len(shown)
+    left = f"; {counted(num_left, 'more row')}: --json has all" if num_left else ""
+    table.caption = f"times in ms, memory in MB{left}"
+    return table
+
+
+def _shown(rows: Sequence[ComparisonRow]) -> list[ComparisonRow]:
+    changed = [row for row in rows if row.verdict in _STYLES][:_MOST_CHANGED]
+    others = [row for row in rows if row.verdict not in _STYLES]
+    return changed + others[: max(_MOST_ROWS - len(changed), _MOST_ROWS // 2)]
+
+
+def _cells(row: ComparisonRow) -> list[str]:
+    is_memory = row.unit == "bytes"
+    low, high = row.interval or (None, None)
+    between = f"{_percent(low, '')} {_percent(high, '')}" if row.interval else ""
+    verdict = _LARGER.get(row.verdict, row.verdict) if is_memory else row.verdict
+    values = [_in_unit(row.before), _in_unit(row.after), _percent(row.change), between]
+    return [_KINDS.get(row.kind, row.kind), _name(row), *values, verdict]
+
+
+def _name(row: ComparisonRow) -> str:
+    where = " ".join(
+        part for part in (row.name.replace("_", " ") if row.kind == "phase" else row.name, row.shapes) if part
+    )
+    text = f"{where} in {row.module}" if row.module else where
+    return printable(text if len(text) <= _LONGEST_NAME else f"{text[: _LONGEST_NAME - 3]}...")
+
+
+def _in_unit(value: float | None) -> str:
+    """Nanoseconds as milliseconds, bytes as megabytes."""
+    return "" if value is None else f"{value / 1e6:,.3f}" if value < 1e6 else f"{value / 1e6:,.2f}"
+
+
+def _percent(part: float | None, sign: str = "%") -> str:
+    if part is None:
+        return ""
+    return f"{part:+,.0%}".rstrip("%") + sign if abs(part) >= 1 else f"{part * 100:+.1f}{sign}"
+
+
+def _plain_percent(part: float) -> str:
+    return f"{part * 100:g}%"

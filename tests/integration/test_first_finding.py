@@ -1,0 +1,137 @@
+"""The line at the end of a run has the first finding. What looks for it never outlives the run. Real processes."""
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from kinetoscope.handlers.first_finding import FirstFinding
+from kinetoscope.writing.side_process import SideProcess
+from prepared_python import start_prepared
+
+LONGEST_WAIT_S = 100
+HANGS = """
+import os, sys, time
+if "--first" in sys.orig_argv:
+    with open(os.environ["STARTED"] + ".part", "w") as file:
+        file.write(str(os.getpid()))
+    os.rename(os.environ["STARTED"] + ".part", os.environ["STARTED"])
+    time.sleep(600)
+"""
+TRAINING = """
+import logging, os, signal, sys
+import kinetoscope
+logging.basicConfig(level=logging.INFO, format="%(message)s")
+{before}
+with kinetoscope.profile("run", torch=False, system=False{settings}) as profiler:
+    for batch in profiler.batches(range(6)):
+        {in_batch}
+"""
+LINE = (
+    "Kinetoscope: 1 window recorded in 6 batches, saved to run/traces/merged_trace.json. "
+    "Open it in https://ui.perfetto.dev, or run: kinetoscope summary run"
+)
+
+
+class Training:
+    """A small run in a process of its own, in which the search for the first finding hangs."""
+
+    def __init__(self, folder, *, before="", settings="", in_batch="pass", **environment):
+        (folder / "site").mkdir()
+        (folder / "site" / "sitecustomize.py").write_text(HANGS)
+        self.started = folder / "started"
+        where = {"PYTHONPATH": str(folder / "site"), "STARTED": str(self.started)}
+        program = "import kinetoscope.handlers.first_finding as search; search.MOST_SECONDS = 600\n"
+        program += TRAINING.format(before=before, settings=settings, in_batch=in_batch)
+        self._running = start_prepared(
+            ("kinetoscope.assemble",), program, folder=folder, environment=os.environ | where | environment
+        )
+        self.pid = self._running.pid
+
+    def wait_for_search(self):
+        until = time.monotonic() + LONGEST_WAIT_S
+        while not self.started.exists():
+            assert time.monotonic() < until
+            assert not self._running.has_ended(), self._running.wait()
+            time.sleep(0.01)
+        return int(self.started.read_text())
+
+    def wait(self):
+        return self._running.wait(LONGEST_WAIT_S)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_or_sigterm_ends_the_search_at_once_and_the_line_names_the_command(number, tmp_path):
+    training = Training(tmp_path)
+    search = training.wait_for_search()
+    os.kill(training.pid, number)
+    done = training.wait()
+    assert not Path(f"/proc/{search}").exists()
+    assert done.returncode == -number, done.stderr
+    assert LINE in done.stderr
+
+
+def test_a_second_ctrl_c_ends_the_search_after_the_first_one_has_ended_the_loop(tmp_path):
+    training = Training(tmp_path, in_batch="batch == 5 and os.kill(os.getpid(), signal.SIGINT)")
+    search = training.wait_for_search()
+    os.kill(training.pid, signal.SIGINT)
+    done = training.wait()
+    assert not Path(f"/proc/{search}").exists()
+    assert done.returncode == -signal.SIGINT, done.stderr
+    assert LINE in done.stderr
+    assert list((tmp_path / "run").glob("live/*")) == []
+
+
+def test_after_sigterm_in_the_loop_nothing_is_searched(tmp_path):
+    training = Training(tmp_path, in_batch="batch == 5 and os.kill(os.getpid(), signal.SIGTERM)")
+    done = training.wait()
+    assert done.returncode == -signal.SIGTERM
+    assert "Kinetoscope: 1 window recorded" in done.stderr
+    assert not training.started.exists()
+
+
+@pytest.mark.parametrize(
+    ("settings", "environment"),
+    [(", quiet=True", {}), ("", {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"})],
+)
+def test_where_no_line_is_said_nothing_is_searched(settings, environment, tmp_path):
+    training = Training(tmp_path, settings=settings, **environment)
+    done = training.wait()
+    assert done.returncode == 0
+    assert "Kinetoscope:" not in done.stderr
+    assert not training.started.exists()
+
+
+def test_a_search_that_takes_too_long_is_ended(tmp_path, monkeypatch):
+    (tmp_path / "sitecustomize.py").write_text(HANGS)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("STARTED", str(tmp_path / "started"))
+    finding = FirstFinding()
+    assert finding.find(tmp_path, 1.0) == ""
+    assert [child for child in psutil.Process().children() if "--first" in child.cmdline()] == []
+
+
+def test_a_run_that_may_not_close_any_longer_does_not_search(tmp_path):
+    assert FirstFinding().find(tmp_path, 0.0) == ""
+
+
+@pytest.mark.parametrize(("name", "num_bytes"), [("rank0.json", 200_000_001), ("rank0.json.gz", 20_000_001)])
+def test_in_large_traces_nothing_is_searched(name, num_bytes, tmp_path):
+    with (tmp_path / name).open("wb") as file:
+        file.truncate(num_bytes)
+    ends = []
+    search = SideProcess(lambda *end: ends.append(end), keeps_output=True)
+    search.start([sys.executable, "-m", "kinetoscope", "summary", "--first", "--no-cache", str(tmp_path)])
+    assert search.wait(time.monotonic() + LONGEST_WAIT_S)
+    assert (search.output, ends) == ("", [(1, "")])
+
+
+def test_without_polars_nothing_is_searched_and_the_line_names_the_command(tmp_path):
+    training = Training(tmp_path, before="sys.modules['polars'] = None")
+    done = training.wait()
+    assert (done.returncode, done.stderr) == (0, f"{LINE}\n")
+    assert not training.started.exists()

@@ -1,0 +1,261 @@
+"""analysis/compare.py: what two runs differ by, and what only differs by chance."""
+
+import json
+import math
+import os
+import random
+from dataclasses import replace
+
+import pytest
+
+pytest.importorskip("polars")
+
+import kinetoscope
+from kinetoscope.analysis.analyze import RunReport
+from kinetoscope.analysis.by_step import StepTimes
+from kinetoscope.analysis.compare import compare_reports
+from kinetoscope.analysis.steps import StepRow
+from simulated_training import Settings, healthy_settings, simulate
+
+NUM_COMPARISONS = int(os.environ.get("KINETOSCOPE_COMPARISONS", "4"))
+MS = 1_000_000
+
+
+def report(step_ms, *, ranks=(0,), operators=None, shapes=None, peak_bytes=(), num_steps=None, **phases_ms):
+    """A report on steps of these lengths. Operators and phases are a list of milliseconds, or one number."""
+    num_steps = num_steps or len(step_ms)
+    begins = [sum(step_ms[:place]) for place in range(num_steps)]
+    steps = [
+        StepRow(
+            rank=rank,
+            step=step,
+            begin_ns=round(begins[step] * MS),
+            duration_ns=round(step_ms[step] * MS),
+            between_ns=0 if step + 1 < num_steps else None,
+            peak_memory_bytes=peak_bytes[step] if peak_bytes else None,
+            **{f"{name}_ns": round(values[step] * MS) for name, values in phases_ms.items()},
+        )
+        for step in range(num_steps)
+        for rank in ranks
+    ]
+    by_step = [
+        StepTimes(kind="operator", name=name, shapes=shapes, module=None, times_ns=tuple(round(one * MS) for one in ms))
+        for name, ms in (operators or {}).items()
+    ]
+    run = {"name": "made", "world_size": len(ranks), "ranks": list(ranks), "hosts": [], "num_steps": num_steps}
+    empty = {name: [] for name in ("ranks", "collectives", "stragglers", "operators", "kernels", "memory", "findings")}
+    return RunReport(run={**run, "notes": []}, steps=steps, by_step=by_step, **empty)
+
+
+def noisy(draw, typical, num_steps=20, noise=0.01):
+    return [typical * (1 + noise * draw.gauss(0, 1)) for _ in range(num_steps)]
+
+
+def row_of(comparison, name, kind=None):
+    return next(row for row in comparison.rows if row.name == name and kind in (None, row.kind))
+
+
+def verdicts(comparison):
+    return {row.name: row.verdict for row in comparison.rows}
+
+
+# -- simulated runs
+
+
+def simulated(folder, settings):
+    simulate(settings).write(folder)
+    return kinetoscope.analyze(folder, cache=False)
+
+
+@pytest.mark.parametrize("seed", range(NUM_COMPARISONS))
+def test_a_slower_operator_is_named_first_and_another_recording_of_one_program_is_no_change(seed, tmp_path):
+    step_ns = (3_000_000, 30_000_000)[seed % 2]
+    settings = replace(healthy_settings(seed, step_ns), num_steps=10, jitter_ns=2_000)
+    name = ("aten::mm", "aten::addmm")[seed // 2 % 2]
+    now = simulated(tmp_path / "now", settings)
+    again = simulated(tmp_path / "again", replace(settings, seed=seed + 1000))
+    assert compare_reports(again, now).worse == []
+    faster = simulated(tmp_path / "faster", replace(settings, seed=seed + 2000, faster=((name, 1.1),)))
+    slower = compare_reports(faster, now)
+    assert slower.worse[0].name == name
+    assert slower.rows[0] == slower.worse[0]
+    low, high = slower.worse[0].interval
+    assert low < 0.1 < high
+    assert compare_reports(now, faster).worse == []
+
+
+def test_compare_takes_what_analyze_takes(tmp_path):
+    settings = Settings(num_ranks=2, num_steps=8)
+    simulate(settings).write(tmp_path / "before")
+    simulate(replace(settings, seed=1)).write(tmp_path / "after")
+    from_folders = kinetoscope.compare(tmp_path / "before", tmp_path / "after", cache=False)
+    traces = kinetoscope.load(tmp_path / "before", cache=False)
+    report_on_it = kinetoscope.analyze(tmp_path / "after", cache=False)
+    assert kinetoscope.compare(iter(list(traces)), report_on_it) == from_folders
+    assert from_folders.step.before == pytest.approx(from_folders.step.after, rel=0.02)
+
+
+def test_only_ranks_that_both_runs_have_are_compared(tmp_path):
+    settings = Settings(num_ranks=2, num_steps=8)
+    simulate(settings).write(tmp_path / "two")
+    simulate(replace(settings, missing_ranks=(1,))).write(tmp_path / "one")
+    found = kinetoscope.compare(tmp_path / "two", tmp_path / "one", cache=False)
+    assert found.notes == ["Before has ranks 0, 1, after rank 0: rank 0 of both are compared."]
+    assert {row.change for row in found.rows} == {0.0}
+    assert found.before["ranks"] == [0]
+
+
+def test_what_is_recorded_in_one_run_only_is_no_difference(tmp_path):
+    settings = Settings(num_ranks=1, num_steps=8)
+    with_shapes = simulated(tmp_path / "with", settings)
+    without = simulated(tmp_path / "without", replace(settings, has_shapes=False))
+    found = compare_reports(with_shapes, without)
+    assert all(row.shapes is None for row in found.rows)
+    assert max(abs(row.change) for row in found.rows) < 0.001
+
+
+# -- verdicts
+
+
+def test_a_change_that_all_operators_share_may_be_the_machine():
+    draw = random.Random(0)
+    names = [f"aten::op{place}" for place in range(12)]
+    before = report(noisy(draw, 10), operators={name: noisy(draw, 0.8) for name in names})
+    after = report(noisy(draw, 12), operators={name: noisy(draw, 0.96) for name in names})
+    found = compare_reports(before, after)
+    assert found.step.verdict == "unsure"
+    assert found.worse == []
+    assert found.more_steps is None, "more steps do not tell a busy machine from a slow program"
+
+
+def test_a_change_of_one_operator_is_found_beside_others_that_are_as_before():
+    draw = random.Random(0)
+    names = [f"aten::op{place}" for place in range(12)]
+    before = report(noisy(draw, 10), operators={name: noisy(draw, 0.8) for name in names})
+    after = report(noisy(draw, 10.4), operators={name: noisy(draw, 1.2 if name == names[3] else 0.8) for name in names})
+    found = compare_reports(before, after)
+    assert [row.name for row in found.worse] == ["aten::op3"]
+    assert found.worse[0].change == pytest.approx(0.5, abs=0.05)
+
+
+def test_a_small_change_for_sure_is_slower_but_no_failure():
+    draw = random.Random(1)
+    found = compare_reports(report(noisy(draw, 10, 100, 0.001)), report(noisy(draw, 10.3, 100, 0.001)))
+    assert found.step.verdict == "slower"
+    assert found.worse == []
+    assert compare_reports(
+        report(noisy(draw, 10, 100, 0.001)), report(noisy(draw, 10.3, 100, 0.001)), threshold=0.02
+    ).worse
+
+
+def test_an_unsure_step_says_how_many_more_steps_would_tell():
+    draw = random.Random(2)
+    steps = {num: [noisy(draw, mean, num, 0.08) for mean in (1000, 1050)] for num in (20, 400)}
+    found = compare_reports(*map(report, steps[20]))
+    assert found.step.verdict == "unsure"
+    assert 5 < found.more_steps < 400
+    assert compare_reports(*map(report, steps[400])).step.verdict == "slower"
+
+
+def test_an_operator_that_one_run_lacks_is_new_or_gone():
+    draw = random.Random(3)
+    one, other = noisy(draw, 10), noisy(draw, 10)
+    before = report(one, operators={"aten::mm": noisy(draw, 3), "aten::relu": noisy(draw, 1)})
+    after = report(other, operators={"aten::mm": noisy(draw, 3), "aten::gelu": noisy(draw, 2)})
+    found = compare_reports(before, after)
+    assert verdicts(found) | {"aten::relu": "gone", "aten::gelu": "new"} == verdicts(found)
+    assert (row_of(found, "aten::gelu").before, row_of(found, "aten::relu").after) == (None, None)
+
+
+def test_a_phase_that_took_nothing_before_is_slower_and_not_infinitely_so():
+    draw = random.Random(4)
+    before = report(noisy(draw, 10), data_wait=[0.0] * 19 + [0.001])
+    after = report(noisy(draw, 14), data_wait=noisy(draw, 4))
+    found = row_of(compare_reports(before, after), "data_wait")
+    assert found.verdict == "slower"
+    assert math.isfinite(found.change)
+
+
+def test_a_pause_in_every_sixth_step_is_seen_in_the_mean_step():
+    draw = random.Random(5)
+    before, after = noisy(draw, 10, 240, 0.001), noisy(draw, 10, 240, 0.001)
+    after = [step_ms + (6 if place % 6 == 5 else 0) for place, step_ms in enumerate(after)]
+    found = compare_reports(report(before), report(after))
+    assert found.step.verdict == "same"
+    assert [(row.name, row.change) for row in found.worse] == [("mean step", pytest.approx(0.1, abs=0.01))]
+
+
+def test_more_memory_fails_and_less_does_not():
+    draw = random.Random(6)
+    sizes = {gigabytes: [gigabytes * 10**9] * 20 for gigabytes in (4, 5)}
+    before, after = (report(noisy(draw, 10), peak_bytes=sizes[gigabytes]) for gigabytes in (4, 5))
+    assert [(row.kind, row.change, row.unit) for row in compare_reports(before, after).worse] == [
+        ("memory", pytest.approx(0.25), "bytes")
+    ]
+    assert compare_reports(after, before).worse == []
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_busy_machine_makes_nothing_slower(seed):
+    """Steps of which each depends on the last, pauses, and runs of which one is slower in everything by a third."""
+    draw = random.Random(seed)
+    num_wrong = 0
+    for _ in range(60):
+        num_wrong += bool(compare_reports(busy_run(draw), busy_run(draw)).worse)
+    assert num_wrong <= 3
+
+
+def busy_run(draw):
+    speed = math.exp(draw.gauss(0, 0.2))
+    level, levels = 0.0, []
+    for _ in range(40):
+        level = 0.8 * level + draw.gauss(0, 0.1)
+        levels.append(speed * math.exp(level))
+    names = {f"aten::op{place}": 0.5 * math.exp(draw.gauss(0, 0.05)) for place in range(12)}
+    operators = {
+        name: [usual * one * draw.lognormvariate(0, 0.1) + (5 if draw.random() < 0.02 else 0) for one in levels]
+        for name, usual in names.items()
+    }
+    return report([sum(values[step] for values in operators.values()) for step in range(40)], operators=operators)
+
+
+# -- what cannot be compared
+
+
+def test_without_steps_in_one_run_there_is_a_sentence_and_no_row():
+    empty = replace(report([10.0] * 10), steps=[], run={**report([10.0]).run, "num_steps": 0})
+    found = compare_reports(report([10.0] * 10), empty)
+    assert (found.rows, found.step, found.worse) == ([], None, [])
+    assert found.notes[0].startswith("After: no step was recorded, so nothing can be compared.")
+
+
+def test_too_few_steps_have_no_interval_and_a_note_on_how_to_record_more():
+    found = compare_reports(report([10.0] * 5), report([20.0] * 12))
+    assert (found.step.verdict, found.step.interval, found.step.change) == ("unsure", None, 1.0)
+    assert found.worse == []
+    assert found.more_steps == 4
+    assert "Before: 5 of the 8 steps that an interval needs." in found.notes[0]
+
+
+def test_different_programs_are_said_to_be_so():
+    draw = random.Random(7)
+    before = report(noisy(draw, 10), operators={"aten::conv2d": noisy(draw, 8)})
+    after = report(noisy(draw, 10), operators={"aten::mm": noisy(draw, 8)})
+    notes = compare_reports(before, after).notes
+    assert notes == ["2 of 2 operators and kernels are in one run only: these may be different programs."]
+
+
+def test_runs_without_a_rank_in_common_are_compared_on_average():
+    draw = random.Random(8)
+    found = kinetoscope.compare(report(noisy(draw, 10), ranks=(0,)), report(noisy(draw, 10), ranks=(4, 5)))
+    assert "Before has rank 0, after ranks 4, 5: none is in both" in found.notes[0]
+    assert found.step.verdict == "same"
+
+
+def test_a_comparison_is_json_and_a_table():
+    draw = random.Random(9)
+    found = compare_reports(report(noisy(draw, 10)), report(noisy(draw, 10)))
+    plain = json.loads(found.to_json())
+    assert plain["schema"] == 1
+    assert plain["rows"][0]["verdict"] in ("same", "unsure")
+    assert len(found.frame) == len(plain["rows"])

@@ -1,0 +1,83 @@
+"""A process beside training: what it printed, and how it ends."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from kinetoscope.writing.side_process import SideProcess
+
+LONG_S = 60
+
+
+def is_running(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def wait_until_ended(pid):
+    until = time.monotonic() + LONG_S
+    while is_running(pid):
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+def test_what_the_command_printed_is_kept_if_asked_for():
+    ends = []
+    process = SideProcess(lambda *end: ends.append(end), keeps_output=True)
+    process.start([sys.executable, "-c", "import sys; print('found'); print('lost', file=sys.stderr); sys.exit(3)"])
+    assert process.wait(time.monotonic() + LONG_S)
+    assert (process.output, ends) == ("found\n", [(3, "lost")])
+
+
+def test_a_process_that_is_ended_is_gone_and_another_one_can_be_started():
+    ends = []
+    process = SideProcess(lambda *end: ends.append(end))
+    process.end()
+    process.start([sys.executable, "-c", "import time; time.sleep(600)"])
+    pid = process.pid
+    assert is_running(pid)
+    process.end()
+    assert not Path(f"/proc/{pid}").exists(), "it was not waited for"
+    assert (ends, process.pid, process.is_running) == ([], 0, False)
+    process.start([sys.executable, "-c", ""])
+    assert process.wait(time.monotonic() + LONG_S)
+    assert ends == [(0, "")]
+
+
+SIDE = """
+import os, time
+from kinetoscope.writing.side_process import end_when_left
+end_when_left()
+with open("pid.part", "w") as file:
+    file.write(str(os.getpid()))
+os.rename("pid.part", "pid")
+time.sleep(600)
+"""
+TRAINING = f"""
+import sys, time
+from kinetoscope.writing.side_process import SideProcess
+process = SideProcess(print)
+process.start([sys.executable, "-c", {SIDE!r}])
+time.sleep(600)
+"""
+
+
+def test_a_side_process_ends_when_training_is_killed(tmp_path):
+    training = subprocess.Popen([sys.executable, "-c", TRAINING], cwd=tmp_path)
+    until = time.monotonic() + LONG_S
+    while not (tmp_path / "pid").exists():
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    pid = int((tmp_path / "pid").read_text())
+    try:
+        training.send_signal(signal.SIGKILL)
+        training.wait()
+        wait_until_ended(pid)
+    finally:
+        if is_running(pid):
+            os.kill(pid, signal.SIGKILL)
