@@ -129,20 +129,23 @@ class Writer:
     def operator(self, *names: str, kernel: Kernel, phase: str | None = None, args: str = "", keeps: str = "") -> None:
         """Operators, one inside the other, of which the innermost does something: on the device, else by itself.
 
+        What is inside of one that is faster is as much faster.
         ``keeps`` is a name for the memory that it takes.
         """
-        for name in names:
-            self.add(Open(name, "cpu_op", args, phase if name is names[0] else None), Work(self.vary(BEFORE_NS)))
+        speeds = [max(self._faster.get(name, 1.0) for name in names[: place + 1]) for place in range(len(names))]
+        for name, speed in zip(names, speeds, strict=True):
+            before_ns = int(self.vary(BEFORE_NS) / speed)
+            self.add(Open(name, "cpu_op", args, phase if name is names[0] else None), Work(before_ns))
         if keeps and self.settings.has_memory:
             self.add(Allocate(keeps, 8_000_000))
-        speed = max(self._faster.get(name, 1.0) for name in (*names, kernel.name))
+        speed = max(speeds[-1], self._faster.get(kernel.name, 1.0))
         kernel = kernel._replace(duration_ns=int(kernel.duration_ns / speed))
         if self.settings.has_device:
-            self.launch("cudaLaunchKernel", kernel)
+            self.launch("cudaLaunchKernel", kernel, speed=speeds[-1])
         else:
             self.add(Work(kernel.duration_ns))
-        for _ in names:
-            self.add(Work(AFTER_NS), Close())
+        for speed in reversed(speeds):
+            self.add(Work(int(AFTER_NS / speed)), Close())
 
     def shapes(self, *shapes: tuple[int, ...]) -> str:
         """The shapes of an operator's arguments, as Kineto shows them, where they are recorded."""
@@ -162,8 +165,8 @@ class Writer:
         """A kernel that does the same to each element."""
         return Kernel(_ELEMENTWISE.format(what), "kernel", "compute", self.vary(duration_ns))
 
-    def launch(self, name: str, *kernels: Kernel, stream: str = COMPUTE) -> None:
-        duration_ns = self.vary(LAUNCH_NS) + self.cost_ns("slow_launches")
+    def launch(self, name: str, *kernels: Kernel, stream: str = COMPUTE, speed: float = 1.0) -> None:
+        duration_ns = int((self.vary(LAUNCH_NS) + self.cost_ns("slow_launches")) / speed)
         latency_ns = self.vary(LATENCY_NS)
         self.add(Launch(name, stream, kernels, 0 if self.is_ideal("launch") else duration_ns, latency_ns))
 

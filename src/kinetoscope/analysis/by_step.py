@@ -41,13 +41,15 @@ def times_by_step(window: RankWindow, operators: "pl.DataFrame") -> "pl.DataFram
     ``time``. ``operators`` are the window's, of `operator_calls`. A call belongs to the last step that began before it,
     a device event to that of its launch."""
     pl = import_polars()
-    calls = operators.select("name", pl.col("shapes").cast(pl.String), "track", "begin", "self_ns", "own_device_ns")
+    calls = operators.select("name", "shapes", "track", "begin", "self_ns", "own_device_ns")
     calls = calls.with_columns(module=_modules(window, calls))
     device = window.device.select("name", begin="launch_begin", time=pl.col("end") - pl.col("begin"))
     parts = [
         _summed(window, calls.with_columns(time="self_ns"), "operator"),
         _summed(window, calls.with_columns(time="own_device_ns"), "operator on device"),
-        _summed(window, device.with_columns(shapes=pl.lit(None, pl.String), module=pl.lit(None, pl.String)), "kernel"),
+        _summed(
+            window, device.with_columns(shapes=pl.lit(None, pl.Categorical), module=pl.lit(None, pl.String)), "kernel"
+        ),
     ]
     return pl.concat(parts)
 
@@ -55,7 +57,7 @@ def times_by_step(window: RankWindow, operators: "pl.DataFrame") -> "pl.DataFram
 def _modules(window: RankWindow, calls: "pl.DataFrame") -> "pl.Series":
     modules = window.named(r"^nn\.Module: ").select("name", "track", "begin", "end")
     if not len(modules):
-        return import_polars().Series("module", [None] * len(calls), dtype=import_polars().String)
+        return import_polars().repeat(None, len(calls), dtype=import_polars().String, eager=True)
     return around(modules, calls["track"], calls["begin"])["name"].str.strip_prefix("nn.Module: ")
 
 
@@ -65,14 +67,15 @@ def _summed(window: RankWindow, calls: "pl.DataFrame", kind: str) -> "pl.DataFra
     steps = window.steps
     whole_ns: Any = steps.select(pl.col("end").max() - pl.col("begin").min()).item() or 0
     begins = steps.select(pl.col("begin").set_sorted(), "step", "end", until=pl.col("begin").shift(-1))
-    calls = calls.drop_nulls(("begin", "time")).sort("begin")
+    calls = calls.drop_nulls(("begin", "time"))
+    calls = calls if calls["begin"].is_sorted() else calls.sort("begin")
     calls = calls.join_asof(begins, on="begin", strategy="backward")
     calls = calls.filter(pl.col("begin") < pl.coalesce("until", "end"))
     sums = calls.group_by(*_KEY[1:], "step").agg(pl.col("time").sum())
     time_ns = pl.col("time").sum()
     is_long = time_ns.over("name") >= max(1, _LEAST_SHARE * whole_ns)
     sums = sums.filter(is_long & (time_ns.over(_KEY[1:]) >= _LEAST_SHARE_OF_SHAPE * whole_ns))
-    return sums.select(pl.lit(kind).alias("kind"), *_KEY[1:], "step", "time")
+    return sums.select(pl.lit(kind).alias("kind"), "name", pl.col("shapes").cast(pl.String), "module", "step", "time")
 
 
 def join_step_times(parts: "Sequence[pl.DataFrame]", ranks_by_step: dict[int, int]) -> list[StepTimes]:

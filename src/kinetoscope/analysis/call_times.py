@@ -9,10 +9,10 @@ if TYPE_CHECKING:
     import polars as pl
 
 EXACT_CALLS = 4096
-"""Of more calls in one window, durations are kept to 8 bits, so quantiles are sure to 0.4 %. Sums and the
+"""Of more calls in one window, durations are kept to 9 bits, so quantiles are sure to 0.4 %. Sums and the
 longest call are exact."""
 
-_SIGNIFICANT_BITS = 8
+_SIGNIFICANT_BITS = 9
 
 
 def sum_calls(calls: "pl.DataFrame", by: Sequence[str], sums: Sequence[str]) -> "pl.DataFrame":
@@ -28,11 +28,11 @@ def sum_calls(calls: "pl.DataFrame", by: Sequence[str], sums: Sequence[str]) -> 
         dur.alias("durations"),
     )
     groups = groups.with_row_index("place")
-    is_exact = pl.col("num_calls") <= EXACT_CALLS
     kept = groups.select("place", "num_calls", dur="durations").explode("dur")
-    kept = kept.select("place", dur=pl.when(is_exact).then("dur").otherwise(_rounded(pl.col("dur"))))
-    occurrences = kept.group_by("place", "dur").agg(pl.len().alias("occurs"))
-    lists = occurrences.group_by("place").agg(pl.col("dur").alias("durations"), "occurs")
+    dur = kept["dur"].zip_with(kept["num_calls"] <= EXACT_CALLS, _rounded(kept["dur"]))
+    kept = kept.select("place", dur.alias("durations"))
+    counts = kept.group_by("place").agg(pl.col("durations").value_counts(name="occurs").alias("counts"))
+    lists = counts.select("place", *(_fields(name) for name in ("durations", "occurs")))
     return groups.drop("durations").join(lists, on="place").drop("place")
 
 
@@ -66,9 +66,16 @@ def _known_sum(name: str) -> "pl.Expr":
     return pl.when(pl.col(name).is_not_null().any()).then(pl.col(name).sum()).alias(name)
 
 
-def _rounded(durations: "pl.Expr") -> "pl.Expr":
-    """Integers with their first 8 bits, and the middle of what the others can be."""
+def _fields(name: str) -> "pl.Expr":
+    """A list of the values that structs in a list have of one field."""
     pl = import_polars()
-    exponent = durations.clip(1).log(2).floor() - (_SIGNIFICANT_BITS - 1)
-    unit = (pl.lit(2.0) ** exponent).clip(1).cast(pl.Int64)
-    return durations // unit * unit + unit // 2
+    return pl.col("counts").list.eval(pl.element().struct.field(name)).alias(name)
+
+
+def _rounded(durations: "pl.Series") -> "pl.Series":
+    """Integers with their first bits, and the middle of what the others can be."""
+    pl = import_polars()
+    units = pl.Series([1 << max(0, bits - _SIGNIFICANT_BITS) for bits in range(63)], dtype=pl.Int64)
+    bits = (durations.clip(1).log(2) + 1).floor().cast(pl.UInt32)
+    unit = units.gather(bits)
+    return durations - durations % unit + unit // 2

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from kinetoscope.analysis.analyze import RunReport
 
+_NAMED_SHARE = 0.05
 MOST_NAMED = 3
 """How many spans, and source lines, a finding names."""
 
@@ -200,7 +201,8 @@ class Case:
 
 
 def _named(stops: "pl.DataFrame", column: str) -> tuple[str, ...]:
-    """The names, or lines, of the signs that took the most."""
+    """The names, or lines, of the signs that took the most, and more than a small part of all."""
     pl = import_polars()
     by_name = stops.drop_nulls(column).group_by(column).agg(pl.col("total_ns").sum())
+    by_name = by_name.filter(pl.col("total_ns") >= _NAMED_SHARE * pl.lit(stops["total_ns"].sum()))
     return tuple(by_name.sort("total_ns", column, descending=[True, False])[column].head(MOST_NAMED).to_list())

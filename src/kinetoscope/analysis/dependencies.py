@@ -1,20 +1,19 @@
 """analysis: what waited for what in one window of one rank, as nodes and edges of a `ReplayGraph`."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from kinetoscope.analysis.device_begins import NEAR_NS, DeviceBegins
 from kinetoscope.analysis.host_time import HostTime
+from kinetoscope.analysis.host_waits import HostWaits
+from kinetoscope.analysis.timed_operators import TimedOperators
 from kinetoscope.analysis.window import RankWindow, around
 from kinetoscope.table.events import import_polars
 
 if TYPE_CHECKING:
     import polars as pl
-
-OWN_SYNC_NS = 2_500
-"""What a synchronising call is taken to need by itself, where none is seen that waited for nothing."""
-
 
 LATE_SHARE = 0.02
 """A fetch has waited for its workers if it took so much of a step longer than the shortest one."""
@@ -38,10 +37,10 @@ class Dependencies:
     unexplained_ns: int
 
 
-def find_dependencies(window: RankWindow, host: HostTime) -> Dependencies:
-    """The graph of one window."""
+def find_dependencies(window: RankWindow, host: HostTime, operators: Iterable[str] = ()) -> Dependencies:
+    """The graph of one window. Its edges say how much of them is inside of ``operators``."""
     pl = import_polars()
-    finder = _Finder(window, host)
+    finder = _Finder(window, host, TimedOperators(window, operators))
     rank = pl.lit(window.rank, dtype=pl.Int64)
     return Dependencies(
         finder.nodes().with_columns(rank=rank), finder.edges().with_columns(rank=rank), *finder.begins.waiting
@@ -49,10 +48,10 @@ def find_dependencies(window: RankWindow, host: HostTime) -> Dependencies:
 
 
 class _Finder:
-    def __init__(self, window: RankWindow, host: HostTime) -> None:
+    def __init__(self, window: RankWindow, host: HostTime, operators: TimedOperators) -> None:
         pl = import_polars()
         row = pl.int_range(pl.len(), dtype=pl.UInt32)
-        self._window, self._host = window, host
+        self._window, self._host, self._operators = window, host, operators
         events = window.device if len(window.device) else host.calls_as_events
         self._device = events.with_columns(begin_node=2 * row, end_node=2 * row + 1)
 
@@ -82,7 +81,8 @@ class _Finder:
         pl = import_polars()
         steps = self._window.steps
         launches = self._device.drop_nulls("launch_begin").select(track="launch_track", time="launch_begin")
-        stretches = [steps, self._host.fetches, self._syncs, self._pauses, self._host.visits]
+        waits = (self._waits.waits, self._waits.in_time, self._pauses)
+        stretches = [steps, self._host.fetches, *waits, self._host.visits]
         sides = [frame.select("track", time=side) for frame in stretches for side in ("begin", "end")]
         points = pl.concat([launches, *sides]).unique().sort("track", "time")
         is_step_end = pl.col("time").is_in(steps["end"].implode()) & (pl.col("track") == self._window.loop_track)
@@ -105,12 +105,16 @@ class _Finder:
         waits = pl.concat(
             [
                 frame.select("track", "begin", "end", "own_ns")
-                for frame in (self._syncs, self._pauses, self._late_fetches)
+                for frame in (self._waits.waits, self._pauses, self._late_fetches)
             ]
         )
         own_ns = around(waits.unique(["track", "begin"]), edges["track"], edges["begin"])["own_ns"]
         weight = pl.min_horizontal(pl.col("end") - pl.col("begin"), own_ns)
-        return edges.select("source", "target", kind=pl.lit("host"), weight=weight).hstack(self._host.parts(edges))
+        return edges.select("source", "target", kind=pl.lit("host"), weight=weight).hstack(self._parts(edges))
+
+    def _parts(self, edges: "pl.DataFrame") -> "pl.DataFrame":
+        """What the time of edges of threads is made of."""
+        return self._host.parts(edges).hstack(self._operators.on_threads(edges))
 
     @cached_property
     def _pauses(self) -> "pl.DataFrame":
@@ -140,7 +144,7 @@ class _Finder:
             ]
         )
         weight = pl.col("end") - pl.col("begin")
-        return edges.select("source", "target", kind=pl.lit("thread"), weight=weight).hstack(self._host.parts(edges))
+        return edges.select("source", "target", kind=pl.lit("thread"), weight=weight).hstack(self._parts(edges))
 
     # -- workers of a loader --
 
@@ -163,58 +167,20 @@ class _Finder:
         late = self._with_node(late, "source", "track", "last_end")
         return late.select("source", "target", kind=pl.lit("loader"), weight=pl.col("end") - pl.col("last_end"))
 
-    # -- calls that wait for the device --
+    # -- waits for the device --
 
     @cached_property
-    def _syncs(self) -> "pl.DataFrame":
-        """Calls and pauses in which a thread waited: ``track``, ``begin``, ``end``, ``own_ns``, what it takes even if
-        it need not wait, ``event``, the node of the end that it waited for, ``event_end``, and ``kind``."""
-        pl = import_polars()
-        waits = [
-            self._waits_for_copies().with_columns(kind=pl.lit("sync")),
-            self._waits_for_device().with_columns(kind=pl.lit("sync")),
-            self._waits_for_calls().with_columns(kind=pl.lit("thread")),
-        ]
-        waits = pl.concat(
-            [frame.select("track", "begin", "end", "event", "event_end", "own_ns", "kind") for frame in waits]
-        )
-        in_call = (pl.col("event_end") > pl.col("begin")) & (pl.col("event_end") <= pl.col("end"))
-        return waits.filter(in_call).unique(["track", "begin", "end"], keep="last", maintain_order=True)
-
-    def _waits_for_copies(self) -> "pl.DataFrame":
-        """A copy's call waits for the copy."""
-        pl = import_polars()
-        usual_ns = self._device.select((pl.col("launch_end") - pl.col("launch_begin")).median()).item()
-        copies = self._device.filter(pl.col("kind") == "copy")
-        copies = copies.select("correlation", event="end_node", event_end="end")
-        calls = self._host.synchronising.filter(~pl.col("name").str.ends_with("Synchronize"))
-        return calls.join(copies, on="correlation").with_columns(own_ns=pl.lit(int(usual_ns or 0), dtype=pl.Int64))
-
-    def _waits_for_device(self) -> "pl.DataFrame":
-        """Any other call waits for the last event that ended before it returned, if that was launched before it."""
-        pl = import_polars()
-        ended = self._device.sort("end").select("launch_begin", event="end_node", event_end="end")
-        calls = self._host.synchronising.filter(pl.col("name").str.ends_with("Synchronize"))
-        calls = calls.select("track", "begin", "end", dur=pl.col("end") - pl.col("begin")).sort("end")
-        found = calls.join_asof(ended, left_on="end", right_on="event_end", coalesce=False)
-        in_call = (pl.col("event_end") > pl.col("begin")) & (pl.col("launch_begin").fill_null(0) <= pl.col("begin"))
-        own_ns = pl.col("dur").filter(~in_call.fill_null(False) & (pl.col("dur") <= NEAR_NS)).median()
-        found = found.with_columns(in_call=in_call, own_ns=own_ns.cast(pl.Int64).fill_null(OWN_SYNC_NS))
-        return found.filter(pl.col("in_call") & (pl.col("dur") > pl.col("own_ns")))
-
-    def _waits_for_calls(self) -> "pl.DataFrame":
-        """The loop's thread waits for a collective on the CPU."""
-        pl = import_polars()
-        event = (2 * pl.col("row") + 1).cast(pl.UInt32)
-        waits = self._host.waits_for_calls.select("track", "begin", end="waited_until", event=event)
-        return waits.with_columns(event_end="end", own_ns=pl.lit(0, dtype=pl.Int64))
+    def _waits(self) -> HostWaits:
+        return HostWaits(self._device, self._host)
 
     def _sync_edges(self) -> "pl.DataFrame":
         pl = import_polars()
-        edges = self._with_node(self._syncs, "target", "track", "end")
+        edges = self._with_node(pl.concat([self._waits.waits, self._waits.in_time]), "target", "track", "end")
         delay = pl.col("end") - pl.col("event_end")
-        weight = pl.when(delay <= NEAR_NS).then(delay).otherwise(0)
-        return edges.select("target", "kind", source="event", weight=weight)
+        weight = pl.when(pl.col("event_end") > pl.col("begin")).then(delay).otherwise(0)
+        return edges.select(
+            "target", "kind", source="event", weight=pl.when(delay <= NEAR_NS).then(weight).otherwise(0)
+        )
 
     # -- streams of the device --
 
@@ -256,4 +222,4 @@ class _Finder:
             weight=pl.col("end") - pl.col("begin"),
             name=pl.when(is_launched).then("name"),
             is_communication=(pl.col("kind") == "communication") & is_launched,
-        )
+        ).hstack(self._operators.on_device(self._device))

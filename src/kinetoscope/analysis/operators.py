@@ -50,15 +50,25 @@ def operator_calls(window: RankWindow) -> "pl.DataFrame":
     calls = calls.select("name", "shapes", "category", "track", ts="begin", dur=pl.col("end") - pl.col("begin"))
     measured = nest_spans(calls, clip=True)
     is_operator = pl.col("category").is_in(list(OPERATORS)) & ~pl.col("name").str.starts_with(STEP)
-    calls = calls.drop("dur").hstack(measured.select("dur", "self_ns")).with_row_index("row")
-    calls = calls.with_columns(caller=_callers(measured["parent"], calls.select(is_operator).to_series()))
-    operators = calls.filter(is_operator)
-    operators = operators.with_columns(_device_ns(operators, window.device))
-    called = operators.group_by("caller").agg(called_ns=pl.col("device_ns").sum())
-    operators = operators.join(called, left_on="row", right_on="caller", how="left", maintain_order="left")
-    own_device_ns = pl.col("device_ns") - pl.col("called_ns").fill_null(0)
-    times = ("dur", "self_ns", "device_ns")
-    return operators.select("name", "shapes", "track", *times, begin="ts", own_device_ns=own_device_ns)
+    calls = calls.drop("dur").hstack(measured.select("dur", "self_ns"))
+    if len(window.device):
+        calls = calls.with_columns(_device_ns(calls, window.device))
+        called_ns = _called_ns(calls, calls.select(is_operator).to_series(), measured["parent"])
+        calls = calls.with_columns(own_device_ns=pl.col("device_ns") - called_ns)
+    else:
+        unknown = pl.lit(None, dtype=pl.Int64)
+        calls = calls.with_columns(device_ns=unknown, own_device_ns=unknown)
+    times = ("dur", "self_ns", "device_ns", "own_device_ns")
+    return calls.filter(is_operator).select("name", "shapes", "track", *times, begin="ts")
+
+
+def _called_ns(calls: "pl.DataFrame", is_operator: "pl.Series", parents: "pl.Series") -> "pl.Series":
+    """What operators within each call launched: of each, what it launched counts for the one around it only."""
+    pl = import_polars()
+    called = pl.DataFrame({"caller": _callers(parents, is_operator), "called_ns": calls["device_ns"]})
+    called = called.filter(is_operator & (calls["device_ns"] > 0)).drop_nulls("caller")
+    called = called.group_by("caller").agg(pl.col("called_ns").sum())
+    return pl.zeros(len(calls), dtype=pl.Int64, eager=True).scatter(called["caller"], called["called_ns"])
 
 
 def _callers(parents: "pl.Series", is_operator: "pl.Series") -> "pl.Series":
@@ -83,8 +93,6 @@ def operator_rows(sums: "Sequence[pl.DataFrame]") -> list[OperatorRow]:
 def _device_ns(calls: "pl.DataFrame", device: "pl.DataFrame") -> "pl.Series":
     """The device time that each call launched: what its thread had launched when it ended, less that when it began."""
     pl = import_polars()
-    if not len(device):
-        return pl.Series("device_ns", [None] * len(calls), dtype=pl.Int64)
     launched = device.drop_nulls("launch_begin").select(
         track="launch_track", time="launch_begin", spent=pl.col("end") - pl.col("begin")
     )

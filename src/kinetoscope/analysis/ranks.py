@@ -57,7 +57,7 @@ def rank_rows(window: RankWindow) -> list[RankRow]:
         return [RankRow(**about, **_device_times(window.device))]
     if not devices:
         return [RankRow(**about)]
-    names = _device_names(window.trace.header)
+    names = {device: str(said["name"]) for device, said in window.trace.devices.items() if "name" in said}
     pl = import_polars()
     return [
         RankRow(**about, device=device, device_name=names.get(device), **_device_times(of_device))
@@ -127,14 +127,3 @@ def _last_end(device: "pl.DataFrame") -> int:
 def _union_of(device: "pl.DataFrame", kinds: Sequence[str]) -> int:
     pl = import_polars()
     return union_ns(device.filter(pl.col("kind").is_in(kinds)))
-
-
-def _device_names(header: dict[str, Any]) -> dict[int, str]:
-    """What Kineto says of the devices it saw."""
-    said = header.get("deviceProperties")
-    devices = [device for device in said if isinstance(device, dict)] if isinstance(said, list) else []
-    return {
-        device["id"]: str(device["name"])
-        for device in devices
-        if "name" in device and isinstance(device.get("id"), int)
-    }

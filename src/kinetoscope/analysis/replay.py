@@ -7,11 +7,13 @@ does not explain. So without a change, each node keeps the time that was recorde
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from graphlib import TopologicalSorter
-from typing import TYPE_CHECKING, Any
+from itertools import accumulate
+from typing import TYPE_CHECKING
 
+from kinetoscope.analysis.timed_operators import inside_column
 from kinetoscope.table.events import import_polars
 
 if TYPE_CHECKING:
@@ -58,9 +60,9 @@ class ReplayGraph:
     """The graph of some windows.
 
     ``nodes`` has ``rank``, ``time``, ``is_end``, of moments at which work ends, and ``window``, the same for windows of
-    several ranks that overlap; ``edges`` has ``source`` and
-    ``target`` (rows of nodes), ``kind``, ``weight`` in nanoseconds, ``rank``, ``name`` and ``is_communication`` of
-    device events, and `PARTS`. Of the time that devices waited between two events, ``waiting_ns``, the graph does not
+    several ranks that overlap; ``edges`` has ``source`` and ``target`` (rows of nodes), ``kind``, ``weight`` in
+    nanoseconds, ``rank``, ``name`` and ``is_communication`` of device events, `PARTS`, and an `inside_column` of each
+    operator that was asked for. Of the time that devices waited between two events, ``waiting_ns``, the graph does not
     explain ``unexplained_ns``.
     """
 
@@ -75,29 +77,24 @@ class ReplayGraph:
         ``row``, that of the event in its window; and ``call``, the same for all parts of a call. All times
         are on one clock."""
         pl = import_polars()
-        sizes = [len(part.nodes) for part in parts]
-        offsets = [sum(sizes[:place]) for place in range(len(sizes))]
-        edges = [
-            part.edges.with_columns(pl.col("source", "target") + offset)
-            for part, offset in zip(parts, offsets, strict=True)
-        ]
+        offsets = [0, *accumulate(len(part.nodes) for part in parts)]
         nodes = _with_windows([part.nodes for part in parts])
-        by_part = pl.DataFrame(
-            {"part": range(len(parts)), "offset": offsets}, schema={"part": pl.UInt32, "offset": pl.UInt32}
+        edges = _with_all_columns(
+            part.edges.with_columns(pl.col("source", "target") + offset)
+            for part, offset in zip(parts, offsets, strict=False)
         )
-        calls = calls.join(by_part, on="part", maintain_order="left").with_columns(
-            begin_node=pl.col("offset") + 2 * pl.col("row"), end_node=pl.col("offset") + 2 * pl.col("row") + 1
+        first_node = pl.lit(pl.Series(offsets, dtype=pl.UInt32)).gather("part")
+        begin_node = first_node + 2 * pl.col("row")
+        hubs, of_calls = _collective_edges(
+            calls.with_columns(begin_node=begin_node, end_node=begin_node + 1), offsets[-1]
         )
-        hubs, of_calls = _collective_edges(calls, len(nodes))
-        joined = pl.concat(edges, how="diagonal_relaxed")
-        joined = joined.join(calls.select(source="begin_node", target="end_node"), on=["source", "target"], how="anti")
-        joined = pl.concat([joined, of_calls], how="diagonal_relaxed")
-        missing = [
-            pl.lit(None, dtype=dtype).alias(name) for name, dtype in _columns().items() if name not in joined.columns
-        ]
+        ends = edges.filter(pl.col("kind") == "device").select("target", "name")
+        of_calls = of_calls.join(ends, on="target", how="left", maintain_order="left")
+        is_call = of_calls.filter(~pl.col("is_entry")).select("target", kind=pl.lit("device"))
+        edges = edges.join(is_call, on=["target", "kind"], how="anti")
         return cls(
             nodes=pl.concat([nodes, hubs], how="diagonal_relaxed"),
-            edges=joined.with_columns(missing),
+            edges=pl.concat([edges, of_calls], how="diagonal_relaxed"),
             waiting_ns=sum(part.waiting_ns for part in parts),
             unexplained_ns=sum(part.unexplained_ns for part in parts),
         )
@@ -109,7 +106,9 @@ class ReplayGraph:
 
     def replay(self, change: Change | None = None) -> "pl.Series":
         """The time of each node with a change."""
-        edges = self.edges.select("source", "target", "weight", changed=_changed_weight(change or Change()))
+        edges = self.edges.select(
+            "source", "target", "weight", changed=_changed_weight(change or Change(), self.edges.columns)
+        )
         return replay_times(self.nodes["time"], edges)
 
     def saving_ns(self, change: Change) -> int:
@@ -139,10 +138,17 @@ def _with_windows(parts: "Sequence[pl.DataFrame]") -> "pl.DataFrame":
     return pl.concat([part.with_columns(window=pl.lit(windows[place], pl.UInt32)) for place, part in enumerate(parts)])
 
 
-def _columns() -> dict[str, Any]:
-    """The columns of edges that not every kind has."""
+def _with_all_columns(edges: "Iterable[pl.DataFrame]") -> "pl.DataFrame":
+    """All edges, with the columns that not every kind has."""
     pl = import_polars()
-    return dict.fromkeys(PARTS, pl.Int64) | {"name": pl.String, "is_communication": pl.Boolean, "is_entry": pl.Boolean}
+    joined = pl.concat(edges, how="diagonal_relaxed")
+    columns = dict.fromkeys(PARTS, pl.Int64) | {
+        "name": pl.String,
+        "is_communication": pl.Boolean,
+        "is_entry": pl.Boolean,
+    }
+    missing = [pl.lit(None, dtype=dtype).alias(name) for name, dtype in columns.items() if name not in joined.columns]
+    return joined.with_columns(missing)
 
 
 def _collective_edges(calls: "pl.DataFrame", first_node: int) -> "tuple[pl.DataFrame, pl.DataFrame]":
@@ -199,15 +205,17 @@ def _replay(times: Sequence[int], edges: Sequence[tuple[int, int, int, int]]) ->
     return replayed
 
 
-def _changed_weight(change: Change) -> "pl.Expr":
+def _changed_weight(change: Change, columns: Collection[str]) -> "pl.Expr":
     pl = import_polars()
     kind, weight = pl.col("kind"), pl.col("weight")
     nothing = pl.lit(0, dtype=pl.Int64)
     saved = pl.sum_horizontal(nothing, *(part for part in PARTS if part in change.without))
     changed = pl.when(kind.is_in(["host", "thread"])).then((weight - saved).clip(0)).otherwise(weight)
     for name, times in change.faster.items():
-        is_named = (kind == "device") & (pl.col("name") == name)
-        changed = pl.when(is_named).then((weight / times).round().cast(pl.Int64)).otherwise(changed)
+        is_kernel = kind.is_in(["collective", "device"]) & (pl.col("name") == name)
+        inside = pl.col(inside_column(name)) if inside_column(name) in columns else nothing
+        saved = (pl.when(is_kernel).then(weight).otherwise(inside) * (1 - 1 / times)).round().cast(pl.Int64)
+        changed = pl.when(saved != 0).then((changed - saved).clip(0)).otherwise(changed)
     if "transfer" in change.without:
         is_transfer = kind.is_in(["collective", "device"]) & pl.col("is_communication")
         changed = pl.when(is_transfer).then(0).otherwise(changed)

@@ -8,6 +8,7 @@ from kinetoscope.analysis.host_time import HostTime
 from kinetoscope.analysis.source_lines import source_lines
 from kinetoscope.analysis.window import RankWindow, around, place_in
 from kinetoscope.table.events import import_polars
+from kinetoscope.table.trace import Trace
 
 if TYPE_CHECKING:
     import polars as pl
@@ -49,8 +50,8 @@ def find_signs(window: RankWindow, host: HostTime) -> Signs:
         stops=_stops(window, host),
         num_workers=_num_workers(window),
         processor_percent=_processor_percent(window) if len(host.fetches) else None,
-        device_bytes=_of_devices(window.trace.header, "totalGlobalMem"),
-        device_majors=_of_devices(window.trace.header, "computeMajor"),
+        device_bytes=_of_devices(window.trace, "totalGlobalMem"),
+        device_majors=_of_devices(window.trace, "computeMajor"),
     )
 
 
@@ -71,9 +72,9 @@ def _stops(window: RankWindow, host: HostTime) -> "pl.DataFrame":
         step=window.steps["step"].gather(place_in(window.steps, spans["begin"])),
     )
     total = (pl.col("end") - pl.col("begin")).sum()
-    in_step = (pl.col("kind") != "profiler") | pl.col("step").is_not_null()  # it also stops after the last step
+    until = window.steps["end"].max()  # afterwards the recording itself is stopped
     return (
-        spans.filter(in_step)
+        spans.filter(pl.col("begin") < pl.lit(until, pl.Int64))
         .group_by("kind", "name", "line", "step", maintain_order=True)
         .agg(pl.len().cast(pl.Int64).alias("num_calls"), total.alias("total_ns"))
     )
@@ -125,12 +126,6 @@ def _processor_percent(window: RankWindow) -> float | None:
     return mean
 
 
-def _of_devices(header: dict[str, Any], name: str) -> dict[int, int]:
+def _of_devices(trace: Trace, name: str) -> dict[int, int]:
     """A number that Kineto says of each device it saw."""
-    said = header.get("deviceProperties")
-    devices = [device for device in said if isinstance(device, dict)] if isinstance(said, list) else []
-    return {
-        device["id"]: device[name]
-        for device in devices
-        if isinstance(device.get("id"), int) and isinstance(device.get(name), int)
-    }
+    return {device: said[name] for device, said in trace.devices.items() if isinstance(said.get(name), int)}

@@ -30,11 +30,13 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, kw_only=True)
 class Selection:
     """The part of a run that is looked at: ``ranks``, or all; of each rank the last ``last_s`` seconds that it
-    recorded, or everything. ``step`` is the name of the spans that are steps, if not the usual."""
+    recorded, or everything. ``step`` is the name of the spans that are steps, if not the usual. A replay can make
+    ``operators`` faster."""
 
     step: str | None = None
     ranks: frozenset[int] | None = None
     last_s: float | None = None
+    operators: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         if self.last_s is not None and not self.last_s > 0:
@@ -109,7 +111,7 @@ def sum_trace(
         notes=(*trace.notes, *(f"{PurePath(trace.name).name}: {repair}" for repair in trace.repairs)),
         is_cut=trace.is_cut,
         clock=trace.clock,
-        windows=[_sum_window(window) for window in wanted],
+        windows=[_sum_window(window, selection.operators) for window in wanted],
     )
 
 
@@ -126,7 +128,7 @@ def _opened(source: Trace | str, *, cache: bool, on_bytes: Callable[[int], None]
     return source if isinstance(source, Trace) else load_one(source, cache=cache, on_bytes=on_bytes)
 
 
-def _sum_window(window: RankWindow) -> WindowSummary:
+def _sum_window(window: RankWindow, faster: frozenset[str]) -> WindowSummary:
     host, operators = HostTime(window), operator_calls(window)
     return WindowSummary(
         rank=window.rank,
@@ -136,7 +138,7 @@ def _sum_window(window: RankWindow) -> WindowSummary:
         operators=operator_sums(operators),
         kernels=kernel_sums(window),
         memory=memory_rows(window, host),
-        dependencies=find_dependencies(window, host),
+        dependencies=find_dependencies(window, host, faster),
         signs=find_signs(window, host),
         by_step=times_by_step(window, operators),
     )

@@ -81,8 +81,8 @@ class RankWindow:
     def operators(self) -> "pl.DataFrame":
         """The spans of operators, on every thread. Old traces count steps among them."""
         pl = import_polars()
-        operators = self.host.filter(pl.col("category").is_in(list(OPERATORS)))
-        return operators.filter(~pl.col("name").str.starts_with(STEP))
+        is_operator = pl.col("category").is_in(list(OPERATORS))
+        return self.host.filter(is_operator & ~pl.col("name").str.starts_with(STEP))
 
     @cached_property
     def runtime_calls(self) -> "pl.DataFrame":
@@ -108,10 +108,16 @@ class RankWindow:
 
     def named(self, pattern: str) -> "pl.DataFrame":
         """Spans of host threads whose name has this regular expression in it."""
-        pl = import_polars()
-        names = self.host["name"].unique()
-        wanted = names.filter(names.str.contains(pattern))
-        return self.host.filter(pl.col("name").is_in(wanted.implode()))
+        wanted = self._names.filter(self._names.str.contains(pattern))
+        return self.host.filter(import_polars().col("name").is_in(wanted.implode())) if len(wanted) else self._nothing
+
+    @cached_property
+    def _names(self) -> "pl.Series":
+        return self.host["name"].unique()
+
+    @cached_property
+    def _nothing(self) -> "pl.DataFrame":
+        return self.host.clear()
 
 
 def read_windows(trace: Trace, step_name: str | None = None) -> list[RankWindow]:
@@ -122,7 +128,8 @@ def read_windows(trace: Trace, step_name: str | None = None) -> list[RankWindow]
 def _spans(trace: Trace) -> "pl.DataFrame":
     pl = import_polars()
     spans = trace.spans.select(*_COLUMNS, *_ARGUMENTS).drop_nulls(("ts", "dur")).rename({"ts": "begin"})
-    return spans.with_columns(end=pl.col("begin") + pl.col("dur").clip(0)).drop("dur").sort("begin").collect()
+    found = spans.with_columns(end=pl.col("begin") + pl.col("dur").clip(0)).drop("dur").collect()
+    return found if found["begin"].is_sorted() else found.sort("begin")
 
 
 def _window(trace: Trace, spans: "pl.DataFrame", step_name: str | None) -> RankWindow:
@@ -192,10 +199,11 @@ def around(stretches: "pl.DataFrame", track: "pl.Series", times: "pl.Series") ->
     """The innermost row of ``stretches`` (``begin``, ``end``, ``track``, in order) that has begun last on a track
     before each time and lasts beyond it; nulls for none."""
     pl = import_polars()
+    if not len(stretches) or not times.count():
+        return stretches.clear(len(times)).drop("track")
     asked = pl.DataFrame({"time": times, "track": track}).with_row_index("row").sort("time")
-    found = asked.join_asof(
-        stretches.sort("begin"), left_on="time", right_on="begin", by="track", strategy="backward", **_UNCHECKED
-    )
+    stretches = stretches if stretches["begin"].is_sorted() else stretches.sort("begin")
+    found = asked.join_asof(stretches, left_on="time", right_on="begin", by="track", strategy="backward", **_UNCHECKED)
     held = pl.col("time") < pl.col("end")
     values = [pl.when(held).then(name).alias(name) for name in stretches.columns if name != "track"]
     return found.select("row", *values).sort("row").drop("row")

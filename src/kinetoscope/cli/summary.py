@@ -1,4 +1,4 @@
-"""cli: ``kinetoscope summary``, which says where the time of a run went, and what would shorten it."""
+"""cli: ``kinetoscope summary``, which says what is wrong with a run, and where its time went."""
 
 import argparse
 import math
@@ -11,7 +11,8 @@ from kinetoscope.cli.paths import read_each
 _EXAMPLES = """\
 examples:
   kinetoscope summary runs/digits
-      where a step of each rank goes, what would shorten it, and the operators that take the most time
+      what is wrong, what that costs and what mending it saves; then where a step of each rank goes, and the
+      operators and kernels that take the most time
   kinetoscope summary trace.json.gz --step train_step
       of any profiler's trace, in which spans called train_step are the steps
   kinetoscope summary runs/digits --ranks 0,4-7 --json
@@ -42,7 +43,8 @@ def run(arguments: argparse.Namespace) -> int:
 
     from kinetoscope.report.terminal import render_report
 
-    Console(highlight=False).print(render_report(report))
+    console = Console(highlight=False)
+    console.print(render_report(report, console.width))
     return 0
 
 

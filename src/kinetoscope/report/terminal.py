@@ -1,20 +1,25 @@
 """report: a `RunReport` on one screen of a terminal. Names from traces are plain text there, whatever they hold."""
 
-from collections.abc import Iterable, Sequence
-from statistics import median
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import fmean
 from typing import Any
 
 from rich.console import Group, RenderableType
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from kinetoscope.analysis.analyze import RunReport
-from kinetoscope.analysis.replay import CAUSES, Change
-from kinetoscope.analysis.steps import StepRow
-from kinetoscope.training.wording import counted, printable
+from kinetoscope.analysis.findings import Finding, Where
+from kinetoscope.analysis.memory import MemoryRow
+from kinetoscope.analysis.steps import StepRow, step_time_ns
+from kinetoscope.analysis.stragglers import StragglerRow
+from kinetoscope.training.wording import counted, ordinal, printable, sized
 
-_MOST_RANKS, _MOST_ROWS = 16, 8
-_LONGEST_NAME = 60
+_MOST_FINDINGS, _MOST_RANKS, _MOST_ROWS, _MOST_STEPS = 5, 16, 8, 6
+_LONGEST_NAME, _SHORTEST_NAME = 60, 20
+_INDENT = 3
 _PHASES = {
     "step": "duration_ns",
     "between": "between_ns",
@@ -25,30 +30,31 @@ _PHASES = {
     "sync": "sync_ns",
     "collectives": "communication_wait_ns",
     "python": "python_ns",
+    "gc": "gc_ns",
     "device busy": "device_busy_ns",
     "device idle": "device_idle_ns",
 }
-_WITHOUT = {
-    "data": "no waiting for data",
-    "sync": "no waiting for the device",
-    "launch": "launches that take no time",
-    "transfer": "collectives that only wait for the last rank",
-    "python": "no Python between operators",
-    "gc": "no garbage collection",
-    "compile": "no compilation",
-}
+_FIRST = "step"
+_NOT_TELLING = re.compile(r"^void |at::native::(\(anonymous namespace\)::)?")
+"""What the names of most kernels begin with, and which would be all that is left of them."""
+
+_SMALL_SHARE = 0.001
+"""A phase that takes less of a step on every rank is left out."""
 
 
-def render_report(report: RunReport) -> RenderableType:
-    """What a run's time went to, and what would shorten it."""
+def render_report(report: RunReport, width: int = 100) -> RenderableType:
+    """What is wrong with a run, and what its time went to, in ``width`` columns."""
     parts: list[RenderableType] = [Text(_headline(report))]
-    parts += [Text(f"  {printable(note)}") for note in report.run["notes"]]
+    parts += [Padding(Text(printable(note)), (0, 0, 0, 2)) for note in report.run["notes"]]
     if report.steps:
-        parts += ["", _step_table(report), "", _savings(report)]
-    parts += [Text(line) for line in _stragglers(report)]
-    parts += ["", _calls("Operators", report.operators, ("self_ns", "total_ns")), ""]
+        parts += ["", *_findings(report), "", _step_table(report, width)]
+    parts += [Text(line) for line in map(_straggler, report.stragglers)]
+    parts += ["", _calls("Operators", _by_name(report.operators), ("self_ns", "total_ns", "device_ns"), width)]
     if report.kernels:
-        parts.append(_calls("Kernels and copies", report.kernels, ("total_ns", "mean_ns")))
+        kernels = [(_NOT_TELLING.sub("", row.name), row.to_dict()) for row in report.kernels]
+        parts += ["", _calls("Kernels and copies", kernels, ("total_ns", "mean_ns"), width)]
+    if report.memory:
+        parts += ["", _memory(report.memory)]
     return Group(*parts)
 
 
@@ -56,67 +62,127 @@ def _headline(report: RunReport) -> str:
     run = report.run
     of = f" of {run['world_size']}" if run["world_size"] else ""
     steps = counted(run["num_steps"], "step") if run["num_steps"] else "no step was recorded"
-    typical = f", {_ms(median(_step_ns(row) for row in report.steps))} ms each" if report.steps else ""
+    typical = f", {_ms(step_time_ns(report.steps))} ms each" if report.steps else ""
     return f"{printable(run['name'] or 'run')}: {counted(len(run['ranks']) or 1, 'rank')}{of}, {steps}{typical}"
 
 
-def _step_ns(row: StepRow) -> int:
-    return row.duration_ns + (row.between_ns or 0)
+# -- findings
 
 
-def _step_table(report: RunReport) -> Table:
-    """The mean step of each rank, in milliseconds."""
+def _findings(report: RunReport) -> Iterable[RenderableType]:
+    if not report.findings:
+        yield Text("No fault was found.")
+        return
+    if all(finding.confidence == "low" for finding in report.findings):
+        yield Text("No fault was found that is worth much. What would save a little:")
+    for place, finding in enumerate(report.findings[:_MOST_FINDINGS], start=1):
+        yield Text(f"{place}. {printable(finding.title)}", style="bold")
+        yield Padding(Text("\n".join(_about(finding, step_time_ns(report.steps)))), (0, 0, 0, _INDENT))
+    if len(report.findings) > _MOST_FINDINGS:
+        yield Text(f"and {counted(len(report.findings) - _MOST_FINDINGS, 'more finding')}; --json has all")
+    if sum(finding.saving_ns_per_step is not None for finding in report.findings) > 1:
+        yield Text("Each saving stands alone: they do not add up.")
+
+
+def _about(finding: Finding, step_ns: float) -> Iterable[str]:
+    """The lines below the title of a finding."""
+    parts = {"costs": finding.cost_ns_per_step, "mending it saves": finding.saving_ns_per_step}
+    known = {what: time_ns for what, time_ns in parts.items() if time_ns is not None}
+    times = [f"{what} {_ms(time_ns)} ms ({time_ns / step_ns:.0%}) of a step" for what, time_ns in known.items()]
+    yield f"{', '.join([*times, f'confidence {finding.confidence}'])}"
+    if place := _place(finding.where):
+        yield place
+    yield finding.advice
+    yield finding.link
+
+
+def _place(where: Where) -> str:
+    steps = [*map(str, where.steps[:_MOST_STEPS]), *(["..."] if len(where.steps) > _MOST_STEPS else [])]
+    ranks = [str(rank) for rank in where.ranks[:_MOST_RANKS]]
+    named = {"rank": ranks, "step": steps, "in": where.spans, "line": where.lines}
+    return "; ".join(
+        f"{what}{'s' if what != 'in' and len(names) > 1 else ''} "
+        + ", ".join(_shortened(name, _LONGEST_NAME) for name in names)
+        for what, names in named.items()
+        if names
+    )
+
+
+def _straggler(row: StragglerRow) -> str:
+    how_often = counted(len(row.steps), "step")
+    if row.period is not None and row.period > 1:
+        how_often = f"every {ordinal(row.period)} step"
+    return (
+        f"Rank {row.rank} is late ({row.cause}) in {how_often}: "
+        f"each other rank waits {_ms(row.cost_ns_per_step)} ms a step for it."
+    )
+
+
+# -- where the time went
+
+
+def _step_table(report: RunReport, width: int) -> Table:
+    """The mean step of each rank, in milliseconds, with as many columns as fit, the longest ones."""
     by_rank: dict[int | None, list[StepRow]] = {}
     for row in report.steps:
         by_rank.setdefault(row.rank, []).append(row)
     means = {rank: {name: _mean(rows, field) for name, field in _PHASES.items()} for rank, rows in by_rank.items()}
-    names = [name for name in _PHASES if any(values[name] is not None for values in means.values())]
+    names = _fitting(means.values(), width)
     table = _table("A step of each rank, in ms", "rank", *names)
     for rank, values in list(means.items())[:_MOST_RANKS]:
         table.add_row("" if rank is None else str(rank), *(_ms(values[name]) for name in names))
     if len(means) > _MOST_RANKS:
-        table.caption = f"and {len(means) - _MOST_RANKS} more ranks; --json has all, --ranks chooses"
+        more = counted(len(means) - _MOST_RANKS, "more rank")
+        table.caption = f"and {more}; --json has all, --ranks chooses"
     return table
 
 
 def _mean(rows: Iterable[StepRow], field: str) -> float | None:
     values = [value for row in rows if (value := getattr(row, field)) is not None]
-    return sum(values) / len(values) if values else None
+    return fmean(values) if values else None
 
 
-def _savings(report: RunReport) -> Table:
-    """What a step would take with something changed, by a replay, the most gained first."""
-    table = _table("What a step would gain, by replaying the run", "with", "ms", "of the step")
-    step_ns = median(map(_step_ns, report.steps))
-    changes = [(_WITHOUT[cause], Change(frozenset([cause]))) for cause in CAUSES]
-    changes += [(f"rank {row.rank} on time", Change(on_time=row.rank)) for row in report.stragglers]
-    found = [(what, report.saving_ns_per_step(change)) for what, change in changes]
-    for what, saving_ns in sorted(found, key=lambda pair: -(pair[1] or 0)):
-        if saving_ns is not None and saving_ns >= 0.001 * step_ns:
-            table.add_row(what, _ms(saving_ns), f"{saving_ns / step_ns:.1%}")
-    table.caption = "each alone: they do not add up"
+def _fitting(means: Iterable[Mapping[str, float | None]], width: int) -> list[str]:
+    """The phases that take something on some rank; where not all fit, those that take most."""
+    means = list(means)
+    most = {name: max((values[name] or 0 for values in means), default=0) for name in _PHASES}
+    wanted = [name for name in _PHASES if name != _FIRST and most[name] > _SMALL_SHARE * most[_FIRST]]
+    shown, left = [_FIRST], width - len("rank")
+    for name in [_FIRST, *sorted(wanted, key=lambda name: -most[name])]:
+        left -= 2 + max(len(name), len(_ms(most[name])))
+        if left >= 0:
+            shown.append(name)
+    return [name for name in _PHASES if name in shown]
+
+
+def _by_name(rows: Sequence[Any]) -> list[tuple[str, dict[str, Any]]]:
+    """The sums of rows of one name, those with the most time of their own first."""
+    sums: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        of_name = sums.setdefault(row.name, {})
+        for field in ("num_calls", "self_ns", "total_ns", "device_ns"):
+            value = getattr(row, field)
+            of_name[field] = of_name.get(field) if value is None else (of_name.get(field) or 0) + value
+    return sorted(sums.items(), key=lambda pair: (-pair[1]["self_ns"], pair[0]))
+
+
+def _calls(title: str, rows: Sequence[tuple[str, Mapping[str, Any]]], fields: Sequence[str], width: int) -> Table:
+    shown = [field for field in fields if any(values[field] is not None for _, values in rows)] or fields[:1]
+    table = _table(title, "name", "calls", *(f"{field.removesuffix('_ns')} ms" for field in shown))
+    longest = min(_LONGEST_NAME, max(_SHORTEST_NAME, width - 12 - 14 * len(shown)))
+    for name, values in rows[:_MOST_ROWS]:
+        times = (_ms(values[field]) for field in shown)
+        table.add_row(Text(_shortened(name, longest)), f"{values['num_calls']:,}", *times)
     return table
 
 
-def _stragglers(report: RunReport) -> Iterable[str]:
-    for row in report.stragglers:
-        how_often = f"every {_ordinal(row.period)} step" if (row.period or 0) > 1 else counted(len(row.steps), "step")
-        yield (
-            f"Rank {row.rank} is late ({row.cause}) in {how_often}: "
-            f"each other rank waits {_ms(row.cost_ns_per_step)} ms a step for it."
-        )
-
-
-def _ordinal(number: int | None) -> str:
-    endings = {1: "st", 2: "nd", 3: "rd"}
-    return f"{number}{endings.get(number, 'th')}" if number is not None else ""
-
-
-def _calls(title: str, rows: Sequence[Any], fields: Sequence[str]) -> Table:
-    table = _table(title, "name", "calls", *(f"{field.removesuffix('_ns')} ms" for field in fields))
-    for row in rows[:_MOST_ROWS]:
-        name = row.name if len(row.name) <= _LONGEST_NAME else f"{row.name[: _LONGEST_NAME - 3]}..."
-        table.add_row(Text(printable(name)), f"{row.num_calls:,}", *(_ms(getattr(row, field)) for field in fields))
+def _memory(rows: Sequence[MemoryRow]) -> Table:
+    table = _table("Memory", "rank", "device", "peak", "in step", "growth a step")
+    for row in rows[:_MOST_RANKS]:
+        cells = (row.rank, "host" if row.device is None else row.device)
+        growth = "" if row.growth_bytes_per_step is None else sized(row.growth_bytes_per_step)
+        peak_step = "" if row.peak_step is None else str(row.peak_step)
+        table.add_row(*("" if cell is None else str(cell) for cell in cells), sized(row.peak_bytes), peak_step, growth)
     return table
 
 
@@ -124,9 +190,17 @@ def _table(title: str, first: str, *others: str) -> Table:
     table = Table(title=title, title_justify="left", caption_justify="left", box=None, pad_edge=False)
     table.add_column(first)
     for name in others:
-        table.add_column(name, justify="right")
+        table.add_column(name, justify="right", no_wrap=True)
     return table
 
 
+def _shortened(name: str, longest: int) -> str:
+    """A name from a trace, safe to print, of at most so many letters."""
+    text = printable(name)
+    return text if len(text) <= longest else f"{text[: longest - 3]}..."
+
+
 def _ms(time_ns: float | None) -> str:
-    return "" if time_ns is None else f"{time_ns / 1e6:,.2f}" if time_ns < 1e7 else f"{time_ns / 1e6:,.1f}"
+    if time_ns is None:
+        return ""
+    return f"{time_ns / 1e6:,.{1 if time_ns >= 1e7 else 2 if time_ns >= 1e5 else 3}f}"

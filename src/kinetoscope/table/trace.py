@@ -190,6 +190,13 @@ class Trace:
         return [str(group["pg_name"]) for group in groups if "pg_name" in group]
 
     @property
+    def devices(self) -> dict[int, dict[str, Any]]:
+        """What Kineto says of each device it saw, such as its ``name``, by its number."""
+        listed = self.header.get("deviceProperties")
+        devices = [device for device in listed if isinstance(device, dict)] if isinstance(listed, list) else []
+        return {device["id"]: device for device in devices if isinstance(device.get("id"), int)}
+
+    @property
     def _own_header(self) -> dict[str, Any]:
         return _part(self.header, "kinetoscope")
 

@@ -1,0 +1,93 @@
+"""analysis: where threads of the host wait for the device, or for a collective on the CPU."""
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from kinetoscope.analysis.device_begins import NEAR_NS
+from kinetoscope.analysis.host_time import HostTime
+from kinetoscope.table.events import import_polars
+
+if TYPE_CHECKING:
+    import polars as pl
+
+OWN_SYNC_NS = 2_500
+"""What a synchronising call is taken to need by itself, where none is seen that waited for nothing."""
+
+_COLUMNS = ("track", "begin", "end", "event", "event_end", "own_ns", "kind")
+
+
+class HostWaits:
+    """The calls and pauses of threads in which they wait for events, which are rows of ``device`` with ``end_node``.
+
+    Frames have ``track``, ``begin``, ``end``; ``event``, the node of the end that a thread waits for, and its
+    ``event_end``; ``own_ns``, what it takes even if it need not wait; and ``kind``, ``sync`` or ``thread``.
+    """
+
+    def __init__(self, device: "pl.DataFrame", host: HostTime) -> None:
+        self._device, self._host = device, host
+
+    @cached_property
+    def waits(self) -> "pl.DataFrame":
+        """Those in which a thread did wait."""
+        pl = import_polars()
+        found = (self._for_copies(), self._calls.filter("has_waited"), self._for_collectives())
+        waits = pl.concat([frame.select(_COLUMNS) for frame in found])
+        in_call = (pl.col("event_end") > pl.col("begin")) & (pl.col("event_end") <= pl.col("end"))
+        return waits.filter(in_call).unique(["track", "begin", "end"], keep="last", maintain_order=True)
+
+    @cached_property
+    def in_time(self) -> "pl.DataFrame":
+        """Those calls whose event had ended before: the one as many launches back as where calls of the name waited; if
+        none did, the last one that had ended before each of them."""
+        pl = import_polars()
+        back = pl.col("num_launched") - pl.col("place")
+        of_waits = back.filter("has_waited")
+        is_usual = 2 * of_waits.unique_counts().max() >= of_waits.len()
+        of_waits = pl.when(is_usual).then(of_waits.mode().max())
+        usual = pl.when(pl.col("has_waited").any()).then(of_waits).otherwise(back.max())
+        usual = self._calls.group_by("name").agg(back=usual)
+        others = self._calls.filter(~pl.col("has_waited")).drop("event", "event_end", "place").join(usual, on="name")
+        found = others.with_columns(place=pl.col("num_launched") - pl.col("back")).join(self._launched, on="place")
+        return found.filter(pl.col("event_end") <= pl.col("begin")).select(_COLUMNS)
+
+    @cached_property
+    def _launched(self) -> "pl.DataFrame":
+        """Events in the order of their launches: ``place``, ``launch_begin``, ``event`` and ``event_end``."""
+        pl = import_polars()
+        launched = self._device.drop_nulls("launch_begin").sort("launch_begin")
+        return launched.select(
+            "launch_begin", place=pl.int_range(pl.len(), dtype=pl.Int64), event="end_node", event_end="end"
+        )
+
+    @cached_property
+    def _calls(self) -> "pl.DataFrame":
+        """Synchronising calls with the last event that ended before each returned, and whether it ``has_waited``."""
+        pl = import_polars()
+        calls = self._host.synchronising.filter(pl.col("name").str.ends_with("Synchronize"))
+        calls = calls.select("track", "begin", "end", "name", kind=pl.lit("sync")).sort("begin")
+        launched = self._launched.select("launch_begin", num_launched=pl.col("place") + 1)
+        calls = calls.join_asof(launched, left_on="begin", right_on="launch_begin", coalesce=False).drop("launch_begin")
+        ended = self._launched.sort("event_end")
+        found = calls.sort("end").join_asof(ended, left_on="end", right_on="event_end", coalesce=False)
+        is_in_call = (pl.col("event_end") > pl.col("begin")) & (pl.col("launch_begin") <= pl.col("begin"))
+        is_in_call, taken = is_in_call.fill_null(False), pl.col("end") - pl.col("begin")
+        own_ns = taken.filter(~is_in_call & (taken <= NEAR_NS)).median().cast(pl.Int64).fill_null(OWN_SYNC_NS)
+        return found.with_columns(own_ns=own_ns, has_waited=is_in_call & (taken > own_ns))
+
+    def _for_copies(self) -> "pl.DataFrame":
+        """A copy's call waits for the copy."""
+        pl = import_polars()
+        usual_ns = self._device.select((pl.col("launch_end") - pl.col("launch_begin")).median()).item()
+        copies = self._device.filter(pl.col("kind") == "copy")
+        copies = copies.select("correlation", event="end_node", event_end="end")
+        calls = self._host.synchronising.filter(~pl.col("name").str.ends_with("Synchronize"))
+        own_ns = pl.lit(int(usual_ns or 0), dtype=pl.Int64)
+        return calls.join(copies, on="correlation").with_columns(kind=pl.lit("sync"), own_ns=own_ns)
+
+    def _for_collectives(self) -> "pl.DataFrame":
+        """The loop's thread waits for a collective on the CPU."""
+        pl = import_polars()
+        event = (2 * pl.col("row") + 1).cast(pl.UInt32)
+        waits = self._host.waits_for_calls.select("track", "begin", end="waited_until", event=event)
+        own_ns = pl.lit(0, dtype=pl.Int64)
+        return waits.with_columns(event_end="end", own_ns=own_ns, kind=pl.lit("thread"))

@@ -1,0 +1,77 @@
+"""analysis: what is done inside of some operators, which a replay can then make faster."""
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from kinetoscope.analysis.intervals import Coverage
+from kinetoscope.analysis.window import RankWindow, around
+from kinetoscope.table.events import import_polars
+
+if TYPE_CHECKING:
+    import polars as pl
+
+Span = tuple[int, int, int, str]
+"""Track, begin, end and name."""
+
+
+class TimedOperators:
+    """The operators of these ``names``. What is inside of two of them counts for the inner one."""
+
+    def __init__(self, window: RankWindow, names: Iterable[str]) -> None:
+        pl = import_polars()
+        self._names = sorted(names)
+        spans = window.operators.filter(pl.col("name").is_in(self._names)).select("track", "begin", "end", "name")
+        spans = spans.sort("track", "begin", "end", descending=[False, False, True])
+        schema = {"track": pl.UInt32, "begin": pl.Int64, "end": pl.Int64, "name": pl.String}
+        stretches = list(_innermost(spans.with_columns(pl.col("name").cast(pl.String)).iter_rows()))
+        self._stretches = pl.DataFrame(stretches, schema=schema, orient="row")
+
+    def on_threads(self, edges: "pl.DataFrame") -> "pl.DataFrame":
+        """Of each of ``edges`` (``track``, ``begin``, ``end``), how long it is inside of each operator, as columns."""
+        pl = import_polars()
+        found = []
+        for name in self._names:
+            inside = pl.zeros(len(edges), dtype=pl.Int64, eager=True)
+            for (track,), of_track in (
+                self._stretches.filter(pl.col("name") == name).partition_by("track", as_dict=True).items()
+            ):
+                covered = Coverage(of_track).within(edges["begin"], edges["end"])
+                inside += covered * (edges["track"] == track)
+            found.append(inside.alias(inside_column(name)))
+        return pl.DataFrame(found)
+
+    def on_device(self, device: "pl.DataFrame") -> "pl.DataFrame":
+        """Of each event, how much was launched inside of each operator: all of it, or nothing."""
+        pl = import_polars()
+        inside = around(self._stretches, device["launch_track"], device["launch_begin"])["name"]
+        length = device["end"] - device["begin"]
+        return pl.DataFrame(
+            [(length * (inside == name).fill_null(False)).alias(inside_column(name)) for name in self._names]
+        )
+
+
+def inside_column(name: str) -> str:
+    """The column of edges that says how much of each is inside of an operator."""
+    return f"inside {name}"
+
+
+def _innermost(spans: Iterable[Span]) -> Iterator[Span]:
+    """The stretches of nested spans, in the order of track and begin, in which each is the innermost."""
+    open_spans: list[tuple[int, int, str]] = []
+    at = 0
+
+    def close_until(track: int, until: int) -> Iterator[Span]:
+        nonlocal at
+        while open_spans and (open_spans[-1][0] != track or open_spans[-1][1] <= until):
+            of_track, end, name = open_spans.pop()
+            if end > at:
+                yield of_track, at, end, name
+                at = end
+
+    for track, begin, end, name in spans:
+        yield from close_until(track, begin)
+        if open_spans and begin > at:
+            yield track, at, begin, open_spans[-1][2]
+        at = begin
+        open_spans.append((track, end, name))
+    yield from close_until(-1, 0)

@@ -1,0 +1,95 @@
+"""report/terminal.py: the screen of `kinetoscope summary`, at any width."""
+
+import io
+import re
+from dataclasses import replace
+
+import pytest
+
+import kinetoscope
+from simulated_training import Settings, healthy_settings, planted_settings, simulate
+
+pytest.importorskip("polars")
+
+from rich.console import Console
+
+from kinetoscope.analysis.findings import Where, build_finding
+from kinetoscope.report.terminal import render_report
+
+
+def analyse(settings, folder):
+    simulate(settings).write(folder)
+    return kinetoscope.analyze(folder, cache=False)
+
+
+def screen(report, width=100):
+    """The lines that a terminal of this width shows."""
+    out = io.StringIO()
+    Console(file=out, width=width, highlight=False).print(render_report(report, width))
+    return [line.rstrip() for line in out.getvalue().splitlines()]
+
+
+def table(lines, title):
+    """The rows below a title, as cells: of the header first."""
+    rows = lines[lines.index(title) + 1 :]
+    end = rows.index("") if "" in rows else len(rows)
+    return [re.split(r"\s{2,}", row.strip()) for row in rows[:end]]
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory):
+    settings = replace(planted_settings(5, "items", "late_host"), num_steps=9, has_memory=True)
+    return analyse(settings, tmp_path_factory.mktemp("traces"))
+
+
+@pytest.mark.parametrize("width", [80, 100, 160])
+def test_no_row_of_a_table_is_wrapped(report, width):
+    lines = screen(report, width)
+    assert max(map(len, lines)) <= width
+    for title, num_rows in {"A step of each rank, in ms": 4, "Operators": 8, "Kernels and copies": 8}.items():
+        header, *rows = table(lines, title)
+        assert [len(row) for row in rows[:num_rows]] == [len(header)] * num_rows
+
+
+def test_a_wide_screen_shows_more_of_a_step(report):
+    narrow, wide = (table(screen(report, width), "A step of each rank, in ms")[0] for width in (60, 160))
+    assert narrow[:2] == ["rank", "step"]
+    assert set(narrow) < set(wide)
+
+
+def test_findings_come_first_with_cost_saving_place_advice_and_link(report):
+    lines = screen(report, 160)
+    first = report.findings[0]
+    assert lines[2] == f"1. {first.title}"
+    assert re.match(r"   costs [\d.]+ ms \(\d+%\) of a step, mending it saves [\d.]+ ms \(\d+%\) of a step", lines[3])
+    assert lines[4].startswith("   rank 2; steps ")
+    assert first.link in " ".join(lines)
+    assert "Each saving stands alone: they do not add up." in lines
+
+
+def test_a_run_without_a_fault_says_so(tmp_path):
+    assert "No fault was found." in screen(analyse(healthy_settings(4, 3_000_000), tmp_path))
+
+
+def test_operators_of_one_name_are_one_row_whatever_their_shapes(report):
+    names = [row[0] for row in table(screen(report), "Operators")[1:]]
+    assert len(names) == len(set(names))
+    assert sum(row.name == "aten::mm" for row in report.operators) > 1
+
+
+def test_names_of_traces_in_a_finding_are_plain_text(report):
+    where = Where(spans=("\x1b[31m[bold]red[/bold]",), lines=("[link=file:///x]train.py:3",))
+    bad = build_finding("synchronisation", "a\x07b", "", confidence="high", evidence={}, where=where, cost_ns=1)
+    text = "\n".join(screen(replace(report, findings=[bad])))
+    assert "\x1b" not in text
+    assert "\x07" not in text
+    assert "\\x1b[31m[bold]red[/bold]" in text
+    assert "[link=file:///x]train.py:3" in text
+
+
+def test_of_many_ranks_some_are_shown_and_the_rest_is_counted(tmp_path):
+    lines = screen(
+        analyse(Settings(num_ranks=17, num_steps=2, num_warmup_steps=1, num_layers=2, has_device=False), tmp_path)
+    )
+    assert "and 1 more rank; --json has all, --ranks chooses" in lines
+    assert any("active=10" in line for line in lines)
