@@ -28,9 +28,12 @@ def require_one_run(traces: Sequence[SummedTrace]) -> None:
 
 
 def _require_one(what: str, by_file: Mapping[str, object]) -> None:
-    files = {value: file for file, value in reversed(by_file.items()) if value is not None}
+    files: dict[object, str] = {}
+    for file, value in by_file.items():
+        if value is not None:
+            files.setdefault(value, file)
     if len(files) > 1:
-        (one, file), (other, other_file) = list(files.items())[-1:-3:-1]
+        (one, file), (other, other_file), *_ = files.items()
         raise MergeError(
             f"Cannot analyze traces of different runs together: the {what} of the run is {one} in {_named(file)}, and "
             f"{other} in {_named(other_file)}. Pass the traces of one run; kinetoscope diff compares two."
