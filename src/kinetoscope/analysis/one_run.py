@@ -11,7 +11,6 @@ from kinetoscope.analysis.steps import StepRow
 from kinetoscope.analysis.stragglers import CLOCK_BOUNDS, SHARE_OF_STEP
 from kinetoscope.analysis.summaries import SummedTrace, WindowSummary
 from kinetoscope.errors import MergeError, SettingsError, TraceFileError
-from kinetoscope.training.wording import counted
 
 _MOST_NAMED = 3
 _UNITS = ((3_600_000_000_000, "h"), (60_000_000_000, "min"), (1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us"))
@@ -132,7 +131,7 @@ def _on_steps(windows: Sequence[WindowSummary], steps: Sequence[StepRow]) -> Ite
     if repeated:
         rank, step = repeated[0]
         yield (
-            f"Recorded more than once: {counted(len(repeated), 'step')}, such as step {step} of rank {rank}. Each time "
+            f"Recorded more than once: {len(repeated):,} of the steps, such as step {step} of rank {rank}. Each time "
             "has a row of its own, and collectives in it that have no number are not joined. Are the traces of one run?"
         )
 

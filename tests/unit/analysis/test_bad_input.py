@@ -170,5 +170,5 @@ def test_a_step_that_a_rank_recorded_twice_is_named(tmp_path):
     first, _ = traces(tmp_path / "one")
     again, _ = traces(tmp_path / "other", seed=1)
     report = analyse(first, again)
-    assert is_said(report, "Recorded more than once: 3 steps, such as step 3 of rank 0.")
+    assert is_said(report, "Recorded more than once: 3 of the steps, such as step 3 of rank 0.")
     assert len(report.steps) == 6
