@@ -1,7 +1,9 @@
 """The line at the end of a run has the first finding. What looks for it never outlives the run. Real processes."""
 
 import os
+import re
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -62,6 +64,46 @@ class Training:
 
     def wait(self):
         return self._running.wait(LONGEST_WAIT_S)
+
+
+SLOW_LOADER = """
+import logging, time
+import kinetoscope
+import kinetoscope.handlers.first_finding as search
+search.MOST_SECONDS = 100  # on a busy machine
+logging.basicConfig(level=logging.INFO, format="%(message)s")
+
+def load():
+    for batch in range(13):
+        time.sleep(0.02)
+        yield batch
+
+with kinetoscope.profile("run", torch=False, system=False) as profiler:
+    for batch in profiler.batches(load()):
+        pass
+"""
+FOUND = re.compile(
+    r"Kinetoscope: 1 window recorded in 13 batches, saved to run/traces/merged_trace\.json\. "
+    r"The loop waits for its data\. Mending it would save \d+\.\d\d ms a step\. "
+    r"Open it in https://ui\.perfetto\.dev, or run: kinetoscope summary run\n"
+)
+SPAWN = """
+import multiprocessing, runpy
+if __name__ == "__main__":
+    child = multiprocessing.get_context("spawn").Process(target=runpy.run_path, args=("train.py",))
+    child.start()
+    child.join()
+"""
+
+
+@pytest.mark.parametrize("command", [("train.py",), ("-m", "train"), ("spawn.py",)], ids=" ".join)
+def test_the_line_has_the_first_finding_and_its_saving_however_training_was_started(command, tmp_path):
+    (tmp_path / "train.py").write_text(SLOW_LOADER)
+    (tmp_path / "spawn.py").write_text(SPAWN)
+    done = subprocess.run([sys.executable, *command], cwd=tmp_path, stderr=subprocess.PIPE, text=True, timeout=100)
+    assert FOUND.fullmatch(done.stderr), done.stderr
+    files = {str(path.relative_to(tmp_path / "run")) for path in (tmp_path / "run").rglob("*") if path.is_file()}
+    assert files == {f"traces/{name}" for name in ("ep0-ba12-rank0.json", "merged_trace.json", ".manifest/rank0.jsonl")}
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -19,9 +19,9 @@ class MemoryRow:
 
     ``peak_bytes`` is the most that was allocated while torch recorded, on a CPU without what was allocated before.
     ``growth_bytes_per_step`` is of what is alive at the end of each step, counted from after the first optimizer step;
-    None where fewer than `FEWEST_STEPS` steps follow each other. ``holders`` are those who allocated what grows, the
-    most first. ``by_category`` is empty: to which tensor memory belongs, a trace does not say. `kinetoscope.torch`
-    exports a timeline with categories.
+    None where fewer than `FEWEST_STEPS` steps follow each other, or where addresses are missing, as in old traces.
+    ``holders`` are those who allocated what grows, the most first. ``by_category`` is empty: to which tensor memory
+    belongs, a trace does not say. `kinetoscope.torch` exports a timeline with categories.
     """
 
     rank: int | None
@@ -45,7 +45,7 @@ def memory_rows(window: RankWindow, host: HostTime) -> list[MemoryRow]:
 
 
 def _row(window: RankWindow, growth: MemoryGrowth, device: tuple[Any, ...], events: "pl.DataFrame") -> MemoryRow:
-    peak = events.sort("total", maintain_order=True, descending=True).head(1)
+    peak = events.filter(import_polars().col("total") == events["total"].max()).head(1)
     place = place_in(window.steps, peak["ts"])[0] if len(window.steps) else None
     holders = growth.holders(events)
     return MemoryRow(

@@ -42,8 +42,9 @@ class MemoryGrowth:
         self._window, self._host = window, host
 
     def holders(self, events: "pl.DataFrame") -> tuple[MemoryHolder, ...] | None:
-        """Who allocated what grows, the most first, of the allocations of one device; None if steps are too few."""
-        if len(self._steps) < FEWEST_STEPS:
+        """Who allocated what grows, the most first, of the allocations of one device; None if steps are too few, or
+        nothing tells which memory was freed."""
+        if len(self._steps) < FEWEST_STEPS or not events["address"].count():
             return None
         growing = self._growing(self._alive(events))
         grows = growing["bytes_per_step"].sum()
@@ -92,9 +93,13 @@ class MemoryGrowth:
         """The innermost operator around each allocation, if possible one that does more than to allocate."""
         pl = import_polars()
         operators = self._window.operators
-        others = operators.filter(~pl.col("name").str.contains(_ONLY_ALLOCATES))
-        names = [every["name"].gather(innermost(every, allocations)) for every in (others, operators)]
-        return names[0].zip_with(names[0].is_not_null(), names[1])
+        names = operators["name"].unique()
+        others = names.filter(~names.str.contains(_ONLY_ALLOCATES))
+        others = operators.filter(pl.col("name").is_in(others.implode()))
+        found = others["name"].gather(innermost(others, allocations))
+        if not found.has_nulls():
+            return found
+        return found.zip_with(found.is_not_null(), operators["name"].gather(innermost(operators, allocations)))
 
     def _growing(self, alive: "pl.DataFrame") -> "pl.DataFrame":
         """Of those who hold memory, those that hold more and more: ``bytes_per_step`` from their first rise to their

@@ -115,6 +115,16 @@ def test_of_fewer_than_eight_steps_no_growth_is_told(tmp_path):
     assert [(row.growth_bytes_per_step, row.holders) for row in report.memory] == [(None, ())] * 2
 
 
+def test_of_memory_without_addresses_no_growth_is_told(tmp_path):
+    recording = Recording()
+    for step in range(10):
+        recording.step(step, keep(recording, **{f"kept{step}": 1000}))
+    for event in recording.events:
+        event.get("args", {}).pop("Addr", None)
+    row = recording.row(tmp_path)
+    assert (row.peak_bytes, row.growth_bytes_per_step) == (10_000, None)
+
+
 def test_two_short_windows_are_not_a_long_one(tmp_path):
     recording = Recording()
     for step in (*range(5), *range(9, 14)):
