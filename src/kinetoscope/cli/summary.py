@@ -58,9 +58,9 @@ def add_selection(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-cache", action="store_true", help="neither read nor write what was kept of traces")
 
 
-def report_on(arguments: argparse.Namespace) -> RunReport:
-    """The report of what the arguments name."""
-    selection = Selection(step=arguments.step, ranks=arguments.ranks, last_s=arguments.last)
+def report_on(arguments: argparse.Namespace, faster: frozenset[str] = frozenset()) -> RunReport:
+    """The report of what the arguments name, in which operators can be ``faster``."""
+    selection = Selection(step=arguments.step, ranks=arguments.ranks, last_s=arguments.last, operators=faster)
     return report_of(arguments.inputs, selection, read_each, cache=not arguments.no_cache)
 
 

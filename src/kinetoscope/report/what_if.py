@@ -1,0 +1,63 @@
+"""report: how long a step would take with something changed, on a terminal."""
+
+from collections.abc import Sequence
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from kinetoscope.analysis.analyze import RunReport
+from kinetoscope.analysis.replay import MOST_UNEXPLAINED
+from kinetoscope.analysis.what_if import WhatIf
+from kinetoscope.training.wording import printable
+
+_WITHOUT = {
+    "data": "no waiting for data",
+    "sync": "no waiting for the device",
+    "launch": "launches free",
+    "transfer": "communication free",
+    "python": "no Python between operators",
+    "gc": "no garbage collection",
+    "compile": "no compilation",
+}
+
+
+def render_what_ifs(report: RunReport, what_ifs: Sequence[WhatIf]) -> RenderableType:
+    """A line for each, the best first."""
+    if (step_ns := what_ifs[0].step_ns) is None:
+        return Text("No step was recorded. --step SPAN names the spans that are steps.")
+    if (why := _why_unknown(report)) is not None:
+        return Text(why)
+    table = Table(box=None, pad_edge=False)
+    for name in ("", "step ms", "saves ms", ""):
+        table.add_column(name, justify="right" if name else "left")
+    table.add_row("as recorded", _ms(step_ns))
+    for found in sorted(what_ifs, key=lambda found: -(found.saving_ns_per_step or 0)):
+        saving_ns = found.saving_ns_per_step or 0
+        table.add_row(
+            Text(printable(_words(found))), _ms(step_ns - saving_ns), _ms(saving_ns), f"{saving_ns / step_ns:.1%}"
+        )
+    if len(what_ifs) == 1:
+        return table
+    return Group(table, Text("Each line stands alone: savings do not add up."))
+
+
+def _why_unknown(report: RunReport) -> str | None:
+    share = report.graph.unexplained_share if report.graph is not None else 0
+    if share <= MOST_UNEXPLAINED:
+        return None
+    return (
+        f"Unknown: {share:.0%} of the time that devices waited was for nothing that the traces show, more than the "
+        f"{MOST_UNEXPLAINED:.0%} up to which a replay is trusted."
+    )
+
+
+def _words(found: WhatIf) -> str:
+    parts = [_WITHOUT[cause] for cause in found.without]
+    parts += [f"{name} {times:g} times as fast" for name, times in found.faster]
+    parts += [f"rank {found.on_time} on time"] if found.on_time is not None else []
+    return ", ".join(parts)
+
+
+def _ms(time_ns: float) -> str:
+    return f"{time_ns / 1e6:,.2f}"

@@ -1,0 +1,102 @@
+"""`kinetoscope whatif`: the time of a step before and after a change."""
+
+import json
+
+import pytest
+
+from kinetoscope.cli import main
+from simulated_training import Fault, Settings, simulate
+
+pytest.importorskip("polars")
+
+
+@pytest.fixture(scope="module")
+def run():
+    """Two ranks whose loader is slow, and of which rank 1 is late in every second step."""
+    late = Fault(kind="late_host", ranks=(1,), cost_ns=3_000_000, every=2)
+    slow = Fault(kind="gc", cost_ns=2_000_000)
+    return simulate(Settings(num_ranks=2, num_steps=10, faults=(late, slow)))
+
+
+@pytest.fixture(scope="module")
+def traces(run, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("traces")
+    run.write(folder)
+    return str(folder)
+
+
+def what_if(traces, capsys, *options):
+    """The rows that the command prints as JSON."""
+    assert main(["whatif", "--no-cache", "--json", *options, traces]) == 0
+    return json.loads(capsys.readouterr().out)["what_ifs"]
+
+
+def near(run, better):
+    """What a run would gain, within 2 % and a little of its step."""
+    return pytest.approx(run.saving_ns_per_step(better), rel=0.02, abs=0.002 * run.time_ns / run.num_steps)
+
+
+def test_the_table_has_each_cause_and_each_late_rank_the_best_first(traces, capsys):
+    assert main(["whatif", "--no-cache", traces]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "as recorded" in lines[1]
+    place = {line.split("  ")[0]: place for place, line in enumerate(lines)}
+    assert 1 < place["rank 1 on time"] < place["communication free"]
+    assert 1 < place["no garbage collection"] < place["communication free"]
+    assert "do not add up" in lines[-1]
+
+
+def test_an_operator_is_faster_with_its_kernels_and_all_inside_of_it(run, traces, capsys):
+    (row,) = what_if(traces, capsys, "--faster", "aten::mm=2")
+    assert row["saving_ns_per_step"] == near(run, run.with_faster("aten::mm", 2))
+    assert row["step_after_ns"] == pytest.approx(row["step_ns"] - row["saving_ns_per_step"])
+
+
+def test_a_kernel_is_faster_under_its_name(run, traces, capsys):
+    kernel = "ampere_bf16_s16816gemm_bf16_128x64_ldg8_f2f_stages_32x6_tn"
+    (row,) = what_if(traces, capsys, "--faster", f"{kernel}=4")
+    assert row["saving_ns_per_step"] == near(run, run.with_faster(kernel, 4))
+
+
+def test_several_changes_are_made_at_once(run, traces, capsys):
+    (row,) = what_if(traces, capsys, "--without", "gc", "--without", "python")
+    assert row["without"] == ["gc", "python"]
+    assert row["saving_ns_per_step"] == near(run, run.with_ideal("gc", "python"))
+
+
+def test_the_others_gain_what_they_wait_for_a_late_rank(traces, capsys):
+    (row,) = what_if(traces, capsys, "--on-time", "1")
+    assert row["saving_ns_per_step"] > 500_000
+
+
+def test_an_unknown_name_is_an_error_that_says_which_come_near(traces, capsys):
+    assert main(["whatif", "--no-cache", "--faster", "aten::adm=2", traces]) == 2
+    assert "aten::addmm" in capsys.readouterr().err
+
+
+def test_an_unknown_rank_is_an_error_that_says_which_there_are(traces, capsys):
+    assert main(["whatif", "--no-cache", "--on-time", "7", traces]) == 2
+    assert "(0, 1)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["aten::mm", "aten::mm=", "=2", "aten::mm=0", "aten::mm=nan", "aten::mm=inf"])
+def test_a_factor_that_cannot_be_read_is_an_error_that_shows_how_to_write_it(text, traces, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["whatif", "--faster", text, traces])
+    assert ended.value.code == 2
+    assert "aten::mm=2" in capsys.readouterr().err
+
+
+def test_savings_are_unknown_where_a_device_waits_for_nothing_that_the_traces_show(tmp_path, capsys):
+    simulate(Settings(num_ranks=1, faults=(Fault(kind="idle_gaps", cost_ns=400_000),))).write(tmp_path)
+    assert main(["whatif", "--no-cache", str(tmp_path)]) == 0
+    assert "Unknown" in capsys.readouterr().out
+    assert {row["saving_ns_per_step"] for row in what_if(str(tmp_path), capsys)} == {None}
+
+
+def test_a_trace_without_steps_is_said_to_have_none(tmp_path, capsys):
+    trace = tmp_path / "one.json"
+    event = '{"ph": "X", "cat": "cpu_op", "name": "a", "pid": 1, "tid": 1, "ts": 1, "dur": 2}'
+    trace.write_text(f'{{"traceEvents": [{event}]}}', encoding="utf-8")
+    assert main(["whatif", "--no-cache", str(trace)]) == 0
+    assert "No step was recorded" in capsys.readouterr().out
