@@ -102,13 +102,19 @@ class _Runs:
 
     def __init__(self, before: _Series, after: _Series, span_ns: int, threshold: float) -> None:
         self._before, self._after, self._threshold = before, after, threshold
-        self._step_ns = min(fmean(before[STEP]), fmean(after[STEP]))
+        self._step_ns = max(1.0, min(fmean(before[STEP]), fmean(after[STEP])))
         keys = [key for key in dict.fromkeys([*before, *after]) if self._matters(key)]
         self._changes = {key: self._change(key) for key in keys if self._is_long_enough(key)}
         self._others = [key for key in keys if key not in self._changes]
         of_host = [change for key, change in self._changes.items() if not key.is_of_device]
         of_device = [change for key, change in self._changes.items() if key.is_of_device]
-        self._intervals = Intervals(max(1, len(self._changes)), span_ns, chance(of_host), chance(of_device))
+        self._intervals = Intervals(
+            num_rows=max(1, len(self._changes)),
+            span_ns=span_ns,
+            host=chance(of_host),
+            device=chance(of_device),
+            device_share=min(_device_share(side) for side in (before, after)),
+        )
 
     def rows(self) -> list[ComparisonRow]:
         """A row for each thing, what got worse first."""
@@ -120,7 +126,7 @@ class _Runs:
         """About how many more steps would tell whether the step changed, if it is unsure and they would."""
         change, num_steps = self._changes.get(STEP), min(len(side[STEP]) for side in (self._before, self._after))
         if change is None:
-            return FEWEST_STEPS - num_steps
+            return FEWEST_STEPS - 1 - num_steps
         for exponent in range(_MOST_DOUBLINGS * 4):
             times_longer = 2 ** (exponent / 4)
             half = self._intervals.half_width(change, times_longer)
@@ -138,7 +144,8 @@ class _Runs:
         return key.kind in ("step", "memory") or (is_known and is_long)
 
     def _is_long_enough(self, key: SeriesKey) -> bool:
-        return all(len(side.get(key, ())) >= FEWEST_STEPS for side in (self._before, self._after))
+        # The last step's end is not known where the next one's begin is what ends it.
+        return all(len(side.get(key, ())) >= FEWEST_STEPS - 1 for side in (self._before, self._after))
 
     def _change(self, key: SeriesKey) -> Change:
         estimates = [_estimate(key, side[key]) for side in (self._before, self._after)]
@@ -168,6 +175,12 @@ class _Runs:
         size = abs(row.difference) if state < 2 else max(row.before or 0, row.after or 0)
         kind = _KINDS[row.kind]
         return state, kind if state < 2 else -kind, -size, row.name, row.shapes or ""
+
+
+def _device_share(series: _Series) -> float:
+    """The part of a step in which the device is busy."""
+    busy = series.get(SeriesKey("phase", "device_busy"))
+    return min(1.0, fmean(busy) / max(1.0, fmean(series[STEP]))) if busy else 0.0
 
 
 def _row(key: SeriesKey, **values: Any) -> ComparisonRow:

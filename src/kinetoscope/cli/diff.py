@@ -7,6 +7,7 @@ from kinetoscope.analysis.compare import compare
 from kinetoscope.analysis.comparison import Comparison
 from kinetoscope.cli.reading import load_all
 from kinetoscope.cli.summary import add_selection
+from kinetoscope.errors import KinetoscopeError, SettingsError
 
 _EXAMPLES = """\
 examples:
@@ -18,7 +19,7 @@ examples:
       rank 0 of any profiler's traces, as JSON for programs
 
 The exit code is 1 if something got slower or larger by more than --fail-over, and not by chance; else 3 if it cannot
-be told whether the step changed; else 0; 2 for wrong usage.
+be told whether the step changed; else 0. It is 2 for wrong usage, and if a trace cannot be read.
 """
 _WORSE, _UNSURE = 1, 3
 
@@ -41,8 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Prints the comparison; returns the exit code."""
-    before, after = (load_all([name], cache=not arguments.no_cache) for name in (arguments.before, arguments.after))
-    comparison = compare(before, after, threshold=arguments.fail_over, step=arguments.step, ranks=arguments.ranks)
+    comparison = _compare(arguments)
     if arguments.json:
         print(comparison.to_json())
     else:
@@ -52,6 +52,17 @@ def run(arguments: argparse.Namespace) -> int:
 
         Console(highlight=False).print(render_comparison(comparison))
     return _exit_code(comparison)
+
+
+def _compare(arguments: argparse.Namespace) -> Comparison:
+    """The comparison of what the arguments name. A file that cannot be read is exit code 2: 1 has another meaning."""
+    try:
+        before, after = (load_all([name], cache=not arguments.no_cache) for name in (arguments.before, arguments.after))
+        return compare(before, after, threshold=arguments.fail_over, step=arguments.step, ranks=arguments.ranks)
+    except OSError as error:
+        raise SettingsError(f"Cannot read {error.filename or 'a trace'}: {error.strerror}.") from error
+    except KinetoscopeError as error:
+        raise SettingsError(str(error)) from error
 
 
 def _exit_code(comparison: Comparison) -> int:
