@@ -84,7 +84,7 @@ with kinetoscope.profile("run", torch=False, system=False) as profiler:
 """
 FOUND = re.compile(
     r"Kinetoscope: 1 window recorded in 13 batches, saved to run/traces/merged_trace\.json\. "
-    r"The loop waits for its data\. Mending it would save \d+\.\d\d ms a step\. "
+    r"The loop waits for its data\. Mending it would save \d+\.\d ms a step\. "
     r"Open it in https://ui\.perfetto\.dev, or run: kinetoscope summary run\n"
 )
 SPAWN = """

@@ -8,7 +8,7 @@ from kinetoscope.analysis.analyze import report_of
 from kinetoscope.analysis.compare import compare_sources
 from kinetoscope.analysis.comparison import Comparison
 from kinetoscope.analysis.summaries import Selection
-from kinetoscope.cli.paths import read_each
+from kinetoscope.cli.reading import read_each
 from kinetoscope.cli.summary import add_selection
 from kinetoscope.errors import KinetoscopeError, SettingsError
 
