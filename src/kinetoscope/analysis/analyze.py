@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from kinetoscope.analysis.by_step import join_step_times
 from kinetoscope.analysis.collectives import join_collectives
@@ -20,11 +20,15 @@ from kinetoscope.analysis.ranks import RankRow, add_rank_rows
 from kinetoscope.analysis.replay import ReplayGraph
 from kinetoscope.analysis.report_cache import KeptReport
 from kinetoscope.analysis.run_report import RunReport
+from kinetoscope.analysis.sample import is_large, note_on_sample, ranks_to_replay
 from kinetoscope.analysis.steps import StepRow
 from kinetoscope.analysis.stragglers import straggler_rows
 from kinetoscope.analysis.summaries import Selection, SummedTrace, WindowSummary, recorded_until, sum_trace
 from kinetoscope.table.load import STDIN, PathLike, is_url, load_one, names_in
 from kinetoscope.table.trace import Trace, TraceSet
+
+if TYPE_CHECKING:
+    import polars as pl
 
 Source = PathLike | Trace
 
@@ -71,7 +75,17 @@ def report_of(
 def _work_out(
     sources: Sequence[str | Trace], selection: Selection, each: Callable[..., Iterable[Any]], *, cache: bool
 ) -> RunReport:
-    return join_traces(_sum_all(sources, selection, each, cache=cache))
+    if not is_large(sources):
+        return join_traces(_sum_all(sources, selection, each, cache=cache))
+    traces = _sum_all(sources, selection, each, cache=cache, with_graph=False)
+    whole = join_traces(traces)
+    ranks = ranks_to_replay(whole)
+    sample = [
+        source for source, trace in zip(sources, traces, strict=True) if trace.rank is None or trace.rank in ranks
+    ]
+    part = join_traces(_sum_all(sample, selection, each, cache=cache))
+    run = whole.run | {"notes": [*whole.run["notes"], *note_on_sample(whole)]}
+    return replace(whole, run=run, findings=part.findings, build_graph=part.build_graph)
 
 
 def _traces_in(source: Source) -> Sequence[str | Trace]:
@@ -79,10 +93,15 @@ def _traces_in(source: Source) -> Sequence[str | Trace]:
 
 
 def _sum_all(
-    sources: Sequence[str | Trace], selection: Selection, each: Callable[..., Iterable[Any]], *, cache: bool
+    sources: Sequence[str | Trace],
+    selection: Selection,
+    each: Callable[..., Iterable[Any]],
+    *,
+    cache: bool,
+    with_graph: bool = True,
 ) -> list[SummedTrace]:
     """What is kept of each trace."""
-    work = partial(sum_trace, selection=selection, cache=cache)
+    work = partial(sum_trace, selection=selection, cache=cache, with_graph=with_graph)
     if selection.last_s is None:
         return list(each(work, sources))
     sources = [load_one(one, cache=cache) if _can_be_read_once(one) else one for one in sources]
@@ -118,7 +137,7 @@ def join_traces(traces: Iterable[SummedTrace]) -> RunReport:
     summaries = [summary.moved(TimeShift.of(by_rank, summary.rank)) for summary in summaries]
     steps = [row for summary in summaries for row in summary.steps]
     require_one_time(steps)
-    graph = ReplayGraph.join([summary.dependencies for summary in summaries], joined.calls)
+    graph = _graph_of(summaries, joined.calls)
     report = RunReport(
         run=_about(traces, ranks, steps, [*copies, *notes_on_run(traces, summaries, ranks, steps, by_rank)]),
         ranks=with_bounds(ranks, by_rank),
@@ -134,7 +153,13 @@ def join_traces(traces: Iterable[SummedTrace]) -> RunReport:
     )
     if any(trace.is_cut for trace in traces):
         return replace(report, stragglers=[])
-    return replace(report, findings=find_faults(report, graph, [summary.signs for summary in summaries]))
+    found = find_faults(report, graph, [summary.signs for summary in summaries]) if graph is not None else []
+    return replace(report, findings=found)
+
+
+def _graph_of(summaries: Sequence[WindowSummary], calls: "pl.DataFrame") -> ReplayGraph | None:
+    parts = [summary.dependencies for summary in summaries if summary.dependencies is not None]
+    return ReplayGraph.join(parts, calls) if len(parts) == len(summaries) else None
 
 
 def _in_time(summaries: Sequence[WindowSummary]) -> list[WindowSummary]:
