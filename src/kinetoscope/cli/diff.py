@@ -5,7 +5,7 @@ import math
 
 from kinetoscope.analysis.compare import compare
 from kinetoscope.analysis.comparison import Comparison
-from kinetoscope.cli.paths import load_all
+from kinetoscope.cli.reading import load_all
 from kinetoscope.cli.summary import add_selection
 from kinetoscope.errors import KinetoscopeError, SettingsError
 
