@@ -56,11 +56,11 @@ def test_ending_a_process_does_not_wait_for_one_that_it_has_started():
     process = SideProcess(print, keeps_output=True)
     process.start([sys.executable, "-c", started])
     until = time.monotonic() + LONG_S
-    while [child.name() for child in (children := psutil.Process(process.pid).children())] != ["sleep"]:
+    while not (sleeps := [child for child in psutil.Process(process.pid).children() if child.name() == "sleep"]):
         assert time.monotonic() < until
     process.end()
-    assert children[0].is_running()
-    children[0].kill()
+    assert sleeps[0].is_running()
+    sleeps[0].kill()
 
 
 SIDE = """
