@@ -155,8 +155,10 @@ class _Finder:
         pl = import_polars()
         fetches = self._host.fetches.filter(pl.col("name").str.contains("MultiProcessing")).sort("begin")
         taken, apart = pl.col("end") - pl.col("begin"), pl.col("end").diff().median()
-        fetches = fetches.select("track", "begin", "end", own_ns=taken.min(), apart=apart).with_row_index("row")
-        late = fetches.filter(taken - pl.col("own_ns") > LATE_SHARE * pl.col("apart"))
+        little = (LATE_SHARE * apart).cast(pl.Int64)
+        own_ns = pl.min_horizontal(taken.min(), little)  # where all have waited, the shortest one has, too
+        fetches = fetches.select("track", "begin", "end", own_ns=own_ns, little=little).with_row_index("row")
+        late = fetches.filter(taken - pl.col("own_ns") > pl.col("little"))
         late = late.with_columns(last_end=pl.col("end").shift(1))
         return late.filter(pl.col("row").cast(pl.Int64).diff() <= MOST_FETCHES_BETWEEN)
 
