@@ -17,6 +17,7 @@ from kinetoscope.analysis.faults import find_faults, notes_on_steps
 from kinetoscope.analysis.findings import Finding
 from kinetoscope.analysis.kernels import KernelRow, kernel_rows
 from kinetoscope.analysis.memory import MemoryRow, add_memory_rows
+from kinetoscope.analysis.one_run import notes_on_run, require_one_run, require_one_time, without_copies
 from kinetoscope.analysis.operators import OperatorRow, operator_rows
 from kinetoscope.analysis.ranks import RankRow, add_rank_rows
 from kinetoscope.analysis.replay import MOST_UNEXPLAINED, Change, ReplayGraph
@@ -142,18 +143,23 @@ def _since(recorded: Sequence[tuple[int | None, int | None]], last_s: float) -> 
 
 
 def join_traces(traces: Iterable[SummedTrace]) -> RunReport:
-    """The report of a run, of what was kept of its traces."""
+    """The report of a run, of what was kept of its traces. Raises `MergeError` if they are of different runs."""
     traces = sorted(traces, key=lambda trace: (trace.rank is None, trace.rank or 0, trace.name))
+    require_one_run(traces)
     shifts = shifts_beside_rank_0([(trace.rank, trace.clock) for trace in traces])
-    summaries = [window.moved(shift) for trace, shift in zip(traces, shifts, strict=True) for window in trace.windows]
+    moved = (
+        (trace, window.moved(shift)) for trace, shift in zip(traces, shifts, strict=True) for window in trace.windows
+    )
+    summaries, copies = without_copies(moved)
     ranks = add_rank_rows(row for summary in summaries for row in summary.ranks)
     exact = [row.rank for row in ranks if row.clock_bound_ns == 0 and row.rank is not None]
     joined, by_rank = join_collectives([summary.calls for summary in summaries], exact)
     summaries = [summary.moved(TimeShift.of(by_rank, summary.rank)) for summary in summaries]
     steps = [row for summary in summaries for row in summary.steps]
+    require_one_time(steps)
     graph = ReplayGraph.join([summary.dependencies for summary in summaries], joined.calls)
     report = RunReport(
-        run=_about(traces, ranks, steps),
+        run=_about(traces, ranks, steps, [*copies, *notes_on_run(traces, summaries, ranks, steps, by_rank)]),
         ranks=with_bounds(ranks, by_rank),
         steps=sorted(steps, key=lambda row: (row.step, row.rank or 0)),
         collectives=joined.rows,
@@ -165,6 +171,8 @@ def join_traces(traces: Iterable[SummedTrace]) -> RunReport:
         graph=graph,
         by_step=join_step_times([summary.by_step for summary in summaries], Counter(sorted(row.step for row in steps))),
     )
+    if any(trace.is_cut for trace in traces):
+        return replace(report, stragglers=[])
     return replace(report, findings=find_faults(report, graph, [summary.signs for summary in summaries]))
 
 
@@ -173,10 +181,12 @@ def _in_time(summaries: Sequence[WindowSummary]) -> list[WindowSummary]:
     return sorted(summaries, key=lambda summary: summary.steps[0].begin_ns if summary.steps else 0)
 
 
-def _about(traces: Sequence[SummedTrace], ranks: Sequence[RankRow], steps: Sequence[StepRow]) -> dict[str, Any]:
+def _about(
+    traces: Sequence[SummedTrace], ranks: Sequence[RankRow], steps: Sequence[StepRow], notes: Sequence[str]
+) -> dict[str, Any]:
     sizes = [trace.world_size for trace in traces if trace.world_size is not None]
     num_steps = len({row.step for row in steps})
-    notes = [note for trace in traces for note in trace.notes]
+    notes = [*(note for trace in traces for note in trace.notes), *notes]
     return {
         "name": next((trace.run_name for trace in traces if trace.run_name), None),
         "world_size": max(sizes, default=None),

@@ -28,10 +28,17 @@ _NAMES = {
     )
 } | {"alltoallv": "all_to_all", "allgatherv": "all_gather", "recv": "send"}
 _POINT_TO_POINT = ("all_to_all", "send", "recv", "send_recv", "alltoallv")
+_OF_RANKS = ("rank", "begin", "end", "computed_until")
 _ENDS_TOGETHER = ("all_reduce", "all_gather", "reduce_scatter")
 _BYTES = {"float": 4, "double": 8, "half": 2, "bfloat16": 2, "int": 4, "long": 8, "byte": 1, "char": 1, "bool": 1}
 _BYTES |= {"float32": 4, "float64": 8, "float16": 2, "int32": 4, "int64": 8, "uint8": 1, "int8": 1, "short": 2}
 _BYTES |= {"long int": 8, "unsigned char": 1, "signed char": 1, "c10::bfloat16": 2, "c10::half": 2}
+
+FAR_NS = 60_000_000_000
+"""Ranks whose clocks, or whose same steps, are further apart are doubted: they may be of different runs."""
+
+_ALIKE, _FEWEST_CALLS = 0.1, 3
+"""So many calls whose ends are all as far apart, to this part of a call, are the same calls on both ranks."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -264,10 +271,10 @@ def join_collectives(
     shift_ns = {rank: shift.shift_ns for rank, shift in shifts.items()}
     moved = pl.col("rank").replace_strict(shift_ns, default=0, return_dtype=pl.Int64)
     parts = parts.with_columns(pl.col("begin", "end", "computed_until") + moved)
-    rows = _rows(parts)
+    rows, alone = _rows(parts)
     waiting = [call for call, row in rows.items() if row.num_ranks > 1]
     joined = parts.filter(pl.col("call").is_in(waiting))
-    return JoinedCollectives(sorted(rows.values(), key=lambda row: row.starts_ns[0]), joined), shifts
+    return JoinedCollectives(sorted([*rows.values(), *alone], key=lambda row: row.starts_ns[0]), joined), shifts
 
 
 def _numbered(calls: "pl.DataFrame") -> "pl.DataFrame":
@@ -302,7 +309,8 @@ def _clock_shifts(parts: "pl.DataFrame", exact_ranks: set[int]) -> dict[int, Clo
     """
     pl = import_polars()
     ends = parts.drop_nulls("rank")
-    ends = ends.select("name", "call", "rank", end=pl.col("end") - pl.col("end").min())  # or a median would round it
+    from_zero = pl.col("end") - pl.col("end").min()  # or a median would round it
+    ends = ends.select("name", "call", "rank", end=from_zero, dur=pl.col("end") - pl.col("begin"))
     together, others = (ends.filter(pl.col("name").is_in(list(kind))) for kind in (_ENDS_TOGETHER, _POINT_TO_POINT))
     shifts = {rank: ClockShift(0, 0) for rank in exact_ranks or ends["rank"].unique().sort()[:1]}
     while found := _next_shifts(together, shifts) or _next_shifts(others, shifts):
@@ -311,7 +319,7 @@ def _clock_shifts(parts: "pl.DataFrame", exact_ranks: set[int]) -> dict[int, Clo
 
 
 def _next_shifts(ends: "pl.DataFrame", shifts: dict[int, ClockShift]) -> dict[int, ClockShift]:
-    """The shifts of further ranks that share calls with those whose shift is known."""
+    """The shifts of further ranks that share calls with those whose shift is known; a far one only if it is sure."""
     pl = import_polars()
     is_known = pl.col("rank").is_in(list(shifts))
     shift_ns = {rank: shift.shift_ns for rank, shift in shifts.items()}
@@ -319,28 +327,40 @@ def _next_shifts(ends: "pl.DataFrame", shifts: dict[int, ClockShift]) -> dict[in
     known = ends.filter(is_known).group_by("call").agg(known_end=moved.median())
     early = ends.filter(~is_known).join(known, on="call").with_columns(early=pl.col("known_end") - pl.col("end"))
     apart = (pl.col("early") - pl.col("early").median()).abs().median()
-    found = early.group_by("rank").agg(pl.col("early").median(), apart=apart)
+    is_sure = (apart < _ALIKE * pl.col("dur").median()) & (pl.len() >= _FEWEST_CALLS)
+    found = early.group_by("rank").agg(pl.col("early").median(), apart=apart, is_sure=is_sure)
+    found = found.filter((pl.col("early").abs() <= FAR_NS) | pl.col("is_sure")).drop("is_sure")
     return {rank: ClockShift(round(shift), round(bound)) for rank, shift, bound in found.iter_rows()}
 
 
-def _rows(parts: "pl.DataFrame") -> dict[int, CollectiveRow]:
-    """The row of each call, by its number."""
+def _rows(parts: "pl.DataFrame") -> tuple[dict[int, CollectiveRow], list[CollectiveRow]]:
+    """The row of each call, by its number, and a row for each part of what is not one call."""
     pl = import_polars()
     by_call = parts.sort("call", "rank").group_by("call", maintain_order=True)
     first = [pl.col(name).drop_nulls().first() for name in ("group", "sequence", "step", "name", "bytes")]
-    values = by_call.agg(*first, "rank", "begin", "end", "computed_until").iter_rows(named=True)
-    found = ((call["call"], _row(**call)) for call in values)
-    return {call: row for call, row in found if row is not None}
+    rows, alone = {}, []
+    for call in by_call.agg(*first, *_OF_RANKS).iter_rows(named=True):
+        if _is_one(call):
+            rows[call["call"]] = _row(**call)
+        else:
+            parts_of_call = zip(*(call[name] for name in _OF_RANKS), strict=True)
+            alone += [
+                _row(**call | {name: [value] for name, value in zip(_OF_RANKS, part, strict=True)})
+                for part in parts_of_call
+            ]
+    return rows, alone
 
 
-def _row(**call: Any) -> CollectiveRow | None:
-    """The row of a call; None if its parts are not one call, since they do not overlap or a rank has two of them."""
+def _is_one(call: dict[str, Any]) -> bool:
+    """Whether parts are one call: each rank has one of them, and they overlap; a send may end before it is received."""
+    ranks, apart_ns = call["rank"], max(call["begin"]) - min(call["end"])
+    return len(set(ranks)) == len(ranks) and apart_ns <= (FAR_NS if call["name"] in _POINT_TO_POINT else 0)
+
+
+def _row(**call: Any) -> CollectiveRow:
     ranks, starts, ends = call["rank"], call["begin"], call["end"]
-    is_point_to_point = call["name"] in _POINT_TO_POINT
     last_start = max(starts)
-    if len(set(ranks)) < len(ranks) or (not is_point_to_point and last_start > min(ends)):
-        return None
-    is_timed = not is_point_to_point and len(ranks) > 1
+    is_timed = call["name"] not in _POINT_TO_POINT and len(ranks) > 1
     transfer_ns = max(ends) - last_start if is_timed else None
     return CollectiveRow(
         group=call["group"],

@@ -14,7 +14,7 @@ from kinetoscope.analysis.window import FEWEST_STEPS
 SHARE_OF_STEP = 0.02
 """A rank is reported if the others wait for it for more than this part of a step."""
 
-_CLOCK_BOUNDS = 4
+CLOCK_BOUNDS = 4
 _FEWEST_LATE_STEPS = 2
 _LATE_SHARE = 0.5
 """A step counts as late if the wait in it is at least half of that in the steps with the longest waits."""
@@ -69,7 +69,7 @@ def _row(
     rank: int, by_step: Mapping[int, float], num_steps: int, steps: Sequence[StepRow], clock_bound_ns: int
 ) -> StragglerRow:
     longest = sorted(by_step.values())[-max(1, len(by_step) // 4) :]
-    least = max(_LATE_SHARE * median(longest), _CLOCK_BOUNDS * clock_bound_ns)
+    least = max(_LATE_SHARE * median(longest), CLOCK_BOUNDS * clock_bound_ns)
     late = tuple(sorted(step for step, wait in by_step.items() if wait >= least))
     cause, evidence = _cause(rank, late, steps)
     return StragglerRow(

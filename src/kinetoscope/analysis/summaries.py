@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from kinetoscope.analysis.by_step import times_by_step
@@ -73,14 +74,16 @@ class WindowSummary:
 
 @dataclass(frozen=True, kw_only=True)
 class SummedTrace:
-    """What is kept of one trace. A merged one is of several ranks, which may be of several ``hosts``."""
+    """What is kept of one trace. A merged one is of several ``ranks``, also those whose windows were not wanted."""
 
     name: str
     rank: int | None
+    ranks: tuple[int, ...]
     world_size: int | None
     run_name: str | None
     hosts: tuple[str, ...]
     notes: tuple[str, ...]
+    is_cut: bool
     clock: FileClock | None
     windows: list[WindowSummary] = field(repr=False)
 
@@ -101,10 +104,12 @@ def sum_trace(
     return SummedTrace(
         name=trace.name,
         rank=trace.rank,
+        ranks=tuple(trace.ranks),
         world_size=trace.world_size,
         run_name=next((one.run_name for one in parts if one.run_name), None),
         hosts=tuple(one.host for one in parts if one.host),
-        notes=(*trace.notes, *trace.repairs),
+        notes=(*trace.notes, *(f"{PurePath(trace.name).name}: {repair}" for repair in trace.repairs)),
+        is_cut=trace.is_cut,
         clock=trace.clock,
         windows=[_sum_window(window, selection.operators) for window in wanted],
     )

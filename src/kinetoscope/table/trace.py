@@ -149,6 +149,11 @@ class Trace:
         return said + _losses(self._own_header)
 
     @property
+    def is_cut(self) -> bool:
+        """Whether the file ends before its last event does, so that it may lack much that was recorded."""
+        return any("ends too early" in repair for repair in self.repairs)
+
+    @property
     def world_size(self) -> int | None:
         """The number of ranks of the run, if the file has it."""
         size = self._distributed_info.get("world_size")

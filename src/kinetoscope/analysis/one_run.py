@@ -1,0 +1,182 @@
+"""analysis: whether traces are of one run, and what is missing in them: errors, or sentences for the reader."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import PurePath
+from statistics import median
+
+from kinetoscope.analysis.collectives import FAR_NS, ClockShift
+from kinetoscope.analysis.ranks import RankRow
+from kinetoscope.analysis.steps import StepRow
+from kinetoscope.analysis.stragglers import CLOCK_BOUNDS, SHARE_OF_STEP
+from kinetoscope.analysis.summaries import SummedTrace, WindowSummary
+from kinetoscope.errors import MergeError, SettingsError, TraceFileError
+
+_MOST_NAMED = 3
+_UNITS = ((3_600_000_000_000, "h"), (60_000_000_000, "min"), (1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us"))
+
+
+def require_one_run(traces: Sequence[SummedTrace]) -> None:
+    """Raises if there is nothing to analyze, or if the traces say that they are of different runs."""
+    if not traces:
+        raise TraceFileError("There is no trace to analyze. Pass at least one.")
+    if not any(trace.windows for trace in traces):
+        raise SettingsError(f"None of the ranks that were asked for is here, only {_listed(_ranks(traces))}.")
+    _require_one("name", {trace.name: trace.run_name for trace in traces})
+    _require_one("number of ranks", {trace.name: trace.world_size for trace in traces})
+
+
+def _require_one(what: str, by_file: Mapping[str, object]) -> None:
+    files: dict[object, str] = {}
+    for file, value in by_file.items():
+        if value is not None:
+            files.setdefault(value, file)
+    if len(files) > 1:
+        (one, file), (other, other_file), *_ = files.items()
+        raise MergeError(
+            f"Cannot analyze traces of different runs together: the {what} of the run is {one} in {_named(file)}, and "
+            f"{other} in {_named(other_file)}. Pass the traces of one run; kinetoscope diff compares two."
+        )
+
+
+def require_one_time(steps: Iterable[StepRow]) -> None:
+    """Raises if a rank recorded the same steps as the first one at quite another time, on the common clock.
+
+    Then they are of different runs. A rank may have recorded a step several times, one of them with the first rank.
+    """
+    begins: defaultdict[int, defaultdict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
+    for row in steps:
+        if row.rank is not None:
+            begins[row.rank][row.step].append(row.begin_ns)
+    first = min(begins, default=0)
+    for rank, own in begins.items():
+        apart = [
+            begin_ns - other_ns for step in own for begin_ns in own[step] for other_ns in begins[first].get(step, ())
+        ]
+        apart_ns = min(apart, key=abs, default=0)
+        if abs(apart_ns) > FAR_NS:
+            raise MergeError(
+                f"Cannot analyze these traces together: rank {rank} recorded the same steps as rank {first} "
+                f"{_duration(abs(apart_ns))} {'later' if apart_ns > 0 else 'earlier'}, and no collectives show "
+                "that both are of one run. Pass the traces of one run."
+            )
+
+
+def without_copies(
+    pairs: Iterable[tuple[SummedTrace, WindowSummary]],
+) -> tuple[list[WindowSummary], list[str]]:
+    """The windows, each once, and a sentence on each copy: the same steps of the same rank at the same time."""
+    files: dict[object, str] = {}
+    kept, notes = [], []
+    for trace, window in pairs:
+        nodes = window.dependencies.nodes
+        begins = tuple((row.step, row.begin_ns) for row in window.steps)
+        key = (window.rank, begins, len(nodes), nodes["time"].min())
+        if len(nodes) and key in files:
+            notes.append(f"{_named(trace.name)} was left out: it holds the same as {_named(files[key])}.")
+            continue
+        files.setdefault(key, trace.name)
+        kept.append(window)
+    return kept, notes
+
+
+def notes_on_run(
+    traces: Sequence[SummedTrace],
+    windows: Sequence[WindowSummary],
+    ranks: Sequence[RankRow],
+    steps: Sequence[StepRow],
+    shifts: Mapping[int, ClockShift],
+) -> list[str]:
+    """Sentences on what the traces do not say, and on how sure their clocks are."""
+    return [
+        *_on_contents(traces),
+        *_on_ranks(traces),
+        *_on_steps(windows, steps),
+        *_on_devices(ranks),
+        *_on_clocks(shifts, steps),
+    ]
+
+
+def _on_contents(traces: Iterable[SummedTrace]) -> Iterable[str]:
+    for trace in traces:
+        if trace.windows and not any(len(window.operators) or len(window.kernels) for window in trace.windows):
+            yield f"{_named(trace.name)} has neither operators of torch nor work of a device."
+        if trace.is_cut:
+            yield f"{_named(trace.name)} ends too early, so its steps are incomplete: nothing is concluded from them."
+
+
+def _on_ranks(traces: Sequence[SummedTrace]) -> Iterable[str]:
+    """Ranks whose traces are not here. Waits for them look like waits for nobody."""
+    present = set(_ranks(traces))
+    world_size = max((trace.world_size for trace in traces if trace.world_size is not None), default=0)
+    missing = sorted(set(range(world_size)) - present)
+    if missing and present:
+        yield f"Not here: {_listed(missing)}, of {world_size:,}. How long others waited for them is not known."
+
+
+def _on_steps(windows: Sequence[WindowSummary], steps: Sequence[StepRow]) -> Iterable[str]:
+    if not steps:
+        yield (
+            "No step was found: steps are spans called ProfilerStep#n, which torch.profiler's step() makes, or "
+            "event/batch. If they are called otherwise, say so with step=, or --step on the command line."
+        )
+        return
+    without = sorted({window.rank for window in windows if window.rank is not None} - {row.rank for row in steps})
+    if without:
+        yield f"No step was found on {_listed(without)}."
+    numbers = defaultdict(set)
+    for row in steps:
+        numbers[row.rank, row.step].add(row.begin_ns)
+    repeated = [(rank, step) for (rank, step), begins in numbers.items() if len(begins) > 1]
+    if repeated:
+        rank, step = repeated[0]
+        yield (
+            f"Recorded more than once: {len(repeated):,} of the steps, such as step {step} of rank {rank}. Each time "
+            "has a row of its own, and collectives in it that have no number are not joined. Are the traces of one run?"
+        )
+
+
+def _on_devices(ranks: Sequence[RankRow]) -> Iterable[str]:
+    without = sorted({row.rank for row in ranks if row.window_ns is None and row.rank is not None})
+    if all(row.window_ns is None for row in ranks):
+        yield "No work of a device was recorded: all times are the host's."
+    elif without:
+        yield f"No work of a device was recorded on {_listed(without)}."
+
+
+def _on_clocks(shifts: Mapping[int, ClockShift], steps: Sequence[StepRow]) -> Iterable[str]:
+    for rank, shift in sorted(shifts.items()):
+        if abs(shift.shift_ns) > FAR_NS:
+            order = "behind" if shift.shift_ns > 0 else "before"
+            yield (
+                f"The clock of rank {rank} is {_duration(abs(shift.shift_ns))} {order} those of the others. Its "
+                f"times were moved so that collectives end together, which they do within {_duration(shift.bound_ns)}."
+            )
+    bound_ns = CLOCK_BOUNDS * max((shift.bound_ns for shift in shifts.values()), default=0)
+    if steps and bound_ns > SHARE_OF_STEP * median(row.duration_ns for row in steps):
+        yield (
+            f"The clocks of ranks are known within {_duration(bound_ns // CLOCK_BOUNDS)}: a rank that is late by less "
+            f"than {_duration(bound_ns)} is not told from an error of its clock."
+        )
+
+
+def _ranks(traces: Iterable[SummedTrace]) -> list[int]:
+    return sorted({rank for trace in traces for rank in trace.ranks})
+
+
+def _listed(ranks: Sequence[int]) -> str:
+    """``rank 3 is``, ``ranks 1, 2 and 7 more``"""
+    more = len(ranks) - _MOST_NAMED
+    names = ", ".join(map(str, ranks[:_MOST_NAMED] if more > 1 else ranks))
+    return f"rank{'s' if len(ranks) != 1 else ''} {names}{f' and {more:,} more' if more > 1 else ''}"
+
+
+def _named(file: str) -> str:
+    return PurePath(file).name or file
+
+
+def _duration(time_ns: int) -> str:
+    for unit_ns, unit in _UNITS:
+        if time_ns >= unit_ns:
+            return f"{time_ns / unit_ns:.1f} {unit}"
+    return f"{time_ns} ns"
