@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import msgspec
 
@@ -20,12 +20,15 @@ from kinetoscope.analysis.memory import MemoryRow, add_memory_rows
 from kinetoscope.analysis.one_run import notes_on_run, require_one_run, require_one_time, without_copies
 from kinetoscope.analysis.operators import OperatorRow, operator_rows
 from kinetoscope.analysis.ranks import RankRow, add_rank_rows
-from kinetoscope.analysis.replay import MOST_UNEXPLAINED, Change, ReplayGraph
-from kinetoscope.analysis.steps import StepRow
+from kinetoscope.analysis.replay import Change, ReplayGraph
+from kinetoscope.analysis.steps import StepRow, uneven_share
 from kinetoscope.analysis.stragglers import StragglerRow, straggler_rows
 from kinetoscope.analysis.summaries import Selection, SummedTrace, WindowSummary, recorded_until, sum_trace
 from kinetoscope.table.load import STDIN, PathLike, is_url, load_one, names_in
 from kinetoscope.table.trace import Trace, TraceSet
+
+if TYPE_CHECKING:
+    import polars as pl
 
 SCHEMA = 1
 
@@ -50,10 +53,10 @@ class RunReport:
     by_step: Sequence[StepTimes] = ()
 
     def saving_ns_per_step(self, change: Change) -> float | None:
-        """How much shorter a step would be with a change; None where there is no step, or where the graph explains too
-        little of what devices waited for."""
+        """How much shorter a step would be with a change; None where there is no step, or where the traces show too
+        little of what the run waited for."""
         num_steps, graph = self.run["num_steps"], self.graph
-        if not num_steps or graph is None or graph.unexplained_share > MOST_UNEXPLAINED:
+        if not num_steps or graph is None or graph.why_untrusted:
             return None
         return graph.saving_ns(change) / num_steps
 
@@ -157,7 +160,7 @@ def join_traces(traces: Iterable[SummedTrace]) -> RunReport:
     summaries = [summary.moved(TimeShift.of(by_rank, summary.rank)) for summary in summaries]
     steps = [row for summary in summaries for row in summary.steps]
     require_one_time(steps)
-    graph = ReplayGraph.join([summary.dependencies for summary in summaries], joined.calls)
+    graph = _build_graph(traces, summaries, steps, joined.calls)
     report = RunReport(
         run=_about(traces, ranks, steps, [*copies, *notes_on_run(traces, summaries, ranks, steps, by_rank)]),
         ranks=with_bounds(ranks, by_rank),
@@ -174,6 +177,18 @@ def join_traces(traces: Iterable[SummedTrace]) -> RunReport:
     if any(trace.is_cut for trace in traces):
         return replace(report, stragglers=[])
     return replace(report, findings=find_faults(report, graph, [summary.signs for summary in summaries]))
+
+
+def _build_graph(
+    traces: Sequence[SummedTrace], summaries: Sequence[WindowSummary], steps: Sequence[StepRow], calls: "pl.DataFrame"
+) -> ReplayGraph:
+    world_size = max((trace.world_size or 2 for trace in traces), default=2)
+    return ReplayGraph.join(
+        [summary.dependencies for summary in summaries],
+        calls,
+        is_complete=len({summary.rank for summary in summaries}) >= world_size,
+        uneven_share=uneven_share(steps),
+    )
 
 
 def _in_time(summaries: Sequence[WindowSummary]) -> list[WindowSummary]:

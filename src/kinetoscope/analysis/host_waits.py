@@ -37,15 +37,11 @@ class HostWaits:
 
     @cached_property
     def in_time(self) -> "pl.DataFrame":
-        """Those calls whose event had ended before: the one as many launches back as where calls of the name waited; if
-        none did, the last one that had ended before each of them."""
+        """Those calls whose event had ended before: the one as many launches back as where calls of the name waited."""
         pl = import_polars()
         back = pl.col("num_launched") - pl.col("place")
-        of_waits = back.filter("has_waited")
-        is_usual = 2 * of_waits.unique_counts().max() >= of_waits.len()
-        of_waits = pl.when(is_usual).then(of_waits.mode().max())
-        usual = pl.when(pl.col("has_waited").any()).then(of_waits).otherwise(back.max())
-        usual = self._calls.group_by("name").agg(back=usual)
+        is_usual = 2 * back.unique_counts().max() >= pl.len()
+        usual = self._calls.filter("has_waited").group_by("name").agg(back=pl.when(is_usual).then(back.mode().max()))
         others = self._calls.filter(~pl.col("has_waited")).drop("event", "event_end", "place").join(usual, on="name")
         found = others.with_columns(place=pl.col("num_launched") - pl.col("back")).join(self._launched, on="place")
         return found.filter(pl.col("event_end") <= pl.col("begin")).select(_COLUMNS)
