@@ -4,81 +4,30 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeGuard
 
-import msgspec
-
-from kinetoscope.analysis.by_step import StepTimes, join_step_times
-from kinetoscope.analysis.collectives import CollectiveRow, join_collectives
+from kinetoscope.analysis.by_step import join_step_times
+from kinetoscope.analysis.collectives import join_collectives
 from kinetoscope.analysis.common_clock import TimeShift, shifts_beside_rank_0, with_bounds
 from kinetoscope.analysis.faults import find_faults, notes_on_steps
-from kinetoscope.analysis.findings import Finding
-from kinetoscope.analysis.kernels import KernelRow, kernel_rows
-from kinetoscope.analysis.memory import MemoryRow, add_memory_rows
+from kinetoscope.analysis.kernels import kernel_rows
+from kinetoscope.analysis.memory import add_memory_rows
 from kinetoscope.analysis.one_run import notes_on_run, require_one_run, require_one_time, without_copies
-from kinetoscope.analysis.operators import OperatorRow, operator_rows
+from kinetoscope.analysis.operators import operator_rows
 from kinetoscope.analysis.ranks import RankRow, add_rank_rows
-from kinetoscope.analysis.replay import Change, ReplayGraph
+from kinetoscope.analysis.replay import ReplayGraph
+from kinetoscope.analysis.report_cache import KeptReport
+from kinetoscope.analysis.run_report import RunReport
 from kinetoscope.analysis.steps import StepRow, uneven_share
-from kinetoscope.analysis.stragglers import StragglerRow, straggler_rows
+from kinetoscope.analysis.stragglers import straggler_rows
 from kinetoscope.analysis.summaries import Selection, SummedTrace, WindowSummary, recorded_until, sum_trace
 from kinetoscope.table.load import STDIN, PathLike, is_url, load_one, names_in
 from kinetoscope.table.trace import Trace, TraceSet
 
 if TYPE_CHECKING:
     import polars as pl
-
-SCHEMA = 1
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunReport:
-    """All there is to say about a run. ``to_json()`` is what ``kinetoscope summary PATH --json`` prints.
-
-    ``by_step``, for `compare`, is not in it: its times are in the order of the distinct numbers of ``steps``.
-    """
-
-    run: dict[str, Any]
-    ranks: list[RankRow]
-    steps: list[StepRow]
-    collectives: list[CollectiveRow]
-    stragglers: list[StragglerRow]
-    operators: list[OperatorRow]
-    kernels: list[KernelRow]
-    memory: list[MemoryRow]
-    findings: list[Finding]
-    graph: ReplayGraph | None = None
-    by_step: Sequence[StepTimes] = ()
-
-    def saving_ns_per_step(self, change: Change) -> float | None:
-        """How much shorter a step would be with a change; None where there is no step, or where the traces show too
-        little of what the run waited for."""
-        num_steps, graph = self.run["num_steps"], self.graph
-        if not num_steps or graph is None or graph.why_untrusted:
-            return None
-        return graph.saving_ns(change) / num_steps
-
-    def to_dict(self) -> dict[str, Any]:
-        """The report as plain data."""
-        tables = (
-            "ranks",
-            "steps",
-            "collectives",
-            "stragglers",
-            "operators",
-            "kernels",
-            "memory",
-            "findings",
-        )
-        rows = {name: [row.to_dict() for row in getattr(self, name)] for name in tables}
-        return {"schema": SCHEMA, "run": self.run, **rows}
-
-    def to_json(self) -> str:
-        """The report as JSON."""
-        return msgspec.json.encode(self.to_dict()).decode()
-
 
 Source = PathLike | Trace
 
@@ -113,7 +62,19 @@ def report_of(
     """The report on ``sources``, each as `analyze` takes one. ``each`` calls a function with each of some values, as
     `map` does; where it is given names of files, it may pass ``on_bytes``, too."""
     found = [one for source in sources for one in _traces_in(source)]
-    return join_traces(_sum_all(found, selection, each, cache=cache))
+    kept = KeptReport.of(found, selection) if cache else None
+    if kept is not None and (rows := kept.read()) is not None:
+        return RunReport(**rows, build_graph=lambda: _work_out(found, selection, map, cache=True).graph)
+    report = _work_out(found, selection, each, cache=cache)
+    if kept is not None:
+        kept.write(report)
+    return report
+
+
+def _work_out(
+    sources: Sequence[str | Trace], selection: Selection, each: Callable[..., Iterable[Any]], *, cache: bool
+) -> RunReport:
+    return join_traces(_sum_all(sources, selection, each, cache=cache))
 
 
 def _traces_in(source: Source) -> Sequence[str | Trace]:
@@ -171,7 +132,7 @@ def join_traces(traces: Iterable[SummedTrace]) -> RunReport:
         kernels=kernel_rows([summary.kernels for summary in summaries]),
         memory=add_memory_rows(row for summary in _in_time(summaries) for row in summary.memory),
         findings=[],
-        graph=graph,
+        build_graph=lambda: graph,
         by_step=join_step_times([summary.by_step for summary in summaries], Counter(sorted(row.step for row in steps))),
     )
     if any(trace.is_cut for trace in traces):
@@ -200,7 +161,7 @@ def _about(
     traces: Sequence[SummedTrace], ranks: Sequence[RankRow], steps: Sequence[StepRow], notes: Sequence[str]
 ) -> dict[str, Any]:
     sizes = [trace.world_size for trace in traces if trace.world_size is not None]
-    num_steps = len({row.step for row in steps})
+    num_steps = _num_steps(steps)
     notes = [*(note for trace in traces for note in trace.notes), *notes]
     return {
         "name": next((trace.run_name for trace in traces if trace.run_name), None),
@@ -210,3 +171,9 @@ def _about(
         "num_steps": num_steps,
         "notes": list(dict.fromkeys([*notes, *notes_on_steps(num_steps)])),
     }
+
+
+def _num_steps(steps: Sequence[StepRow]) -> int:
+    """How many steps were recorded; a loop that counts anew may have several of one number."""
+    by_rank = Counter(row.rank for row in steps)
+    return max(len({row.step for row in steps}), max(by_rank.values(), default=0))

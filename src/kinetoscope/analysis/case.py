@@ -30,8 +30,17 @@ _NAMED_SHARE = 0.05
 MOST_NAMED = 3
 """How many spans, and source lines, a finding names."""
 
+_STOPS_OF_CAUSES = {"data": ("data",), "host": ("python", "gc", "compile", "profiler")}
+"""What may have made a rank late for a cause."""
+
 _LONG_WAIT_SHARE = 0.02
 """A fetch that takes this part of a step has waited for its batch."""
+
+_MOST_TIMES_MEAN = 4
+"""What costs less on average, even so many times, is not looked at: ranks that wait for each other lose little more."""
+
+_OFTEN_SHARE = 0.05
+"""Where waits for batches take this part of a step, workers have no time to make them earlier."""
 
 _LATE_SHARE = 0.03
 """A late rank is left out of all other findings if the others would save this part of a step without it."""
@@ -50,14 +59,22 @@ class Case:
         self.has_device = any(row.window_ns is not None for row in report.ranks)
         self.knows_intervals = self.num_steps >= FEWEST_STEPS
         self.is_replayed = graph.why_untrusted is None
-        self.graph = FaultGraph(graph, _LONG_WAIT_SHARE * self.step_ns)
+        self.graph = FaultGraph(graph, self._long_wait_ns())
+        self._saved: dict[tuple[frozenset[str], int | None], int] = {}
         self.late = self._late()
         self._late_rank = self.late.rank if self.late else -1
         self._steps = [row for row in report.steps if row.rank != self._late_rank]
 
+    def _long_wait_ns(self) -> float | None:
+        """From how long on a fetch has waited for a worker; None where workers usually have time enough."""
+        waits = [row.data_wait_ns or 0 for row in self.report.steps]
+        has_workers = any(one.num_workers != 0 for one in self.signs)
+        often = has_workers and sum(waits) >= _OFTEN_SHARE * self.step_ns * len(waits)
+        return _LONG_WAIT_SHARE * self.step_ns if often else None
+
     def _late(self) -> StragglerRow | None:
         for row in self.report.stragglers[:1]:
-            saved_ns = self.graph.usual.saving_ns(Change(on_time=row.rank))
+            saved_ns = self._saved_anyway_ns(Change(on_time=row.rank))
             if saved_ns >= _LATE_SHARE * self.step_ns * self.num_steps:
                 return row
         return None
@@ -66,8 +83,8 @@ class Case:
 
     def mean_ns(self, name: str) -> float:
         """A column of steps."""
-        values = [getattr(row, name) for row in self._steps]
-        return sum(value for value in values if value is not None) / max(1, len(values))
+        values = [value for row in self._steps if (value := getattr(row, name)) is not None]
+        return sum(values) / max(1, len(values))
 
     def device_ns(self, name: str) -> float:
         """A column of ranks; where a rank has several devices, their mean."""
@@ -80,15 +97,20 @@ class Case:
         return int(self._patients.filter(~import_polars().col("in_run"))[part].sum()) / max(1, len(self._steps))
 
     def without_work_ns(self) -> float:
-        """For how long a device waits for its host, or for other ranks; on the CPU everything counts."""
-        return self.device_ns("idle_host_wait_ns") + self.waits_ns() if self.has_device else self.step_ns
+        """For how long a device waits for its host, or for other ranks; on the CPU everything counts.
 
-    def waits_ns(self) -> float:
-        """What ranks wait for each other in collectives, and compute nothing meanwhile."""
+        Without a replay nobody knows how much of a wait for the late rank is the host's: then it does not count.
+        """
+        if not self.has_device:
+            return self.step_ns
+        return self.device_ns("idle_host_wait_ns") + self.waits_ns(None if self.is_replayed else self._late_rank)
+
+    def waits_ns(self, but_for: int | None = None) -> float:
+        """What ranks wait for each other in collectives, and compute nothing meanwhile; ``but_for`` one of them."""
         waits = [
             wait
             for call in self.report.collectives
-            if call.waits_ns is not None and call.step is not None
+            if call.waits_ns is not None and call.step is not None and (but_for is None or call.late_rank != but_for)
             for rank, wait in zip(call.ranks, call.waits_ns, strict=True)
             if rank != self._late_rank
         ]
@@ -96,13 +118,7 @@ class Case:
 
     def stops(self, kind: str) -> "pl.DataFrame":
         """The signs of one kind, those that took the most first."""
-        pl = import_polars()
-        stops = [
-            one.stops.filter(pl.col("kind") == kind).with_columns(rank=pl.lit(one.rank, pl.Int64))
-            for one in self.signs
-            if one.rank != self._late_rank
-        ]
-        return pl.concat(stops).sort("total_ns", descending=True)
+        return self._stops.filter(import_polars().col("kind") == kind)
 
     def total_ns(self, kind: str) -> float:
         """What the signs of one kind took of a step."""
@@ -132,6 +148,14 @@ class Case:
         steps = tuple(stops["step"].drop_nulls().unique().sort().to_list()) if with_steps else ()
         return Where(steps=steps, spans=_named(stops, "name"), lines=_named(stops, "line"))
 
+    def where_late(self, row: StragglerRow) -> Where:
+        """The rank that is late, its steps, and what it did in them."""
+        pl = import_polars()
+        kinds = _STOPS_OF_CAUSES.get(row.cause, ())
+        is_then = pl.col("kind").is_in(kinds) & pl.col("step").is_in(row.steps)
+        own = [one.stops.filter(is_then) for one in self.signs if one.rank == row.rank]
+        return replace(self.where(pl.concat(own)), ranks=(row.rank,), steps=row.steps)
+
     # -- what is wrong
 
     def finding(
@@ -150,8 +174,7 @@ class Case:
     ) -> Finding | None:
         """A finding that costs so much of a step, if ``change`` of ``graph`` saves enough. Without a change no replay
         can tell, and the cost decides."""
-        num_ranks = max(1, len(self.report.run["ranks"]))
-        if not self.step_ns or num_ranks * cost_ns < LEAST_SHARE * high_share * self.step_ns:
+        if not self.step_ns or _MOST_TIMES_MEAN * cost_ns < LEAST_SHARE * high_share * self.step_ns:
             return None
         saving_ns = self.saving_ns(change, graph and graph(), beyond) if change else None
         share = (cost_ns if saving_ns is None else saving_ns) / self.step_ns
@@ -185,14 +208,26 @@ class Case:
         others = Change(beyond, on_time=self.late.rank if self.late else None)
         if others != Change():
             both = replace(others, without=change.without | beyond, faster=change.faster)
-            saved_ns = min(saved_ns, graph.saving_ns(both) - graph.saving_ns(others))
+            saved_ns = min(saved_ns, graph.saving_ns(both) - self._saved_anyway_ns(others))
         return saved_ns / self.num_steps
+
+    def _saved_anyway_ns(self, change: Change) -> int:
+        """What the run gains by a change that all variants of the graph have alike, as they have a rank on time."""
+        key = (change.without, change.on_time)
+        if key not in self._saved:
+            self._saved[key] = self.graph.usual.saving_ns(change)
+        return self._saved[key]
 
     def saving_on_time_ns(self, rank: int) -> float | None:
         """What a step of the others gains if nobody waits for a rank."""
         if not self.is_replayed or not self.num_steps:
             return None
-        return self.graph.usual.saving_ns(Change(on_time=rank)) / self.num_steps
+        return self._saved_anyway_ns(Change(on_time=rank)) / self.num_steps
+
+    @cached_property
+    def _stops(self) -> "pl.DataFrame":
+        stops = import_polars().concat([one.stops for one in self.signs if one.rank != self._late_rank])
+        return stops.sort("total_ns", descending=True)
 
     @cached_property
     def _patients(self) -> "pl.DataFrame":

@@ -86,20 +86,33 @@ def _sigma(logs: Sequence[float], error: float) -> float:
 
 @dataclass(frozen=True)
 class Intervals:
-    """Makes the intervals of all changes together. ``span_ns`` is how long the shorter run was recorded."""
+    """Makes the intervals of all changes together. ``span_ns`` is how long the shorter run was recorded, and
+    ``device_share`` the part of its steps in which the device was busy."""
 
     num_rows: int
     span_ns: float
     host: Chance
     device: Chance
+    device_share: float = 0.0
 
     def half_width(self, change: Change, times_longer: float = 1.0) -> float:
         """How far the true logarithm may be from the change's; after ``times_longer``, if both runs were longer."""
-        by_chance = Chance() if change.key.kind == "memory" else self.device if change.key.is_of_device else self.host
-        sigma = by_chance.sigma_beside if change.key.is_call else by_chance.sigma
+        sigma, shift = self._by_chance(change.key)
         states = max(1.0, self.span_ns * times_longer / _STATE_NS)
         times = (1 + _DRIFT / states) / times_longer
         parts = [(error * times, freedom) for error, freedom in change.errors] + [(sigma**2, _FREEDOM)]
         variance = sum(variance for variance, _ in parts)
         quantile = student_quantile((1 - _CONFIDENCE) / 2 / self.num_rows, joint_freedom(*parts))
-        return min(_MOST_LOG, quantile * math.sqrt(variance) + (by_chance.shift if change.key.is_call else 0.0))
+        return min(_MOST_LOG, quantile * math.sqrt(variance) + shift)
+
+    def _by_chance(self, key: SeriesKey) -> tuple[float, float]:
+        """How far two recordings differ in this by chance, and the shift that operators have in common. Where a step,
+        or a wait for the device, takes as long as the device does, it is as steady."""
+        if key.kind == "memory":
+            return _LEAST_SIGMA, 0.0
+        if key.is_call:
+            by_chance = self.device if key.is_of_device else self.host
+            return by_chance.sigma_beside, by_chance.shift
+        waits = key.kind == "step" or key.name == "sync"
+        share = 1.0 if key.is_of_device else self.device_share if waits else 0.0
+        return math.hypot(share * self.device.sigma, (1 - share) * self.host.sigma), 0.0

@@ -2,18 +2,19 @@
 
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
 from functools import partial
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from kinetoscope.analysis.analyze import RunReport, analyze
+from kinetoscope.analysis.analyze import RunReport, report_of
 from kinetoscope.analysis.change import Change, Intervals, chance
 from kinetoscope.analysis.comparison import Comparison, ComparisonRow
 from kinetoscope.analysis.estimate import Estimate, estimate
 from kinetoscope.analysis.series import MEAN_STEP, PEAK, STEP, SeriesKey, span_ns, step_series, without
+from kinetoscope.analysis.summaries import Selection
 from kinetoscope.table.trace import Trace, TraceSet
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ def compare(
     threshold: float = 0.05,
     step: str | None = None,
     ranks: Iterable[int] | None = None,
+    last_s: float | None = None,
     executor: Executor | None = None,
     cache: bool = True,
 ) -> Comparison:
@@ -52,24 +54,32 @@ def compare(
         comparison = kinetoscope.compare("runs/before", "runs/after")
         print(comparison.step.change, comparison.worse)
     """
-    sources = [_kept(source) for source in (before, after)]
-    wanted = None if ranks is None else frozenset(ranks)
-    analyze_ranks = partial(_report_on, step=step, executor=executor, cache=cache)
-    reports = [analyze_ranks(source, ranks=wanted) for source in sources]
-    shared = frozenset(reports[0].run["ranks"]) & frozenset(reports[1].run["ranks"])
-    notes = _notes_on_ranks(reports, shared)
-    if notes and shared:
-        reports = [analyze_ranks(source, ranks=shared) for source in sources]
-    return compare_reports(*reports, threshold=threshold, notes=notes)
+    selection = Selection(step=step, ranks=None if ranks is None else frozenset(ranks), last_s=last_s)
+    report_on = partial(report_of, each=map if executor is None else executor.map, cache=cache)
+    return compare_sources((_kept(before), _kept(after)), selection, report_on, threshold)
 
 
 def _kept(source: Any) -> Any:
-    """The source, to be read twice."""
-    return source if isinstance(source, (RunReport, str, os.PathLike, Trace)) else list(source)
+    """A report, or a list of sources, to be read twice."""
+    if isinstance(source, RunReport):
+        return source
+    return [source] if isinstance(source, (str, os.PathLike, Trace)) else list(source)
 
 
-def _report_on(source: Any, **arguments: Any) -> RunReport:
-    return source if isinstance(source, RunReport) else analyze(source, **arguments)
+def compare_sources(
+    sources: Sequence[Any], selection: Selection, report_on: Callable[[Any, Selection], RunReport], threshold: float
+) -> Comparison:
+    """What differs between two lists of sources, or reports; ``report_on`` makes the report on a list."""
+
+    def reports(selection: Selection) -> list[RunReport]:
+        return [source if isinstance(source, RunReport) else report_on(source, selection) for source in sources]
+
+    found = reports(selection)
+    shared = frozenset(found[0].run["ranks"]) & frozenset(found[1].run["ranks"])
+    notes = _notes_on_ranks(found, shared)
+    if notes and shared:
+        found = reports(replace(selection, ranks=shared))
+    return compare_reports(*found, threshold=threshold, notes=notes)
 
 
 def compare_reports(
@@ -102,13 +112,19 @@ class _Runs:
 
     def __init__(self, before: _Series, after: _Series, span_ns: int, threshold: float) -> None:
         self._before, self._after, self._threshold = before, after, threshold
-        self._step_ns = min(fmean(before[STEP]), fmean(after[STEP]))
+        self._step_ns = max(1.0, min(fmean(before[STEP]), fmean(after[STEP])))
         keys = [key for key in dict.fromkeys([*before, *after]) if self._matters(key)]
         self._changes = {key: self._change(key) for key in keys if self._is_long_enough(key)}
         self._others = [key for key in keys if key not in self._changes]
         of_host = [change for key, change in self._changes.items() if not key.is_of_device]
         of_device = [change for key, change in self._changes.items() if key.is_of_device]
-        self._intervals = Intervals(max(1, len(self._changes)), span_ns, chance(of_host), chance(of_device))
+        self._intervals = Intervals(
+            num_rows=max(1, len(self._changes)),
+            span_ns=span_ns,
+            host=chance(of_host),
+            device=chance(of_device),
+            device_share=min(_device_share(side) for side in (before, after)),
+        )
 
     def rows(self) -> list[ComparisonRow]:
         """A row for each thing, what got worse first."""
@@ -120,7 +136,7 @@ class _Runs:
         """About how many more steps would tell whether the step changed, if it is unsure and they would."""
         change, num_steps = self._changes.get(STEP), min(len(side[STEP]) for side in (self._before, self._after))
         if change is None:
-            return FEWEST_STEPS - num_steps
+            return FEWEST_STEPS - 1 - num_steps
         for exponent in range(_MOST_DOUBLINGS * 4):
             times_longer = 2 ** (exponent / 4)
             half = self._intervals.half_width(change, times_longer)
@@ -138,7 +154,8 @@ class _Runs:
         return key.kind in ("step", "memory") or (is_known and is_long)
 
     def _is_long_enough(self, key: SeriesKey) -> bool:
-        return all(len(side.get(key, ())) >= FEWEST_STEPS for side in (self._before, self._after))
+        # The last step's end is not known where the next one's begin is what ends it.
+        return all(len(side.get(key, ())) >= FEWEST_STEPS - 1 for side in (self._before, self._after))
 
     def _change(self, key: SeriesKey) -> Change:
         estimates = [_estimate(key, side[key]) for side in (self._before, self._after)]
@@ -168,6 +185,12 @@ class _Runs:
         size = abs(row.difference) if state < 2 else max(row.before or 0, row.after or 0)
         kind = _KINDS[row.kind]
         return state, kind if state < 2 else -kind, -size, row.name, row.shapes or ""
+
+
+def _device_share(series: _Series) -> float:
+    """The part of a step in which the device is busy."""
+    busy = series.get(SeriesKey("phase", "device_busy"))
+    return min(1.0, fmean(busy) / max(1.0, fmean(series[STEP]))) if busy else 0.0
 
 
 def _row(key: SeriesKey, **values: Any) -> ComparisonRow:

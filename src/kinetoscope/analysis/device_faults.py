@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable
 
-from kinetoscope.analysis.case import Case
+from kinetoscope.analysis.case import MOST_NAMED, Case
 from kinetoscope.analysis.findings import HIGH_SHARE, LEAST_SHARE, Finding, Where, build_finding, confidence_in
 from kinetoscope.analysis.kernels import KernelRow
 from kinetoscope.analysis.replay import Change
@@ -46,7 +46,7 @@ def stragglers(case: Case) -> Iterable[Finding]:
                 _ADVICE_ON_CAUSES[row.cause],
                 confidence=confidence_in(share),
                 evidence={"num_late_steps": len(row.steps), "period": row.period, **dict(row.evidence)},
-                where=Where(ranks=(row.rank,), steps=row.steps),
+                where=case.where_late(row),
                 cost_ns=row.cost_ns_per_step,
                 saving_ns=saving_ns,
             )
@@ -104,6 +104,7 @@ def _small_operators(case: Case) -> Finding | None:
         "batch gives each call more to do.",
         cost_ns=own_ns,
         change=None,
+        where=Where(spans=tuple(dict.fromkeys(row.name for row in rows))[:MOST_NAMED]),
         evidence={"num_small_operators": num_calls, "self_ns": own_ns},
         high_share=2 * _OVERHEAD_IS_HIGH,
     )
@@ -195,7 +196,7 @@ def _slow_products(case: Case, kind: str, title: str, advice: str, rows: list[Ke
         advice,
         cost_ns=cost_ns,
         change=Change(faster={row.name: _TIMES_AS_FAST for row in rows}),
-        where=Where(spans=tuple(row.name for row in rows[:3])),
+        where=Where(spans=tuple(row.name for row in rows[:MOST_NAMED])),
         evidence={"kernels_ns": cost_ns, "num_calls": sum(row.num_calls for row in rows) / len(case.report.steps)},
     )
 

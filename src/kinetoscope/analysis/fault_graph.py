@@ -29,10 +29,10 @@ _NO_KERNELS = r"(?i)^mem(cpy|set)"
 class FaultGraph:
     """A `ReplayGraph`, as recorded, and in variants in which a change takes away something else than usual.
 
-    A fetch that took at least ``long_wait_ns`` has waited for its batch.
+    A fetch that took at least ``long_wait_ns`` has waited for its batch; None: none has.
     """
 
-    def __init__(self, graph: ReplayGraph, long_wait_ns: float) -> None:
+    def __init__(self, graph: ReplayGraph, long_wait_ns: float | None) -> None:
         self.as_recorded, self._long_wait_ns = graph, long_wait_ns
 
     @property
@@ -101,7 +101,8 @@ class FaultGraph:
         edges, nodes = self.as_recorded.edges, self.as_recorded.nodes.with_row_index("node")
         first = nodes.join(edges.select(node="target"), on="node", how="anti").sort("time")
         first = first.unique(["window", "rank"], keep="first").select("window", "rank", source="node", since="time")
-        waited = edges.filter(pl.col("data") >= self._long_wait_ns).select(node="target")
+        has_waited = pl.lit(self._long_wait_ns is not None) & (pl.col("data") >= (self._long_wait_ns or 0))
+        waited = edges.filter(has_waited).select(node="target")
         waited = waited.join(nodes, on="node").join(first, on=["window", "rank"], nulls_equal=True)
         return waited.select(
             "source", "rank", target="node", weight=pl.col("time") - pl.col("since"), kind=pl.lit("arrival")

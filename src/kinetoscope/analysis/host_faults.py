@@ -1,7 +1,7 @@
 """analysis: faults of the host: what keeps the training loop from giving the device its work."""
 
 from kinetoscope.analysis.case import Case
-from kinetoscope.analysis.findings import Finding
+from kinetoscope.analysis.findings import Finding, Where
 from kinetoscope.analysis.replay import Change
 
 _OVERHEAD_IS_HIGH = 0.2
@@ -23,7 +23,7 @@ def input_bound(case: Case) -> Finding | None:
         _advice_on_workers(num_workers, percent),
         cost_ns=cost_ns,
         change=Change(frozenset(["data"])),
-        where=case.where(case.stops("data")),
+        where=Where(lines=case.where(case.stops("data")).lines),
         evidence={"data_wait_ns": cost_ns, "num_workers": num_workers, "processor_percent": percent},
     )
 

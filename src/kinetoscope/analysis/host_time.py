@@ -153,7 +153,15 @@ class HostTime:
     @cached_property
     def _not_python(self) -> Coverage:
         others = (self.collections, self.compilations, self.profiling, self.evaluations)
-        return Coverage(self.busy.islands, *map(self.window.on_loop, others))
+        return Coverage(self.busy.islands, self._before_torch, *map(self.window.on_loop, others))
+
+    @cached_property
+    def _before_torch(self) -> "pl.DataFrame":
+        """The stretch (``begin``, ``end``) in which torch did not record yet: what was done in it is not known."""
+        pl = import_polars()
+        recordings = self.window.named(r"^PyTorch Profiler \(\d+\)$").sort("begin").head(1)
+        first = pl.lit(self.window.host["begin"].min(), pl.Int64)
+        return recordings.select(begin=first, end=pl.max_horizontal("begin", first))
 
     @cached_property
     def python(self) -> "pl.DataFrame":

@@ -8,7 +8,7 @@ SOON_STEPS = 1000
 """Memory that will run out within so many steps comes before all other findings."""
 
 _LEAST_GROWTH_SHARE = 0.0001
-_LEAST_GROWTH_BYTES = 64_000
+_LEAST_GROWTH_BYTES = 10_000
 _FULL_SHARE = 0.95
 
 
@@ -22,7 +22,7 @@ def memory_growth(case: Case) -> Finding | None:
     total = _device_bytes(case, worst)
     return build_finding(
         "memory_growth",
-        f"Memory grows by {growth / 1e6:,.1f} MB a step",
+        f"Memory grows by {_size(growth)} a step",
         "Keep numbers, not tensors, from step to step: losses.append(loss.item()), or loss.detach() where a tensor is "
         "needed. A tensor with a grad_fn keeps all that the backward pass needs alive.",
         confidence="high" if growth * case.num_steps >= 0.01 * worst.peak_bytes else "medium",
@@ -57,6 +57,10 @@ def memory_limit(case: Case) -> Finding | None:
 def runs_out_soon(finding: Finding) -> bool:
     """Whether it is memory that will run out within `SOON_STEPS` steps."""
     return dict(finding.evidence).get("steps_until_full", SOON_STEPS) < SOON_STEPS
+
+
+def _size(num_bytes: int) -> str:
+    return f"{num_bytes / 1e6:,.1f} MB" if num_bytes >= 1e6 else f"{num_bytes / 1e3:,.1f} kB"
 
 
 def _grows(row: MemoryRow) -> bool:

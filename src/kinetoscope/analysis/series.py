@@ -56,13 +56,14 @@ def step_series(report: RunReport) -> dict[SeriesKey, list[float]]:
 
     A step lasts until the next one begins, without the evaluation between them.
     """
+    times = _step_times(report.steps)
     series = {SeriesKey("phase", name): _on_average(report, f"{name}_ns") for name in PHASES}
-    series[STEP] = series[MEAN_STEP] = _step_times(report.steps)
     peaks: defaultdict[int, int] = defaultdict(int)
     for row in report.steps:
         peaks[row.step] = max(peaks[row.step], row.peak_memory_bytes or 0)
     series[PEAK] = [float(peak) for _, peak in sorted(peaks.items())]
-    return {key: values for key, values in series.items() if any(values)} | _calls(report)
+    known = {key: values for key, values in series.items() if any(values)}
+    return {STEP: times, MEAN_STEP: times} | known | _calls(report)
 
 
 def span_ns(report: RunReport) -> int:

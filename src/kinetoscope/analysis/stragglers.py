@@ -15,7 +15,8 @@ SHARE_OF_STEP = 0.02
 """A rank is reported if the others wait for it for more than this part of a step."""
 
 CLOCK_BOUNDS = 4
-_FEWEST_LATE_STEPS = 2
+_FEWEST_LATE_STEPS, _FEWEST_OF_A_PERIOD = 2, 3
+_REGULAR_SHARE = 0.7
 _LATE_SHARE = 0.5
 """A step counts as late if the wait in it is at least half of that in the steps with the longest waits."""
 
@@ -77,18 +78,20 @@ def _row(
         cost_ns_per_step=round(sum(by_step[step] for step in late) / num_steps),
         steps=late,
         cause=cause,
-        period=_period(late) if num_steps >= FEWEST_STEPS else None,
+        period=_period(late, num_steps),
         evidence=evidence,
     )
 
 
-def _period(late: Sequence[int]) -> int | None:
-    """The n of which all late steps are multiples apart, if it is the usual distance between them."""
+def _period(late: Sequence[int], num_steps: int) -> int | None:
+    """The usual distance between late steps, if nearly all are multiples of it apart, and there are as many of them as
+    a recording of this length would have."""
     apart = [other - one for one, other in pairwise(late)]
-    if not apart:
+    if num_steps < FEWEST_STEPS or len(late) < _FEWEST_OF_A_PERIOD:
         return None
-    usual = round(median(apart))
-    return usual if usual > 0 and sum(distance % usual == 0 for distance in apart) >= 0.8 * len(apart) else None
+    usual = max(1, round(median(apart)))
+    is_regular = sum(distance % usual == 0 for distance in apart) >= _REGULAR_SHARE * len(apart)
+    return usual if is_regular and len(late) >= _REGULAR_SHARE * (num_steps // usual) else None
 
 
 def _cause(rank: int, late: Sequence[int], steps: Sequence[StepRow]) -> tuple[str, tuple[tuple[str, float], ...]]:

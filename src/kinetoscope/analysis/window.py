@@ -136,7 +136,7 @@ def _window(trace: Trace, spans: "pl.DataFrame", step_name: str | None) -> RankW
     pl = import_polars()
     is_device = pl.col("category").is_in([*KERNELS, *COPIES])
     is_other = pl.col("category").is_in([*ANNOTATIONS_OF_DEVICES, *SYNCHRONISATIONS])
-    host = spans.filter(~is_device & ~is_other)
+    host = spans.filter(~(is_device | is_other).fill_null(False))  # a span may have no category
     device = _with_launches(_device_events(spans.filter(is_device)), host)
     return RankWindow(trace, trace.rank, host, device, find_steps(host, step_name))
 

@@ -2,11 +2,15 @@
 
 import argparse
 import math
+from functools import partial
 
-from kinetoscope.analysis.compare import compare
+from kinetoscope.analysis.analyze import report_of
+from kinetoscope.analysis.compare import compare_sources
 from kinetoscope.analysis.comparison import Comparison
-from kinetoscope.cli.paths import load_all
+from kinetoscope.analysis.summaries import Selection
+from kinetoscope.cli.reading import read_each
 from kinetoscope.cli.summary import add_selection
+from kinetoscope.errors import KinetoscopeError, SettingsError
 
 _EXAMPLES = """\
 examples:
@@ -18,7 +22,7 @@ examples:
       rank 0 of any profiler's traces, as JSON for programs
 
 The exit code is 1 if something got slower or larger by more than --fail-over, and not by chance; else 3 if it cannot
-be told whether the step changed; else 0; 2 for wrong usage.
+be told whether the step changed; else 0. It is 2 for wrong usage, and if a trace cannot be read.
 """
 _WORSE, _UNSURE = 1, 3
 
@@ -41,8 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Prints the comparison; returns the exit code."""
-    before, after = (load_all([name], cache=not arguments.no_cache) for name in (arguments.before, arguments.after))
-    comparison = compare(before, after, threshold=arguments.fail_over, step=arguments.step, ranks=arguments.ranks)
+    comparison = _compare(arguments)
     if arguments.json:
         print(comparison.to_json())
     else:
@@ -52,6 +55,18 @@ def run(arguments: argparse.Namespace) -> int:
 
         Console(highlight=False).print(render_comparison(comparison))
     return _exit_code(comparison)
+
+
+def _compare(arguments: argparse.Namespace) -> Comparison:
+    """The comparison of what the arguments name. A file that cannot be read is exit code 2: 1 has another meaning."""
+    selection = Selection(step=arguments.step, ranks=arguments.ranks, last_s=arguments.last)
+    report_on = partial(report_of, each=read_each, cache=not arguments.no_cache)
+    try:
+        return compare_sources(([arguments.before], [arguments.after]), selection, report_on, arguments.fail_over)
+    except OSError as error:
+        raise SettingsError(f"Cannot read {error.filename or 'a trace'}: {error.strerror}.") from error
+    except KinetoscopeError as error:
+        raise SettingsError(str(error)) from error
 
 
 def _exit_code(comparison: Comparison) -> int:

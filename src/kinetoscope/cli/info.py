@@ -4,7 +4,7 @@ import argparse
 import json
 from dataclasses import asdict
 
-from kinetoscope.cli.paths import load_all
+from kinetoscope.cli.reading import load_all
 from kinetoscope.table.summary import TraceSummary, render_summary, summarize_trace
 from kinetoscope.training.wording import counted, printable_lines
 

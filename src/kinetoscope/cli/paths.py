@@ -5,22 +5,16 @@ import glob
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
-from typing import Any
 
-from kinetoscope.cli.progress import Progress, Result, work_on_each
 from kinetoscope.errors import MergeError, SettingsError, TraceFileError
 from kinetoscope.formats.chrome import read_header
 from kinetoscope.formats.chrome_stream import open_trace
 from kinetoscope.formats.compression import UnpackedStream
 from kinetoscope.formats.perfetto import BEGINNING
-from kinetoscope.merge.merge_traces import ByteProgress
 from kinetoscope.merge.trace_output import is_perfetto, is_pipe_or_device
-from kinetoscope.table.load import load_one, names_in
-from kinetoscope.table.trace import Trace
 
 SUFFIXES = (".json", ".json.gz", ".json.zst")
 _PARQUET = ".parquet"
@@ -142,19 +136,3 @@ def _begins_as_ours(path: Path) -> bool:
     with open_trace(str(path)) as file, memoryview(room) as view:
         UnpackedStream(file, str(path)).readinto(view)
     return room == BEGINNING
-
-
-def load_all(names: Iterable[str], *, cache: bool = True) -> list[Trace]:
-    """The traces that ``names`` mean, as tables, with a bar of progress."""
-    return read_each(partial(load_one, cache=cache), [found for name in names for found in names_in(name)])
-
-
-def read_each(read: Callable[..., Result], names: Sequence[Any], *values: Sequence[Any]) -> list[Result]:
-    """What ``read`` returns for each file or trace and each of ``values``, with a bar of progress. It takes
-    ``on_bytes``."""
-
-    def work(given: tuple[Any, ...], on_progress: Progress) -> Result:
-        files = [name for name in given[:1] if isinstance(name, str)]
-        return read(*given, on_bytes=ByteProgress(files, on_progress, num_passes=1).advance)
-
-    return work_on_each("reading", work, list(zip(names, *values, strict=True)))

@@ -6,7 +6,7 @@ import math
 from kinetoscope.analysis.analyze import RunReport, report_of
 from kinetoscope.analysis.summaries import Selection
 from kinetoscope.cli.first_finding import print_first
-from kinetoscope.cli.paths import read_each
+from kinetoscope.cli.reading import read_each
 
 _EXAMPLES = """\
 examples:

@@ -53,5 +53,6 @@ class FirstFinding:
 
 
 def _sentence(title: str, saving_ns: int | None) -> str:
-    saving = f" Mending it would save {saving_ns / 1e6:,.2f} ms a step." if saving_ns else ""
-    return f"{printable(title)}.{saving}"
+    saving_ms = (saving_ns or 0) / 1e6
+    saving = f"{saving_ms:,.1f}" if saving_ms >= 1 else f"{saving_ms:.2g}"
+    return f"{printable(title)}." + (f" Mending it would save {saving} ms a step." if saving_ns else "")

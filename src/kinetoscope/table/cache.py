@@ -4,7 +4,8 @@ The file's metadata hold the tracks and the header, and what the trace was read 
 time of change, or was read by another version, it is read again.
 
 In a folder that Kinetoscope made, the cache is beside the trace. For other people's folders it is in the user's own
-cache folder, which nobody else can read, and from which the files that were unused longest are deleted.
+cache folder, which nobody else can read, and from which the files that were unused longest are deleted. Reports on runs
+are always there.
 """
 
 import hashlib
@@ -31,7 +32,7 @@ _LEVEL = 1
 
 Place = str | int | float | bool | None
 FOLDER = ".kinetoscope_cache"
-SUFFIX = ".parquet"
+SUFFIX, REPORT_SUFFIX = ".parquet", ".report.json"
 MOST_BYTES = 2_000_000_000
 _IN_USE_S = 3600  # a trace may still read from a file that was used so recently
 _MARK = ".manifest"
@@ -133,6 +134,25 @@ class CachePlace:
             self._folder = RunFolder(beside)
             self._name = f"{FOLDER}/{os.path.basename(name)}{SUFFIX}"
 
+    @classmethod
+    def of_user(cls, name: str) -> "CachePlace":
+        """The place of a file of this name in the user's own cache folder."""
+        place = cls.__new__(cls)
+        place._is_own, place._folder, place._name = True, RunFolder(_user_folder()), name
+        return place
+
+    def read(self) -> bytes:
+        """The content of the file. Raises OSError if there is none."""
+        content = self._folder.read(self._name)
+        self.find()
+        return content
+
+    def write(self, content: bytes) -> None:
+        """Writes the file, and makes room for it. Raises OSError if that is impossible."""
+        with atomic_file(self.make()) as stream:
+            stream.write(content)
+        self.make_room()
+
     def find(self) -> Path | None:
         """The cache file, if it exists and is not a link."""
         if not self._folder.is_file(self._name):
@@ -187,7 +207,9 @@ def _user_folder() -> Path:
 def _files(folder: Path) -> list[tuple[float, int, Path]]:
     """Of each file in the user's cache: the time of last use, the size, and the path."""
     found = []
-    for path in folder.glob(f"*{SUFFIX}"):
+    for path in folder.iterdir():
+        if not path.name.endswith((SUFFIX, REPORT_SUFFIX)):
+            continue
         with suppress(OSError):  # another process may delete it too
             status = path.stat()
             found.append((status.st_mtime, status.st_size, path))

@@ -158,6 +158,11 @@ def _is_merged(name: str) -> bool:
     return b'"kinetoscope"' in head and b'"merged":true' in head.replace(b" ", b"")
 
 
+def is_live(name: str) -> bool:
+    """Whether ``name`` is the live folder of one rank, whose files still grow."""
+    return is_live_folder(Path(name))
+
+
 def is_url(name: str) -> bool:
     """Whether ``name`` is a URL for fsspec."""
     return "://" in name

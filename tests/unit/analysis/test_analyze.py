@@ -52,6 +52,15 @@ def test_more_seconds_than_were_recorded_are_all_of_them(folder, report):
     assert kinetoscope.analyze(folder, cache=False, last_s=1e6).to_dict() == report.to_dict()
 
 
+def test_steps_with_the_same_numbers_are_all_counted(tmp_path):
+    events = [
+        {"ph": "X", "name": f"ProfilerStep#{number}", "pid": 1, "tid": 1, "ts": 100 * place, "dur": 90}
+        for place, number in enumerate([0, 1, 2, 0, 1, 2])
+    ]
+    (tmp_path / "rank0.json").write_text(json.dumps({"traceEvents": events}))
+    assert kinetoscope.analyze(tmp_path, cache=False).run["num_steps"] == 6
+
+
 @pytest.mark.parametrize("last_s", [0, -1, float("nan")])
 def test_no_seconds_at_all_are_refused(folder, last_s):
     with pytest.raises(SettingsError, match="more than 0 seconds"):

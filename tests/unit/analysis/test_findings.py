@@ -230,3 +230,34 @@ def test_many_small_operators_are_found_on_the_cpu(tmp_path):
     found = finding(kinetoscope.analyze(path, cache=False), "small_kernels")
     assert (found.cost_ns_per_step, found.saving_ns_per_step) == (800_000, None)
     assert dict(found.evidence)["num_small_operators"] == 160
+
+
+def test_steps_before_torch_recorded_are_not_taken_for_python(tmp_path):
+    """A profiler that warms torch up records two steps of its own before torch records operators."""
+
+    def without_operators_at_first(trace):
+        events = trace["traceEvents"]
+        steps = sorted(event["ts"] for event in events if event.get("cat") == "batch")
+        events[:] = [event for event in events if event.get("cat") != "cpu_op" or event["ts"] >= steps[2]]
+        (recording,) = (event for event in events if event.get("cat") == "Trace")
+        recording["dur"] -= steps[2] - recording["ts"]
+        recording["ts"] = steps[2]
+
+    settings = Settings(num_ranks=1, num_steps=10, has_device=False, step_spans="event/batch")
+    assert kinds_in(analyse(settings, tmp_path, change=without_operators_at_first)) == []
+
+
+def test_one_slow_batch_of_a_loop_that_makes_its_own_does_not_hide_other_faults(tmp_path):
+    faults = (Fault(kind="slow_loader", cost_ns=1_500_000, every=9), Fault(kind="slow_python", cost_ns=300_000))
+    settings = Settings(num_ranks=1, num_steps=10, num_workers=0, has_device=False, faults=faults)
+    found = analyse(settings, tmp_path).findings[0]
+    assert (found.kind, found.confidence) == ("python_overhead", "high")
+    assert found.saving_ns_per_step == pytest.approx(found.cost_ns_per_step, rel=0.02)
+
+
+def test_a_late_rank_is_named_with_what_it_did_meanwhile(tmp_path):
+    fault = Fault(kind="gc", cost_ns=9_000_000, ranks=(1,), every=2)
+    settings = Settings(num_ranks=2, num_steps=8, has_stacks=True, faults=(fault,))
+    first = analyse(settings, tmp_path).findings[0]
+    assert first.kind == "straggler"
+    assert (first.where.ranks, first.where.spans) == ((1,), ("gc/generation 2",))

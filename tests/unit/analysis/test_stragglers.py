@@ -57,3 +57,9 @@ def test_no_period_is_named_where_fewer_than_eight_steps_were_recorded(tmp_path)
     late = Fault(kind="late_host", ranks=(1,), cost_ns=3_000_000, every=2)
     _, report = analyse(Settings(num_ranks=2, num_steps=7, faults=(late,)), tmp_path)
     assert [(row.rank, row.period) for row in report.stragglers] == [(1, None)]
+
+
+def test_a_rank_that_is_late_twice_has_no_period(tmp_path):
+    late = Fault(kind="late_host", ranks=(1,), cost_ns=5_000_000, every=7)
+    _, report = analyse(Settings(num_ranks=2, num_steps=12, num_warmup_steps=4, faults=(late,)), tmp_path)
+    assert [(row.steps, row.period) for row in report.stragglers] == [((7, 14), None)]

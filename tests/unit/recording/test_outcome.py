@@ -6,8 +6,7 @@ import pty
 import subprocess
 import sys
 
-import kinetoscope
-from kinetoscope import Profiler, ProfilerAction
+from kinetoscope import JSONTraceHandler, Profiler, ProfilerAction
 from kinetoscope.testing import MemoryTraceHandler
 
 ALWAYS = lambda state: ProfilerAction.ACTIVE  # noqa: E731
@@ -23,7 +22,7 @@ def run(profiler, batches=6):
 def test_a_line_in_the_log_says_what_was_left_and_which_command_to_use(tmp_path, monkeypatch, caplog):
     monkeypatch.chdir(tmp_path)
     caplog.set_level(logging.INFO, "kinetoscope")
-    run(kinetoscope.profile("runs/mine", torch=False, system=False))
+    run(Profiler(ALWAYS, JSONTraceHandler("runs/mine/traces")))
     (line,) = [message for message in caplog.messages if message.startswith("Kinetoscope:")]
     assert line == (
         "Kinetoscope: 1 window recorded in 6 batches, saved to runs/mine/traces/merged_trace.json. Open it in "

@@ -1,0 +1,65 @@
+"""analysis: the report on a run: all its rows, and the replay of it."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import msgspec
+
+from kinetoscope.analysis.by_step import StepTimes
+from kinetoscope.analysis.collectives import CollectiveRow
+from kinetoscope.analysis.findings import Finding
+from kinetoscope.analysis.kernels import KernelRow
+from kinetoscope.analysis.memory import MemoryRow
+from kinetoscope.analysis.operators import OperatorRow
+from kinetoscope.analysis.ranks import RankRow
+from kinetoscope.analysis.replay import Change, ReplayGraph
+from kinetoscope.analysis.steps import StepRow
+from kinetoscope.analysis.stragglers import StragglerRow
+
+SCHEMA = 1
+TABLES = ("ranks", "steps", "collectives", "stragglers", "operators", "kernels", "memory", "findings")
+"""The fields of a report that have rows."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunReport:
+    """All there is to say about a run. ``to_json()`` is what ``kinetoscope summary PATH --json`` prints.
+
+    ``by_step``, for `compare`, is not in it: its times are in the order of the distinct numbers of ``steps``.
+    """
+
+    run: dict[str, Any]
+    ranks: list[RankRow]
+    steps: list[StepRow]
+    collectives: list[CollectiveRow]
+    stragglers: list[StragglerRow]
+    operators: list[OperatorRow]
+    kernels: list[KernelRow]
+    memory: list[MemoryRow]
+    findings: list[Finding]
+    by_step: Sequence[StepTimes] = ()
+    build_graph: Callable[[], ReplayGraph | None] = field(default=lambda: None, repr=False, compare=False)
+
+    @cached_property
+    def graph(self) -> ReplayGraph | None:
+        """What waited for what in the run. A report from the cache reads the traces for it, once."""
+        return self.build_graph()
+
+    def saving_ns_per_step(self, change: Change) -> float | None:
+        """How much shorter a step would be with a change; None where there is no step, or where the traces show too
+        little of what the run waited for."""
+        num_steps, graph = self.run["num_steps"], self.graph
+        if not num_steps or graph is None or graph.why_untrusted:
+            return None
+        return graph.saving_ns(change) / num_steps
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report as plain data."""
+        rows = {name: [row.to_dict() for row in getattr(self, name)] for name in TABLES}
+        return {"schema": SCHEMA, "run": self.run, **rows}
+
+    def to_json(self) -> str:
+        """The report as JSON."""
+        return msgspec.json.encode(self.to_dict()).decode()

@@ -1,0 +1,27 @@
+"""The traces that a command reads as tables, with a bar of progress."""
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any
+
+from kinetoscope.cli.progress import Progress, Result, work_on_each
+from kinetoscope.table.load import load_one, names_in
+from kinetoscope.table.trace import Trace
+
+
+def load_all(names: Iterable[str], *, cache: bool = True) -> list[Trace]:
+    """The traces that ``names`` mean, as tables, with a bar of progress."""
+    return read_each(partial(load_one, cache=cache), [found for name in names for found in names_in(name)])
+
+
+def read_each(read: Callable[..., Result], names: Sequence[Any], *values: Sequence[Any]) -> list[Result]:
+    """What ``read`` returns for each file or trace and each of ``values``, with a bar of progress. It takes
+    ``on_bytes``."""
+
+    from kinetoscope.merge.merge_traces import ByteProgress  # only here: a kept report needs no reading
+
+    def work(given: tuple[Any, ...], on_progress: Progress) -> Result:
+        files = [name for name in given[:1] if isinstance(name, str)]
+        return read(*given, on_bytes=ByteProgress(files, on_progress, num_passes=1).advance)
+
+    return work_on_each("reading", work, list(zip(names, *values, strict=True)))

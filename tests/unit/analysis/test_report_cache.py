@@ -1,0 +1,126 @@
+"""analysis/report_cache.py: a report is used again as long as nothing has changed, and never when something has."""
+
+import os
+import shutil
+
+import pytest
+
+import kinetoscope
+from kinetoscope.analysis.replay import Change
+from simulated_training import Settings, simulate
+
+pytest.importorskip("polars")
+
+from kinetoscope.analysis.report_cache import KeptReport
+from kinetoscope.analysis.summaries import Selection
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("recorded")
+    simulate(Settings(num_ranks=2, num_steps=4)).write(folder)
+    return folder
+
+
+@pytest.fixture
+def folder(recorded, tmp_path, monkeypatch):
+    """Two ranks, and an empty cache."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return shutil.copytree(recorded, tmp_path / "traces")
+
+
+def spoil(folder):
+    """Makes traces unreadable, though they look unchanged; so a report can only come from the cache."""
+    for file in folder.glob("*.json"):
+        status = file.stat()
+        file.write_bytes(b" " * status.st_size)
+        os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
+    for parquet in folder.parent.glob("cache/**/*.parquet"):
+        parquet.unlink()
+
+
+def kept_files(folder):
+    return list(folder.parent.glob("cache/**/*.report.json"))
+
+
+def test_an_unchanged_run_has_the_same_report_without_being_read_again(folder):
+    first = kinetoscope.analyze(folder)
+    spoil(folder)
+    again = kinetoscope.analyze(folder)
+    assert again == first
+    assert again.to_dict() == first.to_dict()
+
+
+def test_a_kept_report_can_be_replayed(folder):
+    change = Change(frozenset(["launch"]))
+    saving_ns = kinetoscope.analyze(folder).saving_ns_per_step(change)
+    kept = kinetoscope.analyze(folder)
+    assert kept.saving_ns_per_step(change) == saving_ns
+
+
+def test_a_changed_file_makes_a_new_report(folder):
+    kinetoscope.analyze(folder)
+    spoil(folder)
+    file = next(folder.glob("*.json"))
+    os.utime(file, ns=(0, 0))
+    with pytest.raises(kinetoscope.errors.TraceFileError):
+        kinetoscope.analyze(folder)
+
+
+def test_a_new_file_makes_a_new_report(folder):
+    kinetoscope.analyze(next(folder.glob("*.json")))
+    assert len(kinetoscope.analyze(folder).ranks) == 2
+    (folder / "rank1.json").unlink()
+    assert len(kinetoscope.analyze(folder).ranks) == 1
+
+
+def test_another_question_has_a_report_of_its_own(folder):
+    every = kinetoscope.analyze(folder)
+    assert [row.rank for row in kinetoscope.analyze(folder, ranks=[1]).ranks] == [1]
+    assert len(kinetoscope.analyze(folder, last_s=0.007).steps) < len(every.steps)
+    assert {row.step for row in kinetoscope.analyze(folder, step="no such span").steps} == set()
+    assert kinetoscope.analyze(folder) == every
+    assert len(kept_files(folder)) == 4
+
+
+def test_another_version_makes_a_new_report(folder, monkeypatch):
+    kinetoscope.analyze(folder)
+    spoil(folder)
+    monkeypatch.setattr(kinetoscope, "__version__", "0.0.0")
+    with pytest.raises(kinetoscope.errors.TraceFileError):
+        kinetoscope.analyze(folder)
+
+
+def test_without_the_cache_a_report_is_neither_read_nor_kept(folder):
+    kinetoscope.analyze(folder, cache=False)
+    assert kept_files(folder) == []
+    kinetoscope.analyze(folder)
+    spoil(folder)
+    with pytest.raises(kinetoscope.errors.TraceFileError):
+        kinetoscope.analyze(folder, cache=False)
+
+
+@pytest.mark.parametrize("damage", [b"", b"{}", b"[" * 100_000, b'{"made_from": 3}', b"\xff\xfe"])
+def test_a_damaged_report_is_made_again(folder, damage):
+    first = kinetoscope.analyze(folder)
+    (kept,) = kept_files(folder)
+    kept.write_bytes(damage)
+    assert kinetoscope.analyze(folder) == first
+    assert kept.read_bytes() != damage
+
+
+def test_reports_are_in_the_users_own_folder_even_for_the_folder_of_a_run(folder):
+    (folder / ".manifest").mkdir()
+    kinetoscope.analyze(folder)
+    (kept,) = kept_files(folder)
+    assert kept.parent.stat().st_mode & 0o077 == 0
+    assert not list(folder.glob("**/*.report.json"))
+
+
+def test_what_still_grows_or_is_no_file_is_not_kept(folder, monkeypatch):
+    traces = kinetoscope.load(folder)
+    kinetoscope.analyze(traces)
+    assert KeptReport.of(["-"], Selection()) is None
+    assert KeptReport.of(["s3://bucket/trace.json"], Selection()) is None
+    assert KeptReport.of([str(folder / "missing.json")], Selection()) is None
+    assert kept_files(folder) == []
