@@ -30,6 +30,9 @@ _NAMED_SHARE = 0.05
 MOST_NAMED = 3
 """How many spans, and source lines, a finding names."""
 
+_STOPS_OF_CAUSES = {"data": ("data",), "host": ("python", "gc", "compile", "profiler")}
+"""What may have made a rank late for a cause."""
+
 _LONG_WAIT_SHARE = 0.02
 """A fetch that takes this part of a step has waited for its batch."""
 
@@ -144,6 +147,14 @@ class Case:
         """The places of signs; ``with_steps``, also those steps."""
         steps = tuple(stops["step"].drop_nulls().unique().sort().to_list()) if with_steps else ()
         return Where(steps=steps, spans=_named(stops, "name"), lines=_named(stops, "line"))
+
+    def where_late(self, row: StragglerRow) -> Where:
+        """The rank that is late, its steps, and what it did in them."""
+        pl = import_polars()
+        kinds = _STOPS_OF_CAUSES.get(row.cause, ())
+        is_then = pl.col("kind").is_in(kinds) & pl.col("step").is_in(row.steps)
+        own = [one.stops.filter(is_then) for one in self.signs if one.rank == row.rank]
+        return replace(self.where(pl.concat(own)), ranks=(row.rank,), steps=row.steps)
 
     # -- what is wrong
 

@@ -2,18 +2,19 @@
 
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
 from functools import partial
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from kinetoscope.analysis.analyze import RunReport, analyze
+from kinetoscope.analysis.analyze import RunReport, report_of
 from kinetoscope.analysis.change import Change, Intervals, chance
 from kinetoscope.analysis.comparison import Comparison, ComparisonRow
 from kinetoscope.analysis.estimate import Estimate, estimate
 from kinetoscope.analysis.series import MEAN_STEP, PEAK, STEP, SeriesKey, span_ns, step_series, without
+from kinetoscope.analysis.summaries import Selection
 from kinetoscope.table.trace import Trace, TraceSet
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ def compare(
     threshold: float = 0.05,
     step: str | None = None,
     ranks: Iterable[int] | None = None,
+    last_s: float | None = None,
     executor: Executor | None = None,
     cache: bool = True,
 ) -> Comparison:
@@ -52,24 +54,32 @@ def compare(
         comparison = kinetoscope.compare("runs/before", "runs/after")
         print(comparison.step.change, comparison.worse)
     """
-    sources = [_kept(source) for source in (before, after)]
-    wanted = None if ranks is None else frozenset(ranks)
-    analyze_ranks = partial(_report_on, step=step, executor=executor, cache=cache)
-    reports = [analyze_ranks(source, ranks=wanted) for source in sources]
-    shared = frozenset(reports[0].run["ranks"]) & frozenset(reports[1].run["ranks"])
-    notes = _notes_on_ranks(reports, shared)
-    if notes and shared:
-        reports = [analyze_ranks(source, ranks=shared) for source in sources]
-    return compare_reports(*reports, threshold=threshold, notes=notes)
+    selection = Selection(step=step, ranks=None if ranks is None else frozenset(ranks), last_s=last_s)
+    report_on = partial(report_of, each=map if executor is None else executor.map, cache=cache)
+    return compare_sources((_kept(before), _kept(after)), selection, report_on, threshold)
 
 
 def _kept(source: Any) -> Any:
-    """The source, to be read twice."""
-    return source if isinstance(source, (RunReport, str, os.PathLike, Trace)) else list(source)
+    """A report, or a list of sources, to be read twice."""
+    if isinstance(source, RunReport):
+        return source
+    return [source] if isinstance(source, (str, os.PathLike, Trace)) else list(source)
 
 
-def _report_on(source: Any, **arguments: Any) -> RunReport:
-    return source if isinstance(source, RunReport) else analyze(source, **arguments)
+def compare_sources(
+    sources: Sequence[Any], selection: Selection, report_on: Callable[[Any, Selection], RunReport], threshold: float
+) -> Comparison:
+    """What differs between two lists of sources, or reports; ``report_on`` makes the report on a list."""
+
+    def reports(selection: Selection) -> list[RunReport]:
+        return [source if isinstance(source, RunReport) else report_on(source, selection) for source in sources]
+
+    found = reports(selection)
+    shared = frozenset(found[0].run["ranks"]) & frozenset(found[1].run["ranks"])
+    notes = _notes_on_ranks(found, shared)
+    if notes and shared:
+        found = reports(replace(selection, ranks=shared))
+    return compare_reports(*found, threshold=threshold, notes=notes)
 
 
 def compare_reports(

@@ -2,10 +2,13 @@
 
 import argparse
 import math
+from functools import partial
 
-from kinetoscope.analysis.compare import compare
+from kinetoscope.analysis.analyze import report_of
+from kinetoscope.analysis.compare import compare_sources
 from kinetoscope.analysis.comparison import Comparison
-from kinetoscope.cli.reading import load_all
+from kinetoscope.analysis.summaries import Selection
+from kinetoscope.cli.reading import read_each
 from kinetoscope.cli.summary import add_selection
 from kinetoscope.errors import KinetoscopeError, SettingsError
 
@@ -56,9 +59,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _compare(arguments: argparse.Namespace) -> Comparison:
     """The comparison of what the arguments name. A file that cannot be read is exit code 2: 1 has another meaning."""
+    selection = Selection(step=arguments.step, ranks=arguments.ranks, last_s=arguments.last)
+    report_on = partial(report_of, each=read_each, cache=not arguments.no_cache)
     try:
-        before, after = (load_all([name], cache=not arguments.no_cache) for name in (arguments.before, arguments.after))
-        return compare(before, after, threshold=arguments.fail_over, step=arguments.step, ranks=arguments.ranks)
+        return compare_sources(([arguments.before], [arguments.after]), selection, report_on, arguments.fail_over)
     except OSError as error:
         raise SettingsError(f"Cannot read {error.filename or 'a trace'}: {error.strerror}.") from error
     except KinetoscopeError as error:

@@ -253,3 +253,11 @@ def test_one_slow_batch_of_a_loop_that_makes_its_own_does_not_hide_other_faults(
     found = analyse(settings, tmp_path).findings[0]
     assert (found.kind, found.confidence) == ("python_overhead", "high")
     assert found.saving_ns_per_step == pytest.approx(found.cost_ns_per_step, rel=0.02)
+
+
+def test_a_late_rank_is_named_with_what_it_did_meanwhile(tmp_path):
+    fault = Fault(kind="gc", cost_ns=9_000_000, ranks=(1,), every=2)
+    settings = Settings(num_ranks=2, num_steps=8, has_stacks=True, faults=(fault,))
+    first = analyse(settings, tmp_path).findings[0]
+    assert first.kind == "straggler"
+    assert (first.where.ranks, first.where.spans) == ((1,), ("gc/generation 2",))

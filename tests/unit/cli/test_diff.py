@@ -70,6 +70,11 @@ def test_runs_without_steps_are_exit_code_3_and_a_sentence(runs, capsys):
     assert "no step was recorded, so nothing can be compared" in " ".join(capsys.readouterr().out.split())
 
 
+def test_only_the_last_seconds_are_compared_if_asked_for(runs, capsys):
+    assert diff(runs / "one", runs / "one", "--last", "0.01", "--json") == 3
+    assert json.loads(capsys.readouterr().out)["before"]["num_steps"] < 8
+
+
 def test_a_missing_file_is_exit_code_2_since_1_means_slower(runs, tmp_path, capsys):
     assert diff(runs / "one", tmp_path / "none") == 2
     assert str(tmp_path / "none") in capsys.readouterr().err
