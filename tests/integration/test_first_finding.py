@@ -172,8 +172,9 @@ def test_in_large_traces_nothing_is_searched(name, num_bytes, tmp_path):
     assert (search.output, ends) == ("", [(1, "")])
 
 
-def test_without_polars_nothing_is_searched_and_the_line_names_the_command(tmp_path):
-    training = Training(tmp_path, before="sys.modules['polars'] = None")
+@pytest.mark.parametrize("before", ["sys.modules['polars'] = None", "sys.frozen = True"])
+def test_without_polars_or_a_python_to_run_nothing_is_searched_and_the_line_names_the_command(before, tmp_path):
+    training = Training(tmp_path, before=before)
     done = training.wait()
     assert (done.returncode, done.stderr) == (0, f"{LINE}\n")
     assert not training.started.exists()

@@ -14,7 +14,7 @@ from kinetoscope.analysis.findings import (
     build_finding,
     confidence_in,
 )
-from kinetoscope.analysis.replay import MOST_UNEXPLAINED, Change, ReplayGraph
+from kinetoscope.analysis.replay import Change, ReplayGraph
 from kinetoscope.analysis.signs import Signs
 from kinetoscope.analysis.steps import step_time_ns
 from kinetoscope.analysis.stragglers import StragglerRow
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 _NAMED_SHARE = 0.05
 MOST_NAMED = 3
 """How many spans, and source lines, a finding names."""
+
+_STOPS_OF_CAUSES = {"data": ("data",), "host": ("python", "gc", "compile", "profiler")}
+"""What may have made a rank late for a cause."""
 
 _LONG_WAIT_SHARE = 0.02
 """A fetch that takes this part of a step has waited for its batch."""
@@ -55,7 +58,7 @@ class Case:
         self.step_ns = step_time_ns(report.steps)
         self.has_device = any(row.window_ns is not None for row in report.ranks)
         self.knows_intervals = self.num_steps >= FEWEST_STEPS
-        self.is_replayed = graph.unexplained_share <= MOST_UNEXPLAINED
+        self.is_replayed = graph.why_untrusted is None
         self.graph = FaultGraph(graph, self._long_wait_ns())
         self._saved: dict[tuple[frozenset[str], int | None], int] = {}
         self.late = self._late()
@@ -144,6 +147,14 @@ class Case:
         """The places of signs; ``with_steps``, also those steps."""
         steps = tuple(stops["step"].drop_nulls().unique().sort().to_list()) if with_steps else ()
         return Where(steps=steps, spans=_named(stops, "name"), lines=_named(stops, "line"))
+
+    def where_late(self, row: StragglerRow) -> Where:
+        """The rank that is late, its steps, and what it did in them."""
+        pl = import_polars()
+        kinds = _STOPS_OF_CAUSES.get(row.cause, ())
+        is_then = pl.col("kind").is_in(kinds) & pl.col("step").is_in(row.steps)
+        own = [one.stops.filter(is_then) for one in self.signs if one.rank == row.rank]
+        return replace(self.where(pl.concat(own)), ranks=(row.rank,), steps=row.steps)
 
     # -- what is wrong
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from kinetoscope.analysis.intervals import Coverage
 from kinetoscope.analysis.window import COMMUNICATION_CALLS, CPU_COLLECTIVES, RankWindow, around, place_in
 from kinetoscope.table.events import import_polars
 
@@ -28,7 +29,10 @@ _NAMES = {
     )
 } | {"alltoallv": "all_to_all", "allgatherv": "all_gather", "recv": "send"}
 _POINT_TO_POINT = ("all_to_all", "send", "recv", "send_recv", "alltoallv")
-_OF_RANKS = ("rank", "begin", "end", "computed_until")
+MOMENTS = ("begin", "end", "paused_from", "paused_until")
+"""Columns of calls that are moments. A pause is the longest stretch of a call in which its rank computes nothing."""
+
+_OF_RANKS = ("rank", *MOMENTS)
 _ENDS_TOGETHER = ("all_reduce", "all_gather", "reduce_scatter")
 _BYTES = {"float": 4, "double": 8, "half": 2, "bfloat16": 2, "int": 4, "long": 8, "byte": 1, "char": 1, "bool": 1}
 _BYTES |= {"float32": 4, "float64": 8, "float16": 2, "int32": 4, "int64": 8, "uint8": 1, "int8": 1, "short": 2}
@@ -83,7 +87,7 @@ def collective_calls(window: RankWindow) -> "pl.DataFrame":
         after=_last_begun(window, calls["launch_begin"]),
         first_step=pl.lit(window.steps["step"].first(), dtype=pl.Int64),
         last_step=pl.lit(window.steps["step"].last(), dtype=pl.Int64),
-        computed_until=_computed_until(window, calls),
+        **_longest_pauses(_computing(window), calls).to_dict(as_series=True),
     ).sort("launch_begin", "begin")
     order = pl.int_range(pl.len(), dtype=pl.Int64).over("group", "after")
     return calls.with_columns(order=order, is_launched=pl.col("launch_begin").is_not_null()).drop("launch_begin")
@@ -99,20 +103,34 @@ def _last_begun(window: RankWindow, times: "pl.Series") -> "pl.Series":
     return window.steps["step"].gather(places.replace(-1, None))
 
 
-def _computed_until(window: RankWindow, calls: "pl.DataFrame") -> "pl.Series":
-    """When the rank last computed something before each call ended; null if it never did."""
+def _computing(window: RankWindow) -> Coverage:
+    """When the device computes something, or the thread of the loop where there is none."""
     pl = import_polars()
-    computing = window.device.filter(pl.col("kind") == "compute")
-    if not len(window.device):
-        computing = window.on_loop(window.operators).filter(~pl.col("name").str.contains(COMMUNICATION_CALLS))
-    computing = computing.select("begin", until=pl.col("end").cum_max())
-    found = (
-        calls.select("row", "end")
-        .sort("end")
-        .join_asof(computing, left_on="end", right_on="begin", strategy="backward", allow_exact_matches=False)
+    if len(window.device):
+        return Coverage(window.device.filter(pl.col("kind") == "compute"))
+    return Coverage(window.on_loop(window.operators).filter(~pl.col("name").str.contains(COMMUNICATION_CALLS)))
+
+
+def _longest_pauses(computing: Coverage, calls: "pl.DataFrame") -> "pl.DataFrame":
+    """``paused_from`` and ``paused_until`` of each call; its end, where its rank computes all the time.
+
+    What a rank computes after its pause does not shorten it: it may go on a little before its call is seen to end.
+    """
+    pl = import_polars()
+    islands, ever = computing.islands, pl.Series([-(2**62), 2**62])
+    pauses = pl.DataFrame([pl.concat([ever[:1], islands["end"]]), pl.concat([islands["begin"], ever[1:]])])
+    first = islands["begin"].search_sorted(calls["begin"], side="right")
+    last = islands["end"].search_sorted(calls["end"], side="left")
+    within = pl.int_ranges(first, last + 1, dtype=pl.Int64, eager=True).alias("pause")
+    found = calls.select("begin", "end", within).with_row_index("call").explode("pause").drop_nulls("pause")
+    begins, ends = (column.gather(found["pause"]) for column in pauses)
+    found = found.select(
+        "call", paused_from=pl.max_horizontal("begin", begins), paused_until=pl.min_horizontal("end", ends)
     )
-    until = found.select("row", pl.min_horizontal("until", "end").alias("until"))
-    return calls.select("row").join(until, on="row", how="left", maintain_order="left")["until"]
+    length = pl.col("paused_until") - pl.col("paused_from")
+    longest = found.sort(length, descending=True, maintain_order=True).unique("call", keep="first")
+    rows = calls.select("end").with_row_index("call").join(longest, on="call", how="left", maintain_order="left")
+    return rows.select(pl.col("paused_from", "paused_until").fill_null(pl.col("end")))
 
 
 def _device_calls(window: RankWindow) -> "pl.DataFrame":
@@ -270,7 +288,7 @@ def join_collectives(
     shifts = _clock_shifts(parts, set(exact_ranks))
     shift_ns = {rank: shift.shift_ns for rank, shift in shifts.items()}
     moved = pl.col("rank").replace_strict(shift_ns, default=0, return_dtype=pl.Int64)
-    parts = parts.with_columns(pl.col("begin", "end", "computed_until") + moved)
+    parts = parts.with_columns(pl.col(*MOMENTS) + moved)
     rows, alone = _rows(parts)
     waiting = [call for call, row in rows.items() if row.num_ranks > 1]
     joined = parts.filter(pl.col("call").is_in(waiting))
@@ -374,16 +392,14 @@ def _row(**call: Any) -> CollectiveRow:
         ends_ns=tuple(ends),
         skew_ns=last_start - min(starts) if is_timed else None,
         transfer_ns=transfer_ns,
-        waits_ns=_waits_ns(starts, call["computed_until"]) if is_timed else None,
+        waits_ns=_waits_ns(starts, call["paused_from"], call["paused_until"]) if is_timed else None,
         late_rank=ranks[starts.index(last_start)] if is_timed else None,
         bandwidth_bytes_per_s=call["bytes"] * 1e9 / transfer_ns if call["bytes"] and transfer_ns else None,
     )
 
 
-def _waits_ns(starts: Sequence[int], computed_until: Sequence[int | None]) -> tuple[int, ...]:
-    """By rank: from when it had begun the call, and had nothing left to compute, until the last rank began it."""
+def _waits_ns(starts: Sequence[int], paused_from: Sequence[int], paused_until: Sequence[int]) -> tuple[int, ...]:
+    """By rank: how much of its pause was before the last rank began the call."""
     last = max(starts)
-    return tuple(
-        max(0, last - (start if until is None else max(start, until)))
-        for start, until in zip(starts, computed_until, strict=True)
-    )
+    pauses = zip(paused_from, paused_until, strict=True)
+    return tuple(max(0, min(last, until) - begin) for begin, until in pauses)

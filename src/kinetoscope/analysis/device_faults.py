@@ -46,7 +46,7 @@ def stragglers(case: Case) -> Iterable[Finding]:
                 _ADVICE_ON_CAUSES[row.cause],
                 confidence=confidence_in(share),
                 evidence={"num_late_steps": len(row.steps), "period": row.period, **dict(row.evidence)},
-                where=Where(ranks=(row.rank,), steps=row.steps),
+                where=case.where_late(row),
                 cost_ns=row.cost_ns_per_step,
                 saving_ns=saving_ns,
             )

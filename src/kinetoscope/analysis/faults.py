@@ -40,9 +40,9 @@ def find_faults(report: "RunReport", graph: ReplayGraph, signs: Sequence[Signs])
 
     First comes memory that will run out soon; then what saves most, and, where no replay can tell, what costs most.
     """
-    if not report.steps:
-        return []
     case = Case(report, graph, signs)
+    if not case.step_ns:
+        return []
     found = [finding for rule in _RULES if (finding := rule(case)) is not None]
     return sorted([*device_faults.stragglers(case), *found], key=_order)
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from kinetoscope.analysis.run_report import RunReport
 from kinetoscope.table.trace import Trace, rank_in_name
 
-MOST_REPLAYED = 64
+MOST_REPLAYED = 128
 """Of a run of more ranks, so many are replayed, which keeps memory small; each then takes as long as in all of them."""
 
 _MOST_LATE = 16

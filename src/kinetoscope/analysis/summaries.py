@@ -6,7 +6,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from kinetoscope.analysis.by_step import times_by_step
-from kinetoscope.analysis.collectives import collective_calls
+from kinetoscope.analysis.collectives import MOMENTS, collective_calls
 from kinetoscope.analysis.common_clock import TimeShift
 from kinetoscope.analysis.dependencies import Dependencies, find_dependencies
 from kinetoscope.analysis.host_time import HostTime
@@ -71,7 +71,7 @@ class WindowSummary:
             self,
             begin_ns=shift.moved(self.begin_ns),
             steps=[replace(row, begin_ns=shift.moved(row.begin_ns)) for row in self.steps],
-            calls=self.calls.with_columns(map(shift.expression, ("begin", "end", "computed_until"))),
+            calls=self.calls.with_columns(map(shift.expression, MOMENTS)),
             dependencies=graph and replace(graph, nodes=graph.nodes.with_columns(shift.expression("time"))),
         )
 

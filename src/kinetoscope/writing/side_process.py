@@ -6,9 +6,11 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from time import monotonic
 
 _NICENESS = 10
+_LAST_WAIT_S = 1.0
 
 
 class SideProcess:
@@ -65,12 +67,16 @@ class SideProcess:
             self._process.kill()
 
     def end(self) -> None:
-        """Kills the process, if one runs, and waits until it has ended. ``on_end`` is not called."""
+        """Kills the process, if one runs, and waits for its end, a second at most. ``on_end`` is not called."""
         self.kill()
-        if self._process is not None:
-            self._process.communicate()
-        self._process = None
+        process, self._process = self._process, None
         self.leave()
+        if process is None:
+            return
+        with suppress(subprocess.TimeoutExpired):  # while a file system does not answer, it cannot be killed
+            process.wait(_LAST_WAIT_S)
+        for stream in filter(None, (process.stdout, process.stderr)):
+            stream.close()
 
     @property
     def is_running(self) -> bool:

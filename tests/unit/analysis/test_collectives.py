@@ -1,9 +1,12 @@
 """analysis/collectives.py: which calls of several ranks are one call, and how far apart their clocks are."""
 
+import json
 from collections import Counter
 
+import pytest
+
 import kinetoscope
-from simulated_training import Settings, simulate
+from simulated_training import Fault, Settings, simulate
 
 CLOCKS_APART_NS = 5_000_000
 
@@ -44,3 +47,17 @@ def test_calls_are_joined_without_numbers_though_a_rank_began_to_record_within_a
     for layout in ("data", "pipeline"):
         run, report = analyse(tmp_path / layout, layout=layout, late_ranks=(1,), num_missed_calls=2, has_sequence=False)
         assert_joined(run, report)
+
+
+def test_what_a_rank_does_before_its_call_is_seen_to_end_does_not_hide_its_wait(tmp_path):
+    """On a busy machine the thread of gloo notes the end of a call after the loop has gone on."""
+    late = Fault(kind="late_host", ranks=(1,), cost_ns=20_000_000, every=3)
+    run = simulate(Settings(num_steps=12, num_layers=2, has_device=False, faults=(late,)))
+    path = run.write(tmp_path)[0]
+    trace = json.loads(path.read_text())
+    for event in trace["traceEvents"]:
+        if event["name"].startswith("gloo:"):
+            event["dur"] += 100
+    path.write_text(json.dumps(trace))
+    (found,) = kinetoscope.analyze(tmp_path, cache=False).stragglers
+    assert found.cost_ns_per_step == pytest.approx(run.truth.waiting_ns_per_step(1, exposed=True), rel=0.02)

@@ -253,3 +253,27 @@ def test_one_slow_batch_of_a_loop_that_makes_its_own_does_not_hide_other_faults(
     found = analyse(settings, tmp_path).findings[0]
     assert (found.kind, found.confidence) == ("python_overhead", "high")
     assert found.saving_ns_per_step == pytest.approx(found.cost_ns_per_step, rel=0.02)
+
+
+def test_a_late_rank_is_named_with_what_it_did_meanwhile(tmp_path):
+    fault = Fault(kind="gc", cost_ns=9_000_000, ranks=(1,), every=2)
+    settings = Settings(num_ranks=2, num_steps=8, has_stacks=True, faults=(fault,))
+    first = analyse(settings, tmp_path).findings[0]
+    assert first.kind == "straggler"
+    assert (first.where.ranks, first.where.spans) == ((1,), ("gc/generation 2",))
+
+
+def test_python_between_operators_is_named_by_the_operators_that_follow(tmp_path):
+    events = []
+    for step in range(8):
+        begin, name = 1000.0 * step, f"ProfilerStep#{step}"
+        events.append({"ph": "X", "cat": "user_annotation", "name": name, "pid": 1, "tid": 1, "ts": begin, "dur": 990})
+        events += [
+            {"ph": "X", "cat": "cpu_op", "name": "aten::item", "pid": 1, "tid": 1, "ts": begin + 16 * place, "dur": 6}
+            for place in range(60)
+        ]
+    path = tmp_path / "rank0.json"
+    path.write_text(json.dumps({"traceEvents": events}), encoding="utf-8")
+    found = finding(kinetoscope.analyze(path, cache=False), "python_overhead")
+    assert found.where.spans == ("aten::item",)
+    assert found.confidence == "high"

@@ -6,6 +6,7 @@ from collections import Counter
 import pytest
 
 import kinetoscope
+from kinetoscope.analysis.call_times import EXACT_CALLS
 from kinetoscope.analysis.replay import Change
 from simulated_training import START_NS, Fault, Settings, random_settings, simulate
 
@@ -35,8 +36,15 @@ def differences(found, truth):
         (key, name, found[key][name], value)
         for key, row in truth.items()
         for name, value in row.items()
-        if name in found[key] and found[key][name] != value and (found[key][name], value) != (None, 0)
+        if name in found[key] and not is_same(name, found[key][name], value, row)
     ]
+
+
+def is_same(name, found, value, row):
+    """Quantiles of very many calls in a window are kept to 0.4 %."""
+    if name in ("p50_ns", "p95_ns") and row["num_calls"] > EXACT_CALLS:
+        return found == pytest.approx(value, rel=0.004)
+    return found == value or (found, value) == (None, 0)
 
 
 def test_the_time_of_each_device_is_shared_out(analysed):
@@ -49,9 +57,9 @@ def test_the_time_of_each_device_is_shared_out(analysed):
 def test_the_time_of_each_step_is_shared_out(analysed):
     run, report = analysed
     found = {(row.rank, row.step): row.to_dict() for row in report.steps}
-    truth = {(row["rank"], row["step"]): row | {"begin_ns": None} for row in run.truth.steps}
-    for row in found.values():
-        row["begin_ns"] = None  # on the clock of its rank, whose offset the analysis cannot know
+    truth = {(row["rank"], row["step"]): row for row in run.truth.steps}
+    if not has_one_clock(run):
+        found, truth = ({key: row | {"begin_ns": None} for key, row in rows.items()} for rows in (found, truth))
     assert differences(found, truth) == []
 
 

@@ -7,6 +7,8 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
+
 from kinetoscope.writing.side_process import SideProcess
 
 LONG_S = 60
@@ -47,6 +49,18 @@ def test_a_process_that_is_ended_is_gone_and_another_one_can_be_started():
     process.start([sys.executable, "-c", ""])
     assert process.wait(time.monotonic() + LONG_S)
     assert ends == [(0, "")]
+
+
+def test_ending_a_process_does_not_wait_for_one_that_it_has_started():
+    started = "import subprocess, time; print(subprocess.Popen(['sleep', '600']).pid, flush=True); time.sleep(600)"
+    process = SideProcess(print, keeps_output=True)
+    process.start([sys.executable, "-c", started])
+    until = time.monotonic() + LONG_S
+    while not (sleeps := [child for child in psutil.Process(process.pid).children() if child.name() == "sleep"]):
+        assert time.monotonic() < until
+    process.end()
+    assert sleeps[0].is_running()
+    sleeps[0].kill()
 
 
 SIDE = """

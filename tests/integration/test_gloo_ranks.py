@@ -1,0 +1,48 @@
+"""Two real ranks on CPU: who is late, how often, what that costs, and what lies between steps."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import kinetoscope
+
+pytest.importorskip("torch")
+pytest.importorskip("polars")
+PROGRAM = Path(__file__).parents[1] / "gloo_training.py"
+NUM_STEPS, EVERY, LATE_RANK, SLEEP_NS = 40, 3, 1, 20_000_000
+
+
+def train(folder, sleeps):
+    """Runs both ranks, and returns the report on their traces."""
+    command = [sys.executable, str(PROGRAM), str(folder), str(folder.parent / "meeting_place"), sleeps]
+    quiet = {"OMP_NUM_THREADS": "1", "KINETO_LOG_LEVEL": "99", "TORCH_CPP_LOG_LEVEL": "ERROR"}
+    ranks = [{"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2"} for rank in (0, 1)]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    started = [subprocess.Popen(command, env=os.environ | quiet | rank, **pipes) for rank in ranks]
+    for process in started:
+        said, _ = process.communicate(timeout=150)
+        assert process.returncode == 0, said
+    return kinetoscope.analyze(folder, cache=False)
+
+
+def test_a_rank_that_sleeps_in_every_third_step_is_named_with_its_period_cause_and_cost(tmp_path):
+    report = train(tmp_path / "run", "late")
+    came_ns = [json.loads((tmp_path / f"meeting_place-rank{rank}").read_text()) for rank in (0, 1)]
+    recorded = {row.step for row in report.steps if row.rank == LATE_RANK}
+    late = [step for step in sorted(recorded) if step % EVERY == 0]
+    truth_ns = sum(came_ns[LATE_RANK][step] - came_ns[0][step] for step in late) / len(recorded)
+    worst = report.stragglers[0]
+    assert (worst.rank, worst.cause, worst.period) == (LATE_RANK, "host", EVERY)
+    assert worst.cost_ns_per_step == pytest.approx(truth_ns, rel=0.2)
+
+
+def test_sleep_between_steps_is_time_between_steps(tmp_path):
+    report = train(tmp_path / "run", "between")
+    for rank in (0, 1):
+        rows = [row for row in report.steps if row.rank == rank and row.between_ns is not None]
+        assert len(rows) >= NUM_STEPS - 1
+        assert all(row.between_ns >= 0.95 * SLEEP_NS for row in rows)
