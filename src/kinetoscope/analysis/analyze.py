@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from kinetoscope.analysis.by_step import join_step_times
 from kinetoscope.analysis.collectives import join_collectives
@@ -20,11 +20,14 @@ from kinetoscope.analysis.ranks import RankRow, add_rank_rows
 from kinetoscope.analysis.replay import ReplayGraph
 from kinetoscope.analysis.report_cache import KeptReport
 from kinetoscope.analysis.run_report import RunReport
-from kinetoscope.analysis.steps import StepRow
+from kinetoscope.analysis.steps import StepRow, uneven_share
 from kinetoscope.analysis.stragglers import straggler_rows
 from kinetoscope.analysis.summaries import Selection, SummedTrace, WindowSummary, recorded_until, sum_trace
 from kinetoscope.table.load import STDIN, PathLike, is_url, load_one, names_in
 from kinetoscope.table.trace import Trace, TraceSet
+
+if TYPE_CHECKING:
+    import polars as pl
 
 Source = PathLike | Trace
 
@@ -118,7 +121,7 @@ def join_traces(traces: Iterable[SummedTrace]) -> RunReport:
     summaries = [summary.moved(TimeShift.of(by_rank, summary.rank)) for summary in summaries]
     steps = [row for summary in summaries for row in summary.steps]
     require_one_time(steps)
-    graph = ReplayGraph.join([summary.dependencies for summary in summaries], joined.calls)
+    graph = _build_graph(traces, summaries, steps, joined.calls)
     report = RunReport(
         run=_about(traces, ranks, steps, [*copies, *notes_on_run(traces, summaries, ranks, steps, by_rank)]),
         ranks=with_bounds(ranks, by_rank),
@@ -135,6 +138,18 @@ def join_traces(traces: Iterable[SummedTrace]) -> RunReport:
     if any(trace.is_cut for trace in traces):
         return replace(report, stragglers=[])
     return replace(report, findings=find_faults(report, graph, [summary.signs for summary in summaries]))
+
+
+def _build_graph(
+    traces: Sequence[SummedTrace], summaries: Sequence[WindowSummary], steps: Sequence[StepRow], calls: "pl.DataFrame"
+) -> ReplayGraph:
+    world_size = max((trace.world_size or 2 for trace in traces), default=2)
+    return ReplayGraph.join(
+        [summary.dependencies for summary in summaries],
+        calls,
+        is_complete=len({summary.rank for summary in summaries}) >= world_size,
+        uneven_share=uneven_share(steps),
+    )
 
 
 def _in_time(summaries: Sequence[WindowSummary]) -> list[WindowSummary]:

@@ -14,7 +14,7 @@ from kinetoscope.analysis.findings import (
     build_finding,
     confidence_in,
 )
-from kinetoscope.analysis.replay import MOST_UNEXPLAINED, Change, ReplayGraph
+from kinetoscope.analysis.replay import Change, ReplayGraph
 from kinetoscope.analysis.signs import Signs
 from kinetoscope.analysis.steps import step_time_ns
 from kinetoscope.analysis.stragglers import StragglerRow
@@ -58,7 +58,7 @@ class Case:
         self.step_ns = step_time_ns(report.steps)
         self.has_device = any(row.window_ns is not None for row in report.ranks)
         self.knows_intervals = self.num_steps >= FEWEST_STEPS
-        self.is_replayed = graph.unexplained_share <= MOST_UNEXPLAINED
+        self.is_replayed = graph.why_untrusted is None
         self.graph = FaultGraph(graph, self._long_wait_ns())
         self._saved: dict[tuple[frozenset[str], int | None], int] = {}
         self.late = self._late()

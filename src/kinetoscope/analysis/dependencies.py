@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from kinetoscope.analysis.device_begins import NEAR_NS, DeviceBegins
 from kinetoscope.analysis.host_time import HostTime
 from kinetoscope.analysis.host_waits import HostWaits
+from kinetoscope.analysis.intervals import Coverage
 from kinetoscope.analysis.timed_operators import TimedOperators
 from kinetoscope.analysis.window import RankWindow, around
 from kinetoscope.table.events import import_polars
@@ -155,8 +156,10 @@ class _Finder:
         pl = import_polars()
         fetches = self._host.fetches.filter(pl.col("name").str.contains("MultiProcessing")).sort("begin")
         taken, apart = pl.col("end") - pl.col("begin"), pl.col("end").diff().median()
-        fetches = fetches.select("track", "begin", "end", own_ns=taken.min(), apart=apart).with_row_index("row")
-        late = fetches.filter(taken - pl.col("own_ns") > LATE_SHARE * pl.col("apart"))
+        little = (LATE_SHARE * apart).cast(pl.Int64)
+        own_ns = pl.min_horizontal(taken.min(), little)  # where all have waited, the shortest one has, too
+        fetches = fetches.select("track", "begin", "end", own_ns=own_ns, little=little).with_row_index("row")
+        late = fetches.filter(taken - pl.col("own_ns") > pl.col("little"))
         late = late.with_columns(last_end=pl.col("end").shift(1))
         return late.filter(pl.col("row").cast(pl.Int64).diff() <= MOST_FETCHES_BETWEEN)
 
@@ -222,4 +225,17 @@ class _Finder:
             weight=pl.col("end") - pl.col("begin"),
             name=pl.when(is_launched).then("name"),
             is_communication=(pl.col("kind") == "communication") & is_launched,
+            exposed_ns=self._exposed_ns(),
+            group_size=pl.when(pl.col("kind") == "communication").then("group_size"),
         ).hstack(self._operators.on_device(self._device))
+
+    def _exposed_ns(self) -> "pl.Series":
+        """For how much of each communication nothing is computed meanwhile; nothing for other events."""
+        pl = import_polars()
+        events, kind = self._device, pl.col("kind")
+        if len(self._window.device):
+            computed = Coverage(events.filter(kind == "compute")).within(events["begin"], events["end"])
+            exposed = pl.col("end") - pl.col("begin") - computed
+        else:  # collectives on the CPU, on threads of their own
+            exposed = Coverage(self._host.communication).within(events["begin"], events["end"])
+        return events.select(pl.when(kind == "communication").then(exposed).otherwise(0).alias("exposed"))["exposed"]

@@ -37,15 +37,11 @@ class HostWaits:
 
     @cached_property
     def in_time(self) -> "pl.DataFrame":
-        """Those calls whose event had ended before: the one as many launches back as where calls of the name waited; if
-        none did, the last one that had ended before each of them."""
+        """Those calls whose event had ended before: the one as many launches back as where calls of the name waited."""
         pl = import_polars()
         back = pl.col("num_launched") - pl.col("place")
-        of_waits = back.filter("has_waited")
-        is_usual = 2 * of_waits.unique_counts().max() >= of_waits.len()
-        of_waits = pl.when(is_usual).then(of_waits.mode().max())
-        usual = pl.when(pl.col("has_waited").any()).then(of_waits).otherwise(back.max())
-        usual = self._calls.group_by("name").agg(back=usual)
+        is_usual = 2 * back.unique_counts().max() >= pl.len()
+        usual = self._calls.filter("has_waited").group_by("name").agg(back=pl.when(is_usual).then(back.mode().max()))
         others = self._calls.filter(~pl.col("has_waited")).drop("event", "event_end", "place").join(usual, on="name")
         found = others.with_columns(place=pl.col("num_launched") - pl.col("back")).join(self._launched, on="place")
         return found.filter(pl.col("event_end") <= pl.col("begin")).select(_COLUMNS)
@@ -67,10 +63,13 @@ class HostWaits:
         calls = calls.select("track", "begin", "end", "name", kind=pl.lit("sync")).sort("begin")
         launched = self._launched.select("launch_begin", num_launched=pl.col("place") + 1)
         calls = calls.join_asof(launched, left_on="begin", right_on="launch_begin", coalesce=False).drop("launch_begin")
-        ended = self._launched.sort("event_end")
+        ended = self._device.select(event="end_node", event_end="end").sort("event_end")
         found = calls.sort("end").join_asof(ended, left_on="end", right_on="event_end", coalesce=False)
-        is_in_call = (pl.col("event_end") > pl.col("begin")) & (pl.col("launch_begin") <= pl.col("begin"))
-        is_in_call, taken = is_in_call.fill_null(False), pl.col("end") - pl.col("begin")
+        places = self._launched.select("event", "place", "launch_begin")
+        found = found.join(places, on="event", how="left", maintain_order="left")
+        was_launched = pl.col("launch_begin").fill_null(pl.col("begin")) <= pl.col("begin")
+        is_in_call = ((pl.col("event_end") > pl.col("begin")) & was_launched).fill_null(False)
+        taken = pl.col("end") - pl.col("begin")
         own_ns = taken.filter(~is_in_call & (taken <= NEAR_NS)).median().cast(pl.Int64).fill_null(OWN_SYNC_NS)
         return found.with_columns(own_ns=own_ns, has_waited=is_in_call & (taken > own_ns))
 

@@ -63,19 +63,31 @@ class ReplayGraph:
     several ranks that overlap; ``edges`` has ``source`` and ``target`` (rows of nodes), ``kind``, ``weight`` in
     nanoseconds, ``rank``, ``name`` and ``is_communication`` of device events, `PARTS`, and an `inside_column` of each
     operator that was asked for. Of the time that devices waited between two events, ``waiting_ns``, the graph does not
-    explain ``unexplained_ns``.
+    explain ``unexplained_ns``. ``unjoined_share`` is which part of the time of a rank, at most, was communication with
+    ranks that did not record it, while nothing was computed; ``uneven_share`` which part of the steps a rank has not
+    recorded that others have.
     """
 
     nodes: "pl.DataFrame"
     edges: "pl.DataFrame"
     waiting_ns: int = 0
     unexplained_ns: int = 0
+    unjoined_share: float = 0.0
+    uneven_share: float = 0.0
 
     @classmethod
-    def join(cls, parts: "Sequence[Dependencies]", calls: "pl.DataFrame") -> "ReplayGraph":
+    def join(
+        cls,
+        parts: "Sequence[Dependencies]",
+        calls: "pl.DataFrame",
+        *,
+        is_complete: bool = True,
+        uneven_share: float = 0.0,
+    ) -> "ReplayGraph":
         """The graph of several windows. ``calls`` has the collectives that were joined: ``part``, a place in ``parts``;
         ``row``, that of the event in its window; and ``call``, the same for all parts of a call. All times
-        are on one clock."""
+        are on one clock. Where a call does not say how many ranks it has, there are others than those recorded, unless
+        the run ``is_complete``."""
         pl = import_polars()
         offsets = [0, *accumulate(len(part.nodes) for part in parts)]
         nodes = _with_windows([part.nodes for part in parts])
@@ -88,13 +100,16 @@ class ReplayGraph:
         hubs, of_calls = _collective_edges(
             calls.with_columns(begin_node=begin_node, end_node=begin_node + 1), offsets[-1]
         )
-        ends = edges.filter(pl.col("kind") == "device").select("target", "name")
+        ends = edges.filter(pl.col("kind") == "device").select("target", "name", "exposed_ns", "group_size")
         of_calls = of_calls.join(ends, on="target", how="left", maintain_order="left")
         is_call = of_calls.filter(~pl.col("is_entry")).select("target", kind=pl.lit("device"))
         edges = edges.join(is_call, on=["target", "kind"], how="anti")
+        edges = pl.concat([edges, of_calls], how="diagonal_relaxed")
         return cls(
             nodes=pl.concat([nodes, hubs], how="diagonal_relaxed"),
-            edges=pl.concat([edges, of_calls], how="diagonal_relaxed"),
+            edges=edges,
+            uneven_share=uneven_share,
+            unjoined_share=_unjoined_share(nodes, edges, is_complete),
             waiting_ns=sum(part.waiting_ns for part in parts),
             unexplained_ns=sum(part.unexplained_ns for part in parts),
         )
@@ -103,6 +118,19 @@ class ReplayGraph:
     def unexplained_share(self) -> float:
         """Which part of the time that devices waited is for no reason that the graph knows."""
         return self.unexplained_ns / self.waiting_ns if self.waiting_ns else 0.0
+
+    @property
+    def why_untrusted(self) -> str | None:
+        """Why nobody should believe what a replay saves; None if there is no reason."""
+        shares = {
+            "of the time that devices waited was for nothing that the traces show": self.unexplained_share,
+            "of the time was communication with ranks whose traces are missing": self.unjoined_share,
+            "of the steps were not recorded on all ranks": self.uneven_share,
+        }
+        for what, share in shares.items():
+            if share > MOST_UNEXPLAINED:
+                return f"{share:.0%} {what}; above {MOST_UNEXPLAINED:.0%}, a replay is not trusted."
+        return None
 
     def replay(self, change: Change | None = None) -> "pl.Series":
         """The time of each node with a change."""
@@ -142,13 +170,21 @@ def _with_all_columns(edges: "Iterable[pl.DataFrame]") -> "pl.DataFrame":
     """All edges, with the columns that not every kind has."""
     pl = import_polars()
     joined = pl.concat(edges, how="diagonal_relaxed")
-    columns = dict.fromkeys(PARTS, pl.Int64) | {
-        "name": pl.String,
-        "is_communication": pl.Boolean,
-        "is_entry": pl.Boolean,
-    }
+    columns = dict.fromkeys((*PARTS, "exposed_ns", "group_size"), pl.Int64) | {"num_ranks": pl.UInt32}
+    columns |= {"name": pl.String, "is_communication": pl.Boolean, "is_entry": pl.Boolean}
     missing = [pl.lit(None, dtype=dtype).alias(name) for name, dtype in columns.items() if name not in joined.columns]
     return joined.with_columns(missing)
+
+
+def _unjoined_share(nodes: "pl.DataFrame", edges: "pl.DataFrame", is_complete: bool) -> float:
+    pl = import_polars()
+    size = pl.col("group_size").fill_null(0 if is_complete else 2**31)
+    is_alone = pl.col("num_ranks").fill_null(1) < size
+    alone = edges.filter(is_alone).group_by("rank").agg(pl.col("exposed_ns").sum())
+    length = pl.col("time").max() - pl.col("time").min()
+    lengths = nodes.group_by("rank", "window").agg(length=length).group_by("rank").agg(pl.col("length").sum())
+    shares = alone.join(lengths, on="rank", nulls_equal=True).select(pl.col("exposed_ns") / pl.col("length"))
+    return float(shares["exposed_ns"].max() or 0)  # type: ignore[arg-type]
 
 
 def _collective_edges(calls: "pl.DataFrame", first_node: int) -> "tuple[pl.DataFrame, pl.DataFrame]":
@@ -165,6 +201,7 @@ def _collective_edges(calls: "pl.DataFrame", first_node: int) -> "tuple[pl.DataF
         kind=kind,
         is_entry=pl.lit(True),
         is_communication=pl.lit(False),
+        num_ranks=pl.len().over("call"),
         weight=pl.lit(0, dtype=pl.Int64),
     )
     ends = calls.select(
@@ -174,6 +211,7 @@ def _collective_edges(calls: "pl.DataFrame", first_node: int) -> "tuple[pl.DataF
         kind=kind,
         is_entry=pl.lit(False),
         is_communication=pl.col("is_launched").all().over("call"),
+        num_ranks=pl.len().over("call"),
         weight=pl.col("end") - pl.col("last_begin"),
     )
     return hubs, pl.concat([entries, ends])

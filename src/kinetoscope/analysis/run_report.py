@@ -14,7 +14,7 @@ from kinetoscope.analysis.kernels import KernelRow
 from kinetoscope.analysis.memory import MemoryRow
 from kinetoscope.analysis.operators import OperatorRow
 from kinetoscope.analysis.ranks import RankRow
-from kinetoscope.analysis.replay import MOST_UNEXPLAINED, Change, ReplayGraph
+from kinetoscope.analysis.replay import Change, ReplayGraph
 from kinetoscope.analysis.steps import StepRow
 from kinetoscope.analysis.stragglers import StragglerRow
 
@@ -48,10 +48,10 @@ class RunReport:
         return self.build_graph()
 
     def saving_ns_per_step(self, change: Change) -> float | None:
-        """How much shorter a step would be with a change; None where there is no step, or where the graph explains too
-        little of what devices waited for."""
+        """How much shorter a step would be with a change; None where there is no step, or where the traces show too
+        little of what the run waited for."""
         num_steps, graph = self.run["num_steps"], self.graph
-        if not num_steps or graph is None or graph.unexplained_share > MOST_UNEXPLAINED:
+        if not num_steps or graph is None or graph.why_untrusted:
             return None
         return graph.saving_ns(change) / num_steps
 

@@ -62,6 +62,15 @@ def step_time_ns(steps: Sequence[StepRow]) -> float:
     return fmean(lengths) if lengths else 0.0
 
 
+def uneven_share(steps: Sequence[StepRow]) -> float:
+    """Which part of all steps a rank has not recorded, at most."""
+    by_rank: defaultdict[int | None, set[int]] = defaultdict(set)
+    for row in steps:
+        by_rank[row.rank].add(row.step)
+    fewest, all_steps = min(map(len, by_rank.values()), default=0), set[int]().union(*by_rank.values())
+    return 1 - fewest / len(all_steps) if all_steps else 0.0
+
+
 def step_rows(window: RankWindow, host: HostTime) -> list[StepRow]:
     """The rows of one window, in the order of time."""
     if not len(window.steps):

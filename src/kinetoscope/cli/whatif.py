@@ -79,9 +79,9 @@ def _all_changes(report: RunReport) -> list[Change]:
 
 
 def _as_json(report: RunReport, changes: Sequence[Change]) -> str:
-    share = report.graph.unexplained_share if report.graph is not None else None
+    why = report.graph.why_untrusted if report.graph is not None else None
     rows = [asdict(what_if(report, change)) for change in changes]
-    found = {"schema": SCHEMA, "num_steps": report.run["num_steps"], "unexplained_share": share, "what_ifs": rows}
+    found = {"schema": SCHEMA, "num_steps": report.run["num_steps"], "why_untrusted": why, "what_ifs": rows}
     return json.dumps(found)
 
 

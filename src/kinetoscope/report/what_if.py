@@ -7,7 +7,6 @@ from rich.table import Table
 from rich.text import Text
 
 from kinetoscope.analysis.analyze import RunReport
-from kinetoscope.analysis.replay import MOST_UNEXPLAINED
 from kinetoscope.analysis.what_if import WhatIf
 from kinetoscope.training.wording import printable
 
@@ -26,8 +25,8 @@ def render_what_ifs(report: RunReport, what_ifs: Sequence[WhatIf]) -> Renderable
     """A line for each, the best first."""
     if (step_ns := what_ifs[0].step_ns) is None:
         return Text("No step was recorded. --step SPAN names the spans that are steps.")
-    if (why := _why_unknown(report)) is not None:
-        return Text(why)
+    if report.graph is not None and (why := report.graph.why_untrusted) is not None:
+        return Text(f"Unknown: {why}")
     table = Table(box=None, pad_edge=False)
     for name in ("", "step ms", "saves ms", ""):
         table.add_column(name, justify="right" if name else "left")
@@ -40,16 +39,6 @@ def render_what_ifs(report: RunReport, what_ifs: Sequence[WhatIf]) -> Renderable
     if len(what_ifs) == 1:
         return table
     return Group(table, Text("Each line stands alone: savings do not add up."))
-
-
-def _why_unknown(report: RunReport) -> str | None:
-    share = report.graph.unexplained_share if report.graph is not None else 0
-    if share <= MOST_UNEXPLAINED:
-        return None
-    return (
-        f"Unknown: {share:.0%} of the time that devices waited was for nothing that the traces show, more than the "
-        f"{MOST_UNEXPLAINED:.0%} up to which a replay is trusted."
-    )
 
 
 def _words(found: WhatIf) -> str:
