@@ -8,8 +8,8 @@ from kinetoscope.table.events import import_polars
 if TYPE_CHECKING:
     import polars as pl
 
-_FRAME = r"^(.+\.(?:py|ipynb))\((\d+)\): "
-_NOT_THE_USERS = r"^(torch|threading\.py|contextlib\.py|runpy\.py|importlib)\b|site-packages/|^<"
+_FRAME = r"^(.+\.(?:py|ipynb))\((\d+)\): .*$"
+_OF_A_LIBRARY = r"^torch/|site-packages/|(^|/)(contextlib|copy|functools|runpy|threading)\.py\("
 
 
 def source_lines(window: RankWindow, times: "pl.DataFrame") -> "pl.Series":
@@ -19,16 +19,7 @@ def source_lines(window: RankWindow, times: "pl.DataFrame") -> "pl.Series":
     """
     pl = import_polars()
     frames = window.host.filter(pl.col("category") == "python_function")
-    is_users = pl.col("name").str.contains(_FRAME) & ~pl.col("name").str.contains(_NOT_THE_USERS)
-    frames = frames.filter(is_users)
-    lines = frames["name"].gather(innermost(frames, times))
-    return (
-        lines.str.extract_groups(_FRAME)
-        .struct.rename_fields(["file", "line"])
-        .to_frame("at")
-        .select(
-            pl.concat_str(pl.col("at").struct.field("file"), pl.col("at").struct.field("line"), separator=":").alias(
-                "line"
-            )
-        )["line"]
-    )
+    names = frames["name"].unique()
+    names = names.filter(names.str.contains(_FRAME) & ~names.str.contains(_OF_A_LIBRARY))
+    frames = frames.filter(pl.col("name").is_in(names.implode()))
+    return frames["name"].gather(innermost(frames, times)).str.replace(_FRAME, "${1}:${2}").alias("line")

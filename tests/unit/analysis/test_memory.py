@@ -1,6 +1,7 @@
 """What is said of memory: how high it went, what of it grows from step to step, and who holds that."""
 
 import json
+from functools import partial
 from itertools import count
 
 import pytest
@@ -35,6 +36,12 @@ class Recording:
             call()
         self.time_us = begin_us + STEP_US - 10
         self._span(f"ProfilerStep#{number}", "user_annotation", begin_us)
+
+    def frame(self, name, call):
+        begin_us = self.time_us
+        call()
+        self.time_us += 1
+        self._span(name, "python_function", begin_us)
 
     def free_unseen(self, what):
         self.total -= self.sizes.pop(what)[1]
@@ -196,6 +203,25 @@ def test_batches_of_different_sizes_are_no_growth(sizes, tmp_path):
         frees = [f"batch{step - 1}"] if step else []
         recording.step(step, keep(recording, frees=frees, **{f"batch{step}": size * 1000}))
     assert recording.row(tmp_path).growth_bytes_per_step == 0
+
+
+@pytest.mark.parametrize(
+    "inner",
+    [
+        "torch/nn/functional.py(1760): relu",
+        "<built-in method clone of Tensor object at 0x7f7820f34fd0>",
+        "nn.Module: ReLU_0",
+        "copy.py(128): deepcopy",
+        "/usr/lib/python3.11/contextlib.py(78): inner",
+        "/home/me/.venv/lib/python3.11/site-packages/einops/einops.py(5): rearrange",
+    ],
+)
+def test_a_holders_line_is_that_of_the_users_function_around_those_of_libraries(inner, tmp_path):
+    recording = Recording()
+    for step in range(9):
+        inside = partial(recording.frame, inner, keep(recording, **{f"kept{step}": 1000}))
+        recording.step(step, partial(recording.frame, "torch-train.py(5): train", inside))
+    assert [holder.line for holder in recording.row(tmp_path).holders] == ["torch-train.py:5"]
 
 
 def test_an_operator_that_only_allocates_is_named_if_no_other_called_it(tmp_path):
