@@ -20,8 +20,8 @@ _NO_WORKERS = r"^enumerate\(DataLoader\)#_SingleProcess"
 _WORKER = r"^DataLoader worker \d+$"
 _PRODUCTS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::convolution")
 _DOUBLE = '"double"'
-_LONGEST = 50
-"""Of how many pauses of Python the source lines are looked up."""
+_MOST_PAUSES = 50
+"""How many rows on pauses of Python are kept, the longest."""
 
 
 @dataclass(frozen=True)
@@ -64,20 +64,21 @@ def _stops(window: RankWindow, host: HostTime) -> "pl.DataFrame":
         "profiler": window.on_loop(host.profiling),
         "data": host.fetches,
         "double": _double_products(window),
-        "python": _longest_pauses(window, host),
+        "python": _pauses(window, host),
     } | _synchronising(window, host)
     spans = pl.concat([spans.select(*columns, kind=pl.lit(kind)) for kind, spans in found.items()])
     spans = spans.with_columns(
         line=source_lines(window, spans.select("track", ts="begin")),
         step=window.steps["step"].gather(place_in(window.steps, spans["begin"])),
     )
-    total = (pl.col("end") - pl.col("begin")).sum()
     until = window.steps["end"].max()  # afterwards the recording itself is stopped
-    return (
-        spans.filter(pl.col("begin") < pl.lit(until, pl.Int64))
-        .group_by("kind", "name", "line", "step", maintain_order=True)
-        .agg(pl.len().cast(pl.Int64).alias("num_calls"), total.alias("total_ns"))
+    spans = spans.filter(pl.col("begin") < pl.lit(until, pl.Int64))
+    total = (pl.col("end") - pl.col("begin")).sum()
+    stops = spans.group_by("kind", "name", "line", "step", maintain_order=True).agg(
+        pl.len().cast(pl.Int64).alias("num_calls"), total.alias("total_ns")
     )
+    is_long = pl.col("total_ns").rank("ordinal", descending=True).over("kind") <= _MOST_PAUSES
+    return stops.filter((pl.col("kind") != "python") | is_long)
 
 
 def _synchronising(window: RankWindow, host: HostTime) -> "dict[str, pl.DataFrame]":
@@ -91,13 +92,12 @@ def _synchronising(window: RankWindow, host: HostTime) -> "dict[str, pl.DataFram
     return {"copy": calls.filter(is_copy), "sync": calls.filter(~is_copy)}
 
 
-def _longest_pauses(window: RankWindow, host: HostTime) -> "pl.DataFrame":
-    """The longest stretches of the loop's thread in which Python did something that has no span."""
+def _pauses(window: RankWindow, host: HostTime) -> "pl.DataFrame":
+    """The stretches of the loop's thread in which only Python was busy, under the name of the operator after each."""
     pl = import_polars()
-    pauses = host.python.with_columns(
-        track=pl.lit(window.loop_track, dtype=pl.UInt32), name=pl.lit(None, dtype=pl.String)
-    )
-    return pauses.top_k(_LONGEST, by=pl.col("end") - pl.col("begin"))
+    operators = window.on_loop(window.operators).unique("begin", keep="first").select("name", end="begin")
+    pauses = host.python.with_columns(track=pl.lit(window.loop_track, dtype=pl.UInt32))
+    return pauses.join(operators, on="end", how="left", maintain_order="left")
 
 
 def _double_products(window: RankWindow) -> "pl.DataFrame":

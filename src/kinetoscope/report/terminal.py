@@ -99,9 +99,9 @@ def _about(finding: Finding, step_ns: float) -> Iterable[str]:
 def _place(where: Where) -> str:
     steps = [*map(str, where.steps[:_MOST_STEPS]), *(["..."] if len(where.steps) > _MOST_STEPS else [])]
     ranks = [str(rank) for rank in where.ranks[:_MOST_RANKS]]
-    named = {"rank": ranks, "step": steps, "in": where.spans, "line": where.lines}
+    named = {"rank": ranks, "step": steps, "at": where.spans, "line": where.lines}
     return "; ".join(
-        f"{what}{'s' if what != 'in' and len(names) > 1 else ''} "
+        f"{what}{'s' if what != 'at' and len(names) > 1 else ''} "
         + ", ".join(_shortened(name, _LONGEST_NAME) for name in names)
         for what, names in named.items()
         if names

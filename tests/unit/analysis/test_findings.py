@@ -261,3 +261,19 @@ def test_a_late_rank_is_named_with_what_it_did_meanwhile(tmp_path):
     first = analyse(settings, tmp_path).findings[0]
     assert first.kind == "straggler"
     assert (first.where.ranks, first.where.spans) == ((1,), ("gc/generation 2",))
+
+
+def test_python_between_operators_is_named_by_the_operators_that_follow(tmp_path):
+    events = []
+    for step in range(8):
+        begin, name = 1000.0 * step, f"ProfilerStep#{step}"
+        events.append({"ph": "X", "cat": "user_annotation", "name": name, "pid": 1, "tid": 1, "ts": begin, "dur": 990})
+        events += [
+            {"ph": "X", "cat": "cpu_op", "name": "aten::item", "pid": 1, "tid": 1, "ts": begin + 16 * place, "dur": 6}
+            for place in range(60)
+        ]
+    path = tmp_path / "rank0.json"
+    path.write_text(json.dumps({"traceEvents": events}), encoding="utf-8")
+    found = finding(kinetoscope.analyze(path, cache=False), "python_overhead")
+    assert found.where.spans == ("aten::item",)
+    assert found.confidence == "high"
