@@ -1,0 +1,117 @@
+"""What a replay without something saves is what the simulated run saves when it is run without it."""
+
+from dataclasses import replace
+
+import pytest
+
+pl = pytest.importorskip("polars")
+
+import kinetoscope  # noqa: E402
+from kinetoscope.analysis.analyze import report_of  # noqa: E402
+from kinetoscope.analysis.replay import CAUSES, EDGES, Change, ReplayGraph  # noqa: E402
+from kinetoscope.analysis.summaries import Selection  # noqa: E402
+from simulated_training import Fault, Settings, random_settings, simulate  # noqa: E402
+
+SEEDS = (3, 27, 59, 81)
+"""Pipelines, tensor parallel ranks, slow launches, ranks on the CPU."""
+
+RUNS = {
+    "calls of .item()": Settings(num_steps=6, faults=(Fault(kind="items", count=60),)),
+    "sharded weights": Settings(num_steps=6, layout="sharded", faults=(Fault(kind="slow_network", cost_ns=600_000),)),
+    "ranks on the CPU": Settings(num_steps=6, has_device=False, faults=(Fault(kind="slow_network", cost_ns=900_000),)),
+    "a slow loader": Settings(num_ranks=1, num_steps=8, faults=(Fault(kind="slow_loader", cost_ns=9_000_000),)),
+    "garbage collections": Settings(
+        num_steps=6, reads_loss="each step", faults=(Fault(kind="gc", cost_ns=900_000, every=2),)
+    ),
+}
+
+NEEDED = {
+    "host": ("garbage collections", "gc"),
+    "thread": ("garbage collections", "gc"),
+    "launch": ("calls of .item()", "sync"),
+    "sync": ("calls of .item()", "sync"),
+    "device": ("calls of .item()", "sync"),
+    "stream": ("sharded weights", "transfer"),
+    "other_stream": ("sharded weights", "transfer"),
+    "collective": ("ranks on the CPU", "transfer"),
+    "loader": ("a slow loader", "data"),
+}
+"""For each kind of edge, a run and a cause whose saving depends on it."""
+
+
+def analyse(settings, folder):
+    run = simulate(settings)
+    run.write(folder)
+    return run, kinetoscope.analyze(folder, cache=False)
+
+
+def near(run, better):
+    """What a run would gain, within 2 % and a little of its step."""
+    return pytest.approx(run.saving_ns_per_step(better), rel=0.02, abs=0.01 * run.time_ns / run.num_steps)
+
+
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory):
+    """The runs by name, each with its graph."""
+    found = {name: analyse(settings, tmp_path_factory.mktemp("traces")) for name, settings in RUNS.items()}
+    return {name: (run, report.graph) for name, (run, report) in found.items()}
+
+
+def test_each_kind_of_edge_is_needed_by_a_run():
+    assert NEEDED.keys() == set(EDGES)
+
+
+@pytest.mark.parametrize("kind", EDGES)
+def test_a_saving_is_right_but_would_be_wrong_without_a_kind_of_edge(kind, planted):
+    name, cause = NEEDED[kind]
+    run, graph = planted[name]
+    truth, change = near(run, run.with_ideal(cause)), Change(frozenset([cause]))
+    assert graph.saving_ns(change) / run.num_steps == truth
+    poorer: ReplayGraph = replace(graph, edges=graph.edges.filter(pl.col("kind") != kind))
+    assert poorer.saving_ns(change) / run.num_steps != truth
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_savings_are_those_of_the_run_without_the_cause(seed, tmp_path):
+    run, report = analyse(random_settings(seed), tmp_path)
+    for cause in CAUSES:
+        assert report.saving_ns_per_step(Change(frozenset([cause]))) == near(run, run.with_ideal(cause)), cause
+
+
+def test_operators_inside_of_one_another_are_each_as_much_faster_as_was_asked(tmp_path):
+    faster = {"aten::relu": 2.0, "aten::clamp_min": 8.0}
+    run = simulate(Settings(num_ranks=1, num_steps=6, has_device=False, noise=0))
+    run.write(tmp_path)
+    report = report_of([tmp_path], Selection(operators=frozenset(faster)), cache=False)
+    better = simulate(replace(run.settings, faster=tuple(faster.items())))
+    assert report.saving_ns_per_step(Change(faster=faster)) == pytest.approx(run.saving_ns_per_step(better), rel=0.02)
+
+
+def test_a_loop_that_waits_for_its_loader_gains_nothing_by_being_faster(tmp_path):
+    faults = (Fault(kind="slow_loader", cost_ns=9_000_000), Fault(kind="slow_python", cost_ns=60_000))
+    run, report = analyse(Settings(num_ranks=1, num_steps=8, faults=faults), tmp_path)
+    assert report.saving_ns_per_step(Change(frozenset(["python"]))) < 0.01 * run.time_ns / run.num_steps
+
+
+def test_no_saving_is_known_where_the_trace_of_a_rank_is_missing(tmp_path):
+    late = Fault(kind="late_host", ranks=(1,), cost_ns=3_000_000)
+    _, report = analyse(Settings(num_ranks=2, missing_ranks=(1,), faults=(late,)), tmp_path)
+    assert report.saving_ns_per_step(Change(frozenset(["transfer"]))) is None
+    assert "ranks whose traces are missing" in report.graph.why_untrusted
+
+
+def test_no_saving_is_known_where_a_rank_has_not_recorded_all_steps(tmp_path):
+    _, report = analyse(Settings(num_ranks=2, num_steps=6, late_ranks=(1,)), tmp_path)
+    assert report.saving_ns_per_step(Change(frozenset(["python"]))) is None
+    assert report.graph.why_untrusted == (
+        "17% of the steps were not recorded on all ranks; above 5%, a replay is not trusted."
+    )
+
+
+def test_waiting_of_a_device_is_explained_but_for_gaps_that_have_no_reason(tmp_path):
+    _, report = analyse(Settings(num_ranks=1, num_steps=4), tmp_path / "usual")
+    assert report.graph.unexplained_share < 0.01
+    gaps = Fault(kind="idle_gaps", cost_ns=300_000)
+    _, report = analyse(Settings(num_ranks=1, num_steps=4, faults=(gaps,)), tmp_path / "gaps")
+    assert report.graph.unexplained_share > 0.5
+    assert report.saving_ns_per_step(Change(frozenset(["python"]))) is None
