@@ -2,6 +2,7 @@
 
 import os
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -11,6 +12,7 @@ from kinetoscope.analysis.replay import Change
 from simulated_training import START_NS, Fault, Settings, random_settings, simulate
 
 SEEDS = range(int(os.environ.get("KINETOSCOPE_RANDOM_RUNS", "16")))
+RUNS_OF_RANKS = [seed for seed in SEEDS if random_settings(seed).num_ranks > 1][: max(4, len(SEEDS) // 4)]
 CAUSES = ("sync", "launch", "transfer", "python", "gc", "compile")
 
 
@@ -82,6 +84,20 @@ def test_collectives_are_joined_and_timed(analysed):
     assert truth - found == Counter()
     if len(known) == len(run.truth.collectives):  # a call that no trace names may be found in part
         assert found == truth
+
+
+@pytest.mark.parametrize("seed", RUNS_OF_RANKS)
+def test_collectives_that_do_not_quite_end_together_are_timed_to_one_percent_of_a_step(seed, tmp_path):
+    settings = replace(random_settings(seed), has_kernel_args=True, jitter_ns=2_000, offset_ns=5_000_000)
+    run, report = analyse(settings, tmp_path)
+    truth = sorted((true_call(call, with_times=True) for call in run.truth.collectives), key=str)
+    found = sorted((found_call(row, with_times=True) for row in report.collectives), key=str)
+    assert [call[:-1] for call in found] == [call[:-1] for call in truth]
+    if has_one_clock(run):
+        for (*_, times), (*_, true_times) in zip(found, truth, strict=True):
+            for moments, true_moments in zip(times[:2], true_times[:2], strict=True):
+                apart_ns = [abs(one - other) for one, other in zip(moments, true_moments, strict=True)]
+                assert max(apart_ns) <= settings.step_ns / 100
 
 
 def has_one_clock(run):
