@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 from kinetoscope.analysis.by_step import join_step_times
 from kinetoscope.analysis.collectives import join_collectives
 from kinetoscope.analysis.common_clock import TimeShift, shifts_beside_rank_0, with_bounds
-from kinetoscope.analysis.faults import find_faults, notes_on_steps
+from kinetoscope.analysis.faults import find_faults, notes_on_replay, notes_on_steps
 from kinetoscope.analysis.kernels import kernel_rows
 from kinetoscope.analysis.memory import add_memory_rows
 from kinetoscope.analysis.one_run import notes_on_run, require_one_run, require_one_time, without_copies
@@ -122,8 +122,9 @@ def join_traces(traces: Iterable[SummedTrace]) -> RunReport:
     steps = [row for summary in summaries for row in summary.steps]
     require_one_time(steps)
     graph = _build_graph(traces, summaries, steps, joined.calls)
+    notes = [*copies, *notes_on_run(traces, summaries, ranks, steps, by_rank), *notes_on_replay(graph)]
     report = RunReport(
-        run=_about(traces, ranks, steps, [*copies, *notes_on_run(traces, summaries, ranks, steps, by_rank)]),
+        run=_about(traces, ranks, steps, notes),
         ranks=with_bounds(ranks, by_rank),
         steps=sorted(steps, key=lambda row: (row.step, row.rank or 0)),
         collectives=joined.rows,
