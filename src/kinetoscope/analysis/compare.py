@@ -229,7 +229,7 @@ def _notes_on_ranks(reports: Sequence[RunReport], shared: frozenset[int]) -> lis
     said = f"Before has {_named(ranks[0])}, after {_named(ranks[1])}"
     if not shared:
         return [f"{said}: none is in both, so that their average ranks are compared."]
-    return [f"{said}: {_named(sorted(shared))} of both are compared."]
+    return [f"{said}: of both, only {_named(sorted(shared))} {'is' if len(shared) == 1 else 'are'} compared."]
 
 
 def _named(ranks: Sequence[int]) -> str:

@@ -119,7 +119,7 @@ def test_only_ranks_that_both_runs_have_are_compared(tmp_path):
     simulate(settings).write(tmp_path / "two")
     simulate(replace(settings, missing_ranks=(1,))).write(tmp_path / "one")
     found = kinetoscope.compare(tmp_path / "two", tmp_path / "one", cache=False)
-    assert found.notes == ["Before has ranks 0, 1, after rank 0: rank 0 of both are compared."]
+    assert found.notes == ["Before has ranks 0, 1, after rank 0: of both, only rank 0 is compared."]
     assert {row.change for row in found.rows} == {0.0}
     assert found.before["ranks"] == [0]
 
