@@ -1,7 +1,7 @@
 """analysis: what waited for what in one window of one rank, as nodes and edges of a `ReplayGraph`."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -39,6 +39,13 @@ class Dependencies:
     edges: "pl.DataFrame"
     waiting_ns: int
     unexplained_ns: int
+
+    def of_sample(self) -> "Dependencies":
+        """The same for a replay of some ranks only: to be joined, a collective needs two of its ranks, not all."""
+        pl = import_polars()
+        if "group_size" not in self.edges.columns:
+            return self
+        return replace(self, edges=self.edges.with_columns(pl.col("group_size").clip(upper_bound=2)))
 
 
 def find_dependencies(window: RankWindow, host: HostTime, operators: Iterable[str] = ()) -> Dependencies:

@@ -56,9 +56,9 @@ def _order(finding: Finding) -> tuple[bool, float, float]:
     )
 
 
-def notes_on_replay(graph: ReplayGraph) -> list[str]:
+def notes_on_replay(graph: ReplayGraph | None) -> list[str]:
     """Why no finding says what mending it would save, if none does."""
-    why = graph.why_untrusted
+    why = graph.why_untrusted if graph is not None else None
     return [f"What mending a finding would save is not known: {why}"] if why is not None else []
 
 
