@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 from kinetoscope.analysis.by_step import join_step_times
 from kinetoscope.analysis.collectives import join_collectives
 from kinetoscope.analysis.common_clock import TimeShift, shifts_beside_rank_0, with_bounds
-from kinetoscope.analysis.faults import find_faults, notes_on_steps
+from kinetoscope.analysis.faults import find_faults, notes_on_replay, notes_on_steps
 from kinetoscope.analysis.kernels import kernel_rows
 from kinetoscope.analysis.memory import add_memory_rows
 from kinetoscope.analysis.one_run import notes_on_run, require_one_run, require_one_time, without_copies
@@ -20,6 +20,7 @@ from kinetoscope.analysis.ranks import RankRow, add_rank_rows
 from kinetoscope.analysis.replay import ReplayGraph
 from kinetoscope.analysis.report_cache import KeptReport
 from kinetoscope.analysis.run_report import RunReport
+from kinetoscope.analysis.sample import is_large, note_on_sample, ranks_to_replay
 from kinetoscope.analysis.steps import StepRow, uneven_share
 from kinetoscope.analysis.stragglers import straggler_rows
 from kinetoscope.analysis.summaries import Selection, SummedTrace, WindowSummary, recorded_until, sum_trace
@@ -74,7 +75,17 @@ def report_of(
 def _work_out(
     sources: Sequence[str | Trace], selection: Selection, each: Callable[..., Iterable[Any]], *, cache: bool
 ) -> RunReport:
-    return join_traces(_sum_all(sources, selection, each, cache=cache))
+    if not is_large(sources):
+        return join_traces(_sum_all(sources, selection, each, cache=cache))
+    traces = _sum_all(sources, selection, each, cache=cache, with_graph=False)
+    whole = join_traces(traces)
+    ranks = ranks_to_replay(whole)
+    sample = [
+        source for source, trace in zip(sources, traces, strict=True) if trace.rank is None or trace.rank in ranks
+    ]
+    part = join_traces(_sum_all(sample, selection, each, cache=cache), is_sample=True)
+    run = whole.run | {"notes": [*whole.run["notes"], *note_on_sample(whole), *notes_on_replay(part.graph)]}
+    return replace(whole, run=run, findings=part.findings, build_graph=part.build_graph)
 
 
 def _traces_in(source: Source) -> Sequence[str | Trace]:
@@ -82,10 +93,15 @@ def _traces_in(source: Source) -> Sequence[str | Trace]:
 
 
 def _sum_all(
-    sources: Sequence[str | Trace], selection: Selection, each: Callable[..., Iterable[Any]], *, cache: bool
+    sources: Sequence[str | Trace],
+    selection: Selection,
+    each: Callable[..., Iterable[Any]],
+    *,
+    cache: bool,
+    with_graph: bool = True,
 ) -> list[SummedTrace]:
     """What is kept of each trace."""
-    work = partial(sum_trace, selection=selection, cache=cache)
+    work = partial(sum_trace, selection=selection, cache=cache, with_graph=with_graph)
     if selection.last_s is None:
         return list(each(work, sources))
     sources = [load_one(one, cache=cache) if _can_be_read_once(one) else one for one in sources]
@@ -106,24 +122,22 @@ def _since(recorded: Sequence[tuple[int | None, int | None]], last_s: float) -> 
     return [last[rank] - round(last_s * 1e9) if rank in last else None for rank, _ in recorded]
 
 
-def join_traces(traces: Iterable[SummedTrace]) -> RunReport:
-    """The report of a run, of what was kept of its traces. Raises `MergeError` if they are of different runs."""
+def join_traces(traces: Iterable[SummedTrace], *, is_sample: bool = False) -> RunReport:
+    """The report of a run, of what was kept of its traces, or of a sample of them. Raises `MergeError` if they are of
+    different runs."""
     traces = sorted(traces, key=lambda trace: (trace.rank is None, trace.rank or 0, trace.name))
     require_one_run(traces)
-    shifts = shifts_beside_rank_0([(trace.rank, trace.clock) for trace in traces])
-    moved = (
-        (trace, window.moved(shift)) for trace, shift in zip(traces, shifts, strict=True) for window in trace.windows
-    )
-    summaries, copies = without_copies(moved)
+    summaries, copies = without_copies(_on_one_clock(traces))
     ranks = add_rank_rows(row for summary in summaries for row in summary.ranks)
     exact = [row.rank for row in ranks if row.clock_bound_ns == 0 and row.rank is not None]
     joined, by_rank = join_collectives([summary.calls for summary in summaries], exact)
     summaries = [summary.moved(TimeShift.of(by_rank, summary.rank)) for summary in summaries]
     steps = [row for summary in summaries for row in summary.steps]
     require_one_time(steps)
-    graph = _build_graph(traces, summaries, steps, joined.calls)
+    graph = _build_graph(traces, summaries, steps, joined.calls, is_sample=is_sample)
+    notes = [*copies, *notes_on_run(traces, summaries, ranks, steps, by_rank), *notes_on_replay(graph)]
     report = RunReport(
-        run=_about(traces, ranks, steps, [*copies, *notes_on_run(traces, summaries, ranks, steps, by_rank)]),
+        run=_about(traces, ranks, steps, notes),
         ranks=with_bounds(ranks, by_rank),
         steps=sorted(steps, key=lambda row: (row.step, row.rank or 0)),
         collectives=joined.rows,
@@ -137,17 +151,34 @@ def join_traces(traces: Iterable[SummedTrace]) -> RunReport:
     )
     if any(trace.is_cut for trace in traces):
         return replace(report, stragglers=[])
-    return replace(report, findings=find_faults(report, graph, [summary.signs for summary in summaries]))
+    found = find_faults(report, graph, [summary.signs for summary in summaries]) if graph is not None else []
+    return replace(report, findings=found)
+
+
+def _on_one_clock(traces: Sequence[SummedTrace]) -> list[tuple[SummedTrace, WindowSummary]]:
+    """The windows of all traces, by what was measured of clocks during the run."""
+    shifts = shifts_beside_rank_0([(trace.rank, trace.clock) for trace in traces])
+    return [
+        (trace, window.moved(shift)) for trace, shift in zip(traces, shifts, strict=True) for window in trace.windows
+    ]
 
 
 def _build_graph(
-    traces: Sequence[SummedTrace], summaries: Sequence[WindowSummary], steps: Sequence[StepRow], calls: "pl.DataFrame"
-) -> ReplayGraph:
+    traces: Sequence[SummedTrace],
+    summaries: Sequence[WindowSummary],
+    steps: Sequence[StepRow],
+    calls: "pl.DataFrame",
+    *,
+    is_sample: bool,
+) -> ReplayGraph | None:
+    parts = [summary.dependencies for summary in summaries if summary.dependencies is not None]
+    if len(parts) < len(summaries):
+        return None
     world_size = max((trace.world_size or 2 for trace in traces), default=2)
     return ReplayGraph.join(
-        [summary.dependencies for summary in summaries],
+        [part.of_sample() for part in parts] if is_sample else parts,
         calls,
-        is_complete=len({summary.rank for summary in summaries}) >= world_size,
+        is_complete=is_sample or len({summary.rank for summary in summaries}) >= world_size,
         uneven_share=uneven_share(steps),
     )
 

@@ -82,14 +82,20 @@ def join_step_times(parts: "Sequence[pl.DataFrame]", ranks_by_step: dict[int, in
     """The times of all ranks, as those of the average rank, the longest first. ``ranks_by_step`` has, in the order of
     steps, how many ranks recorded each."""
     pl = import_polars()
-    sums = pl.concat(parts).group_by(*_KEY, "step").agg(pl.col("time").sum())
-    places = {step: place for place, step in enumerate(ranks_by_step)}
-    rows: dict[tuple[Any, ...], list[int]] = {}
-    for *key, step, time_ns in sums.iter_rows():
-        times = rows.setdefault(tuple(key), [0] * len(places))
-        times[places[step]] = round(time_ns / ranks_by_step[step])
+    schema = {"step": pl.Int64, "ranks": pl.Int64}
+    steps = pl.DataFrame(list(ranks_by_step.items()), schema=schema, orient="row").with_row_index("place")
+    sums = pl.concat(parts).group_by(*_KEY, "step").agg(pl.col("time").sum()).join(steps, on="step")
+    means = sums.with_columns((pl.col("time") / pl.col("ranks")).round().cast(pl.Int64))
     found = [
-        StepTimes(kind=kind, name=name, shapes=shapes, module=module, times_ns=tuple(times))
-        for (kind, name, shapes, module), times in rows.items()
+        StepTimes(**dict(zip(_KEY, key, strict=True)), times_ns=_in_order(places, times, len(steps)))
+        for *key, places, times in means.group_by(_KEY).agg("place", "time").iter_rows()
     ]
     return sorted(found, key=lambda row: (row.kind, -sum(row.times_ns), row.name, row.shapes or "", row.module or ""))
+
+
+def _in_order(places: Sequence[int], times_ns: Sequence[int], num_steps: int) -> tuple[int, ...]:
+    """The times at their places; 0 where there is none."""
+    values = [0] * num_steps
+    for place, time_ns in zip(places, times_ns, strict=True):
+        values[place] = time_ns
+    return tuple(values)

@@ -47,6 +47,11 @@ class Change:
         sides = (self.before, self.after)
         return [((side.error / self._scale(side)) ** 2, side.freedom) for side in sides]
 
+    @property
+    def larger(self) -> float:
+        """The larger one of both values."""
+        return max(self._scale(self.before), self._scale(self.after))
+
     def _scale(self, side: Estimate) -> float:
         return max(side.value, self.least)
 
@@ -68,7 +73,7 @@ def chance(changes: Sequence[Change]) -> Chance:
     """
     by_name: defaultdict[tuple[str, str], list[Change]] = defaultdict(list)
     for change in changes:
-        if change.key.is_call:
+        if change.key.is_call and not change.key.is_communication:
             by_name[change.key.kind, change.key.name].append(change)
     if len(by_name) < _FEWEST_NAMES:
         return Chance()
@@ -86,18 +91,22 @@ def _sigma(logs: Sequence[float], error: float) -> float:
 
 @dataclass(frozen=True)
 class Intervals:
-    """Makes the intervals of all changes together. ``span_ns`` is how long the shorter run was recorded, and
-    ``device_share`` the part of its steps in which the device was busy."""
+    """Makes the intervals of all changes together. ``span_ns`` is how long the shorter run was recorded,
+    ``device_share`` the part of its steps in which the device was busy, and ``waits_ns`` by how much ranks differ in
+    the time of collectives: the next time another rank may come last."""
 
     num_rows: int
     span_ns: float
     host: Chance
     device: Chance
     device_share: float = 0.0
+    waits_ns: float = 0.0
 
     def half_width(self, change: Change, times_longer: float = 1.0) -> float:
         """How far the true logarithm may be from the change's; after ``times_longer``, if both runs were longer."""
         sigma, shift = self._by_chance(change.key)
+        if change.key.waits_for_ranks:
+            sigma = math.hypot(sigma, self.waits_ns / change.larger)
         states = max(1.0, self.span_ns * times_longer / _STATE_NS)
         times = (1 + _DRIFT / states) / times_longer
         parts = [(error * times, freedom) for error, freedom in change.errors] + [(sigma**2, _FREEDOM)]
@@ -110,7 +119,7 @@ class Intervals:
         or a wait for the device, takes as long as the device does, it is as steady."""
         if key.kind == "memory":
             return _LEAST_SIGMA, 0.0
-        if key.is_call:
+        if key.is_call and not key.is_communication:
             by_chance = self.device if key.is_of_device else self.host
             return by_chance.sigma_beside, by_chance.shift
         waits = key.kind == "step" or key.name == "sync"

@@ -13,7 +13,7 @@ from kinetoscope.analysis.analyze import RunReport, report_of
 from kinetoscope.analysis.change import Change, Intervals, chance
 from kinetoscope.analysis.comparison import Comparison, ComparisonRow
 from kinetoscope.analysis.estimate import Estimate, estimate
-from kinetoscope.analysis.series import MEAN_STEP, PEAK, STEP, SeriesKey, span_ns, step_series, without
+from kinetoscope.analysis.series import MEAN_STEP, PEAK, STEP, SeriesKey, span_ns, step_series, waits_ns, without
 from kinetoscope.analysis.summaries import Selection
 from kinetoscope.table.trace import Trace, TraceSet
 
@@ -89,7 +89,12 @@ def compare_reports(
     notes = [*notes, *_notes_on_steps(before, after)]
     rows, more_steps = [], None
     if before.steps and after.steps:
-        runs = _Runs(*_alike(step_series(before), step_series(after)), min(map(span_ns, (before, after))), threshold)
+        runs = _Runs(
+            *_alike(step_series(before), step_series(after)),
+            span_ns=min(map(span_ns, (before, after))),
+            waits_ns=max(map(waits_ns, (before, after))),
+            threshold=threshold,
+        )
         rows, more_steps = runs.rows(), runs.more_steps()
         notes += _notes_on_operators(rows)
     return Comparison(
@@ -110,7 +115,7 @@ def _alike(before: _Series, after: _Series) -> tuple[_Series, _Series]:
 class _Runs:
     """What two runs measured, step after step."""
 
-    def __init__(self, before: _Series, after: _Series, span_ns: int, threshold: float) -> None:
+    def __init__(self, before: _Series, after: _Series, *, span_ns: int, waits_ns: float, threshold: float) -> None:
         self._before, self._after, self._threshold = before, after, threshold
         self._step_ns = max(1.0, min(fmean(before[STEP]), fmean(after[STEP])))
         keys = [key for key in dict.fromkeys([*before, *after]) if self._matters(key)]
@@ -124,6 +129,7 @@ class _Runs:
             host=chance(of_host),
             device=chance(of_device),
             device_share=min(_device_share(side) for side in (before, after)),
+            waits_ns=waits_ns,
         )
 
     def rows(self) -> list[ComparisonRow]:
@@ -223,7 +229,7 @@ def _notes_on_ranks(reports: Sequence[RunReport], shared: frozenset[int]) -> lis
     said = f"Before has {_named(ranks[0])}, after {_named(ranks[1])}"
     if not shared:
         return [f"{said}: none is in both, so that their average ranks are compared."]
-    return [f"{said}: {_named(sorted(shared))} of both are compared."]
+    return [f"{said}: of both, only {_named(sorted(shared))} {'is' if len(shared) == 1 else 'are'} compared."]
 
 
 def _named(ranks: Sequence[int]) -> str:

@@ -1,7 +1,7 @@
 """analysis: what waited for what in one window of one rank, as nodes and edges of a `ReplayGraph`."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 LATE_SHARE = 0.02
 """A fetch has waited for its workers if it took so much of a step longer than the shortest one."""
+
+ALWAYS_LATE_SHARE = 0.1
+"""If even the shortest fetch took so much of a step, all have waited for their workers."""
 
 MOST_FETCHES_BETWEEN = 4
 """If more fetches lie between two that waited, the loop waits for its workers only now and then."""
@@ -36,6 +39,13 @@ class Dependencies:
     edges: "pl.DataFrame"
     waiting_ns: int
     unexplained_ns: int
+
+    def of_sample(self) -> "Dependencies":
+        """The same for a replay of some ranks only: to be joined, a collective needs two of its ranks, not all."""
+        pl = import_polars()
+        if "group_size" not in self.edges.columns:
+            return self
+        return replace(self, edges=self.edges.with_columns(pl.col("group_size").clip(upper_bound=2)))
 
 
 def find_dependencies(window: RankWindow, host: HostTime, operators: Iterable[str] = ()) -> Dependencies:
@@ -157,7 +167,8 @@ class _Finder:
         fetches = self._host.fetches.filter(pl.col("name").str.contains("MultiProcessing")).sort("begin")
         taken, apart = pl.col("end") - pl.col("begin"), pl.col("end").diff().median()
         little = (LATE_SHARE * apart).cast(pl.Int64)
-        own_ns = pl.min_horizontal(taken.min(), little)  # where all have waited, the shortest one has, too
+        have_all_waited = taken.min() > ALWAYS_LATE_SHARE * apart
+        own_ns = pl.when(have_all_waited).then(little).otherwise(taken.min())
         fetches = fetches.select("track", "begin", "end", own_ns=own_ns, little=little).with_row_index("row")
         late = fetches.filter(taken - pl.col("own_ns") > pl.col("little"))
         late = late.with_columns(last_end=pl.col("end").shift(1))

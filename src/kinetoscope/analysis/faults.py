@@ -56,6 +56,12 @@ def _order(finding: Finding) -> tuple[bool, float, float]:
     )
 
 
+def notes_on_replay(graph: ReplayGraph | None) -> list[str]:
+    """Why no finding says what mending it would save, if none does."""
+    why = graph.why_untrusted if graph is not None else None
+    return [f"What mending a finding would save is not known: {why}"] if why is not None else []
+
+
 def notes_on_steps(num_steps: int) -> list[str]:
     """What to record where too few steps were recorded to see what grows or comes back."""
     if not 0 < num_steps < FEWEST_STEPS:

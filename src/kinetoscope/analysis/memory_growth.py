@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from kinetoscope.analysis.host_time import HostTime
 from kinetoscope.analysis.source_lines import source_lines
-from kinetoscope.analysis.window import FEWEST_STEPS, RankWindow, innermost, place_in
+from kinetoscope.analysis.window import FEWEST_STEPS, RankWindow, innermost
 from kinetoscope.table.events import import_polars
 
 if TYPE_CHECKING:
@@ -63,12 +63,11 @@ class MemoryGrowth:
 
     @cached_property
     def _steps(self) -> "pl.DataFrame":
-        """The longest run of steps that follow each other and in which memory was recorded, after the first optimizer
-        step."""
+        """The longest run of steps that follow each other, which torch recorded, from the first optimizer step on."""
         pl = import_polars()
-        steps = self._window.steps.with_row_index("place")
-        recorded = place_in(self._window.steps, self._window.allocations["ts"]).unique()
-        steps = steps.filter(pl.col("place").is_in(recorded.implode()))
+        operators = self._window.operators.select(operator="begin")
+        steps = self._window.steps.join_asof(operators, left_on="begin", right_on="operator", strategy="forward")
+        steps = steps.filter(pl.col("operator") < pl.col("end"))
         if len(self._host.optimizer):
             steps = steps.filter(pl.col("end") >= self._host.optimizer["end"].min())
         number = pl.col("step").cast(pl.Int64) - pl.int_range(pl.len())

@@ -69,10 +69,9 @@ def without_copies(
     files: dict[object, str] = {}
     kept, notes = [], []
     for trace, window in pairs:
-        nodes = window.dependencies.nodes
         begins = tuple((row.step, row.begin_ns) for row in window.steps)
-        key = (window.rank, begins, len(nodes), nodes["time"].min())
-        if len(nodes) and key in files:
+        key = (window.rank, begins, window.num_spans, window.begin_ns)
+        if window.num_spans and key in files:
             notes.append(f"{_named(trace.name)} was left out: it holds the same as {_named(files[key])}.")
             continue
         files.setdefault(key, trace.name)

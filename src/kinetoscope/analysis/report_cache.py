@@ -7,6 +7,7 @@ import hashlib
 import os
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -85,8 +86,9 @@ class KeptReport:
 
 
 def _as_text(selection: Selection) -> str:
-    ranks = None if selection.ranks is None else sorted(selection.ranks)
-    return repr((selection.step, ranks, selection.last_s))
+    """Every field of a selection."""
+    values = asdict(selection).values()
+    return repr([sorted(value) if isinstance(value, frozenset) else value for value in values])
 
 
 def _made_from(names: Sequence[str]) -> str | None:

@@ -1,5 +1,6 @@
 """analysis: what a run measured step after step, as one series of numbers for each thing that can be compared."""
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -8,6 +9,7 @@ from statistics import fmean
 
 from kinetoscope.analysis.analyze import RunReport
 from kinetoscope.analysis.steps import StepRow
+from kinetoscope.analysis.window import COMMUNICATION_CALLS, COMMUNICATION_KERNELS
 
 PHASES = (
     "between",
@@ -27,6 +29,8 @@ PHASES = (
     "device_idle",
 )
 
+_COMMUNICATION = ("communication_wait", "device_communication", "device_exposed_communication")
+
 
 @dataclass(frozen=True)
 class SeriesKey:
@@ -41,6 +45,20 @@ class SeriesKey:
     def is_of_device(self) -> bool:
         """Whether a device was timed, and not the host."""
         return self.kind in ("operator on device", "kernel") or self.name.startswith("device_")
+
+    @property
+    def is_communication(self) -> bool:
+        """Whether it is the time of collectives, in which ranks also wait for each other."""
+        if self.kind == "kernel":
+            return re.search(COMMUNICATION_KERNELS, self.name) is not None
+        if self.kind == "operator on device":
+            return re.search(COMMUNICATION_CALLS, self.name) is not None
+        return self.kind == "phase" and self.name in _COMMUNICATION
+
+    @property
+    def waits_for_ranks(self) -> bool:
+        """Whether a rank that comes later changes it for the others, though their steps take as long."""
+        return self.is_communication or (self.kind == "phase" and self.name in ("device_busy", "device_idle", "sync"))
 
     @property
     def is_call(self) -> bool:
@@ -69,6 +87,19 @@ def step_series(report: RunReport) -> dict[SeriesKey, list[float]]:
 def span_ns(report: RunReport) -> int:
     """From the begin of the first step to the end of the last."""
     return max(row.begin_ns + row.duration_ns for row in report.steps) - min(row.begin_ns for row in report.steps)
+
+
+def waits_ns(report: RunReport) -> float:
+    """By how much ranks differ in the time that collectives take them: it depends on which of them comes last. Of one
+    rank of several this is not known; half of that time is assumed."""
+    for field in ("device_communication_ns", "communication_wait_ns"):
+        by_rank: defaultdict[int | None, list[int]] = defaultdict(list)
+        for row in report.steps:
+            by_rank[row.rank].append(getattr(row, field) or 0)
+        means = [fmean(values) for values in by_rank.values()]
+        if any(means):
+            return max(means) - min(means) if len(means) > 1 else means[0] / 2
+    return 0.0
 
 
 def without(series: Mapping[SeriesKey, list[float]], field: str) -> dict[SeriesKey, list[float]]:

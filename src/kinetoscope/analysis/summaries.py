@@ -46,16 +46,19 @@ class Selection:
 @dataclass(frozen=True)
 class WindowSummary:
     """What is kept of one window of one rank. ``calls`` are its collectives, ``operators`` and ``kernels`` the sums of
-    calls by name; ``by_step`` has those of `times_by_step`."""
+    calls by name; ``by_step`` has those of `times_by_step`. There are no ``dependencies`` where it is not replayed.
+    """
 
     rank: int | None
+    num_spans: int
+    begin_ns: int
     ranks: list[RankRow]
     steps: list[StepRow]
     calls: "pl.DataFrame"
     operators: "pl.DataFrame"
     kernels: "pl.DataFrame"
     memory: list[MemoryRow]
-    dependencies: Dependencies
+    dependencies: Dependencies | None
     signs: Signs
     by_step: "pl.DataFrame"
 
@@ -63,12 +66,13 @@ class WindowSummary:
         """The same on another clock."""
         if shift == TimeShift():
             return self
-        nodes = self.dependencies.nodes.with_columns(shift.expression("time"))
+        graph = self.dependencies
         return replace(
             self,
+            begin_ns=shift.moved(self.begin_ns),
             steps=[replace(row, begin_ns=shift.moved(row.begin_ns)) for row in self.steps],
             calls=self.calls.with_columns(map(shift.expression, MOMENTS)),
-            dependencies=replace(self.dependencies, nodes=nodes),
+            dependencies=graph and replace(graph, nodes=graph.nodes.with_columns(shift.expression("time"))),
         )
 
 
@@ -94,6 +98,7 @@ def sum_trace(
     *,
     selection: Selection,
     cache: bool = True,
+    with_graph: bool = True,
     on_bytes: Callable[[int], None] | None = None,
 ) -> SummedTrace:
     """What is kept of a trace, or of the file of that name; with ``since_ns``, of what began no earlier."""
@@ -111,7 +116,7 @@ def sum_trace(
         notes=(*trace.notes, *(f"{PurePath(trace.name).name}: {repair}" for repair in trace.repairs)),
         is_cut=trace.is_cut,
         clock=trace.clock,
-        windows=[_sum_window(window, selection.operators) for window in wanted],
+        windows=[_sum_window(window, selection.operators if with_graph else None) for window in wanted],
     )
 
 
@@ -128,17 +133,19 @@ def _opened(source: Trace | str, *, cache: bool, on_bytes: Callable[[int], None]
     return source if isinstance(source, Trace) else load_one(source, cache=cache, on_bytes=on_bytes)
 
 
-def _sum_window(window: RankWindow, faster: frozenset[str]) -> WindowSummary:
+def _sum_window(window: RankWindow, faster: frozenset[str] | None) -> WindowSummary:
     host, operators = HostTime(window), operator_calls(window)
     return WindowSummary(
         rank=window.rank,
+        num_spans=len(window.host) + len(window.device),
+        begin_ns=min((int(frame["begin"][0]) for frame in (window.host, window.device) if len(frame)), default=0),
         ranks=rank_rows(window),
         steps=step_rows(window, host),
         calls=collective_calls(window),
         operators=operator_sums(operators),
         kernels=kernel_sums(window),
         memory=memory_rows(window, host),
-        dependencies=find_dependencies(window, host, faster),
+        dependencies=None if faster is None else find_dependencies(window, host, faster),
         signs=find_signs(window, host),
         by_step=times_by_step(window, operators),
     )

@@ -12,6 +12,7 @@ from kinetoscope.training.wording import counted, printable
 
 _MOST_CHANGED, _MOST_ROWS = 30, 16
 _LONGEST_NAME = 100
+_MANY_TIMES = 9
 _KINDS = {"operator on device": "on device"}
 _NUMBERS = ("before", "after", "change", "between, %")
 _COLUMNS = ("kind", "name", *_NUMBERS, "verdict")
@@ -117,6 +118,8 @@ def _in_unit(value: float | None) -> str:
 def _percent(part: float | None, sign: str = "%") -> str:
     if part is None:
         return ""
+    if part >= _MANY_TIMES:
+        return f"x{1 + part:,.0f}"
     return f"{part:+,.0%}".rstrip("%") + sign if abs(part) >= 1 else f"{part * 100:+.1f}{sign}"
 
 

@@ -125,8 +125,7 @@ class Trace:
             rank = said.get("rank")
             if isinstance(rank, int) and rank >= 0:
                 return rank
-        match = _RANK_IN_NAME.search(Path(self.name).name)
-        return int(match[1]) if match else None
+        return rank_in_name(self.name)
 
     @property
     def ranks(self) -> list[int]:
@@ -248,6 +247,12 @@ class Trace:
     def _of_kind(self, kind: str) -> "pl.LazyFrame":
         pl = import_polars()
         return self._events.filter(pl.col("kind") == kind)
+
+
+def rank_in_name(name: str) -> int | None:
+    """The rank in the name of a file, if there is one."""
+    match = _RANK_IN_NAME.search(Path(name).name)
+    return int(match[1]) if match else None
 
 
 def _losses(own: dict[str, Any]) -> list[str]:

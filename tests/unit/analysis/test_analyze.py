@@ -8,9 +8,11 @@ import pytest
 
 import kinetoscope
 from kinetoscope.errors import SettingsError
-from simulated_training import Settings, simulate
+from simulated_training import Fault, Settings, simulate
 
 pytest.importorskip("polars")
+
+from kinetoscope.analysis import sample
 
 
 @pytest.fixture(scope="module")
@@ -80,3 +82,24 @@ def test_the_command_takes_the_last_seconds_of_a_pipe(folder, capsys, monkeypatc
     with pytest.raises(SystemExit):
         main(["summary", "--last", "soon", "-"])
     assert "write a number above 0" in capsys.readouterr().err
+
+
+def test_of_a_large_run_all_ranks_have_rows_and_the_late_one_is_among_those_replayed(tmp_path, monkeypatch):
+    monkeypatch.setattr(sample, "MOST_REPLAYED", 3)
+    late = Fault(kind="late_host", ranks=(4,), cost_ns=3_000_000)
+    run = simulate(Settings(num_ranks=5, num_steps=8, has_memory=False, faults=(late,)))
+    run.write(tmp_path)
+    report = kinetoscope.analyze(tmp_path, cache=False)
+    assert {row.rank for row in report.steps} == {row.rank for row in report.ranks} == set(range(5))
+    assert all(row.num_ranks == 5 for row in report.collectives if row.step)
+    assert [row.rank for row in report.stragglers] == [4]
+    assert [(finding.kind, finding.where.ranks) for finding in report.findings[:1]] == [("straggler", (4,))]
+    assert report.graph.nodes["rank"].unique().drop_nulls().sort().to_list() == [0, 1, 4]
+    assert any("3 of the 5 ranks" in note for note in report.run["notes"])
+
+
+def test_many_traces_of_few_ranks_are_no_large_run(tmp_path):
+    run = simulate(Settings(num_ranks=1, num_steps=1, num_cycles=130, num_layers=1, step_ns=600_000, has_memory=False))
+    assert not sample.is_large(list(map(str, run.write(tmp_path))))
+    assert sample.is_large([f"rank{rank}.json" for rank in range(129)])
+    assert sample.is_large([f"trace{rank}.json" for rank in range(129)])

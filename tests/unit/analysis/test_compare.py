@@ -15,7 +15,7 @@ from kinetoscope.analysis.analyze import RunReport
 from kinetoscope.analysis.by_step import StepTimes
 from kinetoscope.analysis.compare import compare_reports
 from kinetoscope.analysis.steps import StepRow
-from simulated_training import Settings, healthy_settings, simulate
+from simulated_training import Fault, Settings, healthy_settings, planted_settings, simulate
 
 NUM_COMPARISONS = int(os.environ.get("KINETOSCOPE_COMPARISONS", "3"))
 MS = 1_000_000
@@ -84,6 +84,25 @@ def test_a_slower_operator_is_named_first_and_another_recording_of_one_program_i
     assert compare_reports(now, faster).worse == []
 
 
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [("slow_loader", "data_wait"), ("slow_network", "record_param_comms"), ("leak", "peak memory")],
+)
+def test_a_fault_that_is_new_is_named_first(kind, name, tmp_path):
+    settings = planted_settings(1, kind)
+    before = simulated(tmp_path / "before", replace(settings, seed=2, faults=()))
+    assert compare_reports(before, simulated(tmp_path / "after", settings)).worse[0].name == name
+
+
+def test_which_rank_the_others_wait_for_may_differ_by_chance(tmp_path):
+    settings = Settings(num_ranks=2, num_steps=10)
+    late = [(Fault(kind="late_host", ranks=(rank,), cost_ns=3_000_000),) for rank in range(2)]
+    first, second = (simulated(tmp_path / str(rank), replace(settings, faults=late[rank])) for rank in range(2))
+    only_0 = [replace(one, steps=[row for row in one.steps if row.rank == 0]) for one in (first, second)]
+    waits = [row_of(compare_reports(*pair), "device_communication") for pair in ((first, second), only_0)]
+    assert "slower" not in {row.verdict for row in waits}
+
+
 def test_compare_takes_what_analyze_takes(tmp_path):
     settings = Settings(num_ranks=2, num_steps=8)
     simulate(settings).write(tmp_path / "before")
@@ -100,7 +119,7 @@ def test_only_ranks_that_both_runs_have_are_compared(tmp_path):
     simulate(settings).write(tmp_path / "two")
     simulate(replace(settings, missing_ranks=(1,))).write(tmp_path / "one")
     found = kinetoscope.compare(tmp_path / "two", tmp_path / "one", cache=False)
-    assert found.notes == ["Before has ranks 0, 1, after rank 0: rank 0 of both are compared."]
+    assert found.notes == ["Before has ranks 0, 1, after rank 0: of both, only rank 0 is compared."]
     assert {row.change for row in found.rows} == {0.0}
     assert found.before["ranks"] == [0]
 

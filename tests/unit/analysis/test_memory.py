@@ -132,6 +132,15 @@ def test_of_memory_without_addresses_no_growth_is_told(tmp_path):
     assert (row.peak_bytes, row.growth_bytes_per_step) == (10_000, None)
 
 
+def test_steps_that_allocate_nothing_are_steps_all_the_same(tmp_path):
+    recording = Recording()
+    for step in range(12):
+        recording.step(
+            step, lambda step=step: recording.operator("aten::add_", **{} if step % 3 else {f"k{step}": 900})
+        )
+    assert recording.row(tmp_path).growth_bytes_per_step == 300
+
+
 def test_two_short_windows_are_not_a_long_one(tmp_path):
     recording = Recording()
     for step in (*range(5), *range(9, 14)):

@@ -12,7 +12,7 @@ pytest.importorskip("polars")
 
 from kinetoscope.analysis.replay import Change
 
-NUM_RUNS = int(os.environ.get("KINETOSCOPE_SIMULATED_RUNS", "3"))
+NUM_RUNS = int(os.environ.get("KINETOSCOPE_SIMULATED_RUNS", "2"))
 KINDS = ("late_host", "late_device", "slow_loader")
 
 

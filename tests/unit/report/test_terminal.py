@@ -89,7 +89,7 @@ def test_names_of_traces_in_a_finding_are_plain_text(report):
 
 def test_of_many_ranks_some_are_shown_and_the_rest_is_counted(tmp_path):
     lines = screen(
-        analyse(Settings(num_ranks=17, num_steps=2, num_warmup_steps=1, num_layers=2, has_device=False), tmp_path)
+        analyse(Settings(num_ranks=17, num_steps=2, num_warmup_steps=1, num_layers=1, has_device=False), tmp_path)
     )
     assert "and 1 more rank; --json has all, --ranks chooses" in lines
     assert any("active=10" in line for line in lines)
