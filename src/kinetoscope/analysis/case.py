@@ -39,8 +39,8 @@ _LONG_WAIT_SHARE = 0.02
 _MOST_TIMES_MEAN = 4
 """What costs less on average, even so many times, is not looked at: ranks that wait for each other lose little more."""
 
-_OFTEN_SHARE = 0.05
-"""Where waits for batches take this part of a step, workers have no time to make them earlier."""
+_OFTEN_SHARE = 0.5
+"""Where the loop waits in so many steps for its batch, workers have no time to make them earlier."""
 
 _LATE_SHARE = 0.03
 """A late rank is left out of all other findings if the others would save this part of a step without it."""
@@ -67,10 +67,10 @@ class Case:
 
     def _long_wait_ns(self) -> float | None:
         """From how long on a fetch has waited for a worker; None where workers usually have time enough."""
-        waits = [row.data_wait_ns or 0 for row in self.report.steps]
+        long_ns = _LONG_WAIT_SHARE * self.step_ns
+        has_waited = [(row.data_wait_ns or 0) >= long_ns for row in self.report.steps]
         has_workers = any(one.num_workers != 0 for one in self.signs)
-        often = has_workers and sum(waits) >= _OFTEN_SHARE * self.step_ns * len(waits)
-        return _LONG_WAIT_SHARE * self.step_ns if often else None
+        return long_ns if has_workers and sum(has_waited) >= _OFTEN_SHARE * len(has_waited) else None
 
     def _late(self) -> StragglerRow | None:
         for row in self.report.stragglers[:1]:
