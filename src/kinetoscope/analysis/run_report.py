@@ -9,6 +9,7 @@ import msgspec
 
 from kinetoscope.analysis.by_step import StepTimes
 from kinetoscope.analysis.collectives import CollectiveRow
+from kinetoscope.analysis.critical_path import CriticalSpan, critical_path
 from kinetoscope.analysis.findings import Finding
 from kinetoscope.analysis.kernels import KernelRow
 from kinetoscope.analysis.memory import MemoryRow
@@ -54,6 +55,15 @@ class RunReport:
         if not num_steps or graph is None or graph.why_untrusted:
             return None
         return graph.saving_ns(change) / num_steps
+
+    def critical_path(self, step: int) -> list[CriticalSpan]:
+        """What the run waited for in a step, over all ranks: spans, one after the other, from the first begin of the
+        step on any rank to that of the next step, or to the last end."""
+        begins = [row.begin_ns for row in self.steps if row.step == step]
+        if not begins or self.graph is None:
+            return []
+        later = [row.begin_ns for row in self.steps if row.step > step]
+        return critical_path(self.graph, min(begins), min(later, default=None))
 
     def to_dict(self) -> dict[str, Any]:
         """The report as plain data."""

@@ -1,0 +1,70 @@
+"""analysis: the critical path of a run: what, if it took less time, would let the run end earlier."""
+
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from kinetoscope.analysis.replay import PARTS, ReplayGraph
+from kinetoscope.table.events import import_polars
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+@dataclass(frozen=True, kw_only=True)
+class CriticalSpan:
+    """A stretch of the critical path, on one rank. ``kind`` is one of `EDGES` of a replay; ``name`` that of the event
+    on a device; for a thread what took the most of it, one of `PARTS` or ``operators``; else None."""
+
+    rank: int | None
+    kind: str
+    name: str | None
+    begin_ns: int
+    end_ns: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """The span as plain data."""
+        return asdict(self)
+
+
+def critical_path(graph: ReplayGraph, begin_ns: int, end_ns: int | None = None) -> list[CriticalSpan]:
+    """The part from ``begin_ns`` to ``end_ns``, or to the end, of the critical path of the window that has it."""
+    pl = import_polars()
+    nodes = graph.nodes.with_row_index("node")
+    bounds = nodes.drop_nulls("window").group_by("window").agg(since=pl.col("time").min(), until=pl.col("time").max())
+    window = bounds.filter((pl.col("since") <= begin_ns) & (pl.col("until") > begin_ns))["window"]
+    ends = nodes.filter(pl.col("is_end") & pl.col("window").is_in(window.implode())).sort("time")
+    before = {row[0]: row[1:] for row in _last_causes(graph, begin_ns).iter_rows()}
+    found: list[CriticalSpan] = []
+    node = ends["node"].last()
+    while node in before:
+        node, rank, kind, name, since, until = before[node]
+        since, until = max(since, begin_ns), until if end_ns is None else min(until, end_ns)
+        if since < until:
+            found.append(CriticalSpan(rank=rank, kind=kind, name=name, begin_ns=since, end_ns=until))
+    return _joined(found[::-1])
+
+
+def _last_causes(graph: ReplayGraph, begin_ns: int) -> "pl.DataFrame":
+    """For each node the edge that asks for the latest time: ``target``, ``source``, ``rank``, ``kind``, ``name``, and
+    the times of source and target. Nodes before ``begin_ns`` have none."""
+    pl = import_polars()
+    times = pl.lit(graph.nodes["time"])
+    edges = graph.edges.with_columns(since=times.gather("source"), until=times.gather("target"))
+    edges = edges.filter(pl.col("until") > begin_ns).sort(pl.col("since") + pl.col("weight"))
+    edges = edges.unique("target", keep="last", maintain_order=True)
+    others = (pl.col("weight") - pl.sum_horizontal(PARTS)).alias("operators")
+    parts = pl.concat_list(*PARTS, others)
+    names = pl.lit(pl.Series([*PARTS, "operators"])).gather(parts.list.arg_max())
+    name = pl.when(pl.col("kind") == "host").then(names).otherwise("name")
+    return edges.select("target", "source", "rank", "kind", name.alias("name"), "since", "until")
+
+
+def _joined(spans: list[CriticalSpan]) -> list[CriticalSpan]:
+    """Spans of a thread that follow each other as one, if they are of the same."""
+    found: list[CriticalSpan] = []
+    for span in spans:
+        last = found[-1] if found else None
+        if last and span.kind == last.kind == "host" and (span.rank, span.name) == (last.rank, last.name):
+            span = replace(span, begin_ns=found.pop().begin_ns)
+        found.append(span)
+    return found
