@@ -33,11 +33,14 @@ def test_a_rank_that_sleeps_in_every_third_step_is_named_with_its_period_cause_a
     report = train(tmp_path / "run", "late")
     came_ns = [json.loads((tmp_path / f"meeting_place-rank{rank}").read_text()) for rank in (0, 1)]
     worst = report.stragglers[0]
-    assert (worst.rank, worst.cause, worst.period) == (LATE_RANK, "host", EVERY)
-    # A busy machine makes ranks late on its own, the other one too: what counts is when they came.
-    waits_ns = [max(0, came_ns[LATE_RANK][step] - came_ns[0][step]) for step in worst.steps]
-    assert worst.cost_ns_per_step == pytest.approx(sum(waits_ns) / report.run["num_steps"], rel=0.2)
-    assert len(worst.steps) >= NUM_STEPS / EVERY / 2
+    assert (worst.rank, worst.cause) == (LATE_RANK, "host")
+    late_by_ns = {row.step: came_ns[LATE_RANK][row.step] - came_ns[0][row.step] for row in report.steps}
+    by_chance_ns = max(abs(late_ns) for step, late_ns in late_by_ns.items() if step % EVERY)
+    if by_chance_ns > SLEEP_NS / 4:
+        pytest.skip(f"the machine is busy: it made a rank late by {by_chance_ns / 1e6:.0f} ms that did not sleep")
+    assert worst.period == EVERY
+    truth_ns = sum(late_ns for step, late_ns in late_by_ns.items() if step % EVERY == 0) / report.run["num_steps"]
+    assert worst.cost_ns_per_step == pytest.approx(truth_ns, rel=0.2)
 
 
 def test_sleep_between_steps_is_time_between_steps(tmp_path):

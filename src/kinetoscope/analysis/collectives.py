@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from kinetoscope.analysis.call_order import in_order
 from kinetoscope.analysis.intervals import Coverage
 from kinetoscope.analysis.window import COMMUNICATION_CALLS, CPU_COLLECTIVES, RankWindow, around, place_in
 from kinetoscope.table.events import import_polars
@@ -284,7 +285,7 @@ def join_collectives(
     """
     pl = import_polars()
     calls = [calls.with_columns(part=pl.lit(part, pl.UInt32)) for part, calls in enumerate(windows)]
-    parts = _numbered(_in_order(pl.concat(calls)))
+    parts = _numbered(in_order(pl.concat(calls)))
     shifts = _clock_shifts(parts, set(exact_ranks))
     shift_ns = {rank: shift.shift_ns for rank, shift in shifts.items()}
     moved = pl.col("rank").replace_strict(shift_ns, default=0, return_dtype=pl.Int64)
@@ -303,20 +304,6 @@ def _numbered(calls: "pl.DataFrame") -> "pl.DataFrame":
     key = pl.struct("group", "sequence", *places, "name", "elements")
     is_known = by_sequence | pl.any_horizontal(pl.col("step", "group").is_not_null())
     return calls.filter(is_known).with_columns(call=key.rank("dense"))
-
-
-def _in_order(calls: "pl.DataFrame") -> "pl.DataFrame":
-    """Calls up to the end of the first step that all ranks have recorded count as that step's, from its last call back.
-
-    Ranks may have missed first calls, or have had other calls in flight, when their recordings began; but none of them
-    has missed a later one. Windows of different ranks belong together if they have the same last step.
-    """
-    pl = import_polars()
-    common = pl.col("first_step").max().over("group", "last_step")
-    is_early = pl.col("after").is_null() | (pl.col("after") <= common)
-    calls = calls.with_columns(after=pl.when(is_early).then(common).otherwise("after"))
-    back = pl.int_range(-pl.len().cast(pl.Int64), 0).over("group", "part", "after")
-    return calls.with_columns(order=pl.when(is_early).then(back).otherwise("order"))
 
 
 def _clock_shifts(parts: "pl.DataFrame", exact_ranks: set[int]) -> dict[int, ClockShift]:

@@ -61,3 +61,19 @@ def test_what_a_rank_does_before_its_call_is_seen_to_end_does_not_hide_its_wait(
     path.write_text(json.dumps(trace))
     (found,) = kinetoscope.analyze(tmp_path, cache=False).stragglers
     assert found.cost_ns_per_step == pytest.approx(run.truth.waiting_ns_per_step(1, exposed=True), rel=0.02)
+
+
+def test_without_steps_and_numbers_a_rank_that_stopped_earlier_is_not_taken_for_a_late_clock(tmp_path):
+    """The last calls of ranks are then not the same ones."""
+    run = simulate(Settings(num_steps=8, has_sequence=False, offset_ns=CLOCKS_APART_NS))
+    for rank, path in enumerate(run.write(tmp_path)):
+        trace = json.loads(path.read_text())
+        events = [event for event in trace["traceEvents"] if "ProfilerStep" not in event["name"]]
+        kernels = sorted(event["ts"] for event in events if event["name"].startswith("nccl"))
+        trace["traceEvents"] = [event for event in events if not (rank and event.get("ts", 0) >= kernels[-2])]
+        path.write_text(json.dumps(trace))
+    report = kinetoscope.analyze(tmp_path, cache=False)
+    joined = [(row.skew_ns, row.transfer_ns) for row in report.collectives if row.num_ranks == 2]
+    truth = {(call["skew_ns"], call["transfer_ns"]) for call in run.truth.collectives}
+    assert set(joined) <= truth
+    assert len(joined) >= len(run.truth.collectives) - 4

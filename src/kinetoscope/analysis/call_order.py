@@ -1,0 +1,73 @@
+"""analysis: which calls of several ranks are the same where they carry no number: by their order."""
+
+from statistics import median
+from typing import TYPE_CHECKING
+
+from kinetoscope.table.events import import_polars
+
+if TYPE_CHECKING:
+    import polars as pl
+
+_MOST_MISSED = 8
+"""By so many calls at most a rank without steps may be ahead of or behind another one at the end of its recording."""
+
+_Call = tuple[int, str, int | None]
+
+
+def in_order(calls: "pl.DataFrame") -> "pl.DataFrame":
+    """Calls up to the end of the first step that all ranks have recorded count as that step's, from its last call back.
+
+    Ranks may have missed first calls, or have had other calls in flight, when their recordings began; but none of them
+    has missed a later one. Windows of different ranks belong together if they have the same last step. Where there are
+    no steps, a rank may also have recorded other last calls: it is moved so that the ends of calls differ least.
+    """
+    pl = import_polars()
+    common = pl.col("first_step").max().over("group", "last_step")
+    is_early = pl.col("after").is_null() | (pl.col("after") <= common)
+    calls = calls.with_columns(after=pl.when(is_early).then(common).otherwise("after"))
+    back = pl.int_range(-pl.len().cast(pl.Int64), 0).over("group", "part", "after")
+    calls = calls.with_columns(order=pl.when(is_early).then(back).otherwise("order"))
+    moves = _moves(
+        calls.filter(pl.col("first_step").is_null() & pl.col("sequence").is_null() & pl.col("group").is_not_null())
+    )
+    return (
+        calls.join(moves, on=["group", "part"], how="left", maintain_order="left")
+        .with_columns(order=pl.col("order") + pl.when(pl.col("first_step").is_null()).then("move").fill_null(0))
+        .drop("move")
+    )
+
+
+def _moves(calls: "pl.DataFrame") -> "pl.DataFrame":
+    """``move`` of each ``part`` of a ``group``: how much later than it seems each of its calls comes in the run."""
+    pl = import_polars()
+    found = []
+    for (group,), of_group in calls.partition_by("group", as_dict=True).items():
+        parts = of_group.partition_by("part", as_dict=True)
+        ends = {part: _ends(of_part) for (part,), of_part in parts.items()}
+        longest = max(ends.values(), key=len)
+        found += [{"group": group, "part": part, "move": _best_move(own, longest)} for part, own in ends.items()]
+    return pl.DataFrame(found, schema={"group": pl.String, "part": pl.UInt32, "move": pl.Int64})
+
+
+def _ends(calls: "pl.DataFrame") -> dict[_Call, int]:
+    return {
+        (order, name, elements): end
+        for order, name, elements, end in calls.select("order", "name", "elements", "end").iter_rows()
+    }
+
+
+def _best_move(own: dict[_Call, int], others: dict[_Call, int]) -> int:
+    """The move by which the ends of calls differ least, of those that leave most calls in both."""
+    tried = [(_apart(own, others, move), move) for move in sorted(range(-_MOST_MISSED, _MOST_MISSED + 1), key=abs)]
+    return min(tried, key=lambda pair: pair[0])[1]
+
+
+def _apart(own: dict[_Call, int], others: dict[_Call, int], move: int) -> tuple[bool, float]:
+    """Whether few calls are in both, and how far the differences of their ends spread."""
+    apart = [
+        others[moved] - end
+        for (order, name, elements), end in own.items()
+        if (moved := (order + move, name, elements)) in others
+    ]
+    middle = median(apart) if apart else 0
+    return 2 * len(apart) < len(own), median(abs(one - middle) for one in apart) if apart else 0.0
