@@ -53,14 +53,18 @@ class KeptReport:
     """The place of the report on some files, and what it must have been made from to be used."""
 
     def __init__(self, names: Sequence[str], selection: Selection, made_from: str) -> None:
-        asked = repr((sorted(map(os.path.realpath, names)), _as_text(selection)))
+        asked = repr((sorted(names), _as_text(selection)))
         self._place = CachePlace.of_user(hashlib.sha256(os.fsencode(asked)).hexdigest()[:32] + REPORT_SUFFIX)
         self._names, self._made_from = names, made_from
 
     @classmethod
     def of(cls, sources: Sequence[str | Trace], selection: Selection) -> "KeptReport | None":
-        """The place of the report on these sources; None if it cannot be kept: some are no files, or still grow."""
-        names = [source for source in sources if isinstance(source, str)]
+        """The place of the report on these sources; None if it cannot be kept: some are no files, or still grow.
+
+        A rank may be known by the name of its file only, so a link is another file than what it leads to.
+        """
+        files = [source for source in sources if isinstance(source, str) and os.path.exists(source)]
+        names = [os.path.join(os.path.realpath(os.path.dirname(file)), os.path.basename(file)) for file in files]
         made_from = _made_from(names)
         if made_from is None or len(names) < len(sources):
             return None

@@ -51,6 +51,22 @@ def test_an_unchanged_run_has_the_same_report_without_being_read_again(folder):
     assert again.to_dict() == first.to_dict()
 
 
+def test_a_run_has_one_report_however_its_folder_is_named(folder, monkeypatch):
+    first = kinetoscope.analyze(folder)
+    (folder.parent / "link").symlink_to(folder)
+    spoil(folder)
+    monkeypatch.chdir(folder.parent)
+    assert kinetoscope.analyze("traces") == kinetoscope.analyze(folder.parent / "link") == first
+
+
+def test_a_link_to_a_trace_is_not_taken_for_the_trace(folder):
+    trace = folder / "a.json"
+    trace.write_text('{"traceEvents": [{"ph": "X", "name": "a", "pid": 1, "tid": 1, "ts": 1, "dur": 2}]}')
+    for rank in (3, 4):
+        (folder / f"rank{rank}.json").symlink_to(trace)
+        assert kinetoscope.analyze(folder / f"rank{rank}.json").run["ranks"] == [rank]
+
+
 def test_a_kept_report_can_be_replayed(folder):
     change = Change(frozenset(["launch"]))
     saving_ns = kinetoscope.analyze(folder).saving_ns_per_step(change)
