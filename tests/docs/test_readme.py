@@ -30,7 +30,7 @@ def test_the_code_in_the_readme_profiles_a_real_loop_and_once_more_when_it_is_ru
     assert len(traces) == 2
     for path in traces:
         events = [event["name"] for event in json.loads(path.read_text())["traceEvents"]]
-        assert events.count("forward") == 5, "one batch of warm-up and four that are recorded"
+        assert events.count("forward") == 11, "one batch of warm-up and ten that are recorded"
 
 
 @pytest.mark.parametrize("module", MODULES)

@@ -37,7 +37,7 @@ class Finding:
     kind: str
     title: str
     where: Where
-    evidence: tuple[tuple[str, float], ...]
+    evidence: tuple[tuple[str, int | float], ...]
     cost_ns_per_step: int | None
     saving_ns_per_step: int | None
     confidence: str

@@ -105,9 +105,10 @@ class ReplayGraph:
         is_call = of_calls.filter(~pl.col("is_entry")).select("target", kind=pl.lit("device"))
         edges = edges.join(is_call, on=["target", "kind"], how="anti")
         edges = pl.concat([edges, of_calls], how="diagonal_relaxed")
+        all_nodes = pl.concat([nodes, hubs], how="diagonal_relaxed")
         return cls(
-            nodes=pl.concat([nodes, hubs], how="diagonal_relaxed"),
-            edges=edges,
+            nodes=all_nodes,
+            edges=_without_circles(all_nodes["time"], edges),
             uneven_share=uneven_share,
             unjoined_share=_unjoined_share(nodes, edges, is_complete),
             waiting_ns=sum(part.waiting_ns for part in parts),
@@ -174,6 +175,19 @@ def _with_all_columns(edges: "Iterable[pl.DataFrame]") -> "pl.DataFrame":
     columns |= {"name": pl.String, "is_communication": pl.Boolean, "is_entry": pl.Boolean}
     missing = [pl.lit(None, dtype=dtype).alias(name) for name, dtype in columns.items() if name not in joined.columns]
     return joined.with_columns(missing)
+
+
+def _without_circles(times: "pl.Series", edges: "pl.DataFrame") -> "pl.DataFrame":
+    """The edges; if nodes wait for each other, as where a kernel began before its launch by clocks that differ, only
+    those that lead from an earlier node to a later one."""
+    pl = import_polars()
+    try:
+        replay_times(times, edges.select("source", "target", "weight", changed="weight"))
+    except ValueError:
+        since, until = times.gather(edges["source"]), times.gather(edges["target"])
+        is_tie = pl.lit(since == until) & (pl.col("source") < pl.col("target"))
+        return edges.filter(pl.lit(since < until) | is_tie)
+    return edges
 
 
 def _unjoined_share(nodes: "pl.DataFrame", edges: "pl.DataFrame", is_complete: bool) -> float:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from kinetoscope.analysis.host_time import HostTime
 from kinetoscope.analysis.source_lines import source_lines
-from kinetoscope.analysis.window import RankWindow, around, place_in
+from kinetoscope.analysis.window import RankWindow, around
 from kinetoscope.table.events import import_polars
 from kinetoscope.table.trace import Trace
 
@@ -69,7 +69,7 @@ def _stops(window: RankWindow, host: HostTime) -> "pl.DataFrame":
     spans = pl.concat([spans.select(*columns, kind=pl.lit(kind)) for kind, spans in found.items()])
     spans = spans.with_columns(
         line=source_lines(window, spans.select("track", ts="begin")),
-        step=window.steps["step"].gather(place_in(window.steps, spans["begin"])),
+        step=_steps_of(window, spans["begin"]),
     )
     until = window.steps["end"].max()  # afterwards the recording itself is stopped
     spans = spans.filter(pl.col("begin") < pl.lit(until, pl.Int64))
@@ -79,6 +79,14 @@ def _stops(window: RankWindow, host: HostTime) -> "pl.DataFrame":
     )
     is_long = pl.col("total_ns").rank("ordinal", descending=True).over("kind") <= _MOST_PAUSES
     return stops.filter((pl.col("kind") != "python") | is_long)
+
+
+def _steps_of(window: RankWindow, times: "pl.Series") -> "pl.Series":
+    """The step in which each time lies, or the next one; null after the last."""
+    pl = import_polars()
+    place = pl.Series(window.steps["end"].search_sorted(times, side="right"))
+    is_known = place < len(window.steps)
+    return window.steps["step"].gather(place.to_frame("place").select(pl.when(is_known).then("place"))["place"])
 
 
 def _synchronising(window: RankWindow, host: HostTime) -> "dict[str, pl.DataFrame]":
@@ -95,9 +103,10 @@ def _synchronising(window: RankWindow, host: HostTime) -> "dict[str, pl.DataFram
 def _pauses(window: RankWindow, host: HostTime) -> "pl.DataFrame":
     """The stretches of the loop's thread in which only Python was busy, under the name of the operator after each."""
     pl = import_polars()
-    operators = window.on_loop(window.operators).unique("begin", keep="first").select("name", end="begin")
+    operators = window.on_loop(window.operators).select("name", at="begin")
     pauses = host.python.with_columns(track=pl.lit(window.loop_track, dtype=pl.UInt32))
-    return pauses.join(operators, on="end", how="left", maintain_order="left")
+    pauses = pauses.join_asof(operators, left_on="end", right_on="at", strategy="forward", coalesce=False)
+    return pauses.with_columns(name=pl.when(pl.col("at") == pl.col("end")).then("name")).drop("at")
 
 
 def _double_products(window: RankWindow) -> "pl.DataFrame":

@@ -34,7 +34,7 @@ class StragglerRow:
     steps: tuple[int, ...]
     cause: str
     period: int | None
-    evidence: tuple[tuple[str, float], ...]
+    evidence: tuple[tuple[str, int | float], ...]
 
     def to_dict(self) -> dict[str, Any]:
         """The row as plain data."""

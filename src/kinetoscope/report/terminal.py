@@ -86,10 +86,10 @@ def _findings(report: RunReport) -> Iterable[RenderableType]:
 
 def _about(finding: Finding, step_ns: float) -> Iterable[str]:
     """The lines below the title of a finding."""
-    parts = {"costs": finding.cost_ns_per_step, "mending it saves": finding.saving_ns_per_step}
+    parts = {"costs": finding.cost_ns_per_step, "mending saves": finding.saving_ns_per_step}
     known = {what: time_ns for what, time_ns in parts.items() if time_ns is not None}
-    times = [f"{what} {_ms(time_ns)} ms ({time_ns / step_ns:.0%}) of a step" for what, time_ns in known.items()]
-    yield f"{', '.join([*times, f'confidence {finding.confidence}'])}"
+    times = [f"{what} {_ms(time_ns)} ms ({time_ns / step_ns:.0%})" for what, time_ns in known.items()]
+    yield "; ".join([*([f"{', '.join(times)} of a step"] if times else []), f"confidence {finding.confidence}"])
     if place := _place(finding.where):
         yield place
     yield finding.advice

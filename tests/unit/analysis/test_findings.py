@@ -278,3 +278,10 @@ def test_python_between_operators_is_named_by_the_operators_that_follow(tmp_path
     found = finding(kinetoscope.analyze(path, cache=False), "python_overhead")
     assert found.where.spans == ("aten::item",)
     assert found.confidence == "high"
+
+
+def test_a_report_that_was_kept_has_the_same_findings(tmp_path):
+    simulate(replace(planted_settings(0, "late_host"), num_steps=8)).write(tmp_path)
+    fresh, kept = (kinetoscope.analyze(tmp_path).to_json() for _ in range(2))
+    assert '"kind":"straggler"' in fresh
+    assert kept == fresh

@@ -8,7 +8,8 @@ from kinetoscope.recording.recorder_choice import IS_PURE
 
 pl = pytest.importorskip("polars")
 
-from kinetoscope.analysis.replay import DROPPED, replay_times  # noqa: E402
+from kinetoscope.analysis.dependencies import Dependencies  # noqa: E402
+from kinetoscope.analysis.replay import DROPPED, ReplayGraph, replay_times  # noqa: E402
 
 both = pytest.mark.parametrize(
     "pure", [True, pytest.param(False, marks=pytest.mark.skipif(IS_PURE, reason="no module in C, or not wanted"))]
@@ -45,6 +46,18 @@ def test_an_edge_that_is_gone_asks_for_nothing(pure):
 def test_moments_that_wait_for_each_other_are_an_error(pure):
     with pytest.raises(ValueError):
         replayed([0, 0], [(0, 1, 0, 0), (1, 0, 0, 0)], pure=pure)
+
+
+def test_moments_of_a_damaged_recording_that_wait_for_each_other_are_replayed_all_the_same():
+    nodes = pl.DataFrame({"time": [5, 9, 9], "is_end": [False, False, True], "rank": [0, 0, 0]})
+    edges = [(0, 1, "host", 4, 0), (1, 0, "launch", -4, 0), (1, 2, "device", 0, 0), (2, 1, "sync", 0, 0)]
+    schema = {"source": pl.UInt32, "target": pl.UInt32, "kind": pl.String, "weight": pl.Int64, "rank": pl.Int64}
+    part = Dependencies(nodes, pl.DataFrame(edges, schema=schema, orient="row"), 0, 0)
+    calls = {"part": pl.UInt32, "row": pl.UInt32, "call": pl.UInt32, "rank": pl.Int64, "begin": pl.Int64}
+    calls |= {"end": pl.Int64, "is_launched": pl.Boolean}
+    graph = ReplayGraph.join([part], pl.DataFrame(schema=calls))
+    assert graph.replay().to_list() == [5, 9, 9]
+    assert graph.edges["kind"].to_list() == ["host", "device"]
 
 
 @pytest.mark.skipif(IS_PURE, reason="no module in C, or not wanted")

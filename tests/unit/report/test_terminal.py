@@ -61,7 +61,8 @@ def test_findings_come_first_with_cost_saving_place_advice_and_link(report):
     lines = screen(report, 160)
     first = report.findings[0]
     assert lines[2] == f"1. {first.title}"
-    assert re.match(r"   costs [\d.]+ ms \(\d+%\) of a step, mending it saves [\d.]+ ms \(\d+%\) of a step", lines[3])
+    cost = r"   costs [\d.]+ ms \(\d+%\), mending saves [\d.]+ ms \(\d+%\) of a step; confidence high$"
+    assert re.match(cost, lines[3])
     assert lines[4].startswith("   rank 2; steps ")
     assert first.link in " ".join(lines)
     assert "Each saving stands alone: they do not add up." in lines
