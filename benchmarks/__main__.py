@@ -21,6 +21,7 @@ _SUITES = {
     "drain": "benchmarks.recording.drain",
     "reading": "benchmarks.files.reading",
     "nested": "benchmarks.files.nested",
+    "analysis": "benchmarks.analysis.reports",
     "torch_record_function": "benchmarks.torch.record_function",
     "torch_results": "benchmarks.torch.results",
     "system_profiler": "benchmarks.sources.system_profiler",

@@ -65,6 +65,17 @@ TARGETS = {
         Target("second load, but args", "<=", 0.3),
         Target("JSON / Parquet", ">=", 15),
     ],
+    "analysis": [
+        Target("analyze / load to columns", "<=", 1.5),
+        Target("load and analyze / json.load", "<=", 0.36),
+        Target("load and analyze / HTA's load", "<=", 1 / 8),
+        Target("analyze from cached columns / json.load", "<=", 0.3),
+        Target("summary of an unchanged run", "<=", 0.3),
+        Target("peak memory of load and analyze", "<=", 700),
+        Target("64 ranks / 16 ranks", "<=", 4.4),
+        Target("1024 ranks", "<=", 90),
+        Target("1024 ranks: memory / 64 ranks", "<=", 2),
+    ],
     "nested": [
         Target("nested() of Kineto's spans", "<=", 30),
         Target("nested() of spans in the order of their ends", "<=", 30),

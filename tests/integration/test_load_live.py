@@ -56,6 +56,14 @@ def test_a_run_that_still_records_can_be_loaded(run: Path):
     assert not any("cache" in path.name for path in after)  # the run itself may have made a file meanwhile
 
 
+def test_a_run_that_still_records_has_a_report_that_is_not_kept(run: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(run.parent / "cache"))
+    report = kinetoscope.analyze(run, step="step")
+    assert report.run["num_steps"] == 100
+    assert 0 < len(kinetoscope.analyze(run, step="step", last_s=30).steps) <= 100
+    assert not list((run.parent / "cache").glob("**/*.report.json"))
+
+
 # A worker records one item per batch; the window of the first two is saved.
 WITH_WORKER = """
 import os, sys

@@ -53,10 +53,11 @@ def stragglers(case: Case) -> Iterable[Finding]:
 
 
 def _how_often(row: StragglerRow) -> str:
-    endings = {1: "st", 2: "nd", 3: "rd"}
-    if row.period is None:
+    period = row.period
+    if period is None:
         return f"in {len(row.steps)} steps"
-    return "in every step" if row.period == 1 else f"in every {row.period}{endings.get(row.period, 'th')} step"
+    ending = "th" if period % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(period % 10, "th")
+    return "in every step" if period == 1 else f"in every {period}{ending} step"
 
 
 def exposed_communication(case: Case) -> Finding | None:

@@ -1,0 +1,1 @@
+"""benchmarks: what it costs to say where the time of a run went."""

@@ -1,0 +1,151 @@
+"""benchmarks: the report on a large trace, beside `json.load` and HTA's load; and on runs of many ranks.
+
+Every candidate is a process of its own, on one processor, and processor time is what counts, so that other load
+matters little. HTA is measured where `make test-hta` has made its environment. The ranks are simulated.
+"""
+
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from benchmarks.files.traces import LARGE_BYTES, write_large_trace
+from benchmarks.suite import Measure, SuiteResult
+
+_ROOT = Path(__file__).parents[2]
+_HTA = _ROOT / ".venv-hta" / "bin" / "python"
+_QUICK_BYTES = 10_000_000
+_TIMEOUT_S = 600
+
+_JSON, _LOAD, _ANALYZE, _CACHED = "json.load", "load to columns", "analyze", "analyze from cached columns"
+_UNCHANGED, _HTA_LOAD, _BOTH = "summary of an unchanged run", "HTA's load", "load and analyze"
+
+_OPENED = "import sys, kinetoscope, polars; polars.LazyFrame({'a': [1]}).collect()\n"
+_READ = (
+    "from kinetoscope.table.load import read_trace\nfrom kinetoscope.table.trace import Trace\n"
+    "def load():\n    read = read_trace(sys.argv[1])\n    return Trace('large', read.about, read.frame.lazy())\n"
+)
+# What a process runs with the file's name. Imports are not timed, but for the command.
+_WORKS = {
+    _JSON: "import json, sys; file = open(sys.argv[1], encoding='utf-8')\ndef work(): return json.load(file)",
+    _LOAD: f"{_OPENED}{_READ}work = load",
+    _ANALYZE: f"{_OPENED}{_READ}import kinetoscope.analysis.analyze\ntrace = load()\n"
+    "def work(): return kinetoscope.analyze(trace)",
+    _BOTH: f"{_OPENED}{_READ}import kinetoscope.analysis.analyze\ndef work(): return kinetoscope.analyze(load())",
+    _CACHED: f"{_OPENED}import kinetoscope.analysis.analyze\n"
+    "def work(): return kinetoscope.analyze([kinetoscope.load(sys.argv[1])])",
+    _UNCHANGED: "import sys\nclass Nowhere:\n    def write(self, text): ...\n    def flush(self): ...\n"
+    "def work():\n    from kinetoscope.cli import main\n    sys.stdout, there = Nowhere(), sys.stdout\n"
+    "    main(['summary', sys.argv[1]])\n    sys.stdout = there",
+    _HTA_LOAD: "import sys\nfrom hta.common.trace_parser import parse_trace_file\n"
+    "def work(): return parse_trace_file(sys.argv[1])",
+}
+_PROGRAM = """
+import os, time
+os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:1])
+{work}
+begin = time.process_time()
+result = work()
+seconds = time.process_time() - begin
+print(seconds, next(int(line.split()[1]) * 1024 for line in open("/proc/self/status") if line.startswith("VmHWM")))
+"""
+_MANY = """
+import multiprocessing, resource, sys, time
+from concurrent.futures import ProcessPoolExecutor
+import kinetoscope
+if __name__ == "__main__":
+    context = multiprocessing.get_context("spawn")
+    begin = time.perf_counter(), sum(resource.getrusage(who)[0] for who in (0, resource.RUSAGE_CHILDREN))
+    with ProcessPoolExecutor(mp_context=context) as pool:
+        report = kinetoscope.analyze(sys.argv[1], cache=False, executor=pool)
+    used = sum(resource.getrusage(who)[0] for who in (0, resource.RUSAGE_CHILDREN)) - begin[1]
+    peak = next(int(line.split()[1]) * 1024 for line in open("/proc/self/status") if line.startswith("VmHWM"))
+    print(used, peak, time.perf_counter() - begin[0])
+"""
+
+
+def run(*, quick: bool) -> SuiteResult:
+    """Makes the report in every way."""
+    with tempfile.TemporaryDirectory(prefix="analysis-") as name:
+        folder = Path(name)
+        trace = write_large_trace(folder / "large" / "large.pt.trace.json", _QUICK_BYTES if quick else LARGE_BYTES)
+        os.environ["XDG_CACHE_HOME"] = str(folder / "cache")
+        works = {work: text for work, text in _WORKS.items() if work != _HTA_LOAD or _HTA.exists()}
+        _measure(_WORKS[_UNCHANGED], trace)  # fills the caches
+        readings: dict[str, list[tuple[float, ...]]] = {work: [] for work in works}
+        for _ in range(1 if quick else 3):
+            for work, text in works.items():
+                python = str(_HTA) if work == _HTA_LOAD else sys.executable
+                readings[work].append(_measure(text, trace, python))
+        few, more, many = (2, 4, 8) if quick else (16, 64, 1024)
+        of_ranks = {number: _measure_ranks(folder, number) for number in (few, more, many)}
+        return _result(readings, of_ranks, trace.stat().st_size)
+
+
+def _measure(work: str, trace: Path, python: str = sys.executable) -> tuple[float, ...]:
+    """The processor seconds, and the peak of memory in bytes."""
+    return _run([python, "-c", _PROGRAM.format(work=work), str(trace)])
+
+
+def _measure_ranks(folder: Path, num_ranks: int) -> tuple[float, ...]:
+    """The same, and the seconds, for simulated ranks of a thousand events each."""
+    program, ranks = folder / "many.py", folder / f"ranks{num_ranks}"
+    program.write_text(_MANY, encoding="utf-8")
+    sys.path.insert(0, str(_ROOT / "tests"))
+    from simulated_training import Settings, simulate
+
+    settings = Settings(num_ranks=num_ranks, num_layers=2, num_warmup_steps=1, step_ns=1_200_000, has_memory=False)
+    simulate(settings).write(ranks)
+    return _run([sys.executable, str(program), str(ranks)])
+
+
+def _run(command: list[str]) -> tuple[float, ...]:
+    environment = os.environ | {"POLARS_MAX_THREADS": "1", "KINETOSCOPE_PURE": "0"}
+    done = subprocess.run(command, env=environment, check=True, timeout=_TIMEOUT_S, stdout=subprocess.PIPE, text=True)
+    return tuple(map(float, done.stdout.split()[-3:]))
+
+
+def _result(
+    readings: Mapping[str, list[tuple[float, ...]]], of_ranks: Mapping[int, tuple[float, ...]], trace_bytes: int
+) -> SuiteResult:
+    few, more, many = of_ranks
+    peak_bytes = max(reading[1] for reading in readings[_BOTH])
+    measures = [
+        _ratio(readings, _ANALYZE, _LOAD),
+        _ratio(readings, _BOTH, _JSON),
+        *([_ratio(readings, _BOTH, _HTA_LOAD)] if _HTA_LOAD in readings else []),
+        _ratio(readings, _CACHED, _JSON),
+        Measure(_UNCHANGED, min(reading[0] for reading in readings[_UNCHANGED]), "s", "with all imports"),
+        Measure("peak memory of load and analyze", peak_bytes / 1e6, "MB"),
+        Measure(f"{more} ranks / {few} ranks", of_ranks[more][0] / of_ranks[few][0], "x"),
+        Measure(f"{many} ranks", of_ranks[many][2], "s", f"{of_ranks[many][0]:.0f} s of processors"),
+        Measure(f"{many} ranks: memory / {more} ranks", of_ranks[many][1] / of_ranks[more][1], "x", _sizes(of_ranks)),
+    ]
+    return SuiteResult(
+        suite="analysis",
+        title=f"the report on a trace of {trace_bytes / 1e6:.0f} MB, and on many ranks of 1,000 events",
+        measures=measures,
+        notes=[
+            "Processor time on one processor, but for the many ranks, which use all. Ratios are medians over rounds."
+        ],
+        times_ns={name: _summary(found) for name, found in readings.items()},
+    )
+
+
+def _ratio(readings: Mapping[str, list[tuple[float, ...]]], name: str, peer: str) -> Measure:
+    pairs = zip(readings[name], readings[peer], strict=True)
+    ratio = statistics.median(own[0] / other[0] for own, other in pairs)
+    return Measure(f"{name} / {peer}", ratio, "x", f"{min(reading[0] for reading in readings[name]):.2f} s at best")
+
+
+def _sizes(of_ranks: Mapping[int, tuple[float, ...]]) -> str:
+    return ", ".join(f"{reading[1] / 1e6:.0f}" for reading in of_ranks.values()) + " MB"
+
+
+def _summary(readings: list[tuple[float, ...]]) -> dict[str, Any]:
+    seconds = [reading[0] for reading in readings]
+    return {"best": round(min(seconds) * 1e9), "median": round(statistics.median(seconds) * 1e9)}
