@@ -37,14 +37,36 @@ class HostWaits:
 
     @cached_property
     def in_time(self) -> "pl.DataFrame":
-        """Those calls whose event had ended before: the one as many launches back as where calls of the name waited."""
+        """Those calls whose event had ended before. Where calls of the name waited, it is as many launches back as for
+        them; else what was launched before the last `EventRecord` that was over before each of them."""
         pl = import_polars()
         back = pl.col("num_launched") - pl.col("place")
         is_usual = 2 * back.unique_counts().max() >= pl.len()
         usual = self._calls.filter("has_waited").group_by("name").agg(back=pl.when(is_usual).then(back.mode().max()))
-        others = self._calls.filter(~pl.col("has_waited")).drop("event", "event_end", "place").join(usual, on="name")
-        found = others.with_columns(place=pl.col("num_launched") - pl.col("back")).join(self._launched, on="place")
-        return found.filter(pl.col("event_end") <= pl.col("begin")).select(_COLUMNS)
+        others = self._calls.filter(~pl.col("has_waited")).drop("event", "event_end", "place")
+        as_elsewhere = others.join(usual, on="name").with_columns(place=pl.col("num_launched") - pl.col("back"))
+        found = [
+            as_elsewhere.join(self._launched, on="place"),
+            self._for_records(others.join(usual, on="name", how="anti")),
+        ]
+        in_time = pl.concat([frame.select(_COLUMNS) for frame in found])
+        return in_time.filter(pl.col("event_end") <= pl.col("begin"))
+
+    def _for_records(self, calls: "pl.DataFrame") -> "pl.DataFrame":
+        """Calls that never waited, each with the event of the record that is as many back as for all of its name."""
+        pl = import_polars()
+        name = pl.col("name").str
+        is_for_stream = pl.col("name").shift(-1).over("track").str.ends_with("StreamWaitEvent").fill_null(False)
+        records = self._host.window.runtime_calls.sort("begin").filter(name.contains("EventRecord") & ~is_for_stream)
+        records = records.select(recorded="begin").sort("recorded")
+        records = records.join_asof(self._launched, left_on="recorded", right_on="launch_begin").drop_nulls("event")
+        records = records.select("recorded", "event", "event_end", place=pl.int_range(pl.len(), dtype=pl.Int64))
+        before = records.select("recorded", num_records=pl.col("place") + 1)
+        over = records.sort("event_end").select(over_at="event_end", over="place")
+        calls = calls.sort("begin").join_asof(before, left_on="begin", right_on="recorded")
+        calls = calls.join_asof(over, left_on="begin", right_on="over_at")
+        back = (pl.col("num_records") - pl.col("over")).max().over("name")
+        return calls.with_columns(place=pl.col("num_records") - back).join(records, on="place")
 
     @cached_property
     def _launched(self) -> "pl.DataFrame":
