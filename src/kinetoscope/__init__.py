@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kinetoscope.analysis.analyze import analyze
-    from kinetoscope.analysis.compare import compare
+    from kinetoscope.analysis.compare.compare import compare
     from kinetoscope.assemble import profile
     from kinetoscope.handlers.json_trace_handler import JSONTraceHandler
     from kinetoscope.merge.merge_traces import merge_traces
@@ -36,7 +36,7 @@ _HOMES = {
     "TraceHandler": "kinetoscope.recording.contract",
     "active_profiler": "kinetoscope.recording.profiler",
     "analyze": "kinetoscope.analysis.analyze",
-    "compare": "kinetoscope.analysis.compare",
+    "compare": "kinetoscope.analysis.compare.compare",
     "cyclic_schedule": "kinetoscope.recording.schedule",
     "load": "kinetoscope.table.load",
     "marker": "kinetoscope.recording.marker",

@@ -7,8 +7,8 @@ import pytest
 
 pytest.importorskip("polars")
 
-from kinetoscope.analysis.faults import KINDS
-from kinetoscope.analysis.findings import build_finding
+from kinetoscope.analysis.findings.faults import KINDS
+from kinetoscope.analysis.findings.finding import build_finding
 
 DOCS = Path(__file__).parents[2]
 

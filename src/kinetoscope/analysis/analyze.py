@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 from kinetoscope.analysis.by_step import join_step_times
 from kinetoscope.analysis.collectives import join_collectives
 from kinetoscope.analysis.common_clock import TimeShift, shifts_beside_rank_0, with_bounds
-from kinetoscope.analysis.faults import find_faults, notes_on_replay, notes_on_steps
+from kinetoscope.analysis.findings.faults import find_faults, notes_on_replay, notes_on_steps
 from kinetoscope.analysis.kernels import kernel_rows
 from kinetoscope.analysis.memory import add_memory_rows
 from kinetoscope.analysis.one_run import notes_on_run, require_one_run, require_one_time, without_copies
 from kinetoscope.analysis.operators import operator_rows
 from kinetoscope.analysis.ranks import RankRow, add_rank_rows
-from kinetoscope.analysis.replay import ReplayGraph
+from kinetoscope.analysis.replay.replay import ReplayGraph
 from kinetoscope.analysis.report_cache import KeptReport
 from kinetoscope.analysis.run_report import RunReport
 from kinetoscope.analysis.sample import is_large, note_on_sample, ranks_to_replay

@@ -16,7 +16,7 @@ import msgspec
 import kinetoscope
 from kinetoscope.analysis.by_step import StepTimes
 from kinetoscope.analysis.collectives import CollectiveRow
-from kinetoscope.analysis.findings import Finding
+from kinetoscope.analysis.findings.finding import Finding
 from kinetoscope.analysis.kernels import KernelRow
 from kinetoscope.analysis.memory import MemoryRow
 from kinetoscope.analysis.operators import OperatorRow

@@ -9,13 +9,13 @@ import msgspec
 
 from kinetoscope.analysis.by_step import StepTimes
 from kinetoscope.analysis.collectives import CollectiveRow
-from kinetoscope.analysis.critical_path import CriticalSpan, critical_path
-from kinetoscope.analysis.findings import Finding
+from kinetoscope.analysis.findings.finding import Finding
 from kinetoscope.analysis.kernels import KernelRow
 from kinetoscope.analysis.memory import MemoryRow
 from kinetoscope.analysis.operators import OperatorRow
 from kinetoscope.analysis.ranks import RankRow
-from kinetoscope.analysis.replay import Change, ReplayGraph
+from kinetoscope.analysis.replay.critical_path import CriticalSpan, critical_path
+from kinetoscope.analysis.replay.replay import Change, ReplayGraph
 from kinetoscope.analysis.steps import StepRow
 from kinetoscope.analysis.stragglers import StragglerRow
 

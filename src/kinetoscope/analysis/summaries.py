@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 from kinetoscope.analysis.by_step import times_by_step
 from kinetoscope.analysis.collectives import MOMENTS, collective_calls
 from kinetoscope.analysis.common_clock import TimeShift
-from kinetoscope.analysis.dependencies import Dependencies, find_dependencies
+from kinetoscope.analysis.findings.signs import Signs, find_signs
 from kinetoscope.analysis.host_time import HostTime
 from kinetoscope.analysis.kernels import kernel_sums
 from kinetoscope.analysis.memory import MemoryRow, memory_rows
 from kinetoscope.analysis.operators import operator_calls, operator_sums
 from kinetoscope.analysis.ranks import RankRow, rank_rows
-from kinetoscope.analysis.signs import Signs, find_signs
+from kinetoscope.analysis.replay.dependencies import Dependencies, find_dependencies
 from kinetoscope.analysis.steps import StepRow, step_rows
 from kinetoscope.analysis.window import RankWindow, read_windows
 from kinetoscope.clock.file_clock import FileClock

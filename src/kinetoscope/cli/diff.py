@@ -5,8 +5,8 @@ import math
 from functools import partial
 
 from kinetoscope.analysis.analyze import report_of
-from kinetoscope.analysis.compare import compare_sources
-from kinetoscope.analysis.comparison import Comparison
+from kinetoscope.analysis.compare.compare import compare_sources
+from kinetoscope.analysis.compare.comparison import Comparison
 from kinetoscope.analysis.summaries import Selection
 from kinetoscope.cli.reading import read_each
 from kinetoscope.cli.summary import add_selection

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 
 from kinetoscope.analysis.analyze import RunReport
-from kinetoscope.analysis.replay import CAUSES, Change
-from kinetoscope.analysis.what_if import what_if
+from kinetoscope.analysis.replay.replay import CAUSES, Change
+from kinetoscope.analysis.replay.what_if import what_if
 from kinetoscope.cli.summary import add_selection, report_on
 from kinetoscope.errors import SettingsError
 

@@ -7,7 +7,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from kinetoscope.analysis.comparison import Comparison, ComparisonRow
+from kinetoscope.analysis.compare.comparison import Comparison, ComparisonRow
 from kinetoscope.training.wording import counted, printable
 
 _MOST_CHANGED, _MOST_ROWS = 30, 16

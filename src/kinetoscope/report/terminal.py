@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from kinetoscope.analysis.analyze import RunReport
-from kinetoscope.analysis.findings import Finding, Where
+from kinetoscope.analysis.findings.finding import Finding, Where
 from kinetoscope.analysis.memory import MemoryRow
 from kinetoscope.analysis.steps import StepRow, step_time_ns
 from kinetoscope.analysis.stragglers import StragglerRow

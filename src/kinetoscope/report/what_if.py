@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from kinetoscope.analysis.analyze import RunReport
-from kinetoscope.analysis.what_if import WhatIf
+from kinetoscope.analysis.replay.what_if import WhatIf
 from kinetoscope.training.wording import printable
 
 _WITHOUT = {

@@ -1,4 +1,4 @@
-"""analysis/compare.py: what two runs differ by, and what only differs by chance."""
+"""analysis/compare/compare.py: what two runs differ by, and what only differs by chance."""
 
 import json
 import math
@@ -13,7 +13,7 @@ pytest.importorskip("polars")
 import kinetoscope
 from kinetoscope.analysis.analyze import RunReport
 from kinetoscope.analysis.by_step import StepTimes
-from kinetoscope.analysis.compare import compare_reports
+from kinetoscope.analysis.compare.compare import compare_reports
 from kinetoscope.analysis.steps import StepRow
 from simulated_training import Fault, Settings, healthy_settings, planted_settings, simulate
 

@@ -1,4 +1,4 @@
-"""analysis/estimate.py: typical values, their errors, and Student's t."""
+"""analysis/compare/estimate.py: typical values, their errors, and Student's t."""
 
 import math
 import random
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kinetoscope.analysis.estimate import estimate, joint_freedom, student_quantile
+from kinetoscope.analysis.compare.estimate import estimate, joint_freedom, student_quantile
 
 # From the tables of every textbook: what t exceeds with the probability 0.025 and 0.001.
 TABLE = {1: (12.706, 318.31), 2: (4.303, 22.327), 5: (2.571, 5.893), 10: (2.228, 4.144), 30: (2.042, 3.385)}

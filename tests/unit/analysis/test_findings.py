@@ -12,7 +12,7 @@ from simulated_training import FINDINGS, Fault, Settings, healthy_settings, plan
 
 pytest.importorskip("polars")
 
-from kinetoscope.analysis.faults import KINDS
+from kinetoscope.analysis.findings.faults import KINDS
 
 NUM_RUNS = int(os.environ.get("KINETOSCOPE_SIMULATED_RUNS", "1"))
 

@@ -1,4 +1,4 @@
-"""analysis/replay.py: the replay in C and its twin in Python, on any graph."""
+"""analysis/replay/replay.py: the replay in C and its twin in Python, on any graph."""
 
 import pytest
 from hypothesis import given
@@ -8,8 +8,8 @@ from kinetoscope.recording.recorder_choice import IS_PURE
 
 pl = pytest.importorskip("polars")
 
-from kinetoscope.analysis.dependencies import Dependencies  # noqa: E402
-from kinetoscope.analysis.replay import DROPPED, ReplayGraph, replay_times  # noqa: E402
+from kinetoscope.analysis.replay.dependencies import Dependencies  # noqa: E402
+from kinetoscope.analysis.replay.replay import DROPPED, ReplayGraph, replay_times  # noqa: E402
 
 both = pytest.mark.parametrize(
     "pure", [True, pytest.param(False, marks=pytest.mark.skipif(IS_PURE, reason="no module in C, or not wanted"))]

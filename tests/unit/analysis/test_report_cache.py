@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 import kinetoscope
-from kinetoscope.analysis.replay import Change
+from kinetoscope.analysis.replay.replay import Change
 from simulated_training import Settings, simulate
 
 pytest.importorskip("polars")

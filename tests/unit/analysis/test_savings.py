@@ -9,7 +9,7 @@ pl = pytest.importorskip("polars")
 
 import kinetoscope  # noqa: E402
 from kinetoscope.analysis.analyze import report_of  # noqa: E402
-from kinetoscope.analysis.replay import CAUSES, EDGES, Change, ReplayGraph  # noqa: E402
+from kinetoscope.analysis.replay.replay import CAUSES, EDGES, Change, ReplayGraph  # noqa: E402
 from kinetoscope.analysis.summaries import Selection  # noqa: E402
 from simulated_training import Fault, Settings, random_settings, simulate  # noqa: E402
 

@@ -10,7 +10,7 @@ from simulated_training import Fault, Settings, planted_settings, simulate
 
 pytest.importorskip("polars")
 
-from kinetoscope.analysis.replay import Change
+from kinetoscope.analysis.replay.replay import Change
 
 NUM_RUNS = int(os.environ.get("KINETOSCOPE_SIMULATED_RUNS", "2"))
 KINDS = ("late_host", "late_device", "slow_loader")

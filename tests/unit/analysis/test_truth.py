@@ -8,7 +8,7 @@ import pytest
 
 import kinetoscope
 from kinetoscope.analysis.call_times import EXACT_CALLS
-from kinetoscope.analysis.replay import Change
+from kinetoscope.analysis.replay.replay import Change
 from simulated_training import START_NS, Fault, Settings, random_settings, simulate
 
 SEEDS = range(int(os.environ.get("KINETOSCOPE_RANDOM_RUNS", "12")))

@@ -13,7 +13,7 @@ pytest.importorskip("polars")
 
 from rich.console import Console
 
-from kinetoscope.analysis.findings import Where, build_finding
+from kinetoscope.analysis.findings.finding import Where, build_finding
 from kinetoscope.report.terminal import render_report
 
 

@@ -1,8 +1,8 @@
 """analysis: faults of the host: what keeps the training loop from giving the device its work."""
 
-from kinetoscope.analysis.case import Case
-from kinetoscope.analysis.findings import Finding, Where
-from kinetoscope.analysis.replay import Change
+from kinetoscope.analysis.findings.case import Case
+from kinetoscope.analysis.findings.finding import Finding, Where
+from kinetoscope.analysis.replay.replay import Change
 
 _OVERHEAD_IS_HIGH = 0.2
 """Python and launches take a part of every healthy loop; only more than this part of a step is surely a fault."""

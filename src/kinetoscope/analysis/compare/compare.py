@@ -10,10 +10,19 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from kinetoscope.analysis.analyze import RunReport, report_of
-from kinetoscope.analysis.change import Change, Intervals, chance
-from kinetoscope.analysis.comparison import Comparison, ComparisonRow
-from kinetoscope.analysis.estimate import Estimate, estimate
-from kinetoscope.analysis.series import MEAN_STEP, PEAK, STEP, SeriesKey, span_ns, step_series, waits_ns, without
+from kinetoscope.analysis.compare.change import Change, Intervals, chance
+from kinetoscope.analysis.compare.comparison import Comparison, ComparisonRow
+from kinetoscope.analysis.compare.estimate import Estimate, estimate
+from kinetoscope.analysis.compare.series import (
+    MEAN_STEP,
+    PEAK,
+    STEP,
+    SeriesKey,
+    span_ns,
+    step_series,
+    waits_ns,
+    without,
+)
 from kinetoscope.analysis.summaries import Selection
 from kinetoscope.table.trace import Trace, TraceSet
 

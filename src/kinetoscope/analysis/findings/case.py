@@ -5,8 +5,8 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from kinetoscope.analysis.fault_graph import FaultGraph
-from kinetoscope.analysis.findings import (
+from kinetoscope.analysis.findings.fault_graph import FaultGraph
+from kinetoscope.analysis.findings.finding import (
     HIGH_SHARE,
     LEAST_SHARE,
     Finding,
@@ -14,8 +14,8 @@ from kinetoscope.analysis.findings import (
     build_finding,
     confidence_in,
 )
-from kinetoscope.analysis.replay import Change, ReplayGraph
-from kinetoscope.analysis.signs import Signs
+from kinetoscope.analysis.findings.signs import Signs
+from kinetoscope.analysis.replay.replay import Change, ReplayGraph
 from kinetoscope.analysis.steps import step_time_ns
 from kinetoscope.analysis.stragglers import StragglerRow
 from kinetoscope.analysis.window import FEWEST_STEPS

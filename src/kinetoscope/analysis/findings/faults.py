@@ -3,11 +3,11 @@
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from kinetoscope.analysis import device_faults, host_faults, memory_faults
-from kinetoscope.analysis.case import Case
-from kinetoscope.analysis.findings import Finding
-from kinetoscope.analysis.replay import ReplayGraph
-from kinetoscope.analysis.signs import Signs
+from kinetoscope.analysis.findings import device_faults, host_faults, memory_faults
+from kinetoscope.analysis.findings.case import Case
+from kinetoscope.analysis.findings.finding import Finding
+from kinetoscope.analysis.findings.signs import Signs
+from kinetoscope.analysis.replay.replay import ReplayGraph
 from kinetoscope.analysis.window import FEWEST_STEPS
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """analysis: memory that grows from step to step, and memory that is nearly full."""
 
-from kinetoscope.analysis.case import MOST_NAMED, Case
-from kinetoscope.analysis.findings import Finding, Where, build_finding
+from kinetoscope.analysis.findings.case import MOST_NAMED, Case
+from kinetoscope.analysis.findings.finding import Finding, Where, build_finding
 from kinetoscope.analysis.memory import MemoryRow
 
 SOON_STEPS = 1000

@@ -3,8 +3,8 @@
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from kinetoscope.analysis.device_begins import NEAR_NS
 from kinetoscope.analysis.host_time import HostTime
+from kinetoscope.analysis.replay.device_begins import NEAR_NS
 from kinetoscope.table.events import import_polars
 
 if TYPE_CHECKING:

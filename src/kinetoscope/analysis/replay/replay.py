@@ -13,13 +13,13 @@ from graphlib import TopologicalSorter
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from kinetoscope.analysis.timed_operators import inside_column
+from kinetoscope.analysis.replay.timed_operators import inside_column
 from kinetoscope.table.events import import_polars
 
 if TYPE_CHECKING:
     import polars as pl
 
-    from kinetoscope.analysis.dependencies import Dependencies
+    from kinetoscope.analysis.replay.dependencies import Dependencies
 
 try:
     from kinetoscope import _native

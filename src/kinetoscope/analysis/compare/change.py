@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from kinetoscope.analysis.estimate import Estimate, joint_freedom, student_quantile
-from kinetoscope.analysis.series import SeriesKey
+from kinetoscope.analysis.compare.estimate import Estimate, joint_freedom, student_quantile
+from kinetoscope.analysis.compare.series import SeriesKey
 
 _CONFIDENCE = 0.95
 _FREEDOM = 5

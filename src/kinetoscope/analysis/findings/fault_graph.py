@@ -4,8 +4,8 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from kinetoscope.analysis.replay import PARTS, ReplayGraph
-from kinetoscope.analysis.signs import COPY_TO_DEVICE
+from kinetoscope.analysis.findings.signs import COPY_TO_DEVICE
+from kinetoscope.analysis.replay.replay import PARTS, ReplayGraph
 from kinetoscope.table.events import import_polars
 
 if TYPE_CHECKING:

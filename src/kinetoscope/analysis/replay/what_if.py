@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kinetoscope.analysis.replay import Change
+from kinetoscope.analysis.replay.replay import Change
 from kinetoscope.analysis.steps import step_time_ns
 
 if TYPE_CHECKING:

@@ -5,11 +5,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from kinetoscope.analysis.device_begins import NEAR_NS, DeviceBegins
 from kinetoscope.analysis.host_time import HostTime
-from kinetoscope.analysis.host_waits import HostWaits
 from kinetoscope.analysis.intervals import Coverage
-from kinetoscope.analysis.timed_operators import TimedOperators
+from kinetoscope.analysis.replay.device_begins import NEAR_NS, DeviceBegins
+from kinetoscope.analysis.replay.host_waits import HostWaits
+from kinetoscope.analysis.replay.timed_operators import TimedOperators
 from kinetoscope.analysis.window import RankWindow, around
 from kinetoscope.table.events import import_polars
 

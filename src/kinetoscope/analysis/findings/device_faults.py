@@ -3,10 +3,10 @@
 import re
 from collections.abc import Iterable
 
-from kinetoscope.analysis.case import MOST_NAMED, Case
-from kinetoscope.analysis.findings import HIGH_SHARE, LEAST_SHARE, Finding, Where, build_finding, confidence_in
+from kinetoscope.analysis.findings.case import MOST_NAMED, Case
+from kinetoscope.analysis.findings.finding import HIGH_SHARE, LEAST_SHARE, Finding, Where, build_finding, confidence_in
 from kinetoscope.analysis.kernels import KernelRow
-from kinetoscope.analysis.replay import Change
+from kinetoscope.analysis.replay.replay import Change
 from kinetoscope.analysis.stragglers import StragglerRow
 
 _OVERHEAD_IS_HIGH = 0.2

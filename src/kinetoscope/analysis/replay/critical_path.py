@@ -3,7 +3,7 @@
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from kinetoscope.analysis.replay import PARTS, ReplayGraph
+from kinetoscope.analysis.replay.replay import PARTS, ReplayGraph
 from kinetoscope.table.events import import_polars
 
 if TYPE_CHECKING:

@@ -1,0 +1,1 @@
+"""What got slower or larger from one run to another."""

@@ -1,0 +1,1 @@
+"""A run, replayed with something changed."""
