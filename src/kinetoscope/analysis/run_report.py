@@ -1,9 +1,10 @@
 """analysis: the report on a run: all its rows, and the replay of it."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cached_property
-from typing import Any
+from types import UnionType
+from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
 import msgspec
 
@@ -18,6 +19,11 @@ from kinetoscope.analysis.replay.critical_path import CriticalSpan, critical_pat
 from kinetoscope.analysis.replay.replay import Change, ReplayGraph
 from kinetoscope.analysis.steps import StepRow
 from kinetoscope.analysis.stragglers import StragglerRow
+from kinetoscope.errors import SettingsError
+from kinetoscope.table.events import import_polars
+
+if TYPE_CHECKING:
+    import polars as pl
 
 SCHEMA = 1
 TABLES = ("ranks", "steps", "collectives", "stragglers", "operators", "kernels", "memory", "findings")
@@ -65,6 +71,17 @@ class RunReport:
         later = [row.begin_ns for row in self.steps if row.step > step]
         return critical_path(self.graph, min(begins), min(later, default=None))
 
+    def frame(self, table: str) -> "pl.DataFrame":
+        """The rows of a table as a polars frame, as in ``report.frame("steps")``. Pairs of name and number are lists of
+        structs with ``name`` and ``value``.
+
+        Raises SettingsError for a name that is not in `TABLES`.
+        """
+        if table not in TABLES:
+            raise SettingsError(f"A report has no table {table!r}. Its tables are {', '.join(TABLES)}.")
+        (row_type,) = get_args(get_type_hints(RunReport)[table])
+        return _frame(row_type, getattr(self, table))
+
     def to_dict(self) -> dict[str, Any]:
         """The report as plain data."""
         rows = {name: [row.to_dict() for row in getattr(self, name)] for name in TABLES}
@@ -73,3 +90,27 @@ class RunReport:
     def to_json(self) -> str:
         """The report as JSON."""
         return msgspec.json.encode(self.to_dict()).decode()
+
+
+def _frame(row_type: type, rows: Sequence[Any]) -> "pl.DataFrame":
+    """The rows of one type; its columns are there without a row, too."""
+    pl = import_polars()
+    columns = {name: [_plain(getattr(row, name)) for row in rows] for name in row_type.__annotations__}
+    return pl.DataFrame([pl.Series(name, values, dtype=_dtype(row_type, name)) for name, values in columns.items()])
+
+
+def _dtype(row_type: type, name: str) -> "Any | None":
+    """The type of a column of plain values, which may all be None; None for others: polars sees what they are."""
+    pl = import_polars()
+    hint = get_type_hints(row_type)[name]
+    kinds = set(get_args(hint)) - {type(None)} if isinstance(hint, UnionType) else {hint}
+    plain = {int: pl.Int64, float: pl.Float64, str: pl.String, bool: pl.Boolean}
+    return plain.get(*kinds) if len(kinds) == 1 else None
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value):
+        return {one.name: _plain(getattr(value, one.name)) for one in fields(value)}
+    if not isinstance(value, tuple):
+        return value
+    return [{"name": one[0], "value": one[1]} if isinstance(one, tuple) else _plain(one) for one in value]

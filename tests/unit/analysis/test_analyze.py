@@ -3,6 +3,7 @@
 import json
 import multiprocessing
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 
@@ -12,7 +13,10 @@ from simulated_training import Fault, Settings, simulate
 
 pytest.importorskip("polars")
 
+import polars as pl
+
 from kinetoscope.analysis import sample
+from kinetoscope.analysis.run_report import TABLES
 
 
 @pytest.fixture(scope="module")
@@ -103,3 +107,23 @@ def test_many_traces_of_few_ranks_are_no_large_run(tmp_path):
     assert not sample.is_large(list(map(str, run.write(tmp_path))))
     assert sample.is_large([f"rank{rank}.json" for rank in range(129)])
     assert sample.is_large([f"trace{rank}.json" for rank in range(129)])
+
+
+def test_each_table_of_a_report_is_a_frame_with_a_row_for_each_of_its_rows(report):
+    steps = report.frame("steps")
+    assert steps["duration_ns"].to_list() == [row.duration_ns for row in report.steps]
+    for table in TABLES:
+        assert len(report.frame(table)) == len(getattr(report, table))
+    assert report.frame("collectives")["starts_ns"].to_list() == [list(row.starts_ns) for row in report.collectives]
+
+
+def test_a_frame_without_rows_has_the_columns_of_its_rows(report):
+    empty = replace(report, steps=[], findings=[])
+    assert empty.frame("steps").schema == report.frame("steps").schema
+    assert "saving_ns_per_step" in empty.frame("findings").columns
+    assert set(report.frame("steps").schema.dtypes()) == {pl.Int64}
+
+
+def test_a_table_that_a_report_does_not_have_is_an_error_that_names_those_it_has(report):
+    with pytest.raises(SettingsError, match="steps"):
+        report.frame("step")
