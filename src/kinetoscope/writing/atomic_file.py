@@ -146,14 +146,12 @@ def remove_partials(folder: Path) -> None:
 @contextmanager
 def _made(parent: Path, name: str, make: Callable[[Path], object]) -> Iterator[Path]:
     path, lock = _make_and_lock(parent, name, make)
-    _in_progress.paths.add(path)
     try:
         if _in_progress.is_over:
             raise InterruptedError(errno.EINTR, "the process ends", str(path))
         yield path
     finally:
-        _remove(path)
-        _in_progress.paths.discard(path)
+        _drop(path)
         if lock != _NOT_LOCKED:
             os.close(lock)
 
@@ -161,11 +159,24 @@ def _made(parent: Path, name: str, make: Callable[[Path], object]) -> Iterator[P
 def _make_and_lock(parent: Path, name: str, make: Callable[[Path], object]) -> tuple[Path, int]:
     while True:
         path = parent / f".{name[:_MOST_LETTERS]}.{_machine()}-{os.urandom(4).hex()}.partial"
-        make(path)
-        lock = _lock(path)
+        _in_progress.paths.add(path)  # before it is made: the process may end at any moment
+        try:
+            make(path)
+            lock = _lock(path)
+        except FileExistsError:  # it is another's
+            _in_progress.paths.discard(path)
+            raise
+        except BaseException:
+            _drop(path)
+            raise
         if lock is not None:
             return path, lock
-        _remove(path)  # another process found it before it was locked, and is removing it
+        _drop(path)  # another process found it before it was locked, and is removing it
+
+
+def _drop(path: Path) -> None:
+    _remove(path)
+    _in_progress.paths.discard(path)
 
 
 def _lock(path: Path) -> int | None:

@@ -34,6 +34,34 @@ def test_after_an_error_only_the_earlier_files_are_there(tmp_path):
     assert os.listdir(tmp_path) == ["file"]
 
 
+def test_ctrl_c_just_after_the_file_was_made_leaves_nothing(tmp_path, monkeypatch):
+    def interrupt(*_):
+        assert len(os.listdir(tmp_path)) == 1
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(partial_files.fcntl, "flock", interrupt)
+    with pytest.raises(KeyboardInterrupt), atomic_file(tmp_path / "file"):
+        pass
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_process_that_ends_removes_a_file_that_another_thread_is_just_making(tmp_path):
+    program = textwrap.dedent("""
+        import fcntl, os, sys, threading
+        from kinetoscope.writing import atomic_file as partial_files
+
+        made, forever = threading.Event(), threading.Event()
+        fcntl.flock = lambda *_: (made.set(), forever.wait())
+        partial_file = partial_files.partial_file(partial_files.Path(sys.argv[1]))
+        threading.Thread(target=partial_file.__enter__, daemon=True).start()
+        made.wait()
+        partial_files.abandon_partials()
+        os._exit(0)
+    """)
+    subprocess.run([sys.executable, "-c", program, tmp_path / "file"], check=True, timeout=60)
+    assert os.listdir(tmp_path) == []
+
+
 def test_the_mode_of_a_file_follows_the_umask(tmp_path):
     before = os.umask(0o022)
     try:
