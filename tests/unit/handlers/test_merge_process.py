@@ -6,6 +6,7 @@ import signal
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from kinetoscope.formats.manifest import RankClosed, RankStarted, TraceFinished, append_entry
@@ -29,7 +30,7 @@ def stop_while_it_reads(pid: int, path: Path) -> None:
     """Stops a process as soon as it has opened a file."""
     until = time.monotonic() + LONGEST_WAIT_S
     while time.monotonic() < until:
-        if any(os.path.realpath(fd) == str(path) for fd in Path(f"/proc/{pid}/fd").iterdir()):
+        if any(file.path == str(path) for file in psutil.Process(pid).open_files()):
             os.kill(pid, signal.SIGSTOP)
             return
         time.sleep(0.001)
