@@ -26,6 +26,7 @@ COMMANDS = tuple(f"kinetoscope.cli.{verb}" for verb in ("info", "recover", "uplo
 OURS = ("importlib.metadata", "kinetoscope.assemble", *COMMANDS)
 TORCH = ("torch", "torch._inductor.config", "kinetoscope.torch", "kinetoscope.sources.torch_profiler")
 _FORK = b"fork"
+_ENVIRONMENT = dict(os.environ)
 RUN_COMMAND = "from kinetoscope.cli import command\ncommand()"
 
 
@@ -70,7 +71,8 @@ def start_prepared(
 ) -> "Running":
     """Starts a program in the folder and the environment of the caller if no others are given.
 
-    Environment variables that modules read when they are imported are those of the first caller.
+    Environment variables that modules read when they are imported are those with which the tests were started, whatever
+    test comes first.
 
     The output of a killed or crashed program is returned, and the next program still works. Programs that run at the
     same time have different parents.
@@ -132,7 +134,9 @@ def _prepared(modules: tuple[str, ...]) -> socket.socket:
     """The connection to the process that has imported these."""
     ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     command = [sys.executable, __file__, str(its.fileno()), *modules]
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=[its.fileno()])
+    process = subprocess.Popen(
+        command, env=_ENVIRONMENT, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=[its.fileno()]
+    )
     its.close()
     atexit.register(process.wait)
     atexit.register(ours.close)
