@@ -11,7 +11,7 @@ from kinetoscope.analysis.call_times import EXACT_CALLS
 from kinetoscope.analysis.replay.replay import Change
 from simulated_training import START_NS, Fault, Settings, random_settings, simulate
 
-SEEDS = range(int(os.environ.get("KINETOSCOPE_RANDOM_RUNS", "12")))
+SEEDS = range(int(os.environ.get("KINETOSCOPE_RANDOM_RUNS", "8")))
 RUNS_OF_RANKS = [seed for seed in SEEDS if random_settings(seed).num_ranks > 1][: max(4, len(SEEDS) // 4)]
 CAUSES = ("sync", "launch", "transfer", "python", "gc", "compile")
 NAMES = {"allreduce": "all_reduce", "_allgather_base": "all_gather", "_reduce_scatter_base": "reduce_scatter"}
