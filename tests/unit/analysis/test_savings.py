@@ -15,7 +15,7 @@ from simulated_training import Fault, Settings, random_settings, simulate  # noq
 
 NUM_RUNS = int(os.environ.get("KINETOSCOPE_RANDOM_RUNS", "0"))
 
-SEEDS = sorted({*range(NUM_RUNS), 3, 27, 59})
+SEEDS = sorted({*range(NUM_RUNS), 3, 27, 59, 81, 199})
 """Pipelines, tensor parallel ranks, slow launches, ranks on the CPU, and a call that never needs to wait; in the long
 tests any."""
 
