@@ -41,8 +41,10 @@ _WORKS = {
     _UNCHANGED: "import sys\nclass Nowhere:\n    def write(self, text): ...\n    def flush(self): ...\n"
     "def work():\n    from kinetoscope.cli import main\n    sys.stdout, there = Nowhere(), sys.stdout\n"
     "    main(['summary', sys.argv[1]])\n    sys.stdout = there",
-    _HTA_LOAD: "import sys\nfrom hta.common.trace_parser import parse_trace_file\n"
-    "def work(): return parse_trace_file(sys.argv[1])",
+    _HTA_LOAD: "import sys\nfrom hta.common import trace_parser\n"
+    "from hta.configs.parser_config import ParserBackend, ParserConfig\n"
+    "trace_parser.set_default_trace_parsing_backend(ParserBackend.JSON)\n"
+    "def work(): return trace_parser.parse_trace_dataframe(sys.argv[1], ParserConfig.get_default_cfg())",
 }
 _PROGRAM = """
 import os, time
