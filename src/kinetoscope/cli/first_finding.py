@@ -16,14 +16,16 @@ _COMPRESSED = (".gz", ".zst")
 
 
 def print_first(inputs: Sequence[str]) -> int:
-    """Prints the first finding on traces as JSON; null if there is none. Returns 1 if the traces are too large."""
+    """Prints the first finding on traces that is not of low confidence, as JSON; null if there is none. Returns 1 if
+    the traces are too large."""
     end_when_left()
     give_way()
     os.environ["POLARS_MAX_THREADS"] = "1"  # polars reads it when it is imported
     names = [name for given in inputs for name in names_in(given)]
     if sum(map(_num_bytes, names)) > MOST_BYTES:
         return 1
-    first = next(iter(analyze(names, cache=False).findings), None)
+    findings = analyze(names, cache=False).findings
+    first = next((finding for finding in findings if finding.confidence != "low"), None)
     print(json.dumps(first and {"title": first.title, "saving_ns_per_step": first.saving_ns_per_step}))
     return 0
 

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from graphlib import TopologicalSorter
 from itertools import accumulate
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kinetoscope.analysis.replay.timed_operators import inside_column
 from kinetoscope.table.events import import_polars
@@ -198,7 +198,8 @@ def _unjoined_share(nodes: "pl.DataFrame", edges: "pl.DataFrame", is_complete: b
     length = pl.col("time").max() - pl.col("time").min()
     lengths = nodes.group_by("rank", "window").agg(length=length).group_by("rank").agg(pl.col("length").sum())
     shares = alone.join(lengths, on="rank", nulls_equal=True).select(pl.col("exposed_ns") / pl.col("length"))
-    return float(shares["exposed_ns"].max() or 0)  # type: ignore[arg-type]
+    most: Any = shares["exposed_ns"].max()
+    return float(most or 0)
 
 
 def _collective_edges(calls: "pl.DataFrame", first_node: int) -> "tuple[pl.DataFrame, pl.DataFrame]":
