@@ -20,6 +20,7 @@ _VERBS = {
     "summary": "show where the time of a run went, and what would shorten it",
     "diff": "show what got slower or larger from one run to another",
     "whatif": "show how long a step would take with something changed",
+    "view": "show the runs in a folder in a browser, with their reports, and open traces in Perfetto",
     "info": "show what is in traces: ranks, clocks, times, batches, categories, sizes",
     "recover": "make traces of what a killed run did not save",
     "upload": "upload what a run could not upload, and confirm it",
