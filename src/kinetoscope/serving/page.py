@@ -114,13 +114,14 @@ class Pages:
             title = html.escape(f"{self._title(run)} {last}")
             button = (
                 f'<button hidden data-trace="{address}" data-title="{title}" data-file="{html.escape(last)}">Open in '
-                f"Perfetto: gives its content to the page of {_name(self._perfetto_host)} in this browser</button>"
+                f"Perfetto: gives its content to the page of {_name(self._perfetto_origin)} in this browser</button>"
             )
         return link, *_size_and_time(file), button
 
     @property
-    def _perfetto_host(self) -> str:
-        return urlsplit(self.perfetto_url).netloc
+    def _perfetto_origin(self) -> str:
+        parts = urlsplit(self.perfetto_url)
+        return f"{parts.scheme}://{parts.netloc}"
 
     @property
     def _folder_name(self) -> str:
