@@ -1,4 +1,4 @@
-"""analysis: the graph of a run's replay with what findings change in it: small kernels, copies, late batches."""
+"""analysis: the graph of a run's replay with what findings change in it: small kernels and copies."""
 
 from dataclasses import replace
 from functools import cached_property
@@ -27,18 +27,10 @@ _NO_KERNELS = r"(?i)^mem(cpy|set)"
 
 
 class FaultGraph:
-    """A `ReplayGraph`, as recorded, and in variants in which a change takes away something else than usual.
+    """A `ReplayGraph`, as recorded, and in variants in which a change takes away something else than usual."""
 
-    A fetch that took at least ``long_wait_ns`` has waited for its batch; None: none has.
-    """
-
-    def __init__(self, graph: ReplayGraph, long_wait_ns: float | None) -> None:
-        self.as_recorded, self._long_wait_ns = graph, long_wait_ns
-
-    @property
-    def usual(self) -> ReplayGraph:
-        """The graph in which a batch that the loop waited for comes no earlier if the loop is faster."""
-        return self._with_edges(self.edges)
+    def __init__(self, graph: ReplayGraph) -> None:
+        self.as_recorded = graph
 
     def without_small_runs(self, *, with_operators: bool = False) -> ReplayGraph:
         """The graph in which ``python`` and ``launch`` do not count runs of small kernels. ``with_operators``, what
@@ -73,13 +65,13 @@ class FaultGraph:
 
     @cached_property
     def edges(self) -> "pl.DataFrame":
-        """All edges, and those of batches.
+        """All edges, with what findings know of them.
 
         ``is_launched`` are those to a launch, ``in_run`` what the host does before the launch of a kernel in a run of
         small ones, ``is_empty`` kernels of such runs that do next to nothing.
         """
         pl = import_polars()
-        edges = pl.concat([self.as_recorded.edges, self._arrivals], how="diagonal_relaxed")
+        edges = self.as_recorded.edges
         launches = _launches(edges)
         launched = launches.group_by("target").agg(pl.col("takes_ns").sum())
         edges = edges.join(launched, on="target", how="left", maintain_order="left")
@@ -93,20 +85,6 @@ class FaultGraph:
         is_kernel = (pl.col("kind") == "device") & pl.col("source").is_in(small.implode())
         is_empty = is_kernel & (pl.col("weight") < _EMPTY_KERNEL_NS)
         return edges.with_columns(is_empty=is_empty).drop("is_small", "takes_ns")
-
-    @cached_property
-    def _arrivals(self) -> "pl.DataFrame":
-        """An edge to the end of each fetch that waited, from a moment that stays as it is, whatever is changed."""
-        pl = import_polars()
-        edges, nodes = self.as_recorded.edges, self.as_recorded.nodes.with_row_index("node")
-        first = nodes.join(edges.select(node="target"), on="node", how="anti").sort("time")
-        first = first.unique(["window", "rank"], keep="first").select("window", "rank", source="node", since="time")
-        has_waited = pl.lit(self._long_wait_ns is not None) & (pl.col("data") >= (self._long_wait_ns or 0))
-        waited = edges.filter(has_waited).select(node="target")
-        waited = waited.join(nodes, on="node").join(first, on=["window", "rank"], nulls_equal=True)
-        return waited.select(
-            "source", "rank", target="node", weight=pl.col("time") - pl.col("since"), kind=pl.lit("arrival")
-        )
 
 
 def _launches(edges: "pl.DataFrame") -> "pl.DataFrame":

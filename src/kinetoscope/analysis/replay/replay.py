@@ -29,8 +29,8 @@ except ImportError:  # no compiler, when it was installed
 EDGES = ("host", "launch", "stream", "other_stream", "sync", "device", "collective", "thread", "loader")
 """Kinds of edges: to the next moment of a thread; from a launch to its event; to the next event of a stream; from an
 event to one of another stream that waited for it; from an event to the end of a call that waits for it; from an
-event's begin to its end; from the begins of a collective on its ranks, and to its ends; between two threads; from a
-batch that came late to the next one that did."""
+event's begin to its end; from the begins of a collective on its ranks, and to its ends; between two threads; to a batch
+that came late, from when it was asked for, or from the late one before it."""
 
 CAUSES = ("data", "sync", "launch", "transfer", "python", "gc", "compile")
 """What a replay can be without."""
