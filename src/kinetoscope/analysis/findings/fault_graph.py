@@ -24,6 +24,7 @@ _MOST_OPERATOR_NS = 100_000
 """What operators take before a launch counts up to this; where it is more, the host did something else."""
 
 _NO_KERNELS = r"(?i)^mem(cpy|set)"
+_COPY_TO_HOST = r"(?i)^memcpy DtoH"
 
 
 class FaultGraph:
@@ -49,16 +50,33 @@ class FaultGraph:
         them that do next to nothing."""
         pl = import_polars()
         of_host = pl.when("in_run").then("weight").otherwise(0)
-        return self._with_edges(self.edges.with_columns(launch=of_host, is_communication="is_empty"))
+        empty = self.edges.filter("is_empty")
+        return self._with_edges(self.edges.with_columns(launch=of_host, is_communication=_is_of_events(empty)))
 
-    def syncs_of_copies(self, wanted: bool) -> ReplayGraph:
-        """The graph in which only waits for copies to the device are waits, or only all others."""
+    def only_copies_that_block(self) -> ReplayGraph:
+        """The graph in which ``sync`` is only waits for copies to the device."""
+        return self._with_edges(self._with_syncs_of_copies(True))
+
+    def only_reads_of_values(self) -> ReplayGraph:
+        """The graph in which ``sync`` is all other waits, and ``transfer`` the copies of single values for which the
+        host waited: who does not wait for a value does not read it."""
         pl = import_polars()
-        copies = self.edges.filter((pl.col("kind") == "device") & pl.col("name").str.contains(COPY_TO_DEVICE))
+        waited = self.edges.filter(pl.col("kind") == "sync").select(target="source")
+        is_value = pl.col("name").str.contains(_COPY_TO_HOST) & (pl.col("weight") < _EMPTY_KERNEL_NS)
+        values = self._device_edges.filter(is_value).join(waited, on="target", how="semi")
+        return self._with_edges(self._with_syncs_of_copies(False).with_columns(is_communication=_is_of_events(values)))
+
+    def _with_syncs_of_copies(self, wanted: bool) -> "pl.DataFrame":
+        """The edges, of which only waits for copies to the device are ``sync``, or only all others."""
+        pl = import_polars()
+        copies = self._device_edges.filter(pl.col("name").str.contains(COPY_TO_DEVICE))
         is_of_copy = pl.col("source").is_in(copies["target"].implode())
         is_other = (pl.col("kind") == "sync") & (is_of_copy != wanted)
-        kind = pl.when(is_other).then(pl.lit("kept")).otherwise("kind")
-        return self._with_edges(self.edges.with_columns(kind=kind))
+        return self.edges.with_columns(kind=pl.when(is_other).then(pl.lit("kept")).otherwise("kind"))
+
+    @property
+    def _device_edges(self) -> "pl.DataFrame":
+        return self.edges.filter(import_polars().col("kind") == "device")
 
     def _with_edges(self, edges: "pl.DataFrame") -> ReplayGraph:
         return replace(self.as_recorded, edges=edges)
@@ -85,6 +103,14 @@ class FaultGraph:
         is_kernel = (pl.col("kind") == "device") & pl.col("source").is_in(small.implode())
         is_empty = is_kernel & (pl.col("weight") < _EMPTY_KERNEL_NS)
         return edges.with_columns(is_empty=is_empty).drop("is_small", "takes_ns")
+
+
+def _is_of_events(edges: "pl.DataFrame") -> "pl.Expr":
+    """Whether an edge is one of these from an event's begin to its end, or leads to the begin from the event before."""
+    pl = import_polars()
+    begins = edges["source"].implode()
+    is_event = (pl.col("kind") == "device") & pl.col("source").is_in(begins)
+    return is_event | ((pl.col("kind") == "stream") & pl.col("target").is_in(begins))
 
 
 def _launches(edges: "pl.DataFrame") -> "pl.DataFrame":

@@ -214,7 +214,7 @@ def _collective_edges(calls: "pl.DataFrame", first_node: int) -> "tuple[pl.DataF
         source="begin_node",
         target="hub",
         kind=kind,
-        is_entry=pl.lit(True),
+        is_entry="is_launched",  # a rank was late for a call in flight before anything changed
         is_communication=pl.lit(False),
         num_ranks=pl.len().over("call"),
         weight=pl.lit(0, dtype=pl.Int64),
@@ -270,8 +270,7 @@ def _changed_weight(change: Change, columns: Collection[str]) -> "pl.Expr":
         saved = (pl.when(is_kernel).then(weight).otherwise(inside) * (1 - 1 / times)).round().cast(pl.Int64)
         changed = pl.when(saved != 0).then((changed - saved).clip(0)).otherwise(changed)
     if "transfer" in change.without:
-        is_transfer = kind.is_in(["collective", "device"]) & pl.col("is_communication")
-        changed = pl.when(is_transfer).then(0).otherwise(changed)
+        changed = pl.when("is_communication").then(0).otherwise(changed)
     for cause, edges in (("sync", "sync"), ("data", "loader")):
         if cause in change.without:
             changed = pl.when(kind == edges).then(DROPPED).otherwise(changed)
