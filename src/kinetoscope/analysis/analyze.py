@@ -65,7 +65,7 @@ def report_of(
     found = [one for source in sources for one in _traces_in(source)]
     kept = KeptReport.of(found, selection) if cache else None
     if kept is not None and (rows := kept.read()) is not None:
-        return RunReport(**rows, build_graph=lambda: _work_out(found, selection, map, cache=True).graph)
+        return RunReport(**vars(rows), build_graph=lambda: _work_out(found, selection, map, cache=True).graph)
     report = _work_out(found, selection, each, cache=cache)
     if kept is not None:
         kept.write(report)

@@ -31,11 +31,8 @@ TABLES = ("ranks", "steps", "collectives", "stragglers", "operators", "kernels",
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunReport:
-    """All there is to say about a run. ``to_json()`` is what ``kinetoscope summary PATH --json`` prints.
-
-    ``by_step``, for `compare`, is not in it: its times are in the order of the distinct numbers of ``steps``.
-    """
+class ReportRows:
+    """The part of a report that can be kept in a file."""
 
     run: dict[str, Any]
     ranks: list[RankRow]
@@ -47,6 +44,15 @@ class RunReport:
     memory: list[MemoryRow]
     findings: list[Finding]
     by_step: Sequence[StepTimes] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunReport(ReportRows):
+    """All there is to say about a run. ``to_json()`` is what ``kinetoscope summary PATH --json`` prints.
+
+    ``by_step``, for `compare`, is not in it: its times are in the order of the distinct numbers of ``steps``.
+    """
+
     build_graph: Callable[[], ReplayGraph | None] = field(default=lambda: None, repr=False, compare=False)
 
     @cached_property
