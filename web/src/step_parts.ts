@@ -1,12 +1,13 @@
 /** What a step's time is made of, in parts that add up. */
-import { PHASE_COLOURS, type DeviceUse, type Phase } from "./colours";
+import type { DEVICE_COLOURS, PHASE_COLOURS } from "./colours";
 import type { StepRow } from "./page_data";
 
+export type Phase = keyof typeof PHASE_COLOURS;
+export type DeviceUse = keyof typeof DEVICE_COLOURS | "idle";
 export type Parts = Record<Phase, number>;
 export type DeviceParts = Record<DeviceUse, number>;
 
-export const PHASES = Object.keys(PHASE_COLOURS) as Phase[];
-
+/** The names of the parts, in the order in which they are stacked. */
 export const PHASE_TITLES: Record<Phase, string> = {
   data: "Waiting for data",
   forward: "Forward",
@@ -14,7 +15,7 @@ export const PHASE_TITLES: Record<Phase, string> = {
   optimizer: "Optimizer",
   sync: "Waiting for the device",
   communication: "Waiting for communication",
-  python: "Python and other",
+  other: "Python and other",
   evaluation: "Evaluation",
   between: "Between steps",
 };
@@ -57,7 +58,7 @@ export function byRank(rows: StepRow[]): [number | null, StepRow[]][] {
 export function partsOf(row: StepRow, before?: StepRow): Parts {
   const wait = row.data_wait_ns ?? 0;
   const phases = { forward: row.forward_ns ?? 0, optimizer: row.optimizer_ns ?? 0, backward: row.backward_ns ?? 0 };
-  const others = { sync: row.sync_ns ?? 0, communication: row.communication_wait_ns ?? 0, python: row.python_ns ?? 0 };
+  const others = { sync: row.sync_ns ?? 0, communication: row.communication_wait_ns ?? 0, other: row.python_ns ?? 0 };
   const waitInside = Math.min(wait - waitBefore(row, wait, before), row.duration_ns);
   let twice = waitInside + sum(Object.values(phases)) + sum(Object.values(others)) - row.duration_ns;
   for (const phase of ["forward", "optimizer", "backward"] as const) {
@@ -67,7 +68,7 @@ export function partsOf(row: StepRow, before?: StepRow): Parts {
   }
   const unnamed = Math.max(0, -twice);
   return {
-    ...{ data: wait, ...phases, ...others, python: others.python + unnamed },
+    ...{ data: wait, ...phases, ...others, other: others.other + unnamed },
     ...{ evaluation: row.evaluation_ns ?? 0, between: row.between_ns ?? 0 },
   };
 }

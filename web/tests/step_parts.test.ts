@@ -15,12 +15,12 @@ function step(row: Partial<StepRow>): StepRow {
 test("a wait within the forward pass is counted once", () => {
   const parts = partsOf(step({ forward_ns: 70, sync_ns: 50, backward_ns: 20, python_ns: 10 }));
 
-  expect(parts).toMatchObject({ forward: 20, sync: 50, backward: 20, python: 10 });
+  expect(parts).toMatchObject({ forward: 20, sync: 50, backward: 20, other: 10 });
   expect(sumOf(parts)).toBe(100);
 });
 
 test("what no column names is with Python", () => {
-  expect(partsOf(step({ forward_ns: 30, python_ns: 20 }))).toMatchObject({ forward: 30, python: 70 });
+  expect(partsOf(step({ forward_ns: 30, python_ns: 20 }))).toMatchObject({ forward: 30, other: 70 });
 });
 
 test("the parts of all steps add up to the recorded time, where batches are fetched between steps", () => {
