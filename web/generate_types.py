@@ -24,7 +24,7 @@ def generate() -> str:
 
 
 def _interface(kind: type, written: dict[str, str]) -> str:
-    """The name of the interface of a dataclass or TypedDict, which is added to ``written`` after those that it needs."""
+    """The name of the interface of a dataclass or TypedDict, added to ``written`` after those that it needs."""
     if kind is Column:
         written.setdefault("Column", _COLUMN)
         return "Column"
