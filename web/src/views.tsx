@@ -1,6 +1,7 @@
 import type { FunctionComponent } from "preact";
 import type { PageData } from "./page_data";
 import type { Payload } from "./payload";
+import { TimelineView } from "./timeline/timeline";
 import { Overview } from "./views/overview";
 
 /** A view of the page. It is offered where `isThere`; views that are not there are not in the menu. */
@@ -17,4 +18,10 @@ export interface ViewProps {
 
 export const VIEWS: View[] = [
   { name: "overview", title: "Overview", isThere: (page) => page.report !== null, component: Overview },
+  {
+    name: "timeline",
+    title: "Timeline",
+    isThere: (page) => page.report !== null || page.timeline !== null,
+    component: TimelineView,
+  },
 ];

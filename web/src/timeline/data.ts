@@ -25,6 +25,12 @@ export interface FlowColumns {
   names: ArrayLike<number>;
 }
 
+/** Stacks: the innermost line of each, and the place plus 1 of its caller's stack. */
+export interface StackColumns {
+  lines: ArrayLike<number>;
+  callers: ArrayLike<number>;
+}
+
 /** The spans of all tracks, as they are looked up while drawing. A span is its place in the columns. */
 export class TimelineData {
   readonly begins: Float64Array;
@@ -38,6 +44,8 @@ export class TimelineData {
     readonly tracks: Track[],
     readonly columns: SpanColumns,
     readonly flows: FlowColumns = { sources: [], targets: [], names: [] },
+    readonly stacks: StackColumns = { lines: [], callers: [] },
+    readonly details: Record<string, unknown>[] = [],
   ) {
     this.begins = columns.begins;
     this.durations = columns.durations;
@@ -81,7 +89,7 @@ export class TimelineData {
       jump *= 2;
     }
     let high = Math.min(end, low + jump);
-    for (low += 1; low < high; ) {
+    for (low += 1; low < high;) {
       const middle = (low + high) >>> 1;
       if (begins[middle] + durations[middle] > time) high = middle;
       else low = middle + 1;
@@ -117,12 +125,37 @@ export class TimelineData {
     return [first, firstWhere(first, below.end, (other) => this.begins[other] >= end)];
   }
 
+  /** The span before or after this one on its row, the one around it, or the first one in it. */
+  neighbour(span: number, where: "before" | "after" | "around" | "inside"): number | null {
+    const row = this.rows[this.rowOf(span)];
+    if (where === "before") return span > row.first ? span - 1 : null;
+    if (where === "after") return span + 1 < row.end ? span + 1 : null;
+    if (where === "around") return this.parent(span);
+    const [first, end] = this.children(span);
+    return first < end ? first : null;
+  }
+
   /** A span's time without that of the spans in it. */
   selfTime(span: number): number {
     const [first, end] = this.children(span);
     let time = this.durations[span];
     for (let child = first; child < end; child++) time -= this.durations[child];
     return Math.max(0, time);
+  }
+
+  /** The arguments of a span; null where they were not kept. */
+  argsOf(span: number): Record<string, unknown> | null {
+    const place = this.columns.details[span];
+    return place ? this.details[place - 1] : null;
+  }
+
+  /** The lines of a span's stack, the innermost first; none where it was not kept. */
+  stackOf(span: number): string[] {
+    const lines: string[] = [];
+    for (let at = this.columns.stacks[span]; at; at = this.stacks.callers[at - 1]) {
+      lines.push(this.texts[this.stacks.lines[at - 1]]);
+    }
+    return lines;
   }
 
   /** The begin of the first span and the end of the last. */
@@ -152,7 +185,7 @@ export function firstWhere(low: number, high: number, holds: (at: number) => boo
 }
 
 export function readTimeline(payload: Payload, timeline: Timeline): TimelineData {
-  const { spans, flows } = timeline;
+  const { spans, flows, stacks } = timeline;
   const columns: SpanColumns = {
     begins: new Float64Array(payload.numbers(spans.begins)),
     durations: new Float64Array(payload.numbers(spans.durations)),
@@ -162,9 +195,11 @@ export function readTimeline(payload: Payload, timeline: Timeline): TimelineData
     stacks: payload.numbers(spans.stacks),
     launches: new Uint32Array(payload.numbers(spans.launches)),
   };
-  return new TimelineData(timeline.texts, timeline.tracks, columns, {
+  const arrows = {
     sources: payload.numbers(flows.sources),
     targets: payload.numbers(flows.targets),
     names: payload.numbers(flows.names),
-  });
+  };
+  const calls = { lines: payload.numbers(stacks.lines), callers: payload.numbers(stacks.callers) };
+  return new TimelineData(timeline.texts, timeline.tracks, columns, arrows, calls, timeline.details);
 }

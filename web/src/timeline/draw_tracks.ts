@@ -7,17 +7,16 @@ import { fillStrip } from "./strip";
 const GAP = 2;
 const LABEL_PIXELS = 40;
 const PADDING = 4;
-const MOST_CHARACTERS = 200;
 const FONT = "11px system-ui, sans-serif";
 const MOST_ARROWS = 200;
+const FAR_PIXELS = 60;
 
 /** Draws the tracks: lines of pixels for all boxes, stretched at once, then names on those that have room. */
 export class TrackPainter {
   readonly #strips = document.createElement("canvas");
   #image: ImageData | null = null;
   #pixels = new Uint32Array(0);
-  /** The widths of names, in pixels; 0 where not measured yet. */
-  #nameWidths = new Float32Array(0);
+  readonly #widths = new Map<string, number>();
 
   draw(context: CanvasRenderingContext2D, stage: Stage, palette: Palette): void {
     const { width, height, scrollTop } = stage;
@@ -81,32 +80,34 @@ export class TrackPainter {
     return this.#image;
   }
 
-  #drawNames(
-    context: CanvasRenderingContext2D,
-    stage: Stage,
-    wide: number[],
-    palette: Palette,
-    ratio: number,
-  ): void {
+  #drawNames(context: CanvasRenderingContext2D, stage: Stage, wide: number[], palette: Palette, ratio: number): void {
     const { data } = stage;
-    if (this.#nameWidths.length !== data.texts.length) this.#nameWidths = new Float32Array(data.texts.length);
     for (let at = 0; at < wide.length; at += 4) {
       const name = data.columns.names[wide[at]];
       const room = (wide[at + 2] - wide[at + 1]) / ratio - 2 * PADDING;
-      const text = this.#shortened(context, data.texts[name], name, room);
       context.fillStyle = palette.inks[name];
+      const text = this.#shortened(context, data.texts[name], room);
       context.fillText(text, wide[at + 1] / ratio + PADDING, wide[at + 3] + (UNIT - GAP) / 2 + 0.5);
     }
   }
 
-  /** As much of a name as there is room for. */
-  #shortened(context: CanvasRenderingContext2D, text: string, name: number, room: number): string {
-    const shown = text.length > MOST_CHARACTERS ? text.slice(0, MOST_CHARACTERS) : text;
-    this.#nameWidths[name] ||= context.measureText(shown).width;
-    const share = room / this.#nameWidths[name];
-    if (share >= 1) return shown;
-    const characters = Math.floor(shown.length * share) - 1;
-    return characters > 1 ? `${shown.slice(0, characters)}…` : "";
+  /** As much of a text as there is room for. */
+  #shortened(context: CanvasRenderingContext2D, text: string, room: number): string {
+    let free = room;
+    for (let at = 0; at < text.length; at++) {
+      free -= this.#widthOf(context, text[at]);
+      if (free < 0) return at > 2 ? `${text.slice(0, at - 2)}…` : "";
+    }
+    return text;
+  }
+
+  #widthOf(context: CanvasRenderingContext2D, character: string): number {
+    let width = this.#widths.get(character);
+    if (width === undefined) {
+      width = context.measureText(character).width;
+      this.#widths.set(character, width);
+    }
+    return width;
   }
 }
 
@@ -223,8 +224,9 @@ function drawArrow(context: CanvasRenderingContext2D, stage: Stage, from: number
   const [start, finish] = [stage.laneOf(from), stage.laneOf(to)];
   if (!start || !finish) return;
   const begin = data.begins[to];
-  const x = stage.xOf(Math.max(data.begins[from], Math.min(data.end(from), begin)));
-  const endX = stage.xOf(begin);
+  const nearby = (x: number) => Math.min(Math.max(x, -FAR_PIXELS), stage.width + FAR_PIXELS);
+  const x = nearby(stage.xOf(Math.max(data.begins[from], Math.min(data.end(from), begin))));
+  const endX = nearby(stage.xOf(begin));
   const [y, endY] = [start, finish].map((lane) => lane.unit * UNIT + (UNIT - GAP) / 2 - stage.scrollTop);
   if (Math.max(x, endX) < 0 || Math.min(x, endX) > stage.width) return;
   const bend = Math.max(20, Math.min(80, Math.abs(endX - x) / 2));

@@ -100,10 +100,7 @@ function counterLanes(group: Group, counters: CounterData[], closed: ReadonlySet
   const head = lane({ key, kind: "counters", title: `Counters (${group.counters.length})`, isOpen, rank });
   const shown = isOpen ? group.counters : [];
   const units = COUNTER_UNITS;
-  return [
-    head,
-    ...shown.map((at) => lane({ kind: "counter", title: counters[at].name, counter: at, units, rank })),
-  ];
+  return [head, ...shown.map((at) => lane({ kind: "counter", title: counters[at].name, counter: at, units, rank }))];
 }
 
 function lane(given: Partial<Lane> & Pick<Lane, "kind">): Lane {

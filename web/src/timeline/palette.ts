@@ -30,31 +30,38 @@ const PHASES: [RegExp, ColourNumber][] = [
   [/forward/i, PHASE_COLOURS.forward],
 ];
 const PLAIN = /python_function|cuda_runtime|cuda_driver|overhead/;
+const STEP = /^(step |ProfilerStep#)\d+$/;
 const NUM_COLOURS = 7;
 
-/** The colours for all names; those that a search does not find are grey. */
-export function readPalette(data: TimelineData, matches: Matches | null): Palette {
+/** The colours as the page is now. */
+export function readPalette(data: TimelineData): Palette {
   const [ground, panel, line, text, quiet, accent] = ["ground", "panel", "line", "text", "quiet", "accent"].map(
     canvasColour,
   );
-  const colours = Array.from({ length: 9 }, (_, at) => (at ? rgbOf(canvasColour(`colour-${at}`)) : rgbOf(text)));
-  const names = new Uint32Array(data.texts.length);
-  const inks: string[] = [];
-  const [grey, greyInk] = [pixelOf(rgbOf(line)), quiet];
+  const colours = Array.from({ length: 9 }, (_, at) => rgbOf(at ? canvasColour(`colour-${at}`) : text));
   const categories = categoriesOfNames(data);
-  data.texts.forEach((name, at) => {
-    if (matches && !matches.texts[at]) [names[at], inks[at]] = [grey, greyInk];
-    else {
-      const { colour, isLight } = colourOfName(name, data.texts[categories[at]] ?? "");
-      const rgb = isLight ? mixed(colours[colour], [255, 255, 255], LIGHTER) : colours[colour];
-      [names[at], inks[at]] = [pixelOf(rgb), inkOn(rgb)];
-    }
+  const rgbs = data.texts.map((name, at) => {
+    const { colour, isLight } = colourOfName(name, data.texts[categories[at]] ?? "");
+    return isLight ? mixed(colours[colour], [255, 255, 255], LIGHTER) : colours[colour];
   });
-  return { ground, panel, line, text, quiet, accent, names, inks };
+  const names = Uint32Array.from(rgbs, pixelOf);
+  return { ground, panel, line, text, quiet, accent, names, inks: rgbs.map(inkOn) };
+}
+
+/** The same, where spans that a search does not find are grey. */
+export function searched(palette: Palette, matches: Matches | null): Palette {
+  if (!matches) return palette;
+  const grey = pixelOf(rgbOf(palette.line));
+  return {
+    ...palette,
+    names: palette.names.map((colour, at) => (matches.texts[at] ? colour : grey)),
+    inks: palette.inks.map((ink, at) => (matches.texts[at] ? ink : palette.text)),
+  };
 }
 
 /** The colour of a name is always the same: by its phase, or else by its letters. */
 export function colourOfName(name: string, category: string): { colour: ColourNumber; isLight: boolean } {
+  if (STEP.test(name)) return { colour: PHASE_COLOURS.other, isLight: true };
   if (PLAIN.test(category)) return { colour: PHASE_COLOURS.other, isLight: hashOf(name) % 2 === 1 };
   const phase = PHASES.find(([pattern]) => pattern.test(name));
   if (phase) return { colour: phase[1], isLight: false };

@@ -63,7 +63,8 @@ export function longestIn(
   range: View,
   most: number,
 ): { spans: number[]; count: number } {
-  let [spans, least, count]: [number[], number, number] = [[], 0, 0];
+  const spans: number[] = [];
+  let [least, count] = [0, 0];
   const keepLongest = () => {
     spans.sort((one, other) => data.durations[other] - data.durations[one]);
     spans.length = Math.min(spans.length, most);

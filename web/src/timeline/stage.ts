@@ -20,7 +20,7 @@ export interface Hover {
   span: number | null;
 }
 
-export type Panel = "span" | "range" | "table" | "keys";
+export type Panel = "span" | "range" | "table";
 
 interface Parts {
   view: View;
@@ -140,11 +140,14 @@ export class Stage implements Parts {
 
   /** Moves so that a span is in the middle, and opens what it is in. */
   reveal(span: number): void {
-    this.#openTrackOf(span);
     this.show(viewOf(this.view, this.data.begins[span], this.data.durations[span]));
-    const lane = this.laneOf(span);
-    if (!lane) return;
-    const top = lane.unit * UNIT;
+    this.scrollToSpan(span);
+  }
+
+  /** Opens what a span is in, and scrolls to its row. */
+  scrollToSpan(span: number): void {
+    this.#openTrackOf(span);
+    const top = (this.laneOf(span)?.unit ?? 0) * UNIT;
     const isInView = top >= this.scrollTop + UNIT && top + 2 * UNIT <= this.scrollTop + this.height;
     if (!isInView) this.scrollTo(top - this.height / 3);
   }
@@ -197,6 +200,38 @@ export class Stage implements Parts {
   goToMatch(isForward: boolean): void {
     if (!this.matches?.count) return;
     this.select(nextMatch(this.data, this.matches, this.selected, isForward), true);
+  }
+
+  /** Selects a neighbour of the selected span on its track. */
+  selectNear(where: "before" | "after" | "around" | "inside"): void {
+    if (this.selected === null) return;
+    const near = this.data.neighbour(this.selected, where);
+    if (near !== null) this.select(near, !this.isInView(near));
+  }
+
+  isInView(span: number): boolean {
+    const { from, to } = this.view;
+    const lane = this.laneOf(span);
+    const top = (lane?.unit ?? 0) * UNIT - this.scrollTop;
+    const isInTime = this.data.begins[span] < to && this.data.end(span) > from;
+    return isInTime && lane !== undefined && top >= 0 && top + UNIT <= this.height;
+  }
+
+  togglePanel(panel: Panel): void {
+    this.change({ panel: this.panel === panel ? null : panel });
+  }
+
+  clearRange(): void {
+    this.change({ range: null, panel: this.panel === "range" ? null : this.panel });
+  }
+
+  /** Undoes one thing: the panel, then what is selected, then the search. */
+  escape(): void {
+    if (this.panel === "table") this.change({ panel: null });
+    else if (this.range) this.clearRange();
+    else if (this.isMeasuring) this.change({ isMeasuring: false });
+    else if (this.selected !== null) this.select(null);
+    else if (this.matches) this.search("");
   }
 
   /** Rows of boxes that are on the screen. */
