@@ -111,7 +111,9 @@ class TraceRedactor:
         """What stands for a text by which tracks or flows are told apart."""
         if isinstance(value, dict):
             return {key: self._place(part) for key, part in value.items() if key in ("local", "global")}
-        if not isinstance(value, str) or _NUMBER.fullmatch(value):
+        if not isinstance(value, str):
+            return self._value(value)
+        if _NUMBER.fullmatch(value):
             return value
         if value not in self._places:
             self._places[value] = place = unused_name(self._ask(value), self._taken)

@@ -161,8 +161,8 @@ def recover(
     are processes of other machines, unless ``other_hosts``: whether they run cannot be found out from here. Nothing is
     made of what a run has left that redacts what it writes, unless ``without_redaction``: only the run knows how. A
     place outside of the run's folder that a file in it names is used only if it is among ``traces``; else the traces go
-    to ``traces`` in the run's folder. ``say`` is called with a sentence for each thing that is done differently from what
-    the folder says.
+    to ``traces`` in the run's folder. ``say`` is called with a sentence for each thing that is done differently from
+    what the folder says.
     Raises `TraceFileError` if ``run_folder`` holds nothing to recover.
     """
     run_folder = Path(run_folder)

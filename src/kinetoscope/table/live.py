@@ -43,7 +43,7 @@ def read_live(folder: Path) -> Trace:
 
 
 def is_to_redact(folder: Path) -> bool:
-    """Whether a live folder is that of a run that redacts what it writes, so that nothing in it is meant to be shown."""
+    """Whether a live folder is that of a run that redacts what it writes: nothing in it is meant to be shown."""
     try:
         return read_live_run(folder).redacts
     except TraceFileError:
