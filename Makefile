@@ -20,7 +20,7 @@ TWINS := $(addprefix tests/unit/,formats handlers live merge recording table tor
 C_FILES := $(wildcard src/native/*.[ch] src/native/*/*.[ch] src/native/*/*.cpp)
 PACKAGE := pyproject.toml $(wildcard setup.py src/native/*.c src/native/*/*)
 
-.PHONY: help demo test test-targets test-arm test-torch test-pure test-long test-busy test-sanitized fuzz mutate test-composer bench-composer test-hta check bench clean
+.PHONY: help demo test test-targets test-arm test-torch test-pure test-long test-busy test-sanitized fuzz mutate test-composer bench-composer test-hta web check-web check bench clean
 
 help:  ## List the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -123,6 +123,18 @@ $(TORCH_VENV)/stamp: $(PACKAGE)
 
 test-torch: $(TORCH_VENV)/stamp  ## Run the tests of kinetoscope.torch with another version of torch, TORCH=2.15.0, in an environment of its own
 	$(TORCH_VENV)/bin/python -m pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder $(TORCH_TESTS)
+
+web/node_modules/.stamp: web/package-lock.json web/.node-version
+	cd web && npm ci --ignore-scripts --no-audit --no-fund
+	touch $@
+
+web: $(VENV)/test.stamp web/node_modules/.stamp  ## Build the page of reports, which is committed, from web/ (needs Node.js: web/.node-version)
+	$(BIN)/python web/generate_types.py web/src/page_data.ts
+	cd web && npm run --silent build
+
+check-web: web  ## Check the types, the lint and the tests of web/, and that the committed page is what it builds
+	cd web && npm run --silent check && npm run --silent test
+	git diff --exit-code -- web/src/page_data.ts src/kinetoscope/pages/page.html
 
 check: $(VENV)/dev.stamp  ## Check lint, formatting, types, and which room imports which
 	$(BIN)/ruff check .

@@ -1,4 +1,5 @@
-"""Memory of real torch runs: a leak is told to the byte, with who holds it; what does not leak is not."""
+"""Memory of real torch runs: a leak is told to the byte, with who holds it; what does not leak is not. What is held at
+the peak is shared out to the parts of a step."""
 
 import pytest
 
@@ -9,7 +10,7 @@ torch = pytest.importorskip("torch")
 LEAK_BYTES = 400_000
 
 
-def record(folder, after_each_batch, *, with_stack=False):
+def record(folder, after_each_batch=lambda loss: None, *, with_stack=False):
     """Trains ten recorded batches from the run's first one on; returns the memory of the host."""
     model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 1))
     optimizer = torch.optim.Adam(model.parameters())
@@ -53,5 +54,14 @@ def test_results_that_are_kept_keep_what_their_backward_pass_needs(tmp_path):
 
 
 def test_a_run_that_keeps_nothing_does_not_grow_though_its_optimizer_began_in_it(tmp_path):
-    row = record(tmp_path / "run", lambda loss: None)
+    row = record(tmp_path / "run")
     assert (row.growth_bytes_per_step, row.holders) == (0, ())
+
+
+def test_memory_at_the_peak_is_shared_out_to_the_parts_of_a_step(tmp_path):
+    row = record(tmp_path / "run")
+    held = dict(row.by_category)
+    parameters = 4 * (64 * 64 + 64 + 64 + 1)
+    assert sum(held.values()) == row.peak_bytes
+    assert held["backward"] >= parameters, "each parameter has a gradient"
+    assert held["optimizer"] > 0, "at the peak Adam computes"

@@ -1,10 +1,11 @@
 """The model of a simulated training: forward and backward of its layers, in all the ways that ranks share the work."""
 
-from simulated_training.actions import AwaitTasks, Launch, OnThread, Release, Synchronize, Work
+from simulated_training.actions import Allocate, AwaitTasks, Launch, OnThread, Release, Synchronize, Work
 from simulated_training.engine import Kernel
 from simulated_training.groups import ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, RECEIVE, REDUCE_SCATTER, SEND, Group
 from simulated_training.writer import AFTER_NS, BEFORE_NS, COMPUTE, GLOO, LATENCY_NS, SYNC_NS, Writer
 
+_GRADIENT_BYTES = 9_000_000
 _ROWS = 64
 _BETWEEN_NS = 400
 """What autograd's own thread takes between two of its operators."""
@@ -36,6 +37,13 @@ def write_items(writer: Writer, count: int) -> None:
                 writer.add(Synchronize("cudaStreamSynchronize", SYNC_NS, stream=COMPUTE, waits=waits))
             writer.add(Work(500))
         writer.python(1_500)
+
+
+def write_zero_grad(writer: Writer) -> None:
+    """The memory of gradients is given back."""
+    if writer.settings.has_memory and not writer.settings.has_cuda_graph:
+        for layer in range(writer.settings.layers):
+            writer.add(Release(f"gradient {layer}"))
 
 
 def compute_ns(writer: Writer) -> int:
@@ -135,6 +143,8 @@ def _backward_layer(writer: Writer, layer: int, batch: str) -> None:
     _between(writer)
     with writer.span(_BACKWARD + "torch::autograd::AccumulateGrad", phase="backward"):
         with writer.span("torch::autograd::AccumulateGrad"):
+            if writer.settings.has_memory and batch in ("", " of 0"):  # later micro-batches add to it
+                writer.add(Allocate(f"gradient {layer}", _GRADIENT_BYTES))
             writer.add(Work(writer.vary(2_000)))
         _reduce_gradients(writer, layer)
 

@@ -17,7 +17,7 @@ from simulated_training.actions import (
 )
 from simulated_training.engine import Action, Kernel
 from simulated_training.groups import Group
-from simulated_training.model import compute_ns, write_items, write_model
+from simulated_training.model import compute_ns, write_items, write_model, write_zero_grad
 from simulated_training.settings import Settings
 from simulated_training.writer import (
     AFTER_NS,
@@ -179,8 +179,9 @@ def _optimizer(writer: Writer) -> None:
         for name in ("aten::_foreach_mul_", "aten::_foreach_add_"):
             writer.python()
             kernel = writer.elementwise(f"multi_tensor_apply<{name}>", 0.01 * compute_ns(writer))
-            writer.operator(name, kernel=kernel)
+            writer.operator(name, kernel=kernel, keeps=f"{name} of {writer.step}" if writer.step == 1 else "")
         writer.python()
+    write_zero_grad(writer)
 
 
 def _leak(writer: Writer) -> None:

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from simulated_training import kineto
-from simulated_training.engine import HostSpan, QueuedSpan, Window
+from simulated_training.engine import HostSpan, Memory, QueuedSpan, Window
 from simulated_training.groups import POINT_TO_POINT
 from simulated_training.intervals import Interval, clip, gaps, length_ns, less_ns, union
 
@@ -233,6 +233,7 @@ class Truth:
             "device": rank.device if self._settings.has_device else None,
             "peak_bytes": peak.total_bytes,
             "peak_step": peak.step,
+            "by_category": _held_at(peak, next(window for window in rank.windows if peak in window.memory)),
             "growth_bytes_per_step": growth_bytes,
             "holders": ("aten::clone",) if growth_bytes else (),
         }
@@ -376,6 +377,26 @@ def _peak_bytes(step: HostSpan, window: Window) -> int | None:
     before = [event.total_bytes for event in window.memory if event.at_ns <= step.begin_ns]
     inside = [event.total_bytes for event in window.memory if step.begin_ns <= event.at_ns < step.end_ns]
     return max(before[-1:] + inside, default=None)
+
+
+def _held_at(peak: Memory, window: Window) -> dict[str, int]:
+    """The memory that is held after an event, by the phase of the step in which it was allocated."""
+    held: dict[int, tuple[str, int]] = {}
+    for event in window.memory[: window.memory.index(peak) + 1]:
+        held.pop(event.address, None)
+        if event.num_bytes > 0:
+            held[event.address] = (_phase_of(event.operator), event.num_bytes)
+    sums: dict[str, int] = defaultdict(int)
+    for phase, num_bytes in held.values():
+        sums[phase] += num_bytes
+    before = peak.total_bytes - sum(sums.values())
+    return sums | ({"before_recording": before} if before else {})
+
+
+def _phase_of(span: HostSpan | None) -> str:
+    while span is not None and span.phase is None:
+        span = span.parent
+    return "other" if span is None or span.phase is None else span.phase
 
 
 def _call_row(parts: list[tuple[int, QueuedSpan]]) -> Row:

@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from kinetoscope.analysis.host_time import HostTime
+from kinetoscope.analysis.memory_categories import BEFORE, CATEGORIES, memory_pieces
 from kinetoscope.analysis.memory_growth import MemoryGrowth, MemoryHolder
 from kinetoscope.analysis.window import RankWindow, place_in
 from kinetoscope.table.events import import_polars
@@ -21,8 +22,9 @@ class MemoryRow:
     allocated before the first recording, nor that it was freed between two of them.
     ``growth_bytes_per_step`` is of what is alive at the end of each step, counted from after the first optimizer step;
     None where fewer than `FEWEST_STEPS` steps follow each other, or where addresses are missing, as in old traces.
-    ``holders`` are those who allocated what grows, the most first. ``by_category`` is empty: to which tensor memory
-    belongs, a trace does not say. `kinetoscope.torch` exports a timeline with categories.
+    ``holders`` are those who allocated what grows, the most first. ``by_category`` shares ``peak_bytes`` out to what
+    allocated it (`CATEGORIES`), without those that have none; it is empty where addresses are missing. To which tensor
+    memory belongs, a trace does not say: `kinetoscope.torch` exports a timeline of that.
     """
 
     rank: int | None
@@ -40,23 +42,39 @@ class MemoryRow:
 
 def memory_rows(window: RankWindow, host: HostTime) -> list[MemoryRow]:
     """The rows of one window's rank."""
-    growth = MemoryGrowth(window, host)
+    growth, pieces = MemoryGrowth(window, host), memory_pieces(window, host)
     events = window.allocations.drop_nulls("total")
-    return [_row(window, growth, *of_device) for of_device in events.partition_by("device", as_dict=True).items()]
+    return [_row(window, growth, pieces, of_device) for of_device in events.partition_by("device", maintain_order=True)]
 
 
-def _row(window: RankWindow, growth: MemoryGrowth, device: tuple[Any, ...], events: "pl.DataFrame") -> MemoryRow:
-    peak = events.filter(import_polars().col("total") == events["total"].max()).head(1)
-    place = place_in(window.steps, peak["ts"])[0] if len(window.steps) else None
+def _row(window: RankWindow, growth: MemoryGrowth, pieces: "pl.DataFrame", events: "pl.DataFrame") -> MemoryRow:
+    """The row of one device, of its ``events`` and the ``pieces`` of all."""
+    pl = import_polars()
+    peak_row = events["total"].arg_max() or 0
+    peak_bytes, device = int(events["total"][peak_row]), events["device"][0]
+    place = place_in(window.steps, events["ts"][peak_row : peak_row + 1])[0] if len(window.steps) else None
     holders = growth.holders(events)
     return MemoryRow(
         rank=window.rank,
-        device=device[0],
-        peak_bytes=peak["total"][0],
+        device=device,
+        peak_bytes=peak_bytes,
         peak_step=None if place is None else window.steps["step"][place],
+        by_category=_by_category(pieces.filter(pl.col("device").eq_missing(device)), peak_row, peak_bytes),
         growth_bytes_per_step=None if holders is None else sum(holder.bytes_per_step for holder in holders),
         holders=holders or (),
     )
+
+
+def _by_category(pieces: "pl.DataFrame", row: int, total_bytes: int) -> tuple[tuple[str, int], ...]:
+    """What is alive after an event of a device, by category. What is missing to its total was allocated before the
+    recording; nothing is said where there is more than the total, since some of it was freed unseen."""
+    pl = import_polars()
+    is_alive = (pl.col("row") <= row) & (pl.col("end_row") > row).fill_null(True)
+    sums = dict(pieces.filter(is_alive).group_by("category").agg(pl.col("bytes").sum()).iter_rows())
+    sums[BEFORE] = total_bytes - sum(sums.values())
+    if not len(pieces) or sums[BEFORE] < 0:
+        return ()
+    return tuple((category, sums[category]) for category in CATEGORIES if sums.get(category))
 
 
 def add_memory_rows(rows: Iterable[MemoryRow]) -> list[MemoryRow]:

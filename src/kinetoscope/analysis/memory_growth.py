@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from kinetoscope.analysis.host_time import HostTime
+from kinetoscope.analysis.memory_categories import lifetimes
 from kinetoscope.analysis.source_lines import source_lines
 from kinetoscope.analysis.window import FEWEST_STEPS, RankWindow, innermost
 from kinetoscope.table.events import import_polars
@@ -79,11 +80,8 @@ class MemoryGrowth:
         ``beyond``, with who made them."""
         pl = import_polars()
         ends = self._steps["end"]
-        events = events.drop_nulls("address").sort("address", "ts", maintain_order=True)
-        is_next = pl.col("address").shift(-1) == pl.col("address")
-        events = events.with_columns(until=pl.when(is_next).then(pl.col("ts").shift(-1)))
-        taken = events.filter(pl.col("bytes") > 0)
-        beyond = ends.search_sorted(taken["until"].fill_null(ends[-1] + 1))
+        taken = lifetimes(events).filter(pl.col("bytes") > 0).rename({"begin": "ts"})
+        beyond = ends.search_sorted(taken["end"].fill_null(ends[-1] + 1))
         taken = taken.with_columns(first=ends.search_sorted(taken["ts"]), beyond=beyond)
         taken = taken.filter(pl.col("first") < pl.col("beyond"))
         return taken.with_columns(self._operators(taken).alias("operator"), line=source_lines(self._window, taken))

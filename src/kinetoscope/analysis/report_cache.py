@@ -7,23 +7,13 @@ import hashlib
 import os
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 import kinetoscope
-from kinetoscope.analysis.by_step import StepTimes
-from kinetoscope.analysis.collectives import CollectiveRow
-from kinetoscope.analysis.findings.finding import Finding
-from kinetoscope.analysis.kernels import KernelRow
-from kinetoscope.analysis.memory import MemoryRow
-from kinetoscope.analysis.operators import OperatorRow
-from kinetoscope.analysis.ranks import RankRow
-from kinetoscope.analysis.run_report import RunReport
-from kinetoscope.analysis.steps import StepRow
-from kinetoscope.analysis.stragglers import StragglerRow
+from kinetoscope.analysis.run_report import ReportRows, RunReport
 from kinetoscope.analysis.summaries import Selection
 from kinetoscope.errors import KinetoscopeError
 from kinetoscope.table.cache import REPORT_SUFFIX, CachePlace
@@ -33,20 +23,11 @@ from kinetoscope.table.trace import Trace
 _OWN_CODE = ("analysis", "table", "formats", "clock")
 
 
-class _Rows(msgspec.Struct):
+class _Kept(msgspec.Struct):
     """A kept report, and what it was made from."""
 
     made_from: str
-    run: dict[str, Any]
-    ranks: list[RankRow]
-    steps: list[StepRow]
-    collectives: list[CollectiveRow]
-    stragglers: list[StragglerRow]
-    operators: list[OperatorRow]
-    kernels: list[KernelRow]
-    memory: list[MemoryRow]
-    findings: list[Finding]
-    by_step: list[StepTimes]
+    rows: ReportRows
 
 
 class KeptReport:
@@ -72,21 +53,20 @@ class KeptReport:
             return cls(names, selection, made_from)
         return None
 
-    def read(self) -> dict[str, Any] | None:
-        """The fields of the report, if it is there and nothing has changed since."""
+    def read(self) -> ReportRows | None:
+        """The rows of the report, if it is there and nothing has changed since."""
         try:
-            rows = msgspec.json.decode(self._place.read(), type=_Rows)
+            kept = msgspec.json.decode(self._place.read(), type=_Kept)
         except (OSError, ValueError, RecursionError, KinetoscopeError):
             return None
-        found = {name: getattr(rows, name) for name in _Rows.__struct_fields__}
-        return found if found.pop("made_from") == self._made_from else None
+        return kept.rows if kept.made_from == self._made_from else None
 
     def write(self, report: RunReport) -> None:
         """Keeps a report, unless a file has changed meanwhile. If that fails, it is worked out again next time."""
-        fields = {name: getattr(report, name) for name in _Rows.__struct_fields__ if name != "made_from"}
+        rows = ReportRows(**{field.name: getattr(report, field.name) for field in fields(ReportRows)})
         with suppress(OSError, ValueError, KinetoscopeError):  # ValueError: a name that is not Unicode
             if _made_from(self._names) == self._made_from:
-                self._place.write(msgspec.json.encode(_Rows(made_from=self._made_from, **fields)))
+                self._place.write(msgspec.json.encode(_Kept(self._made_from, rows)))
 
 
 def _as_text(selection: Selection) -> str:
@@ -107,6 +87,6 @@ def _made_from(names: Sequence[str]) -> str | None:
 def _newest_code_ns() -> int:
     """When our own code was changed last: a version may be worked on."""
     package = Path(kinetoscope.__file__).parent
-    folders = [package, *(package / name for name in _OWN_CODE)]
-    files = [file for folder in folders for file in os.scandir(folder) if file.is_file()]
+    files = [file for file in package.iterdir() if file.is_file()]
+    files += [file for name in _OWN_CODE for file in (package / name).rglob("*.py")]
     return max(file.stat().st_mtime_ns for file in files)

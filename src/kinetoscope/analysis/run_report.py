@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cached_property
 from types import UnionType
-from typing import TYPE_CHECKING, Any, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, TypedDict, get_args, get_type_hints
 
 import msgspec
 
@@ -30,14 +30,22 @@ TABLES = ("ranks", "steps", "collectives", "stragglers", "operators", "kernels",
 """The fields of a report that have rows."""
 
 
+class RunFacts(TypedDict):
+    """What is said of a run as a whole. ``ranks`` are those whose traces are here; ``notes`` are sentences."""
+
+    name: str | None
+    world_size: int | None
+    ranks: list[int]
+    hosts: list[str]
+    num_steps: int
+    notes: list[str]
+
+
 @dataclass(frozen=True, kw_only=True)
-class RunReport:
-    """All there is to say about a run. ``to_json()`` is what ``kinetoscope summary PATH --json`` prints.
+class ReportRows:
+    """The part of a report that can be kept in a file."""
 
-    ``by_step``, for `compare`, is not in it: its times are in the order of the distinct numbers of ``steps``.
-    """
-
-    run: dict[str, Any]
+    run: RunFacts
     ranks: list[RankRow]
     steps: list[StepRow]
     collectives: list[CollectiveRow]
@@ -47,6 +55,15 @@ class RunReport:
     memory: list[MemoryRow]
     findings: list[Finding]
     by_step: Sequence[StepTimes] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunReport(ReportRows):
+    """All there is to say about a run. ``to_json()`` is what ``kinetoscope summary PATH --json`` prints.
+
+    ``by_step``, for `compare`, is not in it: its times are in the order of the distinct numbers of ``steps``.
+    """
+
     build_graph: Callable[[], ReplayGraph | None] = field(default=lambda: None, repr=False, compare=False)
 
     @cached_property

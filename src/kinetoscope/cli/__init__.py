@@ -18,8 +18,10 @@ from kinetoscope.writing.atomic_file import abandon_partials
 # Each verb and what it does. Its module has add_arguments(parser) and run(arguments) -> exit code.
 _VERBS = {
     "summary": "show where the time of a run went, and what would shorten it",
+    "report": "write what was found, and all ranks on one timeline, into one HTML file that people can look at",
     "diff": "show what got slower or larger from one run to another",
     "whatif": "show how long a step would take with something changed",
+    "view": "show the runs in a folder in a browser, with their reports, and open traces in Perfetto",
     "info": "show what is in traces: ranks, clocks, times, batches, categories, sizes",
     "recover": "make traces of what a killed run did not save",
     "upload": "upload what a run could not upload, and confirm it",

@@ -292,7 +292,7 @@ def test_a_report_with_memory_can_be_written_as_json(tmp_path):
     _, report = analyse(Settings(num_steps=8, faults=(Fault(kind="leak", num_bytes=1_000_000),)), tmp_path)
     row = json.loads(report.to_json())["memory"][0]
     assert row["growth_bytes_per_step"] == 1_000_000
-    assert row["by_category"] == {}
+    assert row["by_category"] == {"before_recording": 419_000_000, "forward": 7_000_000, "backward": 45_000_000}
     assert row["holders"][0] | {"steps": None} == {
         "operator": "aten::clone",
         "line": None,

@@ -51,6 +51,20 @@ def test_an_unchanged_run_has_the_same_report_without_being_read_again(folder):
     assert again.to_dict() == first.to_dict()
 
 
+def test_unchanged_runs_are_compared_step_by_step_without_being_read_again(folder):
+    ranks = sorted(folder.glob("*.json"))
+    first = [kinetoscope.compare(folder, folder), kinetoscope.compare(folder, ranks[0])]
+    spoil(folder)
+    assert [kinetoscope.compare(folder, folder), kinetoscope.compare(folder, ranks[0])] == first
+    assert {"step", "kernel"} <= {row.kind for row in first[0].rows}
+
+
+def test_a_run_that_was_looked_at_is_compared_without_being_read_again(folder):
+    report = kinetoscope.analyze(folder)
+    spoil(folder)
+    assert kinetoscope.compare(folder, report) == kinetoscope.compare(report, report)
+
+
 def test_a_run_has_one_report_however_its_folder_is_named(folder, monkeypatch):
     first = kinetoscope.analyze(folder)
     (folder.parent / "link").symlink_to(folder)
@@ -103,6 +117,20 @@ def test_another_version_makes_a_new_report(folder, monkeypatch):
     kinetoscope.analyze(folder)
     spoil(folder)
     monkeypatch.setattr(kinetoscope, "__version__", "0.0.0")
+    with pytest.raises(kinetoscope.errors.TraceFileError):
+        kinetoscope.analyze(folder)
+
+
+@pytest.mark.parametrize("name", ["__init__.py", "analysis/steps.py", "analysis/findings/faults.py"])
+def test_changed_code_of_ours_makes_a_new_report(name, folder, monkeypatch):
+    code = folder.parent / "package" / name
+    code.parent.mkdir(parents=True)
+    code.touch()
+    monkeypatch.setattr(kinetoscope, "__file__", str(folder.parent / "package" / "__init__.py"))
+    first = kinetoscope.analyze(folder)
+    spoil(folder)
+    assert kinetoscope.analyze(folder) == first
+    os.utime(code, ns=(0, code.stat().st_mtime_ns + 1))
     with pytest.raises(kinetoscope.errors.TraceFileError):
         kinetoscope.analyze(folder)
 

@@ -63,6 +63,16 @@ def test_the_time_of_each_step_is_shared_out(analysed):
     assert differences(found, truth) == []
 
 
+def test_memory_at_its_peak_is_shared_out_to_what_allocated_it(analysed):
+    run, report = analysed
+    fields = ("rank", "device", "peak_bytes", "peak_step", "by_category")
+    found = [row.to_dict() for row in report.memory]
+    assert [[row[name] for name in fields] for row in found] == [
+        [row[name] for name in fields] for row in run.truth.memory
+    ]
+    assert [sum(row["by_category"].values()) for row in found] == [row["peak_bytes"] for row in found]
+
+
 def test_operators_are_counted_and_timed(analysed):
     run, report = analysed
     found = {(row.name, row.shapes or ""): row.to_dict() for row in report.operators}

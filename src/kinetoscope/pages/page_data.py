@@ -1,0 +1,148 @@
+"""pages: all that a page shows. The types of web/src/page_data.ts are made from these, by web/generate_types.py."""
+
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+
+class Column:
+    """Many numbers, which the page gets as bytes.
+
+    ``data`` has the lowest byte of every number, then the next byte of every number, and so on, ``num_bytes`` of them:
+    so they compress best. ``is_delta``: each number but the first is how much more it is than the one before; d is
+    written as 2d, or as -2d - 1 below zero. Without it numbers are 0 or more.
+    """
+
+    def __init__(self, data: bytes, num_bytes: int, *, is_delta: bool = False) -> None:
+        self.data = data
+        self.num_bytes = num_bytes
+        self.is_delta = is_delta
+
+    def __len__(self) -> int:
+        return len(self.data) // self.num_bytes if self.num_bytes else 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Track:
+    """One thread, stream, or rank's markers. ``row_begins`` has the first span of each row of boxes, and the end of the
+    last row: a span lies below the one that contains it. ``num_left_out`` spans were too short to be shown."""
+
+    rank: int | None
+    kind: str
+    name: str
+    process: str
+    row_begins: list[int]
+    num_left_out: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spans:
+    """All spans, by track, row and begin. ``begins`` are nanoseconds after the page's origin.
+
+    ``names`` and ``categories`` are places in the timeline's ``texts``. The others have a place plus 1, and 0 for none:
+    ``details`` in its ``details``, ``stacks`` in its ``stacks``, ``launches`` the span that launched it.
+    """
+
+    begins: Column
+    durations: Column
+    names: Column
+    categories: Column
+    details: Column
+    stacks: Column
+    launches: Column
+
+
+@dataclass(frozen=True, kw_only=True)
+class Flows:
+    """Arrows from one span to another, by their places; ``names`` are places in the timeline's ``texts``."""
+
+    sources: Column
+    targets: Column
+    names: Column
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counter:
+    """A number over time, as drawn below the tracks. Its values are ``values * scale``; ``unit`` may be empty."""
+
+    rank: int | None
+    name: str
+    unit: str
+    scale: float
+    times: Column
+    values: Column
+
+
+@dataclass(frozen=True, kw_only=True)
+class Timeline:
+    """The tracks of all ranks. ``details`` are the arguments of spans, ``stacks`` lines from the outermost to the
+    innermost, as places in ``texts``. ``notes`` are sentences on what is not shown."""
+
+    texts: list[str]
+    tracks: list[Track]
+    spans: Spans
+    flows: Flows
+    counters: list[Counter]
+    details: list[dict[str, Any]]
+    stacks: list[list[int]]
+    notes: list[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Allocation:
+    """What was alive at the peak, summed over allocations of one kind. ``line`` is the innermost line of source."""
+
+    category: str
+    name: str
+    line: str | None
+    step: int | None
+    size_bytes: int
+    num_allocations: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryOverTime:
+    """The memory of one device of one rank; ``device`` is ``CPU`` or ``cuda:0``. ``sizes`` has bytes for each category,
+    at each of ``times``, nanoseconds after the origin; ``peak`` is the place of the most memory in them."""
+
+    rank: int | None
+    device: str
+    categories: list[str]
+    times: Column
+    sizes: list[Column]
+    peak: int
+    alive_at_peak: list[Allocation]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlameGraph:
+    """Calls summed by who called whom. ``title`` says of what: nested operators, or stacks. Each frame has a name (a
+    place in ``texts``), the place of its caller plus 1, its own time, and its time with callees, in nanoseconds."""
+
+    title: str
+    rank: int | None
+    texts: list[str]
+    names: Column
+    callers: Column
+    own: Column
+    total: Column
+    num_calls: Column
+
+
+@dataclass(frozen=True, kw_only=True)
+class PageData:
+    """All that a page shows. What is None, or empty, was not asked for or is not known.
+
+    Times are nanoseconds after ``origin_ns``, unix nanoseconds as text, since a number of JavaScript has too few digits
+    for them: also those in ``report``, which else is what `RunReport.to_dict` returns. ``notes`` are sentences.
+    """
+
+    version: str
+    title: str
+    origin_ns: str = "0"
+    notes: list[str] = field(default_factory=list)
+    profiler_ns_per_step: float | None = None
+    report: Annotated[dict[str, Any], "RunReport"] | None = None
+    comparison: Annotated[dict[str, Any], "Comparison"] | None = None
+    timeline: Timeline | None = None
+    memory: list[MemoryOverTime] = field(default_factory=list)
+    flame_graphs: list[FlameGraph] = field(default_factory=list)

@@ -1,0 +1,51 @@
+"""A real Chromium without a screen and without a network, for tests that look at pages."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+IS_REQUIRED = os.environ.get("KINETOSCOPE_REQUIRE_BROWSER", "0") not in ("", "0")
+QUIET = ["--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
+ALONE = ["--no-sandbox", "--disable-gpu", "--disable-quic"]
+
+
+@pytest.fixture(scope="session")
+def browser():
+    """Chromium; one for all tests of a process."""
+    if CHROMIUM is None and not IS_REQUIRED:
+        pytest.skip("Chromium is not installed")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=[*QUIET, *ALONE])
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def page(browser) -> Iterator:
+    """A page of 1280 x 800, whose test fails if it wrote an error to the console or asked for anything but its file."""
+    context = browser.new_context(viewport={"width": 1280, "height": 800}, offline=True)
+    page = context.new_page()
+    faults: list[str] = []
+    page.on("console", lambda message: faults.append(message.text) if message.type in ("error", "warning") else None)
+    page.on("pageerror", lambda error: faults.append(str(error)))
+    page.on("request", lambda request: None if request.url.startswith("file:") else faults.append(request.url))
+    yield page
+    context.close()
+    assert not faults
+
+
+@pytest.fixture
+def open_file(page):
+    """Opens a page's file, at a place in it, and waits until it is drawn."""
+
+    def open_it(path: Path, place: str = "") -> None:
+        page.goto(path.resolve().as_uri() + place)
+        page.wait_for_selector("main, [role=alert]")
+
+    return open_it

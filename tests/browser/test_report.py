@@ -1,0 +1,32 @@
+"""The page that `kinetoscope report` writes, in a real browser."""
+
+import pytest
+
+from kinetoscope.cli import main
+from simulated_training import Fault, Settings, simulate
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory):
+    """The report of a run whose data loader is slow."""
+    folder = tmp_path_factory.mktemp("run")
+    simulate(Settings(has_stacks=True, faults=(Fault(kind="slow_loader", cost_ns=3_000_000),))).write(folder)
+    assert main(["report", "--no-cache", str(folder)]) == 0
+    return folder / "report.html"
+
+
+def test_the_first_thing_to_see_is_the_worst_finding(report, page, open_file):
+    open_file(report)
+
+    first = page.locator("main li").first
+    assert "data" in first.inner_text()
+
+
+def test_a_file_that_was_cut_says_that_it_is_damaged(report, page, open_file, tmp_path):
+    cut = tmp_path / "cut.html"
+    text = report.read_text()
+    cut.write_text(text.replace(text[text.index('id="page-data">') + 20 :][:4000], ""))
+
+    open_file(cut)
+
+    assert "damaged" in page.get_by_role("alert").inner_text()

@@ -1,0 +1,76 @@
+"""Writes web/src/page_data.ts: the types of what a page shows, from the dataclasses in Python. `make web` runs it."""
+
+import sys
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Annotated, Any, get_args, get_origin, get_type_hints, is_typeddict
+
+from kinetoscope.analysis.compare.comparison import Comparison
+from kinetoscope.analysis.run_report import TABLES, RunReport
+from kinetoscope.pages.page_data import Column, PageData
+
+_NAMED: dict[str, type] = {"RunReport": RunReport, "Comparison": Comparison}
+_LEFT_OUT = {"RunReport": {field.name for field in fields(RunReport)} - {"run", *TABLES}}
+_PLAIN = {str: "string", int: "number", float: "number", bool: "boolean", NoneType: "null", Any: "unknown"}
+
+
+def generate() -> str:
+    """The file's text."""
+    written: dict[str, str] = {}
+    _interface(PageData, written)
+    head = "// Made from the dataclasses of kinetoscope.pages.page_data by web/generate_types.py. Do not edit.\n"
+    return "\n".join((head, *written.values()))
+
+
+def _interface(kind: type, written: dict[str, str]) -> str:
+    """The name of the interface of a dataclass or TypedDict, added to ``written`` after those that it needs."""
+    if kind is Column:
+        written.setdefault("Column", _COLUMN)
+        return "Column"
+    if kind.__name__ not in written:
+        hints = get_type_hints(kind, include_extras=True)
+        names = [name for name in hints if name not in _LEFT_OUT.get(kind.__name__, ())]
+        lines = [f"  {name}: {_type(hints[name], written)};\n" for name in names]
+        written[kind.__name__] = f"export interface {kind.__name__} {{\n{''.join(lines)}}}\n"
+    return kind.__name__
+
+
+def _type(hint: Any, written: dict[str, str]) -> str:
+    origin, parts = get_origin(hint), get_args(hint)
+    if hint in _PLAIN:
+        return _PLAIN[hint]
+    if origin is Annotated:
+        return _interface(_NAMED[parts[1]], written)
+    if origin is UnionType or (origin is not None and str(origin) == "typing.Union"):
+        return " | ".join(dict.fromkeys(_type(part, written) for part in parts))
+    if origin is dict:
+        return f"Record<string, {_type(parts[1], written)}>"
+    if origin in (list, tuple) and len(parts) == 2 and parts[1] is not Ellipsis:
+        return f"[{', '.join(_type(part, written) for part in parts)}]"
+    if origin in (list, tuple):
+        return _array(parts[0], written)
+    if hint is Column or is_dataclass(hint) or is_typeddict(hint):
+        return _interface(hint, written)
+    raise TypeError(f"generate_types.py does not know how TypeScript writes {hint}")
+
+
+def _array(part: Any, written: dict[str, str]) -> str:
+    """Pairs of name and value are objects in what ``to_dict()`` returns."""
+    if get_origin(part) is tuple and get_args(part)[0] is str:
+        return f"Record<string, {_type(get_args(part)[1], written)}>"
+    element = _type(part, written)
+    return f"({element})[]" if " " in element else f"{element}[]"
+
+
+_COLUMN = """/** Where the bytes of many numbers are: see Column in page_data.py, and numbers() in payload.ts. */
+export interface Column {
+  offset: number;
+  length: number;
+  num_bytes: number;
+  is_delta: boolean;
+}
+"""
+
+if __name__ == "__main__":
+    Path(sys.argv[1]).write_text(generate(), encoding="utf-8")

@@ -1,0 +1,54 @@
+/** Numbers as people read them: always with a unit, three digits that count. */
+
+const DURATIONS: [number, string][] = [
+  [60e9, "min"],
+  [1e9, "s"],
+  [1e6, "ms"],
+  [1e3, "µs"],
+  [1, "ns"],
+];
+const SIZES: [number, string][] = [
+  [2 ** 40, "TiB"],
+  [2 ** 30, "GiB"],
+  [2 ** 20, "MiB"],
+  [2 ** 10, "KiB"],
+  [1, "B"],
+];
+const UNKNOWN = "–";
+
+export function formatDuration(ns: number | null | undefined): string {
+  return inUnits(ns, DURATIONS, "ns");
+}
+
+export function formatBytes(bytes: number | null | undefined): string {
+  return inUnits(bytes, SIZES, "B");
+}
+
+export function formatRate(bytesPerSecond: number | null | undefined): string {
+  return bytesPerSecond == null ? UNKNOWN : `${formatBytes(bytesPerSecond)}/s`;
+}
+
+export function formatCount(count: number | null | undefined): string {
+  return count == null ? UNKNOWN : count.toLocaleString("en-US", { maximumFractionDigits: 1 });
+}
+
+export function formatShare(share: number | null | undefined): string {
+  return share == null || !Number.isFinite(share) ? UNKNOWN : `${(100 * share).toFixed(share < 0.1 ? 1 : 0)} %`;
+}
+
+function inUnits(value: number | null | undefined, units: [number, string][], least: string): string {
+  if (value == null || !Number.isFinite(value)) return UNKNOWN;
+  if (value === 0) return `0 ${least}`;
+  const [size, unit] = units.find(([size]) => Math.abs(value) >= size) ?? units[units.length - 1];
+  return `${size === 1 && Number.isInteger(value) ? value : digits(value / size)} ${unit}`;
+}
+
+function digits(value: number): string {
+  const before = Math.floor(Math.log10(Math.abs(value))) + 1;
+  return value.toFixed(Math.max(0, Math.min(2, 3 - before)));
+}
+
+/** "1 call", "2 calls". */
+export function counted(count: number, noun: string, plural = `${noun}s`): string {
+  return `${formatCount(count)} ${count === 1 ? noun : plural}`;
+}

@@ -1,0 +1,40 @@
+import { useEffect, useState } from "preact/hooks";
+
+/** Where the reader is: the part of the address after "#", so that a link to it works when the file is opened anew.
+ * `from` and `to` are nanoseconds after the origin; what else a view remembers is under a name of its own. */
+export interface Link {
+  view: string;
+  [name: string]: string | undefined;
+}
+
+export function readLink(hash = location.hash): Link {
+  const { view = "overview", ...others } = Object.fromEntries(new URLSearchParams(hash.replace(/^#/, "")));
+  return { view, ...others };
+}
+
+export function linkTo(link: Link): string {
+  const parameters = new URLSearchParams();
+  for (const [name, value] of Object.entries(link)) if (value !== undefined) parameters.set(name, value);
+  return `#${parameters}`;
+}
+
+/** Goes to another place, which the Back button leaves again. */
+export function follow(link: Link): void {
+  location.hash = linkTo(link);
+}
+
+/** Remembers where in a view the reader is, without a step for the Back button. */
+export function remember(changes: Record<string, string | undefined>): void {
+  history.replaceState(null, "", linkTo({ ...readLink(), ...changes }));
+}
+
+/** The present link; the component is drawn again when it changes. */
+export function useLink(): Link {
+  const [link, setLink] = useState(() => readLink());
+  useEffect(() => {
+    const update = () => setLink(readLink());
+    addEventListener("hashchange", update);
+    return () => removeEventListener("hashchange", update);
+  }, []);
+  return link;
+}

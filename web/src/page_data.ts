@@ -1,0 +1,275 @@
+// Made from the dataclasses of kinetoscope.pages.page_data by web/generate_types.py. Do not edit.
+
+export interface RunFacts {
+  name: string | null;
+  world_size: number | null;
+  ranks: number[];
+  hosts: string[];
+  num_steps: number;
+  notes: string[];
+}
+
+export interface RankRow {
+  rank: number | null;
+  device: number | null;
+  world_size: number | null;
+  host: string | null;
+  device_name: string | null;
+  clock_bound_ns: number | null;
+  num_steps: number;
+  window_ns: number | null;
+  busy_ns: number | null;
+  compute_ns: number | null;
+  communication_ns: number | null;
+  copy_ns: number | null;
+  exposed_communication_ns: number | null;
+  exposed_copy_ns: number | null;
+  idle_ns: number | null;
+  idle_host_wait_ns: number | null;
+  idle_kernel_wait_ns: number | null;
+  idle_other_ns: number | null;
+}
+
+export interface StepRow {
+  rank: number | null;
+  step: number;
+  begin_ns: number;
+  duration_ns: number;
+  between_ns: number | null;
+  evaluation_ns: number | null;
+  data_wait_ns: number | null;
+  forward_ns: number | null;
+  backward_ns: number | null;
+  optimizer_ns: number | null;
+  sync_ns: number | null;
+  gc_ns: number | null;
+  python_ns: number | null;
+  communication_wait_ns: number | null;
+  device_busy_ns: number | null;
+  device_compute_ns: number | null;
+  device_communication_ns: number | null;
+  device_exposed_communication_ns: number | null;
+  device_idle_ns: number | null;
+  num_launches: number | null;
+  num_kernels: number | null;
+  peak_memory_bytes: number | null;
+}
+
+export interface CollectiveRow {
+  group: string | null;
+  sequence: number | null;
+  step: number | null;
+  name: string;
+  bytes: number | null;
+  num_ranks: number;
+  ranks: number[];
+  starts_ns: number[];
+  ends_ns: number[];
+  skew_ns: number | null;
+  transfer_ns: number | null;
+  waits_ns: number[] | null;
+  late_rank: number | null;
+  bandwidth_bytes_per_s: number | null;
+}
+
+export interface StragglerRow {
+  rank: number;
+  cost_ns_per_step: number;
+  steps: number[];
+  cause: string;
+  period: number | null;
+  evidence: Record<string, number>;
+}
+
+export interface OperatorRow {
+  name: string;
+  shapes: string | null;
+  num_calls: number;
+  total_ns: number;
+  self_ns: number;
+  mean_ns: number;
+  p50_ns: number;
+  p95_ns: number;
+  max_ns: number;
+  device_ns: number | null;
+}
+
+export interface KernelRow {
+  name: string;
+  kind: string;
+  num_calls: number;
+  total_ns: number;
+  self_ns: number;
+  mean_ns: number;
+  p50_ns: number;
+  p95_ns: number;
+  max_ns: number;
+  flops: number | null;
+  bytes: number | null;
+}
+
+export interface MemoryHolder {
+  operator: string | null;
+  line: string | null;
+  steps: number[];
+  bytes_per_step: number;
+}
+
+export interface MemoryRow {
+  rank: number | null;
+  device: number | null;
+  peak_bytes: number;
+  peak_step: number | null;
+  by_category: Record<string, number>;
+  growth_bytes_per_step: number | null;
+  holders: MemoryHolder[];
+}
+
+export interface Where {
+  ranks: number[];
+  steps: number[];
+  spans: string[];
+  lines: string[];
+}
+
+export interface Finding {
+  kind: string;
+  title: string;
+  where: Where;
+  evidence: Record<string, number>;
+  cost_ns_per_step: number | null;
+  saving_ns_per_step: number | null;
+  confidence: string;
+  advice: string;
+  link: string;
+}
+
+export interface RunReport {
+  run: RunFacts;
+  ranks: RankRow[];
+  steps: StepRow[];
+  collectives: CollectiveRow[];
+  stragglers: StragglerRow[];
+  operators: OperatorRow[];
+  kernels: KernelRow[];
+  memory: MemoryRow[];
+  findings: Finding[];
+}
+
+export interface ComparisonRow {
+  kind: string;
+  name: string;
+  shapes: string | null;
+  module: string | null;
+  before: number | null;
+  after: number | null;
+  unit: string;
+  change: number | null;
+  interval: [number, number] | null;
+  verdict: string;
+}
+
+export interface Comparison {
+  before: RunFacts;
+  after: RunFacts;
+  threshold: number;
+  rows: ComparisonRow[];
+  more_steps: number | null;
+  notes: string[];
+}
+
+export interface Track {
+  rank: number | null;
+  kind: string;
+  name: string;
+  process: string;
+  row_begins: number[];
+  num_left_out: number;
+}
+
+/** Where the bytes of many numbers are: see Column in page_data.py, and numbers() in payload.ts. */
+export interface Column {
+  offset: number;
+  length: number;
+  num_bytes: number;
+  is_delta: boolean;
+}
+
+export interface Spans {
+  begins: Column;
+  durations: Column;
+  names: Column;
+  categories: Column;
+  details: Column;
+  stacks: Column;
+  launches: Column;
+}
+
+export interface Flows {
+  sources: Column;
+  targets: Column;
+  names: Column;
+}
+
+export interface Counter {
+  rank: number | null;
+  name: string;
+  unit: string;
+  scale: number;
+  times: Column;
+  values: Column;
+}
+
+export interface Timeline {
+  texts: string[];
+  tracks: Track[];
+  spans: Spans;
+  flows: Flows;
+  counters: Counter[];
+  details: (Record<string, unknown>)[];
+  stacks: number[][];
+  notes: string[];
+}
+
+export interface Allocation {
+  category: string;
+  name: string;
+  line: string | null;
+  step: number | null;
+  size_bytes: number;
+  num_allocations: number;
+}
+
+export interface MemoryOverTime {
+  rank: number | null;
+  device: string;
+  categories: string[];
+  times: Column;
+  sizes: Column[];
+  peak: number;
+  alive_at_peak: Allocation[];
+}
+
+export interface FlameGraph {
+  title: string;
+  rank: number | null;
+  texts: string[];
+  names: Column;
+  callers: Column;
+  own: Column;
+  total: Column;
+  num_calls: Column;
+}
+
+export interface PageData {
+  version: string;
+  title: string;
+  origin_ns: string;
+  notes: string[];
+  profiler_ns_per_step: number | null;
+  report: RunReport | null;
+  comparison: Comparison | null;
+  timeline: Timeline | null;
+  memory: MemoryOverTime[];
+  flame_graphs: FlameGraph[];
+}

@@ -1,0 +1,20 @@
+import type { FunctionComponent } from "preact";
+import type { PageData } from "./page_data";
+import type { Payload } from "./payload";
+import { Overview } from "./views/overview";
+
+/** A view of the page. It is offered where `isThere`; views that are not there are not in the menu. */
+export interface View {
+  name: string;
+  title: string;
+  isThere: (page: PageData) => boolean;
+  component: FunctionComponent<ViewProps>;
+}
+
+export interface ViewProps {
+  payload: Payload;
+}
+
+export const VIEWS: View[] = [
+  { name: "overview", title: "Overview", isThere: (page) => page.report !== null, component: Overview },
+];

@@ -1,0 +1,17 @@
+import { expect, test } from "vitest";
+import { formatBytes, formatDuration, formatShare } from "../src/format";
+
+test("a number has three digits that count, and a unit", () => {
+  expect([0, 7, 1_234, 45_678_000, 3_600e9].map(formatDuration)).toEqual([
+    "0 ns",
+    "7 ns",
+    "1.23 µs",
+    "45.7 ms",
+    "60.0 min",
+  ]);
+  expect([512, 3 * 2 ** 30].map(formatBytes)).toEqual(["512 B", "3.00 GiB"]);
+});
+
+test("what is not known is a dash", () => {
+  expect([formatDuration(null), formatBytes(undefined), formatShare(NaN)]).toEqual(["–", "–", "–"]);
+});
