@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cached_property
 from types import UnionType
-from typing import TYPE_CHECKING, Any, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, TypedDict, get_args, get_type_hints
 
 import msgspec
 
@@ -30,11 +30,22 @@ TABLES = ("ranks", "steps", "collectives", "stragglers", "operators", "kernels",
 """The fields of a report that have rows."""
 
 
+class RunFacts(TypedDict):
+    """What is said of a run as a whole. ``ranks`` are those whose traces are here; ``notes`` are sentences."""
+
+    name: str | None
+    world_size: int | None
+    ranks: list[int]
+    hosts: list[str]
+    num_steps: int
+    notes: list[str]
+
+
 @dataclass(frozen=True, kw_only=True)
 class ReportRows:
     """The part of a report that can be kept in a file."""
 
-    run: dict[str, Any]
+    run: RunFacts
     ranks: list[RankRow]
     steps: list[StepRow]
     collectives: list[CollectiveRow]

@@ -9,12 +9,16 @@ import pytest
 
 import kinetoscope
 from simulated_training import FINDINGS, Fault, Settings, healthy_settings, planted_settings, simulate
+from simulated_training.analysed import analysed
 
 pytest.importorskip("polars")
 
 from kinetoscope.analysis.findings.faults import KINDS
 
 NUM_RUNS = int(os.environ.get("KINETOSCOPE_SIMULATED_RUNS", "1"))
+
+UNLIKE_A_RERUN = ("leak", "idle_gaps", "float32", "float64")
+"""Faults without a saving, and those of which nobody knows how much faster the mended kernel is."""
 
 
 def analyse(settings, folder, *, change=None):
@@ -42,11 +46,27 @@ def leads(report, kind):
 # -- planted faults, and none
 
 
+def planted(kind):
+    """A run with one fault, with the report on it."""
+    is_late = kind.startswith("late")
+    settings = planted_settings(0, kind, rank=1 if is_late else None)
+    return analysed(replace(settings, num_ranks=3 if is_late else 2, num_steps=9))
+
+
 @pytest.mark.parametrize("kind", FINDINGS)
-def test_a_planted_fault_leads_with_high_confidence(kind, tmp_path):
-    assert leads(analyse(replace(planted_settings(0, kind), num_steps=9), tmp_path), kind)
+def test_a_planted_fault_leads_with_high_confidence(kind):
+    _, report = planted(kind)
+    assert leads(report, kind)
 
 
+@pytest.mark.parametrize("kind", [kind for kind in FINDINGS if kind not in UNLIKE_A_RERUN])
+def test_a_saving_is_what_the_run_is_faster_without_the_fault(kind):
+    run, report = planted(kind)
+    truth, step_ns = run.saving_ns_per_step(run.without(0)), run.time_ns / run.num_steps
+    assert finding(report, FINDINGS[kind]).saving_ns_per_step == pytest.approx(truth, abs=0.02 * step_ns)
+
+
+@pytest.mark.skipif(NUM_RUNS < 2, reason="a fault of each kind is planted above; make test-long plants 50 more")
 def test_nearly_every_planted_fault_leads(tmp_path):
     kinds = [list(FINDINGS)[seed % len(FINDINGS)] for seed in range(NUM_RUNS)]
     reports = [analyse(planted_settings(100 + seed, kind), tmp_path / str(seed)) for seed, kind in enumerate(kinds)]
@@ -116,18 +136,16 @@ def test_a_wait_for_the_device_does_not_make_a_garbage_collection_cost(tmp_path)
     assert "synchronisation" not in kinds_in(report)
 
 
-def test_a_loop_that_waits_for_its_data_gains_nothing_by_waiting_less_for_the_device(tmp_path):
-    assert kinds_in(analyse(planted_settings(0, "slow_loader"), tmp_path)) == ["input_bound"]
+def test_a_loop_that_waits_for_its_data_gains_nothing_by_waiting_less_for_the_device():
+    assert kinds_in(planted("slow_loader")[1]) == ["input_bound"]
 
 
 # -- what a finding says
 
 
-def test_a_saving_is_what_the_run_is_faster_without_the_fault(tmp_path):
-    settings = planted_settings(0, "recompilation")
-    run, (first, *_) = simulate(settings), analyse(settings, tmp_path).findings
-    assert first.saving_ns_per_step == pytest.approx(run.saving_ns_per_step(run.without(0)), rel=0.02)
-    assert first.cost_ns_per_step > first.saving_ns_per_step, "the device was busy for a part of it"
+def test_a_fault_costs_more_than_mending_it_saves_where_the_device_is_busy_meanwhile():
+    _, report = planted("recompilation")
+    assert report.findings[0].cost_ns_per_step > 1.1 * report.findings[0].saving_ns_per_step
 
 
 def test_a_finding_names_the_lines_and_operators_where_stacks_were_recorded(tmp_path):

@@ -1,5 +1,6 @@
 """What a replay without something saves is what the simulated run saves when it is run without it."""
 
+import json
 import os
 from dataclasses import replace
 
@@ -92,10 +93,37 @@ def test_operators_inside_of_one_another_are_each_as_much_faster_as_was_asked(tm
     assert report.saving_ns_per_step(Change(faster=faster)) == pytest.approx(run.saving_ns_per_step(better), rel=0.02)
 
 
-def test_a_loop_that_waits_for_its_loader_gains_nothing_by_being_faster(tmp_path):
+@pytest.mark.parametrize("cause", ["sync", "python", "launch"])
+def test_a_loop_that_waits_for_its_loader_gains_nothing_by_being_faster(cause, tmp_path):
     faults = (Fault(kind="slow_loader", cost_ns=9_000_000), Fault(kind="slow_python", cost_ns=60_000))
-    run, report = analyse(Settings(num_ranks=1, num_steps=8, faults=faults), tmp_path)
-    assert report.saving_ns_per_step(Change(frozenset(["python"]))) < 0.01 * run.time_ns / run.num_steps
+    settings = Settings(num_ranks=1, num_steps=8, reads_loss="each step", faults=faults)
+    run, report = analyse(settings, tmp_path)
+    assert report.saving_ns_per_step(Change(frozenset([cause]))) < 0.01 * run.time_ns / run.num_steps
+
+
+@pytest.mark.parametrize(("num_workers", "every"), [(4, 5), (4, 9), (2, 9)])
+def test_a_batch_that_is_slow_now_and_then_comes_no_earlier_than_it_was_asked_for(num_workers, every, tmp_path):
+    slow = Fault(kind="slow_loader", cost_ns=5 * num_workers * 3_000_000, every=every)
+    settings = Settings(num_ranks=1, num_steps=12, num_workers=num_workers, reads_loss="each step")
+    run = simulate(replace(settings, faults=(slow, Fault(kind="slow_python", cost_ns=240_000))))
+    for path in run.write(tmp_path):
+        show_workers(path, num_workers)
+    report = kinetoscope.analyze(tmp_path, cache=False)
+    for cause in ("python", "sync"):
+        assert report.saving_ns_per_step(Change(frozenset([cause]))) == near(run, run.with_ideal(cause)), cause
+
+
+def show_workers(path, num_workers):
+    """Adds a span in each worker of the loader to a trace, as markers in a dataset do."""
+    trace = json.loads(path.read_text(encoding="utf-8"))
+    begin = min(event["ts"] for event in trace["traceEvents"])
+    for pid in range(9000, 9000 + num_workers):
+        name = {"name": f"DataLoader worker {pid - 9000}"}
+        trace["traceEvents"] += [
+            {"ph": "M", "name": "process_name", "pid": pid, "tid": pid, "args": name},
+            {"ph": "X", "name": "decode", "cat": "user", "pid": pid, "tid": pid, "ts": begin, "dur": 1.0},
+        ]
+    path.write_text(json.dumps(trace), encoding="utf-8")
 
 
 def test_no_saving_is_known_where_the_trace_of_a_rank_is_missing(tmp_path):
