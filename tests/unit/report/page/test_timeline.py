@@ -163,7 +163,9 @@ def test_counters_have_their_unit(tmp_path):
     ]
     counters = page_of(write_trace(tmp_path / "rank0.json", events)).timeline.counters
     assert [(one.name, one.unit) for one in counters] == [("process resident", "GiB"), ("process threads", "")]
-    assert [value * counters[0].scale for value in read_column(counters[0].values)] == pytest.approx([0.5, 0.75, 0.25], abs=1e-6)
+    assert [value * counters[0].scale for value in read_column(counters[0].values)] == pytest.approx(
+        [0.5, 0.75, 0.25], abs=1e-6
+    )
     assert read_column(counters[0].times) == [1000, 2000, 4000]
 
 
