@@ -2,6 +2,8 @@ import type { FunctionComponent } from "preact";
 import type { PageData } from "./page_data";
 import type { Payload } from "./payload";
 import { TimelineView } from "./timeline/timeline";
+import { Kernels } from "./views/kernels";
+import { Operators } from "./views/operators";
 import { Overview } from "./views/overview";
 
 /** A view of the page. It is offered where `isThere`; views that are not there are not in the menu. */
@@ -24,4 +26,6 @@ export const VIEWS: View[] = [
     isThere: (page) => page.report !== null || page.timeline !== null,
     component: TimelineView,
   },
+  { name: "operators", title: "Operators", isThere: (page) => page.report !== null, component: Operators },
+  { name: "kernels", title: "Kernels", isThere: (page) => page.report !== null, component: Kernels },
 ];
