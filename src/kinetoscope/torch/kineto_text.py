@@ -9,7 +9,7 @@ import io
 import json
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from itertools import accumulate
@@ -81,6 +81,14 @@ class PackedText:
         for number, lines in by_block.items():
             blocks[number] = pack_block(_replaced(blocks[number].unpack(), lines))
         return PackedText(blocks)
+
+    def rewritten(self, rewrite: Callable[[bytes], bytes]) -> "PackedText":
+        """The text with each piece, which are whole lines, rewritten; ``rewrite`` returns lines without a separator
+        before and after them."""
+        text = PackedText()
+        for number, piece in enumerate(self.pieces()):
+            text.add((_SEPARATOR if number else b"\n") + rewrite(piece))
+        return text
 
     def save(self, path: Path, before: bytes, after: bytes) -> None:
         """Writes ``before``, the text and ``after`` to ``path``, compressed if the name ends in ``.gz`` or ``.zst``."""
