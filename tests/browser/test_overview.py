@@ -86,6 +86,7 @@ def test_keys_go_to_views_and_a_chosen_theme_is_kept(slow_loader, page, open_fil
     page.keyboard.press("?")
     expect(page.get_by_role("dialog")).to_contain_text("Overview")
     page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_be_hidden()
     page.keyboard.press("2")
     expect(page.locator("main")).not_to_have_attribute("data-view", "overview")
     page.keyboard.press("1")

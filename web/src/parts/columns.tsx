@@ -43,7 +43,7 @@ export function Columns({ label, columns, shown, onShow, onChoose }: ColumnsProp
         viewBox={`0 0 ${columns.length} ${HEIGHT}`}
         preserveAspectRatio="none"
         role="slider"
-        tabIndex={0}
+        tabindex={0}
         aria-label={label}
         aria-valuemin={0}
         aria-valuemax={columns.length - 1}
