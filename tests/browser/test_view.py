@@ -169,6 +169,33 @@ def test_the_link_works_from_a_file_and_from_another_page_and_leaves_no_token_be
         assert "token" not in tab.url
 
 
+def test_who_never_had_the_link_is_told_so_also_after_coming_from_another_page(runs, context):
+    tab = context.new_page()
+    with served(runs) as server, pages_of({"/": "<p>another page"}) as elsewhere:
+        tab.goto(elsewhere)
+        tab.evaluate(f"location.href = '{server.link.partition('?')[0]}'")
+        tab.get_by_role("heading", name="This needs the link").wait_for(timeout=WAIT_MS)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_pages_can_be_read_with_other_eyes_and_without_a_mouse(runs, browser, scheme):
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+    context = browser.new_context(color_scheme=scheme)
+    tab = context.new_page()
+    (runs / "digits" / "report.html").write_text(REPORT_MARK)
+    with served(runs) as server:
+        for path in ("", "run/digits", "run/none"):
+            tab.goto(server.link)
+            tab.goto(server.link.partition("?")[0] + path)
+            faults = axe.run(tab).response["violations"]
+            assert not [(fault["id"], fault["help"]) for fault in faults], path
+        tab.goto(server.link)
+        tab.keyboard.press("Tab")
+        tab.keyboard.press("Enter")
+        tab.get_by_role("link", name="All runs").wait_for(timeout=WAIT_MS)
+    context.close()
+
+
 def test_two_servers_in_one_browser_do_not_disturb_each_other(runs, tab):
     with served(runs) as one, served(runs / "digits") as two:
         for server in (one, two):

@@ -1,6 +1,8 @@
 import type { FunctionComponent } from "preact";
 import type { PageData } from "./page_data";
 import type { Payload } from "./payload";
+import { Kernels } from "./views/kernels";
+import { Operators } from "./views/operators";
 import { Overview } from "./views/overview";
 
 /** A view of the page. It is offered where `isThere`; views that are not there are not in the menu. */
@@ -17,4 +19,6 @@ export interface ViewProps {
 
 export const VIEWS: View[] = [
   { name: "overview", title: "Overview", isThere: (page) => page.report !== null, component: Overview },
+  { name: "operators", title: "Operators", isThere: (page) => page.report !== null, component: Operators },
+  { name: "kernels", title: "Kernels", isThere: (page) => page.report !== null, component: Kernels },
 ];

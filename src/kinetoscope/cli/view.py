@@ -26,7 +26,7 @@ from kinetoscope.training.wording import counted, printable_lines
 _PERFETTO = "https://ui.perfetto.dev"
 _MOST_PORT = 65535
 _POLL_S = 0.1
-_ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_ENDS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 _EXAMPLES = """\
 examples:
   kinetoscope view runs

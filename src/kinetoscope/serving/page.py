@@ -84,13 +84,13 @@ class Pages:
 
     def _reports(self, run: FoundRun) -> list[str]:
         if not run.reports:
-            return ["<h2>Reports</h2>", f"<p>None yet: {_command('report', self._path(run))} makes one.</p>"]
+            return ["<h2>Reports</h2>", f"<p>None here: {_command('report', self._path(run))} makes one.</p>"]
         rows = [(_report_link(file), *_size_and_time(file)) for file in run.reports[:_MOST_ROWS]]
         return ["<h2>Reports</h2>", _table(("Report", "Size", "Last written"), rows)]
 
     def _traces(self, run: FoundRun) -> list[str]:
         if not run.traces:
-            return ["<h2>Traces</h2>", "<p>None yet. A run writes them after each recorded cycle and at its end.</p>"]
+            return ["<h2>Traces</h2>", "<p>None here. A run writes them after each recorded cycle and at its end.</p>"]
         rows = [self._trace_row(run, file) for file in run.traces[:_MOST_ROWS]]
         table = _table(("Trace", "Size", "Last written", "Open"), rows)
         rest = len(run.traces) - len(rows)

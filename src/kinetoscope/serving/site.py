@@ -41,7 +41,8 @@ class Site:
             if path == "/":
                 return Answer(page=self._pages.listing(find_runs(self._folder)))
             if path.startswith("/") and kind in self._at and path.count("/") > 1:
-                return self._at[kind](os.fsdecode(unquote_to_bytes(name)))
+                # The standard library reads the bytes of an address as Latin-1.
+                return self._at[kind](os.fsdecode(unquote_to_bytes(name.encode("latin-1", errors="replace"))))
         except FileNotFoundError:
             pass
         except OSError as error:
