@@ -49,7 +49,7 @@ function stageOf(payload: Payload): Stage {
   return stage;
 }
 
-function Loaded({ payload }: ViewProps) {
+function Loaded({ payload }: { payload: Payload }) {
   const stage = useMemo(() => stageOf(payload), [payload]);
   const search = useRef<HTMLInputElement>(null);
   useEffect(() => followKeys(stage, () => search.current?.select()), [stage]);
