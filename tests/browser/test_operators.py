@@ -1,26 +1,10 @@
 """The views of operators and kernels, in a real browser: sorted, filtered, grouped, copied, chosen."""
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 
-from kinetoscope.pages.page import render_page
-from kinetoscope.pages.page_data import PageData
+from small_pages import HOSTILE, assert_accessible, write_page
 
-TABLES = ("ranks", "steps", "collectives", "stragglers", "operators", "kernels", "memory", "findings")
 UNKNOWN = "\u2013"
-HOSTILE = [
-    "</script><img src=x onerror=alert(1)>",
-    "\u202egnirts desrever",
-    "=HYPERLINK(1)",
-    "long" * 2500,
-]
-
-
-def write_page(path, *, operators=(), kernels=()):
-    """A page of these rows only."""
-    report = {table: [] for table in TABLES} | {"run": {}, "operators": operators, "kernels": kernels}
-    path.write_text(render_page(PageData(version="1", title="rows", report=report)))
-    return path
 
 
 def calls(name, num_calls, total_ns, **others):
@@ -34,14 +18,6 @@ def operator(name, num_calls, total_ns, shapes=None, device_ns=None):
 
 def names(page):
     return page.locator("tbody td:first-child").all_inner_texts()
-
-
-def assert_accessible(page):
-    """Axe finds nothing serious, light and dark."""
-    for scheme in ("light", "dark"):
-        page.emulate_media(color_scheme=scheme)
-        found = Axe().run(page).response["violations"]
-        assert not [fault["id"] for fault in found if fault["impact"] in ("serious", "critical")]
 
 
 def test_operators_are_sorted_filtered_and_grouped_and_a_link_remembers_how(page, open_file, tmp_path):
