@@ -118,6 +118,14 @@ def test_where_torch_saves_to_a_file_that_file_is_not_left(tmp_path, monkeypatch
     assert secrets_below(tmp_path) == []
 
 
+def test_what_is_uploaded_has_no_secret(tmp_path):
+    pytest.importorskip("fsspec")
+    train(kinetoscope.profile(tmp_path / "run", schedule=always, redact=hide, upload_to=f"file://{tmp_path}/store"))
+    stored = [path.name for path in (tmp_path / "store" / "run").rglob("*.json")]
+    assert sorted(stored) == ["ep1-ba4-rank0.json", "merged_trace.json", "rank0.4.pt.trace.json"]
+    assert secrets_below(tmp_path) == []
+
+
 def test_a_run_after_one_that_redacted_writes_what_it_records(tmp_path):
     for number, redact in enumerate((hide, None, hide)):
         train(kinetoscope.profile(tmp_path / f"run{number}", torch=False, system=False, schedule=always, redact=redact))

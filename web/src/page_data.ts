@@ -220,6 +220,11 @@ export interface Counter {
   values: Column;
 }
 
+export interface Stacks {
+  lines: Column;
+  callers: Column;
+}
+
 export interface Timeline {
   texts: string[];
   tracks: Track[];
@@ -227,7 +232,7 @@ export interface Timeline {
   flows: Flows;
   counters: Counter[];
   details: (Record<string, unknown>)[];
-  stacks: number[][];
+  stacks: Stacks;
   notes: string[];
 }
 

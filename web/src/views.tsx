@@ -14,8 +14,10 @@ export interface View {
   component: FunctionComponent<ViewProps>;
 }
 
+/** `offered` has the titles of the views that this page has, by their names. */
 export interface ViewProps {
   payload: Payload;
+  offered: Map<string, string>;
 }
 
 export const VIEWS: View[] = [

@@ -148,6 +148,7 @@ def join_traces(traces: Iterable[SummedTrace], *, is_sample: bool = False) -> Ru
         findings=[],
         build_graph=lambda: graph,
         by_step=join_step_times([summary.by_step for summary in summaries], Counter(sorted(row.step for row in steps))),
+        clock_shifts=dict(by_rank),
     )
     if any(trace.is_cut for trace in traces):
         return replace(report, stragglers=[])

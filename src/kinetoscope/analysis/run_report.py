@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, get_args, get_type_hints
 import msgspec
 
 from kinetoscope.analysis.by_step import StepTimes
-from kinetoscope.analysis.collectives import CollectiveRow
+from kinetoscope.analysis.collectives import ClockShift, CollectiveRow
 from kinetoscope.analysis.findings.finding import Finding
 from kinetoscope.analysis.kernels import KernelRow
 from kinetoscope.analysis.memory import MemoryRow
@@ -55,13 +55,15 @@ class ReportRows:
     memory: list[MemoryRow]
     findings: list[Finding]
     by_step: Sequence[StepTimes] = ()
+    clock_shifts: dict[int, ClockShift] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunReport(ReportRows):
     """All there is to say about a run. ``to_json()`` is what ``kinetoscope summary PATH --json`` prints.
 
-    ``by_step``, for `compare`, is not in it: its times are in the order of the distinct numbers of ``steps``.
+    ``by_step``, for `compare`, is not in it: its times are in the order of the distinct numbers of ``steps``. Nor are
+    ``clock_shifts``, how far the clocks of ranks were moved so that collectives end together.
     """
 
     build_graph: Callable[[], ReplayGraph | None] = field(default=lambda: None, repr=False, compare=False)

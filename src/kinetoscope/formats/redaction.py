@@ -79,7 +79,7 @@ class TraceRedactor:
 
     def lines(self, lines: bytes) -> bytes:
         """Events as text, with commas between them, in the same form."""
-        events = _DECODER.decode(b"[" + lines.strip(b",\n ") + b"]")
+        events = _DECODER.decode(b"[" + lines + b"]")
         return b",\n".join([encode_line(self.event(event)) for event in events])
 
     def _field(self, event: Event, key: str, value: Any) -> Any:

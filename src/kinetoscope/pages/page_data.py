@@ -36,8 +36,11 @@ class Column:
 
 @dataclass(frozen=True, kw_only=True)
 class Track:
-    """One thread, stream, or rank's markers. ``row_begins`` has the first span of each row of boxes, and the end of the
-    last row: a span lies below the one that contains it. ``num_left_out`` spans were too short to be shown."""
+    """One track of a rank. ``kind`` is ``steps``, ``markers`` (our spans of one thread), ``thread`` or ``stream``;
+    tracks come by rank, in that order of kinds. ``process`` is the device of a stream, as in ``GPU 0``.
+
+    ``row_begins`` has the first span of each row of boxes, and the end of the last row: a span lies below the one that
+    contains it, and spans of one row do not overlap. ``num_left_out`` spans were too short to be shown."""
 
     rank: int | None
     kind: str
@@ -49,7 +52,7 @@ class Track:
 
 @dataclass(frozen=True, kw_only=True)
 class Spans:
-    """All spans, by track, row and begin. ``begins`` are nanoseconds after the page's origin.
+    """All spans, by track, row and begin. ``begins`` are nanoseconds after the page's origin; instants last 0 ns.
 
     ``names`` and ``categories`` are places in the timeline's ``texts``. The others have a place plus 1, and 0 for none:
     ``details`` in its ``details``, ``stacks`` in its ``stacks``, ``launches`` the span that launched it.
@@ -86,9 +89,17 @@ class Counter:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Stacks:
+    """Stacks of Python. Each has its innermost line, a place in the timeline's ``texts``, and the place plus 1 of the
+    stack of the caller, 0 for none."""
+
+    lines: Column
+    callers: Column
+
+
+@dataclass(frozen=True, kw_only=True)
 class Timeline:
-    """The tracks of all ranks. ``details`` are the arguments of spans, ``stacks`` lines from the outermost to the
-    innermost, as places in ``texts``. ``notes`` are sentences on what is not shown."""
+    """The tracks of all ranks. ``details`` are the arguments of spans. ``notes`` are sentences on what is not shown."""
 
     texts: list[str]
     tracks: list[Track]
@@ -96,7 +107,7 @@ class Timeline:
     flows: Flows
     counters: list[Counter]
     details: list[dict[str, Any]]
-    stacks: list[list[int]]
+    stacks: Stacks
     notes: list[str]
 
 

@@ -6,6 +6,7 @@ name may be unescaped, names may be altered (`true_names`), and spans may overla
 
 import json
 import tempfile
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
@@ -27,9 +28,11 @@ from kinetoscope.torch.python_frames import (
 )
 from kinetoscope.torch.true_names import NamesBySpan, possible_spellings
 from kinetoscope.writing.atomic_file import atomic_file
+from kinetoscope.writing.writer_thread import is_beside_training
 
 # What follows a name in Kineto's text: a new line; before torch 2.7 or so, the next field.
 _AFTER_A_NAME = (",\n", ', "pid": ')
+_PAUSE_S = 0.001  # about as long as some lines take: without it, steps of small operators took six times as long
 _FLOW_BITS = 40  # a flow id of one window has fewer bits; with the window's number it still fits a double
 
 
@@ -38,9 +41,15 @@ def copy_trace(text: KinetoText, path: Path, additions: Mapping[str, Any], ask: 
     fields, lines = text.header | dict(additions), text.lines
     if ask is not None:
         redactor = TraceRedactor(ask)
-        fields, lines = redactor.header(fields), lines.rewritten(redactor.lines)
+        fields, lines = redactor.header(fields), lines.rewritten(redactor.lines, _give_way)
     header = json.dumps(fields, indent=2).removesuffix("\n}")
     lines.save(path, header.encode() + b',\n"traceEvents": [', b"\n]\n}\n")
+
+
+def _give_way() -> None:
+    """Lets training have the GIL."""
+    if is_beside_training():
+        time.sleep(_PAUSE_S)
 
 
 @contextmanager
