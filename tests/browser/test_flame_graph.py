@@ -85,7 +85,7 @@ def test_each_graph_can_be_chosen_and_read_as_a_table(page, open_file, tmp_path)
     operators = flame_graph([("aten::linear", None, 1 * MS), ("aten::addmm", 0, 3 * MS)], "Operators", None)
     open_file(write_page(tmp_path / "page.html", {"flame_graphs": [flame_graph(STEP), operators]}), "#view=flame")
 
-    page.get_by_label("Of").select_option("Operators, all ranks")
+    page.get_by_label("Calls of").select_option("Operators, all ranks")
     page.get_by_role("button", name="Show as table").click()
 
     rows = [row.split() for row in page.locator("tbody tr").all_inner_texts()]
@@ -102,7 +102,7 @@ def test_fifty_thousand_frames_and_hostile_names_are_drawn(page, open_file, tmp_
     open_file(write_page(tmp_path / "page.html", {"flame_graphs": [flame_graph(calls)]}), "#view=flame")
 
     page.get_by_role("searchbox").fill("frame 77")
-    assert "Found 100 frames" in page.get_by_role("status").inner_text()
+    assert "Found 500 frames" in page.get_by_role("status").inner_text()
     canvas = page.get_by_role("application")
     canvas.focus()
     page.keyboard.press("ArrowDown")

@@ -29,7 +29,7 @@ def test_operators_are_sorted_filtered_and_grouped_and_a_link_remembers_how(page
     open_file(write_page(tmp_path / "page.html", operators=rows), "#view=operators")
 
     assert names(page) == ["aten::mm", "aten::add"]
-    assert "11.0 ms" in page.locator("h2").inner_text()
+    assert "11.0 ms" in page.locator("main h2").inner_text()
     grouped = page.locator("tbody tr").first.inner_text().split("\t")
     assert [cell.strip() for cell in grouped] == [
         *("aten::mm", "2 different", "5", "6.00 ms", "6.00 ms", "1.20 ms", UNKNOWN, UNKNOWN, "2.00 ms", "10.0 ms")
@@ -81,7 +81,7 @@ def test_kernels_have_kinds_and_rates_and_are_grouped_without_their_types(page, 
     open_file(write_page(tmp_path / "page.html", kernels=kernels), "#view=kernels")
 
     assert names(page) == ["void fill<float>(int)", "Memcpy HtoD", "void fill<half>(int)"]
-    assert "3.00 ms compute, 1.50 ms copy" in page.locator("h2").inner_text()
+    assert "3.00 ms compute, 1.50 ms copy" in page.locator("main h2").inner_text()
     first = page.locator("tbody tr").first.inner_text()
     assert "4.00 GFLOP" in first
     assert "2.00 TFLOP/s" in first

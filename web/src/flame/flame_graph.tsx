@@ -28,7 +28,7 @@ export function FlameGraphs({ payload }: ViewProps) {
       </Empty>
     );
   }
-  const choice = <Choice title="Of" options={titles} chosen={title} onChoose={setTitle} />;
+  const choice = <Choice title="Calls of" options={titles} chosen={title} onChoose={setTitle} />;
   return (
     <Graph key={title} frames={frames}>
       {titles.length > 1 ? choice : <span>{title}</span>}
