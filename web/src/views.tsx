@@ -2,6 +2,7 @@ import type { FunctionComponent } from "preact";
 import type { PageData } from "./page_data";
 import type { Payload } from "./payload";
 import { FlameGraphs } from "./flame/flame_graph";
+import { TimelineView } from "./timeline/timeline";
 import { Kernels } from "./views/kernels";
 import { Operators } from "./views/operators";
 import { Overview } from "./views/overview";
@@ -22,6 +23,12 @@ export interface ViewProps {
 
 export const VIEWS: View[] = [
   { name: "overview", title: "Overview", isThere: (page) => page.report !== null, component: Overview },
+  {
+    name: "timeline",
+    title: "Timeline",
+    isThere: (page) => page.report !== null || page.timeline !== null,
+    component: TimelineView,
+  },
   { name: "operators", title: "Operators", isThere: (page) => page.report !== null, component: Operators },
   { name: "kernels", title: "Kernels", isThere: (page) => page.report !== null, component: Kernels },
   { name: "flame", title: "Flame graph", isThere: (page) => page.report !== null, component: FlameGraphs },

@@ -3,8 +3,8 @@ import { kindOf, shortName, type Box, type Frames, type Kind } from "./frames";
 
 export const LEVEL_PX = 19;
 const LEAST_LABELLED_PX = 26;
-const FILL_ALPHA = 0.38;
-const UNFOUND_ALPHA = 0.12;
+const FILL_ALPHA = 0.5;
+const UNFOUND_ALPHA = 0.2;
 
 export const KIND_COLOURS: Record<Kind, ColourNumber> = {
   "your code": 2,

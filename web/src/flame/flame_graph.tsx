@@ -65,7 +65,7 @@ function Graph({ frames, children }: { frames: Frames; children: preact.Componen
         </button>
         <Legend frames={frames} />
       </div>
-      <Path frames={frames} top={top} onZoom={zoom} />
+      {top !== frames.root && <Path frames={frames} top={top} onZoom={zoom} />}
       {isTable ? (
         <NameTable frames={frames} top={top} />
       ) : (
@@ -113,7 +113,6 @@ function Path({ frames, top, onZoom }: { frames: Frames; top: number; onZoom: (f
           )}
         </span>
       ))}
-      <span class="quiet">{` ${formatDuration(frames.total[top])}`}</span>
     </nav>
   );
 }
