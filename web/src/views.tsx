@@ -1,6 +1,7 @@
 import type { FunctionComponent } from "preact";
 import type { PageData } from "./page_data";
 import type { Payload } from "./payload";
+import { TimelineView } from "./timeline/timeline";
 import { Kernels } from "./views/kernels";
 import { Operators } from "./views/operators";
 import { Overview } from "./views/overview";
@@ -22,6 +23,12 @@ export interface ViewProps {
 
 export const VIEWS: View[] = [
   { name: "overview", title: "Overview", isThere: (page) => page.report !== null, component: Overview },
+  {
+    name: "timeline",
+    title: "Timeline",
+    isThere: (page) => page.report !== null || page.timeline !== null,
+    component: TimelineView,
+  },
   { name: "ranks", title: "Ranks", isThere: (page) => page.report !== null, component: Ranks },
   { name: "operators", title: "Operators", isThere: (page) => page.report !== null, component: Operators },
   { name: "kernels", title: "Kernels", isThere: (page) => page.report !== null, component: Kernels },
