@@ -6,6 +6,7 @@ import { TimelineView } from "./timeline/timeline";
 import { Kernels } from "./views/kernels";
 import { Operators } from "./views/operators";
 import { Overview } from "./views/overview";
+import { Ranks } from "./views/ranks";
 
 /** A view of the page. It is offered where `isThere`; views that are not there are not in the menu. */
 export interface View {
@@ -29,6 +30,7 @@ export const VIEWS: View[] = [
     isThere: (page) => page.report !== null || page.timeline !== null,
     component: TimelineView,
   },
+  { name: "ranks", title: "Ranks", isThere: (page) => page.report !== null, component: Ranks },
   { name: "operators", title: "Operators", isThere: (page) => page.report !== null, component: Operators },
   { name: "kernels", title: "Kernels", isThere: (page) => page.report !== null, component: Kernels },
   { name: "flame", title: "Flame graph", isThere: (page) => page.report !== null, component: FlameGraphs },
