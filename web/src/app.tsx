@@ -13,11 +13,16 @@ export function App({ payload }: { payload: Payload }) {
   const chosen = offered.find((view) => view.name === link.view) ?? offered[0];
   const Chosen = chosen?.component;
   useKeys(offered);
+  const titles = new Map(offered.map(({ name, title }) => [name, title]));
   return (
     <>
       <Header page={page} offered={offered} chosen={chosen} />
       <main data-view={chosen?.name}>
-        {Chosen ? <Chosen payload={payload} key={chosen.name} /> : <Empty title="There is nothing in this report." />}
+        {Chosen ? (
+          <Chosen payload={payload} offered={titles} key={chosen.name} />
+        ) : (
+          <Empty title="There is nothing in this report." />
+        )}
       </main>
     </>
   );

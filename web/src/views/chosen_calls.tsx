@@ -5,7 +5,7 @@ import type { ViewProps } from "../views";
 /** What a click on a row of calls does: it searches for the name in the timeline, or shows the row where there is none. */
 export function useChosen<Row extends { name: string }>({
   payload,
-}: ViewProps): {
+}: Pick<ViewProps, "payload">): {
   chosen: Row | null;
   choose: (row: Row | null) => void;
 } {
