@@ -8,7 +8,7 @@ from kinetoscope import __version__
 from kinetoscope.analysis.run_report import RunReport
 from kinetoscope.cli.summary import add_selection, report_on
 from kinetoscope.pages.page import render_page
-from kinetoscope.report.page.build import build_page
+from kinetoscope.report.page.build import Recorded, build_page
 from kinetoscope.report.page.rank_traces import RankTraces
 from kinetoscope.table.load import names_in
 from kinetoscope.writing.atomic_file import atomic_file
@@ -36,7 +36,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Writes the page."""
     output = arguments.output or _beside(Path(arguments.inputs[0]))
     report = report_on(arguments)
-    page = render_page(build_page(report, __version__, traces=_traces(arguments, report)))
+    page = render_page(build_page(report, __version__, recorded=_recorded(arguments, report)))
     with atomic_file(output) as file:
         file.write(page.encode())
     print(f"Written: {output}")
@@ -45,12 +45,11 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _traces(arguments: argparse.Namespace, report: RunReport) -> RankTraces | None:
-    """What the report was made from; None if nobody wants to see it."""
-    if arguments.no_timeline:
-        return None
+def _recorded(arguments: argparse.Namespace, report: RunReport) -> Recorded:
+    """What the report was made from."""
     names = [name for given in arguments.inputs for name in names_in(given)]
-    return RankTraces(report, names, cache=not arguments.no_cache, last_s=arguments.last)
+    windows = RankTraces(report, names, cache=not arguments.no_cache, last_s=arguments.last)
+    return Recorded(windows=windows, step=arguments.step, has_timeline=not arguments.no_timeline)
 
 
 def _beside(path: Path) -> Path:

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from kinetoscope.pages.page_data import Counter
 from kinetoscope.report.page.columns import differences
+from kinetoscope.report.page.thinning import highest_and_lowest
 from kinetoscope.table.events import import_polars
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ def build_counters(values: "pl.DataFrame", origin_ns: int) -> list[Counter]:
 def _counter(values: "pl.DataFrame", origin_ns: int) -> Counter:
     pl = import_polars()
     rank, name, series = values.select("rank", "name", "series").row(0)
-    values = _thinned(values)
+    values = values[highest_and_lowest(values["value"], MOST_POINTS)]
     most: Any = values["value"].abs().max()
     is_whole = (values["value"] == values["value"].round()).all() and most < 2**53
     scale = 1.0 if is_whole or not most else most / _DIGITS
@@ -39,21 +40,6 @@ def _counter(values: "pl.DataFrame", origin_ns: int) -> Counter:
         times=differences(values["ts"] - origin_ns),
         values=differences((values["value"] / scale).round().cast(pl.Int64)),
     )
-
-
-def _thinned(values: "pl.DataFrame") -> "pl.DataFrame":
-    """The highest and the lowest value of each of so many stretches of time."""
-    pl = import_polars()
-    if len(values) <= MOST_POINTS:
-        return values
-    values = values.with_row_index("row")
-    stretch = pl.int_range(pl.len()) * (MOST_POINTS // 2) // pl.len()
-    kept = values.group_by(stretch.alias("stretch")).agg(
-        pl.col("row").get(pl.col("value").arg_max()).alias("high"),
-        pl.col("row").get(pl.col("value").arg_min()).alias("low"),
-    )
-    rows = pl.concat([kept["high"], kept["low"]]).unique().sort()
-    return values[rows].drop("row")
 
 
 def _unit(series: str) -> str:

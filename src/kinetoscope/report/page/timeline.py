@@ -11,7 +11,6 @@ from kinetoscope.report.page.call_paths import CallPaths
 from kinetoscope.report.page.columns import Texts, differences, numbers
 from kinetoscope.report.page.counters import build_counters
 from kinetoscope.report.page.details import Details, stacks_of
-from kinetoscope.report.page.rank_spans import read_spans
 from kinetoscope.report.page.rank_traces import RankTrace
 from kinetoscope.report.page.tracks import Tracks
 from kinetoscope.table.events import import_polars
@@ -43,9 +42,8 @@ class TimelineBuilder:
         self._num_spans = 0
         self._add_steps()
 
-    def add(self, part: RankTrace) -> None:
-        """Adds a window."""
-        spans = read_spans(part.trace)
+    def add(self, part: RankTrace, spans: "pl.DataFrame") -> None:
+        """Adds a window, and its ``spans`` (`read_spans`)."""
         begins = part.moved(spans.select("begin"), "begin")["begin"]
         first = self._append(
             begin=begins,

@@ -5,20 +5,10 @@ from itertools import pairwise
 
 import pytest
 
-import kinetoscope
-from kinetoscope.report.page.build import build_page
-from kinetoscope.report.page.rank_traces import RankTraces
-from page_columns import read_column
+from page_columns import page_of, read_column, span, write_trace
 from simulated_training import Fault, Settings, simulate
 
 pytest.importorskip("polars")
-
-
-def page_of(*paths):
-    """The page of some traces."""
-    names = [str(path) for path in paths]
-    report = kinetoscope.analyze(names, cache=False)
-    return build_page(report, "1", traces=RankTraces(report, names, cache=False))
 
 
 def spans_of(timeline):
@@ -33,17 +23,6 @@ def spans_of(timeline):
                 names = {"name": texts[values["names"]], "category": texts[values["categories"]]}
                 rows.append(values | names | {"track": track, "row": row, "place": place})
     return rows
-
-
-def write_trace(path, events, **header):
-    """A trace of one rank."""
-    path.write_text(json.dumps({"traceEvents": events, **header}))
-    return path
-
-
-def span(name, ts, dur, tid=1, category="cpu_op", **arguments):
-    """A span of a trace, in microseconds."""
-    return {"ph": "X", "name": name, "cat": category, "pid": 1, "tid": tid, "ts": ts, "dur": dur, "args": arguments}
 
 
 @pytest.fixture(scope="module")
