@@ -21,7 +21,7 @@ const WORDS: Record<string, string> = {
 };
 
 /** The evidence to show: not what is the cost again, nor in what a late rank was no later than others. */
-export function evidenceOf(finding: Finding): [string, number][] {
+export function evidenceOf(finding: Pick<Finding, "cost_ns_per_step" | "evidence">): [string, number][] {
   const cost = finding.cost_ns_per_step ?? NaN;
   return Object.entries(finding.evidence).filter(
     ([name, value]) =>

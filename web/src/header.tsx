@@ -5,6 +5,7 @@ import type { PageData, RunReport } from "./page_data";
 import { Name } from "./parts/name";
 import { meanStep } from "./step_parts";
 import { switchTheme, useTheme } from "./theme";
+import { TIMELINE_KEYS } from "./timeline/gestures";
 import type { View } from "./views";
 
 interface HeaderProps {
@@ -100,9 +101,9 @@ function Help({ offered }: { offered: View[] }) {
 function TimelineKeys() {
   return (
     <>
-      <KeyLine keys={["W", "S"]} does="timeline: zoom in and out" />
-      <KeyLine keys={["A", "D"]} does="timeline: earlier and later" />
-      <KeyLine keys={["/"]} does="timeline: search" />
+      {TIMELINE_KEYS.map(([keys, does]) => (
+        <KeyLine key={does} keys={keys} does={`timeline: ${does}`} />
+      ))}
     </>
   );
 }

@@ -1,9 +1,11 @@
 import type { FunctionComponent } from "preact";
 import type { PageData } from "./page_data";
 import type { Payload } from "./payload";
+import { TimelineView } from "./timeline/timeline";
 import { Kernels } from "./views/kernels";
 import { Operators } from "./views/operators";
 import { Overview } from "./views/overview";
+import { Ranks } from "./views/ranks";
 
 /** A view of the page. It is offered where `isThere`; views that are not there are not in the menu. */
 export interface View {
@@ -21,6 +23,13 @@ export interface ViewProps {
 
 export const VIEWS: View[] = [
   { name: "overview", title: "Overview", isThere: (page) => page.report !== null, component: Overview },
+  {
+    name: "timeline",
+    title: "Timeline",
+    isThere: (page) => page.report !== null || page.timeline !== null,
+    component: TimelineView,
+  },
+  { name: "ranks", title: "Ranks", isThere: (page) => page.report !== null, component: Ranks },
   { name: "operators", title: "Operators", isThere: (page) => page.report !== null, component: Operators },
   { name: "kernels", title: "Kernels", isThere: (page) => page.report !== null, component: Kernels },
 ];

@@ -1,4 +1,4 @@
-import { formatBytes, formatDuration, formatShare } from "../format";
+import { formatBytes, formatCount, formatDuration, formatShare } from "../format";
 import type { PageData, RunReport } from "../page_data";
 import { Name } from "../parts/name";
 
@@ -46,7 +46,7 @@ function facts(page: PageData, report: RunReport, stepNs: number | null): [strin
     ["Ranks", ranksSaid(run.ranks, run.world_size)],
     ["Hosts", run.hosts.join(", ")],
     ["Devices", [...new Set(ranks.map((row) => row.device_name ?? ""))].filter(Boolean).join(", ")],
-    ["Steps recorded", String(run.num_steps)],
+    ["Steps recorded", formatCount(run.num_steps)],
     ["Clocks agree within", clockBound(ranks)],
     ["Profiler's own cost", cost === null ? null : costSaid(cost, stepNs)],
     ["Most memory", mostMemory(report)],

@@ -15,7 +15,7 @@ export function Overview({ payload, offered }: ViewProps) {
   return (
     <>
       <Headline report={report} stepNs={stepNs} />
-      <div class="overview">
+      <div class="halves">
         <div>
           {report.findings.length > 0 ? (
             <Findings page={page} findings={report.findings} offered={offered} stepNs={stepNs} />
