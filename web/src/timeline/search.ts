@@ -58,3 +58,18 @@ export function placeOf(data: TimelineData, matches: Matches, span: number | nul
   }
   return place;
 }
+
+/** The longest match; of those that have the very name that was searched, if there are any. -1 if there is none. */
+export function longestMatch(data: TimelineData, matches: Matches): number {
+  const { durations } = data;
+  const { names } = data.columns;
+  const exact = data.texts.indexOf(matches.query);
+  let [longest, isExact] = [-1, false];
+  for (let span = 0; span < names.length; span++) {
+    const isName = names[span] === exact;
+    if (!matches.texts[names[span]] || (isExact && !isName)) continue;
+    if (longest < 0 || (isName && !isExact) || durations[span] > durations[longest]) longest = span;
+    isExact ||= isName;
+  }
+  return longest;
+}
