@@ -1,7 +1,7 @@
-"""A training of two real ranks on CPU, in which one of them is late, or both sleep between steps.
+"""A training of two real ranks on CPU, in which one of them is late, and both sleep between steps.
 
 Each rank writes when it came to the backward pass of each step, in which ranks wait for one another: the truth that the
-analysis is compared with. Arguments: the run's folder, the file in which ranks meet, and ``late`` or ``between``.
+analysis is compared with. Arguments: the run's folder, and the file in which ranks meet.
 """
 
 import json
@@ -20,7 +20,7 @@ import kinetoscope
 NUM_STEPS, EVERY, LATE_RANK, SLEEP_S = 40, 3, 1, 0.02
 
 
-def main(out: str, meeting_place: str, sleeps: str) -> None:
+def main(out: str, meeting_place: str) -> None:
     rank = int(os.environ["RANK"])
     torch.set_num_threads(1)
     init_process_group("gloo", init_method=f"file://{meeting_place}", rank=rank, world_size=2)
@@ -31,7 +31,7 @@ def main(out: str, meeting_place: str, sleeps: str) -> None:
     came_ns = []
     with kinetoscope.profile(out, schedule=schedule, system=False, profile_memory=False, quiet=True) as profiler:
         for step, batch in enumerate(loader):
-            if sleeps == "late" and rank == LATE_RANK and step % EVERY == 0:
+            if rank == LATE_RANK and step % EVERY == 0:
                 time.sleep(SLEEP_S)
             loss = model(batch).square().mean()
             came_ns.append(time.monotonic_ns())
@@ -39,8 +39,7 @@ def main(out: str, meeting_place: str, sleeps: str) -> None:
             optimizer.step()
             optimizer.zero_grad()
             profiler.step()
-            if sleeps == "between":
-                time.sleep(SLEEP_S)
+            time.sleep(SLEEP_S)
     Path(f"{meeting_place}-rank{rank}").write_text(json.dumps(came_ns))
     destroy_process_group()
 

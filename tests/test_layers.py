@@ -32,9 +32,10 @@ ALLOWED: dict[str, set[str]] = {
     "table": {"training", "clock", "formats", "live", "writing", "_native"},
     "analysis": {"table", "clock", "_native"},
     "report": {"analysis", "table", "pages", "training"},
+    "serving": {"training", "formats", "live"},
     "composer": LIVE,
     "integrations": {"assemble", "recording", "training"},
-    "cli": LIVE | {"assemble", "table", "analysis", "report", "pages", "testing"},
+    "cli": LIVE | {"assemble", "table", "analysis", "report", "pages", "serving", "testing"},
     "__main__": {"cli"},
     "__init__": LIVE | {"assemble", "table", "analysis"},
 }

@@ -4,7 +4,7 @@ import sys
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, get_args, get_origin, get_type_hints, is_typeddict
 
 from kinetoscope.analysis.compare.comparison import Comparison
 from kinetoscope.analysis.run_report import TABLES, RunReport
@@ -24,13 +24,13 @@ def generate() -> str:
 
 
 def _interface(kind: type, written: dict[str, str]) -> str:
-    """The name of a dataclass's interface, which is added to ``written`` after those that it needs."""
+    """The name of the interface of a dataclass or TypedDict, added to ``written`` after those that it needs."""
     if kind is Column:
         written.setdefault("Column", _COLUMN)
         return "Column"
     if kind.__name__ not in written:
         hints = get_type_hints(kind, include_extras=True)
-        names = [field.name for field in fields(kind) if field.name not in _LEFT_OUT.get(kind.__name__, ())]
+        names = [name for name in hints if name not in _LEFT_OUT.get(kind.__name__, ())]
         lines = [f"  {name}: {_type(hints[name], written)};\n" for name in names]
         written[kind.__name__] = f"export interface {kind.__name__} {{\n{''.join(lines)}}}\n"
     return kind.__name__
@@ -50,7 +50,7 @@ def _type(hint: Any, written: dict[str, str]) -> str:
         return f"[{', '.join(_type(part, written) for part in parts)}]"
     if origin in (list, tuple):
         return _array(parts[0], written)
-    if hint is Column or is_dataclass(hint):
+    if hint is Column or is_dataclass(hint) or is_typeddict(hint):
         return _interface(hint, written)
     raise TypeError(f"generate_types.py does not know how TypeScript writes {hint}")
 

@@ -3,6 +3,7 @@
 import importlib.util
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +39,7 @@ def profile(
     strict: bool = False,
     grace_s: float = 10.0,
     quiet: bool = False,
+    redact: Callable[[str], str] | None = None,
 ) -> Profiler:
     """A Profiler with our defaults, which writes its traces below ``out``.
 
@@ -85,6 +87,7 @@ def profile(
         strict=strict,
         grace_s=grace_s,
         quiet=quiet,
+        redact=redact,
     )
     profiler.run.first_finding = FirstFinding()
     return profiler

@@ -9,19 +9,25 @@ import io
 import json
 import os
 import random
+import re
 import resource
 import signal
 import sys
 import time
 import traceback
 from pathlib import Path
+from urllib.parse import quote
 
 import kinetoscope
 from kinetoscope import JSONTraceHandler, Profiler, ProfilerAction
 from kinetoscope.cli import main
 from kinetoscope.errors import KinetoscopeError
+from kinetoscope.serving.page import Pages
+from kinetoscope.serving.site import Site
+from kinetoscope.training.run_folder import RunFolder
 
 _BECOME_SUBREAPER = 36  # prctl(2): orphaned processes become ours, and can be waited for
+_MOST_BYTES = 1 << 20
 _MOST_S = 5  # an upload that a store refuses is tried again for minutes
 
 
@@ -41,7 +47,7 @@ def visit(run: str, out: str, seed: int, url: str) -> None:
         "recover": ["recover", run],
     }
     calls = {name: lambda command=command: main(command) for name, command in commands.items()}
-    calls |= {"load": lambda: _load(run), "start": lambda: _start(run, url)}
+    calls |= {"load": lambda: _load(run), "start": lambda: _start(run, url), "view": lambda: _view(run)}
     order = sorted(calls)
     random.Random(seed).shuffle(order)
     for name in order:
@@ -72,6 +78,24 @@ def _load(run: str) -> int:
         loaded.tracks.collect()
     except KinetoscopeError:
         return 1
+    return 0
+
+
+def _view(run: str) -> int:
+    """Opens everything that the page of the run leads to, and some more, as a browser does."""
+    folder = RunFolder(run)
+    site = Site(folder, Pages(folder.path, "https://ui.perfetto.dev"))
+    names = [os.path.relpath(path, run) for path in Path(run).rglob("*")]
+    waiting = ["/", *(f"/{kind}/{quote(os.fsencode(name))}" for kind in ("run", "trace", "report") for name in names)]
+    for address in waiting:
+        answer = site.answer(address)
+        content = answer.page.encode(errors="backslashreplace")
+        if answer.file is not None:
+            with answer.file as file:
+                content = file.read(_MOST_BYTES)  # a file may be huge
+        waiting += {link.decode() for link in re.findall(b'"(/[^"]*)"', content)} - {*waiting}
+        if b"SECRET" in content:
+            print(f"{address} shows what is outside")
     return 0
 
 

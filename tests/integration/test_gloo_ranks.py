@@ -16,9 +16,11 @@ PROGRAM = Path(__file__).parents[1] / "gloo_training.py"
 NUM_STEPS, EVERY, LATE_RANK, SLEEP_NS = 40, 3, 1, 20_000_000
 
 
-def train(folder, sleeps):
-    """Runs both ranks, and returns the report on their traces."""
-    command = [sys.executable, str(PROGRAM), str(folder), str(folder.parent / "meeting_place"), sleeps]
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """The report on both ranks, and when each came to the backward pass of each step."""
+    folder = tmp_path_factory.mktemp("gloo")
+    command = [sys.executable, str(PROGRAM), str(folder / "run"), str(folder / "meeting_place")]
     quiet = {"OMP_NUM_THREADS": "1", "KINETO_LOG_LEVEL": "99", "TORCH_CPP_LOG_LEVEL": "ERROR"}
     ranks = [{"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2"} for rank in (0, 1)]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
@@ -26,12 +28,12 @@ def train(folder, sleeps):
     for process in started:
         said, _ = process.communicate(timeout=150)
         assert process.returncode == 0, said
-    return kinetoscope.analyze(folder, cache=False)
+    came_ns = [json.loads((folder / f"meeting_place-rank{rank}").read_text()) for rank in (0, 1)]
+    return kinetoscope.analyze(folder / "run", cache=False), came_ns
 
 
-def test_a_rank_that_sleeps_in_every_third_step_is_named_with_its_period_cause_and_cost(tmp_path):
-    report = train(tmp_path / "run", "late")
-    came_ns = [json.loads((tmp_path / f"meeting_place-rank{rank}").read_text()) for rank in (0, 1)]
+def test_a_rank_that_sleeps_in_every_third_step_is_named_with_its_period_cause_and_cost(run):
+    report, came_ns = run
     worst = report.stragglers[0]
     assert (worst.rank, worst.cause) == (LATE_RANK, "host")
     late_by_ns = {row.step: came_ns[LATE_RANK][row.step] - came_ns[0][row.step] for row in report.steps}
@@ -43,8 +45,8 @@ def test_a_rank_that_sleeps_in_every_third_step_is_named_with_its_period_cause_a
     assert worst.cost_ns_per_step == pytest.approx(truth_ns, rel=0.2)
 
 
-def test_sleep_between_steps_is_time_between_steps(tmp_path):
-    report = train(tmp_path / "run", "between")
+def test_sleep_between_steps_is_time_between_steps(run):
+    report, _ = run
     for rank in (0, 1):
         rows = [row for row in report.steps if row.rank == rank and row.between_ns is not None]
         assert len(rows) >= NUM_STEPS - 1

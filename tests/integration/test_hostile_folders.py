@@ -128,4 +128,5 @@ def test_no_command_touches_anything_outside_of_a_hostile_folder(tmp_path, kille
     assert not sent, story
     if not any(change.endswith("is a second") for change in changes):  # it may be used like the first
         assert all(b"SECRET" not in body for _, body in store.requests), story
+        assert "shows what is outside" not in written, story
     assert told[-1]["peak_bytes"] < MOST_BYTES, story

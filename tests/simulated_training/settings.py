@@ -134,7 +134,7 @@ class Settings:
     ideal: tuple[Ideal, ...] = ()
     """What takes no time in recorded steps."""
     faster: tuple[tuple[str, float], ...] = ()
-    """Operators and kernels, by name, that are so many times as fast in recorded steps."""
+    """Operators and kernels, by name, that are so many times as fast in recorded steps; below 1, slower."""
 
     def __post_init__(self) -> None:
         if self.layout in ("tensor", "pipeline") and self.num_ranks % 2:

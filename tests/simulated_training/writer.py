@@ -1,5 +1,6 @@
 """What programs are written with: operators, launches and collectives of one rank, and how long they take."""
 
+import itertools
 import json
 import random
 from functools import lru_cache
@@ -129,16 +130,16 @@ class Writer:
     def operator(self, *names: str, kernel: Kernel, phase: str | None = None, args: str = "", keeps: str = "") -> None:
         """Operators, one inside the other, of which the innermost does something: on the device, else by itself.
 
-        What is inside of one that is faster is as much faster.
+        What is inside of one that is faster, or slower, is so, too; of two, the inner one counts.
         ``keeps`` is a name for the memory that it takes.
         """
-        speeds = [max(self._faster.get(name, 1.0) for name in names[: place + 1]) for place in range(len(names))]
+        speeds = list(itertools.accumulate(names, lambda speed, name: self._faster.get(name, speed), initial=1.0))[1:]
         for name, speed in zip(names, speeds, strict=True):
             before_ns = int(self.vary(BEFORE_NS) / speed)
             self.add(Open(name, "cpu_op", args, phase if name is names[0] else None), Work(before_ns))
         if keeps and self.settings.has_memory:
             self.add(Allocate(keeps, 8_000_000))
-        speed = max(speeds[-1], self._faster.get(kernel.name, 1.0))
+        speed = self._faster.get(kernel.name, speeds[-1])
         kernel = kernel._replace(duration_ns=int(kernel.duration_ns / speed))
         if self.settings.has_device:
             self.launch("cudaLaunchKernel", kernel, speed=speeds[-1])

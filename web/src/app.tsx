@@ -1,8 +1,9 @@
-import { linkTo, useLink } from "./link";
+import { useEffect } from "preact/hooks";
+import { Header } from "./header";
+import { follow, useLink } from "./link";
 import { Empty } from "./parts/empty";
-import { Name } from "./parts/name";
 import type { Payload } from "./payload";
-import { VIEWS } from "./views";
+import { VIEWS, type View } from "./views";
 
 /** The page: a menu of the views that this run has, and the chosen one. */
 export function App({ payload }: { payload: Payload }) {
@@ -11,23 +12,37 @@ export function App({ payload }: { payload: Payload }) {
   const offered = VIEWS.filter((view) => view.isThere(page));
   const chosen = offered.find((view) => view.name === link.view) ?? offered[0];
   const Chosen = chosen?.component;
+  useKeys(offered);
+  const titles = new Map(offered.map(({ name, title }) => [name, title]));
   return (
     <>
-      <header>
-        <h1>
-          <Name text={page.title} />
-        </h1>
-        <nav aria-label="Views">
-          {offered.map((view) => (
-            <a key={view.name} href={linkTo({ view: view.name })} aria-current={view === chosen ? "page" : undefined}>
-              {view.title}
-            </a>
-          ))}
-        </nav>
-      </header>
+      <Header page={page} offered={offered} chosen={chosen} />
       <main data-view={chosen?.name}>
-        {Chosen ? <Chosen payload={payload} key={chosen.name} /> : <Empty title="There is nothing in this report." />}
+        {Chosen ? (
+          <Chosen payload={payload} offered={titles} key={chosen.name} />
+        ) : (
+          <Empty title="There is nothing in this report." />
+        )}
       </main>
     </>
   );
+}
+
+/** 1 to 9 go to a view, ? tells the keys; not while the reader writes. */
+function useKeys(offered: View[]): void {
+  const names = offered.map((view) => view.name).join(" ");
+  useEffect(() => {
+    const onKey = (event: KeyboardEvent) => {
+      if (event.ctrlKey || event.metaKey || event.altKey || isWriting(event.target)) return;
+      const view = names.split(" ")[Number(event.key) - 1];
+      if (event.key === "?") document.getElementById("help")?.click();
+      else if (view) follow({ view });
+    };
+    addEventListener("keydown", onKey);
+    return () => removeEventListener("keydown", onKey);
+  }, [names]);
+}
+
+function isWriting(target: EventTarget | null): boolean {
+  return target instanceof Element && target.closest("input, select, textarea, dialog") !== null;
 }

@@ -14,6 +14,14 @@ const SIZES: [number, string][] = [
   [2 ** 10, "KiB"],
   [1, "B"],
 ];
+const OPERATIONS: [number, string][] = [
+  [1e15, "PFLOP"],
+  [1e12, "TFLOP"],
+  [1e9, "GFLOP"],
+  [1e6, "MFLOP"],
+  [1e3, "kFLOP"],
+  [1, "FLOP"],
+];
 const UNKNOWN = "–";
 
 export function formatDuration(ns: number | null | undefined): string {
@@ -26,6 +34,11 @@ export function formatBytes(bytes: number | null | undefined): string {
 
 export function formatRate(bytesPerSecond: number | null | undefined): string {
   return bytesPerSecond == null ? UNKNOWN : `${formatBytes(bytesPerSecond)}/s`;
+}
+
+/** Floating-point operations. */
+export function formatOperations(operations: number | null | undefined): string {
+  return inUnits(operations, OPERATIONS, "FLOP");
 }
 
 export function formatCount(count: number | null | undefined): string {

@@ -2,10 +2,12 @@ import { render } from "preact";
 import { App } from "./app";
 import { readPayload } from "./payload";
 import "./style.css";
+import { restoreTheme } from "./theme";
 
 async function start(): Promise<void> {
   const root = document.getElementById("app") as HTMLElement;
   const data = document.getElementById("page-data") as HTMLElement;
+  restoreTheme();
   try {
     const payload = await readPayload(data.textContent ?? "");
     data.remove();

@@ -1,5 +1,14 @@
 // Made from the dataclasses of kinetoscope.pages.page_data by web/generate_types.py. Do not edit.
 
+export interface RunFacts {
+  name: string | null;
+  world_size: number | null;
+  ranks: number[];
+  hosts: string[];
+  num_steps: number;
+  notes: string[];
+}
+
 export interface RankRow {
   rank: number | null;
   device: number | null;
@@ -136,7 +145,7 @@ export interface Finding {
 }
 
 export interface RunReport {
-  run: Record<string, unknown>;
+  run: RunFacts;
   ranks: RankRow[];
   steps: StepRow[];
   collectives: CollectiveRow[];
@@ -161,8 +170,8 @@ export interface ComparisonRow {
 }
 
 export interface Comparison {
-  before: Record<string, unknown>;
-  after: Record<string, unknown>;
+  before: RunFacts;
+  after: RunFacts;
   threshold: number;
   rows: ComparisonRow[];
   more_steps: number | null;
@@ -211,6 +220,11 @@ export interface Counter {
   values: Column;
 }
 
+export interface Stacks {
+  lines: Column;
+  callers: Column;
+}
+
 export interface Timeline {
   texts: string[];
   tracks: Track[];
@@ -218,7 +232,7 @@ export interface Timeline {
   flows: Flows;
   counters: Counter[];
   details: (Record<string, unknown>)[];
-  stacks: number[][];
+  stacks: Stacks;
   notes: string[];
 }
 

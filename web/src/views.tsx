@@ -1,7 +1,12 @@
 import type { FunctionComponent } from "preact";
 import type { PageData } from "./page_data";
 import type { Payload } from "./payload";
+import { FlameGraphs } from "./flame/flame_graph";
+import { TimelineView } from "./timeline/timeline";
+import { Kernels } from "./views/kernels";
+import { Operators } from "./views/operators";
 import { Overview } from "./views/overview";
+import { Ranks } from "./views/ranks";
 
 /** A view of the page. It is offered where `isThere`; views that are not there are not in the menu. */
 export interface View {
@@ -11,10 +16,22 @@ export interface View {
   component: FunctionComponent<ViewProps>;
 }
 
+/** `offered` has the titles of the views that this page has, by their names. */
 export interface ViewProps {
   payload: Payload;
+  offered: Map<string, string>;
 }
 
 export const VIEWS: View[] = [
   { name: "overview", title: "Overview", isThere: (page) => page.report !== null, component: Overview },
+  {
+    name: "timeline",
+    title: "Timeline",
+    isThere: (page) => page.report !== null || page.timeline !== null,
+    component: TimelineView,
+  },
+  { name: "ranks", title: "Ranks", isThere: (page) => page.report !== null, component: Ranks },
+  { name: "operators", title: "Operators", isThere: (page) => page.report !== null, component: Operators },
+  { name: "kernels", title: "Kernels", isThere: (page) => page.report !== null, component: Kernels },
+  { name: "flame", title: "Flame graph", isThere: (page) => page.report !== null, component: FlameGraphs },
 ];

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { sortedRows, toTsv, type TableColumn } from "../src/parts/table";
+import { sortedRows, toTsv, type TableColumn } from "../src/parts/table_rows";
 
 const COLUMNS: TableColumn<{ name: string; time: number | null }>[] = [
   { title: "Name", value: (row) => row.name },

@@ -21,7 +21,7 @@ from kinetoscope.analysis.packing import each_by
 from kinetoscope.analysis.ranks import RankRow, add_rank_rows
 from kinetoscope.analysis.replay.replay import ReplayGraph
 from kinetoscope.analysis.report_cache import KeptReport
-from kinetoscope.analysis.run_report import RunReport
+from kinetoscope.analysis.run_report import RunFacts, RunReport
 from kinetoscope.analysis.sample import is_large, note_on_sample, ranks_to_replay
 from kinetoscope.analysis.steps import StepRow, uneven_share
 from kinetoscope.analysis.stragglers import straggler_rows
@@ -157,6 +157,7 @@ def join_traces(traces: Iterable[SummedTrace], *, is_sample: bool = False) -> Ru
         findings=[],
         build_graph=lambda: graph,
         by_step=step_times(sums.by_step, Counter(sorted(row.step for row in steps))),
+        clock_shifts=dict(by_rank),
     )
     if any(trace.is_cut for trace in traces):
         return replace(report, stragglers=[])
@@ -200,7 +201,7 @@ def _in_time(summaries: Sequence[WindowSummary]) -> list[WindowSummary]:
 
 def _about(
     traces: Sequence[SummedTrace], ranks: Sequence[RankRow], steps: Sequence[StepRow], notes: Sequence[str]
-) -> dict[str, Any]:
+) -> RunFacts:
     sizes = [trace.world_size for trace in traces if trace.world_size is not None]
     num_steps = _num_steps(steps)
     notes = [*(note for trace in traces for note in trace.notes), *notes]

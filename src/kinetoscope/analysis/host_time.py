@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     import polars as pl
 
 _FETCH = r"^(event/dataloader$|enumerate\(DataLoader\)#)"
+_NO_WORKERS = r"^enumerate\(DataLoader\)#_SingleProcess"
+_WORKER = r"^DataLoader worker \d+$"
 _EVALUATION = r"^event/eval$"
 _FORWARD = r"^event/forward$"
 _BACKWARD = r"^(event/backward$|autograd::engine::evaluate_function: )"
@@ -29,6 +31,16 @@ class HostTime:
     def fetches(self) -> "pl.DataFrame":
         """Where the loop waits for its next batch."""
         return self.window.on_loop(self.window.named(_FETCH))
+
+    @cached_property
+    def num_workers(self) -> int | None:
+        """How many workers of a loader the trace shows; 0 where the loop made its batches itself."""
+        if len(self.window.named(_NO_WORKERS)):
+            return 0
+        pl = import_polars()
+        tracks = self.window.trace.tracks.select("process", "thread").collect()
+        names = pl.concat([tracks["process"], tracks["thread"]]).drop_nulls().unique()
+        return int(names.str.contains(_WORKER).sum()) or None
 
     @cached_property
     def evaluations(self) -> "pl.DataFrame":

@@ -84,19 +84,8 @@ class MemoryGrowth:
         beyond = ends.search_sorted(taken["end"].fill_null(ends[-1] + 1))
         taken = taken.with_columns(first=ends.search_sorted(taken["ts"]), beyond=beyond)
         taken = taken.filter(pl.col("first") < pl.col("beyond"))
-        return taken.with_columns(self._operators(taken).alias("operator"), line=source_lines(self._window, taken))
-
-    def _operators(self, allocations: "pl.DataFrame") -> "pl.Series":
-        """The innermost operator around each allocation, if possible one that does more than to allocate."""
-        pl = import_polars()
-        operators = self._window.operators
-        names = operators["name"].unique()
-        others = names.filter(~names.str.contains(_ONLY_ALLOCATES))
-        others = operators.filter(pl.col("name").is_in(others.implode()))
-        found = others["name"].gather(innermost(others, allocations))
-        if not found.has_nulls():
-            return found
-        return found.zip_with(found.is_not_null(), operators["name"].gather(innermost(operators, allocations)))
+        operators = allocating_operators(self._window, taken)
+        return taken.with_columns(operators.alias("operator"), line=source_lines(self._window, taken))
 
     def _growing(self, alive: "pl.DataFrame") -> "pl.DataFrame":
         """Of those who hold memory, those that hold more and more: ``bytes_per_step`` from their first rise to their
@@ -135,6 +124,20 @@ class MemoryGrowth:
         totals = self._steps.join_asof(events.select("ts", "total"), left_on="end", right_on="ts", strategy="backward")
         first, last = totals["total"].fill_null(0).gather([0, -1])
         return last - first
+
+
+def allocating_operators(window: RankWindow, allocations: "pl.DataFrame") -> "pl.Series":
+    """The innermost operator around each of ``allocations`` (``ts``, ``track``), if possible one that does more than to
+    allocate."""
+    pl = import_polars()
+    operators = window.operators
+    names = operators["name"].unique()
+    others = names.filter(~names.str.contains(_ONLY_ALLOCATES))
+    others = operators.filter(pl.col("name").is_in(others.implode()))
+    found = others["name"].gather(innermost(others, allocations))
+    if not found.has_nulls():
+        return found
+    return found.zip_with(found.is_not_null(), operators["name"].gather(innermost(operators, allocations)))
 
 
 def _keeps_rising() -> "pl.Expr":

@@ -4,12 +4,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cached_property
 from types import UnionType
-from typing import TYPE_CHECKING, Any, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, TypedDict, get_args, get_type_hints
 
 import msgspec
 
 from kinetoscope.analysis.by_step import StepTimes
-from kinetoscope.analysis.collectives import CollectiveRow
+from kinetoscope.analysis.collectives import ClockShift, CollectiveRow
 from kinetoscope.analysis.findings.finding import Finding
 from kinetoscope.analysis.kernels import KernelRow
 from kinetoscope.analysis.memory import MemoryRow
@@ -30,11 +30,22 @@ TABLES = ("ranks", "steps", "collectives", "stragglers", "operators", "kernels",
 """The fields of a report that have rows."""
 
 
+class RunFacts(TypedDict):
+    """What is said of a run as a whole. ``ranks`` are those whose traces are here; ``notes`` are sentences."""
+
+    name: str | None
+    world_size: int | None
+    ranks: list[int]
+    hosts: list[str]
+    num_steps: int
+    notes: list[str]
+
+
 @dataclass(frozen=True, kw_only=True)
 class ReportRows:
     """The part of a report that can be kept in a file."""
 
-    run: dict[str, Any]
+    run: RunFacts
     ranks: list[RankRow]
     steps: list[StepRow]
     collectives: list[CollectiveRow]
@@ -44,13 +55,15 @@ class ReportRows:
     memory: list[MemoryRow]
     findings: list[Finding]
     by_step: Sequence[StepTimes] = ()
+    clock_shifts: dict[int, ClockShift] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunReport(ReportRows):
     """All there is to say about a run. ``to_json()`` is what ``kinetoscope summary PATH --json`` prints.
 
-    ``by_step``, for `compare`, is not in it: its times are in the order of the distinct numbers of ``steps``.
+    ``by_step``, for `compare`, is not in it: its times are in the order of the distinct numbers of ``steps``. Nor are
+    ``clock_shifts``, how far the clocks of ranks were moved so that collectives end together.
     """
 
     build_graph: Callable[[], ReplayGraph | None] = field(default=lambda: None, repr=False, compare=False)

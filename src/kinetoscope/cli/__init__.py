@@ -21,6 +21,7 @@ _VERBS = {
     "report": "write what was found, and all ranks on one timeline, into one HTML file that people can look at",
     "diff": "show what got slower or larger from one run to another",
     "whatif": "show how long a step would take with something changed",
+    "view": "show the runs in a folder in a browser, with their reports, and open traces in Perfetto",
     "info": "show what is in traces: ranks, clocks, times, batches, categories, sizes",
     "recover": "make traces of what a killed run did not save",
     "upload": "upload what a run could not upload, and confirm it",

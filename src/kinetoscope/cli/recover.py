@@ -40,12 +40,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="also recover ranks of other machines; only if you know that they no longer run",
     )
+    parser.add_argument(
+        "--without-redaction",
+        action="store_true",
+        help="also recover what a run with redact= left; the traces then have all names as they were recorded",
+    )
     parser.add_argument("--keep", action="store_true", help="do not delete the live folders afterwards")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Recovers every killed rank, then merges; returns the exit code."""
     settings = {"keep": arguments.keep, "other_hosts": arguments.other_hosts, "traces": arguments.traces}
+    settings["without_redaction"] = arguments.without_redaction
     found = list(recover(arguments.run_folder, **settings, say=_say))
     if not found:
         print(

@@ -1,6 +1,7 @@
 """composer: the Profiler, under Composer's module path. The events of a Trainer drive a run of our engine."""
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, NoReturn
 
 from kinetoscope.clock.clock import SystemClock
@@ -38,7 +39,8 @@ class Profiler(AnyProfiler, TrainerCallback):
       ``torch_prof_profile_memory``, ``torch_prof_with_stack`` and ``torch_prof_with_flops`` is on.
     - ``strict``: raise errors of sources and handlers instead of logging them and going on.
 
-    The Trainer binds the profiler to its State, calls it at every event and closes it.
+    The Trainer binds the profiler to its State, calls it at every event and closes it. What is written is redacted if
+    `redact` is set before.
     Raises `SettingsError`, a ValueError, for an argument that cannot work.
     """
 
@@ -165,6 +167,21 @@ class Profiler(AnyProfiler, TrainerCallback):
         )
 
     # -- what a user touches ----------------------------------------------------------------------------------
+
+    @property
+    def redact(self) -> Callable[[str], str] | None:
+        """A function from a text to what may be written instead of it, as for `kinetoscope.Profiler`; None by default.
+
+        Set it before the Trainer gets the profiler; later it raises `ProfilerStateError`.
+        """
+        return self._settings.redact
+
+    @redact.setter
+    def redact(self, function: Callable[[str], str] | None) -> None:
+        if self._trainer_state is not None:
+            raise ProfilerStateError("redact is set too late: this Profiler has a Trainer already. Set it before.")
+        self._settings = replace(self._settings, redact=function)
+        self._make_run(self.run.state, self.trace_handlers)
 
     @property
     def state(self) -> Any:

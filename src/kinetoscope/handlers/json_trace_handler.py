@@ -257,7 +257,10 @@ def _contributed(cycle: Cycle) -> tuple[list[dict[str, Any]], dict[str, Any]]:
 
 
 def _header(cycle: Cycle) -> dict[str, Any]:
-    return {**cycle.metadata, "kinetoscope": _description(cycle) | {"repaired": list(cycle.damages)}}
+    return {
+        **cycle.metadata,
+        "kinetoscope": _description(cycle) | {"repaired": [*cycle.damages, *cycle.contributions.damages]},
+    }
 
 
 def _from_kineto(header: dict[str, Any]) -> dict[str, Any]:

@@ -31,6 +31,11 @@ from kinetoscope.writing.atomic_file import remove_partials
 # For a run without a handler that writes files: its records are in its live folder all the same.
 _OURS = TraceRecipe("traces", "ep{epoch}-ba{batch}-rank{rank}.json", "merged_trace.json")
 
+_REDACTS = (
+    "Its run redacts what it writes (redact=), and only the run knows how. What is left here has all names as they "
+    "were recorded. To make traces with these names, pass --without-redaction. If you need none, delete the folder."
+)
+
 
 @dataclass(slots=True)
 class RecoveredThread:
@@ -146,16 +151,18 @@ def recover(
     *,
     keep: bool = False,
     other_hosts: bool = False,
+    without_redaction: bool = False,
     traces: Collection[str | os.PathLike[str]] = (),
     say: Callable[[str], object] = lambda sentence: None,
 ) -> Iterator[RecoveredRank | UnrecoveredRank]:
     """Makes traces from what the killed processes of a run left, rank by rank: one for each window that was not saved.
 
     The live folders are deleted when the traces are written, unless ``keep``. Processes that still run are skipped. So
-    are processes of other machines, unless ``other_hosts``: whether they run cannot be found out from here. A place
-    outside of the run's folder that a file in it names is used only if it is among ``traces``; else the traces go to
-    ``traces`` in the run's folder. ``say`` is called with a sentence for each thing that is done differently from what
-    the folder says.
+    are processes of other machines, unless ``other_hosts``: whether they run cannot be found out from here. Nothing is
+    made of what a run has left that redacts what it writes, unless ``without_redaction``: only the run knows how. A
+    place outside of the run's folder that a file in it names is used only if it is among ``traces``; else the traces go
+    to ``traces`` in the run's folder. ``say`` is called with a sentence for each thing that is done differently from
+    what the folder says.
     Raises `TraceFileError` if ``run_folder`` holds nothing to recover.
     """
     run_folder = Path(run_folder)
@@ -173,6 +180,8 @@ def recover(
             run = read_live_run(folder)
             state = owner_state(folder, run.host, run.pid)
             if state is Owner.DEAD or (state is Owner.UNKNOWN and other_hosts):
+                if run.redacts and not without_redaction:
+                    raise TraceFileError(_REDACTS)
                 yield _recover_rank(run_folder, places, folder, run, keep)
         except (KinetoscopeError, OSError) as error:
             yield UnrecoveredRank(folder, error)

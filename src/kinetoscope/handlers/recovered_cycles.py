@@ -104,7 +104,7 @@ class RankRecords:
             number=window.cycle,
             run_name=run.run_name,
             ranks=Ranks(run.rank, run.local_rank, run.world_size, run.local_world_size, run.node_rank),
-            attempt=Attempt(run.run_id, run.restart, run.pid, run.start),
+            attempt=Attempt(run.run_id, run.restart, run.pid, run.start, run.host),
             pid=run.pid,
             begin_timestamp=window.begin,
             timestamp=window.end or _end(window.begin, threads, names),

@@ -2,7 +2,6 @@
 
 import logging
 import os
-import socket
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -57,7 +56,8 @@ class LiveRun(msgspec.Struct, frozen=True):
     """The process to which a live folder belongs: a rank of an attempt of a run, process ``pid`` on ``host``.
 
     ``base_ns`` is the zero of the times in the process's traces. A live folder outside its run's folder has a random
-    ``token``; the pointer in the run's folder holds the same one.
+    ``token``; the pointer in the run's folder holds the same one. ``redacts``: the run redacts what it writes, but what
+    is in the live folder is as it was recorded.
     """
 
     run_name: str
@@ -74,9 +74,12 @@ class LiveRun(msgspec.Struct, frozen=True):
     start: Start = ""
     token: str = ""
     base_ns: Moment = 0
+    redacts: bool = False
 
 
-def live_run(run_name: str, attempt: Attempt, ranks: Ranks, recipes: list[TraceRecipe]) -> LiveRun:
+def live_run(
+    run_name: str, attempt: Attempt, ranks: Ranks, recipes: list[TraceRecipe], *, redacts: bool = False
+) -> LiveRun:
     """What `recover` has to know about a run."""
     return LiveRun(
         run_name=run_name,
@@ -88,10 +91,11 @@ def live_run(run_name: str, attempt: Attempt, ranks: Ranks, recipes: list[TraceR
         run_id=attempt.run_id,
         restart=attempt.restart,
         pid=attempt.pid,
-        host=socket.gethostname(),
+        host=attempt.host,
         recipes=recipes,
         start=attempt.start,
         base_ns=process_base_ns(),
+        redacts=redacts,
     )
 
 

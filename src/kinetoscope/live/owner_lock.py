@@ -5,6 +5,7 @@ hold it. It also works across pid namespaces, where pids cannot be compared.
 """
 
 import errno
+import hashlib
 import os
 import socket
 from contextlib import suppress
@@ -69,7 +70,7 @@ def owner_state(folder: Path | None, host: str, pid: int) -> Owner:
     this machine; the state of a process on another machine is unknown then.
     """
     state = _ask_lock(folder / _NAME, host) if folder is not None else Owner.UNKNOWN
-    if state is not Owner.UNKNOWN or host != socket.gethostname():
+    if state is not Owner.UNKNOWN or not _is_here(host):
         return state
     return Owner.ALIVE if is_process_alive(pid) else Owner.DEAD
 
@@ -91,8 +92,16 @@ def _ask_lock(path: Path, host: str) -> Owner:
     finally:
         os.close(file)
     # Not every network file system shows one machine the locks of another.
-    is_here = boot_id == _boot_id() or host == socket.gethostname()
-    return Owner.DEAD if is_here else Owner.UNKNOWN
+    return Owner.DEAD if boot_id == _boot_id() or _is_here(host) else Owner.UNKNOWN
+
+
+def hidden_host() -> str:
+    """What may stand for this machine's name in files, without telling it: the same until the next boot."""
+    return f"host-{hashlib.sha256(_boot_id() + socket.gethostname().encode()).hexdigest()[:16]}"
+
+
+def _is_here(host: str) -> bool:
+    return host in (socket.gethostname(), hidden_host())
 
 
 def _lock(file: int, *, is_shared: bool = False) -> None:

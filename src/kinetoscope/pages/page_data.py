@@ -1,6 +1,8 @@
 """pages: all that a page shows. The types of web/src/page_data.ts are made from these, by web/generate_types.py."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Annotated, Any
 
 
@@ -17,14 +19,28 @@ class Column:
         self.num_bytes = num_bytes
         self.is_delta = is_delta
 
+    @classmethod
+    def of(cls, numbers: Iterable[int], *, is_delta: bool = False) -> "Column":
+        """A column of these integers, 0 or more; of any with ``is_delta``."""
+        written = list(numbers)
+        if is_delta:
+            steps = [number - before for before, number in pairwise([0, *written])]
+            written = [2 * step if step >= 0 else -2 * step - 1 for step in steps]
+        num_bytes = max(1, (max(written, default=0).bit_length() + 7) // 8)
+        planes = (bytes((number >> 8 * place) & 255 for number in written) for place in range(num_bytes))
+        return cls(b"".join(planes), num_bytes, is_delta=is_delta)
+
     def __len__(self) -> int:
         return len(self.data) // self.num_bytes if self.num_bytes else 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Track:
-    """One thread, stream, or rank's markers. ``row_begins`` has the first span of each row of boxes, and the end of the
-    last row: a span lies below the one that contains it. ``num_left_out`` spans were too short to be shown."""
+    """One track of a rank. ``kind`` is ``steps``, ``markers`` (our spans of one thread), ``thread`` or ``stream``;
+    tracks come by rank, in that order of kinds. ``process`` is the device of a stream, as in ``GPU 0``.
+
+    ``row_begins`` has the first span of each row of boxes, and the end of the last row: a span lies below the one that
+    contains it, and spans of one row do not overlap. ``num_left_out`` spans were too short to be shown."""
 
     rank: int | None
     kind: str
@@ -36,7 +52,7 @@ class Track:
 
 @dataclass(frozen=True, kw_only=True)
 class Spans:
-    """All spans, by track, row and begin. ``begins`` are nanoseconds after the page's origin.
+    """All spans, by track, row and begin. ``begins`` are nanoseconds after the page's origin; instants last 0 ns.
 
     ``names`` and ``categories`` are places in the timeline's ``texts``. The others have a place plus 1, and 0 for none:
     ``details`` in its ``details``, ``stacks`` in its ``stacks``, ``launches`` the span that launched it.
@@ -73,9 +89,17 @@ class Counter:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Stacks:
+    """Stacks of Python. Each has its innermost line, a place in the timeline's ``texts``, and the place plus 1 of the
+    stack of the caller, 0 for none."""
+
+    lines: Column
+    callers: Column
+
+
+@dataclass(frozen=True, kw_only=True)
 class Timeline:
-    """The tracks of all ranks. ``details`` are the arguments of spans, ``stacks`` lines from the outermost to the
-    innermost, as places in ``texts``. ``notes`` are sentences on what is not shown."""
+    """The tracks of all ranks. ``details`` are the arguments of spans. ``notes`` are sentences on what is not shown."""
 
     texts: list[str]
     tracks: list[Track]
@@ -83,7 +107,7 @@ class Timeline:
     flows: Flows
     counters: list[Counter]
     details: list[dict[str, Any]]
-    stacks: list[list[int]]
+    stacks: Stacks
     notes: list[str]
 
 

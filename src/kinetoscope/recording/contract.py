@@ -20,9 +20,11 @@ from kinetoscope.live.folders import TraceRecipe
 from kinetoscope.live.own_folder import LIVE_BYTES_MAX
 from kinetoscope.recording.cycle import Contributions, Cycle
 from kinetoscope.recording.recorder import NameTable
+from kinetoscope.recording.redaction import redact_name
 from kinetoscope.recording.schedule import Schedule, check_schedule
 from kinetoscope.training.event import Callback, overrides
 from kinetoscope.training.ranks import Attempt, Ranks
+from kinetoscope.training.redaction import Redactor
 from kinetoscope.training.remote_url import check_url
 from kinetoscope.training.state import RunState
 from kinetoscope.training.timestamp import Moment
@@ -93,6 +95,8 @@ class RunInside(Protocol):
     upload_to: str | None
     remote_store: Any
     uploads: dict[Path, Any]
+    redactor: Redactor | None
+    """What may be written instead of a text, which each file must ask for; None if everything may be written."""
 
     @property
     def is_paused(self) -> bool:
@@ -223,17 +227,24 @@ class Listeners:
     """Calls the per-event methods of the handlers that override them, one event at a time.
 
     It is the recorder's `SpanListener`. ``anchor`` turns nanoseconds into unix time; ``guard(handler, method,
-    arguments)`` makes the calls.
+    arguments)`` makes the calls. If there is a ``redactor``, handlers get what it says instead of names.
     """
 
     def __init__(
-        self, handlers: Iterable[object], names: NameTable, state: RunState, anchor: Anchor, guard: Guard
+        self,
+        handlers: Iterable[object],
+        names: NameTable,
+        state: RunState,
+        anchor: Anchor,
+        guard: Guard,
+        redactor: Redactor | None = None,
     ) -> None:
         handlers = list(handlers)
         self._on_duration = _methods(handlers, "process_duration_event")
         self._on_instant = _methods(handlers, "process_instant_event")
         self._on_counter = _methods(handlers, "process_counter_event")
         self._names = names
+        self._redactor = redactor
         self._clock = ClockLine(anchor, anchor)
         self._guard = guard
         # Reentrant: a signal handler, or a marker in a trace handler, may record during a call.
@@ -264,7 +275,8 @@ class Listeners:
 
     def on_counter(self, name: int, now_ns: int, values: Mapping[str, int | float]) -> None:
         with self._lock:
-            self._tell(self._on_counter, name, now_ns, values=dict(values))
+            ask = self._redactor or str
+            self._tell(self._on_counter, name, now_ns, values={ask(series): value for series, value in values.items()})
 
     def cut(self, now_ns: int) -> None:
         """Reports the end of every span whose begin was reported, because the window closes or the run ends."""
@@ -276,6 +288,8 @@ class Listeners:
     def _tell(self, methods: list[tuple[object, Callable[..., object]]], name: int, at_ns: int, **what: object) -> None:
         """Passes arguments by name, as Composer does, so that handlers may have them in any order."""
         span = self._names.names[name]
+        if self._redactor is not None:
+            span = redact_name(span, self._redactor)
         what |= {"name": span.name, "categories": span.categories, "timestamp": self._state.timestamp}
         what["wall_clock_time_ns"] = self._clock.unix_ns(at_ns)
         for handler, method in methods:
@@ -348,6 +362,7 @@ class RunSettings:
     live_folder: str | os.PathLike[str] | bool | None = None
     live_bytes_max: int = LIVE_BYTES_MAX
     is_quiet: bool = False
+    redact: Callable[[str], str] | None = None
 
     def __post_init__(self) -> None:
         check_schedule(self.schedule)
@@ -359,5 +374,9 @@ class RunSettings:
         check_number(self.grace_s, "grace_s", "seconds")
         check_number(self.close_timeout_s, "close_timeout_s", "seconds")
         check_number(self.live_bytes_max, "live_bytes_max", "bytes")
+        if self.redact is not None and not callable(self.redact):
+            raise SettingsError(
+                f"redact must be a function from a text to what may be written instead of it, not {self.redact!r}."
+            )
         if self.live_folder and isinstance(self.live_folder, str | os.PathLike):
             object.__setattr__(self, "live_folder", working_folder() / self.live_folder)

@@ -15,7 +15,9 @@ from kinetoscope.live.record import RECORD_BYTES
 from kinetoscope.recording.contract import Guard, TraceHandler, name_of, recipe_of
 from kinetoscope.recording.cycle import Contributions, Cycle
 from kinetoscope.recording.marker import Marker
+from kinetoscope.recording.redaction import redact_cycle
 from kinetoscope.training.event import overrides
+from kinetoscope.training.redaction import Redactor
 from kinetoscope.training.wording import counted
 from kinetoscope.writing.writer_thread import WriterThread
 
@@ -31,6 +33,7 @@ class Save:
     missed: list[Any] = field(default_factory=list)
     num_took: int = 0
     num_records: int = 0
+    is_redacted: bool = False
 
     @property
     def is_to_try(self) -> bool:
@@ -102,13 +105,22 @@ class Delivery:
     """Hands what was recorded to the handlers that ``get_handlers`` returns, through one `WriterThread`.
 
     Each save is a span of the marker ``cost``, in the trace of the next window if that is open by then. ``unsaved`` has
-    the cycles that could not be saved, at most ``limit_bytes`` of them.
+    the cycles that could not be saved, at most ``limit_bytes`` of them. If there is a ``redactor``, handlers get only
+    what it says instead of names and texts.
     """
 
-    def __init__(self, guard: Guard, get_handlers: Callable[[], list[Any]], cost: Marker, limit_bytes: int) -> None:
+    def __init__(
+        self,
+        guard: Guard,
+        get_handlers: Callable[[], list[Any]],
+        cost: Marker,
+        limit_bytes: int,
+        redactor: Redactor | None = None,
+    ) -> None:
         self._guard = guard
         self._get_handlers = get_handlers
         self._cost = cost
+        self._redactor = redactor
         self._held: list[tuple[Make, Contributions]] = []
         self._said: set[object] = set()
         self.unsaved = UnsavedCycles(limit_bytes)
@@ -148,6 +160,8 @@ class Delivery:
             if not self._try(other):
                 break
         self._try(save)
+        if self._redactor is not None:
+            self._redactor.forget()
 
     def _try_all(self) -> None:
         for save in self.unsaved.to_try():
@@ -181,6 +195,7 @@ class Delivery:
         if contributions.to_retry and not is_last:
             return
         self._forget(contributions)
+        self._redact(save)
         save.num_records = sum(thread.num_records for thread in save.cycle.threads)
         if save.cycle.is_empty:
             save.waiting.clear()
@@ -188,6 +203,11 @@ class Delivery:
             with self._cost:
                 for handler in list(save.waiting):
                     self._give_to(handler, save)
+
+    def _redact(self, save: Save) -> None:
+        if self._redactor is not None and not save.is_redacted:
+            redact_cycle(save.cycle, self._redactor)
+            save.is_redacted = True
 
     def _give_to(self, handler: TraceHandler, save: Save) -> None:
         is_taken = self._tell(handler, f"save cycle {save.cycle.number}", handler.process_cycle, save.cycle)

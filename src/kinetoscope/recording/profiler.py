@@ -117,6 +117,9 @@ class Profiler(AnyProfiler):
       anything is dropped.
     - ``quiet``: do not say at the end of the run what was recorded and where. Otherwise rank 0 prints that line on
       stderr if that is a terminal, and else logs it. A run that recorded nothing always says why.
+    - ``redact``: a function from a text to what may be written instead of it. It is asked for each name and each text
+      in what handlers get and in the files of sources: names of spans, counters, threads and operators, texts in their
+      args, metadata, the names of the run and its machine. See docs/privacy.md.
     - ``clock``: the clock, for tests.
 
     Raises `SettingsError` for an argument that cannot work.
@@ -138,6 +141,7 @@ class Profiler(AnyProfiler):
         live_folder: str | os.PathLike[str] | bool | None = None,
         live_bytes_max: int = LIVE_BYTES_MAX,
         quiet: bool = False,
+        redact: Callable[[str], str] | None = None,
         clock: Clock | None = None,
     ) -> None: ...
     @overload
@@ -158,6 +162,7 @@ class Profiler(AnyProfiler):
         live_folder: str | os.PathLike[str] | bool | None = None,
         live_bytes_max: int = LIVE_BYTES_MAX,
         quiet: bool = False,
+        redact: Callable[[str], str] | None = None,
         clock: Clock | None = None,
     ) -> None:
         positional = list(arguments)
@@ -176,6 +181,7 @@ class Profiler(AnyProfiler):
             live_folder=live_folder,
             live_bytes_max=live_bytes_max,
             is_quiet=quiet,
+            redact=redact,
         )
         state = _checked_state(state, run_name)
         state.profiler = self

@@ -30,10 +30,12 @@ from kinetoscope.recording.marker import (
 from kinetoscope.recording.process import this_process
 from kinetoscope.recording.recorder import ACTION_BITS
 from kinetoscope.recording.recorder_choice import warn_if_pure
+from kinetoscope.recording.redaction import add_redacted, redact_attempt
 from kinetoscope.recording.schedule import ProfilerAction
 from kinetoscope.training.event import Event, wanted_events
 from kinetoscope.training.once_log import OnceLog
 from kinetoscope.training.ranks import current_attempt, current_ranks
+from kinetoscope.training.redaction import Redactor
 from kinetoscope.training.state import RunState
 from kinetoscope.training.timestamp import Moment, plain_count
 
@@ -83,8 +85,11 @@ class Run:
         handlers: list[Any],
     ) -> None:
         self.profiler, self.settings, self.markers, self.state = profiler, settings, markers, state
+        self._guard = Guard(settings.strict)
+        self.redactor = None if settings.redact is None else Redactor(settings.redact, self._guard.keep)
         self.ranks = current_ranks()
-        self.attempt = current_attempt(self.ranks)
+        attempt = current_attempt(self.ranks)
+        self.attempt = attempt if self.redactor is None else redact_attempt(attempt, self.redactor)
         self.resumption_batch = self.resumption_epoch = 0
         self.first_batch = plain_count(state.timestamp.batch)
         """The batch at which this process began: above 0 if the run was resumed."""
@@ -111,11 +116,11 @@ class Run:
     def _make_parts(self) -> None:
         recorder, clock = self.markers.recorder, self.markers.clock
         self._recorder, self._clock = recorder, clock
-        self._guard = Guard(self.settings.strict)
         self._window = Window(recorder, clock, self.ranks, self.attempt)
         self.lasting = LastingSpans(recorder, clock)
         save_cost = self.marker("kinetoscope/save", "kinetoscope")
-        self._delivery = Delivery(self._guard, lambda: self.handlers, save_cost, self.settings.live_bytes_max)
+        limit_bytes = self.settings.live_bytes_max
+        self._delivery = Delivery(self._guard, lambda: self.handlers, save_cost, limit_bytes, self.redactor)
         self._clocks = ClockComparison(clock, self.ranks, self.attempt)
         submit, make_room = self._delivery.writer.submit, self._delivery.make_room
         self._live = LiveFolder(recorder, submit, make_room, this_process.tell_children)
@@ -126,7 +131,8 @@ class Run:
         """Finds out once which callback wants which event, so that unwanted events cost nothing."""
         self.handlers = handlers
         self._wanted = wanted_events([*self.sources, *handlers])
-        listeners = Listeners(handlers, self._recorder.names, self.state, take_anchor(self._clock), self._guard)
+        names, anchor = self._recorder.names, take_anchor(self._clock)
+        listeners = Listeners(handlers, names, self.state, anchor, self._guard, self.redactor)
         self._recorder.listener = listeners if listeners else None
 
     # -- its state --------------------------------------------------------------------------------------------
@@ -220,7 +226,8 @@ class Run:
         self._live.prepare_ahead()
         if folder:
             recipes = [recipe for handler in self.handlers if (recipe := recipe_of(handler))]
-            run = live_run(self.state.run_name, self.attempt, self.ranks, recipes)
+            redacts = self.redactor is not None
+            run = live_run(self.state.run_name, self.attempt, self.ranks, recipes, redacts=redacts)
             self._live.open(Path(str(folder)), run, self.attempt, self.settings.live_bytes_max)
 
     # -- events -----------------------------------------------------------------------------------------------
@@ -331,7 +338,13 @@ class Run:
         except OSError as error:
             self._guard.report(f"Taking over the trace file {path}", error)
         else:
-            self.contribute(lambda contributions: contributions.add_temporary(kept()))
+            self.contribute(lambda contributions: self._add(kept(), contributions))
+
+    def _add(self, file: Path, contributions: Contributions) -> None:
+        if self.redactor is None:
+            contributions.add_temporary(file)
+        else:
+            add_redacted(file, contributions, self.redactor)
 
     def contribute(self, make: Callable[[Contributions], object]) -> None:
         """Calls ``make`` on the writer thread, where it adds files to the cycle that is being recorded now."""

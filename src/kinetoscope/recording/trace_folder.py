@@ -2,7 +2,6 @@
 
 import logging
 import os
-import socket
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -274,7 +273,7 @@ def _started(ranks: Ranks, attempt: Attempt) -> RankStarted:
         world_size=ranks.world_size,
         local_world_size=ranks.local_world_size,
         pid=attempt.pid,
-        host=socket.gethostname(),
+        host=attempt.host,
         attempt=attempt.name,
         start=attempt.start,
     )

@@ -1,13 +1,13 @@
 """report: what got slower or larger between two runs, on a screen. Names from traces are plain text there."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from kinetoscope.analysis.compare.comparison import Comparison, ComparisonRow
+from kinetoscope.analysis.run_report import RunFacts
 from kinetoscope.training.wording import counted, printable
 
 _MOST_CHANGED, _MOST_ROWS = 30, 16
@@ -32,7 +32,7 @@ def render_comparison(comparison: Comparison) -> RenderableType:
     return Group(*parts)
 
 
-def _about(run: dict[str, Any]) -> str:
+def _about(run: RunFacts) -> str:
     name = printable(run["name"] or "run")
     return f"{name}, {counted(len(run['ranks']) or 1, 'rank')}, {counted(run['num_steps'], 'step')}"
 

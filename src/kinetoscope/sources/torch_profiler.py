@@ -167,7 +167,8 @@ class TorchProfiler(Callback):
             self._num_windows += 1
 
     def note_results(self, results: KinetoResults) -> None:
-        """Called with each window on the writer thread, once it is saved. A subclass may override it."""
+        """Called with each window on the writer thread, once it is saved; not in a run that redacts what it writes,
+        because the results have all names. A subclass may override it."""
 
     def _save(
         self, run: RunInside, results: KinetoResults, timestamp: Moment, window: int, contributions: Contributions
@@ -176,16 +177,17 @@ class TorchProfiler(Callback):
         temporary = run.temporary_folder(contributions.cycle)
         if self._writes_file:
             with self._folder.new_trace(window, timestamp) as path:
-                results.export_chrome_trace(path, temporary_folder=temporary)
+                results.export_chrome_trace(path, temporary_folder=temporary, ask=run.redactor)
             contributions.files.append(path)
             self._remote.put(path, timestamp)
             expired = self._folder.expire()
             contributions.afterwards.extend(partial(self._uploads.delete_when_uploaded, old) for old in expired)
         else:
             path = temporary / f"window{window}.pt.trace.json"
-            results.export_chrome_trace(path, temporary_folder=temporary)
+            results.export_chrome_trace(path, temporary_folder=temporary, ask=run.redactor)
             contributions.add_temporary(path)
-        self.note_results(results)
+        if run.redactor is None:
+            self.note_results(results)
 
     def _save_memory(self, results: KinetoResults, timestamp: Moment, contributions: Contributions) -> None:
         del contributions  # the timeline is a page, not a trace

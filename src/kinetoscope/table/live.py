@@ -42,6 +42,14 @@ def read_live(folder: Path) -> Trace:
     return Trace(str(folder), about, frame.lazy())
 
 
+def is_to_redact(folder: Path) -> bool:
+    """Whether a live folder is that of a run that redacts what it writes: nothing in it is meant to be shown."""
+    try:
+        return read_live_run(folder).redacts
+    except TraceFileError:
+        return False  # `read_live` says why it cannot be read
+
+
 class _Rows:
     """Puts records into columns, except records of ``saved`` windows, which workers' files may still hold."""
 

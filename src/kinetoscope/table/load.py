@@ -17,7 +17,7 @@ from kinetoscope.formats.compression import UnpackedStream
 from kinetoscope.live.folders import is_live_folder, live_folders
 from kinetoscope.table.cache import SUFFIX, CachePlace, read_parquet, write_parquet
 from kinetoscope.table.events import TraceEvents, block_frame, build_events, import_polars
-from kinetoscope.table.live import read_live
+from kinetoscope.table.live import is_to_redact, read_live
 from kinetoscope.table.trace import Trace, TraceSet
 from kinetoscope.training.run_folder import HAS_RUN_FOLDERS, RunFolder
 
@@ -36,7 +36,8 @@ def load(
     If ``source`` is a trace file (Chrome JSON of any profiler, plain, ``.gz`` or ``.zst``; or Parquet as ``kinetoscope
     convert`` writes it), a URL for fsspec, or ``-`` for stdin, the result is a `Trace`. If it is a folder, a glob or
     several names, the result is a `TraceSet`. The folder of a run, its ``traces`` and its live folder work too, even
-    while the run still records: what is there so far is loaded.
+    while the run still records: what is there so far is loaded. Of a run that redacts what it writes, only what is
+    written is loaded, unless you name its live folder.
 
     A file that was read is cached as Parquet, which is used next time unless the file has changed. In the folder of a
     run the cache is ``.kinetoscope_cache`` beside the file, elsewhere it is the user's (``~/.cache/kinetoscope``, at
@@ -136,7 +137,7 @@ def _in_folder(folder: Path) -> list[str]:
     files = _traces_of(folder)
     if not files and (not HAS_RUN_FOLDERS or RunFolder(folder).status("traces") is not None):
         files = _traces_of(folder / "traces")
-    return [*files, *map(str, live_folders(folder))]
+    return [*files, *(str(live) for live in live_folders(folder) if not is_to_redact(live))]
 
 
 def _traces_of(folder: Path) -> list[str]:

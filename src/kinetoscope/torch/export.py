@@ -6,6 +6,7 @@ name may be unescaped, names may be altered (`true_names`), and spans may overla
 
 import json
 import tempfile
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
@@ -16,6 +17,7 @@ from kinetoscope.clock.clock import choose_base_ns, process_base_ns
 from kinetoscope.formats.chrome import ChromeTrace, ChromeWriter, Event, read_chrome
 from kinetoscope.formats.compression import compressed_by_name
 from kinetoscope.formats.nesting import nest
+from kinetoscope.formats.redaction import Ask, TraceRedactor
 from kinetoscope.torch.kineto_text import KinetoText
 from kinetoscope.torch.python_frames import (
     ORPHAN_TID,
@@ -26,16 +28,28 @@ from kinetoscope.torch.python_frames import (
 )
 from kinetoscope.torch.true_names import NamesBySpan, possible_spellings
 from kinetoscope.writing.atomic_file import atomic_file
+from kinetoscope.writing.writer_thread import is_beside_training
 
 # What follows a name in Kineto's text: a new line; before torch 2.7 or so, the next field.
 _AFTER_A_NAME = (",\n", ', "pid": ')
+_PAUSE_S = 0.001  # about as long as some lines take: without it, steps of small operators took six times as long
 _FLOW_BITS = 40  # a flow id of one window has fewer bits; with the window's number it still fits a double
 
 
-def copy_trace(text: KinetoText, path: Path, additions: Mapping[str, Any]) -> None:
-    """Writes to ``path`` a text that is right, with ``additions`` in its header."""
-    header = json.dumps(text.header | dict(additions), indent=2).removesuffix("\n}")
-    text.lines.save(path, header.encode() + b',\n"traceEvents": [', b"\n]\n}\n")
+def copy_trace(text: KinetoText, path: Path, additions: Mapping[str, Any], ask: Ask | None = None) -> None:
+    """Writes to ``path`` a text that is right, with ``additions`` in its header; redacted if there is an ``ask``."""
+    fields, lines = text.header | dict(additions), text.lines
+    if ask is not None:
+        redactor = TraceRedactor(ask)
+        fields, lines = redactor.header(fields), lines.rewritten(redactor.lines, _give_way)
+    header = json.dumps(fields, indent=2).removesuffix("\n}")
+    lines.save(path, header.encode() + b',\n"traceEvents": [', b"\n]\n}\n")
+
+
+def _give_way() -> None:
+    """Lets training have the GIL."""
+    if is_beside_training():
+        time.sleep(_PAUSE_S)
 
 
 @contextmanager
@@ -46,12 +60,15 @@ def trace_stream(path: Path) -> Iterator[BinaryIO]:
 
 
 def rewrite_trace(
-    sources: Sequence[tuple[KinetoText, NamesBySpan]], target: Path, additions: Mapping[str, Any]
+    sources: Sequence[tuple[KinetoText, NamesBySpan]],
+    target: Path,
+    additions: Mapping[str, Any],
+    ask: Ask | None = None,
 ) -> None:
     """Repairs Kineto's texts and writes them as one trace to ``target``, with ``additions`` in its header.
 
     ``sources`` are the windows' texts, newest first, each with the names that Kineto altered. The newest text's header
-    becomes the trace's.
+    becomes the trace's. With ``ask``, the trace is redacted.
     """
     traces = [_read_repaired(text, altered_names) for text, altered_names in sources]
     for number, trace in enumerate(traces[1:], 1):
@@ -62,6 +79,9 @@ def rewrite_trace(
     nest(events)
     earliest_ns = min((event["ts"] for event in events if "ts" in event), default=traces[0].base_ns)
     header = traces[0].header | dict(additions)
+    if ask is not None:
+        redactor = TraceRedactor(ask)
+        header, events = redactor.header(header), [redactor.event(event) for event in events]
     with (
         trace_stream(target) as stream,
         ChromeWriter(stream, base_ns=choose_base_ns(earliest_ns, process_base_ns()), header=header) as writer,

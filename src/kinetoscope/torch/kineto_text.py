@@ -9,7 +9,7 @@ import io
 import json
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from itertools import accumulate
@@ -37,6 +37,7 @@ _BASE = "baseTimeNanoseconds"
 _TIME = re.compile(rb'"ts": (\d+)\.\d{3}\D')
 _EARLIER_NS = 100 * 10**9  # an event may be this much earlier than the first one in the text
 _DROPPED_FIELDS = ("traceEvents", "traceName")  # Kineto's traceName is the path of our temporary file
+_LINES_AT_ONCE = 64
 _MAX_ROUNDS = 8  # of nesting: clipping a span may make others overlap. Two rounds have been enough so far
 
 
@@ -81,6 +82,18 @@ class PackedText:
         for number, lines in by_block.items():
             blocks[number] = pack_block(_replaced(blocks[number].unpack(), lines))
         return PackedText(blocks)
+
+    def rewritten(self, rewrite: Callable[[bytes], bytes], after_some: Callable[[], object]) -> "PackedText":
+        """The text with all lines rewritten, some of them at a time; after each time ``after_some`` is called."""
+        text, separator = PackedText(), b"\n"
+        for piece in self.pieces():
+            lines, rewritten = piece.strip(b",\n").split(_SEPARATOR), list[bytes]()
+            for first in range(0, len(lines), _LINES_AT_ONCE):
+                rewritten.append(rewrite(_SEPARATOR.join(lines[first : first + _LINES_AT_ONCE])))
+                after_some()
+            text.add(separator + _SEPARATOR.join(rewritten))
+            separator = _SEPARATOR
+        return text
 
     def save(self, path: Path, before: bytes, after: bytes) -> None:
         """Writes ``before``, the text and ``after`` to ``path``, compressed if the name ends in ``.gz`` or ``.zst``."""

@@ -15,6 +15,7 @@ from torch._C._profiler import ProfilerState
 from torch.autograd.profiler_util import EventList, FunctionEvent
 
 from kinetoscope.errors import NothingRecordedError, ProfilerStateError
+from kinetoscope.formats.redaction import Ask
 from kinetoscope.torch.collector import collector_at_rest
 from kinetoscope.torch.event_columns import EventColumns, read_columns
 from kinetoscope.torch.events import WindowEvents, list_events, torch_is_known
@@ -139,13 +140,16 @@ class KinetoResults:
         self.trace_id = windows[-1].trace_id
         self._lock = threading.Lock()
 
-    def export_chrome_trace(self, path: str | os.PathLike[str], *, temporary_folder: Path | None = None) -> None:
+    def export_chrome_trace(
+        self, path: str | os.PathLike[str], *, temporary_folder: Path | None = None, ask: Ask | None = None
+    ) -> None:
         """Writes the window as a Chrome trace, compressed if ``path`` ends in ``.gz``.
 
         Folders are made as needed. The file appears when it is complete: valid JSON, with the strings that were
         recorded, and nested spans on each track. Raises `FolderNotWritableError` if it cannot be written; exporting
         again, to the same or another path, is always possible. Temporary files go into ``temporary_folder``; by
-        default small ones go into the system's folder for them, large ones beside ``path``.
+        default small ones go into the system's folder for them, large ones beside ``path``. ``ask``, if given, is asked
+        what may be written instead of each text.
         """
         target = Path(os.fspath(path))
         header = {"traceName": target.name, "trace_id": self.trace_id, **decode_all(self.metadata)}
@@ -153,9 +157,9 @@ class KinetoResults:
             folders = temporary_folder or target.parent, temporary_folder
             sources = [window.source(*folders) for window in reversed(self.windows)]
             if len(sources) == 1 and sources[0][0].is_right:
-                copy_trace(sources[0][0], target, header)
+                copy_trace(sources[0][0], target, header, ask)
             else:
-                rewrite_trace(sources, target, header)
+                rewrite_trace(sources, target, header, ask)
 
     def events(self) -> EventList:
         """The events as torch's `FunctionEvent` objects. Raises RuntimeError if only the trace was recorded.

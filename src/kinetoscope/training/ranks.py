@@ -91,12 +91,14 @@ class Attempt:
     """One start of a run. ``run_id`` is the same on all ranks of a node; ``restart`` counts from 0.
 
     ``start`` is unique to each start of each process; the pid is not, since in containers every attempt has the same.
+    ``host`` is what files call the process's machine.
     """
 
     run_id: str
     restart: int
     pid: int
     start: str = ""
+    host: str = ""
 
     @property
     def name(self) -> str:
@@ -116,7 +118,7 @@ def current_attempt(ranks: Ranks, environment: Mapping[str, str] = os.environ) -
     """The attempt this process belongs to, from the launcher's environment variables."""
     start = _new_start()
     run_id = launch_name(environment) if ranks.world_size > 1 else start
-    return Attempt(run_id, restart_count(environment), os.getpid(), start)
+    return Attempt(run_id, restart_count(environment), os.getpid(), start, socket.gethostname())
 
 
 def restart_count(environment: Mapping[str, str] = os.environ) -> int:

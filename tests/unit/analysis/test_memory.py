@@ -8,6 +8,7 @@ import pytest
 
 import kinetoscope
 from simulated_training import Fault, Settings, simulate
+from simulated_training.analysed import analysed
 
 STEP_US = 1000
 
@@ -83,21 +84,13 @@ def keep(recording, **takes):
     return lambda: recording.operator("aten::clone", **(takes or {"again": 10, "frees": ["again"]}))
 
 
-def analyse(settings, folder):
-    run = simulate(settings)
-    run.write(folder)
-    return run, kinetoscope.analyze(folder, cache=False)
-
-
 @pytest.mark.parametrize(
     ("every", "num_steps", "has_device"), [(1, 8, True), (2, 9, False), (3, 8, True), (3, 10, False), (4, 12, True)]
 )
-def test_a_leak_in_every_nth_step_is_told_in_bytes_per_step_with_its_operator_and_line(
-    every, num_steps, has_device, tmp_path
-):
+def test_a_leak_in_every_nth_step_is_told_in_bytes_per_step_with_its_operator_and_line(every, num_steps, has_device):
     leak = Fault(kind="leak", every=every, num_bytes=999_000)
     settings = Settings(num_ranks=1, num_steps=num_steps, has_device=has_device, has_stacks=True, faults=(leak,))
-    run, report = analyse(settings, tmp_path)
+    run, report = analysed(settings)
     (row,), (truth,) = report.memory, run.truth.memory
     assert row.growth_bytes_per_step == truth["growth_bytes_per_step"] == 999_000 / every
     assert [(holder.operator, holder.line) for holder in row.holders] == [("aten::clone", "train.py:36")]
@@ -117,9 +110,9 @@ def test_the_peak_of_each_rank_and_its_step_are_told_also_of_a_merged_trace(tmp_
         assert peaks == {(row["rank"], row["step"]): row["peak_memory_bytes"] for row in run.truth.steps}
 
 
-def test_of_fewer_than_eight_steps_no_growth_is_told(tmp_path):
-    _, report = analyse(Settings(num_steps=7, faults=(Fault(kind="leak", num_bytes=1_000_000),)), tmp_path)
-    assert [(row.growth_bytes_per_step, row.holders) for row in report.memory] == [(None, ())] * 2
+def test_of_fewer_than_eight_steps_no_growth_is_told():
+    _, report = analysed(Settings(num_ranks=1, num_steps=7, faults=(Fault(kind="leak", num_bytes=1_000_000),)))
+    assert [(row.growth_bytes_per_step, row.holders) for row in report.memory] == [(None, ())]
 
 
 def test_of_memory_without_addresses_no_growth_is_told(tmp_path):
@@ -288,8 +281,8 @@ def test_who_grows_most_comes_first_and_what_does_not_grow_is_not_named(tmp_path
     ]
 
 
-def test_a_report_with_memory_can_be_written_as_json(tmp_path):
-    _, report = analyse(Settings(num_steps=8, faults=(Fault(kind="leak", num_bytes=1_000_000),)), tmp_path)
+def test_a_report_with_memory_can_be_written_as_json():
+    _, report = analysed(Settings(num_ranks=1, num_steps=8, faults=(Fault(kind="leak", num_bytes=1_000_000),)))
     row = json.loads(report.to_json())["memory"][0]
     assert row["growth_bytes_per_step"] == 1_000_000
     assert row["by_category"] == {"before_recording": 419_000_000, "forward": 7_000_000, "backward": 45_000_000}

@@ -1,5 +1,6 @@
 """What a replay without something saves is what the simulated run saves when it is run without it."""
 
+import json
 import os
 from dataclasses import replace
 
@@ -12,6 +13,7 @@ from kinetoscope.analysis.analyze import report_of  # noqa: E402
 from kinetoscope.analysis.replay.replay import CAUSES, EDGES, Change, ReplayGraph  # noqa: E402
 from kinetoscope.analysis.summaries import Selection  # noqa: E402
 from simulated_training import Fault, Settings, random_settings, simulate  # noqa: E402
+from simulated_training.analysed import analysed  # noqa: E402
 
 NUM_RUNS = int(os.environ.get("KINETOSCOPE_RANDOM_RUNS", "0"))
 
@@ -43,22 +45,9 @@ NEEDED = {
 """For each kind of edge, a run and a cause whose saving depends on it."""
 
 
-def analyse(settings, folder):
-    run = simulate(settings)
-    run.write(folder)
-    return run, kinetoscope.analyze(folder, cache=False)
-
-
 def near(run, better):
     """What a run would gain, within 2 % and a little of its step."""
     return pytest.approx(run.saving_ns_per_step(better), rel=0.02, abs=0.01 * run.time_ns / run.num_steps)
-
-
-@pytest.fixture(scope="module")
-def planted(tmp_path_factory):
-    """The runs by name, each with its graph."""
-    found = {name: analyse(settings, tmp_path_factory.mktemp("traces")) for name, settings in RUNS.items()}
-    return {name: (run, report.graph) for name, (run, report) in found.items()}
 
 
 def test_each_kind_of_edge_is_needed_by_a_run():
@@ -66,9 +55,10 @@ def test_each_kind_of_edge_is_needed_by_a_run():
 
 
 @pytest.mark.parametrize("kind", EDGES)
-def test_a_saving_is_right_but_would_be_wrong_without_a_kind_of_edge(kind, planted):
+def test_a_saving_is_right_but_would_be_wrong_without_a_kind_of_edge(kind):
     name, cause = NEEDED[kind]
-    run, graph = planted[name]
+    run, report = analysed(RUNS[name])
+    graph = report.graph
     truth, change = near(run, run.with_ideal(cause)), Change(frozenset([cause]))
     assert graph.saving_ns(change) / run.num_steps == truth
     poorer: ReplayGraph = replace(graph, edges=graph.edges.filter(pl.col("kind") != kind))
@@ -76,15 +66,16 @@ def test_a_saving_is_right_but_would_be_wrong_without_a_kind_of_edge(kind, plant
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_savings_are_those_of_the_run_without_the_cause_or_unknown(seed, tmp_path):
-    run, report = analyse(random_settings(seed), tmp_path)
+def test_savings_are_those_of_the_run_without_the_cause_or_unknown(seed):
+    run, report = analysed(random_settings(seed))
     if report.graph.why_untrusted is None:
         for cause in CAUSES:
             assert report.saving_ns_per_step(Change(frozenset([cause]))) == near(run, run.with_ideal(cause)), cause
 
 
-def test_operators_inside_of_one_another_are_each_as_much_faster_as_was_asked(tmp_path):
-    faster = {"aten::relu": 2.0, "aten::clamp_min": 8.0}
+@pytest.mark.parametrize(("outer", "inner"), [(2.0, 8.0), (8.0, 2.0), (2.0, 0.5)])
+def test_operators_inside_of_one_another_are_each_as_much_faster_as_was_asked(outer, inner, tmp_path):
+    faster = {"aten::relu": outer, "aten::clamp_min": inner}
     run = simulate(Settings(num_ranks=1, num_steps=6, has_device=False, noise=0))
     run.write(tmp_path)
     report = report_of([tmp_path], Selection(operators=frozenset(faster)), cache=False)
@@ -92,31 +83,58 @@ def test_operators_inside_of_one_another_are_each_as_much_faster_as_was_asked(tm
     assert report.saving_ns_per_step(Change(faster=faster)) == pytest.approx(run.saving_ns_per_step(better), rel=0.02)
 
 
-def test_a_loop_that_waits_for_its_loader_gains_nothing_by_being_faster(tmp_path):
+@pytest.mark.parametrize("cause", ["sync", "python", "launch"])
+def test_a_loop_that_waits_for_its_loader_gains_nothing_by_being_faster(cause):
     faults = (Fault(kind="slow_loader", cost_ns=9_000_000), Fault(kind="slow_python", cost_ns=60_000))
-    run, report = analyse(Settings(num_ranks=1, num_steps=8, faults=faults), tmp_path)
-    assert report.saving_ns_per_step(Change(frozenset(["python"]))) < 0.01 * run.time_ns / run.num_steps
+    settings = Settings(num_ranks=1, num_steps=8, reads_loss="each step", faults=faults)
+    run, report = analysed(settings)
+    assert report.saving_ns_per_step(Change(frozenset([cause]))) < 0.01 * run.time_ns / run.num_steps
 
 
-def test_no_saving_is_known_where_the_trace_of_a_rank_is_missing(tmp_path):
+@pytest.mark.parametrize(("num_workers", "every"), [(4, 5), (4, 9), (2, 9)])
+def test_a_batch_that_is_slow_now_and_then_comes_no_earlier_than_it_was_asked_for(num_workers, every, tmp_path):
+    slow = Fault(kind="slow_loader", cost_ns=5 * num_workers * 3_000_000, every=every)
+    settings = Settings(num_ranks=1, num_steps=12, num_workers=num_workers, reads_loss="each step")
+    run = simulate(replace(settings, faults=(slow, Fault(kind="slow_python", cost_ns=240_000))))
+    for path in run.write(tmp_path):
+        show_workers(path, num_workers)
+    report = kinetoscope.analyze(tmp_path, cache=False)
+    for cause in ("python", "sync"):
+        assert report.saving_ns_per_step(Change(frozenset([cause]))) == near(run, run.with_ideal(cause)), cause
+
+
+def show_workers(path, num_workers):
+    """Adds a span in each worker of the loader to a trace, as markers in a dataset do."""
+    trace = json.loads(path.read_text(encoding="utf-8"))
+    begin = min(event["ts"] for event in trace["traceEvents"])
+    for pid in range(9000, 9000 + num_workers):
+        name = {"name": f"DataLoader worker {pid - 9000}"}
+        trace["traceEvents"] += [
+            {"ph": "M", "name": "process_name", "pid": pid, "tid": pid, "args": name},
+            {"ph": "X", "name": "decode", "cat": "user", "pid": pid, "tid": pid, "ts": begin, "dur": 1.0},
+        ]
+    path.write_text(json.dumps(trace), encoding="utf-8")
+
+
+def test_no_saving_is_known_where_the_trace_of_a_rank_is_missing():
     late = Fault(kind="late_host", ranks=(1,), cost_ns=3_000_000)
-    _, report = analyse(Settings(num_ranks=2, missing_ranks=(1,), faults=(late,)), tmp_path)
+    _, report = analysed(Settings(num_ranks=2, missing_ranks=(1,), faults=(late,)))
     assert report.saving_ns_per_step(Change(frozenset(["transfer"]))) is None
     assert "ranks whose traces are missing" in report.graph.why_untrusted
 
 
-def test_no_saving_is_known_where_a_rank_has_not_recorded_all_steps(tmp_path):
-    _, report = analyse(Settings(num_ranks=2, num_steps=6, late_ranks=(1,)), tmp_path)
+def test_no_saving_is_known_where_a_rank_has_not_recorded_all_steps():
+    _, report = analysed(Settings(num_ranks=2, num_steps=6, late_ranks=(1,)))
     assert report.saving_ns_per_step(Change(frozenset(["python"]))) is None
     assert report.graph.why_untrusted == (
         "17% of the steps were not recorded on all ranks; above 5%, a replay is not trusted."
     )
 
 
-def test_waiting_of_a_device_is_explained_but_for_gaps_that_have_no_reason(tmp_path):
-    _, report = analyse(Settings(num_ranks=1, num_steps=4), tmp_path / "usual")
+def test_waiting_of_a_device_is_explained_but_for_gaps_that_have_no_reason():
+    _, report = analysed(Settings(num_ranks=1, num_steps=4))
     assert report.graph.unexplained_share < 0.01
     gaps = Fault(kind="idle_gaps", cost_ns=300_000)
-    _, report = analyse(Settings(num_ranks=1, num_steps=4, faults=(gaps,)), tmp_path / "gaps")
+    _, report = analysed(Settings(num_ranks=1, num_steps=4, faults=(gaps,)))
     assert report.graph.unexplained_share > 0.5
     assert report.saving_ns_per_step(Change(frozenset(["python"]))) is None

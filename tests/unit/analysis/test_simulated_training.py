@@ -269,12 +269,13 @@ def test_a_run_in_which_something_takes_no_time_is_not_slower(settings):
         assert run.saving_ns_per_step(run.with_ideal(what)) >= 0
 
 
-def test_a_faster_kernel_saves_what_it_took():
+@pytest.mark.parametrize(("times", "share"), [(2, 1 / 2), (0.5, -1)])
+def test_a_kernel_that_is_faster_or_slower_saves_or_costs_what_it_took(times, share):
     run = simulate(Settings(num_ranks=1, noise=0, num_steps=8))
     name = next(name for name in run.truth.kernels if "gemm" in name)
     kernels = [span for span in windows_of(run)[0].queued if span.kernel.name == name and span.step is not None]
-    saved_ns = run.saving_ns_per_step(run.with_faster(name, 2)) * run.settings.num_steps
-    assert saved_ns == pytest.approx(sum(span.end_ns - span.begin_ns for span in kernels) / 2, rel=0.01)
+    saved_ns = run.saving_ns_per_step(run.with_faster(name, times)) * run.settings.num_steps
+    assert saved_ns == pytest.approx(share * sum(span.end_ns - span.begin_ns for span in kernels), rel=0.01)
 
 
 @pytest.mark.parametrize("step_ns", [300_000, 3_000_000, 30_000_000])

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-import kinetoscope
-from simulated_training import Fault, Settings, planted_settings, simulate
+from simulated_training import Fault, Settings, planted_settings
+from simulated_training.analysed import analysed
 
 pytest.importorskip("polars")
 
@@ -16,25 +16,19 @@ NUM_RUNS = int(os.environ.get("KINETOSCOPE_SIMULATED_RUNS", "2"))
 KINDS = ("late_host", "late_device", "slow_loader")
 
 
-def analyse(settings, folder):
-    run = simulate(settings)
-    run.write(folder)
-    return run, kinetoscope.analyze(folder, cache=False)
-
-
-def test_nearly_always_the_late_rank_and_its_cause_are_found_though_clocks_are_apart(tmp_path):
+def test_nearly_always_the_late_rank_and_its_cause_are_found_though_clocks_are_apart():
     found = []
     for seed in range(NUM_RUNS):
-        run, report = analyse(planted_settings(seed, KINDS[seed % 3], rank=seed % 4), tmp_path / str(seed))
+        run, report = analysed(planted_settings(seed, KINDS[seed % 3], rank=seed % 4))
         (truth,) = run.truth.stragglers
         found.append([(row.rank, row.cause) for row in report.stragglers[:1]] == [(truth["rank"], truth["cause"])])
     assert found.count(False) <= 0.02 * NUM_RUNS
 
 
 @pytest.mark.parametrize("kind", KINDS[:2])
-def test_a_wait_in_which_a_rank_computes_costs_nothing(kind, tmp_path):
+def test_a_wait_in_which_a_rank_computes_costs_nothing(kind):
     settings = replace(planted_settings(1, kind, rank=2), offset_ns=0)
-    run, report = analyse(settings, tmp_path)
+    run, report = analysed(settings)
     (truth,), row = run.truth.stragglers, report.stragglers[0]
     assert truth["cost_ns_per_step"] > 1.25 * truth["exposed_cost_ns_per_step"], "ranks compute while they wait"
     # The first call was launched before the recording began, so no step has it.
@@ -45,21 +39,21 @@ def test_a_wait_in_which_a_rank_computes_costs_nothing(kind, tmp_path):
     assert row.cost_ns_per_step == pytest.approx(report.saving_ns_per_step(Change(on_time=2)), rel=0.2)
 
 
-def test_a_late_rank_is_found_without_a_device(tmp_path):
+def test_a_late_rank_is_found_without_a_device():
     late = Fault(kind="late_host", ranks=(1,), cost_ns=2_000_000, every=3)
-    run, report = analyse(Settings(num_ranks=2, num_steps=12, has_device=False, faults=(late,)), tmp_path)
+    run, report = analysed(Settings(num_ranks=2, num_steps=12, has_device=False, faults=(late,)))
     (truth,), (row,) = run.truth.stragglers, report.stragglers
     assert (row.rank, row.cause, row.period, row.steps) == (1, "host", 3, truth["steps"])
     assert row.cost_ns_per_step == pytest.approx(2_000_000 / 3, rel=0.2)
 
 
-def test_no_period_is_named_where_fewer_than_eight_steps_were_recorded(tmp_path):
+def test_no_period_is_named_where_fewer_than_eight_steps_were_recorded():
     late = Fault(kind="late_host", ranks=(1,), cost_ns=3_000_000, every=2)
-    _, report = analyse(Settings(num_ranks=2, num_steps=7, faults=(late,)), tmp_path)
+    _, report = analysed(Settings(num_ranks=2, num_steps=7, faults=(late,)))
     assert [(row.rank, row.period) for row in report.stragglers] == [(1, None)]
 
 
-def test_a_rank_that_is_late_twice_has_no_period(tmp_path):
+def test_a_rank_that_is_late_twice_has_no_period():
     late = Fault(kind="late_host", ranks=(1,), cost_ns=5_000_000, every=7)
-    _, report = analyse(Settings(num_ranks=2, num_steps=12, num_warmup_steps=4, faults=(late,)), tmp_path)
+    _, report = analysed(Settings(num_ranks=2, num_steps=12, num_warmup_steps=4, faults=(late,)))
     assert [(row.steps, row.period) for row in report.stragglers] == [((7, 14), None)]

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-import kinetoscope
 from kinetoscope.analysis.call_times import EXACT_CALLS
 from kinetoscope.analysis.replay.replay import Change
-from simulated_training import START_NS, Fault, Settings, random_settings, simulate
+from simulated_training import START_NS, Fault, Settings, random_settings
+from simulated_training.analysed import analysed
 
 SEEDS = range(int(os.environ.get("KINETOSCOPE_RANDOM_RUNS", "8")))
 RUNS_OF_RANKS = [seed for seed in SEEDS if random_settings(seed).num_ranks > 1][: max(4, len(SEEDS) // 4)]
@@ -18,15 +18,9 @@ NAMES = {"allreduce": "all_reduce", "_allgather_base": "all_gather", "_reduce_sc
 
 
 @pytest.fixture(scope="module", params=SEEDS, ids=lambda seed: f"seed {seed}")
-def analysed(request, tmp_path_factory):
+def any_run(request):
     """A run of any shape, with the report on its traces."""
-    return analyse(random_settings(request.param), tmp_path_factory.mktemp("traces"))
-
-
-def analyse(settings, folder):
-    run = simulate(settings)
-    run.write(folder)
-    return run, kinetoscope.analyze(folder, cache=False)
+    return analysed(random_settings(request.param))
 
 
 def differences(found, truth):
@@ -47,15 +41,15 @@ def is_same(name, found, value, row):
     return found == value or (found, value) == (None, 0)
 
 
-def test_the_time_of_each_device_is_shared_out(analysed):
-    run, report = analysed
+def test_the_time_of_each_device_is_shared_out(any_run):
+    run, report = any_run
     found = {(row.rank, row.device): row.to_dict() for row in report.ranks}
     truth = {(row["rank"], row["device"]): row for row in run.truth.ranks}
     assert differences(found, truth) == []
 
 
-def test_the_time_of_each_step_is_shared_out(analysed):
-    run, report = analysed
+def test_the_time_of_each_step_is_shared_out(any_run):
+    run, report = any_run
     found = {(row.rank, row.step): row.to_dict() for row in report.steps}
     truth = {(row["rank"], row["step"]): row for row in run.truth.steps}
     if not has_one_clock(run):
@@ -63,8 +57,8 @@ def test_the_time_of_each_step_is_shared_out(analysed):
     assert differences(found, truth) == []
 
 
-def test_memory_at_its_peak_is_shared_out_to_what_allocated_it(analysed):
-    run, report = analysed
+def test_memory_at_its_peak_is_shared_out_to_what_allocated_it(any_run):
+    run, report = any_run
     fields = ("rank", "device", "peak_bytes", "peak_step", "by_category")
     found = [row.to_dict() for row in report.memory]
     assert [[row[name] for name in fields] for row in found] == [
@@ -73,19 +67,19 @@ def test_memory_at_its_peak_is_shared_out_to_what_allocated_it(analysed):
     assert [sum(row["by_category"].values()) for row in found] == [row["peak_bytes"] for row in found]
 
 
-def test_operators_are_counted_and_timed(analysed):
-    run, report = analysed
+def test_operators_are_counted_and_timed(any_run):
+    run, report = any_run
     found = {(row.name, row.shapes or ""): row.to_dict() for row in report.operators}
     assert differences(found, run.truth.operators) == []
 
 
-def test_kernels_are_counted_and_timed(analysed):
-    run, report = analysed
+def test_kernels_are_counted_and_timed(any_run):
+    run, report = any_run
     assert differences({row.name: row.to_dict() for row in report.kernels}, run.truth.kernels) == []
 
 
-def test_collectives_are_joined_and_timed(analysed):
-    run, report = analysed
+def test_collectives_are_joined_and_timed(any_run):
+    run, report = any_run
     found = Counter(found_call(row, with_times=has_one_clock(run)) for row in report.collectives)
     known = [call for call in run.truth.collectives if not call["num_unnamed"]]
     truth = Counter(true_call(call, with_times=has_one_clock(run)) for call in known)
@@ -95,9 +89,9 @@ def test_collectives_are_joined_and_timed(analysed):
 
 
 @pytest.mark.parametrize("seed", RUNS_OF_RANKS)
-def test_collectives_that_do_not_quite_end_together_are_timed_to_one_percent_of_a_step(seed, tmp_path):
+def test_collectives_that_do_not_quite_end_together_are_timed_to_one_percent_of_a_step(seed):
     settings = replace(random_settings(seed), has_kernel_args=True, jitter_ns=2_000, offset_ns=5_000_000)
-    run, report = analyse(settings, tmp_path)
+    run, report = analysed(settings)
     truth = sorted((true_call(call, with_times=True) for call in run.truth.collectives), key=str)
     found = sorted((found_call(row, with_times=True) for row in report.collectives), key=str)
     assert [call[:-1] for call in found] == [call[:-1] for call in truth]
@@ -131,8 +125,8 @@ def true_call(call, *, with_times):
     return (call["group"], call["sequence"], call["step"], name, call["bytes"], ranks, times)
 
 
-def test_times_of_a_device_add_up_to_what_was_recorded(analysed):
-    _, report = analysed
+def test_times_of_a_device_add_up_to_what_was_recorded(any_run):
+    _, report = any_run
     for row in report.ranks:
         if row.window_ns is not None:
             assert row.busy_ns + row.idle_ns == row.window_ns
@@ -140,8 +134,8 @@ def test_times_of_a_device_add_up_to_what_was_recorded(analysed):
             assert row.idle_host_wait_ns + row.idle_kernel_wait_ns + row.idle_other_ns == row.idle_ns
 
 
-def test_times_of_steps_add_up_to_what_was_recorded(analysed):
-    run, report = analysed
+def test_times_of_steps_add_up_to_what_was_recorded(any_run):
+    run, report = any_run
     is_waiting_outside = run.settings.step_spans != "ProfilerStep"
     for rank, stretches_ns in run.truth.stretches_ns.items():
         rows = [row for row in report.steps if row.rank == rank]
@@ -151,22 +145,22 @@ def test_times_of_steps_add_up_to_what_was_recorded(analysed):
         assert total == sum(stretches_ns)
 
 
-def test_waits_for_the_last_rank_are_found_though_clocks_are_apart(tmp_path):
+def test_waits_for_the_last_rank_are_found_though_clocks_are_apart():
     late = Fault(kind="late_host", ranks=(1,), cost_ns=2_000_000, every=2)
-    run, report = analyse(Settings(num_ranks=4, offset_ns=5_000_000, faults=(late,)), tmp_path)
+    run, report = analysed(Settings(num_ranks=3, offset_ns=5_000_000, faults=(late,)))
     truth = sorted(
         (call["step"], call["skew_ns"], call["transfer_ns"]) for call in run.truth.collectives if call["step"]
     )
     assert sorted((row.step, row.skew_ns, row.transfer_ns) for row in report.collectives if row.step) == truth
 
 
-def test_a_replay_without_a_change_reproduces_every_moment(analysed):
-    _, report = analysed
+def test_a_replay_without_a_change_reproduces_every_moment(any_run):
+    _, report = any_run
     assert report.graph.replay().equals(report.graph.nodes["time"])
 
 
 @pytest.mark.parametrize("cause", CAUSES)
-def test_a_replay_without_something_takes_as_long_as_the_run_without_it(cause, tmp_path):
+def test_a_replay_without_something_takes_as_long_as_the_run_without_it(cause):
     settings = Settings(
         seed=3,
         num_ranks=2,
@@ -178,7 +172,7 @@ def test_a_replay_without_something_takes_as_long_as_the_run_without_it(cause, t
             Fault(kind="slow_network", cost_ns=300_000),
         ),
     )
-    run, report = analyse(settings, tmp_path)
+    run, report = analysed(settings)
     truth = run.saving_ns_per_step(run.with_ideal(cause))
     assert report.saving_ns_per_step(Change(frozenset([cause]))) == pytest.approx(
         truth, rel=0.02, abs=0.002 * run.time_ns / 12
@@ -186,7 +180,7 @@ def test_a_replay_without_something_takes_as_long_as_the_run_without_it(cause, t
 
 
 @pytest.mark.parametrize(("kind", "cause"), [("late_host", "host"), ("late_device", "device")])
-def test_a_rank_that_is_late_is_named_with_its_cause_and_period(kind, cause, tmp_path):
+def test_a_rank_that_is_late_is_named_with_its_cause_and_period(kind, cause):
     late = Fault(kind=kind, ranks=(2,), cost_ns=3_000_000, every=3)
-    _, report = analyse(Settings(num_ranks=4, num_steps=12, offset_ns=5_000_000, faults=(late,)), tmp_path)
+    _, report = analysed(Settings(num_ranks=3, num_steps=12, offset_ns=5_000_000, faults=(late,)))
     assert [(row.rank, row.cause, row.period) for row in report.stragglers] == [(2, cause, 3)]

@@ -20,6 +20,7 @@ from kinetoscope.composer import (
     TraceHandler,
     cyclic_schedule,
 )
+from kinetoscope.errors import ProfilerStateError
 from kinetoscope.recording.marker import MOST_IDLE
 from kinetoscope.testing import MemoryTraceHandler
 from prepared_python import run_with_torch
@@ -71,6 +72,28 @@ class Engine:
 
 def only_markers(schedule, handlers, **options):
     return Profiler(schedule, handlers, **{"sys_prof_cpu": False, "strict": True} | NO_TORCH | options)
+
+
+def test_redact_is_set_before_the_trainer_and_holds_for_all_that_is_written(tmp_path):
+    handlers, operators = [JSONTraceHandler()], {"torch_prof_profile_memory": True, "torch_prof_with_flops": True}
+    profiler = only_markers(cyclic_schedule(warmup=1, active=2), handlers, **operators)
+    profiler.redact = lambda text: text.replace("secret", "###")
+    engine = Engine(profiler, run_name="a secret run")
+    with profiler.marker("secret outer"):
+        engine.fit(5)
+    engine.close()
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert {path.name for path in files} >= {"ep0-ba3-rank0.json", "merged_trace.json", "rank0.3.pt.trace.json"}
+    assert [path for path in files if b"secret" in path.read_bytes()] == []
+    (run,) = {event["args"]["kinetoscope"]["run_name"] for event in _headers(tmp_path / "a secret run")}
+    assert run == "a ### run"
+    with pytest.raises(ProfilerStateError, match="redact is set too late"):
+        profiler.redact = None
+
+
+def _headers(run):
+    events = json.loads((run / "traces" / "ep0-ba3-rank0.json").read_text())
+    return [event for event in events if event["name"] == "kinetoscope_header"]
 
 
 def test_a_window_is_saved_as_a_bare_list_of_pairs():

@@ -1,17 +1,13 @@
 import type { ComponentChildren } from "preact";
 import { useMemo, useState } from "preact/hooks";
-import { counted } from "../format";
+import { counted, formatCount } from "../format";
+import { readLink, remember } from "../link";
+import "./table.css";
+import { CopyButton } from "./copy";
 import { Name } from "./name";
+import { hasNumbers, matchingRows, sortedRows, toTsv, type Sorting, type TableColumn } from "./table_rows";
 
-/** A column of a table. `value` is what rows are sorted by and what is copied; `show` how a cell looks. */
-export interface TableColumn<Row> {
-  title: string;
-  value: (row: Row) => string | number | null;
-  show?: (row: Row) => ComponentChildren;
-  /** The part of a whole, 0 to 1, which is drawn as a bar behind the number. */
-  share?: (row: Row) => number | null;
-  help?: string;
-}
+export type { TableColumn } from "./table_rows";
 
 interface TableProps<Row> {
   caption: string;
@@ -23,6 +19,10 @@ interface TableProps<Row> {
   noun?: string;
   onChoose?: (row: Row) => void;
   most?: number;
+  /** Whether the link has the filter (`q`) and the order (`sort`). For one table of a view. */
+  isLinked?: boolean;
+  /** More controls, before the number of rows. */
+  children?: ComponentChildren;
 }
 
 const MOST_ROWS = 200;
@@ -30,48 +30,26 @@ const MOST_ROWS = 200;
 /** Rows to sort, filter and copy. Only the first ones are in the page, until the reader asks for more. */
 export function Table<Row>(props: TableProps<Row>) {
   const { columns, rows, noun = "row", filterText } = props;
-  const [sorting, setSorting] = useState({ title: props.sortedBy ?? "", isRising: false });
-  const [filter, setFilter] = useState("");
+  const [sorting, setSorting] = useLinkedSorting(props);
+  const [filter, setFilter] = useState((props.isLinked && readLink().q) || "");
   const [most, setMost] = useState(props.most ?? MOST_ROWS);
-  const matching = useMemo(() => matchingRows(rows, filter, filterText), [rows, filter, filterText]);
+  const matching = useMemo(() => matchingRows(rows, filter, filterText), [rows, filter]);
   const sorted = useMemo(() => sortedRows(matching, columns, sorting), [matching, columns, sorting]);
+  const onFilter = (text: string) => {
+    setFilter(text);
+    if (props.isLinked) remember({ q: text || undefined });
+  };
   return (
     <div class="table-box">
       <div class="table-bar">
-        {filterText && (
-          <input
-            type="search"
-            aria-label={`Filter: ${props.caption}`}
-            placeholder="Filter"
-            value={filter}
-            onInput={(event) => setFilter(event.currentTarget.value)}
-          />
-        )}
+        {filterText && <Filter caption={props.caption} filter={filter} onFilter={onFilter} />}
+        {props.children}
         <span role="status">
-          {filter ? `${matching.length} of ${counted(rows.length, noun)}` : counted(rows.length, noun)}
+          {filter ? `${formatCount(matching.length)} of ${counted(rows.length, noun)}` : counted(rows.length, noun)}
         </span>
-        <button type="button" onClick={() => navigator.clipboard.writeText(toTsv(columns, sorted))}>
-          Copy as TSV
-        </button>
+        <CopyButton title="Copy as TSV" text={() => toTsv(columns, sorted)} />
       </div>
-      {/* eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- what scrolls must be reached by keys */}
-      <section class="table-scroll" aria-label={props.caption} tabIndex={0}>
-        <table>
-          <caption class="for-readers">{props.caption}</caption>
-          <thead>
-            <tr>
-              {columns.map((column) => (
-                <Heading key={column.title} column={column} sorting={sorting} onSort={setSorting} />
-              ))}
-            </tr>
-          </thead>
-          <tbody>
-            {sorted.slice(0, most).map((row, at) => (
-              <Row key={at} row={row} columns={columns} onChoose={props.onChoose} />
-            ))}
-          </tbody>
-        </table>
-      </section>
+      <Rows {...props} rows={sorted.slice(0, most)} sorting={sorting} onSort={setSorting} />
       {sorted.length > most && (
         <button type="button" onClick={() => setMost(most * 5)}>
           {`Show more: ${counted(sorted.length - most, noun)} are not shown`}
@@ -81,86 +59,134 @@ export function Table<Row>(props: TableProps<Row>) {
   );
 }
 
-interface Sorting {
-  title: string;
-  isRising: boolean;
+/** The order of rows, which the link has as a column's title, after "-" if the largest come first. */
+function useLinkedSorting<Row>({ sortedBy = "", isLinked }: TableProps<Row>): [Sorting, (sorting: Sorting) => void] {
+  const [sorting, setSorting] = useState<Sorting>(() => {
+    const linked = isLinked ? readLink().sort : undefined;
+    if (!linked) return { title: sortedBy, isRising: false };
+    return { title: linked.replace(/^-/, ""), isRising: !linked.startsWith("-") };
+  });
+  const sort = (sorting: Sorting) => {
+    setSorting(sorting);
+    if (isLinked) remember({ sort: `${sorting.isRising ? "" : "-"}${sorting.title}` });
+  };
+  return [sorting, sort];
 }
 
-function Heading<Row>(props: { column: TableColumn<Row>; sorting: Sorting; onSort: (sorting: Sorting) => void }) {
-  const { column, sorting, onSort } = props;
-  const isSorted = sorting.title === column.title;
-  const order = isSorted ? (sorting.isRising ? "ascending" : "descending") : "none";
+function Filter(props: { caption: string; filter: string; onFilter: (text: string) => void }) {
   return (
-    <th aria-sort={order} title={column.help}>
-      <button type="button" onClick={() => onSort({ title: column.title, isRising: isSorted && !sorting.isRising })}>
+    <input
+      type="search"
+      aria-label={`Filter: ${props.caption}`}
+      placeholder="Filter"
+      value={props.filter}
+      onInput={(event) => props.onFilter(event.currentTarget.value)}
+    />
+  );
+}
+
+interface RowsProps<Row> extends TableProps<Row> {
+  sorting: Sorting;
+  onSort: (sorting: Sorting) => void;
+}
+
+function Rows<Row>({ caption, columns, rows, sorting, onSort, onChoose }: RowsProps<Row>) {
+  const areNumbers = columns.map((column) => hasNumbers(column, rows));
+  return (
+    // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- what scrolls must be reached by keys
+    <section class="table-scroll" aria-label={caption} tabIndex={0}>
+      <table>
+        <caption class="for-readers">{caption}</caption>
+        <thead>
+          <tr>
+            {columns.map((column, at) => (
+              <Heading
+                key={column.title}
+                column={column}
+                isNumber={areNumbers[at]}
+                order={sorting.title === column.title ? (sorting.isRising ? "ascending" : "descending") : "none"}
+                onSort={onSort}
+              />
+            ))}
+          </tr>
+        </thead>
+        <tbody>
+          {rows.map((row, at) => (
+            <tr key={at}>
+              {columns.map((column, at) => (
+                <Cell
+                  key={column.title}
+                  row={row}
+                  column={column}
+                  isNumber={areNumbers[at]}
+                  onChoose={at === 0 ? onChoose : undefined}
+                />
+              ))}
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </section>
+  );
+}
+
+interface HeadingProps<Row> {
+  column: TableColumn<Row>;
+  isNumber: boolean;
+  order: "ascending" | "descending" | "none";
+  onSort: (sorting: Sorting) => void;
+}
+
+const ARROWS = { ascending: " ▲", descending: " ▼", none: "" };
+
+/** Sorts by its column: numbers first from the largest, texts first from A; then the other way round. */
+function Heading<Row>({ column, isNumber, order, onSort }: HeadingProps<Row>) {
+  const isRising = order === "none" ? !isNumber : order === "descending";
+  return (
+    <th aria-sort={order} title={column.help} class={isNumber ? "number" : undefined} scope="col">
+      <button type="button" onClick={() => onSort({ title: column.title, isRising })}>
         {column.title}
-        <span aria-hidden="true">{isSorted ? (sorting.isRising ? " ▲" : " ▼") : ""}</span>
+        <span aria-hidden="true">{ARROWS[order]}</span>
       </button>
     </th>
   );
 }
 
-function Row<Row>(props: { row: Row; columns: TableColumn<Row>[]; onChoose?: (row: Row) => void }) {
-  const { row, columns, onChoose } = props;
+interface CellProps<Row> {
+  row: Row;
+  column: TableColumn<Row>;
+  isNumber: boolean;
+  onChoose?: (row: Row) => void;
+}
+
+function Cell<Row>({ row, column, isNumber, onChoose }: CellProps<Row>) {
+  const share = column.share?.(row);
+  const shown = column.show?.(row) ?? <Plain value={column.value(row)} />;
+  const content = typeof shown === "string" ? <span>{shown}</span> : shown;
   return (
-    <tr>
-      {columns.map((column, at) => {
-        const share = column.share?.(row);
-        const content = column.show?.(row) ?? <Plain value={column.value(row)} />;
-        const isNumber = typeof column.value(row) === "number";
-        return (
-          <td key={column.title} class={isNumber ? "number" : undefined}>
-            {share != null && <meter class="share" min={0} max={1} value={share} aria-hidden="true" />}
-            {at === 0 && onChoose ? (
-              <button type="button" class="as-link" onClick={() => onChoose(row)}>
-                {content}
-              </button>
-            ) : (
-              content
-            )}
-          </td>
-        );
-      })}
-    </tr>
+    <td class={isNumber ? "number" : undefined}>
+      {share != null && <Share share={share} />}
+      {onChoose ? (
+        <button type="button" class="as-link" onClick={() => onChoose(row)}>
+          {content}
+        </button>
+      ) : (
+        content
+      )}
+    </td>
+  );
+}
+
+/** A bar as long as the part of the whole. */
+function Share({ share }: { share: number }) {
+  return (
+    <span class="share" aria-hidden="true">
+      <span style={{ width: `${100 * Math.min(1, Math.max(0, share))}%` }} />
+    </span>
   );
 }
 
 function Plain({ value }: { value: string | number | null }) {
-  return typeof value === "string" ? <Name text={value} /> : <span>{value ?? "–"}</span>;
-}
-
-function matchingRows<Row>(rows: Row[], filter: string, filterText?: (row: Row) => string): Row[] {
-  const words = filter.toLowerCase().split(/\s+/).filter(Boolean);
-  if (!words.length || !filterText) return rows;
-  return rows.filter((row) => {
-    const text = filterText(row).toLowerCase();
-    return words.every((word) => text.includes(word));
-  });
-}
-
-/** Unknown values come last in both directions. */
-export function sortedRows<Row>(rows: Row[], columns: TableColumn<Row>[], sorting: Sorting): Row[] {
-  const column = columns.find((column) => column.title === sorting.title);
-  if (!column) return rows;
-  const direction = sorting.isRising ? 1 : -1;
-  return [...rows].sort((one, other) => {
-    const [a, b] = [column.value(one), column.value(other)];
-    if (a === null || b === null) return Number(a === null) - Number(b === null);
-    return direction * (typeof a === "number" && typeof b === "number" ? a - b : String(a).localeCompare(String(b)));
-  });
-}
-
-/** Rows for a spreadsheet. A cell that it would take for a formula is quoted by an apostrophe. */
-export function toTsv<Row>(columns: TableColumn<Row>[], rows: Row[]): string {
-  const lines = [
-    columns.map((column) => column.title),
-    ...rows.map((row) => columns.map((column) => column.value(row))),
-  ];
-  return lines.map((cells) => cells.map(tsvCell).join("\t")).join("\n");
-}
-
-function tsvCell(value: string | number | null): string {
-  if (value === null || typeof value === "number") return String(value ?? "");
-  const text = value.replace(/[\t\r\n]+/g, " ");
-  return /^[=+\-@]/.test(text) ? `'${text}` : text;
+  if (typeof value === "string") return <Name text={value} />;
+  return <span>{formatCount(value)}</span>;
 }

@@ -1,19 +1,44 @@
-import { formatDuration } from "../format";
-import { Empty } from "../parts/empty";
-import { Name } from "../parts/name";
+import { Findings } from "../overview/findings";
+import { Headline } from "../overview/headline";
+import { RunFacts } from "../overview/run_facts";
+import { StepPicture } from "../overview/step_picture";
+import { meanStep } from "../step_parts";
 import type { ViewProps } from "../views";
+import "./overview.css";
 
 /** What is wrong with the run, most to save first, and where its time goes. */
-export function Overview({ payload }: ViewProps) {
-  const findings = payload.page.report?.findings ?? [];
-  if (!findings.length) return <Empty title="Nothing was found that would make this run faster." />;
+export function Overview({ payload, offered }: ViewProps) {
+  const { page } = payload;
+  const { report } = page;
+  if (!report) return null;
+  const stepNs = meanStep(report.steps);
   return (
-    <ol>
-      {findings.map((finding) => (
-        <li key={finding.title}>
-          <Name text={finding.title} /> {formatDuration(finding.saving_ns_per_step)}
-        </li>
-      ))}
-    </ol>
+    <>
+      <Headline report={report} stepNs={stepNs} />
+      <div class="halves">
+        <div>
+          {report.findings.length > 0 ? (
+            <Findings page={page} findings={report.findings} offered={offered} stepNs={stepNs} />
+          ) : (
+            <NoFindings hasSteps={report.steps.length > 0} />
+          )}
+          <RunFacts page={page} report={report} stepNs={stepNs} />
+        </div>
+        {report.steps.length > 0 && <StepPicture page={page} />}
+      </div>
+    </>
+  );
+}
+
+function NoFindings({ hasSteps }: { hasSteps: boolean }) {
+  return (
+    <section aria-labelledby="findings-title">
+      <h2 id="findings-title">What to change</h2>
+      <p>
+        {hasSteps
+          ? "Nothing was found that would make this run faster. To go further, look for the largest part of a step, and at the operators and kernels in it."
+          : "Findings need steps. Record with kinetoscope.profile(...), or call step() of torch.profiler after each batch; or name the spans that are steps: kinetoscope report PATH --step SPAN."}
+      </p>
+    </section>
   );
 }

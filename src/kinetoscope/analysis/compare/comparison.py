@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from kinetoscope.analysis.run_report import RunFacts
 from kinetoscope.table.events import import_polars
 
 if TYPE_CHECKING:
@@ -57,8 +58,8 @@ class Comparison:
     compared, or only in part.
     """
 
-    before: dict[str, Any]
-    after: dict[str, Any]
+    before: RunFacts
+    after: RunFacts
     threshold: float
     rows: list[ComparisonRow]
     more_steps: int | None

@@ -33,14 +33,8 @@ MOST_NAMED = 3
 _STOPS_OF_CAUSES = {"data": ("data",), "host": ("python", "gc", "compile", "profiler")}
 """What may have made a rank late for a cause."""
 
-_LONG_WAIT_SHARE = 0.02
-"""A fetch that takes this part of a step has waited for its batch."""
-
 _MOST_TIMES_MEAN = 4
 """What costs less on average, even so many times, is not looked at: ranks that wait for each other lose little more."""
-
-_OFTEN_SHARE = 0.5
-"""Where the loop waits in so many steps for its batch, workers have no time to make them earlier."""
 
 _LATE_SHARE = 0.03
 """A late rank is left out of all other findings if the others would save this part of a step without it."""
@@ -59,18 +53,11 @@ class Case:
         self.has_device = any(row.window_ns is not None for row in report.ranks)
         self.knows_intervals = self.num_steps >= FEWEST_STEPS
         self.is_replayed = graph.why_untrusted is None
-        self.graph = FaultGraph(graph, self._long_wait_ns())
+        self.graph = FaultGraph(graph)
         self._saved: dict[tuple[frozenset[str], int | None], int] = {}
         self.late = self._late()
         self._late_rank = self.late.rank if self.late else -1
         self._steps = [row for row in report.steps if row.rank != self._late_rank]
-
-    def _long_wait_ns(self) -> float | None:
-        """From how long on a fetch has waited for a worker; None where workers usually have time enough."""
-        long_ns = _LONG_WAIT_SHARE * self.step_ns
-        has_waited = [(row.data_wait_ns or 0) >= long_ns for row in self.report.steps]
-        has_workers = any(one.num_workers != 0 for one in self.signs)
-        return long_ns if has_workers and sum(has_waited) >= _OFTEN_SHARE * len(has_waited) else None
 
     def _late(self) -> StragglerRow | None:
         for row in self.report.stragglers[:1]:
@@ -203,7 +190,7 @@ class Case:
         ``beyond``. None where replays are not to be trusted."""
         if not self.is_replayed or not self.num_steps:
             return None
-        graph = graph or (self.graph.as_recorded if "data" in change.without else self.graph.usual)
+        graph = graph or self.graph.as_recorded
         saved_ns = graph.saving_ns(change)
         others = Change(beyond, on_time=self.late.rank if self.late else None)
         if others != Change():
@@ -215,7 +202,7 @@ class Case:
         """What the run gains by a change that all variants of the graph have alike, as they have a rank on time."""
         key = (change.without, change.on_time)
         if key not in self._saved:
-            self._saved[key] = self.graph.usual.saving_ns(change)
+            self._saved[key] = self.graph.as_recorded.saving_ns(change)
         return self._saved[key]
 
     def saving_on_time_ns(self, rank: int) -> float | None:

@@ -138,7 +138,7 @@ def exposed_copy(case: Case) -> Finding | None:
         "kernels. Copy the next batch on a stream of its own while this one is computed.",
         cost_ns=copy_ns,
         change=Change(frozenset(["sync"]), {row.name: float("inf") for row in copies}),
-        graph=lambda: case.graph.syncs_of_copies(True),
+        graph=case.graph.only_copies_that_block,
         where=case.where(stops),
         evidence={"copy_ns": copy_ns, "pageable_ns": pageable_ns / max(1, len(case.report.steps))},
     )

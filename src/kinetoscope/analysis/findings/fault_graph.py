@@ -1,4 +1,4 @@
-"""analysis: the graph of a run's replay with what findings change in it: small kernels, copies, late batches."""
+"""analysis: the graph of a run's replay with what findings change in it: small kernels and copies."""
 
 from dataclasses import replace
 from functools import cached_property
@@ -24,21 +24,14 @@ _MOST_OPERATOR_NS = 100_000
 """What operators take before a launch counts up to this; where it is more, the host did something else."""
 
 _NO_KERNELS = r"(?i)^mem(cpy|set)"
+_COPY_TO_HOST = r"(?i)^memcpy DtoH"
 
 
 class FaultGraph:
-    """A `ReplayGraph`, as recorded, and in variants in which a change takes away something else than usual.
+    """A `ReplayGraph`, as recorded, and in variants in which a change takes away something else than usual."""
 
-    A fetch that took at least ``long_wait_ns`` has waited for its batch; None: none has.
-    """
-
-    def __init__(self, graph: ReplayGraph, long_wait_ns: float | None) -> None:
-        self.as_recorded, self._long_wait_ns = graph, long_wait_ns
-
-    @property
-    def usual(self) -> ReplayGraph:
-        """The graph in which a batch that the loop waited for comes no earlier if the loop is faster."""
-        return self._with_edges(self.edges)
+    def __init__(self, graph: ReplayGraph) -> None:
+        self.as_recorded = graph
 
     def without_small_runs(self, *, with_operators: bool = False) -> ReplayGraph:
         """The graph in which ``python`` and ``launch`` do not count runs of small kernels. ``with_operators``, what
@@ -57,29 +50,46 @@ class FaultGraph:
         them that do next to nothing."""
         pl = import_polars()
         of_host = pl.when("in_run").then("weight").otherwise(0)
-        return self._with_edges(self.edges.with_columns(launch=of_host, is_communication="is_empty"))
+        empty = self.edges.filter("is_empty")
+        return self._with_edges(self.edges.with_columns(launch=of_host, is_communication=_is_of_events(empty)))
 
-    def syncs_of_copies(self, wanted: bool) -> ReplayGraph:
-        """The graph in which only waits for copies to the device are waits, or only all others."""
+    def only_copies_that_block(self) -> ReplayGraph:
+        """The graph in which ``sync`` is only waits for copies to the device."""
+        return self._with_edges(self._with_syncs_of_copies(True))
+
+    def only_reads_of_values(self) -> ReplayGraph:
+        """The graph in which ``sync`` is all other waits, and ``transfer`` the copies of single values for which the
+        host waited: who does not wait for a value does not read it."""
         pl = import_polars()
-        copies = self.edges.filter((pl.col("kind") == "device") & pl.col("name").str.contains(COPY_TO_DEVICE))
+        waited = self.edges.filter(pl.col("kind") == "sync").select(target="source")
+        is_value = pl.col("name").str.contains(_COPY_TO_HOST) & (pl.col("weight") < _EMPTY_KERNEL_NS)
+        values = self._device_edges.filter(is_value).join(waited, on="target", how="semi")
+        return self._with_edges(self._with_syncs_of_copies(False).with_columns(is_communication=_is_of_events(values)))
+
+    def _with_syncs_of_copies(self, wanted: bool) -> "pl.DataFrame":
+        """The edges, of which only waits for copies to the device are ``sync``, or only all others."""
+        pl = import_polars()
+        copies = self._device_edges.filter(pl.col("name").str.contains(COPY_TO_DEVICE))
         is_of_copy = pl.col("source").is_in(copies["target"].implode())
         is_other = (pl.col("kind") == "sync") & (is_of_copy != wanted)
-        kind = pl.when(is_other).then(pl.lit("kept")).otherwise("kind")
-        return self._with_edges(self.edges.with_columns(kind=kind))
+        return self.edges.with_columns(kind=pl.when(is_other).then(pl.lit("kept")).otherwise("kind"))
+
+    @property
+    def _device_edges(self) -> "pl.DataFrame":
+        return self.edges.filter(import_polars().col("kind") == "device")
 
     def _with_edges(self, edges: "pl.DataFrame") -> ReplayGraph:
         return replace(self.as_recorded, edges=edges)
 
     @cached_property
     def edges(self) -> "pl.DataFrame":
-        """All edges, and those of batches.
+        """All edges, with what findings know of them.
 
         ``is_launched`` are those to a launch, ``in_run`` what the host does before the launch of a kernel in a run of
         small ones, ``is_empty`` kernels of such runs that do next to nothing.
         """
         pl = import_polars()
-        edges = pl.concat([self.as_recorded.edges, self._arrivals], how="diagonal_relaxed")
+        edges = self.as_recorded.edges
         launches = _launches(edges)
         launched = launches.group_by("target").agg(pl.col("takes_ns").sum())
         edges = edges.join(launched, on="target", how="left", maintain_order="left")
@@ -94,19 +104,13 @@ class FaultGraph:
         is_empty = is_kernel & (pl.col("weight") < _EMPTY_KERNEL_NS)
         return edges.with_columns(is_empty=is_empty).drop("is_small", "takes_ns")
 
-    @cached_property
-    def _arrivals(self) -> "pl.DataFrame":
-        """An edge to the end of each fetch that waited, from a moment that stays as it is, whatever is changed."""
-        pl = import_polars()
-        edges, nodes = self.as_recorded.edges, self.as_recorded.nodes.with_row_index("node")
-        first = nodes.join(edges.select(node="target"), on="node", how="anti").sort("time")
-        first = first.unique(["window", "rank"], keep="first").select("window", "rank", source="node", since="time")
-        has_waited = pl.lit(self._long_wait_ns is not None) & (pl.col("data") >= (self._long_wait_ns or 0))
-        waited = edges.filter(has_waited).select(node="target")
-        waited = waited.join(nodes, on="node").join(first, on=["window", "rank"], nulls_equal=True)
-        return waited.select(
-            "source", "rank", target="node", weight=pl.col("time") - pl.col("since"), kind=pl.lit("arrival")
-        )
+
+def _is_of_events(edges: "pl.DataFrame") -> "pl.Expr":
+    """Whether an edge is one of these from an event's begin to its end, or leads to the begin from the event before."""
+    pl = import_polars()
+    begins = edges["source"].implode()
+    is_event = (pl.col("kind") == "device") & pl.col("source").is_in(begins)
+    return is_event | ((pl.col("kind") == "stream") & pl.col("target").is_in(begins))
 
 
 def _launches(edges: "pl.DataFrame") -> "pl.DataFrame":

@@ -92,8 +92,8 @@ def synchronisation(case: Case) -> Finding | None:
         "Read values such as a loss with .item() or .cpu() only every n-th step, or a step late, from a copy made with "
         "non_blocking=True. torch.cuda.set_sync_debug_mode(1) warns at each call that waits.",
         cost_ns=min(sync_ns, idle_ns),
-        change=Change(frozenset(["sync"])),
-        graph=lambda: case.graph.syncs_of_copies(False),
+        change=Change(frozenset(["sync", "transfer"])),
+        graph=case.graph.only_reads_of_values,
         beyond=case.pauses,
         where=case.where(stops),
         evidence={"sync_ns": sync_ns, "num_calls": case.calls("sync"), "without_work_ns": idle_ns},

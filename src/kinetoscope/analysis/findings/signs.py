@@ -1,6 +1,5 @@
 """analysis: what a window shows of faults beside its rows: where the host stops, in which lines, on what machine."""
 
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +15,6 @@ if TYPE_CHECKING:
 COPY_TO_DEVICE = r"(?i)^memcpy HtoD"
 """Copies from the host to a device."""
 
-_NO_WORKERS = r"^enumerate\(DataLoader\)#_SingleProcess"
-_WORKER = r"^DataLoader worker \d+$"
 _PRODUCTS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::convolution")
 _DOUBLE = '"double"'
 _MOST_PAUSES = 50
@@ -48,7 +45,7 @@ def find_signs(window: RankWindow, host: HostTime) -> Signs:
     return Signs(
         rank=window.rank,
         stops=_stops(window, host),
-        num_workers=_num_workers(window),
+        num_workers=host.num_workers,
         processor_percent=_processor_percent(window) if len(host.fetches) else None,
         device_bytes=_of_devices(window.trace, "totalGlobalMem"),
         device_majors=_of_devices(window.trace, "computeMajor"),
@@ -115,16 +112,6 @@ def _double_products(window: RankWindow) -> "pl.DataFrame":
     products = window.operators.filter(pl.col("name").is_in(list(_PRODUCTS)))
     is_double = pl.col("types").cast(pl.String).str.contains(_DOUBLE, literal=True).fill_null(False)
     return products.filter(is_double & pl.lit(not len(window.device)))
-
-
-def _num_workers(window: RankWindow) -> int | None:
-    """How many workers of a loader the trace shows; 0 where the loop made its batches itself."""
-    pl = import_polars()
-    if len(window.named(_NO_WORKERS)):
-        return 0
-    tracks = window.trace.tracks.select("process", "thread").collect()
-    names = pl.concat([tracks["process"], tracks["thread"]]).drop_nulls().unique()
-    return sum(re.match(_WORKER, name) is not None for name in names) or None
 
 
 def _processor_percent(window: RankWindow) -> float | None:

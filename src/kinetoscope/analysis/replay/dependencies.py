@@ -9,21 +9,13 @@ from kinetoscope.analysis.host_time import HostTime
 from kinetoscope.analysis.intervals import Coverage
 from kinetoscope.analysis.replay.device_begins import NEAR_NS, DeviceBegins
 from kinetoscope.analysis.replay.host_waits import HostWaits
+from kinetoscope.analysis.replay.late_batches import LateBatches
 from kinetoscope.analysis.replay.timed_operators import TimedOperators
 from kinetoscope.analysis.window import RankWindow, around
 from kinetoscope.table.events import import_polars
 
 if TYPE_CHECKING:
     import polars as pl
-
-LATE_SHARE = 0.02
-"""A fetch has waited for its workers if it took so much of a step longer than the shortest one."""
-
-ALWAYS_LATE_SHARE = 0.1
-"""If even the shortest fetch took so much of a step, all have waited for their workers."""
-
-MOST_FETCHES_BETWEEN = 4
-"""If more fetches lie between two that waited, the loop waits for its workers only now and then."""
 
 _KINDS = {"compute": "other_stream", "wait": "other_stream"}
 """The kind of edge for a cause, where it has another name."""
@@ -161,25 +153,15 @@ class _Finder:
 
     @cached_property
     def _late_fetches(self) -> "pl.DataFrame":
-        """Fetches that waited for workers: ``track``, ``begin``, ``end``, ``last_end`` of the one that did so before,
-        and ``own_ns``, what one takes that need not wait."""
-        pl = import_polars()
-        fetches = self._host.fetches.filter(pl.col("name").str.contains("MultiProcessing")).sort("begin")
-        taken, apart = pl.col("end") - pl.col("begin"), pl.col("end").diff().median()
-        little = (LATE_SHARE * apart).cast(pl.Int64)
-        have_all_waited = taken.min() > ALWAYS_LATE_SHARE * apart
-        own_ns = pl.when(have_all_waited).then(little).otherwise(taken.min())
-        fetches = fetches.select("track", "begin", "end", own_ns=own_ns, little=little).with_row_index("row")
-        late = fetches.filter(taken - pl.col("own_ns") > pl.col("little"))
-        late = late.with_columns(last_end=pl.col("end").shift(1))
-        return late.filter(pl.col("row").cast(pl.Int64).diff() <= MOST_FETCHES_BETWEEN)
+        return LateBatches(self._host).fetches
 
     def _loader_edges(self) -> "pl.DataFrame":
-        """Where the loop keeps waiting for its workers, batches come when they are made, however fast the loop is."""
+        """A batch that came late is made as late again, however fast the loop is."""
         pl = import_polars()
-        late = self._with_node(self._late_fetches, "target", "track", "end")
-        late = self._with_node(late, "source", "track", "last_end")
-        return late.select("source", "target", kind=pl.lit("loader"), weight=pl.col("end") - pl.col("last_end"))
+        first = self._points.filter(pl.col("track") == self._window.loop_track)["time"].min()
+        late = self._late_fetches.with_columns(pl.col("since").fill_null(pl.lit(first, pl.Int64)))
+        late = self._with_node(self._with_node(late, "target", "track", "end"), "source", "track", "since")
+        return late.select("source", "target", kind=pl.lit("loader"), weight=pl.col("end") - pl.col("since"))
 
     # -- waits for the device --
 

@@ -29,8 +29,8 @@ except ImportError:  # no compiler, when it was installed
 EDGES = ("host", "launch", "stream", "other_stream", "sync", "device", "collective", "thread", "loader")
 """Kinds of edges: to the next moment of a thread; from a launch to its event; to the next event of a stream; from an
 event to one of another stream that waited for it; from an event to the end of a call that waits for it; from an
-event's begin to its end; from the begins of a collective on its ranks, and to its ends; between two threads; from a
-batch that came late to the next one that did."""
+event's begin to its end; from the begins of a collective on its ranks, and to its ends; between two threads; to a batch
+that came late, from when it was asked for, or from the late one before it."""
 
 CAUSES = ("data", "sync", "launch", "transfer", "python", "gc", "compile")
 """What a replay can be without."""
@@ -214,7 +214,7 @@ def _collective_edges(calls: "pl.DataFrame", first_node: int) -> "tuple[pl.DataF
         source="begin_node",
         target="hub",
         kind=kind,
-        is_entry=pl.lit(True),
+        is_entry="is_launched",  # a rank was late for a call in flight before anything changed
         is_communication=pl.lit(False),
         num_ranks=pl.len().over("call"),
         weight=pl.lit(0, dtype=pl.Int64),
@@ -270,8 +270,7 @@ def _changed_weight(change: Change, columns: Collection[str]) -> "pl.Expr":
         saved = (pl.when(is_kernel).then(weight).otherwise(inside) * (1 - 1 / times)).round().cast(pl.Int64)
         changed = pl.when(saved != 0).then((changed - saved).clip(0)).otherwise(changed)
     if "transfer" in change.without:
-        is_transfer = kind.is_in(["collective", "device"]) & pl.col("is_communication")
-        changed = pl.when(is_transfer).then(0).otherwise(changed)
+        changed = pl.when("is_communication").then(0).otherwise(changed)
     for cause, edges in (("sync", "sync"), ("data", "loader")):
         if cause in change.without:
             changed = pl.when(kind == edges).then(DROPPED).otherwise(changed)

@@ -1,29 +1,57 @@
 """report: all that the page of a run shows."""
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kinetoscope.analysis.compare.comparison import Comparison
 from kinetoscope.analysis.run_report import RunReport
 from kinetoscope.pages.page_data import PageData
+from kinetoscope.report.page.flame_graph import FlameGraphBuilder
+from kinetoscope.report.page.memory import MemoryBuilder
+from kinetoscope.report.page.rank_spans import read_spans
+from kinetoscope.report.page.rank_traces import RankTrace
+from kinetoscope.report.page.timeline import TimelineBuilder
 
 
-def build_page(report: RunReport, version: str, comparison: Comparison | None = None) -> PageData:
-    """The page of a run."""
-    origin_ns = _origin_ns(report)
+@dataclass(frozen=True, kw_only=True)
+class Recorded:
+    """What a report was made from, for the parts of a page that a report does not have: ``windows``, and the name of
+    the spans that are steps, if not the usual. Without ``has_timeline`` there is none, which makes a page small."""
+
+    windows: Iterable[RankTrace]
+    step: str | None = None
+    has_timeline: bool = True
+
+
+def build_page(
+    report: RunReport, version: str, comparison: Comparison | None = None, recorded: Recorded | None = None
+) -> PageData:
+    """The page of a run, with what was ``recorded`` over time."""
+    recorded = recorded or Recorded(windows=(), has_timeline=False)
+    timeline, memory, graphs = TimelineBuilder(report), MemoryBuilder(recorded.step), FlameGraphBuilder()
+    for window in recorded.windows:
+        spans = read_spans(window.trace)
+        memory.add(window)
+        graphs.add(window.rank, spans)
+        if recorded.has_timeline:
+            timeline.add(window, spans)
+    origin_ns = _origin_ns(report, timeline.begin_ns(), memory.begin_ns())
     return PageData(
         version=version,
         title=report.run["name"] or "A run",
         origin_ns=str(origin_ns),
         report=_since(report, origin_ns).to_dict(),
         comparison=comparison and comparison.to_dict(),
+        timeline=timeline.build(origin_ns) if recorded.has_timeline else None,
+        memory=memory.build(origin_ns),
+        flame_graphs=graphs.build(),
     )
 
 
-def _origin_ns(report: RunReport) -> int:
-    """The begin of the first step or call."""
-    begins = [row.begin_ns for row in report.steps]
+def _origin_ns(report: RunReport, *firsts: int | None) -> int:
+    """The first moment of all: the begin of a step or a call, or one of ``firsts``."""
+    begins = [row.begin_ns for row in report.steps] + [first for first in firsts if first is not None]
     return min([*begins, *(begin for row in report.collectives for begin in row.starts_ns)], default=0)
 
 

@@ -1,0 +1,168 @@
+"""``kinetoscope view``: shows the runs in a folder in a browser on this machine."""
+
+import argparse
+import getpass
+import os
+import signal
+import socket
+import sys
+import webbrowser
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from queue import SimpleQueue
+from tempfile import TemporaryDirectory
+from threading import Thread
+from urllib.parse import urlsplit
+
+from kinetoscope.errors import SettingsError
+from kinetoscope.serving.page import Pages, leading_to
+from kinetoscope.serving.runs import find_runs
+from kinetoscope.serving.server import LOOPBACK, FolderServer
+from kinetoscope.serving.site import Site
+from kinetoscope.training.run_folder import RunFolder
+from kinetoscope.training.wording import counted, printable_lines
+
+_PERFETTO = "https://ui.perfetto.dev"
+_MOST_PORT = 65535
+_POLL_S = 0.1
+_ENDS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+_EXAMPLES = """\
+examples:
+  kinetoscope view runs
+      opens a page with all runs in the folder: which still run, which were killed, their reports and traces
+  kinetoscope view runs/digits --no-open
+      one run; prints the link for a browser instead of opening one
+  kinetoscope view /shared/runs --port 8123
+      on a machine that you reach by SSH: also prints the ssh command that makes the link work on your own machine
+  kinetoscope view runs --perfetto-url http://127.0.0.1:9001
+      traces open in the Perfetto at that address, for machines without internet
+
+Only browsers on this machine that were given the link can read the runs, and nothing outside of the folder is served.
+A click on a trace opens Perfetto's page in another tab and gives it the content of the file. That happens in your
+browser: the file is not uploaded. Ctrl-C ends the command.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of ``view``."""
+    parser.epilog = _EXAMPLES
+    parser.add_argument("folder", metavar="PATH", help="the folder of a run, or one that holds runs")
+    parser.add_argument("--port", metavar="N", type=_port, default=0, help="the port to use (default: a free one)")
+    parser.add_argument("--no-open", action="store_true", help="do not open a browser, only print the link")
+    parser.add_argument(
+        "--perfetto-url",
+        metavar="URL",
+        type=_web_address,
+        default=_PERFETTO,
+        help=f"the Perfetto in which traces open (default: {_PERFETTO})",
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Serves the folder until Ctrl-C, or until it is told to end."""
+    folder = _folder(arguments.folder)
+    site = Site(folder, Pages(folder.path, arguments.perfetto_url))
+    num_runs = len(find_runs(folder).runs)
+    with _requests_to_end() as ends, _serving(site, arguments.port) as server:
+        print(f"{counted(num_runs, 'run')} in {printable_lines(arguments.folder)}. To see them, open this link:\n")
+        print(f"    {server.link}\n")
+        if "SSH_CONNECTION" in os.environ:
+            print(_ssh_lines(server.server_port))
+        print("Whoever has the link can read them, so keep it to yourself. Ctrl-C ends the command.", flush=True)
+        with _browser(server.link, is_wanted=not arguments.no_open and _has_browser()):
+            ends.get()
+    print("\nkinetoscope view: ended.")
+    return 0
+
+
+def _folder(name: str) -> RunFolder:
+    if os.path.isdir(name):
+        return RunFolder(name)
+    if os.path.exists(name):
+        raise SettingsError(f"{name} is a file. Pass the folder that holds it: {os.path.dirname(name) or '.'}")
+    raise SettingsError(f"There is no folder {name}. Pass the folder of a run, or one that holds runs.")
+
+
+def _port(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) <= len(str(_MOST_PORT)) and int(text) <= _MOST_PORT):
+        raise argparse.ArgumentTypeError(f"cannot use the port {text!r}; write a number up to {_MOST_PORT}")
+    return int(text)
+
+
+def _web_address(text: str) -> str:
+    wrong = argparse.ArgumentTypeError(f"cannot use the address {text!r}; write it as in {_PERFETTO}")
+    try:
+        parts = urlsplit(text)
+        is_good = parts.scheme in ("http", "https") and bool(parts.hostname) and "@" not in parts.netloc
+        is_good = is_good and (parts.port is None or parts.port > 0) and text.isascii() and text.isprintable()
+    except ValueError:
+        raise wrong from None
+    if not is_good or " " in text:
+        raise wrong
+    return text
+
+
+@contextmanager
+def _requests_to_end() -> "Iterator[SimpleQueue[int]]":
+    """A queue that gets each Ctrl-C and each signal to end. A second one does not disturb the end."""
+    ends: SimpleQueue[int] = SimpleQueue()  # putting into it is safe in a signal handler
+    numbers = [number for number in _ENDS if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, lambda number, _: ends.put(number)) for number in numbers}
+    try:
+        yield ends
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _serving(site: Site, port: int) -> Iterator[FolderServer]:
+    """A server on a thread of its own. Raises `SettingsError` if it cannot have the port."""
+    try:
+        server = FolderServer(site, port)
+    except OSError as error:
+        raise SettingsError(
+            f"Port {port} of this machine cannot be used: {error.strerror or error}. Choose another one with --port, "
+            "or leave --port out to get a free one."
+        ) from None
+    with server:
+        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": _POLL_S}, name="kinetoscope view")
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def _ssh_lines(port: int) -> str:
+    place = f"{getpass.getuser()}@{socket.gethostname()}"
+    return (
+        "You are here by SSH. For the link to work in the browser of your own machine, run this there, with the name "
+        f"under which you reach this one:\n\n    ssh -N -L {port}:{LOOPBACK}:{port} {place}\n"
+    )
+
+
+def _has_browser() -> bool:
+    """Whether a browser would open on the screen of the user: not over SSH, and not without a screen."""
+    has_screen = sys.platform == "darwin" or any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))
+    return has_screen and "SSH_CONNECTION" not in os.environ
+
+
+@contextmanager
+def _browser(link: str, *, is_wanted: bool) -> Iterator[None]:
+    """Opens the link in a browser.
+
+    Other users of the machine can see the arguments of a browser, and the link has the token. So the browser gets the
+    name of a file, which only this user can read and which leads to the link.
+    """
+    if not is_wanted:
+        yield
+        return
+    with TemporaryDirectory(prefix="kinetoscope-view-") as folder:  # only its owner can open it
+        page = Path(folder, "open.html")
+        page.write_text(leading_to(link), encoding="utf-8")
+        # Some browsers do not return until they are closed.
+        Thread(target=webbrowser.open, args=(page.as_uri(),), daemon=True).start()
+        yield

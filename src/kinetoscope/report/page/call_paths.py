@@ -1,0 +1,44 @@
+"""report: who called whom, each chain of calls once: for stacks, and for flame graphs."""
+
+from typing import TYPE_CHECKING
+
+from kinetoscope.table.events import import_polars
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+class CallPaths:
+    """Chains of calls. Each is known by its place in ``names`` and ``callers``: the name of its last call, and the
+    place plus 1 of the chain without that call, 0 for none."""
+
+    def __init__(self) -> None:
+        self.names: list[int] = []
+        self.callers: list[int] = []
+        self._places: dict[tuple[int, int], int] = {}
+
+    def places(self, names: "pl.Series", parents: "pl.Series", depths: "pl.Series") -> "pl.Series":
+        """The chain of each call, of its ``name``, the row of its parent or null, and its depth."""
+        pl = import_polars()
+        calls = pl.DataFrame({"name": names, "parent": parents, "depth": depths}).with_row_index("row")
+        found = pl.zeros(len(calls) + 1, pl.UInt32, eager=True)  # the last one is the caller of calls without a parent
+        for of_depth in sorted(calls.partition_by("depth"), key=lambda part: part["depth"][0]):
+            callers = found.gather(of_depth["parent"].fill_null(len(calls)))
+            found = found.scatter(of_depth["row"], self._below(callers, of_depth["name"]) + 1)
+        return found[:-1] - 1
+
+    def _below(self, callers: "pl.Series", names: "pl.Series") -> "pl.Series":
+        """The places of chains, of those without their last call, and the name of that."""
+        pl = import_polars()
+        pairs = pl.DataFrame({"caller": callers, "name": names})
+        distinct = pairs.unique()
+        places = [self._place(caller, name) for caller, name in distinct.iter_rows()]
+        distinct = distinct.with_columns(place=pl.Series(places, dtype=pl.UInt32))
+        return pairs.join(distinct, on=["caller", "name"], how="left", maintain_order="left")["place"]
+
+    def _place(self, caller: int, name: int) -> int:
+        place = self._places.setdefault((caller, name), len(self.names))
+        if place == len(self.names):
+            self.names.append(name)
+            self.callers.append(caller)
+        return place

@@ -1,0 +1,64 @@
+"""report: the spans that one rank recorded in one window, as the timeline shows them."""
+
+from typing import TYPE_CHECKING
+
+from kinetoscope.analysis.window import (
+    ANNOTATIONS,
+    ANNOTATIONS_OF_DEVICES,
+    COPIES,
+    KERNELS,
+    OPERATORS,
+    RUNTIME_CALLS,
+    SYNCHRONISATIONS,
+)
+from kinetoscope.report.page.rows import rows_of
+from kinetoscope.table.events import import_polars
+from kinetoscope.table.trace import Trace
+
+if TYPE_CHECKING:
+    import polars as pl
+
+PYTHON = "python_function"
+ROLES = ("thread", "markers", "asynchronous")
+"""What of a thread has a track of its own: our markers, and spans that do not nest."""
+
+_RECORDING = "Trace"  # Kineto's span for its own recording
+_INSTANTS_OF_KINETO = r"^(\[memory\]$|Iteration Start: |Record Window End$)"
+_ASYNCHRONOUS = ("b", "S")
+_IN_THREADS = (*KERNELS, *COPIES, *RUNTIME_CALLS, *OPERATORS, *ANNOTATIONS, *ANNOTATIONS_OF_DEVICES, *SYNCHRONISATIONS)
+_IN_THREADS += (PYTHON, "gc", "compile", "kinetoscope", "overhead", "ac2g", "async_cpu_to_gpu")
+
+
+def read_spans(trace: Trace) -> "pl.DataFrame":
+    """The spans and instants of a window: ``begin`` and ``dur``, ``lane`` (3 times the track, plus the place of its
+    role in `ROLES`) and ``row`` in it, ``name``, ``category``, ``correlation``, and ``event``, their row in
+    `shown_events`. ``begin`` is a time of the trace's own clock."""
+    pl = import_polars()
+    columns = ("ts", "dur", "track", "name", "category", "correlation", "phase", "kind")
+    spans = shown_events(trace).select("event", *columns).collect()
+    spans = spans.with_columns(pl.col("dur").fill_null(0).clip(0), pl.col("category").fill_null(""))
+    spans = spans.with_columns(lane=pl.col("track") * len(ROLES) + _role(_is_ours(trace)))
+    rows = rows_of(spans.select("ts", "dur", pl.col("lane").alias("track")))
+    return spans.select("event", "lane", "name", "category", "correlation", "dur", rows, begin="ts")
+
+
+def shown_events(trace: Trace) -> "pl.LazyFrame":
+    """The events that are shown as spans, counted by ``event``."""
+    pl = import_polars()
+    is_span = (
+        (pl.col("kind") == "span") & (pl.col("category") != _RECORDING).fill_null(True) & (pl.col("dur").is_not_null())
+    )
+    is_instant = (pl.col("kind") == "instant") & ~pl.col("name").str.contains(_INSTANTS_OF_KINETO)
+    return trace.events.filter((is_span | is_instant) & pl.col("ts").is_not_null()).with_row_index("event")
+
+
+def _role(has_markers: bool) -> "pl.Expr":
+    pl = import_polars()
+    is_marker = ~pl.col("category").is_in(list(_IN_THREADS)) & (pl.col("category") != "") & pl.lit(has_markers)
+    role = pl.when(pl.col("phase").cast(pl.String).is_in(list(_ASYNCHRONOUS))).then(2).when(is_marker).then(1)
+    return role.otherwise(0).cast(pl.UInt32)
+
+
+def _is_ours(trace: Trace) -> bool:
+    """Whether a trace may have spans of our markers, whose categories are not those of Kineto."""
+    return "kinetoscope" in trace.header

@@ -1,0 +1,87 @@
+"""report: what each rank recorded, on the common clock, those ranks first that a page must show."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kinetoscope.analysis.common_clock import TimeShift, shifts_beside_rank_0
+from kinetoscope.analysis.run_report import RunReport
+from kinetoscope.analysis.summaries import recorded_until
+from kinetoscope.table.load import load_one
+from kinetoscope.table.trace import Trace, rank_in_name
+
+if TYPE_CHECKING:
+    import polars as pl
+
+Source = str | Trace
+
+_MOST_NAMED = 16
+
+
+@dataclass(frozen=True)
+class RankTrace:
+    """What one rank recorded in one window; ``shifts`` move its times to the common clock, one after the other.
+    ``is_named`` is whether the rank must be shown."""
+
+    trace: Trace
+    rank: int | None
+    shifts: tuple[TimeShift, ...]
+    is_named: bool
+
+    def moved(self, times: "pl.DataFrame", column: str) -> "pl.DataFrame":
+        """The frame, with a column of times on the common clock."""
+        for shift in self.shifts:
+            times = times.with_columns(shift.expression(column))
+        return times
+
+
+def named_ranks(report: RunReport) -> list[int]:
+    """The first rank, and those that findings name."""
+    named = [rank for finding in report.findings for rank in finding.where.ranks]
+    return list(dict.fromkeys([*report.run["ranks"][:1], *named]))[:_MOST_NAMED]
+
+
+class RankTraces:
+    """The windows of the ranks of a report, to be iterated over; a trace is read when it is reached."""
+
+    def __init__(
+        self, report: RunReport, sources: Sequence[Source], *, cache: bool = True, last_s: float | None = None
+    ) -> None:
+        self._report, self._sources, self._cache, self._last_s = report, sources, cache, last_s
+        self._named = named_ranks(report)
+        self._clocks_of_0: list[Any] = []
+
+    def __iter__(self) -> Iterator[RankTrace]:
+        by_rank: dict[int | None, list[Source]] = {}
+        for source in self._sources:
+            rank = source.rank if isinstance(source, Trace) else rank_in_name(source)
+            by_rank.setdefault(rank, []).append(source)
+        for rank in sorted(by_rank, key=self._order):
+            yield from self._of_rank(by_rank[rank])
+
+    def _order(self, rank: int | None) -> tuple[int, int]:
+        """Rank 0, to whose clock others are compared, and traces of several ranks come first; then those named."""
+        is_first = rank is None or rank == 0
+        return (0 if is_first else 1 if rank in self._named else 2, rank or 0)
+
+    def _of_rank(self, sources: Sequence[Source]) -> Iterator[RankTrace]:
+        traces = [load_one(one, cache=self._cache) if isinstance(one, str) else one for one in sources]
+        clocks = [(trace.rank, trace.clock) for trace in traces]
+        self._clocks_of_0 += [clock for clock in clocks if clock[0] == 0]
+        shifts = shifts_beside_rank_0([*self._clocks_of_0, *clocks])[-len(traces) :]
+        since_ns = self._since(traces)
+        for trace, shift in zip(traces, shifts, strict=True):
+            yield from self._parts(trace if since_ns is None else trace.since(since_ns), shift)
+
+    def _since(self, traces: Sequence[Trace]) -> int | None:
+        ends = [recorded_until(trace)[1] for trace in traces] if self._last_s is not None else []
+        last = max((end for end in ends if end is not None), default=None)
+        return None if last is None or self._last_s is None else last - round(self._last_s * 1e9)
+
+    def _parts(self, trace: Trace, shift: TimeShift) -> Iterator[RankTrace]:
+        """The windows in a trace of the ranks that are in the report."""
+        wanted = set(self._report.run["ranks"])
+        for part in trace.parts:
+            if part.rank is None or part.rank in wanted:
+                joined = TimeShift.of(self._report.clock_shifts, part.rank)
+                yield RankTrace(part, part.rank, (shift, joined), part.rank is None or part.rank in self._named)

@@ -1,0 +1,110 @@
+"""The views of operators and kernels, in a real browser: sorted, filtered, grouped, copied, chosen."""
+
+import pytest
+
+from small_pages import HOSTILE, assert_accessible, write_page
+
+UNKNOWN = "\u2013"
+
+
+def calls(name, num_calls, total_ns, **others):
+    times = dict.fromkeys(("p50_ns", "p95_ns", "max_ns"), total_ns // num_calls) | {"mean_ns": total_ns / num_calls}
+    return {"name": name, "num_calls": num_calls, "total_ns": total_ns, "self_ns": total_ns, **times, **others}
+
+
+def operator(name, num_calls, total_ns, shapes=None, device_ns=None):
+    return calls(name, num_calls, total_ns, shapes=shapes, device_ns=device_ns)
+
+
+def names(page):
+    return page.locator("tbody td:first-child").all_inner_texts()
+
+
+def test_operators_are_sorted_filtered_and_grouped_and_a_link_remembers_how(page, open_file, tmp_path):
+    rows = [
+        operator("aten::mm", 4, 4_000_000, shapes="[[2, 3], [3, 4]]", device_ns=9_000_000),
+        operator("aten::mm", 1, 2_000_000, shapes="[[8, 8], [8, 8]]", device_ns=1_000_000),
+        operator("aten::add", 100, 5_000_000, shapes="[[2, 4]]", device_ns=0),
+    ]
+    open_file(write_page(tmp_path / "page.html", operators=rows), "#view=operators")
+
+    assert names(page) == ["aten::mm", "aten::add"]
+    assert "11.0 ms" in page.locator("main h2").inner_text()
+    grouped = page.locator("tbody tr").first.inner_text().split("\t")
+    assert [cell.strip() for cell in grouped] == [
+        *("aten::mm", "2 different", "5", "6.00 ms", "6.00 ms", "1.20 ms", UNKNOWN, UNKNOWN, "2.00 ms", "10.0 ms")
+    ]
+    page.get_by_label("Group by").select_option("Name and shapes")
+    page.get_by_role("button", name="Calls").click()
+    assert names(page) == ["aten::add", "aten::mm", "aten::mm"]
+    page.get_by_role("searchbox").fill("mm 8")
+    page.reload()
+    assert names(page) == ["aten::mm"]
+    assert page.locator("th[aria-sort=descending]").inner_text().startswith("Calls")
+    assert "1 of 3 rows" in page.get_by_role("status").inner_text()
+    assert_accessible(page)
+
+
+def test_hostile_names_stay_text_and_no_formula_is_copied(page, open_file, tmp_path):
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    rows = [operator(name, 1, 1000 - at) for at, name in enumerate(HOSTILE)]
+    open_file(write_page(tmp_path / "page.html", operators=rows), "#view=operators")
+
+    assert names(page)[:3] == HOSTILE[:3]
+    assert names(page)[3].endswith("(10000 characters)")
+    page.get_by_role("button", name="Copy as TSV").click()
+    page.get_by_text("Copied: 5 lines").wait_for()
+    copied = page.evaluate("navigator.clipboard.readText()")
+    assert "\n'=HYPERLINK(1)\t1\t" in copied
+    assert "Own time (ns)" in copied.split("\n")[0]
+    assert HOSTILE[3] in copied
+    page.get_by_role("button", name="longlong").click()
+    assert page.locator(".chosen bdi").first.inner_text() == HOSTILE[3]
+    assert page.locator("img").count() == 0
+
+
+def test_where_the_browser_refuses_to_copy_the_text_is_shown_to_be_copied(page, open_file, tmp_path):
+    open_file(write_page(tmp_path / "page.html", operators=[operator("aten::mm", 1, 1000)]), "#view=operators")
+    page.evaluate("() => { navigator.clipboard.writeText = () => Promise.reject(new Error('refused')) }")
+
+    page.get_by_role("button", name="Copy as TSV").click()
+
+    assert "aten::mm\t1\t1000" in page.get_by_label("does not let this page copy").input_value()
+
+
+def test_kernels_have_kinds_and_rates_and_are_grouped_without_their_types(page, open_file, tmp_path):
+    kernels = [
+        calls("void fill<float>(int)", 2, 2_000_000, kind="compute", flops=4_000_000_000, bytes=None),
+        calls("void fill<half>(int)", 1, 1_000_000, kind="compute", flops=None, bytes=None),
+        calls("Memcpy HtoD", 1, 1_500_000, kind="copy", flops=None, bytes=3 * 2**20),
+    ]
+    open_file(write_page(tmp_path / "page.html", kernels=kernels), "#view=kernels")
+
+    assert names(page) == ["void fill<float>(int)", "Memcpy HtoD", "void fill<half>(int)"]
+    assert "3.00 ms compute, 1.50 ms copy" in page.locator("main h2").inner_text()
+    first = page.locator("tbody tr").first.inner_text()
+    assert "4.00 GFLOP" in first
+    assert "2.00 TFLOP/s" in first
+    assert "1.95 GiB/s" in page.locator("tbody tr").nth(1).inner_text()
+    page.get_by_label("Group by").select_option("Name without types")
+    assert names(page) == ["fill", "Memcpy HtoD"]
+    assert_accessible(page)
+
+
+def test_five_thousand_operators_are_shown_in_part_and_found_all(page, open_file, tmp_path):
+    rows = [operator(f"aten::op_{number}", 1, number + 1) for number in range(5000)]
+    open_file(write_page(tmp_path / "page.html", operators=rows), "#view=operators")
+
+    assert len(names(page)) == 200
+    page.get_by_role("button", name="Show more: 4,800").click()
+    assert len(names(page)) == 1000
+    page.get_by_role("searchbox").fill("op_17")
+    assert names(page)[0] == "aten::op_1799"
+
+
+@pytest.mark.parametrize(("view", "said"), [("operators", "No operators"), ("kernels", "No kernels")])
+def test_a_run_without_rows_says_how_to_record_them(page, open_file, tmp_path, view, said):
+    open_file(write_page(tmp_path / "page.html"), f"#view={view}")
+
+    assert said in page.locator(".empty").inner_text()
+    assert "kinetoscope.profile(torch=True)" in page.locator(".empty").inner_text()

@@ -1,0 +1,103 @@
+"""The report's first view: what to change, and where a step's time goes."""
+
+import re
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import expect
+
+from kinetoscope.cli import main
+from simulated_training import Fault, Settings, simulate
+
+_SLOW_LOADER = Fault(kind="slow_loader", cost_ns=3_000_000)
+_LATE_RANK = Fault(kind="late_host", ranks=(1,), cost_ns=4_000_000, every=3)
+
+
+@pytest.fixture(scope="module")
+def report_of(tmp_path_factory):
+    """Writes the report of a simulated run."""
+
+    def write(settings):
+        folder = tmp_path_factory.mktemp("run")
+        simulate(settings).write(folder)
+        assert main(["report", "--no-cache", str(folder)]) == 0
+        return folder / "report.html"
+
+    return write
+
+
+@pytest.fixture(scope="module")
+def slow_loader(report_of):
+    return report_of(Settings(has_stacks=True, faults=(_SLOW_LOADER,)))
+
+
+def _assert_accessible(page):
+    found = Axe().run(page).response["violations"]
+    assert [fault["id"] for fault in found if fault["impact"] in ("serious", "critical")] == []
+
+
+def test_the_worst_finding_its_source_line_and_its_saving_are_seen_without_a_click(slow_loader, page, open_file):
+    open_file(slow_loader)
+
+    first = page.locator(".findings li").first
+    assert "The loop waits for its data" in page.locator(".headline").inner_text()
+    assert first.locator(".source-line").inner_text().startswith("train.py:")
+    assert first.locator(".source-line").bounding_box()["y"] < 800
+    assert re.search(r"saves \d+ µs a step, \d+ %", first.inner_text())
+    assert re.search(r"Costs a step\s+\d\.\d+ ms", first.inner_text())
+
+
+def test_the_numbers_of_a_rank_and_of_a_step_are_told_to_pointer_and_keys(slow_loader, page, open_file):
+    open_file(slow_loader)
+    legend = page.locator(".step-picture .legend").first
+    steps = page.get_by_role("slider")
+
+    expect(legend).to_contain_text("All ranks, on average")
+    page.get_by_role("button", name="Rank 1:").hover()
+    expect(legend).to_contain_text("Rank 1: ")
+    expect(legend).to_contain_text("Waiting for data")
+
+    page.get_by_role("button", name="Rank 1:").click()
+    expect(page.get_by_label("Steps of which rank")).to_have_value("1")
+    steps.focus()
+    for step in (3, 4):
+        page.keyboard.press("ArrowRight")
+        expect(steps).to_have_attribute("aria-valuetext", re.compile(f"^Step {step}: "))
+    expect(legend).to_contain_text("Step 4: ")
+    page.reload()
+    expect(page.get_by_label("Steps of which rank")).to_have_value("1")
+
+
+def test_keys_go_to_views_and_a_chosen_theme_is_kept(slow_loader, page, open_file):
+    open_file(slow_loader)
+    page.emulate_media(color_scheme="light")
+    ground = "getComputedStyle(document.body).backgroundColor"
+
+    light = page.evaluate(ground)
+    _assert_accessible(page)
+    page.get_by_role("button", name="Switch to dark colours").click()
+    expect(page.get_by_role("button", name="Switch to light colours")).to_be_visible()
+    assert page.evaluate(ground) != light
+    _assert_accessible(page)
+    page.reload()
+    expect(page.get_by_role("button", name="Switch to light colours")).to_be_visible()
+    assert page.evaluate(ground) != light
+
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog")).to_contain_text("Overview")
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_be_hidden()
+    page.keyboard.press("2")
+    expect(page.locator("main")).not_to_have_attribute("data-view", "overview")
+    page.keyboard.press("1")
+    expect(page.locator("main")).to_have_attribute("data-view", "overview")
+
+
+def test_a_run_without_a_device_and_without_a_fault_says_so(report_of, page, open_file):
+    settings = Settings(num_ranks=1, has_device=False, step_spans="event/batch", evaluates_every=4)
+    open_file(report_of(settings))
+
+    assert "No fault was found" in page.locator(".headline").inner_text()
+    assert "CPU only" in page.locator("header").inner_text()
+    assert "Evaluation" in page.locator(".step-picture").inner_text()
+    assert "No work of a device was recorded" in page.locator(".run-facts").inner_text()

@@ -1,0 +1,56 @@
+"""The report's view of ranks: how their steps differ, who waits for whom, what their devices did."""
+
+import re
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import expect
+
+from kinetoscope.cli import main
+from simulated_training import Fault, Settings, simulate
+
+
+@pytest.fixture(scope="module")
+def late_rank(tmp_path_factory):
+    """The report of a run in which the others wait for rank 2 in every third step."""
+    folder = tmp_path_factory.mktemp("run")
+    fault = Fault(kind="late_host", ranks=(2,), cost_ns=4_000_000, every=3)
+    simulate(Settings(num_ranks=4, num_steps=12, faults=(fault,))).write(folder)
+    assert main(["report", "--no-cache", str(folder)]) == 0
+    return folder / "report.html"
+
+
+def test_the_late_rank_its_steps_and_who_waits_for_it_are_told(late_rank, page, open_file):
+    open_file(late_rank, "#view=ranks")
+    steps, waits = page.get_by_role("application").all()
+    said, waited = page.locator("output").all()
+
+    expect(page.get_by_role("combobox")).to_have_value("host")  # what shows why it is late
+    expect(page.locator("main")).to_contain_text("Rank 2 is late every 3 steps")
+    steps.focus()
+    for rank in (0, 1, 2):
+        page.keyboard.press("ArrowDown")
+        expect(said).to_contain_text(re.compile(f"Rank {rank}, step 3: .* [mµ]s"))
+    expect(said).to_contain_text(re.compile(r": 4\.\d+ ms"))
+    waits.focus()
+    for rank in (0, 1, 2):
+        page.keyboard.press("ArrowRight")
+        expect(waited).to_contain_text(f"Rank 0 waited for rank {rank}")
+    expect(waited).to_contain_text(re.compile(r": \d.* ms"))
+
+    assert Axe().run(page).violations_count == 0
+
+
+def test_the_map_tells_its_numbers_as_a_table_too_and_keeps_what_it_shows(late_rank, page, open_file):
+    open_file(late_rank, "#view=ranks&measure=idle")
+
+    expect(page.get_by_role("combobox")).to_have_value("idle")
+    page.get_by_role("combobox").select_option("step")
+    page.get_by_text("As a table").click()
+    table = page.get_by_role("table", name="Steps of all ranks")
+    assert table.get_by_role("columnheader").all_inner_texts()[:3] == ["Rank", "Step", "Step time"]
+    assert table.get_by_role("row").count() == 1 + 4 * 12
+    page.reload()
+    expect(page.get_by_role("combobox")).to_have_value("step")
+    page.get_by_role("button", name="Rank 2: ").focus()
+    expect(page.locator(".legend")).to_contain_text("Idle: the host was late")

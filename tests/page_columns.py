@@ -1,0 +1,48 @@
+"""Builds pages of traces, and reads their columns and the data in their files."""
+
+import base64
+import gzip
+import json
+import re
+from itertools import accumulate
+
+import kinetoscope
+from kinetoscope.pages.page_data import Column, PageData
+from kinetoscope.report.page.build import Recorded, build_page
+from kinetoscope.report.page.rank_traces import RankTraces
+
+
+def read_column(column: Column) -> list[int]:
+    """The numbers of a column."""
+    length = len(column)
+    planes = [column.data[place * length : (place + 1) * length] for place in range(column.num_bytes)]
+    written = [sum(byte << 8 * place for place, byte in enumerate(bytes_of)) for bytes_of in zip(*planes, strict=True)]
+    if not column.is_delta:
+        return written
+    return list(accumulate(-(number + 1) // 2 if number % 2 else number // 2 for number in written))
+
+
+def page_text(html: str) -> dict:
+    """What the page in a file shows, without its columns."""
+    found = re.search(r'id="page-data"[^>]*>([^<]*)<', html)
+    content = gzip.decompress(base64.b64decode(found[1]))
+    length = int.from_bytes(content[:4], "little")
+    return json.loads(content[4 : 4 + length])
+
+
+def page_of(*paths, **settings) -> PageData:
+    """The page of some traces."""
+    names = [str(path) for path in paths]
+    report = kinetoscope.analyze(names, cache=False)
+    return build_page(report, "1", recorded=Recorded(windows=RankTraces(report, names, cache=False), **settings))
+
+
+def write_trace(path, events, **header):
+    """A trace of one rank."""
+    path.write_text(json.dumps({"traceEvents": events, **header}))
+    return path
+
+
+def span(name, ts, dur, tid=1, category="cpu_op", **arguments):
+    """A span of a trace, in microseconds."""
+    return {"ph": "X", "name": name, "cat": category, "pid": 1, "tid": tid, "ts": ts, "dur": dur, "args": arguments}

@@ -1,0 +1,56 @@
+"""The flame graphs of a page."""
+
+import pytest
+
+from page_columns import page_of, read_column, span, write_trace
+
+pytest.importorskip("polars")
+
+
+def frames_of(graph):
+    """Own time, time with callees, and calls of each chain of calls, written as names and >."""
+    chains, found = [], {}
+    columns = [read_column(getattr(graph, name)) for name in ("names", "callers", "own", "total", "num_calls")]
+    for name, caller, *numbers in zip(*columns, strict=True):
+        chains.append(f"{chains[caller - 1]} > {graph.texts[name]}" if caller else graph.texts[name])
+        found[chains[-1]] = tuple(numbers)
+    return found
+
+
+def test_operators_are_summed_by_who_called_them(tmp_path):
+    events = []
+    for first in (0, 100):
+        events += [
+            span("aten::linear", first, 50),
+            span("aten::addmm", first + 10, 20),
+            span("aten::addmm", first + 35, 5),
+        ]
+    (graph,) = page_of(write_trace(tmp_path / "rank0.json", events)).flame_graphs
+    assert frames_of(graph) == {
+        "aten::linear": (50_000, 100_000, 2),
+        "aten::linear > aten::addmm": (50_000, 50_000, 4),
+    }
+
+
+def test_python_functions_have_a_graph_of_their_own(tmp_path):
+    events = [
+        span("train.py(1): main", 0, 100, category="python_function"),
+        span("model.py(3): forward", 10, 30, category="python_function"),
+        span("aten::mm", 20, 10),
+    ]
+    operators, stacks = page_of(write_trace(tmp_path / "rank0.json", events)).flame_graphs
+    assert frames_of(operators) == {"aten::mm": (10_000, 10_000, 1)}
+    assert frames_of(stacks) == {
+        "train.py(1): main": (70_000, 100_000, 1),
+        "train.py(1): main > model.py(3): forward": (30_000, 30_000, 1),
+    }
+
+
+def test_several_ranks_have_a_graph_of_all_and_one_each(tmp_path):
+    paths = [write_trace(tmp_path / f"rank{rank}.json", [span("aten::mm", 0, 10 + rank)]) for rank in range(2)]
+    graphs = page_of(*paths).flame_graphs
+    assert [(graph.rank, frames_of(graph)) for graph in graphs] == [
+        (None, {"aten::mm": (21_000, 21_000, 2)}),
+        (0, {"aten::mm": (10_000, 10_000, 1)}),
+        (1, {"aten::mm": (11_000, 11_000, 1)}),
+    ]

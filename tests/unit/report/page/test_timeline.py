@@ -1,0 +1,155 @@
+"""The timeline of a page."""
+
+import json
+from itertools import pairwise
+
+import pytest
+
+from page_columns import page_of, read_column, span, write_trace
+from simulated_training import Fault, Settings, simulate
+
+pytest.importorskip("polars")
+
+
+def spans_of(timeline):
+    """All spans as rows, with the rank, kind and name of their tracks and their row in it."""
+    spans, texts = timeline.spans, timeline.texts
+    columns = {name: read_column(getattr(spans, name)) for name in vars(spans)}
+    rows = []
+    for track in timeline.tracks:
+        for row, (first, last) in enumerate(pairwise(track.row_begins)):
+            for place in range(first, last):
+                values = {name: numbers[place] for name, numbers in columns.items()}
+                names = {"name": texts[values["names"]], "category": texts[values["categories"]]}
+                rows.append(values | names | {"track": track, "row": row, "place": place})
+    return rows
+
+
+@pytest.fixture(scope="module")
+def simulated(tmp_path_factory):
+    """The traces of two ranks, and their page."""
+    folder = tmp_path_factory.mktemp("run")
+    fault = Fault(kind="slow_loader", cost_ns=3_000_000)
+    simulate(Settings(num_ranks=2, has_stacks=True, faults=(fault,))).write(folder)
+    paths = sorted(folder.rglob("*.json"))
+    return paths, page_of(*paths)
+
+
+def test_every_span_of_every_rank_is_in_the_timeline(simulated):
+    paths, page = simulated
+    recorded = [event for path in paths for event in json.loads(path.read_text())["traceEvents"] if event["ph"] == "X"]
+
+    shown = [row for row in spans_of(page.timeline) if row["track"].kind != "steps"]
+
+    assert sorted(row["name"] for row in shown) == sorted(
+        event["name"] for event in recorded if event.get("cat") != "Trace"
+    )
+    assert {row["track"].rank for row in shown} == {0, 1}
+    assert sum(row["durations"] for row in shown) == sum(
+        round(event["dur"] * 1000) for event in recorded if event.get("cat") != "Trace"
+    )
+
+
+def test_spans_of_one_row_do_not_overlap_and_come_in_order(simulated):
+    _, page = simulated
+    for one, other in pairwise(spans_of(page.timeline)):
+        if one["track"] is other["track"] and one["row"] == other["row"]:
+            assert one["begins"] + one["durations"] <= other["begins"]
+
+
+def test_steps_are_on_a_track_of_their_own_where_the_report_has_them(simulated):
+    _, page = simulated
+    steps = [row for row in spans_of(page.timeline) if row["track"].kind == "steps"]
+    told = {(row["rank"], f"step {row['step']}", row["begin_ns"]) for row in page.report["steps"]}
+    assert {(row["track"].rank, row["name"], row["begins"]) for row in steps} == told
+
+
+def test_every_kernel_knows_the_call_that_launched_it(simulated):
+    paths, page = simulated
+    rows = spans_of(page.timeline)
+    launched = [row for row in rows if row["category"] == "kernel" and row["launches"]]
+
+    assert len(launched) == sum(map(num_launched_kernels, paths))
+    for kernel in launched:
+        launch = rows[kernel["launches"] - 1]
+        assert launch["category"] == "cuda_runtime"
+        assert launch["track"].rank == kernel["track"].rank
+        assert launch["begins"] <= kernel["begins"]
+
+
+def num_launched_kernels(path):
+    """How many kernels of a trace were launched in it."""
+    events = json.loads(path.read_text())["traceEvents"]
+    calls = {event["args"]["correlation"] for event in events if event.get("cat") == "cuda_runtime"}
+    return sum(event.get("cat") == "kernel" and event["args"]["correlation"] in calls for event in events)
+
+
+def test_spans_that_overlap_without_nesting_lie_in_rows_of_their_own(tmp_path):
+    events = [span("one", 0, 10), span("two", 5, 10), span("in two", 12, 2), span("three", 11, 9)]
+    rows = spans_of(page_of(write_trace(tmp_path / "rank0.json", events)).timeline)
+    assert {row["name"]: row["row"] for row in rows} == {"one": 0, "two": 1, "three": 0, "in two": 2}
+
+
+def test_the_arguments_of_a_span_are_shown_without_those_that_only_number_it(tmp_path):
+    events = [
+        span("aten::mm", 0, 10, **{"External id": 7, "Input Dims": [[2, 3], [3, 4]], "Ev Idx": 2}),
+        span("aten::mm", 20, 10, **{"External id": 8, "Input Dims": [[2, 3], [3, 4]], "Ev Idx": 3}),
+        span("aten::add", 40, 10, **{"External id": 9}),
+    ]
+    timeline = page_of(write_trace(tmp_path / "rank0.json", events)).timeline
+    assert timeline.details == [{"Input Dims": [[2, 3], [3, 4]]}]
+    assert [row["details"] for row in spans_of(timeline)] == [1, 1, 0]
+
+
+def test_a_stack_is_the_python_functions_around_a_span(tmp_path):
+    events = [
+        span("train.py(1): main", 0, 100, category="python_function"),
+        span("train.py(9): step", 10, 50, category="python_function"),
+        span("aten::mm", 20, 10),
+    ]
+    timeline = page_of(write_trace(tmp_path / "rank0.json", events)).timeline
+    (operator,) = [row for row in spans_of(timeline) if row["name"] == "aten::mm"]
+    lines, callers = read_column(timeline.stacks.lines), read_column(timeline.stacks.callers)
+    stack, place = [], operator["stacks"]
+    while place:
+        stack.append(timeline.texts[lines[place - 1]])
+        place = callers[place - 1]
+    assert stack == ["train.py(9): step", "train.py(1): main"]
+
+
+def test_a_flow_leads_from_the_span_around_its_start_to_the_one_around_its_finish(tmp_path):
+    flow = {"cat": "fwdbwd", "name": "fwdbwd", "id": 1, "pid": 1}
+    events = [
+        span("aten::mm", 0, 10),
+        span("MmBackward", 50, 10, tid=2),
+        flow | {"ph": "s", "tid": 1, "ts": 0},
+        flow | {"ph": "f", "tid": 2, "ts": 52, "bp": "e"},
+    ]
+    timeline = page_of(write_trace(tmp_path / "rank0.json", events)).timeline
+    rows, flows = spans_of(timeline), timeline.flows
+    ends = [
+        (rows[one]["name"], rows[other]["name"])
+        for one, other in zip(*map(read_column, (flows.sources, flows.targets)), strict=True)
+    ]
+    assert ends == [("aten::mm", "MmBackward")]
+
+
+def test_counters_have_their_unit(tmp_path):
+    events = [span("aten::mm", 0, 10)]
+    events += [
+        {"ph": "C", "name": "process", "pid": 1, "tid": 3, "ts": ts, "args": {"resident_gib": value, "threads": 9}}
+        for ts, value in ((1, 0.5), (2, 0.75), (4, 0.25))
+    ]
+    counters = page_of(write_trace(tmp_path / "rank0.json", events)).timeline.counters
+    assert [(one.name, one.unit) for one in counters] == [("process resident", "GiB"), ("process threads", "")]
+    assert [value * counters[0].scale for value in read_column(counters[0].values)] == pytest.approx(
+        [0.5, 0.75, 0.25], abs=1e-6
+    )
+    assert read_column(counters[0].times) == [1000, 2000, 4000]
+
+
+def test_a_trace_without_any_span_has_an_empty_timeline(tmp_path):
+    events = [{"ph": "C", "name": "loss", "pid": 1, "tid": 3, "ts": 5, "args": {"loss": -1.5}}]
+    timeline = page_of(write_trace(tmp_path / "rank0.json", events)).timeline
+    assert spans_of(timeline) == []
+    assert [value * timeline.counters[0].scale for value in read_column(timeline.counters[0].values)] == [-1.5]

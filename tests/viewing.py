@@ -1,0 +1,79 @@
+"""Servers of `kinetoscope view`, for tests that look at them through sockets or in a browser."""
+
+import http.client
+import re
+import signal
+import subprocess
+import sys
+import threading
+from contextlib import contextmanager
+from urllib.parse import urlsplit
+
+from kinetoscope.serving.page import Pages
+from kinetoscope.serving.server import FolderServer
+from kinetoscope.serving.site import Site
+from kinetoscope.training.run_folder import RunFolder
+
+PERFETTO = "https://ui.perfetto.dev"
+LONGEST_WAIT_S = 60
+
+
+@contextmanager
+def served(folder, perfetto_url=PERFETTO):
+    """A server on a thread of this process."""
+    run_folder = RunFolder(folder)
+    with FolderServer(Site(run_folder, Pages(run_folder.path, perfetto_url))) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@contextmanager
+def view_command(*arguments, environment=None):
+    """The command in a process of its own, with what it has printed when it was ready as `said`, and its `link`."""
+    command = [sys.executable, "-m", "kinetoscope", "view", *map(str, arguments)]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, env=environment, **pipes) as process:
+        try:
+            lines = []
+            while not lines or "Ctrl-C" not in lines[-1]:
+                lines.append(process.stdout.readline())
+                assert lines[-1], process.communicate()
+            process.said = "".join(lines)
+            process.link = re.search(r"http://\S+token=\S+", process.said)[0]
+            yield process
+        finally:
+            process.kill()
+
+
+def ended(process, number=signal.SIGINT):
+    """The exit code, what it still said, and its errors, after a signal."""
+    process.send_signal(number)
+    out, err = process.communicate(timeout=LONGEST_WAIT_S)
+    return process.returncode, out, err
+
+
+def ask(port, path="/", *, method="GET", host=None, **headers):
+    """The status, the headers and the body of a real answer."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=LONGEST_WAIT_S)
+    try:
+        connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
+        connection.putheader("Host", host or f"127.0.0.1:{port}")
+        for name, value in headers.items():
+            connection.putheader(name.replace("_", "-"), value)
+        connection.endheaders()
+        answer = connection.getresponse()
+        return answer.status, answer.headers, answer.read()
+    finally:
+        connection.close()
+
+
+def log_in(link, host=None):
+    """The cookie that a browser gets for the link."""
+    parts = urlsplit(link)
+    _, headers, _ = ask(parts.port, f"/?{parts.query}", host=host)
+    return headers["Set-Cookie"].partition(";")[0]

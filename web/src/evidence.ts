@@ -1,0 +1,46 @@
+/** The evidence of findings in words: a name says by its ending what its number is. */
+import { counted, formatBytes, formatCount, formatDuration, formatShare } from "./format";
+import type { Finding } from "./page_data";
+
+const WORDS: Record<string, string> = {
+  bytes_per_step: "Growth a step",
+  steps_until_full: "Steps until memory is full",
+  share_of_device: "Part of the device's memory",
+  every_n_steps: "Comes again after",
+  period: "Late again after",
+  data_longer_ns: "Waits longer for data than others",
+  device_longer_ns: "Computes longer on its device than others",
+  host_longer_ns: "Takes longer on its host than others",
+  waits_for_late_ranks_ns: "Waits for late ranks",
+  without_work_ns: "Device without work",
+  processor_percent: "Processor busy",
+  gc_ns: "Garbage collection",
+  sync_ns: "Waits for the device",
+  python_ns: "Python",
+  host_ns: "Time on the host",
+};
+
+/** The evidence to show: not what is the cost again, nor in what a late rank was no later than others. */
+export function evidenceOf(finding: Pick<Finding, "cost_ns_per_step" | "evidence">): [string, number][] {
+  const cost = finding.cost_ns_per_step ?? NaN;
+  return Object.entries(finding.evidence).filter(
+    ([name, value]) =>
+      !(name.endsWith("_ns") && Math.abs(value - cost) <= 1) && !(name.endsWith("_longer_ns") && value <= 0),
+  );
+}
+
+/** What a number is of, in words. */
+export function evidenceName(name: string): string {
+  const plain = name.replace(/^num_/, "number_of_").replace(/_(ns|bytes|percent)$/, "");
+  const words = plain.replaceAll("_", " ");
+  return WORDS[name] ?? words.charAt(0).toUpperCase() + words.slice(1);
+}
+
+/** The number, with its unit. */
+export function evidenceValue(name: string, value: number): string {
+  if (name.endsWith("_ns")) return formatDuration(value);
+  if (name.endsWith("_bytes") || name.startsWith("bytes_")) return formatBytes(value);
+  if (name === "period" || name === "every_n_steps") return counted(value, "step");
+  if (name.endsWith("_percent")) return formatShare(value / 100);
+  return name.startsWith("share_") ? formatShare(value) : formatCount(value >= 100 ? Math.round(value) : value);
+}

@@ -1,0 +1,122 @@
+import { useRef } from "preact/hooks";
+import { counted, formatDuration } from "./format";
+import { linkTo } from "./link";
+import type { PageData, RunReport } from "./page_data";
+import { Name } from "./parts/name";
+import { meanStep } from "./step_parts";
+import { switchTheme, useTheme } from "./theme";
+import { TIMELINE_KEYS } from "./timeline/gestures";
+import type { View } from "./views";
+
+interface HeaderProps {
+  page: PageData;
+  offered: View[];
+  chosen?: View;
+}
+
+/** The top of the page: which run it is, the views, and what is said of all of them. */
+export function Header({ page, offered, chosen }: HeaderProps) {
+  return (
+    <header>
+      <div class="title-line">
+        <h1>
+          <Name text={page.title} most={80} />
+        </h1>
+        <Facts report={page.report} />
+        <span class="title-buttons">
+          <ThemeButton />
+          <Help offered={offered} />
+        </span>
+      </div>
+      <nav aria-label="Views">
+        {offered.map((view, at) => (
+          <a key={view.name} href={linkTo({ view: view.name })} aria-current={view === chosen ? "page" : undefined}>
+            {view.title} <kbd aria-hidden="true">{at < 9 ? at + 1 : ""}</kbd>
+          </a>
+        ))}
+      </nav>
+      {page.notes.map((note) => (
+        <p class="page-note" key={note}>
+          {note}
+        </p>
+      ))}
+    </header>
+  );
+}
+
+function Facts({ report }: { report: RunReport | null }) {
+  if (!report) return null;
+  const { run } = report;
+  const devices = [...new Set(report.ranks.map((row) => row.device_name).filter((name) => name !== null))];
+  const of = run.world_size && run.world_size > run.ranks.length ? ` of ${run.world_size}` : "";
+  const facts = [
+    `${counted(run.ranks.length || 1, "rank")}${of}`,
+    run.hosts.length ? counted(run.hosts.length, "host") : "",
+    devices.join(", ") || (report.ranks.some((row) => row.busy_ns !== null) ? "" : "CPU only"),
+    run.num_steps ? `${counted(run.num_steps, "step")}, ${formatDuration(meanStep(report.steps))} each` : "no steps",
+  ];
+  return (
+    <p class="quiet facts">
+      <bdi>{facts.filter(Boolean).join(" · ")}</bdi>
+    </p>
+  );
+}
+
+function ThemeButton() {
+  const other = useTheme() === "dark" ? "light" : "dark";
+  return (
+    <button type="button" aria-label={`Switch to ${other} colours`} title={`${other} colours`} onClick={switchTheme}>
+      <span aria-hidden="true">{other === "dark" ? "☾" : "☀"}</span>
+    </button>
+  );
+}
+
+function Help({ offered }: { offered: View[] }) {
+  const dialog = useRef<HTMLDialogElement>(null);
+  return (
+    <>
+      <button type="button" id="help" aria-label="Keys of this page" onClick={() => dialog.current?.showModal()}>
+        ?
+      </button>
+      <dialog ref={dialog} aria-labelledby="help-title">
+        <h2 id="help-title">Keys</h2>
+        <dl class="keys">
+          {offered.slice(0, 9).map((view, at) => (
+            <KeyLine key={view.name} keys={[`${at + 1}`]} does={view.title} />
+          ))}
+          <KeyLine keys={["Tab"]} does="next link, button, bar or table" />
+          <KeyLine keys={["←", "→"]} does="in a picture: the step or rank beside this one" />
+          <KeyLine keys={["Enter"]} does="in a picture: show this place in the timeline" />
+          {offered.some((view) => view.name === "timeline") && <TimelineKeys />}
+          <KeyLine keys={["?"]} does="this list" />
+        </dl>
+        <form method="dialog">
+          <button type="submit">Close</button>
+        </form>
+      </dialog>
+    </>
+  );
+}
+
+function TimelineKeys() {
+  return (
+    <>
+      {TIMELINE_KEYS.map(([keys, does]) => (
+        <KeyLine key={does} keys={keys} does={`timeline: ${does}`} />
+      ))}
+    </>
+  );
+}
+
+function KeyLine({ keys, does }: { keys: string[]; does: string }) {
+  return (
+    <>
+      <dt>
+        {keys.map((key) => (
+          <kbd key={key}>{key}</kbd>
+        ))}
+      </dt>
+      <dd>{does}</dd>
+    </>
+  );
+}

@@ -1,0 +1,122 @@
+import { evidenceName, evidenceOf, evidenceValue } from "../evidence";
+import { counted, formatDuration, formatShare } from "../format";
+import type { Finding, PageData } from "../page_data";
+import { Name } from "../parts/name";
+import { placesOf } from "../places";
+
+const MOST_NAMED = 6;
+
+interface FindingsProps {
+  page: PageData;
+  findings: Finding[];
+  offered: Map<string, string>;
+  stepNs: number | null;
+}
+
+/** What is wrong with the run, most to save first. */
+export function Findings({ page, findings, offered, stepNs }: FindingsProps) {
+  const num_savings = findings.filter((finding) => finding.saving_ns_per_step !== null).length;
+  return (
+    <section class="findings" aria-labelledby="findings-title">
+      <h2 id="findings-title">{`What to change: ${counted(findings.length, "finding")}`}</h2>
+      {num_savings > 1 && <p class="quiet">Each saving stands alone: they do not add up.</p>}
+      <ol>
+        {findings.map((finding, at) => (
+          <li key={`${finding.kind} ${at}`}>
+            <Card finding={finding} stepNs={stepNs} />
+            <p class="places">
+              {placesOf(finding, page, offered).map(({ href, title }) => (
+                <a key={href} href={href}>
+                  {title}
+                </a>
+              ))}
+            </p>
+          </li>
+        ))}
+      </ol>
+    </section>
+  );
+}
+
+function Card({ finding, stepNs }: { finding: Finding; stepNs: number | null }) {
+  return (
+    <>
+      <div class="finding-head">
+        <h3>
+          <Name text={finding.title} />
+        </h3>
+        <Saving finding={finding} stepNs={stepNs} />
+      </div>
+      <Place finding={finding} />
+      <p class="advice">
+        <Name text={finding.advice} most={1000} />
+      </p>
+      <dl class="evidence">
+        {finding.cost_ns_per_step !== null && (
+          <Fact name="Costs a step" value={ofStep(finding.cost_ns_per_step, stepNs)} />
+        )}
+        {evidenceOf(finding).map(([name, value]) => (
+          <Fact key={name} name={evidenceName(name)} value={evidenceValue(name, value)} />
+        ))}
+        <Fact name="Confidence" value={finding.confidence} />
+        <Fact name="More in" value={finding.link} />
+      </dl>
+    </>
+  );
+}
+
+function Fact({ name, value }: { name: string; value: string }) {
+  return (
+    <div>
+      <dt>{name}</dt>
+      <dd>
+        <bdi>{value}</bdi>
+      </dd>
+    </div>
+  );
+}
+
+function Saving({ finding, stepNs }: { finding: Finding; stepNs: number | null }) {
+  const { saving_ns_per_step: saving } = finding;
+  if (saving === null) return null;
+  return (
+    <p class="saving">
+      <strong>{`saves ${formatDuration(saving)}`}</strong>
+      {stepNs ? ` a step, ${formatShare(saving / stepNs)}` : " a step"}
+    </p>
+  );
+}
+
+/** Source lines first: that is where the change is made. */
+function Place({ finding }: { finding: Finding }) {
+  const { lines, spans, ranks, steps } = finding.where;
+  return (
+    <p class="where">
+      {lines.map((line) => (
+        <code key={line} class="source-line">
+          <Name text={line} />
+        </code>
+      ))}
+      {ranks.length > 0 && <span>{listed("rank", ranks.map(String))}</span>}
+      {steps.length > 0 && <span>{listed("step", steps.map(String))}</span>}
+      {spans.map((span) => (
+        <span key={span}>
+          at{" "}
+          <code>
+            <Name text={span} most={80} />
+          </code>
+        </span>
+      ))}
+    </p>
+  );
+}
+
+function listed(noun: string, names: string[]): string {
+  const shown = names.slice(0, MOST_NAMED).join(", ");
+  const more = names.length > MOST_NAMED ? ` and ${names.length - MOST_NAMED} more` : "";
+  return `${noun}${names.length > 1 ? "s" : ""} ${shown}${more}`;
+}
+
+function ofStep(timeNs: number, stepNs: number | null): string {
+  return stepNs ? `${formatDuration(timeNs)} (${formatShare(timeNs / stepNs)})` : formatDuration(timeNs);
+}

@@ -1,0 +1,35 @@
+import { useState } from "preact/hooks";
+import { readLink, remember } from "../link";
+
+/** One of several, chosen from a list, which the link has under a name. The first is chosen unless a link says else. */
+export function useLinkedChoice(linkName: string, options: string[]): [string, (option: string) => void] {
+  const linked = readLink()[linkName];
+  const [chosen, setChosen] = useState(linked && options.includes(linked) ? linked : (options[0] ?? ""));
+  const choose = (option: string) => {
+    setChosen(option);
+    remember({ [linkName]: option });
+  };
+  return [chosen, choose];
+}
+
+interface ChoiceProps {
+  title: string;
+  options: string[];
+  chosen: string;
+  onChoose: (option: string) => void;
+}
+
+export function Choice({ title, options, chosen, onChoose }: ChoiceProps) {
+  return (
+    <label>
+      {title}{" "}
+      <select value={chosen} onChange={(event) => onChoose(event.currentTarget.value)}>
+        {options.map((option) => (
+          <option key={option} value={option}>
+            {option}
+          </option>
+        ))}
+      </select>
+    </label>
+  );
+}

@@ -1,0 +1,44 @@
+import { useEffect, useRef, useState } from "preact/hooks";
+
+/** A button that copies a text. Where the browser refuses that, as in a notebook's frame, the text is shown, selected. */
+export function CopyButton({ title, text }: { title: string; text: () => string }) {
+  const [copied, setCopied] = useState<string | null>(null);
+  const [refused, setRefused] = useState<string | null>(null);
+  const copy = async () => {
+    const wanted = text();
+    try {
+      await navigator.clipboard.writeText(wanted);
+      setCopied(`Copied: ${wanted.split("\n").length} lines`);
+      setRefused(null);
+    } catch {
+      setRefused(wanted);
+    }
+  };
+  return (
+    <>
+      <button type="button" onClick={copy}>
+        {title}
+      </button>
+      <span aria-live="polite" class="quiet">
+        {copied}
+      </span>
+      {refused !== null && <SelectedText text={refused} onClose={() => setRefused(null)} />}
+    </>
+  );
+}
+
+function SelectedText({ text, onClose }: { text: string; onClose: () => void }) {
+  const box = useRef<HTMLTextAreaElement>(null);
+  useEffect(() => box.current?.select(), [text]);
+  return (
+    <div class="copy-box">
+      <label>
+        The browser does not let this page copy. Press Ctrl+C, or Cmd+C.
+        <textarea ref={box} readOnly rows={6} value={text} />
+      </label>
+      <button type="button" onClick={onClose}>
+        Close
+      </button>
+    </div>
+  );
+}

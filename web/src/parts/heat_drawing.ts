@@ -1,0 +1,131 @@
+/** What a heat map looks like: its range, its colours, and the drawing of it. */
+
+/** The titles of rows and columns, and the number of each cell; null where there is none. */
+export interface HeatCells {
+  rows: string[];
+  columns: string[];
+  value: (row: number, column: number) => number | null;
+}
+
+export interface HeatRange {
+  least: number;
+  most: number;
+  /** Whether some numbers are above `most`. */
+  isCut: boolean;
+}
+
+export const LEFT = 62;
+const CUT_AT = 3;
+/** At most this part of all numbers is shown as if it were less. */
+const CUT_SHARE = 1 / 200;
+const SHADES = 256;
+const LEAST_ROW = 7;
+const MOST_ROW = 26;
+const HEIGHT = 420;
+
+export function rowHeight(cells: HeatCells): number {
+  return Math.max(LEAST_ROW, Math.min(MOST_ROW, Math.floor(HEIGHT / Math.max(1, cells.rows.length))));
+}
+
+/** From the least to the most; a few numbers far above the middle one do not make all others look alike. */
+export function rangeOf(cells: HeatCells): HeatRange {
+  const values: number[] = [];
+  forEachCell(cells, (value) => values.push(value));
+  const sorted = Float64Array.from(values).sort();
+  const highest = sorted.at(-1) ?? 0;
+  const cut = CUT_AT * (sorted[Math.floor(sorted.length / 2)] ?? 0);
+  const isCut = cut > 0 && highest > cut && values.filter((value) => value > cut).length < values.length * CUT_SHARE;
+  return { least: sorted[0] ?? 0, most: isCut ? cut : highest, isCut };
+}
+
+/** The number for each row and each column of pixels: the highest where several cells share one. */
+export function binned(cells: HeatCells, most: number): { numColumns: number; values: Float64Array } {
+  const numColumns = Math.min(cells.columns.length, Math.floor(most));
+  const values = new Float64Array(numColumns * cells.rows.length).fill(NaN);
+  forEachCell(cells, (value, row, column) => {
+    const at = row * numColumns + Math.floor((column * numColumns) / cells.columns.length);
+    if (!(values[at] >= value)) values[at] = value;
+  });
+  return { numColumns, values };
+}
+
+function forEachCell(cells: HeatCells, use: (value: number, row: number, column: number) => void): void {
+  for (let row = 0; row < cells.rows.length; row++) {
+    for (let column = 0; column < cells.columns.length; column++) {
+      const value = cells.value(row, column);
+      if (value !== null) use(value, row, column);
+    }
+  }
+}
+
+/** So many shades between colours, as numbers of red, green and blue. */
+export function colourRamp(colours: string[]): Uint8ClampedArray {
+  const points = colours.map((colour) => (colour.match(/[\d.]+/g) ?? []).slice(0, 3).map(Number));
+  const ramp = new Uint8ClampedArray(SHADES * 3);
+  for (let shade = 0; shade < SHADES; shade++) {
+    const place = (shade / (SHADES - 1)) * (points.length - 1);
+    const [from, to] = [points[Math.floor(place)], points[Math.ceil(place)]];
+    for (let part = 0; part < 3; part++) ramp[shade * 3 + part] = from[part] + (to[part] - from[part]) * (place % 1);
+  }
+  return ramp;
+}
+
+export interface HeatPicture {
+  cells: HeatCells;
+  bins: { numColumns: number; values: Float64Array };
+  width: number;
+  colours: { ramp: Uint8ClampedArray; text: string; quiet: string };
+  shown: { row: number; column: number } | null;
+}
+
+export function drawHeatMap(canvas: HTMLCanvasElement, picture: HeatPicture): void {
+  const { cells, width, colours, shown } = picture;
+  const [height, ratio] = [rowHeight(cells), devicePixelRatio || 1];
+  const context = canvas.getContext("2d");
+  if (!context || !picture.bins.numColumns || !cells.rows.length) return;
+  canvas.width = width * ratio;
+  canvas.height = (height * cells.rows.length + 20) * ratio;
+  context.scale(ratio, ratio);
+  context.imageSmoothingEnabled = false;
+  context.drawImage(shades(picture), LEFT, 0, width - LEFT, height * cells.rows.length);
+  drawTitles(context, picture);
+  if (!shown) return;
+  const column = (width - LEFT) / cells.columns.length;
+  context.strokeStyle = colours.text;
+  context.lineWidth = 2;
+  context.strokeRect(LEFT + shown.column * column, shown.row * height, Math.max(2, column), height);
+}
+
+/** A pixel for each cell. */
+function shades({ cells, bins, colours }: HeatPicture): HTMLCanvasElement {
+  const small = document.createElement("canvas");
+  [small.width, small.height] = [bins.numColumns, cells.rows.length];
+  const image = new ImageData(small.width, small.height);
+  const { least, most } = rangeOf(cells);
+  bins.values.forEach((value, at) => {
+    if (Number.isNaN(value)) return;
+    const share = most > least ? Math.min(1, (value - least) / (most - least)) : 0;
+    const shade = Math.round(share * (SHADES - 1)) * 3;
+    image.data.set([...colours.ramp.subarray(shade, shade + 3), 255], at * 4);
+  });
+  small.getContext("2d")?.putImageData(image, 0, 0);
+  return small;
+}
+
+function drawTitles(context: CanvasRenderingContext2D, { cells, width, colours }: HeatPicture): void {
+  const height = rowHeight(cells);
+  const every = Math.ceil(14 / height);
+  context.font = "12px system-ui, sans-serif";
+  context.fillStyle = colours.quiet;
+  context.textBaseline = "middle";
+  cells.rows.forEach((title, row) => {
+    if (row % every === 0) context.fillText(title, 0, Math.max(7, (row + 0.5) * height), LEFT - 6);
+  });
+  context.textBaseline = "bottom";
+  const bottom = height * cells.rows.length + 20;
+  const column = (width - LEFT) / cells.columns.length;
+  const apart = Math.ceil(90 / column);
+  for (let at = 0; at < cells.columns.length; at += apart) {
+    if (at === 0 || LEFT + at * column < width - 50) context.fillText(cells.columns[at], LEFT + at * column, bottom);
+  }
+}

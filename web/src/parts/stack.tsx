@@ -1,0 +1,88 @@
+/** Stacked bars: one for each rank, say. Pointer and arrow keys choose a bar; what it says is shown elsewhere. */
+import { useRef } from "preact/hooks";
+import "./stack.css";
+
+/** A part of a bar; a colour never stands alone: the legend has the parts in the same order. */
+export interface StackPart {
+  name: string;
+  value: number;
+  colour: string;
+}
+
+export interface StackBar {
+  title: string;
+  parts: StackPart[];
+  /** A second, thinner bar below. */
+  below?: StackPart[];
+  /** The length, with its unit. */
+  length: string;
+  /** All numbers, for readers of screens. */
+  says: string;
+}
+
+interface StackProps {
+  label: string;
+  bars: StackBar[];
+  shown: number | null;
+  onShow: (at: number | null) => void;
+  onChoose?: (at: number) => void;
+}
+
+const STEPS: Record<string, number> = { ArrowDown: 1, ArrowRight: 1, ArrowUp: -1, ArrowLeft: -1 };
+const MANY = 16;
+
+export function Stack({ label, bars, shown, onShow, onChoose }: StackProps) {
+  const longest = Math.max(1, ...bars.flatMap((bar) => [lengthOf(bar.parts), lengthOf(bar.below ?? [])]));
+  const list = useRef<HTMLUListElement>(null);
+  const onKeyDown = (event: KeyboardEvent) => {
+    if (!STEPS[event.key]) return;
+    event.preventDefault();
+    const at = Math.min(bars.length - 1, Math.max(0, (shown ?? 0) + STEPS[event.key]));
+    list.current?.querySelectorAll("button")[at]?.focus();
+  };
+  return (
+    <ul
+      ref={list}
+      class={bars.length > MANY ? "stack dense" : "stack"}
+      aria-label={label}
+      onMouseLeave={() => onShow(null)}
+    >
+      {bars.map((bar, at) => (
+        <li key={bar.title}>
+          <button
+            type="button"
+            tabIndex={at === (shown ?? 0) ? 0 : -1}
+            aria-label={bar.says}
+            onKeyDown={onKeyDown}
+            onMouseEnter={() => onShow(at)}
+            onFocus={() => onShow(at)}
+            onClick={() => onChoose?.(at)}
+          >
+            <span class="stack-title">{bar.title}</span>
+            <span class="stack-bars">
+              <Bar parts={bar.parts} longest={longest} />
+              {bar.below && <Bar parts={bar.below} longest={longest} isThin />}
+            </span>
+            <span class="stack-length">{bar.length}</span>
+          </button>
+        </li>
+      ))}
+    </ul>
+  );
+}
+
+function Bar({ parts, longest, isThin = false }: { parts: StackPart[]; longest: number; isThin?: boolean }) {
+  return (
+    <span class={isThin ? "stack-bar thin" : "stack-bar"}>
+      {parts.map((part) =>
+        part.value > 0 ? (
+          <span key={part.name} style={{ width: `${(100 * part.value) / longest}%`, background: part.colour }} />
+        ) : null,
+      )}
+    </span>
+  );
+}
+
+export function lengthOf(parts: StackPart[]): number {
+  return parts.reduce((sum, part) => sum + part.value, 0);
+}

@@ -1,0 +1,65 @@
+import type { ComponentChildren } from "preact";
+
+/** A column of a table. `value` is what rows are sorted by and what is copied; `show` how a cell looks. */
+export interface TableColumn<Row> {
+  title: string;
+  value: (row: Row) => string | number | null;
+  show?: (row: Row) => ComponentChildren;
+  /** The unit of `value`, for the heading of what is copied. */
+  unit?: string;
+  /** The part of a whole, 0 to 1, which is drawn as a bar beside the number. */
+  share?: (row: Row) => number | null;
+  help?: string;
+}
+
+/** The column that rows are sorted by, if there is one of that title. */
+export interface Sorting {
+  title: string;
+  isRising: boolean;
+}
+
+export function matchingRows<Row>(rows: Row[], filter: string, filterText?: (row: Row) => string): Row[] {
+  const words = filter.toLowerCase().split(/\s+/).filter(Boolean);
+  if (!words.length || !filterText) return rows;
+  return rows.filter((row) => {
+    const text = filterText(row).toLowerCase();
+    return words.every((word) => text.includes(word));
+  });
+}
+
+const TEXT_ORDER = new Intl.Collator("en", { numeric: true });
+
+/** Unknown values come last in both directions. */
+export function sortedRows<Row>(rows: Row[], columns: TableColumn<Row>[], sorting: Sorting): Row[] {
+  const column = columns.find((column) => column.title === sorting.title);
+  if (!column) return rows;
+  const direction = sorting.isRising ? 1 : -1;
+  const keyed = rows.map((row) => ({ row, key: column.value(row) }));
+  keyed.sort(({ key: a }, { key: b }) => {
+    if (a === null || b === null) return Number(a === null) - Number(b === null);
+    const order = typeof a === "number" && typeof b === "number" ? a - b : TEXT_ORDER.compare(String(a), String(b));
+    return direction * order;
+  });
+  return keyed.map(({ row }) => row);
+}
+
+/** Whether a column has numbers, by the first value that is known. */
+export function hasNumbers<Row>(column: TableColumn<Row>, rows: Row[]): boolean {
+  const known = rows.find((row) => column.value(row) !== null);
+  return known !== undefined && typeof column.value(known) === "number";
+}
+
+/** Rows for a spreadsheet. A cell that it would take for a formula is quoted by an apostrophe. */
+export function toTsv<Row>(columns: TableColumn<Row>[], rows: Row[]): string {
+  const lines = [
+    columns.map(({ title, unit }) => (unit ? `${title} (${unit})` : title)),
+    ...rows.map((row) => columns.map((column) => column.value(row))),
+  ];
+  return lines.map((cells) => cells.map(tsvCell).join("\t")).join("\n");
+}
+
+function tsvCell(value: string | number | null): string {
+  if (value === null || typeof value === "number") return String(value ?? "");
+  const text = value.replace(/[\t\r\n]+/g, " ");
+  return /^\s*[=+\-@]/.test(text) ? `'${text}` : text;
+}

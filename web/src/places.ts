@@ -1,0 +1,81 @@
+/** Links from a finding or a step to where it can be seen. */
+import { linkTo } from "./link";
+import type { Finding, PageData, StepRow } from "./page_data";
+
+export interface Place {
+  href: string;
+  title: string;
+}
+
+const MARGIN = 0.03;
+
+/** The column in which a finding's worst step has the most. */
+const WORST_BY: Record<string, keyof StepRow> = {
+  input_bound: "data_wait_ns",
+  synchronisation: "sync_ns",
+  garbage_collection: "gc_ns",
+  python_overhead: "python_ns",
+  exposed_communication: "device_exposed_communication_ns",
+  idle_gaps: "device_idle_ns",
+  host_bound: "device_idle_ns",
+  memory_limit: "peak_memory_bytes",
+};
+
+/** Views that show more about a kind of finding. */
+const VIEWS_OF: Record<string, string> = {
+  straggler: "ranks",
+  exposed_communication: "communication",
+  memory_growth: "memory",
+  memory_limit: "memory",
+  small_kernels: "kernels",
+  float32_matmul: "kernels",
+  float64: "kernels",
+  exposed_copy: "kernels",
+  host_bound: "operators",
+  python_overhead: "flame",
+};
+
+/** Where to look at a finding: its worst step in the timeline, and the view that says more about it. */
+export function placesOf(finding: Finding, page: PageData, offered: Map<string, string>): Place[] {
+  const row = worstStep(finding, page);
+  const inTimeline = row && stepPlace(row, page, finding.where.spans[0]);
+  const view = VIEWS_OF[finding.kind] ?? "";
+  const title = offered.get(view);
+  return [
+    ...(inTimeline ? [inTimeline] : []),
+    ...(title ? [{ href: linkTo({ view }), title: `More under ${title}` }] : []),
+  ];
+}
+
+/** A step of a rank in the timeline; null if the timeline does not have it. */
+export function stepPlace(row: StepRow, page: PageData, q?: string): Place | null {
+  if (!timelineHas(row, page)) return null;
+  const margin = MARGIN * row.duration_ns;
+  const place = {
+    from: String(Math.max(0, Math.floor(row.begin_ns - margin))),
+    to: String(Math.ceil(row.begin_ns + row.duration_ns + margin)),
+    rank: row.rank === null ? undefined : String(row.rank),
+  };
+  const rank = row.rank === null ? "" : ` of rank ${row.rank}`;
+  return { href: linkTo({ view: "timeline", ...place, q }), title: `Show step ${row.step}${rank} in the timeline` };
+}
+
+function timelineHas(row: StepRow, page: PageData): boolean {
+  return page.timeline?.tracks.some((track) => track.rank === row.rank) ?? false;
+}
+
+/** Of the steps that a finding names, or of all, the one in which it takes most. */
+function worstStep(finding: Finding, page: PageData): StepRow | null {
+  const { ranks, steps } = finding.where;
+  const column = WORST_BY[finding.kind] ?? "duration_ns";
+  const rows = (page.report?.steps ?? []).filter(
+    (row) =>
+      timelineHas(row, page) &&
+      (!ranks.length || ranks.includes(row.rank ?? -1)) &&
+      (!steps.length || steps.includes(row.step)),
+  );
+  return rows.reduce<StepRow | null>(
+    (worst, row) => (worst && Number(worst[column] ?? 0) >= Number(row[column] ?? 0) ? worst : row),
+    null,
+  );
+}

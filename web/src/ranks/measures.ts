@@ -1,0 +1,38 @@
+/** What a heat map of ranks and steps can show of each step. */
+import { formatBytes, formatDuration } from "../format";
+import type { RunReport } from "../page_data";
+import { sumOf, type RankStep } from "../step_parts";
+
+export interface Measure {
+  name: string;
+  title: string;
+  value: (step: RankStep) => number | null;
+  format: (value: number | null) => string;
+}
+
+export const MEASURES: Measure[] = [
+  time("step", "Step time", (step) => sumOf(step.parts)),
+  time("data", "Waiting for data", (step) => step.row.data_wait_ns),
+  time("host", "Work of the host", (step) => step.parts.forward + step.parts.optimizer + step.parts.other),
+  time("sync", "Waiting for the device", (step) => step.row.sync_ns),
+  time("waiting", "Waiting for communication", (step) => step.row.communication_wait_ns),
+  time("compute", "Computing on the device", (step) => step.row.device_compute_ns),
+  time("communication", "Device only communicating", (step) => step.row.device_exposed_communication_ns),
+  time("idle", "Device idle", (step) => step.row.device_idle_ns),
+  { name: "memory", title: "Most memory", value: (step) => step.row.peak_memory_bytes, format: formatBytes },
+];
+
+function time(name: string, title: string, value: Measure["value"]): Measure {
+  return { name, title, value, format: formatDuration };
+}
+
+/** Those of which some step has a number other than 0. */
+export function knownMeasures(steps: RankStep[]): Measure[] {
+  return MEASURES.filter((measure) => steps.some((step) => measure.value(step)));
+}
+
+/** What shows best why the worst late rank is late; the step time where none is. */
+export function firstMeasure(report: RunReport): string {
+  const cause = report.stragglers[0]?.cause;
+  return { data: "data", host: "host", device: "compute" }[cause ?? ""] ?? "step";
+}

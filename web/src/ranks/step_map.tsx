@@ -1,0 +1,98 @@
+import { useMemo, useState } from "preact/hooks";
+import { readLink, remember } from "../link";
+import type { PageData, RunReport } from "../page_data";
+import { HeatMap } from "../parts/heat_map";
+import { Table, type TableColumn } from "../parts/table";
+import { stepPlace } from "../places";
+import { rankSteps, type RankStep } from "../step_parts";
+import { firstMeasure, knownMeasures, type Measure } from "./measures";
+
+/** Every step of every rank, as colours. */
+export function StepMap({ page, report }: { page: PageData; report: RunReport }) {
+  const steps = useMemo(() => rankSteps(report.steps), [report]);
+  const measures = useMemo(() => knownMeasures(steps), [steps]);
+  const [name, setName] = useState(() => readLink().measure ?? firstMeasure(report));
+  const measure = measures.find((measure) => measure.name === name) ?? measures[0];
+  const grid = useMemo(() => gridOf(steps), [steps]);
+  const cells = useMemo(() => cellsOf(grid, measure), [grid, measure]);
+  const choose = (name: string) => {
+    setName(name);
+    remember({ measure: name });
+  };
+  const onChoose = (row: number, column: number) => {
+    const step = grid.steps[row][column];
+    const place = step && stepPlace(step.row, page);
+    if (place) location.hash = place.href;
+  };
+  return (
+    <section aria-labelledby="step-map-title">
+      <div class="by-step">
+        <h2 id="step-map-title">Steps of all ranks</h2>
+        <label>
+          {"Show "}
+          <select value={measure.name} onChange={(event) => choose(event.currentTarget.value)}>
+            {measures.map(({ name, title }) => (
+              <option key={name} value={name}>
+                {title}
+              </option>
+            ))}
+          </select>
+        </label>
+      </div>
+      <HeatMap
+        label={`${measure.title} of each rank and step. Arrow keys choose a cell, Enter shows it in the timeline.`}
+        cells={cells}
+        format={measure.format}
+        says={(row, column) => `${cells.rows[row]}, ${cells.columns[column].toLowerCase()}`}
+        onChoose={onChoose}
+      />
+      <AsTable steps={steps} measures={measures} />
+    </section>
+  );
+}
+
+function AsTable({ steps, measures }: { steps: RankStep[]; measures: Measure[] }) {
+  const [isOpen, setIsOpen] = useState(false);
+  const columns: TableColumn<RankStep>[] = [
+    { title: "Rank", value: (step) => step.row.rank },
+    { title: "Step", value: (step) => step.row.step },
+    ...measures.map(({ title, value, format }) => ({
+      title,
+      value,
+      show: (step: RankStep) => <span>{format(value(step))}</span>,
+    })),
+  ];
+  return (
+    <details onToggle={(event) => setIsOpen(event.currentTarget.open)}>
+      <summary>As a table</summary>
+      {isOpen && <Table caption="Steps of all ranks" columns={columns} rows={steps} noun="step" most={50} />}
+    </details>
+  );
+}
+
+interface Grid {
+  ranks: (number | null)[];
+  numbers: number[];
+  steps: (RankStep | undefined)[][];
+}
+
+/** By rank and step; of a step that was recorded several times, the last one. */
+function gridOf(steps: RankStep[]): Grid {
+  const ranks = [...new Set(steps.map((step) => step.row.rank))];
+  const numbers = [...new Set(steps.map((step) => step.row.step))].sort((one, other) => one - other);
+  const places = new Map(numbers.map((number, at) => [number, at]));
+  const grid = new Map(ranks.map((rank) => [rank, new Array<RankStep | undefined>(numbers.length)]));
+  for (const step of steps) grid.get(step.row.rank)![places.get(step.row.step)!] = step;
+  return { ranks, numbers, steps: [...grid.values()] };
+}
+
+function cellsOf(grid: Grid, measure: Measure) {
+  return {
+    rows: grid.ranks.map((rank) => (rank === null ? "The run" : `Rank ${rank}`)),
+    columns: grid.numbers.map((number) => `Step ${number}`),
+    value: (row: number, column: number) => {
+      const step = grid.steps[row][column];
+      return step ? measure.value(step) : null;
+    },
+  };
+}

@@ -1,0 +1,98 @@
+import { useMemo } from "preact/hooks";
+import { evidenceName, evidenceOf, evidenceValue } from "../evidence";
+import { counted, formatDuration } from "../format";
+import type { RunReport, StragglerRow } from "../page_data";
+import { HeatMap } from "../parts/heat_map";
+import { Table, type TableColumn } from "../parts/table";
+import { lateRanks, waitsOf, type LateRank } from "./waits";
+
+const CAUSES: Record<string, string> = {
+  data: "it waits longer for its data",
+  host: "its loop takes longer on the host",
+  device: "its device computes longer",
+  unknown: "no column of its steps shows why",
+};
+
+/** Which ranks the others wait for, why, and who waits. */
+export function WhoWaits({ report }: { report: RunReport }) {
+  const { ranks, waited } = useMemo(() => waitsOf(report.collectives), [report]);
+  const late = useMemo(() => lateRanks(report.collectives), [report]);
+  const cells = useMemo(
+    () => ({
+      rows: ranks.map((rank) => `Rank ${rank}`),
+      columns: ranks.map((rank) => `for ${rank}`),
+      value: (row: number, column: number) => (row === column ? null : waited[row][column]),
+    }),
+    [ranks, waited],
+  );
+  return (
+    <section aria-labelledby="waits-title">
+      <h2 id="waits-title">Who waits for whom</h2>
+      {report.stragglers.map((row) => (
+        <Straggler key={row.rank} row={row} />
+      ))}
+      {late.length ? (
+        <>
+          <p class="quiet">Waits in collectives for ranks that came late, summed over all recorded steps.</p>
+          <HeatMap
+            label="How long each rank waited for each other one, in collectives. Arrow keys choose a pair."
+            cells={cells}
+            format={formatDuration}
+            says={(row, column) => `Rank ${ranks[row]} waited for rank ${ranks[column]}`}
+          />
+          <Table
+            caption="Ranks that others waited for"
+            columns={COLUMNS}
+            rows={late}
+            sortedBy="Waited for it"
+            noun="rank"
+            most={10}
+          />
+        </>
+      ) : (
+        <p class="quiet">{whyNone(report)}</p>
+      )}
+    </section>
+  );
+}
+
+const COLUMNS: TableColumn<LateRank>[] = [
+  { title: "Late rank", value: (late) => late.rank, show: (late) => <span>{`Rank ${late.rank}`}</span> },
+  {
+    title: "Waited for it",
+    value: (late) => late.totalNs,
+    show: (late) => <span>{formatDuration(late.totalNs)}</span>,
+    help: "All ranks' waits for it, summed",
+  },
+  {
+    title: "Longest wait",
+    value: (late) => late.longestNs,
+    show: (late) => <span>{formatDuration(late.longestNs)}</span>,
+  },
+  { title: "Calls", value: (late) => late.numCalls },
+];
+
+function Straggler({ row }: { row: StragglerRow }) {
+  const howOften = row.period === null ? `in ${counted(row.steps.length, "step")}` : everyNth(row.period);
+  const numbers = evidenceOf(row).map(
+    ([name, value]) => `${evidenceName(name).toLowerCase()}: ${evidenceValue(name, value)}`,
+  );
+  return (
+    <p>
+      <strong>{`Rank ${row.rank} is late ${howOften}`}</strong>
+      {`: ${CAUSES[row.cause] ?? row.cause}. Each other rank waits ${formatDuration(row.cost_ns_per_step)} a step for it`}
+      {numbers.length ? ` (${numbers.join("; ")}).` : "."}
+    </p>
+  );
+}
+
+function everyNth(period: number): string {
+  return period === 1 ? "in every step" : `every ${period} steps`;
+}
+
+function whyNone(report: RunReport): string {
+  if (report.run.ranks.length < 2) return "Only one rank is in this report, so nobody waits for another.";
+  if (!report.collectives.length)
+    return "No collective was recorded on all ranks, so waits for late ranks are not known.";
+  return "No rank waited for another in a collective.";
+}

@@ -1,0 +1,56 @@
+import { formatBytes, formatCount, formatDuration } from "../format";
+import type { Timeline } from "../page_data";
+import type { Payload } from "../payload";
+import { firstWhere } from "./data";
+
+/** A number over time, ready to be drawn. */
+export interface CounterData {
+  rank: number | null;
+  name: string;
+  unit: string;
+  times: ArrayLike<number>;
+  values: Float64Array;
+  least: number;
+  most: number;
+}
+
+export function readCounters(payload: Payload, timeline: Timeline): CounterData[] {
+  return timeline.counters.map((counter) => {
+    const values = Float64Array.from(payload.numbers(counter.values), (value) => value * counter.scale);
+    const most = values.reduce((most, value) => Math.max(most, value), 0);
+    const least = values.reduce((least, value) => Math.min(least, value), 0);
+    const { rank, name, unit } = counter;
+    return { rank, name, unit, times: payload.numbers(counter.times), values, least, most };
+  });
+}
+
+/** The value that a counter had at a time, null before its first. */
+export function valueAt({ times, values }: CounterData, time: number): number | null {
+  const next = firstWhere(0, times.length, (at) => times[at] > time);
+  return next > 0 ? values[next - 1] : null;
+}
+
+export function formatValue(value: number | null, unit: string): string {
+  if (unit === "B" || unit === "bytes") return formatBytes(value);
+  if (unit === "ns") return formatDuration(value);
+  return unit ? `${formatCount(value)} ${unit}` : formatCount(value);
+}
+
+/** The largest value in each pixel, from the left; NaN where there is none yet. */
+export function linePoints(counter: CounterData, width: number, from: number, to: number): Float64Array {
+  const { times, values } = counter;
+  const points = new Float64Array(width);
+  const perPixel = (to - from) / width;
+  let at = firstWhere(0, times.length, (at) => times[at] > from);
+  let last = at > 0 ? values[at - 1] : NaN;
+  for (let pixel = 0; pixel < width; pixel++) {
+    const end = from + (pixel + 1) * perPixel;
+    let most = last;
+    for (; at < times.length && times[at] <= end; at++) {
+      last = values[at];
+      if (!(most >= last)) most = last;
+    }
+    points[pixel] = most;
+  }
+  return points;
+}

@@ -1,0 +1,205 @@
+import type { Timeline, Track } from "../page_data";
+import type { Payload } from "../payload";
+
+/** The spans of one depth of one track: places `first` to `end - 1`, by begin. They do not overlap. */
+export interface Row {
+  track: number;
+  depth: number;
+  first: number;
+  end: number;
+}
+
+export interface SpanColumns {
+  begins: Float64Array;
+  durations: Float64Array;
+  names: Uint32Array;
+  categories: ArrayLike<number>;
+  details: ArrayLike<number>;
+  stacks: ArrayLike<number>;
+  launches: Uint32Array;
+}
+
+export interface FlowColumns {
+  sources: ArrayLike<number>;
+  targets: ArrayLike<number>;
+  names: ArrayLike<number>;
+}
+
+/** Stacks: the innermost line of each, and the place plus 1 of its caller's stack. */
+export interface StackColumns {
+  lines: ArrayLike<number>;
+  callers: ArrayLike<number>;
+}
+
+/** The spans of all tracks, as they are looked up while drawing. A span is its place in the columns. */
+export class TimelineData {
+  readonly begins: Float64Array;
+  readonly durations: Float64Array;
+  readonly rows: Row[];
+  /** The rows of each track, from the outermost. */
+  readonly rowsOfTrack: number[][];
+
+  constructor(
+    readonly texts: string[],
+    readonly tracks: Track[],
+    readonly columns: SpanColumns,
+    readonly flows: FlowColumns = { sources: [], targets: [], names: [] },
+    readonly stacks: StackColumns = { lines: [], callers: [] },
+    readonly details: Record<string, unknown>[] = [],
+  ) {
+    this.begins = columns.begins;
+    this.durations = columns.durations;
+    this.rows = tracks.flatMap((track, at) => rowsOf(track, at));
+    this.rowsOfTrack = tracks.map(() => []);
+    this.rows.forEach((row, at) => this.rowsOfTrack[row.track].push(at));
+  }
+
+  get size(): number {
+    return this.begins.length;
+  }
+
+  name(span: number): string {
+    return this.texts[this.columns.names[span]] ?? "";
+  }
+
+  category(span: number): string {
+    return this.texts[this.columns.categories[span]] ?? "";
+  }
+
+  end(span: number): number {
+    return this.begins[span] + this.durations[span];
+  }
+
+  track(span: number): Track {
+    return this.tracks[this.rows[this.rowOf(span)].track];
+  }
+
+  rowOf(span: number): number {
+    return firstWhere(0, this.rows.length, (at) => this.rows[at].end > span);
+  }
+
+  /** The first span of a row from `first` on that ends after a time; `end` if none does. Fast where it is near. */
+  firstEndingAfter(time: number, first: number, end: number): number {
+    const { begins, durations } = this;
+    if (first >= end || begins[first] + durations[first] > time) return first;
+    let low = first;
+    let jump = 1;
+    while (low + jump < end && begins[low + jump] + durations[low + jump] <= time) {
+      low += jump;
+      jump *= 2;
+    }
+    let high = Math.min(end, low + jump);
+    for (low += 1; low < high;) {
+      const middle = (low + high) >>> 1;
+      if (begins[middle] + durations[middle] > time) high = middle;
+      else low = middle + 1;
+    }
+    return low;
+  }
+
+  /** The span that contains this one, one row further up. */
+  parent(span: number): number | null {
+    const at = this.rowOf(span);
+    const above = this.rows[at - 1];
+    if (!above || above.track !== this.rows[at].track) return null;
+    const begin = this.begins[span];
+    const next = firstWhere(above.first, above.end, (other) => this.begins[other] > begin);
+    const found = next - 1;
+    return found >= above.first && this.end(found) >= this.end(span) ? found : null;
+  }
+
+  /** The spans that contain this one, the innermost first. */
+  ancestors(span: number): number[] {
+    const found: number[] = [];
+    for (let outer = this.parent(span); outer !== null; outer = this.parent(outer)) found.push(outer);
+    return found;
+  }
+
+  /** The spans directly in this one: from the first to before the second number. */
+  children(span: number): [number, number] {
+    const at = this.rowOf(span);
+    const below = this.rows[at + 1];
+    if (!below || below.track !== this.rows[at].track) return [0, 0];
+    const [begin, end] = [this.begins[span], this.end(span)];
+    const first = firstWhere(below.first, below.end, (other) => this.begins[other] >= begin);
+    return [first, firstWhere(first, below.end, (other) => this.begins[other] >= end)];
+  }
+
+  /** The span before or after this one on its row, the one around it, or the first one in it. */
+  neighbour(span: number, where: "before" | "after" | "around" | "inside"): number | null {
+    const row = this.rows[this.rowOf(span)];
+    if (where === "before") return span > row.first ? span - 1 : null;
+    if (where === "after") return span + 1 < row.end ? span + 1 : null;
+    if (where === "around") return this.parent(span);
+    const [first, end] = this.children(span);
+    return first < end ? first : null;
+  }
+
+  /** A span's time without that of the spans in it. */
+  selfTime(span: number): number {
+    const [first, end] = this.children(span);
+    let time = this.durations[span];
+    for (let child = first; child < end; child++) time -= this.durations[child];
+    return Math.max(0, time);
+  }
+
+  /** The arguments of a span; null where they were not kept. */
+  argsOf(span: number): Record<string, unknown> | null {
+    const place = this.columns.details[span];
+    return place ? this.details[place - 1] : null;
+  }
+
+  /** The lines of a span's stack, the innermost first; none where it was not kept. */
+  stackOf(span: number): string[] {
+    const lines: string[] = [];
+    for (let at = this.columns.stacks[span]; at; at = this.stacks.callers[at - 1]) {
+      lines.push(this.texts[this.stacks.lines[at - 1]]);
+    }
+    return lines;
+  }
+
+  /** The begin of the first span and the end of the last. */
+  extent(): [number, number] {
+    const filled = this.rows.filter((row) => row.end > row.first);
+    if (!filled.length) return [0, 0];
+    return [
+      filled.reduce((least, row) => Math.min(least, this.begins[row.first]), Infinity),
+      filled.reduce((most, row) => Math.max(most, this.end(row.end - 1)), -Infinity),
+    ];
+  }
+}
+
+function rowsOf(track: Track, at: number): Row[] {
+  const { row_begins } = track;
+  return row_begins.slice(1).map((end, depth) => ({ track: at, depth, first: row_begins[depth], end }));
+}
+
+/** The first place from `low` on for which this holds, in an order in which it holds for all that follow. */
+export function firstWhere(low: number, high: number, holds: (at: number) => boolean): number {
+  while (low < high) {
+    const middle = (low + high) >>> 1;
+    if (holds(middle)) high = middle;
+    else low = middle + 1;
+  }
+  return low;
+}
+
+export function readTimeline(payload: Payload, timeline: Timeline): TimelineData {
+  const { spans, flows, stacks } = timeline;
+  const columns: SpanColumns = {
+    begins: new Float64Array(payload.numbers(spans.begins)),
+    durations: new Float64Array(payload.numbers(spans.durations)),
+    names: new Uint32Array(payload.numbers(spans.names)),
+    categories: payload.numbers(spans.categories),
+    details: payload.numbers(spans.details),
+    stacks: payload.numbers(spans.stacks),
+    launches: new Uint32Array(payload.numbers(spans.launches)),
+  };
+  const arrows = {
+    sources: payload.numbers(flows.sources),
+    targets: payload.numbers(flows.targets),
+    names: payload.numbers(flows.names),
+  };
+  const calls = { lines: payload.numbers(stacks.lines), callers: payload.numbers(stacks.callers) };
+  return new TimelineData(timeline.texts, timeline.tracks, columns, arrows, calls, timeline.details);
+}

@@ -1,0 +1,250 @@
+import { formatValue, linePoints, valueAt } from "./counters";
+import { UNIT, type Lane } from "./lanes";
+import type { Palette } from "./palette";
+import type { Stage } from "./stage";
+import { fillStrip } from "./strip";
+
+const GAP = 2;
+const LABEL_PIXELS = 40;
+const PADDING = 4;
+const FONT = "11px system-ui, sans-serif";
+const MOST_ARROWS = 200;
+const FAR_PIXELS = 60;
+
+/** Draws the tracks: lines of pixels for all boxes, stretched at once, then names on those that have room. */
+export class TrackPainter {
+  readonly #strips = document.createElement("canvas");
+  #image: ImageData | null = null;
+  #pixels = new Uint32Array(0);
+  readonly #widths = new Map<string, number>();
+
+  draw(context: CanvasRenderingContext2D, stage: Stage, palette: Palette): void {
+    const { width, height, scrollTop } = stage;
+    const ratio = context.canvas.width / width;
+    context.setTransform(ratio, 0, 0, ratio, 0, 0);
+    context.fillStyle = palette.ground;
+    context.fillRect(0, 0, width, height);
+    const first = Math.floor(scrollTop / UNIT);
+    const units = Math.ceil((scrollTop + height) / UNIT) - first;
+    const lanes = stage.lanes.filter((lane) => lane.unit + lane.units > first && lane.unit < first + units);
+    drawHeadings(context, stage, lanes, palette);
+    drawSteps(context, stage, palette);
+    const wide = this.#drawStrips(context, stage, lanes, first, units, palette);
+    context.font = FONT;
+    context.textBaseline = "middle";
+    this.#drawNames(context, stage, wide, palette, ratio);
+    for (const lane of lanes) if (lane.counter !== null) drawCounter(context, stage, lane, palette);
+    drawMarks(context, stage, palette);
+  }
+
+  /** All boxes in view. Returns those with room for a name: span, left, right and top of each. */
+  #drawStrips(
+    context: CanvasRenderingContext2D,
+    stage: Stage,
+    lanes: Lane[],
+    first: number,
+    units: number,
+    palette: Palette,
+  ): number[] {
+    const columns = context.canvas.width;
+    const ratio = columns / stage.width;
+    const image = this.#imageOf(columns, units);
+    this.#pixels.fill(0, 0, columns * units);
+    const wide: number[] = [];
+    for (const lane of lanes) {
+      const at = (lane.unit - first) * columns;
+      const line = at < 0 ? null : this.#pixels.subarray(at, at + columns);
+      const names = lane.rows.length === 1 ? wide : null;
+      const top = lane.unit * UNIT - stage.scrollTop;
+      for (const row of line ? lane.rows : []) {
+        const from = wide.length;
+        fillStrip(line!, stage.data, stage.data.rows[row], stage.view, palette.names, names, LABEL_PIXELS * ratio);
+        for (let placed = from; placed < wide.length; placed += 4) wide[placed + 3] = top;
+      }
+    }
+    this.#strips.getContext("2d")!.putImageData(image, 0, 0, 0, 0, columns, units);
+    context.imageSmoothingEnabled = false;
+    const top = first * UNIT - stage.scrollTop;
+    context.drawImage(this.#strips, 0, 0, columns, units, 0, top, stage.width, units * UNIT);
+    for (const lane of lanes) if (lane.rows.length) clearGap(context, stage, lane, palette);
+    return wide;
+  }
+
+  #imageOf(columns: number, units: number): ImageData {
+    if (!this.#image || this.#image.width !== columns || this.#image.height < units) {
+      this.#image = new ImageData(columns, units + 8);
+      this.#pixels = new Uint32Array(this.#image.data.buffer);
+      this.#strips.width = columns;
+      this.#strips.height = units + 8;
+    }
+    return this.#image;
+  }
+
+  #drawNames(context: CanvasRenderingContext2D, stage: Stage, wide: number[], palette: Palette, ratio: number): void {
+    const { data } = stage;
+    for (let at = 0; at < wide.length; at += 4) {
+      const name = data.columns.names[wide[at]];
+      const room = (wide[at + 2] - wide[at + 1]) / ratio - 2 * PADDING;
+      context.fillStyle = palette.inks[name];
+      const text = this.#shortened(context, data.texts[name], room);
+      context.fillText(text, wide[at + 1] / ratio + PADDING, wide[at + 3] + (UNIT - GAP) / 2 + 0.5);
+    }
+  }
+
+  /** As much of a text as there is room for. */
+  #shortened(context: CanvasRenderingContext2D, text: string, room: number): string {
+    let free = room;
+    for (let at = 0; at < text.length; at++) {
+      free -= this.#widthOf(context, text[at]);
+      if (free < 0) return at > 2 ? `${text.slice(0, at - 2)}…` : "";
+    }
+    return text;
+  }
+
+  #widthOf(context: CanvasRenderingContext2D, character: string): number {
+    let width = this.#widths.get(character);
+    if (width === undefined) {
+      width = context.measureText(character).width;
+      this.#widths.set(character, width);
+    }
+    return width;
+  }
+}
+
+function clearGap(context: CanvasRenderingContext2D, stage: Stage, lane: Lane, palette: Palette): void {
+  context.fillStyle = palette.ground;
+  context.fillRect(0, (lane.unit + lane.units) * UNIT - GAP - stage.scrollTop, stage.width, GAP);
+}
+
+function drawHeadings(context: CanvasRenderingContext2D, stage: Stage, lanes: Lane[], palette: Palette): void {
+  for (const { kind, unit } of lanes) {
+    if (kind !== "group" && kind !== "counters") continue;
+    context.fillStyle = palette.panel;
+    context.fillRect(0, unit * UNIT - stage.scrollTop, stage.width, UNIT);
+  }
+}
+
+const CLOSEST_STEPS = 8;
+
+/** A line at the begin of each step, where they are not too close. */
+function drawSteps(context: CanvasRenderingContext2D, stage: Stage, palette: Palette): void {
+  context.fillStyle = palette.line;
+  let last = -Infinity;
+  for (const step of stage.steps) {
+    const x = Math.round(stage.xOf(step.begin_ns));
+    if (x < 0 || x > stage.width || x - last < CLOSEST_STEPS) continue;
+    context.fillRect(x, 0, 1, stage.height);
+    last = x;
+  }
+}
+
+function drawCounter(context: CanvasRenderingContext2D, stage: Stage, lane: Lane, palette: Palette): void {
+  const counter = stage.counters[lane.counter!];
+  const { from, to } = stage.view;
+  const top = lane.unit * UNIT - stage.scrollTop + 3;
+  const height = lane.units * UNIT - 6;
+  const perValue = height / (counter.most - counter.least || 1);
+  const yOf = (value: number) => top + height - (value - counter.least) * perValue;
+  context.fillStyle = palette.accent;
+  linePoints(counter, Math.round(stage.width), from, to).forEach((value, x) => {
+    if (Number.isNaN(value)) return;
+    context.globalAlpha = 0.25;
+    context.fillRect(x, yOf(value), 1, top + height - yOf(value));
+    context.globalAlpha = 1;
+    context.fillRect(x, yOf(value) - 0.75, 1, 1.5);
+  });
+  if (stage.hover) drawValue(context, stage, lane, yOf, palette);
+}
+
+function drawValue(
+  context: CanvasRenderingContext2D,
+  stage: Stage,
+  lane: Lane,
+  yOf: (value: number) => number,
+  palette: Palette,
+): void {
+  const counter = stage.counters[lane.counter!];
+  const { time } = stage.hover!;
+  const value = valueAt(counter, time);
+  if (value === null) return;
+  const x = stage.xOf(time);
+  context.fillStyle = palette.text;
+  context.beginPath();
+  context.arc(x, yOf(value), 3, 0, 7);
+  context.fill();
+  const text = formatValue(value, counter.unit);
+  const width = context.measureText(text).width + 2 * PADDING;
+  const left = x + 8 + width > stage.width ? x - 8 - width : x + 8;
+  const top = (lane.unit + lane.units / 2) * UNIT - stage.scrollTop;
+  context.fillStyle = palette.ground;
+  context.fillRect(left, top - 8, width, 16);
+  context.fillStyle = palette.text;
+  context.fillText(text, left + PADDING, top);
+}
+
+/** What is selected, its arrows, what the pointer is on, and the range that is measured. */
+function drawMarks(context: CanvasRenderingContext2D, stage: Stage, palette: Palette): void {
+  if (stage.hover && stage.hover.span !== null) outline(context, stage, stage.hover.span, palette.text, 1);
+  for (const arrow of stage.arrows.slice(0, MOST_ARROWS)) drawArrow(context, stage, arrow.from, arrow.to, palette);
+  if (stage.selected !== null) outline(context, stage, stage.selected, palette.text, 2.5);
+  if (stage.hover) {
+    context.fillStyle = palette.quiet;
+    context.fillRect(Math.round(stage.hover.x), 0, 1, stage.height);
+  }
+  if (!stage.range) return;
+  const [left, right] = [stage.xOf(stage.range.from), stage.xOf(stage.range.to)];
+  context.fillStyle = palette.accent;
+  context.globalAlpha = 0.15;
+  context.fillRect(left, 0, right - left, stage.height);
+  context.globalAlpha = 1;
+  for (const x of [left, right]) context.fillRect(x - 0.5, 0, 1, stage.height);
+}
+
+function outline(
+  context: CanvasRenderingContext2D,
+  stage: Stage,
+  span: number,
+  colour: string,
+  thickness: number,
+): void {
+  const lane = stage.laneOf(span);
+  if (!lane) return;
+  const left = Math.max(-5, stage.xOf(stage.data.begins[span]));
+  const right = Math.min(stage.width + 5, stage.xOf(stage.data.end(span)));
+  if (right < -4 || left > stage.width + 4) return;
+  context.strokeStyle = colour;
+  context.lineWidth = thickness;
+  const top = lane.unit * UNIT - stage.scrollTop;
+  context.strokeRect(left - 0.5, top - 0.5, Math.max(2, right - left) + 1, UNIT - GAP + 1);
+}
+
+/** From the end of one span, or where the other begins if that is earlier, to the begin of the other. */
+function drawArrow(context: CanvasRenderingContext2D, stage: Stage, from: number, to: number, palette: Palette): void {
+  const { data } = stage;
+  const [start, finish] = [stage.laneOf(from), stage.laneOf(to)];
+  if (!start || !finish) return;
+  const begin = data.begins[to];
+  const nearby = (x: number) => Math.min(Math.max(x, -FAR_PIXELS), stage.width + FAR_PIXELS);
+  const x = nearby(stage.xOf(Math.max(data.begins[from], Math.min(data.end(from), begin))));
+  const endX = nearby(stage.xOf(begin));
+  const [y, endY] = [start, finish].map((lane) => lane.unit * UNIT + (UNIT - GAP) / 2 - stage.scrollTop);
+  if (Math.max(x, endX) < 0 || Math.min(x, endX) > stage.width) return;
+  const bend = Math.max(20, Math.min(80, Math.abs(endX - x) / 2));
+  for (const [colour, thickness] of [
+    [palette.ground, 4],
+    [palette.text, 1.5],
+  ] as const) {
+    context.strokeStyle = colour;
+    context.lineWidth = thickness;
+    context.beginPath();
+    context.moveTo(x, y);
+    context.bezierCurveTo(x + bend, y, endX - bend, endY, endX, endY);
+    context.stroke();
+  }
+  context.fillStyle = palette.text;
+  context.beginPath();
+  context.moveTo(endX, endY);
+  context.lineTo(endX - 7, endY - 4);
+  context.lineTo(endX - 7, endY + 4);
+  context.fill();
+}

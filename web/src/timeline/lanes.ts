@@ -1,0 +1,115 @@
+import type { Track } from "../page_data";
+import type { CounterData } from "./counters";
+import type { TimelineData } from "./data";
+
+/** The height of a row of boxes, in pixels of CSS. */
+export const UNIT = 18;
+
+/** What is at one height: a heading, the rows of boxes drawn there (one over the other), or a counter. */
+export interface Lane {
+  /** What opens and closes with it; null where nothing does. */
+  key: string | null;
+  kind: "group" | "track" | "row" | "counters" | "counter";
+  title: string;
+  note: string;
+  isOpen: boolean;
+  rows: number[];
+  counter: number | null;
+  unit: number;
+  units: number;
+  rank: number | null;
+}
+
+interface Group {
+  rank: number | null;
+  title: string;
+  tracks: number[];
+  counters: number[];
+}
+
+const MOST_OPEN_RANKS = 4;
+const MOST_OPEN_COUNTERS = 8;
+const COUNTER_UNITS = 2;
+const DEVICE = /stream|device|gpu|kernel/i;
+
+export const groupKey = (rank: number | null) => `rank ${rank}`;
+export const trackKey = (track: number) => `track ${track}`;
+const countersKey = (rank: number | null) => `counters ${rank}`;
+
+/** What is closed at first: of many ranks all but the first, of many counters all. */
+export function closedAtFirst(data: TimelineData, counters: CounterData[]): Set<string> {
+  const groups = groupsOf(data.tracks, counters);
+  const closed = groups.length > MOST_OPEN_RANKS ? groups.slice(1).map((group) => groupKey(group.rank)) : [];
+  const full = groups.filter((group) => group.counters.length > MOST_OPEN_COUNTERS);
+  return new Set([...closed, ...full.map((group) => countersKey(group.rank))]);
+}
+
+/** Everything that can be closed. */
+export function allKeys(data: TimelineData, counters: CounterData[]): string[] {
+  return groupsOf(data.tracks, counters).map((group) => groupKey(group.rank));
+}
+
+export function buildLanes(data: TimelineData, counters: CounterData[], closed: ReadonlySet<string>): Lane[] {
+  const lanes = groupsOf(data.tracks, counters).flatMap((group) => {
+    const key = groupKey(group.rank);
+    const isOpen = !closed.has(key);
+    const head = lane({ key, kind: "group", title: group.title, isOpen, rank: group.rank });
+    if (!isOpen) return [{ ...head, rows: summaryRows(data, group) }];
+    const tracks = group.tracks.flatMap((track) => trackLanes(data, track, closed));
+    return [head, ...tracks, ...counterLanes(group, counters, closed)];
+  });
+  let unit = 0;
+  for (const placed of lanes) {
+    placed.unit = unit;
+    unit += placed.units;
+  }
+  return lanes;
+}
+
+function groupsOf(tracks: Track[], counters: CounterData[]): Group[] {
+  const groups = new Map<number | null, Group>();
+  const groupOf = (rank: number | null, process: string): Group => {
+    let group = groups.get(rank);
+    if (!group) {
+      group = { rank, title: rank === null ? process || "No rank" : `Rank ${rank}`, tracks: [], counters: [] };
+      groups.set(rank, group);
+    }
+    return group;
+  };
+  tracks.forEach((track, at) => groupOf(track.rank, track.process).tracks.push(at));
+  counters.forEach((counter, at) => groupOf(counter.rank, "Counters").counters.push(at));
+  return [...groups.values()];
+}
+
+function trackLanes(data: TimelineData, at: number, closed: ReadonlySet<string>): Lane[] {
+  const { rank, name, process, num_left_out } = data.tracks[at];
+  const rows = data.rowsOfTrack[at];
+  const key = rows.length > 1 ? trackKey(at) : null;
+  const isOpen = key === null || !closed.has(key);
+  const note = [process, num_left_out ? `${num_left_out} short spans are not shown` : ""].filter(Boolean).join("; ");
+  const head = lane({ key, kind: "track", title: name, note, isOpen, rank, rows: isOpen ? rows.slice(0, 1) : rows });
+  const others = isOpen ? rows.slice(1).map((row) => lane({ kind: "row", rank, rows: [row] })) : [];
+  return [head, ...others];
+}
+
+function counterLanes(group: Group, counters: CounterData[], closed: ReadonlySet<string>): Lane[] {
+  if (!group.counters.length) return [];
+  const { rank } = group;
+  const key = countersKey(rank);
+  const isOpen = !closed.has(key);
+  const head = lane({ key, kind: "counters", title: `Counters (${group.counters.length})`, isOpen, rank });
+  const shown = isOpen ? group.counters : [];
+  const units = COUNTER_UNITS;
+  return [head, ...shown.map((at) => lane({ kind: "counter", title: counters[at].name, counter: at, units, rank }))];
+}
+
+function lane(given: Partial<Lane> & Pick<Lane, "kind">): Lane {
+  const rest = { key: null, title: "", note: "", isOpen: true, rows: [], counter: null, unit: 0, units: 1, rank: null };
+  return { ...rest, ...given };
+}
+
+/** What a closed rank shows: its device, or else its threads. */
+function summaryRows(data: TimelineData, group: Group): number[] {
+  const device = group.tracks.filter((track) => DEVICE.test(data.tracks[track].kind));
+  return (device.length ? device : group.tracks).flatMap((track) => data.rowsOfTrack[track]);
+}

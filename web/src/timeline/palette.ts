@@ -1,0 +1,104 @@
+import { canvasColour, PHASE_COLOURS, type ColourNumber } from "../colours";
+import type { TimelineData } from "./data";
+import type { Matches } from "./search";
+
+type Rgb = [red: number, green: number, blue: number];
+
+/** The colours of the timeline, light or dark as the page is now. */
+export interface Palette {
+  ground: string;
+  panel: string;
+  line: string;
+  text: string;
+  quiet: string;
+  accent: string;
+  /** For each text of the timeline, the colour of spans with that name, as a pixel. */
+  names: Uint32Array;
+  /** For each text, what is written on such a span. */
+  inks: string[];
+}
+
+const BLACK = "#14181f";
+const WHITE = "#ffffff";
+const LIGHTER = 0.45;
+const PHASES: [RegExp, ColourNumber][] = [
+  [/nccl|gloo|all_?reduce|all_?gather|reduce_?scatter|broadcast|all_?to_?all|c10d/i, PHASE_COLOURS.communication],
+  [/dataloader|event\/(wait_)?data|next_?batch|_next_data/i, PHASE_COLOURS.data],
+  [/backward|autograd::/i, PHASE_COLOURS.backward],
+  [/optimizer|zero_grad/i, PHASE_COLOURS.optimizer],
+  [/eval/i, PHASE_COLOURS.evaluation],
+  [/forward/i, PHASE_COLOURS.forward],
+];
+const PLAIN = /python_function|cuda_runtime|cuda_driver|overhead/;
+const STEP = /^(step |ProfilerStep#)\d+$/;
+const NUM_COLOURS = 7;
+
+/** The colours as the page is now. */
+export function readPalette(data: TimelineData): Palette {
+  const [ground, panel, line, text, quiet, accent] = ["ground", "panel", "line", "text", "quiet", "accent"].map(
+    canvasColour,
+  );
+  const colours = Array.from({ length: 9 }, (_, at) => rgbOf(at ? canvasColour(`colour-${at}`) : text));
+  const categories = categoriesOfNames(data);
+  const rgbs = data.texts.map((name, at) => {
+    const { colour, isLight } = colourOfName(name, data.texts[categories[at]] ?? "");
+    return isLight ? mixed(colours[colour], [255, 255, 255], LIGHTER) : colours[colour];
+  });
+  const names = Uint32Array.from(rgbs, pixelOf);
+  return { ground, panel, line, text, quiet, accent, names, inks: rgbs.map(inkOn) };
+}
+
+/** The same, where spans that a search does not find are grey. */
+export function searched(palette: Palette, matches: Matches | null): Palette {
+  if (!matches) return palette;
+  const grey = pixelOf(rgbOf(palette.line));
+  return {
+    ...palette,
+    names: palette.names.map((colour, at) => (matches.texts[at] ? colour : grey)),
+    inks: palette.inks.map((ink, at) => (matches.texts[at] ? ink : palette.text)),
+  };
+}
+
+/** The colour of a name is always the same: by its phase, or else by its letters. */
+export function colourOfName(name: string, category: string): { colour: ColourNumber; isLight: boolean } {
+  if (STEP.test(name)) return { colour: PHASE_COLOURS.other, isLight: true };
+  if (PLAIN.test(category)) return { colour: PHASE_COLOURS.other, isLight: hashOf(name) % 2 === 1 };
+  const phase = PHASES.find(([pattern]) => pattern.test(name));
+  if (phase) return { colour: phase[1], isLight: false };
+  const hash = hashOf(name);
+  return { colour: ((hash % NUM_COLOURS) + 1) as ColourNumber, isLight: (hash >>> 8) % 2 === 1 };
+}
+
+function categoriesOfNames({ columns: { names, categories }, texts }: TimelineData): Uint32Array {
+  const found = new Uint32Array(texts.length).fill(texts.length);
+  for (let span = 0; span < names.length; span++) found[names[span]] = categories[span];
+  return found;
+}
+
+function hashOf(text: string): number {
+  let hash = 0x811c9dc5;
+  for (let at = 0; at < Math.min(text.length, 200); at++) hash = Math.imul(hash ^ text.charCodeAt(at), 0x01000193);
+  return (hash ^ (hash >>> 15)) >>> 0;
+}
+
+function rgbOf(colour: string): Rgb {
+  const [red = 0, green = 0, blue = 0] = (colour.match(/[\d.]+/g) ?? []).map(Number);
+  return [red, green, blue];
+}
+
+function mixed(one: Rgb, other: Rgb, share: number): Rgb {
+  return one.map((value, at) => Math.round(value + (other[at] - value) * share)) as Rgb;
+}
+
+function pixelOf([red, green, blue]: Rgb): number {
+  return ((255 << 24) | (blue << 16) | (green << 8) | red) >>> 0;
+}
+
+/** Black or white, whichever is easier to read. */
+function inkOn(rgb: Rgb): string {
+  const [red, green, blue] = rgb.map((value) => {
+    const part = value / 255;
+    return part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4;
+  });
+  return 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.18 ? BLACK : WHITE;
+}

@@ -1,0 +1,83 @@
+import { firstWhere, type Row, type TimelineData } from "./data";
+import type { View } from "./view";
+
+/** The spans of one name in a range of time. Times are those within the range. */
+export interface RangeRow {
+  name: string;
+  count: number;
+  totalNs: number;
+  selfNs: number;
+  /** The longest of them. */
+  longest: number;
+}
+
+/** What is in a range of time on some rows, by name, the most time of its own first. */
+export function summarizeRange(data: TimelineData, rows: readonly number[], range: View): RangeRow[] {
+  const found = new Map<number, RangeRow>();
+  for (const at of rows) addRow(data, at, range, found);
+  return [...found.values()].sort((one, other) => other.selfNs - one.selfNs);
+}
+
+function addRow(data: TimelineData, at: number, range: View, found: Map<number, RangeRow>): void {
+  const row = data.rows[at];
+  const above = data.rows[at - 1]?.track === row.track ? data.rows[at - 1] : null;
+  let parent = above?.first ?? 0;
+  for (const span of spansIn(data, row, range)) {
+    const time = timeIn(data, span, range);
+    const line = lineOf(data, span, found);
+    line.count++;
+    line.totalNs += time;
+    line.selfNs += time;
+    if (data.durations[span] > data.durations[line.longest]) line.longest = span;
+    if (!above) continue;
+    parent = data.firstEndingAfter(data.begins[span], parent, above.end);
+    if (parent < above.end && data.begins[parent] <= data.begins[span]) lineOf(data, parent, found).selfNs -= time;
+  }
+}
+
+function lineOf(data: TimelineData, span: number, found: Map<number, RangeRow>): RangeRow {
+  const name = data.columns.names[span];
+  let line = found.get(name);
+  if (!line) {
+    line = { name: data.name(span), count: 0, totalNs: 0, selfNs: 0, longest: span };
+    found.set(name, line);
+  }
+  return line;
+}
+
+function timeIn(data: TimelineData, span: number, range: View): number {
+  return Math.max(0, Math.min(data.end(span), range.to) - Math.max(data.begins[span], range.from));
+}
+
+/** The spans of a row that are in a range, also in part. */
+export function* spansIn(data: TimelineData, row: Row, range: View): Generator<number> {
+  const first = data.firstEndingAfter(range.from, row.first, row.end);
+  const end = firstWhere(first, row.end, (span) => data.begins[span] >= range.to);
+  for (let span = first; span < end; span++) yield span;
+}
+
+/** The longest spans in a range, at most `most`, by begin; and how many there are. */
+export function longestIn(
+  data: TimelineData,
+  rows: readonly number[],
+  range: View,
+  most: number,
+): { spans: number[]; count: number } {
+  const spans: number[] = [];
+  let [least, count] = [0, 0];
+  const keepLongest = () => {
+    spans.sort((one, other) => data.durations[other] - data.durations[one]);
+    spans.length = Math.min(spans.length, most);
+    least = spans.length === most ? data.durations[spans[most - 1]] : 0;
+  };
+  for (const at of rows) {
+    for (const span of spansIn(data, data.rows[at], range)) {
+      count++;
+      if (spans.length >= most && data.durations[span] <= least) continue;
+      spans.push(span);
+      if (spans.length >= 4 * most) keepLongest();
+    }
+  }
+  keepLongest();
+  return { spans: spans.sort((one, other) => data.begins[one] - data.begins[other]), count };
+}

@@ -1,0 +1,166 @@
+import type { Ref } from "preact";
+import { useMemo } from "preact/hooks";
+import { counted, formatDuration } from "../format";
+import { Name } from "../parts/name";
+import { PanelHead } from "./panel_head";
+import { arrowsAt, callersOf, launchedBy, type Relation } from "./relations";
+import { formatMoment } from "./ruler";
+import type { Stage } from "./stage";
+
+const MOST_CALLERS = 40;
+const MOST_KERNELS = 30;
+
+interface SpanProps {
+  stage: Stage;
+  span: number;
+}
+
+/** All that is known of a span, and ways to what it has to do with. */
+export function SpanPanel({ stage, span, section }: SpanProps & { section: Ref<HTMLElement> }) {
+  const { data } = stage;
+  return (
+    <section class="timeline-panel" aria-label="Selected span" ref={section} tabIndex={-1}>
+      <PanelHead onClose={() => stage.select(null)}>
+        <strong>
+          <Name text={data.name(span)} />
+        </strong>
+        <button type="button" title="F" onClick={() => stage.reveal(span)}>
+          Show it
+        </button>
+      </PanelHead>
+      <div class="timeline-columns">
+        <Facts stage={stage} span={span} />
+        <Related stage={stage} span={span} />
+        <Args stage={stage} span={span} />
+        <Stack stage={stage} span={span} />
+      </div>
+    </section>
+  );
+}
+
+function Facts({ stage, span }: SpanProps) {
+  const { data } = stage;
+  const track = data.track(span);
+  const duration = data.durations[span];
+  const facts: [string, string][] = [
+    ["Duration", formatDuration(duration)],
+    ["Self time", formatDuration(data.selfTime(span))],
+    ["Begin", formatMoment(data.begins[span], { from: data.begins[span], to: data.begins[span] + 1e5 })],
+    ["Category", data.category(span) || "–"],
+    ["Rank", track.rank === null ? "–" : String(track.rank)],
+    ["Track", [track.process, track.name].filter(Boolean).join(", ")],
+  ];
+  return (
+    <dl class="timeline-facts">
+      {facts.map(([title, value]) => (
+        <div key={title}>
+          <dt>{title}</dt>
+          <dd>
+            <Name text={value} most={120} />
+          </dd>
+        </div>
+      ))}
+    </dl>
+  );
+}
+
+function Related({ stage, span }: SpanProps) {
+  const { data } = stage;
+  const related = useMemo(() => relatedTo(stage, span), [stage, span]);
+  const go = (other: number) => stage.select(other, true);
+  return (
+    <div class="timeline-related">
+      {related.map(({ title, relations, more }) => (
+        <div key={title}>
+          <h3>{title}</h3>
+          <ul>
+            {relations.map((relation) => (
+              <li key={relation.span}>
+                <span class="quiet">{relation.how}</span>{" "}
+                <button type="button" class="as-link" onClick={() => go(relation.span)}>
+                  <Name text={data.name(relation.span)} most={80} />
+                </button>{" "}
+                <span class="quiet">{formatDuration(data.durations[relation.span])}</span>
+              </li>
+            ))}
+          </ul>
+          {more > 0 && <p class="quiet">{`and ${more} more`}</p>}
+        </div>
+      ))}
+    </div>
+  );
+}
+
+interface Group {
+  title: string;
+  relations: Relation[];
+  more: number;
+}
+
+/** What called it, what it launched, and what its flows lead to. */
+function relatedTo({ data }: Stage, span: number): Group[] {
+  const callers = callersOf(data, span);
+  const isKernel = data.columns.launches[span] > 0;
+  const kernels = launchedBy(data, span).map((kernel) => ({ span: kernel, how: "Kernel" }));
+  const flows = arrowsAt(data, span).filter((arrow) => arrow.name !== "launch");
+  const flowing = flows.map(({ from, to, name }) => {
+    return from === span ? { span: to, how: `${name} →` } : { span: from, how: `← ${name}` };
+  });
+  const title = kernels.length === 1 ? "Launched" : `Launched ${counted(kernels.length, "kernel")}`;
+  return [
+    groupOf(isKernel ? "Launched by" : "Called by", callers, MOST_CALLERS),
+    groupOf(title, kernels, MOST_KERNELS),
+    groupOf("Flows", flowing, MOST_KERNELS),
+  ].filter((group) => group.relations.length);
+}
+
+function groupOf(title: string, relations: Relation[], most: number): Group {
+  return { title, relations: relations.slice(0, most), more: Math.max(0, relations.length - most) };
+}
+
+const NOT_KEPT =
+  "Not kept for this span: a report has the arguments and stacks of each track's longest spans, and of the steps that findings name.";
+
+function Args({ stage: { data }, span }: SpanProps) {
+  const args = data.argsOf(span);
+  return (
+    <div class="timeline-args">
+      <h3>Arguments</h3>
+      {args ? (
+        <table>
+          <tbody>
+            {Object.entries(args).map(([name, value]) => (
+              <tr key={name}>
+                <th scope="row">
+                  <Name text={name} />
+                </th>
+                <td>
+                  <Name text={typeof value === "string" ? value : JSON.stringify(value)} most={400} />
+                </td>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      ) : (
+        <p class="quiet">{NOT_KEPT}</p>
+      )}
+    </div>
+  );
+}
+
+function Stack({ stage: { data }, span }: SpanProps) {
+  const lines = data.stackOf(span);
+  if (!lines.length) return null;
+  return (
+    <div class="timeline-stack">
+      <h3>Stack, the innermost first</h3>
+      <ol>
+        {lines.map((line, at) => (
+          <li key={at}>
+            <Name text={line} />
+          </li>
+        ))}
+      </ol>
+    </div>
+  );
+}

@@ -1,0 +1,272 @@
+import { useEffect, useState } from "preact/hooks";
+import type { StepRow } from "../page_data";
+import type { CounterData } from "./counters";
+import { firstWhere, type TimelineData } from "./data";
+import { allKeys, buildLanes, closedAtFirst, groupKey, trackKey, UNIT, type Lane } from "./lanes";
+import { arrowsAt, type Arrow } from "./relations";
+import { findMatches, nextMatch, type Matches } from "./search";
+import { spanAt } from "./strip";
+import { moved, viewOf, wholeView, within, zoomed, type View } from "./view";
+
+/** A range of time that is measured, on some rows or on all. */
+export interface Range extends View {
+  rows: number[] | null;
+}
+
+export interface Hover {
+  x: number;
+  y: number;
+  time: number;
+  span: number | null;
+}
+
+export type Panel = "span" | "range" | "table";
+
+interface Parts {
+  view: View;
+  selected: number | null;
+  range: Range | null;
+  hover: Hover | null;
+  matches: Matches | null;
+  isMeasuring: boolean;
+  panel: Panel | null;
+  markedRank: number | null;
+}
+
+const SLACK_PIXELS = 3;
+
+/** What of the timeline is in view, selected and searched: gestures change it, canvases and panels show it. */
+export class Stage implements Parts {
+  view: View;
+  lanes: Lane[];
+  selected: number | null = null;
+  range: Range | null = null;
+  hover: Hover | null = null;
+  matches: Matches | null = null;
+  isMeasuring = false;
+  panel: Panel | null = null;
+  markedRank: number | null = null;
+  arrows: Arrow[] = [];
+  width = 1000;
+  height = 500;
+  scrollTop = 0;
+  /** Scrolls the tracks; the component that has them sets it. */
+  scrollTo: (top: number) => void = () => undefined;
+  readonly whole: View;
+  #closed: Set<string>;
+  #laneOfRow = new Map<number, Lane>();
+  readonly #listeners = new Set<() => void>();
+
+  constructor(
+    readonly data: TimelineData,
+    readonly counters: CounterData[],
+    readonly steps: StepRow[],
+  ) {
+    this.whole = wholeView(extentWith(data, counters, steps));
+    this.view = this.whole;
+    this.#closed = closedAtFirst(data, counters);
+    this.lanes = [];
+    this.#layOut();
+  }
+
+  /** Calls after each change; what it returns stops that. */
+  listen(listener: () => void): () => void {
+    this.#listeners.add(listener);
+    return () => this.#listeners.delete(listener);
+  }
+
+  change(changes: Partial<Parts>): void {
+    Object.assign(this, changes);
+    for (const listener of this.#listeners) listener();
+  }
+
+  get tracksHeight(): number {
+    const last = this.lanes[this.lanes.length - 1];
+    return last ? (last.unit + last.units) * UNIT : 0;
+  }
+
+  get nsPerPixel(): number {
+    return (this.view.to - this.view.from) / this.width;
+  }
+
+  timeAt(x: number): number {
+    return this.view.from + x * this.nsPerPixel;
+  }
+
+  xOf(time: number): number {
+    return (time - this.view.from) / this.nsPerPixel;
+  }
+
+  laneAt(y: number): Lane | undefined {
+    const unit = Math.floor((y + this.scrollTop) / UNIT);
+    return this.lanes[firstWhere(0, this.lanes.length, (at) => this.lanes[at].unit + this.lanes[at].units > unit)];
+  }
+
+  spanAt(x: number, y: number): number | null {
+    const lane = this.laneAt(y);
+    for (const row of [...(lane?.rows ?? [])].reverse()) {
+      const span = spanAt(this.data, this.data.rows[row], this.timeAt(x), SLACK_PIXELS * this.nsPerPixel);
+      if (span !== null) return span;
+    }
+    return null;
+  }
+
+  /** Where a span's row is: that of its rank where the rank is closed. */
+  laneOf(span: number): Lane | undefined {
+    const row = this.data.rowOf(span);
+    const { rank } = this.data.tracks[this.data.rows[row].track];
+    return this.#laneOfRow.get(row) ?? this.lanes.find((lane) => lane.kind === "group" && lane.rank === rank);
+  }
+
+  show(view: View): void {
+    this.change({ view: within(view, this.whole), hover: null });
+  }
+
+  zoom(factor: number, x = this.width / 2): void {
+    this.show(zoomed(this.view, factor, this.timeAt(x)));
+  }
+
+  pan(pixels: number): void {
+    this.show(moved(this.view, pixels * this.nsPerPixel));
+  }
+
+  /** Selects a span, and moves there where asked to. */
+  select(span: number | null, shouldMove = false): void {
+    this.arrows = span === null ? [] : arrowsAt(this.data, span);
+    const panel = span === null ? (this.panel === "span" ? null : this.panel) : "span";
+    this.change({ selected: span, panel });
+    if (span !== null && shouldMove) this.reveal(span);
+  }
+
+  /** Moves so that a span is in the middle, and opens what it is in. */
+  reveal(span: number): void {
+    this.show(viewOf(this.view, this.data.begins[span], this.data.durations[span]));
+    this.scrollToSpan(span);
+  }
+
+  /** Opens what a span is in, and scrolls to its row. */
+  scrollToSpan(span: number): void {
+    this.#openTrackOf(span);
+    const top = (this.laneOf(span)?.unit ?? 0) * UNIT;
+    const isInView = top >= this.scrollTop + UNIT && top + 2 * UNIT <= this.scrollTop + this.height;
+    if (!isInView) this.scrollTo(top - this.height / 3);
+  }
+
+  #openTrackOf(span: number): void {
+    const { track } = this.data.rows[this.data.rowOf(span)];
+    this.#open([groupKey(this.data.tracks[track].rank), trackKey(track)]);
+  }
+
+  /** Opens a rank, scrolls to it, and marks its name. */
+  goToRank(rank: number): void {
+    this.#open([groupKey(rank)]);
+    const lane = this.lanes.find((lane) => lane.kind === "group" && lane.rank === rank);
+    this.change({ markedRank: lane ? rank : null });
+    if (lane) this.scrollTo(lane.unit * UNIT);
+  }
+
+  #open(keys: string[]): void {
+    if (keys.some((key) => this.#closed.has(key))) this.#close(keys, false);
+  }
+
+  toggle(key: string): void {
+    this.#close([key], !this.#closed.has(key));
+  }
+
+  /** Closes all ranks, or opens all. */
+  closeAll(shouldClose: boolean): void {
+    this.#close(allKeys(this.data, this.counters), shouldClose);
+  }
+
+  #close(keys: string[], shouldClose: boolean): void {
+    for (const key of keys) {
+      if (shouldClose) this.#closed.add(key);
+      else this.#closed.delete(key);
+    }
+    this.#layOut();
+    this.change({ hover: null });
+  }
+
+  #layOut(): void {
+    this.lanes = buildLanes(this.data, this.counters, this.#closed);
+    this.#laneOfRow = new Map(this.lanes.flatMap((lane) => lane.rows.map((row) => [row, lane])));
+  }
+
+  search(query: string): void {
+    this.change({ matches: findMatches(this.data, query) });
+  }
+
+  /** Selects the next match in time, or the one before. */
+  goToMatch(isForward: boolean): void {
+    if (!this.matches?.count) return;
+    this.select(nextMatch(this.data, this.matches, this.selected, isForward), true);
+  }
+
+  /** Selects a neighbour of the selected span on its track. */
+  selectNear(where: "before" | "after" | "around" | "inside"): void {
+    if (this.selected === null) return;
+    const near = this.data.neighbour(this.selected, where);
+    if (near !== null) this.select(near, !this.isInView(near));
+  }
+
+  isInView(span: number): boolean {
+    const { from, to } = this.view;
+    const lane = this.laneOf(span);
+    const top = (lane?.unit ?? 0) * UNIT - this.scrollTop;
+    const isInTime = this.data.begins[span] < to && this.data.end(span) > from;
+    return isInTime && lane !== undefined && top >= 0 && top + UNIT <= this.height;
+  }
+
+  togglePanel(panel: Panel): void {
+    this.change({ panel: this.panel === panel ? null : panel });
+  }
+
+  clearRange(): void {
+    this.change({ range: null, panel: this.panel === "range" ? null : this.panel });
+  }
+
+  /** Undoes one thing: the panel, then what is selected, then the search. */
+  escape(): void {
+    if (this.panel === "table") this.change({ panel: null });
+    else if (this.range) this.clearRange();
+    else if (this.isMeasuring) this.change({ isMeasuring: false });
+    else if (this.selected !== null) this.select(null);
+    else if (this.matches) this.search("");
+  }
+
+  /** Rows of boxes that are on the screen. */
+  visibleRows(): number[] {
+    const [top, bottom] = [this.scrollTop / UNIT, (this.scrollTop + this.height) / UNIT];
+    const shown = this.lanes.filter((lane) => lane.unit + lane.units > top && lane.unit < bottom);
+    return shown.flatMap((lane) => lane.rows);
+  }
+
+  /** All rows of the tracks between two heights. */
+  rowsBetween(y: number, other: number): number[] {
+    const [top, bottom] = [Math.min(y, other), Math.max(y, other)].map((y) => Math.floor((y + this.scrollTop) / UNIT));
+    const touched = this.lanes.filter((lane) => lane.unit + lane.units > top && lane.unit <= bottom);
+    const tracks = new Set(touched.flatMap((lane) => lane.rows).map((row) => this.data.rows[row].track));
+    return [...tracks].sort((one, other) => one - other).flatMap((track) => this.data.rowsOfTrack[track]);
+  }
+}
+
+function extentWith(data: TimelineData, counters: CounterData[], steps: StepRow[]): [number, number] {
+  const extents = [
+    ...(data.size ? [data.extent()] : []),
+    ...steps.map(({ begin_ns, duration_ns }) => [begin_ns, begin_ns + duration_ns]),
+    ...counters.filter(({ times }) => times.length).map(({ times }) => [times[0], times[times.length - 1]]),
+  ];
+  if (!extents.length) return [0, 1];
+  return [Math.min(...extents.map(([from]) => from)), Math.max(...extents.map(([, to]) => to))];
+}
+
+/** A part of the stage; the component is drawn again when it changes. */
+export function useStage<T>(stage: Stage, pick: (stage: Stage) => T): T {
+  const [part, setPart] = useState(() => pick(stage));
+  useEffect(() => {
+    const update = () => setPart(() => pick(stage));
+    update();
+    return stage.listen(update);
+  }, [stage]);
+  return part;
+}

@@ -1,0 +1,50 @@
+import type { Row, TimelineData } from "./data";
+import type { View } from "./view";
+
+const NARROWEST_WITH_GAP = 4;
+
+/** Draws the spans of a row into one line of pixels, which is then stretched to the row's height.
+ *
+ * Of the spans that are narrower than a pixel one is drawn for each pixel, and the others are skipped by a search: so a
+ * line costs as much as it has pixels, whatever the number of spans. What is at least `leastWide` pixels wide is added
+ * to `wide`: the span, its left, its right, and a place for the caller.
+ */
+export function fillStrip(
+  pixels: Uint32Array,
+  data: TimelineData,
+  row: Row,
+  view: View,
+  colours: Uint32Array,
+  wide: number[] | null = null,
+  leastWide = Infinity,
+): void {
+  const { begins, durations } = data;
+  const { names } = data.columns;
+  const width = pixels.length;
+  const perNs = width / (view.to - view.from);
+  let span = data.firstEndingAfter(view.from, row.first, row.end);
+  while (span < row.end && begins[span] < view.to) {
+    const left = Math.max(0, Math.floor((begins[span] - view.from) * perNs));
+    const right = Math.min(width, Math.round((begins[span] + durations[span] - view.from) * perNs));
+    const colour = colours[names[span]];
+    if (right - left > 1) {
+      const gap = right - left >= NARROWEST_WITH_GAP && right < width ? 1 : 0;
+      pixels.fill(colour, left, right - gap);
+      if (right - left >= leastWide) wide?.push(span, left, right, 0);
+      span++;
+    } else {
+      if (left < width) pixels[left] = colour;
+      span = data.firstEndingAfter(view.from + (left + 1) / perNs, span + 1, row.end);
+    }
+  }
+}
+
+/** The span of a row that is drawn at a time, where a pixel is `slack` nanoseconds; null if there is none. */
+export function spanAt(data: TimelineData, row: Row, time: number, slack: number): number | null {
+  const span = data.firstEndingAfter(time, row.first, row.end);
+  if (span < row.end && data.begins[span] <= time) return span;
+  const near = [span - 1, span].filter((span) => span >= row.first && span < row.end);
+  const distances = near.map((span) => Math.max(data.begins[span] - time, time - data.end(span)));
+  const best = distances.indexOf(Math.min(...distances));
+  return distances[best] <= slack ? near[best] : null;
+}

@@ -1,0 +1,91 @@
+import type { RefObject } from "preact";
+import { useState } from "preact/hooks";
+import { formatCount, formatDuration } from "../format";
+import { placeOf } from "./search";
+import { useStage, type Stage } from "./stage";
+
+/** Search, and what else can be done with the whole timeline. */
+export function Toolbar({ stage, search }: { stage: Stage; search: RefObject<HTMLInputElement | null> }) {
+  const isMeasuring = useStage(stage, (stage) => stage.isMeasuring);
+  const panel = useStage(stage, (stage) => stage.panel);
+  const length = useStage(stage, ({ view }) => view.to - view.from);
+  return (
+    <div class="timeline-bar" role="toolbar" aria-label="Timeline">
+      <Search stage={stage} input={search} />
+      <span class="timeline-buttons">
+        <button type="button" aria-label="Zoom in" title="Zoom in (W)" onClick={() => stage.zoom(0.5)}>
+          +
+        </button>
+        <button type="button" aria-label="Zoom out" title="Zoom out (S)" onClick={() => stage.zoom(2)}>
+          −
+        </button>
+        <button type="button" title="Home" onClick={() => stage.show(stage.whole)}>
+          Show all
+        </button>
+      </span>
+      <span class="timeline-buttons">
+        <button
+          type="button"
+          title="M; or Shift and a drag"
+          aria-pressed={isMeasuring}
+          onClick={() => stage.change({ isMeasuring: !isMeasuring })}
+        >
+          Measure
+        </button>
+        <button type="button" title="T" aria-pressed={panel === "table"} onClick={() => stage.togglePanel("table")}>
+          Show as table
+        </button>
+        <FoldButton stage={stage} />
+      </span>
+      <span class="quiet timeline-length">{formatDuration(length)} in view</span>
+    </div>
+  );
+}
+
+function Search({ stage, input }: { stage: Stage; input: RefObject<HTMLInputElement | null> }) {
+  const matches = useStage(stage, (stage) => stage.matches);
+  const selected = useStage(stage, (stage) => stage.selected);
+  const onKeyDown = (event: KeyboardEvent & { currentTarget: HTMLInputElement }) => {
+    if (event.key === "Enter") stage.goToMatch(!event.shiftKey);
+    if (event.key !== "Escape") return;
+    if (!event.currentTarget.value) event.currentTarget.blur();
+    stage.search("");
+    event.stopPropagation();
+  };
+  const place = matches ? placeOf(stage.data, matches, selected) : 0;
+  return (
+    <span class="timeline-buttons timeline-search">
+      <input
+        type="search"
+        ref={input}
+        aria-label="Search spans by name"
+        placeholder="Search spans ( / )"
+        value={matches?.query ?? ""}
+        onInput={(event) => stage.search(event.currentTarget.value)}
+        onKeyDown={onKeyDown}
+      />
+      <span role="status" class="timeline-count">
+        {matches && `${place ? `${formatCount(place)} of ` : ""}${formatCount(matches.count)}`}
+      </span>
+      <button type="button" aria-label="Match before" disabled={!matches?.count} onClick={() => stage.goToMatch(false)}>
+        ↑
+      </button>
+      <button type="button" aria-label="Next match" disabled={!matches?.count} onClick={() => stage.goToMatch(true)}>
+        ↓
+      </button>
+    </span>
+  );
+}
+
+function FoldButton({ stage }: { stage: Stage }) {
+  const [isClosed, setClosed] = useState(false);
+  const fold = () => {
+    stage.closeAll(!isClosed);
+    setClosed(!isClosed);
+  };
+  return (
+    <button type="button" onClick={fold}>
+      {isClosed ? "Open all ranks" : "Close all ranks"}
+    </button>
+  );
+}

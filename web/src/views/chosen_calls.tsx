@@ -1,0 +1,49 @@
+import { useState } from "preact/hooks";
+import { follow } from "../link";
+import type { ViewProps } from "../views";
+
+/** What a click on a row of calls does: it searches for the name in the timeline, or shows the row where there is none. */
+export function useChosen<Row extends { name: string }>({
+  payload,
+}: Pick<ViewProps, "payload">): {
+  chosen: Row | null;
+  choose: (row: Row | null) => void;
+} {
+  const [chosen, setChosen] = useState<Row | null>(null);
+  const choose = (row: Row | null) => {
+    if (row && payload.page.timeline) follow({ view: "timeline", q: row.name });
+    else setChosen(row);
+  };
+  return { chosen, choose };
+}
+
+interface ChosenProps {
+  name: string;
+  facts: [string, string][];
+  onClose: () => void;
+}
+
+/** One row in full: its whole name, and its numbers in words. */
+export function Chosen({ name, facts, onClose }: ChosenProps) {
+  return (
+    <section class="chosen" aria-label="The chosen row">
+      <p class="chosen-name">
+        <bdi>{name}</bdi>
+      </p>
+      <dl>
+        {facts.map(([title, text]) => (
+          <div key={title}>
+            <dt>{title}</dt>
+            <dd>
+              <bdi>{text}</bdi>
+            </dd>
+          </div>
+        ))}
+      </dl>
+      <p class="quiet">This report has no timeline. Without --no-timeline, a click shows the calls in it.</p>
+      <button type="button" onClick={onClose}>
+        Close
+      </button>
+    </section>
+  );
+}

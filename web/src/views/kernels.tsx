@@ -1,0 +1,167 @@
+import { useMemo } from "preact/hooks";
+import { cssColour, KERNEL_KIND_COLOURS } from "../colours";
+import { counted, formatBytes, formatCount, formatDuration, formatOperations, formatRate } from "../format";
+import type { KernelRow } from "../page_data";
+import { Choice, useLinkedChoice } from "../parts/choice";
+import { Empty } from "../parts/empty";
+import { Table, type TableColumn } from "../parts/table";
+import type { ViewProps } from "../views";
+import { callsColumn, callTimeColumns, groupCalls, knownSum, nameColumn, sum, timeColumn, type Group } from "./calls";
+import { Chosen, useChosen } from "./chosen_calls";
+
+const GROUPS = ["Name", "Name without types", "Kind"];
+
+type KernelGroup = Group<KernelRow> & { kind: string; flops: number | null; bytes: number | null };
+
+/** Kernels and copies by name or kind, of all devices. */
+export function Kernels({ payload }: ViewProps) {
+  const rows = payload.page.report?.kernels ?? [];
+  const [by, setBy] = useLinkedChoice("by", GROUPS);
+  const groups = useMemo(() => kernelGroups(rows, by), [rows, by]);
+  const columns = useMemo(() => kernelColumns(rows), [rows]);
+  const { chosen, choose } = useChosen<KernelGroup>({ payload });
+  if (!rows.length) {
+    return (
+      <Empty title="No kernels were recorded: the run had no GPU, or it was not recorded.">
+        To record kernels and copies, give kinetoscope.profile(torch=True), or a TorchProfiler, on a machine with a GPU.
+      </Empty>
+    );
+  }
+  return (
+    <>
+      <h2>{heading(rows)}</h2>
+      {chosen && <Chosen name={chosen.name} facts={facts(chosen)} onClose={() => choose(null)} />}
+      <Table
+        caption="Kernels"
+        columns={columns}
+        rows={groups}
+        sortedBy="Time"
+        filterText={(row) => `${row.name} ${row.kind}`}
+        noun={by === GROUPS[0] ? "kernel" : "row"}
+        onChoose={by === GROUPS[2] ? undefined : choose}
+        isLinked
+      >
+        <Choice title="Group by" options={GROUPS} chosen={by} onChoose={setBy} />
+      </Table>
+    </>
+  );
+}
+
+function heading(rows: KernelRow[]): string {
+  const calls = counted(
+    sum(rows, (row) => row.num_calls),
+    "run",
+  );
+  const kinds = groupCalls(
+    rows,
+    (row) => row.kind,
+    (row) => row.kind,
+  ).sort((one, other) => other.total_ns - one.total_ns);
+  const parts = kinds.map((kind) => `${formatDuration(kind.total_ns)} ${kind.name}`);
+  const total = formatDuration(sum(rows, (row) => row.total_ns));
+  return `Kernels and copies took ${total} in ${calls}, on all devices together: ${parts.join(", ")}`;
+}
+
+export function kernelGroups(rows: KernelRow[], by: string): KernelGroup[] {
+  const nameOf =
+    by === GROUPS[2]
+      ? (row: KernelRow) => row.kind
+      : by === GROUPS[1]
+        ? (row: KernelRow) => withoutTypes(row.name)
+        : (row: KernelRow) => row.name;
+  const keyOf = (row: KernelRow) => JSON.stringify([nameOf(row), row.kind]);
+  return groupCalls(rows, keyOf, nameOf).map((group) => ({
+    ...group,
+    kind: group.rows[0].kind,
+    flops: knownSum(group.rows, (row) => row.flops),
+    bytes: knownSum(group.rows, (row) => row.bytes),
+  }));
+}
+
+/** A C++ name without its return type, template's types and arguments: "void at::fill<float>(int)" is "at::fill". */
+export function withoutTypes(name: string): string {
+  let [depth, kept] = [0, ""];
+  const plain = name.replace(/\(anonymous namespace\)/g, "{anonymous}");
+  for (const character of plain) {
+    if (character === "(" && depth === 0) break;
+    if (character === "<") depth++;
+    if (depth === 0) kept += character;
+    if (character === ">") depth = Math.max(0, depth - 1);
+  }
+  return kept.replace(/^void /, "").trim() || name;
+}
+
+function kernelColumns(rows: KernelRow[]): TableColumn<KernelGroup>[] {
+  const columns: TableColumn<KernelGroup>[] = [
+    nameColumn("Kernel"),
+    { title: "Kind", value: (row) => row.kind, show: (row) => <Kind kind={row.kind} /> },
+    { ...callsColumn(), title: "Runs" },
+    timeColumn(
+      "Time",
+      (row) => row.total_ns,
+      undefined,
+      sum(rows, (row) => row.total_ns),
+    ),
+    ...callTimeColumns(),
+  ];
+  if (rows.some((row) => row.flops !== null)) columns.push(...FLOPS);
+  if (rows.some((row) => row.bytes !== null)) columns.push(...BYTES);
+  return columns;
+}
+
+const FLOPS: TableColumn<KernelGroup>[] = [
+  {
+    title: "Operations",
+    value: (row) => row.flops,
+    show: (row) => formatOperations(row.flops),
+    unit: "FLOP",
+    help: "Of products of matrices whose shapes were recorded: two for each pair of elements that meet",
+  },
+  {
+    title: "Operations/s",
+    value: (row) => perSecond(row.flops, row),
+    show: (row) => (row.flops === null ? "–" : `${formatOperations(perSecond(row.flops, row))}/s`),
+    unit: "FLOP/s",
+    help: "At least: runs whose shapes were not recorded count with their time only",
+  },
+];
+
+const BYTES: TableColumn<KernelGroup>[] = [
+  {
+    title: "Size",
+    value: (row) => row.bytes,
+    show: (row) => formatBytes(row.bytes),
+    unit: "B",
+    help: "What copies moved",
+  },
+  {
+    title: "Bandwidth",
+    value: (row) => perSecond(row.bytes, row),
+    show: (row) => formatRate(perSecond(row.bytes, row)),
+    unit: "B/s",
+  },
+];
+
+function perSecond(amount: number | null, row: KernelGroup): number | null {
+  return amount === null || !row.total_ns ? null : amount / (row.total_ns / 1e9);
+}
+
+function Kind({ kind }: { kind: string }) {
+  return (
+    <span class="kind">
+      <span class="swatch" style={{ background: cssColour(KERNEL_KIND_COLOURS[kind] ?? 8) }} aria-hidden="true" />
+      {kind}
+    </span>
+  );
+}
+
+function facts(group: KernelGroup): [string, string][] {
+  return [
+    ["Kind", group.kind],
+    ["Runs", formatCount(group.num_calls)],
+    ["Time", formatDuration(group.total_ns)],
+    ["Longest run", formatDuration(group.max_ns)],
+    ["Operations", formatOperations(group.flops)],
+    ["Size", formatBytes(group.bytes)],
+  ];
+}

@@ -1,0 +1,113 @@
+import { useMemo } from "preact/hooks";
+import { counted, formatCount, formatDuration } from "../format";
+import type { OperatorRow } from "../page_data";
+import { Choice, useLinkedChoice } from "../parts/choice";
+import { Empty } from "../parts/empty";
+import { Name } from "../parts/name";
+import { Table, type TableColumn } from "../parts/table";
+import type { ViewProps } from "../views";
+import { callsColumn, callTimeColumns, groupCalls, knownSum, nameColumn, sum, timeColumn, type Group } from "./calls";
+import { Chosen, useChosen } from "./chosen_calls";
+
+const GROUPS = ["Name", "Name and shapes"];
+
+type OperatorGroup = Group<OperatorRow> & { device_ns: number | null; shapes: string | null };
+
+/** Operators by name, or by name and shapes, of all ranks. */
+export function Operators({ payload }: ViewProps) {
+  const rows = payload.page.report?.operators ?? [];
+  const [by, setBy] = useLinkedChoice("by", GROUPS);
+  const groups = useMemo(() => operatorGroups(rows, by === GROUPS[1]), [rows, by]);
+  const hasShapes = rows.some((row) => row.shapes !== null);
+  const columns = useMemo(() => operatorColumns(rows), [rows]);
+  const { chosen, choose } = useChosen<OperatorGroup>({ payload });
+  if (!rows.length) {
+    return (
+      <Empty title="No operators were recorded.">
+        To record them, give kinetoscope.profile(torch=True), or a TorchProfiler: it records torch's operators in the
+        steps that its schedule chooses.
+      </Empty>
+    );
+  }
+  return (
+    <>
+      <h2>{heading(rows)}</h2>
+      {chosen && <Chosen name={chosen.name} facts={facts(chosen)} onClose={() => choose(null)} />}
+      <Table
+        caption="Operators"
+        columns={columns}
+        rows={groups}
+        sortedBy="Own time"
+        filterText={(row) => `${row.name} ${row.shapes ?? ""}`}
+        noun={by === GROUPS[0] ? "operator" : "row"}
+        onChoose={choose}
+        isLinked
+      >
+        {hasShapes && <Choice title="Group by" options={GROUPS} chosen={by} onChoose={setBy} />}
+      </Table>
+    </>
+  );
+}
+
+function heading(rows: OperatorRow[]): string {
+  const own = formatDuration(sum(rows, (row) => row.self_ns));
+  return `Operators took ${own} of their own in ${counted(
+    sum(rows, (row) => row.num_calls),
+    "call",
+  )}, on all ranks together`;
+}
+
+function operatorGroups(rows: OperatorRow[], isByShapes: boolean): OperatorGroup[] {
+  const keyOf = (row: OperatorRow) => (isByShapes ? JSON.stringify([row.name, row.shapes]) : row.name);
+  return groupCalls(rows, keyOf, (row) => row.name).map((group) => ({
+    ...group,
+    shapes: group.rows.length === 1 ? group.rows[0].shapes : `${group.rows.length} different`,
+    device_ns: knownSum(group.rows, (row) => row.device_ns),
+  }));
+}
+
+function operatorColumns(rows: OperatorRow[]): TableColumn<OperatorGroup>[] {
+  const columns: TableColumn<OperatorGroup>[] = [
+    nameColumn("Operator"),
+    callsColumn(),
+    timeColumn(
+      "Own time",
+      (row) => row.self_ns,
+      OWN_TIME,
+      sum(rows, (row) => row.self_ns),
+    ),
+    timeColumn("Time", (row) => row.total_ns, "With the operators that they called"),
+    ...callTimeColumns(),
+  ];
+  const wholeDeviceNs = knownSum(rows, (row) => row.device_ns);
+  if (wholeDeviceNs !== null) columns.push(timeColumn("On the device", (row) => row.device_ns, DEVICE_TIME));
+  if (rows.some((row) => row.shapes !== null)) columns.splice(1, 0, SHAPES);
+  return columns;
+}
+
+const OWN_TIME = "Without the time in operators that they called. The bar is the part of all operators' own time.";
+const DEVICE_TIME = "Of the kernels and copies that were launched in them";
+const SHAPES: TableColumn<OperatorGroup> = {
+  title: "Shapes",
+  value: (row) => row.shapes,
+  show: (row) => <Name text={row.shapes ?? "–"} most={80} />,
+};
+
+function facts(group: OperatorGroup): [string, string][] {
+  return [
+    ["Calls", formatCount(group.num_calls)],
+    ["Own time", formatDuration(group.self_ns)],
+    ["Time", formatDuration(group.total_ns)],
+    ["Longest call", formatDuration(group.max_ns)],
+    ["On the device", formatDuration(group.device_ns)],
+    ["Shapes", shapesOf(group.rows)],
+  ];
+}
+
+/** The shapes with the most time first. */
+function shapesOf(rows: OperatorRow[]): string {
+  const known = rows.filter((row) => row.shapes !== null).sort((one, other) => other.self_ns - one.self_ns);
+  const first = known.slice(0, 20).map((row) => `${row.shapes}: ${formatDuration(row.self_ns)}`);
+  if (!first.length) return "not recorded";
+  return first.join("; ") + (known.length > first.length ? `; and ${known.length - first.length} more` : "");
+}

@@ -1,0 +1,28 @@
+import { Empty } from "../parts/empty";
+import { Devices } from "../ranks/devices";
+import { StepMap } from "../ranks/step_map";
+import { WhoWaits } from "../ranks/who_waits";
+import type { ViewProps } from "../views";
+
+/** How the ranks differ: their steps, who waits for whom, and what their devices did. */
+export function Ranks({ payload }: ViewProps) {
+  const { page } = payload;
+  const { report } = page;
+  if (!report) return null;
+  return (
+    <>
+      {report.steps.length ? (
+        <StepMap page={page} report={report} />
+      ) : (
+        <Empty title="No step was recorded, so there is no map of steps.">
+          Record with kinetoscope.profile(...), or call step() of torch.profiler after each batch; or name the spans
+          that are steps: kinetoscope report PATH --step SPAN.
+        </Empty>
+      )}
+      <div class="halves">
+        <WhoWaits report={report} />
+        <Devices ranks={report.ranks} />
+      </div>
+    </>
+  );
+}
