@@ -2,6 +2,8 @@ import type { FunctionComponent } from "preact";
 import type { PageData } from "./page_data";
 import type { Payload } from "./payload";
 import { TimelineView } from "./timeline/timeline";
+import { Communication } from "./views/communication";
+import { Compare } from "./views/compare";
 import { Kernels } from "./views/kernels";
 import { Operators } from "./views/operators";
 import { Overview } from "./views/overview";
@@ -30,6 +32,8 @@ export const VIEWS: View[] = [
     component: TimelineView,
   },
   { name: "ranks", title: "Ranks", isThere: (page) => page.report !== null, component: Ranks },
+  { name: "communication", title: "Communication", isThere: (page) => page.report !== null, component: Communication },
   { name: "operators", title: "Operators", isThere: (page) => page.report !== null, component: Operators },
   { name: "kernels", title: "Kernels", isThere: (page) => page.report !== null, component: Kernels },
+  { name: "compare", title: "Compare", isThere: (page) => page.comparison !== null, component: Compare },
 ];
