@@ -1,26 +1,10 @@
 """The views of operators and kernels, in a real browser: sorted, filtered, grouped, copied, chosen."""
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 
-from kinetoscope.pages.page import render_page
-from kinetoscope.pages.page_data import PageData
+from small_pages import HOSTILE, assert_accessible, write_page
 
-TABLES = ("ranks", "steps", "collectives", "stragglers", "operators", "kernels", "memory", "findings")
 UNKNOWN = "\u2013"
-HOSTILE = [
-    "</script><img src=x onerror=alert(1)>",
-    "\u202egnirts desrever",
-    "=HYPERLINK(1)",
-    "long" * 2500,
-]
-
-
-def write_page(path, *, operators=(), kernels=()):
-    """A page of these rows only."""
-    report = {table: [] for table in TABLES} | {"run": {}, "operators": operators, "kernels": kernels}
-    path.write_text(render_page(PageData(version="1", title="rows", report=report)))
-    return path
 
 
 def calls(name, num_calls, total_ns, **others):
@@ -36,14 +20,6 @@ def names(page):
     return page.locator("tbody td:first-child").all_inner_texts()
 
 
-def assert_accessible(page):
-    """Axe finds nothing serious, light and dark."""
-    for scheme in ("light", "dark"):
-        page.emulate_media(color_scheme=scheme)
-        found = Axe().run(page).response["violations"]
-        assert not [fault["id"] for fault in found if fault["impact"] in ("serious", "critical")]
-
-
 def test_operators_are_sorted_filtered_and_grouped_and_a_link_remembers_how(page, open_file, tmp_path):
     rows = [
         operator("aten::mm", 4, 4_000_000, shapes="[[2, 3], [3, 4]]", device_ns=9_000_000),
@@ -53,7 +29,7 @@ def test_operators_are_sorted_filtered_and_grouped_and_a_link_remembers_how(page
     open_file(write_page(tmp_path / "page.html", operators=rows), "#view=operators")
 
     assert names(page) == ["aten::mm", "aten::add"]
-    assert "11.0 ms" in page.locator("h2").inner_text()
+    assert "11.0 ms" in page.locator("main h2").inner_text()
     grouped = page.locator("tbody tr").first.inner_text().split("\t")
     assert [cell.strip() for cell in grouped] == [
         *("aten::mm", "2 different", "5", "6.00 ms", "6.00 ms", "1.20 ms", UNKNOWN, UNKNOWN, "2.00 ms", "10.0 ms")
@@ -105,7 +81,7 @@ def test_kernels_have_kinds_and_rates_and_are_grouped_without_their_types(page, 
     open_file(write_page(tmp_path / "page.html", kernels=kernels), "#view=kernels")
 
     assert names(page) == ["void fill<float>(int)", "Memcpy HtoD", "void fill<half>(int)"]
-    assert "3.00 ms compute, 1.50 ms copy" in page.locator("h2").inner_text()
+    assert "3.00 ms compute, 1.50 ms copy" in page.locator("main h2").inner_text()
     first = page.locator("tbody tr").first.inner_text()
     assert "4.00 GFLOP" in first
     assert "2.00 TFLOP/s" in first

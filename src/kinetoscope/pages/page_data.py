@@ -1,6 +1,8 @@
 """pages: all that a page shows. The types of web/src/page_data.ts are made from these, by web/generate_types.py."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Annotated, Any
 
 
@@ -16,6 +18,17 @@ class Column:
         self.data = data
         self.num_bytes = num_bytes
         self.is_delta = is_delta
+
+    @classmethod
+    def of(cls, numbers: Iterable[int], *, is_delta: bool = False) -> "Column":
+        """A column of these integers, 0 or more; of any with ``is_delta``."""
+        written = list(numbers)
+        if is_delta:
+            steps = [number - before for before, number in pairwise([0, *written])]
+            written = [2 * step if step >= 0 else -2 * step - 1 for step in steps]
+        num_bytes = max(1, (max(written, default=0).bit_length() + 7) // 8)
+        planes = (bytes((number >> 8 * place) & 255 for number in written) for place in range(num_bytes))
+        return cls(b"".join(planes), num_bytes, is_delta=is_delta)
 
     def __len__(self) -> int:
         return len(self.data) // self.num_bytes if self.num_bytes else 0

@@ -1,0 +1,33 @@
+"""Pages of a few rows, for tests that look at one view; names that try to be more than text; and axe."""
+
+from pathlib import Path
+
+from axe_playwright_python.sync_playwright import Axe
+
+from kinetoscope.analysis.run_report import TABLES
+from kinetoscope.pages.page import render_page
+from kinetoscope.pages.page_data import PageData
+
+RUN = {"name": "a run", "world_size": 1, "ranks": [0], "hosts": [], "num_steps": 0, "notes": []}
+HOSTILE = [
+    "</script><img src=x onerror=alert(1)>",
+    "\u202egnirts desrever",
+    "=HYPERLINK(1)",
+    "long" * 2500,
+]
+
+
+def write_page(path: Path, data: dict | None = None, **tables) -> Path:
+    """A page of these rows in the tables of its report, and of other ``data``."""
+    report = {table: tables.get(table, []) for table in TABLES} | {"run": RUN}
+    path.write_text(render_page(PageData(version="1", title="a page", report=report, **(data or {}))), encoding="utf-8")
+    return path
+
+
+def assert_accessible(page) -> None:
+    """Axe finds nothing serious, light and dark."""
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)
+        found = Axe().run(page).response["violations"]
+        serious = [fault for fault in found if fault["impact"] in ("serious", "critical")]
+        assert not [(fault["id"], [node["html"] for node in fault["nodes"]]) for fault in serious]

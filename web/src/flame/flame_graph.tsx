@@ -1,0 +1,157 @@
+import { useMemo, useState } from "preact/hooks";
+import { counted, formatCount, formatDuration, formatShare } from "../format";
+import { readLink, remember } from "../link";
+import { cssColour } from "../colours";
+import { Choice, useLinkedChoice } from "../parts/choice";
+import { Empty } from "../parts/empty";
+import { Name } from "../parts/name";
+import { Table, type TableColumn } from "../parts/table";
+import { timeColumn } from "../views/calls";
+import type { ViewProps } from "../views";
+import { FrameCanvas } from "./canvas";
+import { KIND_COLOURS } from "./draw";
+import "./flame.css";
+import { Frames, kindOf, KINDS, type NameRow } from "./frames";
+
+/** Who called whom, and how long that took: each box is as wide as its part of the time. */
+export function FlameGraphs({ payload }: ViewProps) {
+  const graphs = payload.page.flame_graphs;
+  const titles = graphs.map(({ title, rank }) => `${title}, ${rank === null ? "all ranks" : `rank ${rank}`}`);
+  const [title, setTitle] = useLinkedChoice("graph", titles);
+  const graph = graphs[titles.indexOf(title)];
+  const frames = useMemo(() => graph && new Frames(graph, payload), [graph]);
+  if (!frames?.root) {
+    return (
+      <Empty title="No calls were recorded that a flame graph could show.">
+        Operators are recorded by kinetoscope.profile(torch=True). For Python's stacks, give it a
+        TorchProfiler(with_stack=True).
+      </Empty>
+    );
+  }
+  const choice = <Choice title="Calls of" options={titles} chosen={title} onChoose={setTitle} />;
+  return (
+    <Graph key={title} frames={frames}>
+      {titles.length > 1 ? choice : <span>{title}</span>}
+    </Graph>
+  );
+}
+
+function Graph({ frames, children }: { frames: Frames; children: preact.ComponentChildren }) {
+  const linked = Number(readLink().frame ?? frames.root);
+  const [top, setTop] = useState(linked >= 0 && linked < frames.root ? linked : frames.root);
+  const [search, setSearch] = useState(readLink().q ?? "");
+  const [isTable, setIsTable] = useState(readLink().table === "yes");
+  const isFound = useMemo(() => (search.trim() ? frames.matching(search) : null), [frames, search]);
+  const zoom = (frame: number) => {
+    setTop(frame);
+    remember({ frame: frame === frames.root ? undefined : String(frame) });
+  };
+  const onSearch = (text: string) => {
+    setSearch(text);
+    remember({ q: text || undefined });
+  };
+  const onTable = () => {
+    setIsTable(!isTable);
+    remember({ table: isTable ? undefined : "yes" });
+  };
+  return (
+    <>
+      <div class="table-bar">
+        {children}
+        <SearchBox search={search} onSearch={onSearch} />
+        <span role="status">{isFound && whatWasFound(frames, top, isFound)}</span>
+        <button type="button" aria-pressed={isTable} onClick={onTable}>
+          Show as table
+        </button>
+        <Legend frames={frames} />
+      </div>
+      {top !== frames.root && <Path frames={frames} top={top} onZoom={zoom} />}
+      {isTable ? (
+        <NameTable frames={frames} top={top} />
+      ) : (
+        <FrameCanvas frames={frames} top={top} isFound={isFound} onZoom={zoom} />
+      )}
+    </>
+  );
+}
+
+function SearchBox({ search, onSearch }: { search: string; onSearch: (text: string) => void }) {
+  return (
+    <input
+      type="search"
+      aria-label="Search frames"
+      placeholder="Search"
+      value={search}
+      onInput={(event) => onSearch(event.currentTarget.value)}
+    />
+  );
+}
+
+function whatWasFound(frames: Frames, top: number, isFound: Uint8Array): string {
+  const { count, totalNs } = frames.foundBelow(top, isFound);
+  if (!count) return "Nothing found";
+  return `Found ${counted(count, "frame")}: ${formatDuration(totalNs)}, ${formatShare(totalNs / frames.total[top])}`;
+}
+
+/** The frames around the one that is as wide as the picture: each goes back to it. */
+function Path({ frames, top, onZoom }: { frames: Frames; top: number; onZoom: (frame: number) => void }) {
+  const path = frames.pathTo(top);
+  const shown = path.length > 8 ? [path[0], ...path.slice(-6)] : path;
+  return (
+    <nav class="flame-path" aria-label="Callers of the shown frame">
+      {shown.map((frame, at) => (
+        <span key={frame}>
+          {at > 0 && <span aria-hidden="true">{at === 1 && shown.length < path.length ? " › … › " : " › "}</span>}
+          {frame === top ? (
+            <strong>
+              <Name text={frames.nameOf(frame)} most={80} />
+            </strong>
+          ) : (
+            <button type="button" class="as-link" onClick={() => onZoom(frame)}>
+              <Name text={frames.nameOf(frame)} most={60} />
+            </button>
+          )}
+        </span>
+      ))}
+    </nav>
+  );
+}
+
+function Legend({ frames }: { frames: Frames }) {
+  const kinds = useMemo(() => new Set(frames.texts.slice(0, -1).map(kindOf)), [frames]);
+  return (
+    <ul class="legend" aria-label="Colours">
+      {KINDS.filter((kind) => kinds.has(kind)).map((kind) => (
+        <li key={kind}>
+          <span class="swatch" style={{ background: cssColour(KIND_COLOURS[kind]) }} aria-hidden="true" />
+          {kind}
+        </li>
+      ))}
+    </ul>
+  );
+}
+
+/** The same numbers by name, for those who cannot see the picture. */
+function NameTable({ frames, top }: { frames: Frames; top: number }) {
+  const rows = useMemo(() => frames.byName(top), [frames, top]);
+  const columns = useMemo(() => nameColumns(frames.total[top]), [frames, top]);
+  return (
+    <Table
+      caption="Frames by name"
+      columns={columns}
+      rows={rows}
+      sortedBy="Own time"
+      filterText={(row) => row.name}
+      noun="name"
+    />
+  );
+}
+
+function nameColumns(wholeNs: number): TableColumn<NameRow>[] {
+  return [
+    { title: "Name", value: (row) => row.name },
+    timeColumn("Own time", (row) => row.own_ns, "Without what it called", wholeNs),
+    timeColumn("Time", (row) => row.total_ns, "With what it called; of calls within calls, the outermost", wholeNs),
+    { title: "Calls", value: (row) => row.num_calls, show: (row) => formatCount(row.num_calls) },
+  ];
+}

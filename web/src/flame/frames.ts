@@ -1,0 +1,166 @@
+import type { FlameGraph } from "../page_data";
+import type { Payload } from "../payload";
+
+/** A box of the picture: a frame, how deep it is below the one that fills the width, and where it is, in pixels. */
+export interface Box {
+  frame: number;
+  level: number;
+  x: number;
+  width: number;
+}
+
+/** The frames of a flame graph, and one more, `root`, which called all that have no caller. Times are nanoseconds. */
+export class Frames {
+  readonly root: number;
+  readonly texts: string[];
+  readonly names: Uint32Array;
+  readonly callers: Int32Array;
+  readonly own: Float64Array;
+  readonly total: Float64Array;
+  readonly calls: Float64Array;
+  readonly #begins: Uint32Array;
+  readonly #callees: Uint32Array;
+
+  constructor(graph: FlameGraph, payload: Pick<Payload, "numbers">) {
+    const size = graph.names.length;
+    this.root = size;
+    this.texts = [...graph.texts, graph.title];
+    this.names = new Uint32Array(size + 1);
+    this.names.set(payload.numbers(graph.names));
+    this.names[size] = graph.texts.length;
+    this.own = withRoot(payload.numbers(graph.own));
+    this.total = withRoot(payload.numbers(graph.total));
+    this.calls = withRoot(payload.numbers(graph.num_calls));
+    this.callers = Int32Array.from(withRoot(payload.numbers(graph.callers)), (caller) => (caller ? caller - 1 : size));
+    this.callers[size] = -1;
+    [this.#begins, this.#callees] = calleesOf(this.callers, this.total);
+    this.total[size] = this.calleesOf(size).reduce((sum, frame) => sum + this.total[frame], 0);
+  }
+
+  nameOf(frame: number): string {
+    return this.texts[this.names[frame]];
+  }
+
+  /** What a frame called, the most time first. */
+  calleesOf(frame: number): Uint32Array {
+    return this.#callees.subarray(this.#begins[frame], this.#begins[frame + 1]);
+  }
+
+  /** The frames from the root to one, with both. */
+  pathTo(frame: number): number[] {
+    const path = [frame];
+    while (this.callers[path[0]] >= 0) path.unshift(this.callers[path[0]]);
+    return path;
+  }
+
+  /** Which frames have all words of a search in their name. */
+  matching(search: string): Uint8Array {
+    const words = search.toLowerCase().split(/\s+/).filter(Boolean);
+    const isFound = this.texts.map((text) => {
+      const lower = text.toLowerCase();
+      return words.length > 0 && words.every((word) => lower.includes(word));
+    });
+    return Uint8Array.from(this.names, (name, frame) => Number(frame !== this.root && isFound[name]));
+  }
+
+  /** The number of found frames below one, itself included, and their time, of which no part counts twice. */
+  foundBelow(top: number, isFound: Uint8Array): { count: number; totalNs: number } {
+    const found = { count: 0, totalNs: 0 };
+    const open = [{ frame: top, isWithin: false }];
+    for (let next = open.pop(); next; next = open.pop()) {
+      const { frame, isWithin } = next;
+      if (isFound[frame]) found.count++;
+      if (isFound[frame] && !isWithin) found.totalNs += this.total[frame];
+      for (const callee of this.calleesOf(frame)) open.push({ frame: callee, isWithin: isWithin || !!isFound[frame] });
+    }
+    return found;
+  }
+
+  /** The boxes of a frame, which is as wide as the picture, and of all below it that are a pixel wide or more. */
+  boxes(top: number, width: number, mostLevels: number): Box[] {
+    const boxes: Box[] = [{ frame: top, level: 0, x: 0, width }];
+    const pixelsPerNs = width / (this.total[top] || 1);
+    for (let at = 0; at < boxes.length; at++) {
+      const { frame, level } = boxes[at];
+      if (level + 1 >= mostLevels) break;
+      let x = boxes[at].x;
+      for (const callee of this.calleesOf(frame)) {
+        const width = this.total[callee] * pixelsPerNs;
+        if (width < 1) break;
+        boxes.push({ frame: callee, level: level + 1, x, width });
+        x += width;
+      }
+    }
+    return boxes;
+  }
+
+  /** The times of each name below a frame. Of a function that calls itself, only the outermost call counts in `total`. */
+  byName(top: number): NameRow[] {
+    const rows = new Map<number, NameRow>();
+    const numOpen = new Uint32Array(this.texts.length);
+    const open = [top];
+    for (let next = open.pop(); next !== undefined; next = open.pop()) {
+      if (next < 0) {
+        numOpen[this.names[-next - 1]]--;
+        continue;
+      }
+      const name = this.names[next];
+      const row = rows.get(name) ?? { name: this.texts[name], own_ns: 0, total_ns: 0, num_calls: 0 };
+      row.own_ns += this.own[next];
+      row.num_calls += this.calls[next];
+      if (!numOpen[name]) row.total_ns += this.total[next];
+      if (next !== this.root) rows.set(name, row);
+      numOpen[name]++;
+      open.push(-next - 1);
+      for (const callee of this.calleesOf(next)) open.push(callee);
+    }
+    return [...rows.values()];
+  }
+}
+
+export interface NameRow {
+  name: string;
+  own_ns: number;
+  total_ns: number;
+  num_calls: number;
+}
+
+function withRoot(numbers: ArrayLike<number>): Float64Array {
+  const longer = new Float64Array(numbers.length + 1);
+  longer.set(numbers);
+  return longer;
+}
+
+/** The callees of all frames, one frame after the other, and where each begins. */
+function calleesOf(callers: Int32Array, total: Float64Array): [Uint32Array, Uint32Array] {
+  const begins = new Uint32Array(callers.length + 1);
+  for (const caller of callers) if (caller >= 0) begins[caller + 1]++;
+  for (let at = 1; at < begins.length; at++) begins[at] += begins[at - 1];
+  const next = begins.slice();
+  const callees = new Uint32Array(callers.length - 1);
+  const byTotal = Uint32Array.from(callers.keys()).sort((one, other) => total[other] - total[one] || one - other);
+  for (const frame of byTotal) if (callers[frame] >= 0) callees[next[callers[frame]]++] = frame;
+  return [begins, callees];
+}
+
+export const KINDS = ["your code", "Python of libraries", "modules", "operators", "backward", "other"] as const;
+export type Kind = (typeof KINDS)[number];
+
+const PYTHON = /^(.*?)([^/\\]*)\((\d+)\): (.*)$/;
+const LIBRARY =
+  /^(torch|site-packages)\/|\/(site-packages|dist-packages|lib\/python[\d.]+)\/|^<|^(importlib|runpy|threading|contextlib|functools)/;
+
+/** What a frame is, by its name. */
+export function kindOf(name: string): Kind {
+  if (name.startsWith("nn.Module: ")) return "modules";
+  if (PYTHON.test(name)) return LIBRARY.test(name) ? "Python of libraries" : "your code";
+  if (name.startsWith("<built-in")) return "Python of libraries";
+  if (/Backward\d*\b|^autograd::/.test(name)) return "backward";
+  return name.includes("::") ? "operators" : "other";
+}
+
+/** A name for a small box: of a line of Python, what is called comes first. */
+export function shortName(name: string): string {
+  const python = name.length < 1000 ? PYTHON.exec(name) : null;
+  return python ? `${python[4]} (${python[2]}:${python[3]})` : name;
+}
