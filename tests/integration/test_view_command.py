@@ -177,11 +177,13 @@ def test_only_reading_is_possible(get, method):
 
 
 @pytest.mark.parametrize("path", ["/", "/trace/digits/traces/rank0.json", "/report/digits/report.html", "/nothing"])
-def test_head_is_like_get_without_the_content(get, path):
-    status, headers, body = get(path, method="HEAD")
-    whole_status, whole_headers, whole_body = get(path)
-    assert (status, body) == (whole_status, b"")
-    assert int(headers["Content-Length"]) == int(whole_headers["Content-Length"]) == len(whole_body)
+def test_head_is_like_get_without_the_content(server, path):
+    request = request_for(server.link, path)
+    head, _, content = raw(server, request).partition(b"\r\n\r\n")
+    assert f"Content-Length: {len(content)}".encode() in head.splitlines()
+    answer = raw(server, request.replace(b"GET", b"HEAD", 1))
+    without_date = [re.sub(rb"Date: [^\r]*", b"", answer) for answer in (answer, head + b"\r\n\r\n")]
+    assert without_date[0] == without_date[1]
 
 
 @pytest.mark.parametrize(
@@ -261,13 +263,13 @@ def most_memory_bytes(pid):
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="only Linux says how much memory a process had")
 def test_a_large_trace_is_never_in_memory_as_a_whole(runs):
-    size = 300 << 20
+    size = 100 << 20
     with (runs / "digits" / "large.json").open("wb") as file:
         file.truncate(size)
     with view_command(runs, "--no-open") as process:
         before = most_memory_bytes(process.pid)
         assert read_whole(process.link, "/trace/digits/large.json") == size
-        assert most_memory_bytes(process.pid) - before < size / 10
+        assert most_memory_bytes(process.pid) - before < size / 4
 
 
 def test_a_browser_that_goes_away_disturbs_nobody(server, get, runs, capfd):
@@ -309,7 +311,9 @@ def test_an_empty_folder_says_what_to_view(tmp_path):
 
 def test_two_servers_do_not_take_each_others_cookies(runs, server):
     with served(runs) as other:
-        both = f"{log_in(server.link)}; {log_in(other.link)}"
+        cookies = [log_in(server.link), log_in(other.link)]
+        assert len({cookie.partition("=")[0] for cookie in cookies}) == 2, "a browser would keep only one of them"
+        both = "; ".join(cookies)
         assert ask(server.server_port, Cookie=both)[0] == ask(other.server_port, Cookie=both)[0] == 200
         assert ask(other.server_port, Cookie=log_in(server.link))[0] == 403
         assert ask(other.server_port, f"/?{urlsplit(server.link).query}")[0] == 403

@@ -20,12 +20,14 @@ from kinetoscope.analysis.replay.replay import Change, ReplayGraph
 from kinetoscope.analysis.steps import StepRow
 from kinetoscope.analysis.stragglers import StragglerRow
 from kinetoscope.errors import SettingsError
+from kinetoscope.table.display import render_html, shown, some
 from kinetoscope.table.events import import_polars
 
 if TYPE_CHECKING:
     import polars as pl
 
 SCHEMA = 1
+_MOST_FINDINGS = 5
 TABLES = ("ranks", "steps", "collectives", "stragglers", "operators", "kernels", "memory", "findings")
 """The fields of a report that have rows."""
 
@@ -68,6 +70,18 @@ class RunReport(ReportRows):
 
     build_graph: Callable[[], ReplayGraph | None] = field(default=lambda: None, repr=False, compare=False)
 
+    def __repr__(self) -> str:
+        run, counts = self.run, ", ".join(f"{name} {len(getattr(self, name)):,}" for name in TABLES)
+        ranks = f"{len(run['ranks'])} of {run['world_size'] or 'unknown'} ranks"
+        lines = [f"<kinetoscope.RunReport of {name_of_run(run)}: {ranks}, {run['num_steps']:,} steps"]
+        lines += [f"  rows      {counts}", *(f"  note      {shown(note)}" for note in run["notes"])]
+        findings = (f"  finding   {shown(finding.title)}" for finding in self.findings)
+        return "\n".join(filter(None, [*lines, some(findings, len(self.findings), _MOST_FINDINGS)])) + ">"
+
+    def _repr_html_(self) -> str:
+        rows = {name: getattr(self, name) for name in ("findings", *TABLES)}
+        return render_html("kinetoscope.RunReport", {"schema": SCHEMA, "run": self.run, **rows})
+
     @cached_property
     def graph(self) -> ReplayGraph | None:
         """What waited for what in the run. A report from the cache reads the traces for it, once."""
@@ -109,6 +123,11 @@ class RunReport(ReportRows):
     def to_json(self) -> str:
         """The report as JSON."""
         return msgspec.json.encode(self.to_dict()).decode()
+
+
+def name_of_run(run: RunFacts) -> str:
+    """What a run is called in a text of one line."""
+    return shown(run["name"]) if run["name"] else "a run without a name"
 
 
 def _frame(row_type: type, rows: Sequence[Any]) -> "pl.DataFrame":

@@ -77,6 +77,7 @@ class Pages:
 
     def _row(self, run: FoundRun) -> Iterable[str]:
         link = f'<a href="{_address("run", run.name)}">{_name(self._title(run))}</a>'
+        link += ' <span class="faint">itself, outside of its runs</span>' if run.name == "." else ""
         size = sized(sum(trace.size_bytes for trace in run.traces))
         traces = f"{len(run.traces):,}, {size}" if run.traces else _NOTHING
         reports = "<br>".join(map(_report_link, run.reports[:3])) or _NOTHING

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from kinetoscope.table.display import shown
 from kinetoscope.table.events import import_polars
 from kinetoscope.training.wording import counted, sized
 
@@ -90,10 +91,10 @@ def render_summary(summary: TraceSummary) -> str:
         f"{counted(summary.num_instants, 'instant')}, {counted(summary.num_counters, 'counter')}, "
         f"{counted(summary.num_flows, 'flow end')}"
     )
-    shown = list(summary.categories.items())[:_MOST_CATEGORIES]
-    rest = len(summary.categories) - len(shown)
+    first = list(summary.categories.items())[:_MOST_CATEGORIES]
+    rest = len(summary.categories) - len(first)
     more = [f"{rest} more"] if rest else []
-    lines.append("  categories  " + ", ".join([*(f"{name} {count:,}" for name, count in shown), *more]))
+    lines.append("  categories  " + ", ".join([*(f"{shown(name)} {count:,}" for name, count in first), *more]))
     lines += [f"  note        {note}" for note in summary.notes]
     return "\n".join(lines + [f"  repaired    {repair}" for repair in summary.repairs])
 

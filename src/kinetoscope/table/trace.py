@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from kinetoscope.clock.file_clock import FileClock, file_clock
+from kinetoscope.table.display import render_html, shown
 from kinetoscope.table.events import FLOW_COLUMNS, INSTANT_COLUMNS, SPAN_COLUMNS, TraceAbout, import_polars
 from kinetoscope.table.summary import render_summary, summarize_trace
 from kinetoscope.table.tracks import build_tracks, counter_rows, nest_spans
@@ -45,8 +47,18 @@ class Trace:
     def __repr__(self) -> str:
         try:
             return f"<kinetoscope.Trace {printable_lines(render_summary(summarize_trace(self)))}>"
-        except (OSError, import_polars().exceptions.PolarsError):  # its Parquet file was deleted
-            return f"<kinetoscope.Trace {self.name}: it cannot be read any more>"
+        except _unreadable():
+            return f"<kinetoscope.Trace {shown(self.name)}: it cannot be read any more>"
+
+    def _repr_html_(self) -> str | None:
+        try:
+            return render_html("kinetoscope.Trace", self.to_dict())
+        except _unreadable():
+            return None  # a notebook shows the text then
+
+    def to_dict(self) -> dict[str, Any]:
+        """What is in the trace, in figures, as plain data: see `kinetoscope.table.summary.TraceSummary`."""
+        return asdict(summarize_trace(self))
 
     @property
     def events(self) -> "pl.LazyFrame":
@@ -249,6 +261,11 @@ class Trace:
         return self._events.filter(pl.col("kind") == kind)
 
 
+def _unreadable() -> tuple[type[Exception], ...]:
+    """The errors of frames whose Parquet file was deleted."""
+    return OSError, import_polars().exceptions.PolarsError
+
+
 def rank_in_name(name: str) -> int | None:
     """The rank in the name of a file, if there is one."""
     match = _RANK_IN_NAME.search(Path(name).name)
@@ -294,7 +311,17 @@ class TraceSet(Sequence[Trace]):
         self._traces = sorted(traces, key=lambda trace: (trace.rank is None, trace.rank or 0, trace.name))
 
     def __repr__(self) -> str:
-        return f"<kinetoscope.TraceSet of {len(self)} traces, {len(self.ranks)} ranks>"
+        return f"<kinetoscope.TraceSet of {counted(len(self), 'trace')}, {counted(len(self.ranks), 'rank')}>"
+
+    def _repr_html_(self) -> str | None:
+        try:
+            return render_html("kinetoscope.TraceSet", {"ranks": self.ranks, "traces": self._traces})
+        except _unreadable():
+            return None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The ranks, and what is in each trace, as plain data."""
+        return {"ranks": self.ranks, "traces": [trace.to_dict() for trace in self._traces]}
 
     def __len__(self) -> int:
         return len(self._traces)

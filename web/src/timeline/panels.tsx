@@ -16,10 +16,7 @@ export function Panels({ stage, notes }: { stage: Stage; notes: string[] }) {
   const selected = useStage(stage, (stage) => stage.selected);
   const range = useStage(stage, (stage) => stage.range);
   const section = useRef<HTMLElement>(null);
-  useEffect(() => {
-    // Where the button that was pressed is gone with the last panel, keys go on from this one.
-    if (panel && document.activeElement === document.body) section.current?.focus();
-  }, [panel, selected]);
+  useFocusOf(section, selected);
   if (panel === "table") return <TablePanel stage={stage} />;
   if (panel === "range" && range) return <RangePanel stage={stage} range={range} />;
   if (panel === "span" && selected !== null) return <SpanPanel stage={stage} span={selected} section={section} />;
@@ -29,6 +26,22 @@ export function Panels({ stage, notes }: { stage: Stage; notes: string[] }) {
       {notes.map((note) => ` ${note}`)}
     </p>
   );
+}
+
+/** Gives the focus to the next panel where the button that was pressed is gone with the last one. */
+function useFocusOf(section: { readonly current: HTMLElement | null }, selected: number | null): void {
+  const isInPanel = useRef(false);
+  useEffect(() => {
+    const note = (event: Event) => {
+      isInPanel.current = (event.target as Element).closest?.(".timeline-panel") != null;
+    };
+    const kinds = ["pointerdown", "keydown"];
+    for (const kind of kinds) addEventListener(kind, note, true);
+    return () => kinds.forEach((kind) => removeEventListener(kind, note, true));
+  }, []);
+  useEffect(() => {
+    if (isInPanel.current && document.activeElement === document.body) section.current?.focus();
+  }, [selected, section]);
 }
 
 function RangePanel({ stage, range }: { stage: Stage; range: Range }) {

@@ -1,17 +1,20 @@
 """analysis: what `kinetoscope.compare` finds: what got slower or larger between two runs, and by how much."""
 
 from dataclasses import asdict, dataclass
+from dataclasses import fields as dataclass_fields
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from kinetoscope.analysis.run_report import RunFacts
+from kinetoscope.analysis.run_report import RunFacts, name_of_run
+from kinetoscope.table.display import render_html, shown, some
 from kinetoscope.table.events import import_polars
 
 if TYPE_CHECKING:
     import polars as pl
 
 SCHEMA = 1
+_MOST_LINES = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +68,16 @@ class Comparison:
     more_steps: int | None
     notes: list[str]
 
+    def __repr__(self) -> str:
+        before, after = name_of_run(self.before), name_of_run(self.after)
+        lines = [f"<kinetoscope.Comparison of {before} and {after}: {len(self.rows)} rows, {len(self.worse)} got worse"]
+        lines += [f"  note  {shown(note)}" for note in self.notes]
+        return "\n".join(filter(None, [*lines, some(map(_line, self.rows), len(self.rows), _MOST_LINES)])) + ">"
+
+    def _repr_html_(self) -> str:
+        fields = {field.name: getattr(self, field.name) for field in dataclass_fields(self)}
+        return render_html("kinetoscope.Comparison", {"schema": SCHEMA, **fields})
+
     @property
     def step(self) -> ComparisonRow | None:
         """The row of the typical step; None if one of the runs has no step."""
@@ -87,3 +100,12 @@ class Comparison:
     def to_json(self) -> str:
         """The comparison as JSON: what ``kinetoscope diff A B --json`` prints."""
         return msgspec.json.encode(self.to_dict()).decode()
+
+
+def _line(row: ComparisonRow) -> str:
+    divisor, unit = (1_000_000, "ms") if row.unit == "ns" else (1, row.unit)
+    before, after = (
+        "unknown" if value is None else f"{value / divisor:,.4g} {unit}" for value in (row.before, row.after)
+    )
+    change = "" if row.change is None else f" ({row.change:+.1%})"
+    return f"  {row.verdict:6}  {row.kind} {shown(row.name)}: {before}, then {after}{change}"

@@ -2,16 +2,21 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kinetoscope.analysis.compare.comparison import Comparison
 from kinetoscope.analysis.run_report import RunReport
 from kinetoscope.pages.page_data import PageData
 from kinetoscope.report.page.flame_graph import FlameGraphBuilder
 from kinetoscope.report.page.memory import MemoryBuilder
-from kinetoscope.report.page.rank_spans import read_spans
+from kinetoscope.report.page.privacy import without_paths
+from kinetoscope.report.page.rank_spans import profiler_ns, read_spans
 from kinetoscope.report.page.rank_traces import RankTrace
-from kinetoscope.report.page.timeline import TimelineBuilder
+from kinetoscope.report.page.redaction import redacted
+from kinetoscope.report.page.timeline import MOST_SPANS, TimelineBuilder
+
+if TYPE_CHECKING:
+    import polars as pl
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,13 +30,27 @@ class Recorded:
 
 
 def build_page(
-    report: RunReport, version: str, comparison: Comparison | None = None, recorded: Recorded | None = None
+    report: RunReport,
+    version: str,
+    comparison: Comparison | None = None,
+    recorded: Recorded | None = None,
+    *,
+    redact: bool = False,
 ) -> PageData:
-    """The page of a run, with what was ``recorded`` over time."""
+    """The page of a run, with what was ``recorded`` over time. There are no homes and no names of users in it; with
+    ``redact``, no name that a user chose."""
+    page = without_paths(_build(report, version, comparison, recorded))
+    return redacted(page) if redact else page
+
+
+def _build(report: RunReport, version: str, comparison: Comparison | None, recorded: Recorded | None) -> PageData:
     recorded = recorded or Recorded(windows=(), has_timeline=False)
     timeline, memory, graphs = TimelineBuilder(report), MemoryBuilder(recorded.step), FlameGraphBuilder()
+    shown = _Shown()
     for window in recorded.windows:
         spans = read_spans(window.trace)
+        if not shown.takes(window, spans):
+            break
         memory.add(window)
         graphs.add(window.rank, spans)
         if recorded.has_timeline:
@@ -41,12 +60,49 @@ def build_page(
         version=version,
         title=report.run["name"] or "A run",
         origin_ns=str(origin_ns),
+        notes=shown.notes(report),
+        profiler_ns_per_step=shown.profiler_ns_per_step(report),
         report=_since(report, origin_ns).to_dict(),
         comparison=comparison and comparison.to_dict(),
         timeline=timeline.build(origin_ns) if recorded.has_timeline else None,
         memory=memory.build(origin_ns),
         flame_graphs=graphs.build(),
     )
+
+
+class _Shown:
+    """The ranks of which spans are shown, in the order in which they come: those that must be, and then as many as
+    there is room for."""
+
+    def __init__(self) -> None:
+        self._ranks: set[int | None] = set()
+        self._num_spans = 0
+        self._profiler_ns: int | None = None
+
+    def takes(self, window: RankTrace, spans: "pl.DataFrame") -> bool:
+        """Whether a window is shown; after the first that is not, none is."""
+        self._num_spans += len(spans)
+        if not window.is_named and self._num_spans > MOST_SPANS:
+            return False
+        self._ranks.add(window.rank)
+        if "kinetoscope" in window.trace.header:
+            self._profiler_ns = (self._profiler_ns or 0) + profiler_ns(spans)
+        return True
+
+    def profiler_ns_per_step(self, report: RunReport) -> float | None:
+        """What the profiler cost in each step of the ranks that are shown, if it was ours."""
+        num_steps = sum(row.rank in self._ranks for row in report.steps)
+        return None if self._profiler_ns is None or not num_steps else self._profiler_ns / num_steps
+
+    def notes(self, report: RunReport) -> list[str]:
+        """Which ranks are left out, as a sentence."""
+        num_ranks = len(report.run["ranks"])
+        if not self._ranks or num_ranks <= len(self._ranks):
+            return []
+        return [
+            f"The timeline, memory over time and flame graphs are of {len(self._ranks):,} of the {num_ranks:,} ranks: "
+            "the first one, and those that findings name. All other numbers are of all ranks; --ranks chooses others."
+        ]
 
 
 def _origin_ns(report: RunReport, *firsts: int | None) -> int:

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from kinetoscope.analysis.intervals import union_ns
 from kinetoscope.analysis.window import (
     ANNOTATIONS,
     ANNOTATIONS_OF_DEVICES,
@@ -9,6 +10,7 @@ from kinetoscope.analysis.window import (
     KERNELS,
     OPERATORS,
     RUNTIME_CALLS,
+    STEP,
     SYNCHRONISATIONS,
 )
 from kinetoscope.report.page.rows import rows_of
@@ -40,6 +42,15 @@ def read_spans(trace: Trace) -> "pl.DataFrame":
     spans = spans.with_columns(lane=pl.col("track") * len(ROLES) + _role(_is_ours(trace)))
     rows = rows_of(spans.select("ts", "dur", pl.col("lane").alias("track")))
     return spans.select("event", "lane", "name", "category", "correlation", "dur", rows, begin="ts")
+
+
+def profiler_ns(spans: "pl.DataFrame") -> int:
+    """How long the thread of the loop was busy with the profiler itself, of all spans of a window."""
+    pl = import_polars()
+    is_step = (pl.col("category") == "batch") | pl.col("name").str.starts_with(STEP)
+    tracks = spans.filter(is_step).select(pl.col("lane") // len(ROLES)).to_series().unique()
+    is_own = (pl.col("category") == "kinetoscope") & (pl.col("lane") // len(ROLES)).is_in(tracks.implode())
+    return union_ns(spans.filter(is_own).select("begin", end=pl.col("begin") + pl.col("dur")))
 
 
 def shown_events(trace: Trace) -> "pl.LazyFrame":

@@ -1,5 +1,6 @@
 """report: the timeline of a page: the spans of all ranks on the common clock, by track, row and begin."""
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from kinetoscope.report.page.columns import Texts, differences, numbers
 from kinetoscope.report.page.counters import build_counters
 from kinetoscope.report.page.details import Details, stacks_of
 from kinetoscope.report.page.rank_traces import RankTrace
+from kinetoscope.report.page.thinning import pixel_of, spans_to_show
 from kinetoscope.report.page.tracks import Tracks
 from kinetoscope.table.events import import_polars
 
@@ -25,7 +27,7 @@ MOST_DETAILED = 1000
 """Of each track, so many spans have their arguments and stacks, the longest ones, beside those in steps of findings."""
 
 
-_TYPES = {"begin": "Int64", "dur": "Int64"} | dict.fromkeys(
+_TYPES = {"begin": "Int64", "dur": "Int64", "is_named": "Boolean"} | dict.fromkeys(
     ("row", "track", "name", "category", "launch", "detail", "stack"), "UInt32"
 )
 
@@ -33,18 +35,20 @@ _TYPES = {"begin": "Int64", "dur": "Int64"} | dict.fromkeys(
 class TimelineBuilder:
     """Takes the windows of ranks, one after the other, and makes a timeline of them."""
 
-    def __init__(self, report: RunReport) -> None:
-        self._report = report
+    def __init__(self, report: RunReport, most_spans: int = MOST_SPANS) -> None:
+        self._report, self._most_spans = report, most_spans
         self._texts, self._details, self._paths, self._tracks = Texts(), Details(), CallPaths(), Tracks()
         self._spans: list[pl.DataFrame] = []
         self._flows: list[pl.DataFrame] = []
         self._counters: list[pl.DataFrame] = []
         self._num_spans = 0
+        self._num_on_track: Counter[int] = Counter()
         self._add_steps()
 
     def add(self, part: RankTrace, spans: "pl.DataFrame") -> None:
         """Adds a window, and its ``spans`` (`read_spans`)."""
         begins = part.moved(spans.select("begin"), "begin")["begin"]
+        is_named = place_in(_named_steps(self._report, part.rank), begins).is_not_null()
         first = self._append(
             begin=begins,
             dur=spans["dur"],
@@ -53,7 +57,8 @@ class TimelineBuilder:
             name=self._texts.places(spans["name"]),
             category=self._texts.places(spans["category"]),
             launch=launches(spans) + self._num_spans,
-            **self._details_of(part, spans, begins),
+            is_named=is_named,
+            **self._details_of(part, spans, is_named),
         )
         self._add_flows(part, spans, first)
         self._add_counters(part)
@@ -68,7 +73,8 @@ class TimelineBuilder:
         """The timeline, whose times begin at ``origin_ns``."""
         pl = import_polars()
         order = sorted(range(len(self._tracks.all)), key=lambda place: self._tracks.all[place].sorted_by())
-        spans = pl.concat(self._spans).with_columns(pl.col("begin") - origin_ns)
+        spans = spans_to_show(pl.concat(self._spans), self._most_spans)
+        spans = spans.with_columns(pl.col("begin") - origin_ns)
         spans = spans.with_columns(_inverse(pl.Series(order, dtype=pl.UInt32)).gather(spans["track"]).alias("track"))
         spans = spans.sort("track", "row", "begin", maintain_order=True)
         places = _inverse(spans["key"])
@@ -83,8 +89,23 @@ class TimelineBuilder:
                 lines=numbers(pl.Series(self._paths.names, dtype=pl.UInt32)),
                 callers=numbers(pl.Series(self._paths.callers, dtype=pl.UInt32)),
             ),
-            notes=[],
+            notes=self._notes(spans),
         )
+
+    def _notes(self, spans: "pl.DataFrame") -> list[str]:
+        """What is not shown, in sentences."""
+        if not self._num_spans:
+            return []
+        notes = [
+            f"Arguments and stacks are shown of the {MOST_DETAILED:,} longest spans of each track, and of those in "
+            "steps that findings name."
+        ]
+        if len(spans) < self._num_spans:
+            notes.append(
+                f"{len(spans):,} of {self._num_spans:,} spans are shown: all that take at least "
+                f"{pixel_of(spans) / 1e6:.3g} ms, those in steps that findings name, and the longest ones of the rest."
+            )
+        return notes
 
     def _append(self, **columns: "pl.Series") -> int:
         """Adds spans; returns the key of the first one."""
@@ -92,7 +113,9 @@ class TimelineBuilder:
         first = self._num_spans
         spans = pl.DataFrame({name: values.alias(name) for name, values in columns.items()})
         values = [pl.col(name).cast(getattr(pl, dtype)) for name, dtype in _TYPES.items()]
-        self._spans.append(spans.select(*values, key=pl.int_range(first, first + len(spans), dtype=pl.UInt32)))
+        spans = spans.select(*values, key=pl.int_range(first, first + len(spans), dtype=pl.UInt32))
+        self._num_on_track.update(dict(spans.group_by("track").len().iter_rows()))
+        self._spans.append(spans_to_show(spans, self._most_spans))
         self._num_spans += len(spans)
         return first
 
@@ -108,16 +131,16 @@ class TimelineBuilder:
             name=self._texts.places(pl.Series([f"step {row.step}" for row in rows], dtype=pl.String)),
             category=self._texts.places(pl.Series(["step"] * len(rows), dtype=pl.String)),
             launch=nothing.clear().extend_constant(None, len(rows)),
+            is_named=nothing == 0,
             detail=nothing,
             stack=nothing,
         )
 
-    def _details_of(self, part: RankTrace, spans: "pl.DataFrame", begins: "pl.Series") -> "dict[str, pl.Series]":
+    def _details_of(self, part: RankTrace, spans: "pl.DataFrame", is_named: "pl.Series") -> "dict[str, pl.Series]":
         """The arguments and stacks of the longest spans of each track, and of those in the steps of findings."""
         pl = import_polars()
         is_long = pl.col("dur").rank("ordinal", descending=True).over("lane") <= MOST_DETAILED
-        is_named = place_in(_named_steps(self._report, part.rank), begins).is_not_null()
-        wanted = spans.with_row_index("at").filter(is_long | is_named)
+        wanted = spans.with_row_index("at").filter(is_long | pl.lit(is_named))
         found = {
             "detail": self._details.places(part.trace, wanted["event"]),
             "stack": stacks_of(spans, wanted, self._texts, self._paths),
@@ -143,8 +166,15 @@ class TimelineBuilder:
         begins = _row_begins(spans, len(order))
         abouts = [self._tracks.all[place] for place in order]
         return [
-            Track(rank=about.rank, kind=about.kind, name=about.name, process=about.process, row_begins=begins[place])
-            for place, about in enumerate(abouts)
+            Track(
+                rank=about.rank,
+                kind=about.kind,
+                name=about.name,
+                process=about.process,
+                row_begins=rows,
+                num_left_out=self._num_on_track[place] - (rows[-1] - rows[0]),
+            )
+            for place, about, rows in zip(order, abouts, begins, strict=True)
         ]
 
 

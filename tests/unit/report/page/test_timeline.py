@@ -5,6 +5,10 @@ from itertools import pairwise
 
 import pytest
 
+import kinetoscope
+from kinetoscope.report.page.rank_spans import read_spans
+from kinetoscope.report.page.rank_traces import RankTraces
+from kinetoscope.report.page.timeline import TimelineBuilder
 from page_columns import page_of, read_column, span, write_trace
 from simulated_training import Fault, Settings, simulate
 
@@ -153,3 +157,49 @@ def test_a_trace_without_any_span_has_an_empty_timeline(tmp_path):
     timeline = page_of(write_trace(tmp_path / "rank0.json", events)).timeline
     assert spans_of(timeline) == []
     assert [value * timeline.counters[0].scale for value in read_column(timeline.counters[0].values)] == [-1.5]
+
+
+def test_of_too_many_spans_the_long_ones_are_shown_and_something_in_every_stretch(tmp_path):
+    short = [span("short", 2 * at, 1) for at in range(5000)]
+    path = write_trace(tmp_path / "rank0.json", [*short, span("long", 0, 10_000, tid=2), span("last", 9999, 1, tid=3)])
+    report = kinetoscope.analyze(path, cache=False)
+    (window,) = RankTraces(report, [str(path)], cache=False)
+    builder = TimelineBuilder(report, most_spans=4000)
+    builder.add(window, read_spans(window.trace))
+
+    timeline = builder.build(0)
+
+    rows = spans_of(timeline)
+    assert len(rows) == 4000
+    assert {row["name"] for row in rows} == {"short", "long", "last"}
+    begins = [row["begins"] for row in rows if row["name"] == "short"]
+    assert max(other - one for one, other in pairwise(begins)) < 10_000
+    assert sum(track.num_left_out for track in timeline.tracks) == 1002
+    assert any("4,000 of 5,002 spans" in note for note in timeline.notes)
+
+
+def test_what_the_profiler_cost_per_step_is_told_for_traces_of_ours(tmp_path):
+    events = [span("event/batch", 100 * at, 100, category="batch", batch=at) for at in range(4)]
+    events += [span("kinetoscope/stop", 350, 40, category="kinetoscope")]
+    ours = page_of(write_trace(tmp_path / "rank0.json", events, kinetoscope={"rank": 0}))
+    other = page_of(write_trace(tmp_path / "rank1.json", events))
+    assert (ours.profiler_ns_per_step, other.profiler_ns_per_step) == (10_000, None)
+
+
+def test_our_markers_are_on_a_track_of_their_own(tmp_path):
+    events = [span("event/batch", 0, 100, category="batch", batch=1), span("aten::mm", 10, 20)]
+    timeline = page_of(write_trace(tmp_path / "rank0.json", events, kinetoscope={"rank": 0})).timeline
+    assert [(track.kind, track.name) for track in timeline.tracks] == [
+        ("steps", "Steps"),
+        ("markers", "thread 1"),
+        ("thread", "thread 1"),
+    ]
+
+
+def test_ranks_for_which_there_is_no_room_are_left_out_of_the_timeline_only(tmp_path, monkeypatch):
+    monkeypatch.setattr("kinetoscope.report.page.build.MOST_SPANS", 25)
+    events = [span("aten::mm", 20 * at, 10) for at in range(10)]
+    page = page_of(*(write_trace(tmp_path / f"rank{rank}.json", events) for rank in range(5)))
+    assert {track.rank for track in page.timeline.tracks} == {0, 1}
+    assert page.report["run"]["ranks"] == [0, 1, 2, 3, 4]
+    assert any("2 of the 5 ranks" in note for note in page.notes)

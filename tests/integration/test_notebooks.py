@@ -1,0 +1,101 @@
+"""Traces and reports show themselves in a notebook: a real kernel runs it, and what it shows is looked at."""
+
+import json
+from html.parser import HTMLParser
+
+import pytest
+
+pytest.importorskip("polars")
+nbclient = pytest.importorskip("nbclient")
+nbformat = pytest.importorskip("nbformat")
+pytest.importorskip("ipykernel")
+
+HOSTILE = ["</script><img src=x onerror=alert(1)>", "\u202etxt.exe", "long " * 2_000]
+BASE_NS = 1_790_000_000_000_000_000
+CELLS = [
+    "import kinetoscope",
+    "kinetoscope.load('before/rank0.json', cache=False)",
+    "kinetoscope.load('before', cache=False)",
+    "report = kinetoscope.analyze('before', cache=False)\nreport",
+    "kinetoscope.compare(report, kinetoscope.analyze('after', cache=False))",
+]
+
+
+def write_run(folder, step_us, num_steps=1000):
+    """A run of one rank, with operators of hostile names."""
+    folder.mkdir()
+    events = []
+    for step in range(num_steps):
+        begin_us, place = step * step_us, {"ph": "X", "pid": 1, "tid": 1}
+        events.append(
+            place | {"name": f"ProfilerStep#{step}", "cat": "user_annotation", "ts": begin_us, "dur": step_us}
+        )
+        for number, name in enumerate(HOSTILE if step < 20 else ["aten::mm"]):
+            event = {"name": name, "cat": "cpu_op", "ts": begin_us + 10 * number, "dur": 5}
+            events.append(place | event | {"args": {"External id": step}})
+    header = {"baseTimeNanoseconds": BASE_NS, "distributedInfo": {"rank": 0, "world_size": 1}}
+    header |= {"kinetoscope": {"run_name": folder.name, "rank": 0}}
+    (folder / "rank0.json").write_text(json.dumps(header | {"traceEvents": events}))
+
+
+@pytest.fixture(scope="module")
+def outputs(tmp_path_factory):
+    """What each cell shows, by kind of output; one kernel runs them all."""
+    folder = tmp_path_factory.mktemp("notebook")
+    write_run(folder / "before", 800)
+    write_run(folder / "after", 900)
+    with pytest.MonkeyPatch.context() as patch:
+        for variable in ("IPYTHONDIR", "JUPYTER_RUNTIME_DIR", "JUPYTER_CONFIG_DIR"):
+            patch.setenv(variable, str(folder / variable))
+        notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in CELLS])
+        nbclient.NotebookClient(notebook, timeout=120, resources={"metadata": {"path": str(folder)}}).execute()
+    return [cell.outputs[0].data for cell in notebook.cells[1:]]
+
+
+class Page(HTMLParser):
+    """The elements and the texts of a page."""
+
+    def __init__(self, html):
+        super().__init__()
+        self.tags, self.texts = set(), []
+        self.feed(html)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.add(tag)
+
+    def handle_data(self, data):
+        self.texts.append(data)
+
+
+TITLES = ["kinetoscope.Trace", "kinetoscope.TraceSet", "kinetoscope.RunReport", "kinetoscope.Comparison"]
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_each_shows_a_table_without_scripts_and_a_short_text(outputs, number):
+    page = Page(outputs[number]["text/html"])
+    assert page.texts[0] == TITLES[number]
+    assert page.tags <= {"div", "table", "caption", "tr", "th", "td", "bdi"}
+    text = outputs[number]["text/plain"]
+    assert text.startswith(f"<{TITLES[number]} ")
+    assert len(text.splitlines()) <= 12
+    assert all(len(line) < 400 for line in text.splitlines())
+
+
+def test_names_of_operators_stay_text_and_long_ones_say_how_long_they_are(outputs):
+    texts = Page(outputs[2]["text/html"]).texts
+    assert HOSTILE[0] in texts
+    assert HOSTILE[1] in texts
+    assert any(text.startswith("long long") and text.endswith("… (10,000 characters)") for text in texts)
+
+
+def test_a_report_of_a_thousand_steps_shows_some_and_says_how_many_more(outputs):
+    html, text = outputs[2]["text/html"], outputs[2]["text/plain"]
+    assert "… and 980 more rows" in Page(html).texts
+    assert len(html) < 200_000
+    assert text.splitlines()[0] == "<kinetoscope.RunReport of before: 1 of 1 ranks, 1,000 steps"
+
+
+def test_a_comparison_shows_its_rows_with_what_got_worse(outputs):
+    lines = outputs[3]["text/plain"].splitlines()
+    assert lines[0].startswith("<kinetoscope.Comparison of before and after: ")
+    assert any(line.strip().startswith("slower  step step: 0.8 ms, then 0.9 ms (+12.5%)") for line in lines)

@@ -1,0 +1,123 @@
+"""What a page does not tell, since it is made to be sent."""
+
+import pytest
+
+from kinetoscope.pages.page import encode
+from kinetoscope.report.page.names import is_known
+from page_columns import page_of, span, write_trace
+
+pytest.importorskip("polars")
+
+HOME = "/home/alice.secret"
+
+
+def steps_with_secrets():
+    """A run of a user, with home and name wherever a trace has text."""
+    events = []
+    for step in range(10):
+        first = 1000 * step
+        where = f"{HOME}/project/secret_train.py(12): secret_function"
+        events += [
+            span(f"ProfilerStep#{step}", first, 900, category="user_annotation"),
+            span(where, first + 1, 890, category="python_function"),
+            span(f"{HOME}/venv/lib/python3.11/site-packages/torch/nn/linear.py(9): forward", first + 3, 80)
+            | {"cat": "python_function"},
+            span("nn.Module: SecretNet_0", first + 4, 70, category="python_function"),
+            span("aten::mm", first + 5, 40, **{"Input Dims": [[step, 2]], "path": f"{HOME}/data set/secret.bin"}),
+            span("secret::operator", first + 50, 10, note=r"C:\Users\alice.secret\secret.txt"),
+            span(f"secret_marker in {HOME}/runs", first + 500, 30, category="secret_category"),
+            span("secret_marker", first + 531, 5, category="marker"),
+            span("SecretFunctionBackward", first + 540, 10),
+            span("secret_kernel", first + 600, 10, tid=7, category="kernel", file=f"{HOME}/x/secret_kernel.py"),
+            span("Optimizer.step#SecretOptimizer.step", first + 700, 10, category="user_annotation"),
+            span("gc of alice.secret", first + 750, 20, category="gc"),
+            {"ph": "C", "name": "secret loss", "pid": 1, "tid": 1, "ts": first, "args": {f"{HOME}/x": step}},
+        ]
+    names = [("thread_name", "secret thread"), ("process_name", f"python {HOME}/secret_train.py")]
+    events += [{"ph": "M", "name": name, "pid": 1, "tid": 1, "args": {"name": value}} for name, value in names]
+    return events
+
+
+HEADER = {
+    "kinetoscope": {
+        "rank": 0,
+        "run_name": f"secret_run by alice.secret in {HOME}/runs",
+        "host": "secret-host",
+        "notes": [f"{HOME}/runs/secret_file.json was left out; alice.secret was warned of secret_marker."],
+    },
+    "command": f"python {HOME}/train.py --password secret",
+    "user_metadata": {"owner": "alice.secret"},
+}
+
+
+def text_of(page):
+    """All that a page has, as text."""
+    return encode(page).decode("utf-8", "replace")
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    return write_trace(tmp_path_factory.mktemp("secret") / "rank0.json", steps_with_secrets(), **HEADER)
+
+
+@pytest.fixture(scope="module")
+def redacted_page(path):
+    return page_of(path, redact=True)
+
+
+def test_neither_homes_nor_names_of_users_are_in_a_page(path):
+    assert "alice" in path.read_text()
+
+    text = text_of(page_of(path))
+
+    assert "alice" not in text
+    assert "/home" not in text
+    assert "Users" not in text
+    assert "password" not in text
+    assert "owner" not in text
+
+
+def test_lines_begin_in_the_library_or_in_the_project(path):
+    text = text_of(page_of(path))
+    assert "torch/nn/linear.py(9): forward" in text
+    assert "secret_train.py(12): secret_function" in text
+    assert "secret-host" in text
+
+
+def test_a_redacted_page_has_no_name_that_a_user_chose(redacted_page):
+    text = text_of(redacted_page)
+    assert "secret" not in text.lower()
+    assert "alice" not in text
+    for name in ("aten::mm", "torch/nn/linear.py(9): forward", "ProfilerStep#3", "Optimizer.step#", "Input Dims"):
+        assert name in text
+
+
+def test_the_same_name_is_replaced_by_the_same_everywhere(redacted_page):
+    (operator, *_) = (row["name"] for row in redacted_page.report["operators"] if not is_known(row["name"]))
+    assert operator in redacted_page.timeline.texts
+    assert any(operator in graph.texts for graph in redacted_page.flame_graphs)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "aten::convolution_backward",
+        "autograd::engine::evaluate_function: AddmmBackward0",
+        "torch::autograd::AccumulateGrad",
+        "ProfilerStep#12",
+        "void at::native::vectorized_elementwise_kernel<4, at::native::threshold_kernel_impl>(int)",
+        "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
+        "cudaLaunchKernel",
+        "Memcpy HtoD (Pinned -> Device)",
+        "event/dataloader",
+        "torch/nn/modules/module.py(1783): _call_impl",
+        "stream 7",
+    ],
+)
+def test_what_torch_itself_names_stays(name):
+    assert is_known(name)
+
+
+@pytest.mark.parametrize("name", ["loss", "MyNet", "my::op", "MyFunctionBackward", "train.py(3): main", "forward pass"])
+def test_names_of_users_are_recognised(name):
+    assert not is_known(name)
