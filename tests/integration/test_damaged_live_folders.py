@@ -19,7 +19,7 @@ from trace_processor.trace_processor import load
 
 pytestmark = pytest.mark.skipif(IS_PURE, reason="the recorder in Python keeps everything in memory: a kill loses it")
 
-NUM_MUTATED = int(os.environ.get("KINETOSCOPE_MUTATED_FOLDERS", "20"))
+NUM_MUTATED = int(os.environ.get("KINETOSCOPE_MUTATED_FOLDERS", "10"))
 NUM_WORK = 26_000
 
 # Two threads and a forked worker, a spool, and windows in all three states when the process is killed.

@@ -10,8 +10,8 @@ from simulated_training import Settings, simulate
 
 RUNS = {
     "one cycle": Settings(num_ranks=2, num_steps=4),
-    "several cycles": Settings(num_ranks=2, num_steps=4, num_cycles=3, step_spans="both"),
-    "several groups": Settings(num_ranks=4, num_steps=3, layout="tensor", num_cycles=2, has_sequence=False),
+    "several cycles": Settings(num_ranks=2, num_steps=4, num_cycles=2, step_spans="both"),
+    "several groups": Settings(num_ranks=4, num_steps=3, layout="tensor", has_sequence=False),
     "no device": Settings(num_ranks=2, num_steps=4, num_cycles=2, has_device=False, step_spans="event/batch"),
 }
 

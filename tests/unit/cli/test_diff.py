@@ -24,7 +24,7 @@ def runs(tmp_path_factory):
 
 
 def diff(*arguments):
-    return main(["diff", "--no-cache", *map(str, arguments)])
+    return main(["diff", *map(str, arguments)])
 
 
 def test_a_slower_operator_is_exit_code_1_and_in_the_first_row(runs, capsys):

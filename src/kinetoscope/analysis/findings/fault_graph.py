@@ -57,7 +57,7 @@ class FaultGraph:
         """The graph in which ``sync`` is only waits for copies to the device."""
         return self._with_edges(self._with_syncs_of_copies(True))
 
-    def only_reads_of_values(self) -> ReplayGraph:
+    def without_copies_that_block(self) -> ReplayGraph:
         """The graph in which ``sync`` is all other waits, and ``transfer`` the copies of single values for which the
         host waited: who does not wait for a value does not read it."""
         pl = import_polars()

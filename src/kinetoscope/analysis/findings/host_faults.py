@@ -75,7 +75,7 @@ def python_overhead(case: Case) -> Finding | None:
         change=Change(frozenset(["python"])),
         graph=case.graph.without_small_runs,
         where=case.where(case.stops("python")),
-        evidence={"python_ns": python_ns, "without_work_ns": idle_ns},
+        evidence={"python_ns": python_ns, "without_work_ns": idle_ns if case.has_device else None},
         high_share=_OVERHEAD_IS_HIGH,
     )
 
@@ -93,7 +93,7 @@ def synchronisation(case: Case) -> Finding | None:
         "non_blocking=True. torch.cuda.set_sync_debug_mode(1) warns at each call that waits.",
         cost_ns=min(sync_ns, idle_ns),
         change=Change(frozenset(["sync", "transfer"])),
-        graph=case.graph.only_reads_of_values,
+        graph=case.graph.without_copies_that_block,
         beyond=case.pauses,
         where=case.where(stops),
         evidence={"sync_ns": sync_ns, "num_calls": case.calls("sync"), "without_work_ns": idle_ns},
