@@ -16,6 +16,8 @@ import pytest
 import kinetoscope
 from kinetoscope import JSONTraceHandler, Profiler, ProfilerAction, SystemProfiler, TorchProfiler, TraceHandler
 from kinetoscope.errors import SettingsError, TraceFileError
+from kinetoscope.formats.chrome import read_chrome
+from kinetoscope.formats.redaction import write_redacted
 from kinetoscope.recording.recorder_choice import IS_PURE
 from kinetoscope.testing import MemoryTraceHandler
 from prepared_python import run_command, run_with_torch
@@ -259,6 +261,18 @@ def test_a_contributed_file_that_cannot_be_read_is_left_out_and_one_that_is_dama
     assert notes[0].startswith("left out 0-###-1.json: Cannot read the trace")
     assert any("ends too early" in note for note in notes)
     assert "### op" in {event["name"] for event in events_of(trace)}
+
+
+def test_a_trace_of_a_gpu_tells_the_same_after_its_kernels_were_renamed(tmp_path):
+    pytest.importorskip("polars")
+    original, redacted = Path(__file__).parents[1] / "data" / "hta" / "pipeline.json.gz", tmp_path / "rank0.json"
+    before = kinetoscope.analyze(original, cache=False)
+    kernels = {row.name for row in before.kernels if row.kind == "compute"}
+    with redacted.open("wb") as stream:
+        write_redacted(read_chrome(original), stream, lambda text: f"my {text}" if text in kernels else text)
+    after = kinetoscope.analyze(redacted, cache=False)
+    assert {row.name for row in after.kernels if row.kind == "compute"} == {f"my {name}" for name in kernels}
+    assert (after.ranks, after.steps, after.operators) == (before.ranks, before.steps, before.operators)
 
 
 KILLED = """
