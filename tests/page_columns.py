@@ -30,11 +30,12 @@ def page_text(html: str) -> dict:
     return json.loads(content[4 : 4 + length])
 
 
-def page_of(*paths, **settings) -> PageData:
+def page_of(*paths, redact: bool = False, **settings) -> PageData:
     """The page of some traces."""
     names = [str(path) for path in paths]
     report = kinetoscope.analyze(names, cache=False)
-    return build_page(report, "1", recorded=Recorded(windows=RankTraces(report, names, cache=False), **settings))
+    recorded = Recorded(windows=RankTraces(report, names, cache=False), **settings)
+    return build_page(report, "1", recorded=recorded, redact=redact)
 
 
 def write_trace(path, events, **header):

@@ -9,6 +9,7 @@ import signal
 import socket
 import tempfile
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,8 @@ import pytest
 import kinetoscope
 from kinetoscope import JSONTraceHandler, Profiler, ProfilerAction, SystemProfiler, TorchProfiler, TraceHandler
 from kinetoscope.errors import SettingsError, TraceFileError
+from kinetoscope.formats.chrome import read_chrome
+from kinetoscope.formats.redaction import write_redacted
 from kinetoscope.recording.recorder_choice import IS_PURE
 from kinetoscope.testing import MemoryTraceHandler
 from prepared_python import run_command, run_with_torch
@@ -34,10 +37,8 @@ def always(state):
 
 
 @pytest.fixture(autouse=True)
-def in_folders_of_its_own(tmp_path, monkeypatch):
-    """Also the temporary files, so that a test sees all that is left."""
+def on_a_machine_with_a_secret_name(tmp_path, monkeypatch):
     (tmp_path / "tmp").mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
     monkeypatch.setattr(socket, "gethostname", lambda: "hidden-node")
 
 
@@ -55,6 +56,14 @@ def secrets_below(folder):
 def events_of(path):
     content = path.read_bytes()
     return json.loads(gzip.decompress(content) if path.suffix == ".gz" else content)["traceEvents"]
+
+
+@contextmanager
+def temporary_files_in(folder):
+    """So that a test sees all that is left."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tempfile, "tempdir", str(folder))
+        yield
 
 
 def train(profiler, num_batches=4, body=lambda batch: None):
@@ -93,7 +102,8 @@ def test_no_byte_that_a_run_leaves_has_a_secret_though_everything_has_one(tmp_pa
     profiler = kinetoscope.profile(
         run, torch=operators, schedule=always, run_name="secret run", redact=hide, strict=True
     )
-    train(profiler, body=body)
+    with temporary_files_in(tmp_path / "tmp"):
+        train(profiler, body=body)
     assert secrets_below(tmp_path) == []
     assert list((tmp_path / "tmp").iterdir()) == []
     (trace,) = (run / "traces").glob("ep*.json")
@@ -114,7 +124,8 @@ def test_no_byte_that_a_run_leaves_has_a_secret_though_everything_has_one(tmp_pa
 
 def test_where_torch_saves_to_a_file_that_file_is_not_left(tmp_path, monkeypatch):
     monkeypatch.setattr("kinetoscope.torch.kineto_stream.saves_without_gil", lambda results: False)
-    train(kinetoscope.profile(tmp_path / "run", system=False, schedule=always, redact=hide, strict=True))
+    with temporary_files_in(tmp_path / "tmp"):
+        train(kinetoscope.profile(tmp_path / "run", system=False, schedule=always, redact=hide, strict=True))
     assert secrets_below(tmp_path) == []
 
 
@@ -259,6 +270,18 @@ def test_a_contributed_file_that_cannot_be_read_is_left_out_and_one_that_is_dama
     assert notes[0].startswith("left out 0-###-1.json: Cannot read the trace")
     assert any("ends too early" in note for note in notes)
     assert "### op" in {event["name"] for event in events_of(trace)}
+
+
+def test_a_trace_of_a_gpu_tells_the_same_after_its_kernels_were_renamed(tmp_path):
+    pytest.importorskip("polars")
+    original, redacted = Path(__file__).parents[1] / "data" / "hta" / "pipeline.json.gz", tmp_path / "rank0.json"
+    before = kinetoscope.analyze(original, cache=False)
+    kernels = {row.name for row in before.kernels if row.kind == "compute"}
+    with redacted.open("wb") as stream:
+        write_redacted(read_chrome(original), stream, lambda text: f"my {text}" if text in kernels else text)
+    after = kinetoscope.analyze(redacted, cache=False)
+    assert {row.name for row in after.kernels if row.kind == "compute"} == {f"my {name}" for name in kernels}
+    assert (after.ranks, after.steps, after.operators) == (before.ranks, before.steps, before.operators)
 
 
 KILLED = """

@@ -18,6 +18,8 @@ from kinetoscope.merge.trace_output import is_perfetto, is_pipe_or_device
 
 SUFFIXES = (".json", ".json.gz", ".json.zst")
 _PARQUET = ".parquet"
+_PAGE = b'<meta name="generator" content="kinetoscope '
+_HEAD_BYTES = 4096
 
 
 class TraceInputs(list[Path]):
@@ -122,6 +124,8 @@ def require_free(outputs: Iterable[Path], *, force: bool) -> None:
 def _is_ours(path: Path) -> bool:
     """Whether Kinetoscope wrote a file, according to its content."""
     try:
+        if _begins_as_page(path):
+            return True
         if path.suffix == _PARQUET:
             from kinetoscope.table.cache import is_our_parquet  # needs polars
 
@@ -129,6 +133,11 @@ def _is_ours(path: Path) -> bool:
         return _begins_as_ours(path) if is_perfetto(path) else "kinetoscope" in read_header(path)
     except TraceFileError:
         return False
+
+
+def _begins_as_page(path: Path) -> bool:
+    with path.open("rb") as file:
+        return _PAGE in file.read(_HEAD_BYTES)
 
 
 def _begins_as_ours(path: Path) -> bool:

@@ -1,58 +1,127 @@
 """cli: ``kinetoscope report``, which writes what was found in a run into one HTML file."""
 
 import argparse
+import os
 import webbrowser
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from kinetoscope import __version__
+from kinetoscope.analysis.analyze import report_of
+from kinetoscope.analysis.compare.compare import compare_sources
+from kinetoscope.analysis.compare.comparison import Comparison
 from kinetoscope.analysis.run_report import RunReport
-from kinetoscope.cli.summary import add_selection, report_on
+from kinetoscope.analysis.summaries import Selection
+from kinetoscope.cli.paths import add_force, require_free
+from kinetoscope.cli.progress import Progress, work_on_each
+from kinetoscope.cli.reading import read_each
+from kinetoscope.cli.summary import add_selection
 from kinetoscope.pages.page import render_page
 from kinetoscope.report.page.build import Recorded, build_page
-from kinetoscope.report.page.rank_traces import RankTraces
-from kinetoscope.table.load import names_in
+from kinetoscope.report.page.rank_traces import RankTraces, Source
+from kinetoscope.table.load import STDIN, is_url, load_one, names_in
+from kinetoscope.training.wording import printable_lines, sized
 from kinetoscope.writing.atomic_file import atomic_file
 
-_EXAMPLES = """\
+FILE_NAME = "report.html"
+_THRESHOLD = 0.05  # what changed by more comes first
+_EXAMPLES = f"""\
 examples:
   kinetoscope report runs/digits --open
-      writes runs/digits/report.html, and shows it in the browser
+      writes runs/digits/{FILE_NAME}, and shows it in the browser
   kinetoscope report trace.json.gz -o slow.html
       of any profiler's trace
+  kinetoscope report runs/main runs/mine -o compared.html
+      two folders are two runs, before and after: the report is on the second one, and says what changed
+  kinetoscope report 'runs/digits/traces/*.json' --ranks 0,4-7 --last 30
+      five ranks, the last 30 seconds that each recorded
+  kinetoscope report runs/digits --redact -o to_send.html
+      for people who must not see the names in your code
+
+The file needs no network and nothing else: send it, and it opens in any browser. It has no home folder, no name of a
+user and no source code in it. What else it contains: docs/report.md.
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of ``report``."""
     parser.epilog = _EXAMPLES
-    parser.add_argument("inputs", metavar="PATH", nargs="+", help="the folder of a run, trace files, globs or URLs")
-    parser.add_argument("-o", "--output", metavar="FILE", type=Path, help="the file to write")
+    parser.add_argument(
+        "inputs",
+        metavar="PATH",
+        nargs="+",
+        help="the folder of a run, trace files, globs or URLs; two folders are two runs to compare",
+    )
+    parser.add_argument(
+        "-o",
+        "--output",
+        metavar="FILE",
+        type=Path,
+        help=f"the file to write (default: {FILE_NAME} in the run's folder)",
+    )
     parser.add_argument("--open", action="store_true", help="show it in the browser")
-    parser.add_argument("--no-timeline", action="store_true", help="only the numbers; a smaller file")
+    parser.add_argument("--no-timeline", action="store_true", help="leave the timeline out, for a smaller file")
+    parser.add_argument(
+        "--redact",
+        action="store_true",
+        help="write numbers instead of the names of the run, hosts, files, and what your code names",
+    )
+    add_force(parser)
     add_selection(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Writes the page."""
-    output = arguments.output or _beside(Path(arguments.inputs[0]))
-    report = report_on(arguments)
-    page = render_page(build_page(report, __version__, recorded=_recorded(arguments, report)))
-    with atomic_file(output) as file:
-        file.write(page.encode())
-    print(f"Written: {output}")
-    if arguments.open:
-        webbrowser.open(output.resolve().as_uri())
+    output = _output(arguments)
+    require_free([output], force=arguments.force)
+    report, comparison, sources = _analyzed(arguments)
+
+    def work(sources: Sequence[Source], on_progress: Progress) -> int:
+        windows = RankTraces(
+            report, sources, cache=not arguments.no_cache, last_s=arguments.last, on_progress=on_progress
+        )
+        recorded = Recorded(windows=windows, step=arguments.step, has_timeline=not arguments.no_timeline)
+        page = build_page(report, __version__, comparison, recorded, redact=arguments.redact)
+        content = render_page(page).encode()
+        with atomic_file(output) as file:
+            file.write(content)
+        return len(content)
+
+    (size_bytes,) = work_on_each("writing", work, [sources], output_of=lambda *_: output)
+    print(f"Written: {printable_lines(output)} ({sized(size_bytes)})")
+    if arguments.open and not webbrowser.open(output.resolve().as_uri()):
+        print("There is no browser here. Open the file in one: it needs nothing else.")
     return 0
 
 
-def _recorded(arguments: argparse.Namespace, report: RunReport) -> Recorded:
-    """What the report was made from."""
-    names = [name for given in arguments.inputs for name in names_in(given)]
-    windows = RankTraces(report, names, cache=not arguments.no_cache, last_s=arguments.last)
-    return Recorded(windows=windows, step=arguments.step, has_timeline=not arguments.no_timeline)
+def _analyzed(arguments: argparse.Namespace) -> tuple[RunReport, Comparison | None, list[Source]]:
+    """The report, what it was made from, and the comparison with an earlier run, if two are given."""
+    selection = Selection(step=arguments.step, ranks=arguments.ranks, last_s=arguments.last)
+    report_on = partial(report_of, each=read_each, cache=not arguments.no_cache)
+    runs = [_sources([given]) for given in arguments.inputs] if _are_two_runs(arguments.inputs) else []
+    if not runs:
+        sources = _sources(arguments.inputs)
+        return report_on(sources, selection), None, sources
+    reports = [report_on(sources, selection) for sources in runs]
+    return reports[1], compare_sources(reports, selection, report_on, threshold=_THRESHOLD), runs[1]
 
 
-def _beside(path: Path) -> Path:
-    """In the folder of a run, or of a trace; here for a URL."""
+def _are_two_runs(inputs: Sequence[str]) -> bool:
+    return len(inputs) == 2 and all(map(os.path.isdir, inputs))
+
+
+def _sources(inputs: Sequence[str]) -> list[Source]:
+    """The traces that are meant; those that can be read only once are read here."""
+    names = [name for given in inputs for name in names_in(given)]
+    return [load_one(name) if name == STDIN or is_url(name) else name for name in names]
+
+
+def _output(arguments: argparse.Namespace) -> Path:
+    """The file to write: in the folder of a run, or of a trace; here for a URL."""
+    given: Path | None = arguments.output
+    if given is not None:
+        return given / FILE_NAME if given.is_dir() else given
+    path = Path(arguments.inputs[-1])
     folder = path if path.is_dir() else path.parent if path.exists() else Path()
-    return folder / "report.html"
+    return folder / FILE_NAME

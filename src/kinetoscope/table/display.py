@@ -10,6 +10,7 @@ from kinetoscope.training.wording import printable
 MOST_ROWS = 20
 _MOST_LETTERS = 200
 _MOST_PARTS = 8
+_LEAST_WITHOUT_FRACTION = 1000
 _UNKNOWN, _NONE = "-", "none"
 
 
@@ -89,7 +90,7 @@ def _text(value: Any) -> str:
         case int():
             return f"{value:,}"
         case float():
-            return f"{value:,.6g}"
+            return f"{value:,.0f}" if abs(value) >= _LEAST_WITHOUT_FRACTION else f"{value:.4g}"
         case Mapping():
             parts = (f"{key} {_text(part)}" for key, part in value.items())
             return some(parts, len(value), _MOST_PARTS, ", ") or _NONE

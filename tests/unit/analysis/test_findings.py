@@ -278,6 +278,13 @@ def test_one_slow_batch_of_a_loop_that_makes_its_own_does_not_hide_other_faults(
     assert found.saving_ns_per_step == pytest.approx(found.cost_ns_per_step, rel=0.02)
 
 
+def test_a_run_without_a_device_is_not_told_how_long_its_device_had_no_work():
+    settings = planted_settings(0, "slow_python")
+    evidence = dict(finding(report_on(replace(settings, has_device=False)), "python_overhead").evidence)
+    assert "python_ns" in evidence
+    assert "without_work_ns" not in evidence
+
+
 def test_a_late_rank_is_named_with_what_it_did_meanwhile():
     fault = Fault(kind="gc", cost_ns=9_000_000, ranks=(1,), every=2)
     settings = Settings(num_ranks=2, num_steps=8, has_stacks=True, faults=(fault,))

@@ -82,5 +82,16 @@ def test_only_the_rows_that_are_shown_are_made():
 
 
 def test_what_is_unknown_or_empty_says_so():
-    texts = page({"host": None, "stragglers": [], "share": 0.123456789, "bytes": 1234567, "is_so": True}).texts
-    assert texts[1:] == ["host", "-", "stragglers", "none", "share", "0.123457", "bytes", "1,234,567", "is_so", "True"]
+    texts = page({"host": None, "stragglers": [], "share": 0.123456789, "bytes": 1234567, "mean": 1234567.8}).texts
+    assert texts[1:] == [
+        "host",
+        "-",
+        "stragglers",
+        "none",
+        "share",
+        "0.1235",
+        "bytes",
+        "1,234,567",
+        "mean",
+        "1,234,568",
+    ]

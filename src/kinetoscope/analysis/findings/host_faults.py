@@ -75,7 +75,7 @@ def python_overhead(case: Case) -> Finding | None:
         change=Change(frozenset(["python"])),
         graph=case.graph.without_small_runs,
         where=case.where(case.stops("python")),
-        evidence={"python_ns": python_ns, "without_work_ns": idle_ns},
+        evidence={"python_ns": python_ns, "without_work_ns": idle_ns if case.has_device else None},
         high_share=_OVERHEAD_IS_HIGH,
     )
 

@@ -9,8 +9,10 @@ from kinetoscope.analysis.run_report import RunReport
 from kinetoscope.pages.page_data import PageData
 from kinetoscope.report.page.flame_graph import FlameGraphBuilder
 from kinetoscope.report.page.memory import MemoryBuilder
+from kinetoscope.report.page.privacy import without_paths
 from kinetoscope.report.page.rank_spans import profiler_ns, read_spans
 from kinetoscope.report.page.rank_traces import RankTrace
+from kinetoscope.report.page.redaction import redacted
 from kinetoscope.report.page.timeline import MOST_SPANS, TimelineBuilder
 
 if TYPE_CHECKING:
@@ -28,9 +30,20 @@ class Recorded:
 
 
 def build_page(
-    report: RunReport, version: str, comparison: Comparison | None = None, recorded: Recorded | None = None
+    report: RunReport,
+    version: str,
+    comparison: Comparison | None = None,
+    recorded: Recorded | None = None,
+    *,
+    redact: bool = False,
 ) -> PageData:
-    """The page of a run, with what was ``recorded`` over time."""
+    """The page of a run, with what was ``recorded`` over time. There are no homes and no names of users in it; with
+    ``redact``, no name that a user chose."""
+    page = without_paths(_build(report, version, comparison, recorded))
+    return redacted(page) if redact else page
+
+
+def _build(report: RunReport, version: str, comparison: Comparison | None, recorded: Recorded | None) -> PageData:
     recorded = recorded or Recorded(windows=(), has_timeline=False)
     timeline, memory, graphs = TimelineBuilder(report), MemoryBuilder(recorded.step), FlameGraphBuilder()
     shown = _Shown()

@@ -1,6 +1,6 @@
 """report: what each rank recorded, on the common clock, those ranks first that a page must show."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -42,11 +42,21 @@ def named_ranks(report: RunReport) -> list[int]:
 
 
 class RankTraces:
-    """The windows of the ranks of a report, to be iterated over; a trace is read when it is reached."""
+    """The windows of the ranks of a report, to be iterated over; a trace is read when it is reached.
+
+    ``on_progress`` is called with how many traces are done, and how many there are.
+    """
 
     def __init__(
-        self, report: RunReport, sources: Sequence[Source], *, cache: bool = True, last_s: float | None = None
+        self,
+        report: RunReport,
+        sources: Sequence[Source],
+        *,
+        cache: bool = True,
+        last_s: float | None = None,
+        on_progress: Callable[[int, int], None] = lambda done, total: None,
     ) -> None:
+        self._on_progress = on_progress
         self._report, self._sources, self._cache, self._last_s = report, sources, cache, last_s
         self._named = named_ranks(report)
         self._clocks_of_0: list[Any] = []
@@ -56,8 +66,11 @@ class RankTraces:
         for source in self._sources:
             rank = source.rank if isinstance(source, Trace) else rank_in_name(source)
             by_rank.setdefault(rank, []).append(source)
+        num_done = 0
         for rank in sorted(by_rank, key=self._order):
             yield from self._of_rank(by_rank[rank])
+            num_done += len(by_rank[rank])
+            self._on_progress(num_done, len(self._sources))
 
     def _order(self, rank: int | None) -> tuple[int, int]:
         """Rank 0, to whose clock others are compared, and traces of several ranks come first; then those named."""
