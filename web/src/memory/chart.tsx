@@ -1,0 +1,188 @@
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+import uPlot from "uplot";
+import "uplot/dist/uPlot.min.css";
+import { canvasColour } from "../colours";
+import { formatBytes, formatDuration } from "../format";
+import { useTheme } from "../theme";
+import { stacked, totalAt, wholeRange, zoomed, type MemorySeries, type Range } from "./series";
+
+const HEIGHT_PX = 340;
+const LEAST_LABELLED_PX = 18;
+const NS = [1, 2, 5].flatMap((digit) => [...Array(16).keys()].map((power) => digit * 10 ** power));
+
+interface AreaChartProps {
+  series: MemorySeries;
+  label: string;
+  range: Range;
+  onRange: (range: Range) => void;
+  onCursor: (at: number | null) => void;
+}
+
+/** Areas, one above the other. A drag zooms, a double click shows all; so do the keys that the label tells. */
+export function AreaChart({ series, label, range, onRange, onCursor }: AreaChartProps) {
+  const box = useRef<HTMLDivElement>(null);
+  const plot = useRef<uPlot | null>(null);
+  const width = useWidth(box);
+  const theme = useTheme();
+  useLayoutEffect(() => {
+    if (!box.current || !width) return;
+    const options = plotOptions(series, width, { onRange, onCursor });
+    plot.current = new uPlot(options, plotData(series), box.current);
+    plot.current.setScale("x", { min: range.from, max: range.to });
+    return () => plot.current?.destroy();
+  }, [series, width, theme]);
+  useEffect(() => {
+    const shown = plot.current?.scales.x;
+    if (shown && (shown.min !== range.from || shown.max !== range.to))
+      plot.current?.setScale("x", { min: range.from, max: range.to });
+  }, [range.from, range.to]);
+  const onKeyDown = (event: KeyboardEvent) => {
+    if (event.ctrlKey || event.metaKey || event.altKey || !plot.current) return;
+    if (actOnKey(plot.current, series, event.key, onRange)) event.preventDefault();
+  };
+  return (
+    // eslint-disable-next-line jsx-a11y/no-noninteractive-element-interactions -- it has keys of its own
+    <div
+      ref={box}
+      class="memory-chart"
+      role="application"
+      aria-label={`${label}. Left and right move the cursor, plus and minus zoom, Home shows all.`}
+      // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- it has keys of its own
+      tabIndex={0}
+      onKeyDown={onKeyDown}
+    />
+  );
+}
+
+function useWidth(box: { current: HTMLElement | null }): number {
+  const [width, setWidth] = useState(0);
+  useLayoutEffect(() => {
+    const element = box.current;
+    if (!element) return;
+    const observer = new ResizeObserver(() => setWidth(Math.floor(element.clientWidth)));
+    observer.observe(element);
+    setWidth(Math.floor(element.clientWidth));
+    return () => observer.disconnect();
+  }, []);
+  return width;
+}
+
+/** The sum of all first: areas are drawn over it, down to that of the first category. */
+function plotData(series: MemorySeries): uPlot.AlignedData {
+  return [series.times, ...stacked(series.sizes, series.times.length).reverse()] as uPlot.AlignedData;
+}
+
+type Listeners = Pick<AreaChartProps, "onRange" | "onCursor">;
+
+function plotOptions(series: MemorySeries, width: number, listeners: Listeners): uPlot.Options {
+  const stepped = uPlot.paths.stepped?.({ align: 1 });
+  const areas = series.colours.map((colour) => ({
+    fill: canvasColour(`colour-${colour}`),
+    stroke: canvasColour("ground"),
+    width: 0.5,
+    paths: stepped,
+    points: { show: false },
+  }));
+  return {
+    width,
+    height: HEIGHT_PX,
+    legend: { show: false },
+    cursor: { y: false, drag: { x: true, y: false }, points: { show: false } },
+    scales: { x: { time: false }, y: { range: (_plot, _low, high) => [0, Math.max(1, high * 1.12)] } },
+    axes: [
+      { ...axisColours(), incrs: NS, values: (_plot, times) => times.map((time) => formatDuration(time)) },
+      { ...axisColours(), size: 76, incrs: BYTES, values: (_plot, sizes) => sizes.map((size) => formatBytes(size)) },
+    ],
+    series: [{}, ...areas.reverse()],
+    hooks: {
+      setScale: [(plot, scale) => scale === "x" && listeners.onRange(rangeOf(plot))],
+      setCursor: [(plot) => listeners.onCursor(plot.cursor.idx ?? null)],
+      draw: [(plot) => labelAreas(plot, series), (plot) => markPeak(plot, series)],
+    },
+  };
+}
+
+const BYTES = [...Array(50).keys()].map((power) => 2 ** power);
+
+function axisColours(): Pick<uPlot.Axis, "stroke" | "grid" | "ticks"> {
+  const line = { stroke: canvasColour("line"), width: 1 };
+  return { stroke: canvasColour("quiet"), grid: line, ticks: line };
+}
+
+export function rangeOf(plot: uPlot): Range {
+  return { from: plot.scales.x.min ?? 0, to: plot.scales.x.max ?? 0 };
+}
+
+/** The name of each category, where it is highest, if there is room. */
+function labelAreas(plot: uPlot, series: MemorySeries): void {
+  const { ctx } = plot;
+  const areas = [...plot.data.slice(1)].reverse();
+  const [first, last] = plot.series[0].idxs ?? [0, 0];
+  ctx.save();
+  ctx.font = `${12 * devicePixelRatio}px system-ui, sans-serif`;
+  ctx.textBaseline = "middle";
+  series.categories.forEach((category, number) => {
+    const sizes = series.sizes[number];
+    let highest = first;
+    for (let at = first; at <= last; at++) if (sizes[at] > sizes[highest]) highest = at;
+    const top = plot.valToPos(areas[number][highest] ?? 0, "y", true);
+    const bottom = plot.valToPos((areas[number][highest] ?? 0) - sizes[highest], "y", true);
+    const x = plot.valToPos(series.times[highest], "x", true) + 6 * devicePixelRatio;
+    if (bottom - top < LEAST_LABELLED_PX * devicePixelRatio) return;
+    writeOnPlate(plot, category, x, (top + bottom) / 2);
+  });
+  ctx.restore();
+}
+
+/** A text on a plate of the page's ground, within the plot. */
+function writeOnPlate(plot: uPlot, text: string, x: number, y: number): void {
+  const { ctx, bbox } = plot;
+  const [pad, width] = [3 * devicePixelRatio, ctx.measureText(text).width];
+  const left = Math.max(bbox.left, Math.min(x, bbox.left + bbox.width - width - 2 * pad));
+  ctx.fillStyle = canvasColour("ground");
+  ctx.fillRect(left, y - 8 * devicePixelRatio, width + 2 * pad, 16 * devicePixelRatio);
+  ctx.fillStyle = canvasColour("text");
+  ctx.fillText(text, left + pad, y);
+}
+
+function markPeak(plot: uPlot, series: MemorySeries): void {
+  const time = series.times[series.peak];
+  const { from, to } = rangeOf(plot);
+  if (time === undefined || time < from || time > to) return;
+  const { ctx, bbox } = plot;
+  const x = plot.valToPos(time, "x", true);
+  const y = plot.valToPos(totalAt(series, series.peak), "y", true);
+  ctx.save();
+  ctx.strokeStyle = canvasColour("text");
+  ctx.lineWidth = devicePixelRatio;
+  ctx.setLineDash([4 * devicePixelRatio, 3 * devicePixelRatio]);
+  ctx.beginPath();
+  ctx.moveTo(x, bbox.top);
+  ctx.lineTo(x, bbox.top + bbox.height);
+  ctx.stroke();
+  ctx.font = `bold ${12 * devicePixelRatio}px system-ui, sans-serif`;
+  ctx.textBaseline = "middle";
+  writeOnPlate(
+    plot,
+    `Peak ${formatBytes(totalAt(series, series.peak))}`,
+    x + 4,
+    Math.max(bbox.top + 10, y - 12 * devicePixelRatio),
+  );
+  ctx.restore();
+}
+
+/** Whether the key meant something. */
+function actOnKey(plot: uPlot, series: MemorySeries, key: string, onRange: (range: Range) => void): boolean {
+  const { from, to } = rangeOf(plot);
+  const left = plot.cursor.left ?? -1;
+  const at = left < 0 ? plot.over.clientWidth / 2 : left;
+  const move = { ArrowLeft: -1, ArrowRight: 1 }[key];
+  const factor = { "+": 0.5, "=": 0.5, "-": 2 }[key];
+  if (move) {
+    const next = Math.max(0, Math.min(plot.over.clientWidth, at + (move * plot.over.clientWidth) / 50));
+    plot.setCursor({ left: next, top: 10 }, true);
+  } else if (factor) onRange(zoomed({ from, to }, plot.posToVal(at, "x"), factor, wholeRange(series)));
+  else if (key === "Home" || key === "Escape") onRange(wholeRange(series));
+  else return false;
+  return true;
+}

@@ -1,0 +1,177 @@
+import { useMemo } from "preact/hooks";
+import { formatBytes, formatCount } from "../format";
+import type { Allocation, MemoryHolder, MemoryRow, RunReport } from "../page_data";
+import { Choice, useLinkedChoice } from "../parts/choice";
+import { Empty } from "../parts/empty";
+import { Name } from "../parts/name";
+import { Table, type TableColumn } from "../parts/table";
+import type { Payload } from "../payload";
+import type { ViewProps } from "../views";
+import "./memory.css";
+import { OverTime } from "./over_time";
+import { readSeries } from "./series";
+
+/** How much memory each category had over time, what was alive at the peak, and what grows from step to step. */
+export function Memory({ payload }: ViewProps) {
+  const { memory, report } = payload.page;
+  const rows = report?.memory ?? [];
+  if (!memory.length && !rows.length) {
+    return (
+      <Empty title="No memory was recorded.">
+        To record it, give kinetoscope.profile a TorchProfiler(profile_memory=True). What was alive at the peak then
+        comes with it; the lines that allocated it need with_stack=True, too.
+      </Empty>
+    );
+  }
+  return (
+    <>
+      {memory.length > 0 && <Devices payload={payload} />}
+      {rows.length > 0 && <Peaks rows={rows} />}
+      {rows.length > 0 && <Growth rows={rows} />}
+    </>
+  );
+}
+
+function Devices({ payload }: { payload: Payload }) {
+  const { memory, report } = payload.page;
+  const titles = memory.map(({ rank, device }) => (rank === null ? device : `${device} of rank ${rank}`));
+  const [title, setTitle] = useLinkedChoice("device", titles);
+  const chosen = memory[Math.max(0, titles.indexOf(title))];
+  const series = useMemo(() => readSeries(chosen, payload), [chosen]);
+  const steps = useMemo(() => stepsOf(report, chosen.rank), [chosen]);
+  return (
+    <>
+      <OverTime key={title} series={series} steps={steps} title={title}>
+        {titles.length > 1 && <Choice title="Memory of" options={titles} chosen={title} onChoose={setTitle} />}
+      </OverTime>
+      {chosen.alive_at_peak.length > 0 && <AliveAtPeak rows={chosen.alive_at_peak} title={title} />}
+    </>
+  );
+}
+
+function stepsOf(report: RunReport | null, rank: number | null) {
+  return (report?.steps ?? []).filter((row) => row.rank === rank);
+}
+
+function AliveAtPeak({ rows, title }: { rows: Allocation[]; title: string }) {
+  const columns = useMemo(() => allocationColumns(rows), [rows]);
+  return (
+    <section>
+      <h2>Alive at the peak</h2>
+      <Table
+        caption={`Alive at the peak on ${title}`}
+        columns={columns}
+        rows={rows}
+        sortedBy="Size"
+        filterText={(row) => `${row.name} ${row.category} ${row.line ?? ""}`}
+        noun="kind of allocation"
+        most={20}
+      />
+    </section>
+  );
+}
+
+function allocationColumns(rows: Allocation[]): TableColumn<Allocation>[] {
+  const whole = rows.reduce((sum, row) => sum + row.size_bytes, 0);
+  const columns: TableColumn<Allocation>[] = [
+    { title: "Allocated by", value: (row) => row.name, show: (row) => <Name text={row.name} most={120} /> },
+    { title: "Category", value: (row) => row.category.replace(/_/g, " ") },
+    { title: "Line", value: (row) => row.line },
+    { title: "Step", value: (row) => row.step },
+    { title: "Allocations", value: (row) => row.num_allocations },
+    bytesColumn("Size", (row) => row.size_bytes, whole),
+  ];
+  return columns.filter((column) => rows.some((row) => column.value(row) !== null));
+}
+
+function bytesColumn<Row>(
+  title: string,
+  value: (row: Row) => number | null,
+  whole?: number,
+  help?: string,
+): TableColumn<Row> {
+  const share = whole ? (row: Row) => (value(row) ?? 0) / whole : undefined;
+  return { title, value, show: (row) => formatBytes(value(row)), unit: "B", share, help };
+}
+
+/** The peak of each device of each rank, and what it was for. */
+function Peaks({ rows }: { rows: MemoryRow[] }) {
+  const columns = useMemo(() => peakColumns(rows), [rows]);
+  return (
+    <section>
+      <h2>Peak of each device</h2>
+      <Table caption="Peak of each device" columns={columns} rows={rows} noun="device" most={16} />
+    </section>
+  );
+}
+
+function deviceOf(row: MemoryRow): string {
+  return row.device === null ? "CPU" : `cuda:${row.device}`;
+}
+
+function peakColumns(rows: MemoryRow[]): TableColumn<MemoryRow>[] {
+  const most = Math.max(...rows.map((row) => row.peak_bytes));
+  const columns: TableColumn<MemoryRow>[] = [
+    { title: "Rank", value: (row) => row.rank },
+    { title: "Device", value: deviceOf },
+    bytesColumn("Peak", (row) => row.peak_bytes, most, "The bar is the part of the highest peak."),
+    { title: "In step", value: (row) => row.peak_step },
+    bytesColumn("Growth per step", (row) => row.growth_bytes_per_step, undefined, "Of what is alive as each step ends"),
+    { title: "At the peak", value: sharesOf },
+  ];
+  return columns.filter((column) => rows.some((row) => column.value(row) !== null));
+}
+
+function sharesOf(row: MemoryRow): string | null {
+  const parts = Object.entries(row.by_category).sort(([, one], [, other]) => other - one);
+  return parts.map(([category, bytes]) => `${category.replace(/_/g, " ")} ${formatBytes(bytes)}`).join(", ") || null;
+}
+
+type HolderRow = MemoryHolder & { rank: number | null; device: string };
+
+/** Who allocated what grows. */
+function Growth({ rows }: { rows: MemoryRow[] }) {
+  const holders = rows.flatMap((row) =>
+    row.holders.map((holder) => ({ ...holder, rank: row.rank, device: deviceOf(row) })),
+  );
+  const isKnown = rows.some((row) => row.growth_bytes_per_step !== null);
+  return (
+    <section>
+      <h2>What grows from step to step</h2>
+      {holders.length ? (
+        <Table
+          caption="What grows from step to step"
+          columns={HOLDER_COLUMNS.filter((column) => holders.some((row) => column.value(row) !== null))}
+          rows={holders}
+          sortedBy="Growth per step"
+          noun="allocating operator"
+        />
+      ) : (
+        <p class="quiet">
+          {isKnown
+            ? "Nothing does: as each step ends, about as much is alive as when the one before ended."
+            : "It is not known: for that, memory must be recorded in several steps that follow each other."}
+        </p>
+      )}
+    </section>
+  );
+}
+
+const HOLDER_COLUMNS: TableColumn<HolderRow>[] = [
+  { title: "Operator", value: (row) => row.operator ?? "not known" },
+  { title: "Line", value: (row) => row.line },
+  { title: "Rank", value: (row) => row.rank },
+  { title: "Device", value: (row) => row.device },
+  {
+    title: "Steps",
+    value: (row) => row.steps.length,
+    show: (row) => <Name text={stepsText(row.steps)} most={60} />,
+    help: "In which it left memory behind",
+  },
+  bytesColumn("Growth per step", (row) => row.bytes_per_step),
+];
+
+function stepsText(steps: number[]): string {
+  if (steps.length <= 6) return steps.join(", ");
+  return `${formatCount(steps.length)} steps, ${steps[0]} to ${steps[steps.length - 1]}`;
+}

@@ -1,0 +1,146 @@
+import type { ComponentChildren } from "preact";
+import { useEffect, useMemo, useState } from "preact/hooks";
+import { cssColour } from "../colours";
+import { formatBytes, formatDuration } from "../format";
+import { readLink, remember } from "../link";
+import type { StepRow } from "../page_data";
+import { Table, type TableColumn } from "../parts/table";
+import { AreaChart } from "./chart";
+import { aliveAtEnds, placeAt, totalAt, wholeRange, type MemorySeries, type Range, type StepEnd } from "./series";
+
+interface OverTimeProps {
+  series: MemorySeries;
+  steps: StepRow[];
+  title: string;
+  children: ComponentChildren;
+}
+
+/** The chart of a device, the numbers under the cursor, and the same as a table. */
+export function OverTime({ series, steps, title, children }: OverTimeProps) {
+  const [range, setRange] = useState(() => linkedRange(series));
+  const [cursor, setCursor] = useState<number | null>(null);
+  const [isTable, setIsTable] = useState(false);
+  const whole = wholeRange(series);
+  const isWhole = range.from <= whole.from && range.to >= whole.to;
+  useRememberedRange(range, isWhole);
+  return (
+    <section>
+      <h2>{`Memory of ${title} over time: at most ${formatBytes(totalAt(series, series.peak))}`}</h2>
+      <div class="table-bar">
+        {children}
+        <button type="button" aria-pressed={isTable} onClick={() => setIsTable(!isTable)}>
+          Show as table
+        </button>
+        <button type="button" disabled={isWhole} onClick={() => setRange(whole)}>
+          Show all
+        </button>
+        <span class="quiet">Drag over a part to zoom in.</span>
+      </div>
+      {isTable ? (
+        <TimeTable series={series} range={range} />
+      ) : (
+        <>
+          <AreaChart
+            series={series}
+            label={`Memory of ${title}`}
+            range={range}
+            onRange={setRange}
+            onCursor={setCursor}
+          />
+          <Legend series={series} at={cursor ?? series.peak} isCursor={cursor !== null} steps={steps} />
+        </>
+      )}
+      <StepEnds series={series} steps={steps} />
+    </section>
+  );
+}
+
+function linkedRange(series: MemorySeries): Range {
+  const whole = wholeRange(series);
+  const { from, to } = readLink();
+  const range = { from: Math.max(whole.from, Number(from)), to: Math.min(whole.to, Number(to)) };
+  return from !== undefined && to !== undefined && range.from < range.to ? range : whole;
+}
+
+/** Remembers a range when it stays for a moment: browsers refuse many changes of the link in a second. */
+function useRememberedRange({ from, to }: Range, isWhole: boolean): void {
+  useEffect(() => {
+    const places = [from, to].map((time) => (isWhole ? undefined : String(Math.round(time))));
+    const waiting = setTimeout(() => remember({ from: places[0], to: places[1] }), 150);
+    return () => clearTimeout(waiting);
+  }, [from, to]);
+}
+
+/** What each category had under the cursor, or else at the peak; in the order of the areas, the highest first. */
+function Legend(props: { series: MemorySeries; at: number; isCursor: boolean; steps: StepRow[] }) {
+  const { series, at, isCursor, steps } = props;
+  const time = series.times[at] ?? 0;
+  const step = steps.find((row) => row.begin_ns <= time && time < row.begin_ns + row.duration_ns);
+  const where = `${formatDuration(time - series.times[0])} after the first allocation${step ? `, in step ${step.step}` : ""}`;
+  return (
+    <div class="memory-legend" aria-live="polite">
+      <p>
+        <strong>{isCursor ? formatBytes(totalAt(series, at)) : `Peak ${formatBytes(totalAt(series, at))}`}</strong>{" "}
+        <span class="quiet">{where}</span>
+      </p>
+      <ul class="legend" aria-label="Categories">
+        {series.categories
+          .map((category, number) => (
+            <li key={category}>
+              <span class="swatch" style={{ background: cssColour(series.colours[number]) }} aria-hidden="true" />
+              {`${category} ${formatBytes(series.sizes[number][at])}`}
+            </li>
+          ))
+          .reverse()}
+      </ul>
+    </div>
+  );
+}
+
+/** The shown times as rows, for those who cannot see the chart. */
+function TimeTable({ series, range }: { series: MemorySeries; range: Range }) {
+  const rows = useMemo(() => {
+    const first = Math.max(0, placeAt(series.times, range.from));
+    return Array.from({ length: placeAt(series.times, range.to) - first + 1 }, (_, number) => first + number);
+  }, [series, range]);
+  const columns = useMemo(() => timeColumns(series), [series]);
+  return <Table caption="Memory over time" columns={columns} rows={rows} noun="moment" most={50} />;
+}
+
+function timeColumns(series: MemorySeries): TableColumn<number>[] {
+  const bytes = (title: string, value: (at: number) => number): TableColumn<number> => {
+    return { title, value, show: (at) => formatBytes(value(at)), unit: "B" };
+  };
+  return [
+    { title: "Time", value: (at) => series.times[at], show: (at) => formatDuration(series.times[at]), unit: "ns" },
+    bytes("All", (at) => totalAt(series, at)),
+    ...series.categories.map((category, number) => bytes(category, (at) => series.sizes[number][at])),
+  ];
+}
+
+const BAR_PX = 60;
+
+/** A bar for what was alive as each step ended: it shows whether memory grows. */
+function StepEnds({ series, steps }: { series: MemorySeries; steps: StepRow[] }) {
+  const ends = useMemo(() => aliveAtEnds(series, steps), [series, steps]);
+  const [shown, setShown] = useState<StepEnd | null>(null);
+  if (ends.length < 2) return null;
+  const most = Math.max(...ends.map((end) => end.bytes), 1);
+  const [first, last] = [ends[0], ends[ends.length - 1]];
+  const says = `Alive as each step ends: ${formatBytes(first.bytes)} in step ${first.step}, ${formatBytes(last.bytes)} in step ${last.step}`;
+  return (
+    <>
+      <h3>{says}</h3>
+      <div class="step-ends" role="img" aria-label={says} onPointerLeave={() => setShown(null)}>
+        {ends.map((end) => (
+          <span key={end.time} onPointerEnter={() => setShown(end)}>
+            <span style={{ height: `${(BAR_PX * end.bytes) / most}px` }} />
+          </span>
+        ))}
+      </div>
+      <p class="quiet">
+        {shown ? `Step ${shown.step}: ${formatBytes(shown.bytes)}` : `Steps ${first.step} to ${last.step}`}
+      </p>
+    </>
+  );
+}
