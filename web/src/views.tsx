@@ -4,6 +4,8 @@ import type { Payload } from "./payload";
 import { FlameGraphs } from "./flame/flame_graph";
 import { Memory } from "./memory/memory";
 import { TimelineView } from "./timeline/timeline";
+import { Communication } from "./views/communication";
+import { Compare } from "./views/compare";
 import { Kernels } from "./views/kernels";
 import { Operators } from "./views/operators";
 import { Overview } from "./views/overview";
@@ -32,6 +34,7 @@ export const VIEWS: View[] = [
     component: TimelineView,
   },
   { name: "ranks", title: "Ranks", isThere: (page) => page.report !== null, component: Ranks },
+  { name: "communication", title: "Communication", isThere: (page) => page.report !== null, component: Communication },
   { name: "operators", title: "Operators", isThere: (page) => page.report !== null, component: Operators },
   { name: "kernels", title: "Kernels", isThere: (page) => page.report !== null, component: Kernels },
   {
@@ -41,4 +44,5 @@ export const VIEWS: View[] = [
     component: Memory,
   },
   { name: "flame", title: "Flame graph", isThere: (page) => page.report !== null, component: FlameGraphs },
+  { name: "compare", title: "Compare", isThere: (page) => page.comparison !== null, component: Compare },
 ];

@@ -61,12 +61,14 @@ const COLUMNS: TableColumn<LateRank>[] = [
   {
     title: "Waited for it",
     value: (late) => late.totalNs,
+    unit: "ns",
     show: (late) => <span>{formatDuration(late.totalNs)}</span>,
     help: "All ranks' waits for it, summed",
   },
   {
     title: "Longest wait",
     value: (late) => late.longestNs,
+    unit: "ns",
     show: (late) => <span>{formatDuration(late.longestNs)}</span>,
   },
   { title: "Calls", value: (late) => late.numCalls },

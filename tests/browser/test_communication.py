@@ -1,0 +1,48 @@
+"""The report's view of communication: which calls took long, and how much of that was waiting."""
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import expect
+
+from kinetoscope.cli import main
+from simulated_training import Fault, Settings, simulate
+
+
+@pytest.fixture(scope="module")
+def report_of(tmp_path_factory):
+    """Writes the report of a simulated run."""
+
+    def write(settings):
+        folder = tmp_path_factory.mktemp("run")
+        simulate(settings).write(folder)
+        assert main(["report", "--no-cache", str(folder)]) == 0
+        return folder / "report.html"
+
+    return write
+
+
+def test_calls_are_told_by_size_with_skew_and_bandwidth_and_the_longest_name_the_late_rank(report_of, page, open_file):
+    late = Fault(kind="late_host", ranks=(1,), cost_ns=4_000_000, every=3)
+    open_file(report_of(Settings(num_ranks=3, faults=(late,))), "#view=communication")
+    kinds = page.get_by_role("table", name="Calls by group, name and size")
+    longest = page.get_by_role("table", name="The longest calls")
+
+    expect(page.locator(".headline")).to_contain_text("of that was waiting for late ranks")
+    first = kinds.get_by_role("row").nth(1)
+    for unit in ("all_reduce", "iB", "ms", "%", "iB/s"):
+        expect(first).to_contain_text(unit)
+    expect(longest.get_by_role("row").nth(1)).to_contain_text("Rank 1")
+    page.get_by_role("list", name="Kinds of calls").get_by_role("button").first.focus()
+    expect(page.locator(".legend")).to_contain_text("all_reduce, group 0, ")
+    assert page.locator(".scatter svg[role=img]").count() == 2
+
+    page.get_by_role("searchbox").fill("all_gather")
+    expect(page.get_by_role("status").first).to_contain_text("0 of")
+    found = Axe().run(page).response["violations"]
+    assert [fault["id"] for fault in found if fault["impact"] in ("serious", "critical")] == []
+
+
+def test_a_run_of_one_rank_says_what_to_record_to_see_calls(report_of, page, open_file):
+    open_file(report_of(Settings(num_ranks=1, has_device=False)), "#view=communication")
+
+    expect(page.locator(".empty")).to_contain_text("traces of all ranks together")

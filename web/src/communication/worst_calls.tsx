@@ -1,0 +1,71 @@
+import { useMemo } from "preact/hooks";
+import { formatBytes, formatDuration, formatRate } from "../format";
+import { follow } from "../link";
+import type { CollectiveRow, PageData } from "../page_data";
+import { Table, type TableColumn } from "../parts/table";
+import { callTitle, lengthNs } from "./calls";
+
+const MOST = 100;
+const MARGIN = 0.5;
+
+/** The longest calls; each leads to its place in the timeline, if the page has one. */
+export function WorstCalls({ page, calls }: { page: PageData; calls: CollectiveRow[] }) {
+  const worst = useMemo(() => [...calls].sort((one, other) => lengthNs(other) - lengthNs(one)).slice(0, MOST), [calls]);
+  const show = (call: CollectiveRow) => follow({ view: "timeline", ...placeOf(call) });
+  return (
+    <section aria-labelledby="worst-calls-title">
+      <h2 id="worst-calls-title">The longest calls</h2>
+      {page.timeline && <p class="quiet">A call&apos;s name shows it in the timeline.</p>}
+      <Table
+        caption="The longest calls"
+        columns={COLUMNS}
+        rows={worst}
+        sortedBy="Took"
+        noun="call"
+        most={15}
+        onChoose={page.timeline ? show : undefined}
+      />
+    </section>
+  );
+}
+
+const COLUMNS: TableColumn<CollectiveRow>[] = [
+  { title: "Call", value: callTitle },
+  { title: "Size", value: (call) => call.bytes, unit: "bytes", show: (call) => <span>{formatBytes(call.bytes)}</span> },
+  { title: "Step", value: (call) => call.step },
+  {
+    title: "Late rank",
+    value: (call) => call.late_rank,
+    show: (call) => <span>{call.late_rank === null ? "–" : `Rank ${call.late_rank}`}</span>,
+  },
+  { title: "Took", value: lengthNs, unit: "ns", show: (call) => <span>{formatDuration(lengthNs(call))}</span> },
+  {
+    title: "Skew",
+    value: (call) => call.skew_ns,
+    unit: "ns",
+    show: (call) => <span>{formatDuration(call.skew_ns)}</span>,
+  },
+  {
+    title: "Transfer",
+    value: (call) => call.transfer_ns,
+    unit: "ns",
+    show: (call) => <span>{formatDuration(call.transfer_ns)}</span>,
+  },
+  {
+    title: "Bandwidth",
+    value: (call) => call.bandwidth_bytes_per_s,
+    unit: "bytes/s",
+    show: (call) => <span>{formatRate(call.bandwidth_bytes_per_s)}</span>,
+  },
+];
+
+/** The late rank, and the time from the first begin to the last end. */
+function placeOf(call: CollectiveRow): Record<string, string> {
+  const begin = call.starts_ns.reduce((one, other) => Math.min(one, other));
+  const margin = MARGIN * lengthNs(call);
+  return {
+    rank: String(call.late_rank ?? call.ranks[0]),
+    from: String(Math.max(0, Math.floor(begin - margin))),
+    to: String(Math.ceil(begin + lengthNs(call) + margin)),
+  };
+}

@@ -1,0 +1,173 @@
+/** Points on two logarithmic scales. Each series has a colour and a shape of its own. */
+import { cssColour, nthColour } from "../colours";
+import { Name } from "./name";
+import "./scatter.css";
+
+export interface Series {
+  name: string;
+  points: [number, number][];
+}
+
+/** Its marks are powers of `base`. */
+export interface Scale {
+  title: string;
+  base: number;
+  format: (value: number) => string;
+}
+
+interface ScatterProps {
+  label: string;
+  series: Series[];
+  x: Scale;
+  y: Scale;
+  /** What lies on the line of equal numbers; both scales are the same then. */
+  diagonal?: string;
+}
+
+const [WIDTH, HEIGHT] = [460, 300];
+const [LEFT, RIGHT, TOP, BOTTOM] = [84, 28, 10, 40];
+const MOST_POINTS = 3000;
+const MOST_MARKS = 5;
+const SHAPES = [
+  "m-3 -3h6v6h-6z",
+  "m0 -4l4 4l-4 4l-4 -4z",
+  "m0 -4l4 7h-8z",
+  "m0 4l4 -7h-8z",
+  "m-4 -1h3v-3h2v3h3v2h-3v3h-2v-3h-3z",
+  "m-4 -2h8v4h-8z",
+  "m-2 -4h4v8h-4z",
+  "m-2 -2h4v4h-4z",
+];
+
+export function Scatter({ label, series, x, y, diagonal }: ScatterProps) {
+  const points = series.flatMap((one) => one.points);
+  if (!points.length) return null;
+  const both = diagonal ? range(points.flat(), x.base) : null;
+  const across =
+    both ??
+    range(
+      points.map(([value]) => value),
+      x.base,
+    );
+  const up =
+    both ??
+    range(
+      points.map(([, value]) => value),
+      y.base,
+    );
+  const place = ([a, b]: [number, number]) => `M${placeX(a, across)} ${placeY(b, up)}`;
+  return (
+    <figure class="scatter">
+      <svg viewBox={`0 0 ${WIDTH} ${HEIGHT}`} role="img" aria-label={label}>
+        <Axes x={x} y={y} across={across} up={up} />
+        {diagonal && (
+          <>
+            <line class="diagonal" x1={LEFT} y1={HEIGHT - BOTTOM} x2={WIDTH - RIGHT} y2={TOP} />
+            <text x={LEFT + 8} y={TOP + 12}>
+              {diagonal}
+            </text>
+          </>
+        )}
+        {series.map((one, at) => (
+          <path
+            key={one.name}
+            d={thinned(one.points)
+              .map((point) => place(point) + shapeOf(at))
+              .join("")}
+            style={fill(at)}
+          />
+        ))}
+      </svg>
+      <figcaption class="scatter-names">
+        {series.map((one, at) => (
+          <span key={one.name}>
+            <svg viewBox="-5 -5 10 10" aria-hidden="true">
+              <path d={`M0 0${shapeOf(at)}`} style={fill(at)} />
+            </svg>
+            <Name text={one.name} most={60} />
+          </span>
+        ))}
+      </figcaption>
+    </figure>
+  );
+}
+
+function Axes({ x, y, across, up }: { x: Scale; y: Scale; across: Range; up: Range }) {
+  return (
+    <>
+      {marks(across).map((value) => (
+        <g key={value}>
+          <line x1={placeX(value, across)} x2={placeX(value, across)} y1={TOP} y2={HEIGHT - BOTTOM} />
+          <text x={placeX(value, across)} y={HEIGHT - BOTTOM + 14} text-anchor="middle">
+            {x.format(value)}
+          </text>
+        </g>
+      ))}
+      {marks(up).map((value) => (
+        <g key={value}>
+          <line x1={LEFT} x2={WIDTH - RIGHT} y1={placeY(value, up)} y2={placeY(value, up)} />
+          <text x={LEFT - 6} y={placeY(value, up) + 4} text-anchor="end">
+            {y.format(value)}
+          </text>
+        </g>
+      ))}
+      <text x={(LEFT + WIDTH) / 2} y={HEIGHT - 6} text-anchor="middle">
+        {`${x.title} →`}
+      </text>
+      <text x={-HEIGHT / 2 + 10} y={12} text-anchor="middle" transform="rotate(-90)">
+        {`${y.title} →`}
+      </text>
+    </>
+  );
+}
+
+/** Logarithms to a base, from a whole number to a whole number. */
+interface Range {
+  base: number;
+  low: number;
+  high: number;
+}
+
+function range(values: number[], base: number): Range {
+  const known = values.filter((value) => value > 0);
+  const least = known.reduce((one, other) => Math.min(one, other), Infinity);
+  const most = known.reduce((one, other) => Math.max(one, other), 1);
+  const low = Math.floor(logarithm(Number.isFinite(least) ? least : 1, base));
+  return { base, low, high: Math.max(low + 1, Math.ceil(logarithm(most, base))) };
+}
+
+function marks({ base, low, high }: Range): number[] {
+  const every = Math.ceil((high - low) / MOST_MARKS);
+  return Array.from({ length: Math.floor((high - low) / every) + 1 }, (_, at) => base ** (low + at * every));
+}
+
+/** Where a number lies between the ends of a range; what is 0 lies at its begin. */
+function share(value: number, { base, low, high }: Range): number {
+  return value > 0 ? Math.max(0, Math.min(1, (logarithm(value, base) - low) / (high - low))) : 0;
+}
+
+function logarithm(value: number, base: number): number {
+  return Math.log2(value) / Math.log2(base);
+}
+
+function placeX(value: number, across: Range): number {
+  return Math.round(LEFT + share(value, across) * (WIDTH - LEFT - RIGHT));
+}
+
+function placeY(value: number, up: Range): number {
+  return Math.round(HEIGHT - BOTTOM - share(value, up) * (HEIGHT - TOP - BOTTOM));
+}
+
+/** Evenly fewer points, where there are more than can be told apart. */
+function thinned(points: [number, number][]): [number, number][] {
+  const every = Math.ceil(points.length / MOST_POINTS);
+  return every > 1 ? points.filter((_, at) => at % every === 0) : points;
+}
+
+function shapeOf(at: number): string {
+  return SHAPES[at % SHAPES.length];
+}
+
+function fill(at: number) {
+  return { fill: cssColour(nthColour(at)) };
+}

@@ -1,0 +1,144 @@
+import { useState } from "preact/hooks";
+import { ChangeBar } from "../compare/change_bar";
+import {
+  aboutRun,
+  formatAmount,
+  formatChange,
+  isWorse,
+  nameOf,
+  otherSentences,
+  stepSentence,
+  verdictOf,
+} from "../compare/words";
+import { readLink, remember } from "../link";
+import type { Comparison, ComparisonRow } from "../page_data";
+import { Name } from "../parts/name";
+import { Table, type TableColumn } from "../parts/table";
+import type { ViewProps } from "../views";
+import "./compare.css";
+
+/** Which rows are shown, by what is chosen. */
+const CHOICES: Record<string, (row: ComparisonRow, threshold: number) => boolean> = {
+  "all rows": () => true,
+  "slower or larger": (row) => row.verdict === "slower",
+  "faster or smaller": (row) => row.verdict === "faster",
+  "new or gone": (row) => row.verdict === "new" || row.verdict === "gone",
+  unsure: (row) => row.verdict === "unsure",
+  same: (row) => row.verdict === "same",
+};
+
+/** The longest bars show at least such a change, and at most the other. */
+const [LEAST_SCALE, MOST_SCALE] = [0.1, 0.5];
+
+/** What got slower or larger between two runs, and how sure that is. */
+export function Compare({ payload }: ViewProps) {
+  const { comparison } = payload.page;
+  if (!comparison) return null;
+  return (
+    <>
+      <p class="headline">{stepSentence(comparison)}</p>
+      <ul class="notes">
+        {otherSentences(comparison).map((sentence) => (
+          <li key={sentence}>
+            <Name text={sentence} most={600} />
+          </li>
+        ))}
+      </ul>
+      <dl class="facts-list">
+        <div>
+          <dt>Before</dt>
+          <dd>
+            <Name text={aboutRun(comparison.before)} />
+          </dd>
+        </div>
+        <div>
+          <dt>After</dt>
+          <dd>
+            <Name text={aboutRun(comparison.after)} />
+          </dd>
+        </div>
+      </dl>
+      <Rows comparison={comparison} />
+    </>
+  );
+}
+
+function Rows({ comparison }: { comparison: Comparison }) {
+  const { rows, threshold } = comparison;
+  const [choice, setChoice] = useState(() => readLink().rows ?? "all rows");
+  const fits = CHOICES[choice] ?? CHOICES["all rows"];
+  const choose = (choice: string) => {
+    setChoice(choice);
+    remember({ rows: choice });
+  };
+  return (
+    <Table
+      key={choice}
+      caption="What changed"
+      columns={columnsOf(comparison)}
+      rows={rows.filter((row) => fits(row, threshold))}
+      filterText={(row) => `${row.kind} ${nameOf(row)} ${verdictOf(row)}`}
+      most={100}
+      isLinked
+    >
+      <label>
+        {"Show "}
+        <select value={choice} onChange={(event) => choose(event.currentTarget.value)}>
+          {Object.entries(CHOICES).map(([name, fits]) => (
+            <option key={name} value={name}>
+              {`${name} (${rows.filter((row) => fits(row, threshold)).length})`}
+            </option>
+          ))}
+        </select>
+      </label>
+    </Table>
+  );
+}
+
+function columnsOf({ rows, threshold }: Comparison): TableColumn<ComparisonRow>[] {
+  const widest = rows.flatMap((row) => (row.change === null ? [] : [Math.abs(row.change)]));
+  const most = Math.max(
+    LEAST_SCALE,
+    Math.min(
+      MOST_SCALE,
+      widest.reduce((one, other) => Math.max(one, other), 0),
+    ),
+  );
+  return [
+    { title: "Kind", value: (row) => row.kind },
+    { title: "Name", value: nameOf, show: (row) => <Name text={nameOf(row)} most={100} /> },
+    { title: "Before", value: (row) => row.before, show: (row) => <span>{formatAmount(row, row.before)}</span> },
+    { title: "After", value: (row) => row.after, show: (row) => <span>{formatAmount(row, row.after)}</span> },
+    {
+      title: "Change",
+      value: (row) => row.change,
+      show: (row) => (
+        <ChangeBar
+          change={row.change}
+          interval={row.interval}
+          verdict={row.verdict}
+          most={most}
+          threshold={threshold}
+        />
+      ),
+      help: "The bar is the change, its whiskers the ends between which it lies; grey is within the threshold",
+    },
+    {
+      title: "Between",
+      value: (row) => row.interval?.[0] ?? null,
+      show: (row) => <span>{row.interval ? row.interval.map(formatChange).join(" and ") : "–"}</span>,
+      help: "With 95 % probability, all rows' changes are within these",
+    },
+    { title: "Verdict", value: verdictOf, show: (row) => <Verdict row={row} isWorse={isWorse(row, threshold)} /> },
+  ];
+}
+
+const SIGNS: Record<string, string> = { slower: "▲", faster: "▼", new: "＋", gone: "−", same: "=", unsure: "?" };
+
+function Verdict({ row, isWorse }: { row: ComparisonRow; isWorse: boolean }) {
+  return (
+    <span class={`verdict ${row.verdict}${isWorse ? " worse" : ""}`}>
+      <span aria-hidden="true">{SIGNS[row.verdict]}</span> {verdictOf(row)}
+    </span>
+  );
+}
