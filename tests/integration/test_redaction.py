@@ -9,6 +9,7 @@ import signal
 import socket
 import tempfile
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -36,10 +37,8 @@ def always(state):
 
 
 @pytest.fixture(autouse=True)
-def in_folders_of_its_own(tmp_path, monkeypatch):
-    """Also the temporary files, so that a test sees all that is left."""
+def on_a_machine_with_a_secret_name(tmp_path, monkeypatch):
     (tmp_path / "tmp").mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
     monkeypatch.setattr(socket, "gethostname", lambda: "hidden-node")
 
 
@@ -57,6 +56,14 @@ def secrets_below(folder):
 def events_of(path):
     content = path.read_bytes()
     return json.loads(gzip.decompress(content) if path.suffix == ".gz" else content)["traceEvents"]
+
+
+@contextmanager
+def temporary_files_in(folder):
+    """So that a test sees all that is left."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tempfile, "tempdir", str(folder))
+        yield
 
 
 def train(profiler, num_batches=4, body=lambda batch: None):
@@ -95,7 +102,8 @@ def test_no_byte_that_a_run_leaves_has_a_secret_though_everything_has_one(tmp_pa
     profiler = kinetoscope.profile(
         run, torch=operators, schedule=always, run_name="secret run", redact=hide, strict=True
     )
-    train(profiler, body=body)
+    with temporary_files_in(tmp_path / "tmp"):
+        train(profiler, body=body)
     assert secrets_below(tmp_path) == []
     assert list((tmp_path / "tmp").iterdir()) == []
     (trace,) = (run / "traces").glob("ep*.json")
@@ -116,7 +124,8 @@ def test_no_byte_that_a_run_leaves_has_a_secret_though_everything_has_one(tmp_pa
 
 def test_where_torch_saves_to_a_file_that_file_is_not_left(tmp_path, monkeypatch):
     monkeypatch.setattr("kinetoscope.torch.kineto_stream.saves_without_gil", lambda results: False)
-    train(kinetoscope.profile(tmp_path / "run", system=False, schedule=always, redact=hide, strict=True))
+    with temporary_files_in(tmp_path / "tmp"):
+        train(kinetoscope.profile(tmp_path / "run", system=False, schedule=always, redact=hide, strict=True))
     assert secrets_below(tmp_path) == []
 
 

@@ -8,7 +8,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeGuard
 
-from kinetoscope.analysis.by_step import join_step_times
+from kinetoscope.analysis.by_step import step_times
+from kinetoscope.analysis.call_sums import join_sums
 from kinetoscope.analysis.collectives import join_collectives
 from kinetoscope.analysis.common_clock import TimeShift, shifts_beside_rank_0, with_bounds
 from kinetoscope.analysis.findings.faults import find_faults, notes_on_replay, notes_on_steps
@@ -16,6 +17,7 @@ from kinetoscope.analysis.kernels import kernel_rows
 from kinetoscope.analysis.memory import add_memory_rows
 from kinetoscope.analysis.one_run import notes_on_run, require_one_run, require_one_time, without_copies
 from kinetoscope.analysis.operators import operator_rows
+from kinetoscope.analysis.packing import each_by
 from kinetoscope.analysis.ranks import RankRow, add_rank_rows
 from kinetoscope.analysis.replay.replay import ReplayGraph
 from kinetoscope.analysis.report_cache import KeptReport
@@ -54,7 +56,7 @@ def analyze(
     """
     selection = Selection(step=step, ranks=None if ranks is None else frozenset(ranks), last_s=last_s)
     sources = [source] if isinstance(source, (str, os.PathLike, Trace)) else source
-    return report_of(sources, selection, map if executor is None else executor.map, cache=cache)
+    return report_of(sources, selection, each_by(executor), cache=cache)
 
 
 def report_of(
@@ -77,15 +79,21 @@ def _work_out(
 ) -> RunReport:
     if not is_large(sources):
         return join_traces(_sum_all(sources, selection, each, cache=cache))
-    traces = _sum_all(sources, selection, each, cache=cache, with_graph=False)
-    whole = join_traces(traces)
-    ranks = ranks_to_replay(whole)
-    sample = [
-        source for source, trace in zip(sources, traces, strict=True) if trace.rank is None or trace.rank in ranks
-    ]
+    whole, sample = _report_and_sample(sources, selection, each, cache=cache)
     part = join_traces(_sum_all(sample, selection, each, cache=cache), is_sample=True)
     run = whole.run | {"notes": [*whole.run["notes"], *note_on_sample(whole), *notes_on_replay(part.graph)]}
     return replace(whole, run=run, findings=part.findings, build_graph=part.build_graph)
+
+
+def _report_and_sample(
+    sources: Sequence[str | Trace], selection: Selection, each: Callable[..., Iterable[Any]], *, cache: bool
+) -> tuple[RunReport, list[str | Trace]]:
+    """The report on a large run without a replay, and the sources to be replayed."""
+    traces = _sum_all(sources, selection, each, cache=cache, with_graph=False)
+    report = join_traces(traces)
+    ranks = ranks_to_replay(report)
+    is_in = [trace.rank is None or trace.rank in ranks for trace in traces]
+    return report, [source for source, wanted in zip(sources, is_in, strict=True) if wanted]
 
 
 def _traces_in(source: Source) -> Sequence[str | Trace]:
@@ -134,6 +142,7 @@ def join_traces(traces: Iterable[SummedTrace], *, is_sample: bool = False) -> Ru
     summaries = [summary.moved(TimeShift.of(by_rank, summary.rank)) for summary in summaries]
     steps = [row for summary in summaries for row in summary.steps]
     require_one_time(steps)
+    sums = join_sums(summary.sums for summary in summaries)
     graph = _build_graph(traces, summaries, steps, joined.calls, is_sample=is_sample)
     notes = [*copies, *notes_on_run(traces, summaries, ranks, steps, by_rank), *notes_on_replay(graph)]
     report = RunReport(
@@ -142,17 +151,18 @@ def join_traces(traces: Iterable[SummedTrace], *, is_sample: bool = False) -> Ru
         steps=sorted(steps, key=lambda row: (row.step, row.rank or 0)),
         collectives=joined.rows,
         stragglers=straggler_rows(joined.rows, steps, max((shift.bound_ns for shift in by_rank.values()), default=0)),
-        operators=operator_rows([summary.operators for summary in summaries]),
-        kernels=kernel_rows([summary.kernels for summary in summaries]),
+        operators=operator_rows(sums.operators),
+        kernels=kernel_rows(sums.kernels),
         memory=add_memory_rows(row for summary in _in_time(summaries) for row in summary.memory),
         findings=[],
         build_graph=lambda: graph,
-        by_step=join_step_times([summary.by_step for summary in summaries], Counter(sorted(row.step for row in steps))),
+        by_step=step_times(sums.by_step, Counter(sorted(row.step for row in steps))),
         clock_shifts=dict(by_rank),
     )
     if any(trace.is_cut for trace in traces):
         return replace(report, stragglers=[])
-    found = find_faults(report, graph, [summary.signs for summary in summaries]) if graph is not None else []
+    signs = [summary.signs for summary in summaries if summary.signs is not None]
+    found = find_faults(report, graph, signs) if graph is not None else []
     return replace(report, findings=found)
 
 

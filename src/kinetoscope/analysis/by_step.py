@@ -37,7 +37,7 @@ class StepTimes:
 
 
 def times_by_step(window: RankWindow, operators: "pl.DataFrame") -> "pl.DataFrame":
-    """One row per step and name of an operator or kernel: ``kind``, ``name``, ``shapes``, ``module``, ``step`` and
+    """One row per name of an operator or kernel: ``kind``, ``name``, ``shapes``, ``module``, and the lists ``step`` and
     ``time``. ``operators`` are the window's, of `operator_calls`. A call belongs to the last step that began before it,
     a device event to that of its launch."""
     pl = import_polars()
@@ -75,16 +75,26 @@ def _summed(window: RankWindow, calls: "pl.DataFrame", kind: str) -> "pl.DataFra
     time_ns = pl.col("time").sum()
     is_long = time_ns.over("name") >= max(1, _LEAST_SHARE * whole_ns)
     sums = sums.filter(is_long & (time_ns.over(_KEY[1:]) >= _LEAST_SHARE_OF_SHAPE * whole_ns))
-    return sums.select(pl.lit(kind).alias("kind"), "name", pl.col("shapes").cast(pl.String), "module", "step", "time")
+    sums = sums.select(pl.lit(kind).alias("kind"), "name", pl.col("shapes").cast(pl.String), "module", "step", "time")
+    return sums.group_by(_KEY, maintain_order=True).agg("step", "time")
 
 
-def join_step_times(parts: "Sequence[pl.DataFrame]", ranks_by_step: dict[int, int]) -> list[StepTimes]:
+def add_step_times(parts: "Sequence[pl.DataFrame]") -> "pl.DataFrame":
+    """The times in several windows as those in one."""
+    pl = import_polars()
+    if len(parts) == 1:
+        return parts[0]
+    sums = pl.concat(parts).explode("step", "time").group_by(*_KEY, "step").agg(pl.col("time").sum())
+    return sums.group_by(_KEY).agg("step", "time")
+
+
+def step_times(sums: "pl.DataFrame", ranks_by_step: dict[int, int]) -> list[StepTimes]:
     """The times of all ranks, as those of the average rank, the longest first. ``ranks_by_step`` has, in the order of
     steps, how many ranks recorded each."""
     pl = import_polars()
     schema = {"step": pl.Int64, "ranks": pl.Int64}
     steps = pl.DataFrame(list(ranks_by_step.items()), schema=schema, orient="row").with_row_index("place")
-    sums = pl.concat(parts).group_by(*_KEY, "step").agg(pl.col("time").sum()).join(steps, on="step")
+    sums = sums.explode("step", "time").join(steps, on="step")
     means = sums.with_columns((pl.col("time") / pl.col("ranks")).round().cast(pl.Int64))
     found = [
         StepTimes(**dict(zip(_KEY, key, strict=True)), times_ns=_in_order(places, times, len(steps)))

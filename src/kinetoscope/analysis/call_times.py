@@ -37,28 +37,43 @@ def sum_calls(calls: "pl.DataFrame", by: Sequence[str], sums: Sequence[str]) -> 
 
 
 def add_calls(groups: "Sequence[pl.DataFrame]", by: Sequence[str], sums: Sequence[str]) -> "pl.DataFrame":
-    """The groups of all windows added up, with ``mean_ns``, ``p50_ns`` and ``p95_ns`` (nearest rank)."""
+    """The groups of some windows, or of what was added up of others, as those of one window."""
     pl = import_polars()
-    parts = pl.concat(groups)
-    added = parts.group_by(by).agg(
-        pl.col("num_calls", "total_ns").sum(),
-        *map(_known_sum, sums),
-        pl.col("max_ns").max(),
-        pl.col("durations", "occurs").explode(),
+    if len(groups) == 1:
+        return groups[0]
+    added = (
+        pl.concat(groups)
+        .group_by(by)
+        .agg(
+            pl.col("num_calls", "total_ns").sum(),
+            *map(_known_sum, sums),
+            pl.col("max_ns").max(),
+            pl.col("durations", "occurs").explode(),
+        )
     )
     added = added.with_row_index("place")
-    durations = added.select("place", "num_calls", "durations", "occurs").explode("durations", "occurs")
+    durations = added.select("place", "durations", "occurs").explode("durations", "occurs")
+    durations = durations.group_by("place", "durations").agg(pl.col("occurs").sum())
+    lists = durations.group_by("place").agg("durations", "occurs")
+    return added.drop("durations", "occurs").join(lists, on="place").drop("place")
+
+
+def with_quantiles(groups: "pl.DataFrame") -> "pl.DataFrame":
+    """The groups with ``mean_ns``, ``p50_ns`` and ``p95_ns`` (nearest rank), and without lists."""
+    pl = import_polars()
+    groups = groups.with_row_index("place")
+    durations = groups.select("place", "num_calls", "durations", "occurs").explode("durations", "occurs")
     durations = durations.sort("place", "durations")
     so_far = durations["occurs"].cast(pl.Int64).cum_sum()
     before = pl.col("num_calls").cum_sum() - pl.col("num_calls")  # of all groups that stand before
-    starts = added.select("place", start=before)
+    starts = groups.select("place", start=before)
     durations = durations.with_columns(so_far=so_far).join(starts, on="place", maintain_order="left")
     for percent in (50, 95):
         is_reached = pl.col("so_far") - pl.col("start") >= (pl.col("num_calls") * percent + 99) // 100
         quantile = durations.filter(is_reached).group_by("place").agg(pl.col("durations").min().alias(f"p{percent}_ns"))
-        added = added.join(quantile, on="place")
+        groups = groups.join(quantile, on="place")
     mean = pl.col("total_ns") / pl.col("num_calls")
-    return added.with_columns(mean.alias("mean_ns")).drop("place", "durations", "occurs")
+    return groups.with_columns(mean.alias("mean_ns")).drop("place", "durations", "occurs")
 
 
 def _known_sum(name: str) -> "pl.Expr":

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from kinetoscope.analysis.call_times import add_calls, sum_calls
+from kinetoscope.analysis.call_times import add_calls, sum_calls, with_quantiles
 from kinetoscope.analysis.window import RankWindow, around
 from kinetoscope.table.events import import_polars
 
@@ -54,9 +54,14 @@ def kernel_sums(window: RankWindow) -> "pl.DataFrame":
     return sum_calls(runs, _KEY, _SUMS)
 
 
-def kernel_rows(sums: "Sequence[pl.DataFrame]") -> list[KernelRow]:
-    """The device events of all windows, those that took the most time first."""
-    rows = add_calls(sums, _KEY, _SUMS).with_columns(self_ns="total_ns")
+def add_kernels(sums: "Sequence[pl.DataFrame]") -> "pl.DataFrame":
+    """The sums of several windows as those of one."""
+    return add_calls(sums, _KEY, _SUMS)
+
+
+def kernel_rows(sums: "pl.DataFrame") -> list[KernelRow]:
+    """The device events, those that took the most time first."""
+    rows = with_quantiles(sums).with_columns(self_ns="total_ns")
     rows = rows.sort("total_ns", "name", "kind", descending=[True, False, False])
     return [KernelRow(**row) for row in rows.iter_rows(named=True)]
 

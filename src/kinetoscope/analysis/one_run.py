@@ -98,7 +98,7 @@ def notes_on_run(
 
 def _on_contents(traces: Iterable[SummedTrace]) -> Iterable[str]:
     for trace in traces:
-        if trace.windows and not any(len(window.operators) or len(window.kernels) for window in trace.windows):
+        if trace.windows and not any(window.is_of_torch for window in trace.windows):
             yield f"{_named(trace.name)} has neither operators of torch nor work of a device."
         if trace.is_cut:
             yield f"{_named(trace.name)} ends too early, so its steps are incomplete: nothing is concluded from them."

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from kinetoscope.analysis.call_times import add_calls, sum_calls
+from kinetoscope.analysis.call_times import add_calls, sum_calls, with_quantiles
 from kinetoscope.analysis.window import ANNOTATIONS, OPERATORS, RUNTIME_CALLS, STEP, RankWindow
 from kinetoscope.table.events import import_polars
 from kinetoscope.table.tracks import nest_spans
@@ -84,9 +84,14 @@ def operator_sums(calls: "pl.DataFrame") -> "pl.DataFrame":
     return sum_calls(calls, _KEY, _SUMS).with_columns(import_polars().col("shapes").cast(import_polars().String))
 
 
-def operator_rows(sums: "Sequence[pl.DataFrame]") -> list[OperatorRow]:
-    """The operators of all windows, those with the most time of their own first."""
-    rows = add_calls(sums, _KEY, _SUMS).sort("self_ns", "name", "shapes", descending=[True, False, False])
+def add_operators(sums: "Sequence[pl.DataFrame]") -> "pl.DataFrame":
+    """The sums of several windows as those of one."""
+    return add_calls(sums, _KEY, _SUMS)
+
+
+def operator_rows(sums: "pl.DataFrame") -> list[OperatorRow]:
+    """The operators, those with the most time of their own first."""
+    rows = with_quantiles(sums).sort("self_ns", "name", "shapes", descending=[True, False, False])
     return [OperatorRow(**row) for row in rows.iter_rows(named=True)]
 
 

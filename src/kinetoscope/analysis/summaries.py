@@ -6,6 +6,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from kinetoscope.analysis.by_step import times_by_step
+from kinetoscope.analysis.call_sums import CallSums
 from kinetoscope.analysis.collectives import MOMENTS, collective_calls
 from kinetoscope.analysis.common_clock import TimeShift
 from kinetoscope.analysis.findings.signs import Signs, find_signs
@@ -13,6 +14,7 @@ from kinetoscope.analysis.host_time import HostTime
 from kinetoscope.analysis.kernels import kernel_sums
 from kinetoscope.analysis.memory import MemoryRow, memory_rows
 from kinetoscope.analysis.operators import operator_calls, operator_sums
+from kinetoscope.analysis.packing import pack
 from kinetoscope.analysis.ranks import RankRow, rank_rows
 from kinetoscope.analysis.replay.dependencies import Dependencies, find_dependencies
 from kinetoscope.analysis.steps import StepRow, step_rows
@@ -45,8 +47,9 @@ class Selection:
 
 @dataclass(frozen=True)
 class WindowSummary:
-    """What is kept of one window of one rank. ``calls`` are its collectives, ``operators`` and ``kernels`` the sums of
-    calls by name; ``by_step`` has those of `times_by_step`. There are no ``dependencies`` where it is not replayed.
+    """What is kept of one window of one rank. ``calls`` are its collectives. Where it is not replayed, there are no
+    ``dependencies`` and ``signs``, and the ``sums`` are packed: then it is one of many. ``is_of_torch`` is whether it
+    has operators, or work of a device.
     """
 
     rank: int | None
@@ -55,12 +58,11 @@ class WindowSummary:
     ranks: list[RankRow]
     steps: list[StepRow]
     calls: "pl.DataFrame"
-    operators: "pl.DataFrame"
-    kernels: "pl.DataFrame"
     memory: list[MemoryRow]
+    is_of_torch: bool
+    sums: CallSums | bytes
     dependencies: Dependencies | None
-    signs: Signs
-    by_step: "pl.DataFrame"
+    signs: Signs | None
 
     def moved(self, shift: TimeShift) -> "WindowSummary":
         """The same on another clock."""
@@ -135,6 +137,7 @@ def _opened(source: Trace | str, *, cache: bool, on_bytes: Callable[[int], None]
 
 def _sum_window(window: RankWindow, faster: frozenset[str] | None) -> WindowSummary:
     host, operators = HostTime(window), operator_calls(window)
+    sums = CallSums(operator_sums(operators), kernel_sums(window), times_by_step(window, operators))
     return WindowSummary(
         rank=window.rank,
         num_spans=len(window.host) + len(window.device),
@@ -142,10 +145,9 @@ def _sum_window(window: RankWindow, faster: frozenset[str] | None) -> WindowSumm
         ranks=rank_rows(window),
         steps=step_rows(window, host),
         calls=collective_calls(window),
-        operators=operator_sums(operators),
-        kernels=kernel_sums(window),
         memory=memory_rows(window, host),
+        is_of_torch=len(operators) > 0 or len(window.device) > 0,
+        sums=pack(sums) if faster is None else sums,
         dependencies=None if faster is None else find_dependencies(window, host, faster),
-        signs=find_signs(window, host),
-        by_step=times_by_step(window, operators),
+        signs=None if faster is None else find_signs(window, host),
     )

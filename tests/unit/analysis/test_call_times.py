@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 pl = pytest.importorskip("polars")
 
-from kinetoscope.analysis.call_times import EXACT_CALLS, add_calls, sum_calls  # noqa: E402
+from kinetoscope.analysis.call_times import EXACT_CALLS, add_calls, sum_calls, with_quantiles  # noqa: E402
 
 
 def windows_of(*durations_ns, bytes_each=None):
@@ -20,13 +20,19 @@ def windows_of(*durations_ns, bytes_each=None):
     ]
 
 
+def together_of(windows):
+    """The rows of all windows, which are added up in two batches."""
+    batches = [add_calls(batch, ["name"], ["bytes"]) for batch in (windows[:2], windows[2:]) if batch]
+    return with_quantiles(add_calls(batches, ["name"], ["bytes"]))
+
+
 def nearest_rank(durations, percent):
     return sorted(durations)[math.ceil(len(durations) * percent / 100) - 1]
 
 
 @given(st.lists(st.lists(st.integers(0, 10**12), min_size=1, max_size=30), min_size=1, max_size=4))
 def test_windows_of_few_calls_add_up_as_if_they_were_one(durations):
-    (row,) = add_calls(windows_of(*durations), ["name"], ["bytes"]).rows(named=True)
+    (row,) = together_of(windows_of(*durations)).rows(named=True)
     together = list(itertools.chain.from_iterable(durations))
     assert (row["num_calls"], row["total_ns"], row["max_ns"]) == (len(together), sum(together), max(together))
     assert row["mean_ns"] == pytest.approx(sum(together) / len(together))
@@ -37,7 +43,7 @@ def test_windows_of_few_calls_add_up_as_if_they_were_one(durations):
 def test_quantiles_of_many_calls_are_true_to_four_parts_in_a_thousand(seed, longest):
     durations = [(seed * place * 7919) % longest for place in range(EXACT_CALLS + 1)]
     windows = windows_of(durations)
-    (row,) = add_calls(windows, ["name"], ["bytes"]).rows(named=True)
+    (row,) = together_of(windows).rows(named=True)
     assert (row["num_calls"], row["total_ns"], row["max_ns"]) == (len(durations), sum(durations), max(durations))
     for percent in (50, 95):
         assert row[f"p{percent}_ns"] == pytest.approx(nearest_rank(durations, percent), rel=0.004)
@@ -45,17 +51,17 @@ def test_quantiles_of_many_calls_are_true_to_four_parts_in_a_thousand(seed, long
 
 
 def test_a_sum_of_which_no_part_is_known_is_not_known():
-    (row,) = add_calls(windows_of([1], [2]), ["name"], ["bytes"]).rows(named=True)
+    (row,) = together_of(windows_of([1], [2])).rows(named=True)
     assert row["bytes"] is None
     some = [*windows_of([1]), *windows_of([2], bytes_each=8)]
-    (row,) = add_calls(some, ["name"], ["bytes"]).rows(named=True)
+    (row,) = together_of(some).rows(named=True)
     assert row["bytes"] == 8
 
 
 def test_names_of_several_windows_are_kept_apart():
     schema = {"name": pl.String, "dur": pl.Int64, "bytes": pl.Int64}
     calls = pl.DataFrame([("mm", 10, 1), ("add", 2, None), ("mm", 20, 1)], schema, orient="row")
-    rows = add_calls([sum_calls(calls, ["name"], ["bytes"])] * 2, ["name"], ["bytes"]).sort("name").rows(named=True)
+    rows = together_of([sum_calls(calls, ["name"], ["bytes"])] * 2).sort("name").rows(named=True)
     assert [(row["name"], row["num_calls"], row["p50_ns"], row["bytes"]) for row in rows] == [
         ("add", 2, 2, None),
         ("mm", 4, 10, 4),

@@ -23,6 +23,7 @@ from kinetoscope.analysis.compare.series import (
     waits_ns,
     without,
 )
+from kinetoscope.analysis.packing import each_by
 from kinetoscope.analysis.summaries import Selection
 from kinetoscope.table.trace import Trace, TraceSet
 
@@ -64,7 +65,7 @@ def compare(
         print(comparison.step.change, comparison.worse)
     """
     selection = Selection(step=step, ranks=None if ranks is None else frozenset(ranks), last_s=last_s)
-    report_on = partial(report_of, each=map if executor is None else executor.map, cache=cache)
+    report_on = partial(report_of, each=each_by(executor), cache=cache)
     return compare_sources((_kept(before), _kept(after)), selection, report_on, threshold)
 
 

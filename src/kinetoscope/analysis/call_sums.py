@@ -1,0 +1,42 @@
+"""analysis: the sums of all calls of a window, which are joined in batches, so that many ranks take little memory."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from kinetoscope.analysis.by_step import add_step_times
+from kinetoscope.analysis.kernels import add_kernels
+from kinetoscope.analysis.operators import add_operators
+from kinetoscope.analysis.packing import unpack
+
+if TYPE_CHECKING:
+    import polars as pl
+
+_BATCH = 64
+
+
+@dataclass(frozen=True)
+class CallSums:
+    """The sums of one window, or of several: ``operators`` and ``kernels`` by name; ``by_step`` has those of
+    `times_by_step`."""
+
+    operators: "pl.DataFrame"
+    kernels: "pl.DataFrame"
+    by_step: "pl.DataFrame"
+
+
+def join_sums(parts: "Iterable[CallSums | bytes]") -> CallSums:
+    """The sums of several windows, at least one, as those of one. Packed ones are unpacked a batch at a time."""
+    parts, joined = iter(parts), list[CallSums]()
+    while batch := [unpack(part) if isinstance(part, bytes) else part for part in islice(parts, _BATCH)]:
+        joined = [_join(joined + batch)]
+    return joined[0]
+
+
+def _join(parts: list[CallSums]) -> CallSums:
+    return CallSums(
+        operators=add_operators([part.operators for part in parts]),
+        kernels=add_kernels([part.kernels for part in parts]),
+        by_step=add_step_times([part.by_step for part in parts]),
+    )

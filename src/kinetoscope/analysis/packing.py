@@ -1,0 +1,35 @@
+"""analysis: what is kept of a trace as compressed bytes, while it is sent from process to process, or waits."""
+
+import pickle
+import zlib
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor
+from functools import partial
+from typing import Any
+
+_LEVEL = 1
+
+
+def pack(value: object) -> bytes:
+    """A value as compressed bytes."""
+    return zlib.compress(pickle.dumps(value), _LEVEL)
+
+
+def unpack(data: bytes) -> Any:
+    """What was packed, by this process or one of its executor's."""
+    return pickle.loads(zlib.decompress(data))
+
+
+def each_by(executor: Executor | None) -> Callable[..., Iterator[Any]]:
+    """`map`, or what does the same in an executor, whose processes send back their results packed."""
+    if executor is None:
+        return map
+
+    def each(work: Callable[..., Any], *values: Any) -> Iterator[Any]:
+        return map(unpack, executor.map(partial(_packed_result, work), *values))
+
+    return each
+
+
+def _packed_result(work: Callable[..., Any], *values: Any) -> bytes:
+    return pack(work(*values))
