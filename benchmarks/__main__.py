@@ -22,6 +22,7 @@ _SUITES = {
     "reading": "benchmarks.files.reading",
     "nested": "benchmarks.files.nested",
     "analysis": "benchmarks.analysis.reports",
+    "report": "benchmarks.report.timeline",
     "torch_record_function": "benchmarks.torch.record_function",
     "torch_results": "benchmarks.torch.results",
     "system_profiler": "benchmarks.sources.system_profiler",

@@ -76,6 +76,18 @@ TARGETS = {
         Target("1024 ranks", "<=", 90),
         Target("1024 ranks: memory / 64 ranks", "<=", 2),
     ],
+    "report": [
+        Target("page of the spans", "<=", 14),
+        Target("page without data, compressed", "<=", 120),
+        Target("interactive after opening", "<=", 1),
+        Target("frame while zooming and panning, median", "<=", 16),
+        Target("frame while zooming and panning, 95 %", "<=", 33),
+        Target("fillRect for each span / a frame", ">=", 10),
+        Target("search", "<=", 200),
+        Target("heap", "<=", 150),
+        Target("page written after loading", "<=", 5),
+        Target("page written after loading: memory", "<=", 500),
+    ],
     "nested": [
         Target("nested() of Kineto's spans", "<=", 30),
         Target("nested() of spans in the order of their ends", "<=", 30),

@@ -236,6 +236,8 @@ def test_of_many_ranks_the_first_is_open_and_a_link_opens_the_one_it_names(page,
     expect(page.locator(".timeline-marked")).to_have_text("▾ Rank 40")
     expect(page.locator(".timeline-marked")).to_be_in_viewport()
     expect(length(page)).to_have_text("1.50 µs in view")
+    page.get_by_role("button", name="Open all ranks").click()
+    expect(page.locator(".timeline-track")).to_have_count(64)
     page.get_by_role("button", name="Close all ranks").click()
     expect(page.locator(".timeline-track")).to_have_count(0)
 

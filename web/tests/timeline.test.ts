@@ -2,7 +2,7 @@ import { expect, test } from "vitest";
 import { TimelineData } from "../src/timeline/data";
 import { longestIn, summarizeRange } from "../src/timeline/range";
 import { callersOf, launchedBy } from "../src/timeline/relations";
-import { findMatches, nextMatch, placeOf } from "../src/timeline/search";
+import { findMatches, longestMatch, nextMatch, placeOf } from "../src/timeline/search";
 import { fillStrip, spanAt } from "../src/timeline/strip";
 import { viewOf, within, zoomed } from "../src/timeline/view";
 
@@ -111,6 +111,11 @@ test("matches are found in the order of time, around the end", () => {
   expect(forward).toEqual([2, 3, 4, 2]);
   expect([null, 2, 4].map((from) => nextMatch(NESTED, matches, from, false))).toEqual([4, 4, 3]);
   expect([2, 3, 4, 0].map((span) => placeOf(NESTED, matches, span))).toEqual([1, 2, 3, 0]);
+});
+
+test("the longest match is one of the very name that was searched, where there is one", () => {
+  const longest = (query: string) => NESTED.name(longestMatch(NESTED, findMatches(NESTED, query)!));
+  expect(["ward", "forward", "e"].map(longest)).toEqual(["backward", "forward", "step"]);
 });
 
 test("a search for nothing is none, and one without matches has none to go to", () => {

@@ -1,21 +1,37 @@
 import { readLink, remember, type Link } from "../link";
+import { longestMatch } from "./search";
 import type { Stage } from "./stage";
 
 const WAIT_MS = 300;
+const PLACE = ["from", "to", "rank", "q", "span", "range"];
 
-/** Goes where a link says. */
+/** Goes where a link says: to a view (`from`, `to`), a rank, what is searched (`q`), a `span` (the longest that matches
+ * for `longest`), a measured `range` as in `1000~2000`. A link that names nothing leaves all as it was. */
 export function goTo(stage: Stage, link: Link): void {
-  const [from, to, rank, span] = [link.from, link.to, link.rank, link.span].map(numberOf);
+  if (PLACE.every((name) => link[name] === undefined)) return;
+  const [from, to, rank] = [link.from, link.to, link.rank].map(numberOf);
+  if ((link.q ?? "") !== (stage.matches?.query ?? "")) stage.search(link.q ?? "");
   if (rank !== null) stage.goToRank(rank);
+  else stage.change({ markedRank: null });
   if (from !== null && to !== null && to > from) stage.show({ from, to });
-  if (link.q !== undefined && link.q !== stage.matches?.query) stage.search(link.q);
-  const range = (link.range ?? "").split("~").map(numberOf);
-  if (range[0] !== null && range[1] != null) {
-    stage.change({ range: { from: range[0], to: range[1], rows: null }, panel: "range" });
+  measureAsIn(stage, link);
+  selectAsIn(stage, link, from === null);
+}
+
+function measureAsIn(stage: Stage, link: Link): void {
+  const [from, to] = (link.range ?? "").split("~").map(numberOf);
+  if (from !== null && to != null) stage.change({ range: { from, to, rows: null }, panel: "range" });
+  else if (stage.range) stage.clearRange();
+}
+
+function selectAsIn(stage: Stage, link: Link, shouldMove: boolean): void {
+  const longest = link.span === "longest" && stage.matches ? longestMatch(stage.data, stage.matches) : -1;
+  const span = longest >= 0 ? longest : numberOf(link.span);
+  if (span === null || span < 0 || span >= stage.data.size) stage.select(null);
+  else {
+    stage.select(span, shouldMove);
+    stage.scrollToSpan(span);
   }
-  if (span === null || span < 0 || span >= stage.data.size || span === stage.selected) return;
-  stage.select(span, from === null);
-  stage.scrollToSpan(span);
 }
 
 function numberOf(text: string | undefined): number | null {

@@ -26,32 +26,50 @@ function countMatches(data: TimelineData, texts: Uint8Array): number {
   return count;
 }
 
-/** The next match in time, or the one before, and around at the end; among equal begins by place. */
+/** The next match in time, or the one before, and around at the end; -1 if there is none. Among equal begins the order
+ * is that of places. */
 export function nextMatch(data: TimelineData, matches: Matches, from: number | null, isForward: boolean): number {
+  const { begins } = data;
   const { names } = data.columns;
-  let best = -1;
-  let furthest = -1;
-  for (let span = 0; span < names.length; span++) {
+  const sign = isForward ? 1 : -1;
+  const now = from === null ? Infinity : sign * begins[from];
+  let [next, nextTime, first, firstTime] = [-1, Infinity, -1, Infinity];
+  for (let at = 0; at < names.length; at++) {
+    const span = isForward ? at : names.length - 1 - at;
     if (!matches.texts[names[span]]) continue;
-    if (furthest < 0 || isBefore(data, span, furthest) === isForward) furthest = span;
-    if (from !== null && (span === from || isBefore(data, from, span) !== isForward)) continue;
-    if (best < 0 || isBefore(data, span, best) === isForward) best = span;
+    const time = sign * begins[span];
+    if (time < firstTime) [first, firstTime] = [span, time];
+    const isAfter = time > now || (time === now && sign * (span - from!) > 0);
+    if (isAfter && time < nextTime) [next, nextTime] = [span, time];
   }
-  return best < 0 ? furthest : best;
+  return next < 0 ? first : next;
 }
 
 /** Which match a span is, from 1; 0 if it is none. */
 export function placeOf(data: TimelineData, matches: Matches, span: number | null): number {
+  const { begins } = data;
   const { names } = data.columns;
   if (span === null || !matches.texts[names[span]]) return 0;
+  const time = begins[span];
   let place = 1;
   for (let other = 0; other < names.length; other++) {
-    if (matches.texts[names[other]] && isBefore(data, other, span)) place++;
+    const isBefore = begins[other] < time || (begins[other] === time && other < span);
+    if (isBefore && matches.texts[names[other]]) place++;
   }
   return place;
 }
 
-function isBefore(data: TimelineData, span: number, other: number): boolean {
-  const difference = data.begins[span] - data.begins[other];
-  return difference < 0 || (difference === 0 && span < other);
+/** The longest match; of those that have the very name that was searched, if there are any. -1 if there is none. */
+export function longestMatch(data: TimelineData, matches: Matches): number {
+  const { durations } = data;
+  const { names } = data.columns;
+  const exact = data.texts.indexOf(matches.query);
+  let [longest, isExact] = [-1, false];
+  for (let span = 0; span < names.length; span++) {
+    const isName = names[span] === exact;
+    if (!matches.texts[names[span]] || (isExact && !isName)) continue;
+    if (longest < 0 || (isName && !isExact) || durations[span] > durations[longest]) longest = span;
+    isExact ||= isName;
+  }
+  return longest;
 }

@@ -1,5 +1,5 @@
 import type { RefObject } from "preact";
-import { useState } from "preact/hooks";
+import { useMemo } from "preact/hooks";
 import { formatCount, formatDuration } from "../format";
 import { placeOf } from "./search";
 import { useStage, type Stage } from "./stage";
@@ -52,7 +52,7 @@ function Search({ stage, input }: { stage: Stage; input: RefObject<HTMLInputElem
     stage.search("");
     event.stopPropagation();
   };
-  const place = matches ? placeOf(stage.data, matches, selected) : 0;
+  const place = useMemo(() => (matches ? placeOf(stage.data, matches, selected) : 0), [stage, matches, selected]);
   return (
     <span class="timeline-buttons timeline-search">
       <input
@@ -78,14 +78,10 @@ function Search({ stage, input }: { stage: Stage; input: RefObject<HTMLInputElem
 }
 
 function FoldButton({ stage }: { stage: Stage }) {
-  const [isClosed, setClosed] = useState(false);
-  const fold = () => {
-    stage.closeAll(!isClosed);
-    setClosed(!isClosed);
-  };
+  const hasClosed = useStage(stage, ({ lanes }) => lanes.some((lane) => lane.kind === "group" && !lane.isOpen));
   return (
-    <button type="button" onClick={fold}>
-      {isClosed ? "Open all ranks" : "Close all ranks"}
+    <button type="button" onClick={() => stage.closeAll(!hasClosed)}>
+      {hasClosed ? "Open all ranks" : "Close all ranks"}
     </button>
   );
 }

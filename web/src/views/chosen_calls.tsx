@@ -11,7 +11,7 @@ export function useChosen<Row extends { name: string }>({
 } {
   const [chosen, setChosen] = useState<Row | null>(null);
   const choose = (row: Row | null) => {
-    if (row && payload.page.timeline) follow({ view: "timeline", q: row.name });
+    if (row && payload.page.timeline) follow({ view: "timeline", q: row.name, span: "longest" });
     else setChosen(row);
   };
   return { chosen, choose };

@@ -1,0 +1,1 @@
+"""benchmarks: the page of a report."""

@@ -1,0 +1,106 @@
+"""benchmarks: a page with many spans on 64 tracks: of each rank two threads and two streams, nested like operators."""
+
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+
+import numpy as np
+import polars as pl
+
+from kinetoscope.pages.page_data import Flows, PageData, Spans, Stacks, Timeline, Track
+from kinetoscope.report.page.columns import differences, numbers
+
+NUM_TRACKS = 64
+
+_TRACKS = (("thread", "main"), ("thread", "autograd"), ("stream", "stream 7"), ("stream", "stream 20"))
+_DEPTHS = (4, 3, 2, 1)
+_CHILDREN = 4  # of each span that is not a leaf
+_NUM_NAMES = 3000
+_NUM_KEPT = 1000
+_SHORT_NS, _GAP_NS = 9_000.0, 3_000.0
+
+
+@dataclass
+class _Made:
+    """One track's spans, row by row."""
+
+    rows: list[tuple[np.ndarray, np.ndarray]]
+
+    @property
+    def sizes(self) -> list[int]:
+        return [len(begins) for begins, _ in self.rows]
+
+
+def many_spans(num_spans: int) -> PageData:
+    """The data of a page; about that many spans."""
+    random = np.random.default_rng(0)
+    made = [_track(random, num_spans // NUM_TRACKS, _DEPTHS[at % len(_DEPTHS)]) for at in range(NUM_TRACKS)]
+    begins, durations = (np.concatenate([row[at] for track in made for row in track.rows]) for at in (0, 1))
+    firsts = [0, *accumulate(sum(track.sizes) for track in made)]
+    timeline = Timeline(
+        texts=[f"aten::operator_{at}<float, {at % 97}>(at::Tensor const&, long)" for at in range(_NUM_NAMES)],
+        tracks=[_about(at, track, firsts[at]) for at, track in enumerate(made)],
+        spans=_columns(random, begins, durations, _launches(made, firsts), firsts),
+        flows=Flows(sources=_none(), targets=_none(), names=_none()),
+        counters=[],
+        details=[{"shapes": [[at, 128], [128, at]], "External id": at} for at in range(_NUM_KEPT)],
+        stacks=Stacks(lines=_column(np.arange(_NUM_KEPT) % _NUM_NAMES), callers=_column(np.arange(_NUM_KEPT) // 2)),
+        notes=[],
+    )
+    return PageData(version="0", title=f"{len(begins):,} spans", timeline=timeline)
+
+
+def _track(random: np.random.Generator, num_spans: int, depth: int) -> _Made:
+    """Leaves one after the other, and a span around each few of them, up to the outermost."""
+    num_leaves = int(num_spans / sum(_CHILDREN**-level for level in range(depth)))
+    durations = random.lognormal(np.log(_SHORT_NS), 1, num_leaves).astype(np.int64)
+    begins = np.cumsum(durations + random.exponential(_GAP_NS, num_leaves).astype(np.int64)) - durations
+    rows = [(begins, durations)]
+    for _ in range(depth - 1):
+        firsts = np.arange(0, len(begins), _CHILDREN)
+        lasts = np.minimum(firsts + _CHILDREN, len(begins)) - 1
+        begins, durations = begins[firsts], begins[lasts] + durations[lasts] - begins[firsts]
+        rows.insert(0, (begins, durations))
+    return _Made(rows)
+
+
+def _about(at: int, made: _Made, first: int) -> Track:
+    kind, name = _TRACKS[at % len(_TRACKS)]
+    row_begins = list(accumulate(made.sizes, initial=first))
+    return Track(rank=at // len(_TRACKS), kind=kind, name=name, process="", row_begins=row_begins)
+
+
+def _launches(made: list[_Made], firsts: list[int]) -> np.ndarray:
+    """The spans of streams were launched by the leaves of the rank's main thread, in order; as places plus 1."""
+    launches = np.zeros(firsts[-1], dtype=np.int64)
+    for at, (first, end) in enumerate(pairwise(firsts)):
+        if _TRACKS[at % len(_TRACKS)][0] != "stream":
+            continue
+        main = at - at % len(_TRACKS)
+        leaves = made[main].sizes[-1]
+        launches[first:end] = firsts[main + 1] - leaves + np.arange(end - first) % leaves + 1
+    return launches
+
+
+def _columns(
+    random: np.random.Generator, begins: np.ndarray, durations: np.ndarray, launches: np.ndarray, firsts: list[int]
+) -> Spans:
+    kept = np.zeros(len(begins), dtype=np.int64)
+    for first, end in pairwise(firsts):
+        kept[first : min(end, first + _NUM_KEPT)] = np.arange(1, min(end - first, _NUM_KEPT) + 1)
+    return Spans(
+        begins=differences(pl.Series(begins)),
+        durations=_column(durations),
+        names=_column(np.minimum(random.zipf(1.3, len(begins)), _NUM_NAMES) - 1),
+        categories=_column(np.zeros(len(begins), dtype=np.int64)),
+        details=_column(kept),
+        stacks=_column(kept),
+        launches=differences(pl.Series(launches)),
+    )
+
+
+def _column(values: np.ndarray):
+    return numbers(pl.Series(values.astype(np.uint64)))
+
+
+def _none():
+    return numbers(pl.Series([], dtype=pl.UInt32))

@@ -1,0 +1,233 @@
+"""benchmarks: the timeline of a report with a million spans on 64 tracks, in Chromium without a screen or a GPU.
+
+A frame is what the page's thread does for one turn of the wheel: its handler, drawing, layout and painting. Beside it,
+in the same page, a canvas of the same size gets one `fillRect` for each span that is in view.
+"""
+
+import gzip
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from benchmarks.files.traces import write_large_trace
+from benchmarks.suite import Measure, SuiteResult
+
+_NUM_SPANS, _QUICK_SPANS = 1_000_000, 50_000
+_TRACE_BYTES, _QUICK_BYTES = 250_000_000, 10_000_000
+_SIZE = {"width": 1600, "height": 800}
+_SEARCHED = ["o", "operator_12", "operator_1 float", "long"]
+_TIMEOUT_S = 600
+
+# When the timeline is drawn for the first time, in milliseconds after the page was asked for.
+_WATCH = """
+new MutationObserver((_, observer) => {
+  if (!document.querySelector(".timeline-content canvas")) return;
+  observer.disconnect();
+  requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(() => (window.interactive = performance.now()))));
+}).observe(document, { childList: true, subtree: true });
+"""
+# How long the page's thread works on a frame in which something is done, in milliseconds.
+_MEASURE = """
+window.measureFrame = (deed) => new Promise((resolve) => {
+  const { port1, port2 } = new MessageChannel();
+  let begin = 0;
+  port1.onmessage = () => resolve(performance.now() - begin + handled);
+  requestAnimationFrame(() => { begin = performance.now(); port2.postMessage(0); });
+  const called = performance.now();
+  deed();
+  const handled = performance.now() - called;
+});
+"""
+_MOVE = """
+async (turns) => {
+  const canvas = document.querySelector(".timeline-content canvas");
+  const { left, top, width } = canvas.getBoundingClientRect();
+  const frames = [];
+  for (const [deltaX, deltaY] of turns) {
+    const at = { clientX: left + width * 0.6, clientY: top + 200, bubbles: true, cancelable: true };
+    frames.push(await measureFrame(() => canvas.dispatchEvent(new WheelEvent("wheel", { deltaX, deltaY, ...at }))));
+  }
+  return frames;
+}
+"""
+_FILL = """
+async ([count, rounds]) => {
+  const canvas = document.createElement("canvas");
+  const like = document.querySelector(".timeline-content canvas");
+  [canvas.width, canvas.height] = [like.width, like.height];
+  canvas.style.position = "fixed";
+  document.body.append(canvas);
+  const context = canvas.getContext("2d", { alpha: false });
+  const places = Float64Array.from({ length: count }, () => Math.random());
+  const colours = ["#0072b2", "#e69f00", "#009e73", "#cc79a7"];
+  const fill = () => {
+    for (let at = 0; at < count; at++) {
+      context.fillStyle = colours[at & 3];
+      context.fillRect(places[at] * canvas.width, (at % 30) * 18, Math.max(1, (30 * canvas.width) / count), 16);
+    }
+  };
+  const frames = [];
+  for (let round = 0; round < rounds; round++) frames.push(await measureFrame(fill));
+  canvas.remove();
+  return frames;
+}
+"""
+_SEARCH = """
+async (texts) => {
+  const input = document.querySelector("input[type=search]");
+  const frames = [];
+  for (const text of texts) {
+    frames.push(await measureFrame(() => {
+      input.value = text;
+      input.dispatchEvent(new InputEvent("input", { bubbles: true }));
+    }));
+    frames.push(await measureFrame(() => {
+      input.dispatchEvent(new KeyboardEvent("keydown", { key: "Enter", bubbles: true }));
+    }));
+  }
+  return frames;
+}
+"""
+_WRITE = """
+import json, sys, time
+import polars
+import kinetoscope, kinetoscope.analysis.analyze
+from kinetoscope.pages.page import render_page
+from kinetoscope.report.page.build import Recorded, build_page
+from kinetoscope.report.page.rank_traces import RankTraces
+
+def memory(name):
+    return next(int(line.split()[1]) * 1024 for line in open("/proc/self/status") if line.startswith(name))
+
+trace = kinetoscope.load(sys.argv[1], cache=False)
+report = kinetoscope.analyze(trace)
+open("/proc/self/clear_refs", "w").write("5")
+before, begin = memory("VmRSS"), time.process_time()
+windows = RankTraces(report, [trace], cache=False)
+page = build_page(report, "0", recorded=Recorded(windows=windows))
+render_page(page)
+print(json.dumps([time.process_time() - begin, memory("VmHWM") - before, len(page.timeline.spans.begins)]))
+"""
+
+
+def run(*, quick: bool) -> SuiteResult:
+    """Writes both pages, and opens the one with a million spans."""
+    from benchmarks.report.spans import many_spans
+    from kinetoscope.pages.page import render_page
+
+    num_spans = _QUICK_SPANS if quick else _NUM_SPANS
+    with tempfile.TemporaryDirectory(prefix="report-") as name:
+        folder = Path(name)
+        page = folder / "page.html"
+        page.write_text(render_page(many_spans(num_spans)))
+        seen = _in_chromium(page, 20 if quick else 120)
+        seen |= {"bytes": page.stat().st_size, "shell": _shell_bytes()}
+        seen["written"] = _write(folder, _QUICK_BYTES if quick else _TRACE_BYTES)
+    return _result(seen, num_spans)
+
+
+def _in_chromium(page: Path, num_turns: int) -> dict[str, Any]:
+    from playwright.sync_api import sync_playwright
+
+    chromium = shutil.which("chromium") or shutil.which("google-chrome")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
+        tab = browser.new_context(viewport=_SIZE, offline=True).new_page()  # type: ignore[arg-type]
+        tab.add_init_script(_WATCH + _MEASURE)
+        interactive = [_open(tab, page) for _ in range(3)]
+        tab.get_by_role("button", name="Open all ranks").click()
+        heap = _heap_bytes(tab)
+        in_view = _spans_in_view(tab)
+        result = {
+            "interactive": interactive,
+            "heap": heap,
+            "in_view": in_view,
+            "frames": min((sorted(tab.evaluate(_MOVE, _turns(num_turns))) for _ in range(3)), key=_late),
+            "naive": tab.evaluate(_FILL, [in_view, 5]),
+            "search": min(max(tab.evaluate(_SEARCH, _SEARCHED)) for _ in range(3)),
+        }
+        browser.close()
+        return result
+
+
+def _open(tab: Any, page: Path) -> float:
+    tab.goto("about:blank")
+    tab.goto(page.as_uri() + "#view=timeline")
+    tab.wait_for_function("window.interactive")
+    return tab.evaluate("window.interactive")
+
+
+def _heap_bytes(tab: Any) -> float:
+    session = tab.context.new_cdp_session(tab)
+    session.send("HeapProfiler.collectGarbage")
+    used = session.send("Runtime.getHeapUsage")
+    return used["usedSize"] + used.get("backingStorageSize", 0)
+
+
+def _spans_in_view(tab: Any) -> int:
+    """As the table of what is in view says."""
+    tab.keyboard.press("t")
+    text = tab.get_by_role("region", name="Spans in view").first.inner_text()
+    tab.keyboard.press("t")
+    tab.wait_for_selector(".timeline-panel", state="detached")
+    return int(text.split(" spans in view")[0].split(" of ")[-1].replace(",", ""))
+
+
+def _turns(number: int) -> list[tuple[int, int]]:
+    """Of the wheel: pans at several depths of zoom, and zooms in and out again."""
+    depths = [*[(0, -300)] * 4, *[(0, 300)] * 4]
+    turns = [turn for depth in depths for turn in (depth, *[(40, 0), (-60, 0)] * 2)]
+    return (turns * (number // len(turns) + 1))[:number]
+
+
+def _late(frames: list[float]) -> float:
+    """Of sorted times, the one that 95 % do not exceed."""
+    return frames[int(len(frames) * 0.95)]
+
+
+def _shell_bytes() -> int:
+    return len(gzip.compress(files("kinetoscope.pages").joinpath("page.html").read_bytes(), 9))
+
+
+def _write(folder: Path, num_bytes: int) -> dict[str, float]:
+    trace = write_large_trace(folder / "large.pt.trace.json", num_bytes)
+    environment = os.environ | {"XDG_CACHE_HOME": str(folder / "cache")}
+    command = [sys.executable, "-c", _WRITE, str(trace)]
+    done = subprocess.run(command, env=environment, check=True, timeout=_TIMEOUT_S, stdout=subprocess.PIPE, text=True)
+    return dict(zip(("seconds", "bytes", "spans"), json.loads(done.stdout), strict=True))
+
+
+def _result(seen: dict[str, Any], num_spans: int) -> SuiteResult:
+    frames = seen["frames"]
+    median = statistics.median(frames)
+    naive = statistics.median(seen["naive"])
+    written = seen["written"]
+    measures = [
+        Measure("page of the spans", seen["bytes"] / 1e6, "MB"),
+        Measure("page without data, compressed", seen["shell"] / 1e3, "kB"),
+        Measure("interactive after opening", min(seen["interactive"]) / 1e3, "s", "the best of 3"),
+        Measure("frame while zooming and panning, median", median, "ms", f"of {len(frames)} frames"),
+        Measure("frame while zooming and panning, 95 %", _late(frames), "ms", "the best of 3 rounds"),
+        Measure("fillRect for each span / a frame", naive / median, "x", f"{seen['in_view']:,} in view"),
+        Measure("search", seen["search"], "ms", "the slowest of 8, best of 3 rounds"),
+        Measure("heap", seen["heap"] / 1e6, "MB"),
+        Measure("page written after loading", written["seconds"], "s", f"of processors, {written['spans']:,} spans"),
+        Measure("page written after loading: memory", written["bytes"] / 1e6, "MB"),
+    ]
+    return SuiteResult(
+        suite="report",
+        title=f"the timeline of {num_spans:,} spans on 64 tracks, in Chromium, {_SIZE['width']}x{_SIZE['height']}",
+        measures=measures,
+        notes=["Without a GPU. Frames are the time of the page's thread for one turn of the wheel."],
+        times_ns={
+            "frame": {"best": round(frames[0] * 1e6), "median": round(median * 1e6)},
+            "fillRect for each span": {"best": round(min(seen["naive"]) * 1e6), "median": round(naive * 1e6)},
+        },
+    )
