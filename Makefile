@@ -39,6 +39,8 @@ demo: $(VENV)/demo.stamp  ## Profile a real two-rank training run into runs/digi
 	$(BIN)/kinetoscope check runs/digits/traces
 	$(BIN)/kinetoscope info --no-cache runs/digits/traces/merged_trace.json
 	$(BIN)/kinetoscope summary --no-cache runs/digits
+	@test -e runs/digits/report.html || $(BIN)/kinetoscope report --no-cache runs/digits
+	@echo "The report, for a browser: runs/digits/report.html"
 
 test: $(VENV)/test.stamp  ## Run all tests
 	$(PYTEST)

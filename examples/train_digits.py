@@ -122,7 +122,7 @@ def main() -> None:
 
     schedule = kinetoscope.cyclic_schedule(skip_first=1, warmup=1, active=10)
     with kinetoscope.profile(
-        arguments.out, schedule=schedule, with_stack=arguments.with_stack, overwrite=True
+        arguments.out, schedule=schedule, with_stack=arguments.with_stack, overwrite=True, report=True
     ) as profiler:
         with Progress(console=console) as progress:
             loss = train(profiler, model, loader, arguments.epochs, progress)
@@ -134,6 +134,7 @@ def main() -> None:
         console.print(summarize(traces))
         console.print(f"Final loss {loss:.3f}. Every rank on one clock: [bold]{traces / 'merged_trace.json'}[/bold]")
         console.print("Open it at https://ui.perfetto.dev (drag the file in; it stays on your machine).")
+        console.print(f"What to change first, and where: [bold]{Path(arguments.out) / 'report.html'}[/bold]")
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ import pytest
 
 from kinetoscope.handlers.first_finding import FirstFinding
 from kinetoscope.writing.side_process import SideProcess
+from page_columns import page_text
 from prepared_python import start_prepared
 
 LONGEST_WAIT_S = 100
@@ -104,6 +105,40 @@ def test_the_line_has_the_first_finding_and_its_saving_however_training_was_star
     assert len(FOUND.findall(done.stderr)) == 1, done.stderr
     files = {str(path.relative_to(tmp_path / "run")) for path in (tmp_path / "run").rglob("*") if path.is_file()}
     assert files == {f"traces/{name}" for name in ("ep0-ba12-rank0.json", "merged_trace.json", ".manifest/rank0.jsonl")}
+
+
+def test_a_run_with_a_report_writes_it_and_says_of_which_ranks_it_is(tmp_path):
+    program = SLOW_LOADER.replace("system=False", "system=False, report=True")
+    (tmp_path / "train.py").write_text(program.replace("search.MOST_SECONDS", "search.MOST_SECONDS_WITH_REPORT"))
+    environment = os.environ | {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
+
+    done = subprocess.run(
+        [sys.executable, "train.py"], cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True, timeout=100
+    )
+
+    assert "a step. The report, of 1 of 2 ranks, is run/report.html. Open it in" in done.stderr
+    page = page_text((tmp_path / "run" / "report.html").read_text())
+    assert page["report"]["findings"][0]["title"] == "The loop waits for its data"
+    assert [track["kind"] for track in page["timeline"]["tracks"]] == ["steps", "markers"]
+    assert any("1 of the 2 ranks" in note for note in page["notes"])
+
+
+def test_a_report_that_takes_too_long_is_not_written_and_the_line_names_the_command(tmp_path):
+    training = Training(tmp_path, settings=", report=True, grace_s=600", in_batch="pass")
+    search = training.wait_for_search()
+    os.kill(search, signal.SIGKILL)
+    done = training.wait()
+    assert done.returncode == 0, done.stderr
+    assert "There is no report" in done.stderr
+    assert "To write it: kinetoscope report run." in done.stderr
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["traces"]
+
+
+def test_a_report_is_written_even_if_the_run_says_nothing(tmp_path):
+    training = Training(tmp_path, settings=", report=True, quiet=True")
+    os.kill(training.wait_for_search(), signal.SIGKILL)
+    done = training.wait()
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

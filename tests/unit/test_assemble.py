@@ -3,13 +3,14 @@
 import importlib.util
 import os
 import socket
+import sys
 import time
 
 import pytest
 
 import kinetoscope
 from kinetoscope import ProfilerAction, SystemProfiler
-from kinetoscope.errors import FileNameError, FolderNotEmptyError, SettingsError
+from kinetoscope.errors import FileNameError, FolderNotEmptyError, MissingExtraError, SettingsError
 from kinetoscope.formats.manifest import RankStarted, append_entry
 from kinetoscope.testing import MemoryTraceHandler
 
@@ -134,3 +135,9 @@ def test_a_folder_of_a_torch_profilers_own_stays(tmp_path):
 def test_an_argument_that_is_no_torch_profiler_is_refused_by_name(tmp_path):
     with pytest.raises(SettingsError, match="torch holds 'yes'"):
         kinetoscope.profile(tmp_path, torch="yes")
+
+
+def test_a_report_without_polars_is_refused_at_once(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "polars", None)
+    with pytest.raises(MissingExtraError, match="pip install"):
+        kinetoscope.profile(tmp_path, report=True)

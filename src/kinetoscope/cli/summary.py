@@ -2,6 +2,7 @@
 
 import argparse
 import math
+from pathlib import Path
 
 from kinetoscope.analysis.analyze import RunReport, report_of
 from kinetoscope.analysis.summaries import Selection
@@ -28,13 +29,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("inputs", metavar="PATH", nargs="+", help="the folder of a run, trace files, globs or URLs")
     parser.add_argument("--json", action="store_true", help="all rows, as one JSON object")
     parser.add_argument("--first", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--report", type=Path, help=argparse.SUPPRESS)
     add_selection(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Prints the report."""
     if arguments.first:
-        return print_first(arguments.inputs)
+        return print_first(arguments.inputs, arguments.report)
     report = report_on(arguments)
     if arguments.json:
         print(report.to_json())

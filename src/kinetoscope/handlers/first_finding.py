@@ -1,45 +1,66 @@
-"""Looks for the first finding on a run that was just saved, in a process beside training."""
+"""Looks for the first finding on a run that was just saved, in a process beside training, which may write a report."""
 
 import importlib.util
 import json
 import sys
 from pathlib import Path
 from time import monotonic
+from typing import Any
 
+from kinetoscope.recording.ending import short_path
 from kinetoscope.training.wording import printable
+from kinetoscope.writing.atomic_file import remove_partials
 from kinetoscope.writing.side_process import SideProcess
 
 MOST_SECONDS = 10.0
 """How long the process may take."""
+
+MOST_SECONDS_WITH_REPORT = 30.0
+"""How long it may take to write a report, too."""
+
+REPORT = "report.html"
 
 
 class FirstFinding:
     """Runs ``python -m kinetoscope summary --first`` on the traces, once, at low priority.
 
     The process is ended when the time is up, at Ctrl-C, and by `give_up`. It ends by itself if this process is killed.
+    With ``writes_report``, it writes ``report.html`` into the folder of the run.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, writes_report: bool = False) -> None:
+        self.writes_report = writes_report
         self._process = SideProcess(self._take, keeps_output=True)
         self._has_given_up = False
-        self._found = ""
+        self._reason = ""
 
     def find(self, folder: Path, timeout_s: float) -> str:
-        """The first finding on the traces in ``folder``, as a sentence; "" if there is none, or none in time."""
+        """The first finding on the traces in ``folder``, as a sentence, and where the report is, if one is wanted; ""
+        if there is none, or none in time."""
         # In a frozen application, sys.executable is the user's program.
         is_possible = importlib.util.find_spec("polars") is not None and not getattr(sys, "frozen", False)
+        most_s = MOST_SECONDS_WITH_REPORT if self.writes_report else MOST_SECONDS
         if is_possible and timeout_s > 0 and not self._has_given_up:
-            self._run(folder, monotonic() + min(timeout_s, MOST_SECONDS))
-        return self._found
+            self._reason = "it was not ready in time"
+            self._run(folder, monotonic() + min(timeout_s, most_s))
+        finding, report = [*map(json.loads, self._process.output.splitlines()[:2]), None, None][:2]
+        sentences = [_sentence(**finding)] if finding else []
+        if self.writes_report and not self._has_given_up:
+            sentences.append(self._about_report(folder, report))
+        return " ".join(sentences)
 
     def _run(self, folder: Path, until: float) -> None:
+        command = [sys.executable, "-m", "kinetoscope", "summary", "--first", "--no-cache", str(folder)]
+        command += ["--report", str(_report_of(folder))] if self.writes_report else []
         try:
-            self._process.start([sys.executable, "-m", "kinetoscope", "summary", "--first", "--no-cache", str(folder)])
+            self._process.start(command)
             self._process.wait(until)
         except OSError:  # no process can be started: a run that was saved is no place for an error about that
             pass
         finally:
             self._process.end()
+            if self.writes_report:
+                remove_partials(_report_of(folder).parent)
 
     def give_up(self) -> None:
         """Ends the process, and lets none be started. A signal handler may call this during `find`."""
@@ -47,12 +68,25 @@ class FirstFinding:
         self._process.kill()
 
     def _take(self, status: int, errors: str) -> None:
-        del errors
-        if status == 0 and (finding := json.loads(self._process.output)):
-            self._found = _sentence(finding["title"], finding["saving_ns_per_step"])
+        if status:
+            self._reason = errors.splitlines()[-1].partition(": ")[2] if errors else "the traces are too large for that"
+
+    def _about_report(self, folder: Path, report: dict[str, Any] | None) -> str:
+        path = _report_of(folder)
+        if report is None:
+            reason = f": {printable(self._reason).rstrip('.')}" if self._reason else ""
+            return f"There is no report{reason}. To write it: kinetoscope report {short_path(path.parent)}."
+        num_ranks, world_size = report["num_ranks"], report["world_size"] or 0
+        ranks = f", of {num_ranks:,} of {world_size:,} ranks," if num_ranks < world_size else ""
+        return f"The report{ranks} is {short_path(path)}."
 
 
-def _sentence(title: str, saving_ns: int | None) -> str:
-    saving_ms = (saving_ns or 0) / 1e6
+def _report_of(folder: Path) -> Path:
+    """The report of a run whose traces are in ``folder``."""
+    return (folder.parent if folder.name == "traces" else folder) / REPORT
+
+
+def _sentence(title: str, saving_ns_per_step: int | None) -> str:
+    saving_ms = (saving_ns_per_step or 0) / 1e6
     saving = f"{saving_ms:,.1f}" if saving_ms >= 1 else f"{saving_ms:.2g}"
-    return f"{printable(title)}." + (f" Mending it would save {saving} ms a step." if saving_ns else "")
+    return f"{printable(title)}." + (f" Mending it would save {saving} ms a step." if saving_ns_per_step else "")

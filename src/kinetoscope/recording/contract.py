@@ -128,6 +128,11 @@ class RunInside(Protocol):
 class FindsFirst(Protocol):
     """Finds out what is wrong with a run that was saved, for the line that is said at its end."""
 
+    @property
+    def writes_report(self) -> bool:
+        """Whether `find` also writes a report, which is wanted even if no line is said."""
+        ...
+
     def find(self, folder: Path, timeout_s: float) -> str:
         """The first finding on the traces in ``folder``, as a sentence; "" if there is none, or none in time."""
         ...

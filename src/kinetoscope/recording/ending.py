@@ -247,7 +247,7 @@ def what_there_is(counts: RunCounts, handlers: Iterable[object], finding: str = 
     """What a run has saved, where (the handlers' ``saved_to``), what was found, and which command to run next."""
     places = [place for handler in handlers if isinstance(place := getattr(handler, "saved_to", None), Path)]
     run_folder = run_folder_of(handlers)
-    where = f", saved to {' and '.join(map(_short, places))}" if places else ""
+    where = f", saved to {' and '.join(map(short_path, places))}" if places else ""
     lines = [
         f"Kinetoscope: {counted(counts.num_saved, 'window')} recorded in {counted(counts.num_batches, 'batch')}{where}."
     ]
@@ -255,10 +255,10 @@ def what_there_is(counts: RunCounts, handlers: Iterable[object], finding: str = 
         lines.append(finding)
     if places:
         lines.append(
-            f"Open it in https://ui.perfetto.dev, or run: kinetoscope summary {_short(run_folder or places[0])}"
+            f"Open it in https://ui.perfetto.dev, or run: kinetoscope summary {short_path(run_folder or places[0])}"
         )
     if counts.num_unsaved and run_folder is not None:
-        lines.append(f"{counts.num_unsaved} more could not be saved: kinetoscope recover {_short(run_folder)}")
+        lines.append(f"{counts.num_unsaved} more could not be saved: kinetoscope recover {short_path(run_folder)}")
     return " ".join(lines)
 
 
@@ -267,14 +267,23 @@ def _all(num_batches: int) -> str:
 
 
 def tell_outcome(
-    counts: RunCounts, schedule: object, handlers: Iterable[object], find: Callable[[], str], *, is_quiet: bool
+    counts: RunCounts,
+    schedule: object,
+    handlers: Iterable[object],
+    find: Callable[[], str],
+    *,
+    is_quiet: bool,
+    always_finds: bool = False,
 ) -> None:
     """Says what a run has saved and where, and what ``find()`` has found, unless ``is_quiet``. If it has saved nothing,
-    always logs why."""
+    always logs why. With ``always_finds``, ``find`` is called even if nothing is said."""
+    says = not is_quiet and (_is_terminal() or _log.isEnabledFor(logging.INFO))
     if not counts.num_saved:
         _log.warning(why_nothing(schedule, counts))
-    elif not is_quiet and (_is_terminal() or _log.isEnabledFor(logging.INFO)):
-        say_outcome(what_there_is(counts, handlers, find()))
+    elif says or always_finds:
+        found = find()
+        if says:
+            say_outcome(what_there_is(counts, handlers, found))
 
 
 def say_outcome(line: str) -> None:
@@ -289,7 +298,7 @@ def _is_terminal() -> bool:
     return sys.stderr is not None and sys.stderr.isatty()
 
 
-def _short(path: Path) -> str:
+def short_path(path: Path) -> str:
     """The path from the working folder, if it is below that."""
     relative = os.path.relpath(path)
     return str(path) if relative.startswith("..") else relative

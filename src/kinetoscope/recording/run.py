@@ -443,7 +443,14 @@ class Run:
         if not self._has_told and self.ranks.rank == 0 and self.handlers:
             self._has_told = True
             schedule, is_quiet = self.settings.schedule, self.settings.is_quiet
-            tell_outcome(self._counts(), schedule, self.handlers, self._find_first, is_quiet=is_quiet)
+            tell_outcome(
+                self._counts(),
+                schedule,
+                self.handlers,
+                self._find_first,
+                is_quiet=is_quiet,
+                always_finds=self.first_finding is not None and self.first_finding.writes_report,
+            )
 
     def _find_first(self) -> str:
         folder = next((recipe.folder for handler in self.handlers if (recipe := recipe_of(handler))), None)

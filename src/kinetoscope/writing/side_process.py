@@ -67,14 +67,16 @@ class SideProcess:
             self._process.kill()
 
     def end(self) -> None:
-        """Kills the process, if one runs, and waits for its end, a second at most. ``on_end`` is not called."""
+        """Kills the process, if one runs, and waits for its end, a second at most. ``on_end`` is not called. What it
+        has printed until then is in ``output``."""
         self.kill()
         process, self._process = self._process, None
         self.leave()
         if process is None:
             return
         with suppress(subprocess.TimeoutExpired):  # while a file system does not answer, it cannot be killed
-            process.wait(_LAST_WAIT_S)
+            output, _ = process.communicate(timeout=_LAST_WAIT_S)
+            self.output = (output or b"").decode(errors="replace")
         for stream in filter(None, (process.stdout, process.stderr)):
             stream.close()
 

@@ -95,13 +95,15 @@ class _Shown:
         return None if self._profiler_ns is None or not num_steps else self._profiler_ns / num_steps
 
     def notes(self, report: RunReport) -> list[str]:
-        """Which ranks are left out, as a sentence."""
-        num_ranks = len(report.run["ranks"])
+        """Which ranks are left out, in sentences."""
+        num_ranks, world_size = len(report.run["ranks"]), report.run["world_size"] or 0
+        notes = [f"This report is of {num_ranks:,} of the {world_size:,} ranks."] if num_ranks < world_size else []
         if not self._ranks or num_ranks <= len(self._ranks):
-            return []
+            return notes
         return [
+            *notes,
             f"The timeline, memory over time and flame graphs are of {len(self._ranks):,} of the {num_ranks:,} ranks: "
-            "the first one, and those that findings name. All other numbers are of all ranks; --ranks chooses others."
+            "the first one, and those that findings name. All other numbers are of all ranks; --ranks chooses others.",
         ]
 
 
