@@ -25,7 +25,7 @@ def test_calls_are_told_by_size_with_skew_and_bandwidth_and_the_longest_name_the
     late = Fault(kind="late_host", ranks=(1,), cost_ns=4_000_000, every=3)
     open_file(report_of(Settings(num_ranks=3, faults=(late,))), "#view=communication")
     kinds = page.get_by_role("table", name="Calls by group, name and size")
-    longest = page.get_by_role("table", name="The longest calls")
+    longest = page.get_by_role("table", name="Each of the longest calls")
 
     expect(page.locator(".headline")).to_contain_text("of that was waiting for late ranks")
     first = kinds.get_by_role("row").nth(1)
@@ -33,13 +33,16 @@ def test_calls_are_told_by_size_with_skew_and_bandwidth_and_the_longest_name_the
         expect(first).to_contain_text(unit)
     expect(longest.get_by_role("row").nth(1)).to_contain_text("Rank 1")
     page.get_by_role("list", name="Kinds of calls").get_by_role("button").first.focus()
-    expect(page.locator(".legend")).to_contain_text("all_reduce, group 0, ")
+    expect(page.locator(".part-legend")).to_contain_text("all_reduce, group 0, ")
     assert page.locator(".scatter svg[role=img]").count() == 2
 
-    page.get_by_role("searchbox").fill("all_gather")
-    expect(page.get_by_role("status").first).to_contain_text("0 of")
     found = Axe().run(page).response["violations"]
     assert [fault["id"] for fault in found if fault["impact"] in ("serious", "critical")] == []
+    page.get_by_role("searchbox").fill("all_gather")
+    expect(page.get_by_role("status").first).to_contain_text("0 of")
+    longest.get_by_role("button", name="all_reduce").first.click()
+    expect(page.locator("main")).to_have_attribute("data-view", "timeline")
+    assert "rank=1" in page.evaluate("location.hash")
 
 
 def test_a_run_of_one_rank_says_what_to_record_to_see_calls(report_of, page, open_file):
