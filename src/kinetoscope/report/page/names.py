@@ -19,7 +19,10 @@ _CALL = r"(?:cuda|cu|hip)[A-Z]\w*|Mem(?:cpy|set)\b.*|(?:Context|Stream|Event) Sy
 _MARK = r"ProfilerStep#\d+|step \d+|Steps|PyTorch Profiler.*|record_param_comms|Command Buffer Full|Activity Buffer.*"
 _FRAME = r"(?:torch/[\w./]+\(\d+\): [\w<>.]+|<(?:built-in|frozen)[^>]*>)"
 _COUNTER = r"(?:cpu|process|memory|gpu|disk|net|network|swap)(?:[/ ].*)?"
-_THREAD = r"MainThread|python\d*|(?:thread|stream) -?\d*|(?:pt|torch|kinetoscope|cuda|nccl)[\w-]*|Thread-\d+.*|GPU \d+"
+_THREAD = (
+    r"MainThread|python\d*|(?:thread|stream)(?: -?\d+)?(?: \((?:python|pt)\w*\))?\s*|(?:pt|torch|kinetoscope|cuda|nccl)[\w-]*"
+    r"|Thread-\d+|GPU \d+"
+)
 _TORCHS = re.compile(
     "|".join((_OPERATOR, _BACKWARD, _ENGINE, _KERNEL, _CALL, _MARK, _FRAME, _COUNTER, _THREAD)), re.DOTALL
 )
