@@ -25,8 +25,10 @@ function withPolicy(html: string): string {
   const scripts = hashes(html, /<script type="module"[^>]*>([\s\S]*?)<\/script>/g);
   const styles = hashes(html, /<style[^>]*>([\s\S]*?)<\/style>/g);
   const policy = `default-src 'none'; script-src ${scripts}; style-src ${styles}; base-uri 'none'; form-action 'none'`;
-  return html.replace('<meta charset="utf-8">', (charset) => {
-    return `${charset}\n    <meta http-equiv="Content-Security-Policy" content="${policy}">`;
+  const charset = '<meta charset="utf-8" />';
+  if (!html.includes(charset)) throw new Error(`The page lacks ${charset}, which its policy comes after.`);
+  return html.replace(charset, () => {
+    return `${charset}\n    <meta http-equiv="Content-Security-Policy" content="${policy}" />`;
   });
 }
 

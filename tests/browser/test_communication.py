@@ -33,13 +33,16 @@ def test_calls_are_told_by_size_with_skew_and_bandwidth_and_the_longest_name_the
         expect(first).to_contain_text(unit)
     expect(longest.get_by_role("row").nth(1)).to_contain_text("Rank 1")
     page.get_by_role("list", name="Kinds of calls").get_by_role("button").first.focus()
-    expect(page.locator(".legend")).to_contain_text("all_reduce, group 0, ")
+    expect(page.locator(".part-legend")).to_contain_text("all_reduce, group 0, ")
     assert page.locator(".scatter svg[role=img]").count() == 2
 
-    page.get_by_role("searchbox").fill("all_gather")
-    expect(page.get_by_role("status").first).to_contain_text("0 of")
     found = Axe().run(page).response["violations"]
     assert [fault["id"] for fault in found if fault["impact"] in ("serious", "critical")] == []
+    page.get_by_role("searchbox").fill("all_gather")
+    expect(page.get_by_role("status").first).to_contain_text("0 of")
+    longest.get_by_role("button", name="all_reduce").first.click()
+    expect(page.locator("main")).to_have_attribute("data-view", "timeline")
+    assert "rank=1" in page.evaluate("location.hash")
 
 
 def test_a_run_of_one_rank_says_what_to_record_to_see_calls(report_of, page, open_file):

@@ -1,5 +1,9 @@
 """The view of memory, in a real browser: areas over time, their peak, and what grows."""
 
+import re
+
+import pytest
+
 from kinetoscope.pages.page_data import Allocation, Column, MemoryOverTime
 from small_pages import HOSTILE, assert_accessible, write_page
 
@@ -79,7 +83,7 @@ def test_the_pointer_and_keys_tell_numbers_zoom_and_a_link_remembers(page, open_
     page.mouse.down()
     page.mouse.move(plot["x"] + plot["width"] * 0.8, plot["y"] + 40, steps=3)
     page.mouse.up()
-    page.wait_for_function("location.hash.includes('from=')")
+    page.wait_for_url(re.compile("from="))
     page.reload()
     assert "at most 700 MiB" in page.locator("main h2").first.inner_text()
     page.get_by_role("button", name="Show as table").click()
@@ -87,7 +91,7 @@ def test_the_pointer_and_keys_tell_numbers_zoom_and_a_link_remembers(page, open_
     page.get_by_role("button", name="Show as table").click()
     chart.focus()
     page.keyboard.press("Home")
-    page.wait_for_function("!location.hash.includes('from=')")
+    page.wait_for_url(lambda url: "from=" not in url)
     page.keyboard.press("ArrowRight")
     assert "Peak" not in legend(page)
 
@@ -109,3 +113,27 @@ def test_memory_that_was_not_recorded_is_said_to_be_so(page, open_file, tmp_path
     unknown = ROW | {"growth_bytes_per_step": None, "holders": [], "by_category": {}}
     open_file(write_page(tmp_path / "rows.html", memory=[unknown]), "#view=memory")
     assert "It is not known" in page.locator("main").inner_text()
+
+
+def test_the_memory_timeline_of_torch_is_the_same_page_with_nothing_else(page, open_file, tmp_path):
+    pytest.importorskip("torch")
+    from kinetoscope.torch.memory_timeline import Action, Category, MemoryChange, MemoryTimeline
+
+    changes = [
+        MemoryChange(MS * at, Action.CREATE, size * MIB, category)
+        for at, (size, category) in enumerate(
+            [(3, Category.PARAMETER), (5, Category.ACTIVATION), (-4, Category.ACTIVATION)]
+        )
+    ]
+    MemoryTimeline("cpu", changes).save(tmp_path / "memory.html")
+    MemoryTimeline("cuda:7", []).save(tmp_path / "nothing.html")
+
+    open_file(tmp_path / "memory.html")
+    assert page.title() == "Memory of cpu"
+    assert page.locator("nav[aria-label=Views] a").count() == 1
+    assert "at most 8.00 MiB" in page.locator("main h2").inner_text()
+    assert "Peak 8.00 MiB 1.00 ms after" in legend(page)
+    assert "parameter 3.00 MiB" in legend(page)
+    assert_accessible(page)
+    open_file(tmp_path / "nothing.html")
+    assert "Nothing was allocated on cuda:7" in page.locator(".empty").inner_text()

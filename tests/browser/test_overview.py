@@ -49,7 +49,7 @@ def test_the_worst_finding_its_source_line_and_its_saving_are_seen_without_a_cli
 
 def test_the_numbers_of_a_rank_and_of_a_step_are_told_to_pointer_and_keys(slow_loader, page, open_file):
     open_file(slow_loader)
-    legend = page.locator(".step-picture .legend").first
+    legend = page.locator(".step-picture .part-legend").first
     steps = page.get_by_role("slider")
 
     expect(legend).to_contain_text("All ranks, on average")
@@ -66,6 +66,17 @@ def test_the_numbers_of_a_rank_and_of_a_step_are_told_to_pointer_and_keys(slow_l
     expect(legend).to_contain_text("Step 4: ")
     page.reload()
     expect(page.get_by_label("Steps of which rank")).to_have_value("1")
+
+
+def test_one_click_shows_the_worst_step_of_the_worst_finding_in_the_timeline(slow_loader, page, open_file):
+    open_file(slow_loader)
+
+    page.locator(".findings li").first.get_by_role("link", name=re.compile(r"Show step \d+ of rank \d")).click()
+    expect(page.locator("main")).to_have_attribute("data-view", "timeline")
+    address = page.evaluate("location.hash")
+    assert re.search(r"rank=[01]&from=\d+&to=\d+", address) or re.search(r"from=\d+&to=\d+&rank=[01]", address)
+    page.go_back()
+    expect(page.locator("main")).to_have_attribute("data-view", "overview")
 
 
 def test_keys_go_to_views_and_a_chosen_theme_is_kept(slow_loader, page, open_file):

@@ -30,3 +30,21 @@ def test_a_file_that_was_cut_says_that_it_is_damaged(report, page, open_file, tm
     open_file(cut)
 
     assert "damaged" in page.get_by_role("alert").inner_text()
+
+
+def test_the_page_may_run_its_own_script_and_nothing_else(report, browser):
+    page = browser.new_page()
+    page.goto(report.as_uri())
+    page.wait_for_selector("main")
+
+    policy = page.locator("meta[http-equiv=Content-Security-Policy]").get_attribute("content")
+    assert policy.startswith("default-src 'none'; script-src 'sha256-")
+    assert "unsafe" not in policy
+    refused = page.evaluate("""() => new Promise((done) => {
+        document.addEventListener("securitypolicyviolation", (event) => done(event.effectiveDirective));
+        const script = document.createElement("script");
+        script.src = "data:text/javascript,window.ran = 1";
+        document.body.append(script);
+    })""")
+    page.close()
+    assert refused == "script-src-elem"

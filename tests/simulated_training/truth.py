@@ -385,12 +385,18 @@ def _held_at(peak: Memory, window: Window) -> dict[str, int]:
     for event in window.memory[: window.memory.index(peak) + 1]:
         held.pop(event.address, None)
         if event.num_bytes > 0:
-            held[event.address] = (_phase_of(event.operator), event.num_bytes)
+            held[event.address] = (_phase_of_memory(event), event.num_bytes)
     sums: dict[str, int] = defaultdict(int)
     for phase, num_bytes in held.values():
         sums[phase] += num_bytes
     before = peak.total_bytes - sum(sums.values())
     return sums | ({"before_recording": before} if before else {})
+
+
+def _phase_of_memory(event: Memory) -> str:
+    """The phase in which it was allocated. Forward is what is left of a step, so it is unknown if no step was seen."""
+    phase = _phase_of(event.operator)
+    return "other" if phase == "forward" and event.step is None else phase
 
 
 def _phase_of(span: HostSpan | None) -> str:

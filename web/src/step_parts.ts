@@ -34,8 +34,16 @@ export interface RankStep {
   device: DeviceParts | null;
 }
 
-/** All steps, those of a rank in the order of time. */
+const found = new WeakMap<StepRow[], RankStep[]>();
+
+/** All steps, those of a rank in the order of time. Several views ask for them; they are worked out once. */
 export function rankSteps(rows: StepRow[]): RankStep[] {
+  const steps = found.get(rows) ?? workedOut(rows);
+  found.set(rows, steps);
+  return steps;
+}
+
+function workedOut(rows: StepRow[]): RankStep[] {
   return byRank(rows).flatMap(([, own]) =>
     own.map((row, at) => ({ row, parts: partsOf(row, own[at - 1]), device: deviceParts(row) })),
   );

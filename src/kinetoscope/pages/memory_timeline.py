@@ -1,28 +1,37 @@
-"""pages: the memory timeline, a stacked area of memory over time, as one HTML file that needs nothing else."""
+"""pages: the memory timeline: the page with nothing but the memory of one device over time."""
 
-import html
-import json
 from collections.abc import Sequence
-from importlib.resources import files
+
+from kinetoscope.pages.page import render_page
+from kinetoscope.pages.page_data import Column, MemoryOverTime, PageData
 
 _MOST_POINTS = 20_000
 """Many times the pixels of a screen. If there are more points, only the highest of neighbouring ones is kept."""
 
 
 def render_memory_timeline(
-    *, device: str, categories: Sequence[str], times_us: Sequence[int], sizes_bytes: Sequence[Sequence[int]]
+    *,
+    version: str,
+    device: str,
+    categories: Sequence[str],
+    times_us: Sequence[int],
+    sizes_bytes: Sequence[Sequence[int]],
 ) -> str:
     """The page; ``sizes_bytes`` has a row for each time with a number for each category."""
     kept = _kept(sizes_bytes)
     start_us = times_us[0] if times_us else 0
-    data = {
-        "categories": list(categories),
-        "times_ms": [(times_us[at] - start_us) / 1000 for at in kept],
-        "sizes": [list(sizes_bytes[at]) for at in kept],
-    }
-    page = files("kinetoscope.pages").joinpath("memory_timeline.html").read_text(encoding="utf-8")
-    # "</" would end the script.
-    return page.replace("{{device}}", html.escape(device)).replace("{{data}}", json.dumps(data).replace("</", "<\\/"))
+    memory = MemoryOverTime(
+        rank=None,
+        device=device,
+        categories=list(categories),
+        times=Column.of((1000 * (times_us[at] - start_us) for at in kept), is_delta=True),
+        sizes=[Column.of((sizes_bytes[at][place] for at in kept), is_delta=True) for place in range(len(categories))],
+        peak=max(range(len(kept)), key=lambda place: sum(sizes_bytes[kept[place]]), default=0),
+        alive_at_peak=[],
+    )
+    return render_page(
+        PageData(version=version, title=f"Memory of {device}", origin_ns=str(1000 * start_us), memory=[memory])
+    )
 
 
 def _kept(sizes_bytes: Sequence[Sequence[int]]) -> list[int]:

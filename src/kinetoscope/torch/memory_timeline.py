@@ -17,6 +17,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
+import kinetoscope
 from kinetoscope.pages.memory_timeline import render_memory_timeline
 from kinetoscope.torch.collector import collector_at_rest
 from kinetoscope.torch.data_flow import Allocation, DataFlow, FlowNode, Tensor, all_versions, read_data_flow
@@ -258,6 +259,7 @@ class MemoryTimeline:
     def _content(self, name: str) -> bytes:
         if name.endswith(".html"):
             return render_memory_timeline(
+                version=kinetoscope.__version__,
                 device=self.device,
                 categories=[category.name.lower().replace("_", " ") for category in Category],
                 times_us=self.times_us,

@@ -10,9 +10,9 @@ export interface CallGroup {
   sizeBytes: number | null;
   calls: CollectiveRow[];
   totalNs: number;
-  /** Sums over calls of which both are known. */
-  skewNs: number;
-  transferNs: number;
+  /** Sums over calls of which they are known; null if they are of none. */
+  skewNs: number | null;
+  transferNs: number | null;
   bandwidth: number | null;
 }
 
@@ -44,13 +44,18 @@ function summed(calls: CollectiveRow[], bytes: number | null, isBucket: boolean)
     size: bytes === null ? "–" : isBucket && bytes > 0 ? `${formatBytes(bytes)} and more` : formatBytes(bytes),
     sizeBytes: bytes,
     totalNs: sumOf(calls.map(lengthNs)),
-    skewNs: sumOf(calls.map((call) => call.skew_ns ?? 0)),
-    transferNs: sumOf(calls.map((call) => call.transfer_ns ?? 0)),
+    skewNs: sumOfKnown(calls.map((call) => call.skew_ns)),
+    transferNs: sumOfKnown(calls.map((call) => call.transfer_ns)),
     bandwidth: rates.length ? rates[Math.floor(rates.length / 2)] : null,
   };
 }
 
-/** "all_reduce of group 0", as far as it is known. */
+/** The part of a kind of call that was waiting for late ranks; null if it is not known. */
+export function skewShare({ skewNs, transferNs }: CallGroup): number | null {
+  return skewNs !== null && transferNs !== null && skewNs + transferNs > 0 ? skewNs / (skewNs + transferNs) : null;
+}
+
+/** "all_reduce, group 0", as far as it is known. */
 export function callTitle({ group, name }: { group: string | null; name: string }): string {
   return group === null ? name : `${name}, group ${group}`;
 }
@@ -67,6 +72,11 @@ function groupedBy<Value>(values: Value[], keyOf: (value: Value) => string): Val
 
 export function sumOf(numbers: number[]): number {
   return numbers.reduce((sum, number) => sum + number, 0);
+}
+
+function sumOfKnown(numbers: (number | null)[]): number | null {
+  const known = numbers.filter((number) => number !== null);
+  return known.length ? sumOf(known) : null;
 }
 
 function minOf(numbers: number[]): number {

@@ -139,6 +139,7 @@ function writeOnPlate(plot: uPlot, text: string, x: number, y: number): void {
   const { ctx, bbox } = plot;
   const [pad, width] = [3 * devicePixelRatio, ctx.measureText(text).width];
   const left = Math.max(bbox.left, Math.min(x, bbox.left + bbox.width - width - 2 * pad));
+  ctx.textAlign = "left";
   ctx.fillStyle = canvasColour("ground");
   ctx.fillRect(left, y - 8 * devicePixelRatio, width + 2 * pad, 16 * devicePixelRatio);
   ctx.fillStyle = canvasColour("text");

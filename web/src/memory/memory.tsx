@@ -1,6 +1,6 @@
 import { useMemo } from "preact/hooks";
 import { formatBytes, formatCount } from "../format";
-import type { Allocation, MemoryHolder, MemoryRow, RunReport } from "../page_data";
+import type { Allocation, MemoryHolder, MemoryOverTime, MemoryRow, RunReport } from "../page_data";
 import { Choice, useLinkedChoice } from "../parts/choice";
 import { Empty } from "../parts/empty";
 import { Name } from "../parts/name";
@@ -13,8 +13,12 @@ import { readSeries } from "./series";
 
 /** How much memory each category had over time, what was alive at the peak, and what grows from step to step. */
 export function Memory({ payload }: ViewProps) {
-  const { memory, report } = payload.page;
+  const { memory: all, report } = payload.page;
+  const memory = all.filter(({ times }) => times.length > 0);
   const rows = report?.memory ?? [];
+  if (!memory.length && !rows.length && all.length) {
+    return <Empty title={`Nothing was allocated on ${all[0].device} while memory was recorded.`} />;
+  }
   if (!memory.length && !rows.length) {
     return (
       <Empty title="No memory was recorded.">
@@ -25,15 +29,15 @@ export function Memory({ payload }: ViewProps) {
   }
   return (
     <>
-      {memory.length > 0 && <Devices payload={payload} />}
+      {memory.length > 0 && <Devices payload={payload} memory={memory} />}
       {rows.length > 0 && <Peaks rows={rows} />}
       {rows.length > 0 && <Growth rows={rows} />}
     </>
   );
 }
 
-function Devices({ payload }: { payload: Payload }) {
-  const { memory, report } = payload.page;
+function Devices({ payload, memory }: { payload: Payload; memory: MemoryOverTime[] }) {
+  const { report } = payload.page;
   const titles = memory.map(({ rank, device }) => (rank === null ? device : `${device} of rank ${rank}`));
   const [title, setTitle] = useLinkedChoice("device", titles);
   const chosen = memory[Math.max(0, titles.indexOf(title))];
@@ -64,7 +68,7 @@ function AliveAtPeak({ rows, title }: { rows: Allocation[]; title: string }) {
         rows={rows}
         sortedBy="Size"
         filterText={(row) => `${row.name} ${row.category} ${row.line ?? ""}`}
-        noun="kind of allocation"
+        noun="kind"
         most={20}
       />
     </section>

@@ -39,7 +39,7 @@ export function rangeOf(cells: HeatCells): HeatRange {
 }
 
 /** The number for each row and each column of pixels: the highest where several cells share one. */
-export function binned(cells: HeatCells, most: number): { numColumns: number; values: Float64Array } {
+function binned(cells: HeatCells, most: number): { numColumns: number; values: Float64Array } {
   const numColumns = Math.min(cells.columns.length, Math.floor(most));
   const values = new Float64Array(numColumns * cells.rows.length).fill(NaN);
   forEachCell(cells, (value, row, column) => {
@@ -72,9 +72,10 @@ export function colourRamp(colours: string[]): Uint8ClampedArray {
 
 export interface HeatPicture {
   cells: HeatCells;
-  bins: { numColumns: number; values: Float64Array };
+  /** A pixel for each cell. */
+  shades: HTMLCanvasElement;
   width: number;
-  colours: { ramp: Uint8ClampedArray; text: string; quiet: string };
+  colours: { text: string; quiet: string };
   shown: { row: number; column: number } | null;
 }
 
@@ -82,12 +83,12 @@ export function drawHeatMap(canvas: HTMLCanvasElement, picture: HeatPicture): vo
   const { cells, width, colours, shown } = picture;
   const [height, ratio] = [rowHeight(cells), devicePixelRatio || 1];
   const context = canvas.getContext("2d");
-  if (!context || !picture.bins.numColumns || !cells.rows.length) return;
+  if (!context || !picture.shades.width || !picture.shades.height) return;
   canvas.width = width * ratio;
   canvas.height = (height * cells.rows.length + 20) * ratio;
   context.scale(ratio, ratio);
   context.imageSmoothingEnabled = false;
-  context.drawImage(shades(picture), LEFT, 0, width - LEFT, height * cells.rows.length);
+  context.drawImage(picture.shades, LEFT, 0, width - LEFT, height * cells.rows.length);
   drawTitles(context, picture);
   if (!shown) return;
   const column = (width - LEFT) / cells.columns.length;
@@ -96,17 +97,24 @@ export function drawHeatMap(canvas: HTMLCanvasElement, picture: HeatPicture): vo
   context.strokeRect(LEFT + shown.column * column, shown.row * height, Math.max(2, column), height);
 }
 
-/** A pixel for each cell. */
-function shades({ cells, bins, colours }: HeatPicture): HTMLCanvasElement {
+/** A pixel for each row, and each column or several of them. */
+export function drawShades(
+  cells: HeatCells,
+  range: HeatRange,
+  ramp: Uint8ClampedArray,
+  most: number,
+): HTMLCanvasElement {
+  const bins = binned(cells, most);
+  const { least } = range;
   const small = document.createElement("canvas");
   [small.width, small.height] = [bins.numColumns, cells.rows.length];
+  if (!small.width || !small.height) return small;
   const image = new ImageData(small.width, small.height);
-  const { least, most } = rangeOf(cells);
   bins.values.forEach((value, at) => {
     if (Number.isNaN(value)) return;
-    const share = most > least ? Math.min(1, (value - least) / (most - least)) : 0;
+    const share = range.most > least ? Math.min(1, (value - least) / (range.most - least)) : 0;
     const shade = Math.round(share * (SHADES - 1)) * 3;
-    image.data.set([...colours.ramp.subarray(shade, shade + 3), 255], at * 4);
+    image.data.set([...ramp.subarray(shade, shade + 3), 255], at * 4);
   });
   small.getContext("2d")?.putImageData(image, 0, 0);
   return small;

@@ -3,7 +3,16 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { canvasColour } from "../colours";
 import { useTheme } from "../theme";
 import "./heat_map.css";
-import { binned, colourRamp, drawHeatMap, LEFT, rangeOf, rowHeight, type HeatCells } from "./heat_drawing";
+import {
+  colourRamp,
+  drawHeatMap,
+  drawShades,
+  LEFT,
+  rangeOf,
+  rowHeight,
+  type HeatCells,
+  type HeatRange,
+} from "./heat_drawing";
 
 interface HeatMapProps {
   label: string;
@@ -28,8 +37,8 @@ const MOVES: Record<string, [number, number]> = {
 
 export function HeatMap({ label, cells, format, says, onChoose }: HeatMapProps) {
   const [shown, setShown] = useState<Cell | null>(null);
-  const { canvas, width } = useDrawing(cells, shown);
   const range = useMemo(() => rangeOf(cells), [cells]);
+  const { canvas, width } = useDrawing(cells, range, shown);
   const onKeyDown = (event: KeyboardEvent) => {
     if (event.key === "Enter" && shown) return onChoose?.(shown.row, shown.column);
     const move = MOVES[event.key];
@@ -68,7 +77,7 @@ export function HeatMap({ label, cells, format, says, onChoose }: HeatMapProps) 
 }
 
 /** A canvas that is drawn anew when cells, theme or width change. */
-function useDrawing(cells: HeatCells, shown: Cell | null) {
+function useDrawing(cells: HeatCells, range: HeatRange, shown: Cell | null) {
   const canvas = useRef<HTMLCanvasElement>(null);
   const [width, setWidth] = useState(0);
   const theme = useTheme();
@@ -81,10 +90,13 @@ function useDrawing(cells: HeatCells, shown: Cell | null) {
     if (canvas.current) observer.observe(canvas.current);
     return () => observer.disconnect();
   }, []);
-  const bins = useMemo(() => binned(cells, Math.max(1, width - LEFT)), [cells, width]);
+  const shades = useMemo(
+    () => drawShades(cells, range, colours.ramp, Math.max(1, width - LEFT)),
+    [cells, range, colours, width],
+  );
   useEffect(() => {
-    if (canvas.current && width) drawHeatMap(canvas.current, { cells, bins, width, colours, shown });
-  }, [cells, bins, width, colours, shown]);
+    if (canvas.current && width) drawHeatMap(canvas.current, { cells, shades, width, colours, shown });
+  }, [cells, shades, width, colours, shown]);
   return { canvas, width };
 }
 

@@ -5,7 +5,7 @@ import { lengthOf, type StackPart } from "./stack";
 export function Legend({ title, parts, noun }: { title: string; parts: StackPart[]; noun: string }) {
   const whole = lengthOf(parts);
   return (
-    <table class="legend">
+    <table class="part-legend">
       <caption>{title}</caption>
       <thead class="for-readers">
         <tr>

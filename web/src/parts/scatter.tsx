@@ -25,7 +25,7 @@ interface ScatterProps {
 }
 
 const [WIDTH, HEIGHT] = [460, 300];
-const [LEFT, RIGHT, TOP, BOTTOM] = [84, 28, 10, 40];
+const [LEFT, RIGHT, TOP, BOTTOM] = [96, 28, 10, 40];
 const MOST_POINTS = 3000;
 const MOST_MARKS = 5;
 const SHAPES = [

@@ -1,6 +1,6 @@
 import { useMemo, useState } from "preact/hooks";
 import { cssColour } from "../colours";
-import { callGroups, callTitle, lengthNs, sumOf, type CallGroup } from "../communication/calls";
+import { callGroups, callTitle, lengthNs, skewShare, sumOf, type CallGroup } from "../communication/calls";
 import { WorstCalls } from "../communication/worst_calls";
 import { counted, formatBytes, formatDuration, formatRate, formatShare } from "../format";
 import type { CollectiveRow } from "../page_data";
@@ -73,9 +73,9 @@ const COLUMNS: TableColumn<CallGroup>[] = [
   duration("Transfer", (row) => row.transferNs, "From the last rank's begin to the last one's end"),
   {
     title: "Skew's share",
-    value: (row) => (row.skewNs + row.transferNs ? row.skewNs / (row.skewNs + row.transferNs) : null),
-    show: (row) => <span>{formatShare(row.skewNs / (row.skewNs + row.transferNs))}</span>,
-    share: (row) => row.skewNs / (row.skewNs + row.transferNs) || 0,
+    value: skewShare,
+    show: (row) => <span>{formatShare(skewShare(row))}</span>,
+    share: skewShare,
   },
   {
     title: "Bandwidth",
@@ -86,22 +86,22 @@ const COLUMNS: TableColumn<CallGroup>[] = [
   },
 ];
 
-function duration(title: string, value: (row: CallGroup) => number, help: string): TableColumn<CallGroup> {
+function duration(title: string, value: (row: CallGroup) => number | null, help: string): TableColumn<CallGroup> {
   return { title, value, unit: "ns", help, show: (row) => <span>{formatDuration(value(row))}</span> };
 }
 
 /** Skew against transfer, of those that took most. */
 function Parts({ groups }: { groups: CallGroup[] }) {
   const [shown, setShown] = useState<number | null>(null);
-  const known = groups.filter((group) => group.skewNs + group.transferNs > 0);
+  const known = groups.filter((group) => skewShare(group) !== null);
   if (!known.length) return null;
   const bars = known.slice(0, MOST_BARS).map((group, at) => {
     const title = `${at + 1}. ${group.name}${group.sizeBytes === null ? "" : ` ${group.size}`}`;
-    const parts = partsOf(group.skewNs, group.transferNs);
+    const parts = partsOf([group]);
     const full = `${callTitle(group)}, ${group.size}`;
     return { title, full, parts, length: formatDuration(lengthOf(parts)), says: saysOf({ title: full, parts }) };
   });
-  const all = partsOf(sumOf(known.map((group) => group.skewNs)), sumOf(known.map((group) => group.transferNs)));
+  const all = partsOf(known);
   const { full, parts } = shown === null ? { full: "All calls", parts: all } : bars[shown];
   return (
     <section aria-labelledby="skew-title">
@@ -116,7 +116,11 @@ function Parts({ groups }: { groups: CallGroup[] }) {
   );
 }
 
-function partsOf(skewNs: number, transferNs: number) {
+function partsOf(groups: CallGroup[]) {
+  const [skewNs, transferNs] = [
+    sumOf(groups.map((group) => group.skewNs ?? 0)),
+    sumOf(groups.map((group) => group.transferNs ?? 0)),
+  ];
   return [
     { name: "Skew: waiting for late ranks", value: skewNs, colour: cssColour(2) },
     { name: "Transfer", value: transferNs, colour: cssColour(6) },

@@ -2,6 +2,7 @@ import { Findings } from "../overview/findings";
 import { Headline } from "../overview/headline";
 import { RunFacts } from "../overview/run_facts";
 import { StepPicture } from "../overview/step_picture";
+import { Devices } from "../ranks/devices";
 import { meanStep } from "../step_parts";
 import type { ViewProps } from "../views";
 import "./overview.css";
@@ -24,7 +25,7 @@ export function Overview({ payload, offered }: ViewProps) {
           )}
           <RunFacts page={page} report={report} stepNs={stepNs} />
         </div>
-        {report.steps.length > 0 && <StepPicture page={page} />}
+        {report.steps.length > 0 ? <StepPicture page={page} /> : <Devices ranks={report.ranks} />}
       </div>
     </>
   );
