@@ -30,7 +30,6 @@ _MARK = (
     r"Optimizer\.\w+#(?:Adam|AdamW|SGD|RMSprop|Adagrad|Adadelta|Adamax|NAdam|RAdam|LBFGS|Muon)\.\w+|"
     r"(?:Command|Activity) Buffer \w+"
 )
-)
 _FRAME = r"torch/[\w./]+\(\d+\): [\w<>.]+|<(?:built-in|frozen)[^>]*>"
 _COUNTER = (
     r"(?:cpu|process|memory|gpu|disk)(?:/(?:virtual|swap|cuda|\d+))*"
