@@ -25,7 +25,7 @@ def test_calls_are_told_by_size_with_skew_and_bandwidth_and_the_longest_name_the
     late = Fault(kind="late_host", ranks=(1,), cost_ns=4_000_000, every=3)
     open_file(report_of(Settings(num_ranks=3, faults=(late,))), "#view=communication")
     kinds = page.get_by_role("table", name="Calls by group, name and size")
-    longest = page.get_by_role("table", name="The longest calls")
+    longest = page.get_by_role("table", name="Each of the longest calls")
 
     expect(page.locator(".headline")).to_contain_text("of that was waiting for late ranks")
     first = kinds.get_by_role("row").nth(1)

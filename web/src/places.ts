@@ -64,13 +64,16 @@ function timelineHas(row: StepRow, page: PageData): boolean {
   return page.timeline?.tracks.some((track) => track.rank === row.rank) ?? false;
 }
 
-/** Of the steps that a finding names, or of all, the one in which it takes most. */
+/** Of the steps that a finding names, or of all, the one in which it takes most, on a rank of which more than the steps
+ * themselves is in the timeline. */
 function worstStep(finding: Finding, page: PageData): StepRow | null {
+  const tracks = page.timeline?.tracks ?? [];
+  const inTimeline = new Set(tracks.filter((track) => track.kind !== "steps").map((track) => track.rank));
   const { ranks, steps } = finding.where;
   const column = WORST_BY[finding.kind] ?? "duration_ns";
   const rows = (page.report?.steps ?? []).filter(
     (row) =>
-      timelineHas(row, page) &&
+      inTimeline.has(row.rank) &&
       (!ranks.length || ranks.includes(row.rank ?? -1)) &&
       (!steps.length || steps.includes(row.step)),
   );

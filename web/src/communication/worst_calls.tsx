@@ -17,7 +17,7 @@ export function WorstCalls({ page, calls }: { page: PageData; calls: CollectiveR
       <h2 id="worst-calls-title">The longest calls</h2>
       {page.timeline && <p class="quiet">A call&apos;s name shows it in the timeline.</p>}
       <Table
-        caption="The longest calls"
+        caption="Each of the longest calls"
         columns={COLUMNS}
         rows={worst}
         sortedBy="Took"

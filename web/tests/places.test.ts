@@ -1,0 +1,44 @@
+import { expect, test } from "vitest";
+import type { Finding, PageData, StepRow } from "../src/page_data";
+import { placesOf, stepPlace } from "../src/places";
+
+const STEPS = [0, 1].flatMap((rank) =>
+  [5, 6].map((step) => ({
+    ...{ rank, step, begin_ns: step * 1000 + rank, duration_ns: 100 },
+    data_wait_ns: rank * 10 + step,
+  })),
+) as StepRow[];
+
+function pageWith(tracks: { rank: number; kind: string }[]): PageData {
+  return { report: { steps: STEPS }, timeline: { tracks } } as unknown as PageData;
+}
+
+function finding(kind: string, where: Partial<Finding["where"]> = {}): Finding {
+  return { kind, where: { ranks: [], steps: [], spans: [], lines: [], ...where } } as unknown as Finding;
+}
+
+const BOTH = [0, 1].map((rank) => ({ rank, kind: "thread" }));
+
+test("a finding leads to the step in which it takes most, of those that it names", () => {
+  const titles = (one: Finding) => placesOf(one, pageWith(BOTH), new Map()).map(({ title }) => title);
+
+  expect(titles(finding("input_bound"))).toEqual(["Show step 6 of rank 1 in the timeline"]);
+  expect(titles(finding("input_bound", { steps: [5], ranks: [0] }))).toEqual(["Show step 5 of rank 0 in the timeline"]);
+});
+
+test("a finding does not lead to a rank of which the timeline has only the steps", () => {
+  const page = pageWith([BOTH[0], { rank: 1, kind: "steps" }]);
+
+  const [place] = placesOf(finding("input_bound"), page, new Map());
+
+  expect(place.title).toBe("Show step 6 of rank 0 in the timeline");
+  expect(stepPlace(STEPS[3], page)?.href).toContain("rank=1");
+});
+
+test("without a timeline a finding leads to the view that says more", () => {
+  const page = { ...pageWith([]), timeline: null };
+
+  const places = placesOf(finding("memory_growth"), page, new Map([["memory", "Memory"]]));
+
+  expect(places).toEqual([{ href: "#view=memory", title: "More under Memory" }]);
+});
