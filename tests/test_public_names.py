@@ -27,6 +27,7 @@ PUBLIC = [
     "marker",
     "merge_traces",
     "profile",
+    "view",
 ]
 
 

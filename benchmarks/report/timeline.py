@@ -160,7 +160,7 @@ def _in_chromium(page: Path, num_turns: int) -> dict[str, Any]:
 def _open(tab: Any, page: Path) -> float:
     tab.goto("about:blank")
     tab.goto(page.as_uri() + "#view=timeline")
-    tab.wait_for_function("window.interactive")
+    tab.wait_for_function("() => window.interactive")  # a function, since the page forbids eval
     return tab.evaluate("window.interactive")
 
 

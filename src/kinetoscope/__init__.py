@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from kinetoscope.recording.marker import Marker, marker
     from kinetoscope.recording.profiler import Profiler, active_profiler
     from kinetoscope.recording.schedule import ProfilerAction, cyclic_schedule
+    from kinetoscope.report.notebook import view
     from kinetoscope.sources.system_profiler import SystemProfiler
     from kinetoscope.sources.torch_profiler import TorchProfiler
     from kinetoscope.table.load import load
@@ -42,6 +43,7 @@ _HOMES = {
     "marker": "kinetoscope.recording.marker",
     "merge_traces": "kinetoscope.merge.merge_traces",
     "profile": "kinetoscope.assemble",
+    "view": "kinetoscope.report.notebook",
 }
 
 __all__ = [
@@ -64,6 +66,7 @@ __all__ = [
     "marker",
     "merge_traces",
     "profile",
+    "view",
 ]
 
 

@@ -144,9 +144,11 @@ def test_a_search_counts_and_goes_from_match_to_match(report, page, open_file):
     page.get_by_role("button", name="Match before").click()
     page.get_by_role("button", name="Match before").click()
     expect(count).to_have_text("20 of 20")
-    chosen = place_after(page, lambda: page.locator("body").press("n"))["span"]
+    page.locator("body").press("n")
     expect(count).to_have_text("1 of 20")
 
+    chosen = selected(page).get_attribute("data-span")
+    page.wait_for_function("span => location.hash.includes(`span=${span}`)", arg=chosen)
     page.goto("about:blank")
     open_file(report, f"#view=timeline&q=dataloader+next&span={chosen}")
     expect(count).to_have_text("1 of 20")

@@ -18,6 +18,7 @@ CELLS = [
     "kinetoscope.load('before', cache=False)",
     "report = kinetoscope.analyze('before', cache=False)\nreport",
     "kinetoscope.compare(report, kinetoscope.analyze('after', cache=False))",
+    "kinetoscope.view(report)",
 ]
 
 
@@ -99,3 +100,11 @@ def test_a_comparison_shows_its_rows_with_what_got_worse(outputs):
     lines = outputs[3]["text/plain"].splitlines()
     assert lines[0].startswith("<kinetoscope.Comparison of before and after: ")
     assert any(line.strip().startswith("slower  step step: 0.8 ms, then 0.9 ms (+12.5%)") for line in lines)
+
+
+def test_view_shows_the_page_in_a_frame_of_its_own_of_less_than_1_mb(outputs):
+    frame = outputs[4]["text/html"]
+    assert Page(frame).tags == {"iframe"}
+    assert 'sandbox="allow-scripts"' in frame
+    assert len(frame) <= 1_000_000
+    assert "kinetoscope report PATH --open" in outputs[4]["text/plain"]

@@ -25,7 +25,19 @@ export function follow(link: Link): void {
 
 /** Remembers where in a view the reader is, without a step for the Back button. */
 export function remember(changes: Record<string, string | undefined>): void {
-  history.replaceState(null, "", linkTo({ ...readLink(), ...changes }));
+  const address = location.href.replace(/#.*$/, "") + linkTo({ ...readLink(), ...changes });
+  history.replaceState(null, "", address);
+}
+
+/** Follows links to places in the page. In a notebook's frame a browser would look for them in the notebook. */
+export function followLinks(): void {
+  document.addEventListener("click", (event) => {
+    const link = event.target instanceof Element ? event.target.closest("a") : null;
+    const place = link?.getAttribute("href");
+    if (!place?.startsWith("#") || event.ctrlKey || event.metaKey || event.shiftKey) return;
+    event.preventDefault();
+    location.hash = place;
+  });
 }
 
 /** The present link; the component is drawn again when it changes. */

@@ -1,5 +1,6 @@
 import { render } from "preact";
 import { App } from "./app";
+import { followLinks } from "./link";
 import { readPayload } from "./payload";
 import "./style.css";
 import { restoreTheme } from "./theme";
@@ -11,6 +12,7 @@ async function start(): Promise<void> {
   try {
     const payload = await readPayload(data.textContent ?? "");
     data.remove();
+    followLinks();
     render(<App payload={payload} />, root);
   } catch (error) {
     root.textContent = `This report cannot be shown: its file is damaged, or this browser is older than 2023. (${error})`;

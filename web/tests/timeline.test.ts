@@ -1,5 +1,7 @@
 import { expect, test } from "vitest";
+import { formatValue, linePoints, valueAt } from "../src/timeline/counters";
 import { TimelineData } from "../src/timeline/data";
+import { colourOfName } from "../src/timeline/palette";
 import { longestIn, summarizeRange } from "../src/timeline/range";
 import { callersOf, launchedBy } from "../src/timeline/relations";
 import { findMatches, longestMatch, nextMatch, placeOf } from "../src/timeline/search";
@@ -147,4 +149,28 @@ test("zooming keeps what is at the cursor, and stays within the whole", () => {
 test("a span to look at is in the middle, and neither a dot nor longer than the view", () => {
   expect(viewOf({ from: 0, to: 1000 }, 600, 100)).toEqual({ from: 150, to: 1150 });
   expect(viewOf({ from: 0, to: 100_000 }, 600, 100)).toEqual({ from: 400, to: 900 });
+});
+
+test("phases have the colours that they have in all views, and no other name has one of those as it is", () => {
+  const phases = ["event/forward", "autograd::engine", "Optimizer.step#SGD", "ncclDevKernel_AllReduce", "DataLoader"];
+  expect(phases.map((name) => colourOfName(name, ""))).toEqual([1, 3, 4, 6, 2].map((colour) => ({ colour, light: 0 })));
+  expect(colourOfName("aten::mm", "cpu_op").light).toBeGreaterThan(0);
+});
+
+test("a counter has its last value until the next, and a peak between two pixels is seen", () => {
+  const counter = {
+    rank: 0,
+    name: "memory",
+    unit: "GiB",
+    times: [10, 20, 21, 40],
+    values: new Float64Array([1, 9, 2, 3]),
+  };
+  const memory = { ...counter, least: 0, most: 9 };
+  expect([5, 10, 19, 30, 99].map((time) => valueAt(memory, time))).toEqual([null, 1, 1, 2, 3]);
+  expect([...linePoints(memory, 4, 0, 40)]).toEqual([1, 9, 9, 3]);
+  expect([formatValue(0.05, "GiB"), formatValue(39.7, "%"), formatValue(null, "B")]).toEqual([
+    "51.2 MiB",
+    "39.7 %",
+    "–",
+  ]);
 });

@@ -30,8 +30,11 @@ export function valueAt({ times, values }: CounterData, time: number): number | 
   return next > 0 ? values[next - 1] : null;
 }
 
+const SIZES: Record<string, number> = { B: 1, bytes: 1, KiB: 2 ** 10, MiB: 2 ** 20, GiB: 2 ** 30 };
+
 export function formatValue(value: number | null, unit: string): string {
-  if (unit === "B" || unit === "bytes") return formatBytes(value);
+  const bytes = SIZES[unit];
+  if (bytes) return formatBytes(value === null ? null : value * bytes);
   if (unit === "ns") return formatDuration(value);
   return unit ? `${formatCount(value)} ${unit}` : formatCount(value);
 }

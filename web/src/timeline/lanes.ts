@@ -82,12 +82,13 @@ function groupsOf(tracks: Track[], counters: CounterData[]): Group[] {
 }
 
 function trackLanes(data: TimelineData, at: number, closed: ReadonlySet<string>): Lane[] {
-  const { rank, name, process, num_left_out } = data.tracks[at];
+  const { rank, kind, name, process, num_left_out } = data.tracks[at];
   const rows = data.rowsOfTrack[at];
   const key = rows.length > 1 ? trackKey(at) : null;
   const isOpen = key === null || !closed.has(key);
   const note = [process, num_left_out ? `${num_left_out} short spans are not shown` : ""].filter(Boolean).join("; ");
-  const head = lane({ key, kind: "track", title: name, note, isOpen, rank, rows: isOpen ? rows.slice(0, 1) : rows });
+  const title = kind === "markers" ? `${name}: markers` : name;
+  const head = lane({ key, kind: "track", title, note, isOpen, rank, rows: isOpen ? rows.slice(0, 1) : rows });
   const others = isOpen ? rows.slice(1).map((row) => lane({ kind: "row", rank, rows: [row] })) : [];
   return [head, ...others];
 }

@@ -20,7 +20,7 @@ export interface Palette {
 
 const BLACK = "#14181f";
 const WHITE = "#ffffff";
-const LIGHTER = 0.45;
+const LIGHT = [0.3, 0.5, 0.65];
 const PHASES: [RegExp, ColourNumber][] = [
   [/nccl|gloo|all_?reduce|all_?gather|reduce_?scatter|broadcast|all_?to_?all|c10d/i, PHASE_COLOURS.communication],
   [/dataloader|event\/(wait_)?data|next_?batch|_next_data/i, PHASE_COLOURS.data],
@@ -31,7 +31,7 @@ const PHASES: [RegExp, ColourNumber][] = [
 ];
 const PLAIN = /python_function|cuda_runtime|cuda_driver|overhead/;
 const STEP = /^(step |ProfilerStep#)\d+$/;
-const NUM_COLOURS = 7;
+const HUES: ColourNumber[] = [1, 3, 4, 5]; // the others are too much like data and communication, or like white
 
 /** The colours as the page is now. */
 export function readPalette(data: TimelineData): Palette {
@@ -41,8 +41,8 @@ export function readPalette(data: TimelineData): Palette {
   const colours = Array.from({ length: 9 }, (_, at) => rgbOf(at ? canvasColour(`colour-${at}`) : text));
   const categories = categoriesOfNames(data);
   const rgbs = data.texts.map((name, at) => {
-    const { colour, isLight } = colourOfName(name, data.texts[categories[at]] ?? "");
-    return isLight ? mixed(colours[colour], [255, 255, 255], LIGHTER) : colours[colour];
+    const { colour, light } = colourOfName(name, data.texts[categories[at]] ?? "");
+    return mixed(colours[colour], [255, 255, 255], light);
   });
   const names = Uint32Array.from(rgbs, pixelOf);
   return { ground, panel, line, text, quiet, accent, names, inks: rgbs.map(inkOn) };
@@ -59,14 +59,15 @@ export function searched(palette: Palette, matches: Matches | null): Palette {
   };
 }
 
-/** The colour of a name is always the same: by its phase, or else by its letters. */
-export function colourOfName(name: string, category: string): { colour: ColourNumber; isLight: boolean } {
-  if (STEP.test(name)) return { colour: PHASE_COLOURS.other, isLight: true };
-  if (PLAIN.test(category)) return { colour: PHASE_COLOURS.other, isLight: hashOf(name) % 2 === 1 };
-  const phase = PHASES.find(([pattern]) => pattern.test(name));
-  if (phase) return { colour: phase[1], isLight: false };
+/** The colour of a name is always the same: that of its phase, or else, lighter, one by its letters; `light` is how much
+ * lighter. */
+export function colourOfName(name: string, category: string): { colour: ColourNumber; light: number } {
   const hash = hashOf(name);
-  return { colour: ((hash % NUM_COLOURS) + 1) as ColourNumber, isLight: (hash >>> 8) % 2 === 1 };
+  if (STEP.test(name)) return { colour: PHASE_COLOURS.other, light: LIGHT[2] };
+  if (PLAIN.test(category)) return { colour: PHASE_COLOURS.other, light: hash % 2 ? LIGHT[1] : 0 };
+  const phase = PHASES.find(([pattern]) => pattern.test(name));
+  if (phase) return { colour: phase[1], light: 0 };
+  return { colour: HUES[hash % HUES.length], light: LIGHT[(hash >>> 8) % LIGHT.length] };
 }
 
 function categoriesOfNames({ columns: { names, categories }, texts }: TimelineData): Uint32Array {

@@ -19,7 +19,7 @@ interface SpanProps {
 export function SpanPanel({ stage, span, section }: SpanProps & { section: Ref<HTMLElement> }) {
   const { data } = stage;
   return (
-    <section class="timeline-panel" aria-label="Selected span" ref={section} tabIndex={-1}>
+    <section class="timeline-panel" aria-label="Selected span" data-span={span} ref={section} tabIndex={-1}>
       <PanelHead onClose={() => stage.select(null)}>
         <strong>
           <Name text={data.name(span)} />

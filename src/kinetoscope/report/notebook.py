@@ -1,0 +1,116 @@
+"""report: the page of a report in a notebook, in a frame of its own that is kept small."""
+
+import html
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+import kinetoscope
+from kinetoscope.analysis.analyze import analyze
+from kinetoscope.analysis.compare.comparison import Comparison
+from kinetoscope.analysis.run_report import TABLES, RunReport
+from kinetoscope.errors import SettingsError
+from kinetoscope.pages.page import render_page
+from kinetoscope.pages.page_data import PageData
+from kinetoscope.report.page.build import build_page
+from kinetoscope.report.page.privacy import without_paths
+from kinetoscope.training.wording import sized
+
+MOST_BYTES = 1_000_000
+"""A notebook keeps what its cells show in its file, so a frame is smaller than this."""
+
+
+class NotebookPage:
+    """What `view` returns. A notebook shows it as the page, anything else as a line of text."""
+
+    def __init__(self, title: str, frame: str) -> None:
+        self.title = title
+        self._frame = frame
+
+    def __repr__(self) -> str:
+        return (
+            f"<The page of {self.title}, {sized(len(self._frame.encode()))}. A notebook shows it as the last line of a "
+            "cell. Elsewhere, `kinetoscope report PATH --open` shows it in the browser.>"
+        )
+
+    def _repr_html_(self) -> str:
+        return self._frame
+
+
+def view(source: "RunReport | Comparison | str | os.PathLike[str]", *, height: int = 720) -> NotebookPage:
+    """Shows a report in a notebook: the page that ``kinetoscope report`` writes, without its timeline.
+
+    ``source`` is what `kinetoscope.analyze` or `kinetoscope.compare` returned, or the folder of a run. ``height`` is in
+    pixels. The page is in a frame that can neither read the notebook nor ask for anything. It is smaller than 1 MB: of
+    larger reports it leaves rows out, and says so.
+
+        kinetoscope.view(kinetoscope.analyze("runs/digits"))
+
+    Outside a notebook it shows nothing; what it returns then says what to do. Raises SettingsError for any other
+    ``source`` and for a height that is not a number of pixels above 0, and what `kinetoscope.analyze` raises.
+    """
+    if isinstance(height, bool) or not isinstance(height, int) or height <= 0:
+        raise SettingsError(f"The height of the frame must be a number of pixels above 0, not {height!r}.")
+    page = _page_of(source)
+    return NotebookPage(page.title, _fitting_frame(page, height))
+
+
+def _page_of(source: Any) -> PageData:
+    if isinstance(source, Comparison):
+        names = [facts["name"] or "a run" for facts in (source.before, source.after)]
+        return without_paths(
+            PageData(version=kinetoscope.__version__, title=" and ".join(names), comparison=source.to_dict())
+        )
+    if isinstance(source, str | os.PathLike):
+        source = analyze(source)
+    if not isinstance(source, RunReport):
+        raise SettingsError(
+            f"kinetoscope.view shows what kinetoscope.analyze or kinetoscope.compare returned, or the folder of a run; "
+            f"not a {type(source).__name__}."
+        )
+    return build_page(source, kinetoscope.__version__)
+
+
+def _fitting_frame(page: PageData, height: int) -> str:
+    """The page as a frame. The largest table is halved until it is small enough."""
+    counts = {name: len(rows) for name, rows in _tables(page).items()}
+    while len(frame := _frame(page, height)) > MOST_BYTES and (tables := _tables(page)):
+        largest = max(tables, key=lambda name: len(msgspec.json.encode(tables[name])))
+        if not tables[largest]:
+            break
+        page = _with_note(_with_rows(page, largest, tables[largest][: len(tables[largest]) // 2]), counts)
+    return frame
+
+
+def _tables(page: PageData) -> dict[str, Sequence[Any]]:
+    """The rows of the report, or of the comparison under the name ``rows``."""
+    if page.report:
+        return {name: page.report[name] for name in TABLES}
+    return {"rows": page.comparison["rows"]} if page.comparison else {}
+
+
+def _with_rows(page: PageData, name: str, rows: Sequence[Any]) -> PageData:
+    if page.report:
+        return replace(page, report=page.report | {name: rows})
+    return replace(page, comparison=(page.comparison or {}) | {name: rows})
+
+
+def _with_note(page: PageData, counts: dict[str, int]) -> PageData:
+    """Says what is left out; before, there were so many rows."""
+    kept = {name: len(rows) for name, rows in _tables(page).items()}
+    cut = [f"{kept[name]:,} of {counts[name]:,} {name}" for name in kept if kept[name] < counts[name]]
+    said = f"To stay below {sized(MOST_BYTES)} in a notebook, this page has only {', '.join(cut)}, the first ones."
+    others = [note for note in page.notes if not note.startswith("To stay below")]
+    return replace(page, notes=[*others, f"{said} `kinetoscope report` writes a page with all of them."])
+
+
+def _frame(page: PageData, height: int) -> str:
+    """A frame whose page has an origin of its own: it may run its script, and reach nothing else."""
+    title, content = html.escape(f"Report: {page.title}"), html.escape(render_page(page))
+    return (
+        f'<iframe sandbox="allow-scripts" allow="clipboard-write" title="{title}" width="100%" height="{height}" '
+        f'style="border: 0" srcdoc="{content}"></iframe>'
+    )

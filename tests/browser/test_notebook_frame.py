@@ -1,0 +1,78 @@
+"""What `kinetoscope.view` shows: the page in a frame that reaches nothing, in a real browser."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import kinetoscope
+from kinetoscope.errors import SettingsError
+from kinetoscope.report.notebook import MOST_BYTES, NotebookPage
+from simulated_training import Settings, simulate
+from small_pages import HOSTILE
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("run")
+    simulate(Settings(num_ranks=2)).write(folder)
+    return kinetoscope.analyze(folder, cache=False)
+
+
+def write_notebook(path: Path, shown: NotebookPage) -> Path:
+    """A page that shows it as a notebook does."""
+    title = "<title>notebook</title><h1 id='cell'>A notebook</h1>"
+    path.write_text(f"<!doctype html><html lang=en>{title}{shown._repr_html_()}</html>", encoding="utf-8")
+    return path
+
+
+def test_the_frame_draws_its_views_and_links_stay_within_it(report, page, tmp_path):
+    path = write_notebook(tmp_path / "notebook.html", kinetoscope.view(report))
+    page.goto(path.as_uri())
+    frame = page.frame_locator("iframe")
+
+    frame.get_by_role("link", name="Operators").click()
+    frame.get_by_role("searchbox").fill("mm")
+    assert "aten::mm" in frame.locator("tbody tr").first.inner_text()
+    frame.get_by_role("button", name="Copy as TSV").click()
+    frame.get_by_text("Copied:").wait_for()
+    frame.get_by_role("link", name="Memory").click()
+    frame.locator("main[data-view=memory]").wait_for()
+    assert page.url == path.as_uri()
+    assert page.locator("#cell").inner_text() == "A notebook"
+    assert page.locator("iframe").get_attribute("sandbox") == "allow-scripts"
+
+
+def test_a_report_that_is_too_large_leaves_rows_out_and_says_so(report, page, tmp_path):
+    row = report.operators[0]
+    digits = "".join(f"{number * 2654435761 % 2**32:08x}" for number in range(40))
+    many = [
+        type(row)(**{**row.to_dict(), "name": f"{digits[n % 300 :]}{n * 40503 % 65536}{HOSTILE[0]}"})
+        for n in range(80_000)
+    ]
+    shown = kinetoscope.view(replace(report, operators=many))
+
+    assert len(shown._repr_html_()) <= MOST_BYTES
+    page.goto(write_notebook(tmp_path / "notebook.html", shown).as_uri())
+    note = page.frame_locator("iframe").locator(".page-note").last.inner_text()
+    assert "of 80,000 operators" in note
+    assert "kinetoscope report" in note
+
+
+def test_a_comparison_and_a_folder_are_shown_too_and_outside_of_a_notebook_it_says_what_to_do(report, page, tmp_path):
+    shown = kinetoscope.view(kinetoscope.compare(report, report), height=500)
+    page.goto(write_notebook(tmp_path / "notebook.html", shown).as_uri())
+
+    page.frame_locator("iframe").locator("main[data-view=compare]").wait_for()
+    assert page.locator("iframe").bounding_box()["height"] == 500
+    assert "kinetoscope report PATH --open" in repr(shown)
+    simulate(Settings(num_ranks=1, num_steps=2)).write(tmp_path / "run")
+    assert "iframe" in kinetoscope.view(tmp_path / "run")._repr_html_()
+
+
+@pytest.mark.parametrize(
+    ("source", "height", "said"), [(3, 720, "not a int"), ("run", 0, "above 0"), ("run", True, "above 0")]
+)
+def test_what_cannot_be_shown_is_refused(source, height, said):
+    with pytest.raises(SettingsError, match=said):
+        kinetoscope.view(source, height=height)
