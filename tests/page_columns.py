@@ -22,10 +22,15 @@ def read_column(column: Column) -> list[int]:
     return list(accumulate(-(number + 1) // 2 if number % 2 else number // 2 for number in written))
 
 
+def page_bytes(html: str) -> bytes:
+    """What the page in a file shows, decoded."""
+    found = re.search(r'id="page-data"[^>]*>([^<]*)<', html)
+    return gzip.decompress(base64.b64decode(found[1]))
+
+
 def page_text(html: str) -> dict:
     """What the page in a file shows, without its columns."""
-    found = re.search(r'id="page-data"[^>]*>([^<]*)<', html)
-    content = gzip.decompress(base64.b64decode(found[1]))
+    content = page_bytes(html)
     length = int.from_bytes(content[:4], "little")
     return json.loads(content[4 : 4 + length])
 

@@ -18,6 +18,9 @@ from kinetoscope.report.page.timeline import MOST_SPANS, TimelineBuilder
 if TYPE_CHECKING:
     import polars as pl
 
+MOST_RANKS = 64
+"""The spans of so many ranks are shown at most."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Recorded:
@@ -49,6 +52,8 @@ def _build(report: RunReport, version: str, comparison: Comparison | None, recor
     shown = _Shown()
     for window in recorded.windows:
         spans = read_spans(window.trace)
+        if shown.has(window, spans):
+            continue
         if not shown.takes(window, spans):
             break
         memory.add(window)
@@ -78,11 +83,20 @@ class _Shown:
         self._ranks: set[int | None] = set()
         self._num_spans = 0
         self._profiler_ns: int | None = None
+        self._windows: set[tuple[Any, ...]] = set()
+
+    def has(self, window: RankTrace, spans: "pl.DataFrame") -> bool:
+        """Whether a window was here before: somebody may pass copies of a trace."""
+        key = (window.rank, len(spans), spans["begin"].min(), spans["dur"].sum())
+        is_copy = len(spans) > 0 and key in self._windows
+        self._windows.add(key)
+        return is_copy
 
     def takes(self, window: RankTrace, spans: "pl.DataFrame") -> bool:
         """Whether a window is shown; after the first that is not, none is."""
         self._num_spans += len(spans)
-        if not window.is_named and self._num_spans > MOST_SPANS:
+        has_room = self._num_spans <= MOST_SPANS and len(self._ranks | {window.rank}) <= MOST_RANKS
+        if not window.is_named and not has_room:
             return False
         self._ranks.add(window.rank)
         if "kinetoscope" in window.trace.header:

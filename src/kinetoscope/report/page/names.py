@@ -4,24 +4,43 @@ import re
 
 _NAMESPACES = (
     "aten|prim|prims|c10|c10d|_c10d_functional|c10d_functional|torch|torchvision|torchaudio|quantized|autograd|inductor"
-    "|profiler|mkldnn|mkl|xnnpack|onednn|fbgemm|at|cub|cudnn|cublas|cutlass|thrust|nccl|gloo|mpi|ucc|xccl|event"
-    "|kinetoscope"
+    "|profiler|mkldnn|mkl|xnnpack|onednn|fbgemm"
 )
-_OPERATOR = rf"\[?(?:{_NAMESPACES})(?:::|:|/)[\w:./\- ]*(?: \([^)]*\))?\]?"
+_OPERATOR = rf"(?:{_NAMESPACES})::[\w:.]+|(?:nccl|gloo|mpi|ucc|xccl):\w+|\[memory\]"
+_OURS = (
+    r"(?:event|kinetoscope)/(?:epoch|batch|dataloader|forward|backward|loss|optimizer|eval|stop|start|save|drain|merge)"
+)
 _BACKWARD = r"(?:\w+Backward\d+|(?:torch::autograd::)?(?:AccumulateGrad|CopySlices|CopyBackwards|GraphRoot))"
 _ENGINE = rf"autograd::engine::evaluate_function: {_BACKWARD}"
 _KERNEL = (
-    r".*(?:\b(?:at|c10|cub|cutlass|cudnn|thrust|xformers|flash)\w*::|nccl|rccl|cublas|cudnn|gemmk?|gemv|splitKreduce"
-    r"|elementwise_kernel|reduce_kernel).*|triton_(?:poi|red|per|tem|for|mm)_fused_\w*"
-    r"|(?:sm\d+|ampere|volta|turing|hopper)_\w*"
+    r"(?:void )?(?:at|c10|cub|cutlass|cudnn|cublas|cublasLt|thrust|cask_cudnn\w*)::.*|(?:nccl|rccl)(?:Dev)?Kernel_\w+.*"
+    r"|void (?:gemm|gemv|split|dot|reduce|cublas|cudnn|cutlass)\w*_kernel\w*\b.*|cudnn_\w*(?:volta|ampere|cudnn)\w*"
+    r"|void (?:(?:im|ex)plicit_convolve_sgemm|wgrad_alg0_engine|fft2d_[rc]2[rc]_\w+|n[ch]\w{2}ToN[ch]\w{2}Kernel)<.*"
+    r"|void \(anonymous namespace\)::softmax_warp_\w+<.*"
+    r"|triton_(?:poi|red|per|tem|for|mm)_fused_\w*|(?:sm\d+|ampere|volta|turing|hopper|maxwell)_\w*(?:gemm|cudnn)\w*"
 )
-_CALL = r"(?:cuda|cu|hip)[A-Z]\w*|Mem(?:cpy|set)\b.*|(?:Context|Stream|Event) Sync\w*|Runtime Triggered \w+.*|Lazy .*"
-_MARK = r"ProfilerStep#\d+|step \d+|Steps|PyTorch Profiler.*|record_param_comms|Command Buffer Full|Activity Buffer.*"
-_FRAME = r"(?:torch/[\w./]+\(\d+\): [\w<>.]+|<(?:built-in|frozen)[^>]*>)"
-_COUNTER = r"(?:cpu|process|memory|gpu|disk|net|network|swap)(?:[/ ].*)?"
-_THREAD = r"MainThread|python\d*|(?:thread|stream) -?\d*|(?:pt|torch|kinetoscope|cuda|nccl)[\w-]*|Thread-\d+.*|GPU \d+"
+_CALL = (
+    r"cuda[A-Z]\w*|cu(?:Launch|Mem|Stream|Event|Module|Ctx)\w*|hip[A-Z]\w*|Mem(?:cpy|set) (?:[HDP]to[HDP] )?\(.*\)"
+    r"|(?:Context|Stream|Event) Sync\w*"
+)
+_MARK = (
+    r"ProfilerStep#\d+|step \d+|Steps|PyTorch Profiler(?: \(\d+\))?|record_param_comms|detach_?|"
+    r"DistributedDataParallel\.forward|torch\.distributed\.ddp\.reducer::\w+|"
+    r"enumerate\(DataLoader\)#_(?:Multi|Single)Process\w*DataLoaderIter\.__next__|"
+    r"Optimizer\.\w+#(?:Adam|AdamW|SGD|RMSprop|Adagrad|Adadelta|Adamax|NAdam|RAdam|LBFGS|Muon)\.\w+|"
+    r"(?:Command|Activity) Buffer \w+"
+)
+_FRAME = r"torch/[\w./]+\(\d+\): [\w<>.]+|<(?:built-in|frozen)[^>]*>"
+_COUNTER = (
+    r"(?:cpu|process|memory|gpu|disk)(?:/(?:virtual|swap|cuda|\d+))*"
+    r"(?: (?:used|free|available|resident|threads|allocated|reserved|read|write|power|temperature|memory|memory used))?"
+)
+_THREAD = (
+    r"MainThread|python\d*|(?:thread|stream)(?: -?\d+)?(?: \((?:python\d*|pt_main_thread)\))?\s*|kinetoscope-[a-z]+"
+    r"|pt_(?:main_thread|gloo_runloop|autograd_\d+|nccl_(?:watchdg|heartbt)|data_(?:worker|pin))|Thread-\d+|GPU \d+"
+)
 _TORCHS = re.compile(
-    "|".join((_OPERATOR, _BACKWARD, _ENGINE, _KERNEL, _CALL, _MARK, _FRAME, _COUNTER, _THREAD)), re.DOTALL
+    "|".join((_OPERATOR, _OURS, _BACKWARD, _ENGINE, _KERNEL, _CALL, _MARK, _FRAME, _COUNTER, _THREAD)), re.DOTALL
 )
 _CATEGORIES = frozenset(
     [

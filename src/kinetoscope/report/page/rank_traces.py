@@ -92,9 +92,10 @@ class RankTraces:
         return None if last is None or self._last_s is None else last - round(self._last_s * 1e9)
 
     def _parts(self, trace: Trace, shift: TimeShift) -> Iterator[RankTrace]:
-        """The windows in a trace of the ranks that are in the report."""
-        wanted = set(self._report.run["ranks"])
-        for part in trace.parts:
-            if part.rank is None or part.rank in wanted:
-                joined = TimeShift.of(self._report.clock_shifts, part.rank)
-                yield RankTrace(part, part.rank, (shift, joined), part.rank is None or part.rank in self._named)
+        """The windows in a trace of the ranks that are in the report, first those that must be shown."""
+        wanted = {None, *self._report.run["ranks"]}
+        named = {None, *self._named}
+        parts = [(part.rank not in named, part) for part in trace.parts if part.rank in wanted]
+        for is_other, part in sorted(parts, key=lambda pair: pair[0]):
+            joined = TimeShift.of(self._report.clock_shifts, part.rank)
+            yield RankTrace(part, part.rank, (shift, joined), not is_other)

@@ -123,11 +123,12 @@ class TimelineBuilder:
         pl = import_polars()
         rows = self._report.steps
         nothing = pl.zeros(len(rows), pl.UInt32, eager=True)
+        tracks = {rank: self._tracks.steps(rank) for rank in dict.fromkeys(row.rank for row in rows)}
         self._append(
             begin=pl.Series([row.begin_ns for row in rows], dtype=pl.Int64),
             dur=pl.Series([row.duration_ns for row in rows], dtype=pl.Int64),
             row=nothing,
-            track=pl.Series([self._tracks.steps(row.rank) for row in rows], dtype=pl.UInt32),
+            track=pl.Series([tracks[row.rank] for row in rows], dtype=pl.UInt32),
             name=self._texts.places(pl.Series([f"step {row.step}" for row in rows], dtype=pl.String)),
             category=self._texts.places(pl.Series(["step"] * len(rows), dtype=pl.String)),
             launch=nothing.clear().extend_constant(None, len(rows)),

@@ -111,13 +111,33 @@ def test_the_same_name_is_replaced_by_the_same_everywhere(redacted_page):
         "Memcpy HtoD (Pinned -> Device)",
         "event/dataloader",
         "torch/nn/modules/module.py(1783): _call_impl",
-        "stream 7",
+        "void gemmSN_TN_kernel<float, 128, 16>(int)",
+        "ampere_sgemm_128x64_tn",
+        "triton_poi_fused_add_relu_0",
+        "memory/virtual used",
+        "stream 7 ",
+        "thread 4001 (pt_main_thread)",
     ],
 )
 def test_what_torch_itself_names_stays(name):
     assert is_known(name)
 
 
-@pytest.mark.parametrize("name", ["loss", "MyNet", "my::op", "MyFunctionBackward", "train.py(3): main", "forward pass"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "loss",
+        "thread 4 (mine)",
+        "my gemm",
+        "my_gemm_kernel",
+        "pt_mine",
+        "memory of mine",
+        "MyNet",
+        "my::op",
+        "MyFunctionBackward",
+        "train.py(3): main",
+        "forward pass",
+    ],
+)
 def test_names_of_users_are_recognised(name):
     assert not is_known(name)

@@ -203,3 +203,26 @@ def test_ranks_for_which_there_is_no_room_are_left_out_of_the_timeline_only(tmp_
     assert {track.rank for track in page.timeline.tracks} == {0, 1}
     assert page.report["run"]["ranks"] == [0, 1, 2, 3, 4]
     assert any("2 of the 5 ranks" in note for note in page.notes)
+
+
+def test_a_copy_of_a_trace_is_shown_once(tmp_path):
+    events = [span("aten::mm", 20 * at, 10) for at in range(10)]
+    paths = [write_trace(tmp_path / name, events) for name in ("rank0.json", "copy_of_rank0.json")]
+    assert len(spans_of(page_of(*paths).timeline)) == 10
+
+
+def test_the_times_of_ranks_are_on_one_clock(tmp_path):
+    fault = Fault(kind="slow_loader", cost_ns=3_000_000)
+    simulate(Settings(num_ranks=2, faults=(fault,), offset_ns=7_000_000_000)).write(tmp_path)
+    page = page_of(*sorted(tmp_path.rglob("*.json")))
+    begins = {}
+    for row in spans_of(page.timeline):
+        begins.setdefault((row["track"].rank, row["track"].kind), row["begins"])
+    assert abs(begins[0, "stream"] - begins[1, "stream"]) < 1_000_000_000
+    told = {(row["rank"], row["step"]): row["begin_ns"] for row in page.report["steps"]}
+    shown = {
+        (row["track"].rank, int(row["name"].removeprefix("ProfilerStep#"))): row["begins"]
+        for row in spans_of(page.timeline)
+        if row["name"].startswith("ProfilerStep#") and row["category"] == "user_annotation"
+    }
+    assert shown == told
