@@ -20,7 +20,7 @@ TWINS := $(addprefix tests/unit/,formats handlers live merge recording table tor
 C_FILES := $(wildcard src/native/*.[ch] src/native/*/*.[ch] src/native/*/*.cpp)
 PACKAGE := pyproject.toml $(wildcard setup.py src/native/*.c src/native/*/*)
 
-.PHONY: help demo test test-targets test-arm test-torch test-pure test-long test-busy test-sanitized fuzz mutate test-composer bench-composer test-hta web check-web check bench clean
+.PHONY: help demo test test-targets test-arm test-torch test-pure test-long test-busy test-sanitized fuzz mutate test-composer bench-composer test-hta web check-web pictures check bench clean
 
 help:  ## List the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -137,6 +137,9 @@ web: $(VENV)/test.stamp web/node_modules/.stamp  ## Build the page of reports, w
 check-web: web  ## Check the types, the lint and the tests of web/, and that the committed page is what it builds
 	cd web && npm run --silent check && npm run --silent test
 	git diff --exit-code -- web/src/page_data.ts src/kinetoscope/pages/page.html
+
+pictures: $(VENV)/test.stamp  ## Take the README's pictures of a report again (needs Chromium)
+	PYTHONPATH=tests $(BIN)/python docs/images/make_pictures.py
 
 check: $(VENV)/dev.stamp  ## Check lint, formatting, types, and which room imports which
 	$(BIN)/ruff check .

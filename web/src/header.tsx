@@ -57,7 +57,7 @@ function Facts({ report }: { report: RunReport | null }) {
   ];
   return (
     <p class="quiet facts">
-      <bdi>{facts.filter(Boolean).join(" · ")}</bdi>
+      <Name text={facts.filter(Boolean).join(" · ")} />
     </p>
   );
 }

@@ -53,13 +53,12 @@ function sentence(report: RunReport, stepNs: number | null): string {
   const [worst] = report.findings;
   const step = `A step takes ${formatDuration(stepNs)}.`;
   if (!worst) return `${step} No fault was found.`;
-  if (report.findings.every((finding) => finding.confidence === "low")) {
-    return `${step} No fault was found that is worth much.`;
-  }
+  const isSure = report.findings.some((finding) => finding.confidence !== "low");
+  const first = isSure ? "Change first:" : "No fault is certain. Look first at:";
   const saving = worst.saving_ns_per_step;
   const saved =
     saving === null ? "" : ` Mending that saves ${formatDuration(saving)} (${formatShare(saving / stepNs)}) of each.`;
-  return `${step} Change first: ${worst.title.replace(/\.$/, "")}.${saved}`;
+  return `${step} ${first} ${worst.title.replace(/\.$/, "")}.${saved}`;
 }
 
 function stepTile({ steps }: RunReport, stepNs: number | null): Tile | null {

@@ -4,5 +4,10 @@ const MOST_CHARACTERS = 200;
 export function Name({ text, most = MOST_CHARACTERS }: { text: string; most?: number }) {
   const characters = text.length > most ? [...text.slice(0, most)] : null;
   if (!characters) return <bdi>{text}</bdi>;
-  return <bdi title={text.slice(0, 2000)}>{`${characters.join("")}… (${text.length} characters)`}</bdi>;
+  return (
+    <span title={text.slice(0, 2000)}>
+      <bdi>{characters.join("")}</bdi>
+      {`… (${text.length} characters)`}
+    </span>
+  );
 }

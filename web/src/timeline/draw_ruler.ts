@@ -29,7 +29,7 @@ function drawTicks(context: CanvasRenderingContext2D, stage: Stage, palette: Pal
     context.fillStyle = palette.line;
     context.fillRect(x, 0, 1, HALF);
     context.fillStyle = palette.quiet;
-    context.fillText(label, x + 4, HALF / 2 + 1);
+    if (x + 4 + context.measureText(label).width <= stage.width) context.fillText(label, x + 4, HALF / 2 + 1);
   }
 }
 

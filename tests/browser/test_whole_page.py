@@ -1,0 +1,139 @@
+"""The page as a whole: what axe says of each view, names that look like programs, links, narrow windows."""
+
+import json
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import expect
+
+from kinetoscope.cli import main
+from simulated_training import Fault, Settings, simulate
+
+VIEWS = ["overview", "timeline", "ranks", "communication", "operators", "kernels", "memory", "flame"]
+HOSTILE = "</script><img src=x onerror=alert(1)>\u202e\0" + "x" * 10_000
+FORMULA = "=cmd()"
+IS_MARKED = ("cpu_op", "kernel", "python_function", "user_annotation", "cuda_runtime")
+HAPPENED = "window.happened = true"
+
+
+def _report(folder, arguments=()):
+    assert main(["report", "--no-cache", str(folder), "-o", str(folder / "report.html"), *arguments]) == 0
+    return folder / "report.html"
+
+
+@pytest.fixture(scope="module")
+def rich(tmp_path_factory):
+    """The report of a run with something in every view."""
+    folder = tmp_path_factory.mktemp("rich")
+    faults = (Fault(kind="slow_loader", cost_ns=3_000_000), Fault(kind="leak", num_bytes=8_000_000))
+    simulate(Settings(has_stacks=True, faults=faults)).write(folder)
+    return _report(folder)
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory):
+    """The report of the same run, after someone has changed all that a trace lets one choose."""
+    folder = tmp_path_factory.mktemp("hostile")
+    simulate(Settings(has_stacks=True, faults=(Fault(kind="slow_loader", cost_ns=3_000_000),))).write(folder)
+    for file in folder.glob("*.json"):
+        trace = json.loads(file.read_text())
+        trace["host_name"] = trace["traceName"] = HOSTILE
+        trace["kinetoscope"] = {"run_name": HOSTILE}
+        trace["deviceProperties"][0]["name"] = HOSTILE
+        trace["traceEvents"] = [_changed(event) for event in trace["traceEvents"]] + _added(trace["traceEvents"])
+        file.write_text(json.dumps(trace))
+    return _report(folder)
+
+
+def _changed(event):
+    """A span, a thread or a group whose name is markup; steps keep theirs, since they are found by it."""
+    arguments = event.get("args") or {}
+    if event["ph"] == "M":
+        return event | {"args": dict.fromkeys(arguments, f"{FORMULA}{HOSTILE}")}
+    changed = {name: f"{FORMULA}{value}{HOSTILE}" for name, value in arguments.items() if name == "Process Group Name"}
+    if event.get("cat") not in IS_MARKED or event["name"].startswith("ProfilerStep"):
+        return event | {"args": arguments | changed}
+    return event | {"name": f"{event['name']}{HOSTILE}", "args": arguments | changed | {HOSTILE: HOSTILE}}
+
+
+def _added(events):
+    """A span that is nothing but markup, and a counter."""
+    begin = next(event for event in events if event.get("cat") == "cpu_op")
+    counter = {"ph": "C", "name": HOSTILE, "pid": begin["pid"], "ts": begin["ts"], "args": {HOSTILE: 1}}
+    return [begin | {"name": f"{FORMULA}{HOSTILE}", "dur": begin["dur"] / 2}, counter]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_serious_in_any_view(rich, page, open_file, scheme):
+    page.emulate_media(color_scheme=scheme)
+    faults = []
+    for view in VIEWS:
+        open_file(rich, f"#view={view}")
+        page.wait_for_selector(f"main[data-view={view}]")
+        found = Axe().run(page).response["violations"]
+        faults += [(view, fault["id"]) for fault in found if fault["impact"] in ("serious", "critical")]
+
+    assert faults == []
+
+
+def test_names_that_look_like_programs_stay_text_in_every_view(hostile, page, open_file):
+    dialogs = []
+    page.on("dialog", lambda dialog: (dialogs.append(dialog.message), dialog.dismiss()))
+    shown = ""
+    for view in VIEWS:
+        open_file(hostile, f"#view={view}")
+        page.wait_for_selector(f"main[data-view={view}]")
+        for button in page.get_by_role("button", name="Show as table").all():
+            button.click()
+        shown += page.locator("body").inner_text()
+
+        assert page.locator("img").count() == 0
+        assert page.evaluate("document.scripts.length") == 1
+        assert page.evaluate("document.documentElement.scrollWidth") <= 1280, view
+    assert "onerror=alert(1)" in shown
+    assert dialogs == []
+
+
+def test_the_page_runs_no_script_but_its_own(rich, browser, tmp_path):
+    changed = tmp_path / "changed.html"
+    injected = f"<script>{HAPPENED}</script><img src=x onerror='{HAPPENED}'><a href=\"javascript:{HAPPENED}\">link</a>"
+    changed.write_text(rich.read_text().replace("<body>", f"<body>{injected}", 1))
+    page = browser.new_page()
+    refused = []
+    page.on("console", lambda message: refused.append(message.text))
+
+    page.goto(changed.as_uri())
+    page.wait_for_selector("main")
+    page.get_by_role("link", name="link").click()
+
+    assert page.evaluate("window.happened") is None
+    assert any("Content Security Policy" in text for text in refused)
+    page.close()
+
+
+def test_a_link_is_the_same_place_after_a_reload_and_back_leaves_a_view(rich, page, open_file):
+    place = "#view=timeline&from=4000000&to=9000000&rank=1"
+    open_file(rich, place)
+    in_view = page.get_by_text("5.00 ms in view")
+    expect(in_view).to_be_visible()
+
+    page.reload()
+    expect(in_view).to_be_visible()
+
+    page.get_by_role("link", name="Kernels").click()
+    expect(page.locator("main[data-view=kernels]")).to_be_visible()
+    page.go_back()
+    expect(page.locator("main[data-view=timeline]")).to_be_visible()
+    expect(in_view).to_be_visible()
+
+
+def test_a_narrow_window_shows_every_view_without_scrolling_the_page_sideways(rich, page, open_file):
+    page.set_viewport_size({"width": 480, "height": 800})
+    too_wide = []
+    for view in VIEWS:
+        open_file(rich, f"#view={view}")
+        page.wait_for_selector(f"main[data-view={view}]")
+        if page.evaluate("document.documentElement.scrollWidth") > 480:
+            too_wide.append(view)
+
+    assert too_wide == []
