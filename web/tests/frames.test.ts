@@ -55,8 +55,22 @@ test("the path to a frame begins with all calls", () => {
 test("a frame of Python is called by its function, and is yours or a library's", () => {
   expect(shortName("src/train.py(12): forward")).toBe("forward (train.py:12)");
   expect(
-    ["src/train.py(12): f", "site-packages/x/y.py(1): g", "torch/nn/m.py(2): h", "aten::mm", "MmBackward0", "a"].map(
-      kindOf,
-    ),
-  ).toEqual(["your code", "Python of libraries", "Python of libraries", "operators", "backward", "other"]);
+    [
+      "src/train.py(12): f",
+      "site-packages/x/y.py(1): g",
+      "torch/nn/m.py(2): h",
+      "aten::mm",
+      "MmBackward0",
+      "cudaLaunchKernel",
+      "a",
+    ].map(kindOf),
+  ).toEqual([
+    "your code",
+    "Python of libraries",
+    "Python of libraries",
+    "operators",
+    "backward",
+    "CUDA calls",
+    "markers and others",
+  ]);
 });

@@ -12,7 +12,8 @@ export const KIND_COLOURS: Record<Kind, ColourNumber> = {
   modules: 5,
   operators: 1,
   backward: 3,
-  other: 4,
+  "CUDA calls": 6,
+  "markers and others": 4,
 };
 
 export interface Picture {

@@ -143,7 +143,15 @@ function calleesOf(callers: Int32Array, total: Float64Array): [Uint32Array, Uint
   return [begins, callees];
 }
 
-export const KINDS = ["your code", "Python of libraries", "modules", "operators", "backward", "other"] as const;
+export const KINDS = [
+  "your code",
+  "Python of libraries",
+  "modules",
+  "operators",
+  "backward",
+  "CUDA calls",
+  "markers and others",
+] as const;
 export type Kind = (typeof KINDS)[number];
 
 const PYTHON = /^(.*?)([^/\\]*)\((\d+)\): (.*)$/;
@@ -156,7 +164,8 @@ export function kindOf(name: string): Kind {
   if (PYTHON.test(name)) return LIBRARY.test(name) ? "Python of libraries" : "your code";
   if (name.startsWith("<built-in")) return "Python of libraries";
   if (/Backward\d*\b|^autograd::/.test(name)) return "backward";
-  return name.includes("::") ? "operators" : "other";
+  if (/^(cuda|cu|hip)[A-Z]/.test(name)) return "CUDA calls";
+  return name.includes("::") ? "operators" : "markers and others";
 }
 
 /** A name for a small box: of a line of Python, what is called comes first. */
