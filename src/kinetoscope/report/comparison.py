@@ -40,7 +40,9 @@ def _about(run: RunFacts) -> str:
 def _said(comparison: Comparison) -> Iterable[str]:
     step, percent = comparison.step, _plain_percent(comparison.threshold)
     if step is not None:
-        times = f"{_in_unit(step.before)} ms before, {_in_unit(step.after)} ms after{_range(step)}"
+        times = (
+            f"{_in_unit(step.before, step.unit)} ms before, {_in_unit(step.after, step.unit)} ms after{_range(step)}"
+        )
         yield f"{_step_said(step, percent)}: {times}."
         if step.verdict == "unsure":
             yield _how_to_tell(comparison.more_steps)
@@ -83,7 +85,7 @@ def _table(comparison: Comparison) -> Table:
         table.add_row(*cells, style=_STYLES.get(row.verdict, ""))
     num_left = len(comparison.rows) - len(shown)
     left = f"; {counted(num_left, 'more row')}: --json has all" if num_left else ""
-    table.caption = f"times in ms, memory in MB{left}"
+    table.caption = f"times in ms, memory in MiB{left}"
     return table
 
 
@@ -98,7 +100,7 @@ def _cells(row: ComparisonRow) -> list[str]:
     low, high = row.interval or (None, None)
     between = f"{_percent(low, '')} {_percent(high, '')}" if row.interval else ""
     verdict = _LARGER.get(row.verdict, row.verdict) if is_memory else row.verdict
-    values = [_in_unit(row.before), _in_unit(row.after), _percent(row.change), between]
+    values = [_in_unit(row.before, row.unit), _in_unit(row.after, row.unit), _percent(row.change), between]
     return [_KINDS.get(row.kind, row.kind), _name(row), *values, verdict]
 
 
@@ -110,9 +112,12 @@ def _name(row: ComparisonRow) -> str:
     return printable(text if len(text) <= _LONGEST_NAME else f"{text[: _LONGEST_NAME - 3]}...")
 
 
-def _in_unit(value: float | None) -> str:
-    """Nanoseconds as milliseconds, bytes as megabytes."""
-    return "" if value is None else f"{value / 1e6:,.3f}" if value < 1e6 else f"{value / 1e6:,.2f}"
+def _in_unit(value: float | None, unit: str) -> str:
+    """Nanoseconds as milliseconds, bytes as MiB."""
+    if value is None:
+        return ""
+    shown = value / (2**20 if unit == "bytes" else 1e6)
+    return f"{shown:,.3f}" if shown < 1 else f"{shown:,.2f}"
 
 
 def _percent(part: float | None, sign: str = "%") -> str:

@@ -15,7 +15,7 @@ from kinetoscope.analysis.findings.finding import Finding, Where
 from kinetoscope.analysis.memory import MemoryRow
 from kinetoscope.analysis.steps import StepRow, step_time_ns
 from kinetoscope.analysis.stragglers import StragglerRow
-from kinetoscope.training.wording import counted, ordinal, printable, sized
+from kinetoscope.training.wording import counted, memory_size, ordinal, printable
 
 _MOST_FINDINGS, _MOST_RANKS, _MOST_ROWS, _MOST_STEPS = 5, 16, 8, 6
 _LONGEST_NAME, _SHORTEST_NAME = 60, 20
@@ -180,9 +180,11 @@ def _memory(rows: Sequence[MemoryRow]) -> Table:
     table = _table("Memory", "rank", "device", "peak", "in step", "growth a step")
     for row in rows[:_MOST_RANKS]:
         cells = (row.rank, "host" if row.device is None else row.device)
-        growth = "" if row.growth_bytes_per_step is None else sized(row.growth_bytes_per_step)
+        growth = "" if row.growth_bytes_per_step is None else memory_size(row.growth_bytes_per_step)
         peak_step = "" if row.peak_step is None else str(row.peak_step)
-        table.add_row(*("" if cell is None else str(cell) for cell in cells), sized(row.peak_bytes), peak_step, growth)
+        table.add_row(
+            *("" if cell is None else str(cell) for cell in cells), memory_size(row.peak_bytes), peak_step, growth
+        )
     return table
 
 

@@ -14,7 +14,7 @@ def missing_options(options: Mapping[str, object]) -> str:
 
 def counted(count: int, thing: str) -> str:
     """A count with its noun, such as ``1 file`` or ``2,000 events``."""
-    plural = "es" if thing.endswith("ch") else "s"
+    plural = "es" if thing.endswith(("ch", "ss")) else "s"
     return f"{count:,} {thing}" if count == 1 else f"{count:,} {thing}{plural}"
 
 
@@ -25,13 +25,21 @@ def ordinal(number: int) -> str:
 
 
 def sized(num_bytes: int) -> str:
-    """A size in a readable unit, such as ``12.3 MB``."""
+    """The size of a file in a readable unit, such as ``12.3 MB``."""
     if num_bytes < _KILO:
         return counted(num_bytes, "byte")
     size, unit = num_bytes / _KILO, "kB"
     if size >= _KILO:
         size, unit = size / _KILO, "MB"
     return f"{size:.1f} {unit}"
+
+
+def memory_size(num_bytes: int) -> str:
+    """A size of memory in a readable unit, as torch says it, such as ``12.3 MiB``."""
+    for size, unit in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
+        if num_bytes >= size:
+            return f"{num_bytes / size:.1f} {unit}"
+    return counted(num_bytes, "byte")
 
 
 def printable(text: str) -> str:

@@ -60,7 +60,8 @@ def runs_out_soon(finding: Finding) -> bool:
 
 
 def _size(num_bytes: int) -> str:
-    return f"{num_bytes / 1e6:,.1f} MB" if num_bytes >= 1e6 else f"{num_bytes / 1e3:,.1f} kB"
+    """As torch says sizes of memory."""
+    return f"{num_bytes / 2**20:,.1f} MiB" if num_bytes >= 2**20 else f"{num_bytes / 2**10:,.1f} KiB"
 
 
 def _grows(row: MemoryRow) -> bool:
