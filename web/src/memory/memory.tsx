@@ -78,7 +78,7 @@ function AliveAtPeak({ rows, title }: { rows: Allocation[]; title: string }) {
 function allocationColumns(rows: Allocation[]): TableColumn<Allocation>[] {
   const whole = rows.reduce((sum, row) => sum + row.size_bytes, 0);
   const columns: TableColumn<Allocation>[] = [
-    { title: "Allocated by", value: (row) => row.name, show: (row) => <Name text={row.name} most={120} /> },
+    { title: "Allocated by", value: (row) => row.name || "not known" },
     { title: "Category", value: (row) => row.category.replace(/_/g, " ") },
     { title: "Line", value: (row) => row.line },
     { title: "Step", value: (row) => row.step },
