@@ -2,6 +2,8 @@
 
 import pytest
 
+from kinetoscope.cli import main
+from simulated_training import Settings, simulate
 from small_pages import HOSTILE, assert_accessible, write_page
 
 UNKNOWN = "\u2013"
@@ -108,3 +110,14 @@ def test_a_run_without_rows_says_how_to_record_them(page, open_file, tmp_path, v
 
     assert said in page.locator(".empty").inner_text()
     assert "kinetoscope.profile(torch=True)" in page.locator(".empty").inner_text()
+
+
+def test_operators_and_kernels_are_told_by_the_line_that_called_them(page, open_file, tmp_path):
+    simulate(Settings(has_stacks=True, has_device=True, num_ranks=1, num_steps=4)).write(tmp_path)
+    assert main(["report", "--no-cache", str(tmp_path)]) == 0
+
+    for view in ("operators", "kernels"):
+        open_file(tmp_path / "report.html", f"#view={view}&by=Name+and+line")
+        rows = [row.split("\t") for row in page.locator("tbody tr").all_inner_texts()]
+        assert any("train.py:" in row[1] for row in rows)
+    assert_accessible(page)

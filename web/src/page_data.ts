@@ -266,6 +266,16 @@ export interface FlameGraph {
   num_calls: Column;
 }
 
+export interface CallingLine {
+  kind: string;
+  name: string;
+  line: string | null;
+  num_calls: number;
+  total_ns: number;
+  self_ns: number;
+  max_ns: number;
+}
+
 export interface PageData {
   version: string;
   title: string;
@@ -277,4 +287,5 @@ export interface PageData {
   timeline: Timeline | null;
   memory: MemoryOverTime[];
   flame_graphs: FlameGraph[];
+  calling_lines: CallingLine[];
 }

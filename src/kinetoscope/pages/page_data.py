@@ -153,6 +153,20 @@ class FlameGraph:
 
 
 @dataclass(frozen=True, kw_only=True)
+class CallingLine:
+    """All calls of one operator, or runs of one kernel, from one line of the user's code; None where there was none.
+    ``kind`` is ``operator``, or that of the kernel. Times are nanoseconds."""
+
+    kind: str
+    name: str
+    line: str | None
+    num_calls: int
+    total_ns: int
+    self_ns: int
+    max_ns: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class PageData:
     """All that a page shows. What is None, or empty, was not asked for or is not known.
 
@@ -170,3 +184,4 @@ class PageData:
     timeline: Timeline | None = None
     memory: list[MemoryOverTime] = field(default_factory=list)
     flame_graphs: list[FlameGraph] = field(default_factory=list)
+    calling_lines: list[CallingLine] = field(default_factory=list)

@@ -6,6 +6,7 @@ import { Choice, useLinkedChoice } from "../parts/choice";
 import { Empty } from "../parts/empty";
 import { Table, type TableColumn } from "../parts/table";
 import type { ViewProps } from "../views";
+import { BY_LINE, LineTable } from "./calling_lines";
 import { callsColumn, callTimeColumns, groupCalls, knownSum, nameColumn, sum, timeColumn, type Group } from "./calls";
 import { Chosen, useChosen } from "./chosen_calls";
 
@@ -16,7 +17,9 @@ type KernelGroup = Group<KernelRow> & { kind: string; flops: number | null; byte
 /** Kernels and copies by name or kind, of all devices. */
 export function Kernels({ payload }: ViewProps) {
   const rows = payload.page.report?.kernels ?? [];
-  const [by, setBy] = useLinkedChoice("by", GROUPS);
+  const lines = useMemo(() => payload.page.calling_lines.filter((row) => row.kind !== "operator"), [payload]);
+  const options = [...GROUPS, ...(lines.length ? [BY_LINE] : [])];
+  const [by, setBy] = useLinkedChoice("by", options);
   const groups = useMemo(() => kernelGroups(rows, by), [rows, by]);
   const columns = useMemo(() => kernelColumns(rows), [rows]);
   const { chosen, choose } = useChosen<KernelGroup>({ payload });
@@ -25,6 +28,17 @@ export function Kernels({ payload }: ViewProps) {
       <Empty title="No kernels were recorded: the run had no GPU, or it was not recorded.">
         To record kernels and copies, give kinetoscope.profile(torch=True), or a TorchProfiler, on a machine with a GPU.
       </Empty>
+    );
+  }
+  const choice = <Choice title="Group by" options={options} chosen={by} onChoose={setBy} />;
+  if (by === BY_LINE) {
+    return (
+      <>
+        <h2>{heading(rows)}</h2>
+        <LineTable caption="Kernels by line" rows={lines} hasTimeline={payload.page.timeline !== null}>
+          {choice}
+        </LineTable>
+      </>
     );
   }
   return (
@@ -41,7 +55,7 @@ export function Kernels({ payload }: ViewProps) {
         onChoose={by === GROUPS[2] ? undefined : choose}
         isLinked
       >
-        <Choice title="Group by" options={GROUPS} chosen={by} onChoose={setBy} />
+        {choice}
       </Table>
     </>
   );

@@ -6,6 +6,7 @@ import { Empty } from "../parts/empty";
 import { Name } from "../parts/name";
 import { Table, type TableColumn } from "../parts/table";
 import type { ViewProps } from "../views";
+import { BY_LINE, LineTable } from "./calling_lines";
 import { callsColumn, callTimeColumns, groupCalls, knownSum, nameColumn, sum, timeColumn, type Group } from "./calls";
 import { Chosen, useChosen } from "./chosen_calls";
 
@@ -16,9 +17,14 @@ type OperatorGroup = Group<OperatorRow> & { device_ns: number | null; shapes: st
 /** Operators by name, or by name and shapes, of all ranks. */
 export function Operators({ payload }: ViewProps) {
   const rows = payload.page.report?.operators ?? [];
-  const [by, setBy] = useLinkedChoice("by", GROUPS);
+  const lines = useMemo(() => payload.page.calling_lines.filter((row) => row.kind === "operator"), [payload]);
+  const options = [
+    GROUPS[0],
+    ...(rows.some((row) => row.shapes !== null) ? [GROUPS[1]] : []),
+    ...(lines.length ? [BY_LINE] : []),
+  ];
+  const [by, setBy] = useLinkedChoice("by", options);
   const groups = useMemo(() => operatorGroups(rows, by === GROUPS[1]), [rows, by]);
-  const hasShapes = rows.some((row) => row.shapes !== null);
   const columns = useMemo(() => operatorColumns(rows), [rows]);
   const { chosen, choose } = useChosen<OperatorGroup>({ payload });
   if (!rows.length) {
@@ -27,6 +33,17 @@ export function Operators({ payload }: ViewProps) {
         To record them, give kinetoscope.profile(torch=True), or a TorchProfiler: it records torch's operators in the
         steps that its schedule chooses.
       </Empty>
+    );
+  }
+  const choice = options.length > 1 && <Choice title="Group by" options={options} chosen={by} onChoose={setBy} />;
+  if (by === BY_LINE) {
+    return (
+      <>
+        <h2>{heading(rows)}</h2>
+        <LineTable caption="Operators by line" rows={lines} hasTimeline={payload.page.timeline !== null}>
+          {choice}
+        </LineTable>
+      </>
     );
   }
   return (
@@ -43,7 +60,7 @@ export function Operators({ payload }: ViewProps) {
         onChoose={choose}
         isLinked
       >
-        {hasShapes && <Choice title="Group by" options={GROUPS} chosen={by} onChoose={setBy} />}
+        {choice}
       </Table>
     </>
   );

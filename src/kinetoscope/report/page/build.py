@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from kinetoscope.analysis.compare.comparison import Comparison
 from kinetoscope.analysis.run_report import RunReport
 from kinetoscope.pages.page_data import PageData
+from kinetoscope.report.page.calling_lines import CallingLinesBuilder
 from kinetoscope.report.page.flame_graph import FlameGraphBuilder
 from kinetoscope.report.page.memory import MemoryBuilder
 from kinetoscope.report.page.privacy import without_paths
@@ -49,7 +50,7 @@ def build_page(
 def _build(report: RunReport, version: str, comparison: Comparison | None, recorded: Recorded | None) -> PageData:
     recorded = recorded or Recorded(windows=(), has_timeline=False)
     timeline, memory, graphs = TimelineBuilder(report), MemoryBuilder(recorded.step), FlameGraphBuilder()
-    shown = _Shown()
+    lines, shown = CallingLinesBuilder(recorded.step), _Shown()
     for window in recorded.windows:
         spans = read_spans(window.trace)
         if shown.has(window, spans):
@@ -58,6 +59,7 @@ def _build(report: RunReport, version: str, comparison: Comparison | None, recor
             break
         memory.add(window)
         graphs.add(window.rank, spans)
+        lines.add(window, spans)
         if recorded.has_timeline:
             timeline.add(window, spans)
     origin_ns = _origin_ns(report, timeline.begin_ns(), memory.begin_ns())
@@ -72,6 +74,7 @@ def _build(report: RunReport, version: str, comparison: Comparison | None, recor
         timeline=timeline.build(origin_ns) if recorded.has_timeline else None,
         memory=memory.build(origin_ns),
         flame_graphs=graphs.build(),
+        calling_lines=lines.build(),
     )
 
 

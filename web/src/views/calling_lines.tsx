@@ -1,0 +1,53 @@
+import type { ComponentChildren } from "preact";
+import { useMemo } from "preact/hooks";
+import { formatCount } from "../format";
+import { follow } from "../link";
+import type { CallingLine } from "../page_data";
+import { Name } from "../parts/name";
+import { Table, type TableColumn } from "../parts/table";
+import { sum, timeColumn } from "./calls";
+
+export const BY_LINE = "Name and line";
+
+interface LineTableProps {
+  caption: string;
+  rows: CallingLine[];
+  hasTimeline: boolean;
+  /** The choice of how rows are grouped. */
+  children: ComponentChildren;
+}
+
+/** Calls by name and by the line of the user's code that they came from. */
+export function LineTable({ caption, rows, hasTimeline, children }: LineTableProps) {
+  const columns = useMemo(() => lineColumns(rows), [rows]);
+  return (
+    <Table
+      caption={caption}
+      columns={columns}
+      rows={rows}
+      sortedBy="Own time"
+      filterText={(row) => `${row.name} ${row.line ?? ""}`}
+      onChoose={hasTimeline ? (row) => follow({ view: "timeline", q: row.name }) : undefined}
+      isLinked
+    >
+      {children}
+    </Table>
+  );
+}
+
+function lineColumns(rows: CallingLine[]): TableColumn<CallingLine>[] {
+  return [
+    { title: "Name", value: (row) => row.name, show: (row) => <Name text={row.name} most={120} /> },
+    { title: "Line", value: (row) => row.line, help: "Where the innermost of your functions begins that called it" },
+    { title: "Calls", value: (row) => row.num_calls, show: (row) => formatCount(row.num_calls) },
+    timeColumn(
+      "Own time",
+      (row) => row.self_ns,
+      undefined,
+      sum(rows, (row) => row.self_ns),
+    ),
+    timeColumn("Time", (row) => row.total_ns),
+    timeColumn("Mean", (row) => row.total_ns / row.num_calls),
+    timeColumn("Longest", (row) => row.max_ns),
+  ];
+}
