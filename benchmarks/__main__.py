@@ -1,6 +1,7 @@
 """benchmarks: the command. Runs the suites one after the other, prints a table for each and writes its JSON."""
 
 import argparse
+import sys
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -50,6 +51,20 @@ def main() -> None:
         write_result(result, arguments.results, quick=arguments.quick)
         console.print(render_table(result))
         console.print()
+        check_least(result, arguments.at_least)
+
+
+def check_least(result: SuiteResult, wanted: list[tuple[str, float]]) -> None:
+    """Ends the command with a sentence and exit code 1 if one of the measures is smaller than it should be."""
+    for measure in result.measures:
+        for name, least in wanted:
+            if measure.name == name and not measure.value >= least:
+                sys.exit(f"{name} is {measure.value:.3g} {measure.unit}, and should be {least:g} at least.")
+
+
+def _least(text: str) -> tuple[str, float]:
+    name, _, least = text.rpartition("=")
+    return name, float(least)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -57,6 +72,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--quick", action="store_true", help="few short rounds: to see that it works, not to quote")
     parser.add_argument("--only", action="append", choices=_SUITES, metavar="NAME", help=f"one of {', '.join(_SUITES)}")
     parser.add_argument("--results", type=Path, default=_RESULTS, metavar="DIR", help="where the JSON files go")
+    parser.add_argument(
+        "--at-least", action="append", default=[], type=_least, metavar="MEASURE=N", help="fail if it is smaller"
+    )
     return parser
 
 

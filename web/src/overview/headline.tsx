@@ -9,7 +9,7 @@ interface HeadlineProps {
 }
 
 /** A number and its unit stay on one line. */
-const UNBROKEN = "$1\u00a0";
+const unbroken = (text: string) => text.replace(/(\d) (?=[a-zµ%])/g, "$1\u00a0");
 
 /** What a reader takes away in ten seconds. */
 export function Headline({ report, stepNs }: HeadlineProps) {
@@ -23,7 +23,7 @@ export function Headline({ report, stepNs }: HeadlineProps) {
   return (
     <>
       <p class="headline">
-        <Name text={sentence(report, stepNs).replace(/(\d) (?=[a-zµ%])/g, UNBROKEN)} most={400} />
+        <Name text={unbroken(sentence(report, stepNs))} most={400} />
       </p>
       <dl class="tiles">
         {tiles.map(
@@ -32,7 +32,7 @@ export function Headline({ report, stepNs }: HeadlineProps) {
               <div key={tile.name}>
                 <dt>{tile.name}</dt>
                 <dd>
-                  <strong>{tile.value}</strong> <span class="quiet">{tile.more}</span>
+                  <strong>{tile.value}</strong> <span class="quiet">{unbroken(tile.more)}</span>
                 </dd>
               </div>
             ),
