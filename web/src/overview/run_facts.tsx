@@ -47,7 +47,7 @@ function facts(page: PageData, report: RunReport, stepNs: number | null): [strin
     ["Hosts", run.hosts.join(", ")],
     ["Devices", [...new Set(ranks.map((row) => row.device_name ?? ""))].filter(Boolean).join(", ")],
     ["Steps recorded", formatCount(run.num_steps)],
-    ["Clocks agree within", clockBound(ranks)],
+    ["Clocks", clocks(ranks)],
     ["Profiler's own cost", cost === null ? null : costSaid(cost, stepNs)],
     ["Most memory", mostMemory(report)],
     ["Written by", `Kinetoscope ${page.version}`],
@@ -68,9 +68,11 @@ function ranksSaid(ranks: number[], worldSize: number | null): string | null {
   return `${ranks.length}${of}`;
 }
 
-function clockBound(ranks: RunReport["ranks"]): string | null {
+function clocks(ranks: RunReport["ranks"]): string | null {
   const bounds = ranks.flatMap((row) => row.clock_bound_ns ?? []);
-  return new Set(ranks.map((row) => row.rank)).size > 1 && bounds.length ? formatDuration(Math.max(...bounds)) : null;
+  if (new Set(ranks.map((row) => row.rank)).size < 2 || !bounds.length) return null;
+  const bound = Math.max(...bounds);
+  return bound ? `agree within ${formatDuration(bound)}` : "all ranks have the same";
 }
 
 function costSaid(cost: number, stepNs: number | null): string {

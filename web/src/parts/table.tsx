@@ -52,7 +52,7 @@ export function Table<Row>(props: TableProps<Row>) {
       <Rows {...props} rows={sorted.slice(0, most)} sorting={sorting} onSort={setSorting} />
       {sorted.length > most && (
         <button type="button" onClick={() => setMost(most * 5)}>
-          {`Show more: ${counted(sorted.length - most, noun)} are not shown`}
+          {`Show more of the ${counted(sorted.length - most, noun)} left out`}
         </button>
       )}
     </div>
