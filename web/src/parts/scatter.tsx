@@ -98,7 +98,7 @@ function Axes({ x, y, across, up }: { x: Scale; y: Scale; across: Range; up: Ran
       {marks(across).map((value) => (
         <g key={value}>
           <line x1={placeX(value, across)} x2={placeX(value, across)} y1={TOP} y2={HEIGHT - BOTTOM} />
-          <text x={placeX(value, across)} y={HEIGHT - BOTTOM + 14} text-anchor="middle">
+          <text x={placeX(value, across)} y={HEIGHT - BOTTOM + 18} text-anchor="middle">
             {x.format(value)}
           </text>
         </g>
