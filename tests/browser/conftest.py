@@ -13,9 +13,10 @@ QUIET = ["--no-first-run", "--disable-background-networking", "--disable-compone
 ALONE = ["--no-sandbox", "--disable-gpu", "--disable-quic"]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser():
-    """Chromium; one for all tests of a process."""
+    """Chromium; one for all tests of a file. While it runs, asyncio takes its thread for one with a running loop, so it
+    ends with the file."""
     if CHROMIUM is None and not IS_REQUIRED:
         pytest.skip("Chromium is not installed")
     from playwright.sync_api import sync_playwright

@@ -210,7 +210,8 @@ def _end_uploads(run_folder):
 
 def _is_at_work_in(folder, process):
     try:
-        return (process / "cwd").resolve() == folder and (process / "cmdline").read_bytes() != b""  # empty: a zombie
+        state = (process / "stat").read_text().rpartition(")")[2].split()[0]
+        return (process / "cwd").resolve() == folder and state != "Z"  # a zombie has released its locks
     except OSError:
         return False
 
