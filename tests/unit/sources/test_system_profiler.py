@@ -2,7 +2,7 @@
 
 import threading
 import time
-from itertools import count
+from itertools import count, takewhile
 from types import SimpleNamespace
 
 import psutil
@@ -17,11 +17,11 @@ from kinetoscope.testing import MemoryTraceHandler
 EVERYTHING = {"profile_cpu": True, "profile_memory": True, "profile_disk": True, "profile_net": True}
 
 
-def counters(source, *, batches=3, schedule=lambda state: ProfilerAction.ACTIVE):
+def counters(source, *, loader=range(3), schedule=lambda state: ProfilerAction.ACTIVE):
     """The counters of ``source`` while batches of 50 ms ran."""
     handler = MemoryTraceHandler()
     with Profiler(schedule, handler, sources=[source], strict=True) as profiler:
-        for _ in profiler.batches(range(batches)):
+        for _ in profiler.batches(loader):
             time.sleep(0.05)
     return handler.counters()
 
@@ -56,16 +56,16 @@ def test_disks_and_network_cards_have_totals_and_rates_each_under_its_own_name()
 
 
 def test_a_disk_that_works_half_of_the_time_is_50_percent_busy(monkeypatch):
-    seconds = count(step=2)
-    totals = count(step=1000)
+    seconds, totals = count(step=2), []
+
+    def read_disks(**how):
+        totals.append(1000 * len(totals))
+        return {"sda": SimpleNamespace(read_bytes=0, write_bytes=totals[-1], busy_time=totals[-1])}
+
     monkeypatch.setattr(system_profiler, "monotonic", lambda: next(seconds))
-    monkeypatch.setattr(
-        psutil,
-        "disk_io_counters",
-        lambda **how: {"sda": SimpleNamespace(read_bytes=0, write_bytes=(busy_ms := next(totals)), busy_time=busy_ms)},
-    )
+    monkeypatch.setattr(psutil, "disk_io_counters", read_disks)
     source = SystemProfiler(profile_cpu=False, profile_disk=True, stats_thread_interval_seconds=0.01)
-    found = counters(source)["disk/sda"]
+    found = counters(source, loader=takewhile(lambda _: len(totals) < 4, count()))["disk/sda"]
     assert {value for _, series, value in found if series == "busy_percent"} == {50.0}
     assert {value for _, series, value in found if series == "write_bytes_per_s"} == {500.0}
 
@@ -105,7 +105,7 @@ def test_a_reader_that_raises_is_reported_once_and_the_others_go_on(monkeypatch,
 
     source = SystemProfiler(profile_memory=True, stats_thread_interval_seconds=0.01)
     monkeypatch.setattr(psutil, "cpu_percent", fail)
-    found = counters(source, batches=5)
+    found = counters(source, loader=range(5))
     assert "cpu" not in found
     assert len(found["process"]) > 2
     assert len(found["memory/virtual"]) > 2
@@ -122,7 +122,7 @@ def test_a_reader_that_raises_an_unexpected_error_is_not_used_again(monkeypatch)
 
     source = SystemProfiler(stats_thread_interval_seconds=0.01)
     monkeypatch.setattr(psutil, "cpu_percent", fail)
-    assert len(counters(source, batches=5)["process"]) > 2
+    assert len(counters(source, loader=range(5))["process"]) > 2
     assert len(asked) == 1
 
 
