@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from kinetoscope.cli import main
+from simulated_training import simulate
+
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 IS_REQUIRED = os.environ.get("KINETOSCOPE_REQUIRE_BROWSER", "0") not in ("", "0")
 QUIET = ["--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
@@ -50,3 +53,16 @@ def open_file(page):
         page.wait_for_selector("main, [role=alert]")
 
     return open_it
+
+
+@pytest.fixture(scope="module")
+def report_of(tmp_path_factory):
+    """Writes the report of a simulated run."""
+
+    def write(settings):
+        folder = tmp_path_factory.mktemp("run")
+        simulate(settings).write(folder)
+        assert main(["report", "--no-cache", str(folder)]) == 0
+        return folder / "report.html"
+
+    return write

@@ -1,24 +1,9 @@
 """The report's view of communication: which calls took long, and how much of that was waiting."""
 
-import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
-from kinetoscope.cli import main
-from simulated_training import Fault, Settings, simulate
-
-
-@pytest.fixture(scope="module")
-def report_of(tmp_path_factory):
-    """Writes the report of a simulated run."""
-
-    def write(settings):
-        folder = tmp_path_factory.mktemp("run")
-        simulate(settings).write(folder)
-        assert main(["report", "--no-cache", str(folder)]) == 0
-        return folder / "report.html"
-
-    return write
+from simulated_training import Fault, Settings
 
 
 def test_calls_are_told_by_size_with_skew_and_bandwidth_and_the_longest_name_the_late_rank(report_of, page, open_file):

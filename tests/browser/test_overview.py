@@ -6,24 +6,10 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
-from kinetoscope.cli import main
-from simulated_training import Fault, Settings, simulate
+from simulated_training import Fault, Settings
 
 _SLOW_LOADER = Fault(kind="slow_loader", cost_ns=3_000_000)
 _LATE_RANK = Fault(kind="late_host", ranks=(1,), cost_ns=4_000_000, every=3)
-
-
-@pytest.fixture(scope="module")
-def report_of(tmp_path_factory):
-    """Writes the report of a simulated run."""
-
-    def write(settings):
-        folder = tmp_path_factory.mktemp("run")
-        simulate(settings).write(folder)
-        assert main(["report", "--no-cache", str(folder)]) == 0
-        return folder / "report.html"
-
-    return write
 
 
 @pytest.fixture(scope="module")

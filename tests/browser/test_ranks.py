@@ -6,18 +6,14 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
-from kinetoscope.cli import main
-from simulated_training import Fault, Settings, simulate
+from simulated_training import Fault, Settings
 
 
 @pytest.fixture(scope="module")
-def late_rank(tmp_path_factory):
+def late_rank(report_of):
     """The report of a run in which the others wait for rank 2 in every third step."""
-    folder = tmp_path_factory.mktemp("run")
     fault = Fault(kind="late_host", ranks=(2,), cost_ns=4_000_000, every=3)
-    simulate(Settings(num_ranks=4, num_steps=12, faults=(fault,))).write(folder)
-    assert main(["report", "--no-cache", str(folder)]) == 0
-    return folder / "report.html"
+    return report_of(Settings(num_ranks=4, num_steps=12, faults=(fault,)))
 
 
 def test_the_late_rank_its_steps_and_who_waits_for_it_are_told(late_rank, page, open_file):
