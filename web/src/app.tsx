@@ -44,5 +44,5 @@ function useKeys(offered: View[]): void {
 }
 
 function isWriting(target: EventTarget | null): boolean {
-  return target instanceof Element && target.closest("input, select, textarea, dialog") !== null;
+  return target instanceof Element && target.closest("input, select, textarea, dialog[open]") !== null;
 }

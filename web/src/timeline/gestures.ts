@@ -158,8 +158,8 @@ export function followKeys(stage: Stage, focusSearch: () => void): () => void {
 function isForOthers({ key, target }: KeyboardEvent): boolean {
   const focused = target as Element | null;
   if (!focused?.closest) return false;
-  if (key === "Escape") return focused.closest("dialog") !== null;
-  if (focused.closest("input, select, textarea, dialog")) return true;
+  if (key === "Escape") return focused.closest("dialog[open]") !== null;
+  if (focused.closest("input, select, textarea, dialog[open]")) return true;
   if (key === "Enter") return focused.closest("button, a") !== null;
   return (key.startsWith("Arrow") || key === "Home") && focused.closest(".timeline-panel") !== null;
 }
