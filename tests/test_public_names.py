@@ -10,10 +10,12 @@ import kinetoscope
 PUBLIC = [
     "Callback",
     "Event",
+    "GCPauses",
     "JSONTraceHandler",
     "Marker",
     "Profiler",
     "ProfilerAction",
+    "StackSampler",
     "State",
     "SystemProfiler",
     "Timestamp",
