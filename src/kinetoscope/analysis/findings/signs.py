@@ -51,7 +51,7 @@ def find_signs(window: RankWindow, host: HostTime) -> Signs:
     return Signs(
         rank=window.rank,
         stops=_stops(window, spans),
-        sampled=_sampled(window, spans),
+        sampled=_sampled(window, spans, has_workers=bool(host.num_workers)),
         num_workers=host.num_workers,
         processor_percent=_processor_percent(window) if len(host.fetches) else None,
         device_bytes=_of_devices(window.trace, "totalGlobalMem"),
@@ -90,13 +90,14 @@ def _stops(window: RankWindow, spans: "pl.DataFrame") -> "pl.DataFrame":
     return stops.filter((pl.col("kind") != "python") | is_long)
 
 
-def _sampled(window: RankWindow, spans: "pl.DataFrame") -> "pl.DataFrame":
+def _sampled(window: RankWindow, spans: "pl.DataFrame", *, has_workers: bool) -> "pl.DataFrame":
+    """See `Signs.sampled`. Where workers make the batches, the loop's own lines say nothing about its waits for them."""
     pl = import_polars()
     loop, workers = sampled_lines(window)
     found = [loop.clear().with_columns(kind=pl.lit(""))]
     for (kind,), stops in spans.partition_by("kind", as_dict=True).items():
         is_then = Coverage(stops).within(loop["at"], loop["at"] + 1) > 0
-        samples = workers if kind == "data" and len(workers) else loop.filter(is_then)
+        samples = workers if kind == "data" and (has_workers or len(workers)) else loop.filter(is_then)
         found.append(samples.with_columns(kind=pl.lit(kind)))
     samples = pl.concat(found)
     samples = samples.with_columns(_steps_of(window, samples["at"]).alias("step")).drop_nulls("step")
