@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kinetoscope.analysis.findings.fault_graph import FaultGraph
 from kinetoscope.analysis.findings.finding import (
@@ -137,8 +137,9 @@ class Case:
 
     def share_of_line(self, stops: "pl.DataFrame", lines_by: str = "total_ns") -> float | None:
         """The part that the first of the lines has in all signs of which a line is known."""
-        lines = stops.drop_nulls("line").group_by("line").agg(import_polars().col(lines_by).sum())[lines_by]
-        return int(lines.max()) / int(lines.sum()) if len(lines) and lines.sum() else None
+        by_line = stops.drop_nulls("line").group_by("line").agg(import_polars().col(lines_by).sum())
+        most: Any = by_line[lines_by].max()
+        return most / by_line[lines_by].sum() if most else None
 
     def where_late(self, row: StragglerRow) -> Where:
         """The rank that is late, its steps, and what it did in them."""
