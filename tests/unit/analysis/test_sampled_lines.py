@@ -78,7 +78,7 @@ def loop_that_waits(begin):
 def test_a_loop_that_waits_for_its_workers_is_told_which_of_their_lines_takes_the_time(tmp_path):
     found = found_in(each_step(waiting_steps, loop_that_waits, worker), "input_bound", tmp_path)
     assert found.where.lines == ("dataset.py:41", "dataset.py:31")
-    assert dict(found.evidence)["line_share"] == pytest.approx(0.8)
+    assert dict(found.evidence)["share_of_line"] == pytest.approx(0.8)
     assert dict(found.evidence)["num_workers"] == 1
     assert found.advice.startswith("dataset.py:41 takes 80 % of the workers' time. ")
 
@@ -105,13 +105,13 @@ def test_python_between_operators_is_named_by_the_line_that_was_executing(tmp_pa
 
     found = found_in(each_step(busy_steps, loop, kineto), "python_overhead", tmp_path)
     assert found.where.lines == ("train.py:3", "train.py:4")
-    assert dict(found.evidence)["line_share"] == pytest.approx(6 / 7, abs=0.01)
+    assert dict(found.evidence)["share_of_line"] == pytest.approx(6 / 7, abs=0.01)
 
 
 def test_a_line_that_was_sampled_less_than_five_times_is_not_named(tmp_path):
     samples = stack(LOOP_SAMPLES, 20_000, 40_000, "train.py(3): loss")
     found = found_in(each_step(busy_steps) + samples, "python_overhead", tmp_path)
     assert found.where.lines == ()
-    assert "line_share" not in dict(found.evidence)
+    assert "share_of_line" not in dict(found.evidence)
     often = found_in(each_step(busy_steps) + samples, "python_overhead", tmp_path, interval_ms=1)
     assert often.where.lines == ("train.py:3",)

@@ -28,14 +28,14 @@ def input_bound(case: Case) -> Finding | None:
             "data_wait_ns": cost_ns,
             "num_workers": num_workers,
             "processor_percent": percent,
-            "line_share": case.line_share("data"),
+            "share_of_line": case.sampled_share("data"),
         },
     )
 
 
 def _on_line(case: Case, kind: str, num_workers: int | None = None) -> str:
     """A sentence on the line that takes most of the time of a fault, as far as stacks were sampled."""
-    share = case.line_share(kind)
+    share = case.sampled_share(kind)
     if share is None:
         return ""
     whose = "the workers' time" if num_workers else "this time"
@@ -93,7 +93,7 @@ def python_overhead(case: Case) -> Finding | None:
         evidence={
             "python_ns": python_ns,
             "without_work_ns": idle_ns if case.has_device else None,
-            "line_share": case.line_share("python"),
+            "share_of_line": case.sampled_share("python"),
         },
         high_share=_OVERHEAD_IS_HIGH,
     )
@@ -123,16 +123,30 @@ def garbage_collection(case: Case) -> Finding | None:
     """Python's garbage collector stops the loop."""
     gc_ns = case.mean_ns("gc_ns")
     stops = case.stops("gc")
+    where = case.where(stops, with_steps=True, lines_by="num_calls")
+    share = case.share_of_line(stops, "num_calls")
     return case.finding(
         "garbage_collection",
         "Python's garbage collector stops the loop",
-        "Call gc.freeze() once the model is built, so that collections no longer visit what stays. Then call "
-        "gc.disable(), and gc.collect() by hand between epochs.",
+        f"{_advice_on_objects(where.lines, share)}Call gc.freeze() once the model is built, so that collections no "
+        "longer visit what stays. Then call gc.disable(), and gc.collect() by hand between epochs.",
         cost_ns=gc_ns,
         change=Change(frozenset(["gc"])),
-        where=case.where(stops, with_steps=True),
-        evidence={"gc_ns": gc_ns, "num_collections": case.calls("gc"), "every_n_steps": case.interval("gc")},
+        where=where,
+        evidence={
+            "gc_ns": gc_ns,
+            "num_collections": case.calls("gc"),
+            "every_n_steps": case.interval("gc"),
+            "share_of_line": share,
+        },
     )
+
+
+def _advice_on_objects(lines: tuple[str, ...], share: float | None) -> str:
+    """A collection begins each time that so many objects were made: where most begin, most objects are made."""
+    if not lines or share is None:
+        return ""
+    return f"Make fewer objects at {lines[0]}, where {share:.0%} of the collections began. "
 
 
 def recompilation(case: Case) -> Finding | None:

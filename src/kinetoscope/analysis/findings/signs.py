@@ -60,7 +60,7 @@ def find_signs(window: RankWindow, host: HostTime) -> Signs:
 
 
 def _spans(window: RankWindow, host: HostTime) -> "pl.DataFrame":
-    """Each stop: ``begin``, ``end``, ``track``, ``name`` and ``kind``."""
+    """Each stop: ``begin``, ``end``, ``track``, ``name``, ``kind``, and the ``line`` that it says itself, or null."""
     pl = import_polars()
     columns = ("begin", "end", "track", "name")
     found = {
@@ -71,13 +71,15 @@ def _spans(window: RankWindow, host: HostTime) -> "pl.DataFrame":
         "double": _double_products(window),
         "python": _pauses(window, host),
     } | _synchronising(window, host)
-    return pl.concat([spans.select(*columns, kind=pl.lit(kind)) for kind, spans in found.items()])
+    return pl.concat(
+        [spans.select(*columns, kind=pl.lit(kind), line=_own_line(spans)) for kind, spans in found.items()]
+    )
 
 
 def _stops(window: RankWindow, spans: "pl.DataFrame") -> "pl.DataFrame":
     pl = import_polars()
     spans = spans.with_columns(
-        line=source_lines(window, spans.select("track", ts="begin")),
+        line=pl.coalesce("line", source_lines(window, spans.select("track", ts="begin"))),
         step=_steps_of(window, spans["begin"]),
     )
     until = window.steps["end"].max()  # afterwards the recording itself is stopped
@@ -90,12 +92,19 @@ def _stops(window: RankWindow, spans: "pl.DataFrame") -> "pl.DataFrame":
     return stops.filter((pl.col("kind") != "python") | is_long)
 
 
+def _own_line(spans: "pl.DataFrame") -> "pl.Expr":
+    """The line that spans say themselves, if they do."""
+    pl = import_polars()
+    return pl.col("line") if "line" in spans.columns else pl.lit(None, dtype=pl.String)
+
+
 def _sampled(window: RankWindow, spans: "pl.DataFrame", *, has_workers: bool) -> "pl.DataFrame":
-    """See `Signs.sampled`. Where workers make the batches, the loop's own lines say nothing about its waits for them."""
+    """See `Signs.sampled`. Spans that say their lines need no samples. Where workers make the batches, the loop's own
+    lines say nothing about its waits for them."""
     pl = import_polars()
     loop, workers = sampled_lines(window)
     found = [loop.clear().with_columns(kind=pl.lit(""))]
-    for (kind,), stops in spans.partition_by("kind", as_dict=True).items():
+    for (kind,), stops in spans.filter(pl.col("line").is_null()).partition_by("kind", as_dict=True).items():
         is_then = Coverage(stops).within(loop["at"], loop["at"] + 1) > 0
         samples = workers if kind == "data" and (has_workers or len(workers)) else loop.filter(is_then)
         found.append(samples.with_columns(kind=pl.lit(kind)))
