@@ -10,6 +10,7 @@ import kinetoscope
 PUBLIC = [
     "Callback",
     "Event",
+    "GCPauses",
     "JSONTraceHandler",
     "Marker",
     "Profiler",

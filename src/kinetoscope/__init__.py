@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from kinetoscope.recording.profiler import Profiler, active_profiler
     from kinetoscope.recording.schedule import ProfilerAction, cyclic_schedule
     from kinetoscope.report.notebook import view
+    from kinetoscope.sources.gc_pauses import GCPauses
     from kinetoscope.sources.system_profiler import SystemProfiler
     from kinetoscope.sources.torch_profiler import TorchProfiler
     from kinetoscope.table.load import load
@@ -26,6 +27,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "Callback": "kinetoscope.training.event",
     "Event": "kinetoscope.training.event",
+    "GCPauses": "kinetoscope.sources.gc_pauses",
     "JSONTraceHandler": "kinetoscope.handlers.json_trace_handler",
     "Marker": "kinetoscope.recording.marker",
     "Profiler": "kinetoscope.recording.profiler",
@@ -49,6 +51,7 @@ _HOMES = {
 __all__ = [
     "Callback",
     "Event",
+    "GCPauses",
     "JSONTraceHandler",
     "Marker",
     "Profiler",

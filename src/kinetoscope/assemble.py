@@ -3,10 +3,11 @@
 import importlib.util
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import kinetoscope
 from kinetoscope.errors import MissingExtraError
 from kinetoscope.handlers.first_finding import FirstFinding
 from kinetoscope.handlers.json_trace_handler import JSONTraceHandler
@@ -28,6 +29,8 @@ def profile(
     torch: "bool | TorchProfiler" = True,
     system: bool | SystemProfiler = True,
     handlers: Any = None,
+    sources: Iterable[Any] = (),
+    diagnose: bool = False,
     run_name: str | None = None,
     record_shapes: bool = False,
     profile_memory: bool = True,
@@ -57,6 +60,8 @@ def profile(
       `SystemProfiler` with your settings. Operators are recorded only if torch is installed.
     - ``handlers``: what happens to the traces; by default a `JSONTraceHandler` writes and merges them. Handlers and a
       `TorchProfiler` also write below ``out``, unless they were given a folder.
+    - ``sources``: what else is recorded, such as `GCPauses` (docs/sources.md). ``diagnose`` adds all of those that
+      findings use and that together cost less than 1 % of a step.
     - ``report``: whether the run ends with a report: rank 0 writes ``report.html`` into the run's folder, of the ranks
       whose traces are there, in a process beside training that takes half a minute at most. It needs polars.
     - ``record_shapes``, ``profile_memory``, ``with_stack``, ``with_flops``: as for `TorchProfiler`;
@@ -71,25 +76,26 @@ def profile(
         )
     folder = _run_folder(str(out))
     keep = {"overwrite": overwrite, "num_traces_to_keep": num_traces_to_keep}
-    sources: list[Any] = []
+    asked = _with_defaults(check_callbacks(sources, "sources"), f"{folder}/torch_traces", keep)
+    asked += _diagnosing(asked) if diagnose else []
     if system is True:
-        sources.append(SystemProfiler(profile_memory=True, stats_thread_interval_seconds=system_interval_s))
+        asked.append(SystemProfiler(profile_memory=True, stats_thread_interval_seconds=system_interval_s))
     elif system:
-        sources.append(system)
+        asked.append(system)
     if torch is True and importlib.util.find_spec("torch"):
         from kinetoscope.sources.torch_profiler import TorchProfiler
 
         options = {"record_shapes": record_shapes, "profile_memory": profile_memory}
         options |= {"with_stack": with_stack, "with_flops": with_flops}
-        sources.append(TorchProfiler(f"{folder}/torch_traces", **options, **keep))
+        asked.append(TorchProfiler(f"{folder}/torch_traces", **options, **keep))
     elif torch and torch is not True:
-        sources += _with_defaults(check_callbacks(torch, "torch"), f"{folder}/torch_traces", keep)
+        asked += _with_defaults(check_callbacks(torch, "torch"), f"{folder}/torch_traces", keep)
     if handlers is None:
         handlers = JSONTraceHandler()
     profiler = Profiler(
         schedule or cyclic_schedule(skip_first=1, warmup=1, active=10, per="run"),
         _with_defaults(check_callbacks(handlers, "handlers"), f"{folder}/traces", keep),
-        sources=sources,
+        sources=asked,
         run_name=run_name or Path(folder).name,
         upload_to=upload_to,
         strict=strict,
@@ -99,6 +105,16 @@ def profile(
     )
     profiler.run.first_finding = FirstFinding(writes_report=report)
     return profiler
+
+
+_DIAGNOSING = ("GCPauses",)
+"""The sources that `diagnose` adds. Together they cost less than 1 % of a step of 3 ms (`benchmarks/sources`)."""
+
+
+def _diagnosing(asked: list[Any]) -> list[Any]:
+    """A source of each of these classes that the user has not brought along."""
+    kinds = [getattr(kinetoscope, name) for name in _DIAGNOSING]
+    return [kind() for kind in kinds if not any(isinstance(source, kind) for source in asked)]
 
 
 def _with_defaults(callbacks: list[Any], folder: str, keep: dict[str, Any]) -> list[Any]:

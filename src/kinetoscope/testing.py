@@ -6,6 +6,7 @@ from typing import Any
 from kinetoscope.live.record import Flag, Kind
 from kinetoscope.recording.contract import TraceHandler
 from kinetoscope.recording.cycle import Cycle
+from kinetoscope.recording.source_events import SourceEvent
 
 
 class FakeClock:
@@ -75,6 +76,10 @@ class MemoryTraceHandler(TraceHandler):
                 if record.kind == Kind.COUNTER:
                     found[name.name].append((record.begin, cycle.names[record.series].name, record.end))
         return dict(found)
+
+    def events(self, category: str) -> list[SourceEvent]:
+        """The spans and instants of sources with that category; monotonic nanoseconds."""
+        return [event for cycle in self.cycles for event in cycle.events if event.category == category]
 
     def _records(self, kind: Kind) -> list[tuple[Any, ...]]:
         return [row for cycle in self.cycles for row in cycle.records() if row[1].kind == kind]

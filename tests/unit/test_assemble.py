@@ -1,5 +1,6 @@
 """kinetoscope.profile: the defaults, and what they leave on disk."""
 
+import gc
 import importlib.util
 import os
 import socket
@@ -9,7 +10,7 @@ import time
 import pytest
 
 import kinetoscope
-from kinetoscope import ProfilerAction, SystemProfiler
+from kinetoscope import GCPauses, ProfilerAction, SystemProfiler
 from kinetoscope.errors import FileNameError, FolderNotEmptyError, MissingExtraError, SettingsError
 from kinetoscope.formats.manifest import RankStarted, append_entry
 from kinetoscope.testing import MemoryTraceHandler
@@ -141,3 +142,30 @@ def test_a_report_without_polars_is_refused_at_once(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "polars", None)
     with pytest.raises(MissingExtraError, match="pip install"):
         kinetoscope.profile(tmp_path, report=True)
+
+
+def test_further_sources_record_beside_the_others_and_only_if_asked_for(tmp_path):
+    plain, asked = MemoryTraceHandler(), MemoryTraceHandler()
+    for handler, sources in ((plain, ()), (asked, [GCPauses()])):
+        with kinetoscope.profile(tmp_path, torch=False, handlers=handler, sources=sources) as profiler:
+            for _ in profiler.batches(range(14)):
+                gc.collect()
+    assert plain.events("gc") == []
+    assert len(asked.events("gc")) >= 11
+
+
+def test_diagnose_adds_the_cheap_sources_that_were_not_brought_along(tmp_path):
+    mine = GCPauses()
+    assert [source for source in _sources(tmp_path, diagnose=True) if isinstance(source, GCPauses)]
+    both = _sources(tmp_path, diagnose=True, sources=[mine])
+    assert [source for source in both if isinstance(source, GCPauses)] == [mine]
+    assert not [source for source in _sources(tmp_path) if isinstance(source, GCPauses)]
+
+
+def _sources(folder, **options):
+    return kinetoscope.profile(folder, torch=False, **options).run.sources
+
+
+def test_something_that_is_no_source_is_refused_by_the_name_of_the_argument(tmp_path):
+    with pytest.raises(SettingsError, match="sources holds the class GCPauses"):
+        kinetoscope.profile(tmp_path, torch=False, sources=[GCPauses])

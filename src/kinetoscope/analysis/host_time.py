@@ -99,8 +99,8 @@ class HostTime:
 
     @cached_property
     def collections(self) -> "pl.DataFrame":
-        """Runs of Python's garbage collector."""
-        return self.window.host.filter(import_polars().col("category") == "gc")
+        """Runs of Python's garbage collector, with the ``line`` at which each began, if that was recorded."""
+        return self.window.of_source("gc", "line")
 
     @cached_property
     def compilations(self) -> "pl.DataFrame":

@@ -111,6 +111,17 @@ class RankWindow:
         wanted = self._names.filter(self._names.str.contains(pattern))
         return self.host.filter(import_polars().col("name").is_in(wanted.implode())) if len(wanted) else self._nothing
 
+    def of_source(self, category: str, *args: str) -> "pl.DataFrame":
+        """The spans of a source, with these of their args as columns of text."""
+        pl = import_polars()
+        spans = self.host.filter(pl.col("category") == category)
+        said = [pl.col("args").cast(pl.String).str.json_path_match(f"$.{arg}").alias(arg) for arg in args]
+        if not len(spans):
+            return spans.with_columns(pl.lit(None, dtype=pl.String).alias(arg) for arg in args)
+        own = self.trace.spans.filter(pl.col("category") == category).select("track", *said, begin="ts")
+        own = own.unique(("begin", "track"), keep="first").collect()
+        return spans.join(own, on=("begin", "track"), how="left", maintain_order="left")
+
     @cached_property
     def _names(self) -> "pl.Series":
         return self.host["name"].unique()

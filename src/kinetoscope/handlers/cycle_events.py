@@ -90,11 +90,24 @@ def lasting_events(cycle: Cycle) -> Iterator[MarkerEvent]:
         yield MarkerEvent(event, ts=unix_ns(begin), dur=unix_ns(end) - unix_ns(begin), args=args)
 
 
+def source_events(cycle: Cycle) -> Iterator[MarkerEvent]:
+    """The spans and instants of a cycle's sources, clipped to its window."""
+    unix_ns, opened_ns, closed_ns = cycle.clock.unix_ns, cycle.begin.monotonic_ns, cycle.end.monotonic_ns
+    for name, category, begin_ns, end_ns, tid, args in cycle.events:
+        begin, last = max(begin_ns, opened_ns), min(begin_ns if end_ns is None else end_ns, closed_ns)
+        if last < begin:
+            continue
+        event = MarkerEvent(ph="X", name=name, cat=category, pid=cycle.pid, tid=tid, ts=unix_ns(begin), args=args)
+        yield (
+            MarkerEvent(event, ph="i", s="t") if end_ns is None else MarkerEvent(event, dur=unix_ns(last) - event["ts"])
+        )
+
+
 def thread_names(cycle: Cycle) -> Iterator[dict[str, Any]]:
-    """The events that name a cycle's threads."""
-    for thread in cycle.threads:
-        args = {"name": thread.name}
-        yield {"ph": "M", "name": "thread_name", "pid": cycle.pid, "tid": thread.tid, "args": args}
+    """The events that name a cycle's threads, and the other tracks of its sources."""
+    names = [(thread.tid, thread.name) for thread in cycle.threads]
+    for tid, name in [*names, *cycle.tracks.items()]:
+        yield {"ph": "M", "name": "thread_name", "pid": cycle.pid, "tid": tid, "args": {"name": name}}
 
 
 class Placeholder(dict[str, Any]):
@@ -207,6 +220,7 @@ def cycle_text(cycle: Cycle) -> "CycleText | None":
 
     def write_ours(writer: ChromeWriter) -> None:
         writer.write(lasting_events(cycle))
+        writer.write(source_events(cycle))
         for thread in others:
             writer.write(thread_events(cycle, thread))
         drain.write(writer)

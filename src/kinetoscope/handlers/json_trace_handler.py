@@ -18,6 +18,7 @@ from kinetoscope.handlers.cycle_events import (
     Placeholder,
     cycle_text,
     lasting_events,
+    source_events,
     thread_events,
     thread_names,
 )
@@ -25,12 +26,14 @@ from kinetoscope.handlers.merge_process import MergeProcess
 from kinetoscope.live.folders import TraceRecipe
 from kinetoscope.recording.contract import RunInside, TraceHandler
 from kinetoscope.recording.cycle import Cycle
+from kinetoscope.recording.source_events import MOST_EVENTS
 from kinetoscope.recording.trace_folder import TraceFolder
 from kinetoscope.storage.uploads import RemoteName, name_on_node, uploads_of
 from kinetoscope.training.file_names import FileNameFormat
 from kinetoscope.training.ranks import Attempt, Ranks
 from kinetoscope.training.state import RunState
 from kinetoscope.training.timestamp import Timestamp, timestamp_fields
+from kinetoscope.training.wording import counted
 from kinetoscope.writing.atomic_file import atomic_file
 
 _FROM_KINETO = ("schemaVersion", "deviceProperties", "distributedInfo", "record_shapes", "with_stack", "with_flops")
@@ -180,7 +183,9 @@ class JSONTraceHandler(TraceHandler):
 
     def _as_events(self, cycle: Cycle) -> _Contents:
         contributed, header = _contributed(cycle)
-        taken_tids = {_number_of(event.get("tid")) for event in contributed}
+        taken_tids = {_number_of(event.get("tid")) for event in contributed} | {
+            str(event.tid) for event in cycle.events
+        }
         drain = Drain(cycle, taken_tids, in_pairs=self.in_pairs)
         events = [*_our_events(cycle, drain), *contributed]
         nest(events, is_fixed=lambda event: isinstance(event, MarkerEvent))
@@ -234,6 +239,7 @@ def _our_events(cycle: Cycle, drain: Drain) -> Iterator[dict[str, Any]]:
     """What the markers recorded. A thread that ``drain`` accepts is represented by its placeholder."""
     yield from thread_names(cycle)
     yield from lasting_events(cycle)
+    yield from source_events(cycle)
     for thread in cycle.threads:
         placeholder = drain.plan(thread)
         yield from thread_events(cycle, thread) if placeholder is None else (placeholder,)
@@ -259,8 +265,14 @@ def _contributed(cycle: Cycle) -> tuple[list[dict[str, Any]], dict[str, Any]]:
 def _header(cycle: Cycle) -> dict[str, Any]:
     return {
         **cycle.metadata,
-        "kinetoscope": _description(cycle) | {"repaired": [*cycle.damages, *cycle.contributions.damages]},
+        "kinetoscope": _description(cycle)
+        | {"repaired": [*cycle.damages, *cycle.contributions.damages, *_left_out(cycle)]},
     }
+
+
+def _left_out(cycle: Cycle) -> list[str]:
+    number = cycle.contributions.events.num_left_out
+    return [f"{counted(number, 'event')} of sources are left out: a window keeps {MOST_EVENTS}."] if number else []
 
 
 def _from_kineto(header: dict[str, Any]) -> dict[str, Any]:

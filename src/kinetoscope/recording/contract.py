@@ -14,7 +14,7 @@ from pathlib import Path, PurePath
 from types import GeneratorType
 from typing import Any, Protocol
 
-from kinetoscope.clock.clock import Anchor, ClockLine
+from kinetoscope.clock.clock import Anchor, Clock, ClockLine
 from kinetoscope.errors import SettingsError
 from kinetoscope.live.folders import TraceRecipe
 from kinetoscope.live.own_folder import LIVE_BYTES_MAX
@@ -22,6 +22,7 @@ from kinetoscope.recording.cycle import Contributions, Cycle
 from kinetoscope.recording.recorder import NameTable
 from kinetoscope.recording.redaction import redact_name
 from kinetoscope.recording.schedule import Schedule, check_schedule
+from kinetoscope.recording.source_events import SourceEvent
 from kinetoscope.training.event import Callback, overrides
 from kinetoscope.training.ranks import Attempt, Ranks
 from kinetoscope.training.redaction import Redactor
@@ -95,6 +96,7 @@ class RunInside(Protocol):
     upload_to: str | None
     remote_store: Any
     uploads: dict[Path, Any]
+    clock: Clock
     redactor: Redactor | None
     """What may be written instead of a text, which each file must ask for; None if everything may be written."""
 
@@ -103,8 +105,21 @@ class RunInside(Protocol):
         """Whether recording is paused, during an evaluation between batches."""
         ...
 
+    @property
+    def is_recording(self) -> bool:
+        """Whether markers record now: a window is open, and neither paused nor skipped."""
+        ...
+
     def report(self, message: str) -> None:
         """Logs a warning, once."""
+        ...
+
+    def note(self, event: SourceEvent) -> None:
+        """Adds a span or an instant to the cycle of the open window. Any thread may call it."""
+        ...
+
+    def name_track(self, tid: int, name: str) -> None:
+        """Names a track of that cycle, for events whose tid is no thread."""
         ...
 
     def contribute(self, make: Callable[[Contributions], object]) -> None:

@@ -17,13 +17,15 @@ from kinetoscope.recording.marker import Marker
 from kinetoscope.recording.recorder import ACTION_BITS, Recorder, SpanName, WindowRecords
 from kinetoscope.recording.recorder_choice import ProcessRecorder
 from kinetoscope.recording.schedule import ProfilerAction
+from kinetoscope.recording.source_events import SourceEvent, SourceEvents
 from kinetoscope.training.ranks import Attempt, Ranks, torch_distributed
 from kinetoscope.training.timestamp import Moment, plain_count
 
 
 @dataclass(frozen=True, slots=True)
 class Contributions:
-    """The trace files that sources add to the cycle with that number, on the writer thread, before handlers get it.
+    """What sources add to the cycle with that number: trace files, on the writer thread, before handlers get it, and
+    ``events``, on any thread.
 
     When every handler has taken the cycle, the files in ``temporary`` are deleted and the functions in ``afterwards``
     called. ``to_retry`` holds functions of sources that failed to add a file and are called again; ``not_taken`` holds
@@ -38,6 +40,7 @@ class Contributions:
     to_retry: list[Callable[["Contributions"], object]] = field(default_factory=list)
     not_taken: list[tuple[Any, Path]] = field(default_factory=list)
     damages: list[str] = field(default_factory=list)
+    events: SourceEvents = field(default_factory=SourceEvents)
 
     def add_temporary(self, file: Path) -> None:
         """Adds a file that is deleted when the cycle is saved."""
@@ -132,6 +135,16 @@ class Cycle:
         """What each thread recorded. The first use, on the writer thread, takes it out of the recorder."""
         return self.recorded.threads()
 
+    @cached_property
+    def events(self) -> list[SourceEvent]:
+        """The spans and instants of sources."""
+        return list(self.contributions.events.kept)
+
+    @cached_property
+    def tracks(self) -> dict[int, str]:
+        """The names of those tracks of sources that are no threads, by tid."""
+        return dict(self.contributions.events.tracks)
+
     @property
     def clock(self) -> ClockLine:
         """From monotonic to unix nanoseconds within this window."""
@@ -154,7 +167,7 @@ class Cycle:
     @property
     def is_empty(self) -> bool:
         """Whether nothing at all was recorded or contributed."""
-        return not self.threads and not self.files
+        return not (self.threads or self.files or self.events)
 
     def release(self) -> None:
         """Deletes the files that kept the cycle until it was saved: in the live folder, and temporary files."""

@@ -12,6 +12,7 @@ from kinetoscope.live.owner_lock import hidden_host
 from kinetoscope.live.record import Kind, record_columns
 from kinetoscope.recording.cycle import Contributions, Cycle
 from kinetoscope.recording.recorder import SpanName
+from kinetoscope.recording.source_events import SourceEvent
 from kinetoscope.training.ranks import Attempt
 from kinetoscope.writing.atomic_file import atomic_file
 
@@ -25,9 +26,18 @@ def redact_cycle(cycle: Cycle, ask: Ask) -> None:
     names = [redact_name(name, ask) for name in list(cycle.names)]
     names = _with_different_series(names, cycle)
     lasting = [replace(span, name=redact_name(span.name, ask)) for span in cycle.lasting]
-    metadata = TraceRedactor(ask).header(cycle.metadata)
+    redactor = TraceRedactor(ask)
+    events = [_redact_event(event, redactor, ask) for event in cycle.events]
+    tracks = {tid: ask(name) for tid, name in cycle.tracks.items()}
+    metadata = redactor.header(cycle.metadata)
     cycle.run_name, cycle.threads, cycle.names = ask(cycle.run_name), threads, names
     cycle.lasting, cycle.metadata = lasting, metadata
+    cycle.events, cycle.tracks = events, tracks
+
+
+def _redact_event(event: SourceEvent, redactor: TraceRedactor, ask: Ask) -> SourceEvent:
+    category = redact_categories(event.category, ask)
+    return event._replace(name=ask(event.name), category=category, args=redactor.header(event.args))
 
 
 def redact_name(name: SpanName, ask: Ask) -> SpanName:

@@ -32,7 +32,8 @@ from kinetoscope.recording.recorder import ACTION_BITS
 from kinetoscope.recording.recorder_choice import warn_if_pure
 from kinetoscope.recording.redaction import add_redacted, redact_attempt
 from kinetoscope.recording.schedule import ProfilerAction
-from kinetoscope.training.event import Event, wanted_events
+from kinetoscope.recording.source_events import SourceEvent
+from kinetoscope.training.event import Event, overrides, wanted_events
 from kinetoscope.training.once_log import OnceLog
 from kinetoscope.training.ranks import current_attempt, current_ranks
 from kinetoscope.training.redaction import Redactor
@@ -108,14 +109,14 @@ class Run:
         self._phase, self._pid = _Phase.NEW, os.getpid()
         self._once = OnceLog()
         self._longest_epoch = 0
-        self._has_told = False
+        self._has_told = self._has_told_of_window = False
         self.sources, self._unclosed = sources, list(sources)
         self._make_parts()
         self.set_handlers(handlers)
 
     def _make_parts(self) -> None:
         recorder, clock = self.markers.recorder, self.markers.clock
-        self._recorder, self._clock = recorder, clock
+        self._recorder, self.clock = recorder, clock
         self._window = Window(recorder, clock, self.ranks, self.attempt)
         self.lasting = LastingSpans(recorder, clock)
         save_cost = self.marker("kinetoscope/save", "kinetoscope")
@@ -130,8 +131,10 @@ class Run:
     def set_handlers(self, handlers: list[Any]) -> None:
         """Finds out once which callback wants which event, so that unwanted events cost nothing."""
         self.handlers = handlers
-        self._wanted = wanted_events([*self.sources, *handlers])
-        names, anchor = self._recorder.names, take_anchor(self._clock)
+        callbacks = [*self.sources, *handlers]
+        self._wanted = wanted_events(callbacks)
+        self._in_windows = [callback for callback in callbacks if overrides(callback, "window_opened")]
+        names, anchor = self._recorder.names, take_anchor(self.clock)
         listeners = Listeners(handlers, names, self.state, anchor, self._guard, self.redactor)
         self._recorder.listener = listeners if listeners else None
 
@@ -151,6 +154,11 @@ class Run:
     def is_closed(self) -> bool:
         """Whether it was closed. Another close may finish what that one could not."""
         return self._phase is _Phase.CLOSED
+
+    @property
+    def is_recording(self) -> bool:
+        """Whether markers record now: a window is open, and neither paused nor skipped."""
+        return bool(self._recorder.action)
 
     @property
     def is_forked(self) -> bool:
@@ -285,6 +293,7 @@ class Run:
             self._live.note_epoch(*began)
         if self._window.set_action(self.action, timestamp):
             self._live.note_opened(self._window.num_cycles, timestamp)
+            self._tell_of_window(is_open=True)
         compiler.teach_dynamo(Marker)
 
     def pause(self) -> None:
@@ -301,14 +310,22 @@ class Run:
     def save_window(self, *, measure: bool = True, timestamp: Moment | None = None) -> None:
         """Closes the window, with ``timestamp`` or the current one, and hands its cycle to the writer thread. With
         ``measure``, the clocks are compared once more before."""
+        self._tell_of_window(is_open=False)
         listener = self._recorder.listener
         timestamp = self.state.timestamp if timestamp is None else timestamp
         cycle = self._window.close(self.state.run_name, timestamp, self.lasting.take(self._recorder.window))
         if isinstance(listener, Listeners):
-            listener.cut(self._clock.monotonic_ns())
+            listener.cut(self.clock.monotonic_ns())
         if cycle is not None:
             self._note_closed(cycle)
             self._clocks.pass_on(cycle, self._delivery.cycle, measure=measure)
+
+    def _tell_of_window(self, *, is_open: bool) -> None:
+        """Tells sources and handlers that a window has opened, or that it closes, once."""
+        if is_open is not self._has_told_of_window:
+            self._has_told_of_window = is_open
+            for callback in self._in_windows:
+                self._guard(callback, callback.window_opened if is_open else callback.window_closing, (self.state,))
 
     def _note_closed(self, cycle: Cycle) -> None:
         recorded = cycle.recorded
@@ -329,6 +346,14 @@ class Run:
     def report(self, message: str) -> None:
         """Logs a warning, once."""
         self._once.warn("%s", message, about=message)
+
+    def note(self, event: SourceEvent) -> None:
+        """Adds a span or an instant of a source to the cycle of the open window. Any thread may call it."""
+        self._window.contributions.events.add(event)
+
+    def name_track(self, tid: int, name: str) -> None:
+        """Names a track of that cycle, for events whose tid is no thread."""
+        self._window.contributions.events.tracks[tid] = name
 
     def take_over_file(self, path: Path) -> None:
         """Adds a file of Chrome JSON events to the cycle that is being recorded; see
@@ -400,6 +425,7 @@ class Run:
             # In the phase CLOSING no batch can end; an epoch can, without ending its batch.
             if was_running:
                 ending.take(self.driver.end, clean)
+            ending.take(lambda: self._tell_of_window(is_open=False))
             ending.take(self._close_sources)
             ending.take(self.save_window, measure=clean)
             ending.take(self._end.finish_windows)

@@ -73,6 +73,13 @@ class Callback:
         """Calls the method of ``event``."""
         getattr(self, event.value)(state, logger)
 
+    def window_opened(self, state: RunState) -> None:
+        """Called when recording begins: a window has opened."""
+
+    def window_closing(self, state: RunState) -> None:
+        """Called when recording ends, before the window closes, also when the run ends; then perhaps on a thread of
+        ours."""
+
     def close(self, state: RunState, logger: Any) -> None:
         """Called when the run ends, however it ends; again if another close of the Profiler saves what was left."""
 

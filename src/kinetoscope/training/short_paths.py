@@ -44,8 +44,18 @@ def project_folder(texts: Iterable[str]) -> str:
         common = os.path.commonpath(folders) if folders else ""
     except ValueError:  # on several drives
         return ""
-    parts = _parts(common)
-    return "" if not parts or (len(parts) == 1 and parts[0] in _ROOTS - {"root"}) else common
+    return "" if is_shared_folder(common) else common
+
+
+def is_shared_folder(folder: str) -> bool:
+    """Whether the folder is nobody's project, such as ``/`` and ``/home``."""
+    parts = _parts(_plain(folder))
+    return not parts or (len(parts) == 1 and parts[0] in _ROOTS - {"root"})
+
+
+def is_in_library(path: str) -> bool:
+    """Whether the file is in a Python library, or in Python itself."""
+    return _LIBRARY.match(_plain(path)) is not None
 
 
 def _shortened(found: str, project: str) -> str:

@@ -314,3 +314,31 @@ def test_a_report_that_was_kept_has_the_same_findings(tmp_path):
     fresh, kept = (kinetoscope.analyze(tmp_path).to_json() for _ in range(2))
     assert '"kind":"straggler"' in fresh
     assert kept == fresh
+
+
+# -- lines that sources record
+
+
+def test_the_line_at_which_most_collections_begin_comes_first_even_if_others_took_longer(tmp_path):
+    def add_lines(trace):
+        pauses = [event for event in trace["traceEvents"] if event.get("cat") == "gc"]
+        for number, pause in enumerate(pauses):
+            pause.setdefault("args", {})["line"] = "rare.py:7" if number == 0 else "model/heads.py:41"
+            pause["dur"] *= 1 if number else 1.5
+
+    settings = replace(
+        planted_settings(0, "gc"), num_ranks=1, num_steps=9, faults=(Fault(kind="gc", cost_ns=3_000_000),)
+    )
+    found = finding(report_after(add_lines, settings, tmp_path), "garbage_collection")
+    assert found.where.lines == ("model/heads.py:41", "rare.py:7")
+    share = dict(found.evidence)["share_of_line"]
+    assert 0.5 < share < 1
+    assert found.advice.startswith(f"Make fewer objects at model/heads.py:41, where {share:.0%} of the collections")
+
+
+def test_collections_without_lines_are_found_as_well():
+    _, report = planted("gc")
+    found = finding(report, "garbage_collection")
+    assert found.where.lines == ()
+    assert "share_of_line" not in dict(found.evidence)
+    assert found.advice.startswith("Call gc.freeze()")

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kinetoscope.analysis.findings.fault_graph import FaultGraph
 from kinetoscope.analysis.findings.finding import (
@@ -130,10 +130,16 @@ class Case:
         small = self._patients.filter("in_run")
         return len(small) / max(1, len(self._steps)), int(small["weight"].sum()) / max(1, len(self._steps))
 
-    def where(self, stops: "pl.DataFrame", *, with_steps: bool = False) -> Where:
-        """The places of signs; ``with_steps``, also those steps."""
+    def where(self, stops: "pl.DataFrame", *, with_steps: bool = False, lines_by: str = "total_ns") -> Where:
+        """The places of signs; ``with_steps``, also those steps. Lines are in order of the column ``lines_by``."""
         steps = tuple(stops["step"].drop_nulls().unique().sort().to_list()) if with_steps else ()
-        return Where(steps=steps, spans=_named(stops, "name"), lines=_named(stops, "line"))
+        return Where(steps=steps, spans=_named(stops, "name"), lines=_named(stops, "line", lines_by))
+
+    def share_of_line(self, stops: "pl.DataFrame", lines_by: str = "total_ns") -> float | None:
+        """The part that the first of the lines has in all signs of which a line is known."""
+        by_line = stops.drop_nulls("line").group_by("line").agg(import_polars().col(lines_by).sum())
+        most: Any = by_line[lines_by].max()
+        return most / by_line[lines_by].sum() if most else None
 
     def where_late(self, row: StragglerRow) -> Where:
         """The rank that is late, its steps, and what it did in them."""
@@ -222,9 +228,9 @@ class Case:
         return self.graph.edges.filter(import_polars().col("rank").ne_missing(self._late_rank))
 
 
-def _named(stops: "pl.DataFrame", column: str) -> tuple[str, ...]:
+def _named(stops: "pl.DataFrame", column: str, weight: str = "total_ns") -> tuple[str, ...]:
     """The names, or lines, of the signs that took the most, and more than a small part of all."""
     pl = import_polars()
-    by_name = stops.drop_nulls(column).group_by(column).agg(pl.col("total_ns").sum())
-    by_name = by_name.filter(pl.col("total_ns") >= _NAMED_SHARE * pl.lit(stops["total_ns"].sum()))
-    return tuple(by_name.sort("total_ns", column, descending=[True, False])[column].head(MOST_NAMED).to_list())
+    by_name = stops.drop_nulls(column).group_by(column).agg(pl.col(weight).sum())
+    by_name = by_name.filter(pl.col(weight) >= _NAMED_SHARE * pl.lit(stops[weight].sum()))
+    return tuple(by_name.sort(weight, column, descending=[True, False])[column].head(MOST_NAMED).to_list())

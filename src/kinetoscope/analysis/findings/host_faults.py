@@ -104,16 +104,30 @@ def garbage_collection(case: Case) -> Finding | None:
     """Python's garbage collector stops the loop."""
     gc_ns = case.mean_ns("gc_ns")
     stops = case.stops("gc")
+    where = case.where(stops, with_steps=True, lines_by="num_calls")
+    share = case.share_of_line(stops, "num_calls")
     return case.finding(
         "garbage_collection",
         "Python's garbage collector stops the loop",
-        "Call gc.freeze() once the model is built, so that collections no longer visit what stays. Then call "
-        "gc.disable(), and gc.collect() by hand between epochs.",
+        f"{_advice_on_objects(where.lines, share)}Call gc.freeze() once the model is built, so that collections no "
+        "longer visit what stays. Then call gc.disable(), and gc.collect() by hand between epochs.",
         cost_ns=gc_ns,
         change=Change(frozenset(["gc"])),
-        where=case.where(stops, with_steps=True),
-        evidence={"gc_ns": gc_ns, "num_collections": case.calls("gc"), "every_n_steps": case.interval("gc")},
+        where=where,
+        evidence={
+            "gc_ns": gc_ns,
+            "num_collections": case.calls("gc"),
+            "every_n_steps": case.interval("gc"),
+            "share_of_line": share,
+        },
     )
+
+
+def _advice_on_objects(lines: tuple[str, ...], share: float | None) -> str:
+    """A collection begins each time that so many objects were made: where most begin, most objects are made."""
+    if not lines or share is None:
+        return ""
+    return f"Make fewer objects at {lines[0]}, where {share:.0%} of the collections began. "
 
 
 def recompilation(case: Case) -> Finding | None:

@@ -63,9 +63,11 @@ def _stops(window: RankWindow, host: HostTime) -> "pl.DataFrame":
         "double": _double_products(window),
         "python": _pauses(window, host),
     } | _synchronising(window, host)
-    spans = pl.concat([spans.select(*columns, kind=pl.lit(kind)) for kind, spans in found.items()])
+    spans = pl.concat(
+        [spans.select(*columns, kind=pl.lit(kind), line=_own_line(spans)) for kind, spans in found.items()]
+    )
     spans = spans.with_columns(
-        line=source_lines(window, spans.select("track", ts="begin")),
+        line=pl.coalesce("line", source_lines(window, spans.select("track", ts="begin"))),
         step=_steps_of(window, spans["begin"]),
     )
     until = window.steps["end"].max()  # afterwards the recording itself is stopped
@@ -76,6 +78,12 @@ def _stops(window: RankWindow, host: HostTime) -> "pl.DataFrame":
     )
     is_long = pl.col("total_ns").rank("ordinal", descending=True).over("kind") <= _MOST_PAUSES
     return stops.filter((pl.col("kind") != "python") | is_long)
+
+
+def _own_line(spans: "pl.DataFrame") -> "pl.Expr":
+    """The line that spans say themselves, if they do."""
+    pl = import_polars()
+    return pl.col("line") if "line" in spans.columns else pl.lit(None, dtype=pl.String)
 
 
 def _steps_of(window: RankWindow, times: "pl.Series") -> "pl.Series":

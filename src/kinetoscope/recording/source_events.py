@@ -1,0 +1,37 @@
+"""What sources record besides markers: spans and instants with args of any kind, and tracks that are no threads."""
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+MOST_EVENTS = 200_000
+"""How many events of sources one window keeps."""
+
+
+class SourceEvent(NamedTuple):
+    """A span of a source in monotonic nanoseconds, or an instant if ``end_ns`` is None.
+
+    Spans of one ``tid`` nest. ``args`` are texts and numbers, and lists of these.
+    """
+
+    name: str
+    category: str
+    begin_ns: int
+    end_ns: int | None
+    tid: int
+    args: dict[str, Any]
+
+
+@dataclass(slots=True)
+class SourceEvents:
+    """The events of sources in one window. ``tracks`` has the names of tids that are no threads of this process."""
+
+    kept: list[SourceEvent] = field(default_factory=list)
+    tracks: dict[int, str] = field(default_factory=dict)
+    num_left_out: int = 0
+
+    def add(self, event: SourceEvent) -> None:
+        """Keeps one event, unless there are very many. Any thread may call it."""
+        if len(self.kept) < MOST_EVENTS:
+            self.kept.append(event)
+        else:
+            self.num_left_out += 1

@@ -1,0 +1,65 @@
+"""sources: the runs of Python's garbage collector, each with the line at which it began."""
+
+import _thread
+import contextlib
+import gc
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from kinetoscope.recording.contract import RunInside
+from kinetoscope.recording.source_events import SourceEvent
+from kinetoscope.sources.window_source import WindowSource
+from kinetoscope.training.source_files import line_of_user
+
+_Watch = Callable[[str, dict[str, int]], None]
+
+
+class GCPauses(WindowSource):
+    """Records each run of Python's garbage collector as a span on the thread that it stops.
+
+    Its args say which ``generation`` was looked through, how many objects were ``collected`` or are ``uncollectable``,
+    and the ``line`` of your code that was running. A collection begins each time that a number of objects was made, so
+    the line is a sample of where objects are made.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._watch: _Watch | None = None
+
+    def install(self, run: RunInside) -> None:
+        self._watch = _make_watch(run)
+        gc.callbacks.append(self._watch)
+
+    def remove(self) -> None:
+        watch, self._watch = self._watch, None
+        if watch is not None:
+            with contextlib.suppress(ValueError):  # somebody has cleared the list
+                gc.callbacks.remove(watch)
+
+
+def _make_watch(run: RunInside) -> _Watch:
+    """A function for `gc.callbacks`. Python never runs two collections at a time."""
+    now, note = run.clock.monotonic_ns, run.note
+    begin_ns, line = 0, ""
+
+    def watch(phase: str, info: dict[str, int]) -> None:
+        nonlocal begin_ns, line
+        try:
+            if phase == "start" and run.is_recording:
+                line, begin_ns = line_of_user(sys._getframe().f_back), now()
+            elif begin_ns:
+                note(_pause(begin_ns, now(), info, line))
+                begin_ns = 0
+        except KeyboardInterrupt:  # Python would drop it here, so it is raised again once the collection is over
+            _thread.start_new_thread(_thread.interrupt_main, ())
+
+    return watch
+
+
+def _pause(begin_ns: int, end_ns: int, info: dict[str, int], line: str) -> SourceEvent:
+    args: dict[str, Any] = dict(info)
+    if line:
+        args["line"] = line
+    return SourceEvent(f"gc generation {info['generation']}", "gc", begin_ns, end_ns, threading.get_native_id(), args)

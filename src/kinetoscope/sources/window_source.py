@@ -1,0 +1,66 @@
+"""sources: a source that works only while a window is open, and leaves nothing of it in a forked child."""
+
+import weakref
+from typing import Any
+
+from kinetoscope.recording.contract import RunInside
+from kinetoscope.training.event import Callback
+from kinetoscope.training.state import RunState
+from kinetoscope.writing.own_thread import after_fork_in_child
+
+
+class WindowSource(Callback):
+    """Installs its hooks when a window opens, and removes them when it closes. What it records, it notes in the run.
+
+    Subclasses override `install`, `remove`, and `finish` if they have something to write at a window's end.
+    """
+
+    def __init__(self) -> None:
+        self._run: RunInside | None = None
+        """The run, while the hooks are installed."""
+        _living.add(self)
+
+    def install(self, run: RunInside) -> None:
+        """Begins to record into ``run``."""
+
+    def finish(self, run: RunInside) -> None:
+        """Writes what is left to write, while the hooks are still installed."""
+
+    def remove(self) -> None:
+        """Removes all hooks that are installed. It may be called when there are none, and in a forked child."""
+
+    def window_opened(self, state: RunState) -> None:
+        run: RunInside = state.profiler.run
+        self._run = run
+        self.install(run)
+
+    def window_closing(self, state: RunState) -> None:
+        del state
+        run, self._run = self._run, None
+        try:
+            if run is not None:
+                self.finish(run)
+        finally:
+            self.remove()
+
+    def close(self, state: RunState, logger: Any) -> None:
+        """Removes the hooks of a source that was switched off because it failed."""
+        self._run = None
+        self.remove()
+
+    def forget_parent(self) -> None:
+        """In a forked child: the run is the parent's."""
+        if self._run is not None:
+            self._run = None
+            self.remove()
+
+
+_living: "weakref.WeakSet[WindowSource]" = weakref.WeakSet()
+
+
+def _forget_parent() -> None:
+    for source in list(_living):
+        source.forget_parent()
+
+
+after_fork_in_child(_forget_parent)

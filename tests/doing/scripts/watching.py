@@ -1,0 +1,83 @@
+"""What all trainings of this folder share: their arguments, a small model, and a loop whose steps are timed."""
+
+import argparse
+import contextlib
+import json
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+NUM_STEPS = 40
+"""How many steps are recorded; two come before them."""
+
+NUM_BATCHES = NUM_STEPS + 2
+BATCH_SIZE = 32
+NUM_FEATURES = 256
+
+Batches = Callable[[Iterable[Any]], Iterator[Any]]
+
+
+def argument_parser() -> argparse.ArgumentParser:
+    """``out``, the run's folder, and whether the training is ``mended`` and ``unprofiled``."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--mended", action="store_true")
+    parser.add_argument("--unprofiled", action="store_true")
+    return parser
+
+
+def read_arguments() -> argparse.Namespace:
+    """The arguments of a training that has no others."""
+    return argument_parser().parse_args()
+
+
+def make_model(width: int = 1024, num_layers: int = 4) -> nn.Sequential:
+    """Layers of one width. With the defaults, a step takes about 15 ms on one core."""
+    widths = [NUM_FEATURES, *[width] * num_layers]
+    layers = [layer for one, other in pairwise(widths) for layer in (nn.Linear(one, other), nn.ReLU())]
+    return nn.Sequential(*layers, nn.Linear(width, 1))
+
+
+def train_step(model: nn.Module, optimizer: torch.optim.Optimizer, loss: Tensor) -> None:
+    """What every training does with its loss."""
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+
+
+@contextlib.contextmanager
+def watched(arguments: argparse.Namespace) -> Iterator[Batches]:
+    """Yields what to iterate over batches with: recorded, unless ``unprofiled``, and timed. The moments at which the
+    loop asked for each batch are written beside the run, in ns, as ``{out}-rank0.json``."""
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    moments_ns: list[int] = []
+    with _recorded(arguments) as recorded:
+        yield lambda batches: _timed(recorded(batches), moments_ns)
+    path = arguments.out.with_name(f"{arguments.out.name}-rank{os.environ.get('RANK', 0)}.json")
+    path.write_text(json.dumps(moments_ns))
+
+
+@contextlib.contextmanager
+def _recorded(arguments: argparse.Namespace) -> Iterator[Batches]:
+    if arguments.unprofiled:
+        yield iter
+        return
+    import kinetoscope
+
+    schedule = kinetoscope.cyclic_schedule(skip_first=1, warmup=1, active=NUM_STEPS)
+    with kinetoscope.profile(arguments.out, schedule=schedule, quiet=True) as profiler:
+        yield profiler.batches
+
+
+def _timed(batches: Iterable[Any], moments_ns: list[int]) -> Iterator[Any]:
+    moments_ns.append(time.monotonic_ns())
+    for batch in batches:
+        yield batch
+        moments_ns.append(time.monotonic_ns())

@@ -1,0 +1,202 @@
+"""GCPauses: what is recorded of Python's garbage collector, and what is left behind."""
+
+import contextlib
+import gc
+import os
+import signal
+import threading
+import weakref
+
+import pytest
+
+from kinetoscope import GCPauses, ProfilerAction
+from kinetoscope.recording.profiler import Profiler
+from kinetoscope.testing import MemoryTraceHandler
+from kinetoscope.training.source_files import source_name
+
+BATCHES = [ProfilerAction.SKIP, ProfilerAction.ACTIVE, ProfilerAction.ACTIVE_AND_SAVE]
+
+
+class Cycle:
+    """An object that only the garbage collector can free."""
+
+    def __init__(self):
+        self.self = self
+
+
+@pytest.fixture(autouse=True)
+def python_collects_only_when_told():
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def record(work, source=None):
+    """The pauses while ``work`` was called in each of three batches, of which the last two are recorded."""
+    handler = MemoryTraceHandler()
+    with Profiler(
+        lambda state: BATCHES[state.timestamp.batch % 3], handler, sources=[source or GCPauses()], strict=True
+    ) as profiler:
+        for number in profiler.batches(range(3)):
+            work(number)
+    return handler.events("gc")
+
+
+def test_each_collection_is_a_span_with_its_generation_and_what_it_found():
+    gc.collect()
+
+    def work(number):
+        Cycle()
+        gc.collect(1)
+
+    pauses = record(work)
+    assert [pause.name for pause in pauses] == ["gc generation 1"] * 2
+    for pause in pauses:
+        assert pause.args["generation"] == 1
+        assert pause.args["collected"] >= 1
+        assert pause.args["uncollectable"] == 0
+        assert pause.tid == threading.get_native_id()
+        assert pause.end_ns >= pause.begin_ns
+
+
+def test_a_collection_says_which_of_the_users_lines_was_running():
+    def work(number):
+        gc.collect()
+
+    line = work.__code__.co_firstlineno + 1
+    assert {pause.args["line"] for pause in record(work)} == {f"{source_name(__file__)}:{line}"}
+
+
+def test_in_a_library_the_line_is_the_users_that_called_it():
+    def work(number):
+        stack = contextlib.ExitStack()
+        stack.callback(gc.collect)
+        stack.close()
+
+    line = work.__code__.co_firstlineno + 3
+    assert {pause.args["line"] for pause in record(work)} == {f"{source_name(__file__)}:{line}"}
+
+
+def test_a_collection_on_another_thread_is_on_that_threads_track():
+    seen = []
+
+    def collect():
+        seen.append(threading.get_native_id())
+        gc.collect()
+
+    def work(number):
+        thread = threading.Thread(target=collect)
+        thread.start()
+        thread.join()
+
+    pauses = record(work)
+    assert [pause.tid for pause in pauses] == seen[1:]
+
+
+def test_python_has_the_same_callbacks_before_and_after_a_run():
+    before = list(gc.callbacks)
+    inside = []
+    record(lambda number: inside.append(len(gc.callbacks)))
+    assert inside == [len(before), len(before) + 1, len(before) + 1]
+    assert gc.callbacks == before
+
+
+def test_other_callbacks_that_come_and_go_during_the_run_are_left_alone():
+    def mine(phase, info):
+        pass
+
+    def work(number):
+        if number == 1:
+            gc.callbacks.insert(0, mine)
+        gc.collect()
+
+    try:
+        assert len(record(work)) == 2
+        assert gc.callbacks[0] is mine
+    finally:
+        gc.callbacks.remove(mine)
+
+
+def test_a_list_of_callbacks_that_somebody_has_cleared_is_no_error():
+    before = list(gc.callbacks)
+    try:
+        assert record(lambda number: gc.callbacks.clear()) == []
+    finally:
+        gc.callbacks[:] = before
+
+
+def test_nothing_is_left_after_an_error_in_the_loop_and_the_same_source_serves_a_second_run():
+    before, source = list(gc.callbacks), GCPauses()
+
+    def fail(number):
+        if number == 1:
+            raise ValueError("of the user's")
+
+    with pytest.raises(ValueError, match="of the user's"):
+        record(fail, source)
+    assert gc.callbacks == before
+    assert len(record(lambda number: gc.collect(), source)) == 2
+    assert gc.callbacks == before
+
+
+def test_ctrl_c_during_a_collection_reaches_training():
+    """Python drops what a callback of the collector raises, and with it a Ctrl-C that comes in that moment."""
+    before = list(gc.callbacks)
+
+    class Interrupting(dict):
+        def __iter__(self):
+            signal.raise_signal(signal.SIGINT)
+            return super().__iter__()
+
+        keys = __iter__
+
+    def work(number):
+        if number == 1:
+            watch = gc.callbacks[-1]
+            watch("start", {})
+            watch("stop", Interrupting(generation=0))
+            threading.Event().wait(60)
+
+    with pytest.raises(KeyboardInterrupt):
+        record(work)
+    assert gc.callbacks == before
+
+
+def test_a_forked_child_has_no_hook_of_its_parents_run():
+    before = len(gc.callbacks)
+    status = []
+
+    def work(number):
+        if number == 1:
+            child = os.fork()
+            if child == 0:
+                os._exit(len(gc.callbacks) - before)
+            status.append(os.waitpid(child, 0)[1])
+
+    record(work)
+    assert status == [0]
+
+
+def test_no_object_lives_longer_for_a_pause():
+    freed = []
+
+    def work(number):
+        value = Cycle()
+        freed.append(weakref.ref(value))
+        gc.collect()
+        del value
+        gc.collect()
+        assert freed[-1]() is None
+
+    record(work)
+    assert len(freed) == 3
+
+
+def test_during_an_evaluation_between_batches_nothing_is_recorded():
+    handler = MemoryTraceHandler()
+    with Profiler(lambda state: ProfilerAction.ACTIVE, handler, sources=[GCPauses()], strict=True) as profiler:
+        for _ in profiler.batches(range(2)):
+            gc.collect()
+        with profiler.eval():
+            gc.collect()
+    assert len(handler.events("gc")) == 2
