@@ -78,7 +78,7 @@ async def _ask_who_it_is(address: str) -> dict[str, Any]:
     from distributed import Security
     from distributed.core import rpc
 
-    scheduler = rpc(address, connection_args=Security().get_connection_args("client"))
+    scheduler: Any = rpc(address, connection_args=Security().get_connection_args("client"))
     try:
         return await scheduler.identity()
     finally:
