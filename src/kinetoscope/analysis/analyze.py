@@ -16,14 +16,14 @@ from kinetoscope.analysis.findings.faults import find_faults, notes_on_replay, n
 from kinetoscope.analysis.kernels import kernel_rows
 from kinetoscope.analysis.memory import add_memory_rows
 from kinetoscope.analysis.one_run import notes_on_run, require_one_run, require_one_time, without_copies
-from kinetoscope.analysis.operators import operator_rows
+from kinetoscope.analysis.operators import notes_on_flops, operator_rows
 from kinetoscope.analysis.packing import each_by
 from kinetoscope.analysis.ranks import RankRow, add_rank_rows
 from kinetoscope.analysis.replay.replay import ReplayGraph
 from kinetoscope.analysis.report_cache import KeptReport
 from kinetoscope.analysis.run_report import RunFacts, RunReport
 from kinetoscope.analysis.sample import is_large, note_on_sample, ranks_to_replay
-from kinetoscope.analysis.steps import StepRow, uneven_share
+from kinetoscope.analysis.steps import StepRow, computed, uneven_share
 from kinetoscope.analysis.stragglers import straggler_rows
 from kinetoscope.analysis.summaries import Selection, SummedTrace, WindowSummary, recorded_until, sum_trace
 from kinetoscope.table.load import STDIN, PathLike, is_url, load_one, names_in
@@ -151,14 +151,16 @@ def join_traces(traces: Iterable[SummedTrace], *, is_sample: bool = False) -> Ru
     require_one_time(steps)
     sums = join_sums(summary.sums for summary in summaries)
     graph = _build_graph(traces, summaries, steps, joined.calls, is_sample=is_sample)
-    notes = [*copies, *notes_on_run(traces, summaries, ranks, steps, by_rank), *notes_on_replay(graph)]
+    operators = operator_rows(sums.operators)
+    notes = [*copies, *notes_on_run(traces, summaries, ranks, steps, by_rank)]
+    notes += [*notes_on_flops(operators), *notes_on_replay(graph)]
     report = RunReport(
         run=_about(traces, ranks, steps, notes),
         ranks=with_bounds(ranks, by_rank),
         steps=sorted(steps, key=lambda row: (row.step, row.rank or 0)),
         collectives=joined.rows,
         stragglers=straggler_rows(joined.rows, steps, max((shift.bound_ns for shift in by_rank.values()), default=0)),
-        operators=operator_rows(sums.operators),
+        operators=operators,
         kernels=kernel_rows(sums.kernels),
         memory=add_memory_rows(row for summary in _in_time(summaries) for row in summary.memory),
         findings=[],
@@ -218,6 +220,7 @@ def _about(
         "ranks": sorted({row.rank for row in ranks if row.rank is not None}),
         "hosts": sorted({host for trace in traces for host in trace.hosts}),
         "num_steps": num_steps,
+        **computed(steps),
         "notes": list(dict.fromkeys([*notes, *notes_on_steps(num_steps)])),
     }
 
