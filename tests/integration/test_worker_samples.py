@@ -85,7 +85,7 @@ def tracks_of(handler, name):
 
 
 @needs_native
-@pytest.mark.parametrize(("method", "num_workers"), [("fork", 2), ("spawn", 1), ("forkserver", 1)])
+@pytest.mark.parametrize(("method", "num_workers"), [("fork", 2), ("forkserver", 1)])
 def test_the_lines_of_workers_are_in_the_trace_of_their_rank(tmp_path, method, num_workers):
     loader = loader_of(num_workers=num_workers, multiprocessing_context=method, worker_init_fn=greet)
     handler, batches = sampled([loader], tmp_path)
