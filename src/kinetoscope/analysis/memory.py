@@ -25,8 +25,8 @@ class MemoryRow:
     None where fewer than `FEWEST_STEPS` steps follow each other, or where addresses are missing, as in old traces.
     ``holders`` are those who allocated what grows, the most first. ``owners`` are variables and attributes that hold
     it, where `GrowingMemory` looked for them, else None. ``by_category`` shares ``peak_bytes`` out to what allocated it
-    (`CATEGORIES`), without those that have none; it is empty where addresses are missing. To which tensor memory belongs,
-    a trace does not say: `kinetoscope.torch` exports a timeline of that.
+    (`CATEGORIES`), without those that have none; it is empty where addresses are missing. To which tensor memory
+    belongs, a trace does not say: `kinetoscope.torch` exports a timeline of that.
     """
 
     rank: int | None
