@@ -126,6 +126,18 @@ export interface MemoryHolder {
   bytes_per_step: number;
 }
 
+export interface MemoryOwner {
+  name: string;
+  kind: string;
+  place: string;
+  line: string | null;
+  num_steps: number;
+  num_tensors: number;
+  num_graphs: number;
+  bytes_per_step: number | null;
+  device: number | null;
+}
+
 export interface MemoryRow {
   rank: number | null;
   device: number | null;
@@ -134,6 +146,7 @@ export interface MemoryRow {
   by_category: Record<string, number>;
   growth_bytes_per_step: number | null;
   holders: MemoryHolder[];
+  owners: MemoryOwner[] | null;
 }
 
 export interface Where {
