@@ -56,6 +56,7 @@ export interface StepRow {
   num_launches: number | null;
   num_kernels: number | null;
   peak_memory_bytes: number | null;
+  evaluation_inside_ns: number | null;
   flops: number | null;
   flops_per_s: number | null;
   mfu: number | null;
