@@ -23,6 +23,7 @@ _INDENT = 3
 _PHASES = {
     "step": "duration_ns",
     "between": "between_ns",
+    "evaluation": "all_evaluation_ns",
     "data": "data_wait_ns",
     "forward": "forward_ns",
     "backward": "backward_ns",
