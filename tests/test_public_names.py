@@ -15,6 +15,7 @@ PUBLIC = [
     "Marker",
     "Profiler",
     "ProfilerAction",
+    "StackSampler",
     "State",
     "SystemProfiler",
     "Timestamp",

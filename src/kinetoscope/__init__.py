@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from kinetoscope.recording.schedule import ProfilerAction, cyclic_schedule
     from kinetoscope.report.notebook import view
     from kinetoscope.sources.gc_pauses import GCPauses
+    from kinetoscope.sources.stack_sampler import StackSampler
     from kinetoscope.sources.system_profiler import SystemProfiler
     from kinetoscope.sources.torch_profiler import TorchProfiler
     from kinetoscope.table.load import load
@@ -32,6 +33,7 @@ _HOMES = {
     "Marker": "kinetoscope.recording.marker",
     "Profiler": "kinetoscope.recording.profiler",
     "ProfilerAction": "kinetoscope.recording.schedule",
+    "StackSampler": "kinetoscope.sources.stack_sampler",
     "State": "kinetoscope.training.state",
     "SystemProfiler": "kinetoscope.sources.system_profiler",
     "Timestamp": "kinetoscope.training.timestamp",
@@ -56,6 +58,7 @@ __all__ = [
     "Marker",
     "Profiler",
     "ProfilerAction",
+    "StackSampler",
     "State",
     "SystemProfiler",
     "Timestamp",

@@ -49,7 +49,8 @@ def analyze(
     ``source`` is what `kinetoscope.load` takes, or traces that it returned. ``step`` is the name of the spans that are
     steps, if not ``event/batch`` or ``ProfilerStep``. With ``ranks``, only these are looked at; with ``last_s``, only
     the last seconds that each rank recorded. Several traces are analyzed by ``executor``, where one is given: its
-    processes read the files and send back a summary of each.
+    processes, or the workers of a Dask cluster (``client.get_executor()``), read the files and send back a summary of
+    each.
 
         report = kinetoscope.analyze("runs/digits")
         print(report.steps[0].data_wait_ns)
@@ -60,13 +61,19 @@ def analyze(
 
 
 def report_of(
-    sources: Iterable[Source], selection: Selection, each: Callable[..., Iterable[Any]] = map, *, cache: bool = True
+    sources: Iterable[Source],
+    selection: Selection,
+    each: Callable[..., Iterable[Any]] = map,
+    *,
+    cache: bool = True,
+    with_graph: bool = False,
 ) -> RunReport:
     """The report on ``sources``, each as `analyze` takes one. ``each`` calls a function with each of some values, as
-    `map` does; where it is given names of files, it may pass ``on_bytes``, too."""
+    `map` does; where it is given names of files, it may pass ``on_bytes``, too. ``with_graph`` is whether the graph
+    will be needed, which a kept report does not have."""
     found = [one for source in sources for one in _traces_in(source)]
     kept = KeptReport.of(found, selection) if cache else None
-    if kept is not None and (rows := kept.read()) is not None:
+    if kept is not None and not with_graph and (rows := kept.read()) is not None:
         return RunReport(**vars(rows), build_graph=lambda: _work_out(found, selection, map, cache=True).graph)
     report = _work_out(found, selection, each, cache=cache)
     if kept is not None:
