@@ -25,6 +25,7 @@ _FLOP = ((1e18, "EFLOP"), (1e15, "PFLOP"), (1e12, "TFLOP"), (1e9, "GFLOP"), (1e6
 _PHASES = {
     "step": "duration_ns",
     "between": "between_ns",
+    "evaluation": "all_evaluation_ns",
     "data": "data_wait_ns",
     "forward": "forward_ns",
     "backward": "backward_ns",
