@@ -12,6 +12,7 @@ PUBLIC = [
     "Event",
     "GCPauses",
     "JSONTraceHandler",
+    "LoaderFacts",
     "Marker",
     "Profiler",
     "ProfilerAction",

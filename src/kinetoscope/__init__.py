@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from kinetoscope.recording.schedule import ProfilerAction, cyclic_schedule
     from kinetoscope.report.notebook import view
     from kinetoscope.sources.gc_pauses import GCPauses
+    from kinetoscope.sources.loader_facts import LoaderFacts
     from kinetoscope.sources.system_profiler import SystemProfiler
     from kinetoscope.sources.torch_profiler import TorchProfiler
     from kinetoscope.table.load import load
@@ -29,6 +30,7 @@ _HOMES = {
     "Event": "kinetoscope.training.event",
     "GCPauses": "kinetoscope.sources.gc_pauses",
     "JSONTraceHandler": "kinetoscope.handlers.json_trace_handler",
+    "LoaderFacts": "kinetoscope.sources.loader_facts",
     "Marker": "kinetoscope.recording.marker",
     "Profiler": "kinetoscope.recording.profiler",
     "ProfilerAction": "kinetoscope.recording.schedule",
@@ -53,6 +55,7 @@ __all__ = [
     "Event",
     "GCPauses",
     "JSONTraceHandler",
+    "LoaderFacts",
     "Marker",
     "Profiler",
     "ProfilerAction",

@@ -27,14 +27,15 @@ class Signs:
 
     ``stops`` are spans of the loop's thread that may keep it from its work: ``kind`` (``gc``, ``compile``,
     ``profiler``, ``sync``, ``copy``, ``data``, ``python`` or ``double``), ``name``, ``line``, ``step``, ``num_calls``
-    and ``total_ns``. ``num_workers`` of its loader is 0 if there are none, and None if that is unknown, as are
-    ``processor_percent``, how busy all cores of the machine were, and by device ``device_bytes`` and ``device_majors``,
-    the first number of its compute capability.
+    and ``total_ns``. ``num_workers`` of its loader is 0 if there are none, and None if that is unknown, as is
+    ``processor_percent``, how busy all cores of the machine were. ``loader`` has what `LoaderFacts` recorded of it. By
+    device there are ``device_bytes`` and ``device_majors``, the first number of its compute capability.
     """
 
     rank: int | None
     stops: "pl.DataFrame"
     num_workers: int | None
+    loader: dict[str, Any]
     processor_percent: float | None
     device_bytes: dict[int, int]
     device_majors: dict[int, int]
@@ -46,6 +47,7 @@ def find_signs(window: RankWindow, host: HostTime) -> Signs:
         rank=window.rank,
         stops=_stops(window, host),
         num_workers=host.num_workers,
+        loader=host.loader,
         processor_percent=_processor_percent(window) if len(host.fetches) else None,
         device_bytes=_of_devices(window.trace, "totalGlobalMem"),
         device_majors=_of_devices(window.trace, "computeMajor"),
