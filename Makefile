@@ -20,7 +20,7 @@ TWINS := $(addprefix tests/unit/,formats handlers live merge recording table tor
 C_FILES := $(wildcard src/native/*.[ch] src/native/*/*.[ch] src/native/*/*.cpp)
 PACKAGE := pyproject.toml $(wildcard setup.py src/native/*.c src/native/*/*)
 
-.PHONY: help demo test test-targets test-arm test-torch test-pure test-long test-busy test-sanitized fuzz mutate test-composer bench-composer test-hta web check-web bench-report pictures check bench clean
+.PHONY: help demo test test-targets test-arm test-torch test-pure test-long test-doing test-busy test-sanitized fuzz mutate test-composer bench-composer test-hta web check-web bench-report pictures check bench clean
 
 help:  ## List the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -57,6 +57,9 @@ test-long: $(VENV)/test.stamp  ## Run in full length the tests that `make test` 
 	$(BIN)/python -m pytest --timeout 900 tests/integration/storage/test_fault_run.py tests/integration/test_scale.py tests/integration/clock \
 		tests/integration/test_kills.py tests/integration/test_damaged_live_folders.py tests/integration/test_hostile_folders.py tests/integration/test_live_folder.py \
 		tests/integration/test_long_window.py tests/integration/torch/test_endings.py tests/unit/analysis tests/unit/formats tests/unit/live tests/unit/merge tests/unit/recording tests/unit/table
+
+test-doing: $(VENV)/test.stamp  ## Judge findings by doing what they advise, on an idle machine (10 minutes), and write the table of docs/truth-by-doing.md
+	KINETOSCOPE_DOING=1 $(BIN)/python -m pytest -s --timeout 900 tests/integration/test_truth_by_doing.py
 
 test-busy: $(VENV)/test.stamp  ## Run all tests beside four processes that keep the processors busy: no test may depend on speed
 	spinning=; for number in 1 2 3 4; do sh -c 'while :; do :; done' & spinning="$$spinning $$!"; done; \

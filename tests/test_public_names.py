@@ -16,6 +16,7 @@ PUBLIC = [
     "Marker",
     "Profiler",
     "ProfilerAction",
+    "StackSampler",
     "State",
     "SystemProfiler",
     "Timestamp",

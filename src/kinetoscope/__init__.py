@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from kinetoscope.report.notebook import view
     from kinetoscope.sources.gc_pauses import GCPauses
     from kinetoscope.sources.loader_facts import LoaderFacts
+    from kinetoscope.sources.stack_sampler import StackSampler
     from kinetoscope.sources.system_profiler import SystemProfiler
     from kinetoscope.sources.torch_profiler import TorchProfiler
     from kinetoscope.table.load import load
@@ -34,6 +35,7 @@ _HOMES = {
     "Marker": "kinetoscope.recording.marker",
     "Profiler": "kinetoscope.recording.profiler",
     "ProfilerAction": "kinetoscope.recording.schedule",
+    "StackSampler": "kinetoscope.sources.stack_sampler",
     "State": "kinetoscope.training.state",
     "SystemProfiler": "kinetoscope.sources.system_profiler",
     "Timestamp": "kinetoscope.training.timestamp",
@@ -59,6 +61,7 @@ __all__ = [
     "Marker",
     "Profiler",
     "ProfilerAction",
+    "StackSampler",
     "State",
     "SystemProfiler",
     "Timestamp",

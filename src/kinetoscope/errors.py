@@ -18,6 +18,7 @@
     ├── UnsafePathError       (also PermissionError)              a name in a run's folder that leads out of it
     ├── UnsupportedSystemError(also OSError)                      something that this operating system cannot do
     ├── MergeError            (also ValueError)                   traces that cannot be put together
+    ├── ClusterError          (also RuntimeError)                 a Dask cluster that cannot do the work
     └── MissingExtraError     (also ImportError)                  a package that is not installed
 
 An error also derives from the builtin that torch or Composer raises in the same place, so that code written for them
@@ -95,6 +96,10 @@ class UnsupportedSystemError(KinetoscopeError, OSError):
 
 class MergeError(KinetoscopeError, ValueError):
     """Traces cannot be merged: no common clock, or nothing to merge."""
+
+
+class ClusterError(KinetoscopeError, RuntimeError):
+    """A Dask cluster cannot be reached, or cannot do the work: no workers, other versions, workers that end."""
 
 
 class MissingExtraError(KinetoscopeError, ImportError):

@@ -49,6 +49,7 @@ class Kernel(NamedTuple):
     jitter_ns: int = 0
     flops: int | None = None
     num_bytes: int | None = None
+    least_bytes: int | None = None
 
 
 @dataclass(slots=True, eq=False)

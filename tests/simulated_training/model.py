@@ -62,10 +62,6 @@ def _width(layer: int) -> int:
     return 256 * (layer + 1)
 
 
-def _flops(layer: int) -> int:
-    return 2 * _ROWS * _width(layer) ** 2
-
-
 def _forward(writer: Writer, batch: str = "") -> None:
     layout, num_layers = writer.settings.layout, writer.settings.layers
     if layout == "sharded":
@@ -92,9 +88,9 @@ def _wait_for_layer(writer: Writer, layer: int) -> None:
 
 def _forward_layer(writer: Writer, layer: int, batch: str) -> None:
     width, layer_ns = _width(layer), _layer_ns(writer)
-    product = writer.product(0.8 * layer_ns, flops=_flops(layer))
-    relu = writer.elementwise("clamp_min_scalar", 0.2 * layer_ns)
     bias, factors = (width,), ((_ROWS, width), (width, width))
+    product = writer.product(0.8 * layer_ns, *factors)
+    relu = writer.elementwise("clamp_min_scalar", 0.2 * layer_ns)
     writer.python()
     keeps = f"layer {layer}{batch}"
     with writer.span("aten::linear", args=writer.shapes(*factors, bias), phase="forward"):
@@ -136,7 +132,7 @@ def _backward_layer(writer: Writer, layer: int, batch: str) -> None:
         if writer.settings.layout == "sharded" and layer:
             writer.collective(ALL_GATHER, writer.world, layer - 1)
         for shapes in (((_ROWS, width), (width, width)), ((width, _ROWS), (_ROWS, width))):
-            product = writer.product(0.9 * layer_ns, flops=_flops(layer))
+            product = writer.product(0.9 * layer_ns, *shapes)
             writer.operator("aten::mm", kernel=product, args=writer.shapes(*shapes))
         if writer.settings.has_memory:
             writer.add(Release(f"layer {layer}{batch}"))

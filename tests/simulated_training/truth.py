@@ -5,6 +5,8 @@ thread waited for, which faults were planted. Times are true time, that is rank 
 the same by every clock.
 """
 
+import json
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from functools import cached_property
@@ -188,6 +190,7 @@ class Truth:
             row |= _host_row(step, before_ns, by_step[number], outside, window)
             next_ns = _first_begin(device.get(following.step, ())) if following else None
             row |= _step_device_row(device.get(number, []), _on_device(window), next_ns, self._settings.has_device)
+            row |= _computed_row(by_step[number], row, self._settings.has_device)
             row["num_launches"] = len({id(queued.launch) for queued in device.get(number, [])})
             row["num_kernels"] = sum(queued.kernel.category == "kernel" for queued in device.get(number, []))
             row["peak_memory_bytes"] = _peak_bytes(step, window)
@@ -366,10 +369,20 @@ def _step_device_row(
     row: Row = {f"device_{name}_ns": times[f"{name}_ns"] for name in names}
     begin_ns = _first_begin(spans)
     if begin_ns is None:
-        return row | {"device_idle_ns": None}
+        return row | {"device_idle_ns": None, "on_device_ns": None}
     end_ns = next_ns if next_ns is not None else max(_interval(span)[1] for span in everything)
     busy = clip(map(_interval, everything), begin_ns, end_ns)
-    return row | {"device_idle_ns": end_ns - begin_ns - length_ns(busy)}
+    return row | {"device_idle_ns": end_ns - begin_ns - length_ns(busy), "on_device_ns": end_ns - begin_ns}
+
+
+def _computed_row(spans: list[HostSpan], row: Row, has_device: bool) -> Row:
+    """What the products of a step compute, where shapes are recorded, and how fast."""
+    shapes = [json.loads(_shapes_of(span) or "[]") for span in spans if span.name in ("aten::mm", "aten::addmm")]
+    if not shapes or not all(shapes):
+        return {"flops": None, "flops_per_s": None}
+    flops = sum(2 * math.prod(factors[-2]) * factors[-1][-1] for factors in shapes)
+    length_ns = row["on_device_ns"] if has_device else row["duration_ns"]
+    return {"flops": flops, "flops_per_s": flops / length_ns * 1e9 if length_ns else None}
 
 
 def _peak_bytes(step: HostSpan, window: Window) -> int | None:
@@ -438,12 +451,13 @@ def _shapes_of(span: HostSpan) -> str:
 
 def _kernel_row(spans: list[QueuedSpan]) -> Row:
     kernel = spans[0].kernel
-    flops = [span.kernel.flops for span in spans if span.launch.window is not None]
-    num_bytes = [span.kernel.num_bytes for span in spans]
+    computed = [span.kernel for span in spans if span.launch.window is not None and span.kernel.flops is not None]
+    num_bytes = [span.kernel.num_bytes for span in spans if span.kernel.num_bytes is not None]
+    num_bytes += [kernel.least_bytes or 0 for kernel in computed]
     return {
         "kind": kernel.kind,
-        "flops": sum(count for count in flops if count is not None) if any(flops) else None,
-        "bytes": sum(size for size in num_bytes if size is not None) if None not in num_bytes else None,
+        "flops": sum(kernel.flops or 0 for kernel in computed) if computed else None,
+        "bytes": sum(num_bytes) if num_bytes else None,
         "durations_ns": sorted(map(_length, spans)),
     } | _distribution([_length(span) for span in spans])
 

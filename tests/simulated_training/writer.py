@@ -34,6 +34,7 @@ SYNC_NS = 2_500
 SUBMIT_NS = 20_000
 
 _TYPES = {"bfloat16": "c10::BFloat16", "float32": "float", "float64": "double"}
+_NUM_BYTES = {"bfloat16": 2, "float32": 4, "float64": 8}
 _PRODUCTS = {
     "bfloat16": "ampere_bf16_s16816gemm_bf16_128x64_ldg8_f2f_stages_32x6_tn",
     "float32": "ampere_sgemm_128x64_tn",
@@ -154,12 +155,15 @@ class Writer:
 
     # -- on the device
 
-    def product(self, duration_ns: float, *, flops: int | None = None) -> Kernel:
-        """A product of matrices. What a slow device takes more is spread over all products of a step."""
+    def product(self, duration_ns: float, *factors: tuple[int, int]) -> Kernel:
+        """A product of two matrices. What a slow device takes more is spread over all products of a step."""
         late_ns = self.cost_ns("late_device") // (3 * self.settings.layers)
         extra_ns = self.cost_ns("float32") + self.cost_ns("float64") + late_ns
-        shown = flops if self.settings.has_shapes else None
-        kernel = Kernel(_PRODUCTS[self._dtype], "kernel", "compute", self.vary(duration_ns) + extra_ns, flops=shown)
+        kernel = Kernel(_PRODUCTS[self._dtype], "kernel", "compute", self.vary(duration_ns) + extra_ns)
+        if factors and self.settings.has_shapes:
+            (rows, inner), (_, columns) = factors
+            size = rows * inner + inner * columns + rows * columns
+            kernel = kernel._replace(flops=2 * rows * inner * columns, least_bytes=size * _NUM_BYTES[self._dtype])
         return kernel._replace(gap_ns=kernel.gap_ns + self.cost_ns("idle_gaps"))
 
     def elementwise(self, what: str, duration_ns: float) -> Kernel:

@@ -1,6 +1,9 @@
 // Made from the dataclasses of kinetoscope.pages.page_data by web/generate_types.py. Do not edit.
 
 export interface RunFacts {
+  flops_per_step: number | null;
+  flops_per_s: number | null;
+  mfu: number | null;
   name: string | null;
   world_size: number | null;
   ranks: number[];
@@ -53,6 +56,9 @@ export interface StepRow {
   num_launches: number | null;
   num_kernels: number | null;
   peak_memory_bytes: number | null;
+  flops: number | null;
+  flops_per_s: number | null;
+  mfu: number | null;
 }
 
 export interface CollectiveRow {
@@ -92,6 +98,9 @@ export interface OperatorRow {
   p95_ns: number;
   max_ns: number;
   device_ns: number | null;
+  flops: number | null;
+  flops_per_s: number | null;
+  mfu: number | null;
 }
 
 export interface KernelRow {
@@ -105,6 +114,8 @@ export interface KernelRow {
   p95_ns: number;
   max_ns: number;
   flops: number | null;
+  flops_per_s: number | null;
+  mfu: number | null;
   bytes: number | null;
 }
 

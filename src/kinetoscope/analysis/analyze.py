@@ -16,14 +16,14 @@ from kinetoscope.analysis.findings.faults import find_faults, notes_on_replay, n
 from kinetoscope.analysis.kernels import kernel_rows
 from kinetoscope.analysis.memory import add_memory_rows
 from kinetoscope.analysis.one_run import notes_on_run, require_one_run, require_one_time, without_copies
-from kinetoscope.analysis.operators import operator_rows
+from kinetoscope.analysis.operators import notes_on_flops, operator_rows
 from kinetoscope.analysis.packing import each_by
 from kinetoscope.analysis.ranks import RankRow, add_rank_rows
 from kinetoscope.analysis.replay.replay import ReplayGraph
 from kinetoscope.analysis.report_cache import KeptReport
 from kinetoscope.analysis.run_report import RunFacts, RunReport
 from kinetoscope.analysis.sample import is_large, note_on_sample, ranks_to_replay
-from kinetoscope.analysis.steps import StepRow, uneven_share
+from kinetoscope.analysis.steps import StepRow, computed, uneven_share
 from kinetoscope.analysis.stragglers import straggler_rows
 from kinetoscope.analysis.summaries import Selection, SummedTrace, WindowSummary, recorded_until, sum_trace
 from kinetoscope.table.load import STDIN, PathLike, is_url, load_one, names_in
@@ -49,7 +49,8 @@ def analyze(
     ``source`` is what `kinetoscope.load` takes, or traces that it returned. ``step`` is the name of the spans that are
     steps, if not ``event/batch`` or ``ProfilerStep``. With ``ranks``, only these are looked at; with ``last_s``, only
     the last seconds that each rank recorded. Several traces are analyzed by ``executor``, where one is given: its
-    processes read the files and send back a summary of each.
+    processes, or the workers of a Dask cluster (``client.get_executor()``), read the files and send back a summary of
+    each.
 
         report = kinetoscope.analyze("runs/digits")
         print(report.steps[0].data_wait_ns)
@@ -60,13 +61,19 @@ def analyze(
 
 
 def report_of(
-    sources: Iterable[Source], selection: Selection, each: Callable[..., Iterable[Any]] = map, *, cache: bool = True
+    sources: Iterable[Source],
+    selection: Selection,
+    each: Callable[..., Iterable[Any]] = map,
+    *,
+    cache: bool = True,
+    with_graph: bool = False,
 ) -> RunReport:
     """The report on ``sources``, each as `analyze` takes one. ``each`` calls a function with each of some values, as
-    `map` does; where it is given names of files, it may pass ``on_bytes``, too."""
+    `map` does; where it is given names of files, it may pass ``on_bytes``, too. ``with_graph`` is whether the graph
+    will be needed, which a kept report does not have."""
     found = [one for source in sources for one in _traces_in(source)]
     kept = KeptReport.of(found, selection) if cache else None
-    if kept is not None and (rows := kept.read()) is not None:
+    if kept is not None and not with_graph and (rows := kept.read()) is not None:
         return RunReport(**vars(rows), build_graph=lambda: _work_out(found, selection, map, cache=True).graph)
     report = _work_out(found, selection, each, cache=cache)
     if kept is not None:
@@ -144,14 +151,16 @@ def join_traces(traces: Iterable[SummedTrace], *, is_sample: bool = False) -> Ru
     require_one_time(steps)
     sums = join_sums(summary.sums for summary in summaries)
     graph = _build_graph(traces, summaries, steps, joined.calls, is_sample=is_sample)
-    notes = [*copies, *notes_on_run(traces, summaries, ranks, steps, by_rank), *notes_on_replay(graph)]
+    operators = operator_rows(sums.operators)
+    notes = [*copies, *notes_on_run(traces, summaries, ranks, steps, by_rank)]
+    notes += [*notes_on_flops(operators), *notes_on_replay(graph)]
     report = RunReport(
         run=_about(traces, ranks, steps, notes),
         ranks=with_bounds(ranks, by_rank),
         steps=sorted(steps, key=lambda row: (row.step, row.rank or 0)),
         collectives=joined.rows,
         stragglers=straggler_rows(joined.rows, steps, max((shift.bound_ns for shift in by_rank.values()), default=0)),
-        operators=operator_rows(sums.operators),
+        operators=operators,
         kernels=kernel_rows(sums.kernels),
         memory=add_memory_rows(row for summary in _in_time(summaries) for row in summary.memory),
         findings=[],
@@ -211,6 +220,7 @@ def _about(
         "ranks": sorted({row.rank for row in ranks if row.rank is not None}),
         "hosts": sorted({host for trace in traces for host in trace.hosts}),
         "num_steps": num_steps,
+        **computed(steps),
         "notes": list(dict.fromkeys([*notes, *notes_on_steps(num_steps)])),
     }
 

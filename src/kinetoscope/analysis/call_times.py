@@ -23,7 +23,7 @@ def sum_calls(calls: "pl.DataFrame", by: Sequence[str], sums: Sequence[str]) -> 
     groups = calls.group_by(by).agg(
         pl.len().cast(pl.Int64).alias("num_calls"),
         dur.sum().alias("total_ns"),
-        *map(_known_sum, sums),
+        *map(known_sum, sums),
         dur.max().alias("max_ns"),
         dur.alias("durations"),
     )
@@ -42,11 +42,11 @@ def add_calls(groups: "Sequence[pl.DataFrame]", by: Sequence[str], sums: Sequenc
     if len(groups) == 1:
         return groups[0]
     added = (
-        pl.concat(groups)
+        pl.concat(groups, how="diagonal")  # in any order of columns
         .group_by(by)
         .agg(
             pl.col("num_calls", "total_ns").sum(),
-            *map(_known_sum, sums),
+            *map(known_sum, sums),
             pl.col("max_ns").max(),
             pl.col("durations", "occurs").explode(),
         )
@@ -76,7 +76,8 @@ def with_quantiles(groups: "pl.DataFrame") -> "pl.DataFrame":
     return groups.with_columns(mean.alias("mean_ns")).drop("place", "durations", "occurs")
 
 
-def _known_sum(name: str) -> "pl.Expr":
+def known_sum(name: str) -> "pl.Expr":
+    """The sum of a column's values that are known; null if none is."""
     pl = import_polars()
     return pl.when(pl.col(name).is_not_null().any()).then(pl.col(name).sum()).alias(name)
 

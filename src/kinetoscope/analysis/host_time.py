@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 _FETCH = r"^(event/dataloader$|enumerate\(DataLoader\)#)"
 _NO_WORKERS = r"^enumerate\(DataLoader\)#_SingleProcess"
-_WORKER = r"^DataLoader worker \d+$"
+_WORKER = r"^DataLoader worker (\d+)(?:$|: )"
 _EVALUATION = r"^event/eval$"
 _FORWARD = r"^event/forward$"
 _BACKWARD = r"^(event/backward$|autograd::engine::evaluate_function: )"
@@ -53,7 +53,7 @@ class HostTime:
         pl = import_polars()
         tracks = self.window.trace.tracks.select("process", "thread").collect()
         names = pl.concat([tracks["process"], tracks["thread"]]).drop_nulls().unique()
-        return int(names.str.contains(_WORKER).sum()) or None
+        return names.str.extract(_WORKER).drop_nulls().n_unique() or None
 
     @cached_property
     def evaluations(self) -> "pl.DataFrame":

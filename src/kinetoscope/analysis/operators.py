@@ -5,6 +5,8 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from kinetoscope.analysis.call_times import add_calls, sum_calls, with_quantiles
+from kinetoscope.analysis.flop_formulas import FORMULAS
+from kinetoscope.analysis.flops import FLOP_SUMS, WindowWork, with_rates
 from kinetoscope.analysis.window import ANNOTATIONS, OPERATORS, RUNTIME_CALLS, STEP, RankWindow
 from kinetoscope.table.events import import_polars
 from kinetoscope.table.tracks import nest_spans
@@ -23,7 +25,9 @@ class OperatorRow:
 
     ``self_ns`` is the time not spent in operators, annotations and runtime calls within it. ``device_ns`` is that of
     kernels and copies that its thread launched within it, None where there is no device. A call ends with the operator
-    around it, if not before.
+    around it, if not before. ``flops`` is the number of floating-point operations that torch counts for it, None where
+    shapes do not give it; ``flops_per_s`` is how many its kernels did in a second of their time, or the operator in one
+    of its own where there is no device; ``mfu`` is the share of the device's peak.
     """
 
     name: str
@@ -36,6 +40,9 @@ class OperatorRow:
     p95_ns: int
     max_ns: int
     device_ns: int | None = None
+    flops: float | None = None
+    flops_per_s: float | None = None
+    mfu: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The row as plain data."""
@@ -79,20 +86,29 @@ def _callers(parents: "pl.Series", is_operator: "pl.Series") -> "pl.Series":
     return parents.cast(pl.UInt32)
 
 
-def operator_sums(calls: "pl.DataFrame") -> "pl.DataFrame":
+def operator_sums(calls: "pl.DataFrame", work: WindowWork) -> "pl.DataFrame":
     """The operators of one window by name and shape, for `operator_rows`."""
-    return sum_calls(calls, _KEY, _SUMS).with_columns(import_polars().col("shapes").cast(import_polars().String))
+    sums = sum_calls(calls, _KEY, _SUMS).with_columns(import_polars().col("shapes").cast(import_polars().String))
+    return sums.join(work.by_name(), on=_KEY, how="left", nulls_equal=True)
 
 
 def add_operators(sums: "Sequence[pl.DataFrame]") -> "pl.DataFrame":
     """The sums of several windows as those of one."""
-    return add_calls(sums, _KEY, _SUMS)
+    return add_calls(sums, _KEY, (*_SUMS, *FLOP_SUMS))
 
 
 def operator_rows(sums: "pl.DataFrame") -> list[OperatorRow]:
     """The operators, those with the most time of their own first."""
-    rows = with_quantiles(sums).sort("self_ns", "name", "shapes", descending=[True, False, False])
+    rows = with_rates(with_quantiles(sums)).sort("self_ns", "name", "shapes", descending=[True, False, False])
     return [OperatorRow(**row) for row in rows.iter_rows(named=True)]
+
+
+def notes_on_flops(rows: Sequence[OperatorRow]) -> list[str]:
+    """A sentence on why operations are not known, where other settings would record them."""
+    counted = [row for row in rows if row.name in FORMULAS]
+    if not counted or any(row.shapes is not None for row in counted):
+        return []
+    return ["FLOPs are not known, since shapes of operators were not recorded: record_shapes=True records them."]
 
 
 def _device_ns(calls: "pl.DataFrame", device: "pl.DataFrame") -> "pl.Series":

@@ -7,6 +7,8 @@ from concurrent.futures import Executor
 from functools import partial
 from typing import Any
 
+from kinetoscope.table.executors import each_with
+
 _LEVEL = 1
 
 
@@ -24,11 +26,8 @@ def each_by(executor: Executor | None) -> Callable[..., Iterator[Any]]:
     """`map`, or what does the same in an executor, whose processes send back their results packed."""
     if executor is None:
         return map
-
-    def each(work: Callable[..., Any], *values: Any) -> Iterator[Any]:
-        return map(unpack, executor.map(partial(_packed_result, work), *values))
-
-    return each
+    each = each_with(executor)
+    return lambda work, *values: map(unpack, each(partial(_packed_result, work), *values))
 
 
 def _packed_result(work: Callable[..., Any], *values: Any) -> bytes:

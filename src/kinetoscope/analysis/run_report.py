@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cached_property
 from types import UnionType
-from typing import TYPE_CHECKING, Any, TypedDict, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
 import msgspec
 
@@ -17,7 +17,7 @@ from kinetoscope.analysis.operators import OperatorRow
 from kinetoscope.analysis.ranks import RankRow
 from kinetoscope.analysis.replay.critical_path import CriticalSpan, critical_path
 from kinetoscope.analysis.replay.replay import Change, ReplayGraph
-from kinetoscope.analysis.steps import StepRow
+from kinetoscope.analysis.steps import Computed, StepRow
 from kinetoscope.analysis.stragglers import StragglerRow
 from kinetoscope.errors import SettingsError
 from kinetoscope.table.display import render_html, shown, some
@@ -32,8 +32,9 @@ TABLES = ("ranks", "steps", "collectives", "stragglers", "operators", "kernels",
 """The fields of a report that have rows."""
 
 
-class RunFacts(TypedDict):
-    """What is said of a run as a whole. ``ranks`` are those whose traces are here; ``notes`` are sentences."""
+class RunFacts(Computed):
+    """What is said of a run as a whole. ``ranks`` are those whose traces are here; ``notes`` are sentences.
+    ``flops_per_step``, ``flops_per_s`` and ``mfu`` are those of one rank, on average."""
 
     name: str | None
     world_size: int | None

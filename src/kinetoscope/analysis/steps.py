@@ -3,10 +3,13 @@
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from itertools import pairwise
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
+from kinetoscope.analysis.call_times import known_sum
+from kinetoscope.analysis.flops import WindowWork
 from kinetoscope.analysis.host_time import HostTime
 from kinetoscope.analysis.intervals import Coverage, newly_covered_ns
 from kinetoscope.analysis.memory import peaks
@@ -21,7 +24,10 @@ if TYPE_CHECKING:
 class StepRow:
     """One step of one rank. Times are nanoseconds, memory bytes; what is not known is None.
 
-    A device event belongs to the step in which its launch began.
+    A device event belongs to the step in which its launch began. ``flops`` is the number of floating-point operations
+    that torch counts for operators that began in the step, None unless shapes give it for all of them. ``flops_per_s``
+    and ``mfu``, the share of the device's peak, are of the time from the step's first device event to the next step's
+    first, or of ``duration_ns`` where there is no device.
     """
 
     rank: int | None
@@ -46,6 +52,9 @@ class StepRow:
     num_launches: int | None = None
     num_kernels: int | None = None
     peak_memory_bytes: int | None = None
+    flops: int | None = None
+    flops_per_s: float | None = None
+    mfu: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The row as plain data."""
@@ -62,6 +71,28 @@ def step_time_ns(steps: Sequence[StepRow]) -> float:
     return fmean(lengths) if lengths else 0.0
 
 
+class Computed(TypedDict):
+    """What a rank computes in a step, on average, and how fast; None where that is not known."""
+
+    flops_per_step: float | None
+    flops_per_s: float | None
+    mfu: float | None
+
+
+def computed(steps: Sequence[StepRow]) -> Computed:
+    """The mean of all steps of which it is known; rates by the time of each."""
+    known = [row for row in steps if row.flops and row.flops_per_s]
+    if not known:
+        return Computed(flops_per_step=None, flops_per_s=None, mfu=None)
+    lengths = [(row.flops or 0) / (row.flops_per_s or 1.0) for row in known]
+    shares = [row.mfu for row in known if row.mfu is not None]
+    return Computed(
+        flops_per_step=fmean(row.flops or 0 for row in known),
+        flops_per_s=fmean((row.flops_per_s or 0.0 for row in known), lengths),
+        mfu=fmean(shares, lengths) if len(shares) == len(known) else None,
+    )
+
+
 def uneven_share(steps: Sequence[StepRow]) -> float:
     """Which part of all steps a rank has not recorded, at most."""
     by_rank: defaultdict[int | None, set[int]] = defaultdict(set)
@@ -71,12 +102,13 @@ def uneven_share(steps: Sequence[StepRow]) -> float:
     return 1 - fewest / len(all_steps) if all_steps else 0.0
 
 
-def step_rows(window: RankWindow, host: HostTime) -> list[StepRow]:
+def step_rows(window: RankWindow, host: HostTime, work: WindowWork) -> list[StepRow]:
     """The rows of one window, in the order of time."""
     if not len(window.steps):
         return []
     steps = _Steps(window, host)
     found = steps.gaps() | steps.phases() | steps.waits() | steps.device() | {"peak_memory_bytes": peaks(window)}
+    found |= steps.flops(work)
     columns = {name: column.to_list() for name, column in found.items() if column is not None}
     return [
         StepRow(
@@ -145,8 +177,7 @@ class _Steps:
         pl, window = import_polars(), self._window
         if not len(window.device):
             return {}
-        events = window.device.with_columns(place=place_in(window.steps, window.device["launch_begin"]))
-        events = events.drop_nulls("place")
+        events = self._launched
         kernels, kind = events.filter(pl.col("kind") != "copy"), pl.col("kind")
         counted = events.group_by("place").agg(
             (kind != "copy").sum().cast(pl.Int64).alias("num_kernels"),
@@ -154,22 +185,47 @@ class _Steps:
         )
         num_kernels, num_launches = (self._placed(counted, name) for name in ("num_kernels", "num_launches"))
         compute = self._unions(events.filter(kind == "compute"))
+        firsts, until = self._on_device
         return {
             "device_busy_ns": self._unions(events),
             "device_compute_ns": compute,
             "device_communication_ns": self._unions(events.filter(kind == "communication")),
             "device_exposed_communication_ns": self._unions(kernels) - compute,
-            "device_idle_ns": self._idle(events),
+            "device_idle_ns": until - firsts - Coverage(window.device).within(firsts, until),
             "num_launches": num_launches,
             "num_kernels": num_kernels,
         }
 
-    def _idle(self, events: "pl.DataFrame") -> "pl.Series":
-        """From each step's first device event to the next one's, less all that is busy in between."""
-        pl, device = import_polars(), self._window.device
-        firsts = self._placed(events.group_by("place").agg(pl.col("begin").min()), "begin", missing=None)
-        until = firsts.shift(-1).backward_fill().fill_null(device["end"].max())
-        return until - firsts - Coverage(device).within(firsts, until)
+    def flops(self, work: WindowWork) -> "dict[str, pl.Series | None]":
+        """What operators computed in each step, and how fast."""
+        pl = import_polars()
+        calls = work.calls.with_columns(place=place_in(self._window.steps, work.calls["begin"]))
+        is_known = pl.col("flops").is_not_null().all().over("place")
+        calls = calls.drop_nulls("place").filter(is_known)
+        sums = calls.group_by("place").agg(pl.col("flops", "done").sum(), known_sum("peak_ns"))
+        flops, done, peak_ns = (self._placed(sums, name, missing=None) for name in ("flops", "done", "peak_ns"))
+        firsts, until = self._on_device if len(self._window.device) else (self._begins, self._ends)
+        length_ns = (until - firsts).replace(0, None)
+        num_devices = max(1, self._window.device["device"].drop_nulls().n_unique())
+        found = {
+            "flops": flops.cast(pl.Int64),
+            "flops_per_s": done / length_ns * 1e9,
+            "mfu": (peak_ns / length_ns / num_devices).fill_nan(None),
+        }
+        return {name: self._if_recorded(values) for name, values in found.items()}
+
+    @cached_property
+    def _launched(self) -> "pl.DataFrame":
+        """The device events that were launched in a step, with its ``place``."""
+        device = self._window.device
+        return device.with_columns(place=place_in(self._window.steps, device["launch_begin"])).drop_nulls("place")
+
+    @cached_property
+    def _on_device(self) -> "tuple[pl.Series, pl.Series]":
+        """When each step's first device event began, and the next one's, or when the last one ended."""
+        begins = self._launched.group_by("place").agg(import_polars().col("begin").min())
+        firsts = self._placed(begins, "begin", missing=None)
+        return firsts, firsts.shift(-1).backward_fill().fill_null(self._window.device["end"].max())
 
     def _unions(self, events: "pl.DataFrame") -> "pl.Series":
         """The length of the union of each step's events."""

@@ -10,6 +10,7 @@ from kinetoscope.analysis.call_sums import CallSums
 from kinetoscope.analysis.collectives import MOMENTS, collective_calls
 from kinetoscope.analysis.common_clock import TimeShift
 from kinetoscope.analysis.findings.signs import Signs, find_signs
+from kinetoscope.analysis.flops import find_work
 from kinetoscope.analysis.host_time import HostTime
 from kinetoscope.analysis.kernels import kernel_sums
 from kinetoscope.analysis.memory import MemoryRow, memory_rows
@@ -136,14 +137,14 @@ def _opened(source: Trace | str, *, cache: bool, on_bytes: Callable[[int], None]
 
 
 def _sum_window(window: RankWindow, faster: frozenset[str] | None) -> WindowSummary:
-    host, operators = HostTime(window), operator_calls(window)
-    sums = CallSums(operator_sums(operators), kernel_sums(window), times_by_step(window, operators))
+    host, operators, work = HostTime(window), operator_calls(window), find_work(window)
+    sums = CallSums(operator_sums(operators, work), kernel_sums(window, work), times_by_step(window, operators))
     return WindowSummary(
         rank=window.rank,
         num_spans=len(window.host) + len(window.device),
         begin_ns=min((int(frame["begin"][0]) for frame in (window.host, window.device) if len(frame)), default=0),
         ranks=rank_rows(window),
-        steps=step_rows(window, host),
+        steps=step_rows(window, host, work),
         calls=collective_calls(window),
         memory=memory_rows(window, host),
         is_of_torch=len(operators) > 0 or len(window.device) > 0,

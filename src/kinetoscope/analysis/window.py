@@ -19,6 +19,8 @@ OPERATORS = ("cpu_op", "Operator")
 ANNOTATIONS = ("user_annotation",)
 ANNOTATIONS_OF_DEVICES = ("gpu_user_annotation",)
 SYNCHRONISATIONS = ("cuda_sync",)
+SAMPLES = ("stack_sample", "stack_sample,library")
+"""Frames of sampled stacks, the user's and those of libraries."""
 
 NOTES = ("loader", "memory_holder")
 """Categories of the instants that our sources record."""
@@ -63,7 +65,8 @@ class RankWindow:
 
     ``host`` has the spans of threads, ``device`` the kernels, copies and sets, of ``kind`` ``compute``,
     ``communication`` or ``copy``, with ``launch_begin``, ``launch_end`` and ``launch_track`` of the call that launched
-    each, null where that was not recorded. ``steps`` has ``step`` and the thread of the loop.
+    each, null where that was not recorded. ``steps`` has ``step`` and the thread of the loop, ``samples`` the frames of
+    sampled stacks, which are on tracks of their own.
     """
 
     trace: Trace
@@ -71,6 +74,7 @@ class RankWindow:
     host: "pl.DataFrame"
     device: "pl.DataFrame"
     steps: "pl.DataFrame"
+    samples: "pl.DataFrame"
 
     @cached_property
     def loop_track(self) -> int:
@@ -157,10 +161,11 @@ def _spans(trace: Trace) -> "pl.DataFrame":
 def _window(trace: Trace, spans: "pl.DataFrame", step_name: str | None) -> RankWindow:
     pl = import_polars()
     is_device = pl.col("category").is_in([*KERNELS, *COPIES])
-    is_other = pl.col("category").is_in([*ANNOTATIONS_OF_DEVICES, *SYNCHRONISATIONS])
+    is_other = pl.col("category").is_in([*ANNOTATIONS_OF_DEVICES, *SYNCHRONISATIONS, *SAMPLES])
     host = spans.filter(~(is_device | is_other).fill_null(False))  # a span may have no category
     device = _with_launches(_device_events(spans.filter(is_device)), host)
-    return RankWindow(trace, trace.rank, host, device, find_steps(host, step_name))
+    samples = spans.filter(pl.col("category").is_in(list(SAMPLES)))
+    return RankWindow(trace, trace.rank, host, device, find_steps(host, step_name), samples)
 
 
 def _device_events(spans: "pl.DataFrame") -> "pl.DataFrame":

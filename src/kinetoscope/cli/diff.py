@@ -8,7 +8,7 @@ from kinetoscope.analysis.analyze import report_of
 from kinetoscope.analysis.compare.compare import compare_sources
 from kinetoscope.analysis.compare.comparison import Comparison
 from kinetoscope.analysis.summaries import Selection
-from kinetoscope.cli.reading import read_each
+from kinetoscope.cli.dask_cluster import reader
 from kinetoscope.cli.summary import add_selection
 from kinetoscope.errors import KinetoscopeError, SettingsError
 
@@ -60,9 +60,10 @@ def run(arguments: argparse.Namespace) -> int:
 def _compare(arguments: argparse.Namespace) -> Comparison:
     """The comparison of what the arguments name. A file that cannot be read is exit code 2: 1 has another meaning."""
     selection = Selection(step=arguments.step, ranks=arguments.ranks, last_s=arguments.last)
-    report_on = partial(report_of, each=read_each, cache=not arguments.no_cache)
     try:
-        return compare_sources(([arguments.before], [arguments.after]), selection, report_on, arguments.fail_over)
+        with reader(arguments) as each:
+            report_on = partial(report_of, each=each, cache=not arguments.no_cache)
+            return compare_sources(([arguments.before], [arguments.after]), selection, report_on, arguments.fail_over)
     except OSError as error:
         raise SettingsError(f"Cannot read {error.filename or 'a trace'}: {error.strerror}.") from error
     except KinetoscopeError as error:

@@ -3,9 +3,10 @@
 import argparse
 import os
 import webbrowser
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from kinetoscope import __version__
 from kinetoscope.analysis.analyze import report_of
@@ -13,9 +14,9 @@ from kinetoscope.analysis.compare.compare import compare_sources
 from kinetoscope.analysis.compare.comparison import Comparison
 from kinetoscope.analysis.run_report import RunReport
 from kinetoscope.analysis.summaries import Selection
+from kinetoscope.cli.dask_cluster import reader
 from kinetoscope.cli.paths import add_force, require_free
 from kinetoscope.cli.progress import Progress, work_on_each
-from kinetoscope.cli.reading import read_each
 from kinetoscope.cli.summary import add_selection
 from kinetoscope.pages.page import render_page
 from kinetoscope.report.page.build import Recorded, build_page
@@ -75,7 +76,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Writes the page."""
     output = _output(arguments)
     require_free([output], force=arguments.force)
-    report, comparison, sources = _analyzed(arguments)
+    with reader(arguments) as each:
+        report, comparison, sources = _analyzed(arguments, each)
 
     def work(sources: Sequence[Source], on_progress: Progress) -> int:
         windows = RankTraces(
@@ -95,10 +97,12 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _analyzed(arguments: argparse.Namespace) -> tuple[RunReport, Comparison | None, list[Source]]:
+def _analyzed(
+    arguments: argparse.Namespace, each: Callable[..., list[Any]]
+) -> tuple[RunReport, Comparison | None, list[Source]]:
     """The report, what it was made from, and the comparison with an earlier run, if two are given."""
     selection = Selection(step=arguments.step, ranks=arguments.ranks, last_s=arguments.last)
-    report_on = partial(report_of, each=read_each, cache=not arguments.no_cache)
+    report_on = partial(report_of, each=each, cache=not arguments.no_cache)
     runs = [_sources([given]) for given in arguments.inputs] if _are_two_runs(arguments.inputs) else []
     if not runs:
         sources = _sources(arguments.inputs)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from kinetoscope.analysis.analyze import RunReport, report_of
 from kinetoscope.analysis.summaries import Selection
+from kinetoscope.cli.dask_cluster import reader
 from kinetoscope.cli.first_finding import print_first
-from kinetoscope.cli.reading import read_each
 
 _EXAMPLES = """\
 examples:
@@ -20,6 +20,8 @@ examples:
       all rows, of five ranks, for programs
   kinetoscope summary runs/digits --last 30
       of the last 30 seconds that each rank recorded, also while the run goes on
+  kinetoscope summary /shared/runs/large --dask tcp://10.0.0.1:8786
+      of many ranks, which the workers of a Dask cluster read; they must see the files under the same path
 """
 
 
@@ -58,12 +60,20 @@ def add_selection(parser: argparse.ArgumentParser) -> None:
         "--last", metavar="SECONDS", type=_seconds, help="only the last seconds that each rank recorded"
     )
     parser.add_argument("--no-cache", action="store_true", help="neither read nor write what was kept of traces")
+    parser.add_argument(
+        "--dask",
+        metavar="ADDRESS",
+        help="read the traces on the Dask cluster with this scheduler, as in tcp://10.0.0.1:8786",
+    )
 
 
-def report_on(arguments: argparse.Namespace, faster: frozenset[str] = frozenset()) -> RunReport:
+def report_on(
+    arguments: argparse.Namespace, faster: frozenset[str] = frozenset(), *, with_graph: bool = False
+) -> RunReport:
     """The report of what the arguments name, in which operators can be ``faster``."""
     selection = Selection(step=arguments.step, ranks=arguments.ranks, last_s=arguments.last, operators=faster)
-    return report_of(arguments.inputs, selection, read_each, cache=not arguments.no_cache)
+    with reader(arguments) as each:
+        return report_of(arguments.inputs, selection, each, cache=not arguments.no_cache, with_graph=with_graph)
 
 
 def _seconds(text: str) -> float:

@@ -56,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Prints the time of a step before and after."""
     faster = dict(arguments.faster)
-    report = report_on(arguments, frozenset(faster))
+    report = report_on(arguments, frozenset(faster), with_graph=True)
     _check_names(faster, report)
     _check_rank(arguments.on_time, report)
     change = Change(frozenset(arguments.without), faster, arguments.on_time)

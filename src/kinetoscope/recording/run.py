@@ -29,7 +29,7 @@ from kinetoscope.recording.marker import (
 )
 from kinetoscope.recording.process import this_process
 from kinetoscope.recording.recorder import ACTION_BITS
-from kinetoscope.recording.recorder_choice import warn_if_pure
+from kinetoscope.recording.recorder_choice import ProcessRecorder, warn_if_pure
 from kinetoscope.recording.redaction import add_redacted, redact_attempt
 from kinetoscope.recording.schedule import ProfilerAction
 from kinetoscope.recording.source_events import SourceEvent
@@ -338,6 +338,11 @@ class Run:
         return self._delivery.writer.drain(timeout_s)
 
     # -- for sources and handlers: see `RunInside` ------------------------------------------------------------
+
+    @property
+    def recorder(self) -> ProcessRecorder:
+        """What markers record into."""
+        return self._recorder
 
     def marker(self, name: str, category: str) -> Marker:
         """A marker for spans of the profiler itself, such as the loop's and its own costs."""

@@ -17,6 +17,7 @@ from kinetoscope.formats.compression import UnpackedStream
 from kinetoscope.live.folders import is_live_folder, live_folders
 from kinetoscope.table.cache import SUFFIX, CachePlace, read_parquet, write_parquet
 from kinetoscope.table.events import TraceEvents, block_frame, build_events, import_polars
+from kinetoscope.table.executors import each_with
 from kinetoscope.table.live import is_to_redact, read_live
 from kinetoscope.table.trace import Trace, TraceSet
 from kinetoscope.training.run_folder import HAS_RUN_FOLDERS, RunFolder
@@ -41,8 +42,9 @@ def load(
 
     A file that was read is cached as Parquet, which is used next time unless the file has changed. In the folder of a
     run the cache is ``.kinetoscope_cache`` beside the file, elsewhere it is the user's (``~/.cache/kinetoscope``, at
-    most 2 GB). ``cache=False`` neither reads nor writes it. Several files are read by ``executor``, if given. A damaged
-    file is read as far as possible, and ``repairs`` says what was done.
+    most 2 GB). ``cache=False`` neither reads nor writes it. Several files are read by ``executor``, if given:
+    processes, or a Dask cluster's ``client.get_executor()``. A damaged file is read as far as possible, and ``repairs``
+    says what was done.
 
     Raises `TraceFileError` if there is no trace, and `MissingExtraError` without polars.
 
@@ -52,7 +54,16 @@ def load(
     if isinstance(source, (str, os.PathLike)) and is_single(name := os.fspath(source)):
         return load_one(name, cache=cache)
     names = names_in(source)
-    return TraceSet(list((executor.map if executor else map)(partial(load_one, cache=cache), names)))
+    traces = each_with(executor)(partial(_load_in_any, os.getpid(), cache=cache), names)
+    return TraceSet([load_one(name) if trace is None else trace for name, trace in zip(names, traces, strict=True)])
+
+
+def _load_in_any(home: int, name: str, *, cache: bool) -> Trace | None:
+    """The trace in one file; None in another process than ``home`` if it is in the cache now: then only that need be
+    read at home, and no columns are sent."""
+    trace = load_one(name, cache=cache)
+    is_kept = cache and os.getpid() != home and (place := _cache_place(name)) is not None and place.find() is not None
+    return None if is_kept else trace
 
 
 def names_in(source: PathLike | Iterable[PathLike]) -> list[str]:

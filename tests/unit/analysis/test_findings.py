@@ -215,6 +215,14 @@ def test_memory_that_will_run_out_soon_comes_first():
     assert first.where.spans == ("aten::clone",)
 
 
+def test_a_fault_that_is_sure_comes_before_one_that_may_be_none():
+    faults = (Fault(kind="leak", num_bytes=2_000_000), Fault(kind="slow_python", cost_ns=5_000))
+    report = report_on(Settings(num_ranks=1, num_steps=10, has_device=False, faults=faults))
+    first, second = report.findings[:2]
+    assert (first.kind, first.confidence, first.saving_ns_per_step) == ("memory_growth", "high", None)
+    assert (second.kind, second.confidence) == ("python_overhead", "low")
+
+
 def test_memory_that_is_nearly_full_is_a_finding():
     leak = Fault(kind="leak", num_bytes=6_900_000_000)
     report = report_on(Settings(num_ranks=2, num_steps=8, num_warmup_steps=4, faults=(leak,)))

@@ -1,6 +1,8 @@
 """`kinetoscope whatif`: the time of a step before and after a change."""
 
+import io
 import json
+import sys
 
 import pytest
 
@@ -100,3 +102,16 @@ def test_a_trace_without_steps_is_said_to_have_none(tmp_path, capsys):
     trace.write_text(f'{{"traceEvents": [{event}]}}', encoding="utf-8")
     assert main(["whatif", "--no-cache", str(trace)]) == 0
     assert "No step was recorded" in capsys.readouterr().out
+
+
+def test_a_bar_shows_what_is_read_also_where_a_report_is_kept(run, tmp_path, monkeypatch, capsys):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    run.write(tmp_path)
+    assert main(["summary", str(tmp_path)]) == 0
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    monkeypatch.setenv("TERM", "xterm")
+    assert main(["whatif", str(tmp_path)]) == 0
+    assert "reading" in sys.stderr.getvalue()

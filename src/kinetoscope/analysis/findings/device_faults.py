@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable
 
+from kinetoscope.analysis.device_peaks import FULL_FLOAT32, TENSOR_FLOAT32
 from kinetoscope.analysis.findings.case import MOST_NAMED, Case
 from kinetoscope.analysis.findings.finding import HIGH_SHARE, LEAST_SHARE, Finding, Where, build_finding, confidence_in
 from kinetoscope.analysis.kernels import KernelRow
@@ -15,8 +16,6 @@ _TIMES_AS_FAST = 2.0
 """How much faster products of matrices are, at least, with half the bits."""
 
 _FLOAT64 = r"(?i)dgemm|f64f64|_d884|<double"
-_FLOAT32 = r"(?i)sgemm|f32f32_f32f32"
-_TENSOR_FLOAT = r"(?i)tf32|tensorop"
 _FIRST_WITH_TENSOR_FLOAT = 8
 """The compute capability from which on devices have TF32."""
 
@@ -151,7 +150,7 @@ def float32_matmul(case: Case) -> Finding | None:
     majors = [major for one in case.signs for major in one.device_majors.values()]
     if majors and max(majors) < _FIRST_WITH_TENSOR_FLOAT:
         return None
-    names = _named(case.report.kernels, _FLOAT32, unless=_TENSOR_FLOAT)
+    names = _named(case.report.kernels, FULL_FLOAT32, unless=TENSOR_FLOAT32)
     return _slow_products(
         case,
         "float32_matmul",

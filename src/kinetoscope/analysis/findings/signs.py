@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kinetoscope.analysis.host_time import HostTime
+from kinetoscope.analysis.intervals import Coverage
+from kinetoscope.analysis.sampled_lines import sampled_lines
 from kinetoscope.analysis.source_lines import source_lines
 from kinetoscope.analysis.window import RankWindow, around
 from kinetoscope.table.events import import_polars
@@ -27,13 +29,16 @@ class Signs:
 
     ``stops`` are spans of the loop's thread that may keep it from its work: ``kind`` (``gc``, ``compile``,
     ``profiler``, ``sync``, ``copy``, ``data``, ``python`` or ``double``), ``name``, ``line``, ``step``, ``num_calls``
-    and ``total_ns``. ``num_workers`` of its loader is 0 if there are none, and None if that is unknown, as is
-    ``processor_percent``, how busy all cores of the machine were. ``loader`` has what `LoaderFacts` recorded of it. By
-    device there are ``device_bytes`` and ``device_majors``, the first number of its compute capability.
+    and ``total_ns``. ``sampled`` are the samples of stacks that were taken in those spans: ``kind``, ``line`` (null:
+    not the user's), ``step``, ``num_samples`` and ``total_ns``; if workers were sampled, those of ``data`` are theirs.
+    ``num_workers`` of its loader is 0 if there are none, and None if that is unknown, as is ``processor_percent``, how
+    busy all cores of the machine were. ``loader`` has what `LoaderFacts` recorded of it. By device there are
+    ``device_bytes`` and ``device_majors``, the first number of its compute capability.
     """
 
     rank: int | None
     stops: "pl.DataFrame"
+    sampled: "pl.DataFrame"
     num_workers: int | None
     loader: dict[str, Any]
     processor_percent: float | None
@@ -43,9 +48,11 @@ class Signs:
 
 def find_signs(window: RankWindow, host: HostTime) -> Signs:
     """The signs in one window."""
+    spans = _spans(window, host)
     return Signs(
         rank=window.rank,
-        stops=_stops(window, host),
+        stops=_stops(window, spans),
+        sampled=_sampled(window, spans, has_workers=bool(host.num_workers)),
         num_workers=host.num_workers,
         loader=host.loader,
         processor_percent=_processor_percent(window) if len(host.fetches) else None,
@@ -54,7 +61,8 @@ def find_signs(window: RankWindow, host: HostTime) -> Signs:
     )
 
 
-def _stops(window: RankWindow, host: HostTime) -> "pl.DataFrame":
+def _spans(window: RankWindow, host: HostTime) -> "pl.DataFrame":
+    """Each stop: ``begin``, ``end``, ``track``, ``name``, ``kind``, and the ``line`` that it says itself, or null."""
     pl = import_polars()
     columns = ("begin", "end", "track", "name")
     found = {
@@ -65,9 +73,13 @@ def _stops(window: RankWindow, host: HostTime) -> "pl.DataFrame":
         "double": _double_products(window),
         "python": _pauses(window, host),
     } | _synchronising(window, host)
-    spans = pl.concat(
+    return pl.concat(
         [spans.select(*columns, kind=pl.lit(kind), line=_own_line(spans)) for kind, spans in found.items()]
     )
+
+
+def _stops(window: RankWindow, spans: "pl.DataFrame") -> "pl.DataFrame":
+    pl = import_polars()
     spans = spans.with_columns(
         line=pl.coalesce("line", source_lines(window, spans.select("track", ts="begin"))),
         step=_steps_of(window, spans["begin"]),
@@ -86,6 +98,22 @@ def _own_line(spans: "pl.DataFrame") -> "pl.Expr":
     """The line that spans say themselves, if they do."""
     pl = import_polars()
     return pl.col("line") if "line" in spans.columns else pl.lit(None, dtype=pl.String)
+
+
+def _sampled(window: RankWindow, spans: "pl.DataFrame", *, has_workers: bool) -> "pl.DataFrame":
+    """See `Signs.sampled`. Spans that say their lines need no samples. Where workers make the batches, the loop's own
+    lines say nothing about its waits for them."""
+    pl = import_polars()
+    loop, workers = sampled_lines(window)
+    found = [loop.clear().with_columns(kind=pl.lit(""))]
+    for (kind,), stops in spans.filter(pl.col("line").is_null()).partition_by("kind", as_dict=True).items():
+        is_then = Coverage(stops).within(loop["at"], loop["at"] + 1) > 0
+        samples = workers if kind == "data" and (has_workers or len(workers)) else loop.filter(is_then)
+        found.append(samples.with_columns(kind=pl.lit(kind)))
+    samples = pl.concat(found)
+    samples = samples.with_columns(_steps_of(window, samples["at"]).alias("step")).drop_nulls("step")
+    totals = pl.len().alias("num_samples"), pl.col("lasts_ns").sum().alias("total_ns")
+    return samples.group_by("kind", "line", "step", maintain_order=True).agg(*totals)
 
 
 def _steps_of(window: RankWindow, times: "pl.Series") -> "pl.Series":

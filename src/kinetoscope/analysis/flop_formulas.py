@@ -1,0 +1,166 @@
+"""analysis: the floating-point operations of one call of an operator, from the shapes of its arguments.
+
+They are those of torch's `FlopCounterMode`: a product of matrices takes two for each pair of elements that meet;
+attention counts as if nothing were masked; biases, and everything that is no product, count nothing.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+Shape = Sequence[int]
+
+
+@dataclass(frozen=True)
+class Work:
+    """What one call does. ``flops`` is what torch counts, ``done`` what is computed: torch counts the gradient of the
+    weights of a convolution in groups as if each group had all channels. ``elements`` are those of all matrices that
+    are read and written, each once."""
+
+    flops: int
+    done: int
+    elements: int
+
+
+@dataclass(frozen=True)
+class Formula:
+    """How to work out the calls of one operator, from their shapes and the ``values`` of arguments that are no tensors.
+    ``first`` is the place of the first factor among the arguments."""
+
+    work: Callable[[Sequence[Any], Sequence[str]], Work]
+    first: int = 0
+    has_values: bool = False
+
+
+def work_of(name: str, shapes: Sequence[Any], values: Sequence[str] = ()) -> Work | None:
+    """What a call of an operator does; None where that is not known. ``shapes`` and ``values`` are as in
+    ``Input Dims`` and ``Concrete Inputs``."""
+    formula = FORMULAS[name]
+    try:
+        return formula.work(shapes[formula.first :], values)
+    except (ValueError, IndexError, TypeError, ZeroDivisionError):
+        return None
+
+
+def _product(shapes: Sequence[Any], _: Sequence[str]) -> Work:
+    """Of two matrices, or of as many pairs of them."""
+    (*rows, inner), (*_, same, columns) = shapes[:2]
+    if inner != same:
+        raise ValueError(f"{inner} columns cannot meet {same} rows")
+    size = math.prod(rows) * columns
+    return _work(2 * size * inner, *shapes[:2], [size])
+
+
+def _convolution(shapes: Sequence[Any], values: Sequence[str]) -> Work:
+    """``values`` has stride, padding, dilation, whether it is transposed, padding of the output, groups, from 3 on."""
+    source, weights = shapes[:2]
+    is_transposed = _is_true(values[6])
+    result = _shape_of_result(source, weights, values)
+    places = source if is_transposed else result
+    return _work(_meetings(places, weights), source, weights, result)
+
+
+def _convolution_backward(shapes: Sequence[Any], values: Sequence[str]) -> Work:
+    """The gradients of the source and of the weights, as far as ``values`` has them in its mask."""
+    gradient, source, weights = shapes[:3]
+    is_transposed, mask = _is_true(values[7]), [_is_true(value) for value in _items(values[10])]
+    places, channels = (source, gradient[1]) if is_transposed else (gradient, source[1])
+    once, groups = _meetings(places, weights), channels // weights[1]
+    num_gradients = mask[0] + mask[1]
+    elements = sum(map(math.prod, (gradient, source, weights)))
+    return Work(once * (mask[0] + mask[1] * groups), once * num_gradients, elements * num_gradients)
+
+
+def _meetings(places: Shape, weights: Shape) -> int:
+    """The weights meet each place of each sample in the batch, in all channels of a group."""
+    return 2 * places[0] * math.prod(places[2:]) * math.prod(weights)
+
+
+def _shape_of_result(source: Shape, weights: Shape, values: Sequence[str]) -> list[int]:
+    stride, padding, dilation, more = (_numbers(values[place], len(weights) - 2) for place in (3, 4, 5, 7))
+    reach = [step * (size - 1) for step, size in zip(dilation, weights[2:], strict=True)]
+    sizes = list(zip(source[2:], stride, padding, reach, more, strict=True))
+    if _is_true(values[6]):
+        made = [(size - 1) * step - 2 * pad + far + extra + 1 for size, step, pad, far, extra in sizes]
+        return [source[0], weights[1] * int(values[8]), *made]
+    return [source[0], weights[0], *((size + 2 * pad - far - 1) // step + 1 for size, step, pad, far, _ in sizes)]
+
+
+def _attention(shapes: Sequence[Any], _: Sequence[str]) -> Work:
+    """Two products: of queries with keys, and of that with values."""
+    queries, keys, values = shapes[:3]
+    pairs, width, result = _pairs(queries, keys, values)
+    return _work(2 * pairs * (width + result[-1]), queries, keys, values, result)
+
+
+def _attention_backward(shapes: Sequence[Any], _: Sequence[str]) -> Work:
+    """Five products: the scores once more, and the gradients of scores, values, queries and keys."""
+    gradient, queries, keys, values = shapes[:4]
+    pairs, width, result = _pairs(queries, keys, values)
+    if list(gradient) != result:
+        raise ValueError("a gradient has another shape than what it is of")
+    tensors = (gradient, queries, keys, values)
+    return _work(2 * pairs * (3 * width + 2 * result[-1]), *tensors, *tensors)
+
+
+def _pairs(queries: Shape, keys: Shape, values: Shape) -> tuple[int, int, list[int]]:
+    """How many pairs of query and key there are in all heads, how wide they are, and the shape of the result."""
+    batch, heads, num_queries, width = queries
+    _, heads_of_keys, num_keys, width_of_keys = keys
+    _, _, num_values, width_of_values = values
+    if heads % heads_of_keys or num_keys != num_values or width != width_of_keys:
+        raise ValueError("queries, keys and values do not fit each other")
+    return batch * heads * num_queries * num_keys, width, [batch, heads, num_queries, width_of_values]
+
+
+def _by_samples(work: Callable[[Sequence[Any], Sequence[str]], Work], num_tensors: int, lengths: int) -> Formula:
+    """Attention whose tensors have heads behind places. With ``lengths`` of samples, their shapes tell too little."""
+
+    def of_samples(shapes: Sequence[Any], values: Sequence[str]) -> Work:
+        if len(shapes) > lengths and shapes[lengths]:
+            raise ValueError("the lengths of samples are not known")
+        swapped = [[batch, heads, places, width] for batch, places, heads, width in shapes[:num_tensors]]
+        return work(swapped, values)
+
+    return Formula(of_samples)
+
+
+def _work(flops: int, *shapes: Shape) -> Work:
+    return Work(flops, flops, sum(map(math.prod, shapes)))
+
+
+def _is_true(value: str) -> bool:
+    return {"True": True, "False": False}[value] if value in ("True", "False") else bool(int(value))
+
+
+def _items(value: str) -> list[str]:
+    return [item.strip() for item in value.strip("[]").split(",")]
+
+
+def _numbers(value: str, count: int) -> list[int]:
+    """One number for each dimension; a single one stands for all."""
+    numbers = [int(item) for item in _items(value)]
+    return numbers * count if len(numbers) == 1 else numbers
+
+
+_ATTENTION = ("flash_attention", "efficient_attention", "cudnn_attention", "flash_attention_for_cpu")
+
+FORMULAS: dict[str, Formula] = {
+    "aten::mm": Formula(_product),
+    "aten::bmm": Formula(_product),
+    "aten::_scaled_mm": Formula(_product),
+    "aten::addmm": Formula(_product, first=1),
+    "aten::baddbmm": Formula(_product, first=1),
+    "aten::convolution": Formula(_convolution, has_values=True),
+    "aten::_convolution": Formula(_convolution, has_values=True),
+    "aten::convolution_backward": Formula(_convolution_backward, has_values=True),
+    **{f"aten::_scaled_dot_product_{kind}": Formula(_attention) for kind in _ATTENTION},
+    **{f"aten::_scaled_dot_product_{kind}_backward": Formula(_attention_backward) for kind in _ATTENTION},
+    "aten::_flash_attention_forward": _by_samples(_attention, 3, lengths=3),
+    "aten::_flash_attention_backward": _by_samples(_attention_backward, 4, lengths=6),
+    "aten::_efficient_attention_forward": _by_samples(_attention, 3, lengths=4),
+    "aten::_efficient_attention_backward": _by_samples(_attention_backward, 4, lengths=6),
+}
+"""By name, the operators whose calls are counted, unless they are in another one that is. The mathematical form of
+attention consists of products."""

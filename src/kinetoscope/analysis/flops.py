@@ -1,0 +1,199 @@
+"""analysis: the floating-point operations of a window: of which call, how fast, and at what share of the device's peak.
+
+Each call of an operator in `FORMULAS` counts, unless it is within another one. Its work is done by the kernels that it
+launched, or by itself where there is no device.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from kinetoscope.analysis.call_times import known_sum
+from kinetoscope.analysis.device_peaks import FULL_FLOAT32, NUM_BYTES, TENSOR_FLOAT32, TYPES, peak_flops_per_s
+from kinetoscope.analysis.flop_formulas import FORMULAS, work_of
+from kinetoscope.analysis.window import RankWindow, around
+from kinetoscope.table.events import import_polars
+from kinetoscope.table.tracks import nest_spans
+
+if TYPE_CHECKING:
+    import polars as pl
+
+FLOP_SUMS = ("flops", "timed_flops", "timed_ns", "peak_ns")
+"""What is added up over calls, or kernels: ``flops`` as torch counts them; of those whose time is known, the operations
+that were done, the time, and the time that the device would need at its peak, which is NaN where that is unknown."""
+
+_MORE = ("done", "bytes")
+
+
+class _Arguments(msgspec.Struct):
+    """The arguments of an event of which the values are needed."""
+
+    values: list[Any] = msgspec.field(name="Concrete Inputs", default_factory=list[Any])
+
+
+@dataclass(frozen=True)
+class WindowWork:
+    """What was computed in a window. ``calls`` has the counted calls: ``name``, ``shapes``, ``track``, ``begin``,
+    `FLOP_SUMS` and ``done``, which is like ``timed_flops``, but of all. ``kernels`` has `FLOP_SUMS` and ``bytes``, what
+    was read and written at least, for each row of the window's ``device``."""
+
+    calls: "pl.DataFrame"
+    kernels: "pl.DataFrame"
+
+    def by_name(self) -> "pl.DataFrame":
+        """The sums of all calls with one name and shapes."""
+        return self.calls.group_by("name", "shapes").agg(map(known_sum, FLOP_SUMS))
+
+
+def with_rates(sums: "pl.DataFrame") -> "pl.DataFrame":
+    """Sums with ``flops_per_s`` and ``mfu``, the share of the device's peak, instead of what these are made from."""
+    pl = import_polars()
+    time_ns = pl.when(pl.col("timed_ns") > 0).then("timed_ns")
+    rate, share = pl.col("timed_flops") / time_ns * 1e9, (pl.col("peak_ns") / time_ns).fill_nan(None)
+    return sums.with_columns(flops_per_s=rate, mfu=share).drop(FLOP_SUMS[1:])
+
+
+def find_work(window: RankWindow) -> WindowWork:
+    """What was computed in a window."""
+    pl = import_polars()
+    calls = _counted_calls(window)
+    calls = calls.hstack(_amounts(window, calls))
+    if not len(window.device):
+        time_ns = pl.when(pl.col("done").is_not_null()).then(pl.col("end") - pl.col("begin"))
+        calls = calls.with_columns(timed_flops="done", timed_ns=time_ns, peak_ns=pl.lit(None, pl.Float64))
+        schema = dict.fromkeys((*FLOP_SUMS, "bytes"), pl.Float64) | {"timed_ns": pl.Int64}
+        return WindowWork(calls, pl.DataFrame(schema=schema))
+    runs = _runs(window, calls)
+    return WindowWork(_with_times(calls, runs), _shares(runs, len(window.device)))
+
+
+def _counted_calls(window: RankWindow) -> "pl.DataFrame":
+    """The calls of operators that are counted, but for those within another one."""
+    pl = import_polars()
+    found = window.operators.filter(pl.col("name").is_in(list(FORMULAS)))
+    spans = found.select(ts="begin", dur=pl.col("end") - pl.col("begin"), track="track")
+    found = found.filter(nest_spans(spans)["parent"].is_null())
+    texts = (pl.col(name).cast(pl.String) for name in ("shapes", "types"))
+    return found.select("name", "track", "begin", "end", *texts)
+
+
+def _amounts(window: RankWindow, calls: "pl.DataFrame") -> "pl.DataFrame":
+    """The ``flops``, ``done``, ``bytes`` and ``dtype`` of each call."""
+    pl = import_polars()
+    keys = ("name", "shapes", "types", "values")
+    asked = calls.select("name", "shapes", "types").with_columns(values=_values(window, calls))
+    known = asked.unique()
+    schema = {"flops": pl.Float64, "done": pl.Float64, "bytes": pl.Float64, "dtype": pl.String}
+    found = pl.DataFrame([_amount(*row) for row in known.iter_rows()], schema=schema, orient="row")
+    found = asked.join(known.hstack(found), on=keys, how="left", nulls_equal=True, maintain_order="left")
+    return found.select(list(schema))
+
+
+def _amount(name: str, shapes: str | None, types: str | None, values: str | None) -> tuple[Any, ...]:
+    """The operations that torch counts and those that are done, the bytes, and the type of the first factor."""
+    dtype = TYPES.get(str(_item(_decoded(types), FORMULAS[name].first)))
+    work = work_of(name, _decoded(shapes), _decoded(values))
+    if work is None:
+        return None, None, None, dtype
+    return work.flops, work.done, None if dtype is None else work.elements * NUM_BYTES[dtype], dtype
+
+
+def _values(window: RankWindow, calls: "pl.DataFrame") -> "pl.Series":
+    """The values of arguments that are no tensors, as JSON, of calls that need them."""
+    pl = import_polars()
+    names = [name for name, formula in FORMULAS.items() if formula.has_values]
+    asked = calls.select("name", "track", ts="begin")
+    needed = asked.filter(calls["shapes"].is_not_null(), pl.col("name").is_in(names))
+    if not len(needed):
+        return pl.repeat(None, len(calls), dtype=pl.String, eager=True)
+    spans = window.trace.spans.filter(pl.col("name").is_in(names)).select("name", "track", "ts", "args").collect()
+    spans = spans.unique(("name", "track", "ts"), keep="first").drop_nulls("args")
+    texts = pl.Series("values", [_values_in(args) for args in spans["args"]], dtype=pl.String)
+    spans = spans.drop("args").with_columns(texts)
+    return asked.join(spans, on=["name", "track", "ts"], how="left", maintain_order="left")["values"]
+
+
+def _values_in(args: bytes) -> str | None:
+    try:
+        return msgspec.json.encode(msgspec.json.decode(args, type=_Arguments).values).decode()
+    except (msgspec.MsgspecError, ValueError):
+        return None
+
+
+def _decoded(text: str | None) -> list[Any]:
+    try:
+        return msgspec.json.decode(text or "[]", type=list[Any])
+    except (msgspec.MsgspecError, ValueError):
+        return []
+
+
+def _item(values: Sequence[Any], place: int) -> Any:
+    return values[place] if place < len(values) else None
+
+
+# -- on a device
+
+
+def _runs(window: RankWindow, calls: "pl.DataFrame") -> "pl.DataFrame":
+    """The kernels of counted calls: their ``row``, and the share that each has of its ``call``, by its time."""
+    pl = import_polars()
+    rows = calls.lazy().with_row_index("call").filter(pl.col("done").is_not_null()).collect()
+    device = window.device.with_row_index("row").filter(pl.col("kind") == "compute")
+    found = around(rows.select("call", "begin", "end", "track"), device["launch_track"], device["launch_begin"])
+    device = device.select("row", "name", "device", ns=pl.col("end") - pl.col("begin"))
+    device = device.with_columns(call=found["call"]).filter(pl.col("call").is_not_null() & (pl.col("ns") > 0))
+    device = device.with_columns(share=pl.col("ns") / pl.col("ns").sum().over("call"))
+    amounts = rows.select("call", "dtype", "flops", *_MORE)
+    runs = device.join(amounts, on="call", how="left", maintain_order="left")
+    return runs.with_columns(_peak_ns(window, runs))
+
+
+def _peak_ns(window: RankWindow, runs: "pl.DataFrame") -> "pl.Series":
+    """How long each kernel's device would need for its call, at its peak."""
+    pl = import_polars()
+    names = {device: str(said["name"]) for device, said in window.trace.devices.items() if "name" in said}
+    name = pl.col("name")
+    is_full = name.str.contains(FULL_FLOAT32) & ~name.str.contains(TENSOR_FLOAT32)
+    asked = runs.select("device", "dtype", is_full=is_full.any().over("call"))
+    known = asked.unique()
+    peaks = [
+        peak_flops_per_s(names.get(device, ""), dtype or "", is_full_float32=is_full)
+        for device, dtype, is_full in known.iter_rows()
+    ]
+    known = known.with_columns(peak=pl.Series(peaks, dtype=pl.Float64))
+    peak = asked.join(known, on=asked.columns, how="left", nulls_equal=True, maintain_order="left")["peak"]
+    peak_ns = runs.select(peak_ns=_rounded(pl.col("done") / peak * 1e9))["peak_ns"]
+    return peak_ns.fill_null(float("nan"))
+
+
+def _rounded(time_ns: "pl.Expr") -> "pl.Expr":
+    """Times of which sums are exact, so that they do not depend on the order."""
+    return (time_ns * 1024).round() / 1024
+
+
+def _with_times(calls: "pl.DataFrame", runs: "pl.DataFrame") -> "pl.DataFrame":
+    """The calls, with the time of their kernels; null where none was recorded."""
+    pl = import_polars()
+    times = runs.group_by("call").agg(
+        timed_flops=pl.col("done").first(), timed_ns=pl.col("ns").sum(), peak_ns=pl.col("peak_ns").first()
+    )
+    calls = calls.with_row_index("call").join(times, on="call", how="left", maintain_order="left")
+    return calls.drop("call")
+
+
+def _shares(runs: "pl.DataFrame", num_rows: int) -> "pl.DataFrame":
+    """What each row of a window's device did."""
+    pl = import_polars()
+    share = pl.col("share")
+    shares = runs.select(
+        "row",
+        flops=(pl.col("flops") * share).round(),
+        timed_flops=(pl.col("done") * share).round(),
+        timed_ns="ns",
+        peak_ns=_rounded(pl.col("peak_ns") * share),
+        bytes=(pl.col("bytes") * share).round(),
+    )
+    rows = pl.DataFrame({"row": pl.int_range(num_rows, dtype=pl.UInt32, eager=True)})
+    return rows.join(shares, on="row", how="left", maintain_order="left").drop("row")

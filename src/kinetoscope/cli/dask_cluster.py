@@ -1,0 +1,85 @@
+"""The Dask cluster that reads the traces for a command which is given ``--dask ADDRESS``."""
+
+import argparse
+import logging
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import Any
+
+from kinetoscope.analysis.packing import each_by
+from kinetoscope.cli.progress import Progress, work_on_each
+from kinetoscope.cli.reading import read_each
+from kinetoscope.errors import ClusterError, MissingExtraError
+
+ANSWERS_WITHIN_S = 5
+_CLOSES_WITHIN_S = 1
+
+
+@contextmanager
+def reader(arguments: argparse.Namespace) -> Iterator[Callable[..., list[Any]]]:
+    """`read_each`, or what does the same on the cluster at ``--dask``. Its work is cancelled if it is not done at the
+    end; otherwise the cluster is left as it is."""
+    if arguments.dask is None:
+        yield read_each
+        return
+    (client,) = work_on_each("connecting", lambda address, _: _connect(address), [arguments.dask])
+    try:
+        yield partial(_read_on, client)
+    finally:
+        with suppress(TimeoutError):
+            client.close(timeout=_CLOSES_WITHIN_S)
+
+
+def _read_on(client: Any, read: Callable[..., Any], names: Sequence[Any], *values: Sequence[Any]) -> list[Any]:
+    def work(each: Callable[..., Iterator[Any]], on_progress: Progress) -> list[Any]:
+        sizes = [os.path.getsize(name) if os.path.isfile(name) else 0 for name in names]
+        results = []
+        for result in each(read, names, *values):
+            results.append(result)
+            on_progress(sum(sizes[: len(results)]), sum(sizes))
+        return results
+
+    (results,) = work_on_each("reading", work, [each_by(client.get_executor())])
+    return results
+
+
+def _connect(address: str) -> Any:
+    """A client of a cluster; `ClusterError` if there is none at the address."""
+    try:
+        from distributed import Client
+    except ImportError as error:
+        raise MissingExtraError(
+            "--dask needs Dask's distributed, which is not installed. Install it: pip install 'kinetoscope[dask]'"
+        ) from error
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)  # errors are raised, too
+    _require_scheduler(address)
+    return Client(address, timeout=ANSWERS_WITHIN_S, set_as_default=False)
+
+
+def _require_scheduler(address: str) -> None:
+    """Raises `ClusterError` unless a scheduler answers. A `Client` that cannot connect is noisy when it is deleted."""
+    import asyncio  # only here, since it takes long
+
+    try:
+        found = asyncio.run(asyncio.wait_for(_ask_who_it_is(address), ANSWERS_WITHIN_S))
+    except Exception as error:  # what answers may be anything, and not understood in any way
+        reason = f"nothing answers within {ANSWERS_WITHIN_S} s" if isinstance(error, TimeoutError) else error
+        raise ClusterError(
+            f"No Dask scheduler at {address}: {reason}. Pass the address that the scheduler prints when it "
+            "starts, as in tcp://10.0.0.1:8786, and look whether it still runs."
+        ) from error
+    if found.get("type") != "Scheduler":
+        raise ClusterError(f"No Dask scheduler at {address}, but a {found.get('type')}: pass the scheduler's address.")
+
+
+async def _ask_who_it_is(address: str) -> dict[str, Any]:
+    from distributed import Security
+    from distributed.core import rpc
+
+    scheduler: Any = rpc(address, connection_args=Security().get_connection_args("client"))
+    try:
+        return await scheduler.identity()
+    finally:
+        await scheduler.close_rpc()

@@ -1,0 +1,115 @@
+"""table: work on many files by an executor, such as that of a Dask cluster, whose processes are on other machines."""
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError, Executor, Future
+from typing import Any
+
+from kinetoscope.errors import ClusterError, TraceFileError
+
+_PACKAGES = ("kinetoscope", "polars")
+_MOST_NAMED = 3
+
+
+def each_with(executor: Executor | None) -> Callable[..., Iterator[Any]]:
+    """`map`, or what does the same with an executor."""
+    if executor is None:
+        return map
+    dask = sys.modules.get("distributed.cfexecutor")  # it is imported where there is an executor of Dask
+    return _Cluster(executor).each if dask is not None and isinstance(executor, dask.ClientExecutor) else executor.map
+
+
+class _Cluster:
+    """A Dask cluster, by the executor of a client of it."""
+
+    def __init__(self, executor: Any) -> None:
+        self._executor, self._client = executor, executor._client
+
+    def each(self, work: Callable[..., Any], names: Any, *values: Any) -> Iterator[Any]:
+        """As `map`. Raises `ClusterError` if the cluster cannot do the work, which is cancelled then."""
+        self._require_workers()
+        given = zip(map(_anywhere, names), *values, strict=False)
+        calls = {self._submit(work, call): str(call[0]) for call in given}
+        return self._results(calls)
+
+    def _submit(self, work: Callable[..., Any], call: tuple[Any, ...]) -> "Future[Any]":
+        # With pure=True a cluster may answer with what it has found for the same names before.
+        return self._executor.submit(_on_worker, work, *call, pure=False)
+
+    def _results(self, calls: "dict[Future[Any], str]") -> Iterator[Any]:
+        from distributed import KilledWorker
+
+        try:
+            for future, name in calls.items():
+                try:
+                    yield future.result()
+                except KilledWorker as error:
+                    raise ClusterError(
+                        f"Cannot read {name} on the Dask cluster: one worker after another ended while it read it, "
+                        f"the last one at {error.last_worker.address}. The log of that worker says why; if it lacked "
+                        "memory, start workers with a higher --memory-limit."
+                    ) from error
+                except CancelledError as error:
+                    raise ClusterError(
+                        "The Dask cluster gave the work up before it was done: either its scheduler ended, or somebody "
+                        "cancelled the work. Look whether the scheduler still runs, and start again."
+                    ) from error
+        finally:
+            for future in calls:
+                future.cancel()
+
+    def _require_workers(self) -> None:
+        """Raises `ClusterError` if there are no workers, or some have other versions than this process."""
+        versions = self._client.get_versions(packages=_PACKAGES)
+        if not versions["workers"]:
+            raise ClusterError(
+                f"The Dask cluster at {self._client.scheduler.address} has no workers. "
+                "Start some, with: dask worker ADDRESS"
+            )
+        ours, theirs = _versions(versions["client"]), {"its scheduler": _versions(versions["scheduler"])}
+        theirs["its scheduler"]["polars"] = ours["polars"]  # the scheduler passes work on, and reads no traces
+        theirs |= {f"its worker {name}": _versions(found) for name, found in versions["workers"].items()}
+        others = [_difference(name, found, ours) for name, found in theirs.items() if found != ours]
+        if others:
+            more = f" (and {len(others) - _MOST_NAMED} more)" if len(others) > _MOST_NAMED else ""
+            raise ClusterError(
+                f"Cannot use the Dask cluster: {'; '.join(others[:_MOST_NAMED])}{more}. "
+                "Install the same versions on all its machines and here."
+            )
+
+
+def _versions(found: dict[str, Any]) -> dict[str, str]:
+    packages = found["packages"]
+    python = ".".join(packages["python"].split(".")[:2])
+    return {"Python": python} | {name: packages.get(name) or "" for name in _PACKAGES}
+
+
+def _difference(name: str, theirs: dict[str, str], ours: dict[str, str]) -> str:
+    apart = [package for package in ours if theirs[package] != ours[package]]
+    said = [f"{package} {theirs[package]}" if theirs[package] else f"no {package}" for package in apart]
+    return (
+        f"{name} has {' and '.join(said)}, here it is {' and '.join(ours[package] or 'missing' for package in apart)}"
+    )
+
+
+def _anywhere(name: Any) -> Any:
+    """The name of a file for a process with another working directory. Traces, and URLs, stay what they are."""
+    if name == "-":
+        raise ClusterError("Cannot read the standard input on a Dask cluster: write it to a file that all workers see.")
+    return os.path.abspath(name) if isinstance(name, str) and "://" not in name else name
+
+
+def _on_worker(work: Callable[..., Any], *values: Any) -> Any:
+    """Does the work in a worker, which is named where it cannot read a file that may well be there elsewhere."""
+    from distributed import get_worker
+
+    try:
+        return work(*values)
+    except TraceFileError as error:
+        if not isinstance(error.__cause__, OSError):
+            raise
+        raise TraceFileError(
+            f"{error} That was on the Dask worker {get_worker().address}: all workers must see the files of a run "
+            "under the same path as this machine does."
+        ) from error
