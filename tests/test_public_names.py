@@ -11,6 +11,7 @@ PUBLIC = [
     "Callback",
     "Event",
     "GCPauses",
+    "GrowingMemory",
     "JSONTraceHandler",
     "Marker",
     "Profiler",

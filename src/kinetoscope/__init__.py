@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from kinetoscope.recording.schedule import ProfilerAction, cyclic_schedule
     from kinetoscope.report.notebook import view
     from kinetoscope.sources.gc_pauses import GCPauses
+    from kinetoscope.sources.growing_memory import GrowingMemory
     from kinetoscope.sources.stack_sampler import StackSampler
     from kinetoscope.sources.system_profiler import SystemProfiler
     from kinetoscope.sources.torch_profiler import TorchProfiler
@@ -29,6 +30,7 @@ _HOMES = {
     "Callback": "kinetoscope.training.event",
     "Event": "kinetoscope.training.event",
     "GCPauses": "kinetoscope.sources.gc_pauses",
+    "GrowingMemory": "kinetoscope.sources.growing_memory",
     "JSONTraceHandler": "kinetoscope.handlers.json_trace_handler",
     "Marker": "kinetoscope.recording.marker",
     "Profiler": "kinetoscope.recording.profiler",
@@ -54,6 +56,7 @@ __all__ = [
     "Callback",
     "Event",
     "GCPauses",
+    "GrowingMemory",
     "JSONTraceHandler",
     "Marker",
     "Profiler",

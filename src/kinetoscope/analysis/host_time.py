@@ -35,8 +35,12 @@ class HostTime:
 
     @cached_property
     def fetches(self) -> "pl.DataFrame":
-        """Where the loop waits for its next batch."""
-        return self.window.on_loop(self.window.named(_FETCH))
+        """Where the loop waits for its next batch; not where an evaluation waits for one of its own."""
+        fetches = self.window.on_loop(self.window.named(_FETCH))
+        if not len(self.evaluations):
+            return fetches
+        evaluated = Coverage(self.evaluations).within(fetches["begin"], fetches["end"])
+        return fetches.filter(evaluated < fetches["end"] - fetches["begin"])
 
     @cached_property
     def num_workers(self) -> int | None:

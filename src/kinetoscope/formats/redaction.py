@@ -35,6 +35,8 @@ _KNOWN_KEYS = frozenset(key for keys in ARGUMENTS.values() for key in keys) | {
     *("name", "labels", "sort_index", "origin", "overlap", "overlap_of"),
     *("epoch", "cut", "begin_ns", "end_ns", "microbatch", "kinetoscope", "not_finite"),
     *("generation", "collected", "uncollectable", "line"),
+    *("holder", "kind", "place", "steps", "tensors", "graphs", "bytes", "device"),
+    *("holders", "objects", "functions", "complete"),
     *("schemaVersion", "displayTimeUnit", "baseTimeNanoseconds", "traceName", "trace_id", "host_name"),
     *("record_shapes", "profile_memory", "with_stack", "with_flops", "with_modules"),
     *("deviceProperties", "id", "totalGlobalMem", "distributedInfo", "backend", "rank", "world_size"),
