@@ -214,7 +214,8 @@ class HostTime:
 
     def parts(self, stretches: "pl.DataFrame") -> "pl.DataFrame":
         """Of each of ``stretches`` of threads (``track``, ``begin``, ``end``), how many nanoseconds were spent with
-        ``data``, ``launch``, ``python``, ``gc``, ``compile`` and ``profiler``; ``spare_python`` is part of ``python``."""
+        ``data``, ``launch``, ``python``, ``gc``, ``compile`` and ``profiler``; ``spare_python`` is a part of
+        ``python``."""
         pl = import_polars()
         stretches = stretches.with_row_index("row")
         found = [
