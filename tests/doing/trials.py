@@ -19,9 +19,9 @@ FIRST_TIMED = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Fault:
-    """A training of `SCRIPTS`, and the ``kind`` of the finding that names its fault. ``has_line``
-    and ``is_saved``: whether the finding names a line, and says what mending saves. A fault ``in_some_steps`` only makes no difference to the median step: then a run counts
-    with its mean step."""
+    """A training of `SCRIPTS`, and the ``kind`` of the finding that names its fault. ``has_line`` and ``is_saved``:
+    whether the finding names a line, and says what mending saves. A fault ``in_some_steps`` only makes no difference to
+    the median step: then a run counts with its mean step."""
 
     script: str
     kind: str

@@ -38,8 +38,8 @@ KINDS = ("straggler", *(rule.__name__ for rule in _RULES))
 def find_faults(report: "RunReport", graph: ReplayGraph, signs: Sequence[Signs]) -> list[Finding]:
     """The faults of a run, of its rows, the graph of its replay, and the signs in its windows.
 
-    First comes memory that will run out soon; then what is surest; of that what saves most, or costs most where no replay
-    can tell.
+    First comes memory that will run out soon; then what is surest; of that what saves most, or costs most where no
+    replay can tell.
     """
     case = Case(report, graph, signs)
     if not case.step_ns:
