@@ -26,6 +26,7 @@ _SUITES = {
     "report": "benchmarks.report.timeline",
     "torch_record_function": "benchmarks.torch.record_function",
     "torch_results": "benchmarks.torch.results",
+    "stack_sampler": "benchmarks.sources.stack_sampler",
     "system_profiler": "benchmarks.sources.system_profiler",
     "composer_trainer": "benchmarks.composer.trainer",
     "traceml": "benchmarks.traceml.comparison",
