@@ -86,7 +86,7 @@ class Held(NamedTuple):
 
 
 class HeldObjects:
-    """The containers and tensors that the functions from a frame outwards hold, the nearest first.
+    """The containers, tensors and other objects that the functions from a frame outwards hold, the nearest first.
 
     ``is_complete`` is false once it had to end before it has seen everything. ``num_frames`` counts functions of the
     user's.
@@ -100,6 +100,8 @@ class HeldObjects:
         self._seen: set[int] = set()
         self._module: Any = getattr(sys.modules.get("torch.nn"), "Module", None)
         self._hidden = frozenset() if self._module is None else frozenset(self._module().__dict__) - {"_modules"}
+        self.modules: list[Scope] = []
+        """The modules of these functions."""
         self._add_frames(frame)
 
     def __iter__(self) -> Iterator[Held]:
@@ -113,8 +115,7 @@ class HeldObjects:
             if self.num_objects > MOST_OBJECTS or (not self.num_objects % 128 and thread_time_ns() > until_ns):
                 self.is_complete = False
                 return
-            if held.kind in _READERS or held.kind == "tensor":
-                yield held
+            yield held
             try:
                 self._add_inside(held)
             except RuntimeError:  # another thread changed its size meanwhile
@@ -134,7 +135,8 @@ class HeldObjects:
                 if id(names) not in modules or not is_function:
                     modules[id(names)] = Scope(0, names=names, code=None if is_function else code)
             frame = frame.f_back
-        for scope in modules.values():
+        self.modules = list(modules.values())
+        for scope in self.modules:
             self._add_variables(scope.names or {}, scope)
 
     def _add_variables(self, variables: dict[str, Any], scope: Scope) -> None:
@@ -258,6 +260,11 @@ def newest_in(value: Any, kind: str) -> Iterator[Any]:
         yield from (base.__getitem__(value, place) for place in range(length - 1, -1, -1))
     else:
         yield from values_in(value, kind)
+
+
+def is_container(kind: str) -> bool:
+    """Whether objects of that kind are containers."""
+    return kind in _READERS
 
 
 def length_of(value: Any, kind: str) -> int:
