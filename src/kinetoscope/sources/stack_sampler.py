@@ -2,11 +2,14 @@
 
 import threading
 from functools import partial
+from typing import Any
 
 from kinetoscope.errors import SettingsError
 from kinetoscope.recording.contract import RunInside
 from kinetoscope.sources.stack_spans import TRACK, StackSpans
 from kinetoscope.sources.window_source import WindowSource
+from kinetoscope.sources.worker_sampler import WorkerSampling
+from kinetoscope.training.state import RunState
 from kinetoscope.writing.own_thread import OwnThread
 
 _JOIN_S = 5.0
@@ -20,16 +23,31 @@ class StackSampler(WindowSource):
     those of libraries have the second category ``library``. Samples are taken while a window is open, and never
     otherwise. They are estimates: what takes less than a few intervals in all may be missing.
 
+    With ``workers``, workers of torch's DataLoaders that are started during the run are sampled as well, by a thread in
+    each; their tracks are called ``DataLoader worker 0: samples of MainThread``. That needs the recorder in C.
+
     Raises `SettingsError` for an interval that is not positive.
     """
 
-    def __init__(self, interval_ms: float = 10.0) -> None:
+    def __init__(self, interval_ms: float = 10.0, workers: bool = True) -> None:
         super().__init__()
         if not interval_ms > 0:
             raise SettingsError(f"interval_ms must be above 0, but is {interval_ms}.")
-        self.interval_ms = interval_ms
+        self.interval_ms, self.workers = interval_ms, workers
+        self._in_workers: WorkerSampling | None = None
         self._thread: threading.Thread | None = None
         self._running = threading.Lock()
+
+    def fit_start(self, state: RunState, logger: Any) -> None:
+        if self.workers and self._in_workers is None:
+            self._in_workers = WorkerSampling(self.interval_ms)
+            self._in_workers.install()
+
+    def close(self, state: RunState, logger: Any) -> None:
+        super().close(state, logger)
+        in_workers, self._in_workers = self._in_workers, None
+        if in_workers is not None:
+            in_workers.remove()
 
     def install(self, run: RunInside) -> None:
         self._running = threading.Lock()

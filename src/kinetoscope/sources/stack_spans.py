@@ -28,19 +28,23 @@ class StackSpans:
     """Records the samples of the stack of one thread into ``recorder``, on the track of the thread that calls it.
 
     A sample counts from the moment it was asked for until the next one was. What equal samples in a row have in common,
-    from the outermost frame on, is one span.
+    from the outermost frame on, is one span. ``outermost`` is the code of the frame with which stacks begin, if they do
+    not begin with the thread's first one.
     """
 
-    def __init__(self, recorder: ProcessRecorder, ident: int | None, interval_ms: float) -> None:
-        self._recorder, self._ident, self._interval_ms = recorder, ident, interval_ms
+    def __init__(
+        self, recorder: ProcessRecorder, ident: int | None, interval_ms: float, outermost: CodeType | None = None
+    ) -> None:
+        self._recorder, self._ident, self._interval_ms, self._outermost = recorder, ident, interval_ms, outermost
         self._interval = self._new_span(f"sampled every {interval_ms:g} ms", (_SAMPLE,))
         self._open: list[tuple[ProcessSpan, Any]] = []
         self._window = 0
         self._places: dict[tuple[int, int], tuple[CodeType, ProcessSpan | None]] = {}
         self._spans: dict[str, ProcessSpan] = {}
 
-    def sample_while(self, running: Lock) -> None:
-        """Samples while ``running`` is locked, as long as anything is recorded."""
+    def sample_while(self, running: Lock, is_over: Callable[[], bool] = lambda: False) -> None:
+        """Samples while ``running`` is locked, as long as anything is recorded. Meanwhile it asks now and then whether
+        it ``is_over``."""
         for asked_ns in sampling_times(round(self._interval_ms * 1e6)):
             is_recording = bool(self._recorder.action)
             wait_s = max(0, asked_ns - time.monotonic_ns()) / _NS if is_recording else _IDLE_S
@@ -50,14 +54,16 @@ class StackSpans:
                 self.sample(asked_ns)
             else:
                 self.end(time.monotonic_ns())
+                if is_over():
+                    break
         self.end(time.monotonic_ns())
 
     def sample(self, asked_ns: int) -> None:
         """Records what the thread is doing, which was asked for at ``asked_ns`` on the monotonic clock."""
         stack, window = self._stack(), self._recorder.window
         if self._window != window:
-            # What was open was cut when its window closed, and before this window there was no sample.
-            self.abandon()
+            # What is open was cut when its window closed, and before this window there was no sample.
+            self.end(time.monotonic_ns())
             self._window, asked_ns = window, time.monotonic_ns()
             self._interval.instant()
         num_same = _num_same(self._open, stack)
@@ -71,12 +77,6 @@ class StackSpans:
             span, token = self._open.pop()
             span.end_at(token, end_ns)
 
-    def abandon(self) -> None:
-        """Forgets all open spans."""
-        while self._open:
-            span, token = self._open.pop()
-            span.abandon(token)
-
     def _stack(self) -> list[ProcessSpan]:
         """The spans of the thread's frames, outermost first. No frame is kept, as its tensors would be, too."""
         frame = sys._current_frames().get(self._ident or 0)
@@ -84,7 +84,7 @@ class StackSpans:
         while frame is not None and len(stack) < _MOST_FRAMES:
             if (span := self._span(frame)) is not None:
                 stack.append(span)
-            frame = frame.f_back
+            frame = None if frame.f_code is self._outermost else frame.f_back
         stack.reverse()
         return stack
 
