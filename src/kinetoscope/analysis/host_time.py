@@ -1,7 +1,8 @@
 """analysis: what the host's threads did: fetching, launching, Python, and waiting for each other."""
 
+import json
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kinetoscope.analysis.intervals import Coverage
 from kinetoscope.analysis.synchronisation import synchronising_calls
@@ -37,8 +38,20 @@ class HostTime:
         return fetches.filter(evaluated < fetches["end"] - fetches["begin"])
 
     @cached_property
+    def loader(self) -> dict[str, Any]:
+        """How the loader is set up from which the loop fetches, as far as that was recorded; of several, the first."""
+        pl = import_polars()
+        notes = self.window.notes.filter((pl.col("category") == "loader") & (pl.col("track") == self.window.loop_track))
+        is_outside = place_in(self.evaluations.sort("begin"), notes["ts"]).is_null()
+        first = notes.filter(is_outside)["args"].drop_nulls().head(1).to_list()
+        said = json.loads(first[0]) if first else {}
+        return said if isinstance(said, dict) else {}
+
+    @cached_property
     def num_workers(self) -> int | None:
-        """How many workers of a loader the trace shows; 0 where the loop made its batches itself."""
+        """How many workers the loop's loader has, or the trace shows; 0 where the loop made its batches itself."""
+        if isinstance(said := self.loader.get("num_workers"), int):
+            return said
         if len(self.window.named(_NO_WORKERS)):
             return 0
         pl = import_polars()

@@ -350,3 +350,19 @@ def test_collections_without_lines_are_found_as_well():
     assert found.where.lines == ()
     assert "share_of_line" not in dict(found.evidence)
     assert found.advice.startswith("Call gc.freeze()")
+
+
+def test_advice_on_a_loader_leaves_out_what_it_has_already(tmp_path):
+    facts = {"num_workers": 3, "prefetch_factor": 4, "batch_size": 64, "persistent_workers": True, "pin_memory": False}
+
+    def add_facts(trace):
+        step = next(event for event in trace["traceEvents"] if event["name"].startswith("ProfilerStep#"))
+        place = {key: step[key] for key in ("pid", "tid", "ts")}
+        trace["traceEvents"].append(
+            {"ph": "i", "s": "t", "name": "DataLoader", "cat": "loader", "args": facts, **place}
+        )
+
+    settings = replace(planted_settings(0, "slow_loader"), num_ranks=1, num_steps=9)
+    found = finding(report_after(add_facts, settings, tmp_path), "input_bound")
+    assert found.advice.startswith("Pass num_workers=6 to the DataLoader. ")
+    assert {"num_workers": 3, "prefetch_factor": 4, "batch_size": 64}.items() <= dict(found.evidence).items()
