@@ -3,7 +3,6 @@
 import sys
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
 from typing import Any
 
 from kinetoscope.recording.contract import RunInside
@@ -83,25 +82,26 @@ def _word_for(held: Held) -> str:
 
 def _in_float64(objects: HeldObjects) -> Iterator[Held]:
     """The tensors and modules in float64, of modules only the outermost."""
-    facts, module = TensorFacts(), sys.modules["torch.nn"].Module
+    facts = TensorFacts()
     outer: list[tuple[Any, ...]] = []
     for held in objects:
         if any(held.path[: len(path)] == path for path in outer):
             continue
         if held.kind == "tensor" and facts.is_double(held.value):
             yield held
-        elif held.kind == "object" and module in type.mro(type(held.value)) and _is_double(held.value, facts):
+        elif objects.is_module(held):
             outer.append(held.path)
-            yield held
+            if _is_double(held.value, facts):
+                yield held
 
 
 def _is_double(module: Any, facts: TensorFacts) -> bool:
-    """Whether a module has parameters in float64, or a module in it that is looked at has."""
+    """Whether a module, or one in it, has parameters in float64."""
     attributes = own_attributes(module) or {}
-    parameters = attributes.get("_parameters") or {}
-    if any(facts.is_double(parameter) for parameter in list(parameters.values()) if parameter is not None):
+    parameters, children = (list((attributes.get(name) or {}).values()) for name in ("_parameters", "_modules"))
+    if any(facts.is_double(parameter) for parameter in parameters if parameter is not None):
         return True
-    return any(_is_double(child, facts) for child in list((attributes.get("_modules") or {}).values()) if child is not None)
+    return any(_is_double(child, facts) for child in children if child is not None)
 
 
 # -- the line that makes it so
@@ -109,9 +109,7 @@ def _is_double(module: Any, facts: TensorFacts) -> bool:
 
 def _origin(held: Held) -> Place | None:
     """The only line that makes a variable or attribute float64, or of a numpy array; None if that is not sure."""
-    found = {
-        (expression.code.co_filename, line) for expression in expressions_of(held) for line in _lines(expression)
-    }
+    found = {(expression.code.co_filename, line) for expression in expressions_of(held) for line in _lines(expression)}
     return found.pop() if len(found) == 1 else None
 
 
@@ -146,7 +144,7 @@ def _named_line(operations: Sequence[Operation], places: Iterable[int], names: f
 
 def _default_line(objects: HeldObjects) -> Place | None:
     """The only line that sets torch's default."""
-    codes = [code for module in objects.modules for code in islice(codes_of_module(module), 2000)]
+    codes = [code for module in objects.modules for code in codes_of_module(module)]
     found: set[Place] = set()
     for code in codes:
         if _DEFAULT & set(code.co_names) and is_of_user(code.co_filename):

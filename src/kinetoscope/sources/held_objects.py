@@ -96,6 +96,7 @@ class HeldObjects:
         self.is_complete = True
         self.num_frames = self.num_objects = 0
         self.kinds = Kinds()
+        self._shared: dict[type, dict[str, Any]] = {}
         self._waiting: deque[Held] = deque()
         self._seen: set[int] = set()
         self._module: Any = getattr(sys.modules.get("torch.nn"), "Module", None)
@@ -120,6 +121,10 @@ class HeldObjects:
                 self._add_inside(held)
             except RuntimeError:  # another thread changed its size meanwhile
                 self.is_complete = False
+
+    def is_module(self, held: Held) -> bool:
+        """Whether it is a module of torch's, of whatever class."""
+        return self._module is not None and self._module in _mro_of(type(held.value))
 
     # -- where it begins
 
@@ -167,21 +172,29 @@ class HeldObjects:
     def _add_attributes(self, held: Held) -> None:
         owner = type(held.value)
         scopes = (*held.scopes[:1], Scope(len(held.path), owner=owner))
-        for base in _mro_of(owner):
-            if any(is_of_user(code.co_filename) for code in codes_in(_dict_of(base))):  # a class of the user's
-                self._add_each(held.path, _dict_of(base), scopes, among=_READERS)
+        self._add_each(held.path, self._containers_of(owner), scopes)
         attributes = own_attributes(held.value) or {}
-        if self._module is not None and self._module in _mro_of(owner):
+        if self.is_module(held):
             attributes = {name: value for name, value in list(attributes.items()) if name not in self._hidden}
             children = attributes.pop("_modules", None)
             if type(children) is dict:
                 attributes |= children
         self._add_each(held.path, attributes, scopes)
 
-    def _add_each(self, path: tuple[Step, ...], values: Any, scopes: tuple[Scope, ...], among: Any = None) -> None:
+    def _containers_of(self, owner: type) -> dict[str, Any]:
+        """The containers that a class of the user's has itself, and shares between its objects."""
+        if owner not in self._shared:
+            own = [base for base in _mro_of(owner) if self._is_of_user(base)]
+            values = [(name, value) for base in own for name, value in list(_dict_of(base).items())]
+            self._shared[owner] = {name: value for name, value in values if self.kinds(value) in _READERS}
+        return self._shared[owner]
+
+    def _is_of_user(self, owner: type) -> bool:
+        return any(is_of_user(code.co_filename) for code in codes_in(_dict_of(owner)))
+
+    def _add_each(self, path: tuple[Step, ...], values: dict[str, Any], scopes: tuple[Scope, ...]) -> None:
         for name, value in list(values.items()):
-            if among is None or self.kinds(value) in among:
-                self._add(value, (*path, Step("attribute", name)), scopes)
+            self._add(value, (*path, Step("attribute", name)), scopes)
 
     def _add_closure(self, held: Held) -> None:
         code = held.value.__code__
