@@ -216,11 +216,11 @@ def test_memory_that_will_run_out_soon_comes_first():
 
 
 def test_a_fault_that_is_sure_comes_before_one_that_may_be_none():
-    faults = (Fault(kind="leak", num_bytes=2_000_000), Fault(kind="slow_python", cost_ns=5_000))
+    faults = (Fault(kind="leak", num_bytes=2_000_000), Fault(kind="gc", cost_ns=100_000))
     report = report_on(Settings(num_ranks=1, num_steps=10, has_device=False, faults=faults))
     first, second = report.findings[:2]
     assert (first.kind, first.confidence, first.saving_ns_per_step) == ("memory_growth", "high", None)
-    assert (second.kind, second.confidence) == ("python_overhead", "low")
+    assert (second.kind, second.confidence) == ("garbage_collection", "low")
 
 
 def test_memory_that_is_nearly_full_is_a_finding():
@@ -315,6 +315,23 @@ def test_python_between_operators_is_named_by_the_operators_that_follow(tmp_path
     found = finding(kinetoscope.analyze(path, cache=False), "python_overhead")
     assert found.where.spans == ("aten::item",)
     assert found.confidence == "high"
+
+
+@pytest.mark.parametrize(("pause_us", "cost_ns"), [(60, None), (400, 2 * 300_000)])
+def test_the_little_python_that_each_operator_needs_is_no_overhead_on_the_cpu(tmp_path, pause_us, cost_ns):
+    events = []
+    for step in range(8):
+        begin, name = 1000.0 * step, f"ProfilerStep#{step}"
+        events.append({"ph": "X", "cat": "user_annotation", "name": name, "pid": 1, "tid": 1, "ts": begin, "dur": 990})
+        events += [
+            {"ph": "X", "cat": "cpu_op", "name": name, "pid": 1, "tid": 1, "ts": begin + at, "dur": 10}
+            for name, at in (("aten::linear", 0), ("aten::relu", 10 + pause_us), ("aten::mean", 20 + 2 * pause_us))
+        ]
+        events[-1]["dur"] = 990 - 20 - 2 * pause_us
+    path = tmp_path / "rank0.json"
+    path.write_text(json.dumps({"traceEvents": events}), encoding="utf-8")
+    costs = [found.cost_ns_per_step for found in kinetoscope.analyze(path, cache=False).findings]
+    assert costs == ([] if cost_ns is None else [cost_ns])
 
 
 def test_a_report_that_was_kept_has_the_same_findings(tmp_path):

@@ -89,7 +89,7 @@ def host_bound(case: Case) -> Finding | None:
 
 def python_overhead(case: Case) -> Finding | None:
     """Python between operators takes time in which nothing is launched."""
-    python_ns, idle_ns = case.host_ns("python"), case.without_work_ns()
+    python_ns, idle_ns = case.host_ns("spare_python"), case.without_work_ns()
     return case.finding(
         "python_overhead",
         "Python between operators holds the step up",

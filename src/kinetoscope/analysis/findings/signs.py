@@ -158,10 +158,7 @@ def _synchronising(window: RankWindow, host: HostTime) -> "dict[str, pl.DataFram
 def _pauses(window: RankWindow, host: HostTime) -> "pl.DataFrame":
     """The stretches of the loop's thread in which only Python was busy, under the name of the operator after each."""
     pl = import_polars()
-    operators = window.on_loop(window.operators).select("name", at="begin")
-    pauses = host.python.with_columns(track=pl.lit(window.loop_track, dtype=pl.UInt32))
-    pauses = pauses.join_asof(operators, left_on="end", right_on="at", strategy="forward", coalesce=False)
-    return pauses.with_columns(name=pl.when(pl.col("at") == pl.col("end")).then("name")).drop("at")
+    return host.spare_python.with_columns(track=pl.lit(window.loop_track, dtype=pl.UInt32))
 
 
 def _double_products(window: RankWindow) -> "pl.DataFrame":
