@@ -110,6 +110,7 @@ def profile(
 _DIAGNOSING: dict[str, dict[str, Any]] = {
     "GCPauses": {},
     "GrowingMemory": {},
+    "Float64Tensors": {},
     "LoaderFacts": {},
     "StackSampler": {"interval_ms": 20.0},
 }
