@@ -51,11 +51,11 @@ class CompileEvents(WindowSource):
             watch.remove()
 
     def _watch_if_loaded(self, run: RunInside) -> None:
-        handler = getattr(sys.modules.get(_CALLBACKS), "callback_handler", None)
-        if handler is None:
+        callbacks: Any = sys.modules.get(_CALLBACKS)
+        if callbacks is None:
             return
         try:
-            self._watch = _Watch(run, handler)
+            self._watch = _Watch(run, callbacks.callback_handler)
         except AttributeError as error:
             self._run = None
             run.report(f"Compilations are not recorded: this torch reports them differently ({error}).")

@@ -92,9 +92,7 @@ def test_torchs_compiler_is_not_imported_for_it_and_is_noticed_when_it_comes():
     assert ran.stdout.splitlines() == ["False", "['compile/double']"]
 
 
-def test_a_torch_that_reports_compilations_differently_is_told_once_and_nothing_is_recorded(
-    dynamo, monkeypatch, caplog
-):
+def test_a_torch_that_reports_compilations_differently_is_told_once(dynamo, monkeypatch, caplog):
     monkeypatch.setattr(dynamo.callback, "callback_handler", object())
     compiled = torch.compile(lambda rows: rows * 2, backend="eager")
     assert record(lambda number: compiled(torch.ones(3)) if number == 0 else None) == []
