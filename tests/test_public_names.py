@@ -11,6 +11,7 @@ PUBLIC = [
     "Callback",
     "CompileEvents",
     "Event",
+    "Float64Tensors",
     "GCPauses",
     "GrowingMemory",
     "JSONTraceHandler",

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from kinetoscope.recording.schedule import ProfilerAction, cyclic_schedule
     from kinetoscope.report.notebook import view
     from kinetoscope.sources.compile_events import CompileEvents
+    from kinetoscope.sources.float64_tensors import Float64Tensors
     from kinetoscope.sources.gc_pauses import GCPauses
     from kinetoscope.sources.growing_memory import GrowingMemory
     from kinetoscope.sources.loader_facts import LoaderFacts
@@ -32,6 +33,7 @@ _HOMES = {
     "Callback": "kinetoscope.training.event",
     "CompileEvents": "kinetoscope.sources.compile_events",
     "Event": "kinetoscope.training.event",
+    "Float64Tensors": "kinetoscope.sources.float64_tensors",
     "GCPauses": "kinetoscope.sources.gc_pauses",
     "GrowingMemory": "kinetoscope.sources.growing_memory",
     "JSONTraceHandler": "kinetoscope.handlers.json_trace_handler",
@@ -60,6 +62,7 @@ __all__ = [
     "Callback",
     "CompileEvents",
     "Event",
+    "Float64Tensors",
     "GCPauses",
     "GrowingMemory",
     "JSONTraceHandler",
