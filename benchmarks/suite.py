@@ -98,14 +98,13 @@ TARGETS = {
         Target("record_function on with shapes / stock's", "<=", 1 / 2.5),
         Target("record_function under an execution trace / stock's", "<=", 1 / 2.5),
     ],
-    "stack_sampler": [
-        Target("every 10 ms", "<=", 1.5),
-        Target("every 10 ms, processor time", "<=", 1.5),
-        Target("every 20 ms, processor time", "<=", 0.9),
-    ],
     "system_profiler": [
         Target("of one core at 0.5 s, by default", "<=", 0.2),
         Target("of one core at 0.5 s, with everything", "<=", 0.2),
+    ],
+    "sources": [
+        Target("StackSampler, every 10 ms", "<=", 1.5),
+        Target("all of diagnose=True", "<=", 1),
     ],
     "composer_trainer": [
         Target("Trainer slower, ours, skipping", "<=", 5),

@@ -108,6 +108,7 @@ def profile(
 
 
 _DIAGNOSING: dict[str, dict[str, Any]] = {
+    "CompileEvents": {},
     "GCPauses": {},
     "GrowingMemory": {},
     "Float64Tensors": {},
