@@ -10,6 +10,7 @@ import kinetoscope
 PUBLIC = [
     "Callback",
     "Event",
+    "Float64Tensors",
     "GCPauses",
     "GrowingMemory",
     "JSONTraceHandler",

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from kinetoscope.recording.profiler import Profiler, active_profiler
     from kinetoscope.recording.schedule import ProfilerAction, cyclic_schedule
     from kinetoscope.report.notebook import view
+    from kinetoscope.sources.float64_tensors import Float64Tensors
     from kinetoscope.sources.gc_pauses import GCPauses
     from kinetoscope.sources.growing_memory import GrowingMemory
     from kinetoscope.sources.loader_facts import LoaderFacts
@@ -30,6 +31,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "Callback": "kinetoscope.training.event",
     "Event": "kinetoscope.training.event",
+    "Float64Tensors": "kinetoscope.sources.float64_tensors",
     "GCPauses": "kinetoscope.sources.gc_pauses",
     "GrowingMemory": "kinetoscope.sources.growing_memory",
     "JSONTraceHandler": "kinetoscope.handlers.json_trace_handler",
@@ -57,6 +59,7 @@ _HOMES = {
 __all__ = [
     "Callback",
     "Event",
+    "Float64Tensors",
     "GCPauses",
     "GrowingMemory",
     "JSONTraceHandler",

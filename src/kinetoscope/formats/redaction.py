@@ -20,7 +20,7 @@ Ask = Callable[[str], str]
 KNOWN_CATEGORIES = frozenset(
     (
         *("marker", "kinetoscope", "system", "gc", "compile", "dataloader"),
-        *("loader", "memory_holder", "stack_sample", "library"),
+        *("loader", "memory_holder", "float64", "stack_sample", "library"),
         *("cpu_op", "user_annotation", "gpu_user_annotation", "python_function", "cpu_instant_event", "Trace"),
         *("kernel", "gpu_memcpy", "gpu_memset", "cuda_runtime", "cuda_driver", "cuda_sync", "cuda_event", "overhead"),
         *("ac2g", "fwdbwd", "collective_comm", "concurrent_kernel", "cuda_profiler_range", "glow_runtime", "hpu_op"),

@@ -261,7 +261,7 @@ def test_many_small_operators_are_found_on_the_cpu_with_the_python_before_them(t
     path.write_text(json.dumps({"traceEvents": events}), encoding="utf-8")
     found = kinetoscope.analyze(path, cache=False).findings[0]
     assert (found.kind, found.confidence, found.saving_ns_per_step) == ("small_kernels", confidence, None)
-    assert found.cost_ns_per_step == pytest.approx(6000 * num_operators, rel=0.02)
+    assert found.cost_ns_per_step == pytest.approx(6000 * num_operators, rel=0.05)
     assert dict(found.evidence)["num_small_operators"] == num_operators
 
 

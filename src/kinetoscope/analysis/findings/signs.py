@@ -1,7 +1,7 @@
 """analysis: what a window shows of faults beside its rows: where the host stops, in which lines, on what machine."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kinetoscope.analysis.host_time import HostTime
 from kinetoscope.analysis.intervals import Coverage
@@ -23,6 +23,16 @@ _MOST_PAUSES = 50
 """How many rows on pauses of Python are kept, the longest."""
 
 
+class InFloat64(NamedTuple):
+    """A ``tensor``, a ``module``, or torch's ``default``, in float64; ``line`` is the one that makes it so, if that is
+    sure."""
+
+    name: str
+    kind: str
+    place: str
+    line: str | None
+
+
 @dataclass(frozen=True)
 class Signs:
     """What one window of one rank shows beside its rows.
@@ -34,7 +44,7 @@ class Signs:
     ``num_workers`` of its loader is 0 if there are none, and None if that is unknown, as is ``processor_percent``, how
     busy all cores of the machine were. ``loader`` has what `LoaderFacts` recorded of it. By device there are
     ``device_bytes`` and ``device_majors``, the first number of its compute capability. ``python_before`` is the Python
-    that operators of each name need before them, in ns.
+    that operators of each name need before them, in ns. ``float64`` is what was seen to be in float64.
     """
 
     rank: int | None
@@ -46,6 +56,7 @@ class Signs:
     device_bytes: dict[int, int]
     device_majors: dict[int, int]
     python_before: dict[str, int]
+    float64: tuple[InFloat64, ...]
 
 
 def find_signs(window: RankWindow, host: HostTime) -> Signs:
@@ -61,6 +72,7 @@ def find_signs(window: RankWindow, host: HostTime) -> Signs:
         device_bytes=_of_devices(window.trace, "totalGlobalMem"),
         device_majors=_of_devices(window.trace, "computeMajor"),
         python_before=host.ordinary_python,
+        float64=tuple(note for said in window.noted("float64") if (note := _in_float64(said)) is not None),
     )
 
 
@@ -79,6 +91,13 @@ def _spans(window: RankWindow, host: HostTime) -> "pl.DataFrame":
     return pl.concat(
         [spans.select(*columns, kind=pl.lit(kind), line=_own_line(spans)) for kind, spans in found.items()]
     )
+
+
+def _in_float64(said: dict[str, Any]) -> InFloat64 | None:
+    name, kind, place, line = (said.get(key) for key in ("holder", "kind", "place", "line"))
+    if not (isinstance(name, str) and isinstance(kind, str) and isinstance(place, str)):
+        return None
+    return InFloat64(name, kind, place, line if isinstance(line, str) else None)
 
 
 def _stops(window: RankWindow, spans: "pl.DataFrame") -> "pl.DataFrame":
