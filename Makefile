@@ -7,6 +7,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 COMPOSER_VENV := .venv-composer
 HTA_VENV := .venv-hta
+TRACEML_VENV := .venv-traceml
 TORCH ?= 2.15.0
 TORCH_VENV ?= .venv-torch-$(TORCH)
 TORCH_TESTS := tests/unit/torch tests/integration/torch tests/integration/test_torch_profiler.py tests/integration/test_compile.py
@@ -20,7 +21,7 @@ TWINS := $(addprefix tests/unit/,formats handlers live merge recording table tor
 C_FILES := $(wildcard src/native/*.[ch] src/native/*/*.[ch] src/native/*/*.cpp)
 PACKAGE := pyproject.toml $(wildcard setup.py src/native/*.c src/native/*/*)
 
-.PHONY: help demo test test-targets test-arm test-torch test-pure test-long test-busy test-sanitized fuzz mutate test-composer bench-composer test-hta web check-web bench-report pictures check bench clean
+.PHONY: help demo test test-targets test-arm test-torch test-pure test-long test-doing test-busy test-sanitized fuzz mutate test-composer bench-composer bench-traceml test-hta web check-web bench-report pictures check bench clean
 
 help:  ## List the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -57,6 +58,9 @@ test-long: $(VENV)/test.stamp  ## Run in full length the tests that `make test` 
 	$(BIN)/python -m pytest --timeout 900 tests/integration/storage/test_fault_run.py tests/integration/test_scale.py tests/integration/clock \
 		tests/integration/test_kills.py tests/integration/test_damaged_live_folders.py tests/integration/test_hostile_folders.py tests/integration/test_live_folder.py \
 		tests/integration/test_long_window.py tests/integration/torch/test_endings.py tests/unit/analysis tests/unit/formats tests/unit/live tests/unit/merge tests/unit/recording tests/unit/table
+
+test-doing: $(VENV)/test.stamp  ## Judge findings by doing what they advise, on an idle machine (10 minutes), and write the table of docs/truth-by-doing.md
+	KINETOSCOPE_DOING=1 $(BIN)/python -m pytest -s --timeout 900 tests/integration/test_truth_by_doing.py
 
 test-busy: $(VENV)/test.stamp  ## Run all tests beside four processes that keep the processors busy: no test may depend on speed
 	spinning=; for number in 1 2 3 4; do sh -c 'while :; do :; done' & spinning="$$spinning $$!"; done; \
@@ -104,6 +108,15 @@ test-composer: $(COMPOSER_VENV)/stamp  ## Run the tests of the Composer face in 
 
 bench-composer: $(COMPOSER_VENV)/stamp  ## Measure a Trainer with our profiler, with Composer's and with none
 	$(COMPOSER_VENV)/bin/python -m benchmarks --only composer_trainer
+
+$(TRACEML_VENV)/stamp: $(PACKAGE)
+	$(PYTHON) -m venv $(TRACEML_VENV)
+	$(TRACEML_VENV)/bin/pip install --quiet --upgrade pip
+	$(TRACEML_VENV)/bin/pip install --quiet --group traceml --editable .
+	touch $@
+
+bench-traceml: $(TRACEML_VENV)/stamp  ## Run the same trainings under TraceML and under ours, and write docs/compat/traceml.md's tables (5 minutes)
+	$(TRACEML_VENV)/bin/python -m benchmarks --only traceml
 
 # HolisticTraceAnalysis asks for JupyterLab, which its analyses do not need: hence --no-deps.
 $(HTA_VENV)/stamp: $(PACKAGE)
@@ -156,4 +169,4 @@ bench: $(VENV)/bench.stamp  ## Measure, print the ratios, write benchmarks/resul
 	KINETO_LOG_LEVEL=99 TORCH_CPP_LOG_LEVEL=ERROR $(BIN)/python -m benchmarks
 
 clean:  ## Remove the virtual environments and everything built
-	rm -rf $(VENV) $(COMPOSER_VENV) $(HTA_VENV) .venv-torch-* build dist src/*.egg-info runs .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(COMPOSER_VENV) $(HTA_VENV) $(TRACEML_VENV) .venv-torch-* build dist src/*.egg-info runs .pytest_cache .ruff_cache .hypothesis

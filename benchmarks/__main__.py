@@ -27,14 +27,19 @@ _SUITES = {
     "torch_record_function": "benchmarks.torch.record_function",
     "torch_results": "benchmarks.torch.results",
     "system_profiler": "benchmarks.sources.system_profiler",
+    "sources": "benchmarks.sources.cost",
     "composer_trainer": "benchmarks.composer.trainer",
+    "traceml": "benchmarks.traceml.comparison",
     "torch_saving": "benchmarks.torch.saving",
     "torch_loop": "benchmarks.torch.loop",
     "torch_memory": "benchmarks.torch.memory",
     "merging": "benchmarks.files.merging",
     "packets": "benchmarks.files.packets",
 }
-_NEEDS = {"composer_trainer": "composer"}  # `make bench-composer` has it
+_NEEDS = {
+    "composer_trainer": "composer",
+    "traceml": "traceml_ai",
+}
 _RESULTS = Path(__file__).parent / "results"
 _NARROWEST = 120  # columns, where the output is no terminal
 

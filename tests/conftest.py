@@ -40,7 +40,7 @@ def nothing_is_left_behind():
     """Fails if a test leaves a thread of ours, a signal handler or an active profiler behind."""
     before = signal.getsignal(signal.SIGTERM)
     yield
-    ours = [thread for thread in threading.enumerate() if thread.name.startswith("kinetoscope")]
+    ours = [thread for thread in threading.enumerate() if thread.name.startswith(("kinetoscope", "samples of"))]
     for thread in ours:
         thread.join(10)  # after Ctrl-C nothing waited for it, so it may still be ending
     left = [thread.name for thread in ours if thread.is_alive()]

@@ -9,12 +9,17 @@ import kinetoscope
 
 PUBLIC = [
     "Callback",
+    "CompileEvents",
     "Event",
+    "Float64Tensors",
     "GCPauses",
+    "GrowingMemory",
     "JSONTraceHandler",
+    "LoaderFacts",
     "Marker",
     "Profiler",
     "ProfilerAction",
+    "StackSampler",
     "State",
     "SystemProfiler",
     "Timestamp",

@@ -10,12 +10,13 @@ UNKNOWN = "\u2013"
 
 
 def calls(name, num_calls, total_ns, **others):
+    others = dict.fromkeys(("flops", "flops_per_s", "mfu")) | others
     times = dict.fromkeys(("p50_ns", "p95_ns", "max_ns"), total_ns // num_calls) | {"mean_ns": total_ns / num_calls}
     return {"name": name, "num_calls": num_calls, "total_ns": total_ns, "self_ns": total_ns, **times, **others}
 
 
-def operator(name, num_calls, total_ns, shapes=None, device_ns=None):
-    return calls(name, num_calls, total_ns, shapes=shapes, device_ns=device_ns)
+def operator(name, num_calls, total_ns, shapes=None, device_ns=None, **computed):
+    return calls(name, num_calls, total_ns, shapes=shapes, device_ns=device_ns, **computed)
 
 
 def names(page):
@@ -44,6 +45,22 @@ def test_operators_are_sorted_filtered_and_grouped_and_a_link_remembers_how(page
     assert names(page) == ["aten::mm"]
     assert page.locator("th[aria-sort=descending]").inner_text().startswith("Calls")
     assert "1 of 3 rows" in page.get_by_role("status").inner_text()
+    assert_accessible(page)
+
+
+def test_operators_have_rates_and_the_share_of_the_peak_where_these_are_known(page, open_file, tmp_path):
+    rows = [
+        operator("aten::mm", 1, 4_000_000, flops=6e9, flops_per_s=3e12, mfu=0.3),
+        operator("aten::mm", 1, 2_000_000, flops=6e9, flops_per_s=1e12, mfu=0.1),
+        operator("aten::add", 1, 1_000_000),
+    ]
+    open_file(write_page(tmp_path / "page.html", operators=rows), "#view=operators")
+
+    cells = [row.split("\t")[-3:] for row in page.locator("tbody tr").all_inner_texts()]
+    assert [[cell.strip() for cell in row] for row in cells] == [
+        ["12.0 GFLOP", "1.50 TFLOP/s", "15 %"],  # by the time of each: 2 and 6 ms
+        [UNKNOWN] * 3,
+    ]
     assert_accessible(page)
 
 
@@ -76,9 +93,9 @@ def test_where_the_browser_refuses_to_copy_the_text_is_shown_to_be_copied(page, 
 
 def test_kernels_have_kinds_and_rates_and_are_grouped_without_their_types(page, open_file, tmp_path):
     kernels = [
-        calls("void fill<float>(int)", 2, 2_000_000, kind="compute", flops=4_000_000_000, bytes=None),
-        calls("void fill<half>(int)", 1, 1_000_000, kind="compute", flops=None, bytes=None),
-        calls("Memcpy HtoD", 1, 1_500_000, kind="copy", flops=None, bytes=3 * 2**20),
+        calls("void fill<float>(int)", 2, 2_000_000, kind="compute", bytes=None, flops=4e9, flops_per_s=2e12, mfu=0.13),
+        calls("void fill<half>(int)", 1, 1_000_000, kind="compute", bytes=None),
+        calls("Memcpy HtoD", 1, 1_500_000, kind="copy", bytes=3 * 2**20),
     ]
     open_file(write_page(tmp_path / "page.html", kernels=kernels), "#view=kernels")
 
@@ -87,6 +104,7 @@ def test_kernels_have_kinds_and_rates_and_are_grouped_without_their_types(page, 
     first = page.locator("tbody tr").first.inner_text()
     assert "4.00 GFLOP" in first
     assert "2.00 TFLOP/s" in first
+    assert "13 %" in first
     assert "1.95 GiB/s" in page.locator("tbody tr").nth(1).inner_text()
     page.get_by_label("Group by").select_option("Name without types")
     assert names(page) == ["fill", "Memcpy HtoD"]

@@ -104,6 +104,14 @@ def test_a_key_right_after_the_help_has_closed_already_goes_to_a_view(slow_loade
     expect(page.locator("main")).not_to_have_attribute("data-view", "overview")
 
 
+def test_what_a_rank_computes_is_among_the_facts_with_its_share_of_the_peak(report_of, page, open_file):
+    open_file(report_of(Settings(num_layers=2, has_shapes=True)))
+
+    facts = page.locator(".run-facts").inner_text()
+    assert re.search(r"A rank computes\s+[\d.]+ MFLOP a step, [\d.]+ GFLOP/s", facts)
+    assert re.search(r"MFU\s+[\d.]+ % of the devices' peak", facts)
+
+
 def test_a_run_without_a_device_and_without_a_fault_says_so(report_of, page, open_file):
     settings = Settings(num_ranks=1, has_device=False, step_spans="event/batch", evaluates_every=4)
     open_file(report_of(settings))

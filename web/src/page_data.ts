@@ -56,6 +56,7 @@ export interface StepRow {
   num_launches: number | null;
   num_kernels: number | null;
   peak_memory_bytes: number | null;
+  evaluation_inside_ns: number | null;
   flops: number | null;
   flops_per_s: number | null;
   mfu: number | null;
@@ -126,6 +127,18 @@ export interface MemoryHolder {
   bytes_per_step: number;
 }
 
+export interface MemoryOwner {
+  name: string;
+  kind: string;
+  place: string;
+  line: string | null;
+  num_steps: number;
+  num_tensors: number;
+  num_graphs: number;
+  bytes_per_step: number | null;
+  device: number | null;
+}
+
 export interface MemoryRow {
   rank: number | null;
   device: number | null;
@@ -134,6 +147,7 @@ export interface MemoryRow {
   by_category: Record<string, number>;
   growth_bytes_per_step: number | null;
   holders: MemoryHolder[];
+  owners: MemoryOwner[] | null;
 }
 
 export interface Where {

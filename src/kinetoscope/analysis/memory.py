@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from kinetoscope.analysis.host_time import HostTime
 from kinetoscope.analysis.memory_categories import BEFORE, CATEGORIES, memory_pieces
 from kinetoscope.analysis.memory_growth import MemoryGrowth, MemoryHolder
+from kinetoscope.analysis.memory_owners import MemoryOwner, memory_owners
 from kinetoscope.analysis.window import RankWindow, place_in
 from kinetoscope.table.events import import_polars
 
@@ -22,9 +23,10 @@ class MemoryRow:
     allocated before the first recording, nor that it was freed between two of them.
     ``growth_bytes_per_step`` is of what is alive at the end of each step, counted from after the first optimizer step;
     None where fewer than `FEWEST_STEPS` steps follow each other, or where addresses are missing, as in old traces.
-    ``holders`` are those who allocated what grows, the most first. ``by_category`` shares ``peak_bytes`` out to what
-    allocated it (`CATEGORIES`), without those that have none; it is empty where addresses are missing. To which tensor
-    memory belongs, a trace does not say: `kinetoscope.torch` exports a timeline of that.
+    ``holders`` are those who allocated what grows, the most first. ``owners`` are variables and attributes that hold
+    it, where `GrowingMemory` looked for them, else None. ``by_category`` shares ``peak_bytes`` out to what allocated it
+    (`CATEGORIES`), without those that have none; it is empty where addresses are missing. To which tensor memory
+    belongs, a trace does not say: `kinetoscope.torch` exports a timeline of that.
     """
 
     rank: int | None
@@ -34,6 +36,7 @@ class MemoryRow:
     by_category: tuple[tuple[str, int], ...] = ()
     growth_bytes_per_step: int | None = None
     holders: tuple[MemoryHolder, ...] = ()
+    owners: tuple[MemoryOwner, ...] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The row as plain data."""
@@ -44,7 +47,13 @@ def memory_rows(window: RankWindow, host: HostTime) -> list[MemoryRow]:
     """The rows of one window's rank."""
     growth, pieces = MemoryGrowth(window, host), memory_pieces(window, host)
     events = window.allocations.drop_nulls("total")
-    return [_row(window, growth, pieces, of_device) for of_device in events.partition_by("device", maintain_order=True)]
+    rows = [_row(window, growth, pieces, of_device) for of_device in events.partition_by("device", maintain_order=True)]
+    owners = memory_owners(window) if any(row.growth_bytes_per_step for row in rows) else None
+    return rows if owners is None else [replace(row, owners=_of_device(owners, row.device)) for row in rows]
+
+
+def _of_device(owners: tuple[MemoryOwner, ...], device: int | None) -> tuple[MemoryOwner, ...]:
+    return tuple(owner for owner in owners if owner.device == device)
 
 
 def _row(window: RankWindow, growth: MemoryGrowth, pieces: "pl.DataFrame", events: "pl.DataFrame") -> MemoryRow:
@@ -92,7 +101,8 @@ def add_memory_rows(rows: Iterable[MemoryRow]) -> list[MemoryRow]:
 def _joined(one: MemoryRow, later: MemoryRow) -> MemoryRow:
     highest = max(one, later, key=lambda row: row.peak_bytes)
     latest = one if later.growth_bytes_per_step is None else later
-    return replace(highest, growth_bytes_per_step=latest.growth_bytes_per_step, holders=latest.holders)
+    growth, holders, owners = latest.growth_bytes_per_step, latest.holders, latest.owners
+    return replace(highest, growth_bytes_per_step=growth, holders=holders, owners=owners)
 
 
 def peaks(window: RankWindow) -> "pl.Series | None":

@@ -8,7 +8,9 @@ from kinetoscope.table.events import import_polars
 if TYPE_CHECKING:
     import polars as pl
 
-_FRAME = r"^(.+\.(?:py|ipynb))\((\d+)\): .*$"
+FRAME = r"^(.+\.(?:py|ipynb))\((\d+)\): .*$"
+"""The name of a frame; its groups are the file and the line."""
+
 _OF_A_LIBRARY = r"^torch/|site-packages/|(^|/)(contextlib|copy|functools|runpy|threading)\.py\("
 
 
@@ -20,6 +22,6 @@ def source_lines(window: RankWindow, times: "pl.DataFrame") -> "pl.Series":
     pl = import_polars()
     frames = window.host.filter(pl.col("category") == "python_function")
     names = frames["name"].unique()
-    names = names.filter(names.str.contains(_FRAME) & ~names.str.contains(_OF_A_LIBRARY))
+    names = names.filter(names.str.contains(FRAME) & ~names.str.contains(_OF_A_LIBRARY))
     frames = frames.filter(pl.col("name").is_in(names.implode()))
-    return frames["name"].gather(innermost(frames, times)).str.replace(_FRAME, "${1}:${2}").alias("line")
+    return frames["name"].gather(innermost(frames, times)).str.replace(FRAME, "${1}:${2}").alias("line")

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 class StepRow:
     """One step of one rank. Times are nanoseconds, memory bytes; what is not known is None.
 
-    A device event belongs to the step in which its launch began. ``flops`` is the number of floating-point operations
+    A device event belongs to the step in which its launch began. ``evaluation_ns`` is between a step and the next one,
+    ``evaluation_inside_ns`` within the step. ``flops`` is the number of floating-point operations
     that torch counts for operators that began in the step, None unless shapes give it for all of them. ``flops_per_s``
     and ``mfu``, the share of the device's peak, are of the time from the step's first device event to the next step's
     first, or of ``duration_ns`` where there is no device.
@@ -52,9 +53,15 @@ class StepRow:
     num_launches: int | None = None
     num_kernels: int | None = None
     peak_memory_bytes: int | None = None
+    evaluation_inside_ns: int | None = None
     flops: int | None = None
     flops_per_s: float | None = None
     mfu: float | None = None
+
+    @property
+    def all_evaluation_ns(self) -> int:
+        """Evaluation within the step and after it."""
+        return (self.evaluation_inside_ns or 0) + (self.evaluation_ns or 0)
 
     def to_dict(self) -> dict[str, Any]:
         """The row as plain data."""
@@ -143,13 +150,15 @@ class _Steps:
         return {
             "between_ns": _known_before_the_last(self._next_begins - self._ends - evaluated - fetching),
             "evaluation_ns": _known_before_the_last(evaluated) if is_known else None,
+            "evaluation_inside_ns": evaluation.within(self._begins, self._ends) if is_known else None,
             "data_wait_ns": waited if len(fetches) else None,
         }
 
     def phases(self) -> "dict[str, pl.Series | None]":
-        """Forward, backward and optimizer: by spans of ours where there are some, else by what torch records."""
+        """Forward, backward and optimizer: by spans of ours where there are some, else by what torch records. What an
+        evaluation computes is none of these."""
         host, operators = self._host, self._window.on_loop(self._window.operators)
-        others = (host.backward, host.optimizer, host.fetches)
+        others = (host.backward, host.optimizer, host.fetches, host.evaluations)
         in_forward = self._inside(host.forward)
         if not len(host.forward):
             in_forward = self._inside(operators, *others) - self._inside(*others)
@@ -162,7 +171,9 @@ class _Steps:
     def waits(self) -> "dict[str, pl.Series | None]":
         """Synchronising calls, collectives on the loop's thread, the garbage collector, and Python's own time."""
         host, window = self._host, self._window
-        python = self._ends - self._begins - host.busy.within(self._begins, self._ends)
+        python = (
+            self._ends - self._begins - Coverage(host.busy.islands, host.evaluations).within(self._begins, self._ends)
+        )
         return {
             "sync_ns": self._if_recorded(self._inside(host.synchronising)) if len(window.runtime_calls) else None,
             "gc_ns": self._inside(host.collections) if len(host.collections) else None,
@@ -208,7 +219,7 @@ class _Steps:
         length_ns = (until - firsts).replace(0, None)
         num_devices = max(1, self._window.device["device"].drop_nulls().n_unique())
         found = {
-            "flops": flops.cast(pl.Int64),
+            "flops": flops.cast(pl.Int64, strict=False),
             "flops_per_s": done / length_ns * 1e9,
             "mfu": (peak_ns / length_ns / num_devices).fill_nan(None),
         }

@@ -3,7 +3,9 @@
 import re
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from kinetoscope.table.events import import_polars
 from kinetoscope.table.trace import Trace
@@ -19,6 +21,11 @@ OPERATORS = ("cpu_op", "Operator")
 ANNOTATIONS = ("user_annotation",)
 ANNOTATIONS_OF_DEVICES = ("gpu_user_annotation",)
 SYNCHRONISATIONS = ("cuda_sync",)
+SAMPLES = ("stack_sample", "stack_sample,library")
+"""Frames of sampled stacks, the user's and those of libraries."""
+
+NOTES = ("loader", "memory_holder", "float64")
+"""Categories of the instants that our sources record."""
 
 COMMUNICATION_KERNELS = r"(?i)(^|[^a-z])(nccl|rccl|msccl|oneccl|deep_?ep|nvshmem)"
 """Kernels of libraries that only communicate: a kernel whose name has one of these words."""
@@ -60,7 +67,8 @@ class RankWindow:
 
     ``host`` has the spans of threads, ``device`` the kernels, copies and sets, of ``kind`` ``compute``,
     ``communication`` or ``copy``, with ``launch_begin``, ``launch_end`` and ``launch_track`` of the call that launched
-    each, null where that was not recorded. ``steps`` has ``step`` and the thread of the loop.
+    each, null where that was not recorded. ``steps`` has ``step`` and the thread of the loop, ``samples`` the frames of
+    sampled stacks, which are on tracks of their own.
     """
 
     trace: Trace
@@ -68,6 +76,7 @@ class RankWindow:
     host: "pl.DataFrame"
     device: "pl.DataFrame"
     steps: "pl.DataFrame"
+    samples: "pl.DataFrame"
 
     @cached_property
     def loop_track(self) -> int:
@@ -123,6 +132,19 @@ class RankWindow:
         return spans.join(own, on=("begin", "track"), how="left", maintain_order="left")
 
     @cached_property
+    def notes(self) -> "pl.DataFrame":
+        """The instants of sources, in order: ``ts``, ``track``, ``category``, ``name`` and ``args`` as JSON."""
+        pl = import_polars()
+        found = self.trace.instants.filter(pl.col("category").is_in(list(NOTES)))
+        found = found.select("ts", "track", "category", "name", pl.col("args").cast(pl.String))
+        return found.sort("ts", maintain_order=True).collect()
+
+    def noted(self, category: str) -> list[dict[str, Any]]:
+        """The args of the instants that a source recorded, in order, without those that cannot be read."""
+        args = self.notes.filter(import_polars().col("category") == category)["args"]
+        return [said for text in args.drop_nulls() if isinstance(said := _decoded(text), dict)]
+
+    @cached_property
     def _names(self) -> "pl.Series":
         return self.host["name"].unique()
 
@@ -146,10 +168,11 @@ def _spans(trace: Trace) -> "pl.DataFrame":
 def _window(trace: Trace, spans: "pl.DataFrame", step_name: str | None) -> RankWindow:
     pl = import_polars()
     is_device = pl.col("category").is_in([*KERNELS, *COPIES])
-    is_other = pl.col("category").is_in([*ANNOTATIONS_OF_DEVICES, *SYNCHRONISATIONS])
+    is_other = pl.col("category").is_in([*ANNOTATIONS_OF_DEVICES, *SYNCHRONISATIONS, *SAMPLES])
     host = spans.filter(~(is_device | is_other).fill_null(False))  # a span may have no category
     device = _with_launches(_device_events(spans.filter(is_device)), host)
-    return RankWindow(trace, trace.rank, host, device, find_steps(host, step_name))
+    samples = spans.filter(pl.col("category").is_in(list(SAMPLES)))
+    return RankWindow(trace, trace.rank, host, device, find_steps(host, step_name), samples)
 
 
 def _device_events(spans: "pl.DataFrame") -> "pl.DataFrame":
@@ -163,6 +186,13 @@ def _device_events(spans: "pl.DataFrame") -> "pl.DataFrame":
         .otherwise(pl.lit("compute"))
     )
     return spans.with_columns(kind=kind)
+
+
+def _decoded(text: str) -> Any:
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        return None
 
 
 def _with_launches(device: "pl.DataFrame", host: "pl.DataFrame") -> "pl.DataFrame":

@@ -20,6 +20,7 @@ from kinetoscope.live.folders import TraceRecipe
 from kinetoscope.live.own_folder import LIVE_BYTES_MAX
 from kinetoscope.recording.cycle import Contributions, Cycle
 from kinetoscope.recording.recorder import NameTable
+from kinetoscope.recording.recorder_choice import ProcessRecorder
 from kinetoscope.recording.redaction import redact_name
 from kinetoscope.recording.schedule import Schedule, check_schedule
 from kinetoscope.recording.source_events import SourceEvent
@@ -103,6 +104,11 @@ class RunInside(Protocol):
     @property
     def is_paused(self) -> bool:
         """Whether recording is paused, during an evaluation between batches."""
+        ...
+
+    @property
+    def recorder(self) -> ProcessRecorder:
+        """What markers record into, for spans that no marker can record."""
         ...
 
     @property

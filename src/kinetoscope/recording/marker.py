@@ -420,6 +420,11 @@ def _library_marker(settings: MarkerSettings) -> Marker:
     return _known.get(key) or _known.add(key, Marker(_current, settings))
 
 
+def library_recorder() -> ProcessRecorder:
+    """What library markers record into now: in a child process, such as a DataLoader worker, for the parent's run."""
+    return _current
+
+
 def begin_library_markers(recorder: ProcessRecorder) -> None:
     """Makes library markers record into the ``recorder`` of the run that begins."""
     _move_to(recorder)

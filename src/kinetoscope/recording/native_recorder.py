@@ -39,7 +39,8 @@ class NativeRecorder(_native.Recorder):
         self._unreleased: set[int] = set()
         self._limit_bytes = _MEMORY_LIMIT_BYTES
         self._files: NamesFile | None = None
-        self._parents_folder: str | None = None
+        self.followed_run_file: str | None = None
+        """In a child process: the file of the parent's run, which exists until that ends."""
         self.window_began_ns = 0
         """When the last window opened, on the monotonic clock."""
         _living.add(self)
@@ -125,7 +126,7 @@ class NativeRecorder(_native.Recorder):
     def forget_parent(self) -> None:
         """In a forked child: starts empty, leaves records and files to the parent, and records into the same run."""
         self.forget()
-        self._files = self._folder = self._parents_folder = None
+        self._files = self._folder = self.followed_run_file = None
         self._parked, self._unreleased = {}, set()
         self.names.forget_parent()
         run_file, self.run_file = self.run_file, None
@@ -140,16 +141,16 @@ class NativeRecorder(_native.Recorder):
         folder = os.path.dirname(run_file)
         with contextlib.suppress(OSError):  # the run is over
             self.follow_parent(folder, run_file, _CHILD_LIMIT_BYTES)
-            self._parents_folder = folder
+            self.followed_run_file = run_file
 
     def describe_thread(self) -> tuple[int, str, bool]:
         """What a track says about the calling thread, which is about to record for the first time."""
         thread = threading.current_thread()
         is_main = thread is threading.main_thread()
-        if self._parents_folder is None:
+        if self.followed_run_file is None:
             return threading.get_native_id(), thread.name, is_main
         if self._files is None:
-            self._begin_names(self._parents_folder)
+            self._begin_names(os.path.dirname(self.followed_run_file))
         name = _worker_name()
         return threading.get_native_id(), name if is_main else f"{name}: {thread.name}", is_main
 

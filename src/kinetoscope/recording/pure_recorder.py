@@ -226,21 +226,30 @@ class PureSpan:
         open_spans.pop()
 
     def begin(self) -> tuple[Any, ...] | None:
+        return self._begin(self._recorder.now)
+
+    def begin_at(self, begin_ns: int, /) -> tuple[Any, ...] | None:
+        return self._begin(lambda: begin_ns)
+
+    def _begin(self, now: Callable[[], int]) -> tuple[Any, ...] | None:
         recorder = self._recorder
         if not recorder.action & self.mask:
             return None
         if self.name_id == NO_NAME:
             self.name_id = self.intern()
         thread = recorder.local.thread
-        entry = (self, _NO_FRAME, recorder.now(), recorder.window, recorder.batch, thread)
+        entry = (self, _NO_FRAME, now(), recorder.window, recorder.batch, thread)
         thread.open.append(entry)
         if recorder.listener is not None or self.edges:
             self._announce_begin(entry)
         return entry
 
     def end(self, token: tuple[Any, ...] | None) -> None:
+        self.end_at(token, self._recorder.now())
+
+    def end_at(self, token: tuple[Any, ...] | None, end_ns: int, /) -> None:
         if token is not None and _position(token[5].open, token) is not None:
-            self._finish(token, self._recorder.now())
+            self._finish(token, end_ns)
 
     def abandon(self, token: tuple[Any, ...] | None) -> None:
         if token is not None and (position := _position(token[5].open, token)) is not None:

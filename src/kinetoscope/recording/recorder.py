@@ -156,6 +156,14 @@ class Span(Protocol):
         """Ends the span that ``begin`` began. Does nothing for None, or if it was ended before."""
         ...
 
+    def begin_at(self, begin_ns: int, /) -> Any:
+        """As `begin`, for a span that has begun before, in this window, after all that ended on this thread."""
+        ...
+
+    def end_at(self, token: Any, end_ns: int, /) -> None:
+        """As `end`, for a span that has ended before. Spans of one thread must be ended in the order of their ends."""
+        ...
+
     def abandon(self, token: Any) -> None:
         """Forgets a span that was begun, as if it had never been."""
         ...

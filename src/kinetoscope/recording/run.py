@@ -29,7 +29,7 @@ from kinetoscope.recording.marker import (
 )
 from kinetoscope.recording.process import this_process
 from kinetoscope.recording.recorder import ACTION_BITS
-from kinetoscope.recording.recorder_choice import warn_if_pure
+from kinetoscope.recording.recorder_choice import ProcessRecorder, warn_if_pure
 from kinetoscope.recording.redaction import add_redacted, redact_attempt
 from kinetoscope.recording.schedule import ProfilerAction
 from kinetoscope.recording.source_events import SourceEvent
@@ -339,6 +339,11 @@ class Run:
 
     # -- for sources and handlers: see `RunInside` ------------------------------------------------------------
 
+    @property
+    def recorder(self) -> ProcessRecorder:
+        """What markers record into."""
+        return self._recorder
+
     def marker(self, name: str, category: str) -> Marker:
         """A marker for spans of the profiler itself, such as the loop's and its own costs."""
         return self.markers.get(MarkerSettings(name, categories=(category,)))
@@ -423,9 +428,9 @@ class Run:
             if at_exit:
                 ending.take(self._end.stop_writer)
             # In the phase CLOSING no batch can end; an epoch can, without ending its batch.
+            ending.take(lambda: self._tell_of_window(is_open=False))
             if was_running:
                 ending.take(self.driver.end, clean)
-            ending.take(lambda: self._tell_of_window(is_open=False))
             ending.take(self._close_sources)
             ending.take(self.save_window, measure=clean)
             ending.take(self._end.finish_windows)

@@ -13,6 +13,7 @@ from rich.text import Text
 from kinetoscope.analysis.analyze import RunReport
 from kinetoscope.analysis.findings.finding import Finding, Where
 from kinetoscope.analysis.memory import MemoryRow
+from kinetoscope.analysis.run_report import RunFacts
 from kinetoscope.analysis.steps import StepRow, step_time_ns
 from kinetoscope.analysis.stragglers import StragglerRow
 from kinetoscope.training.wording import counted, memory_size, ordinal, printable
@@ -20,9 +21,11 @@ from kinetoscope.training.wording import counted, memory_size, ordinal, printabl
 _MOST_FINDINGS, _MOST_RANKS, _MOST_ROWS, _MOST_STEPS = 5, 16, 8, 6
 _LONGEST_NAME, _SHORTEST_NAME = 60, 20
 _INDENT = 3
+_FLOP = ((1e18, "EFLOP"), (1e15, "PFLOP"), (1e12, "TFLOP"), (1e9, "GFLOP"), (1e6, "MFLOP"), (1e3, "kFLOP"), (1, "FLOP"))
 _PHASES = {
     "step": "duration_ns",
     "between": "between_ns",
+    "evaluation": "all_evaluation_ns",
     "data": "data_wait_ns",
     "forward": "forward_ns",
     "backward": "backward_ns",
@@ -44,7 +47,7 @@ _SMALL_SHARE = 0.001
 
 def render_report(report: RunReport, width: int = 100) -> RenderableType:
     """What is wrong with a run, and what its time went to, in ``width`` columns."""
-    parts: list[RenderableType] = [Text(_headline(report))]
+    parts: list[RenderableType] = [Text(_headline(report)), *map(Text, _computed(report.run))]
     parts += [Padding(Text(printable(note)), (0, 0, 0, 2)) for note in report.run["notes"]]
     if report.steps:
         parts += ["", *_findings(report), "", _step_table(report, width)]
@@ -64,6 +67,18 @@ def _headline(report: RunReport) -> str:
     steps = counted(run["num_steps"], "step") if run["num_steps"] else "no step was recorded"
     typical = f", {_ms(step_time_ns(report.steps))} ms each" if report.steps else ""
     return f"{printable(run['name'] or 'run')}: {counted(len(run['ranks']) or 1, 'rank')}{of}, {steps}{typical}"
+
+
+def _computed(run: RunFacts) -> Iterable[str]:
+    """A line on what a rank computes, where that is known."""
+    if run["flops_per_step"] is not None and run["flops_per_s"] is not None:
+        share = f", {run['mfu']:.1%} of its device's peak (MFU)" if run["mfu"] is not None else ""
+        yield f"A rank computes {_flop(run['flops_per_step'])} in a step: {_flop(run['flops_per_s'])}/s{share}"
+
+
+def _flop(operations: float) -> str:
+    size, unit = next((pair for pair in _FLOP if operations >= pair[0]), _FLOP[-1])
+    return f"{operations / size:.3g} {unit}"
 
 
 # -- findings

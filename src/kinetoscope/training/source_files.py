@@ -16,7 +16,12 @@ def is_of_user(file: str) -> bool:
     """Whether the code of ``file`` is the user's: neither a library's, nor Python's, nor ours."""
     if file.startswith("<"):
         return file.startswith(_INTERACTIVE)
-    return not (file.startswith(_OWN_FOLDER) or is_in_library(file))
+    return not (is_ours(file) or is_in_library(file))
+
+
+def is_ours(file: str) -> bool:
+    """Whether the code of ``file`` is this profiler's."""
+    return file.startswith(_OWN_FOLDER)
 
 
 @lru_cache(maxsize=4096)

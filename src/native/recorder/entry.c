@@ -99,9 +99,13 @@ static ALWAYS_INLINE int has_closed(const Entry *entry, const Recorder *recorder
     return entry->window != 0 && recorder->is_child && entry->window != recorder_window(recorder);
 }
 
-/* Begins an entry; if a window is open now, the span is recorded at its end. The clock is read
- * last. */
-static ALWAYS_INLINE int begin_entry(Span *span, Entry *entry, int is_explicit, int is_recording)
+/* As the time of a begin: the clock is read. */
+#define AT_ONCE INT64_MIN
+
+/* Begins an entry at the time `at`; if a window is open now, the span is recorded at its end. The
+ * clock is read last. */
+static ALWAYS_INLINE int begin_entry(Span *span, Entry *entry, int is_explicit, int is_recording,
+                                     int64_t at)
 {
     Track *track = entry->track;
     Recorder *recorder = track->recorder;
@@ -119,8 +123,8 @@ static ALWAYS_INLINE int begin_entry(Span *span, Entry *entry, int is_explicit, 
         slot->name = span->name_id;
         slot->batch = shared_load(&recorder->control->batch);
         tail = record_tail(track->num_open, KIND_SPAN, 0, entry->window);
-        now = is_recording ? recorder_now(recorder) : 0;
-        if (recorder_failed(now)) {
+        now = at != AT_ONCE ? at : is_recording ? recorder_now(recorder) : 0;
+        if (at == AT_ONCE && recorder_failed(now)) {
             release(entry);
             return -1;
         }
@@ -138,12 +142,12 @@ static ALWAYS_INLINE int begin_entry(Span *span, Entry *entry, int is_explicit, 
 }
 
 /* Begins a new entry on this thread; NULL with an error set. */
-static Entry *begin_new(Span *span, int is_explicit, int is_recording)
+static Entry *begin_new(Span *span, int is_explicit, int is_recording, int64_t at)
 {
     Entry *entry = !is_recording || span_has_name(span) ? span_take_entry(span) : NULL;
     if (entry == NULL) return NULL;
     Py_INCREF((PyObject *)entry);
-    if (begin_entry(span, entry, is_explicit, is_recording) < 0) Py_CLEAR(entry);
+    if (begin_entry(span, entry, is_explicit, is_recording, at) < 0) Py_CLEAR(entry);
     return entry;
 }
 
@@ -157,10 +161,10 @@ PyObject *span_enter(PyObject *self, PyObject *Py_UNUSED(nothing))
     int result = 0;
     if (LIKELY(entry != NULL)) {
         if ((PyObject *)entry != Py_None && LIKELY(entry->state == ENTRY_HANDED))
-            result = begin_entry(span, entry, 0, 1);
+            result = begin_entry(span, entry, 0, 1, AT_ONCE);
     } else {
         /* Also if the span is inactive: its __exit__ must not end another span. */
-        entry = begin_new(span, 1, span_is_active(span));
+        entry = begin_new(span, 1, span_is_active(span), AT_ONCE);
         if (entry == NULL) return NULL;
     }
     Py_DECREF((PyObject *)entry);
@@ -229,11 +233,10 @@ PyObject *span_exit(PyObject *self, PyObject *Py_UNUSED(arguments))
 
 /* -- tokens -- */
 
-PyObject *span_begin(PyObject *self, PyObject *Py_UNUSED(nothing))
+static PyObject *begin_token(Span *span, int64_t at)
 {
-    Span *span = (Span *)self;
     if (!span_is_active(span)) return new_none();
-    Entry *entry = begin_new(span, 0, 1);
+    Entry *entry = begin_new(span, 0, 1, at);
     if (entry == NULL || entry->window != 0 || !span->recorder->is_child) return (PyObject *)entry;
     /* the parent has just closed the window: the span is not recorded */
     int error = end_entry(entry, -1);
@@ -241,7 +244,20 @@ PyObject *span_begin(PyObject *self, PyObject *Py_UNUSED(nothing))
     return error < 0 ? NULL : new_none();
 }
 
-static PyObject *finish_token(PyObject *token, int is_end)
+PyObject *span_begin(PyObject *self, PyObject *Py_UNUSED(nothing))
+{
+    return begin_token((Span *)self, AT_ONCE);
+}
+
+PyObject *span_begin_at(PyObject *self, PyObject *begin_ns)
+{
+    long long at = PyLong_AsLongLong(begin_ns);
+    if (at == -1 && PyErr_Occurred() != NULL) return NULL;
+    return begin_token((Span *)self, at);
+}
+
+/* Ends the entry of a token at the time `at`; with `at` < 0 nothing is recorded. */
+static PyObject *finish_token(PyObject *token, int64_t at)
 {
     if (token == Py_None) return new_none();
     if (Py_TYPE(token) != entry_type)
@@ -250,21 +266,29 @@ static PyObject *finish_token(PyObject *token, int is_end)
     Entry *entry = (Entry *)token;
     Recorder *recorder = entry->track->recorder;
     if (entry->state != ENTRY_OPEN) return new_none();
-    int64_t now = is_end && recorder != NULL ? recorder_now(recorder) : -1;
-    if ((is_end && recorder_failed(now)) ||
-        (entry->state == ENTRY_OPEN && end_entry(entry, now) < 0))
+    int64_t end = at == AT_ONCE ? recorder != NULL ? recorder_now(recorder) : -1 : at;
+    if ((at == AT_ONCE && recorder_failed(end)) ||
+        (entry->state == ENTRY_OPEN && end_entry(entry, end) < 0))
         return NULL;
     return new_none();
 }
 
 PyObject *span_end(PyObject *Py_UNUSED(self), PyObject *token)
 {
-    return finish_token(token, 1);
+    return finish_token(token, AT_ONCE);
+}
+
+PyObject *span_end_at(PyObject *Py_UNUSED(self), PyObject *arguments)
+{
+    PyObject *token;
+    long long at;
+    if (!PyArg_ParseTuple(arguments, "OL", &token, &at)) return NULL;
+    return finish_token(token, at);
 }
 
 PyObject *span_abandon(PyObject *Py_UNUSED(self), PyObject *token)
 {
-    return finish_token(token, 0);
+    return finish_token(token, -1);
 }
 
 /* -- the type -- */

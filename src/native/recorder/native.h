@@ -119,6 +119,9 @@ PyObject *span_exit(PyObject *span, PyObject *arguments);
 /* begin() and end(). A token is an entry. */
 PyObject *span_begin(PyObject *span, PyObject *nothing);
 PyObject *span_end(PyObject *span, PyObject *token);
+/* the same at a time that the caller knows, as of samples: (begin_ns), and (token, end_ns) */
+PyObject *span_begin_at(PyObject *span, PyObject *begin_ns);
+PyObject *span_end_at(PyObject *span, PyObject *arguments);
 PyObject *span_abandon(PyObject *span, PyObject *token);
 
 /* -- track.c: what one thread has recorded, and its open spans. When the thread has ended, a new

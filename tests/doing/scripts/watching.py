@@ -6,7 +6,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,12 @@ import torch
 from torch import Tensor, nn
 
 NUM_STEPS = 40
-"""How many steps are recorded; two come before them."""
+"""How many steps are recorded."""
 
-NUM_BATCHES = NUM_STEPS + 2
+NUM_BEFORE = 2
+"""How many steps come before those: one that is skipped, and one in which torch warms up."""
+
+NUM_BATCHES = NUM_STEPS + NUM_BEFORE
 BATCH_SIZE = 32
 NUM_FEATURES = 256
 
@@ -24,11 +27,13 @@ Batches = Callable[[Iterable[Any]], Iterator[Any]]
 
 
 def argument_parser() -> argparse.ArgumentParser:
-    """``out``, the run's folder, and whether the training is ``mended`` and ``unprofiled``."""
+    """``out``, the run's folder; whether the training is ``mended`` and ``unprofiled``; and how many ``steps`` to
+    record."""
     parser = argparse.ArgumentParser()
     parser.add_argument("out", type=Path)
     parser.add_argument("--mended", action="store_true")
     parser.add_argument("--unprofiled", action="store_true")
+    parser.add_argument("--steps", type=int, default=NUM_STEPS)
     return parser
 
 
@@ -59,7 +64,7 @@ def watched(arguments: argparse.Namespace) -> Iterator[Batches]:
     torch.manual_seed(0)
     moments_ns: list[int] = []
     with _recorded(arguments) as recorded:
-        yield lambda batches: _timed(recorded(batches), moments_ns)
+        yield lambda batches: _timed(islice(recorded(batches), arguments.steps + NUM_BEFORE), moments_ns)
     path = arguments.out.with_name(f"{arguments.out.name}-rank{os.environ.get('RANK', 0)}.json")
     path.write_text(json.dumps(moments_ns))
 
@@ -71,8 +76,8 @@ def _recorded(arguments: argparse.Namespace) -> Iterator[Batches]:
         return
     import kinetoscope
 
-    schedule = kinetoscope.cyclic_schedule(skip_first=1, warmup=1, active=NUM_STEPS)
-    with kinetoscope.profile(arguments.out, schedule=schedule, quiet=True) as profiler:
+    schedule = kinetoscope.cyclic_schedule(skip_first=1, warmup=1, active=arguments.steps)
+    with kinetoscope.profile(arguments.out, schedule=schedule, diagnose=True, quiet=True) as profiler:
         yield profiler.batches
 
 

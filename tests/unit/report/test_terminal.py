@@ -60,10 +60,11 @@ def test_a_wide_screen_shows_more_of_a_step(report):
 def test_findings_come_first_with_cost_saving_place_advice_and_link(report):
     lines = screen(report, 160)
     first = report.findings[0]
-    assert lines[2] == f"1. {first.title}"
+    below = lines[lines.index("") + 1 :]
+    assert below[0] == f"1. {first.title}"
     cost = r"   costs [\d.]+ ms \(\d+%\), mending saves [\d.]+ ms \(\d+%\) of a step; confidence high$"
-    assert re.match(cost, lines[3])
-    assert lines[4].startswith("   rank 2; steps ")
+    assert re.match(cost, below[1])
+    assert below[2].startswith("   rank 2; steps ")
     assert first.link in " ".join(lines)
     assert "Each saving stands alone: they do not add up." in lines
 
@@ -94,3 +95,18 @@ def test_of_many_ranks_some_are_shown_and_the_rest_is_counted(tmp_path):
     )
     assert "and 1 more rank; --json has all, --ranks chooses" in lines
     assert any("active=10" in line for line in lines)
+
+
+def test_what_a_rank_computes_in_a_step_is_one_line(tmp_path):
+    report = analyse(Settings(num_layers=2, has_shapes=True), tmp_path)
+    flops, rate, share = (report.run[name] for name in ("flops_per_step", "flops_per_s", "mfu"))
+    assert screen(report)[1] == (
+        f"A rank computes {flops / 1e6:.3g} MFLOP in a step: {rate / 1e9:.3g} GFLOP/s, "
+        f"{share:.1%} of its device's peak (MFU)"
+    )
+
+
+def test_without_shapes_a_note_says_what_records_them(tmp_path):
+    lines = screen(analyse(Settings(num_layers=2, has_shapes=False), tmp_path), 160)
+    assert not any("A rank computes" in line for line in lines)
+    assert any("record_shapes=True" in line for line in lines)

@@ -1,4 +1,4 @@
-import { formatBytes, formatCount, formatDuration, formatShare } from "../format";
+import { formatBytes, formatCount, formatDuration, formatOperations, formatShare } from "../format";
 import type { PageData, RunReport } from "../page_data";
 import { Name } from "../parts/name";
 
@@ -47,6 +47,8 @@ function facts(page: PageData, report: RunReport, stepNs: number | null): [strin
     ["Hosts", run.hosts.join(", ")],
     ["Devices", [...new Set(ranks.map((row) => row.device_name ?? ""))].filter(Boolean).join(", ")],
     ["Steps recorded", formatCount(run.num_steps)],
+    ["A rank computes", computedSaid(run)],
+    ["MFU", run.mfu === null ? null : `${formatShare(run.mfu)} of the devices' peak`],
     ["Clocks", clocks(ranks)],
     ["Profiler's own cost", cost === null ? null : costSaid(cost, stepNs)],
     ["Most memory", mostMemory(report)],
@@ -77,6 +79,11 @@ function clocks(ranks: RunReport["ranks"]): string | null {
 
 function costSaid(cost: number, stepNs: number | null): string {
   return `${formatDuration(cost)} a step${stepNs ? ` (${formatShare(cost / stepNs)})` : ""}`;
+}
+
+function computedSaid(run: RunReport["run"]): string | null {
+  if (run.flops_per_step === null || run.flops_per_s === null) return null;
+  return `${formatOperations(run.flops_per_step)} a step, ${formatOperations(run.flops_per_s)}/s`;
 }
 
 function mostMemory(report: RunReport): string | null {

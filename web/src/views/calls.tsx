@@ -1,4 +1,4 @@
-import { formatCount, formatDuration } from "../format";
+import { formatCount, formatDuration, formatOperations, formatShare } from "../format";
 import { Name } from "../parts/name";
 import type { TableColumn } from "../parts/table";
 
@@ -53,6 +53,57 @@ export function sum<Row>(rows: Row[], value: (row: Row) => number | null): numbe
 /** The sum of what is known; null where nothing is. */
 export function knownSum<Row>(rows: Row[], value: (row: Row) => number | null): number | null {
   return rows.some((row) => value(row) !== null) ? sum(rows, value) : null;
+}
+
+/** What calls computed. */
+export interface Computed {
+  flops: number | null;
+  flops_per_s: number | null;
+  mfu: number | null;
+}
+
+/** What several rows computed together: rates count by their time. */
+export function computedBy(rows: Computed[]): Computed {
+  const timed = rows.filter((row) => row.flops && row.flops_per_s);
+  const timeOf = (row: Computed) => (row.flops ?? 0) / (row.flops_per_s ?? 1);
+  const wholeS = sum(timed, timeOf);
+  const isKnown = timed.length > 0 && timed.every((row) => row.mfu !== null);
+  return {
+    flops: knownSum(rows, (row) => row.flops),
+    flops_per_s: wholeS ? sum(timed, (row) => (row.flops_per_s ?? 0) * timeOf(row)) / wholeS : null,
+    mfu: isKnown ? sum(timed, (row) => (row.mfu ?? 0) * timeOf(row)) / wholeS : null,
+  };
+}
+
+/** FLOPs, FLOP/s and the share of the device's peak, as far as some row has them. */
+export function computedColumns(rows: Computed[]): TableColumn<Computed>[] {
+  const columns: (TableColumn<Computed> & { value: (row: Computed) => number | null })[] = [
+    {
+      title: "FLOPs",
+      value: (row) => row.flops,
+      show: (row) => formatOperations(row.flops),
+      unit: "FLOP",
+      help: "Floating-point operations of products of matrices, convolutions and attention whose shapes were recorded",
+    },
+    {
+      title: "FLOP/s",
+      value: (row) => row.flops_per_s,
+      show: (row) => formatFlopRate(row.flops_per_s),
+      unit: "FLOP/s",
+      help: "While their kernels ran; without a device, while the operator ran",
+    },
+    {
+      title: "Of peak",
+      value: (row) => row.mfu,
+      show: (row) => formatShare(row.mfu),
+      help: "The share of what the device can do at most with numbers of this type (MFU)",
+    },
+  ];
+  return columns.filter((column) => rows.some((row) => column.value(row) !== null));
+}
+
+export function formatFlopRate(flopsPerS: number | null): string {
+  return flopsPerS === null ? formatOperations(null) : `${formatOperations(flopsPerS)}/s`;
 }
 
 export function nameColumn(title: string): TableColumn<Calls> {

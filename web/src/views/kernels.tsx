@@ -1,18 +1,39 @@
 import { useMemo } from "preact/hooks";
 import { cssColour, KERNEL_KIND_COLOURS } from "../colours";
-import { counted, formatBytes, formatCount, formatDuration, formatOperations, formatRate } from "../format";
+import {
+  counted,
+  formatBytes,
+  formatCount,
+  formatDuration,
+  formatOperations,
+  formatRate,
+  formatShare,
+} from "../format";
 import type { KernelRow } from "../page_data";
 import { Choice, useLinkedChoice } from "../parts/choice";
 import { Empty } from "../parts/empty";
 import { Table, type TableColumn } from "../parts/table";
 import type { ViewProps } from "../views";
 import { BY_LINE, LineTable } from "./calling_lines";
-import { callsColumn, callTimeColumns, groupCalls, knownSum, nameColumn, sum, timeColumn, type Group } from "./calls";
+import {
+  callsColumn,
+  callTimeColumns,
+  computedBy,
+  computedColumns,
+  formatFlopRate,
+  groupCalls,
+  knownSum,
+  nameColumn,
+  sum,
+  timeColumn,
+  type Computed,
+  type Group,
+} from "./calls";
 import { Chosen, useChosen } from "./chosen_calls";
 
 const GROUPS = ["Name", "Name without types", "Kind"];
 
-type KernelGroup = Group<KernelRow> & { kind: string; flops: number | null; bytes: number | null };
+type KernelGroup = Group<KernelRow> & Computed & { kind: string; bytes: number | null };
 
 /** Kernels and copies by name or kind, of all devices. */
 export function Kernels({ payload }: ViewProps) {
@@ -87,7 +108,7 @@ export function kernelGroups(rows: KernelRow[], by: string): KernelGroup[] {
   return groupCalls(rows, keyOf, nameOf).map((group) => ({
     ...group,
     kind: group.rows[0].kind,
-    flops: knownSum(group.rows, (row) => row.flops),
+    ...computedBy(group.rows),
     bytes: knownSum(group.rows, (row) => row.bytes),
   }));
 }
@@ -118,27 +139,10 @@ function kernelColumns(rows: KernelRow[]): TableColumn<KernelGroup>[] {
     ),
     ...callTimeColumns(),
   ];
-  if (rows.some((row) => row.flops !== null)) columns.push(...FLOPS);
+  columns.push(...computedColumns(rows));
   if (rows.some((row) => row.bytes !== null)) columns.push(...BYTES);
   return columns;
 }
-
-const FLOPS: TableColumn<KernelGroup>[] = [
-  {
-    title: "Operations",
-    value: (row) => row.flops,
-    show: (row) => formatOperations(row.flops),
-    unit: "FLOP",
-    help: "Of products of matrices whose shapes were recorded: two for each pair of elements that meet",
-  },
-  {
-    title: "Operations/s",
-    value: (row) => perSecond(row.flops, row),
-    show: (row) => (row.flops === null ? "–" : `${formatOperations(perSecond(row.flops, row))}/s`),
-    unit: "FLOP/s",
-    help: "At least: runs whose shapes were not recorded count with their time only",
-  },
-];
 
 const BYTES: TableColumn<KernelGroup>[] = [
   {
@@ -146,7 +150,7 @@ const BYTES: TableColumn<KernelGroup>[] = [
     value: (row) => row.bytes,
     show: (row) => formatBytes(row.bytes),
     unit: "B",
-    help: "What copies moved",
+    help: "What copies moved, and what kernels with FLOPs read and wrote at least",
   },
   {
     title: "Bandwidth",
@@ -175,7 +179,9 @@ function facts(group: KernelGroup): [string, string][] {
     ["Runs", formatCount(group.num_calls)],
     ["Time", formatDuration(group.total_ns)],
     ["Longest run", formatDuration(group.max_ns)],
-    ["Operations", formatOperations(group.flops)],
+    ["FLOPs", formatOperations(group.flops)],
+    ["FLOP/s", formatFlopRate(group.flops_per_s)],
+    ["Of peak", formatShare(group.mfu)],
     ["Size", formatBytes(group.bytes)],
   ];
 }

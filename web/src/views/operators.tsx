@@ -1,5 +1,5 @@
 import { useMemo } from "preact/hooks";
-import { counted, formatCount, formatDuration } from "../format";
+import { counted, formatCount, formatDuration, formatOperations, formatShare } from "../format";
 import type { OperatorRow } from "../page_data";
 import { Choice, useLinkedChoice } from "../parts/choice";
 import { Empty } from "../parts/empty";
@@ -7,12 +7,25 @@ import { Name } from "../parts/name";
 import { Table, type TableColumn } from "../parts/table";
 import type { ViewProps } from "../views";
 import { BY_LINE, LineTable } from "./calling_lines";
-import { callsColumn, callTimeColumns, groupCalls, knownSum, nameColumn, sum, timeColumn, type Group } from "./calls";
+import {
+  callsColumn,
+  callTimeColumns,
+  computedBy,
+  computedColumns,
+  formatFlopRate,
+  groupCalls,
+  knownSum,
+  nameColumn,
+  sum,
+  timeColumn,
+  type Computed,
+  type Group,
+} from "./calls";
 import { Chosen, useChosen } from "./chosen_calls";
 
 const GROUPS = ["Name", "Name and shapes"];
 
-type OperatorGroup = Group<OperatorRow> & { device_ns: number | null; shapes: string | null };
+type OperatorGroup = Group<OperatorRow> & Computed & { device_ns: number | null; shapes: string | null };
 
 /** Operators by name, or by name and shapes, of all ranks. */
 export function Operators({ payload }: ViewProps) {
@@ -80,6 +93,7 @@ function operatorGroups(rows: OperatorRow[], isByShapes: boolean): OperatorGroup
     ...group,
     shapes: group.rows.length === 1 ? group.rows[0].shapes : `${group.rows.length} different`,
     device_ns: knownSum(group.rows, (row) => row.device_ns),
+    ...computedBy(group.rows),
   }));
 }
 
@@ -98,6 +112,7 @@ function operatorColumns(rows: OperatorRow[]): TableColumn<OperatorGroup>[] {
   ];
   const wholeDeviceNs = knownSum(rows, (row) => row.device_ns);
   if (wholeDeviceNs !== null) columns.push(timeColumn("On the device", (row) => row.device_ns, DEVICE_TIME));
+  columns.push(...computedColumns(rows));
   if (rows.some((row) => row.shapes !== null)) columns.splice(1, 0, SHAPES);
   return columns;
 }
@@ -117,6 +132,9 @@ function facts(group: OperatorGroup): [string, string][] {
     ["Time", formatDuration(group.total_ns)],
     ["Longest call", formatDuration(group.max_ns)],
     ["On the device", formatDuration(group.device_ns)],
+    ["FLOPs", formatOperations(group.flops)],
+    ["FLOP/s", formatFlopRate(group.flops_per_s)],
+    ["Of peak", formatShare(group.mfu)],
     ["Shapes", shapesOf(group.rows)],
   ];
 }

@@ -16,6 +16,7 @@ from kinetoscope.analysis.findings.finding import (
 )
 from kinetoscope.analysis.findings.signs import Signs
 from kinetoscope.analysis.replay.replay import Change, ReplayGraph
+from kinetoscope.analysis.sampled_lines import FEWEST_SAMPLES
 from kinetoscope.analysis.steps import step_time_ns
 from kinetoscope.analysis.stragglers import StragglerRow
 from kinetoscope.analysis.window import FEWEST_STEPS
@@ -132,8 +133,9 @@ class Case:
 
     def where(self, stops: "pl.DataFrame", *, with_steps: bool = False, lines_by: str = "total_ns") -> Where:
         """The places of signs; ``with_steps``, also those steps. Lines are in order of the column ``lines_by``."""
-        steps = tuple(stops["step"].drop_nulls().unique().sort().to_list()) if with_steps else ()
-        return Where(steps=steps, spans=_named(stops, "name"), lines=_named(stops, "line", lines_by))
+        pl = import_polars()
+        is_kind = pl.col("kind").is_in(stops["kind"].unique().implode())
+        return _where(stops, self._sampled.filter(is_kind), with_steps=with_steps, lines_by=lines_by)
 
     def share_of_line(self, stops: "pl.DataFrame", lines_by: str = "total_ns") -> float | None:
         """The part that the first of the lines has in all signs of which a line is known."""
@@ -146,8 +148,17 @@ class Case:
         pl = import_polars()
         kinds = _STOPS_OF_CAUSES.get(row.cause, ())
         is_then = pl.col("kind").is_in(kinds) & pl.col("step").is_in(row.steps)
-        own = [one.stops.filter(is_then) for one in self.signs if one.rank == row.rank]
-        return replace(self.where(pl.concat(own)), ranks=(row.rank,), steps=row.steps)
+        own = [one for one in self.signs if one.rank == row.rank]
+        stops, sampled = (
+            pl.concat(frames).filter(is_then) for frames in ([s.stops for s in own], [s.sampled for s in own])
+        )
+        return replace(_where(stops, sampled), ranks=(row.rank,), steps=row.steps)
+
+    def sampled_share(self, kind: str) -> float | None:
+        """The part of the time of one kind of signs in which the line that took the most was running, as sampled."""
+        sampled = self._sampled.filter(import_polars().col("kind") == kind)
+        lines = _sampled_lines(sampled)
+        return int(sampled.filter(line=lines[0])["total_ns"].sum()) / int(sampled["total_ns"].sum()) if lines else None
 
     # -- what is wrong
 
@@ -223,9 +234,31 @@ class Case:
         return stops.sort("total_ns", descending=True)
 
     @cached_property
+    def _sampled(self) -> "pl.DataFrame":
+        return import_polars().concat([one.sampled for one in self.signs if one.rank != self._late_rank])
+
+    @cached_property
     def _patients(self) -> "pl.DataFrame":
         """The edges of ranks that are not late."""
         return self.graph.edges.filter(import_polars().col("rank").ne_missing(self._late_rank))
+
+
+def _where(
+    stops: "pl.DataFrame", sampled: "pl.DataFrame", *, with_steps: bool = False, lines_by: str = "total_ns"
+) -> Where:
+    """The places of signs. Lines that were sampled say more than those where recorded functions begin."""
+    steps = tuple(stops["step"].drop_nulls().unique().sort().to_list()) if with_steps else ()
+    lines = _sampled_lines(sampled) or _named(stops, "line", lines_by)
+    return Where(steps=steps, spans=_named(stops, "name"), lines=lines)
+
+
+def _sampled_lines(sampled: "pl.DataFrame") -> tuple[str, ...]:
+    """The lines that took the most, of those that so many samples have hit that it was not chance."""
+    pl = import_polars()
+    hits = sampled.drop_nulls("line").group_by("line").agg(pl.col("num_samples").sum())
+    often = hits.filter(pl.col("num_samples") >= FEWEST_SAMPLES)["line"]
+    is_often = pl.col("line").is_in(often.implode())
+    return _named(sampled.with_columns(line=pl.when(is_often).then("line")), "line")
 
 
 def _named(stops: "pl.DataFrame", column: str, weight: str = "total_ns") -> tuple[str, ...]:

@@ -14,6 +14,9 @@ LEAST_SHARE = 0.25
 
 _MEDIUM_SHARE = 0.5
 
+CONFIDENCES = ("high", "medium", "low")
+"""How sure a finding can be, the surest first."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Where:

@@ -1,8 +1,13 @@
 """analysis: faults of the host: what keeps the training loop from giving the device its work."""
 
+from typing import TYPE_CHECKING, Any
+
 from kinetoscope.analysis.findings.case import Case
 from kinetoscope.analysis.findings.finding import Finding, Where
 from kinetoscope.analysis.replay.replay import Change
+
+if TYPE_CHECKING:
+    import polars as pl
 
 _OVERHEAD_IS_HIGH = 0.2
 """Python and launches take a part of every healthy loop; only more than this part of a step is surely a fault."""
@@ -15,20 +20,41 @@ def input_bound(case: Case) -> Finding | None:
     """The loop waits for its next batch."""
     cost_ns = case.mean_ns("data_wait_ns")
     num_workers = max((one.num_workers for one in case.signs if one.num_workers is not None), default=None)
+    loader = next((one.loader for one in case.signs if one.loader), {})
     percents = [one.processor_percent for one in case.signs if one.processor_percent is not None]
     percent = sum(percents) / len(percents) if percents else None
     return case.finding(
         "input_bound",
         "The loop waits for its data",
-        _advice_on_workers(num_workers, percent),
+        _on_line(case, "data", num_workers) + _advice_on_workers(num_workers, percent, loader),
         cost_ns=cost_ns,
         change=Change(frozenset(["data"])),
         where=Where(lines=case.where(case.stops("data")).lines),
-        evidence={"data_wait_ns": cost_ns, "num_workers": num_workers, "processor_percent": percent},
+        evidence={
+            "data_wait_ns": cost_ns,
+            "num_workers": num_workers,
+            "prefetch_factor": _number(loader.get("prefetch_factor")),
+            "batch_size": _number(loader.get("batch_size")),
+            "processor_percent": percent,
+            "share_of_line": case.sampled_share("data"),
+        },
     )
 
 
-def _advice_on_workers(num_workers: int | None, processor_percent: float | None) -> str:
+def _number(value: Any) -> int | None:
+    return value if isinstance(value, int) else None
+
+
+def _on_line(case: Case, kind: str, num_workers: int | None = None) -> str:
+    """A sentence on the line that takes most of the time of a fault, as far as stacks were sampled."""
+    share = case.sampled_share(kind)
+    if share is None:
+        return ""
+    whose = "the workers' time" if num_workers else "this time"
+    return f"{case.where(case.stops(kind)).lines[0]} takes {100 * share:.0f} % of {whose}. "
+
+
+def _advice_on_workers(num_workers: int | None, processor_percent: float | None, loader: dict[str, Any]) -> str:
     """More workers help only where cores are idle."""
     if processor_percent is not None and processor_percent >= _BUSY_PERCENT:
         return (
@@ -39,7 +65,8 @@ def _advice_on_workers(num_workers: int | None, processor_percent: float | None)
         more = "The loop makes its batches itself: pass num_workers=4, or so, to the DataLoader."
     else:
         to = f"num_workers={2 * num_workers}" if num_workers else "a larger num_workers"
-        more = f"Pass {to} to the DataLoader, with persistent_workers=True."
+        keeps = "" if loader.get("persistent_workers") is True else ", with persistent_workers=True"
+        more = f"Pass {to} to the DataLoader{keeps}."
     if processor_percent is not None:
         return f"{more} The machine's cores were only {processor_percent:.0f} % busy."
     return f"{more} It helps if cores are idle, which this recording does not say: record with system=True."
@@ -65,17 +92,22 @@ def host_bound(case: Case) -> Finding | None:
 
 def python_overhead(case: Case) -> Finding | None:
     """Python between operators takes time in which nothing is launched."""
-    python_ns, idle_ns = case.host_ns("python"), case.without_work_ns()
+    python_ns, idle_ns = case.host_ns("spare_python"), case.without_work_ns()
     return case.finding(
         "python_overhead",
         "Python between operators holds the step up",
-        "Move what the loop does in Python between operators out of it, or let torch.compile(model) turn the model "
+        _on_line(case, "python")
+        + "Move what the loop does in Python between operators out of it, or let torch.compile(model) turn the model "
         "into one piece. An optimizer with fused=True takes one call instead of many.",
         cost_ns=min(python_ns, idle_ns),
         change=Change(frozenset(["python"])),
         graph=case.graph.without_small_runs,
         where=case.where(case.stops("python")),
-        evidence={"python_ns": python_ns, "without_work_ns": idle_ns if case.has_device else None},
+        evidence={
+            "python_ns": python_ns,
+            "without_work_ns": idle_ns if case.has_device else None,
+            "share_of_line": case.sampled_share("python"),
+        },
         high_share=_OVERHEAD_IS_HIGH,
     )
 
@@ -133,16 +165,23 @@ def _advice_on_objects(lines: tuple[str, ...], share: float | None) -> str:
 def recompilation(case: Case) -> Finding | None:
     """Torch compiles again during training."""
     compile_ns = case.host_ns("compile")
+    stops = case.stops("compile")
     return case.finding(
         "recompilation",
         "The model is compiled again during training",
-        "Give each batch the same shape: drop_last=True in the DataLoader, padding to a multiple, or "
-        "torch.compile(model, dynamic=True). TORCH_LOGS=recompiles prints which guard failed.",
+        f"{_failed_guard(stops)}Give each batch the same shape: drop_last=True in the DataLoader, padding to a "
+        "multiple, or torch.compile(model, dynamic=True). TORCH_LOGS=recompiles prints which guard failed.",
         cost_ns=compile_ns,
         change=Change(frozenset(["compile"])),
-        where=case.where(case.stops("compile"), with_steps=True),
+        where=case.where(stops, with_steps=True),
         evidence={"compile_ns": compile_ns, "num_compilations": case.calls("compile")},
     )
+
+
+def _failed_guard(stops: "pl.DataFrame") -> str:
+    """A sentence on the guard whose failure cost most, if that was recorded."""
+    said = stops.drop_nulls("guard").head(1).to_dicts()
+    return f"{said[0]['name'].removeprefix('compile/')} was compiled again since {said[0]['guard']}. " if said else ""
 
 
 def profiler_cost(case: Case) -> Finding | None:

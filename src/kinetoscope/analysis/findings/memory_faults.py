@@ -3,6 +3,7 @@
 from kinetoscope.analysis.findings.case import MOST_NAMED, Case
 from kinetoscope.analysis.findings.finding import Finding, Where, build_finding
 from kinetoscope.analysis.memory import MemoryRow
+from kinetoscope.analysis.memory_owners import MemoryOwner
 
 SOON_STEPS = 1000
 """Memory that will run out within so many steps comes before all other findings."""
@@ -10,6 +11,9 @@ SOON_STEPS = 1000
 _LEAST_GROWTH_SHARE = 0.0001
 _LEAST_GROWTH_BYTES = 10_000
 _FULL_SHARE = 0.95
+
+_LEAST_OWNED_SHARE = 0.2
+"""What holds less than this part of what grows is not named."""
 
 
 def memory_growth(case: Case) -> Finding | None:
@@ -19,19 +23,21 @@ def memory_growth(case: Case) -> Finding | None:
         return None
     worst = max(growing, key=lambda row: row.growth_bytes_per_step or 0)
     growth = worst.growth_bytes_per_step or 0
-    total = _device_bytes(case, worst)
+    total, owners = _device_bytes(case, worst), _plausible_owners(worst)
+    held_by = f", held by {owners[0].name}" if owners else ""
     return build_finding(
         "memory_growth",
-        f"Memory grows by {_size(growth)} a step",
-        "Keep numbers, not tensors, from step to step: losses.append(loss.item()), or loss.detach() where a tensor is "
-        "needed. A tensor with a grad_fn keeps all that the backward pass needs alive.",
+        f"Memory grows by {_size(growth)} a step{held_by}",
+        _who_holds_it(worst, owners) + "Keep numbers, not tensors, from step to step: losses.append(loss.item()), or "
+        "loss.detach() where a tensor is needed. A tensor with a grad_fn keeps all that the backward pass needs alive.",
         confidence="high" if growth * case.num_steps >= 0.01 * worst.peak_bytes else "medium",
         evidence={
             "bytes_per_step": growth,
             "peak_bytes": worst.peak_bytes,
             "steps_until_full": None if total is None else max(0, total - worst.peak_bytes) / growth,
+            "tensors_per_step": owners[0].num_tensors / owners[0].num_steps if owners else None,
         },
-        where=_held(growing, worst),
+        where=_held(growing, worst, owners),
     )
 
 
@@ -69,12 +75,37 @@ def _grows(row: MemoryRow) -> bool:
     return row.growth_bytes_per_step is not None and row.growth_bytes_per_step >= least
 
 
-def _held(growing: list[MemoryRow], worst: MemoryRow) -> Where:
-    """The ranks whose memory grows, and who allocates what grows on the worst of them."""
+def _plausible_owners(row: MemoryRow) -> list[MemoryOwner]:
+    """Those owners that may hold a good part of what grows: those with graphs, and those whose tensors are as large."""
+    least = _LEAST_OWNED_SHARE * (row.growth_bytes_per_step or 0)
+    return [owner for owner in row.owners or () if owner.bytes_per_step is None or owner.bytes_per_step >= least]
+
+
+def _who_holds_it(row: MemoryRow, owners: list[MemoryOwner]) -> str:
+    """What was seen of those who hold it, as sentences."""
+    if owners:
+        return " ".join(map(_described, owners[:MOST_NAMED])) + " "
+    if row.owners is None:
+        return ""
+    return "Nothing that the loop's functions can reach was seen to hold it: queues, threads or a library may. "
+
+
+def _described(owner: MemoryOwner) -> str:
+    graphs = f", {owner.num_graphs:,} of them with their graph" if owner.num_graphs else ""
+    gets = f"got {owner.num_tensors:,} tensors in {owner.num_steps:,} steps{graphs}"
+    if owner.kind == "tensor":
+        gets = f"has the graphs of all {owner.num_steps:,} steps"
+    return f"{owner.name} ({owner.kind}, {owner.place}) {gets}."
+
+
+def _held(growing: list[MemoryRow], worst: MemoryRow, owners: list[MemoryOwner]) -> Where:
+    """The ranks whose memory grows, and on the worst of them the lines of those who hold it, and of those who allocate
+    it."""
+    lines = [owner.line for owner in owners] + [holder.line for holder in worst.holders]
     return Where(
         ranks=_ranks(growing),
         spans=tuple(dict.fromkeys(holder.operator for holder in worst.holders if holder.operator))[:MOST_NAMED],
-        lines=tuple(dict.fromkeys(holder.line for holder in worst.holders if holder.line))[:MOST_NAMED],
+        lines=tuple(dict.fromkeys(line for line in lines if line))[:MOST_NAMED],
     )
 
 

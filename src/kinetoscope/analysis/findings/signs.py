@@ -1,9 +1,11 @@
 """analysis: what a window shows of faults beside its rows: where the host stops, in which lines, on what machine."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kinetoscope.analysis.host_time import HostTime
+from kinetoscope.analysis.intervals import Coverage
+from kinetoscope.analysis.sampled_lines import sampled_lines
 from kinetoscope.analysis.source_lines import source_lines
 from kinetoscope.analysis.window import RankWindow, around
 from kinetoscope.table.events import import_polars
@@ -21,38 +23,61 @@ _MOST_PAUSES = 50
 """How many rows on pauses of Python are kept, the longest."""
 
 
+class InFloat64(NamedTuple):
+    """A ``tensor``, a ``module``, or torch's ``default``, in float64; ``line`` is the one that makes it so, if that is
+    sure."""
+
+    name: str
+    kind: str
+    place: str
+    line: str | None
+
+
 @dataclass(frozen=True)
 class Signs:
     """What one window of one rank shows beside its rows.
 
     ``stops`` are spans of the loop's thread that may keep it from its work: ``kind`` (``gc``, ``compile``,
-    ``profiler``, ``sync``, ``copy``, ``data``, ``python`` or ``double``), ``name``, ``line``, ``step``, ``num_calls``
-    and ``total_ns``. ``num_workers`` of its loader is 0 if there are none, and None if that is unknown, as are
-    ``processor_percent``, how busy all cores of the machine were, and by device ``device_bytes`` and ``device_majors``,
-    the first number of its compute capability.
+    ``profiler``, ``sync``, ``copy``, ``data``, ``python`` or ``double``), ``name``, ``line``, ``guard``, ``step``,
+    ``num_calls``
+    and ``total_ns``. ``sampled`` are the samples of stacks that were taken in those spans: ``kind``, ``line`` (null:
+    not the user's), ``step``, ``num_samples`` and ``total_ns``; if workers were sampled, those of ``data`` are theirs.
+    ``num_workers`` of its loader is 0 if there are none, and None if that is unknown, as is ``processor_percent``, how
+    busy all cores of the machine were. ``loader`` has what `LoaderFacts` recorded of it. By device there are
+    ``device_bytes`` and ``device_majors``, the first number of its compute capability. ``float64`` is what was seen to
+    be in float64.
     """
 
     rank: int | None
     stops: "pl.DataFrame"
+    sampled: "pl.DataFrame"
     num_workers: int | None
+    loader: dict[str, Any]
     processor_percent: float | None
     device_bytes: dict[int, int]
     device_majors: dict[int, int]
+    float64: tuple[InFloat64, ...]
 
 
 def find_signs(window: RankWindow, host: HostTime) -> Signs:
     """The signs in one window."""
+    spans = _spans(window, host)
     return Signs(
         rank=window.rank,
-        stops=_stops(window, host),
+        stops=_stops(window, spans),
+        sampled=_sampled(window, spans, has_workers=bool(host.num_workers)),
         num_workers=host.num_workers,
+        loader=host.loader,
         processor_percent=_processor_percent(window) if len(host.fetches) else None,
         device_bytes=_of_devices(window.trace, "totalGlobalMem"),
         device_majors=_of_devices(window.trace, "computeMajor"),
+        float64=tuple(note for said in window.noted("float64") if (note := _in_float64(said)) is not None),
     )
 
 
-def _stops(window: RankWindow, host: HostTime) -> "pl.DataFrame":
+def _spans(window: RankWindow, host: HostTime) -> "pl.DataFrame":
+    """Each stop: ``begin``, ``end``, ``track``, ``name``, ``kind``, and the ``line`` and the failed ``guard`` that it
+    says itself, or null."""
     pl = import_polars()
     columns = ("begin", "end", "track", "name")
     found = {
@@ -63,9 +88,23 @@ def _stops(window: RankWindow, host: HostTime) -> "pl.DataFrame":
         "double": _double_products(window),
         "python": _pauses(window, host),
     } | _synchronising(window, host)
-    spans = pl.concat(
-        [spans.select(*columns, kind=pl.lit(kind), line=_own_line(spans)) for kind, spans in found.items()]
+    return pl.concat(
+        [
+            spans.select(*columns, kind=pl.lit(kind), line=_said(spans, "line"), guard=_said(spans, "guard"))
+            for kind, spans in found.items()
+        ]
     )
+
+
+def _in_float64(said: dict[str, Any]) -> InFloat64 | None:
+    name, kind, place, line = (said.get(key) for key in ("holder", "kind", "place", "line"))
+    if not (isinstance(name, str) and isinstance(kind, str) and isinstance(place, str)):
+        return None
+    return InFloat64(name, kind, place, line if isinstance(line, str) else None)
+
+
+def _stops(window: RankWindow, spans: "pl.DataFrame") -> "pl.DataFrame":
+    pl = import_polars()
     spans = spans.with_columns(
         line=pl.coalesce("line", source_lines(window, spans.select("track", ts="begin"))),
         step=_steps_of(window, spans["begin"]),
@@ -73,17 +112,33 @@ def _stops(window: RankWindow, host: HostTime) -> "pl.DataFrame":
     until = window.steps["end"].max()  # afterwards the recording itself is stopped
     spans = spans.filter(pl.col("begin") < pl.lit(until, pl.Int64))
     total = (pl.col("end") - pl.col("begin")).sum()
-    stops = spans.group_by("kind", "name", "line", "step", maintain_order=True).agg(
+    stops = spans.group_by("kind", "name", "line", "guard", "step", maintain_order=True).agg(
         pl.len().cast(pl.Int64).alias("num_calls"), total.alias("total_ns")
     )
     is_long = pl.col("total_ns").rank("ordinal", descending=True).over("kind") <= _MOST_PAUSES
     return stops.filter((pl.col("kind") != "python") | is_long)
 
 
-def _own_line(spans: "pl.DataFrame") -> "pl.Expr":
-    """The line that spans say themselves, if they do."""
+def _said(spans: "pl.DataFrame", arg: str) -> "pl.Expr":
+    """What spans say themselves, if they do."""
     pl = import_polars()
-    return pl.col("line") if "line" in spans.columns else pl.lit(None, dtype=pl.String)
+    return pl.col(arg) if arg in spans.columns else pl.lit(None, dtype=pl.String)
+
+
+def _sampled(window: RankWindow, spans: "pl.DataFrame", *, has_workers: bool) -> "pl.DataFrame":
+    """See `Signs.sampled`. Spans that say their lines need no samples. Where workers make the batches, the loop's own
+    lines say nothing about its waits for them."""
+    pl = import_polars()
+    loop, workers = sampled_lines(window)
+    found = [loop.clear().with_columns(kind=pl.lit(""))]
+    for (kind,), stops in spans.filter(pl.col("line").is_null()).partition_by("kind", as_dict=True).items():
+        is_then = Coverage(stops).within(loop["at"], loop["at"] + 1) > 0
+        samples = workers if kind == "data" and (has_workers or len(workers)) else loop.filter(is_then)
+        found.append(samples.with_columns(kind=pl.lit(kind)))
+    samples = pl.concat(found)
+    samples = samples.with_columns(_steps_of(window, samples["at"]).alias("step")).drop_nulls("step")
+    totals = pl.len().alias("num_samples"), pl.col("lasts_ns").sum().alias("total_ns")
+    return samples.group_by("kind", "line", "step", maintain_order=True).agg(*totals)
 
 
 def _steps_of(window: RankWindow, times: "pl.Series") -> "pl.Series":
@@ -108,10 +163,7 @@ def _synchronising(window: RankWindow, host: HostTime) -> "dict[str, pl.DataFram
 def _pauses(window: RankWindow, host: HostTime) -> "pl.DataFrame":
     """The stretches of the loop's thread in which only Python was busy, under the name of the operator after each."""
     pl = import_polars()
-    operators = window.on_loop(window.operators).select("name", at="begin")
-    pauses = host.python.with_columns(track=pl.lit(window.loop_track, dtype=pl.UInt32))
-    pauses = pauses.join_asof(operators, left_on="end", right_on="at", strategy="forward", coalesce=False)
-    return pauses.with_columns(name=pl.when(pl.col("at") == pl.col("end")).then("name")).drop("at")
+    return host.spare_python.with_columns(track=pl.lit(window.loop_track, dtype=pl.UInt32))
 
 
 def _double_products(window: RankWindow) -> "pl.DataFrame":

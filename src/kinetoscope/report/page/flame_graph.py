@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from kinetoscope.analysis.window import COPIES, KERNELS, STEP
+from kinetoscope.analysis.window import COPIES, KERNELS, SAMPLES, STEP
 from kinetoscope.pages.page_data import FlameGraph
 from kinetoscope.report.page.call_paths import CallPaths
 from kinetoscope.report.page.columns import Texts, numbers
@@ -13,7 +13,7 @@ from kinetoscope.table.tracks import nest_spans
 if TYPE_CHECKING:
     import polars as pl
 
-OPERATORS, STACKS = "Operators and markers", "Python functions"
+OPERATORS, STACKS, SAMPLED = "Operators and markers", "Python functions", "Python lines, sampled"
 _MOST_FRAMES = 100_000  # in all graphs
 _FEWEST_FRAMES = 300
 _SUMS = ("own", "total", "num_calls")
@@ -24,16 +24,17 @@ class FlameGraphBuilder:
     """Takes the spans of the windows of ranks, and makes flame graphs of them."""
 
     def __init__(self) -> None:
-        self._kinds = {OPERATORS: _Calls(), STACKS: _Calls()}
+        self._kinds = {OPERATORS: _Calls(), STACKS: _Calls(), SAMPLED: _Calls(are_counted=False)}
 
     def add(self, rank: int | None, spans: "pl.DataFrame") -> None:
         """Adds the spans of a window (`read_spans`)."""
         pl = import_polars()
-        is_python = pl.col("category") == PYTHON
+        is_python, is_sample = pl.col("category") == PYTHON, pl.col("category").is_in(list(SAMPLES))
         is_of_thread = ~pl.col("category").is_in(list(_NOT_OF_THREADS)) & (pl.col("lane") % len(ROLES) < 2)
         is_of_thread &= (pl.col("dur") > 0) & ~pl.col("name").str.starts_with(STEP)
         self._kinds[STACKS].add(rank, spans.filter(is_python))
-        self._kinds[OPERATORS].add(rank, spans.filter(~is_python & is_of_thread))
+        self._kinds[SAMPLED].add(rank, spans.filter(is_sample & is_of_thread))
+        self._kinds[OPERATORS].add(rank, spans.filter(~is_python & ~is_sample & is_of_thread))
 
     def build(self) -> list[FlameGraph]:
         """The graphs of all ranks, then those of each rank; without those that would be empty."""
@@ -43,9 +44,10 @@ class FlameGraphBuilder:
 
 
 class _Calls:
-    """Calls of one kind, summed up by rank and by who called whom."""
+    """Calls of one kind, summed up by rank and by who called whom. Samples do not tell how many calls there were."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, are_counted: bool = True) -> None:
+        self._are_counted = are_counted
         self._texts, self._paths = Texts(), CallPaths()
         self._sums: dict[int | None, list[pl.DataFrame]] = {}
 
@@ -62,7 +64,9 @@ class _Calls:
         paths = self._paths.places(names, nested["parent"], nested["depth"])
         calls = pl.DataFrame([paths.alias("path"), nested["self_ns"].alias("own"), spans["dur"].alias("total")])
         self._sums.setdefault(rank, []).append(
-            calls.group_by("path").agg(pl.col("own").sum(), pl.col("total").sum(), pl.len().alias("num_calls"))
+            calls.group_by("path").agg(
+                pl.col("own").sum(), pl.col("total").sum(), pl.len().alias("num_calls") * self._are_counted
+            )
         )
 
     def graphs(self, title: str, most: int) -> list[FlameGraph]:

@@ -36,7 +36,8 @@ _COUNTER = (
     r"(?: (?:used|free|available|resident|threads|allocated|reserved|read|write|power|temperature|memory|memory used))?"
 )
 _THREAD = (
-    r"MainThread|python\d*|(?:thread|stream)(?: -?\d+)?(?: \((?:python\d*|pt_main_thread)\))?\s*|kinetoscope-[a-z]+"
+    r"(?:(?:DataLoader worker \d+: )?samples of )?MainThread|DataLoader worker \d+|sampled every [\d.]+ ms"
+    r"|python\d*|(?:thread|stream)(?: -?\d+)?(?: \((?:python\d*|pt_main_thread)\))?\s*|kinetoscope-[a-z]+"
     r"|pt_(?:main_thread|gloo_runloop|autograd_\d+|nccl_(?:watchdg|heartbt)|data_(?:worker|pin))|Thread-\d+|GPU \d+"
 )
 _TORCHS = re.compile(
@@ -60,6 +61,8 @@ _CATEGORIES = frozenset(
         "Memset",
         "cuda_sync",
         "overhead",
+        "stack_sample",
+        "stack_sample,library",
         "gc",
         "compile",
         "kinetoscope",

@@ -10,6 +10,7 @@ from kinetoscope.analysis.window import (
     KERNELS,
     OPERATORS,
     RUNTIME_CALLS,
+    SAMPLES,
     STEP,
     SYNCHRONISATIONS,
 )
@@ -28,7 +29,7 @@ _RECORDING = "Trace"  # Kineto's span for its own recording
 _INSTANTS_OF_KINETO = r"^(\[memory\]$|Iteration Start: |Record Window End$)"
 _ASYNCHRONOUS = ("b", "S")
 _IN_THREADS = (*KERNELS, *COPIES, *RUNTIME_CALLS, *OPERATORS, *ANNOTATIONS, *ANNOTATIONS_OF_DEVICES, *SYNCHRONISATIONS)
-_IN_THREADS += (PYTHON, "gc", "compile", "kinetoscope", "overhead", "ac2g", "async_cpu_to_gpu")
+_IN_THREADS += (*SAMPLES, PYTHON, "gc", "compile", "kinetoscope", "overhead", "ac2g", "async_cpu_to_gpu")
 
 
 def read_spans(trace: Trace) -> "pl.DataFrame":

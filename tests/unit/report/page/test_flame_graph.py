@@ -46,6 +46,21 @@ def test_python_functions_have_a_graph_of_their_own(tmp_path):
     }
 
 
+def test_sampled_lines_have_a_graph_that_says_so_and_counts_no_calls(tmp_path):
+    events = [
+        span("train.py(9): main", 0, 100, category="stack_sample"),
+        span("torch/nn/modules/linear.py(134): forward", 10, 30, category="stack_sample,library"),
+        span("aten::mm", 20, 10, tid=2),
+    ]
+    operators, samples = page_of(write_trace(tmp_path / "rank0.json", events)).flame_graphs
+    assert frames_of(operators) == {"aten::mm": (10_000, 10_000, 1)}
+    assert samples.title == "Python lines, sampled"
+    assert frames_of(samples) == {
+        "train.py(9): main": (70_000, 100_000, 0),
+        "train.py(9): main > torch/nn/modules/linear.py(134): forward": (30_000, 30_000, 0),
+    }
+
+
 def test_several_ranks_have_a_graph_of_all_and_one_each(tmp_path):
     paths = [write_trace(tmp_path / f"rank{rank}.json", [span("aten::mm", 0, 10 + rank)]) for rank in range(2)]
     graphs = page_of(*paths).flame_graphs

@@ -1,0 +1,1 @@
+"""benchmarks: the same trainings under TraceML and under our profiler."""

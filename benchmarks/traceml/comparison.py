@@ -1,0 +1,168 @@
+"""benchmarks: TraceML and ours on the same trainings: who names the fault, its line, its cost, and what mending saves.
+
+What each tool says is read from what it writes, and judged by rules (`faults.py`), not by hand. Trainings take turns:
+without a tool, under TraceML, under ours. The tables go into docs/compat/traceml.md.
+"""
+
+import re
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks.suite import Measure, SuiteResult
+from benchmarks.traceml import endings, healthy
+from benchmarks.traceml.faults import FAULTS, VALIDATION, Judged, judge
+from benchmarks.traceml.tools import Said
+
+_DOCS = Path(__file__).parents[2] / "docs" / "compat" / "traceml.md"
+_NAMES = {"traceml": "TraceML", "kinetoscope": "kinetoscope"}
+_TOOLS = tuple(_NAMES)
+
+Rows = list[list[str]]
+
+
+def run(quick: bool) -> SuiteResult:
+    """Measures all, prints the tables as they stand in the docs, and writes them there unless ``quick``."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        judged = [judge(fault, folder) for fault in (FAULTS[:2] if quick else FAULTS)]
+        medium = healthy.run_rounds("medium", 2 if quick else 5, folder)
+        small = healthy.run_rounds("small", 1 if quick else 3, folder)
+        others = [
+            _time_row(judged[-1]),
+            _validation_row(judge(VALIDATION, folder)),
+            *_healthy_rows(medium, folder),
+            *_ending_rows(folder),
+            _load_row(folder),
+            *_cost_rows(medium, "2 ms"),
+            *_cost_rows(small, "0.2 ms"),
+        ]
+    tables = {"faults": _markdown(_fault_rows(judged)), "others": _markdown([["what", *_NAMES.values()], *others])}
+    for name, table in tables.items():
+        print(table)
+        if not quick:
+            _put_into_docs(name, table)
+    return SuiteResult(
+        suite="traceml",
+        title="the same trainings under TraceML 0.5.0 and under ours",
+        measures=[*_counts(judged), *_slowdowns(medium, "2 ms"), *_slowdowns(small, "0.2 ms")],
+        notes=["Ours records 40 steps of a run, with diagnose=True; TraceML times all steps."],
+    )
+
+
+def _fault_rows(judged: Sequence[dict[str, Judged]]) -> Rows:
+    rows = [["training with", "mending gains", "tool", "says", "line", "cost a step", "saving a step"]]
+    for of_tools in judged:
+        for tool, name in _NAMES.items():
+            one = of_tools[tool]
+            head = [one.fault.what, f"{one.gain_ms:.1f} ms"] if tool == _TOOLS[0] else ["", ""]
+            cost = _checked(one.said.cost_ms, one.is_cost_right)
+            saving = _checked(one.said.saving_ms, one.is_saving_right)
+            rows.append([*head, name, one.verdict, one.line, cost, saving])
+    return rows
+
+
+def _checked(value_ms: float | None, is_right: bool) -> str:
+    if value_ms is None:
+        return "not said"
+    return f"{value_ms:.1f} ms" if is_right else f"{value_ms:.1f} ms: not within 20 %"
+
+
+def _time_row(of_tools: dict[str, Judged]) -> list[str]:
+    shares = [f"{100 * of_tools[tool].share_of_loop:.0f} %" for tool in _TOOLS]
+    return [f"{of_tools['traceml'].fault.what}: part of the loop's time that it tells of", *shares]
+
+
+def _validation_row(of_tools: dict[str, Judged]) -> list[str]:
+    return ["an evaluation after every fifth step", *(_evaluation_told(of_tools[tool].said) for tool in _TOOLS)]
+
+
+def _evaluation_told(said: Said) -> str:
+    told = f"evaluation {said.evaluation_ms:.1f} ms a step" if said.evaluation_ms else "no evaluation"
+    return f'"{said.verdict}", {told}' if said.is_sure else told
+
+
+def _healthy_rows(rounds: healthy.Rounds, folder: Path) -> Rows:
+    num_runs = len(rounds.ran["none"])
+    warned = [healthy.warnings(rounds, tool) for tool in _TOOLS]
+    changed = [healthy.false_changes(rounds, tool, folder) for tool in _TOOLS]
+    return [
+        [f"{num_runs} healthy runs: warnings, findings of high confidence", *(_warned(said) for said in warned)],
+        [
+            "pairs of them, compared: called faster or slower",
+            *(f"{few} of {all_}" for few, all_ in changed),
+        ],
+    ]
+
+
+def _warned(said: Sequence[Said]) -> str:
+    verdicts = sorted({f'"{one.verdict}"' for one in said})
+    return f"{len(said)}: {', '.join(verdicts)}" if said else "0"
+
+
+def _ending_rows(folder: Path) -> Rows:
+    rows = [
+        [
+            f"{what} (Python's own exit code: {endings.ENDINGS[how]})",
+            *(_left(endings.end_early(how, tool, folder)) for tool in _TOOLS),
+        ]
+        for how, what in {"exit": "`sys.exit(3)`", "wait": "SIGTERM", "kill": "SIGKILL"}.items()
+    ]
+    plain = _left(endings.run_plain_script(folder))
+    neighbours = ["; ".join(map(_left, endings.run_two_at_once(tool, folder))) for tool in _TOOLS]
+    return [
+        *rows,
+        ["a plain loop's script, unchanged", plain, "not possible"],
+        ["two runs at once, as if each were alone", *neighbours],
+    ]
+
+
+def _left(left: endings.Left) -> str:
+    return f"{left.exit_code}, {left.num_steps} steps"
+
+
+def _load_row(folder: Path) -> list[str]:
+    told = [healthy.steps_told(tool, folder) for tool in _TOOLS]
+    return ["steps of 0.2 ms that it tells of", *(f"{few:,} of {all_:,}" for few, all_ in told)]
+
+
+def _cost_rows(rounds: healthy.Rounds, step: str) -> Rows:
+    parts = {"all": "the mean of all", "recorded": "in ours' window", "others": "outside of it"}
+    return [
+        [f"a step of {step} is slower by: {what}", *(f"{rounds.slower_by(tool, part):.1f} %" for tool in _TOOLS)]
+        for part, what in parts.items()
+    ]
+
+
+def _counts(judged: Sequence[dict[str, Judged]]) -> list[Measure]:
+    measures = []
+    for tool, name in _NAMES.items():
+        ones = [of_tools[tool] for of_tools in judged]
+        counts = {
+            "faults named": sum(one.is_named for one in ones),
+            "lines named": sum(one.line != "no" for one in ones),
+            "costs within 20 %": sum(one.is_cost_right for one in ones),
+            "savings within 20 %": sum(one.is_saving_right for one in ones),
+        }
+        measures += [Measure(f"{what}, {name}", count, f"of {len(ones)}") for what, count in counts.items()]
+    return measures
+
+
+def _slowdowns(rounds: healthy.Rounds, step: str) -> list[Measure]:
+    parts = ("all", "recorded", "others")
+    return [
+        Measure(f"step of {step} slower, {part}, {name}", rounds.slower_by(tool, part), "%")
+        for tool, name in _NAMES.items()
+        for part in parts
+    ]
+
+
+def _markdown(rows: Rows) -> str:
+    head, *others = rows
+    return "\n".join(f"| {' | '.join(row)} |" for row in [head, ["---"] * len(head), *others])
+
+
+def _put_into_docs(name: str, table: str) -> None:
+    begin, end = f"<!-- {name}: from make bench-traceml -->", f"<!-- end of {name} -->"
+    text = _DOCS.read_text()
+    _DOCS.write_text(re.sub(f"(?s){begin}.*{end}", lambda _: f"{begin}\n{table}\n{end}", text))

@@ -1,0 +1,83 @@
+"""benchmarks: what is left of a run that ends early, whose script knows no profiler, or that has a neighbour."""
+
+import signal
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from subprocess import PIPE, STDOUT, Popen
+
+from benchmarks.traceml.tools import (
+    SWITCH,
+    Ran,
+    Training,
+    finish,
+    kinetoscope,
+    said_of,
+    start,
+    traceml_command,
+)
+
+_END_AT = 30
+_SCRIPTS = SWITCH.parent / "trainings"
+_LONG = Training(
+    script="long_training.py", arguments=("--steps", "100000", "--end-at", str(_END_AT)), num_recorded=1000
+)
+_WAIT_S = 60
+
+
+@dataclass(frozen=True)
+class Left:
+    """How a run ended, and how many steps its tool can tell of. ``exit_code`` is that of what the user has started."""
+
+    exit_code: int
+    num_steps: int
+
+
+ENDINGS = {"exit": 3, "wait": 128 + signal.SIGTERM, "kill": 128 + signal.SIGKILL}
+"""Ways to end, and the exit code that Python has then: after 31 steps, by `sys.exit(3)`, SIGTERM and SIGKILL."""
+
+
+def end_early(how: str, tool: str, folder: Path) -> Left:
+    """Runs a training that ends early. SIGTERM is sent to the process that the user has started."""
+    out = folder / f"{tool}-{how}"
+    process = start(tool, _LONG.with_arguments("--ending", how), out)
+    if how == "wait":
+        _wait_for(out.with_name(f"{out.name}-begun"), process)
+        process.terminate()
+    ran = finish(tool, out, process)
+    if tool == "kinetoscope" and how == "kill":
+        kinetoscope("recover", str(out))
+    return Left(ran.exit_code, _num_steps(ran))
+
+
+def run_plain_script(folder: Path) -> Left:
+    """TraceML on a script that knows no profiler."""
+    out = folder / "traceml-plain"
+    command = traceml_command(_SCRIPTS / "plain_training.py", out, [])
+    ran = finish("traceml", out, Popen(command, cwd=folder, text=True, stdout=PIPE, stderr=STDOUT))
+    return Left(ran.exit_code, _num_steps(ran))
+
+
+def run_two_at_once(tool: str, folder: Path) -> list[Left]:
+    """Two runs at the same time, each started as if it were alone."""
+    training = Training(script="long_training.py", arguments=("--steps", "1000"))
+    outs = [folder / f"{tool}-neighbour-{number}" for number in (1, 2)]
+    processes = [start(tool, training, out, on_free_ports=False) for out in outs]
+    ran = [finish(tool, out, process) for out, process in zip(outs, processes, strict=True)]
+    return [Left(one.exit_code, _num_steps(one)) for one in ran]
+
+
+def _wait_for(path: Path, process: "Popen[str]") -> None:
+    deadline = time.monotonic() + _WAIT_S
+    while not path.exists():
+        if process.poll() is not None or time.monotonic() > deadline:
+            process.kill()
+            raise RuntimeError(f"The training did not begin within {_WAIT_S} s: {path} is missing.")
+        time.sleep(0.05)
+
+
+def _num_steps(ran: Ran) -> int:
+    try:
+        return said_of(ran).num_steps
+    except (OSError, ValueError):  # nothing is left that could be read
+        return 0

@@ -1,0 +1,90 @@
+"""benchmarks: a training without a fault: what a tool costs, what it warns of, and whether two runs look different."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+from statistics import fmean, median
+
+from benchmarks.traceml.tools import (
+    TOOLS,
+    Ran,
+    Said,
+    Training,
+    kinetoscope,
+    run_training,
+    said_of,
+    traceml,
+    traceml_summary,
+)
+
+_FIRST_RECORDED = 0  # of the steps that are timed: two come before them
+_NUM_RECORDED = 40
+SIZES = {"medium": 600, "small": 5000}
+"""How many steps the trainings have. Those of the small one take about 0.2 ms."""
+
+
+@dataclass(frozen=True)
+class Rounds:
+    """The runs of each tool, which took turns."""
+
+    ran: dict[str, list[Ran]]
+
+    def step_ms(self, tool: str, part: str) -> float:
+        """A step's time, the median over the rounds: of the median recorded or other step, or the mean of all."""
+        times = [ran.step_times_ms() for ran in self.ran[tool]]
+        if part == "all":
+            return median(map(fmean, times))
+        recorded = slice(_FIRST_RECORDED, _NUM_RECORDED)
+        others = slice(2 * _NUM_RECORDED, None)
+        return median(median(of_run[recorded if part == "recorded" else others]) for of_run in times)
+
+    def slower_by(self, tool: str, part: str) -> float:
+        """In percent of a step without a tool in the same part of the run."""
+        return 100 * (self.step_ms(tool, part) / self.step_ms("none", part) - 1)
+
+
+def run_rounds(size: str, num_rounds: int, folder: Path) -> Rounds:
+    """Runs the training with none of the tools, and with each, in turns."""
+    arguments = ("--size", size, "--steps", str(SIZES[size]))
+    training = Training(script="long_training.py", arguments=arguments, num_recorded=_NUM_RECORDED)
+    ran: dict[str, list[Ran]] = {tool: [] for tool in TOOLS}
+    for number in range(num_rounds):
+        for tool in TOOLS:
+            ran[tool].append(run_training(tool, training, folder / f"{size}-{tool}-{number}"))
+    return Rounds(ran)
+
+
+def warnings(rounds: Rounds, tool: str) -> list[Said]:
+    """What the tool is sure of in runs that have no fault."""
+    return [said for said in map(said_of, rounds.ran[tool]) if said.is_sure]
+
+
+def false_changes(rounds: Rounds, tool: str, folder: Path) -> tuple[int, int]:
+    """In how many pairs of runs of the same program the tool saw a change, and how many pairs there are."""
+    pairs = list(combinations([ran.out for ran in rounds.ran[tool]], 2))
+    differ = _traceml_differs if tool == "traceml" else _kinetoscope_differs
+    return sum(differ(before, after, folder) for before, after in pairs), len(pairs)
+
+
+def _kinetoscope_differs(before: Path, after: Path, folder: Path) -> bool:
+    rows = json.loads(kinetoscope("diff", "--json", str(before), str(after)).stdout)["rows"]
+    return any(row["kind"] == "step" and row["verdict"] in ("slower", "faster") for row in rows)
+
+
+def _traceml_differs(before: Path, after: Path, folder: Path) -> bool:
+    output = folder / f"{before.name}-{after.name}"
+    traceml("compare", *map(str, map(traceml_summary, (before, after))), "--output", str(output), folder=folder)
+    return json.loads(output.with_suffix(".json").read_text())["verdict"]["status"] in (
+        "IMPROVEMENT",
+        "REGRESSION",
+        "MIXED",
+    )
+
+
+def steps_told(tool: str, folder: Path) -> tuple[int, int]:
+    """How many of 5,000 steps a second the tool tells of, and of how many it should."""
+    arguments: Sequence[str] = ("--size", "small", "--steps", str(SIZES["small"]))
+    training = Training(script="long_training.py", arguments=arguments, num_recorded=SIZES["small"])
+    return said_of(run_training(tool, training, folder / f"load-{tool}")).num_steps, SIZES["small"]

@@ -1,0 +1,202 @@
+"""benchmarks: starts trainings under a tool, and reads what the tool said of them."""
+
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+TOOLS = ("none", "traceml", "kinetoscope")
+SWITCH = Path(__file__).parent / "switch.py"
+_BIN = Path(sys.executable).parent
+_NOT_TIMED = 2  # steps at the begin, which warm up
+_LONGEST_S = 300
+
+_COSTS = {
+    "INPUT-BOUND": "input_wait_ms",
+    "H2D-BOUND": "h2d_ms",
+    "RESIDUAL-HEAVY": "residual_ms",
+    "COMPUTE-BOUND": "compute_ms",
+    "INPUT STRAGGLER": "score_numerator_ms",
+    "COMPUTE STRAGGLER": "score_numerator_ms",
+    "STRAGGLER": "score_numerator_ms",
+}
+"""Where TraceML's evidence has the milliseconds of what its verdict is about."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """A training and its arguments. ``num_recorded`` steps are recorded by ours."""
+
+    script: str
+    arguments: Sequence[str] = ()
+    num_ranks: int = 1
+    num_recorded: int = 40
+
+    def with_arguments(self, *more: str) -> "Training":
+        return replace(self, arguments=(*self.arguments, *more))
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A training that ended: its exit code (128 and the signal's number, as a shell has it), and what it printed."""
+
+    tool: str
+    out: Path
+    exit_code: int
+    printed: str
+
+    def step_times_ms(self) -> list[float]:
+        """From each request of a batch to the next one, of rank 0, without the first."""
+        moments_ns = json.loads(self.out.with_name(f"{self.out.name}-rank0.json").read_text())
+        return [(later - earlier) / 1e6 for earlier, later in pairwise(moments_ns)][_NOT_TIMED:]
+
+    def mean_step_ms(self) -> float:
+        return fmean(self.step_times_ms())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Said:
+    """The first thing that a tool says of a run."""
+
+    verdict: str
+    sentence: str
+    is_sure: bool
+    num_steps: int
+    step_ms: float | None = None
+    evaluation_ms: float | None = None
+    cost_ms: float | None = None
+    saving_ms: float | None = None
+    text: str = field(default="", repr=False)
+
+    def line_of(self, training: Training) -> str | None:
+        """The line of the training's source that is named, if one is."""
+        found = re.search(re.escape(training.script) + r":\d+", self.text)
+        return found[0] if found else None
+
+
+def start(tool: str, training: Training, out: Path, *, on_free_ports: bool = True) -> "subprocess.Popen[str]":
+    """Starts a training. TraceML's ports are those of its defaults, unless ``on_free_ports``."""
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "RECORDED_STEPS": str(training.num_recorded)}
+    environment |= {"KINETO_LOG_LEVEL": "99", "TORCH_CPP_LOG_LEVEL": "ERROR"}
+    arguments = [tool, str(out), training.script, *training.arguments]
+    if tool == "traceml":
+        ports = ["--aggregator-port", str(free_port()), "--master-port", str(free_port())] if on_free_ports else []
+        options = [*ports, "--nproc-per-node", str(training.num_ranks)]
+        command = traceml_command(SWITCH, out, options, arguments)
+    else:
+        command = _plain_command(training.num_ranks, arguments)
+    return subprocess.Popen(
+        command, env=environment, cwd=out.parent, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+
+
+def finish(tool: str, out: Path, process: "subprocess.Popen[str]") -> Ran:
+    """Waits until a training has ended."""
+    printed, _ = process.communicate(timeout=_LONGEST_S)
+    code = process.returncode
+    return Ran(tool, out, code if code >= 0 else 128 - code, printed)
+
+
+def run_training(tool: str, training: Training, out: Path) -> Ran:
+    """Runs a training to its end, which must be a good one."""
+    ran = finish(tool, out, start(tool, training, out))
+    if ran.exit_code:
+        raise RuntimeError(f"{training.script} under {tool} ended with {ran.exit_code}:\n{ran.printed}")
+    return ran
+
+
+def _plain_command(num_ranks: int, arguments: Sequence[str]) -> list[str]:
+    if num_ranks == 1:
+        return [sys.executable, str(SWITCH), *arguments]
+    options = [f"--nproc-per-node={num_ranks}", f"--master-port={free_port()}"]
+    return [str(_BIN / "torchrun"), *options, str(SWITCH), *arguments]
+
+
+def traceml_command(script: Path, out: Path, options: Sequence[str], arguments: Sequence[str] = ()) -> list[str]:
+    """``traceml run`` with its defaults and ``options``; the logs of the run are below those of all runs."""
+    logs = ["--logs-dir", str(out.parent / "logs"), "--run-name", out.name]
+    return [str(_BIN / "traceml"), "run", str(script), *logs, *options, *(["--args", *arguments] if arguments else [])]
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def said_of(ran: Ran) -> Said:
+    """What the tool said of the run."""
+    return _traceml_said(ran.out) if ran.tool == "traceml" else _kinetoscope_said(ran.out)
+
+
+def traceml_summary(out: Path) -> Path:
+    """The file in which TraceML's result is."""
+    return out.parent / "logs" / out.name / "final_summary.json"
+
+
+def _traceml_said(out: Path) -> Said:
+    text = traceml_summary(out).read_text()
+    summary = json.loads(text)
+    diagnosis = summary["primary_diagnosis"]
+    status, evidence = diagnosis["status"], diagnosis["evidence"]
+    return Said(
+        verdict=status,
+        sentence=diagnosis["summary"],
+        is_sure=diagnosis["severity"] in ("warn", "crit"),
+        num_steps=evidence["steps_analyzed"],
+        step_ms=summary["step_time"]["global"]["average"].get("step_time_ms"),
+        cost_ms=evidence.get(_COSTS.get(status, "")),
+        text=text,
+    )
+
+
+def _kinetoscope_said(out: Path) -> Said:
+    """What ``kinetoscope summary`` says of the traces of a run."""
+    report = json.loads(kinetoscope("summary", "--json", str(out)).stdout)
+    steps, num_steps = report["steps"], report["run"]["num_steps"]
+    last_ns = steps[-1]["begin_ns"] + steps[-1]["duration_ns"]
+    nothing = Said(
+        verdict="",
+        sentence="",
+        is_sure=False,
+        num_steps=num_steps,
+        step_ms=(last_ns - steps[0]["begin_ns"]) / 1e6 / num_steps,
+        evaluation_ms=sum(step["evaluation_ns"] or 0 for step in steps) / 1e6 / num_steps,
+    )
+    return _with_finding(nothing, report["findings"][0]) if report["findings"] else nothing
+
+
+def _with_finding(said: Said, finding: Mapping[str, Any]) -> Said:
+    return replace(
+        said,
+        verdict=finding["kind"],
+        sentence=finding["title"],
+        is_sure=finding["confidence"] == "high",
+        cost_ms=_in_ms(finding["cost_ns_per_step"]),
+        saving_ms=_in_ms(finding["saving_ns_per_step"]),
+        text=" ".join([finding["title"], finding["advice"], *finding["where"]["lines"]]),
+    )
+
+
+def kinetoscope(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    """Runs our command."""
+    command = [str(_BIN / "kinetoscope"), *arguments]
+    return subprocess.run(command, text=True, capture_output=True, timeout=_LONGEST_S, check=False)
+
+
+def traceml(*arguments: str, folder: Path) -> "subprocess.CompletedProcess[str]":
+    """Runs TraceML's command in a folder."""
+    command = [str(_BIN / "traceml"), *arguments]
+    return subprocess.run(command, text=True, capture_output=True, timeout=_LONGEST_S, check=False, cwd=folder)
+
+
+def _in_ms(value_ns: int | None) -> float | None:
+    return None if value_ns is None else value_ns / 1e6

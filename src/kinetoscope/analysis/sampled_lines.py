@@ -1,0 +1,82 @@
+"""analysis: which line of the user's code was executing, where stacks were sampled."""
+
+from typing import TYPE_CHECKING
+
+from kinetoscope.analysis.intervals import Coverage
+from kinetoscope.analysis.source_lines import FRAME
+from kinetoscope.analysis.window import RankWindow, innermost
+from kinetoscope.table.events import import_polars
+
+if TYPE_CHECKING:
+    import polars as pl
+
+FEWEST_SAMPLES = 5
+"""A line with fewer samples is not named: it may be chance."""
+
+_INTERVAL = r"^sampled every ([\d.]+) ms$"
+_USUAL_INTERVAL_MS = 10.0
+_SHORTEST_NS = 5_000  # the frames of one sample begin within 2 microseconds, one after the other
+_WORKER = r"^DataLoader worker \d+"
+_LIBRARY = "library"
+_FETCHING = r"(^|/)torch/utils/data/_utils/fetch\.py\("
+
+
+def sampled_lines(window: RankWindow) -> "tuple[pl.DataFrame, pl.DataFrame]":
+    """The samples of the loop's thread, and of workers while they make batches.
+
+    Each has ``at``, when it was taken, ``line``, the innermost of the user's lines (null if none of the user's code was
+    running), and ``lasts_ns``, for how long it counts: until the next sample.
+    """
+    pl = import_polars()
+    frames = window.samples
+    if not len(frames):
+        return (nothing := _samples(frames, 1.0)), nothing
+    interval_ns = _interval_ns(window)
+    tracks = window.trace.tracks.select("track", "thread").collect()
+    workers = tracks.filter(pl.col("thread").str.contains(_WORKER))["track"]
+    is_of_worker = pl.col("track").is_in(workers.implode())
+    loop, of_workers = frames.filter(~is_of_worker), frames.filter(is_of_worker)
+    return _samples(loop, interval_ns), _in_fetches(of_workers, interval_ns)
+
+
+def _interval_ns(window: RankWindow) -> float:
+    """About how long it is from one sample to the next."""
+    pl = import_polars()
+    instants = window.trace.instants.filter(pl.col("category").str.starts_with("stack_sample")).collect()
+    interval_ms = instants["name"].str.extract(_INTERVAL).cast(pl.Float64, strict=False).drop_nulls()
+    return 1e6 * (float(interval_ms[0]) if len(interval_ms) else _USUAL_INTERVAL_MS)
+
+
+def _in_fetches(frames: "pl.DataFrame", interval_ns: float) -> "pl.DataFrame":
+    """The samples that were taken while a worker made a batch, of each worker of which that can be seen."""
+    pl = import_polars()
+    found = [_samples(frames.clear(), interval_ns)]
+    for of_track in frames.partition_by("track"):
+        samples = _samples(of_track, interval_ns)
+        fetches = of_track.filter(pl.col("name").str.contains(_FETCHING))
+        is_fetching = Coverage(fetches).within(samples["at"], samples["at"] + 1) > 0
+        found.append(samples.filter(is_fetching) if len(fetches) else samples)
+    return pl.concat(found)
+
+
+def _samples(frames: "pl.DataFrame", interval_ns: float) -> "pl.DataFrame":
+    """One row for each sample, of any track. Equal ones in a row were recorded as one span, which is cut again."""
+    pl = import_polars()
+    lasts_ns = pl.col("end") - pl.col("begin")
+    number = (lasts_ns / interval_ns).round().clip(1).cast(pl.Int64)
+    samples = _stretches(frames).with_columns(number=number, lasts_ns=lasts_ns // number)
+    samples = samples.with_columns(place=pl.int_ranges(0, "number")).explode("place")
+    return samples.select("line", "lasts_ns", at=pl.col("begin") + pl.col("place") * pl.col("lasts_ns")).sort("at")
+
+
+def _stretches(frames: "pl.DataFrame") -> "pl.DataFrame":
+    """The stretches (``begin``, ``end``) between changes of stacks, with the innermost of the user's lines."""
+    pl = import_polars()
+    times = pl.concat([frames.select("track", begin="begin"), frames.select("track", begin="end")]).unique()
+    times = times.sort("track", "begin").with_columns(end=pl.col("begin").shift(-1).over("track")).drop_nulls("end")
+    times = times.filter(pl.col("end") - pl.col("begin") > _SHORTEST_NS)
+    middles = times.select("track", ts=(pl.col("begin") + pl.col("end")) // 2)
+    is_users = pl.col("name").str.contains(FRAME) & ~pl.col("category").str.contains(_LIBRARY)
+    users = frames.filter(is_users)
+    line = users["name"].gather(innermost(users, middles)).str.replace(FRAME, "${1}:${2}").alias("line")
+    return times.select("begin", "end").with_columns(line).filter(innermost(frames, middles).is_not_null())

@@ -1,0 +1,177 @@
+"""What torch's tensors say of themselves without running code of the user's: whether they have a graph, how far back it
+goes, and how many bytes they have. torch is used where it is loaded already, and never imported.
+"""
+
+import heapq
+import sys
+from collections import deque
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any, NamedTuple
+
+from kinetoscope.sources.held_objects import Held, Kinds, newest_in, values_in
+
+_MOST_NODES = 5000
+_MOST_SAMPLED = 4
+_MOST_NODES_FOR_MEMORY = 1000
+_MOST_INSIDE = 64
+_NO_NUMBER = 2**63  # leaves of graphs have a higher one
+_FEWEST_STEPS_SHARE = 0.5
+
+
+class NewTensors(NamedTuple):
+    """The tensors in the newest elements of a container: the share of these elements that have any, and that have any
+    with a graph that is still needed; the bytes of an element with its graphs, and the number of the tensors' device,
+    None for the CPU."""
+
+    share: float
+    share_with_graph: float
+    element_bytes: float
+    device: int | None
+
+
+def graph_clock() -> int | None:
+    """The number that the next operation of this thread gets in graphs; None if torch is not loaded, or has none."""
+    try:
+        return int(sys.modules["torch"].autograd._get_sequence_nr())
+    except (KeyError, AttributeError):
+        return None
+
+
+class TensorFacts:
+    """Reads tensors by torch's own functions only, whatever class they are of."""
+
+    def __init__(self) -> None:
+        torch = sys.modules["torch"]
+        self._undisturbed: Any = torch._C.DisableTorchFunction
+        self._plain = (torch.Tensor, torch.nn.Parameter)
+        self._get_graph: Any = torch._C.TensorBase.grad_fn.__get__
+        self._get_device: Any = torch._C.TensorBase.device.__get__
+        self._get_dtype: Any = torch._C.TensorBase.dtype.__get__
+        self._double = torch.float64
+        self._saved_names: dict[type, list[str]] = {}
+
+    def graph(self, tensor: Any) -> Any:
+        """The last operation in the graph of a tensor, or None."""
+        with self._undisturbed():
+            return self._get_graph(tensor)
+
+    def device(self, tensor: Any) -> int | None:
+        """The number of its device; None for the CPU."""
+        with self._undisturbed():
+            device = self._get_device(tensor)
+        return None if device.type == "cpu" else device.index or 0
+
+    def is_double(self, tensor: Any) -> bool:
+        """Whether it has numbers of 64 bits, and more than one."""
+        with self._undisturbed():
+            is_double = self._get_dtype(tensor) is self._double
+        return is_double and (type(tensor) not in self._plain or tensor.numel() > 1)
+
+    def memory(self, tensor: Any) -> dict[int, int]:
+        """The bytes of its memory by their address, without a graph; nothing for classes that may compute them."""
+        if type(tensor) not in self._plain:
+            return {}
+        storage = tensor.untyped_storage()
+        return {storage.data_ptr(): storage.nbytes()} if tensor.layout == sys.modules["torch"].strided else {}
+
+    def graph_memory(self, graph: Any) -> dict[int, int] | None:
+        """The memory that a graph keeps for its backward pass, as far as it is looked at, without that of parameters;
+        None if it keeps nothing, since that pass was made."""
+        kept, parameters, is_needed = dict[int, int](), set[int](), False
+        for node in islice(_nodes(graph), _MOST_NODES_FOR_MEMORY):
+            variable = getattr(node, "variable", None)
+            if variable is not None:
+                parameters |= set(self.memory(variable))
+            for saved in self._saved(node):
+                is_needed = True
+                kept |= self.memory(saved)
+        return {address: size for address, size in kept.items() if address not in parameters} if is_needed else None
+
+    def _saved(self, node: Any) -> Iterator[Any]:
+        """What an operation has saved: its tensors, or None for those that are packed, or unknown to this torch."""
+        owner = type(node)
+        if owner not in self._saved_names:
+            self._saved_names[owner] = [name for name in dir(owner) if name.startswith("_raw_saved_")]
+        for name in self._saved_names[owner]:
+            try:
+                found = getattr(node, name)
+            except RuntimeError:  # a class of the user's, whose backward pass was made
+                continue
+            for saved in found if type(found) is tuple else (found,):
+                is_known = hasattr(saved, "data") and getattr(saved, "unpack_hook", None) is None
+                if not is_known:
+                    yield None
+                elif saved.data is not None:
+                    yield saved.data
+
+
+def new_tensors(held: Held, num_new: int, kinds: Kinds, facts: TensorFacts) -> NewTensors:
+    """The tensors in the elements that a container has got last."""
+    sample = list(islice(newest_in(held.value, held.kind), min(num_new, _MOST_SAMPLED)))
+    holding, sizes, num_with_graph = list[Any](), list[int](), 0
+    for element in sample:
+        tensors = list(islice(_tensors_in(element, kinds), _MOST_INSIDE))
+        graphs = [memory for tensor in tensors if (memory := _graph_memory(facts, tensor)) is not None]
+        holding += tensors[:1]
+        num_with_graph += bool(graphs)
+        sizes.append(sum(_union([*map(facts.memory, tensors), *graphs]).values()))
+    num_sampled = max(1, len(sample))
+    device = facts.device(holding[0]) if holding else None
+    return NewTensors(len(holding) / num_sampled, num_with_graph / num_sampled, sum(sizes) / num_sampled, device)
+
+
+def _graph_memory(facts: TensorFacts, tensor: Any) -> dict[int, int] | None:
+    graph = facts.graph(tensor)
+    return None if graph is None else facts.graph_memory(graph)
+
+
+def _union(parts: list[dict[int, int]]) -> dict[int, int]:
+    return {address: size for part in parts for address, size in part.items()}
+
+
+def _nodes(graph: Any) -> Iterator[Any]:
+    """The operations of a graph, the last first."""
+    waiting, seen = deque([graph]), {id(graph)}
+    kept = [graph]  # so that no id is given to another one meanwhile
+    while waiting:
+        node = waiting.popleft()
+        yield node
+        for child, _ in node.next_functions:
+            if child is not None and id(child) not in seen:
+                seen.add(id(child))
+                kept.append(child)
+                waiting.append(child)
+
+
+def _tensors_in(value: Any, kinds: Kinds, depth: int = 3) -> Iterator[Any]:
+    kind = kinds(value)
+    if kind == "tensor":
+        yield value
+    elif kind is not None and depth:
+        for inner in islice(values_in(value, kind), _MOST_INSIDE):
+            yield from _tensors_in(inner, kinds, depth - 1)
+
+
+def grows_by_steps(graph: Any, since: int, until: int, num_steps: int) -> bool:
+    """Whether a graph has operations of most of the steps between two readings of the `graph_clock`.
+
+    The walk takes the oldest operation that it knows of first, so that it runs along a chain of steps.
+    """
+    if graph is None or until - since < num_steps or num_steps < 1:
+        return False
+    waiting, seen, steps = [(_number(graph), 0, graph)], {id(graph): graph}, set[int]()
+    while waiting and len(seen) < _MOST_NODES:
+        number, _, node = heapq.heappop(waiting)
+        if number < since:
+            break
+        steps.add((number - since) * num_steps // (until - since))
+        for child, _ in node.next_functions:
+            if child is not None and id(child) not in seen and (found := _number(child)) < _NO_NUMBER:
+                seen[id(child)] = child
+                heapq.heappush(waiting, (found, len(seen), child))
+    return len(steps) >= max(2, _FEWEST_STEPS_SHARE * num_steps)
+
+
+def _number(node: Any) -> int:
+    return int(node._sequence_nr())

@@ -1,0 +1,72 @@
+"""sources: which lines of Python the training loop spends its time in, sampled on a thread of its own."""
+
+import threading
+from functools import partial
+from typing import Any
+
+from kinetoscope.errors import SettingsError
+from kinetoscope.recording.contract import RunInside
+from kinetoscope.sources.stack_spans import TRACK, StackSpans
+from kinetoscope.sources.window_source import WindowSource
+from kinetoscope.sources.worker_sampler import WorkerSampling
+from kinetoscope.training.state import RunState
+from kinetoscope.writing.own_thread import OwnThread
+
+_JOIN_S = 5.0
+
+
+class StackSampler(WindowSource):
+    """Records about every ``interval_ms`` which line of Python the training loop is at, and who called it.
+
+    The samples are nested spans of category ``stack_sample`` on a track of their own, ``samples of MainThread``, named
+    as Kineto's frames are, with the line that was executing: ``train.py(41): loss``. Frames of ours are left out, and
+    those of libraries have the second category ``library``. Samples are taken while a window is open, and never
+    otherwise. They are estimates: what takes less than a few intervals in all may be missing.
+
+    With ``workers``, workers of torch's DataLoaders that are started during the run are sampled as well, by a thread in
+    each; their tracks are called ``DataLoader worker 0: samples of MainThread``. That needs the recorder in C.
+
+    Raises `SettingsError` for an interval that is not positive.
+    """
+
+    def __init__(self, interval_ms: float = 10.0, workers: bool = True) -> None:
+        super().__init__()
+        if not interval_ms > 0:
+            raise SettingsError(f"interval_ms must be above 0, but is {interval_ms}.")
+        self.interval_ms, self.workers = interval_ms, workers
+        self._in_workers: WorkerSampling | None = None
+        self._thread: threading.Thread | None = None
+        self._running = threading.Lock()
+
+    def fit_start(self, state: RunState, logger: Any) -> None:
+        if self.workers and self._in_workers is None:
+            self._in_workers = WorkerSampling(self.interval_ms)
+            self._in_workers.install()
+
+    def close(self, state: RunState, logger: Any) -> None:
+        super().close(state, logger)
+        in_workers, self._in_workers = self._in_workers, None
+        if in_workers is not None:
+            in_workers.remove()
+
+    def install(self, run: RunInside) -> None:
+        self._running = threading.Lock()
+        self._running.acquire()
+        loop = threading.current_thread()
+        job = partial(_sample, run, loop.ident, self.interval_ms, self._running)
+        self._thread = OwnThread(job, TRACK.format(loop.name))
+        self._thread.start()
+
+    def remove(self) -> None:
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            self._running.release()
+            thread.join(_JOIN_S)
+
+
+def _sample(run: RunInside, ident: int | None, interval_ms: float, running: threading.Lock) -> None:
+    """Samples a thread while ``running`` is locked."""
+    try:
+        StackSpans(run.recorder, ident, interval_ms).sample_while(running)
+    except Exception as error:  # such as an audit hook that refuses; training must not hear of it
+        run.report(f"The loop's stack is not sampled any more: {type(error).__name__}: {error}")

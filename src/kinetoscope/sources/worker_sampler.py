@@ -1,0 +1,108 @@
+"""sources: samples the stacks of DataLoader workers, each from a thread of its own in the worker's process."""
+
+import logging
+import os
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from types import CodeType, FrameType
+from typing import Any
+
+from kinetoscope.recording import marker
+from kinetoscope.recording.recorder_choice import IS_PURE
+from kinetoscope.sources.stack_spans import TRACK, StackSpans
+from kinetoscope.writing.own_thread import OwnThread
+
+_log = logging.getLogger("kinetoscope")
+
+
+class WorkerSampling:
+    """While installed, workers of torch's DataLoaders that are started sample themselves every ``interval_ms``.
+
+    We replace `DataLoader.__iter__`, which starts workers, and put our function before the loader's ``worker_init_fn``
+    for the time of that call. `remove` restores the method, unless other code has replaced it since; then ours stays
+    beneath theirs and only passes the call on. Without torch, or without the recorder in C, nothing happens.
+    """
+
+    def __init__(self, interval_ms: float) -> None:
+        self._interval_ms: float | None = interval_ms
+        self._kind: Any = None
+        self._original: Any = None
+        self._iterate: Any = None
+
+    def install(self) -> None:
+        """Begins, if torch's DataLoader is loaded."""
+        kind: Any = getattr(sys.modules.get("torch.utils.data"), "DataLoader", None)
+        if kind is None or self._kind is not None or IS_PURE:
+            return
+        self._kind, self._original = kind, kind.__iter__
+
+        def iterate(loader: Any) -> Any:
+            return self._start(loader)
+
+        self._iterate = kind.__iter__ = iterate
+
+    def remove(self) -> None:
+        """Ends, for good. Workers that have been started go on until their run is over."""
+        self._interval_ms = None
+        if self._kind is not None and self._kind.__iter__ is self._iterate:
+            self._kind.__iter__ = self._original
+
+    def _start(self, loader: Any) -> Any:
+        """What `DataLoader.__iter__` returns; it starts the workers."""
+        if self._interval_ms is None or not getattr(loader, "num_workers", 0):
+            return self._original(loader)
+        try:
+            users = loader.worker_init_fn
+            loader.worker_init_fn = SamplingStart(users, self._interval_ms)
+        except Exception as error:  # a loader of another kind
+            _log.debug("The workers of %r are not sampled: %r", type(loader), error)
+            return self._original(loader)
+        try:
+            return self._original(loader)
+        finally:
+            loader.worker_init_fn = users
+
+
+@dataclass(frozen=True)
+class SamplingStart:
+    """A ``worker_init_fn`` that begins to sample the worker, and then calls the user's, if there is one."""
+
+    users: Callable[[int], object] | None
+    interval_ms: float
+
+    def __call__(self, worker: int) -> None:
+        try:
+            _begin(self.interval_ms)
+        except Exception as error:  # the worker must work all the same
+            _log.debug("Worker %d is not sampled: %r", worker, error)
+        if self.users is not None:
+            self.users(worker)
+
+
+def _begin(interval_ms: float) -> None:
+    """Samples the calling thread until the process, or the parent's run, ends."""
+    recorder = marker.library_recorder()
+    run_file = getattr(recorder, "followed_run_file", None)
+    if run_file is not None:
+        thread = threading.current_thread()
+        spans = StackSpans(recorder, thread.ident, interval_ms, _loop_of_worker(sys._getframe()))
+        OwnThread(partial(_sample, spans, run_file), TRACK.format(thread.name)).start()
+
+
+def _loop_of_worker(frame: FrameType | None) -> CodeType | None:
+    """The code of torch's loop of a worker. Outside it a forked worker has the frames that its parent had then."""
+    while frame is not None and frame.f_code.co_name != "_worker_loop":
+        frame = frame.f_back
+    return frame.f_code if frame is not None else None
+
+
+def _sample(spans: StackSpans, run_file: str) -> None:
+    running = threading.Lock()
+    running.acquire()
+    try:
+        spans.sample_while(running, is_over=lambda: not os.path.exists(run_file))
+    except Exception as error:  # such as a folder that is gone; the worker must not hear of it
+        _log.debug("A worker is not sampled any more: %r", error)

@@ -1,0 +1,136 @@
+"""Runs trainings, faulty and mended in turn; what mending gains by their own clock, and what the first finding says."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean, median
+
+import kinetoscope
+from kinetoscope.analysis.findings.finding import Finding
+
+SCRIPTS = Path(__file__).parent / "scripts"
+NUM_PAIRS, NUM_UNPROFILED_PAIRS = 3, 2
+FIRST_TIMED = 3
+"""The step before it contains the start of torch's profiler."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fault:
+    """A training of `SCRIPTS`, and the ``kind`` of the finding that names its fault. ``has_line`` and ``is_saved``:
+    whether the finding names a line, and says what mending saves. A fault ``in_some_steps`` only makes no difference to
+    the median step: then a run counts with its mean step."""
+
+    script: str
+    kind: str
+    has_line: bool = True
+    is_saved: bool = True
+    in_some_steps: bool = False
+    num_ranks: int = 1
+
+    @property
+    def lines(self) -> set[str]:
+        """The lines that are at fault, as findings name them."""
+        text = (SCRIPTS / f"{self.script}.py").read_text(encoding="utf-8")
+        return {f"{self.script}.py:{at}" for at, line in enumerate(text.splitlines(), 1) if line.endswith("# FAULT")}
+
+
+FAULTS = (
+    Fault(script="slow_getitem", kind="input_bound"),
+    Fault(script="few_workers", kind="input_bound"),
+    Fault(script="python_loss", kind="python_overhead"),
+    Fault(script="late_rank", kind="straggler", in_some_steps=True, num_ranks=2),
+    Fault(script="gc_pressure", kind="garbage_collection", in_some_steps=True),
+    Fault(script="recompilation", kind="recompilation", in_some_steps=True),
+    Fault(script="graph_leak", kind="memory_growth", is_saved=False),
+    Fault(script="float64", kind="float64", has_line=False, is_saved=False),
+    Fault(script="tiny_operators", kind="small_kernels", has_line=False, is_saved=False),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """A fault that was tried: the first finding of each faulty run; the steps of runs in ns, by ``("faulty" or
+    "mended", "recorded" or "unprofiled")``; and what the faulty runs printed."""
+
+    fault: Fault
+    firsts: list[Finding | None]
+    steps_ns: dict[tuple[str, str], list[float]]
+    printed: list[str]
+
+    def gain_ns(self, how: str = "recorded") -> float:
+        """What a step takes less in the median mended run than in the median faulty one."""
+        return median(self.steps_ns["faulty", how]) - median(self.steps_ns["mended", how])
+
+    @property
+    def promised_ns(self) -> float | None:
+        """What the first finding says that mending saves, in the median faulty run; None where it does not say that."""
+        savings = [first.saving_ns_per_step for first in self.firsts if first is not None]
+        known = [saving for saving in savings if saving is not None]
+        return median(known) if len(known) == len(self.firsts) else None
+
+    @property
+    def are_named(self) -> bool:
+        """Whether the first finding of each faulty run is of the right kind."""
+        return all(first is not None and first.kind == self.fault.kind for first in self.firsts)
+
+    @property
+    def line(self) -> str | None:
+        """The line that the first findings name first; None if they differ in whether it is at fault, or it is not."""
+        lines = [first.where.lines[0].rpartition("/")[2] for first in self.firsts if first and first.where.lines]
+        return lines[0] if len(lines) == len(self.firsts) and set(lines) <= self.fault.lines else None
+
+
+def try_fault(fault: Fault, folder: Path) -> Trial:
+    """Runs a training A B A B A B, A with the fault and B mended, with `kinetoscope` and without."""
+    runs = [(number, "recorded") for number in range(NUM_PAIRS)]
+    runs += [(number, "unprofiled") for number in range(NUM_UNPROFILED_PAIRS)]
+    steps_ns: dict[tuple[str, str], list[float]] = {}
+    printed: list[str] = []
+    for number, how in sorted(runs):
+        for state in ("faulty", "mended"):
+            out = folder / f"{state}-{how}-{number}"
+            said = run_training(fault.script, out, *_options(state, how), num_ranks=fault.num_ranks)
+            printed += [said] if state == "faulty" else []
+            steps_ns.setdefault((state, how), []).append(_step_ns(fault, out))
+    firsts = [first_finding(folder / f"faulty-recorded-{number}") for number in range(NUM_PAIRS)]
+    return Trial(fault=fault, firsts=firsts, steps_ns=steps_ns, printed=printed)
+
+
+def _options(state: str, how: str) -> list[str]:
+    return [f"--{option}" for option in (state, how) if option in ("mended", "unprofiled")]
+
+
+def run_training(script: str, out: Path, *options: str, num_ranks: int = 1) -> str:
+    """One run of a training, on all of its ranks; returns what rank 0 printed."""
+    command = [sys.executable, str(SCRIPTS / f"{script}.py"), str(out), *options]
+    size = str(num_ranks)
+    ranks = [{"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": size} for rank in range(num_ranks)]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    started = [subprocess.Popen(command, env=_ENVIRONMENT | rank, **pipes) for rank in ranks]
+    said = [process.communicate(timeout=120)[0] for process in started]
+    for process, text in zip(started, said, strict=True):
+        assert process.returncode == 0, text
+    return said[0]
+
+
+_ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "KINETO_LOG_LEVEL": "99", "TORCH_CPP_LOG_LEVEL": "ERROR"}
+
+
+def _step_ns(fault: Fault, out: Path) -> float:
+    """A step of a run by the training's own clock, from asking for a batch to asking for the next one."""
+    moments = json.loads(out.with_name(f"{out.name}-rank0.json").read_text())
+    steps = [later - one for one, later in zip(moments[FIRST_TIMED:], moments[FIRST_TIMED + 1 :], strict=False)]
+    return fmean(steps) if fault.in_some_steps else median(steps)
+
+
+def findings_of(run: Path) -> list[Finding]:
+    """The findings in a run that was recorded."""
+    return kinetoscope.analyze(run, cache=False).findings
+
+
+def first_finding(run: Path) -> Finding | None:
+    """The first of them."""
+    return next(iter(findings_of(run)), None)

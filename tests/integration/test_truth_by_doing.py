@@ -1,0 +1,112 @@
+"""Findings, judged by doing what they advise: the first one names the fault, and mending gains what it promises.
+
+`make test` looks at three faults, and only at what is named. `make test-doing` runs every training several times, with
+its fault and mended, and writes the table of docs/truth-by-doing.md.
+"""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("polars")
+
+from doing.table import write_table
+from doing.trials import FAULTS, SCRIPTS, findings_of, first_finding, run_training, try_fault
+
+IS_DONE = os.environ.get("KINETOSCOPE_DOING", "0") != "0"
+NUM_HEALTHY_RUNS = 20
+SIZES = {"small": "0.3 ms", "medium": "3 ms", "large": "30 ms"}
+BY_NAME = {fault.script: fault for fault in FAULTS}
+QUICK = ("gc_pressure",)
+
+whole = pytest.mark.skipif(not IS_DONE, reason="takes minutes of an idle machine: make test-doing")
+each_fault = pytest.mark.parametrize("script", BY_NAME)
+
+
+# -- in every test run
+
+
+@pytest.fixture(scope="module")
+def quick_runs(tmp_path_factory):
+    """The folder with a short run of each of three trainings, made by one process."""
+    folder = tmp_path_factory.mktemp("quick")
+    command = [sys.executable, str(SCRIPTS / "several.py"), str(folder), "10", *QUICK]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.mark.skipif(IS_DONE, reason="all faults are tried below")
+@pytest.mark.parametrize("script", QUICK)
+def test_the_first_finding_names_the_fault_and_its_line(quick_runs, script):
+    first = first_finding(quick_runs / script)
+    assert first.kind == BY_NAME[script].kind
+    assert first.where.lines[0].rpartition("/")[2] in BY_NAME[script].lines
+
+
+# -- make test-doing
+
+
+@pytest.fixture(scope="module")
+def trials(tmp_path_factory):
+    """What was tried of each fault, one after the other, when first asked for; the table is written at the end."""
+    folder, tried = tmp_path_factory.mktemp("faults"), {}
+
+    def trial_of(script):
+        if script not in tried:
+            (folder / script).mkdir()
+            tried[script] = try_fault(BY_NAME[script], folder / script)
+        return tried[script]
+
+    said = []
+    yield trial_of, said
+    if len(tried) == len(FAULTS):
+        write_table([tried[script] for script in BY_NAME], said)
+
+
+@whole
+@each_fault
+def test_the_first_finding_names_the_fault(trials, script):
+    trial = trials[0](script)
+    assert trial.are_named, trial.firsts
+    assert trial.line is not None or not trial.fault.has_line, [first.where.lines for first in trial.firsts]
+
+
+@whole
+@pytest.mark.parametrize("script", [fault.script for fault in FAULTS if fault.is_saved])
+def test_mending_gains_what_the_first_finding_promises(trials, script):
+    trial = trials[0](script)
+    step_ns = max(trial.steps_ns["faulty", "recorded"])
+    assert trial.gain_ns() >= max(15_000_000, 0.3 * step_ns), "the training has no fault that matters"
+    assert trial.promised_ns == pytest.approx(trial.gain_ns(), rel=0.2)
+
+
+@whole
+@pytest.mark.parametrize("script", [fault.script for fault in FAULTS if not fault.is_saved])
+def test_no_saving_is_promised_where_no_replay_can_tell(trials, script):
+    assert [first.saving_ns_per_step for first in trials[0](script).firsts] == [None] * 3
+
+
+@whole
+def test_a_leak_is_as_large_as_the_graphs_that_are_kept(trials):
+    trial = trials[0]("graph_leak")
+    truth = int(trial.printed[0].split()[0])
+    for first in trial.firsts:
+        assert dict(first.evidence)["bytes_per_step"] == pytest.approx(truth, rel=0.2)
+        assert "losses" in first.title
+
+
+@whole
+@pytest.mark.parametrize("size", SIZES)
+def test_a_healthy_training_has_no_finding_of_high_confidence(trials, tmp_path, size):
+    out = tmp_path / size
+    out.mkdir()
+    run_training("healthy", out, "--size", size, "--runs", str(NUM_HEALTHY_RUNS))
+    found = [findings_of(out / f"run{number}") for number in range(NUM_HEALTHY_RUNS)]
+    wrong = [[finding.kind for finding in findings if finding.confidence == "high"] for findings in found]
+    num_right = wrong.count([])
+    trials[1].append(f"healthy, steps of {SIZES[size]}: {num_right} of {NUM_HEALTHY_RUNS} without high confidence")
+    assert num_right == NUM_HEALTHY_RUNS, wrong

@@ -1,0 +1,117 @@
+"""Findings name the lines that sampled stacks show: the user's, where the time of the fault goes."""
+
+import json
+
+import pytest
+
+import kinetoscope
+
+pytest.importorskip("polars")
+
+STEP_US, NUM_STEPS = 100_000, 8
+LOOP, LOOP_SAMPLES, WORKER_SAMPLES = 1, 2, 3
+FETCH = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
+
+
+def span(name, category, tid, begin_us, dur_us):
+    return {"ph": "X", "cat": category, "name": name, "pid": 1, "tid": tid, "ts": begin_us, "dur": dur_us}
+
+
+def stack(tid, begin_us, dur_us, *names):
+    """A sample, or equal ones in a row, of frames from the outermost inwards; those of torch are a library's."""
+    return [
+        span(name, "stack_sample,library" if name.startswith("torch/") else "stack_sample", tid, begin_us, dur_us)
+        for name in names
+    ]
+
+
+def each_step(*parts):
+    """The events that ``parts``, functions of a moment, make in each step."""
+    return [event for step in range(NUM_STEPS) for part in parts for event in part(STEP_US * step)]
+
+
+def waiting_steps(begin):
+    """A step that waits for its data for most of it."""
+    yield span(f"ProfilerStep#{begin // STEP_US}", "user_annotation", LOOP, begin, STEP_US - 10)
+    yield span(FETCH, "user_annotation", LOOP, begin + 10, 79_900)
+    yield span("aten::mm", "cpu_op", LOOP, begin + 80_100, 19_000)
+
+
+def busy_steps(begin):
+    """A step with a long stretch of Python between two operators."""
+    yield span(f"ProfilerStep#{begin // STEP_US}", "user_annotation", LOOP, begin, STEP_US - 10)
+    yield span("aten::mm", "cpu_op", LOOP, begin - 10, 19_900)
+    yield span("aten::sum", "cpu_op", LOOP, begin + 90_000, 9_000)
+
+
+def found_in(events, kind, folder, *, interval_ms=10):
+    """The finding of a kind in a trace of these events."""
+    names = {LOOP: "MainThread", LOOP_SAMPLES: "samples of MainThread"}
+    if any(event["tid"] == WORKER_SAMPLES for event in events):
+        names[WORKER_SAMPLES] = "DataLoader worker 0: samples of MainThread"
+    about = [
+        {"ph": "M", "name": "thread_name", "pid": 1, "tid": tid, "args": {"name": name}} for tid, name in names.items()
+    ]
+    name = f"sampled every {interval_ms} ms"
+    about.append({"ph": "i", "s": "t", "cat": "stack_sample", "name": name, "pid": 1, "tid": LOOP_SAMPLES, "ts": 0})
+    path = folder / "rank0.json"
+    path.write_text(json.dumps({"traceEvents": about + events}), encoding="utf-8")
+    report = kinetoscope.analyze(path, cache=False)
+    return next(finding for finding in report.findings if finding.kind == kind)
+
+
+def worker(begin):
+    """A worker that makes a batch for 50 ms, and waits for its next one for as long."""
+    getting = ("torch/utils/data/_utils/worker.py(268): _worker_loop",)
+    fetching = (*getting, "torch/utils/data/_utils/fetch.py(54): fetch")
+    item = "dataset.py(30): __getitem__"
+    yield from stack(WORKER_SAMPLES, begin, 40_000, *fetching, item, "dataset.py(41): decode", "torch/io.py(7): read")
+    yield from stack(WORKER_SAMPLES, begin + 40_000, 10_000, *fetching, "dataset.py(31): __getitem__")
+    yield from stack(WORKER_SAMPLES, begin + 50_000, 50_000, *getting, "torch/queues.py(90): get")
+
+
+def loop_that_waits(begin):
+    yield from stack(LOOP_SAMPLES, begin, 80_000, "train.py(9): <module>", "torch/utils/data/dataloader.py(733): next")
+    yield from stack(LOOP_SAMPLES, begin + 80_000, 20_000, "train.py(10): <module>")
+
+
+def test_a_loop_that_waits_for_its_workers_is_told_which_of_their_lines_takes_the_time(tmp_path):
+    found = found_in(each_step(waiting_steps, loop_that_waits, worker), "input_bound", tmp_path)
+    assert found.where.lines == ("dataset.py:41", "dataset.py:31")
+    assert dict(found.evidence)["share_of_line"] == pytest.approx(0.8)
+    assert dict(found.evidence)["num_workers"] == 1
+    assert found.advice.startswith("dataset.py:41 takes 80 % of the workers' time. ")
+
+
+def test_a_loop_that_makes_its_batches_itself_is_told_which_line_takes_the_time(tmp_path):
+    def loop(begin):
+        yield from stack(LOOP_SAMPLES, begin, 80_000, "train.py(9): <module>", "data.py(5): __getitem__")
+        yield from stack(LOOP_SAMPLES, begin + 80_000, 20_000, "train.py(10): <module>")
+
+    found = found_in(each_step(waiting_steps, loop), "input_bound", tmp_path)
+    assert found.where.lines == ("data.py:5",)
+    assert found.advice.startswith("data.py:5 takes 100 % of this time. ")
+
+
+def test_python_between_operators_is_named_by_the_line_that_was_executing(tmp_path):
+    def loop(begin):
+        yield from stack(LOOP_SAMPLES, begin, 20_000, "train.py(9): <module>")
+        yield from stack(LOOP_SAMPLES, begin + 20_000, 60_000, "train.py(10): <module>", "train.py(3): loss")
+        yield from stack(LOOP_SAMPLES, begin + 80_000, 10_000, "train.py(10): <module>", "train.py(4): loss")
+        yield from stack(LOOP_SAMPLES, begin + 90_000, 10_000, "train.py(11): <module>")
+
+    def kineto(begin):
+        yield span("train.py(1): loss", "python_function", LOOP, begin + 20_100, 69_000)
+
+    found = found_in(each_step(busy_steps, loop, kineto), "python_overhead", tmp_path)
+    assert found.where.lines == ("train.py:3", "train.py:4")
+    assert dict(found.evidence)["share_of_line"] == pytest.approx(6 / 7, abs=0.01)
+
+
+def test_a_line_that_was_sampled_less_than_five_times_is_not_named(tmp_path):
+    samples = stack(LOOP_SAMPLES, 20_000, 40_000, "train.py(3): loss")
+    found = found_in(each_step(busy_steps) + samples, "python_overhead", tmp_path)
+    assert found.where.lines == ()
+    assert "share_of_line" not in dict(found.evidence)
+    often = found_in(each_step(busy_steps) + samples, "python_overhead", tmp_path, interval_ms=1)
+    assert often.where.lines == ("train.py:3",)

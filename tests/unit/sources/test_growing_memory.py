@@ -1,0 +1,347 @@
+"""GrowingMemory beside real tensors: what holds them from step to step, the line that adds them, and what it leaves."""
+
+import gc
+import inspect
+import weakref
+from collections import defaultdict, deque
+
+import pytest
+
+from kinetoscope import GrowingMemory, Profiler, ProfilerAction
+from kinetoscope.sources import held_objects
+from kinetoscope.testing import MemoryTraceHandler
+from kinetoscope.training.source_files import source_name
+
+torch = pytest.importorskip("torch")
+NUM_STEPS = 12
+CACHE = {}
+WEIGHTS = torch.ones(12, requires_grad=True)
+
+
+class Recording:
+    """A recorded loop; what was noted of it is there afterwards."""
+
+    def __init__(self, num_batches=NUM_STEPS + 1):
+        self._handler, self._num_batches = MemoryTraceHandler(), num_batches
+
+    def __iter__(self):
+        def schedule(state):
+            return ProfilerAction.ACTIVE_AND_SAVE if state.timestamp.batch == NUM_STEPS else ProfilerAction.ACTIVE
+
+        with Profiler(schedule, self._handler, sources=[GrowingMemory()], strict=True) as profiler:
+            yield from profiler.batches(range(self._num_batches))
+
+    @property
+    def notes(self):
+        return [event.args for event in self._handler.events("memory_holder")]
+
+    @property
+    def holders(self):
+        return {note["holder"]: note for note in self.notes if "holder" in note}
+
+
+def forward():
+    """A result with a graph that keeps 48 bytes for its backward pass."""
+    return WEIGHTS.exp().sum()
+
+
+def line_here(function):
+    """The line of a function that is marked by a comment."""
+    lines, first = inspect.getsourcelines(function)
+    (offset,) = [number for number, text in enumerate(lines) if text.rstrip().endswith("# here")]
+    return f"{source_name(__file__)}:{first + offset}"
+
+
+# -- what is found
+
+
+def keep_in_a_list():
+    recording, losses = Recording(), []
+    for _ in recording:
+        losses.append(forward())  # here
+    return recording, "losses"
+
+
+def keep_in_a_new_list_each_time():
+    recording, losses = Recording(), []
+    for _ in recording:
+        losses = [*losses[:0], *losses]
+        losses += [forward()]  # here
+    return recording, "losses"
+
+
+def keep_in_a_dict():
+    recording, seen = Recording(), {}
+    for number in recording:
+        seen["batch", number] = (number, forward())  # here
+    return recording, "seen"
+
+
+def keep_in_a_deque():
+    recording, latest = Recording(), deque()
+    for _ in recording:
+        latest.appendleft({"loss": forward()})  # here
+    return recording, "latest"
+
+
+def keep_by_name():
+    recording, history = Recording(), defaultdict(list)
+    for _ in recording:
+        history["loss"].append(forward())  # here
+    return recording, "history['loss']"
+
+
+def keep_in_a_global():
+    recording = Recording()
+    for number in recording:
+        CACHE[number] = forward()  # here
+    return recording, "CACHE"
+
+
+def keep_in_a_closure():
+    recording, kept = Recording(), set()
+
+    def remember(loss):
+        kept.add(loss)  # here
+
+    for _ in recording:
+        remember(forward())
+    return recording, "kept"
+
+
+def keep_in_a_sum():
+    recording, total = Recording(), 0
+    for _ in recording:
+        total = total + forward()  # here
+    return recording, "total"
+
+
+class Trainer:
+    def __init__(self):
+        self.history, self.total, self.model = [], 0, torch.nn.Linear(1, 1)
+        self.model.layers = torch.nn.ModuleList([torch.nn.Linear(1, 1)])
+
+    def fit(self, recording):
+        for _ in recording:
+            self.step()
+        return recording
+
+
+class KeepsResults(Trainer):
+    def step(self):
+        self.history.append(forward())  # here
+
+
+class KeepsItsSum(Trainer):
+    def step(self):
+        self.total += forward()  # here
+
+
+class Remembering(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.outputs = []
+
+    def forward(self, values):
+        self.outputs.append(values)  # here
+        return values
+
+
+class KeepsInALayer(Trainer):
+    def __init__(self):
+        super().__init__()
+        self.model.layer = Remembering()
+
+    def step(self):
+        self.model.layer(forward())
+
+
+@pytest.mark.parametrize(
+    "keep",
+    [
+        keep_in_a_list,
+        keep_in_a_new_list_each_time,
+        keep_in_a_dict,
+        keep_in_a_deque,
+        keep_by_name,
+        keep_in_a_global,
+        keep_in_a_closure,
+        keep_in_a_sum,
+    ],
+)
+def test_whatever_keeps_results_is_named_with_the_line_that_adds_them(keep):
+    CACHE.clear()
+    recording, name = keep()
+    (holder,) = recording.holders.values()
+    assert (holder["holder"], holder["line"]) == (name, line_here(keep))
+    assert (holder["steps"], holder["tensors"], holder["graphs"]) == (NUM_STEPS, NUM_STEPS, NUM_STEPS)
+    assert holder["place"] == ("global variable" if name == "CACHE" else f"variable of {keep.__name__}")
+    if name != "total":
+        assert holder["bytes"] == NUM_STEPS * (4 + 48), "a number, and what its backward pass needs"
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "marked"),
+    [
+        (KeepsResults, "self.history", KeepsResults.step),
+        (KeepsItsSum, "self.total", KeepsItsSum.step),
+        (KeepsInALayer, "self.model.layer.outputs", Remembering.forward),
+    ],
+)
+def test_an_attribute_that_keeps_results_is_named_with_the_line_in_its_class(kind, name, marked):
+    (holder,) = kind().fit(Recording()).holders.values()
+    assert (holder["holder"], holder["line"]) == (name, line_here(marked))
+    assert holder["place"] == f"attribute of a {'Remembering' if 'layer' in name else kind.__name__}"
+
+
+def test_where_two_lines_add_to_a_list_no_line_is_named():
+    recording, losses = Recording(), []
+    for number in recording:
+        if number % 2:
+            losses.append(forward())
+        else:
+            losses.append(forward() * 2)
+    (holder,) = recording.holders.values()
+    assert "line" not in holder
+
+
+def test_a_loop_in_a_notebook_is_looked_at():
+    cell = "losses = []\nfor _ in recording:\n    losses.append(forward())\n"
+    names = {"recording": Recording(), "forward": forward, "__name__": "__main__"}
+    exec(compile(cell, "<ipython-input-7-aa>", "exec"), names)
+    (holder,) = names["recording"].holders.values()
+    assert (holder["holder"], holder["line"]) == ("losses", "<ipython-input-7-aa>:3")
+
+
+# -- what is not
+
+
+def test_what_does_not_keep_tensors_from_step_to_step_is_not_named():
+    model = torch.nn.Linear(3, 3)
+    optimizer = torch.optim.Adam(model.parameters())
+    recording, numbers, latest, results = Recording(), [], deque(maxlen=3), []
+    for _ in recording:
+        results = [forward(), forward()]
+        optimizer.zero_grad()
+        model(torch.ones(3)).sum().backward()
+        optimizer.step()
+        numbers.append(results[0].item())
+        latest.append(results[1])
+    assert recording.holders == {}
+    (seen,) = recording.notes
+    assert (seen["complete"], seen["holders"]) == (1, 0)
+
+
+def test_a_sum_whose_graphs_were_used_up_keeps_no_memory_and_is_not_named():
+    recording, total = Recording(), 0
+    for _ in recording:
+        loss = forward()
+        loss.backward()
+        total = total + loss
+    assert recording.holders == {}
+
+
+def test_a_result_that_depends_on_one_from_before_the_loop_does_not_grow():
+    recording, before, loss = Recording(), forward(), None
+    for _ in recording:
+        loss = forward() + before
+    assert recording.holders == {}
+    assert loss is not None
+
+
+def test_nothing_is_said_once_the_function_of_the_loop_has_ended():
+    handler = MemoryTraceHandler()
+    profiler = Profiler(lambda state: ProfilerAction.ACTIVE, handler, sources=[GrowingMemory()], strict=True)
+
+    def train():
+        losses = []
+        for _ in profiler.batches(range(4)):
+            losses.append(forward())
+
+    with profiler:
+        train()
+    assert handler.events("memory_holder") == []
+
+
+def test_a_look_that_had_to_end_early_says_so(monkeypatch):
+    monkeypatch.setattr(held_objects, "MOST_OBJECTS", 50)
+    many = [[] for _ in range(100)]
+    recording = Recording()
+    for _ in recording:
+        pass
+    assert recording.notes[-1]["complete"] == 0
+    assert len(many) == 100
+
+
+# -- what it leaves alone
+
+
+def test_a_tensor_lives_no_longer_because_it_was_looked_at():
+    gc.disable()
+    try:
+        handler = MemoryTraceHandler()
+        profiler = Profiler(lambda state: ProfilerAction.ACTIVE, handler, sources=[GrowingMemory()], strict=True)
+        with profiler:
+            kept = [forward()]
+            for number in profiler.batches(range(3)):
+                if number == 1:
+                    result = weakref.ref(kept[0])
+                    del kept
+                    assert result() is None, "after the first look"
+                loss = forward()
+        result = weakref.ref(loss)
+        del loss
+        assert result() is None, "after the last look"
+    finally:
+        gc.enable()
+
+
+def test_variables_that_exec_made_stay_where_the_user_finds_them():
+    exec("made = 7")
+    for _ in Recording():
+        pass
+    assert locals()["made"] == 7
+
+
+class Unfriendly:
+    """Counts how often code of its class runs."""
+
+    num_calls = 0
+
+    def _count(self, *arguments):
+        Unfriendly.num_calls += 1
+        raise RuntimeError("a method of the user's was called")
+
+    __len__ = __iter__ = __eq__ = __hash__ = __bool__ = __getattr__ = __repr__ = __getitem__ = __contains__ = _count
+    values = property(_count)
+
+    @property
+    def __dict__(self):
+        return self._count()
+
+
+class UnfriendlyList(list):
+    __len__ = __iter__ = __getitem__ = __reversed__ = Unfriendly._count
+
+
+class UnfriendlyTensor(torch.Tensor):
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        Unfriendly.num_calls += is_recorded
+        return super().__torch_function__(function, types, args, kwargs or {})
+
+
+is_recorded = False
+
+
+def test_no_code_of_the_users_is_called():
+    global is_recorded
+    tensor = (torch.ones(2, requires_grad=True) * 2).as_subclass(UnfriendlyTensor)
+    recording, odd, kept = Recording(), Unfriendly(), UnfriendlyList()
+    is_recorded = True
+    for _ in recording:
+        list.append(kept, tensor)
+    is_recorded = False
+    assert Unfriendly.num_calls == 0
+    assert recording.holders["kept"]["tensors"] == NUM_STEPS
+    assert odd is not None

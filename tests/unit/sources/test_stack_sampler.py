@@ -1,0 +1,225 @@
+"""StackSampler: which lines the loop is at, as spans, and that nothing of it is left."""
+
+import os
+import sys
+import threading
+import time
+import weakref
+from itertools import pairwise
+
+import pytest
+
+from kinetoscope import ProfilerAction, StackSampler
+from kinetoscope.errors import SettingsError
+from kinetoscope.recording.profiler import Profiler
+from kinetoscope.recording.recorder_choice import ProcessRecorder
+from kinetoscope.sources.stack_spans import StackSpans, sampling_times
+from kinetoscope.testing import FakeClock, MemoryTraceHandler
+from kinetoscope.training.source_files import source_name
+
+HERE = source_name(__file__)
+
+
+def line_of(function, offset):
+    """How the trace names a line of a function here: so many lines below its ``def``."""
+    return f"{HERE}({function.__code__.co_firstlineno + offset}): {function.__name__}"
+
+
+def slow_load():
+    time.sleep(0.1)
+
+
+def quick_load():
+    slow_load()
+
+
+def always(state):
+    return ProfilerAction.ACTIVE
+
+
+def sampled(work, *, schedule=always, num_batches=3, source=None):
+    """What a sampler records of ``work``, batch by batch."""
+    handler = MemoryTraceHandler()
+    sources = [source or StackSampler(interval_ms=1)]
+    with Profiler(schedule, handler, sources=sources, strict=True) as profiler:
+        for _ in profiler.batches(range(num_batches)):
+            work()
+    return handler
+
+
+def test_the_line_that_takes_the_time_is_the_innermost_sample_below_its_callers():
+    spans = sampled(quick_load).spans()
+    slow = [(begin, end) for name, begin, end in spans if name == line_of(slow_load, 1)]
+    callers = [(begin, end) for name, begin, end in spans if name == line_of(quick_load, 1)]
+    assert sum(end - begin for begin, end in slow) > 150_000_000  # of 300 ms
+    assert all(any(begin <= first and last <= end for begin, end in callers) for first, last in slow)
+
+
+def test_samples_have_a_track_of_their_own_named_after_the_thread_of_the_loop():
+    handler = sampled(slow_load)
+    names = {
+        thread.name
+        for cycle in handler.cycles
+        for thread, _, name in cycle.records()
+        if name.categories == ("stack_sample",)
+    }
+    assert names == {f"samples of {threading.current_thread().name}"}
+
+
+def test_frames_of_kinetoscope_are_not_among_the_samples():
+    names = {name for name, _, _ in sampled(slow_load).spans() if ".py(" in name}
+    assert names
+    assert not any("kinetoscope/" in name for name in names)
+
+
+def test_nothing_is_sampled_in_batches_that_are_skipped():
+    def schedule(state):
+        return ProfilerAction.SKIP if state.timestamp.batch < 2 else ProfilerAction.ACTIVE
+
+    handler = sampled(slow_load, schedule=schedule, num_batches=3)
+    begins = [begin for _, begin, _ in handler.spans(line_of(slow_load, 1))]
+    assert begins
+    assert min(begins) >= handler.cycles[0].begin.monotonic_ns
+
+
+def test_each_window_has_its_own_samples():
+    def schedule(state):
+        return [ProfilerAction.ACTIVE_AND_SAVE, ProfilerAction.SKIP][state.timestamp.batch % 2]
+
+    handler = sampled(slow_load, schedule=schedule, num_batches=4)
+    for cycle in handler.cycles[:2]:
+        times = [record.begin for _, record, name in cycle.records() if name.name == line_of(slow_load, 1)]
+        assert times
+        assert cycle.begin.monotonic_ns <= min(times) <= max(times) <= cycle.end.monotonic_ns
+
+
+def test_no_thread_is_left_after_an_error_in_the_loop():
+    def fail():
+        slow_load()
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        sampled(fail)
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("samples of")]
+
+
+def test_a_sampler_can_be_used_in_a_second_run():
+    source = StackSampler(interval_ms=1)
+    sampled(slow_load, source=source)
+    assert sampled(slow_load, source=source).spans(line_of(slow_load, 1))
+
+
+def test_a_forked_child_has_no_sampler_and_leaves_the_parents_alone():
+    def fork():
+        slow_load()
+        if (child := os.fork()) == 0:
+            os._exit(len([thread for thread in threading.enumerate() if thread.name.startswith("samples")]))
+        assert os.waitpid(child, 0)[1] == 0
+
+    assert sampled(fork).spans(line_of(slow_load, 1))
+
+
+def test_a_sampler_that_cannot_read_stacks_says_so_and_training_goes_on(monkeypatch, caplog):
+    def refuse():
+        raise RuntimeError("no frames today")
+
+    monkeypatch.setattr(sys, "_current_frames", refuse)
+    sampled(slow_load)
+    assert "The loop's stack is not sampled any more: RuntimeError: no frames today" in caplog.text
+
+
+def test_an_interval_that_is_not_positive_is_refused():
+    with pytest.raises(SettingsError, match="interval_ms must be above 0, but is 0"):
+        StackSampler(interval_ms=0)
+
+
+# -- sample by sample
+
+
+class Watched:
+    """A thread that waits at one of two lines, and the recorder that gets its samples."""
+
+    def __init__(self):
+        self.go_on, self.waiting = threading.Semaphore(0), threading.Semaphore(0)
+        self.tensors = weakref.WeakSet()
+        self.thread = threading.Thread(target=self.work, daemon=True)
+        self.clock = FakeClock(monotonic_ns=1)
+        self.recorder = ProcessRecorder(self.clock)
+        self.recorder.open_window()
+        self.recorder.action = 2
+        self.thread.start()
+        self.spans = StackSpans(self.recorder, self.thread.ident, 10.0)
+        self.waiting.acquire()
+
+    def work(self):
+        self.forward()
+        self.backward()
+
+    def forward(self):
+        activation = Tensor()
+        self.tensors.add(activation)
+        self.waiting.release(), self.go_on.acquire()
+
+    def backward(self):
+        self.waiting.release(), self.go_on.acquire()
+
+    def step(self):
+        self.go_on.release()
+        self.waiting.acquire()
+
+    def records(self):
+        self.recorder.action = 0
+        self.clock.advance(9999)
+        threads = self.recorder.close_window().threads()
+        self.go_on.release(2)
+        self.thread.join()
+        names = self.recorder.names.names
+        found = [(names[record.name].name, record.begin, record.end) for one in threads for record in one.records()]
+        return {(name, begin // 1000, end // 1000) for name, begin, end in found if name.startswith(HERE)}
+
+
+class Tensor:
+    pass
+
+
+def test_equal_samples_are_one_span_and_a_sample_counts_until_the_next_one(monkeypatch):
+    watched = Watched()
+    monkeypatch.setattr(time, "monotonic_ns", lambda: 1000)
+    for asked_ns in (1000, 2000, 3000):
+        watched.spans.sample(asked_ns)
+    watched.step()
+    watched.spans.sample(4000)
+    watched.spans.end(5000)
+    assert watched.records() == {
+        (line_of(Watched.work, 1), 1, 4),
+        (line_of(Watched.forward, 3), 1, 4),
+        (line_of(Watched.work, 2), 4, 5),
+        (line_of(Watched.backward, 1), 4, 5),
+    }
+
+
+def test_spans_that_are_open_when_the_window_closes_are_cut_there(monkeypatch):
+    watched = Watched()
+    monkeypatch.setattr(time, "monotonic_ns", lambda: 1000)
+    watched.spans.sample(0)
+    assert watched.records() == {(line_of(Watched.work, 1), 1, 10), (line_of(Watched.forward, 3), 1, 10)}
+
+
+def test_sampling_keeps_no_tensor_alive():
+    watched = Watched()
+    watched.spans.sample(10)
+    assert len(watched.tensors) == 1
+    watched.step()
+    assert len(watched.tensors) == 0
+    watched.records()
+
+
+def test_samples_are_irregular_and_those_that_were_missed_are_left_out():
+    now = 0
+    times = sampling_times(1000, lambda: now)
+    asked = [next(times) for _ in range(100)]
+    steps = {later - earlier for earlier, later in pairwise(asked)}
+    assert len(steps) > 50
+    assert 750 <= min(steps) <= max(steps) <= 1250
+    now = 1_000_000
+    assert 1_000_000 <= next(times) <= 1_001_000
