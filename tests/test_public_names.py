@@ -9,6 +9,7 @@ import kinetoscope
 
 PUBLIC = [
     "Callback",
+    "CompileEvents",
     "Event",
     "Float64Tensors",
     "GCPauses",

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from kinetoscope.recording.profiler import Profiler, active_profiler
     from kinetoscope.recording.schedule import ProfilerAction, cyclic_schedule
     from kinetoscope.report.notebook import view
+    from kinetoscope.sources.compile_events import CompileEvents
     from kinetoscope.sources.float64_tensors import Float64Tensors
     from kinetoscope.sources.gc_pauses import GCPauses
     from kinetoscope.sources.growing_memory import GrowingMemory
@@ -30,6 +31,7 @@ __version__ = "0.1.0"
 # Each public name and its module, which is imported when the name is first used. So `import kinetoscope` is quick.
 _HOMES = {
     "Callback": "kinetoscope.training.event",
+    "CompileEvents": "kinetoscope.sources.compile_events",
     "Event": "kinetoscope.training.event",
     "Float64Tensors": "kinetoscope.sources.float64_tensors",
     "GCPauses": "kinetoscope.sources.gc_pauses",
@@ -58,6 +60,7 @@ _HOMES = {
 
 __all__ = [
     "Callback",
+    "CompileEvents",
     "Event",
     "Float64Tensors",
     "GCPauses",

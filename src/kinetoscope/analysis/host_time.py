@@ -127,8 +127,8 @@ class HostTime:
 
     @cached_property
     def compilations(self) -> "pl.DataFrame":
-        """Compilations, of spans of ours."""
-        return self.window.host.filter(import_polars().col("category") == "compile")
+        """Compilations, with the ``line`` of what was compiled and the ``guard`` that failed, if that was recorded."""
+        return self.window.of_source("compile", "line", "guard")
 
     @cached_property
     def profiling(self) -> "pl.DataFrame":

@@ -385,3 +385,14 @@ def test_advice_on_a_loader_leaves_out_what_it_has_already(tmp_path):
     found = finding(report_after(add_facts, settings, tmp_path), "input_bound")
     assert found.advice.startswith("Pass num_workers=6 to the DataLoader. ")
     assert {"num_workers": 3, "prefetch_factor": 4, "batch_size": 64}.items() <= dict(found.evidence).items()
+
+
+def test_recompilation_says_which_function_was_compiled_again_since_which_guard_failed(tmp_path):
+    def add_words(trace):
+        for span in (event for event in trace["traceEvents"] if event.get("cat") == "compile"):
+            span["args"] = {"function": "forward", "line": "model.py:12", "guard": "`x.size()[0]` was 32, is 17"}
+
+    settings = replace(planted_settings(0, "recompilation"), num_ranks=1, num_steps=9)
+    found = finding(report_after(add_words, settings, tmp_path), "recompilation")
+    assert found.advice.startswith("forward was compiled again since `x.size()[0]` was 32, is 17. ")
+    assert found.where.lines == ("model.py:12",)

@@ -38,7 +38,8 @@ class Signs:
     """What one window of one rank shows beside its rows.
 
     ``stops`` are spans of the loop's thread that may keep it from its work: ``kind`` (``gc``, ``compile``,
-    ``profiler``, ``sync``, ``copy``, ``data``, ``python`` or ``double``), ``name``, ``line``, ``step``, ``num_calls``
+    ``profiler``, ``sync``, ``copy``, ``data``, ``python`` or ``double``), ``name``, ``line``, ``guard``, ``step``,
+    ``num_calls``
     and ``total_ns``. ``sampled`` are the samples of stacks that were taken in those spans: ``kind``, ``line`` (null:
     not the user's), ``step``, ``num_samples`` and ``total_ns``; if workers were sampled, those of ``data`` are theirs.
     ``num_workers`` of its loader is 0 if there are none, and None if that is unknown, as is ``processor_percent``, how
@@ -77,7 +78,8 @@ def find_signs(window: RankWindow, host: HostTime) -> Signs:
 
 
 def _spans(window: RankWindow, host: HostTime) -> "pl.DataFrame":
-    """Each stop: ``begin``, ``end``, ``track``, ``name``, ``kind``, and the ``line`` that it says itself, or null."""
+    """Each stop: ``begin``, ``end``, ``track``, ``name``, ``kind``, and the ``line`` and the failed ``guard`` that it
+    says itself, or null."""
     pl = import_polars()
     columns = ("begin", "end", "track", "name")
     found = {
@@ -89,7 +91,10 @@ def _spans(window: RankWindow, host: HostTime) -> "pl.DataFrame":
         "python": _pauses(window, host),
     } | _synchronising(window, host)
     return pl.concat(
-        [spans.select(*columns, kind=pl.lit(kind), line=_own_line(spans)) for kind, spans in found.items()]
+        [
+            spans.select(*columns, kind=pl.lit(kind), line=_said(spans, "line"), guard=_said(spans, "guard"))
+            for kind, spans in found.items()
+        ]
     )
 
 
@@ -109,17 +114,17 @@ def _stops(window: RankWindow, spans: "pl.DataFrame") -> "pl.DataFrame":
     until = window.steps["end"].max()  # afterwards the recording itself is stopped
     spans = spans.filter(pl.col("begin") < pl.lit(until, pl.Int64))
     total = (pl.col("end") - pl.col("begin")).sum()
-    stops = spans.group_by("kind", "name", "line", "step", maintain_order=True).agg(
+    stops = spans.group_by("kind", "name", "line", "guard", "step", maintain_order=True).agg(
         pl.len().cast(pl.Int64).alias("num_calls"), total.alias("total_ns")
     )
     is_long = pl.col("total_ns").rank("ordinal", descending=True).over("kind") <= _MOST_PAUSES
     return stops.filter((pl.col("kind") != "python") | is_long)
 
 
-def _own_line(spans: "pl.DataFrame") -> "pl.Expr":
-    """The line that spans say themselves, if they do."""
+def _said(spans: "pl.DataFrame", arg: str) -> "pl.Expr":
+    """What spans say themselves, if they do."""
     pl = import_polars()
-    return pl.col("line") if "line" in spans.columns else pl.lit(None, dtype=pl.String)
+    return pl.col(arg) if arg in spans.columns else pl.lit(None, dtype=pl.String)
 
 
 def _sampled(window: RankWindow, spans: "pl.DataFrame", *, has_workers: bool) -> "pl.DataFrame":
