@@ -336,6 +336,17 @@ def test_the_little_python_that_each_operator_needs_is_no_overhead_on_the_cpu(tm
     assert costs == ([] if cost_ns is None else [cost_ns])
 
 
+def test_what_the_profiler_does_once_at_the_begin_of_a_recording_is_no_cost_of_each_step(tmp_path):
+    def look_around(trace):
+        first = min((event for event in trace["traceEvents"] if event.get("cat") == "batch"), key=lambda e: e["ts"])
+        look = {"name": "kinetoscope/look at memory", "cat": "kinetoscope", "dur": first["dur"] / 2}
+        trace["traceEvents"].append(first | look | {"ts": first["ts"] + first["dur"] / 4, "args": {}})
+
+    settings = Settings(num_ranks=1, num_steps=8, has_device=False, step_spans="event/batch", step_ns=300_000)
+    assert "profiler_cost" in kinds_in(report_on(planted_settings(0, "profiler_cost")))
+    assert "profiler_cost" not in kinds_in(report_after(look_around, settings, tmp_path))
+
+
 def test_a_report_that_was_kept_has_the_same_findings(tmp_path):
     simulate(replace(planted_settings(0, "late_host", rank=1), num_ranks=2, num_steps=8)).write(tmp_path)
     fresh, kept = (kinetoscope.analyze(tmp_path).to_json() for _ in range(2))
