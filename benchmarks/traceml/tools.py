@@ -74,6 +74,7 @@ class Said:
     evaluation_ms: float | None = None
     cost_ms: float | None = None
     saving_ms: float | None = None
+    growth_kib: float | None = None
     text: str = field(default="", repr=False)
 
     def line_of(self, training: Training) -> str | None:
@@ -182,6 +183,7 @@ def _with_finding(said: Said, finding: Mapping[str, Any]) -> Said:
         is_sure=finding["confidence"] == "high",
         cost_ms=_in_ms(finding["cost_ns_per_step"]),
         saving_ms=_in_ms(finding["saving_ns_per_step"]),
+        growth_kib=finding["evidence"]["bytes_per_step"] / 1024 if finding["kind"] == "memory_growth" else None,
         text=" ".join([finding["title"], finding["advice"], *finding["where"]["lines"]]),
     )
 
