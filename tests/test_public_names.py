@@ -13,6 +13,7 @@ PUBLIC = [
     "GCPauses",
     "GrowingMemory",
     "JSONTraceHandler",
+    "LoaderFacts",
     "Marker",
     "Profiler",
     "ProfilerAction",

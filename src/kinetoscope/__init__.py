@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from kinetoscope.report.notebook import view
     from kinetoscope.sources.gc_pauses import GCPauses
     from kinetoscope.sources.growing_memory import GrowingMemory
+    from kinetoscope.sources.loader_facts import LoaderFacts
     from kinetoscope.sources.stack_sampler import StackSampler
     from kinetoscope.sources.system_profiler import SystemProfiler
     from kinetoscope.sources.torch_profiler import TorchProfiler
@@ -32,6 +33,7 @@ _HOMES = {
     "GCPauses": "kinetoscope.sources.gc_pauses",
     "GrowingMemory": "kinetoscope.sources.growing_memory",
     "JSONTraceHandler": "kinetoscope.handlers.json_trace_handler",
+    "LoaderFacts": "kinetoscope.sources.loader_facts",
     "Marker": "kinetoscope.recording.marker",
     "Profiler": "kinetoscope.recording.profiler",
     "ProfilerAction": "kinetoscope.recording.schedule",
@@ -58,6 +60,7 @@ __all__ = [
     "GCPauses",
     "GrowingMemory",
     "JSONTraceHandler",
+    "LoaderFacts",
     "Marker",
     "Profiler",
     "ProfilerAction",

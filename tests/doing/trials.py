@@ -19,12 +19,13 @@ FIRST_TIMED = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Fault:
-    """A training of `SCRIPTS`, and the ``kind`` of the finding that names its fault. ``is_saved``: whether the finding
-    says what mending saves. A fault ``in_some_steps`` only makes no difference to the median step: then a run counts
-    with its mean step."""
+    """A training of `SCRIPTS`, and the ``kind`` of the finding that names its fault. ``has_line`` and ``is_saved``:
+    whether the finding names a line, and says what mending saves. A fault ``in_some_steps`` only makes no difference to
+    the median step: then a run counts with its mean step."""
 
     script: str
     kind: str
+    has_line: bool = True
     is_saved: bool = True
     in_some_steps: bool = False
     num_ranks: int = 1
@@ -44,8 +45,8 @@ FAULTS = (
     Fault(script="gc_pressure", kind="garbage_collection", in_some_steps=True),
     Fault(script="recompilation", kind="recompilation", in_some_steps=True),
     Fault(script="graph_leak", kind="memory_growth", is_saved=False),
-    Fault(script="float64", kind="float64", is_saved=False),
-    Fault(script="tiny_operators", kind="small_kernels", is_saved=False),
+    Fault(script="float64", kind="float64", has_line=False, is_saved=False),
+    Fault(script="tiny_operators", kind="small_kernels", has_line=False, is_saved=False),
 )
 
 

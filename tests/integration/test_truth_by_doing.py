@@ -72,7 +72,7 @@ def trials(tmp_path_factory):
 def test_the_first_finding_names_the_fault(trials, script):
     trial = trials[0](script)
     assert trial.are_named, trial.firsts
-    assert trial.line is not None, [first.where.lines for first in trial.firsts]
+    assert trial.line is not None or not trial.fault.has_line, [first.where.lines for first in trial.firsts]
 
 
 @whole

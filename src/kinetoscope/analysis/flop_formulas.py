@@ -11,6 +11,9 @@ from typing import Any
 
 Shape = Sequence[int]
 
+_MOST = 2**53
+"""No call has as many operations, and floats are exact below."""
+
 
 @dataclass(frozen=True)
 class Work:
@@ -38,8 +41,9 @@ def work_of(name: str, shapes: Sequence[Any], values: Sequence[str] = ()) -> Wor
     ``Input Dims`` and ``Concrete Inputs``."""
     formula = FORMULAS[name]
     try:
-        return formula.work(shapes[formula.first :], values)
-    except (ValueError, IndexError, TypeError, ZeroDivisionError):
+        work = formula.work(shapes[formula.first :], values)
+        return work if all(0 <= number < _MOST for number in (work.flops, work.done, work.elements)) else None
+    except (ValueError, IndexError, TypeError, ArithmeticError):
         return None
 
 
@@ -135,7 +139,7 @@ def _is_true(value: str) -> bool:
 
 
 def _items(value: str) -> list[str]:
-    return [item.strip() for item in value.strip("[]").split(",")]
+    return [item.strip() for item in str(value).strip("[]").split(",")]
 
 
 def _numbers(value: str, count: int) -> list[int]:

@@ -36,8 +36,8 @@ class _Arguments(msgspec.Struct):
 @dataclass(frozen=True)
 class WindowWork:
     """What was computed in a window. ``calls`` has the counted calls: ``name``, ``shapes``, ``track``, ``begin``,
-    `FLOP_SUMS` and ``done``, which is like ``timed_flops``, but of all. ``kernels`` has `FLOP_SUMS` and ``bytes``, what
-    was read and written at least, for each row of the window's ``device``."""
+    `FLOP_SUMS` and ``done``, the operations that were done, also where no time is known. ``kernels`` has `FLOP_SUMS`
+    and ``bytes``, what was read and written at least, for each row of the window's ``device``."""
 
     calls: "pl.DataFrame"
     kernels: "pl.DataFrame"
@@ -59,14 +59,22 @@ def find_work(window: RankWindow) -> WindowWork:
     """What was computed in a window."""
     pl = import_polars()
     calls = _counted_calls(window)
+    if not calls["shapes"].count():
+        return WindowWork(calls.hstack(_unknown(len(calls))), _unknown(len(window.device)))
     calls = calls.hstack(_amounts(window, calls))
     if not len(window.device):
         time_ns = pl.when(pl.col("done").is_not_null()).then(pl.col("end") - pl.col("begin"))
         calls = calls.with_columns(timed_flops="done", timed_ns=time_ns, peak_ns=pl.lit(None, pl.Float64))
-        schema = dict.fromkeys((*FLOP_SUMS, "bytes"), pl.Float64) | {"timed_ns": pl.Int64}
-        return WindowWork(calls, pl.DataFrame(schema=schema))
+        return WindowWork(calls, _unknown(0))
     runs = _runs(window, calls)
     return WindowWork(_with_times(calls, runs), _shares(runs, len(window.device)))
+
+
+def _unknown(num_rows: int) -> "pl.DataFrame":
+    """Rows of which nothing is known."""
+    pl = import_polars()
+    schema = dict.fromkeys((*FLOP_SUMS, "done", "bytes"), pl.Float64) | {"timed_ns": pl.Int64}
+    return pl.DataFrame({name: pl.repeat(None, num_rows, dtype=dtype, eager=True) for name, dtype in schema.items()})
 
 
 def _counted_calls(window: RankWindow) -> "pl.DataFrame":
@@ -118,14 +126,14 @@ def _values(window: RankWindow, calls: "pl.DataFrame") -> "pl.Series":
 def _values_in(args: bytes) -> str | None:
     try:
         return msgspec.json.encode(msgspec.json.decode(args, type=_Arguments).values).decode()
-    except (msgspec.MsgspecError, ValueError):
+    except (msgspec.MsgspecError, ValueError, RecursionError):
         return None
 
 
 def _decoded(text: str | None) -> list[Any]:
     try:
         return msgspec.json.decode(text or "[]", type=list[Any])
-    except (msgspec.MsgspecError, ValueError):
+    except (msgspec.MsgspecError, ValueError, RecursionError):
         return []
 
 

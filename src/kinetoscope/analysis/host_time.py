@@ -1,7 +1,8 @@
 """analysis: what the host's threads did: fetching, launching, Python, and waiting for each other."""
 
+import json
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kinetoscope.analysis.intervals import Coverage
 from kinetoscope.analysis.synchronisation import synchronising_calls
@@ -20,6 +21,12 @@ _BACKWARD = r"^(event/backward$|autograd::engine::evaluate_function: )"
 _OLD_BACKWARD = r"(Backward\d*$|^torch::autograd::AccumulateGrad$|^AccumulateGrad$)"
 _OPTIMIZER = r"^Optimizer\.step#"
 
+_ORDINARY_PYTHON_NS = 100_000
+"""Python before an operator takes up to this in healthy loops: modules, the begin of the backward pass, optimizers."""
+
+_MANY_BEFORE_ONE = 32
+"""So many stretches of Python in a step, all before operators of one name, are a loop in Python."""
+
 
 class HostTime:
     """The spans of a window's host by what they are for. Those of the loop are on its thread, others on any."""
@@ -37,8 +44,20 @@ class HostTime:
         return fetches.filter(evaluated < fetches["end"] - fetches["begin"])
 
     @cached_property
+    def loader(self) -> dict[str, Any]:
+        """How the loader is set up from which the loop fetches, as far as that was recorded; of several, the first."""
+        pl = import_polars()
+        notes = self.window.notes.filter((pl.col("category") == "loader") & (pl.col("track") == self.window.loop_track))
+        is_outside = place_in(self.evaluations.sort("begin"), notes["ts"]).is_null()
+        first = notes.filter(is_outside)["args"].drop_nulls().head(1).to_list()
+        said = json.loads(first[0]) if first else {}
+        return said if isinstance(said, dict) else {}
+
+    @cached_property
     def num_workers(self) -> int | None:
-        """How many workers of a loader the trace shows; 0 where the loop made its batches itself."""
+        """How many workers the loop's loader has, or the trace shows; 0 where the loop made its batches itself."""
+        if isinstance(said := self.loader.get("num_workers"), int):
+            return said
         if len(self.window.named(_NO_WORKERS)):
             return 0
         pl = import_polars()
@@ -185,16 +204,39 @@ class HostTime:
         islands = self._not_python.islands
         return islands.select(begin="end", end=import_polars().col("begin").shift(-1)).drop_nulls()
 
+    @cached_property
+    def python_before(self) -> "pl.DataFrame":
+        """Those stretches, with the ``name`` of the operator of the loop's thread that follows at once, if one does."""
+        pl = import_polars()
+        operators = self.window.on_loop(self.window.operators).select("name", at="begin")
+        pauses = self.python.join_asof(operators, left_on="end", right_on="at", strategy="forward", coalesce=False)
+        return pauses.with_columns(name=pl.when(pl.col("at") == pl.col("end")).then("name")).drop("at")
+
+    @cached_property
+    def spare_python(self) -> "pl.DataFrame":
+        """As much of those stretches as a loop could do without. On the CPU, where operators begin at once, each needs
+        some Python before it: a stretch counts from `_ORDINARY_PYTHON_NS` on, or whole if it is one of many in a step
+        before the same operator, as in a loop over elements. What a device waits for counts whole."""
+        pl = import_polars()
+        stretches, window = self.python_before, self.window
+        if len(window.device):
+            return stretches
+        is_in_loop = pl.col("name").is_not_null() & (pl.len().over("name") >= _MANY_BEFORE_ONE * len(window.steps))
+        ordinary = pl.when(is_in_loop).then(0).otherwise(_ORDINARY_PYTHON_NS)
+        return stretches.with_columns(begin=pl.col("begin") + ordinary).filter(pl.col("begin") < pl.col("end"))
+
     def parts(self, stretches: "pl.DataFrame") -> "pl.DataFrame":
         """Of each of ``stretches`` of threads (``track``, ``begin``, ``end``), how many nanoseconds were spent with
-        ``data``, ``launch``, ``python``, ``gc``, ``compile`` and ``profiler``."""
+        ``data``, ``launch``, ``python``, ``gc``, ``compile`` and ``profiler``; ``spare_python`` is a part of
+        ``python``."""
         pl = import_polars()
         stretches = stretches.with_row_index("row")
         found = [
             of_track.select("row").hstack(self._parts(track, of_track["begin"], of_track["end"]))
             for (track,), of_track in stretches.partition_by("track", as_dict=True).items()
         ]
-        schema = {"row": pl.UInt32} | dict.fromkeys(("data", "launch", "python", "gc", "compile", "profiler"), pl.Int64)
+        parts = ("data", "launch", "python", "spare_python", "gc", "compile", "profiler")
+        schema = {"row": pl.UInt32} | dict.fromkeys(parts, pl.Int64)
         return pl.concat([pl.DataFrame(schema=schema), *found]).sort("row").drop("row")
 
     def _parts(self, track: object, begins: "pl.Series", ends: "pl.Series") -> "pl.DataFrame":
@@ -209,6 +251,7 @@ class HostTime:
                 "data": Coverage(self.fetches).within(begins, ends) if is_loop else nothing,
                 "launch": launching.within(begins, ends),
                 "python": length - self._not_python.within(begins, ends) if is_loop else nothing,
+                "spare_python": Coverage(self.spare_python).within(begins, ends) if is_loop else nothing,
                 "gc": Coverage(self.collections.filter(on_track)).within(begins, ends),
                 "compile": Coverage(self.compilations.filter(on_track)).within(begins, ends),
                 "profiler": Coverage(self.profiling.filter(on_track)).within(begins, ends),

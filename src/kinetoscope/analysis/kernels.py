@@ -50,7 +50,7 @@ def kernel_sums(window: RankWindow, work: WindowWork) -> "pl.DataFrame":
     """The device events of one window by name, for `kernel_rows`."""
     pl = import_polars()
     runs = window.device.select("name", "kind", "bytes", dur=pl.col("end") - pl.col("begin"))
-    runs = runs.hstack(work.kernels.rename({"bytes": "least_bytes"}))
+    runs = runs.hstack(work.kernels.select(*FLOP_SUMS, least_bytes="bytes"))
     return sum_calls(runs.with_columns(bytes=pl.coalesce(pl.col("bytes").cast(pl.Float64), "least_bytes")), _KEY, _SUMS)
 
 

@@ -219,7 +219,7 @@ class _Steps:
         length_ns = (until - firsts).replace(0, None)
         num_devices = max(1, self._window.device["device"].drop_nulls().n_unique())
         found = {
-            "flops": flops.cast(pl.Int64),
+            "flops": flops.cast(pl.Int64, strict=False),
             "flops_per_s": done / length_ns * 1e9,
             "mfu": (peak_ns / length_ns / num_devices).fill_nan(None),
         }

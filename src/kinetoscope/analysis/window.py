@@ -22,6 +22,9 @@ SYNCHRONISATIONS = ("cuda_sync",)
 SAMPLES = ("stack_sample", "stack_sample,library")
 """Frames of sampled stacks, the user's and those of libraries."""
 
+NOTES = ("loader", "memory_holder")
+"""Categories of the instants that our sources record."""
+
 COMMUNICATION_KERNELS = r"(?i)(^|[^a-z])(nccl|rccl|msccl|oneccl|deep_?ep|nvshmem)"
 """Kernels of libraries that only communicate: a kernel whose name has one of these words."""
 
@@ -125,6 +128,14 @@ class RankWindow:
         own = self.trace.spans.filter(pl.col("category") == category).select("track", *said, begin="ts")
         own = own.unique(("begin", "track"), keep="first").collect()
         return spans.join(own, on=("begin", "track"), how="left", maintain_order="left")
+
+    @cached_property
+    def notes(self) -> "pl.DataFrame":
+        """The instants of sources, in order: ``ts``, ``track``, ``category``, ``name`` and ``args`` as JSON."""
+        pl = import_polars()
+        found = self.trace.instants.filter(pl.col("category").is_in(list(NOTES)))
+        found = found.select("ts", "track", "category", "name", pl.col("args").cast(pl.String))
+        return found.sort("ts", maintain_order=True).collect()
 
     @cached_property
     def _names(self) -> "pl.Series":

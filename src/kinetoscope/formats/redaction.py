@@ -35,10 +35,11 @@ _KNOWN_KEYS = frozenset(key for keys in ARGUMENTS.values() for key in keys) | {
     *("name", "labels", "sort_index", "origin", "overlap", "overlap_of"),
     *("epoch", "cut", "begin_ns", "end_ns", "microbatch", "kinetoscope", "not_finite"),
     *("generation", "collected", "uncollectable", "line"),
+    *("dataset", "batch_size", "num_workers", "prefetch_factor", "pin_memory", "persistent_workers"),
     *("holder", "kind", "place", "steps", "tensors", "graphs", "bytes", "device"),
     *("holders", "objects", "functions", "complete"),
     *("schemaVersion", "displayTimeUnit", "baseTimeNanoseconds", "traceName", "trace_id", "host_name"),
-    *("record_shapes", "profile_memory", "with_stack", "with_flops", "with_modules"),
+    *("record_shapes", "profile_memory", "with_stack", "with_flops", "with_modules", "Concrete Inputs"),
     *("deviceProperties", "id", "totalGlobalMem", "distributedInfo", "backend", "rank", "world_size"),
     *("pg_count", "pg_config", "pg_name", "pg_desc", "pg_size", "ranks", "nccl_version"),
 }

@@ -1,16 +1,15 @@
 """The plain training loop: tells the run where training is, as a trainer's engine does elsewhere."""
 
 import contextlib
-import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
-from functools import partial
 from time import monotonic
 from typing import Any, Generic, TypeVar
 
 from kinetoscope.errors import ProfilerStateError
 from kinetoscope.recording.cycle import LastingSpans
+from kinetoscope.recording.loader_watch import DataLoaderWatch
 from kinetoscope.recording.marker import Marker
 from kinetoscope.recording.run import Run
 from kinetoscope.training.event import Event
@@ -122,40 +121,6 @@ class _Batch:
         self.span.end()
         self.is_expected = self.goes_on = self.was_told = False
         return timedelta(seconds=monotonic() - self.began_s)
-
-
-class DataLoaderWatch:
-    """While installed, calls ``around(fetch)`` in place of each fetch of a torch DataLoader, on any thread.
-
-    torch has no hook for this, so we replace the iterators' ``__next__``. If torch is not loaded, or its iterators are
-    different, nothing happens. `remove` restores the method, unless other code has replaced it since; then ours stays
-    beneath theirs and only passes the call on.
-    """
-
-    def __init__(self, around: Callable[[Callable[[], Any]], Any]) -> None:
-        self._around: Callable[[Callable[[], Any]], Any] | None = around
-        self._kind: Any = None
-        self._original: Any = None
-        self._ours: Any = None
-
-    def install(self) -> None:
-        """Begins to watch, if torch's DataLoader is loaded and not watched yet."""
-        kind: Any = getattr(sys.modules.get("torch.utils.data.dataloader"), "_BaseDataLoaderIter", None)
-        if self._kind is not None or self._around is None or "__next__" not in getattr(kind, "__dict__", ()):
-            return
-        self._kind, self._original = kind, kind.__next__
-
-        def fetch_watched(iterator: Any) -> Any:
-            around = self._around
-            return self._original(iterator) if around is None else around(partial(self._original, iterator))
-
-        self._ours = kind.__next__ = fetch_watched
-
-    def remove(self) -> None:
-        """Ends watching, for good."""
-        self._around = None
-        if self._kind is not None and self._kind.__next__ is self._ours:
-            self._kind.__next__ = self._original
 
 
 class Loop:
@@ -349,9 +314,10 @@ class Loop:
             self._batch.forget()  # the time after the last step is no batch
             self._end_epoch(epoch, is_complete=is_complete)
 
-    def _fetch_watched(self, fetch: Callable[[], T]) -> T:
+    def _fetch_watched(self, iterator: object, fetch: Callable[[], T]) -> T:
         """Called in place of each fetch of a DataLoader. In a loop that calls `step`, the first fetch after it is the
         wait for the next batch."""
+        del iterator
         is_ours = threading.get_ident() == self._thread and not self._is_fetching
         if not is_ours or self._num_evaluations or not self._run.is_running or self._run.is_forked:
             return fetch()

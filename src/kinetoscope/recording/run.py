@@ -428,9 +428,9 @@ class Run:
             if at_exit:
                 ending.take(self._end.stop_writer)
             # In the phase CLOSING no batch can end; an epoch can, without ending its batch.
+            ending.take(lambda: self._tell_of_window(is_open=False))
             if was_running:
                 ending.take(self.driver.end, clean)
-            ending.take(lambda: self._tell_of_window(is_open=False))
             ending.take(self._close_sources)
             ending.take(self.save_window, measure=clean)
             ending.take(self._end.finish_windows)

@@ -216,11 +216,11 @@ def test_memory_that_will_run_out_soon_comes_first():
 
 
 def test_a_fault_that_is_sure_comes_before_one_that_may_be_none():
-    faults = (Fault(kind="leak", num_bytes=2_000_000), Fault(kind="slow_python", cost_ns=5_000))
+    faults = (Fault(kind="leak", num_bytes=2_000_000), Fault(kind="gc", cost_ns=100_000))
     report = report_on(Settings(num_ranks=1, num_steps=10, has_device=False, faults=faults))
     first, second = report.findings[:2]
     assert (first.kind, first.confidence, first.saving_ns_per_step) == ("memory_growth", "high", None)
-    assert (second.kind, second.confidence) == ("python_overhead", "low")
+    assert (second.kind, second.confidence) == ("garbage_collection", "low")
 
 
 def test_memory_that_is_nearly_full_is_a_finding():
@@ -317,6 +317,23 @@ def test_python_between_operators_is_named_by_the_operators_that_follow(tmp_path
     assert found.confidence == "high"
 
 
+@pytest.mark.parametrize(("pause_us", "cost_ns"), [(60, None), (400, 2 * 300_000)])
+def test_the_little_python_that_each_operator_needs_is_no_overhead_on_the_cpu(tmp_path, pause_us, cost_ns):
+    events = []
+    for step in range(8):
+        begin, name = 1000.0 * step, f"ProfilerStep#{step}"
+        events.append({"ph": "X", "cat": "user_annotation", "name": name, "pid": 1, "tid": 1, "ts": begin, "dur": 990})
+        events += [
+            {"ph": "X", "cat": "cpu_op", "name": name, "pid": 1, "tid": 1, "ts": begin + at, "dur": 10}
+            for name, at in (("aten::linear", 0), ("aten::relu", 10 + pause_us), ("aten::mean", 20 + 2 * pause_us))
+        ]
+        events[-1]["dur"] = 990 - 20 - 2 * pause_us
+    path = tmp_path / "rank0.json"
+    path.write_text(json.dumps({"traceEvents": events}), encoding="utf-8")
+    costs = [found.cost_ns_per_step for found in kinetoscope.analyze(path, cache=False).findings]
+    assert costs == ([] if cost_ns is None else [cost_ns])
+
+
 def test_a_report_that_was_kept_has_the_same_findings(tmp_path):
     simulate(replace(planted_settings(0, "late_host", rank=1), num_ranks=2, num_steps=8)).write(tmp_path)
     fresh, kept = (kinetoscope.analyze(tmp_path).to_json() for _ in range(2))
@@ -350,3 +367,19 @@ def test_collections_without_lines_are_found_as_well():
     assert found.where.lines == ()
     assert "share_of_line" not in dict(found.evidence)
     assert found.advice.startswith("Call gc.freeze()")
+
+
+def test_advice_on_a_loader_leaves_out_what_it_has_already(tmp_path):
+    facts = {"num_workers": 3, "prefetch_factor": 4, "batch_size": 64, "persistent_workers": True, "pin_memory": False}
+
+    def add_facts(trace):
+        step = next(event for event in trace["traceEvents"] if event["name"].startswith("ProfilerStep#"))
+        place = {key: step[key] for key in ("pid", "tid", "ts")}
+        trace["traceEvents"].append(
+            {"ph": "i", "s": "t", "name": "DataLoader", "cat": "loader", "args": facts, **place}
+        )
+
+    settings = replace(planted_settings(0, "slow_loader"), num_ranks=1, num_steps=9)
+    found = finding(report_after(add_facts, settings, tmp_path), "input_bound")
+    assert found.advice.startswith("Pass num_workers=6 to the DataLoader. ")
+    assert {"num_workers": 3, "prefetch_factor": 4, "batch_size": 64}.items() <= dict(found.evidence).items()

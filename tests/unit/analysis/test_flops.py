@@ -4,9 +4,11 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import kinetoscope
-from kinetoscope.analysis.flop_formulas import work_of
+from kinetoscope.analysis.flop_formulas import FORMULAS, work_of
 
 pytest.importorskip("polars")
 
@@ -136,6 +138,9 @@ def test_a_step_in_which_one_operator_is_not_known_has_no_sum(tmp_path):
         ("aten::mm", [[2, 3], []], []),
         ("aten::mm", [[2, 3], [4, 5]], []),
         ("aten::addmm", [[2], [2, "3"], [3, 4]], []),
+        ("aten::mm", [[-2, 3], [3, 4]], []),
+        ("aten::mm", [[10**9, 10**9], [10**9, 10**9]], []),
+        ("aten::mm", [[[2], [3]], [[3], [4]]], []),
         ("aten::convolution", [[1, 3, 8, 8], [4, 3, 3, 3]], []),
         ("aten::convolution", [[1, 3, 8, 8], [4, 3, 3, 3]], ["", "", "", "x", "", "", "", "", ""]),
         ("aten::convolution_backward", [[1, 4, 8, 8], [1, 3, 8, 8], [4, 0, 3, 3]], [""] * 11),
@@ -159,3 +164,14 @@ def test_weights_of_a_convolution_in_groups_are_counted_as_torch_does_but_not_ta
     assert work is not None
     assert work.flops == 8 * work.done
     assert work.done == 2 * 2 * 9 * 9 * 8 * 3 * 3
+
+
+NUMBERS = st.integers() | st.floats() | st.none() | st.booleans() | st.text(max_size=3)
+SHAPES = st.lists(st.lists(NUMBERS | st.lists(NUMBERS, max_size=3), max_size=5) | NUMBERS, max_size=7)
+VALUES = st.lists(st.sampled_from(["", "True", "False", "[1, 2]", "[]", "0", "x"]) | NUMBERS, max_size=12)
+
+
+@given(st.sampled_from(sorted(FORMULAS)), SHAPES, VALUES)
+def test_shapes_of_any_form_give_a_number_or_nothing(name, shapes, values):
+    work = work_of(name, shapes, values)
+    assert work is None or (work.flops >= work.done >= 0 and work.elements >= 0)

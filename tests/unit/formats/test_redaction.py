@@ -69,6 +69,12 @@ def test_texts_that_tell_tracks_flows_and_arguments_apart_stay_different():
     assert args["batch"] == 3
 
 
+def test_the_argument_names_from_which_operations_are_counted_are_kept():
+    args = {"Input Dims": [[1, 2]], "Input type": ["float"], "Concrete Inputs": ["secret"]}
+    redacted = TraceRedactor(digest).event({"ph": "X", "args": args})["args"]
+    assert redacted == {"Input Dims": [[1, 2]], "Input type": [digest("float")], "Concrete Inputs": [digest("secret")]}
+
+
 def test_categories_of_torch_and_ours_are_kept_and_others_redacted():
     assert redact_categories("cpu_op", hide) == "cpu_op"
     assert redact_categories("marker,secret team", hide) == "marker,# team"

@@ -130,10 +130,12 @@ def exposed_copy(case: Case) -> Finding | None:
     copy_ns = max(case.total_ns("copy"), case.device_ns("exposed_copy_ns"))
     copies = [row for row in case.report.kernels if row.kind == "copy" and "HtoD" in row.name]
     pageable_ns = sum(row.total_ns for row in copies if "Pageable" in row.name)
+    is_pinned = any(one.loader.get("pin_memory") is True for one in case.signs)
+    pin = "Pass" if is_pinned else "Pass pin_memory=True to the DataLoader and"
     return case.finding(
         "exposed_copy",
         "Copies to the device hold the step up",
-        "Pass pin_memory=True to the DataLoader and non_blocking=True to .to(device), so that copies run beside "
+        f"{pin} non_blocking=True to .to(device), so that copies run beside "
         "kernels. Copy the next batch on a stream of its own while this one is computed.",
         cost_ns=copy_ns,
         change=Change(frozenset(["sync"]), {row.name: float("inf") for row in copies}),

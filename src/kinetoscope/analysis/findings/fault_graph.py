@@ -34,14 +34,14 @@ class FaultGraph:
         self.as_recorded = graph
 
     def without_small_runs(self, *, with_operators: bool = False) -> ReplayGraph:
-        """The graph in which ``python`` and ``launch`` do not count runs of small kernels. ``with_operators``, what
-        operators take before a launch counts as ``launch``."""
+        """The graph in which ``python``, of which only what is spare counts, and ``launch`` do not count runs of small
+        kernels. ``with_operators``, what operators take before a launch counts as ``launch``."""
         pl = import_polars()
         parts = pl.sum_horizontal(PARTS)
         own_ns = (pl.col("weight") - parts).clip(0, _MOST_OPERATOR_NS)
         is_own = pl.col("is_launched") & pl.lit(with_operators)
         launch = pl.col("launch").fill_null(0) + pl.when(is_own).then(own_ns).otherwise(0)
-        counted = {"python": pl.col("python"), "launch": launch}
+        counted = {"python": pl.col("spare_python"), "launch": launch}
         outside = {name: pl.when("in_run").then(0).otherwise(part) for name, part in counted.items()}
         return self._with_edges(self.edges.with_columns(**outside))
 

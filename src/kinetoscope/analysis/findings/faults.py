@@ -38,8 +38,8 @@ KINDS = ("straggler", *(rule.__name__ for rule in _RULES))
 def find_faults(report: "RunReport", graph: ReplayGraph, signs: Sequence[Signs]) -> list[Finding]:
     """The faults of a run, of its rows, the graph of its replay, and the signs in its windows.
 
-    First comes memory that will run out soon; then what is surest, of that what saves most, and, where no replay can
-    tell, what costs most.
+    First comes memory that will run out soon; then what is surest; of that what saves most, or costs most where no
+    replay can tell.
     """
     case = Case(report, graph, signs)
     if not case.step_ns:
@@ -48,14 +48,11 @@ def find_faults(report: "RunReport", graph: ReplayGraph, signs: Sequence[Signs])
     return sorted([*device_faults.stragglers(case), *found], key=_order)
 
 
-def _order(finding: Finding) -> tuple[bool, int, float, float]:
+def _order(finding: Finding) -> tuple[bool, int, float]:
     saving_ns, cost_ns = finding.saving_ns_per_step, finding.cost_ns_per_step
-    return (
-        not memory_faults.runs_out_soon(finding),
-        CONFIDENCES.index(finding.confidence),
-        -1 if saving_ns is None else -saving_ns - 1,
-        -1 if cost_ns is None else -cost_ns,
-    )
+    worth_ns = saving_ns if saving_ns is not None else cost_ns
+    is_soon, place = memory_faults.runs_out_soon(finding), CONFIDENCES.index(finding.confidence)
+    return not is_soon, place, 1 if worth_ns is None else -worth_ns
 
 
 def notes_on_replay(graph: ReplayGraph | None) -> list[str]:

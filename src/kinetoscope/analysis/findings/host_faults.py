@@ -1,5 +1,7 @@
 """analysis: faults of the host: what keeps the training loop from giving the device its work."""
 
+from typing import Any
+
 from kinetoscope.analysis.findings.case import Case
 from kinetoscope.analysis.findings.finding import Finding, Where
 from kinetoscope.analysis.replay.replay import Change
@@ -15,22 +17,29 @@ def input_bound(case: Case) -> Finding | None:
     """The loop waits for its next batch."""
     cost_ns = case.mean_ns("data_wait_ns")
     num_workers = max((one.num_workers for one in case.signs if one.num_workers is not None), default=None)
+    loader = next((one.loader for one in case.signs if one.loader), {})
     percents = [one.processor_percent for one in case.signs if one.processor_percent is not None]
     percent = sum(percents) / len(percents) if percents else None
     return case.finding(
         "input_bound",
         "The loop waits for its data",
-        _on_line(case, "data", num_workers) + _advice_on_workers(num_workers, percent),
+        _on_line(case, "data", num_workers) + _advice_on_workers(num_workers, percent, loader),
         cost_ns=cost_ns,
         change=Change(frozenset(["data"])),
         where=Where(lines=case.where(case.stops("data")).lines),
         evidence={
             "data_wait_ns": cost_ns,
             "num_workers": num_workers,
+            "prefetch_factor": _number(loader.get("prefetch_factor")),
+            "batch_size": _number(loader.get("batch_size")),
             "processor_percent": percent,
             "share_of_line": case.sampled_share("data"),
         },
     )
+
+
+def _number(value: Any) -> int | None:
+    return value if isinstance(value, int) else None
 
 
 def _on_line(case: Case, kind: str, num_workers: int | None = None) -> str:
@@ -42,7 +51,7 @@ def _on_line(case: Case, kind: str, num_workers: int | None = None) -> str:
     return f"{case.where(case.stops(kind)).lines[0]} takes {100 * share:.0f} % of {whose}. "
 
 
-def _advice_on_workers(num_workers: int | None, processor_percent: float | None) -> str:
+def _advice_on_workers(num_workers: int | None, processor_percent: float | None, loader: dict[str, Any]) -> str:
     """More workers help only where cores are idle."""
     if processor_percent is not None and processor_percent >= _BUSY_PERCENT:
         return (
@@ -53,7 +62,8 @@ def _advice_on_workers(num_workers: int | None, processor_percent: float | None)
         more = "The loop makes its batches itself: pass num_workers=4, or so, to the DataLoader."
     else:
         to = f"num_workers={2 * num_workers}" if num_workers else "a larger num_workers"
-        more = f"Pass {to} to the DataLoader, with persistent_workers=True."
+        keeps = "" if loader.get("persistent_workers") is True else ", with persistent_workers=True"
+        more = f"Pass {to} to the DataLoader{keeps}."
     if processor_percent is not None:
         return f"{more} The machine's cores were only {processor_percent:.0f} % busy."
     return f"{more} It helps if cores are idle, which this recording does not say: record with system=True."
@@ -79,7 +89,7 @@ def host_bound(case: Case) -> Finding | None:
 
 def python_overhead(case: Case) -> Finding | None:
     """Python between operators takes time in which nothing is launched."""
-    python_ns, idle_ns = case.host_ns("python"), case.without_work_ns()
+    python_ns, idle_ns = case.host_ns("spare_python"), case.without_work_ns()
     return case.finding(
         "python_overhead",
         "Python between operators holds the step up",

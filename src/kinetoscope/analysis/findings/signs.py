@@ -31,15 +31,16 @@ class Signs:
     ``profiler``, ``sync``, ``copy``, ``data``, ``python`` or ``double``), ``name``, ``line``, ``step``, ``num_calls``
     and ``total_ns``. ``sampled`` are the samples of stacks that were taken in those spans: ``kind``, ``line`` (null:
     not the user's), ``step``, ``num_samples`` and ``total_ns``; if workers were sampled, those of ``data`` are theirs.
-    ``num_workers`` of its loader is 0 if there are none, and None if that is unknown, as are
-    ``processor_percent``, how busy all cores of the machine were, and by device ``device_bytes`` and ``device_majors``,
-    the first number of its compute capability.
+    ``num_workers`` of its loader is 0 if there are none, and None if that is unknown, as is ``processor_percent``, how
+    busy all cores of the machine were. ``loader`` has what `LoaderFacts` recorded of it. By device there are
+    ``device_bytes`` and ``device_majors``, the first number of its compute capability.
     """
 
     rank: int | None
     stops: "pl.DataFrame"
     sampled: "pl.DataFrame"
     num_workers: int | None
+    loader: dict[str, Any]
     processor_percent: float | None
     device_bytes: dict[int, int]
     device_majors: dict[int, int]
@@ -53,6 +54,7 @@ def find_signs(window: RankWindow, host: HostTime) -> Signs:
         stops=_stops(window, spans),
         sampled=_sampled(window, spans, has_workers=bool(host.num_workers)),
         num_workers=host.num_workers,
+        loader=host.loader,
         processor_percent=_processor_percent(window) if len(host.fetches) else None,
         device_bytes=_of_devices(window.trace, "totalGlobalMem"),
         device_majors=_of_devices(window.trace, "computeMajor"),
@@ -136,10 +138,7 @@ def _synchronising(window: RankWindow, host: HostTime) -> "dict[str, pl.DataFram
 def _pauses(window: RankWindow, host: HostTime) -> "pl.DataFrame":
     """The stretches of the loop's thread in which only Python was busy, under the name of the operator after each."""
     pl = import_polars()
-    operators = window.on_loop(window.operators).select("name", at="begin")
-    pauses = host.python.with_columns(track=pl.lit(window.loop_track, dtype=pl.UInt32))
-    pauses = pauses.join_asof(operators, left_on="end", right_on="at", strategy="forward", coalesce=False)
-    return pauses.with_columns(name=pl.when(pl.col("at") == pl.col("end")).then("name")).drop("at")
+    return host.spare_python.with_columns(track=pl.lit(window.loop_track, dtype=pl.UInt32))
 
 
 def _double_products(window: RankWindow) -> "pl.DataFrame":

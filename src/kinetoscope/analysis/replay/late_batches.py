@@ -19,7 +19,7 @@ _MOST_BETWEEN = 4
 """If no more fetches lie between two late ones, the workers had no time to rest in between."""
 
 _AHEAD = 2
-"""How many batches each worker makes ahead, if the loader has no other prefetch_factor."""
+"""How many batches each worker makes ahead, if no other prefetch_factor was recorded."""
 
 _USUAL_WORKERS = 4
 """How many workers a loader is taken to have if its trace does not say so."""
@@ -50,7 +50,9 @@ class LateBatches:
         little = (_LATE_SHARE * apart).cast(pl.Int64)
         have_all_waited = taken.min() > _ALWAYS_LATE_SHARE * apart
         own_ns = pl.when(have_all_waited).then(little).otherwise(taken.min())
-        num_ahead = _AHEAD * (self._host.num_workers or _USUAL_WORKERS)
+        of_each = self._host.loader.get("prefetch_factor")
+        of_each = of_each if isinstance(of_each, int) and of_each > 0 else _AHEAD
+        num_ahead = of_each * (self._host.num_workers or _USUAL_WORKERS)
         fetches = fetches.select(
             "track",
             "begin",

@@ -171,7 +171,7 @@ def _with_all_columns(edges: "Iterable[pl.DataFrame]") -> "pl.DataFrame":
     """All edges, with the columns that not every kind has."""
     pl = import_polars()
     joined = pl.concat(edges, how="diagonal_relaxed")
-    columns = dict.fromkeys((*PARTS, "exposed_ns", "group_size"), pl.Int64) | {"num_ranks": pl.UInt32}
+    columns = dict.fromkeys((*PARTS, "spare_python", "exposed_ns", "group_size"), pl.Int64) | {"num_ranks": pl.UInt32}
     columns |= {"name": pl.String, "is_communication": pl.Boolean, "is_entry": pl.Boolean}
     missing = [pl.lit(None, dtype=dtype).alias(name) for name, dtype in columns.items() if name not in joined.columns]
     return joined.with_columns(missing)

@@ -1,0 +1,77 @@
+"""sources: how the DataLoaders are set up from which batches are fetched."""
+
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from kinetoscope.recording.contract import RunInside
+from kinetoscope.recording.loader_watch import DataLoaderWatch
+from kinetoscope.recording.source_events import SourceEvent
+from kinetoscope.sources.window_source import WindowSource
+
+_OF_ITERATOR = {
+    "num_workers": "_num_workers",
+    "prefetch_factor": "_prefetch_factor",
+    "pin_memory": "_pin_memory",
+    "persistent_workers": "_persistent_workers",
+}
+
+
+class LoaderFacts(WindowSource):
+    """Records how each torch DataLoader is set up from which a batch is fetched in a window, as an instant at its first
+    fetch there.
+
+    Its args are ``dataset``, the class of the dataset, and ``batch_size``, ``num_workers``, ``prefetch_factor``,
+    ``pin_memory`` (false without an accelerator, where it does nothing) and ``persistent_workers``, as far as the
+    loader has them. Loaders that are set up alike are recorded once.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._watch: DataLoaderWatch | None = None
+
+    def install(self, run: RunInside) -> None:
+        self._watch = DataLoaderWatch(_Loaders(run).around)
+        self._watch.install()
+
+    def remove(self) -> None:
+        watch, self._watch = self._watch, None
+        if watch is not None:
+            watch.remove()
+
+
+class _Loaders:
+    """The loaders seen in one window; none of them is kept alive."""
+
+    def __init__(self, run: RunInside) -> None:
+        self._run = run
+        self._seen: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._noted: list[dict[str, Any]] = []
+
+    def around(self, iterator: Any, fetch: Callable[[], Any]) -> Any:
+        """Fetches a batch, the first time after noting the loader."""
+        try:
+            if iterator not in self._seen and self._run.is_recording:
+                self._note(iterator)
+        except Exception as error:  # training must not hear of it
+            self._run.report(f"A DataLoader's settings are not recorded: {type(error).__name__}: {error}")
+        return fetch()
+
+    def _note(self, iterator: Any) -> None:
+        self._seen.add(iterator)
+        facts = _facts(iterator)
+        if facts not in self._noted:
+            self._noted.append(facts)
+            now_ns, tid = self._run.clock.monotonic_ns(), threading.get_native_id()
+            self._run.note(SourceEvent("DataLoader", "loader", now_ns, None, tid, facts))
+
+
+def _facts(iterator: Any) -> dict[str, Any]:
+    """What torch's iterator knows of its loader. None of the user's code is called: their objects are not asked."""
+    own = vars(iterator)
+    sampler = getattr(own.get("_index_sampler"), "__dict__", {})
+    facts = {name: own.get(attribute) for name, attribute in _OF_ITERATOR.items()}
+    facts["batch_size"] = sampler.get("batch_size")
+    facts = {name: value for name, value in facts.items() if isinstance(value, int)}
+    return {"dataset": type(own.get("_dataset")).__qualname__, **facts}

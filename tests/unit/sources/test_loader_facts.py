@@ -1,0 +1,135 @@
+"""LoaderFacts: what is recorded of DataLoaders, and what is left behind."""
+
+import gc
+import weakref
+
+import pytest
+
+from kinetoscope import LoaderFacts, ProfilerAction
+from kinetoscope.recording.profiler import Profiler
+from kinetoscope.testing import MemoryTraceHandler
+
+data = pytest.importorskip("torch.utils.data")
+
+BATCHES = [ProfilerAction.SKIP, ProfilerAction.ACTIVE, ProfilerAction.ACTIVE_AND_SAVE]
+
+
+class Rows(data.Dataset):
+    def __len__(self):
+        return 12
+
+    def __getitem__(self, index):
+        if index >= 12:
+            raise IndexError
+        return index
+
+
+class Stream(data.IterableDataset):
+    def __iter__(self):
+        return iter(range(12))
+
+
+def record(loop, schedule=None):
+    """The facts noted while ``loop(profiler)`` ran; of each three batches, the last two are recorded."""
+    handler = MemoryTraceHandler()
+    schedule = schedule or (lambda state: BATCHES[state.timestamp.batch % 3])
+    with Profiler(schedule, handler, sources=[LoaderFacts()], strict=True) as profiler:
+        loop(profiler)
+    return [event.args for event in handler.events("loader")]
+
+
+def over(loader):
+    def loop(profiler):
+        for _ in profiler.batches(loader):
+            pass
+
+    return loop
+
+
+def test_a_loader_is_recorded_once_in_a_window_though_its_loop_began_before():
+    loader = data.DataLoader(Rows(), batch_size=4)
+    facts = {"batch_size": 4, "dataset": "Rows", "num_workers": 0, "persistent_workers": False, "pin_memory": False}
+    assert record(over(loader)) == [facts]
+
+
+def test_workers_are_recorded_with_what_they_prefetch():
+    loader = data.DataLoader(Rows(), batch_size=4, num_workers=1, prefetch_factor=3, persistent_workers=True)
+    (facts,) = record(over(loader))
+    assert (facts["num_workers"], facts["prefetch_factor"], facts["persistent_workers"]) == (1, 3, True)
+
+
+def test_a_stream_without_batches_has_no_batch_size():
+    (facts,) = record(over(data.DataLoader(Stream(), batch_size=None)), lambda state: ProfilerAction.ACTIVE)
+    assert facts["dataset"] == "Stream"
+    assert "batch_size" not in facts
+
+
+def test_a_loader_that_is_not_the_profilers_is_recorded_as_well():
+    other = data.DataLoader(Stream(), batch_size=2)
+
+    def loop(profiler):
+        for _ in profiler.batches(range(3)):
+            list(other)
+
+    assert [facts["dataset"] for facts in record(loop)] == ["Stream"]
+
+
+def test_outside_of_windows_and_afterwards_torchs_own_method_is_in_place():
+    kind = data.dataloader._BaseDataLoaderIter
+    before, inside = kind.__next__, []
+
+    def loop(profiler):
+        inside.append(kind.__next__)
+        for _ in profiler.batches(range(3)):
+            inside.append(kind.__next__)
+
+    record(loop)
+    loops_own, skipped, *recorded = inside
+    assert skipped is loops_own
+    assert loops_own not in recorded
+    assert kind.__next__ is before
+
+
+def test_a_fetch_that_other_code_has_wrapped_meanwhile_stays_wrapped():
+    kind = data.dataloader._BaseDataLoaderIter
+    before = kind.__next__
+
+    def loop(profiler):
+        for number in profiler.batches(range(3)):
+            if number == 1:
+                below = kind.__next__
+                kind.__next__ = lambda iterator, below=below: below(iterator)
+                wrapped.append(kind.__next__)
+
+    wrapped = []
+    try:
+        record(loop)
+        assert kind.__next__ is wrapped[0]
+        assert list(data.DataLoader(Stream(), batch_size=None)) == list(range(12))
+    finally:
+        kind.__next__ = before
+
+
+def test_no_loader_and_no_dataset_is_kept_alive():
+    gone = []
+
+    def loop(profiler):
+        for _ in profiler.batches(range(3)):
+            rows = Stream()
+            gone.append(weakref.ref(rows))
+            list(data.DataLoader(rows, batch_size=2))
+            del rows
+            gc.collect()
+            assert gone[-1]() is None
+
+    assert len(record(loop)) == 1
+
+
+def test_the_error_of_a_dataset_is_the_users_own():
+    class Broken(data.IterableDataset):
+        def __iter__(self):
+            raise ValueError("broken row")
+            yield
+
+    with pytest.raises(ValueError, match="broken row"):
+        record(over(data.DataLoader(Broken(), batch_size=None)), lambda state: ProfilerAction.ACTIVE)
