@@ -170,9 +170,13 @@ def _kinetoscope_said(out: Path) -> Said:
         is_sure=False,
         num_steps=num_steps,
         step_ms=(last_ns - steps[0]["begin_ns"]) / 1e6 / num_steps,
-        evaluation_ms=sum(step["evaluation_ns"] or 0 for step in steps) / 1e6 / num_steps,
+        evaluation_ms=sum(map(_evaluation_ns, steps)) / 1e6 / num_steps,
     )
     return _with_finding(nothing, report["findings"][0]) if report["findings"] else nothing
+
+
+def _evaluation_ns(step: Mapping[str, Any]) -> int:
+    return (step["evaluation_ns"] or 0) + (step["evaluation_inside_ns"] or 0)
 
 
 def _with_finding(said: Said, finding: Mapping[str, Any]) -> Said:
