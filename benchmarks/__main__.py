@@ -27,6 +27,7 @@ _SUITES = {
     "torch_record_function": "benchmarks.torch.record_function",
     "torch_results": "benchmarks.torch.results",
     "system_profiler": "benchmarks.sources.system_profiler",
+    "sources": "benchmarks.sources.cost",
     "composer_trainer": "benchmarks.composer.trainer",
     "traceml": "benchmarks.traceml.comparison",
     "torch_saving": "benchmarks.torch.saving",

@@ -102,6 +102,10 @@ TARGETS = {
         Target("of one core at 0.5 s, by default", "<=", 0.2),
         Target("of one core at 0.5 s, with everything", "<=", 0.2),
     ],
+    "sources": [
+        Target("StackSampler, every 10 ms", "<=", 1.5),
+        Target("all of diagnose=True", "<=", 1),
+    ],
     "composer_trainer": [
         Target("Trainer slower, ours, skipping", "<=", 5),
         Target("Trainer slower, ours, active", "<=", 15),

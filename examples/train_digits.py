@@ -122,7 +122,12 @@ def main() -> None:
 
     schedule = kinetoscope.cyclic_schedule(skip_first=1, warmup=1, active=10)
     with kinetoscope.profile(
-        arguments.out, schedule=schedule, with_stack=arguments.with_stack, overwrite=True, report=True
+        arguments.out,
+        schedule=schedule,
+        with_stack=arguments.with_stack,
+        diagnose=True,
+        overwrite=True,
+        report=True,
     ) as profiler:
         with Progress(console=console) as progress:
             loss = train(profiler, model, loader, arguments.epochs, progress)

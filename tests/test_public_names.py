@@ -9,7 +9,9 @@ import kinetoscope
 
 PUBLIC = [
     "Callback",
+    "CompileEvents",
     "Event",
+    "Float64Tensors",
     "GCPauses",
     "GrowingMemory",
     "JSONTraceHandler",

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from kinetoscope.recording.profiler import Profiler, active_profiler
     from kinetoscope.recording.schedule import ProfilerAction, cyclic_schedule
     from kinetoscope.report.notebook import view
+    from kinetoscope.sources.compile_events import CompileEvents
+    from kinetoscope.sources.float64_tensors import Float64Tensors
     from kinetoscope.sources.gc_pauses import GCPauses
     from kinetoscope.sources.growing_memory import GrowingMemory
     from kinetoscope.sources.loader_facts import LoaderFacts
@@ -29,7 +31,9 @@ __version__ = "0.1.0"
 # Each public name and its module, which is imported when the name is first used. So `import kinetoscope` is quick.
 _HOMES = {
     "Callback": "kinetoscope.training.event",
+    "CompileEvents": "kinetoscope.sources.compile_events",
     "Event": "kinetoscope.training.event",
+    "Float64Tensors": "kinetoscope.sources.float64_tensors",
     "GCPauses": "kinetoscope.sources.gc_pauses",
     "GrowingMemory": "kinetoscope.sources.growing_memory",
     "JSONTraceHandler": "kinetoscope.handlers.json_trace_handler",
@@ -56,7 +60,9 @@ _HOMES = {
 
 __all__ = [
     "Callback",
+    "CompileEvents",
     "Event",
+    "Float64Tensors",
     "GCPauses",
     "GrowingMemory",
     "JSONTraceHandler",

@@ -107,7 +107,7 @@ def profile(
     return profiler
 
 
-_DIAGNOSING = ("GCPauses", "GrowingMemory", "LoaderFacts")
+_DIAGNOSING = ("CompileEvents", "GCPauses", "GrowingMemory", "Float64Tensors", "LoaderFacts")
 """The sources that `diagnose` adds. Together they cost less than 1 % of a step of 3 ms (`benchmarks/sources`)."""
 
 

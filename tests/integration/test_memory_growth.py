@@ -1,6 +1,8 @@
 """Memory of real torch runs: a leak is told to the byte, with who holds it; what does not leak is not. What is held at
 the peak is shared out to the parts of a step."""
 
+import queue
+
 import pytest
 
 import kinetoscope
@@ -10,12 +12,18 @@ torch = pytest.importorskip("torch")
 LEAK_BYTES = 400_000
 
 
-def record(folder, after_each_batch=lambda loss: None, *, with_stack=False):
+def record(folder, after_each_batch=lambda loss: None, **options):
     """Trains ten recorded batches from the run's first one on; returns the memory of the host."""
+    (row,) = report_on(folder, after_each_batch, **options).memory
+    return row
+
+
+def report_on(folder, after_each_batch, **options):
+    """What is said of a training of ten recorded batches from the run's first one on."""
     model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 1))
     optimizer = torch.optim.Adam(model.parameters())
     schedule = cyclic_schedule(active=10, per="run")
-    options = {"schedule": schedule, "system": False, "with_stack": with_stack, "strict": True, "quiet": True}
+    options = {"schedule": schedule, "system": False, "strict": True, "quiet": True} | options
     with kinetoscope.profile(str(folder), **options) as profiler:
         for batch in profiler.batches(torch.randn(64, 64).split([4, 8, 5, 6, 9, 3, 7, 4, 8, 10])):
             loss = model(batch).sum()
@@ -23,8 +31,7 @@ def record(folder, after_each_batch=lambda loss: None, *, with_stack=False):
             loss.backward()
             optimizer.step()
             after_each_batch(loss)
-    (row,) = kinetoscope.analyze(str(folder), cache=False).memory
-    return row
+    return kinetoscope.analyze(str(folder), cache=False)
 
 
 def test_a_leak_is_told_within_one_percent_with_the_function_that_holds_it(tmp_path):
@@ -51,6 +58,47 @@ def test_results_that_are_kept_keep_what_their_backward_pass_needs(tmp_path):
     row = record(tmp_path / "run", evaluate)
     assert row.growth_bytes_per_step == pytest.approx(10 * 1000 * 4, rel=0.01)
     assert row.holders[0].operator == "aten::sigmoid"
+
+
+def finding(report):
+    (found,) = [found for found in report.findings if found.kind == "memory_growth"]
+    return found
+
+
+def test_a_leak_of_graphs_is_named_by_what_holds_it_and_the_line_that_adds_to_it(tmp_path):
+    kept, layer, values = [], torch.nn.Linear(100, 1000), torch.zeros(10, 100)
+
+    def evaluate(loss):
+        kept.append(torch.sigmoid(layer(values)).sum())
+
+    found = finding(report_on(tmp_path / "run", evaluate, sources=[kinetoscope.GrowingMemory()]))
+    assert found.title.endswith(" a step, held by kept")
+    assert found.advice.startswith("kept (list, variable of ")
+    assert "got 9 tensors in 9 steps, 9 of them with their graph." in found.advice
+    assert found.where.lines[0].endswith(f"test_memory_growth.py:{evaluate.__code__.co_firstlineno + 1}")
+    assert dict(found.evidence)["bytes_per_step"] == pytest.approx(10 * 1000 * 4, rel=0.01)
+    assert found.saving_ns_per_step is None
+
+
+def test_where_nothing_was_seen_to_hold_what_grows_that_is_said(tmp_path):
+    hidden = queue.SimpleQueue()
+    report = report_on(
+        tmp_path / "run",
+        lambda loss: hidden.put(torch.zeros(LEAK_BYTES // 4)),
+        sources=[kinetoscope.GrowingMemory()],
+    )
+    assert finding(report).advice.startswith("Nothing that the loop's functions can reach was seen to hold it")
+    assert report.memory[0].growth_bytes_per_step == pytest.approx(LEAK_BYTES, rel=0.01)
+
+
+def test_products_in_float64_are_named_with_the_line_that_makes_them_so(tmp_path):
+    weights = torch.ones(400, 400, dtype=torch.float64)
+    report = report_on(tmp_path / "run", lambda loss: weights @ weights, sources=[kinetoscope.Float64Tensors()])
+    found = report.findings[0]
+    assert (found.kind, found.saving_ns_per_step, found.confidence) == ("float64", None, "high")
+    first_line = test_products_in_float64_are_named_with_the_line_that_makes_them_so.__code__.co_firstlineno
+    assert found.where.lines[0].endswith(f"test_memory_growth.py:{first_line + 1}")
+    assert found.advice.startswith("In float64: weights (tensor, ")
 
 
 def test_a_run_that_keeps_nothing_does_not_grow_though_its_optimizer_began_in_it(tmp_path):

@@ -1,15 +1,9 @@
 """analysis: what holds memory that grows, as the source `GrowingMemory` saw it in the functions around the loop."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-
-import msgspec
+from typing import Any
 
 from kinetoscope.analysis.window import RankWindow
-from kinetoscope.table.events import import_polars
-
-if TYPE_CHECKING:
-    import polars as pl
 
 _CATEGORY = "memory_holder"
 
@@ -37,23 +31,10 @@ class MemoryOwner:
 
 def memory_owners(window: RankWindow) -> tuple[MemoryOwner, ...] | None:
     """What was seen to hold more and more tensors, the most first; None if nobody looked, or not everywhere."""
-    notes = [note for note in map(_decoded, _notes(window)["args"]) if note is not None]
+    notes = window.noted(_CATEGORY)
     owners = tuple(owner for note in notes if (owner := _owner(note)) is not None)
     has_seen_all = any(note.get("complete") == 1 for note in notes)
     return owners if owners or has_seen_all else None
-
-
-def _notes(window: RankWindow) -> "pl.DataFrame":
-    pl = import_polars()
-    return window.trace.instants.filter(pl.col("category") == _CATEGORY).sort("ts").select("args").collect()
-
-
-def _decoded(args: bytes | None) -> dict[str, Any] | None:
-    try:
-        found = msgspec.json.decode(args or b"{}")
-    except (msgspec.DecodeError, RecursionError):
-        return None
-    return found if isinstance(found, dict) else None
 
 
 def _owner(note: dict[str, Any]) -> MemoryOwner | None:

@@ -3,7 +3,9 @@
 import re
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from kinetoscope.table.events import import_polars
 from kinetoscope.table.trace import Trace
@@ -22,7 +24,7 @@ SYNCHRONISATIONS = ("cuda_sync",)
 SAMPLES = ("stack_sample", "stack_sample,library")
 """Frames of sampled stacks, the user's and those of libraries."""
 
-NOTES = ("loader", "memory_holder")
+NOTES = ("loader", "memory_holder", "float64")
 """Categories of the instants that our sources record."""
 
 COMMUNICATION_KERNELS = r"(?i)(^|[^a-z])(nccl|rccl|msccl|oneccl|deep_?ep|nvshmem)"
@@ -137,6 +139,11 @@ class RankWindow:
         found = found.select("ts", "track", "category", "name", pl.col("args").cast(pl.String))
         return found.sort("ts", maintain_order=True).collect()
 
+    def noted(self, category: str) -> list[dict[str, Any]]:
+        """The args of the instants that a source recorded, in order, without those that cannot be read."""
+        args = self.notes.filter(import_polars().col("category") == category)["args"]
+        return [said for text in args.drop_nulls() if isinstance(said := _decoded(text), dict)]
+
     @cached_property
     def _names(self) -> "pl.Series":
         return self.host["name"].unique()
@@ -179,6 +186,13 @@ def _device_events(spans: "pl.DataFrame") -> "pl.DataFrame":
         .otherwise(pl.lit("compute"))
     )
     return spans.with_columns(kind=kind)
+
+
+def _decoded(text: str) -> Any:
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        return None
 
 
 def _with_launches(device: "pl.DataFrame", host: "pl.DataFrame") -> "pl.DataFrame":

@@ -20,7 +20,7 @@ Ask = Callable[[str], str]
 KNOWN_CATEGORIES = frozenset(
     (
         *("marker", "kinetoscope", "system", "gc", "compile", "dataloader"),
-        *("loader", "memory_holder", "stack_sample", "library"),
+        *("loader", "memory_holder", "float64", "stack_sample", "library"),
         *("cpu_op", "user_annotation", "gpu_user_annotation", "python_function", "cpu_instant_event", "Trace"),
         *("kernel", "gpu_memcpy", "gpu_memset", "cuda_runtime", "cuda_driver", "cuda_sync", "cuda_event", "overhead"),
         *("ac2g", "fwdbwd", "collective_comm", "concurrent_kernel", "cuda_profiler_range", "glow_runtime", "hpu_op"),
@@ -34,7 +34,7 @@ KNOWN_CATEGORIES = frozenset(
 _KNOWN_KEYS = frozenset(key for keys in ARGUMENTS.values() for key in keys) | {
     *("name", "labels", "sort_index", "origin", "overlap", "overlap_of"),
     *("epoch", "cut", "begin_ns", "end_ns", "microbatch", "kinetoscope", "not_finite"),
-    *("generation", "collected", "uncollectable", "line"),
+    *("generation", "collected", "uncollectable", "line", "function", "guard"),
     *("dataset", "batch_size", "num_workers", "prefetch_factor", "pin_memory", "persistent_workers"),
     *("holder", "kind", "place", "steps", "tensors", "graphs", "bytes", "device"),
     *("holders", "objects", "functions", "complete"),

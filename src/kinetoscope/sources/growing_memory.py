@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from kinetoscope.recording.contract import RunInside
 from kinetoscope.recording.source_events import SourceEvent
 from kinetoscope.sources.growing_lines import growing_line
-from kinetoscope.sources.held_objects import Held, HeldObjects, Kinds, length_of
+from kinetoscope.sources.held_objects import Held, HeldObjects, Kinds, is_container, length_of
 from kinetoscope.sources.held_tensors import TensorFacts, graph_clock, grows_by_steps, new_tensors
 from kinetoscope.sources.window_source import WindowSource
 from kinetoscope.training.source_files import is_of_user, source_name
@@ -83,7 +83,7 @@ class GrowingMemory(WindowSource):
         self._sizes = _Sizes({}, {}, graph_clock(), _function_of_user(frame))
         objects = HeldObjects(frame)
         for held in objects:
-            if held.kind != "tensor":
+            if is_container(held.kind):
                 size = held.kind, length_of(held.value, held.kind)
                 self._sizes.by_name[held.key] = self._sizes.by_id[id(held.value)] = size
         self._note_look(run, begin_ns)
@@ -119,7 +119,9 @@ class _Change(NamedTuple):
 
     def args_of(self, held: Held) -> dict[str, Any] | None:
         """What is told of something that gets tensors step by step; None for anything else."""
-        return self._of_tensor(held.value) if held.kind == "tensor" else self._of_container(held)
+        if is_container(held.kind):
+            return self._of_container(held)
+        return self._of_tensor(held.value) if held.kind == "tensor" else None
 
     def _of_tensor(self, tensor: Any) -> dict[str, Any] | None:
         since, until, num_steps = self.sizes.clock, self.clock, self.num_steps

@@ -86,7 +86,7 @@ class Held(NamedTuple):
 
 
 class HeldObjects:
-    """The containers and tensors that the functions from a frame outwards hold, the nearest first.
+    """The containers, tensors and other objects that the functions from a frame outwards hold, the nearest first.
 
     ``is_complete`` is false once it had to end before it has seen everything. ``num_frames`` counts functions of the
     user's.
@@ -96,10 +96,13 @@ class HeldObjects:
         self.is_complete = True
         self.num_frames = self.num_objects = 0
         self.kinds = Kinds()
+        self._shared: dict[type, dict[str, Any]] = {}
         self._waiting: deque[Held] = deque()
         self._seen: set[int] = set()
         self._module: Any = getattr(sys.modules.get("torch.nn"), "Module", None)
         self._hidden = frozenset() if self._module is None else frozenset(self._module().__dict__) - {"_modules"}
+        self.modules: list[Scope] = []
+        """The modules of these functions."""
         self._add_frames(frame)
 
     def __iter__(self) -> Iterator[Held]:
@@ -113,12 +116,15 @@ class HeldObjects:
             if self.num_objects > MOST_OBJECTS or (not self.num_objects % 128 and thread_time_ns() > until_ns):
                 self.is_complete = False
                 return
-            if held.kind in _READERS or held.kind == "tensor":
-                yield held
+            yield held
             try:
                 self._add_inside(held)
             except RuntimeError:  # another thread changed its size meanwhile
                 self.is_complete = False
+
+    def is_module(self, held: Held) -> bool:
+        """Whether it is a module of torch's, of whatever class."""
+        return self._module is not None and self._module in _mro_of(type(held.value))
 
     # -- where it begins
 
@@ -134,7 +140,8 @@ class HeldObjects:
                 if id(names) not in modules or not is_function:
                     modules[id(names)] = Scope(0, names=names, code=None if is_function else code)
             frame = frame.f_back
-        for scope in modules.values():
+        self.modules = list(modules.values())
+        for scope in self.modules:
             self._add_variables(scope.names or {}, scope)
 
     def _add_variables(self, variables: dict[str, Any], scope: Scope) -> None:
@@ -165,21 +172,29 @@ class HeldObjects:
     def _add_attributes(self, held: Held) -> None:
         owner = type(held.value)
         scopes = (*held.scopes[:1], Scope(len(held.path), owner=owner))
-        for base in _mro_of(owner):
-            if any(is_of_user(code.co_filename) for code in codes_in(_dict_of(base))):  # a class of the user's
-                self._add_each(held.path, _dict_of(base), scopes, among=_READERS)
+        self._add_each(held.path, self._containers_of(owner), scopes)
         attributes = own_attributes(held.value) or {}
-        if self._module is not None and self._module in _mro_of(owner):
+        if self.is_module(held):
             attributes = {name: value for name, value in list(attributes.items()) if name not in self._hidden}
             children = attributes.pop("_modules", None)
             if type(children) is dict:
                 attributes |= children
         self._add_each(held.path, attributes, scopes)
 
-    def _add_each(self, path: tuple[Step, ...], values: Any, scopes: tuple[Scope, ...], among: Any = None) -> None:
+    def _containers_of(self, owner: type) -> dict[str, Any]:
+        """The containers that a class of the user's has itself, and shares between its objects."""
+        if owner not in self._shared:
+            own = [base for base in _mro_of(owner) if self._is_of_user(base)]
+            values = [(name, value) for base in own for name, value in list(_dict_of(base).items())]
+            self._shared[owner] = {name: value for name, value in values if self.kinds(value) in _READERS}
+        return self._shared[owner]
+
+    def _is_of_user(self, owner: type) -> bool:
+        return any(is_of_user(code.co_filename) for code in codes_in(_dict_of(owner)))
+
+    def _add_each(self, path: tuple[Step, ...], values: dict[str, Any], scopes: tuple[Scope, ...]) -> None:
         for name, value in list(values.items()):
-            if among is None or self.kinds(value) in among:
-                self._add(value, (*path, Step("attribute", name)), scopes)
+            self._add(value, (*path, Step("attribute", name)), scopes)
 
     def _add_closure(self, held: Held) -> None:
         code = held.value.__code__
@@ -258,6 +273,11 @@ def newest_in(value: Any, kind: str) -> Iterator[Any]:
         yield from (base.__getitem__(value, place) for place in range(length - 1, -1, -1))
     else:
         yield from values_in(value, kind)
+
+
+def is_container(kind: str) -> bool:
+    """Whether objects of that kind are containers."""
+    return kind in _READERS
 
 
 def length_of(value: Any, kind: str) -> int:

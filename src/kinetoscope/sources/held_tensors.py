@@ -47,6 +47,8 @@ class TensorFacts:
         self._plain = (torch.Tensor, torch.nn.Parameter)
         self._get_graph: Any = torch._C.TensorBase.grad_fn.__get__
         self._get_device: Any = torch._C.TensorBase.device.__get__
+        self._get_dtype: Any = torch._C.TensorBase.dtype.__get__
+        self._double = torch.float64
         self._saved_names: dict[type, list[str]] = {}
 
     def graph(self, tensor: Any) -> Any:
@@ -59,6 +61,12 @@ class TensorFacts:
         with self._undisturbed():
             device = self._get_device(tensor)
         return None if device.type == "cpu" else device.index or 0
+
+    def is_double(self, tensor: Any) -> bool:
+        """Whether it has numbers of 64 bits, and more than one."""
+        with self._undisturbed():
+            is_double = self._get_dtype(tensor) is self._double
+        return is_double and (type(tensor) not in self._plain or tensor.numel() > 1)
 
     def memory(self, tensor: Any) -> dict[int, int]:
         """The bytes of its memory by their address, without a graph; nothing for classes that may compute them."""

@@ -2,10 +2,12 @@
 
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 
 from kinetoscope.analysis.device_peaks import FULL_FLOAT32, TENSOR_FLOAT32
 from kinetoscope.analysis.findings.case import MOST_NAMED, Case
 from kinetoscope.analysis.findings.finding import HIGH_SHARE, LEAST_SHARE, Finding, Where, build_finding, confidence_in
+from kinetoscope.analysis.findings.signs import InFloat64
 from kinetoscope.analysis.kernels import KernelRow
 from kinetoscope.analysis.replay.replay import Change
 from kinetoscope.analysis.stragglers import StragglerRow
@@ -19,8 +21,14 @@ _FLOAT64 = r"(?i)dgemm|f64f64|_d884|<double"
 _FIRST_WITH_TENSOR_FLOAT = 8
 """The compute capability from which on devices have TF32."""
 
+_ADVICE_ON_FLOAT64 = (
+    "Convert with .float() what became float64, often by way of numpy, whose default it is: pass "
+    "dtype=torch.float32 to torch.as_tensor."
+)
 _SMALL_OPERATOR_NS = 10_000
 _FEWEST_SMALL_OPERATORS = 100
+_SURELY_MANY_OPERATORS = 1000
+"""A short step of a small model consists of little else than some hundred small operators."""
 
 _ADVICE_ON_CAUSES = {
     "data": "It waits for its batches longer than the others: give its DataLoader the same num_workers, storage and "
@@ -97,16 +105,19 @@ def _small_operators(case: Case) -> Finding | None:
     num_calls, own_ns = (sum(getattr(row, name) for row in rows) / num_rank_steps for name in ("num_calls", "self_ns"))
     if num_calls < _FEWEST_SMALL_OPERATORS:
         return None
+    names = tuple(dict.fromkeys(row.name for row in rows))
+    python_ns = case.python_before_ns(names)
+    is_surely_many = num_calls >= _SURELY_MANY_OPERATORS
     return case.finding(
         "small_kernels",
         "Many small operators run one after the other",
         "Let torch.compile(model) fuse them, or use the foreach=True or fused=True form of the optimizer. A larger "
         "batch gives each call more to do.",
-        cost_ns=own_ns,
+        cost_ns=own_ns + python_ns,
         change=None,
-        where=Where(spans=tuple(dict.fromkeys(row.name for row in rows))[:MOST_NAMED]),
-        evidence={"num_small_operators": num_calls, "self_ns": own_ns},
-        high_share=2 * _OVERHEAD_IS_HIGH,
+        where=Where(spans=names[:MOST_NAMED], lines=case.where(case.stops("python")).lines),
+        evidence={"num_small_operators": num_calls, "self_ns": own_ns, "python_ns": python_ns},
+        high_share=2 * _OVERHEAD_IS_HIGH if is_surely_many else 1.0,
     )
 
 
@@ -163,30 +174,45 @@ def float32_matmul(case: Case) -> Finding | None:
 
 def float64(case: Case) -> Finding | None:
     """Products of matrices, or other kernels, in float64."""
+    advice = f"{_seen_in_float64(case)}{_ADVICE_ON_FLOAT64}"
     if not case.has_device:
-        return _float64_on_host(case)
-    return _slow_products(
-        case,
-        "float64",
-        "Kernels compute in float64",
-        "Convert with .float() what became float64, often by way of numpy, whose default it is: pass "
-        "dtype=torch.float32 to torch.as_tensor. Most devices have a fraction of their speed in float64.",
-        _named(case.report.kernels, _FLOAT64),
-    )
+        return _float64_on_host(case, f"{advice} Twice as many float32 fit into a vector register.")
+    advice += " Most devices have a fraction of their speed in float64."
+    rows = _named(case.report.kernels, _FLOAT64)
+    found = _slow_products(case, "float64", "Kernels compute in float64", advice, rows)
+    return found and replace(found, where=replace(found.where, lines=_lines_to_float64(case)))
 
 
-def _float64_on_host(case: Case) -> Finding | None:
+def _float64_on_host(case: Case, advice: str) -> Finding | None:
+    where = case.where(case.stops("double"))
     return case.finding(
         "float64",
         "Products of matrices run in float64",
-        "Convert with .float() what became float64, often by way of numpy, whose default it is: pass "
-        "dtype=torch.float32 to torch.as_tensor. Twice as many float32 fit into a vector register.",
+        advice,
         cost_ns=case.total_ns("double"),
         change=None,
-        where=case.where(case.stops("double")),
+        where=replace(where, lines=_lines_to_float64(case, where.lines)),
         evidence={"float64_ns": case.total_ns("double")},
         high_share=_OVERHEAD_IS_HIGH,
     )
+
+
+def _in_float64(case: Case) -> list[InFloat64]:
+    """What was seen to be in float64 on any rank, those first of which the line is known."""
+    seen = dict.fromkeys(note for one in case.signs for note in one.float64)
+    return sorted(seen, key=lambda note: note.line is None)[:MOST_NAMED]
+
+
+def _seen_in_float64(case: Case) -> str:
+    """What was seen to be in float64, as a sentence; empty if nothing was."""
+    names = [f"{note.name} ({note.kind}, {note.place})" for note in _in_float64(case)]
+    return f"In float64: {'; '.join(names)}. " if names else ""
+
+
+def _lines_to_float64(case: Case, others: Iterable[str] = ()) -> tuple[str, ...]:
+    """The lines that make something float64, and then others."""
+    lines = [note.line for note in _in_float64(case) if note.line is not None]
+    return tuple(dict.fromkeys((*lines, *others)))[:MOST_NAMED]
 
 
 def _slow_products(case: Case, kind: str, title: str, advice: str, rows: list[KernelRow]) -> Finding | None:

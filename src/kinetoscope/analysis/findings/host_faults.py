@@ -1,10 +1,13 @@
 """analysis: faults of the host: what keeps the training loop from giving the device its work."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kinetoscope.analysis.findings.case import Case
 from kinetoscope.analysis.findings.finding import Finding, Where
 from kinetoscope.analysis.replay.replay import Change
+
+if TYPE_CHECKING:
+    import polars as pl
 
 _OVERHEAD_IS_HIGH = 0.2
 """Python and launches take a part of every healthy loop; only more than this part of a step is surely a fault."""
@@ -162,16 +165,23 @@ def _advice_on_objects(lines: tuple[str, ...], share: float | None) -> str:
 def recompilation(case: Case) -> Finding | None:
     """Torch compiles again during training."""
     compile_ns = case.host_ns("compile")
+    stops = case.stops("compile")
     return case.finding(
         "recompilation",
         "The model is compiled again during training",
-        "Give each batch the same shape: drop_last=True in the DataLoader, padding to a multiple, or "
-        "torch.compile(model, dynamic=True). TORCH_LOGS=recompiles prints which guard failed.",
+        f"{_failed_guard(stops)}Give each batch the same shape: drop_last=True in the DataLoader, padding to a "
+        "multiple, or torch.compile(model, dynamic=True). TORCH_LOGS=recompiles prints which guard failed.",
         cost_ns=compile_ns,
         change=Change(frozenset(["compile"])),
-        where=case.where(case.stops("compile"), with_steps=True),
+        where=case.where(stops, with_steps=True),
         evidence={"compile_ns": compile_ns, "num_compilations": case.calls("compile")},
     )
+
+
+def _failed_guard(stops: "pl.DataFrame") -> str:
+    """A sentence on the guard whose failure cost most, if that was recorded."""
+    said = stops.drop_nulls("guard").head(1).to_dicts()
+    return f"{said[0]['name'].removeprefix('compile/')} was compiled again since {said[0]['guard']}. " if said else ""
 
 
 def profiler_cost(case: Case) -> Finding | None:

@@ -85,7 +85,9 @@ def _who_holds_it(row: MemoryRow, owners: list[MemoryOwner]) -> str:
     """What was seen of those who hold it, as sentences."""
     if owners:
         return " ".join(map(_described, owners[:MOST_NAMED])) + " "
-    return "" if row.owners is None else "No variable or attribute that the loop's functions can reach holds it. "
+    if row.owners is None:
+        return ""
+    return "Nothing that the loop's functions can reach was seen to hold it: queues, threads or a library may. "
 
 
 def _described(owner: MemoryOwner) -> str:

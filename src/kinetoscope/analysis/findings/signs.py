@@ -1,7 +1,7 @@
 """analysis: what a window shows of faults beside its rows: where the host stops, in which lines, on what machine."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kinetoscope.analysis.host_time import HostTime
 from kinetoscope.analysis.intervals import Coverage
@@ -23,17 +23,29 @@ _MOST_PAUSES = 50
 """How many rows on pauses of Python are kept, the longest."""
 
 
+class InFloat64(NamedTuple):
+    """A ``tensor``, a ``module``, or torch's ``default``, in float64; ``line`` is the one that makes it so, if that is
+    sure."""
+
+    name: str
+    kind: str
+    place: str
+    line: str | None
+
+
 @dataclass(frozen=True)
 class Signs:
     """What one window of one rank shows beside its rows.
 
     ``stops`` are spans of the loop's thread that may keep it from its work: ``kind`` (``gc``, ``compile``,
-    ``profiler``, ``sync``, ``copy``, ``data``, ``python`` or ``double``), ``name``, ``line``, ``step``, ``num_calls``
+    ``profiler``, ``sync``, ``copy``, ``data``, ``python`` or ``double``), ``name``, ``line``, ``guard``, ``step``,
+    ``num_calls``
     and ``total_ns``. ``sampled`` are the samples of stacks that were taken in those spans: ``kind``, ``line`` (null:
     not the user's), ``step``, ``num_samples`` and ``total_ns``; if workers were sampled, those of ``data`` are theirs.
     ``num_workers`` of its loader is 0 if there are none, and None if that is unknown, as is ``processor_percent``, how
     busy all cores of the machine were. ``loader`` has what `LoaderFacts` recorded of it. By device there are
-    ``device_bytes`` and ``device_majors``, the first number of its compute capability.
+    ``device_bytes`` and ``device_majors``, the first number of its compute capability. ``python_before`` is the Python
+    that operators of each name need before them, in ns. ``float64`` is what was seen to be in float64.
     """
 
     rank: int | None
@@ -44,6 +56,8 @@ class Signs:
     processor_percent: float | None
     device_bytes: dict[int, int]
     device_majors: dict[int, int]
+    python_before: dict[str, int]
+    float64: tuple[InFloat64, ...]
 
 
 def find_signs(window: RankWindow, host: HostTime) -> Signs:
@@ -58,11 +72,14 @@ def find_signs(window: RankWindow, host: HostTime) -> Signs:
         processor_percent=_processor_percent(window) if len(host.fetches) else None,
         device_bytes=_of_devices(window.trace, "totalGlobalMem"),
         device_majors=_of_devices(window.trace, "computeMajor"),
+        python_before=host.ordinary_python,
+        float64=tuple(note for said in window.noted("float64") if (note := _in_float64(said)) is not None),
     )
 
 
 def _spans(window: RankWindow, host: HostTime) -> "pl.DataFrame":
-    """Each stop: ``begin``, ``end``, ``track``, ``name``, ``kind``, and the ``line`` that it says itself, or null."""
+    """Each stop: ``begin``, ``end``, ``track``, ``name``, ``kind``, and the ``line`` and the failed ``guard`` that it
+    says itself, or null."""
     pl = import_polars()
     columns = ("begin", "end", "track", "name")
     found = {
@@ -74,8 +91,18 @@ def _spans(window: RankWindow, host: HostTime) -> "pl.DataFrame":
         "python": _pauses(window, host),
     } | _synchronising(window, host)
     return pl.concat(
-        [spans.select(*columns, kind=pl.lit(kind), line=_own_line(spans)) for kind, spans in found.items()]
+        [
+            spans.select(*columns, kind=pl.lit(kind), line=_said(spans, "line"), guard=_said(spans, "guard"))
+            for kind, spans in found.items()
+        ]
     )
+
+
+def _in_float64(said: dict[str, Any]) -> InFloat64 | None:
+    name, kind, place, line = (said.get(key) for key in ("holder", "kind", "place", "line"))
+    if not (isinstance(name, str) and isinstance(kind, str) and isinstance(place, str)):
+        return None
+    return InFloat64(name, kind, place, line if isinstance(line, str) else None)
 
 
 def _stops(window: RankWindow, spans: "pl.DataFrame") -> "pl.DataFrame":
@@ -87,17 +114,17 @@ def _stops(window: RankWindow, spans: "pl.DataFrame") -> "pl.DataFrame":
     until = window.steps["end"].max()  # afterwards the recording itself is stopped
     spans = spans.filter(pl.col("begin") < pl.lit(until, pl.Int64))
     total = (pl.col("end") - pl.col("begin")).sum()
-    stops = spans.group_by("kind", "name", "line", "step", maintain_order=True).agg(
+    stops = spans.group_by("kind", "name", "line", "guard", "step", maintain_order=True).agg(
         pl.len().cast(pl.Int64).alias("num_calls"), total.alias("total_ns")
     )
     is_long = pl.col("total_ns").rank("ordinal", descending=True).over("kind") <= _MOST_PAUSES
     return stops.filter((pl.col("kind") != "python") | is_long)
 
 
-def _own_line(spans: "pl.DataFrame") -> "pl.Expr":
-    """The line that spans say themselves, if they do."""
+def _said(spans: "pl.DataFrame", arg: str) -> "pl.Expr":
+    """What spans say themselves, if they do."""
     pl = import_polars()
-    return pl.col("line") if "line" in spans.columns else pl.lit(None, dtype=pl.String)
+    return pl.col(arg) if arg in spans.columns else pl.lit(None, dtype=pl.String)
 
 
 def _sampled(window: RankWindow, spans: "pl.DataFrame", *, has_workers: bool) -> "pl.DataFrame":

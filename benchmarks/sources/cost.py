@@ -1,0 +1,138 @@
+"""benchmarks: how much sources slow a training step of 3 ms, each alone and all of `diagnose=True` together.
+
+Every candidate runs the same loop under a recording profiler; only the sources differ. The loop without sources runs
+twice, which shows the noise.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from itertools import chain, repeat
+from typing import Any
+
+import kinetoscope
+from benchmarks.interleaved import Candidate, Loop, Timings, measure
+from benchmarks.recording.profilers import recorder_name
+from benchmarks.suite import Measure, SuiteResult
+from kinetoscope import Profiler, ProfilerAction
+from kinetoscope.testing import MemoryTraceHandler
+
+_STEP_NS = 3_000_000
+_OFF, _OFF_AGAIN = "no sources", "no sources, once more (the noise)"
+_ALL = "all of diagnose=True"
+_SAMPLER = "StackSampler, every 10 ms"
+_WIDTH, _BATCH_SIZE = 128, 64
+
+
+def run(*, quick: bool) -> SuiteResult:
+    """Measures the loop without sources, with each, and with all of them, in one interleaved run."""
+    try:
+        import torch
+    except ImportError:
+        return SuiteResult(suite="sources", title=_TITLE, measures=[], notes=["torch is not installed: left out."])
+    num_threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        return _measured(quick)
+    finally:
+        torch.set_num_threads(num_threads)
+
+
+_TITLE = "a step with sources: slow-down"
+
+
+def _measured(quick: bool) -> SuiteResult:
+    together = [type(source) for source in kinetoscope.profile(torch=False, system=False, diagnose=True).run.sources]
+    kinds: dict[str, list[type]] = {_OFF: [], _OFF_AGAIN: [], **{kind.__name__: [kind] for kind in together}}
+    kinds |= {_SAMPLER: [kinetoscope.StackSampler], _ALL: together}
+    candidates = [Candidate(name, _recording(sources), over=_OFF) for name, sources in kinds.items()]
+    rounds, round_ms = (3, 15) if quick else (100, 150)
+    timings = measure(candidates, rounds=rounds, round_ms=round_ms, collect_garbage=True)
+    return SuiteResult(
+        suite="sources",
+        title=f"{_TITLE} (a step: {timings.median_ns(_OFF) / 1e6:.2f} ms)",
+        measures=[_slow_down(candidate, timings) for candidate in candidates[1:]],
+        recorder=recorder_name(),
+        notes=["Median over the rounds of the ratio to the loop without sources. A window opens before each round."],
+        times_ns=timings.summary(),
+    )
+
+
+def _slow_down(candidate: Candidate, timings: Timings) -> Measure:
+    detail = f"{timings.median_cost_ns(candidate) / 1e3:+.1f} us a step"
+    return Measure(candidate.name, 100 * timings.slow_down(candidate.name, candidate.over), "%", detail)
+
+
+def _recording(kinds: list[type]) -> Callable[[], Any]:
+    @contextmanager
+    def one_round() -> Iterator[Loop]:
+        sources = [kind() for kind in kinds]
+        profiler = Profiler(
+            lambda state: ProfilerAction.ACTIVE, MemoryTraceHandler(), sources=sources, strict=True, live_folder=False
+        )
+        step = _step()
+        with profiler:
+            yield lambda count: _train(profiler, step, count)
+
+    return one_round
+
+
+def _train(profiler: Profiler, step: Callable[[Any], object], count: int) -> int:
+    loader = _loader(count)
+    begin = time.perf_counter_ns()
+    for batch in profiler.batches(loader):
+        step(batch)
+    return time.perf_counter_ns() - begin
+
+
+def _loader(count: int) -> Any:
+    """A DataLoader of that many batches, which costs little itself."""
+    from torch.utils.data import DataLoader, IterableDataset
+
+    class Batches(IterableDataset[Any]):
+        def __iter__(self) -> Iterator[Any]:
+            return repeat(_batch(), count)
+
+    return DataLoader(Batches(), batch_size=None)
+
+
+@cache
+def _batch() -> Any:
+    import torch
+
+    return torch.randn(_BATCH_SIZE, _WIDTH)
+
+
+@cache
+def _step() -> Callable[[Any], object]:
+    """A training step of about 3 ms: forward, backward, optimizer."""
+    num_layers = 2
+    while (took_ns := _time_of(step := _step_of(num_layers))) < 0.7 * _STEP_NS:
+        num_layers = max(num_layers + 1, round(num_layers * _STEP_NS / took_ns))
+    return step
+
+
+def _step_of(num_layers: int) -> Callable[[Any], object]:
+    import torch
+
+    torch.manual_seed(0)
+    layers = [[torch.nn.Linear(_WIDTH, _WIDTH), torch.nn.ReLU()] for _ in range(num_layers)]
+    model = torch.nn.Sequential(*chain.from_iterable(layers))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+
+    def step(batch: Any) -> object:
+        optimizer.zero_grad()
+        model(batch).square().mean().backward()
+        return optimizer.step()
+
+    return step
+
+
+def _time_of(step: Callable[[Any], object]) -> int:
+    def once() -> int:
+        begin = time.perf_counter_ns()
+        step(_batch())
+        return time.perf_counter_ns() - begin
+
+    return min(once() for _ in range(20))

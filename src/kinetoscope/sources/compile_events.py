@@ -1,0 +1,135 @@
+"""sources: what torch.compile compiles during training, and which guard failed before it compiled again."""
+
+import contextlib
+import re
+import sys
+import threading
+from functools import partial
+from typing import Any
+
+from kinetoscope.recording.contract import RunInside
+from kinetoscope.recording.source_events import SourceEvent
+from kinetoscope.sources.window_source import WindowSource
+from kinetoscope.training.short_paths import shorten_paths
+from kinetoscope.training.source_files import source_name
+from kinetoscope.training.state import RunState
+
+_CALLBACKS = "torch._dynamo.callback"
+_OF_CACHE = re.compile(r"^\d+/\d+(_\d+)?: ")
+_SIZE = re.compile(r"tensor '(.+)' (size|stride) mismatch at index (\d+)\. expected (\S+), actual (\S+)")
+_OTHER = re.compile(r"tensor '(.+)' (.+) mismatch\. expected (\S+), actual (\S+)")
+_LONGEST = 300
+
+
+class CompileEvents(WindowSource):
+    """Records each compilation by `torch.compile` as a span on the thread that waits for it.
+
+    Its args are the ``function``, the ``line`` where that begins, and, if it was compiled before, the ``guard`` that
+    failed, in words. They come from torch's callbacks and its metrics of compilations, as torch 2.6 and later have
+    them. Where these are missing, the log says so once. Nothing is recorded as long as nothing was compiled: torch's
+    compiler is never imported for this.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._watch: _Watch | None = None
+
+    def install(self, run: RunInside) -> None:
+        self._watch_if_loaded(run)
+
+    def batch_start(self, state: RunState, logger: object) -> None:
+        if self._watch is None and self._run is not None and _CALLBACKS in sys.modules:
+            self._watch_if_loaded(self._run)
+
+    def finish(self, run: RunInside) -> None:
+        if self._watch is not None:
+            self._watch.note_ended()
+
+    def remove(self) -> None:
+        watch, self._watch = self._watch, None
+        if watch is not None:
+            watch.remove()
+
+    def _watch_if_loaded(self, run: RunInside) -> None:
+        callbacks: Any = sys.modules.get(_CALLBACKS)
+        if callbacks is None:
+            return
+        try:
+            self._watch = _Watch(run, callbacks.callback_handler)
+        except AttributeError as error:
+            self._run = None
+            run.report(f"Compilations are not recorded: this torch reports them differently ({error}).")
+
+
+class _Watch:
+    """Torch calls `_begin` and `_end` around each compilation. What it compiled and why is known a moment later."""
+
+    def __init__(self, run: RunInside, handler: Any) -> None:
+        self._run = run
+        self._begun: tuple[int, int] | None = None
+        self._ended: list[tuple[int, int, int, str]] = []
+        self._removals = (
+            partial(handler.remove_start_callback, self._begin),
+            partial(handler.remove_end_callback, self._end),
+        )
+        add_start, add_end = handler.register_start_callback, handler.register_end_callback
+        add_start(self._begin)
+        add_end(self._end)
+
+    def remove(self) -> None:
+        for remove in self._removals:
+            with contextlib.suppress(ValueError):  # torch._dynamo.reset() has removed it
+                remove()
+
+    def _begin(self, *_: Any) -> None:
+        self.note_ended()
+        self._begun = self._run.clock.monotonic_ns(), threading.get_native_id()
+
+    def _end(self, *args: Any) -> None:
+        begun, self._begun = self._begun, None
+        if begun is not None and self._run.is_recording:
+            compile_id = str(getattr(args[0], "compile_id", "")) if args else ""
+            self._ended.append((*begun, self._run.clock.monotonic_ns(), compile_id))
+
+    def note_ended(self) -> None:
+        """Notes the compilations that are over. Their metrics are complete by now."""
+        ended, self._ended = self._ended, []
+        for begin_ns, tid, end_ns, compile_id in ended:
+            name, args = _described(_metrics_of(compile_id))
+            self._run.note(SourceEvent(name, "compile", begin_ns, end_ns, tid, args))
+
+
+def _metrics_of(compile_id: str) -> Any:
+    """Torch's metrics of one compilation; None if it has none."""
+    get = getattr(sys.modules.get("torch._dynamo.utils"), "get_compilation_metrics", None)
+    if get is None or not compile_id:
+        return None
+    found = (metrics for metrics in reversed(get()) if getattr(metrics, "compile_id", None) == compile_id)
+    return next(found, None)
+
+
+def _described(metrics: Any) -> tuple[str, dict[str, Any]]:
+    """The name and the args of a compilation, from torch's metrics."""
+    function, file = getattr(metrics, "co_name", None), getattr(metrics, "co_filename", None)
+    reason = getattr(metrics, "recompile_reason", None)
+    args = {"function": function} if function else {}
+    if file:
+        args["line"] = f"{source_name(file)}:{getattr(metrics, 'co_firstlineno', 0)}"
+    if reason:
+        args["guard"] = guard_in_words(str(reason))
+    return f"compile/{function or 'graph'}", args
+
+
+def guard_in_words(reason: str) -> str:
+    """What torch says of a failed guard, in short: "`x.size()[0]` was 32, is 17"."""
+    first_line = _OF_CACHE.sub("", reason).split("\n", 1)[0]
+    condition = first_line.split("  #", 1)[0].strip()
+    if match := _SIZE.match(condition):
+        name, what, index, before, now = match.groups()
+        return f"`{name}.{what}()[{index}]` was {before}, is {now}"
+    if match := _OTHER.match(condition):
+        name, what, before, now = match.groups()
+        return f"{what} of `{name}` was {before}, is {now}"
+    if condition != first_line.strip():
+        return f"`{condition[:_LONGEST]}` does not hold any more"
+    return shorten_paths(condition)[:_LONGEST]

@@ -1,0 +1,115 @@
+"""CompileEvents: what is recorded of torch.compile, in which words, and what is left behind."""
+
+import subprocess
+import sys
+
+import pytest
+
+from kinetoscope import CompileEvents, ProfilerAction
+from kinetoscope.recording.profiler import Profiler
+from kinetoscope.sources.compile_events import guard_in_words
+from kinetoscope.testing import MemoryTraceHandler
+from kinetoscope.training.source_files import source_name
+
+torch = pytest.importorskip("torch")
+
+BATCHES = [ProfilerAction.SKIP, ProfilerAction.ACTIVE, ProfilerAction.ACTIVE, ProfilerAction.ACTIVE_AND_SAVE]
+
+
+@pytest.fixture
+def dynamo():
+    import torch._dynamo
+
+    torch._dynamo.reset()
+    yield torch._dynamo
+    torch._dynamo.reset()
+
+
+def scaled_sum(rows, scale):
+    return (rows * scale).sum()
+
+
+LINE = scaled_sum.__code__.co_firstlineno
+
+
+def record(work):
+    """The compilations while ``work(number)`` was called in each of four batches, of which the last three count."""
+    handler = MemoryTraceHandler()
+    with Profiler(
+        lambda state: BATCHES[state.timestamp.batch % 4], handler, sources=[CompileEvents()], strict=True
+    ) as profiler:
+        for number in profiler.batches(range(4)):
+            work(number)
+    return handler.events("compile")
+
+
+def test_each_compilation_in_a_window_is_a_span_with_the_function_its_line_and_the_guard_that_failed(dynamo):
+    compiled = torch.compile(scaled_sum, backend="eager")
+    spans = record(lambda number: compiled(torch.ones((32, 17, 18, 19)[number], 4), 2.0 + (number == 3)))
+    assert [span.name for span in spans] == ["compile/scaled_sum"] * 2
+    assert {span.args["line"] for span in spans} == {f"{source_name(__file__)}:{LINE}"}
+    assert [span.args["guard"] for span in spans] == [
+        "`rows.size()[0]` was 32, is 17",
+        "`scale == 2.0` does not hold any more",
+    ]
+    assert all(span.end_ns > span.begin_ns for span in spans)
+
+
+def test_the_first_compilation_has_no_guard(dynamo):
+    compiled = torch.compile(scaled_sum, backend="eager")
+    (span,) = record(lambda number: number and compiled(torch.ones(4), 2.0))
+    assert (span.args["function"], "guard" in span.args) == ("scaled_sum", False)
+
+
+def test_torch_has_the_same_callbacks_before_during_skipped_batches_and_after_a_run(dynamo):
+    handler = dynamo.callback.callback_handler
+    before, inside = (list(handler.start_callbacks), list(handler.end_callbacks)), []
+    record(lambda number: inside.append((len(handler.start_callbacks), len(handler.end_callbacks))))
+    num_start, num_end = map(len, before)
+    assert inside == [(num_start, num_end)] + [(num_start + 1, num_end + 1)] * 3
+    assert (handler.start_callbacks, handler.end_callbacks) == before
+
+
+def test_a_reset_of_the_compiler_in_the_loop_is_no_error(dynamo):
+    record(lambda number: dynamo.reset())
+
+
+def test_torchs_compiler_is_not_imported_for_it_and_is_noticed_when_it_comes():
+    code = (
+        "import sys, torch\n"
+        "from kinetoscope import CompileEvents, Profiler, ProfilerAction\n"
+        "from kinetoscope.testing import MemoryTraceHandler\n"
+        "handler = MemoryTraceHandler()\n"
+        "def double(rows): return rows * 2\n"
+        "with Profiler(lambda state: ProfilerAction.ACTIVE, handler, sources=[CompileEvents()]) as profiler:\n"
+        "    for number in profiler.batches(range(4)):\n"
+        "        if number == 1: print('torch._dynamo' in sys.modules)\n"
+        "        if number == 2: import torch._dynamo\n"
+        "        if number == 3: torch.compile(double, backend='eager')(torch.ones(3))\n"
+        "print([event.name for event in handler.events('compile')])"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.splitlines() == ["False", "['compile/double']"]
+
+
+def test_a_torch_that_reports_compilations_differently_is_told_once(dynamo, monkeypatch, caplog):
+    monkeypatch.setattr(dynamo.callback, "callback_handler", object())
+    compiled = torch.compile(lambda rows: rows * 2, backend="eager")
+    assert record(lambda number: compiled(torch.ones(3)) if number == 0 else None) == []
+    assert len([text for text in caplog.messages if "Compilations are not recorded" in text]) == 1
+
+
+@pytest.mark.parametrize(
+    ("reason", "words"),
+    [
+        ("0/0: tensor 'x' size mismatch at index 0. expected 32, actual 17", "`x.size()[0]` was 32, is 17"),
+        ("12/3: tensor 'x' dtype mismatch. expected Float, actual Double", "dtype of `x` was Float, is Double"),
+        (
+            "1/1: self.training == True      # if self.training:  # /home/ann/a.py:3 in f\nUser stack trace:\n  File",
+            "`self.training == True` does not hold any more",
+        ),
+        ("0/1: something in /home/ann/model.py that nobody foresaw", "something in model.py that nobody foresaw"),
+    ],
+)
+def test_a_failed_guard_is_told_in_words_without_paths_and_stacks(reason, words):
+    assert guard_in_words(reason) == words
