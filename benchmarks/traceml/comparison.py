@@ -12,12 +12,13 @@ from pathlib import Path
 from benchmarks.suite import Measure, SuiteResult
 from benchmarks.traceml import endings, healthy
 from benchmarks.traceml.faults import FAULTS, VALIDATION, Judged, judge
-from benchmarks.traceml.tools import Said, said_of
+from benchmarks.traceml.tools import Ran, Said, said_of
 
 _DOCS = Path(__file__).parents[2] / "docs" / "compat" / "traceml.md"
 _NAMES = {"traceml": "TraceML", "kinetoscope": "kinetoscope"}
 _TOOLS = tuple(_NAMES)
 
+_COMPLETE = "Telemetry complete"
 _NO_TIME = "no time"
 
 Rows = list[list[str]]
@@ -124,8 +125,13 @@ def _left(left: endings.Left) -> str:
 
 
 def _load_row(rounds: healthy.Rounds, folder: Path) -> list[str]:
-    told = [said_of(ran).num_steps for ran in (rounds.ran["traceml"][0], healthy.run_recording_all("small", folder))]
-    return ["steps of 0.2 ms that it tells of", *(f"{steps:,} of {healthy.SIZES['small']:,}" for steps in told)]
+    ran = rounds.ran["traceml"][0], healthy.run_recording_all("small", folder)
+    return ["steps of 0.2 ms that it tells of", *map(_steps_told, ran)]
+
+
+def _steps_told(ran: Ran) -> str:
+    told = f"{said_of(ran).num_steps:,} of {healthy.SIZES['small']:,}"
+    return f'{told}, and "{_COMPLETE}"' if _COMPLETE in ran.printed else told
 
 
 def _cost_rows(rounds: healthy.Rounds, step: str) -> Rows:
