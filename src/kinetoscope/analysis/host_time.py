@@ -225,6 +225,14 @@ class HostTime:
         ordinary = pl.when(is_in_loop).then(0).otherwise(_ORDINARY_PYTHON_NS)
         return stretches.with_columns(begin=pl.col("begin") + ordinary).filter(pl.col("begin") < pl.col("end"))
 
+    @cached_property
+    def ordinary_python(self) -> dict[str, int]:
+        """How much of those stretches operators of each name need before them, in ns, in the whole window."""
+        pl = import_polars()
+        stretches = self.python_before.drop_nulls("name").with_columns(length=pl.col("end") - pl.col("begin"))
+        ordinary = stretches.filter(pl.col("length") < _ORDINARY_PYTHON_NS)
+        return dict(ordinary.group_by("name").agg(pl.col("length").sum()).iter_rows())
+
     def parts(self, stretches: "pl.DataFrame") -> "pl.DataFrame":
         """Of each of ``stretches`` of threads (``track``, ``begin``, ``end``), how many nanoseconds were spent with
         ``data``, ``launch``, ``python``, ``gc``, ``compile`` and ``profiler``; ``spare_python`` is a part of

@@ -246,21 +246,23 @@ def test_products_in_float64_are_found_on_the_cpu():
     assert kinds_in(report)[0] == "float64"
 
 
-def test_many_small_operators_are_found_on_the_cpu(tmp_path):
+@pytest.mark.parametrize(("num_operators", "confidence"), [(160, "medium"), (1200, "high")])
+def test_many_small_operators_are_found_on_the_cpu_with_the_python_before_them(tmp_path, num_operators, confidence):
     events = []
     for step in range(8):
-        begin = 1000.0 * step
-        name = f"ProfilerStep#{step}"
-        events.append({"ph": "X", "cat": "user_annotation", "name": name, "pid": 1, "tid": 1, "ts": begin, "dur": 990})
+        begin, length, name = 6.2 * num_operators * step, 6 * num_operators, f"ProfilerStep#{step}"
+        events.append({"ph": "X", "cat": "user_annotation", "name": name, "pid": 1, "tid": 1, "ts": begin})
+        events[-1]["dur"] = length
         events += [
             {"ph": "X", "cat": "cpu_op", "name": "aten::add_", "pid": 1, "tid": 1, "ts": begin + 6 * place, "dur": 5}
-            for place in range(160)
+            for place in range(num_operators)
         ]
     path = tmp_path / "rank0.json"
     path.write_text(json.dumps({"traceEvents": events}), encoding="utf-8")
-    found = finding(kinetoscope.analyze(path, cache=False), "small_kernels")
-    assert (found.cost_ns_per_step, found.saving_ns_per_step) == (800_000, None)
-    assert dict(found.evidence)["num_small_operators"] == 160
+    found = kinetoscope.analyze(path, cache=False).findings[0]
+    assert (found.kind, found.confidence, found.saving_ns_per_step) == ("small_kernels", confidence, None)
+    assert found.cost_ns_per_step == pytest.approx(6000 * num_operators, rel=0.05)
+    assert dict(found.evidence)["num_small_operators"] == num_operators
 
 
 def test_steps_before_torch_recorded_are_not_taken_for_python(tmp_path):
@@ -392,5 +394,5 @@ def test_recompilation_says_which_function_was_compiled_again_since_which_guard_
 
     settings = replace(planted_settings(0, "recompilation"), num_ranks=1, num_steps=9)
     found = finding(report_after(add_words, settings, tmp_path), "recompilation")
-    assert found.advice.startswith("forward was compiled again since `x.size()[0]` was 32, is 17. ")
+    assert found.advice.startswith("forward was compiled again because `x.size()[0]` was 32, is 17. ")
     assert found.where.lines == ("model.py:12",)

@@ -1,6 +1,6 @@
 """analysis: a run as the rules of findings see it: what its steps take, and replays of it without a fault."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -103,6 +103,11 @@ class Case:
             if rank != self._late_rank
         ]
         return sum(waits) / max(1, len(self._steps))
+
+    def python_before_ns(self, names: Collection[str]) -> float:
+        """The Python that operators of these names need before them."""
+        of_ranks = [one.python_before for one in self.signs if one.rank != self._late_rank]
+        return sum(of_rank.get(name, 0) for of_rank in of_ranks for name in names) / max(1, len(self._steps))
 
     def stops(self, kind: str) -> "pl.DataFrame":
         """The signs of one kind, those that took the most first."""

@@ -27,6 +27,8 @@ _ADVICE_ON_FLOAT64 = (
 )
 _SMALL_OPERATOR_NS = 10_000
 _FEWEST_SMALL_OPERATORS = 100
+_SURELY_MANY_OPERATORS = 1000
+"""A short step of a small model consists of little else than some hundred small operators."""
 
 _ADVICE_ON_CAUSES = {
     "data": "It waits for its batches longer than the others: give its DataLoader the same num_workers, storage and "
@@ -103,16 +105,19 @@ def _small_operators(case: Case) -> Finding | None:
     num_calls, own_ns = (sum(getattr(row, name) for row in rows) / num_rank_steps for name in ("num_calls", "self_ns"))
     if num_calls < _FEWEST_SMALL_OPERATORS:
         return None
+    names = tuple(dict.fromkeys(row.name for row in rows))
+    python_ns = case.python_before_ns(names)
+    is_surely_many = num_calls >= _SURELY_MANY_OPERATORS
     return case.finding(
         "small_kernels",
         "Many small operators run one after the other",
         "Let torch.compile(model) fuse them, or use the foreach=True or fused=True form of the optimizer. A larger "
         "batch gives each call more to do.",
-        cost_ns=own_ns,
+        cost_ns=own_ns + python_ns,
         change=None,
-        where=Where(spans=tuple(dict.fromkeys(row.name for row in rows))[:MOST_NAMED]),
-        evidence={"num_small_operators": num_calls, "self_ns": own_ns},
-        high_share=2 * _OVERHEAD_IS_HIGH,
+        where=Where(spans=names[:MOST_NAMED], lines=case.where(case.stops("python")).lines),
+        evidence={"num_small_operators": num_calls, "self_ns": own_ns, "python_ns": python_ns},
+        high_share=2 * _OVERHEAD_IS_HIGH if is_surely_many else 1.0,
     )
 
 

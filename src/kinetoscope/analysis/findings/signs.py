@@ -44,8 +44,8 @@ class Signs:
     not the user's), ``step``, ``num_samples`` and ``total_ns``; if workers were sampled, those of ``data`` are theirs.
     ``num_workers`` of its loader is 0 if there are none, and None if that is unknown, as is ``processor_percent``, how
     busy all cores of the machine were. ``loader`` has what `LoaderFacts` recorded of it. By device there are
-    ``device_bytes`` and ``device_majors``, the first number of its compute capability. ``float64`` is what was seen to
-    be in float64.
+    ``device_bytes`` and ``device_majors``, the first number of its compute capability. ``python_before`` is the Python
+    that operators of each name need before them, in ns. ``float64`` is what was seen to be in float64.
     """
 
     rank: int | None
@@ -56,6 +56,7 @@ class Signs:
     processor_percent: float | None
     device_bytes: dict[int, int]
     device_majors: dict[int, int]
+    python_before: dict[str, int]
     float64: tuple[InFloat64, ...]
 
 
@@ -71,6 +72,7 @@ def find_signs(window: RankWindow, host: HostTime) -> Signs:
         processor_percent=_processor_percent(window) if len(host.fetches) else None,
         device_bytes=_of_devices(window.trace, "totalGlobalMem"),
         device_majors=_of_devices(window.trace, "computeMajor"),
+        python_before=host.ordinary_python,
         float64=tuple(note for said in window.noted("float64") if (note := _in_float64(said)) is not None),
     )
 
