@@ -184,13 +184,10 @@ class HeldObjects:
     def _containers_of(self, owner: type) -> dict[str, Any]:
         """The containers that a class of the user's has itself, and shares between its objects."""
         if owner not in self._shared:
-            own = [base for base in _mro_of(owner) if self._is_of_user(base)]
+            own = [base for base in _mro_of(owner) if _is_class_of_user(base)]
             values = [(name, value) for base in own for name, value in list(_dict_of(base).items())]
             self._shared[owner] = {name: value for name, value in values if self.kinds(value) in _READERS}
         return self._shared[owner]
-
-    def _is_of_user(self, owner: type) -> bool:
-        return any(is_of_user(code.co_filename) for code in codes_in(_dict_of(owner)))
 
     def _add_each(self, path: tuple[Step, ...], values: dict[str, Any], scopes: tuple[Scope, ...]) -> None:
         for name, value in list(values.items()):
@@ -246,6 +243,15 @@ class Kinds:
         if type in bases or is_closed or package == _OWN_PACKAGE:
             return None
         return "object" if _dict_descriptor(owner) is not None else None
+
+
+def _is_class_of_user(owner: type) -> bool:
+    """Whether a class is the user's, by the file of its module; a notebook has none."""
+    module = _dict_of(owner).get("__module__")
+    if type(module) is not str or owner is object:
+        return False
+    file = getattr(sys.modules.get(module), "__file__", None)
+    return is_of_user(file) if type(file) is str else module == "__main__"
 
 
 def own_attributes(value: Any) -> dict[str, Any] | None:

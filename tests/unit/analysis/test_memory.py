@@ -52,6 +52,11 @@ class Recording:
         self.operator("aten::zeros_like", **takes)
         self._span("Optimizer.step#Adam.step", "user_annotation", begin_us)
 
+    def note(self, **args):
+        """What a source says of a holder, or of its look."""
+        event = {"ph": "i", "s": "t", "cat": "memory_holder", "name": "memory holder", "args": args}
+        self._add(event, self.time_us)
+
     def _memory(self, address, size):
         self.total += size
         self.time_us += 1
@@ -292,3 +297,58 @@ def test_a_report_with_memory_can_be_written_as_json():
         "steps": None,
         "bytes_per_step": 1_000_000,
     }
+
+
+# -- what holds it
+
+
+LOSSES = {"holder": "losses", "kind": "list", "place": "variable of train", "steps": 10, "tensors": 10}
+SEEN_ALL = {"steps": 10, "holders": 1, "complete": 1}
+
+
+def growing(folder, *notes, step_bytes=1_000_000, frame=None):
+    """The finding on a training that keeps memory in each of ten steps, in which a source wrote notes."""
+    recording = Recording()
+    for step in range(10):
+        call = keep(recording, **{f"kept{step}": step_bytes})
+        recording.step(step, partial(recording.frame, frame, call) if frame else call)
+    for note in notes:
+        recording.note(**note)
+    recording.write(folder / "rank0.json")
+    (found,) = [one for one in kinetoscope.analyze(folder, cache=False).findings if one.kind == "memory_growth"]
+    return found
+
+
+def test_who_holds_what_grows_comes_before_who_allocates_it(tmp_path):
+    note = LOSSES | {"graphs": 10, "bytes": 10_000_000, "line": "train.py:12"}
+    found = growing(tmp_path, note, SEEN_ALL, frame="train.py(36): remember")
+    assert found.title.endswith("held by losses")
+    assert found.where.lines == ("train.py:12", "train.py:36")
+    assert found.advice.startswith(
+        "losses (list, variable of train) got 10 tensors in 10 steps, 10 of them with their "
+    )
+
+
+def test_a_sum_with_its_graphs_is_named_though_their_size_is_not_known(tmp_path):
+    note = LOSSES | {"holder": "total", "kind": "tensor", "graphs": 10}
+    found = growing(tmp_path, note, SEEN_ALL)
+    assert found.advice.startswith("total (tensor, variable of train) has the graphs of all 10 steps.")
+
+
+def test_what_holds_far_less_than_what_grows_is_not_named(tmp_path):
+    found = growing(tmp_path, LOSSES | {"graphs": 0, "bytes": 40}, SEEN_ALL)
+    assert "losses" not in found.title
+    assert found.advice.startswith("Nothing that the loop's functions can reach was seen to hold it")
+
+
+def test_what_is_on_another_device_does_not_hold_it(tmp_path):
+    found = growing(tmp_path, LOSSES | {"graphs": 10, "bytes": 10_000_000, "device": 1}, SEEN_ALL)
+    assert "losses" not in found.title
+
+
+@pytest.mark.parametrize(
+    "note", [SEEN_ALL | {"complete": 0}, {}, {"holder": "losses"}, LOSSES | {"graphs": "10"}, LOSSES | {"holder": 7}]
+)
+def test_a_look_that_did_not_see_all_and_notes_of_somebody_else_say_nothing(tmp_path, note):
+    found = growing(tmp_path, note)
+    assert found.advice.startswith("Keep numbers, not tensors")

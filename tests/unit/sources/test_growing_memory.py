@@ -345,3 +345,19 @@ def test_no_code_of_the_users_is_called():
     assert Unfriendly.num_calls == 0
     assert recording.holders["kept"]["tensors"] == NUM_STEPS
     assert odd is not None
+
+
+class KeepsInItsClass:
+    shared = []
+
+    def step(self):
+        self.shared.append(forward())  # here
+
+
+def test_a_list_that_a_class_shares_between_its_objects_is_named():
+    recording, trainer = Recording(), KeepsInItsClass()
+    for _ in recording:
+        trainer.step()
+    holder = recording.holders["trainer.shared"]
+    assert holder["line"] == line_here(KeepsInItsClass.step)
+    KeepsInItsClass.shared.clear()
