@@ -405,5 +405,21 @@ def test_recompilation_says_which_function_was_compiled_again_since_which_guard_
 
     settings = replace(planted_settings(0, "recompilation"), num_ranks=1, num_steps=9)
     found = finding(report_after(add_words, settings, tmp_path), "recompilation")
-    assert found.advice.startswith("forward was compiled again since `x.size()[0]` was 32, is 17. ")
+    assert found.advice.startswith("forward was compiled again because `x.size()[0]` was 32, is 17. ")
     assert found.where.lines == ("model.py:12",)
+
+
+def test_a_late_rank_is_named_with_the_line_that_was_executing(tmp_path):
+    settings = replace(planted_settings(0, "late_host", rank=1), num_ranks=2, num_steps=8)
+
+    def add_samples(trace):
+        events = [event for event in trace["traceEvents"] if event["ph"] == "X"]
+        begin, end = min(event["ts"] for event in events), max(event["ts"] + event["dur"] for event in events)
+        place = {"pid": events[0]["pid"], "tid": 77_777}
+        sample = {"ph": "X", "cat": "stack_sample", "name": "log.py(7): write_all", "ts": begin, "dur": end - begin}
+        about = {"ph": "i", "s": "t", "cat": "stack_sample", "name": "sampled every 0.1 ms", "ts": begin}
+        trace["traceEvents"] += [sample | place, about | place]
+
+    found = finding(report_after(add_samples, settings, tmp_path), "straggler")
+    assert found.where.ranks == (1,)
+    assert found.where.lines == ("log.py:7",)
