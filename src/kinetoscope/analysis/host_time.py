@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from kinetoscope.analysis.intervals import Coverage
 from kinetoscope.analysis.synchronisation import synchronising_calls
-from kinetoscope.analysis.window import COMMUNICATION_CALLS, CPU_COLLECTIVES, RankWindow, place_in
+from kinetoscope.analysis.window import COMMUNICATION_CALLS, CPU_COLLECTIVES, FEWEST_STEPS, RankWindow, place_in
 from kinetoscope.table.events import import_polars
 
 if TYPE_CHECKING:
@@ -23,6 +23,9 @@ _OPTIMIZER = r"^Optimizer\.step#"
 
 _ORDINARY_PYTHON_NS = 100_000
 """Python before an operator takes up to this in healthy loops: modules, the begin of the backward pass, optimizers."""
+
+_FEWEST_RECURRING = 3
+"""What stops the loop in fewer steps of a recording may be chance."""
 
 _MANY_BEFORE_ONE = 32
 """So many stretches of Python in a step, all before operators of one name, are a loop in Python."""
@@ -216,14 +219,19 @@ class HostTime:
     def spare_python(self) -> "pl.DataFrame":
         """As much of those stretches as a loop could do without. On the CPU, where operators begin at once, each needs
         some Python before it: a stretch counts from `_ORDINARY_PYTHON_NS` on, or whole if it is one of many in a step
-        before the same operator, as in a loop over elements. What a device waits for counts whole."""
+        before the same operator, as in a loop over elements. It counts only before operators that it comes before in
+        `_FEWEST_RECURRING` steps, since a busy machine stops a loop anywhere. What a device waits for counts whole."""
         pl = import_polars()
         stretches, window = self.python_before, self.window
         if len(window.device):
             return stretches
         is_in_loop = pl.col("name").is_not_null() & (pl.len().over("name") >= _MANY_BEFORE_ONE * len(window.steps))
         ordinary = pl.when(is_in_loop).then(0).otherwise(_ORDINARY_PYTHON_NS)
-        return stretches.with_columns(begin=pl.col("begin") + ordinary).filter(pl.col("begin") < pl.col("end"))
+        spare = stretches.with_columns(begin=pl.col("begin") + ordinary).filter(pl.col("begin") < pl.col("end"))
+        if len(window.steps) < FEWEST_STEPS:
+            return spare
+        spare = spare.with_columns(place=pl.Series(window.steps["end"].search_sorted(spare["end"])))
+        return spare.filter(pl.col("place").n_unique().over("name") >= _FEWEST_RECURRING).drop("place")
 
     @cached_property
     def ordinary_python(self) -> dict[str, int]:

@@ -336,6 +336,22 @@ def test_the_little_python_that_each_operator_needs_is_no_overhead_on_the_cpu(tm
     assert costs == ([] if cost_ns is None else [cost_ns])
 
 
+@pytest.mark.parametrize(("num_stopped", "kinds"), [(2, []), (4, ["python_overhead"])])
+def test_a_loop_that_was_stopped_once_or_twice_by_chance_has_no_python_overhead(tmp_path, num_stopped, kinds):
+    events = []
+    for step in range(8):
+        begin, name = 1000.0 * step, f"ProfilerStep#{step}"
+        events.append({"ph": "X", "cat": "user_annotation", "name": name, "pid": 1, "tid": 1, "ts": begin, "dur": 990})
+        pause = 800 if step < num_stopped else 5
+        events += [
+            {"ph": "X", "cat": "cpu_op", "name": name, "pid": 1, "tid": 1, "ts": begin + at, "dur": length}
+            for name, at, length in (("aten::linear", 0, 20), ("aten::mean", 20 + pause, 970 - pause))
+        ]
+    path = tmp_path / "rank0.json"
+    path.write_text(json.dumps({"traceEvents": events}), encoding="utf-8")
+    assert [found.kind for found in kinetoscope.analyze(path, cache=False).findings] == kinds
+
+
 def test_what_the_profiler_does_once_at_the_begin_of_a_recording_is_no_cost_of_each_step(tmp_path):
     def look_around(trace):
         first = min((event for event in trace["traceEvents"] if event.get("cat") == "batch"), key=lambda e: e["ts"])
