@@ -43,10 +43,10 @@ _TITLE = "a step with sources: slow-down"
 
 
 def _measured(quick: bool) -> SuiteResult:
-    together = [type(source) for source in kinetoscope.profile(torch=False, system=False, diagnose=True).run.sources]
-    kinds: dict[str, list[type]] = {_OFF: [], _OFF_AGAIN: [], **{kind.__name__: [kind] for kind in together}}
-    kinds |= {_SAMPLER: [kinetoscope.StackSampler], _ALL: together}
-    candidates = [Candidate(name, _recording(sources), over=_OFF) for name, sources in kinds.items()]
+    together: list[Any] = kinetoscope.profile(torch=False, system=False, diagnose=True).run.sources
+    tried: dict[str, list[Any]] = {_OFF: [], _OFF_AGAIN: [], **{_name(source): [source] for source in together}}
+    tried |= {_SAMPLER: [kinetoscope.StackSampler()], _ALL: together}
+    candidates = [Candidate(name, _recording(sources), over=_OFF) for name, sources in tried.items()]
     rounds, round_ms = (3, 15) if quick else (100, 150)
     timings = measure(candidates, rounds=rounds, round_ms=round_ms, collect_garbage=True)
     return SuiteResult(
@@ -64,10 +64,14 @@ def _slow_down(candidate: Candidate, timings: Timings) -> Measure:
     return Measure(candidate.name, 100 * timings.slow_down(candidate.name, candidate.over), "%", detail)
 
 
-def _recording(kinds: list[type]) -> Callable[[], Any]:
+def _name(source: Any) -> str:
+    interval_ms = getattr(source, "interval_ms", None)
+    return type(source).__name__ + (f", every {interval_ms:g} ms" if interval_ms else "")
+
+
+def _recording(sources: list[Any]) -> Callable[[], Any]:
     @contextmanager
     def one_round() -> Iterator[Loop]:
-        sources = [kind() for kind in kinds]
         profiler = Profiler(
             lambda state: ProfilerAction.ACTIVE, MemoryTraceHandler(), sources=sources, strict=True, live_folder=False
         )

@@ -47,7 +47,6 @@ def _reading_ns(options: dict[str, bool], seconds: float) -> float:
         before = _processor_ns()
         time.sleep(seconds)
         took = _processor_ns() - before
-        batches.close()
     return took / (seconds / _INTERVAL_S)
 
 

@@ -107,14 +107,22 @@ def profile(
     return profiler
 
 
-_DIAGNOSING = ("CompileEvents", "GCPauses", "GrowingMemory", "Float64Tensors", "LoaderFacts")
-"""The sources that `diagnose` adds. Together they cost less than 1 % of a step of 3 ms (`benchmarks/sources`)."""
+_DIAGNOSING: dict[str, dict[str, Any]] = {
+    "CompileEvents": {},
+    "GCPauses": {},
+    "GrowingMemory": {},
+    "Float64Tensors": {},
+    "LoaderFacts": {},
+    "StackSampler": {"interval_ms": 20.0},
+}
+"""The sources that `diagnose` adds, with their options. Together they cost less than 1 % of a step of 3 ms
+(`benchmarks/sources`)."""
 
 
 def _diagnosing(asked: list[Any]) -> list[Any]:
     """A source of each of these classes that the user has not brought along."""
-    kinds = [getattr(kinetoscope, name) for name in _DIAGNOSING]
-    return [kind() for kind in kinds if not any(isinstance(source, kind) for source in asked)]
+    kinds = [(getattr(kinetoscope, name), options) for name, options in _DIAGNOSING.items()]
+    return [kind(**options) for kind, options in kinds if not any(isinstance(source, kind) for source in asked)]
 
 
 def _with_defaults(callbacks: list[Any], folder: str, keep: dict[str, Any]) -> list[Any]:

@@ -1,7 +1,10 @@
 """`kinetoscope.profile(diagnose=True)` on real runs: what it finds, what others can read, and what it leaves behind."""
 
+import contextlib
 import gc
 import logging
+import os
+import signal
 import subprocess
 import sys
 import threading
@@ -64,31 +67,71 @@ def test_lines_are_redacted_like_other_texts(tmp_path):
 
 def state_of_the_process():
     """Everything that a source may change."""
-    loader = torch.utils.data.DataLoader
+    loaders = torch.utils.data.dataloader
+    kinds = (loaders.DataLoader, loaders._BaseDataLoaderIter, loaders._MultiProcessingDataLoaderIter)
+    callbacks = getattr(sys.modules.get("torch._dynamo.callback"), "callback_handler", None)
     return {
         "callbacks of the collector": list(gc.callbacks),
         "threads": threading.enumerate(),
-        "methods of loaders": {name: getattr(loader, name) for name in ("__init__", "__iter__", "_get_iterator")},
-        "handlers of logs": {name: list(logging.getLogger(name).handlers) for name in ("torch", "torch._dynamo")},
-        "levels of logs": {name: logging.getLogger(name).level for name in ("torch", "torch._dynamo")},
-        "dynamo": "torch._dynamo" in sys.modules,
+        "methods of loaders": [dict(vars(kind)) for kind in kinds],
+        "handlers of logs": [list(logging.getLogger(name).handlers) for name in ("", "torch", "torch._dynamo")],
+        "levels of logs": [logging.getLogger(name).level for name in ("", "torch", "torch._dynamo")],
+        "callbacks of the compiler": callbacks and (list(callbacks.start_callbacks), list(callbacks.end_callbacks)),
+        "compiler": "torch._dynamo" in sys.modules,
+        "tracing": (sys.gettrace(), sys.getprofile()),
     }
 
 
+OF_THE_PROFILER_ITSELF = ("threads", "methods of loaders")
+"""What changes in a run without sources too, until it ends."""
+
+
+def changes(before, now):
+    return {what for what in before if before[what] != now[what]}.difference(OF_THE_PROFILER_ITSELF)
+
+
+def fail():
+    raise ValueError("of the user's")
+
+
+def press_ctrl_c():
+    signal.raise_signal(signal.SIGINT)
+
+
 @pytest.mark.parametrize("diagnose", [False, True])
-def test_a_run_leaves_the_process_as_it_was_also_after_an_error(tmp_path, diagnose):
+@pytest.mark.parametrize("end", [fail, press_ctrl_c, None])
+def test_a_run_leaves_the_process_as_it_was_however_it_ends_and_in_a_second_run(tmp_path, diagnose, end):
     before, inside = state_of_the_process(), []
 
-    def fail():
-        inside.append(state_of_the_process())
-        if len(inside) == 5:
-            raise ValueError("of the user's")
+    def work():
+        inside.append(changes(before, state_of_the_process()))
+        if len(inside) == 5 and end is not None:
+            end()
 
-    with pytest.raises(ValueError, match="of the user's"):
-        train(tmp_path, fail, torch=False, diagnose=diagnose)
-    assert state_of_the_process() == before
-    assert inside[0] == before or {**inside[0], "threads": []} == {**before, "threads": []}
-    assert (inside[-1]["callbacks of the collector"] == before["callbacks of the collector"]) is not diagnose
+    for run in ("first", "second"):
+        inside.clear()
+        with pytest.raises((ValueError, KeyboardInterrupt)) if end else contextlib.nullcontext():
+            train(tmp_path / run, work, torch=False, diagnose=diagnose)
+        assert state_of_the_process() == before
+        assert inside[0] == set()
+        assert ("callbacks of the collector" in inside[4]) is diagnose
+
+
+def test_a_forked_child_has_no_hook_of_the_run(tmp_path):
+    before, status = state_of_the_process(), []
+
+    def work():
+        if os.getpid() == parent and not status:
+            status.append(0)
+        elif len(status) == 1:
+            child = os.fork()
+            if child == 0:
+                os._exit(len(changes(before, state_of_the_process())))
+            status.append(os.waitpid(child, 0)[1])
+
+    parent = os.getpid()
+    train(tmp_path, work, torch=False)
+    assert status == [0, 0]
 
 
 def test_without_sources_nothing_of_them_is_imported():

@@ -42,7 +42,7 @@ def sampled_lines(window: RankWindow) -> "tuple[pl.DataFrame, pl.DataFrame]":
 def _interval_ns(window: RankWindow) -> float:
     """About how long it is from one sample to the next."""
     pl = import_polars()
-    instants = window.trace.instants.filter(pl.col("category").str.starts_with("stack_sample")).collect()
+    instants = window.trace.instants.filter(pl.col("category").str.starts_with("stack_sample")).select("name").collect()
     interval_ms = instants["name"].str.extract(_INTERVAL).cast(pl.Float64, strict=False).drop_nulls()
     return 1e6 * (float(interval_ms[0]) if len(interval_ms) else _USUAL_INTERVAL_MS)
 

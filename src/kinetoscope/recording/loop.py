@@ -159,10 +159,10 @@ class Loop:
             run.begin()
             run.next_action()
             run.fire(Event.FIT_START, setup=True)
+            run.apply_action()
         except BaseException:
             run.close(clean=False, timeout_s=run.settings.grace_s)
             raise
-        run.apply_action()
         self._begin()
 
     def _begin(self) -> None:

@@ -3,6 +3,7 @@
 import _thread
 import contextlib
 import gc
+import signal
 import sys
 import threading
 from collections.abc import Callable
@@ -49,11 +50,11 @@ def _make_watch(run: RunInside) -> _Watch:
         try:
             if phase == "start" and run.is_recording:
                 line, begin_ns = line_of_user(sys._getframe().f_back), now()
-            elif begin_ns:
+            elif phase == "stop" and begin_ns:
                 note(_pause(begin_ns, now(), info, line))
                 begin_ns = 0
         except KeyboardInterrupt:  # Python would drop it here, so it is raised again once the collection is over
-            _thread.start_new_thread(_thread.interrupt_main, ())
+            _thread.start_new_thread(signal.pthread_kill, (threading.get_ident(), signal.SIGINT))
 
     return watch
 

@@ -54,8 +54,9 @@ class StackSampler(WindowSource):
         self._running.acquire()
         loop = threading.current_thread()
         job = partial(_sample, run, loop.ident, self.interval_ms, self._running)
-        self._thread = OwnThread(job, TRACK.format(loop.name))
-        self._thread.start()
+        thread = OwnThread(job, TRACK.format(loop.name))
+        thread.start()
+        self._thread = thread
 
     def remove(self) -> None:
         thread, self._thread = self._thread, None

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 from random import Random
 from threading import Lock
-from types import CodeType, FrameType
+from types import CodeType
 from typing import Any
 
 from kinetoscope.recording.marker import RECORDING_ACTIONS
@@ -80,23 +80,21 @@ class StackSpans:
     def _stack(self) -> list[ProcessSpan]:
         """The spans of the thread's frames, outermost first. No frame is kept, as its tensors would be, too."""
         frame = sys._current_frames().get(self._ident or 0)
+        places, outermost = self._places, self._outermost
         stack: list[ProcessSpan] = []
         while frame is not None and len(stack) < _MOST_FRAMES:
-            if (span := self._span(frame)) is not None:
+            code = frame.f_code
+            place = id(code), frame.f_lasti
+            if place not in places:
+                places[place] = code, self._span_of_line(code, frame.f_lineno)
+            if (span := places[place][1]) is not None:
                 stack.append(span)
-            frame = None if frame.f_code is self._outermost else frame.f_back
+            frame = None if code is outermost else frame.f_back
         stack.reverse()
         return stack
 
-    def _span(self, frame: FrameType) -> ProcessSpan | None:
-        """The span of a frame's line; None for a frame of ours."""
-        code = frame.f_code
-        place = id(code), frame.f_lasti
-        if (known := self._places.get(place)) is None:
-            known = self._places[place] = code, self._span_of_line(code, frame.f_lineno)
-        return known[1]
-
     def _span_of_line(self, code: CodeType, line: int | None) -> ProcessSpan | None:
+        """The span of a line; None if it is ours."""
         file = code.co_filename
         if is_ours(file):
             return None

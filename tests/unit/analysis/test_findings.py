@@ -394,5 +394,5 @@ def test_recompilation_says_which_function_was_compiled_again_since_which_guard_
 
     settings = replace(planted_settings(0, "recompilation"), num_ranks=1, num_steps=9)
     found = finding(report_after(add_words, settings, tmp_path), "recompilation")
-    assert found.advice.startswith("forward was compiled again since `x.size()[0]` was 32, is 17. ")
+    assert found.advice.startswith("forward was compiled again because `x.size()[0]` was 32, is 17. ")
     assert found.where.lines == ("model.py:12",)

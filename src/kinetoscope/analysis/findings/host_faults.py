@@ -169,8 +169,7 @@ def recompilation(case: Case) -> Finding | None:
     return case.finding(
         "recompilation",
         "The model is compiled again during training",
-        f"{_failed_guard(stops)}Give each batch the same shape: drop_last=True in the DataLoader, padding to a "
-        "multiple, or torch.compile(model, dynamic=True). TORCH_LOGS=recompiles prints which guard failed.",
+        _advice_on_guard(stops),
         cost_ns=compile_ns,
         change=Change(frozenset(["compile"])),
         where=case.where(stops, with_steps=True),
@@ -178,10 +177,16 @@ def recompilation(case: Case) -> Finding | None:
     )
 
 
-def _failed_guard(stops: "pl.DataFrame") -> str:
-    """A sentence on the guard whose failure cost most, if that was recorded."""
+def _advice_on_guard(stops: "pl.DataFrame") -> str:
+    """What to do, and which failed guard cost most, if that was recorded."""
+    advice = (
+        "Give each batch the same shape: drop_last=True in the DataLoader, padding to a multiple, or "
+        "torch.compile(model, dynamic=True)."
+    )
     said = stops.drop_nulls("guard").head(1).to_dicts()
-    return f"{said[0]['name'].removeprefix('compile/')} was compiled again since {said[0]['guard']}. " if said else ""
+    if not said:
+        return f"{advice} TORCH_LOGS=recompiles prints which guard failed."
+    return f"{said[0]['name'].removeprefix('compile/')} was compiled again because {said[0]['guard']}. {advice}"
 
 
 def profiler_cost(case: Case) -> Finding | None:
