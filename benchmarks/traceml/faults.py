@@ -17,10 +17,16 @@ class Fault:
     training: Training
     names: Sequence[str]
     buckets: Sequence[str] = ()
+    is_leak: bool = False  # then what it costs is KiB a step, not ms, and mending it saves no time
+
+    @property
+    def unit(self) -> str:
+        return "KiB" if self.is_leak else "ms"
 
 
 _PYTHON = ("python_overhead",)
 _STRAGGLERS = ("straggler", "INPUT STRAGGLER", "COMPUTE STRAGGLER", "STRAGGLER")
+_GROWTH = ("memory_growth", "MEMORY CREEP", "MEMORY RISING")
 _RESIDUAL = ("RESIDUAL-HEAVY",)
 
 FAULTS = [
@@ -30,7 +36,7 @@ FAULTS = [
     Fault("a loss in a Python loop", Training(script="python_loss.py"), _PYTHON, _RESIDUAL),
     Fault("garbage collections", Training(script="gc_pressure.py"), ["garbage_collection"], _RESIDUAL),
     Fault("recompilations", Training(script="recompilation.py"), ["recompilation"], _RESIDUAL),
-    Fault("a leak of graphs", Training(script="graph_leak.py"), ["memory_growth", "MEMORY CREEP", "MEMORY RISING"]),
+    Fault("a leak of graphs", Training(script="graph_leak.py"), _GROWTH, is_leak=True),
     Fault("20 ms of logging between steps", Training(script="slow_log.py"), _PYTHON, _RESIDUAL),
 ]
 
@@ -39,13 +45,17 @@ VALIDATION = Fault("evaluation", Training(script="validation.py"), [])
 
 @dataclass(frozen=True)
 class Judged:
-    """What a tool said of a fault. ``gain_ms`` is what mending gains of a step, measured without a tool; ``loop_ms`` is
+    """What a tool said of a fault. ``gain`` is what mending gains of a step, measured without a tool; ``loop_ms`` is
     what a step of the loop took under this tool."""
 
     fault: Fault
     said: Said
-    gain_ms: float
+    gain: float
     loop_ms: float
+
+    @property
+    def cost(self) -> float | None:
+        return self.said.growth_kib if self.fault.is_leak else self.said.cost_ms
 
     @property
     def share_of_loop(self) -> float:
@@ -55,6 +65,16 @@ class Judged:
     @property
     def is_named(self) -> bool:
         return self.said.verdict in self.fault.names
+
+    @property
+    def marks(self) -> dict[str, int]:
+        """What the tool was good at: more is better."""
+        return {
+            "verdict": 2 * self.is_named or self.said.verdict in self.fault.buckets,
+            "line": self.line != "no",
+            "cost": self.is_cost_right,
+            "saving": self.is_saving_right,
+        }
 
     @property
     def verdict(self) -> str:
@@ -69,14 +89,14 @@ class Judged:
 
     @property
     def is_cost_right(self) -> bool:
-        return self._is_right(self.said.cost_ms)
+        return self._is_right(self.cost)
 
     @property
     def is_saving_right(self) -> bool:
-        return self._is_right(self.said.saving_ms)
+        return self.said.saving_ms is None if self.fault.is_leak else self._is_right(self.said.saving_ms)
 
-    def _is_right(self, value_ms: float | None) -> bool:
-        return value_ms is not None and abs(value_ms - self.gain_ms) <= _RIGHT_WITHIN * self.gain_ms
+    def _is_right(self, value: float | None) -> bool:
+        return value is not None and abs(value - self.gain) <= _RIGHT_WITHIN * self.gain
 
 
 def judge(fault: Fault, folder: Path) -> dict[str, Judged]:
@@ -86,5 +106,5 @@ def judge(fault: Fault, folder: Path) -> dict[str, Judged]:
     theirs = run_training("traceml", fault.training, folder / f"{name}-traceml")
     faulty = run_training("none", fault.training, folder / f"{name}-none")
     ours = run_training("kinetoscope", fault.training, folder / f"{name}-kinetoscope")
-    gain_ms = faulty.mean_step_ms() - mended.mean_step_ms()
-    return {ran.tool: Judged(fault, said_of(ran), gain_ms, ran.mean_step_ms()) for ran in (theirs, ours)}
+    gain = int(faulty.printed) / 1024 if fault.is_leak else faulty.mean_step_ms() - mended.mean_step_ms()
+    return {ran.tool: Judged(fault, said_of(ran), gain, ran.mean_step_ms()) for ran in (theirs, ours)}

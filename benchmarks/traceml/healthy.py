@@ -1,8 +1,7 @@
 """benchmarks: a training without a fault: what a tool costs, what it warns of, and whether two runs look different."""
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
 from statistics import fmean, median
@@ -47,12 +46,10 @@ class Rounds:
 
 def run_rounds(size: str, num_rounds: int, folder: Path) -> Rounds:
     """Runs the training with none of the tools, and with each, in turns."""
-    arguments = ("--size", size, "--steps", str(SIZES[size]))
-    training = Training(script="long_training.py", arguments=arguments, num_recorded=_NUM_RECORDED)
     ran: dict[str, list[Ran]] = {tool: [] for tool in TOOLS}
     for number in range(num_rounds):
         for tool in TOOLS:
-            ran[tool].append(run_training(tool, training, folder / f"{size}-{tool}-{number}"))
+            ran[tool].append(run_training(tool, _training(size), folder / f"{size}-{tool}-{number}"))
     return Rounds(ran)
 
 
@@ -83,8 +80,11 @@ def _traceml_differs(before: Path, after: Path, folder: Path) -> bool:
     )
 
 
-def steps_told(tool: str, folder: Path) -> tuple[int, int]:
-    """How many of 5,000 steps a second the tool tells of, and of how many it should."""
-    arguments: Sequence[str] = ("--size", "small", "--steps", str(SIZES["small"]))
-    training = Training(script="long_training.py", arguments=arguments, num_recorded=SIZES["small"])
-    return said_of(run_training(tool, training, folder / f"load-{tool}")).num_steps, SIZES["small"]
+def run_recording_all(size: str, folder: Path) -> Ran:
+    """The training with all of its steps recorded by ours."""
+    return run_training("kinetoscope", replace(_training(size), num_recorded=SIZES[size]), folder / f"{size}-all")
+
+
+def _training(size: str) -> Training:
+    arguments = ("--size", size, "--steps", str(SIZES[size]))
+    return Training(script="long_training.py", arguments=arguments, num_recorded=_NUM_RECORDED)

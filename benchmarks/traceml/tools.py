@@ -74,6 +74,7 @@ class Said:
     evaluation_ms: float | None = None
     cost_ms: float | None = None
     saving_ms: float | None = None
+    growth_kib: float | None = None
     text: str = field(default="", repr=False)
 
     def line_of(self, training: Training) -> str | None:
@@ -169,9 +170,13 @@ def _kinetoscope_said(out: Path) -> Said:
         is_sure=False,
         num_steps=num_steps,
         step_ms=(last_ns - steps[0]["begin_ns"]) / 1e6 / num_steps,
-        evaluation_ms=sum(step["evaluation_ns"] or 0 for step in steps) / 1e6 / num_steps,
+        evaluation_ms=sum(map(_evaluation_ns, steps)) / 1e6 / num_steps,
     )
     return _with_finding(nothing, report["findings"][0]) if report["findings"] else nothing
+
+
+def _evaluation_ns(step: Mapping[str, Any]) -> int:
+    return (step["evaluation_ns"] or 0) + (step["evaluation_inside_ns"] or 0)
 
 
 def _with_finding(said: Said, finding: Mapping[str, Any]) -> Said:
@@ -182,6 +187,7 @@ def _with_finding(said: Said, finding: Mapping[str, Any]) -> Said:
         is_sure=finding["confidence"] == "high",
         cost_ms=_in_ms(finding["cost_ns_per_step"]),
         saving_ms=_in_ms(finding["saving_ns_per_step"]),
+        growth_kib=finding["evidence"]["bytes_per_step"] / 1024 if finding["kind"] == "memory_growth" else None,
         text=" ".join([finding["title"], finding["advice"], *finding["where"]["lines"]]),
     )
 

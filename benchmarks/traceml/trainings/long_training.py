@@ -26,7 +26,6 @@ def end(how: str, out: Path) -> None:
 def main() -> None:
     parser = argument_parser()
     parser.add_argument("--size", choices=SIZES, default="medium")
-    parser.add_argument("--steps", type=int, default=400)
     parser.add_argument("--end-at", type=int)
     parser.add_argument("--ending", choices=("exit", "kill", "wait"))
     arguments = parser.parse_args()
